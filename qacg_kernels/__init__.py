@@ -1,0 +1,1 @@
+"""Fused softmax attention plus lambda-gated sigmoid quasi-attention."""
