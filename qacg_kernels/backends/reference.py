@@ -4,6 +4,7 @@ Runs on any device in any float type; 16-bit inputs are computed in float32. It 
 is meant to be read and to judge the other backends, not to be fast.
 """
 
+import functools
 from dataclasses import dataclass
 
 import torch
@@ -47,6 +48,18 @@ class Maps:
         return attention if self.keep is None else self.keep * attention
 
 
+def _outside_autocast(function):
+    """Runs a function as if no autocast surrounded the call: its products would else be taken in 16 bits."""
+
+    @functools.wraps(function)
+    def run(*tensors, **options):
+        device = next(t.device for t in tensors if t is not None)
+        with torch.autocast(device.type, enabled=False):
+            return function(*tensors, **options)
+
+    return run
+
+
 def visible(query: Tensor, key: Tensor, attn_mask, key_lengths, is_causal: bool, rows=None) -> Tensor:
     """vis(i, j), eq. 1: boolean, broadcastable to (B, H, L, S)."""
     j = torch.arange(key.shape[2], device=query.device)
@@ -80,6 +93,7 @@ def _gate(x, context, vector, context_vector, bias) -> Tensor:
     return torch.sigmoid(logit if bias is None else logit + bias.view(-1, 1))
 
 
+@_outside_autocast
 def maps(
     query,
     key,
@@ -226,6 +240,7 @@ def _one_sequence(t, start, stop):
     return None if t is None else t[start:stop].transpose(0, 1).unsqueeze(0)
 
 
+@_outside_autocast
 def forward(*inputs, save_softmax_out=True, save_quasi_out=False, **options):
     """Kernel of qacg::reference_attention."""
     *tensors, attn_mask, key_lengths, cu_seqlens, seed = inputs
@@ -273,6 +288,7 @@ def forward(*inputs, save_softmax_out=True, save_quasi_out=False, **options):
     )
 
 
+@_outside_autocast
 def backward(grad_out, grad_query_gate, grad_key_gate, *inputs, **options):
     """Kernel of qacg::reference_attention_backward. Rebuilds everything from the inputs and the seed."""
     *tensors, attn_mask, key_lengths, cu_seqlens, seed = inputs[:16]
