@@ -70,7 +70,9 @@ def test_rows_that_see_nothing_are_exactly_zero(hides, keys, backend, dtype, dev
 
 
 @pytest.mark.parametrize("queries", [17, 600])
-@pytest.mark.parametrize("gate", [dict(), dict(gate="shared", form="column", bias="shared")], ids=["row", "column"])
+@pytest.mark.parametrize(
+    "gate", [dict(), dict(gate="shared", form="column", bias="shared")], ids=["row", "column"]
+)
 def test_keys_beyond_the_length_are_not_read(gate, queries, backend, dtype, device):
     """NaN there changes no bit of any result."""
     if gate and queries == 600 and dtype == torch.float16:
