@@ -1,1 +1,19 @@
 """Fused softmax attention plus lambda-gated sigmoid quasi-attention."""
+
+from qacg_kernels.dispatch import available_backends
+from qacg_kernels.dropout import draw_dropout_seed, keep_mask
+from qacg_kernels.functional import explain, quasi_attention, quasi_attention_varlen
+from qacg_kernels.gate import GateParameters
+from qacg_kernels.maps import attention_maps
+
+__version__ = "0.1.0"
+__all__ = [
+    "GateParameters",
+    "attention_maps",
+    "available_backends",
+    "draw_dropout_seed",
+    "explain",
+    "keep_mask",
+    "quasi_attention",
+    "quasi_attention_varlen",
+]

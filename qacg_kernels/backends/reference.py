@@ -1,0 +1,302 @@
+"""The specification: every formula of MATH.md in plain PyTorch, forward and hand-derived backward.
+
+Runs on any device in any float type; 16-bit inputs are computed in float32. It stores the L x S maps and
+is meant to be read and to judge the other backends, not to be fast.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from qacg_kernels import dropout
+from qacg_kernels.ops import empty_dense_like, register_kernels, row_dtype
+
+
+def missing() -> list[str]:
+    """Why this backend is not on this machine: it always is."""
+    return []
+
+
+def unsupported(problem) -> list[str]:
+    """Reasons why this backend would not take the call: it takes every call."""
+    return []
+
+
+def residuals(problem) -> dict[str, bool]:
+    """Which branch outputs the backward wants from the forward."""
+    return {"save_softmax_out": False, "save_quasi_out": False}
+
+
+@dataclass
+class Maps:
+    """What one dense call computes on its way to the output; maps are (B, H, L, S)."""
+
+    softmax: Tensor  # P
+    quasi: Tensor  # G, quasi_scale included
+    sigmoid: Tensor  # G / quasi_scale
+    gate: Tensor  # lambda, (B, H, L, 1) or (B, H, L, S)
+    keep: Tensor | None  # Z
+    logsumexp: Tensor  # (B, H, L)
+    query_gate: Tensor | None  # (B, H, L)
+    key_gate: Tensor | None  # (B, H, L) in row form, (B, H, S) in column form
+
+    def combined(self) -> Tensor:
+        """A = Z o (P + lambda G), eq. 7."""
+        attention = self.softmax + self.gate * self.quasi
+        return attention if self.keep is None else self.keep * attention
+
+
+def visible(query: Tensor, key: Tensor, attn_mask, key_lengths, is_causal: bool, rows=None) -> Tensor:
+    """vis(i, j), eq. 1: boolean, broadcastable to (B, H, L, S)."""
+    j = torch.arange(key.shape[2], device=query.device)
+    i = torch.arange(query.shape[2], device=query.device) if rows is None else rows
+    seen = torch.ones((1, 1, i.shape[0], j.shape[0]), dtype=torch.bool, device=query.device)
+    if is_causal:
+        seen = seen & (j <= i.unsqueeze(1))
+    if key_lengths is not None:
+        seen = seen & (j < key_lengths.view(-1, 1, 1, 1))
+    if attn_mask is not None:
+        seen = seen & (attn_mask if attn_mask.dtype == torch.bool else attn_mask != -torch.inf)
+    return seen
+
+
+def _per_head(vector: Tensor) -> Tensor:
+    """Gate vector (D) or (H, D) as (1 or H, 1, D)."""
+    return vector.view(-1, 1, vector.shape[-1])
+
+
+def _gate(x, context, vector, context_vector, bias) -> Tensor:
+    """sigmoid(x.v + c.vc + b), eq. 4: (B, H, rows)."""
+    logit = (x * _per_head(vector)).sum(-1) + (context * _per_head(context_vector)).sum(-1)
+    return torch.sigmoid(logit if bias is None else logit + bias.view(-1, 1))
+
+
+def maps(
+    query,
+    key,
+    context_query,
+    context_key,
+    gate_lambda,
+    gate_query,
+    gate_context_query,
+    gate_key,
+    gate_context_key,
+    gate_query_bias,
+    gate_key_bias,
+    attn_mask,
+    key_lengths,
+    dropout_seed,
+    *,
+    is_causal,
+    dropout_p,
+    scale,
+    quasi_scale,
+    beta,
+    gamma,
+    column_gate,
+    first_sequence=0,
+    rows=None,
+) -> Maps:
+    """All maps of a dense call, equations 1 to 7; differentiable by autograd.
+
+    `rows` (int64, any order) keeps only those query positions: query, context_query and gate_lambda are then
+    already indexed by it, and a row gate's key side is read at `rows`.
+    """
+    seen = visible(query, key, attn_mask, key_lengths, is_causal, rows)
+    scores = scale * query @ key.transpose(-1, -2)
+    context_scores = scale * context_query @ context_key.transpose(-1, -2)
+    if attn_mask is not None and attn_mask.dtype != torch.bool:
+        bias = attn_mask.to(scores.dtype)
+        scores, context_scores = scores + bias, context_scores + bias
+
+    # A row without a visible key would be -inf - -inf; zero scores keep it finite and P is cleared after.
+    empty = ~seen.any(-1, keepdim=True)
+    scores = scores.masked_fill(~seen & ~empty, -torch.inf).masked_fill(empty, 0.0)
+    softmax = torch.softmax(scores, -1).masked_fill(~seen, 0.0)
+    logsumexp = torch.logsumexp(scores, -1).masked_fill(empty[..., 0], -torch.inf)
+    sigmoid = torch.sigmoid(context_scores.masked_fill(~seen, -torch.inf))
+
+    query_gate = key_gate = None
+    if gate_lambda is not None:
+        gate = gate_lambda.unsqueeze(-1)
+    else:
+        key_side, context_key_side = key, context_key
+        if not column_gate and rows is not None:
+            key_side, context_key_side = key[:, :, rows], context_key[:, :, rows]
+        query_gate = _gate(query, context_query, gate_query, gate_context_query, gate_query_bias)
+        key_gate = _gate(key_side, context_key_side, gate_key, gate_context_key, gate_key_bias)
+        gate = 1 - (beta * query_gate.unsqueeze(-1) + gamma * key_gate.unsqueeze(-2 if column_gate else -1))
+
+    keep = None
+    if dropout_p > 0:
+        survives = dropout.keep_mask(
+            dropout_seed,
+            dropout_p,
+            *query.shape[:3],
+            key.shape[2],
+            rows=rows,
+            first_sequence=first_sequence,
+        )
+        keep = survives * torch.tensor(dropout.keep_scale(dropout_p), dtype=scores.dtype, device=scores.device)
+    return Maps(softmax, quasi_scale * sigmoid, sigmoid, gate, keep, logsumexp, query_gate, key_gate)
+
+
+def _dense_forward(wide, lam, vectors, mask_inputs, options):
+    query, key, value, context_query, context_key = wide
+    m = maps(query, key, context_query, context_key, lam, *vectors, *mask_inputs, **options)
+    z = 1.0 if m.keep is None else m.keep
+    return m.combined() @ value, (z * m.softmax) @ value, (z * m.quasi) @ value, m
+
+
+def _dense_backward(grad_out, grad_query_gate, grad_key_gate, wide, lam, vectors, mask_inputs, options):
+    """Equations 8 to 13. Returns the twelve gradients, None where there is no such input."""
+    query, key, value, context_query, context_key = wide
+    scale, beta, gamma = options["scale"], options["beta"], options["gamma"]
+    m = maps(query, key, context_query, context_key, lam, *vectors, *mask_inputs, **options)
+    z = 1.0 if m.keep is None else m.keep
+
+    d_value = m.combined().transpose(-1, -2) @ grad_out
+    d_attention = z * (grad_out @ value.transpose(-1, -2))
+    delta = (d_attention * m.softmax).sum(-1, keepdim=True)
+    d_scores = m.softmax * (d_attention - delta)
+    d_context_scores = m.gate * d_attention * m.quasi * (1 - m.sigmoid)
+    d_query = scale * d_scores @ key
+    d_key = scale * d_scores.transpose(-1, -2) @ query
+    d_context_query = scale * d_context_scores @ context_key
+    d_context_key = scale * d_context_scores.transpose(-1, -2) @ context_query
+    d_gate = d_attention * m.quasi
+
+    if lam is not None:
+        return d_query, d_key, d_value, d_context_query, d_context_key, d_gate.sum(-1), *[None] * 6
+
+    d_query_gate = -beta * d_gate.sum(-1)
+    d_key_gate = -gamma * d_gate.sum(-2 if options["column_gate"] else -1)
+    if grad_query_gate is not None:
+        d_query_gate = d_query_gate + grad_query_gate
+    if grad_key_gate is not None:
+        d_key_gate = d_key_gate + grad_key_gate
+    tq = (d_query_gate * m.query_gate * (1 - m.query_gate)).unsqueeze(-1)
+    tk = (d_key_gate * m.key_gate * (1 - m.key_gate)).unsqueeze(-1)
+    vq, vqc, vk, vkc, bq, bk = vectors
+    return (
+        d_query + tq * _per_head(vq),
+        d_key + tk * _per_head(vk),
+        d_value,
+        d_context_query + tq * _per_head(vqc),
+        d_context_key + tk * _per_head(vkc),
+        None,
+        *(_reduce(t * x, v) for t, x, v in ((tq, query, vq), (tq, context_query, vqc))),
+        *(_reduce(t * x, v) for t, x, v in ((tk, key, vk), (tk, context_key, vkc))),
+        *(None if b is None else _reduce(t, b.view(-1, 1)).view(b.shape) for t, b in ((tq, bq), (tk, bk))),
+    )
+
+
+def _reduce(per_row: Tensor, like: Tensor) -> Tensor:
+    """Sums (B, H, rows, D) to the shape of a gate vector, (D) or (H, D)."""
+    per_head = per_row.sum((0, 2))
+    return per_head.sum(0).view(like.shape) if like.numel() == per_head.shape[-1] else per_head.view(like.shape)
+
+
+def _promoted(tensors, dtype):
+    return [None if t is None else t.to(dtype) for t in tensors]
+
+
+def _sequences(cu_seqlens):
+    offsets = cu_seqlens.tolist()
+    return enumerate(zip(offsets, offsets[1:]))
+
+
+def _one_sequence(t, start, stop):
+    """Rows of a packed (T, H, ...) tensor as a dense (1, H, L, ...) one."""
+    return None if t is None else t[start:stop].transpose(0, 1).unsqueeze(0)
+
+
+def forward(*inputs, save_softmax_out=True, save_quasi_out=False, **options):
+    """Kernel of qacg::reference_attention."""
+    *tensors, attn_mask, key_lengths, cu_seqlens, seed = inputs
+    query, column_gate = tensors[0], options["column_gate"]
+    options.pop("max_seqlen")
+    dtype = row_dtype(query)
+    wide, lam, vectors = _promoted(tensors[:5], dtype), *_promoted(tensors[5:6], dtype), _promoted(tensors[6:], dtype)
+    out = empty_dense_like(query)
+    softmax_out, quasi_out = empty_dense_like(query), empty_dense_like(query)
+    logsumexp = query.new_empty(query.shape[:-1], dtype=dtype)
+    has_vectors = vectors[0] is not None
+    query_gate = logsumexp.new_empty(query.shape[:-1] if has_vectors else (0,))
+    key_rows = tensors[1].shape[:-1] if column_gate else query.shape[:-1]
+    key_gate = logsumexp.new_empty(key_rows if has_vectors else (0,))
+
+    if cu_seqlens is None:
+        o, o1, o2, m = _dense_forward(wide, lam, vectors, (attn_mask, key_lengths, seed), options)
+        for target, source in ((out, o), (softmax_out, o1), (quasi_out, o2), (logsumexp, m.logsumexp)):
+            target.copy_(source)
+        if has_vectors:
+            query_gate.copy_(m.query_gate)
+            key_gate.copy_(m.key_gate)
+    else:
+        for index, (start, stop) in _sequences(cu_seqlens):
+            sequence = [_one_sequence(t, start, stop) for t in wide]
+            o, o1, o2, m = _dense_forward(
+                sequence,
+                _one_sequence(lam, start, stop),
+                vectors,
+                (None, None, seed),
+                options | {"first_sequence": index},
+            )
+            pairs = [(out, o), (softmax_out, o1), (quasi_out, o2), (logsumexp, m.logsumexp)]
+            if has_vectors:
+                pairs += [(query_gate, m.query_gate), (key_gate, m.key_gate)]
+            for target, source in pairs:
+                target[start:stop] = source[0].transpose(0, 1)
+    return (
+        out,
+        softmax_out if save_softmax_out else query.new_empty((0,)),
+        quasi_out if save_quasi_out else query.new_empty((0,)),
+        logsumexp,
+        query_gate,
+        key_gate,
+    )
+
+
+def backward(grad_out, grad_query_gate, grad_key_gate, *inputs, **options):
+    """Kernel of qacg::reference_attention_backward. Rebuilds everything from the inputs and the seed."""
+    *tensors, attn_mask, key_lengths, cu_seqlens, seed = inputs[:16]
+    options.pop("max_seqlen")
+    dtype = row_dtype(tensors[0])
+    wide, lam, vectors = _promoted(tensors[:5], dtype), *_promoted(tensors[5:6], dtype), _promoted(tensors[6:], dtype)
+    row_grads = _promoted((grad_out, grad_query_gate, grad_key_gate), dtype)
+    grads: list[Tensor | None]
+    if cu_seqlens is None:
+        grads = list(
+            _dense_backward(*row_grads, wide, lam, vectors, (attn_mask, key_lengths, seed), options)
+        )
+    else:
+        grads = [None if t is None else torch.zeros_like(t) for t in (*wide, lam, *vectors)]
+        for index, (start, stop) in _sequences(cu_seqlens):
+            part = _dense_backward(
+                *(_one_sequence(g, start, stop) for g in row_grads),
+                [_one_sequence(t, start, stop) for t in wide],
+                _one_sequence(lam, start, stop),
+                vectors,
+                (None, None, seed),
+                options | {"first_sequence": index},
+            )
+            for slot, (total, g) in enumerate(zip(grads, part)):
+                if total is None:
+                    continue
+                if slot < 6:
+                    total[start:stop] = g[0].transpose(0, 1)
+                else:
+                    total += g
+    results = []
+    for slot, (t, g) in enumerate(zip(tensors, grads)):
+        if t is None:
+            results.append(tensors[0].new_empty((0,)))
+            continue
+        result = empty_dense_like(t) if slot < 5 else t.new_empty(t.shape)
+        results.append(result.copy_(g))
+    return tuple(results)
+
+
+register_kernels("reference", forward, backward)

@@ -1,0 +1,45 @@
+"""Which backend takes a call, and why the others would not."""
+
+from qacg_kernels.backends import cpu, reference
+
+# In order of preference; the reference takes everything and comes last.
+_BACKENDS = {"cpu": cpu, "reference": reference}
+_PLANNED = {
+    "triton": "this release has no Triton kernels; use backend='auto'",
+    "cuda": "this release has no CUDA kernels; use backend='auto'",
+}
+NAMES = ("auto", "reference", "cpu", "triton", "cuda")
+
+
+def available_backends() -> tuple[str, ...]:
+    """Names of the backends that can run on this machine, fastest first."""
+    return tuple(name for name, module in _BACKENDS.items() if not module.missing())
+
+
+def reasons_against(problem) -> dict[str, list[str]]:
+    """For each backend name, why it would not take `problem`; an empty list means it would."""
+    reasons = {name: module.missing() or module.unsupported(problem) for name, module in _BACKENDS.items()}
+    return reasons | {name: [why] for name, why in _PLANNED.items()}
+
+
+def select(problem, backend: str):
+    """The backend module for a call: the named one, or for "auto" the first that takes it.
+
+    Raises:
+        ValueError: the name is unknown.
+        RuntimeError: the named backend does not take the call; the message lists its reasons.
+    """
+    if backend == "auto":
+        return next(m for m in _BACKENDS.values() if not (m.missing() or m.unsupported(problem)))
+    if backend not in NAMES:
+        raise ValueError(f"backend: got {backend!r}, wanted one of {', '.join(map(repr, NAMES))}")
+    module = _BACKENDS.get(backend)
+    why = [_PLANNED[backend]] if module is None else module.missing() or module.unsupported(problem)
+    if why:
+        raise RuntimeError(f"backend {backend!r} does not take this call: " + "; ".join(why))
+    return module
+
+
+def name_of(module) -> str:
+    """The backend name of a module that `select` returned."""
+    return module.__name__.rpartition(".")[2]

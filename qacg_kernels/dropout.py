@@ -1,0 +1,94 @@
+"""Which cells dropout removes: a counter-based generator shared, bit for bit, by every backend.
+
+Cell (b, h, i, j) is decided by 16 bits of Philox-4x32 with 7 rounds (Salmon et al., SC 2011), keyed by
+the 64-bit seed, at the counter
+
+    c0 = 16 * (j // 128) + j % 16        c1 = i        c2 = b * H + h        c3 = 0
+
+One counter serves the eight keys j, j + 16, ..., j + 112 of its block of 128: with m = (j // 16) % 8 the
+cell takes the low (m even) or high (m odd) half of word m // 2. A vector of 16 lanes, or a thread that
+owns every 16th column, therefore uses all 128 bits of every call. Positions i and j count from the start
+of the sequence, so a packed batch drops the same cells as its padded form.
+
+A cell is dropped when its 16 bits are below `drop_threshold(p)`: p is rounded to a multiple of 2**-16,
+and the kept cells are scaled by `keep_scale(p)`, the inverse of the rounded keep probability, so the
+expectation is exact.
+"""
+
+import torch
+from torch import Tensor
+
+_ROUNDS = 7
+_MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
+_WEYL = (0x9E3779B9, 0xBB67AE85)
+_MASK32 = 0xFFFFFFFF
+_CELLS = 1 << 16
+
+
+def drop_threshold(dropout_p: float) -> int:
+    """Number of the 65,536 possible draws that drop a cell (0 to 65,535)."""
+    return min(int(dropout_p * _CELLS + 0.5), _CELLS - 1)
+
+
+def keep_scale(dropout_p: float) -> float:
+    """Factor on kept cells: 1 / (1 - p) for the rounded p."""
+    return _CELLS / (_CELLS - drop_threshold(dropout_p))
+
+
+def draw_dropout_seed(device: torch.device | str = "cpu") -> Tensor:
+    """Draws an int64 scalar seed on `device` from torch's generator (reproducible by torch.manual_seed)."""
+    return torch.randint(0, 2**62, (), dtype=torch.int64, device=device)
+
+
+def _multiply(a: Tensor, constant: int) -> tuple[Tensor, Tensor]:
+    # The 64-bit product may pass 2**63; it wraps in two's complement, and shift-and-mask reads it right.
+    product = a * constant
+    return (product >> 32) & _MASK32, product & _MASK32
+
+
+def _philox(c0: Tensor, c1: Tensor, c2: Tensor, seed: Tensor) -> list[Tensor]:
+    k0, k1 = seed & _MASK32, (seed >> 32) & _MASK32
+    c3 = torch.zeros_like(c0)
+    for _ in range(_ROUNDS):
+        high0, low0 = _multiply(c0, _MULTIPLIERS[0])
+        high1, low1 = _multiply(c2, _MULTIPLIERS[1])
+        c0, c1, c2, c3 = high1 ^ c1 ^ k0, low1, high0 ^ c3 ^ k1, low0
+        k0, k1 = (k0 + _WEYL[0]) & _MASK32, (k1 + _WEYL[1]) & _MASK32
+    return [c0, c1, c2, c3]
+
+
+def keep_mask(
+    seed: Tensor,
+    dropout_p: float,
+    batch: int,
+    heads: int,
+    query_length: int,
+    key_length: int,
+    *,
+    rows: Tensor | None = None,
+    first_sequence: int = 0,
+) -> Tensor:
+    """Rebuilds the keep-mask of a call: True where a cell of A survives.
+
+    Args:
+        seed: int64 scalar tensor, as given to or drawn by the call.
+        dropout_p: drop probability in [0, 1).
+        batch, heads, query_length, key_length: sizes B, H, L, S.
+        rows: int64 tensor of query positions to rebuild, all L when None.
+        first_sequence: index of the first sequence, for one sequence of a packed batch.
+
+    Returns:
+        Boolean tensor (B, H, L or len(rows), S) on the seed's device.
+    """
+    device = seed.device
+    j = torch.arange(key_length, device=device)
+    i = torch.arange(query_length, device=device) if rows is None else rows.to(device)
+    sequence_head = torch.arange(batch * heads, device=device) + first_sequence * heads
+    c0, c1, c2 = torch.broadcast_tensors(
+        (j // 128 * 16 + j % 16).view(1, 1, -1), i.view(1, -1, 1), sequence_head.view(-1, 1, 1)
+    )
+    words = torch.stack(_philox(c0, c1, c2, seed))
+    slot = (j // 16) % 8
+    word = words.gather(0, (slot // 2).view(1, 1, 1, -1).expand(1, *c0.shape))[0]
+    draw = (word >> (16 * (slot % 2))) & (_CELLS - 1)
+    return (draw >= drop_threshold(dropout_p)).view(batch, heads, i.shape[0], key_length)

@@ -1,0 +1,203 @@
+"""Quasi-attention as functions: softmax attention plus lambda-gated sigmoid attention on a context."""
+
+import torch
+from torch import Tensor
+
+from qacg_kernels import dispatch, ops
+from qacg_kernels.dropout import draw_dropout_seed
+from qacg_kernels.gate import GateParameters
+from qacg_kernels.problem import Problem, dense_problem, packed_problem
+
+
+def quasi_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    context_query: Tensor,
+    context_key: Tensor,
+    gate: Tensor | GateParameters,
+    *,
+    attn_mask: Tensor | None = None,
+    key_lengths: Tensor | None = None,
+    is_causal: bool = False,
+    dropout_p: float = 0.0,
+    scale: float | None = None,
+    quasi_scale: float = 1.0,
+    backend: str = "auto",
+    dropout_seed: Tensor | None = None,
+    return_lambda: bool = False,
+) -> Tensor | tuple[Tensor, Tensor]:
+    """Computes Z o (softmax(T) + lambda * quasi_scale * sigmoid(Tc)) V in one pass (MATH.md, eq. 1 to 8).
+
+    T = scale * query key^T and Tc = scale * context_query context_key^T. Layout and mask sense are those of
+    torch.nn.functional.scaled_dot_product_attention.
+
+    Args:
+        query, context_query: (B, H, L, D), float16, bfloat16, float32 or float64.
+        key, value, context_key: (B, H, S, D), dtype and device of query. Any strides.
+        gate: lambda, (B, H, L), or GateParameters from which it is computed inside the kernel.
+        attn_mask: boolean (True: may be seen) or of query's dtype (added to T and to Tc), up to four
+            dimensions that broadcast to (B, H, L, S). It gets no gradient.
+        key_lengths: (B,) int32 or int64; keys at and beyond the length are not read.
+        is_causal: query i sees keys j <= i.
+        dropout_p: probability, in [0, 1), that a cell of A is dropped; applied whenever it is positive.
+        scale: factor on both scores, 1 / sqrt(D) when None.
+        quasi_scale: alpha, the factor on the sigmoid map.
+        backend: "auto", or a name of available_backends(), which is used or raises.
+        dropout_seed: int64 scalar tensor; drawn from torch's generator when None.
+        return_lambda: also return lambda.
+
+    Returns:
+        The output (B, H, L, D) in query's dtype; a query that sees no key gives 0. With `return_lambda`, a
+        pair of it and lambda (B, H, L), differentiable, in query's dtype.
+
+    Raises:
+        TypeError, ValueError: an argument has the wrong type, dtype, device, shape or range.
+        RuntimeError: the named backend does not take this call (see `explain`).
+    """
+    problem = dense_problem(
+        query,
+        key,
+        value,
+        context_query,
+        context_key,
+        gate,
+        attn_mask=attn_mask,
+        key_lengths=key_lengths,
+        is_causal=is_causal,
+        dropout_p=dropout_p,
+        scale=scale,
+        quasi_scale=quasi_scale,
+        dropout_seed=_seed(dropout_seed, dropout_p, query),
+    )
+    return _run(problem, backend, return_lambda)
+
+
+def quasi_attention_varlen(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    context_query: Tensor,
+    context_key: Tensor,
+    gate: Tensor | GateParameters,
+    *,
+    cu_seqlens: Tensor,
+    max_seqlen: int,
+    is_causal: bool = False,
+    dropout_p: float = 0.0,
+    scale: float | None = None,
+    quasi_scale: float = 1.0,
+    backend: str = "auto",
+    dropout_seed: Tensor | None = None,
+    return_lambda: bool = False,
+) -> Tensor | tuple[Tensor, Tensor]:
+    """Quasi-attention over packed sequences, without padding.
+
+    Args:
+        query, key, value, context_query, context_key: (T, H, D), the sequences one after another.
+        gate: lambda, (T, H), or GateParameters.
+        cu_seqlens: (N + 1,) int32 or int64 offsets of the N sequences, from 0 to T, never decreasing.
+        max_seqlen: length of the longest sequence, or more.
+        Others: as for `quasi_attention`. Dropout drops the cells that the padded call would drop.
+
+    Returns:
+        (T, H, D); with `return_lambda` also lambda (T, H).
+
+    Raises:
+        TypeError, ValueError, RuntimeError: as for `quasi_attention`.
+    """
+    problem = packed_problem(
+        query,
+        key,
+        value,
+        context_query,
+        context_key,
+        gate,
+        cu_seqlens=cu_seqlens,
+        max_seqlen=max_seqlen,
+        is_causal=is_causal,
+        dropout_p=dropout_p,
+        scale=scale,
+        quasi_scale=quasi_scale,
+        dropout_seed=_seed(dropout_seed, dropout_p, query),
+    )
+    return _run(problem, backend, return_lambda)
+
+
+def explain(*args, backend: str = "auto", **kwargs) -> dict[str, list[str]]:
+    """Why each backend would or would not take a call.
+
+    Args: those of `quasi_attention`, or of `quasi_attention_varlen` when `cu_seqlens` is among them.
+
+    Returns:
+        A dict from backend name to its list of reasons against; an empty list means that it takes the call.
+        The key "selected" holds, in a list, the name that `backend` resolves to.
+    """
+    kwargs.pop("return_lambda", None)
+    build = _explained_packed if "cu_seqlens" in kwargs else _explained_dense
+    problem = build(*args, **kwargs)
+    reasons = dispatch.reasons_against(problem)
+    return reasons | {"selected": [dispatch.name_of(dispatch.select(problem, backend))]}
+
+
+def _explained_dense(
+    *args,
+    attn_mask=None,
+    key_lengths=None,
+    is_causal=False,
+    dropout_p=0.0,
+    scale=None,
+    quasi_scale=1.0,
+    dropout_seed=None,
+) -> Problem:
+    return dense_problem(
+        *args,
+        attn_mask=attn_mask,
+        key_lengths=key_lengths,
+        is_causal=is_causal,
+        dropout_p=dropout_p,
+        scale=scale,
+        quasi_scale=quasi_scale,
+        dropout_seed=dropout_seed,
+    )
+
+
+def _explained_packed(
+    *args, cu_seqlens, max_seqlen, is_causal=False, dropout_p=0.0, scale=None, quasi_scale=1.0, dropout_seed=None
+) -> Problem:
+    return packed_problem(
+        *args,
+        cu_seqlens=cu_seqlens,
+        max_seqlen=max_seqlen,
+        is_causal=is_causal,
+        dropout_p=dropout_p,
+        scale=scale,
+        quasi_scale=quasi_scale,
+        dropout_seed=dropout_seed,
+    )
+
+
+def _seed(given: Tensor | None, dropout_p: float, query: Tensor) -> Tensor | None:
+    if given is not None or not isinstance(query, Tensor) or not dropout_p > 0:
+        return given
+    return draw_dropout_seed(query.device)
+
+
+def _run(problem: Problem, backend: str, return_lambda: bool):
+    if return_lambda and problem.column_gate:
+        raise ValueError(
+            "return_lambda: a column gate has one lambda per pair of positions, of size L x S; "
+            "ask attention_maps for the rows you need"
+        )
+    chosen = dispatch.select(problem, backend)
+    differentiable = torch.is_grad_enabled() and any(
+        t is not None and t.requires_grad for t in problem.tensors()
+    )
+    saved = chosen.residuals(problem) if differentiable else ops.SAVE_NOTHING
+    outputs = ops.forward_op(dispatch.name_of(chosen))(*problem.tensors(), **problem.options(), **saved)
+    out, query_gate, key_gate = outputs[0], outputs[4], outputs[5]
+    if not return_lambda:
+        return out
+    if problem.gate_lambda is not None:
+        return out, problem.gate_lambda
+    return out, (1 - (problem.beta * query_gate + problem.gamma * key_gate)).to(out.dtype)

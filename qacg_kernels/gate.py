@@ -1,0 +1,31 @@
+"""The parameters of the gate lambda (MATH.md, eq. 4 to 6)."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+FORMS = ("row", "column")
+
+
+@dataclass(frozen=True)
+class GateParameters:
+    """Gate vectors and biases from which lambda is computed inside the kernel.
+
+    Attributes:
+        query, context_query, key, context_key: gate vectors, (D) shared by all heads or (H, D).
+        query_bias, key_bias: None, a scalar tensor (), or (H).
+        beta, gamma: weights of the query gate and the key gate.
+        form: "row" takes both gates at the query's position,
+            lambda_i = 1 - (beta lq_i + gamma lk_i); "column" takes the key gate at the key's position,
+            lambda_ij = 1 - (beta lq_i + gamma lk_j).
+    """
+
+    query: Tensor
+    context_query: Tensor
+    key: Tensor
+    context_key: Tensor
+    query_bias: Tensor | None = None
+    key_bias: Tensor | None = None
+    beta: float = 1.0
+    gamma: float = 1.0
+    form: str = "row"

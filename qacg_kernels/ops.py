@@ -1,0 +1,161 @@
+"""The torch.library operators: one schema, one fake and one autograd formula for every backend.
+
+`qacg::<backend>_attention` and `qacg::<backend>_attention_backward` exist for each name in BACKENDS. A
+backend supplies only the two kernels. Absent tensors (a gate that was not given, a branch that was not
+saved) come back with zero elements, because an operator cannot return None.
+"""
+
+import torch
+from torch import Tensor
+
+BACKENDS = ("reference", "cpu")
+
+_INPUTS = """Tensor query, Tensor key, Tensor value, Tensor context_query, Tensor context_key,
+    Tensor? gate_lambda, Tensor? gate_query, Tensor? gate_context_query, Tensor? gate_key,
+    Tensor? gate_context_key, Tensor? gate_query_bias, Tensor? gate_key_bias,
+    Tensor? attn_mask, Tensor? key_lengths, Tensor? cu_seqlens, Tensor? dropout_seed"""
+_OPTIONS = """*, SymInt max_seqlen, bool is_causal, float dropout_p, float scale, float quasi_scale,
+    float beta, float gamma, bool column_gate"""
+
+# softmax_out is O1 = (Z o P) V and quasi_out is O2 = (Z o G) V of MATH.md. With O1 saved the backward
+# needs no pass over a row to find delta; O2 gives the gate's gradient without a sum over the row.
+FORWARD_SCHEMA = f"""({_INPUTS}, {_OPTIONS}, bool save_softmax_out=True, bool save_quasi_out=False)
+    -> (Tensor out, Tensor softmax_out, Tensor quasi_out, Tensor logsumexp, Tensor query_gate, Tensor key_gate)"""
+BACKWARD_SCHEMA = f"""(Tensor grad_out, Tensor? grad_query_gate, Tensor? grad_key_gate, {_INPUTS},
+    Tensor softmax_out, Tensor quasi_out, Tensor logsumexp, Tensor query_gate, Tensor key_gate, {_OPTIONS})
+    -> (Tensor grad_query, Tensor grad_key, Tensor grad_value, Tensor grad_context_query,
+        Tensor grad_context_key, Tensor grad_lambda, Tensor grad_gate_query, Tensor grad_gate_context_query,
+        Tensor grad_gate_key, Tensor grad_gate_context_key, Tensor grad_gate_query_bias,
+        Tensor grad_gate_key_bias)"""
+
+SAVE_NOTHING = {"save_softmax_out": False, "save_quasi_out": False}
+_INPUT_COUNT = 16
+_DIFFERENTIABLE = 12  # the first inputs; masks, lengths and the seed have no gradient
+
+_library = torch.library.Library("qacg", "DEF")
+
+
+def forward_op(backend: str):
+    """The forward operator of a backend name."""
+    return getattr(torch.ops.qacg, f"{backend}_attention")
+
+
+def backward_op(backend: str):
+    """The backward operator of a backend name."""
+    return getattr(torch.ops.qacg, f"{backend}_attention_backward")
+
+
+def register_kernels(backend: str, forward, backward) -> None:
+    """Registers Python kernels of a backend, for every device."""
+    _library.impl(f"{backend}_attention", forward, "CompositeExplicitAutograd")
+    _library.impl(f"{backend}_attention_backward", backward, "CompositeExplicitAutograd")
+
+
+def empty_dense_like(t: Tensor) -> Tensor:
+    """Uninitialised tensor of t's shape, dense, with heads before or after rows in memory as t has them.
+
+    A (B, H, L, D) view of a (B, L, H*D) projection so gives an output whose heads merge without a copy.
+    """
+    if t.dim() == 4 and t.stride(1) < t.stride(2):
+        batch, heads, rows, head_dim = t.shape
+        return t.new_empty((batch, rows, heads, head_dim)).transpose(1, 2)
+    return t.new_empty(t.shape)
+
+
+def row_dtype(query: Tensor) -> torch.dtype:
+    """Type of everything kept per row (logsumexp, gates): float32, or float64 for float64 inputs."""
+    return torch.float64 if query.dtype == torch.float64 else torch.float32
+
+
+def _fake_forward(
+    query,
+    key,
+    value,
+    context_query,
+    context_key,
+    gate_lambda,
+    gate_query,
+    gate_context_query,
+    gate_key,
+    gate_context_key,
+    gate_query_bias,
+    gate_key_bias,
+    attn_mask,
+    key_lengths,
+    cu_seqlens,
+    dropout_seed,
+    *,
+    max_seqlen,
+    is_causal,
+    dropout_p,
+    scale,
+    quasi_scale,
+    beta,
+    gamma,
+    column_gate,
+    save_softmax_out=True,
+    save_quasi_out=False,
+):
+    nothing = query.new_empty((0,))
+    rows = dict(dtype=row_dtype(query))
+    key_rows = key.shape[:-1] if column_gate else query.shape[:-1]
+    no_rows = query.new_empty((0,), **rows)
+    return (
+        empty_dense_like(query),
+        empty_dense_like(query) if save_softmax_out else nothing,
+        empty_dense_like(query) if save_quasi_out else query.new_empty((0,)),
+        query.new_empty(query.shape[:-1], **rows),
+        no_rows if gate_query is None else query.new_empty(query.shape[:-1], **rows),
+        query.new_empty((0,), **rows) if gate_query is None else query.new_empty(key_rows, **rows),
+    )
+
+
+def _fake_backward(grad_out, grad_query_gate, grad_key_gate, *args, **options):
+    tensors = args[:_DIFFERENTIABLE]
+    wide = [empty_dense_like(t) for t in tensors[:5]]
+    return *wide, *(grad_out.new_empty((0,)) if t is None else t.new_empty(t.shape) for t in tensors[5:])
+
+
+def _setup_context(ctx, inputs, keyword_only_inputs, output):
+    out, *saved = output
+    # grad_out may be absent (a loss on lambda alone); its stand-in needs only out's geometry.
+    ctx.save_for_backward(*inputs, *saved, out)
+    ctx.options = {k: v for k, v in keyword_only_inputs.items() if not k.startswith("save_")}
+    ctx.mark_non_differentiable(*saved[:3])
+    ctx.set_materialize_grads(False)
+
+
+def _make_autograd_formula(backend: str):
+    def differentiate(ctx, grad_out, _softmax_out, _quasi_out, _logsumexp, grad_query_gate, grad_key_gate):
+        *saved, out = ctx.saved_tensors
+        if grad_out is None:
+            grad_out = torch.zeros_like(out)
+        grads = backward_op(backend)(grad_out, grad_query_gate, grad_key_gate, *saved, **ctx.options)
+        present = [g if t is not None else None for g, t in zip(grads, saved[:_DIFFERENTIABLE])]
+        return *present, *[None] * (_INPUT_COUNT - _DIFFERENTIABLE)
+
+    return differentiate
+
+
+def _refuse_second_derivative(ctx, *grads):
+    raise NotImplementedError(
+        "quasi_attention can be differentiated once; for second derivatives compute the maps with "
+        "qacg_kernels.attention_maps, which is plain PyTorch"
+    )
+
+
+def _define() -> None:
+    for backend in BACKENDS:
+        forward, backward = f"{backend}_attention", f"{backend}_attention_backward"
+        for name, schema in ((forward, FORWARD_SCHEMA), (backward, BACKWARD_SCHEMA)):
+            # The schema parser wants one line.
+            _library.define(name + " ".join(schema.split()), tags=(torch.Tag.pt2_compliant_tag,))
+        torch.library.register_fake(f"qacg::{forward}", _fake_forward, lib=_library)
+        torch.library.register_fake(f"qacg::{backward}", _fake_backward, lib=_library)
+        torch.library.register_autograd(
+            f"qacg::{forward}", _make_autograd_formula(backend), setup_context=_setup_context, lib=_library
+        )
+        torch.library.register_autograd(f"qacg::{backward}", _refuse_second_derivative, lib=_library)
+
+
+_define()

@@ -1,0 +1,297 @@
+"""One call of quasi-attention: its tensors, its options, and the checks that make it well-formed."""
+
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Tensor
+
+from qacg_kernels.gate import FORMS, GateParameters
+
+_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A validated call. Field order and names are those of the operator schema in `ops.py`.
+
+    Dense tensors are (B, H, L or S, D); packed ones, with `cu_seqlens`, are (T, H, D).
+    """
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    context_query: Tensor
+    context_key: Tensor
+    gate_lambda: Tensor | None
+    gate_query: Tensor | None
+    gate_context_query: Tensor | None
+    gate_key: Tensor | None
+    gate_context_key: Tensor | None
+    gate_query_bias: Tensor | None
+    gate_key_bias: Tensor | None
+    attn_mask: Tensor | None
+    key_lengths: Tensor | None
+    cu_seqlens: Tensor | None
+    dropout_seed: Tensor | None
+    max_seqlen: int
+    is_causal: bool
+    dropout_p: float
+    scale: float
+    quasi_scale: float
+    beta: float
+    gamma: float
+    column_gate: bool
+
+    @property
+    def packed(self) -> bool:
+        return self.cu_seqlens is not None
+
+    @property
+    def head_dim(self) -> int:
+        return self.query.shape[-1]
+
+    @property
+    def longest_row(self) -> int:
+        """Number of keys in the longest row of scores."""
+        return self.max_seqlen if self.packed else self.key.shape[-2]
+
+    def tensors(self) -> tuple[Tensor | None, ...]:
+        return tuple(getattr(self, f.name) for f in fields(self)[:16])
+
+    def options(self) -> dict[str, object]:
+        return {f.name: getattr(self, f.name) for f in fields(self)[16:]}
+
+
+def _shape(t: Tensor) -> str:
+    return f"({', '.join(str(n) for n in t.shape)})"
+
+
+def _check_tensor(name: str, t: object, like: Tensor | None = None) -> None:
+    if not isinstance(t, Tensor):
+        raise TypeError(f"{name}: got {type(t).__name__}, wanted a torch.Tensor")
+    if t.dtype not in _FLOATS:
+        raise TypeError(f"{name}: got dtype {t.dtype}, wanted one of float16, bfloat16, float32, float64")
+    if like is not None:
+        if t.dtype != like.dtype:
+            raise TypeError(f"{name}: got dtype {t.dtype}, wanted {like.dtype} as query has")
+        if t.device != like.device:
+            raise ValueError(f"{name}: got device {t.device}, wanted {like.device} as query has")
+
+
+def _check_shape(name: str, t: Tensor, *wanted: tuple[int, ...], meaning: str) -> None:
+    if tuple(t.shape) not in wanted:
+        forms = " or ".join(f"({', '.join(str(n) for n in w)})" for w in wanted)
+        raise ValueError(f"{name}: got shape {_shape(t)}, wanted {forms}, {meaning}")
+
+
+def _check_gate(gate: object, query: Tensor, packed: bool, lengths_differ: bool) -> dict[str, object]:
+    """Returns the gate's fields of Problem."""
+    heads, head_dim = query.shape[1], query.shape[-1]
+    rows = tuple(query.shape[:-1])
+    meaning = "(T, H) as query has" if packed else "(B, H, L) as query has"
+    gates: dict[str, object] = {
+        "gate_lambda": None,
+        **{f"gate_{n}": None for n in ("query", "context_query", "key", "context_key")},
+        "gate_query_bias": None,
+        "gate_key_bias": None,
+        "beta": 1.0,
+        "gamma": 1.0,
+        "column_gate": False,
+    }
+    if isinstance(gate, Tensor):
+        _check_tensor("gate", gate, query)
+        _check_shape("gate", gate, rows, meaning=meaning)
+        return gates | {"gate_lambda": gate}
+    if not isinstance(gate, GateParameters):
+        raise TypeError(f"gate: got {type(gate).__name__}, wanted a lambda tensor or GateParameters")
+    if gate.form not in FORMS:
+        raise ValueError(f"gate.form: got {gate.form!r}, wanted one of {', '.join(map(repr, FORMS))}")
+    for name in ("query", "context_query", "key", "context_key"):
+        vector = getattr(gate, name)
+        _check_tensor(f"gate.{name}", vector, query)
+        _check_shape(f"gate.{name}", vector, (head_dim,), (heads, head_dim), meaning="(D) or (H, D)")
+        gates[f"gate_{name}"] = vector
+    for name in ("query_bias", "key_bias"):
+        bias = getattr(gate, name)
+        if bias is not None:
+            _check_tensor(f"gate.{name}", bias, query)
+            _check_shape(f"gate.{name}", bias, (), (heads,), meaning="() or (H)")
+            gates[f"gate_{name}"] = bias
+    if gate.form == "row" and lengths_differ:
+        raise ValueError(
+            "gate: a row gate takes the key gate at the query's own position and needs L equal to S; "
+            'pass a lambda tensor (B, H, L), or GateParameters(form="column")'
+        )
+    return gates | {
+        "beta": float(gate.beta),
+        "gamma": float(gate.gamma),
+        "column_gate": gate.form == "column",
+    }
+
+
+def _check_options(
+    dropout_p: float, scale: float | None, head_dim: int, seed: Tensor | None, query: Tensor
+) -> tuple[float, float]:
+    dropout_p = float(dropout_p)
+    if not 0.0 <= dropout_p < 1.0:
+        raise ValueError(f"dropout_p: got {dropout_p}, wanted a probability in [0, 1)")
+    if seed is not None:
+        if not isinstance(seed, Tensor) or seed.dtype != torch.int64 or seed.dim() != 0:
+            raise TypeError("dropout_seed: wanted an int64 scalar tensor, as draw_dropout_seed gives")
+        if seed.device != query.device:
+            raise ValueError(f"dropout_seed: got device {seed.device}, wanted {query.device} as query has")
+    return dropout_p, float(scale) if scale is not None else head_dim**-0.5
+
+
+def _mask_4d(mask: object, query: Tensor, key: Tensor) -> Tensor | None:
+    """The mask with four dimensions, each 1 or full, so that backends broadcast by stride."""
+    if mask is None:
+        return None
+    if not isinstance(mask, Tensor):
+        raise TypeError(f"attn_mask: got {type(mask).__name__}, wanted a torch.Tensor or None")
+    if mask.dtype != torch.bool and mask.dtype != query.dtype:
+        raise TypeError(f"attn_mask: got dtype {mask.dtype}, wanted torch.bool or {query.dtype} as query has")
+    if mask.device != query.device:
+        raise ValueError(f"attn_mask: got device {mask.device}, wanted {query.device} as query has")
+    if mask.requires_grad:
+        raise ValueError(
+            "attn_mask: got a tensor that requires grad; gradients of the mask are not computed, detach() it"
+        )
+    full = (query.shape[0], query.shape[1], query.shape[2], key.shape[2])
+    shape = (1,) * (4 - mask.dim()) + tuple(mask.shape)
+    if mask.dim() > 4 or any(n not in (1, wanted) for n, wanted in zip(shape, full)):
+        raise ValueError(f"attn_mask: got shape {_shape(mask)}, wanted one that broadcasts to {full}, (B, H, L, S)")
+    return mask.reshape(shape)
+
+
+def _integers(name: str, t: object, query: Tensor) -> Tensor:
+    if not isinstance(t, Tensor):
+        raise TypeError(f"{name}: got {type(t).__name__}, wanted an integer tensor")
+    if t.dtype not in (torch.int32, torch.int64):
+        raise TypeError(f"{name}: got dtype {t.dtype}, wanted torch.int32 or torch.int64")
+    if t.device != query.device:
+        raise ValueError(f"{name}: got device {t.device}, wanted {query.device} as query has")
+    if t.dim() != 1:
+        raise ValueError(f"{name}: got shape {_shape(t)}, wanted one dimension")
+    return t.to(torch.int32)
+
+
+def _values_readable(t: Tensor) -> bool:
+    # Reading values would synchronise a GPU and break a compiled graph: there the kernels clamp instead.
+    return t.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
+def dense_problem(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    context_query: Tensor,
+    context_key: Tensor,
+    gate: Tensor | GateParameters,
+    *,
+    attn_mask: Tensor | None,
+    key_lengths: Tensor | None,
+    is_causal: bool,
+    dropout_p: float,
+    scale: float | None,
+    quasi_scale: float,
+    dropout_seed: Tensor | None,
+) -> Problem:
+    """Checks a call on (B, H, L, D) tensors; raises TypeError or ValueError naming the argument."""
+    named = {"key": key, "value": value, "context_query": context_query, "context_key": context_key}
+    _check_tensor("query", query)
+    if query.dim() != 4:
+        raise ValueError(f"query: got shape {_shape(query)}, wanted four dimensions (B, H, L, D)")
+    batch, heads, length, head_dim = query.shape
+    if head_dim == 0:
+        raise ValueError(f"query: got shape {_shape(query)}, wanted a head size D of at least 1")
+    for name, t in named.items():
+        _check_tensor(name, t, query)
+    if key.dim() != 4:
+        raise ValueError(f"key: got shape {_shape(key)}, wanted four dimensions (B, H, S, D)")
+    key_length = key.shape[2]
+    _check_shape("key", key, (batch, heads, key_length, head_dim), meaning="(B, H, S, D) with B, H, D of query")
+    _check_shape("value", value, tuple(key.shape), meaning="(B, H, S, D) as key has")
+    _check_shape("context_query", context_query, tuple(query.shape), meaning="(B, H, L, D) as query has")
+    _check_shape("context_key", context_key, tuple(key.shape), meaning="(B, H, S, D) as key has")
+    gates = _check_gate(gate, query, packed=False, lengths_differ=length != key_length)
+    dropout_p, scale = _check_options(dropout_p, scale, head_dim, dropout_seed, query)
+    attn_mask = _mask_4d(attn_mask, query, key)
+    if key_lengths is not None:
+        key_lengths = _integers("key_lengths", key_lengths, query)
+        _check_shape("key_lengths", key_lengths, (batch,), meaning="one length per sequence")
+        if _values_readable(key_lengths) and batch:
+            low, high = (int(x) for x in key_lengths.aminmax())
+            if low < 0 or high > key_length:
+                raise ValueError(f"key_lengths: got values from {low} to {high}, wanted 0 to S = {key_length}")
+    return Problem(
+        **{"query": query, **named, **gates},
+        attn_mask=attn_mask,
+        key_lengths=key_lengths,
+        cu_seqlens=None,
+        dropout_seed=dropout_seed,
+        max_seqlen=0,
+        is_causal=bool(is_causal),
+        dropout_p=dropout_p,
+        scale=scale,
+        quasi_scale=float(quasi_scale),
+    )
+
+
+def packed_problem(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    context_query: Tensor,
+    context_key: Tensor,
+    gate: Tensor | GateParameters,
+    *,
+    cu_seqlens: Tensor,
+    max_seqlen: int,
+    is_causal: bool,
+    dropout_p: float,
+    scale: float | None,
+    quasi_scale: float,
+    dropout_seed: Tensor | None,
+) -> Problem:
+    """Checks a call on packed (T, H, D) tensors; raises TypeError or ValueError naming the argument."""
+    named = {"key": key, "value": value, "context_query": context_query, "context_key": context_key}
+    _check_tensor("query", query)
+    if query.dim() != 3:
+        raise ValueError(f"query: got shape {_shape(query)}, wanted three dimensions (T, H, D)")
+    if query.shape[-1] == 0:
+        raise ValueError(f"query: got shape {_shape(query)}, wanted a head size D of at least 1")
+    for name, t in named.items():
+        _check_tensor(name, t, query)
+        _check_shape(name, t, tuple(query.shape), meaning="(T, H, D) as query has")
+    gates = _check_gate(gate, query, packed=True, lengths_differ=False)
+    dropout_p, scale = _check_options(dropout_p, scale, query.shape[-1], dropout_seed, query)
+    cu_seqlens = _integers("cu_seqlens", cu_seqlens, query)
+    if cu_seqlens.shape[0] < 1:
+        raise ValueError("cu_seqlens: got no entries, wanted offsets 0, ..., T (one more than sequences)")
+    if isinstance(max_seqlen, bool) or not isinstance(max_seqlen, (int, torch.SymInt)):
+        raise TypeError(f"max_seqlen: got {type(max_seqlen).__name__}, wanted an int")
+    if max_seqlen < 0:
+        raise ValueError(f"max_seqlen: got {max_seqlen}, wanted the length of the longest sequence")
+    if _values_readable(cu_seqlens):
+        offsets = cu_seqlens.tolist()
+        lengths = [b - a for a, b in zip(offsets, offsets[1:])]
+        if offsets[0] != 0 or offsets[-1] != query.shape[0] or min(lengths, default=0) < 0:
+            raise ValueError(
+                f"cu_seqlens: got {offsets if len(offsets) < 9 else [*offsets[:8], '...']}, "
+                f"wanted offsets that never decrease from 0 to T = {query.shape[0]}"
+            )
+        if max(lengths, default=0) > max_seqlen:
+            raise ValueError(f"max_seqlen: got {max_seqlen}, wanted at least {max(lengths)}, the longest sequence")
+    return Problem(
+        **{"query": query, **named, **gates},
+        attn_mask=None,
+        key_lengths=None,
+        cu_seqlens=cu_seqlens,
+        dropout_seed=dropout_seed,
+        max_seqlen=max_seqlen,
+        is_causal=bool(is_causal),
+        dropout_p=dropout_p,
+        scale=scale,
+        quasi_scale=float(quasi_scale),
+    )
