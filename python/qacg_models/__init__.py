@@ -10,7 +10,7 @@ _HOMES = {
     "QACGBertSequenceClassifierOutput": "outputs",
 }
 
-__all__ = sorted(_HOMES)
+__all__ = list(_HOMES)
 
 
 # transformers takes seconds to import; a name is fetched when it is first used.

@@ -73,6 +73,7 @@ class QACGBertConfig(PreTrainedConfig):
 
     def __init__(
         self,
+        *,
         vocab_size: int = 30522,
         hidden_size: int = 768,
         num_hidden_layers: int = 12,
