@@ -420,6 +420,38 @@ def test_sensitivity_of_a_logit_to_the_embeddings():
     assert not gradient[1, 3:].any()
 
 
+@pytest.mark.parametrize("implementation", ["fused", "eager"])
+def test_dropout_acts_where_the_published_model_has_it(implementation):
+    model = build(
+        implementation, hidden_dropout_prob=0.5, attention_probs_dropout_prob=0.4, pooler="attention"
+    )
+    model.train()
+    shapes = {}
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Dropout):
+            module.register_forward_hook(
+                lambda m, args, out, n=name: shapes.setdefault(n, []).append(tuple(out.shape))
+            )
+    torch.manual_seed(0)
+    out = model(**BATCH, **EVERYTHING)
+    hidden, heads = (2, 5, 12), (2, 5, 3, 4)
+    wanted = {
+        "bert.embeddings.dropout": [hidden],
+        "bert.pooler.attention_gate.2": [(2, 5, 32)],
+        "dropout": [(2, 12)],
+    }
+    for i in (0, 1):
+        wanted[f"bert.encoder.layer.{i}.attention.self.dropout"] = [heads, heads]
+        wanted[f"bert.encoder.layer.{i}.attention.output.dropout"] = [hidden]
+        wanted[f"bert.encoder.layer.{i}.output.dropout"] = [hidden]
+    assert shapes == wanted
+    for a, p, g in zip(out.attentions, out.softmax_maps, out.quasi_maps):
+        kept = a != 0
+        assert 0.35 < float(kept[0].double().mean()) < 0.85
+        torch.testing.assert_close(a[kept], ((p + g) / 0.6)[kept], rtol=1e-4, atol=1e-6)
+        assert bool((p.sum(-1) - 1).abs().max() < 1e-5)
+
+
 def test_context_names():
     config = QACGBertConfig(**SIZES)
     assert config.num_contexts == 3
