@@ -17,11 +17,16 @@ HEAD_DIM = HIDDEN // HEADS
 VISIBLE = torch.tensor([[True] * LENGTH, [True, True, True, False, False]])
 
 
-def assert_within_budget(name, ours, eager, truth):
-    """err(ours) <= 2 err(eager in the same dtype) + band, both against the float64 oracle."""
+# Roundings of the largest element that a result may be off beside twice eager's error. Eager's own error over
+# so few elements is a matter of luck (it may be 0). The kernels rebuild P from the logsumexp of a row instead
+# of normalising it again, which costs roundings of the size of a score, here up to 5.
+ROUNDINGS = {"reference": 2, "auto": 16}
+
+
+def assert_within_budget(name, ours, eager, truth, *, roundings, scale):
+    """err(ours) <= 2 err(eager in the same dtype) + roundings * eps * scale, both against float64."""
     assert ours.shape == truth.shape, f"{name}: shape {tuple(ours.shape)}, wanted {tuple(truth.shape)}"
-    # The band covers results that happen to come out exact in eager: two roundings of the largest element.
-    band = 2 * torch.finfo(ours.dtype).eps * float(truth.abs().max())
+    band = roundings * torch.finfo(ours.dtype).eps * scale
     error = (ours.detach().double() - truth).abs()
     budget = 2 * float((eager.detach().double() - truth).abs().max()) + band
     assert bool((error <= budget).all()), (
@@ -123,7 +128,7 @@ def strengthen(module):
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in module.parameters():
-            parameter.copy_(0.7 * torch.randn(parameter.shape, generator=generator))
+            parameter.copy_(0.4 * torch.randn(parameter.shape, generator=generator))
     return module
 
 
@@ -167,16 +172,23 @@ def oracle_results(weights, x, c, projection, **scalars):
 NAMES = ("output", "A", "softmax map", "quasi map", "lambda")
 
 
+@pytest.mark.parametrize("backend", list(ROUNDINGS))
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("projection", ["hidden", "head"])
 @pytest.mark.parametrize("naming", list(NAMINGS))
-def test_outputs_and_every_gradient_match_the_formulas(naming, projection, bias, dtype):
+def test_outputs_and_every_gradient_match_the_formulas(naming, projection, bias, dtype, backend):
     eager = strengthen(PublishedAttention(naming, projection, bias)).to(dtype).eval()
     ours = FusedQuasiAttention(
-        HIDDEN, HEADS, naming=naming, context_projection=projection, lambda_bias=bias, dtype=dtype
-    ).eval()
-    ours.load_state_dict(eager.state_dict())
+        HIDDEN,
+        HEADS,
+        naming=naming,
+        context_projection=projection,
+        lambda_bias=bias,
+        backend=backend,
+        dtype=dtype,
+    )
+    ours.eval().load_state_dict(eager.state_dict())
 
     results, gradients = {}, {}
     for which, module in (("ours", ours), ("eager", eager)):
@@ -195,11 +207,17 @@ def test_outputs_and_every_gradient_match_the_formulas(naming, projection, bias,
     for (name, _), leaf in zip(eager.named_parameters(), weights.values()):
         true_gradients[name] = leaf.grad
 
+    roundings = ROUNDINGS[backend]
     for name, mine, theirs, true in zip(NAMES, results["ours"], results["eager"], truth):
-        assert_within_budget(name, mine.to(dtype), theirs, true.detach())
+        scale = float(true.detach().abs().max())
+        assert_within_budget(name, mine.to(dtype), theirs, true.detach(), roundings=roundings, scale=scale)
     assert gradients["ours"].keys() == true_gradients.keys()
     for name, true in true_gradients.items():
-        assert_within_budget(f"gradient of {name}", gradients["ours"][name], gradients["eager"][name], true)
+        # A bias gradient may cancel to little; the terms of its sum are as large as those of the weight's.
+        siblings = [true, *(true_gradients[n] for n in true_gradients if n == name.replace("bias", "weight"))]
+        scale = max(float(t.abs().max()) for t in siblings)
+        mine, theirs = gradients["ours"][name], gradients["eager"][name]
+        assert_within_budget(f"gradient of {name}", mine, theirs, true, roundings=roundings, scale=scale)
 
 
 def test_scalars_and_gates_per_head_match_the_formulas():

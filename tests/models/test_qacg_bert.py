@@ -120,11 +120,12 @@ def test_outputs_and_every_gradient_match_the_formulas(variant, dtype):
 
     def check(name, fused, eager, true, scale):
         # Eager in the same dtype is the measure. Over as few elements as here its own error is a matter of
-        # luck, 0.1 to 5 roundings of the largest element; the band is 8 of them.
+        # luck, 0.1 to 5 roundings of the largest element, and kernels rebuild P from the logsumexp of a row,
+        # which costs roundings of the size of a score; the band is 16 of them.
         rounding = torch.finfo(dtype).eps * scale
         own = float((eager.double() - true).abs().max())
         error = float((fused.double() - true).abs().max())
-        assert error <= 2 * own + 8 * rounding, (
+        assert error <= 2 * own + 16 * rounding, (
             f"{name}: {error:.3e}, eager's {own:.3e}, rounding {rounding:.3e}"
         )
         # And eager is itself the formula: its error is rounding, through two layers and back.
