@@ -172,12 +172,12 @@ def oracle_results(weights, x, c, projection, **scalars):
 NAMES = ("output", "A", "softmax map", "quasi map", "lambda")
 
 
-@pytest.mark.parametrize("backend", list(ROUNDINGS))
+@pytest.mark.parametrize("chosen_backend", list(ROUNDINGS))
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("projection", ["hidden", "head"])
 @pytest.mark.parametrize("naming", list(NAMINGS))
-def test_outputs_and_every_gradient_match_the_formulas(naming, projection, bias, dtype, backend):
+def test_outputs_and_every_gradient_match_the_formulas(naming, projection, bias, dtype, chosen_backend):
     eager = strengthen(PublishedAttention(naming, projection, bias)).to(dtype).eval()
     ours = FusedQuasiAttention(
         HIDDEN,
@@ -185,7 +185,7 @@ def test_outputs_and_every_gradient_match_the_formulas(naming, projection, bias,
         naming=naming,
         context_projection=projection,
         lambda_bias=bias,
-        backend=backend,
+        backend=chosen_backend,
         dtype=dtype,
     )
     ours.eval().load_state_dict(eager.state_dict())
@@ -207,7 +207,7 @@ def test_outputs_and_every_gradient_match_the_formulas(naming, projection, bias,
     for (name, _), leaf in zip(eager.named_parameters(), weights.values()):
         true_gradients[name] = leaf.grad
 
-    roundings = ROUNDINGS[backend]
+    roundings = ROUNDINGS[chosen_backend]
     for name, mine, theirs, true in zip(NAMES, results["ours"], results["eager"], truth):
         scale = float(true.detach().abs().max())
         assert_within_budget(name, mine.to(dtype), theirs, true.detach(), roundings=roundings, scale=scale)
@@ -539,7 +539,7 @@ BAD_SETTINGS = {
         "context_projection: got 'heads', wanted one of 'hidden', 'head'",
         {"context_projection": "heads"},
     ),
-    "naming": (ValueError, "naming: got 'seed', wanted one of 'released', 'compact'", {"naming": "seed"}),
+    "naming": (ValueError, "naming: got 'other', wanted one of 'released', 'compact'", {"naming": "other"}),
     "backend": (ValueError, "backend: got 'gpu', wanted one of 'auto'", {"backend": "gpu"}),
 }
 

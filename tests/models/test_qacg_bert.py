@@ -22,10 +22,10 @@ SIZES = {
     "num_labels": 3,
 }
 RELEASED = {"pooler": "cls", "context_projection": "hidden", "lambda_bias": True}
-SEED = {"pooler": "attention", "context_projection": "head", "lambda_bias": False}
+SLICED = {"pooler": "attention", "context_projection": "head", "lambda_bias": False}
 MIXED = {"pooler": "attention", "context_projection": "hidden", "lambda_bias": True, "lambda_per_head": True}
 SCALED = {"pooler": "cls", "context_projection": "head", "quasi_scale": 0.4, "beta": 0.7, "gamma": 1.6}
-VARIANTS = {"released": RELEASED, "seed": SEED, "mixed": MIXED, "scaled": SCALED}
+VARIANTS = {"released": RELEASED, "head slices": SLICED, "mixed": MIXED, "scaled": SCALED}
 
 BATCH = {
     "input_ids": torch.tensor([[2, 7, 30, 11, 3], [2, 9, 3, 0, 0]]),
@@ -147,7 +147,7 @@ def test_outputs_and_every_gradient_match_the_formulas(variant, dtype):
 
 @pytest.mark.parametrize("implementation", ["fused", "eager"])
 def test_float64_agrees_with_the_formulas_to_rounding(implementation):
-    model = build(implementation, torch.float64, **SEED)
+    model = build(implementation, torch.float64, **SLICED)
     truth = flat(oracle_results(model.state_dict(), model.config))
     for name, mine in model_results(model).items():
         torch.testing.assert_close(
@@ -296,7 +296,7 @@ def test_the_loss_leaves_out_unlabelled_rows():
 
 
 def test_padding_changes_nothing():
-    model = build(**SEED)
+    model = build(**SLICED)
     padded = model(**BATCH, output_lambda=True)
     for row, length in enumerate((5, 3)):
         alone = model(
@@ -374,7 +374,7 @@ def test_gradient_checkpointing_repeats_the_same_dropout(implementation, reentra
 
 @pytest.mark.parametrize("implementation", ["fused", "eager"])
 def test_compiles_whole_and_gives_the_same(implementation):
-    model = build(implementation, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, **SEED).train()
+    model = build(implementation, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, **SLICED).train()
     wanted = model(**BATCH, **EVERYTHING)
     wanted.loss.backward()
     gradients = {name: p.grad.clone() for name, p in model.named_parameters()}
