@@ -241,7 +241,7 @@ def rounding_scales(inputs: Inputs) -> dict[str, Tensor]:
     for name, parts in rows.items():
         like = wide.tensors["query"]
         squares[name] = _repack(parts, like[..., 0] if name in ("lambda", "grad lambda") else like)
-    # Constant inputs make the errors of a row's terms alike: they add up, in sums two deep, where others average.
+    # Constant inputs make the errors of a row's terms alike: they add up, in sums two deep.
     longest = max(inputs.case.queries, inputs.case.key_count) if inputs.case.constant else 1
     return {name: longest * t.sqrt() for name, t in squares.items()}
 

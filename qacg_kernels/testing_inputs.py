@@ -144,7 +144,7 @@ LAYOUTS: dict[str, Callable[[int, tuple[int, ...]], list[Tensor]]] = {
 
 
 def lay_like(values: Tensor, like: Tensor) -> Tensor:
-    """The values in memory laid out as `like` is, with NaN in the gaps; zero strides keep their first value."""
+    """The values in memory laid out as `like` is, NaN in the gaps; zero strides keep their first value."""
     extent = 1 + sum((n - 1) * stride for n, stride in zip(like.shape, like.stride())) if like.numel() else 0
     memory = values.new_full((like.storage_offset() + extent,), torch.nan)
     placed = memory.as_strided(like.shape, like.stride(), like.storage_offset())
