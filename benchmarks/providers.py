@@ -87,7 +87,7 @@ def _build_backend(name: str, case: Case) -> Call:
 
 
 def _backend_reasons(name: str, case: Case) -> list[str]:
-    row = torch.zeros((1, 1, 1, case.shape.head_dim), dtype=DTYPES[case.dtype])
+    row = torch.zeros((1, 1, 1, case.shape.head_dim), dtype=DTYPES[case.dtype], device=case.device)
     return qk.explain(row, row, row, row, row, row[..., 0], dropout_p=case.dropout)[name]
 
 

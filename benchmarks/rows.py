@@ -24,7 +24,7 @@ FLOP_CONVENTION = (
 class Origin:
     """Where and from what a row was measured."""
 
-    machine: dict[str, object]  # cpu, cores, threads, torch_instruction_set, instruction_sets by dtype
+    machine: dict[str, object]  # cpu, cores, threads, instruction sets, CUDA devices
     versions: dict[str, str]
     commit: str
     dirty: bool
@@ -43,13 +43,13 @@ class Measured:
     dtype: str
     mode: str
     dropout: float
+    device: str
     provider: str
 
     @property
     def case(self) -> Case:
-        return Case(
-            Shape(self.batch, self.heads, self.length, self.head_dim), self.dtype, self.mode, self.dropout
-        )
+        shape = Shape(self.batch, self.heads, self.length, self.head_dim)
+        return Case(shape, self.dtype, self.mode, self.dropout, self.device)
 
 
 @dataclass(frozen=True)
@@ -103,6 +103,7 @@ def origin() -> Origin:
             "threads": host["threads"],
             "torch_instruction_set": host["torch_instruction_set"],
             "instruction_sets": library["instruction_sets"],
+            "cuda_devices": facts["cuda"]["devices"] if isinstance(facts["cuda"], dict) else facts["cuda"],
         },
         versions={name: facts[key] for name, key in _VERSIONS.items()},
         commit=commit,
@@ -169,7 +170,9 @@ def time_rows(
 
 def case_fields(case: Case) -> dict[str, object]:
     """The fields of a row that name its case."""
-    return case.shape._asdict() | {"dtype": case.dtype, "mode": case.mode, "dropout": case.dropout}
+    fields_beside_shape = asdict(case)
+    del fields_beside_shape["shape"]
+    return case.shape._asdict() | fields_beside_shape
 
 
 def figure(x: float) -> float:

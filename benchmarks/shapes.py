@@ -56,6 +56,7 @@ class Case:
     dtype: str = "float32"
     mode: str = FORWARD
     dropout: float = 0.0
+    device: str = "cpu"
 
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:
@@ -67,13 +68,14 @@ class Case:
 
     def __str__(self) -> str:
         dropout = f" dropout {self.dropout:g}" if self.dropout else ""
-        return f"{self.shape} {self.dtype} {self.mode}{dropout}"
+        device = "" if self.device == "cpu" else f" on {self.device}"
+        return f"{self.shape} {self.dtype} {self.mode}{dropout}{device}"
 
 
-def grid(shapes, dtypes, modes, dropouts) -> list[Case]:
+def grid(shapes, dtypes, modes, dropouts, device: str = "cpu") -> list[Case]:
     """All combinations, but for dropout in an inference forward, where no model has any."""
     return [
-        Case(shape, dtype, mode, dropout)
+        Case(shape, dtype, mode, dropout, device)
         for shape, dtype, mode, dropout in product(shapes, dtypes, modes, dropouts)
         if not (dropout and mode == FORWARD)
     ]
@@ -98,10 +100,12 @@ class Inputs(NamedTuple):
 def draw(case: Case, generator: torch.Generator) -> Inputs:
     """Random inputs: N(0, 1), and lambda uniform in [-1, 1], the range a trained gate has."""
     rows = tuple(case.shape[:3])
-    dtype = DTYPES[case.dtype]
-    wide = [torch.randn((*rows, case.shape.head_dim), generator=generator).to(dtype) for _ in range(6)]
-    gate_lambda = (2 * torch.rand(rows, generator=generator) - 1).to(dtype)
-    operands = (*wide[:5], gate_lambda)
+
+    def place(t: Tensor) -> Tensor:
+        return t.to(case.device, DTYPES[case.dtype])
+
+    wide = [place(torch.randn((*rows, case.shape.head_dim), generator=generator)) for _ in range(6)]
+    operands = (*wide[:5], place(2 * torch.rand(rows, generator=generator) - 1))
     if case.mode == FORWARD_BACKWARD:
         operands = tuple(t.requires_grad_() for t in operands)
     return Inputs(*operands, wide[5])

@@ -47,6 +47,7 @@ def memory_row(extra_mb):
         FORWARD_BACKWARD,
         0.0,
         "cpu",
+        "cpu",
         1,
         2,
         3,
