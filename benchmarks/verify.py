@@ -4,8 +4,10 @@ import torch
 
 from benchmarks.providers import EAGER, Call, eager_attention
 from benchmarks.shapes import FORWARD, Case, Inputs
+from qacg_kernels.testing import judge, parity_report
 
-_NAMES = ("output", "query", "key", "value", "context_query", "context_key", "gate_lambda")
+_CORNERS = ((0, 0), (-1, -1))
+_NAMES = ("out", *(f"grad {name}" for name in Inputs._fields[:6]))
 
 
 class ParityError(RuntimeError):
@@ -18,8 +20,6 @@ def require_parity() -> int:
     Raises:
         ParityError: a row fails.
     """
-    from qacg_kernels.testing import parity_report
-
     rows = list(parity_report())
     failed = [row for row in rows if not row.ok]
     if failed or not rows:
@@ -28,36 +28,30 @@ def require_parity() -> int:
 
 
 def require_agreement(calls: dict[str, Call], case: Case, inputs: Inputs) -> None:
-    """Compares output and gradients with float64, for the first and the last (batch, head) of the inputs.
+    """Judges output and gradients by the package's error rule, for the first and the last (batch, head).
 
-    A provider may err twice as much as eager does in the same type, plus two units in the last place of the
-    largest element. With dropout the providers draw different cells and nothing can be compared; there the
-    parity report alone answers for them.
+    With dropout the providers draw different cells and nothing can be compared; there the parity report
+    alone answers for them.
 
     Raises:
-        ParityError: a provider is further off; the message names it, the tensor and both errors.
+        ParityError: a provider breaks the rule; the message names it, the tensor, error and budget.
     """
     if case.dropout:
         return
-    wanted = [_run(eager_attention, case, _slice(inputs, at)) for at in _CORNERS]
-    budgets = None
-    for name, call in sorted(calls.items(), key=lambda item: item[0] != EAGER):
+    exact = [_run(eager_attention, case, _slice(inputs, at)) for at in _CORNERS]
+    of_eager = _run(eager_attention, case, inputs)
+    for name, call in calls.items():
+        if name == EAGER:
+            continue
         got = _run(call, case, inputs)
-        errors = [
-            max(_error(tensor[at], truth[index]) for at, truth in zip(_CORNERS, wanted))
-            for index, tensor in enumerate(got)
-        ]
-        if budgets is None:
-            eps = torch.finfo(inputs.query.dtype).eps
-            largest = [max(truth[i].abs().max().item() for truth in wanted) for i in range(len(got))]
-            budgets = [2 * error + 2 * eps * size for error, size in zip(errors, largest)]
-        for tensor_name, error, budget in zip(_NAMES, errors, budgets):
-            if not error <= budget:  # also when the error is NaN
-                what = tensor_name if tensor_name == "output" else f"gradient of {tensor_name}"
-                raise ParityError(f"{name}, {case}: {what} is off by {error:.3g}, budget {budget:.3g}")
-
-
-_CORNERS = ((0, 0), (-1, -1))
+        for index, tensor in enumerate(_NAMES[: len(got)]):
+            for at, truth in zip(_CORNERS, exact):
+                v = judge(tensor, got[index][at], of_eager[index][at], truth[index][0, 0])
+                if not v.ok:
+                    raise ParityError(
+                        f"{name}, {case}: {tensor} is off by {v.error:.3g}, budget {v.budget:.3g}; "
+                        f"in root mean square {v.rms_error:.3g}, budget {v.rms_budget:.3g}"
+                    )
 
 
 def _slice(inputs: Inputs, at: tuple[int, int]) -> Inputs:
@@ -73,7 +67,3 @@ def _run(call: Call, case: Case, inputs: Inputs) -> list[torch.Tensor]:
             return [call(*inputs.operands)]
     out = call(*inputs.operands)
     return [out.detach(), *torch.autograd.grad(out, inputs.operands, inputs.grad_out)]
-
-
-def _error(got: torch.Tensor, wanted: torch.Tensor) -> float:
-    return (got.double() - wanted[0, 0]).abs().max().item()
