@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 
 import qacg_kernels as qk
-from benchmarks import rows, timing, verify
+from benchmarks import rows, table, timing, verify
 from benchmarks.providers import BACKENDS, COMPILED, EAGER, ONE_MAP, PROVIDERS
 from benchmarks.run import (
     INTERRUPTED,
@@ -20,7 +20,6 @@ from benchmarks.run import (
     heading,
     measure_case,
     measure_memory,
-    warn_if_disturbed,
 )
 from benchmarks.shapes import (
     DOCUMENTS,
@@ -124,7 +123,8 @@ def run(backend: str, effort: timing.Effort, writer: rows.Writer, source: rows.O
     memory = measure_memory(Case(MEMORY_SHAPE, mode=FORWARD_BACKWARD), backend, torch.get_num_threads())
     writer.add([memory])
     tell(judge_memory(memory))
-    warn_if_disturbed(times)
+    for note in table.disturbance_note(times):
+        print(note)
     return verdicts
 
 

@@ -3,7 +3,6 @@
 import argparse
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -14,7 +13,6 @@ from benchmarks.shapes import DTYPES, MAIN_SHAPES, MODES, QUICK_SHAPES, Case, Sh
 from benchmarks.table import markdown
 
 INTERRUPTED = 130  # what a shell reports for a program ended by Ctrl-C
-MOST_DISTURBANCE = 0.05
 _ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -57,16 +55,6 @@ def measure_memory(case: Case, name: str, threads: int) -> rows.MemoryRow:
     if done.returncode:
         raise RuntimeError(done.stderr.strip() or f"the process ended with status {done.returncode}")
     return rows.from_line(done.stdout)
-
-
-def warn_if_disturbed(measured: Sequence[rows.TimeRow]) -> None:
-    """Says so when other processes had more of the machine than a figure to be quoted can bear."""
-    shares = [row.others_share for row in measured if row.others_share is not None]
-    if shares and max(shares) > MOST_DISTURBANCE:
-        print(
-            f"other processes used up to {max(shares):.0%} of the processors meanwhile: "
-            "repeat on a quiet machine before quoting a figure"
-        )
 
 
 def add_common_options(parser: argparse.ArgumentParser) -> None:
@@ -122,7 +110,6 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"parity fails, so there are no figures:\n{error}", file=sys.stderr)
         return 1
     print("\n" + markdown(measured))
-    warn_if_disturbed(measured)
     return 0
 
 

@@ -8,6 +8,8 @@ from benchmarks import rows
 from benchmarks.providers import EAGER
 from benchmarks.shapes import Case
 
+MOST_DISTURBANCE = 0.05
+
 
 def cases_of(measured: Sequence[rows.TimeRow]) -> dict[Case, dict[str, rows.TimeRow]]:
     """Rows by case and provider, in the order of their first appearance."""
@@ -33,7 +35,8 @@ def markdown(measured: Sequence[rows.Row]) -> str:
     blocks = [_time_table(times)] if times else []
     blocks += [_memory_table(memory)] if memory else []
     legend = "Medians of interleaved runs, in brackets the speed-up over eager. "
-    return "\n\n".join([*blocks, (legend if times else "") + source_line(measured[0].origin)])
+    source = (legend if times else "") + source_line(measured[0].origin)
+    return "\n\n".join([*blocks, source, *disturbance_note(times)])
 
 
 def require_one_origin(measured: Sequence[rows.Row]) -> None:
@@ -48,6 +51,17 @@ def require_one_origin(measured: Sequence[rows.Row]) -> None:
     }
     if len(kinds) > 1:
         raise ValueError("the rows come from different machines, versions or commits; show each by itself")
+
+
+def disturbance_note(times: Sequence[rows.TimeRow]) -> list[str]:
+    """A sentence when other processes had more of the machine than a figure to be quoted can bear."""
+    share = max((row.others_share for row in times if row.others_share is not None), default=0.0)
+    if share <= MOST_DISTURBANCE:
+        return []
+    return [
+        f"Not to be quoted: other processes used up to {share:.0%} of the processors meanwhile, which slows "
+        "some providers more than others. Repeat on a quiet machine."
+    ]
 
 
 def _time_table(times: Sequence[rows.TimeRow]) -> str:

@@ -21,9 +21,13 @@ def require_parity() -> int:
         ParityError: a row fails.
     """
     rows = list(parity_report())
-    failed = [row for row in rows if not row.ok]
+    failed = [
+        f"{r.backend} {r.dtype}, {r.case}: {r.tensor} is off by {r.error:.3g}, budget {r.budget:.3g}"
+        for r in rows
+        if not r.ok
+    ]
     if failed or not rows:
-        raise ParityError("\n".join(map(str, failed)) or "the parity report has no rows")
+        raise ParityError("\n".join(failed) or "the parity report has no rows")
     return len(rows)
 
 

@@ -10,9 +10,10 @@ import torch
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))  # benchmarks is not part of the package
 
-from benchmarks import marks, memory, rows, run, table, timing, verify
+from benchmarks import marks, memory, rows, table, timing, verify
 from benchmarks.providers import COMPILED, EAGER, ONE_MAP, PROVIDERS, chosen
 from benchmarks.shapes import FORWARD, FORWARD_BACKWARD, MAIN_SHAPES, Case, Shape, draw, draw_sets, grid
+from qacg_kernels.testing import ParityRow
 
 ORIGIN = rows.Origin(
     machine={
@@ -209,6 +210,21 @@ def test_no_figure_while_parity_fails(monkeypatch, capsys, tmp_path):
     assert not (tmp_path / "rows").exists()
 
 
+def test_parity_lists_what_fails_and_does_not_pass_on_nothing(monkeypatch):
+    good = ParityRow("cpu", "float32", "long rows", "out", 1e-7, 1e-6, True)
+    bad = good._replace(tensor="grad key", error=0.5, ok=False)
+    monkeypatch.setattr(verify, "parity_report", lambda: [good, good])
+    assert verify.require_parity() == 2
+    monkeypatch.setattr(verify, "parity_report", lambda: [good, bad])
+    with pytest.raises(
+        verify.ParityError, match=r"^cpu float32, long rows: grad key is off by 0\.5, budget 1e-06$"
+    ):
+        verify.require_parity()
+    monkeypatch.setattr(verify, "parity_report", list)
+    with pytest.raises(verify.ParityError, match="no rows"):
+        verify.require_parity()
+
+
 def test_ctrl_c_ends_marks_with_what_was_measured(monkeypatch, capsys, tmp_path):
     measured = [
         replace(r, provider=n)
@@ -261,12 +277,11 @@ def test_disturbance_is_a_share_or_unknown(monkeypatch, tmp_path):
     assert timing.Disturbance().share() is None
 
 
-def test_a_disturbed_measurement_is_told(capsys):
+def test_a_disturbed_measurement_is_told():
     quiet = seconds_rows(cpu=[0.1])
-    run.warn_if_disturbed([*quiet, replace(quiet[0], others_share=None)])
-    assert not capsys.readouterr().out
-    run.warn_if_disturbed([*quiet, replace(quiet[0], others_share=0.42)])
-    assert "up to 42% of the processors" in capsys.readouterr().out
+    assert table.disturbance_note([*quiet, replace(quiet[0], others_share=None)]) == []
+    disturbed = [*quiet, replace(quiet[0], others_share=0.42)]
+    assert "Not to be quoted: other processes used up to 42% of the processors" in table.markdown(disturbed)
 
 
 def test_inputs_are_random_different_and_the_same_for_a_seed():
