@@ -225,6 +225,19 @@ def test_parity_lists_what_fails_and_does_not_pass_on_nothing(monkeypatch):
         verify.require_parity()
 
 
+def test_a_wrong_answer_misses_its_marks_without_a_figure(monkeypatch, capsys):
+    def wrong(case, *_):
+        raise verify.ParityError("reference: out is off by 3")
+
+    monkeypatch.setattr(verify, "require_parity", lambda: 1)
+    monkeypatch.setattr(marks, "measure_case", wrong)
+    monkeypatch.setattr(marks, "measure_memory", lambda *_: memory_row(1.0))
+    assert marks.main(["--backend", "reference"]) == 1
+    shown = capsys.readouterr().out
+    assert shown.count("no figure: reference: out is off by 3") == len(marks.MARKS)
+    assert f"1 of {len(marks.MARKS) + 1} marks met" in shown
+
+
 def test_ctrl_c_ends_marks_with_what_was_measured(monkeypatch, capsys, tmp_path):
     measured = [
         replace(r, provider=n)
