@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torch._dynamo.testing
 
 import qacg_kernels as qk
 from qacg_kernels.testing import evaluate, supported_dtypes, through_backend
