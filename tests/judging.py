@@ -28,8 +28,7 @@ def judges_of(inputs):
     return inputs, eager, evaluate_exactly(inputs), rounding_scales(inputs)
 
 
-def compare(results, judges, where, allowance=0.0):
+def compare(results, judges, where):
     _, eager, exact, scales = judges
     for name, t in results.items():
-        allowed = allowance if name.startswith("grad") else 0.0
-        assert_within_budget(name, t, eager[name], exact[name], scales[name], allowance=allowed, where=where)
+        assert_within_budget(name, t, eager[name], exact[name], scales[name], where=where)
