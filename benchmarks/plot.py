@@ -10,7 +10,7 @@ from itertools import groupby
 
 from benchmarks import rows
 from benchmarks.providers import COMPILED, EAGER, ONE_MAP, PROVIDERS
-from benchmarks.table import cases_of, require_one_origin, source_line
+from benchmarks.table import cases_of, disturbance_note, require_one_origin, source_line
 
 # Strong for the kernels, grey for what they are held against; lightness alone tells them apart.
 _GREYS = {COMPILED: "#9aa5b1", ONE_MAP: "#d5dae0"}
@@ -51,7 +51,8 @@ def draw(measured: Sequence[rows.Row], path: str) -> None:
         line[0].set_ylabel("times as fast as eager")
     patches = [plt.Rectangle((0, 0), 1, 1, color=colours[name]) for name in names]
     figure.legend(patches, names, loc="upper center", ncols=len(names), frameon=False)
-    figure.text(0.5, 0.01, _wrapped(source_line(times[0].origin)), ha="center", fontsize=7, color="#555555")
+    footer = " ".join([source_line(times[0].origin), *disturbance_note(times)])
+    figure.text(0.5, 0.01, _wrapped(footer), ha="center", fontsize=7, color="#555555")
     figure.tight_layout(rect=(0, 0.5 / (0.9 + 3.0 * lines), 1, 1 - 0.4 / (0.9 + 3.0 * lines)))
     figure.savefig(path, dpi=160, metadata={"Date": None} if path.endswith(".svg") else None)
     plt.close(figure)
