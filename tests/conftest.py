@@ -9,6 +9,7 @@ from qacg_kernels.testing import supported_dtypes
 
 def pytest_addoption(parser):
     parser.addoption("--device", default="cpu", help="where the tensors of operator tests live: cpu or cuda")
+    parser.addoption("--random-calls", type=int, default=60, help="how many calls test_random_calls.py draws")
 
 
 def pytest_configure(config):
