@@ -1,0 +1,24 @@
+"""The models built on quasi-attention, and the aspect-based sentiment application that uses them."""
+
+import importlib
+
+_HOMES = {
+    "QACGBertConfig": "configuration",
+    "QACGBertModel": "qacg_bert",
+    "QACGBertForSequenceClassification": "qacg_bert",
+    "QACGBertModelOutput": "outputs",
+    "QACGBertSequenceClassifierOutput": "outputs",
+}
+
+__all__ = list(_HOMES)
+
+
+# transformers takes seconds to import; a name is fetched when it is first used.
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -1,0 +1,98 @@
+"""The parts that QACG-BERT shares with BERT, under the names that checkpoints have for them."""
+
+import torch
+from torch import Tensor, nn
+from transformers.activations import ACT2FN
+
+GATE_WIDTH = 32  # of the attention pooler, as published
+
+
+class BertEmbeddings(nn.Module):
+    """LayerNorm of word, position and token-type embeddings.
+
+    Differs from transformers' in having no padding row that stays zero: the published code trains all rows.
+    """
+
+    def __init__(self, config):
+        super().__init__()
+        self.word_embeddings = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.position_embeddings = nn.Embedding(config.max_position_embeddings, config.hidden_size)
+        self.token_type_embeddings = nn.Embedding(config.type_vocab_size, config.hidden_size)
+        self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+
+    def forward(
+        self, input_ids: Tensor, token_type_ids: Tensor | None = None, position_ids: Tensor | None = None
+    ) -> Tensor:
+        """(B, L) ids to (B, L, hidden_size). Token types default to 0, positions to 0, 1, 2, ..."""
+        if position_ids is None:
+            position_ids = torch.arange(input_ids.shape[1], device=input_ids.device)
+        if token_type_ids is None:
+            token_type_ids = torch.zeros_like(input_ids)
+        embedded = self.word_embeddings(input_ids) + self.token_type_embeddings(token_type_ids)
+        return self.dropout(self.LayerNorm(embedded + self.position_embeddings(position_ids)))
+
+
+class BertResidualOutput(nn.Module):
+    """LayerNorm(residual + dropout(dense(x))), the end of the attention and of the feed-forward block."""
+
+    def __init__(self, config, input_size: int):
+        super().__init__()
+        self.dense = nn.Linear(input_size, config.hidden_size)
+        self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+
+    def forward(self, x: Tensor, residual: Tensor) -> Tensor:
+        """(B, L, input_size) and (B, L, hidden_size) to (B, L, hidden_size)."""
+        return self.LayerNorm(residual + self.dropout(self.dense(x)))
+
+
+class BertIntermediate(nn.Module):
+    """activation(dense(x)): the wide half of the feed-forward block."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.intermediate_size)
+        self.activation = ACT2FN[config.hidden_act]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, L, hidden_size) to (B, L, intermediate_size)."""
+        return self.activation(self.dense(x))
+
+
+class ClsPooler(nn.Module):
+    """tanh(dense(first token))."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+
+    def forward(self, hidden_states: Tensor, visible: Tensor | None) -> Tensor:
+        """(B, L, hidden_size) to (B, hidden_size). The first token is never padding, so no mask is needed."""
+        return torch.tanh(self.dense(hidden_states[:, 0]))
+
+
+class AttentionPooler(nn.Module):
+    """tanh(dense(average of the tokens)), weighted by a softmax over a small learned score of each token."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.attention_gate = nn.Sequential(
+            nn.Linear(config.hidden_size, GATE_WIDTH),
+            nn.ReLU(),
+            nn.Dropout(config.hidden_dropout_prob),
+            nn.Linear(GATE_WIDTH, 1),
+        )
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+
+    def forward(self, hidden_states: Tensor, visible: Tensor | None) -> Tensor:
+        """(B, L, hidden_size), and (B, L) True for tokens to weigh (None: all), to (B, hidden_size)."""
+        scores = self.attention_gate(hidden_states).squeeze(-1)
+        if visible is not None:
+            # The lowest finite number: with -inf a sequence of padding alone would give NaN.
+            scores = scores.masked_fill(~visible, torch.finfo(scores.dtype).min)
+        weights = scores.softmax(-1)
+        return torch.tanh(self.dense((weights.unsqueeze(1) @ hidden_states).squeeze(1)))
+
+
+POOLERS = {"cls": ClsPooler, "attention": AttentionPooler}

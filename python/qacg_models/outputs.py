@@ -1,0 +1,48 @@
+"""What QACG-BERT returns."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+from transformers.utils import ModelOutput
+
+
+@dataclass
+class QACGBertModelOutput(ModelOutput):
+    """Output of `QACGBertModel`. A tuple has one entry per layer, and is None unless it was asked for.
+
+    Attributes:
+        last_hidden_state: (B, L, hidden_size).
+        pooler_output: (B, hidden_size).
+        hidden_states: (B, L, hidden_size) each; the embeddings come first, so one more than layers.
+        attentions: A after dropout, (B, H, L, L) each. A may be negative.
+        softmax_maps: P, (B, H, L, L) each.
+        quasi_maps: lambda * G, (B, H, L, L) each. A = P + lambda * G where dropout is off.
+        lambdas: (B, H, L) each.
+    """
+
+    last_hidden_state: Tensor | None = None
+    pooler_output: Tensor | None = None
+    hidden_states: tuple[Tensor, ...] | None = None
+    attentions: tuple[Tensor, ...] | None = None
+    softmax_maps: tuple[Tensor, ...] | None = None
+    quasi_maps: tuple[Tensor, ...] | None = None
+    lambdas: tuple[Tensor, ...] | None = None
+
+
+@dataclass
+class QACGBertSequenceClassifierOutput(ModelOutput):
+    """Output of `QACGBertForSequenceClassification`.
+
+    Attributes:
+        loss: mean cross-entropy (), with labels only.
+        logits: (B, num_labels).
+        hidden_states, attentions, softmax_maps, quasi_maps, lambdas: as in `QACGBertModelOutput`.
+    """
+
+    loss: Tensor | None = None
+    logits: Tensor | None = None
+    hidden_states: tuple[Tensor, ...] | None = None
+    attentions: tuple[Tensor, ...] | None = None
+    softmax_maps: tuple[Tensor, ...] | None = None
+    quasi_maps: tuple[Tensor, ...] | None = None
+    lambdas: tuple[Tensor, ...] | None = None

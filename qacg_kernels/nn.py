@@ -1,0 +1,386 @@
+"""Quasi-attention as a module, in place of the published context self-attention."""
+
+import torch
+from torch import Tensor, nn
+
+from qacg_kernels.dispatch import NAMES as BACKEND_NAMES
+from qacg_kernels.dropout import draw_dropout_seed
+from qacg_kernels.functional import quasi_attention, quasi_attention_varlen
+from qacg_kernels.gate import GateParameters
+from qacg_kernels.maps import attention_maps
+
+# The one home of parameter names: what each layer is for, and what the two published namings call it.
+NAMINGS = {
+    "released": {
+        "query": "query",
+        "key": "key",
+        "value": "value",
+        "context_query": "context_for_q",
+        "context_key": "context_for_k",
+        "gate_query": "lambda_q_query_layer",
+        "gate_context_query": "lambda_q_context_layer",
+        "gate_key": "lambda_k_key_layer",
+        "gate_context_key": "lambda_k_context_layer",
+    },
+    "compact": {
+        "query": "Wq",
+        "key": "Wk",
+        "value": "Wv",
+        "context_query": "Wcq",
+        "context_key": "Wck",
+        "gate_query": "lambda_Q",
+        "gate_context_query": "lambda_Qc",
+        "gate_key": "lambda_K",
+        "gate_context_key": "lambda_Kc",
+    },
+}
+CONTEXT_PROJECTIONS = ("hidden", "head")
+CONTEXT_ROLES = ("context_query", "context_key")
+GATE_ROLES = ("gate_query", "gate_context_query", "gate_key", "gate_context_key")
+GATE_STD = 0.01
+
+
+class FusedQuasiAttention(nn.Module):
+    """Multi-head self-attention with a context, A = softmax(T) + lambda * alpha * sigmoid(Tc), fused.
+
+    Projects hidden states to query, key and value and a context to a second query and key, and runs
+    `quasi_attention` on them (MATH.md, eq. 1 to 8). `dropout` acts on A and, as in the published code, on
+    the context query and key.
+
+    The five projections are called as modules, so hooks and wrappers on them keep working; of the gate's
+    layers only the weights and biases are read.
+
+    Args:
+        hidden_size: size of hidden states and of the context.
+        num_heads: H; the head size D is hidden_size / num_heads.
+        dropout: probability in [0, 1).
+        context_projection: "hidden", hidden x hidden; or "head", D x D on each head's slice of the context,
+            shared by the heads.
+        lambda_bias: whether the gate's layers have biases. The two on the query side add up, as do the two on
+            the key side.
+        lambda_per_head: gate weights (H, D), one row per head, in place of (1, D) shared by all.
+        naming: "released" (query, context_for_q, lambda_q_query_layer, ...) or "compact" (Wq, Wcq, lambda_Q,
+            ...); a state dict in the other naming loads as well.
+        quasi_scale, beta, gamma: alpha, and the weights of the query gate and the key gate.
+        backend: "auto", or a backend's name, which is used or raises.
+        output_attentions: whether forward returns the maps when a call does not say.
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        num_heads: int,
+        *,
+        dropout: float = 0.1,
+        context_projection: str = "hidden",
+        lambda_bias: bool = True,
+        lambda_per_head: bool = False,
+        naming: str = "released",
+        quasi_scale: float = 1.0,
+        beta: float = 1.0,
+        gamma: float = 1.0,
+        backend: str = "auto",
+        output_attentions: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ):
+        super().__init__()
+        for name, value in (("hidden_size", hidden_size), ("num_heads", num_heads)):
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise TypeError(f"{name}: got {value!r}, wanted an integer")
+            if value < 1:
+                raise ValueError(f"{name}: got {value}, wanted at least 1")
+        if hidden_size % num_heads:
+            raise ValueError(f"hidden_size: got {hidden_size}, wanted a multiple of num_heads = {num_heads}")
+        if not 0.0 <= dropout < 1.0:
+            raise ValueError(f"dropout: got {dropout}, wanted a probability in [0, 1)")
+        check_choice("naming", naming, tuple(NAMINGS))
+        self.configure(
+            hidden_size=hidden_size,
+            num_heads=num_heads,
+            context_projection=context_projection,
+            naming=naming,
+            quasi_scale=quasi_scale,
+            beta=beta,
+            gamma=gamma,
+            backend=backend,
+            output_attentions=output_attentions,
+        )
+        head_dim = hidden_size // num_heads
+        context_size = hidden_size if context_projection == "hidden" else head_dim
+        sizes = {
+            **dict.fromkeys(("query", "key", "value"), (hidden_size, hidden_size, True)),
+            **dict.fromkeys(("context_query", "context_key"), (context_size, context_size, True)),
+            **dict.fromkeys(GATE_ROLES, (head_dim, num_heads if lambda_per_head else 1, lambda_bias)),
+        }
+        for role, (size_in, size_out, bias) in sizes.items():
+            layer = nn.Linear(size_in, size_out, bias=bias, device=device, dtype=dtype)
+            self.add_module(NAMINGS[naming][role], layer)
+        self.dropout = nn.Dropout(dropout)
+        self.reset_gate()
+
+    def configure(
+        self,
+        *,
+        hidden_size: int,
+        num_heads: int,
+        context_projection: str,
+        naming: str,
+        quasi_scale: float,
+        beta: float,
+        gamma: float,
+        backend: str,
+        output_attentions: bool,
+    ) -> None:
+        """Sets everything but the layers; for code that supplies layers of its own, as `patch.py` does."""
+        check_choice("context_projection", context_projection, CONTEXT_PROJECTIONS)
+        check_choice("backend", backend, BACKEND_NAMES)
+        self.hidden_size = hidden_size
+        self.num_heads = num_heads
+        self.head_dim = hidden_size // num_heads
+        self.context_projection = context_projection
+        self.naming = naming
+        self.quasi_scale = float(quasi_scale)
+        self.beta = float(beta)
+        self.gamma = float(gamma)
+        self.backend = backend
+        self.output_attentions = output_attentions
+        # True after apply_fused_attention: the models it is for call .clone() on every map, absent or not.
+        self.empty_maps = False
+        self.register_load_state_dict_pre_hook(_accept_other_naming)
+
+    def layer(self, role: str) -> nn.Module:
+        """The layer of a role (a key of NAMINGS["released"]) under this module's naming."""
+        return getattr(self, NAMINGS[self.naming][role])
+
+    @torch.no_grad()
+    def reset_gate(self) -> None:
+        """Initial gate of the published code: weights N(0, 0.01), so lambda starts near 0; biases 0."""
+        for role in GATE_ROLES:
+            nn.init.normal_(self.layer(role).weight, std=GATE_STD)
+            if self.layer(role).bias is not None:
+                nn.init.zeros_(self.layer(role).bias)
+
+    def gate(self, like: Tensor) -> GateParameters:
+        """The gate's parameters in the dtype of `like`, which under autocast is not that of the weights."""
+        return GateParameters(
+            *[self._gate_vector(role, like.dtype) for role in GATE_ROLES],
+            query_bias=self._gate_bias("gate_query", "gate_context_query", like.dtype),
+            key_bias=self._gate_bias("gate_key", "gate_context_key", like.dtype),
+            beta=self.beta,
+            gamma=self.gamma,
+        )
+
+    def _gate_vector(self, role: str, dtype: torch.dtype) -> Tensor:
+        """(D) when the heads share it, else (H, D)."""
+        weight = self.layer(role).weight.to(dtype)
+        return weight[0] if weight.shape[0] == 1 else weight
+
+    def _gate_bias(self, role: str, context_role: str, dtype: torch.dtype) -> Tensor | None:
+        """The biases of two layers, which meet in one sum: () if the heads share them, else (H); or None."""
+        biases = [b for b in (self.layer(role).bias, self.layer(context_role).bias) if b is not None]
+        if not biases:
+            return None
+        total = torch.stack(biases).sum(0).to(dtype)
+        return total[0] if total.shape[0] == 1 else total
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        attention_mask: Tensor | None = None,
+        device: torch.device | str | None = None,
+        context: Tensor | None = None,
+        *,
+        C_embed: Tensor | None = None,
+        context_embedded: Tensor | None = None,
+        output_attentions: bool | None = None,
+        cu_seqlens: Tensor | None = None,
+        max_seqlen: int | None = None,
+    ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor]:
+        """Attends within each sequence.
+
+        Args:
+            hidden_states: (B, L, hidden_size); packed, with `cu_seqlens`, (T, hidden_size).
+            attention_mask: None; boolean, True where attention is allowed, or floating, added to both scores,
+                of three dimensions (B, L, L) or four that broadcast to (B, H, L, L); or of two dimensions
+                (B, L), boolean or integer 0 and 1, saying which keys may be seen.
+            device: the published call passes the device third; it must be the kind hidden_states lie on.
+            context: shape of hidden_states. `C_embed` and `context_embedded` are the published names of it.
+            output_attentions: whether to return the maps; None takes the constructor's choice.
+            cu_seqlens, max_seqlen: (N + 1,) offsets of packed sequences, and the longest length.
+
+        Returns:
+            The attended values in the shape of hidden_states; A after dropout, the softmax map and the gated
+            quasi map lambda * G, each (B, H, L, L), or None where not asked for; and lambda (B, H, L, 1),
+            packed (T, H, 1). All differentiable.
+
+        Raises:
+            TypeError, ValueError: an argument is missing, given twice, or of a wrong type, shape or device.
+        """
+        context = _one_context(context, C_embed, context_embedded)
+        packed = cu_seqlens is not None
+        self._check_inputs(hidden_states, context, device, packed)
+        want_maps = self.output_attentions if output_attentions is None else output_attentions
+        if packed:
+            _check_packed(attention_mask, max_seqlen, want_maps)
+        elif max_seqlen is not None:
+            raise ValueError("max_seqlen: got a length without cu_seqlens, wanted both or neither")
+
+        query, key, value = (self._split(self.layer(r)(hidden_states)) for r in ("query", "key", "value"))
+        context_query, context_key = (self.dropout(self._project_context(r, context)) for r in CONTEXT_ROLES)
+        heads = (query, key, value, context_query, context_key)
+        gate = self.gate(like=query)
+        dropout_p = self.dropout.p if self.dropout.training else 0.0
+        if packed:
+            out, lam = quasi_attention_varlen(
+                *heads,
+                gate,
+                cu_seqlens=cu_seqlens,
+                max_seqlen=max_seqlen,
+                dropout_p=dropout_p,
+                quasi_scale=self.quasi_scale,
+                backend=self.backend,
+                return_lambda=True,
+            )
+            return out.flatten(-2), None, None, None, lam.unsqueeze(-1)
+        heads = tuple(t.transpose(1, 2) for t in heads)
+        mask = _mask_for_scores(attention_mask, heads[0])
+        out, maps, lam = self.attend(heads, gate, mask, dropout_p, want_maps)
+        if maps is None:
+            hole = out.new_empty(*out.shape[:2], 0, 0) if self.empty_maps else None
+            maps = (hole, hole, hole)
+        return out.transpose(1, 2).flatten(-2), *maps, lam.unsqueeze(-1)
+
+    def attend(
+        self,
+        heads: tuple[Tensor, Tensor, Tensor, Tensor, Tensor],
+        gate: GateParameters,
+        mask: Tensor | None,
+        dropout_p: float,
+        want_maps: bool,
+    ) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor] | None, Tensor]:
+        """Attends over padded heads; a subclass may compute it in another way.
+
+        Args:
+            heads: query, key, value, context query and context key, (B, H, L, D) each.
+            mask: None, or boolean or additive with four dimensions that broadcast to (B, H, L, L).
+
+        Returns:
+            The output (B, H, L, D); the maps A, P and lambda * G, (B, H, L, L), or None; lambda (B, H, L).
+        """
+        # One seed for the output and for the maps, so that A shows the cells that were really dropped.
+        seed = draw_dropout_seed(heads[0].device) if dropout_p > 0 else None
+        options = {
+            "attn_mask": mask,
+            "dropout_p": dropout_p,
+            "dropout_seed": seed,
+            "quasi_scale": self.quasi_scale,
+        }
+        out, lam = quasi_attention(*heads, gate, **options, backend=self.backend, return_lambda=True)
+        return out, attention_maps(*heads, gate, **options)[:3] if want_maps else None, lam
+
+    def _split(self, projected: Tensor) -> Tensor:
+        """(..., hidden) to (..., H, D), a view."""
+        return projected.unflatten(-1, (self.num_heads, self.head_dim))
+
+    def _project_context(self, role: str, context: Tensor) -> Tensor:
+        layer = self.layer(role)
+        return (
+            layer(self._split(context)) if self.context_projection == "head" else self._split(layer(context))
+        )
+
+    def _check_inputs(self, hidden_states, context, device, packed: bool) -> None:
+        for name, t in (("hidden_states", hidden_states), ("context", context)):
+            if not isinstance(t, Tensor):
+                raise TypeError(f"{name}: got {type(t).__name__}, wanted a torch.Tensor")
+        wanted = f"(T, {self.hidden_size})" if packed else f"(B, L, {self.hidden_size})"
+        if hidden_states.dim() != (2 if packed else 3) or hidden_states.shape[-1] != self.hidden_size:
+            raise ValueError(f"hidden_states: got shape {tuple(hidden_states.shape)}, wanted {wanted}")
+        if context.shape != hidden_states.shape:
+            raise ValueError(
+                f"context: got shape {tuple(context.shape)}, "
+                f"wanted {tuple(hidden_states.shape)} as hidden_states has"
+            )
+        if context.device != hidden_states.device:
+            raise ValueError(
+                f"context: got device {context.device}, wanted {hidden_states.device} as hidden_states has"
+            )
+        # Kinds only: a replica on cuda:1 is still called with the device of the whole model, cuda:0.
+        if device is not None and torch.device(device).type != hidden_states.device.type:
+            raise ValueError(f"device: got {device}, but hidden_states lie on {hidden_states.device}")
+
+    def extra_repr(self) -> str:
+        return (
+            f"hidden_size={self.hidden_size}, num_heads={self.num_heads}, "
+            f"context_projection={self.context_projection!r}, naming={self.naming!r}, "
+            f"quasi_scale={self.quasi_scale}, beta={self.beta}, gamma={self.gamma}, backend={self.backend!r}"
+        )
+
+
+def check_choice(name: str, value: object, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise ValueError(f"{name}: got {value!r}, wanted one of {', '.join(map(repr, known))}")
+
+
+def _one_context(context: object, C_embed: object, context_embedded: object) -> object:
+    given = [c for c in (context, C_embed, context_embedded) if c is not None]
+    if len(given) != 1:
+        raise TypeError(
+            f"context: got {len(given)} of context, C_embed and context_embedded (names of one argument), "
+            "wanted exactly one"
+        )
+    return given[0]
+
+
+def _check_packed(attention_mask: object, max_seqlen: object, want_maps: bool) -> None:
+    if max_seqlen is None:
+        raise ValueError("max_seqlen: got None, wanted the longest length since cu_seqlens is given")
+    if attention_mask is not None:
+        raise ValueError(
+            "attention_mask: got one beside cu_seqlens; packed sequences have no padding to mask"
+        )
+    if want_maps:
+        raise ValueError("output_attentions: got True beside cu_seqlens; maps are for padded batches only")
+
+
+def _mask_for_scores(mask: object, query: Tensor) -> Tensor | None:
+    """The mask in the operator's terms: boolean or of query's dtype, with four dimensions."""
+    if mask is None:
+        return None
+    if not isinstance(mask, Tensor):
+        raise TypeError(f"attention_mask: got {type(mask).__name__}, wanted a torch.Tensor or None")
+    got = f"attention_mask: got {mask.dtype} of shape {tuple(mask.shape)}, wanted"
+    if mask.dim() == 2:
+        if mask.is_floating_point():
+            # It may hold factors 0 and 1 or summands 0 and -10000: guessing wrong would hide the sentence.
+            raise ValueError(
+                f"{got} it boolean or integer, (B, L), or additive with four dimensions, (B, 1, 1, L)"
+            )
+        if mask.shape != (query.shape[0], query.shape[2]):
+            raise ValueError(f"{got} (B, L) = ({query.shape[0]}, {query.shape[2]})")
+        # On other devices reading the values would synchronise, under compile it would break the graph.
+        readable = mask.device.type == "cpu" and not torch.compiler.is_compiling()
+        if readable and mask.dtype != torch.bool and bool(((mask != 0) & (mask != 1)).any()):
+            raise ValueError(
+                "attention_mask: got integers other than 0 and 1, wanted 1 where a key may be seen"
+            )
+        return (mask != 0)[:, None, None, :]
+    if mask.dim() not in (3, 4) or not (mask.dtype == torch.bool or mask.is_floating_point()):
+        raise ValueError(
+            f"{got} boolean or floating (B, L, L) or like (B, H, L, L), or boolean or integer (B, L)"
+        )
+    mask = mask if mask.dim() == 4 else mask[:, None]
+    return mask if mask.dtype == torch.bool else mask.to(query.dtype)
+
+
+def _accept_other_naming(module, state_dict, prefix, *_) -> None:
+    """Load hook: entries under the other naming's names are renamed to this module's."""
+    own = NAMINGS[module.naming]
+    for naming, names in NAMINGS.items():
+        if naming == module.naming:
+            continue
+        for role, name in names.items():
+            for kind in ("weight", "bias"):
+                theirs, ours = f"{prefix}{name}.{kind}", f"{prefix}{own[role]}.{kind}"
+                if theirs in state_dict and ours not in state_dict:
+                    state_dict[ours] = state_dict.pop(theirs)

@@ -1,0 +1,158 @@
+"""Fused attention for an existing model, whose context self-attention is found by its attributes."""
+
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+
+from qacg_kernels.dispatch import NAMES as BACKEND_NAMES
+from qacg_kernels.nn import CONTEXT_ROLES, GATE_ROLES, NAMINGS, FusedQuasiAttention, check_choice
+
+
+def apply_fused_attention(
+    model: nn.Module,
+    *,
+    output_attentions: bool = False,
+    quasi_scale: float = 1.0,
+    beta: float = 1.0,
+    gamma: float = 1.0,
+    backend: str = "auto",
+    verify: bool = True,
+) -> int:
+    """Makes every context self-attention of an existing model a `FusedQuasiAttention`, in place.
+
+    A module is recognised by its attributes: the nine layers of either naming. It stays the object it was and
+    only changes class, so parameters, state-dict keys, device, dtype, training mode, hooks and the handles
+    that remove them, optimizers, and references from elsewhere all stay valid. Head size, number of heads,
+    form of the context projection, biases and dropout are read from its layers.
+
+    Args:
+        model: any module; may itself be a context self-attention.
+        output_attentions: True: the maps are returned on every call, as before. False: they are tensors of
+            shape (B, H, 0, 0), which cost nothing and still have .clone(), .data and .cpu(), so that a model
+            that collects the maps of every layer runs unchanged. Lambda is always returned.
+        quasi_scale, beta, gamma: the scalars that the replaced code has written in it.
+        backend: as for `FusedQuasiAttention`.
+        verify: before changing anything, call each module once on three random tokens and compare results.
+            CG-BERT's attention has the same layers under the same names and computes something else: only
+            its result tells. Modules on the meta device cannot be compared.
+
+    Returns:
+        How many modules were replaced. Those that are a FusedQuasiAttention already do not count.
+
+    Raises:
+        ValueError: a module with these attributes has layers of other shapes, is called in another way or
+            (with verify) computes something else. The model is then unchanged.
+    """
+    check_choice("backend", backend, BACKEND_NAMES)
+    scalars = {"quasi_scale": quasi_scale, "beta": beta, "gamma": gamma}
+    found = []
+    for path, module in model.named_modules():
+        if isinstance(module, FusedQuasiAttention):
+            continue
+        for naming, names in NAMINGS.items():
+            if all(isinstance(getattr(module, name, None), nn.Module) for name in names.values()):
+                where = path or type(module).__name__
+                settings = {**_settings(where, module, naming), **scalars, "backend": backend}
+                found.append((where, module, settings, _dropout_of(where, module)))
+    if verify:
+        for where, module, settings, _ in found:
+            _verify(where, module, settings)
+    for _, module, settings, dropout in found:
+        module.__class__ = FusedQuasiAttention
+        module.configure(**settings, output_attentions=output_attentions)
+        module.empty_maps = True
+        module.dropout = dropout
+    return len(found)
+
+
+def _settings(where: str, module: nn.Module, naming: str) -> dict[str, object]:
+    """What the layers of `module` say about the FusedQuasiAttention that it would become."""
+    if "forward" in vars(module):
+        raise ValueError(f"{where}: has a forward set on the instance, which a new class would not replace")
+    size = {}
+    for role, name in NAMINGS[naming].items():
+        layer = getattr(module, name)
+        if not (hasattr(layer, "in_features") and hasattr(layer, "out_features")):
+            raise ValueError(f"{where}.{name}: got a {type(layer).__name__}, wanted a linear layer")
+        size[role] = (layer.in_features, layer.out_features)
+    hidden_size, head_dim = size["query"][0], size["gate_query"][0]
+    num_heads = hidden_size // head_dim
+    context_projection = "hidden" if size["context_query"][0] == hidden_size else "head"
+    context_size = hidden_size if context_projection == "hidden" else head_dim
+    gate_rows = num_heads if size["gate_query"][1] == num_heads else 1
+    wanted = {
+        **dict.fromkeys(("query", "key", "value"), (hidden_size, num_heads * head_dim)),
+        **dict.fromkeys(CONTEXT_ROLES, (context_size, context_size)),
+        **dict.fromkeys(GATE_ROLES, (head_dim, gate_rows)),
+    }
+    for role, (size_in, size_out) in wanted.items():
+        if size[role] != (size_in, size_out):
+            raise ValueError(
+                f"{where}.{NAMINGS[naming][role]}: got a layer from {size[role][0]} to {size[role][1]}, "
+                f"wanted {size_in} to {size_out}, hidden size being {hidden_size} and head size {head_dim}"
+            )
+    return {
+        "hidden_size": hidden_size,
+        "num_heads": num_heads,
+        "context_projection": context_projection,
+        "naming": naming,
+    }
+
+
+def _dropout_of(where: str, module: nn.Module) -> nn.Dropout:
+    named = getattr(module, "dropout", None)
+    if isinstance(named, nn.Dropout):
+        return named
+    if isinstance(named, float | int):
+        return nn.Dropout(named).train(module.training)
+    others = [child for child in module.children() if isinstance(child, nn.Dropout)]
+    if len(others) > 1:
+        raise ValueError(f"{where}: has {len(others)} dropouts and none called 'dropout', wanted one for A")
+    return others[0] if others else nn.Dropout(0.0).train(module.training)
+
+
+def _verify(where: str, module: nn.Module, settings: dict[str, object]) -> None:
+    weight = getattr(module, NAMINGS[settings["naming"]]["query"]).weight
+    if weight.is_meta:
+        return
+    ours = FusedQuasiAttention.__new__(FusedQuasiAttention)
+    nn.Module.__init__(ours)
+    ours._modules.update(module._modules)
+    ours.configure(**settings, output_attentions=False)
+    ours.dropout = nn.Dropout(0.0).eval()
+    generator = torch.Generator().manual_seed(0)
+    # Large inputs: at the usual initial weights small ones give scores so flat that every formula agrees.
+    tokens, context = (8 * torch.randn(2, 1, 3, settings["hidden_size"], generator=generator)).to(weight)
+    mask = torch.tensor([0.0, 0.0, -10000.0]).view(1, 1, 1, 3).to(weight)
+    with torch.no_grad(), _quiet(module):
+        try:
+            theirs = module.forward(tokens, mask, tokens.device, context)
+        except (TypeError, RuntimeError, AttributeError) as error:
+            raise ValueError(
+                f"{where}: cannot be called as (hidden_states, additive mask, device, context): {error}"
+            ) from error
+        mine = ours(tokens, mask, tokens.device, context)[0]
+    if not isinstance(theirs, tuple) or len(theirs) != 5:
+        got = f"{len(theirs)} values" if isinstance(theirs, tuple) else type(theirs).__name__
+        raise ValueError(f"{where}: returns {got}, wanted the five of FusedQuasiAttention.forward")
+    tolerance = 1e-3 if weight.dtype in (torch.float32, torch.float64) else 5e-2
+    error = float((theirs[0] - mine).abs().max() / theirs[0].abs().max().clamp_min(1e-12))
+    if not error <= tolerance:
+        raise ValueError(
+            f"{where}: has the layers of a context self-attention but computes something else: relative "
+            f"difference {error:.1e}, wanted at most {tolerance:.0e}; other quasi_scale, beta or gamma?"
+        )
+
+
+@contextmanager
+def _quiet(module: nn.Module):
+    """Evaluation mode without forward hooks, for a call that nobody else should notice."""
+    saved = [(m, m.training, m._forward_hooks, m._forward_pre_hooks) for m in module.modules()]
+    try:
+        for m, *_ in saved:
+            m.training, m._forward_hooks, m._forward_pre_hooks = False, {}, {}
+        yield
+    finally:
+        for m, *state in saved:
+            m.training, m._forward_hooks, m._forward_pre_hooks = state
