@@ -1,0 +1,414 @@
+// qacg::cpu_attention and its backward: tensors to a Problem, the choice of instruction set, and threads.
+
+#include <ATen/ATen.h>
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <ATen/native/CPUBlas.h>
+#include <torch/library.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "problem.h"
+
+namespace qacg {
+
+extern const Kernels kPlainFloat32, kPlainBfloat16;
+#if defined(__x86_64__)
+extern const Kernels kAvx2Float32, kAvx2Bfloat16, kAvx512Float32, kAvx512Bfloat16, kAvx512Bf16Bfloat16;
+#endif
+
+namespace {
+
+using at::Tensor;
+using OptionalTensor = std::optional<Tensor>;
+
+// QACG_CPU_CAPABILITY lowers the choice ("plain", "avx2", "avx512"): a way to test what an older CPU would run.
+int capability_limit() {
+  const char* wish = std::getenv("QACG_CPU_CAPABILITY");
+  if (!wish || !*wish) return 3;
+  const std::string names[] = {"plain", "avx2", "avx512", "avx512_bf16"};
+  for (int level = 0; level < 4; ++level) {
+    if (names[level] == wish) return level;
+  }
+  TORCH_CHECK_VALUE(false, "QACG_CPU_CAPABILITY: got '", wish, "', wanted plain, avx2, avx512 or avx512_bf16");
+}
+
+const Kernels& kernels_for(Element element) {
+  const bool half = element == Element::kBfloat16;
+#if defined(__x86_64__)
+  static const int detected = [] {
+    __builtin_cpu_init();
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return 0;
+    if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
+        !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl")) {
+      return 1;
+    }
+    return __builtin_cpu_supports("avx512bf16") ? 3 : 2;
+  }();
+  const int level = std::min(detected, capability_limit());
+  // brgemm is oneDNN's: it refuses when the user has switched that off.
+  if (half && level == 3 && at::globalContext().userEnabledMkldnn()) return kAvx512Bf16Bfloat16;
+  if (level >= 2) return half ? kAvx512Bfloat16 : kAvx512Float32;
+  if (level == 1) return half ? kAvx2Bfloat16 : kAvx2Float32;
+#endif
+  return half ? kPlainBfloat16 : kPlainFloat32;
+}
+
+void bfloat16_product(int64_t m, int64_t n, int64_t k, int64_t lda, int64_t ldb, int64_t ldc, bool accumulate,
+                      const uint16_t* a, const uint16_t* b, float* c) {
+  at::native::cpublas::brgemm(m, n, k, lda, ldb, ldc, accumulate, reinterpret_cast<const at::BFloat16*>(a),
+                              reinterpret_cast<const at::BFloat16*>(b), c, /*is_vnni=*/true);
+}
+
+Element element_of(const Tensor& t) {
+  TORCH_CHECK_TYPE(t.scalar_type() == at::kFloat || t.scalar_type() == at::kBFloat16,
+                   "query: got dtype ", t.scalar_type(), ", wanted float32 or bfloat16 for backend 'cpu'");
+  return t.scalar_type() == at::kFloat ? Element::kFloat32 : Element::kBfloat16;
+}
+
+// The tensor itself when its last stride is 1, else a copy that is.
+Tensor readable(const Tensor& t) { return t.stride(-1) == 1 || t.size(-1) <= 1 ? t : t.contiguous(); }
+
+// Memory order as ops.empty_dense_like states it.
+Tensor empty_dense_like(const Tensor& t) {
+  if (t.dim() == 4 && t.stride(1) < t.stride(2)) {
+    return at::empty({t.size(0), t.size(2), t.size(1), t.size(3)}, t.options()).transpose(1, 2);
+  }
+  return at::empty(t.sizes(), t.options());
+}
+
+Tensor4 wide(const Tensor& t) {
+  if (t.dim() == 3) return {t.data_ptr(), 0, t.stride(1), t.stride(0)};
+  return {t.data_ptr(), t.stride(0), t.stride(1), t.stride(2)};
+}
+
+Rows rows(const Tensor& t) {
+  if (!t.defined()) return {};
+  if (t.dim() == 2) return {t.data_ptr<float>(), 0, t.stride(1), t.stride(0)};
+  return {t.data_ptr<float>(), t.stride(0), t.stride(1), t.stride(2)};
+}
+
+// A problem and the tensors that its pointers point into.
+struct Call {
+  Problem problem{};
+  std::vector<Tensor> kept;
+  std::vector<int32_t> cu_seqlens;
+  const Kernels* kernels = nullptr;
+  int64_t longest_query = 0, longest_key = 0;
+
+  const Tensor& keep(Tensor t) { return kept.emplace_back(std::move(t)); }
+};
+
+// Arguments in schema order; see qacg_kernels/ops.py.
+struct Arguments {
+  const Tensor &query, &key, &value, &context_query, &context_key;
+  const OptionalTensor &gate_lambda, &gate_query, &gate_context_query, &gate_key, &gate_context_key, &gate_query_bias,
+      &gate_key_bias, &attn_mask, &key_lengths, &cu_seqlens, &dropout_seed;
+  bool is_causal;
+  double dropout_p, scale, quasi_scale, beta, gamma;
+  bool column_gate;
+};
+
+void describe_gate(Call& call, const Arguments& a) {
+  Problem& p = call.problem;
+  if (a.gate_lambda) {
+    p.lambda = rows(call.keep(a.gate_lambda->to(at::kFloat)));
+    return;
+  }
+  TORCH_CHECK_VALUE(a.gate_query && a.gate_context_query && a.gate_key && a.gate_context_key,
+                    "gate: got neither gate_lambda nor all four gate vectors");
+  const auto options = a.query.options().dtype(at::kFloat);
+  Tensor vectors = at::empty({4, p.heads, p.head_dim}, options);
+  Tensor biases = at::zeros({2, p.heads}, options);
+  const OptionalTensor* given[] = {&a.gate_query, &a.gate_context_query, &a.gate_key, &a.gate_context_key};
+  for (int v = 0; v < 4; ++v) vectors[v].copy_(**given[v]);
+  if (a.gate_query_bias) biases[0].copy_(*a.gate_query_bias);
+  if (a.gate_key_bias) biases[1].copy_(*a.gate_key_bias);
+  p.gate_vectors = call.keep(vectors).data_ptr<float>();
+  p.gate_biases = call.keep(biases).data_ptr<float>();
+  p.column_gate = a.column_gate;
+  p.beta = static_cast<float>(a.beta);
+  p.gamma = static_cast<float>(a.gamma);
+}
+
+void describe_mask(Call& call, const Arguments& a) {
+  Problem& p = call.problem;
+  p.mask_kind = Mask::kNone;
+  if (!a.attn_mask) return;
+  const Tensor mask = *a.attn_mask;
+  TORCH_CHECK_VALUE(mask.dim() == 4, "attn_mask: got ", mask.dim(), " dimensions, wanted 4, each 1 or full");
+  p.mask_kind = mask.scalar_type() == at::kBool ? Mask::kBoolean : Mask::kAdditive;
+  TORCH_CHECK_TYPE(p.mask_kind == Mask::kBoolean || mask.scalar_type() == a.query.scalar_type(),
+                   "attn_mask: got dtype ", mask.scalar_type(), ", wanted bool or ", a.query.scalar_type());
+  p.mask = call.keep(mask).data_ptr();
+  for (int d = 0; d < 4; ++d) p.mask_strides[d] = mask.size(d) == 1 ? 0 : mask.stride(d);
+}
+
+void describe_lengths(Call& call, const Arguments& a) {
+  Problem& p = call.problem;
+  if (a.cu_seqlens) {
+    const Tensor offsets = a.cu_seqlens->to(at::kInt).contiguous();
+    p.sequences = offsets.numel() - 1;
+    p.cu_seqlens = call.keep(offsets).data_ptr<int32_t>();
+    const int64_t total = a.query.size(0);
+    TORCH_CHECK_VALUE(p.sequences >= 0 && p.cu_seqlens[0] == 0 && p.cu_seqlens[p.sequences] == total,
+                      "cu_seqlens: wanted offsets from 0 to T = ", total);
+    for (int64_t b = 0; b < p.sequences; ++b) {
+      const int64_t length = p.cu_seqlens[b + 1] - p.cu_seqlens[b];
+      TORCH_CHECK_VALUE(length >= 0, "cu_seqlens: got offsets that decrease at ", b, ", wanted them never to");
+      call.longest_query = std::max(call.longest_query, length);
+    }
+    call.longest_key = call.longest_query;
+    return;
+  }
+  p.sequences = a.query.size(0);
+  p.query_length = call.longest_query = a.query.size(2);
+  p.key_length = call.longest_key = a.key.size(2);
+  if (a.key_lengths) p.key_lengths = call.keep(a.key_lengths->to(at::kInt).contiguous()).data_ptr<int32_t>();
+}
+
+Call describe(const Arguments& a) {
+  Call call;
+  call.kept.reserve(16);
+  Problem& p = call.problem;
+  p.element = element_of(a.query);
+  for (const Tensor* t : {&a.query, &a.key, &a.value, &a.context_query, &a.context_key}) {
+    TORCH_CHECK_VALUE(t->device().is_cpu() && t->scalar_type() == a.query.scalar_type() &&
+                          t->dim() == (a.cu_seqlens ? 3 : 4) && t->size(-1) == a.query.size(-1) &&
+                          t->size(1) == a.query.size(1),
+                      "query, key, value, context_query, context_key: wanted CPU tensors of one dtype and of matching "
+                      "(B, H, rows, D), or packed (T, H, D)");
+  }
+  p.heads = a.query.size(1);
+  p.head_dim = a.query.size(-1);
+  TORCH_CHECK_VALUE(p.head_dim >= 1 && p.head_dim <= 256, "query: got head size ", p.head_dim, ", wanted 1 to 256");
+  call.kernels = &kernels_for(p.element);
+  p.bfloat16_product = bfloat16_product;
+  p.query = wide(call.keep(readable(a.query)));
+  p.key = wide(call.keep(readable(a.key)));
+  p.value = wide(call.keep(readable(a.value)));
+  p.context_query = wide(call.keep(readable(a.context_query)));
+  p.context_key = wide(call.keep(readable(a.context_key)));
+  describe_lengths(call, a);
+  describe_gate(call, a);
+  describe_mask(call, a);
+  p.is_causal = a.is_causal;
+  p.scale = static_cast<float>(a.scale);
+  p.quasi_scale = static_cast<float>(a.quasi_scale);
+  // As dropout.py rounds it: p to a multiple of 2^-16.
+  p.drop_threshold = static_cast<uint32_t>(std::min(static_cast<int>(a.dropout_p * 65536 + 0.5), 65535));
+  p.has_dropout = p.drop_threshold > 0;
+  p.keep_scale = 65536.0f / static_cast<float>(65536 - p.drop_threshold);
+  if (p.has_dropout) {
+    TORCH_CHECK_VALUE(a.dropout_seed, "dropout_seed: got none, wanted a seed since dropout_p > 0");
+    p.seed = static_cast<uint64_t>(a.dropout_seed->item<int64_t>());
+  }
+  return call;
+}
+
+int64_t blocks_of(const Call& call, int64_t sequence, bool keys) {
+  const Problem& p = call.problem;
+  int64_t length = keys ? p.key_length : p.query_length;
+  if (p.cu_seqlens) length = p.cu_seqlens[sequence + 1] - p.cu_seqlens[sequence];
+  const int64_t block = keys ? call.kernels->key_block : call.kernels->row_block;
+  return (length + block - 1) / block;
+}
+
+// Blocks per unit, so that every thread gets several units where there are that many blocks: the operands of a
+// sequence and head are packed once per unit.
+std::vector<Unit> units_of(const Call& call, bool keys, bool whole) {
+  const Problem& p = call.problem;
+  const int64_t pairs = p.sequences * p.heads, wanted = 4 * at::get_num_threads();
+  const int64_t parts = whole ? 1 : std::max<int64_t>(1, (wanted + pairs - 1) / std::max<int64_t>(pairs, 1));
+  std::vector<Unit> units;
+  units.reserve(pairs * parts);
+  for (int64_t sequence = 0; sequence < p.sequences; ++sequence) {
+    // Even a sequence without rows has outputs to clear on its key side.
+    const int64_t blocks = std::max<int64_t>(blocks_of(call, sequence, keys), 1);
+    const int64_t step = (blocks + parts - 1) / parts;
+    for (int64_t head = 0; head < p.heads; ++head) {
+      for (int64_t first = 0; first < blocks; first += step) {
+        units.push_back({sequence, head, first, std::min(first + step, blocks)});
+      }
+    }
+  }
+  return units;
+}
+
+// Runs work(index, scratch) for every index, on threads that take the next one when they are free. Which thread runs
+// what does not change any result.
+template <typename Work>
+void in_parallel(int64_t count, int64_t scratch_bytes, const Work& work) {
+  if (count == 0) return;
+  const int64_t threads = std::min<int64_t>(at::get_num_threads(), count);
+  const int64_t aligned = (scratch_bytes + 63) / 64 * 64;
+  Tensor scratch = at::empty({threads * aligned + 64}, at::kByte);
+  char* base = scratch.data_ptr<uint8_t>() ? reinterpret_cast<char*>(scratch.data_ptr<uint8_t>()) : nullptr;
+  base += (64 - reinterpret_cast<uintptr_t>(base) % 64) % 64;
+  std::atomic<int64_t> next{0};
+  at::parallel_for(0, threads, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t worker = begin; worker < end; ++worker) {
+      for (int64_t index = next++; index < count; index = next++) work(index, base + worker * aligned);
+    }
+    at::native::cpublas::brgemm_release(/*is_vnni=*/true);
+  });
+}
+
+Tensor no_rows(const Tensor& like, at::ScalarType type) { return at::empty({0}, like.options().dtype(type)); }
+
+// (B, H, L) of a (B, H, L, D) tensor, (T, H) of a packed one.
+Tensor empty_rows(const Tensor& t) { return at::empty(t.sizes().slice(0, t.dim() - 1), t.options().dtype(at::kFloat)); }
+
+using ForwardResult = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>;
+
+ForwardResult attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& context_query,
+                        const Tensor& context_key, const OptionalTensor& gate_lambda, const OptionalTensor& gate_query,
+                        const OptionalTensor& gate_context_query, const OptionalTensor& gate_key,
+                        const OptionalTensor& gate_context_key, const OptionalTensor& gate_query_bias,
+                        const OptionalTensor& gate_key_bias, const OptionalTensor& attn_mask,
+                        const OptionalTensor& key_lengths, const OptionalTensor& cu_seqlens,
+                        const OptionalTensor& dropout_seed, int64_t /*max_seqlen*/, bool is_causal, double dropout_p,
+                        double scale, double quasi_scale, double beta, double gamma, bool column_gate,
+                        bool save_softmax_out, bool save_quasi_out) {
+  Call call = describe({query, key, value, context_query, context_key, gate_lambda, gate_query, gate_context_query,
+                        gate_key, gate_context_key, gate_query_bias, gate_key_bias, attn_mask, key_lengths, cu_seqlens,
+                        dropout_seed, is_causal, dropout_p, scale, quasi_scale, beta, gamma, column_gate});
+  Problem& p = call.problem;
+  const auto type = query.scalar_type();
+  Tensor out = empty_dense_like(query);
+  Tensor softmax_out = save_softmax_out ? empty_dense_like(query) : no_rows(query, type);
+  Tensor quasi_out = save_quasi_out ? empty_dense_like(query) : no_rows(query, type);
+  Tensor logsumexp = empty_rows(query), query_gate = no_rows(query, at::kFloat), key_gate = no_rows(query, at::kFloat);
+  p.out = wide(out);
+  if (save_softmax_out) p.softmax_out = wide(softmax_out);
+  if (save_quasi_out) p.quasi_out = wide(quasi_out);
+  p.logsumexp = rows(logsumexp);
+  if (p.gate_vectors) {
+    query_gate = empty_rows(query);
+    key_gate = empty_rows(column_gate ? key : query);
+    p.query_gate = rows(query_gate);
+    p.key_gate = rows(key_gate);
+  }
+  const std::vector<Unit> units = units_of(call, /*keys=*/false, /*whole=*/false);
+  const int64_t bytes = call.kernels->forward_scratch(p, call.longest_query, call.longest_key);
+  in_parallel(units.size(), bytes, [&](int64_t index, void* scratch) {
+    call.kernels->forward(p, units[index], {scratch, call.longest_query, call.longest_key});
+  });
+  return {out, softmax_out, quasi_out, logsumexp, query_gate, key_gate};
+}
+
+// Partial sums over (sequence, head), in that order, to the shape of the parameter: () or (D), or with a leading H.
+Tensor reduced(const Tensor& partial, const Problem& p, const OptionalTensor& like, int64_t dims_if_shared) {
+  if (!like) return at::empty({0}, partial.options());
+  Tensor sums = partial.view({p.sequences, p.heads, -1}).sum(0);
+  if (like->dim() == dims_if_shared) sums = sums.sum(0);
+  return sums.reshape(like->sizes()).to(like->scalar_type());
+}
+
+using BackwardResult =
+    std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>;
+
+BackwardResult attention_backward(
+    const Tensor& grad_out, const OptionalTensor& grad_query_gate, const OptionalTensor& grad_key_gate,
+    const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& context_query, const Tensor& context_key,
+    const OptionalTensor& gate_lambda, const OptionalTensor& gate_query, const OptionalTensor& gate_context_query,
+    const OptionalTensor& gate_key, const OptionalTensor& gate_context_key, const OptionalTensor& gate_query_bias,
+    const OptionalTensor& gate_key_bias, const OptionalTensor& attn_mask, const OptionalTensor& key_lengths,
+    const OptionalTensor& cu_seqlens, const OptionalTensor& dropout_seed, const Tensor& softmax_out,
+    const Tensor& /*quasi_out*/, const Tensor& logsumexp, const Tensor& query_gate, const Tensor& key_gate,
+    int64_t /*max_seqlen*/, bool is_causal, double dropout_p, double scale, double quasi_scale, double beta,
+    double gamma, bool column_gate) {
+  Call call = describe({query, key, value, context_query, context_key, gate_lambda, gate_query, gate_context_query,
+                        gate_key, gate_context_key, gate_query_bias, gate_key_bias, attn_mask, key_lengths, cu_seqlens,
+                        dropout_seed, is_causal, dropout_p, scale, quasi_scale, beta, gamma, column_gate});
+  Problem& p = call.problem;
+  const bool has_vectors = p.gate_vectors != nullptr;
+  p.logsumexp = rows(logsumexp);
+  if (softmax_out.numel() > 0) p.softmax_out = wide(softmax_out);
+
+  Gradients g{};
+  g.out = wide(call.keep(readable(grad_out)));
+  Tensor wide_grads[5];
+  Tensor4* slots[] = {&g.query, &g.key, &g.value, &g.context_query, &g.context_key};
+  const Tensor* inputs[] = {&query, &key, &value, &context_query, &context_key};
+  for (int t = 0; t < 5; ++t) *slots[t] = wide(wide_grads[t] = empty_dense_like(*inputs[t]));
+  const auto row_grad = [&](const OptionalTensor& t) { return t ? rows(call.keep(t->to(at::kFloat))) : Rows{}; };
+  Tensor delta = empty_rows(query), d_lambda = no_rows(query, at::kFloat), partial_vectors, partial_biases;
+  g.delta = rows(delta);
+  if (has_vectors) {
+    p.query_gate = rows(query_gate);
+    p.key_gate = rows(key_gate);
+    g.query_gate = row_grad(grad_query_gate);
+    g.key_gate = row_grad(grad_key_gate);
+    g.query_logit = rows(call.keep(at::empty_like(query_gate)));
+    g.key_logit = rows(call.keep(at::empty_like(key_gate)));
+    partial_vectors = at::empty({p.sequences * p.heads, 4, p.head_dim}, query.options().dtype(at::kFloat));
+    partial_biases = at::empty({p.sequences * p.heads, 2}, partial_vectors.options());
+    g.gate_vectors = partial_vectors.data_ptr<float>();
+    g.gate_biases = partial_biases.data_ptr<float>();
+  } else {
+    d_lambda = empty_rows(query);
+    g.lambda = rows(d_lambda);
+  }
+
+  const Scratch sizes{nullptr, call.longest_query, call.longest_key};
+  const int64_t bytes = call.kernels->backward_scratch(p, call.longest_query, call.longest_key);
+  const auto run = [&](void (*pass)(const Problem&, const Gradients&, Unit, Scratch), const std::vector<Unit>& units) {
+    in_parallel(units.size(), bytes, [&](int64_t index, void* scratch) {
+      pass(p, g, units[index], {scratch, sizes.longest_query, sizes.longest_key});
+    });
+  };
+  // One pass does 8 products where two do 11, but leaves threads idle when there are few heads.
+  const int64_t pairs = p.sequences * p.heads, threads = at::get_num_threads();
+  if (threads == 1 || pairs >= 2 * threads) {
+    run(call.kernels->backward, units_of(call, /*keys=*/false, /*whole=*/true));
+  } else {
+    run(call.kernels->backward_rows, units_of(call, /*keys=*/false, /*whole=*/false));
+    run(call.kernels->backward_keys, units_of(call, /*keys=*/true, /*whole=*/false));
+  }
+  if (has_vectors) {
+    in_parallel(pairs, 0, [&](int64_t index, void*) {
+      call.kernels->gate_sums(p, g, index / p.heads, index % p.heads);
+    });
+  }
+
+  const auto vector = [&](int index, const OptionalTensor& like) {
+    return has_vectors ? reduced(partial_vectors.select(1, index).contiguous(), p, like, 1) : no_rows(query, query.scalar_type());
+  };
+  const auto bias = [&](int index, const OptionalTensor& like) {
+    return has_vectors && like ? reduced(partial_biases.select(1, index).contiguous(), p, like, 0)
+                               : no_rows(query, query.scalar_type());
+  };
+  return {wide_grads[0],
+          wide_grads[1],
+          wide_grads[2],
+          wide_grads[3],
+          wide_grads[4],
+          d_lambda.to(query.scalar_type()),
+          vector(0, gate_query),
+          vector(1, gate_context_query),
+          vector(2, gate_key),
+          vector(3, gate_context_key),
+          bias(0, gate_query_bias),
+          bias(1, gate_key_bias)};
+}
+
+std::string instruction_set(at::ScalarType type) {
+  return kernels_for(type == at::kBFloat16 ? Element::kBfloat16 : Element::kFloat32).name;
+}
+
+}  // namespace
+}  // namespace qacg
+
+TORCH_LIBRARY_FRAGMENT(qacg, m) {
+  m.def("cpu_instruction_set(ScalarType dtype) -> str", qacg::instruction_set);
+}
+
+TORCH_LIBRARY_IMPL(qacg, CPU, m) {
+  m.impl("cpu_attention", qacg::attention);
+  m.impl("cpu_attention_backward", qacg::attention_backward);
+}

@@ -1,0 +1,435 @@
+// The backward of one sequence and head, equations 9 to 14: scores are computed again by tiles of one row block and one
+// span of keys; eight products a tile.
+//
+// run() does both sides at once. run_rows() and run_keys() do them apart (five and six products), so that threads can
+// share a single head; every sum is taken in the same order, so the bits are the same.
+#pragma once
+
+#include "forward.h"
+
+namespace QACG_ISA {
+
+constexpr int64_t kKeyBlock = 128;  // of run_keys; a multiple of the dropout block, divides kSpan
+
+template <typename Engine>
+class Backward {
+  using Scalar = typename Engine::Scalar;
+  using Packed = typename Engine::Packed;
+  using Left = typename Engine::Left;
+
+ public:
+  Backward(const qacg::Problem& p, const qacg::Gradients& g, void* scratch, int64_t longest_query,
+           int64_t longest_key)
+      : p_(p), g_(g), engine_(p), dim_(Engine::padded_dim(p.head_dim)) {
+    Arena arena(scratch);
+    const int64_t keys = round_up(longest_key, Engine::kKeyStep);
+    const int64_t rows = round_up(smaller(Engine::kRowBlock, longest_query), Engine::kRowStep);
+    span_ = smaller(keys, kSpan);
+    stride_ = tile_stride(span_);
+    for (auto panels : {&key_panels_, &context_panels_, &value_panels_}) {
+      *panels = arena.take<Packed>(Engine::panels_size(keys, dim_));
+    }
+    for (auto packed : {&keys_, &context_keys_}) *packed = arena.take<Packed>(Engine::rows_size(keys, dim_));
+    for (auto left : {&query_left_, &context_left_, &grad_left_}) {
+      *left = arena.take<Packed>(Engine::pack_left_size(rows, dim_));
+    }
+    for (auto packed : {&query_, &context_query_, &grad_}) {
+      *packed = arena.take<Packed>(Engine::rows_size(round_up(rows, Engine::kKeyStep), dim_));
+    }
+    for (auto tile : {&softmax_, &quasi_, &grad_attention_}) *tile = arena.take<float>(rows * stride_);
+    left_ = arena.take<Packed>(Engine::left_size(rows, span_));
+    for (auto total : {&query_sum_, &context_query_sum_}) *total = arena.take<float>(rows * dim_);
+    for (auto total : {&key_sum_, &context_key_sum_, &value_sum_}) *total = arena.take<float>(keys * dim_);
+    keep_ = arena.take<int32_t>(round_up(span_, qacg::kDropoutBlock));
+    for (auto vector : {&key_gate_, &key_gate_sum_}) *vector = arena.take<float>(round_up(keys, kLanes));
+    for (auto vector : {&lambda_, &delta_, &lambda_sum_}) *vector = arena.take<float>(rows);
+    used_ = arena.used(scratch);
+  }
+  int64_t used() const { return used_; }
+
+  void run(qacg::Unit unit) {
+    const Sequence s = sequence_of(p_, unit.sequence, unit.head);
+    begin_keys(s, 0, s.keys);
+    pack_key_rows(s);
+    for (int64_t first = 0; first < s.queries; first += Engine::kRowBlock) {
+      rows_block(s, first, smaller(Engine::kRowBlock, s.queries - first), true);
+    }
+    end_keys(s, 0, s.keys);
+    end_hidden_keys(s);
+  }
+
+  void run_rows(qacg::Unit unit) {
+    const Sequence s = sequence_of(p_, unit.sequence, unit.head);
+    begin_keys(s, 0, s.keys);
+    pack_key_rows(s);
+    for (int64_t block = unit.first; block < unit.last; ++block) {
+      const int64_t first = block * Engine::kRowBlock;
+      rows_block(s, first, smaller(Engine::kRowBlock, s.queries - first), false);
+    }
+  }
+
+  void run_keys(qacg::Unit unit) {
+    const Sequence s = sequence_of(p_, unit.sequence, unit.head);
+    for (int64_t block = unit.first; block < unit.last; ++block) {
+      const int64_t key = block * kKeyBlock;
+      if (key >= s.keys) break;
+      keys_block(s, key, smaller(kKeyBlock, s.keys - key));
+    }
+    if (unit.first == 0) end_hidden_keys(s);
+  }
+
+ private:
+  // Packs keys [key, key + count) as right operands of scores and clears their sums.
+  void begin_keys(const Sequence& s, int64_t key, int64_t count) {
+    if (count == 0) return;
+    Engine::pack_panels(row_of<const Scalar>(p_.key, s, key), p_.key.row, count, p_.head_dim, key_panels_);
+    Engine::pack_panels(row_of<const Scalar>(p_.context_key, s, key), p_.context_key.row, count, p_.head_dim,
+                        context_panels_);
+    Engine::pack_panels(row_of<const Scalar>(p_.value, s, key), p_.value.row, count, p_.head_dim, value_panels_);
+    const size_t bytes = round_up(count, Engine::kKeyStep) * dim_ * sizeof(float);
+    for (float* total : {key_sum_, context_key_sum_, value_sum_}) memset(total, 0, bytes);
+    const int64_t padded = round_up(count, kLanes);
+    memset(key_gate_sum_, 0, padded * sizeof(float));
+    if (p_.column_gate) {
+      for (int64_t j = 0; j < padded; ++j) {
+        key_gate_[j] = key + j < s.keys ? at(p_.key_gate, s, key + j) : 0.0f;
+      }
+    }
+  }
+
+  void pack_key_rows(const Sequence& s) {
+    if (s.keys == 0) return;
+    Engine::pack_rows(row_of<const Scalar>(p_.key, s, 0), p_.key.row, s.keys, p_.head_dim, keys_);
+    Engine::pack_rows(row_of<const Scalar>(p_.context_key, s, 0), p_.context_key.row, s.keys, p_.head_dim,
+                      context_keys_);
+  }
+
+  struct Block {
+    Left query, context_query, grad;
+    int64_t first, rows;
+  };
+
+  Block begin_rows(const Sequence& s, int64_t first, int64_t rows) {
+    const auto left = [&](const qacg::Tensor4& t, Packed* to) {
+      return Engine::pack_left(row_of<const Scalar>(t, s, first), t.row, rows, p_.head_dim, to);
+    };
+    for (int64_t r = 0; r < rows; ++r) {
+      if (p_.lambda.data) {
+        lambda_[r] = at(p_.lambda, s, first + r);
+      } else {
+        const float query_part = 1.0f - p_.beta * at(p_.query_gate, s, first + r);
+        lambda_[r] = p_.column_gate ? query_part : query_part - p_.gamma * at(p_.key_gate, s, first + r);
+      }
+      lambda_sum_[r] = 0;
+    }
+    return {left(p_.query, query_left_), left(p_.context_query, context_left_), left(g_.out, grad_left_), first,
+            rows};
+  }
+
+  void pack_query_rows(const Sequence& s, const Block& b) {
+    const auto pack = [&](const qacg::Tensor4& t, Packed* to) {
+      Engine::pack_rows(row_of<const Scalar>(t, s, b.first), t.row, b.rows, p_.head_dim, to);
+    };
+    pack(p_.query, query_);
+    pack(p_.context_query, context_query_);
+    pack(g_.out, grad_);
+  }
+
+  void rows_block(const Sequence& s, int64_t first, int64_t rows, bool keys_too) {
+    const Block b = begin_rows(s, first, rows);
+    if (keys_too) pack_query_rows(s, b);
+    const int64_t keys = seen_keys(p_, s, first + rows - 1);
+    const bool delta_in_tile = !p_.softmax_out.data && keys <= span_;
+    if (p_.softmax_out.data) {
+      delta_from_output(s, b);
+    } else if (!delta_in_tile) {
+      delta_from_scores(s, b, keys);
+    }
+    for (int64_t key = 0; key < keys; key += span_) {
+      const int64_t count = smaller(span_, keys - key), cols = round_up(count, Engine::kKeyStep);
+      scores(b, key, cols);
+      for (int64_t r = 0; r < rows; ++r) gradient_row(s, b, r, key, key, count, cols, delta_in_tile, keys_too);
+      if (keys_too) add_to_keys(b, key, count, cols);
+      add_to_queries(b, key, count, cols);
+    }
+    end_rows(s, b, keys);
+  }
+
+  void keys_block(const Sequence& s, int64_t key, int64_t count) {
+    begin_keys(s, key, count);
+    const int64_t cols = round_up(count, Engine::kKeyStep);
+    // Under causality no query before the block's first key sees it.
+    const int64_t start = p_.is_causal ? key / Engine::kRowBlock * Engine::kRowBlock : 0;
+    for (int64_t first = start; first < s.queries; first += Engine::kRowBlock) {
+      const Block b = begin_rows(s, first, smaller(Engine::kRowBlock, s.queries - first));
+      pack_query_rows(s, b);
+      for (int64_t r = 0; r < b.rows; ++r) delta_[r] = at(g_.delta, s, first + r);
+      scores(b, 0, cols);
+      for (int64_t r = 0; r < b.rows; ++r) gradient_row(s, b, r, key, 0, count, cols, false, true);
+      add_to_keys(b, 0, count, cols);
+    }
+    end_keys(s, key, count);
+  }
+
+  // The three score-shaped products against packed columns from `packed` on.
+  void scores(const Block& b, int64_t packed, int64_t cols) {
+    engine_.scores(b.rows, cols, dim_, b.query, key_panels_, packed, softmax_, stride_);
+    engine_.scores(b.rows, cols, dim_, b.context_query, context_panels_, packed, quasi_, stride_);
+    engine_.scores(b.rows, cols, dim_, b.grad, value_panels_, packed, grad_attention_, stride_);
+  }
+
+  // delta_i = dO_i . O1_i
+  void delta_from_output(const Sequence& s, const Block& b) {
+    for (int64_t r = 0; r < b.rows; ++r) {
+      const Scalar* grad = row_of<const Scalar>(g_.out, s, b.first + r);
+      const Scalar* out = row_of<const Scalar>(p_.softmax_out, s, b.first + r);
+      float total = 0;
+      for (int64_t d = 0; d < p_.head_dim; ++d) total += widen(grad[d]) * widen(out[d]);
+      delta_[r] = total;
+    }
+  }
+
+  // delta_i = sum_j P_ij dA_ij in a sweep of its own, for a long row whose O1 was not saved.
+  void delta_from_scores(const Sequence& s, const Block& b, int64_t keys) {
+    for (int64_t r = 0; r < b.rows; ++r) delta_[r] = 0;
+    for (int64_t key = 0; key < keys; key += span_) {
+      const int64_t count = smaller(span_, keys - key), cols = round_up(count, Engine::kKeyStep);
+      engine_.scores(b.rows, cols, dim_, b.query, key_panels_, key, softmax_, stride_);
+      engine_.scores(b.rows, cols, dim_, b.grad, value_panels_, key, grad_attention_, stride_);
+      for (int64_t r = 0; r < b.rows; ++r) {
+        const RowState row = begin_row(s, b, r, key, count, softmax_ + r * stride_, nullptr);
+        Vec total = Vec{};
+        for (int64_t j = 0; j < row.seen; j += kLanes) {
+          total += softmax_of(row, j, softmax_ + r * stride_) * kept_gradient(row, j, grad_attention_ + r * stride_);
+        }
+        delta_[r] += sum(total);
+      }
+    }
+  }
+
+  struct RowState {
+    int64_t seen;
+    float factor, shift, keep_scale;
+  };
+
+  // Masks the row's scores and draws its kept cells.
+  RowState begin_row(const Sequence& s, const Block& b, int64_t r, int64_t key, int64_t count, float* scores,
+                     float* context_scores) {
+    const int64_t i = b.first + r;
+    int64_t seen = seen_keys(p_, s, i) - key;
+    seen = seen < 0 ? 0 : smaller(seen, count);
+    float factor = p_.scale * kLog2e;
+    if (p_.mask_kind != qacg::Mask::kNone) {
+      mask_row<Scalar>(p_, s, i, key, seen, factor, kLog2e, scores);
+      if (context_scores) mask_row<Scalar>(p_, s, i, key, seen, factor, kLog2e, context_scores);
+      factor = 1;
+    }
+    if (p_.has_dropout) keep_row(p_, s, i, key, seen, keep_);
+    const float logsumexp = at(p_.logsumexp, s, i);
+    // A row that saw nothing: a shift of +inf makes all its P zero.
+    const float shift = logsumexp == -kInfinity ? kInfinity : logsumexp * kLog2e;
+    return {seen, factor, shift, p_.has_dropout ? p_.keep_scale : 1.0f};
+  }
+
+  QACG_INLINE Vec softmax_of(const RowState& row, int64_t j, const float* scores) const {
+    const Vec e = exp2(load(scores + j) * row.factor - row.shift);
+    return j + kLanes <= row.seen ? e : keep_where(lanes_below(row.seen - j), e);
+  }
+
+  QACG_INLINE Vec kept_gradient(const RowState& row, int64_t j, const float* grad) const {
+    const Vec g = load(grad + j) * row.keep_scale;
+    return p_.has_dropout ? keep_where(load_mask(keep_ + j), g) : g;
+  }
+
+  // Turns a row of the three tiles into A (softmax_), dT (grad_attention_) and dTc (quasi_), without their factor scale.
+  // Keys count from `key` in the sequence and from `packed` in the packed operands.
+  void gradient_row(const Sequence& s, const Block& b, int64_t r, int64_t key, int64_t packed, int64_t count,
+                    int64_t cols, bool delta_in_tile, bool keys_too) {
+    float* softmax = softmax_ + r * stride_;
+    float* quasi = quasi_ + r * stride_;
+    float* grad = grad_attention_ + r * stride_;
+    const RowState row = begin_row(s, b, r, key, count, softmax, quasi);
+    const bool masked = p_.mask_kind != qacg::Mask::kNone;
+    const Vec row_gate = splat(lambda_[r]);
+    const float alpha = p_.quasi_scale;
+    Vec lambda_total = Vec{};
+
+    const auto sigmoid_of = [&](int64_t j) {
+      const Vec score = load(quasi + j);
+      Vec g = inverse_one_plus_exp2(score * -row.factor);
+      if (masked) g = keep_where((IntVec)(score != -kInfinity), g);
+      return j + kLanes <= row.seen ? g : keep_where(lanes_below(row.seen - j), g);
+    };
+    const auto finish = [&](int64_t j, Vec p, Vec sigma, Vec d_attention, Vec delta) {
+      const Vec gate = p_.column_gate ? row_gate - p_.gamma * load(key_gate_ + packed + j) : row_gate;
+      const Vec gated = gate * alpha * sigma;
+      Vec attention = (p + gated) * row.keep_scale;
+      if (p_.has_dropout) attention = keep_where(load_mask(keep_ + j), attention);
+      const Vec gate_gradient = d_attention * alpha * sigma;
+      lambda_total += gate_gradient;
+      if (p_.column_gate && keys_too) {
+        store(key_gate_sum_ + packed + j, load(key_gate_sum_ + packed + j) + gate_gradient);
+      }
+      store(softmax + j, attention);
+      store(quasi + j, gate * gate_gradient * (1.0f - sigma));
+      store(grad + j, p * (d_attention - delta));
+    };
+
+    int64_t j = 0;
+    if (delta_in_tile) {
+      Vec delta_total = Vec{};
+      for (; j < row.seen; j += kLanes) {
+        const Vec p = softmax_of(row, j, softmax), d_attention = kept_gradient(row, j, grad);
+        delta_total += p * d_attention;
+        store(softmax + j, p);
+        store(grad + j, d_attention);
+        store(quasi + j, sigmoid_of(j));
+      }
+      delta_[r] = sum(delta_total);
+      const Vec delta = splat(delta_[r]);
+      for (j = 0; j < row.seen; j += kLanes) finish(j, load(softmax + j), load(quasi + j), load(grad + j), delta);
+    } else {
+      const Vec delta = splat(delta_[r]);
+      for (; j < row.seen; j += kLanes) {
+        finish(j, softmax_of(row, j, softmax), sigmoid_of(j), kept_gradient(row, j, grad), delta);
+      }
+    }
+    for (; j < cols; j += kLanes) {
+      for (float* tile : {softmax, quasi, grad}) store(tile + j, Vec{});
+    }
+    lambda_sum_[r] += sum(lambda_total);
+  }
+
+  void add_to_keys(const Block& b, int64_t packed, int64_t count, int64_t cols) {
+    const auto add = [&](const float* tile, const Packed* rows, float* total) {
+      const Left a = Engine::left_transposed(tile, stride_, b.rows, cols, left_);
+      engine_.weighted_sum(count, b.rows, dim_, a, rows, 0, total + packed * dim_, true);
+    };
+    add(softmax_, grad_, value_sum_);
+    add(grad_attention_, query_, key_sum_);
+    add(quasi_, context_query_, context_key_sum_);
+  }
+
+  void add_to_queries(const Block& b, int64_t key, int64_t count, int64_t cols) {
+    const auto add = [&](const float* tile, const Packed* rows, float* total) {
+      const Left a = Engine::left(tile, stride_, b.rows, cols, left_);
+      engine_.weighted_sum(b.rows, count, dim_, a, rows, key, total, key > 0);
+    };
+    add(grad_attention_, keys_, query_sum_);
+    add(quasi_, context_keys_, context_query_sum_);
+  }
+
+  // total * scale + logit * vector, to a row of the output; the vector is one of the four gate vectors.
+  void write_gradient(float* total, float logit, int vector, const Sequence& s, Scalar* to) const {
+    for (int64_t d = 0; d < dim_; d += kLanes) store(total + d, load(total + d) * p_.scale);
+    if (p_.gate_vectors) {
+      const float* v = p_.gate_vectors + (vector * p_.heads + s.head) * p_.head_dim;
+      for (int64_t d = 0; d < p_.head_dim; ++d) total[d] += logit * v[d];
+    }
+    write_row(total, 1.0f, p_.head_dim, to);
+  }
+
+  void end_rows(const Sequence& s, const Block& b, int64_t keys) {
+    if (keys <= 0) {
+      for (float* total : {query_sum_, context_query_sum_}) memset(total, 0, b.rows * dim_ * sizeof(float));
+      for (int64_t r = 0; r < b.rows; ++r) delta_[r] = 0;
+    }
+    for (int64_t r = 0; r < b.rows; ++r) {
+      const int64_t i = b.first + r;
+      at(g_.delta, s, i) = delta_[r];
+      float query_logit = 0;
+      if (p_.lambda.data) {
+        at(g_.lambda, s, i) = lambda_sum_[r];
+      } else {
+        query_logit = logit_gradient(s, i, -p_.beta * lambda_sum_[r], p_.query_gate, g_.query_gate);
+        at(g_.query_logit, s, i) = query_logit;
+        if (!p_.column_gate) {
+          at(g_.key_logit, s, i) = logit_gradient(s, i, -p_.gamma * lambda_sum_[r], p_.key_gate, g_.key_gate);
+        }
+      }
+      write_gradient(query_sum_ + r * dim_, query_logit, 0, s, row_of<Scalar>(g_.query, s, i));
+      write_gradient(context_query_sum_ + r * dim_, query_logit, 1, s, row_of<Scalar>(g_.context_query, s, i));
+    }
+  }
+
+  // From the gradient of a gate sigmoid(x) to that of x, with what came in from outside.
+  static float logit_gradient(const Sequence& s, int64_t i, float gradient, const qacg::Rows& gate,
+                              const qacg::Rows& incoming) {
+    if (incoming.data) gradient += at(incoming, s, i);
+    const float value = at(gate, s, i);
+    return gradient * value * (1.0f - value);
+  }
+
+  void end_keys(const Sequence& s, int64_t key, int64_t count) {
+    for (int64_t j = 0; j < count; ++j) {
+      float key_logit = 0;
+      if (p_.column_gate) {
+        key_logit = logit_gradient(s, key + j, -p_.gamma * key_gate_sum_[j], p_.key_gate, g_.key_gate);
+        at(g_.key_logit, s, key + j) = key_logit;
+      } else if (p_.gate_vectors) {
+        key_logit = at(g_.key_logit, s, key + j);
+      }
+      write_gradient(key_sum_ + j * dim_, key_logit, 2, s, row_of<Scalar>(g_.key, s, key + j));
+      write_gradient(context_key_sum_ + j * dim_, key_logit, 3, s, row_of<Scalar>(g_.context_key, s, key + j));
+      write_row(value_sum_ + j * dim_, 1.0f, p_.head_dim, row_of<Scalar>(g_.value, s, key + j));
+    }
+  }
+
+  // Keys at and beyond the length get zero gradients.
+  void end_hidden_keys(const Sequence& s) {
+    if (p_.cu_seqlens) return;
+    for (int64_t j = s.keys; j < p_.key_length; ++j) {
+      for (const qacg::Tensor4* t : {&g_.key, &g_.context_key, &g_.value}) {
+        memset(row_of<Scalar>(*t, s, j), 0, p_.head_dim * sizeof(Scalar));
+      }
+      if (p_.column_gate) at(g_.key_logit, s, j) = logit_gradient(s, j, 0, p_.key_gate, g_.key_gate);
+    }
+  }
+
+  const qacg::Problem& p_;
+  const qacg::Gradients& g_;
+  const Engine engine_;
+  const int64_t dim_;
+  int64_t span_, stride_, used_;
+  Packed *key_panels_, *context_panels_, *value_panels_, *keys_, *context_keys_;
+  Packed *query_left_, *context_left_, *grad_left_, *query_, *context_query_, *grad_, *left_;
+  float *softmax_, *quasi_, *grad_attention_;  // tiles
+  float *query_sum_, *context_query_sum_, *key_sum_, *context_key_sum_, *value_sum_;
+  float *key_gate_, *key_gate_sum_, *lambda_, *delta_, *lambda_sum_;
+  int32_t* keep_;
+};
+
+// Gradients of the gate vectors and biases from one sequence and head: sums over rows of logit gradient times input.
+template <typename Scalar>
+void gate_sums(const qacg::Problem& p, const qacg::Gradients& g, int64_t sequence, int64_t head) {
+  const Sequence s = sequence_of(p, sequence, head);
+  const int64_t item = sequence * p.heads + head;
+  for (int side = 0; side < 2; ++side) {
+    float* vector = g.gate_vectors + (item * 4 + 2 * side) * p.head_dim;
+    float* context_vector = vector + p.head_dim;
+    memset(vector, 0, 2 * p.head_dim * sizeof(float));
+    float bias = 0;
+    const qacg::Rows& logits = side ? g.key_logit : g.query_logit;
+    const int64_t all_keys = p.cu_seqlens ? s.keys : p.key_length;
+    const int64_t rows = side && p.column_gate ? all_keys : s.queries;
+    for (int64_t i = 0; i < rows; ++i) {
+      const float logit = at(logits, s, i);
+      bias += logit;
+      if (side && i >= s.keys) continue;
+      const Scalar* x = row_of<const Scalar>(side ? p.key : p.query, s, i);
+      const Scalar* c = row_of<const Scalar>(side ? p.context_key : p.context_query, s, i);
+      int64_t d = 0;
+      for (; d + kLanes <= p.head_dim; d += kLanes) {
+        store(vector + d, load(vector + d) + logit * load(x + d));
+        store(context_vector + d, load(context_vector + d) + logit * load(c + d));
+      }
+      for (; d < p.head_dim; ++d) {
+        vector[d] += logit * widen(x[d]);
+        context_vector[d] += logit * widen(c[d]);
+      }
+    }
+    g.gate_biases[item * 2 + side] = bias;
+  }
+}
+
+}  // namespace QACG_ISA

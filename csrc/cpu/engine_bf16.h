@@ -1,0 +1,157 @@
+// Products of bfloat16 operands with float32 sums, through the brgemm that torch exports (oneDNN's, which uses AMX
+// where the CPU has it). Right operands are packed in VNNI pairs: two consecutive rows interleaved.
+#pragma once
+
+#include "pack.h"
+#include "problem.h"
+
+namespace QACG_ISA {
+
+struct Bfloat16Engine {
+  using Scalar = HalfBits;
+  using Packed = HalfBits;
+  struct Left {
+    const HalfBits* data;
+    int64_t stride;
+  };
+  // brgemm keeps one kernel per shape: everything is rounded up so that few shapes occur.
+  static constexpr int64_t kKeyStep = 32;
+  static constexpr int64_t kRowStep = 32;
+  static constexpr int64_t kRowBlock = 64;
+  static constexpr int64_t kColumns = 128;  // of scores per product, and the panel width
+  static constexpr int64_t kDepth = 128;    // of a sum per product
+  static constexpr int64_t kRows = 64;      // of a left operand per product
+
+  explicit Bfloat16Engine(const qacg::Problem& p) : product_(p.bfloat16_product) {}
+
+  static int64_t padded_dim(int64_t head_dim) { return round_up(head_dim, 32); }
+  static int64_t panels_size(int64_t keys, int64_t dim) { return round_up(keys, kColumns) * dim; }
+  static int64_t rows_size(int64_t rows, int64_t dim) { return round_up(rows, kKeyStep) * dim; }
+  static int64_t pack_left_size(int64_t rows, int64_t dim) { return round_up(rows, kRowStep) * dim; }
+  static int64_t left_size(int64_t rows, int64_t cols) {
+    return round_up(rows, kRowStep) * round_up(cols, kKeyStep);
+  }
+
+  // Elements d and d + 1 of a row, zero beyond the row or the head size, as the register of pairs from d on.
+  static QACG_INLINE Vec pairs(const Scalar* row, int64_t d, int64_t head_dim) {
+    constexpr int64_t kPairs = 2 * kLanes;
+    Vec result = Vec{};
+    if (d + kPairs <= head_dim) {
+      memcpy(&result, row + d, sizeof(result));
+    } else if (d < head_dim) {
+      memcpy(&result, row + d, (head_dim - d) * sizeof(Scalar));
+    }
+    return result;
+  }
+
+  static void pack_panels(const Scalar* from, int64_t stride, int64_t rows, int64_t head_dim, Packed* to) {
+    const int64_t dim = padded_dim(head_dim);
+    for (int64_t n = 0; n < round_up(rows, kKeyStep); n += kLanes) {
+      Packed* panel = to + n / kColumns * kColumns * dim + n % kColumns * 2;
+      for (int64_t d = 0; d < dim; d += 2 * kLanes) {
+        Vec block[kLanes];
+#pragma GCC unroll 16
+        for (int64_t i = 0; i < kLanes; ++i) {
+          block[i] = n + i < rows ? pairs(from + (n + i) * stride, d, head_dim) : Vec{};
+        }
+        transpose(block);
+#pragma GCC unroll 16
+        for (int64_t i = 0; i < kLanes; ++i) {
+          memcpy(panel + (d / 2 + i) * kColumns * 2, &block[i], sizeof(Vec));
+        }
+      }
+    }
+  }
+
+  static void pack_rows(const Scalar* from, int64_t stride, int64_t rows, int64_t head_dim, Packed* to) {
+    const int64_t dim = padded_dim(head_dim);
+    for (int64_t i = 0; i < round_up(rows, kKeyStep); i += 2) {
+      Packed* pair = to + i * dim;
+      const Scalar* even = from + i * stride;
+      const Scalar* odd = even + stride;
+      const bool has_even = i < rows, has_odd = i + 1 < rows;
+      int64_t d = 0;
+      if (has_odd) {
+        for (; d + kLanes <= head_dim; d += kLanes) {
+          HalfVec a, b;
+          memcpy(&a, even + d, sizeof(a));
+          memcpy(&b, odd + d, sizeof(b));
+          const UintVec joined = __builtin_convertvector(a, UintVec) | (__builtin_convertvector(b, UintVec) << 16);
+          memcpy(pair + 2 * d, &joined, sizeof(joined));
+        }
+      }
+      for (; d < dim; ++d) {
+        const bool inside = d < head_dim;
+        pair[2 * d] = inside && has_even ? even[d] : 0;
+        pair[2 * d + 1] = inside && has_odd ? odd[d] : 0;
+      }
+    }
+  }
+
+  static Left pack_left(const Scalar* from, int64_t stride, int64_t rows, int64_t head_dim, Packed* to) {
+    const int64_t dim = padded_dim(head_dim);
+    for (int64_t i = 0; i < round_up(rows, kRowStep); ++i) {
+      Packed* row = to + i * dim;
+      const int64_t count = i < rows ? head_dim : 0;
+      if (count) memcpy(row, from + i * stride, count * sizeof(Packed));
+      memset(row + count, 0, (dim - count) * sizeof(Packed));
+    }
+    return {to, dim};
+  }
+
+  static Left left(const float* tile, int64_t stride, int64_t rows, int64_t cols, Packed* to) {
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t j = 0; j < cols; j += kLanes) store(to + r * cols + j, load(tile + r * stride + j));
+    }
+    memset(to + rows * cols, 0, (round_up(rows, kRowStep) - rows) * cols * sizeof(Packed));
+    return {to, cols};
+  }
+
+  // Rows i and i + 1 of the tile become pairs, and squares of kLanes pairs are transposed.
+  static Left left_transposed(const float* tile, int64_t stride, int64_t rows, int64_t cols, Packed* to) {
+    const int64_t depth = round_up(rows, kKeyStep);
+    for (int64_t r = 0; r < depth; r += 2 * kLanes) {
+      for (int64_t j = 0; j < cols; j += kLanes) {
+        Vec block[kLanes];
+#pragma GCC unroll 16
+        for (int64_t i = 0; i < kLanes; ++i) {
+          const int64_t row = r + 2 * i;
+          const Vec even = row < rows ? load(tile + row * stride + j) : Vec{};
+          const Vec odd = row + 1 < rows ? load(tile + (row + 1) * stride + j) : Vec{};
+          block[i] = (Vec)(__builtin_convertvector(narrow(even), UintVec) |
+                           (__builtin_convertvector(narrow(odd), UintVec) << 16));
+        }
+        transpose(block);
+#pragma GCC unroll 16
+        for (int64_t i = 0; i < kLanes; ++i) memcpy(to + (j + i) * depth + r, &block[i], sizeof(Vec));
+      }
+    }
+    return {to, depth};
+  }
+
+  void scores(int64_t rows, int64_t cols, int64_t dim, Left a, const Packed* panels, int64_t first, float* c,
+              int64_t c_stride) const {
+    // A span starts at a multiple of kColumns.
+    const Packed* b = panels + first * dim;
+    for (int64_t n = 0; n < cols; n += kColumns) {
+      product_(rows, smaller(kColumns, cols - n), dim, a.stride, kColumns, c_stride, false, a.data, b + n * dim, c + n);
+    }
+  }
+
+  void weighted_sum(int64_t rows, int64_t depth, int64_t dim, Left a, const Packed* packed, int64_t first, float* c,
+                    bool accumulate) const {
+    depth = round_up(depth, kKeyStep);
+    for (int64_t m = 0; m < rows; m += kRows) {
+      const int64_t take = smaller(kRows, round_up(rows - m, kRowStep));
+      for (int64_t k = 0; k < depth; k += kDepth) {
+        product_(take, dim, smaller(kDepth, depth - k), a.stride, dim, dim, accumulate || k > 0,
+                 a.data + m * a.stride + k, packed + (first + k) * dim, c + m * dim);
+      }
+    }
+  }
+
+ private:
+  const qacg::Bfloat16Product product_;
+};
+
+}  // namespace QACG_ISA

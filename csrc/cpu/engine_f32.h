@@ -1,0 +1,85 @@
+// Products in float32, for inputs of either type.
+#pragma once
+
+#include "gemm_f32.h"
+#include "pack.h"
+
+namespace QACG_ISA {
+
+template <typename InputScalar>
+struct Float32Engine {
+  using Scalar = InputScalar;
+  using Packed = float;
+  using Left = QACG_ISA::Left;
+  // Scores come in multiples of kKeyStep columns; a left operand has kRowStep rows at least.
+  static constexpr int64_t kKeyStep = kLanes;
+  static constexpr int64_t kRowStep = 1;
+  static constexpr int64_t kRowBlock = 48;
+
+  explicit Float32Engine(const qacg::Problem&) {}
+
+  static int64_t padded_dim(int64_t head_dim) { return round_up(head_dim, kLanes); }
+  static int64_t panels_size(int64_t keys, int64_t dim) { return round_up(keys, kPanel) * dim; }
+  static int64_t rows_size(int64_t rows, int64_t dim) { return rows * dim; }
+  static int64_t left_size(int64_t, int64_t) { return 0; }
+
+  // `rows` rows as the right operand of scores: X^T in panels of kPanel columns.
+  static void pack_panels(const Scalar* from, int64_t stride, int64_t rows, int64_t head_dim, Packed* to) {
+    const int64_t dim = padded_dim(head_dim);
+    for (int64_t n = 0; n < round_up(rows, kLanes); n += kLanes) {
+      float* panel = to + n / kPanel * kPanel * dim + n % kPanel;
+      for (int64_t d = 0; d < dim; d += kLanes) {
+        Vec block[kLanes];
+        const bool whole = d + kLanes <= head_dim;
+#pragma GCC unroll 16
+        for (int64_t i = 0; i < kLanes; ++i) {
+          if (n + i >= rows) {
+            block[i] = Vec{};
+          } else if (whole) {
+            block[i] = load(from + (n + i) * stride + d);
+          } else {
+            float tail[kLanes] = {};
+            for (int64_t k = d; k < head_dim; ++k) tail[k - d] = widen(from[(n + i) * stride + k]);
+            block[i] = load(tail);
+          }
+        }
+        transpose(block);
+#pragma GCC unroll 16
+        for (int64_t i = 0; i < kLanes; ++i) store(panel + (d + i) * kPanel, block[i]);
+      }
+    }
+  }
+
+  // `rows` rows as the right operand of a sum over rows.
+  static void pack_rows(const Scalar* from, int64_t stride, int64_t rows, int64_t head_dim, Packed* to) {
+    const int64_t dim = padded_dim(head_dim);
+    for (int64_t i = 0; i < rows; ++i) widen_row(from + i * stride, head_dim, dim, to + i * dim);
+  }
+
+  // `rows` rows as the left operand of scores.
+  static Left pack_left(const Scalar* from, int64_t stride, int64_t rows, int64_t head_dim, Packed* to) {
+    pack_rows(from, stride, rows, head_dim, to);
+    return {to, padded_dim(head_dim), 1};
+  }
+  static int64_t pack_left_size(int64_t rows, int64_t dim) { return rows * dim; }
+
+  // A computed tile as a left operand, as it stands and transposed.
+  static Left left(const float* tile, int64_t stride, int64_t, int64_t, Packed*) { return {tile, stride, 1}; }
+  static Left left_transposed(const float* tile, int64_t stride, int64_t, int64_t, Packed*) {
+    return {tile, 1, stride};
+  }
+
+  // C (rows x cols) = A X^T for packed columns from `first` on, a multiple of kPanel.
+  void scores(int64_t rows, int64_t cols, int64_t dim, Left a, const Packed* panels, int64_t first, float* c,
+              int64_t c_stride) const {
+    product_panels(rows, cols, dim, a, panels + first * dim, c, c_stride);
+  }
+
+  // C (rows x dim) = or += A X for packed rows from `first` on.
+  void weighted_sum(int64_t rows, int64_t depth, int64_t dim, Left a, const Packed* packed, int64_t first, float* c,
+                    bool accumulate) const {
+    product_rows(rows, dim, depth, a, packed + first * dim, dim, c, dim, accumulate);
+  }
+};
+
+}  // namespace QACG_ISA

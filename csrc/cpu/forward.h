@@ -1,0 +1,273 @@
+// The forward of one sequence and head: O = Z o (P + lambda G) V, equations 1 to 8.
+//
+// Keys are taken in spans. A row that fits one span is held whole: its softmax is exact at once and, when no branch
+// output is wanted, P and lambda G are added before a single product with V (three products in all). Longer rows keep a
+// running maximum and two accumulators, rescaled for P and not for G (four products).
+#pragma once
+
+#include "rows.h"
+#include "vec_math.h"
+
+namespace QACG_ISA {
+
+constexpr float kLog2e = 1.4426950408889634f;
+constexpr float kLn2 = 0.6931471805599453f;
+constexpr int64_t kSpan = 512;  // a multiple of every kPanel and of the dropout block
+
+// Rows of a tile stand a little apart from a multiple of 4096 bytes: reading down a column would otherwise fall into
+// two sets of the first-level cache.
+QACG_INLINE int64_t tile_stride(int64_t span) { return span % 64 == 0 ? span + 16 : span; }
+
+template <typename Engine>
+class Forward {
+  using Scalar = typename Engine::Scalar;
+  using Packed = typename Engine::Packed;
+
+ public:
+  Forward(const qacg::Problem& p, void* scratch, int64_t longest_query, int64_t longest_key)
+      : p_(p), engine_(p), dim_(Engine::padded_dim(p.head_dim)) {
+    Arena arena(scratch);
+    const int64_t keys = round_up(longest_key, Engine::kKeyStep);
+    const int64_t rows = smaller(Engine::kRowBlock, round_up(longest_query, Engine::kRowStep));
+    span_ = smaller(keys, kSpan);
+    stride_ = tile_stride(span_);
+    key_panels_ = arena.take<Packed>(Engine::panels_size(keys, dim_));
+    context_panels_ = arena.take<Packed>(Engine::panels_size(keys, dim_));
+    values_ = arena.take<Packed>(Engine::rows_size(keys, dim_));
+    query_ = arena.take<Packed>(Engine::pack_left_size(rows, dim_));
+    context_query_ = arena.take<Packed>(Engine::pack_left_size(rows, dim_));
+    softmax_ = arena.take<float>(rows * stride_);
+    quasi_ = arena.take<float>(rows * stride_);
+    left_ = arena.take<Packed>(Engine::left_size(rows, span_));
+    // Products write whole row steps.
+    const int64_t sums = round_up(rows, Engine::kRowStep) * dim_;
+    softmax_sum_ = arena.take<float>(sums);
+    quasi_sum_ = arena.take<float>(sums);
+    gated_sum_ = arena.take<float>(sums);
+    keep_ = arena.take<int32_t>(round_up(span_, qacg::kDropoutBlock));
+    key_gate_ = arena.take<float>(round_up(keys, kLanes));
+    max_ = arena.take<float>(rows);
+    sum_ = arena.take<float>(rows);
+    lambda_ = arena.take<float>(rows);
+    used_ = arena.used(scratch);
+  }
+  int64_t used() const { return used_; }
+
+  void run(qacg::Unit unit) {
+    const Sequence s = sequence_of(p_, unit.sequence, unit.head);
+    pack_keys(s);
+    if (p_.column_gate && unit.first == 0) {
+      const int64_t all = p_.cu_seqlens ? s.keys : p_.key_length;
+      for (int64_t j = 0; j < all; ++j) at(p_.key_gate, s, j) = gate_of_row<Scalar>(p_, s, j, 1);
+    }
+    for (int64_t block = unit.first; block < unit.last; ++block) {
+      const int64_t first = block * Engine::kRowBlock;
+      rows_block(s, first, smaller(Engine::kRowBlock, s.queries - first));
+    }
+  }
+
+ private:
+  void pack_keys(const Sequence& s) {
+    if (s.keys == 0) return;
+    Engine::pack_panels(row_of<const Scalar>(p_.key, s, 0), p_.key.row, s.keys, p_.head_dim, key_panels_);
+    Engine::pack_panels(row_of<const Scalar>(p_.context_key, s, 0), p_.context_key.row, s.keys, p_.head_dim,
+                        context_panels_);
+    Engine::pack_rows(row_of<const Scalar>(p_.value, s, 0), p_.value.row, s.keys, p_.head_dim, values_);
+    if (p_.column_gate) {
+      for (int64_t j = 0; j < round_up(s.keys, kLanes); ++j) key_gate_[j] = gate_of_row<Scalar>(p_, s, j, 1);
+    }
+  }
+
+  // lambda_i, or for the column gate its part 1 - beta lq_i.
+  void row_gates(const Sequence& s, int64_t first, int64_t rows) {
+    for (int64_t r = 0; r < rows; ++r) {
+      const int64_t i = first + r;
+      if (p_.lambda.data) {
+        lambda_[r] = at(p_.lambda, s, i);
+        continue;
+      }
+      const float lq = gate_of_row<Scalar>(p_, s, i, 0);
+      at(p_.query_gate, s, i) = lq;
+      lambda_[r] = 1.0f - p_.beta * lq;
+      if (!p_.column_gate) {
+        const float lk = gate_of_row<Scalar>(p_, s, i, 1);
+        at(p_.key_gate, s, i) = lk;
+        lambda_[r] = 1.0f - (p_.beta * lq + p_.gamma * lk);
+      }
+    }
+  }
+
+  void rows_block(const Sequence& s, int64_t first, int64_t rows) {
+    row_gates(s, first, rows);
+    const auto query =
+        Engine::pack_left(row_of<const Scalar>(p_.query, s, first), p_.query.row, rows, p_.head_dim, query_);
+    const auto context_query = Engine::pack_left(row_of<const Scalar>(p_.context_query, s, first),
+                                                 p_.context_query.row, rows, p_.head_dim, context_query_);
+    const int64_t keys = seen_keys(p_, s, first + rows - 1);  // the last row sees the most
+    const bool one_sum = keys <= span_ && !p_.softmax_out.data && !p_.quasi_out.data;
+    for (int64_t r = 0; r < rows; ++r) max_[r] = -kInfinity, sum_[r] = 0;
+
+    for (int64_t key = 0; key < keys; key += span_) {
+      const int64_t count = smaller(span_, keys - key), cols = round_up(count, Engine::kKeyStep);
+      engine_.scores(rows, cols, dim_, query, key_panels_, key, softmax_, stride_);
+      engine_.scores(rows, cols, dim_, context_query, context_panels_, key, quasi_, stride_);
+      for (int64_t r = 0; r < rows; ++r) {
+        const int64_t seen = visible_in_span(s, first + r, key, count);
+        float factor = p_.scale * kLog2e;
+        if (p_.mask_kind != qacg::Mask::kNone || p_.scale <= 0) {
+          premask(s, first + r, key, seen, factor, softmax_ + r * stride_);
+          premask(s, first + r, key, seen, factor, quasi_ + r * stride_);
+          factor = 1;
+        }
+        if (p_.has_dropout) keep_row(p_, s, first + r, key, seen, keep_);
+        softmax_row(r, key, seen, cols, factor, one_sum);
+        quasi_row(r, key, seen, cols, factor, one_sum);
+      }
+      accumulate(s, rows, key, count, cols, one_sum);
+    }
+    if (keys <= 0) clear(rows);
+    write(s, first, rows, one_sum);
+  }
+
+  int64_t visible_in_span(const Sequence& s, int64_t i, int64_t key, int64_t count) const {
+    const int64_t seen = seen_keys(p_, s, i) - key;
+    return seen < 0 ? 0 : smaller(seen, count);
+  }
+
+  void premask(const Sequence& s, int64_t i, int64_t key, int64_t seen, float factor, float* scores) const {
+    if (p_.mask_kind == qacg::Mask::kNone) {
+      for (int64_t j = 0; j < seen; ++j) scores[j] *= factor;
+    } else {
+      mask_row<Scalar>(p_, s, i, key, seen, factor, kLog2e, scores);
+    }
+  }
+
+  // Scores to exp(score - max), dropped cells cleared; keeps max_ and sum_ and rescales what came before.
+  void softmax_row(int64_t r, int64_t key, int64_t seen, int64_t cols, float factor, bool one_sum) {
+    float* row = softmax_ + r * stride_;
+    Vec top = splat(-kInfinity);
+    int64_t j = 0;
+    for (; j + kLanes <= seen; j += kLanes) top = at_least(load(row + j), top);
+    float row_max = largest(top);
+    for (; j < seen; ++j) row_max = row[j] > row_max ? row[j] : row_max;
+    row_max *= factor;
+    const float new_max = row_max > max_[r] ? row_max : max_[r];
+    // With nothing visible so far every exponent is -inf; a shift of 0 keeps them from being NaN.
+    const float shift = new_max == -kInfinity ? 0.0f : new_max;
+    if (key > 0) {
+      const float rescale = new_max == max_[r] ? 1.0f : __builtin_exp2f(max_[r] - shift);
+      if (rescale != 1.0f) {
+        sum_[r] *= rescale;
+        float* total = softmax_sum_ + r * dim_;
+        for (int64_t d = 0; d < dim_; d += kLanes) store(total + d, load(total + d) * rescale);
+      }
+    }
+    max_[r] = new_max;
+
+    Vec total = Vec{};
+    const bool drop_now = p_.has_dropout && !one_sum;
+    for (j = 0; j + kLanes <= seen; j += kLanes) {
+      Vec e = exp2(load(row + j) * factor - shift);
+      total += e;
+      if (drop_now) e = keep_where(load_mask(keep_ + j), e);
+      store(row + j, e);
+    }
+    if (j < seen) {
+      Vec e = keep_where(lanes_below(seen - j), exp2(load(row + j) * factor - shift));
+      total += e;
+      if (drop_now) e = keep_where(load_mask(keep_ + j), e);
+      store(row + j, e);
+      j += kLanes;
+    }
+    for (; j < cols; j += kLanes) store(row + j, Vec{});
+    sum_[r] += sum(total);
+  }
+
+  // Context scores to the sigmoid; with one_sum, joined with the softmax row: e + (lambda alpha l) sigmoid.
+  void quasi_row(int64_t r, int64_t key, int64_t seen, int64_t cols, float factor, bool one_sum) {
+    float* row = quasi_ + r * stride_;
+    float* joined = softmax_ + r * stride_;
+    const bool masked = p_.mask_kind != qacg::Mask::kNone;
+    const Vec row_gate = splat(lambda_[r]);
+    const float weight = p_.quasi_scale * sum_[r];
+    for (int64_t j = 0; j < cols; j += kLanes) {
+      Vec g = Vec{};
+      if (j < seen) {
+        const Vec score = load(row + j);
+        g = inverse_one_plus_exp2(score * -factor);
+        if (masked) g = keep_where((IntVec)(score != -kInfinity), g);
+        if (j + kLanes > seen) g = keep_where(lanes_below(seen - j), g);
+        if (one_sum) {
+          const Vec gate = p_.column_gate ? row_gate - p_.gamma * load(key_gate_ + key + j) : row_gate;
+          g = load(joined + j) + gate * weight * g;
+        }
+        if (p_.has_dropout) g = keep_where(load_mask(keep_ + j), g);
+      }
+      store((one_sum ? joined : row) + j, g);
+    }
+  }
+
+  void accumulate(const Sequence& s, int64_t rows, int64_t key, int64_t count, int64_t cols, bool one_sum) {
+    auto add = [&](const float* tile, float* total) {
+      const auto a = Engine::left(tile, stride_, rows, cols, left_);
+      engine_.weighted_sum(rows, count, dim_, a, values_, key, total, key > 0);
+    };
+    add(softmax_, softmax_sum_);
+    if (one_sum) return;
+    if (!p_.column_gate || p_.quasi_out.data) add(quasi_, quasi_sum_);
+    if (!p_.column_gate) return;
+    for (int64_t r = 0; r < rows; ++r) {
+      float* row = quasi_ + r * stride_;
+      for (int64_t j = 0; j < cols; j += kLanes) {
+        if (key + j >= s.keys) break;
+        store(row + j, (lambda_[r] - p_.gamma * load(key_gate_ + key + j)) * load(row + j));
+      }
+    }
+    add(quasi_, gated_sum_);
+  }
+
+  void clear(int64_t rows) {
+    memset(softmax_sum_, 0, rows * dim_ * sizeof(float));
+    memset(quasi_sum_, 0, rows * dim_ * sizeof(float));
+    memset(gated_sum_, 0, rows * dim_ * sizeof(float));
+  }
+
+  void write(const Sequence& s, int64_t first, int64_t rows, bool one_sum) {
+    const float keep_scale = p_.has_dropout ? p_.keep_scale : 1.0f;
+    for (int64_t r = 0; r < rows; ++r) {
+      const int64_t i = first + r;
+      // A NaN sum must show; only a row that saw nothing is 0.
+      const bool empty = max_[r] == -kInfinity && sum_[r] == 0;
+      const float normalise = empty ? 0.0f : keep_scale / sum_[r];
+      at(p_.logsumexp, s, i) = empty ? -kInfinity : max_[r] * kLn2 + __builtin_logf(sum_[r]);
+      float* softmax_out = softmax_sum_ + r * dim_;
+      Scalar* out = row_of<Scalar>(p_.out, s, i);
+      if (one_sum) {
+        write_row(softmax_out, normalise, p_.head_dim, out);
+        continue;
+      }
+      const float alpha = p_.quasi_scale * keep_scale;
+      const float* quasi_out = quasi_sum_ + r * dim_;
+      if (p_.softmax_out.data) {
+        write_row(softmax_out, normalise, p_.head_dim, row_of<Scalar>(p_.softmax_out, s, i));
+      }
+      if (p_.quasi_out.data) write_row(quasi_out, alpha, p_.head_dim, row_of<Scalar>(p_.quasi_out, s, i));
+      const float* gated = p_.column_gate ? gated_sum_ + r * dim_ : quasi_out;
+      const float weight = p_.column_gate ? alpha : alpha * lambda_[r];
+      for (int64_t d = 0; d < dim_; d += kLanes) {
+        store(softmax_out + d, normalise * load(softmax_out + d) + weight * load(gated + d));
+      }
+      write_row(softmax_out, 1.0f, p_.head_dim, out);
+    }
+  }
+
+  const qacg::Problem& p_;
+  const Engine engine_;
+  const int64_t dim_;
+  int64_t span_, stride_, used_;
+  Packed *key_panels_, *context_panels_, *values_, *query_, *context_query_, *left_;
+  float *softmax_, *quasi_, *softmax_sum_, *quasi_sum_, *gated_sum_, *key_gate_, *max_, *sum_, *lambda_;
+  int32_t* keep_;
+};
+
+}  // namespace QACG_ISA

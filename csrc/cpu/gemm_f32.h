@@ -1,0 +1,108 @@
+// Small float32 matrix products out of registers.
+//
+// C (M x N) = or += A (M x K) B (K x N). A is read one element at a time and broadcast, so any strides do and a
+// transposed A costs nothing. B is read by registers along N: either rows of a padded matrix, or panels, a layout in
+// which kPanel columns stand together, K of them deep. N is always a multiple of the register width.
+#pragma once
+
+#include "vec.h"
+
+namespace QACG_ISA {
+
+// Register block: kBlockRows x kBlockVecs accumulators, the B row and one broadcast fit the register file.
+constexpr int kBlockVecs = kRegisters == 32 ? 4 : 2;
+constexpr int kBlockRows = 6;
+constexpr int kPanel = kBlockVecs * kLanes;
+// Rows of B per pass over A: the slice of B stays in the first-level cache while all rows of A use it.
+constexpr int64_t kDepth = 128;
+
+struct Left {
+  const float* data;
+  int64_t row_stride;
+  int64_t col_stride;
+};
+
+template <int kRows, int kVecs>
+QACG_INLINE void block_product(int64_t depth, Left a, const float* b, int64_t b_stride, float* c, int64_t c_stride,
+                               bool accumulate) {
+  Vec acc[kRows][kVecs];
+#pragma GCC unroll 8
+  for (int m = 0; m < kRows; ++m)
+#pragma GCC unroll 4
+    for (int v = 0; v < kVecs; ++v) acc[m][v] = accumulate ? load(c + m * c_stride + v * kLanes) : Vec{};
+  const float* a_row[kRows];
+#pragma GCC unroll 8
+  for (int m = 0; m < kRows; ++m) a_row[m] = a.data + m * a.row_stride;
+  for (int64_t k = 0; k < depth; ++k) {
+    Vec b_row[kVecs];
+#pragma GCC unroll 4
+    for (int v = 0; v < kVecs; ++v) b_row[v] = load(b + k * b_stride + v * kLanes);
+#pragma GCC unroll 8
+    for (int m = 0; m < kRows; ++m) {
+      const Vec x = splat(a_row[m][k * a.col_stride]);
+#pragma GCC unroll 4
+      for (int v = 0; v < kVecs; ++v) acc[m][v] += x * b_row[v];
+    }
+  }
+#pragma GCC unroll 8
+  for (int m = 0; m < kRows; ++m)
+#pragma GCC unroll 4
+    for (int v = 0; v < kVecs; ++v) store(c + m * c_stride + v * kLanes, acc[m][v]);
+}
+
+template <int kVecs>
+void column_product(int64_t rows, int64_t depth, Left a, const float* b, int64_t b_stride, float* c, int64_t c_stride,
+                    bool accumulate) {
+  // Rows are dealt out evenly: five and five keep the units busier than six and four.
+  int64_t groups = (rows + kBlockRows - 1) / kBlockRows;
+  for (; rows > 0; --groups) {
+    const int64_t take = (rows + groups - 1) / groups;
+    switch (take) {
+      case 6: block_product<6, kVecs>(depth, a, b, b_stride, c, c_stride, accumulate); break;
+      case 5: block_product<5, kVecs>(depth, a, b, b_stride, c, c_stride, accumulate); break;
+      case 4: block_product<4, kVecs>(depth, a, b, b_stride, c, c_stride, accumulate); break;
+      case 3: block_product<3, kVecs>(depth, a, b, b_stride, c, c_stride, accumulate); break;
+      case 2: block_product<2, kVecs>(depth, a, b, b_stride, c, c_stride, accumulate); break;
+      default: block_product<1, kVecs>(depth, a, b, b_stride, c, c_stride, accumulate); break;
+    }
+    a.data += take * a.row_stride;
+    c += take * c_stride;
+    rows -= take;
+  }
+}
+
+inline void columns_product(int64_t vecs, int64_t rows, int64_t depth, Left a, const float* b, int64_t b_stride,
+                            float* c, int64_t c_stride, bool accumulate) {
+  switch (vecs) {
+    case 1: column_product<1>(rows, depth, a, b, b_stride, c, c_stride, accumulate); break;
+    case 2: column_product<2>(rows, depth, a, b, b_stride, c, c_stride, accumulate); break;
+#if defined(__AVX512F__)
+    case 3: column_product<3>(rows, depth, a, b, b_stride, c, c_stride, accumulate); break;
+    default: column_product<4>(rows, depth, a, b, b_stride, c, c_stride, accumulate); break;
+#endif
+  }
+}
+
+// B in panels (see pack_panels); `cols` columns from column 0 of `b`, which must begin a panel.
+inline void product_panels(int64_t rows, int64_t cols, int64_t depth, Left a, const float* b, float* c,
+                           int64_t c_stride) {
+  for (int64_t n = 0; n < cols; n += kPanel) {
+    const int64_t vecs = smaller(kPanel, cols - n) / kLanes;
+    columns_product(vecs, rows, depth, a, b + n * depth, kPanel, c + n, c_stride, false);
+  }
+}
+
+// B in rows of `b_stride` floats.
+inline void product_rows(int64_t rows, int64_t cols, int64_t depth, Left a, const float* b, int64_t b_stride, float* c,
+                         int64_t c_stride, bool accumulate) {
+  for (int64_t k = 0; k < depth; k += kDepth) {
+    const int64_t slice = smaller(kDepth, depth - k);
+    for (int64_t n = 0; n < cols; n += kPanel) {
+      const int64_t vecs = smaller(kPanel, cols - n) / kLanes;
+      columns_product(vecs, rows, slice, {a.data + k * a.col_stride, a.row_stride, a.col_stride},
+                      b + k * b_stride + n, b_stride, c + n, c_stride, accumulate || k > 0);
+    }
+  }
+}
+
+}  // namespace QACG_ISA

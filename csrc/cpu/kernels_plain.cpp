@@ -1,0 +1,10 @@
+// Any CPU the compiler targets by default: four lanes.
+#define QACG_ISA plain
+#include "kernels.h"
+
+namespace qacg {
+// A constant has no external name unless it is declared so first.
+extern const Kernels kPlainFloat32, kPlainBfloat16;
+const Kernels kPlainFloat32 = plain::Table<plain::Float32Engine<float>>::kernels("plain");
+const Kernels kPlainBfloat16 = plain::Table<plain::Float32Engine<plain::HalfBits>>::kernels("plain");
+}  // namespace qacg

@@ -1,0 +1,111 @@
+// Copies of operands in the order in which the products read them, padded with zeros to whole registers.
+#pragma once
+
+#include <initializer_list>
+
+#include "vec.h"
+
+namespace QACG_ISA {
+
+typedef uint16_t HalfBits;  // a bfloat16
+typedef HalfBits HalfVec __attribute__((vector_size(2 * kLanes)));
+typedef HalfBits UnalignedHalfVec __attribute__((vector_size(2 * kLanes), aligned(2), may_alias));
+
+QACG_INLINE float widen(float x) { return x; }
+QACG_INLINE float widen(HalfBits x) {
+  const uint32_t wide = static_cast<uint32_t>(x) << 16;
+  float result;
+  memcpy(&result, &wide, sizeof(result));
+  return result;
+}
+
+QACG_INLINE Vec load(const HalfBits* p) {
+  const HalfVec narrow = *reinterpret_cast<const UnalignedHalfVec*>(p);
+  return (Vec)(__builtin_convertvector(narrow, UintVec) << 16);
+}
+
+// Round to nearest even; a NaN stays a (quiet) NaN.
+QACG_INLINE HalfVec narrow(Vec v) {
+  const UintVec b = (UintVec)v;
+  const UintVec rounded = (b + 0x7fffu + ((b >> 16) & 1u)) >> 16;
+  const UintVec is_nan = (UintVec)(v != v);
+  return __builtin_convertvector((is_nan & 0x7fc0u) | (~is_nan & rounded), HalfVec);
+}
+QACG_INLINE HalfBits narrow(float x) {
+  uint32_t b;
+  memcpy(&b, &x, sizeof(b));
+  if (x != x) return 0x7fc0;
+  return static_cast<HalfBits>((b + 0x7fffu + ((b >> 16) & 1u)) >> 16);
+}
+QACG_INLINE void store(HalfBits* p, Vec v) { *reinterpret_cast<UnalignedHalfVec*>(p) = narrow(v); }
+QACG_INLINE void store_one(float* p, float x) { *p = x; }
+QACG_INLINE void store_one(HalfBits* p, float x) { *p = narrow(x); }
+
+// One row of `count` elements to float32, zeros up to `padded`.
+template <typename Scalar>
+QACG_INLINE void widen_row(const Scalar* from, int64_t count, int64_t padded, float* to) {
+  int64_t d = 0;
+  for (; d + kLanes <= count; d += kLanes) store(to + d, load(from + d));
+  for (; d < count; ++d) to[d] = widen(from[d]);
+  for (; d < padded; ++d) to[d] = 0;
+}
+
+// factor * from, to a row of the output type.
+template <typename Scalar>
+QACG_INLINE void write_row(const float* from, float factor, int64_t count, Scalar* to) {
+  int64_t d = 0;
+  for (; d + kLanes <= count; d += kLanes) store(to + d, factor * load(from + d));
+  for (; d < count; ++d) store_one(to + d, factor * from[d]);
+}
+
+// Transposes the kLanes x kLanes block in `v`: log2(kLanes) rounds that swap the off-diagonal halves of ever larger
+// squares.
+QACG_INLINE void transpose(Vec (&v)[kLanes]) {
+#if defined(__AVX512F__) || !defined(__clang__)
+#pragma GCC unroll 4
+  for (int s = 1; s < kLanes; s *= 2) {
+    IntVec upper, lower;  // lane numbers in the pair (a, b): b's lanes count from kLanes
+    for (int l = 0; l < kLanes; ++l) {
+      upper[l] = l & s ? kLanes + l - s : l;
+      lower[l] = l & s ? kLanes + l : l + s;
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < kLanes; ++i) {
+      if (i & s) continue;
+      const Vec a = v[i], b = v[i + s];
+#if defined(__AVX512F__)
+      v[i] = (Vec)_mm512_permutex2var_ps((__m512)a, (__m512i)upper, (__m512)b);
+      v[i + s] = (Vec)_mm512_permutex2var_ps((__m512)a, (__m512i)lower, (__m512)b);
+#else
+      v[i] = __builtin_shuffle(a, b, upper);
+      v[i + s] = __builtin_shuffle(a, b, lower);
+#endif
+    }
+  }
+#else
+  for (int i = 0; i < kLanes; ++i)
+    for (int j = 0; j < i; ++j) {
+      const float x = v[i][j];
+      v[i][j] = v[j][i];
+      v[j][i] = x;
+    }
+#endif
+}
+
+// A bump allocator over one thread's scratch.
+class Arena {
+ public:
+  explicit Arena(void* base) : next_(static_cast<char*>(base)) {}
+  template <typename T>
+  T* take(int64_t count) {
+    T* result = reinterpret_cast<T*>(next_);
+    next_ += round_up(count * static_cast<int64_t>(sizeof(T)), 64);
+    return result;
+  }
+  int64_t used(const void* base) const { return next_ - static_cast<const char*>(base); }
+
+ private:
+  char* next_;
+};
+
+}  // namespace QACG_ISA

@@ -1,0 +1,99 @@
+// One call, as pointers and strides. Plain data, shared by the kernels of all instruction sets and by the code that
+// speaks to torch; no functions, so nothing compiled for one instruction set can leak into another.
+#pragma once
+
+#include <stdint.h>
+
+namespace qacg {
+
+enum class Element { kFloat32, kBfloat16 };
+enum class Mask { kNone, kBoolean, kAdditive };
+
+// (B, H, rows, D) with element strides and unit stride along D; packed tensors have batch stride 0.
+struct Tensor4 {
+  void* data;
+  int64_t batch, head, row;
+};
+
+// (B, H, rows) of float32.
+struct Rows {
+  float* data;
+  int64_t batch, head, row;
+};
+
+// Signature of at::native::cpublas::brgemm for bfloat16: C (float32, M x N) = or += A B, B in VNNI pairs.
+using Bfloat16Product = void (*)(int64_t m, int64_t n, int64_t k, int64_t lda, int64_t ldb, int64_t ldc, bool accumulate,
+                                 const uint16_t* a, const uint16_t* b, float* c);
+
+struct Problem {
+  Element element;
+  int64_t sequences, heads, head_dim;
+  int64_t query_length, key_length;  // of every sequence, unless packed
+  const int32_t* cu_seqlens;         // packed: sequence b is rows cu_seqlens[b] to cu_seqlens[b + 1]
+  const int32_t* key_lengths;        // or null
+
+  Tensor4 query, key, value, context_query, context_key;
+  Rows lambda;                // or null: then the gate vectors are there
+  const float* gate_vectors;  // (4, H, D): query, context query, key, context key
+  const float* gate_biases;   // (2, H): query, key
+  bool column_gate;
+  float beta, gamma;
+
+  Mask mask_kind;
+  const void* mask;
+  int64_t mask_strides[4];  // 0 where it broadcasts
+
+  bool is_causal;
+  float scale, quasi_scale;
+  bool has_dropout;
+  uint64_t seed;
+  uint32_t drop_threshold;  // of 65,536
+  float keep_scale;
+
+  Rows logsumexp, query_gate, key_gate;
+  Tensor4 out, softmax_out, quasi_out;  // the branch outputs may be null
+
+  Bfloat16Product bfloat16_product;  // for the AVX-512-BF16 kernels
+};
+
+struct Gradients {
+  Tensor4 out;                 // incoming
+  Rows query_gate, key_gate;   // incoming, or null
+  Tensor4 query, key, value, context_query, context_key;
+  Rows lambda;                 // outgoing: d lambda, or null
+  float* gate_vectors;         // outgoing, (B * H, 4, D) partial sums, or null
+  float* gate_biases;          // outgoing, (B * H, 2) partial sums
+  // Per row, between the passes: delta, and what reaches the logits of the two gates.
+  Rows delta, query_logit, key_logit;
+};
+
+// Blocks [first, last) of one sequence and head: of rows, or in backward_keys of keys.
+struct Unit {
+  int64_t sequence, head, first, last;
+};
+
+// One thread's memory: forward_scratch or backward_scratch bytes for these lengths, aligned to 64.
+struct Scratch {
+  void* data;
+  int64_t longest_query, longest_key;
+};
+
+// The kernels of one instruction set for one element type.
+struct Kernels {
+  const char* name;
+  int64_t row_block;  // queries in a block
+  int64_t key_block;  // keys in a block of backward_keys
+  int64_t (*forward_scratch)(const Problem&, int64_t longest_query, int64_t longest_key);
+  int64_t (*backward_scratch)(const Problem&, int64_t longest_query, int64_t longest_key);
+  void (*forward)(const Problem&, Unit, Scratch);
+  // The whole backward of one (sequence, head), whatever the unit's blocks.
+  void (*backward)(const Problem&, const Gradients&, Unit, Scratch);
+  // The same in two passes that can be split further and give the same bits: row blocks first (gradients of the
+  // queries, and what the gates receive), then key blocks.
+  void (*backward_rows)(const Problem&, const Gradients&, Unit, Scratch);
+  void (*backward_keys)(const Problem&, const Gradients&, Unit, Scratch);
+  // Last: gradients of the gate vectors from one (sequence, head).
+  void (*gate_sums)(const Problem&, const Gradients&, int64_t sequence, int64_t head);
+};
+
+}  // namespace qacg

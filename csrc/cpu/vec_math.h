@@ -1,0 +1,29 @@
+// exp2 and the sigmoid on a register, branch-free.
+#pragma once
+
+#include "vec.h"
+
+namespace QACG_ISA {
+
+// 2^x for x <= 126; exact 0 below -127; NaN stays NaN. Relative error below 2e-7.
+//
+// Adding 1.5 * 2^23 + 127 leaves round(x) + 127 in the low bits of the sum: shifted by 23 they are the float 2^round(x)
+// (0 for -127). The polynomial is the minimax one of degree 5 on [-1/2, 1/2], its constant term rounded to 1.
+QACG_INLINE Vec exp2(Vec x) {
+  constexpr float kShift = 12582912.0f + 127.0f;
+  x = at_least(x, splat(-127.0f));
+  const Vec shifted = x + kShift;
+  const Vec f = x - (shifted - kShift);
+  Vec p = splat(1.3276472454890609e-3f);
+  p = p * f + 9.675540961325169e-3f;
+  p = p * f + 5.550713092088699e-2f;
+  p = p * f + 2.4022120237350464e-1f;
+  p = p * f + 6.931469440460205e-1f;
+  p = p * f + 1.0f;
+  return p * (Vec)((UintVec)shifted << 23);
+}
+
+// 1 / (1 + 2^x): sigmoid(t) is sigmoid_of_exponent(-t log2 e). Not below 2^-126, so that no denormal comes out.
+QACG_INLINE Vec inverse_one_plus_exp2(Vec x) { return reciprocal(1.0f + exp2(at_most(x, splat(125.0f)))); }
+
+}  // namespace QACG_ISA
