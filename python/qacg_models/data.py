@@ -7,6 +7,7 @@ nothing else: quotes are ordinary characters, and the label `None` stays the tex
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 
+from .errors import InputError
 from .tasks import SENTIHOOD, Task
 
 COLUMNS = ("id", "sentence1", "sentence2", "label")
@@ -21,7 +23,7 @@ SPLITS = ("train", "dev", "test")
 FILE_NAMES = ("{split}.tsv", "{split}_NLI_M.tsv")
 
 
-class DataError(ValueError):
+class DataError(InputError):
     """A data file or folder that cannot be used; the text begins with the file and the line."""
 
     def __init__(self, path: Path | str, line: int | None, reason: str):
@@ -84,6 +86,23 @@ def split_file(directory: Path | str, split: str) -> Path | None:
     return found[0] if found else None
 
 
+def require_split(directory: Path | str, split: str) -> Path:
+    """The file of a split.
+
+    Raises:
+        DataError: no such folder, no file for the split, or two.
+    """
+    directory = Path(directory)
+    if not directory.is_dir():
+        raise DataError(directory, None, "no such folder")
+    path = split_file(directory, split)
+    if path is None:
+        raise DataError(
+            directory, None, f"has no {' or '.join(name.format(split=split) for name in FILE_NAMES)}"
+        )
+    return path
+
+
 def read_rows(path: Path | str, task: Task = SENTIHOOD) -> list[Row]:
     """Read and check one file.
 
@@ -141,16 +160,10 @@ def load_directory(
             `read_rows`, or a context that the training split does not have.
     """
     directory = Path(directory)
-    if not directory.is_dir():
-        raise DataError(directory, None, "no such folder")
     files: dict[str, Path] = {}
     for split in splits:
-        path = split_file(directory, split)
-        if path is not None:
-            files[split] = path
-        elif split not in optional:
-            names = " or ".join(name.format(split=split) for name in FILE_NAMES)
-            raise DataError(directory, None, f"has no {names}")
+        if split not in optional or split_file(directory, split) is not None:
+            files[split] = require_split(directory, split)
     rows = {split: read_rows(path, task) for split, path in files.items()}
     contexts = context_names(rows.get("train") or [row for split in rows.values() for row in split], task)
     for split, path in files.items():
@@ -190,19 +203,26 @@ def label_shares(rows: Sequence[Row], task: Task) -> list[float]:
     return [counts[index] / len(rows) for index in range(len(task.labels))]
 
 
+def describe_rows(split: str, rows: Sequence[Row], task: Task) -> str:
+    """One line with the size of a split and the shares of its labels."""
+    shares = ", ".join(f"{name} {share:.1%}" for name, share in zip(task.labels, label_shares(rows, task)))
+    sentences = len({row.sentence for row in rows})
+    groups = len({row.group for row in rows})
+    return f"{split}: {sentences} sentences, {groups} groups, {len(rows)} rows ({shares})"
+
+
 def describe(dataset: Dataset) -> list[str]:
-    """Lines that say what was read: sizes of the splits, and the sentences they share."""
-    lines = []
-    for split, rows in dataset.splits.items():
-        shares = label_shares(rows, dataset.task)
-        labels = ", ".join(f"{name} {share:.1%}" for name, share in zip(dataset.task.labels, shares))
-        sentences = len({row.sentence for row in rows})
-        groups = len({row.group for row in rows})
-        lines.append(f"{split}: {sentences} sentences, {groups} groups, {len(rows)} rows ({labels})")
-    shared = [f"{count} in both {a} and {b}" for (a, b), count in dataset.overlap.items() if count]
+    """Lines that say what was read: a line per split, and the sentences they share."""
+    lines = [describe_rows(split, rows, dataset.task) for split, rows in dataset.splits.items()]
     if len(dataset.splits) > 1:
+        shared = [f"{count} in both {a} and {b}" for (a, b), count in dataset.overlap.items() if count]
         lines.append("sentences shared between splits: " + (", ".join(shared) or "none"))
     return lines
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file, by which a later evaluation knows that it sees the same data."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _parse(path: Path, task: Task) -> Iterator[Row]:

@@ -1,6 +1,6 @@
 """A trained model folder: what lies in it, loading it, and its probabilities for rows.
 
-`MODEL/` holds config.json and model.safetensors (weights, contexts, labels), tokenizer.json, and training.json
+`MODEL/` holds config.json (contexts and labels too), model.safetensors, tokenizer.json, and training.json
 (how it was trained, on what, and the figures it reached).
 """
 
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .data import Row
+from .errors import InputError
 from .metrics import SentiHoodMetrics, majority_probabilities, sentihood_metrics
 from .tasks import TASKS, Task
 from .tokenization import PaddingCollator, encode_rows, load_tokenizer
@@ -28,7 +29,7 @@ RECORD_NAME = "training.json"
 RECORD_FORMAT = 1
 
 
-class ModelFolderError(ValueError):
+class ModelFolderError(InputError):
     """A folder that is no complete model of this package; the text begins with the folder."""
 
 
@@ -112,7 +113,11 @@ def read_record(folder: Path | str) -> dict:
         raise ModelFolderError(f"{folder}: has no {RECORD_NAME}; `qacg train` writes it") from None
     except ValueError as error:
         raise ModelFolderError(f"{folder}/{RECORD_NAME}: is no JSON ({error})") from None
-    if not isinstance(record, dict) or record.get("format") != RECORD_FORMAT or record.get("task") not in TASKS:
+    if (
+        not isinstance(record, dict)
+        or record.get("format") != RECORD_FORMAT
+        or record.get("task") not in TASKS
+    ):
         raise ModelFolderError(f"{folder}/{RECORD_NAME}: is no training record of format {RECORD_FORMAT}")
     return record
 

@@ -1,59 +1,63 @@
-"""How a model is trained: every choice, with its default and its limits."""
+"""How a model is trained: every choice, with its default, its help text and its limits, in one place."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from .errors import InputError
+
+
+def _choice(default, text: str, *choices: str):
+    return field(default=default, metadata={"help": text, "choices": choices or None})
 
 
 @dataclass(frozen=True)
 class TrainingOptions:
-    """How to train; the defaults suit the bundled sample and a model without pretrained weights.
+    """How to train. The defaults suit the bundled sample and a model without pretrained weights.
 
-    Args:
-        epochs: passes over the training split.
-        batch_size: rows per step.
-        learning_rate: highest rate; it rises over the first tenth of the steps and falls to 0 in a line.
-        weight_decay: AdamW's, on everything but biases and LayerNorm.
-        dropout: of hidden states and of attention.
-        max_length: most tokens of an input, special tokens included.
-        hidden_size, layers, heads, intermediate_size: sizes of the model.
-        vocab_size: most pieces of a vocabulary learned from the training split.
-        pooler, context_projection: variants of the model, see `QACGBertConfig`.
-        context_standalone: give the aspect by context id only, without its name as a second segment.
-        attention: `"fused"` or `"eager"`.
-        seed: of weights, order and dropout.
+    The fields are the arguments; the help text beside each says what it means.
 
     Raises:
-        ValueError: a value outside its range.
+        InputError: a value outside its range.
     """
 
-    epochs: int = 20
-    batch_size: int = 32
-    learning_rate: float = 5e-4
-    weight_decay: float = 0.01
-    dropout: float = 0.1
-    max_length: int = 128
-    hidden_size: int = 128
-    layers: int = 2
-    heads: int = 4
-    intermediate_size: int = 512
-    vocab_size: int = 4000
-    pooler: str = "cls"
-    context_projection: str = "hidden"
-    context_standalone: bool = False
-    attention: str = "fused"
-    seed: int = 0
+    epochs: int = _choice(12, "passes over the training split")
+    batch_size: int = _choice(32, "rows per step")
+    learning_rate: float = _choice(
+        2e-3, "highest rate; rises over the first tenth of the steps, falls to 0 in a line"
+    )
+    weight_decay: float = _choice(0.01, "of AdamW, on all but biases and LayerNorm")
+    dropout: float = _choice(0.1, "of hidden states and of attention, in [0, 1)")
+    initializer_range: float = _choice(0.08, "standard deviation of initial weights")
+    max_length: int = _choice(128, "most tokens of an input, special tokens included; what is over is cut")
+    hidden_size: int = _choice(64, "width of the model")
+    layers: int = _choice(2, "number of layers")
+    heads: int = _choice(4, "attention heads per layer")
+    intermediate_size: int = _choice(256, "width inside the feed-forward blocks")
+    vocab_size: int = _choice(4000, "most pieces of a vocabulary learned from the training split")
+    pooler: str = _choice("cls", "what the classifier reads", "cls", "attention")
+    context_projection: str = _choice("hidden", "context projections: whole or per head", "hidden", "head")
+    context_standalone: bool = _choice(
+        False, "give the aspect by context id only, without its name as a second segment"
+    )
+    attention: str = _choice("fused", "implementation of attention", "fused", "eager")
+    seed: int = _choice(0, "of initial weights, order and dropout")
 
     def __post_init__(self):
         for name in ("epochs", "batch_size", "hidden_size", "layers", "heads", "intermediate_size"):
             if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}")
-        if not 0 < self.learning_rate < math.inf:
-            raise ValueError(f"learning_rate must be a positive number; got {self.learning_rate}")
+                raise InputError(f"{name} must be at least 1; got {getattr(self, name)}")
+        for name in ("learning_rate", "initializer_range"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise InputError(f"{name} must be a positive number; got {getattr(self, name)}")
         if not 0 <= self.weight_decay < math.inf:
-            raise ValueError(f"weight_decay must be at least 0; got {self.weight_decay}")
+            raise InputError(f"weight_decay must be at least 0; got {self.weight_decay}")
         if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout must be in [0, 1); got {self.dropout}")
+            raise InputError(f"dropout must be in [0, 1); got {self.dropout}")
         if self.seed < 0:
-            raise ValueError(f"seed must be at least 0; got {self.seed}")
+            raise InputError(f"seed must be at least 0; got {self.seed}")
+        if self.hidden_size % self.heads:
+            raise InputError(
+                f"hidden_size must be a multiple of heads; got {self.hidden_size} and {self.heads}"
+            )

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .errors import InputError
+
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerFast
@@ -32,27 +34,34 @@ def train_tokenizer(
 
     Args:
         texts: the training sentences, and the context names where they are part of the input.
-        vocab_size: upper limit on pieces, special tokens included.
+        vocab_size: most pieces, special tokens included; every letter is a piece, even beyond this limit.
         min_frequency: how often a pair of pieces must occur to become one piece.
 
     Raises:
-        ValueError: `vocab_size` leaves no room beside the special tokens, or `min_frequency` is below 1.
+        InputError: `vocab_size` leaves no room beside the special tokens, or `min_frequency` is below 1.
     """
     from tokenizers import Tokenizer, models, trainers
 
     if vocab_size <= len(SPECIAL_TOKENS):
-        raise ValueError(f"vocab_size must be more than {len(SPECIAL_TOKENS)}, the special tokens; got {vocab_size}")
+        raise InputError(
+            f"vocab_size must be more than {len(SPECIAL_TOKENS)}, the special tokens; got {vocab_size}"
+        )
     if min_frequency < 1:
-        raise ValueError(f"min_frequency must be at least 1; got {min_frequency}")
-    tokenizer = Tokenizer(models.WordPiece(unk_token=SPECIAL_TOKENS["unk_token"]))
-    _set_text_steps(tokenizer, lowercase=True)
+        raise InputError(f"min_frequency must be at least 1; got {min_frequency}")
+    texts = list(texts)
+    learner = Tokenizer(models.WordPiece(unk_token=SPECIAL_TOKENS["unk_token"]))
+    _set_text_steps(learner, lowercase=True)
+    normalize = learner.normalizer.normalize_str
+    letters = sorted({letter for text in texts for letter in normalize(text)} - {" "})
+    # The trainer numbers inner letters in the order of a hash map, which differs from run to run and decides
+    # ties. Named beforehand they have fixed numbers; the learner, to which they are now special, is thrown away.
+    known = [*SPECIAL_TOKENS.values(), *letters, *(f"##{letter}" for letter in letters)]
     trainer = trainers.WordPieceTrainer(
-        vocab_size=vocab_size,
-        min_frequency=min_frequency,
-        special_tokens=list(SPECIAL_TOKENS.values()),
-        show_progress=False,
+        vocab_size=vocab_size, min_frequency=min_frequency, special_tokens=known, show_progress=False
     )
-    tokenizer.train_from_iterator(texts, trainer)
+    learner.train_from_iterator(texts, trainer)
+    tokenizer = Tokenizer(models.WordPiece(learner.get_vocab(), unk_token=SPECIAL_TOKENS["unk_token"]))
+    _set_text_steps(tokenizer, lowercase=True)
     return _as_pretrained(tokenizer)
 
 
@@ -64,22 +73,24 @@ def tokenizer_from_vocabulary(path: Path | str, lowercase: bool = True) -> PreTr
         lowercase: whether the vocabulary is uncased, so that text is lowercased and loses its accents.
 
     Raises:
-        ValueError: the file cannot be read, repeats a piece, or lacks a special token.
+        InputError: the file cannot be read, repeats a piece, or lacks a special token.
     """
     from tokenizers import Tokenizer, models
 
     try:
         pieces = Path(path).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: cannot be read as a vocabulary ({error})") from None
+        raise InputError(f"{path}: cannot be read as a vocabulary ({error})") from None
     vocabulary: dict[str, int] = {}
     for index, piece in enumerate(pieces):
         if piece in vocabulary:
-            raise ValueError(f"{path}:{index + 1}: repeats the piece {piece!r} of line {vocabulary[piece] + 1}")
+            raise InputError(
+                f"{path}:{index + 1}: repeats the piece {piece!r} of line {vocabulary[piece] + 1}"
+            )
         vocabulary[piece] = index
     missing = [token for token in SPECIAL_TOKENS.values() if token not in vocabulary]
     if missing:
-        raise ValueError(f"{path}: is no BERT vocabulary, it lacks {', '.join(missing)}")
+        raise InputError(f"{path}: is no BERT vocabulary, it lacks {', '.join(missing)}")
     tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=SPECIAL_TOKENS["unk_token"]))
     _set_text_steps(tokenizer, lowercase)
     return _as_pretrained(tokenizer)
@@ -93,26 +104,26 @@ def load_tokenizer(path: Path | str, lowercase: bool = True) -> PreTrainedTokeni
         lowercase: for a `vocab.txt` alone; a folder knows its own case.
 
     Raises:
-        ValueError: neither is there, the folder holds no tokenizer, or it lacks a token that inputs need.
+        InputError: neither is there, the folder holds no tokenizer, or it lacks a token that inputs need.
     """
     path = Path(path)
     if path.is_file():
         return tokenizer_from_vocabulary(path, lowercase)
     if not path.is_dir():
-        raise ValueError(f"{path}: no such tokenizer folder or vocabulary file")
+        raise InputError(f"{path}: no such tokenizer folder or vocabulary file")
     if not (path / "tokenizer.json").is_file():
         if (path / "vocab.txt").is_file():
             return tokenizer_from_vocabulary(path / "vocab.txt", lowercase)
-        raise ValueError(f"{path}: holds neither tokenizer.json nor vocab.txt")
+        raise InputError(f"{path}: holds neither tokenizer.json nor vocab.txt")
     from transformers import PreTrainedTokenizerFast
 
     try:
         tokenizer = PreTrainedTokenizerFast.from_pretrained(path, local_files_only=True)
     except Exception as error:  # the loader raises bare Exception for a broken file
-        raise ValueError(f"{path}: tokenizer.json cannot be loaded ({error})") from None
+        raise InputError(f"{path}: tokenizer.json cannot be loaded ({error})") from None
     missing = [name for name in ("pad_token", "cls_token", "sep_token") if getattr(tokenizer, name) is None]
     if missing:
-        raise ValueError(f"{path}: the tokenizer has no {', '.join(missing)}")
+        raise InputError(f"{path}: the tokenizer has no {', '.join(missing)}")
     return tokenizer
 
 
@@ -134,15 +145,17 @@ def encode_rows(
         context_standalone: leave the context name out and give it by id only.
 
     Raises:
-        ValueError: a row's context is not among `contexts`, or `max_length` leaves no room for text.
+        InputError: a row's context is not among `contexts`, or `max_length` leaves no room for text.
     """
     overhead = tokenizer.num_special_tokens_to_add(pair=not context_standalone)
     if max_length <= overhead + 1:
-        raise ValueError(f"max_length must be at least {overhead + 2} to leave room for text; got {max_length}")
+        raise InputError(
+            f"max_length must be at least {overhead + 2} to leave room for text; got {max_length}"
+        )
     ids = {name: index for index, name in enumerate(contexts)}
     unknown = next((row.context for row in rows if row.context not in ids), None)
     if unknown is not None:
-        raise ValueError(f"unknown context {unknown!r}; known: {', '.join(contexts)}")
+        raise InputError(f"unknown context {unknown!r}; known: {', '.join(contexts)}")
     batch = tokenizer(
         [row.sentence for row in rows],
         None if context_standalone else [row.context for row in rows],

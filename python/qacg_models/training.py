@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
@@ -14,7 +13,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .data import Dataset, Row, label_shares
+from .data import Dataset, Row, file_digest, label_shares
+from .errors import InputError
 from .inference import RECORD_FORMAT, RECORD_NAME, TrainedModel, judge, load_trained
 from .options import TrainingOptions
 from .tokenization import PaddingCollator, encode_rows, train_tokenizer
@@ -54,15 +54,14 @@ def train(
         The model as loaded back from `output`; its record holds the figures and the loss curve.
 
     Raises:
-        FileExistsError: `output` exists and `overwrite` is False.
-        ValueError: a split is missing, or an option does not fit.
+        InputError: `output` exists and may not be replaced, a split is missing, or an option does not fit.
     """
     options = options or TrainingOptions()
     output = Path(output)
     check_output(output, overwrite)
     for split in ("train", SELECTION_SPLIT):
         if split not in dataset.splits:
-            raise ValueError(f"training needs the split {split!r}; this data has {', '.join(dataset.splits)}")
+            raise InputError(f"training needs the split {split!r}; this data has {', '.join(dataset.splits)}")
     output.parent.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix=f".{output.name}.", dir=output.parent))
     try:
@@ -82,7 +81,7 @@ def check_output(output: Path | str, overwrite: bool) -> None:
     """Refuse a folder that would be lost.
 
     Raises:
-        FileExistsError: it exists and may not be replaced, or is no model folder or empty folder.
+        InputError: it exists and may not be replaced, or is no model folder or empty folder.
     """
     output = Path(output)
     if not output.exists():
@@ -90,9 +89,9 @@ def check_output(output: Path | str, overwrite: bool) -> None:
     if output.is_dir() and not any(output.iterdir()):
         return
     if not overwrite:
-        raise FileExistsError(f"{output}: already exists; choose another --output, or replace it with --overwrite")
+        raise InputError(f"{output}: already exists; choose another --output, or replace it with --overwrite")
     if not (output / RECORD_NAME).is_file():
-        raise FileExistsError(f"{output}: is no model folder, so --overwrite leaves it alone")
+        raise InputError(f"{output}: is no model folder, so --overwrite leaves it alone")
 
 
 def _train_into(
@@ -210,6 +209,7 @@ def _config(dataset: Dataset, options: TrainingOptions, tokenizer: PreTrainedTok
         max_position_embeddings=options.max_length,
         hidden_dropout_prob=options.dropout,
         attention_probs_dropout_prob=options.dropout,
+        initializer_range=options.initializer_range,
         pooler=options.pooler,
         context_projection=options.context_projection,
         context_standalone=options.context_standalone,
@@ -236,12 +236,6 @@ def _figures(trained: TrainedModel, dataset: Dataset) -> dict:
         "metrics": {split: trained.evaluate(dataset.splits[split]).to_json() for split in splits},
         "majority": {split: trained.majority(dataset.splits[split]).to_json() for split in splits},
     }
-
-
-def file_digest(path: Path) -> str:
-    """SHA-256 of a file, by which a later evaluation knows that it sees the same data."""
-    with path.open("rb") as handle:
-        return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
 def _versions() -> dict[str, str]:
