@@ -140,7 +140,7 @@ class BuildWithNinja(build_ext):
         jobs = os.environ.get("MAX_JOBS")
         ninja = shutil.which("ninja") or _ninja_module()
         subprocess.run(
-            [ninja, "-f", str(folder / "build.ninja"), *(["-j", jobs] if jobs else [])], check=True
+            [ninja, "-C", str(folder), *(["-j", jobs] if jobs else [])], check=True
         )
 
     def get_outputs(self):

@@ -40,6 +40,19 @@ GATE_ROLES = ("gate_query", "gate_context_query", "gate_key", "gate_context_key"
 GATE_STD = 0.01
 
 
+class GateLayer(nn.Linear):
+    """One of the four layers of the gate: (D) to 1, or to H when every head has its own.
+
+    Read by the kernel, not called. Starts as in the published code, with weights from N(0, 0.01), so that
+    lambda starts near 0, and without bias.
+    """
+
+    def reset_parameters(self) -> None:
+        nn.init.normal_(self.weight, std=GATE_STD)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
+
+
 class FusedQuasiAttention(nn.Module):
     """Multi-head self-attention with a context, A = softmax(T) + lambda * alpha * sigmoid(Tc), fused.
 
@@ -114,10 +127,10 @@ class FusedQuasiAttention(nn.Module):
             **dict.fromkeys(GATE_ROLES, (head_dim, num_heads if lambda_per_head else 1, lambda_bias)),
         }
         for role, (size_in, size_out, bias) in sizes.items():
-            layer = nn.Linear(size_in, size_out, bias=bias, device=device, dtype=dtype)
+            kind = GateLayer if role in GATE_ROLES else nn.Linear
+            layer = kind(size_in, size_out, bias=bias, device=device, dtype=dtype)
             self.add_module(NAMINGS[naming][role], layer)
         self.dropout = nn.Dropout(dropout)
-        self.reset_gate()
 
     def configure(
         self,
@@ -152,14 +165,6 @@ class FusedQuasiAttention(nn.Module):
     def layer(self, role: str) -> nn.Module:
         """The layer of a role (a key of NAMINGS["released"]) under this module's naming."""
         return getattr(self, NAMINGS[self.naming][role])
-
-    @torch.no_grad()
-    def reset_gate(self) -> None:
-        """Initial gate of the published code: weights N(0, 0.01), so lambda starts near 0; biases 0."""
-        for role in GATE_ROLES:
-            nn.init.normal_(self.layer(role).weight, std=GATE_STD)
-            if self.layer(role).bias is not None:
-                nn.init.zeros_(self.layer(role).bias)
 
     def gate(self, like: Tensor) -> GateParameters:
         """The gate's parameters in the dtype of `like`, which under autocast is not that of the weights."""

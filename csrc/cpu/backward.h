@@ -254,13 +254,13 @@ class Backward {
     const float alpha = p_.quasi_scale;
     Vec lambda_total = Vec{};
 
-    const auto sigmoid_of = [&](int64_t j) {
+    const auto sigmoid_of = [&](int64_t j) QACG_INLINE_LAMBDA {
       const Vec score = load(quasi + j);
       Vec g = inverse_one_plus_exp2(score * -row.factor);
-      if (masked) g = keep_where((IntVec)(score != -kInfinity), g);
+      if (masked) g = keep_where(~(IntVec)(score <= splat(kHiddenScore)), g);
       return j + kLanes <= row.seen ? g : keep_where(lanes_below(row.seen - j), g);
     };
-    const auto finish = [&](int64_t j, Vec p, Vec sigma, Vec d_attention, Vec delta) {
+    const auto finish = [&](int64_t j, Vec p, Vec sigma, Vec d_attention, Vec delta) QACG_INLINE_LAMBDA {
       const Vec gate = p_.column_gate ? row_gate - p_.gamma * load(key_gate_ + packed + j) : row_gate;
       const Vec gated = gate * alpha * sigma;
       Vec attention = (p + gated) * row.keep_scale;
@@ -375,14 +375,19 @@ class Backward {
     }
   }
 
-  // Keys at and beyond the length get zero gradients.
+  // Keys at and beyond the length: only a row gate, which reads them as its own position's keys, reaches them.
   void end_hidden_keys(const Sequence& s) {
     if (p_.cu_seqlens) return;
     for (int64_t j = s.keys; j < p_.key_length; ++j) {
-      for (const qacg::Tensor4* t : {&g_.key, &g_.context_key, &g_.value}) {
-        memset(row_of<Scalar>(*t, s, j), 0, p_.head_dim * sizeof(Scalar));
-      }
       if (p_.column_gate) at(g_.key_logit, s, j) = logit_gradient(s, j, 0, p_.key_gate, g_.key_gate);
+      const bool reached = p_.gate_vectors && !p_.column_gate;
+      const float key_logit = reached ? at(g_.key_logit, s, j) : 0.0f;
+      Scalar* to[] = {row_of<Scalar>(g_.key, s, j), row_of<Scalar>(g_.context_key, s, j)};
+      for (int side = 0; side < 2; ++side) {
+        const float* v = p_.gate_vectors + ((2 + side) * p_.heads + s.head) * p_.head_dim;
+        for (int64_t d = 0; d < p_.head_dim; ++d) store_one(to[side] + d, reached ? key_logit * v[d] : 0.0f);
+      }
+      memset(row_of<Scalar>(g_.value, s, j), 0, p_.head_dim * sizeof(Scalar));
     }
   }
 
@@ -415,7 +420,7 @@ void gate_sums(const qacg::Problem& p, const qacg::Gradients& g, int64_t sequenc
     for (int64_t i = 0; i < rows; ++i) {
       const float logit = at(logits, s, i);
       bias += logit;
-      if (side && i >= s.keys) continue;
+      if (side && p.column_gate && i >= s.keys) continue;
       const Scalar* x = row_of<const Scalar>(side ? p.key : p.query, s, i);
       const Scalar* c = row_of<const Scalar>(side ? p.context_key : p.context_query, s, i);
       int64_t d = 0;

@@ -12,6 +12,8 @@ namespace QACG_ISA {
 
 constexpr float kLog2e = 1.4426950408889634f;
 constexpr float kLn2 = 0.6931471805599453f;
+// A masked score (in powers of two) this low hides the key: its sigmoid is exactly 0, as that of -10000 should be.
+constexpr float kHiddenScore = -125.0f;
 constexpr int64_t kSpan = 512;  // a multiple of every kPanel and of the dropout block
 
 // Rows of a tile stand a little apart from a multiple of 4096 bytes: reading down a column would otherwise fall into
@@ -195,7 +197,7 @@ class Forward {
       if (j < seen) {
         const Vec score = load(row + j);
         g = inverse_one_plus_exp2(score * -factor);
-        if (masked) g = keep_where((IntVec)(score != -kInfinity), g);
+        if (masked) g = keep_where(~(IntVec)(score <= splat(kHiddenScore)), g);
         if (j + kLanes > seen) g = keep_where(lanes_below(seen - j), g);
         if (one_sum) {
           const Vec gate = p_.column_gate ? row_gate - p_.gamma * load(key_gate_ + key + j) : row_gate;

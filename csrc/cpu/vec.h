@@ -13,6 +13,7 @@
 #endif
 
 #define QACG_INLINE inline __attribute__((always_inline))
+#define QACG_INLINE_LAMBDA __attribute__((always_inline))
 
 namespace QACG_ISA {
 

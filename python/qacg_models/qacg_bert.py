@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 from transformers import initialization as init
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from qacg_kernels.nn import GATE_ROLES, GATE_STD
+from qacg_kernels.nn import GATE_STD, GateLayer
 from qacg_models.bert_layers import POOLERS, BertEmbeddings, BertIntermediate, BertResidualOutput
 from qacg_models.configuration import QACGBertConfig
 from qacg_models.input_checks import check_ids, key_mask
@@ -157,9 +157,8 @@ class QACGBertPreTrainedModel(PreTrainedModel):
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
-        if isinstance(module, QuasiSelfAttention):
-            for role in GATE_ROLES:
-                init.normal_(module.layer(role).weight, mean=0.0, std=GATE_STD)
+        if isinstance(module, GateLayer):
+            init.normal_(module.weight, mean=0.0, std=GATE_STD)
 
 
 class QACGBertModel(QACGBertPreTrainedModel):

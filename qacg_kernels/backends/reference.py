@@ -4,6 +4,7 @@ Runs on any device in any float type; 16-bit inputs are computed in float32. It 
 is meant to be read and to judge the other backends, not to be fast.
 """
 
+import functools
 from dataclasses import dataclass
 
 import torch
@@ -47,6 +48,18 @@ class Maps:
         return attention if self.keep is None else self.keep * attention
 
 
+def _outside_autocast(function):
+    """Runs a function as if no autocast surrounded the call: its products would else be taken in 16 bits."""
+
+    @functools.wraps(function)
+    def run(*tensors, **options):
+        device = next(t.device for t in tensors if t is not None)
+        with torch.autocast(device.type, enabled=False):
+            return function(*tensors, **options)
+
+    return run
+
+
 def visible(query: Tensor, key: Tensor, attn_mask, key_lengths, is_causal: bool, rows=None) -> Tensor:
     """vis(i, j), eq. 1: boolean, broadcastable to (B, H, L, S)."""
     j = torch.arange(key.shape[2], device=query.device)
@@ -61,6 +74,14 @@ def visible(query: Tensor, key: Tensor, attn_mask, key_lengths, is_causal: bool,
     return seen
 
 
+def _cleared(t: Tensor, key_lengths: Tensor | None) -> Tensor:
+    """Keys or values (B, H, S, D) with those beyond a length set to 0: a zero weight times NaN is NaN."""
+    if key_lengths is None:
+        return t
+    beyond = torch.arange(t.shape[2], device=t.device) >= key_lengths.unsqueeze(1)
+    return t.masked_fill(beyond[:, None, :, None], 0.0)
+
+
 def _per_head(vector: Tensor) -> Tensor:
     """Gate vector (D) or (H, D) as (1 or H, 1, D)."""
     return vector.view(-1, 1, vector.shape[-1])
@@ -72,6 +93,7 @@ def _gate(x, context, vector, context_vector, bias) -> Tensor:
     return torch.sigmoid(logit if bias is None else logit + bias.view(-1, 1))
 
 
+@_outside_autocast
 def maps(
     query,
     key,
@@ -104,8 +126,9 @@ def maps(
     already indexed by it, and a row gate's key side is read at `rows`.
     """
     seen = visible(query, key, attn_mask, key_lengths, is_causal, rows)
-    scores = scale * query @ key.transpose(-1, -2)
-    context_scores = scale * context_query @ context_key.transpose(-1, -2)
+    seen_key, seen_context_key = _cleared(key, key_lengths), _cleared(context_key, key_lengths)
+    scores = scale * query @ seen_key.transpose(-1, -2)
+    context_scores = scale * context_query @ seen_context_key.transpose(-1, -2)
     if attn_mask is not None and attn_mask.dtype != torch.bool:
         bias = attn_mask.to(scores.dtype)
         scores, context_scores = scores + bias, context_scores + bias
@@ -121,7 +144,8 @@ def maps(
     if gate_lambda is not None:
         gate = gate_lambda.unsqueeze(-1)
     else:
-        key_side, context_key_side = key, context_key
+        # A row gate reads the key at the query's own position, be it beyond the length or not.
+        key_side, context_key_side = (seen_key, seen_context_key) if column_gate else (key, context_key)
         if not column_gate and rows is not None:
             key_side, context_key_side = key[:, :, rows], context_key[:, :, rows]
         query_gate = _gate(query, context_query, gate_query, gate_context_query, gate_query_bias)
@@ -146,6 +170,7 @@ def _dense_forward(wide, lam, vectors, mask_inputs, options):
     query, key, value, context_query, context_key = wide
     m = maps(query, key, context_query, context_key, lam, *vectors, *mask_inputs, **options)
     z = 1.0 if m.keep is None else m.keep
+    value = _cleared(value, mask_inputs[1])
     return m.combined() @ value, (z * m.softmax) @ value, (z * m.quasi) @ value, m
 
 
@@ -155,15 +180,16 @@ def _dense_backward(grad_out, grad_query_gate, grad_key_gate, wide, lam, vectors
     scale, beta, gamma = options["scale"], options["beta"], options["gamma"]
     m = maps(query, key, context_query, context_key, lam, *vectors, *mask_inputs, **options)
     z = 1.0 if m.keep is None else m.keep
+    seen_key, seen_value, seen_context_key = (_cleared(t, mask_inputs[1]) for t in (key, value, context_key))
 
     d_value = m.combined().transpose(-1, -2) @ grad_out
-    d_attention = z * (grad_out @ value.transpose(-1, -2))
+    d_attention = z * (grad_out @ seen_value.transpose(-1, -2))
     delta = (d_attention * m.softmax).sum(-1, keepdim=True)
     d_scores = m.softmax * (d_attention - delta)
     d_context_scores = m.gate * d_attention * m.quasi * (1 - m.sigmoid)
-    d_query = scale * d_scores @ key
+    d_query = scale * d_scores @ seen_key
     d_key = scale * d_scores.transpose(-1, -2) @ query
-    d_context_query = scale * d_context_scores @ context_key
+    d_context_query = scale * d_context_scores @ seen_context_key
     d_context_key = scale * d_context_scores.transpose(-1, -2) @ context_query
     d_gate = d_attention * m.quasi
 
@@ -179,6 +205,8 @@ def _dense_backward(grad_out, grad_query_gate, grad_key_gate, wide, lam, vectors
     tq = (d_query_gate * m.query_gate * (1 - m.query_gate)).unsqueeze(-1)
     tk = (d_key_gate * m.key_gate * (1 - m.key_gate)).unsqueeze(-1)
     vq, vqc, vk, vkc, bq, bk = vectors
+    if options["column_gate"]:
+        key, context_key = seen_key, seen_context_key
     return (
         d_query + tq * _per_head(vq),
         d_key + tk * _per_head(vk),
@@ -212,6 +240,7 @@ def _one_sequence(t, start, stop):
     return None if t is None else t[start:stop].transpose(0, 1).unsqueeze(0)
 
 
+@_outside_autocast
 def forward(*inputs, save_softmax_out=True, save_quasi_out=False, **options):
     """Kernel of qacg::reference_attention."""
     *tensors, attn_mask, key_lengths, cu_seqlens, seed = inputs
@@ -259,6 +288,7 @@ def forward(*inputs, save_softmax_out=True, save_quasi_out=False, **options):
     )
 
 
+@_outside_autocast
 def backward(grad_out, grad_query_gate, grad_key_gate, *inputs, **options):
     """Kernel of qacg::reference_attention_backward. Rebuilds everything from the inputs and the seed."""
     *tensors, attn_mask, key_lengths, cu_seqlens, seed = inputs[:16]

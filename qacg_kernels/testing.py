@@ -1,0 +1,426 @@
+"""Judging a backend: the naive PyTorch formulation and the error rule; cases are in testing_inputs.py.
+
+The rule, stated once. An element's error is its distance from the float64 result, counted in units of that
+element's rounding scale (`rounding_scales`): the size that its terms have before they cancel, so that an
+element near zero, a short row or a gate bias summed over ten thousand rows are all judged alike. Then, for
+the largest error of a tensor and for the root mean square of its errors,
+
+    error(backend) <= factor * error(eager PyTorch in the same dtype) + BAND * eps(dtype)
+
+with a factor of 2 for outputs and 3 for gradients. Elements whose scale is zero (masked out, by construction)
+must be exactly zero.
+"""
+
+import itertools
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from qacg_kernels.dispatch import available_backends
+from qacg_kernels.dropout import keep_mask, keep_scale
+from qacg_kernels.functional import explain, quasi_attention, quasi_attention_varlen
+from qacg_kernels.gate import GateParameters
+from qacg_kernels.testing_inputs import Case, Inputs, make_inputs
+
+OUTPUT_FACTOR = 2.0
+GRADIENT_FACTOR = 3.0
+# Eager may hit a value exactly by luck (a row with one key, a tensor of one element); a correctly rounded
+# backend is then still within a few units in the last place of each element's terms.
+BAND = 4.0
+# The judge itself computes in float64, so a float64 backend is compared with its equal, not with the truth.
+FLOAT64_BAND = 256.0
+
+
+class _Maps(NamedTuple):
+    softmax: Tensor
+    sigmoid: Tensor
+    gate: Tensor
+    query_gate: Tensor | None
+    key_gate: Tensor | None
+
+
+def _split_mask(query, key, attn_mask, key_lengths, is_causal) -> tuple[Tensor | None, Tensor | None]:
+    """The boolean and the additive part of all that hides keys, None where there is none."""
+    parts, additive = [], None
+    if attn_mask is not None and attn_mask.dtype == torch.bool:
+        parts.append(attn_mask)
+    elif attn_mask is not None:
+        additive = attn_mask
+        if not torch.compiler.is_compiling() and torch.isneginf(attn_mask).any():
+            parts.append(~torch.isneginf(attn_mask))
+            additive = attn_mask.masked_fill(torch.isneginf(attn_mask), 0.0)
+    j = torch.arange(key.shape[2], device=key.device)
+    if is_causal:
+        parts.append(j <= torch.arange(query.shape[2], device=key.device).unsqueeze(1))
+    if key_lengths is not None:
+        parts.append(j < key_lengths.view(-1, 1, 1, 1))
+    seen = None
+    for part in parts:
+        seen = part if seen is None else seen & part
+    return seen, additive
+
+
+def _per_row(vector: Tensor) -> Tensor:
+    return vector.unsqueeze(1) if vector.dim() == 2 else vector
+
+
+def _eager_maps(
+    query, key, context_query, context_key, gate, *, attn_mask, key_lengths, is_causal, scale, **_
+) -> _Maps:
+    scale = query.shape[-1] ** -0.5 if scale is None else scale
+    scores = query @ key.transpose(-1, -2) * scale
+    context_scores = context_query @ context_key.transpose(-1, -2) * scale
+    seen, additive = _split_mask(query, key, attn_mask, key_lengths, is_causal)
+    if additive is not None:
+        scores, context_scores = scores + additive, context_scores + additive
+    if seen is not None:
+        # The lowest finite number instead of -inf: a row without a visible key must not become NaN.
+        scores = scores.masked_fill(~seen, torch.finfo(scores.dtype).min)
+    softmax, sigmoid = torch.softmax(scores, -1), torch.sigmoid(context_scores)
+    if seen is not None:
+        softmax, sigmoid = softmax.masked_fill(~seen, 0.0), sigmoid.masked_fill(~seen, 0.0)
+    if isinstance(gate, Tensor):
+        return _Maps(softmax, sigmoid, gate.unsqueeze(-1), None, None)
+
+    def side(x, context, vector, context_vector, bias):
+        logit = (x * _per_row(vector)).sum(-1) + (context * _per_row(context_vector)).sum(-1)
+        return torch.sigmoid(logit if bias is None else logit + bias.view(-1, 1))
+
+    query_gate = side(query, context_query, gate.query, gate.context_query, gate.query_bias)
+    key_gate = side(key, context_key, gate.key, gate.context_key, gate.key_bias)
+    across = key_gate.unsqueeze(-2 if gate.form == "column" else -1)
+    lam = 1 - (gate.beta * query_gate.unsqueeze(-1) + gate.gamma * across)
+    return _Maps(softmax, sigmoid, lam, query_gate, key_gate)
+
+
+def eager_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    context_query: Tensor,
+    context_key: Tensor,
+    gate: Tensor | GateParameters,
+    *,
+    attn_mask: Tensor | None = None,
+    key_lengths: Tensor | None = None,
+    is_causal: bool = False,
+    dropout_p: float = 0.0,
+    scale: float | None = None,
+    quasi_scale: float = 1.0,
+    keep: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Quasi-attention as one would write it in PyTorch: every map stored, every step in the inputs' dtype.
+
+    Args:
+        keep: boolean keep-mask (B, H, L, S) to use instead of drawing one with torch's dropout.
+        Others: those of `quasi_attention`.
+
+    Returns:
+        The output (B, H, L, D) and lambda, (B, H, L), or (B, H, L, S) for a column gate.
+    """
+    maps = _eager_maps(
+        query,
+        key,
+        context_query,
+        context_key,
+        gate,
+        attn_mask=attn_mask,
+        key_lengths=key_lengths,
+        is_causal=is_causal,
+        scale=scale,
+    )
+    attention = maps.softmax + maps.gate * (quasi_scale * maps.sigmoid)
+    if keep is not None:
+        attention = attention * keep * keep_scale(dropout_p)
+    elif dropout_p > 0:
+        attention = torch.nn.functional.dropout(attention, dropout_p)
+    column = isinstance(gate, GateParameters) and gate.form == "column"
+    return attention @ value, maps.gate if column else maps.gate.squeeze(-1)
+
+
+def _dense_parts(inputs: Inputs, tensors: dict[str, Tensor]) -> Iterable[tuple[Inputs, dict[str, Tensor]]]:
+    """The call as dense ones with their keep-masks made: itself, or one per packed sequence."""
+    options = dict(inputs.options)
+    seed, p = options.pop("dropout_seed", None), inputs.case.dropout_p
+    if "cu_seqlens" not in options:
+        if p > 0:
+            sizes = (*tensors["query"].shape[:3], tensors["key"].shape[2])
+            options["keep"] = keep_mask(seed, p, *sizes)
+        yield replace(inputs, options=options), tensors
+        return
+    offsets = options.pop("cu_seqlens").tolist()
+    options.pop("max_seqlen")
+    for index, (start, stop) in enumerate(itertools.pairwise(offsets)):
+
+        def cut(t: Tensor, start=start, stop=stop) -> Tensor:
+            return t[start:stop].transpose(0, 1).unsqueeze(0)
+
+        if p > 0:
+            length = stop - start
+            options["keep"] = keep_mask(seed, p, 1, inputs.case.heads, length, length, first_sequence=index)
+        part = {name: t if name.startswith("gate.") else cut(t) for name, t in tensors.items()}
+        upstream = {"grad_out": cut(inputs.grad_out)}
+        if inputs.grad_lambda is not None:
+            upstream["grad_lambda"] = cut(inputs.grad_lambda)
+        yield replace(inputs, options=dict(options), **upstream), part
+
+
+def _repack(parts: list[Tensor], like: Tensor) -> Tensor:
+    """Undoes the cutting of `_dense_parts` for tensors shaped by rows as `like` is."""
+    if len(parts) == 1 and parts[0].dim() == like.dim():
+        return parts[0]
+    return torch.cat([like[:0], *(t[0].transpose(0, 1) for t in parts)])
+
+
+Attend = Callable[[Inputs, dict[str, Tensor]], tuple[Tensor, Tensor | None]]
+
+
+def through_eager(inputs: Inputs, tensors: dict[str, Tensor]) -> tuple[Tensor, Tensor | None]:
+    """Runs a case through `eager_attention`; give it to `evaluate`."""
+    results = [
+        eager_attention(*part.arguments(cut), **part.options) for part, cut in _dense_parts(inputs, tensors)
+    ]
+    out = _repack([out for out, _ in results], tensors["query"])
+    if not inputs.case.returns_lambda:
+        return out, None
+    return out, _repack([lam for _, lam in results], tensors["query"][..., 0])
+
+
+def through_backend(backend: str) -> Attend:
+    """The function that runs a case through a backend of the package; give it to `evaluate`."""
+
+    def attend(inputs: Inputs, tensors: dict[str, Tensor]) -> tuple[Tensor, Tensor | None]:
+        call = quasi_attention if inputs.case.sequences is None else quasi_attention_varlen
+        wanted = inputs.case.returns_lambda
+        result = call(*inputs.arguments(tensors), **inputs.options, backend=backend, return_lambda=wanted)
+        return result if wanted else (result, None)
+
+    return attend
+
+
+def evaluate(inputs: Inputs, attend: Attend) -> dict[str, Tensor]:
+    """Output, lambda where the kernel computes it, and the gradient of every tensor, by name."""
+    leaves = {name: t.detach().requires_grad_() for name, t in inputs.tensors.items()}
+    out, lam = attend(inputs, leaves)
+    results = {"out": out.detach()}
+    outputs, upstream = [out], [inputs.grad_out]
+    if lam is not None:
+        results["lambda"] = lam.detach()
+        if inputs.grad_lambda is not None:
+            outputs, upstream = [out, lam], [inputs.grad_out, inputs.grad_lambda]
+    gradients = torch.autograd.grad(
+        outputs, list(leaves.values()), upstream, allow_unused=True, materialize_grads=True
+    )
+    return results | {f"grad {name}": g for name, g in zip(leaves, gradients)}
+
+
+def evaluate_exactly(inputs: Inputs) -> dict[str, Tensor]:
+    """What `evaluate` would give without rounding: the eager formulation in float64."""
+    return evaluate(inputs.to(torch.float64), through_eager)
+
+
+def rounding_scales(inputs: Inputs) -> dict[str, Tensor]:
+    """For every result of `evaluate`, the size of its terms: sqrt(sum a^2 b^2) for each sum of products a b.
+
+    Independent rounding errors of the terms add up to about eps times this. float64.
+    A lambda that the kernel computes is itself such a sum, 1 - beta lq - gamma lk.
+    """
+    wide = inputs.to(torch.float64)
+    rows: dict[str, list[Tensor]] = {}
+    shared: dict[str, Tensor] = {}
+    for part, tensors in _dense_parts(wide, wide.tensors):
+        for name, square in _squared_scales(part, tensors).items():
+            if name.startswith("grad gate."):
+                shared[name] = shared.get(name, torch.zeros_like(square)) + square
+            else:
+                rows.setdefault(name, []).append(square)
+    squares = shared
+    for name, parts in rows.items():
+        like = wide.tensors["query"]
+        squares[name] = _repack(parts, like[..., 0] if name in ("lambda", "grad lambda") else like)
+    return {name: t.sqrt() for name, t in squares.items()}
+
+
+def _squared_scales(inputs: Inputs, x: dict[str, Tensor]) -> dict[str, Tensor]:
+    case, gate = inputs.case, inputs.gate(x)
+    options = dict(attn_mask=None, key_lengths=None) | inputs.options
+    maps = _eager_maps(x["query"], x["key"], x["context_query"], x["context_key"], gate, **options)
+    scale = case.head_dim**-0.5 if case.scale is None else case.scale
+    z2 = (options["keep"].double() * keep_scale(case.dropout_p)).square() if "keep" in options else 1.0
+    two = {name: t.square() for name, t in x.items()}
+    softmax, quasi, lam2 = maps.softmax, case.quasi_scale * maps.sigmoid, maps.gate.square()
+    if maps.query_gate is not None:
+        across = maps.key_gate.unsqueeze(-2 if case.form == "column" else -1)
+        lam2 = 1 + (case.beta * maps.query_gate.unsqueeze(-1)).square() + (case.gamma * across).square()
+
+    attention = z2 * (softmax.square() + lam2 * quasi.square())
+    d_attention = z2 * (inputs.grad_out.square() @ two["value"].transpose(-1, -2))
+    weighted = softmax.square() * d_attention
+    d_scores = scale**2 * (weighted + softmax.square() * weighted.sum(-1, keepdim=True))
+    # 1 - sigmoid is a difference too: far out on the right, where it vanishes, its terms are both one.
+    d_context = scale**2 * lam2 * quasi.square() * (1 + maps.sigmoid.square()) * d_attention
+    d_gate = d_attention * quasi.square()
+    squares = {
+        "out": attention @ two["value"],
+        "grad query": d_scores @ two["key"],
+        "grad key": d_scores.transpose(-1, -2) @ two["query"],
+        "grad value": attention.transpose(-1, -2) @ inputs.grad_out.square(),
+        "grad context_query": d_context @ two["context_key"],
+        "grad context_key": d_context.transpose(-1, -2) @ two["context_query"],
+    }
+    if "lambda" in x:
+        return squares | {"grad lambda": d_gate.sum(-1)}
+
+    through = 0.0 if inputs.grad_lambda is None else inputs.grad_lambda.square()
+    for side, other, weight, lam_side, axis in (
+        ("query", "context_query", case.beta, maps.query_gate, -1),
+        ("key", "context_key", case.gamma, maps.key_gate, -2 if case.form == "column" else -1),
+    ):
+        slope = (weight * lam_side * (1 - lam_side)).square()
+        logit = slope * (d_gate.sum(axis) + through)
+        for name in (side, other):
+            vector = two[f"gate.{name}"]
+            squares[f"grad {name}"] = squares[f"grad {name}"] + logit.unsqueeze(-1) * _per_row(vector)
+            per_head = (logit.unsqueeze(-1) * two[name]).sum((0, 2))
+            squares[f"grad gate.{name}"] = per_head if vector.dim() == 2 else per_head.sum(0)
+        if case.bias is not None:
+            bias = logit.sum((0, 2))
+            squares[f"grad gate.{side}_bias"] = bias if case.bias == "per_head" else bias.sum()
+    if case.returns_lambda:
+        squares["lambda"] = lam2.squeeze(-1)
+    return squares
+
+
+class Verdict(NamedTuple):
+    """How far one tensor is from exact, and how far it may be; both in units of the rounding scale."""
+
+    error: float
+    budget: float
+    rms_error: float
+    rms_budget: float
+    bad_share: float
+    worst: tuple[int, ...]
+
+    @property
+    def ok(self) -> bool:
+        return self.error <= self.budget and self.rms_error <= self.rms_budget
+
+
+def _relative_errors(got: Tensor, exact: Tensor, scale: Tensor) -> Tensor:
+    scale = torch.maximum(scale, exact.abs())
+    # Below eps of the largest, an element is judged by its absolute error: exp may flush it to zero.
+    floor = torch.finfo(got.dtype).eps * scale.max() if scale.numel() else 0.0
+    distance = (got.double() - exact).abs()
+    errors = torch.where(distance == 0, 0.0, distance / scale.clamp(min=floor))
+    errors = torch.where((scale == 0) & (distance != 0), torch.inf, errors)
+    return errors.nan_to_num(nan=torch.inf, posinf=torch.inf)
+
+
+def judge(name: str, got: Tensor, eager: Tensor, exact: Tensor, scale: Tensor | None = None) -> Verdict:
+    """Applies the error rule to one tensor; `scale` is its rounding scale, the size of `exact` when None."""
+    if got.shape != exact.shape:
+        raise AssertionError(f"{name}: got shape {tuple(got.shape)}, wanted {tuple(exact.shape)}")
+    if scale is None:
+        scale = exact.square().mean().sqrt().expand_as(exact) if exact.numel() else exact
+    errors = _relative_errors(got.detach(), exact, scale)
+    if not errors.numel():
+        return Verdict(0.0, 0.0, 0.0, 0.0, 0.0, ())
+    of_eager = _relative_errors(eager.detach(), exact, scale)
+    of_eager = of_eager.masked_fill(of_eager.isinf(), 0.0)  # where eager overflows, it earns no allowance
+    factor = GRADIENT_FACTOR if name.startswith("grad") else OUTPUT_FACTOR
+    band = (FLOAT64_BAND if got.dtype == torch.float64 else BAND) * torch.finfo(got.dtype).eps
+    budget = factor * of_eager.max().item() + band
+    return Verdict(
+        error=errors.max().item(),
+        budget=budget,
+        rms_error=errors.square().mean().sqrt().item(),
+        rms_budget=factor * of_eager.square().mean().sqrt().item() + band,
+        bad_share=(errors > budget).double().mean().item(),
+        worst=tuple(int(n) for n in torch.unravel_index(errors.argmax(), errors.shape)),
+    )
+
+
+def assert_within_budget(
+    name: str, got: Tensor, eager: Tensor, exact: Tensor, scale: Tensor | None = None, where: str = ""
+) -> None:
+    """Raises AssertionError when a tensor breaks the error rule of this module.
+
+    Args:
+        name: the tensor's; the names of gradients begin with "grad" and get the gradients' factor.
+        got, eager: the backend's and eager PyTorch's result in the same dtype.
+        exact: the float64 result.
+        scale: the tensor's rounding scale.
+        where: case, backend or whatever else finds the place, for the message.
+    """
+    verdict = judge(name, got, eager, exact, scale)
+    if verdict.ok:
+        return
+    at = verdict.worst
+    raise AssertionError(
+        f"{where + ': ' if where else ''}{name} is outside its error budget: "
+        f"largest error {verdict.error:.3g} (budget {verdict.budget:.3g}), "
+        f"rms error {verdict.rms_error:.3g} (budget {verdict.rms_budget:.3g}), in rounding scales; "
+        f"worst at {at}: got {got[at].item():.9g}, wanted {exact[at].item():.9g}, "
+        f"eager {eager[at].item():.9g}; {100 * verdict.bad_share:.3g} % of {got.numel()} elements are bad"
+    )
+
+
+def supported_dtypes(backend: str, device: torch.device | str = "cpu") -> tuple[torch.dtype, ...]:
+    """The float types in which an available backend takes a plain call on `device`, widest first."""
+    found = []
+    for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16):
+        inputs = make_inputs(Case("probe", batch=1, heads=1, queries=2), dtype, device)
+        if not explain(*inputs.arguments(), **inputs.options)[backend]:
+            found.append(dtype)
+    return tuple(found)
+
+
+class ParityRow(NamedTuple):
+    """One tensor of one case: the error and budget of the rule above."""
+
+    backend: str
+    dtype: str
+    case: str
+    tensor: str
+    error: float
+    budget: float
+    ok: bool
+
+
+PARITY_CASES = (
+    Case("gate vectors, padding", queries=111, head_dim=64, gate="shared", bias="shared", mask="minus_10000"),
+    Case("long rows, causal", batch=1, queries=600, head_dim=64, is_causal=True, layout="heads_inside"),
+    Case("dropout, lengths", queries=63, head_dim=33, gate="per_head", dropout_p=0.1, key_lengths=(40, 63)),
+    Case("packed sequences", head_dim=16, sequences=(5, 111, 0, 37), gate="shared", dropout_p=0.2),
+)
+
+
+def parity_report(
+    backends: Iterable[str] | None = None, device: torch.device | str = "cpu"
+) -> list[ParityRow]:
+    """Compares backends with float64 on this machine, forward and all gradients; takes seconds.
+
+    Args:
+        backends: names, all available ones when None; run in float32 and bfloat16 where they take them.
+        device: where the tensors live.
+    """
+    rows = []
+    names = available_backends() if backends is None else tuple(backends)
+    dtypes = {name: supported_dtypes(name, device) for name in names}
+    for case in PARITY_CASES:
+        for dtype in (torch.float32, torch.bfloat16):
+            inputs = make_inputs(case, dtype, device)
+            truth, scales = evaluate_exactly(inputs), rounding_scales(inputs)
+            naive = evaluate(inputs, through_eager)
+            for backend in names:
+                if dtype not in dtypes[backend]:
+                    continue
+                results = evaluate(inputs, through_backend(backend))
+                for tensor, got in results.items():
+                    v = judge(tensor, got, naive[tensor], truth[tensor], scales[tensor])
+                    short = str(dtype).removeprefix("torch.")
+                    rows.append(ParityRow(backend, short, case.name, tensor, v.error, v.budget, v.ok))
+    return rows

@@ -1,0 +1,621 @@
+"""QACG-BERT against its formulas, fused and eager, and as a transformers model."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from oracle import qacg_bert as oracle
+from qacg_models import QACGBertConfig, QACGBertForSequenceClassification, QACGBertModel
+from safetensors.torch import load_file
+from torch import nn
+
+SIZES = {
+    "vocab_size": 31,
+    "hidden_size": 12,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "intermediate_size": 20,
+    "max_position_embeddings": 9,
+    "type_vocab_size": 2,
+    "contexts": ["price", "safety", "general"],
+    "num_labels": 3,
+}
+RELEASED = {"pooler": "cls", "context_projection": "hidden", "lambda_bias": True}
+SLICED = {"pooler": "attention", "context_projection": "head", "lambda_bias": False}
+MIXED = {"pooler": "attention", "context_projection": "hidden", "lambda_bias": True, "lambda_per_head": True}
+SCALED = {"pooler": "cls", "context_projection": "head", "quasi_scale": 0.4, "beta": 0.7, "gamma": 1.6}
+VARIANTS = {"released": RELEASED, "head slices": SLICED, "mixed": MIXED, "scaled": SCALED}
+
+BATCH = {
+    "input_ids": torch.tensor([[2, 7, 30, 11, 3], [2, 9, 3, 0, 0]]),
+    "attention_mask": torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]]),
+    "token_type_ids": torch.tensor([[0, 0, 0, 1, 1], [0, 1, 1, 0, 0]]),
+    "context_ids": torch.tensor([2, 0]),
+    "labels": torch.tensor([1, 2]),
+}
+EVERYTHING = {"output_attentions": True, "output_lambda": True, "output_hidden_states": True}
+
+
+def build(attn_implementation="fused", dtype=torch.float32, strong=True, **settings):
+    """A model in evaluation mode; strong weights make scores, gates and biases all matter."""
+    torch.manual_seed(0)
+    config = QACGBertConfig(**{**SIZES, **settings}, attn_implementation=attn_implementation)
+    model = QACGBertForSequenceClassification(config).eval()
+    if strong:
+        generator = torch.Generator().manual_seed(1)
+        with torch.no_grad():
+            for name, p in model.named_parameters():
+                centre = 1.0 if name.endswith("LayerNorm.weight") else 0.0
+                p.copy_(centre + 0.4 * torch.randn(p.shape, generator=generator))
+    return model.to(dtype)
+
+
+def weighted_sum(tensors):
+    """A scalar in which every element of every output has a weight of its own."""
+    total = 0.0
+    for n, t in enumerate(tensors):
+        total = (
+            total
+            + (t.double() * torch.randn(t.shape, generator=torch.Generator().manual_seed(n)).double()).sum()
+        )
+    return total
+
+
+def oracle_results(weights, config, batch=BATCH):
+    found = oracle.classify(
+        weights,
+        batch["input_ids"],
+        batch["attention_mask"].bool(),
+        batch["token_type_ids"],
+        batch["context_ids"],
+        layers=config.num_hidden_layers,
+        heads=config.num_attention_heads,
+        pooler=config.pooler,
+        head_projection=config.context_projection == "head",
+        alpha=config.quasi_scale,
+        beta=config.beta,
+        gamma=config.gamma,
+    )
+    log_p = found["logits"] - found["logits"].exp().sum(-1, keepdim=True).log()
+    found["loss"] = -log_p[range(len(log_p)), batch["labels"]].mean()
+    return found
+
+
+def flat(found):
+    """Named outputs, lists over layers spread out."""
+    pairs = [(name, value) for name, value in found.items() if isinstance(value, torch.Tensor)]
+    lists = [(name, value) for name, value in found.items() if not isinstance(value, torch.Tensor)]
+    return dict(pairs + [(f"{name}[{i}]", t) for name, values in lists for i, t in enumerate(values)])
+
+
+def model_results(model):
+    out = model(**BATCH, **EVERYTHING)
+    return flat(
+        {
+            "logits": out.logits,
+            "loss": out.loss,
+            "hidden": out.hidden_states,
+            "a": out.attentions,
+            "p": out.softmax_maps,
+            "g": out.quasi_maps,
+            "lam": out.lambdas,
+        }
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("variant", VARIANTS.values(), ids=VARIANTS)
+def test_outputs_and_every_gradient_match_the_formulas(variant, dtype):
+    outputs, gradients = {}, {}
+    for implementation in ("fused", "eager"):
+        model = build(implementation, dtype, **variant)
+        outputs[implementation] = model_results(model)
+        weighted_sum(outputs[implementation].values()).backward()
+        gradients[implementation] = {name: p.grad for name, p in model.named_parameters()}
+    weights = {name: p.detach().double().requires_grad_() for name, p in model.named_parameters()}
+    truth = flat(oracle_results(weights, model.config))
+    truth = {name: truth[name] for name in outputs["fused"]}
+    weighted_sum(truth.values()).backward()
+
+    def check(name, fused, eager, true, scale):
+        # Eager in the same dtype is the measure. Over as few elements as here its own error is a matter of
+        # luck, 0.1 to 5 roundings of the largest element, and kernels rebuild P from the logsumexp of a row,
+        # which costs roundings of the size of a score; the band is 16 of them.
+        rounding = torch.finfo(dtype).eps * scale
+        own = float((eager.double() - true).abs().max())
+        error = float((fused.double() - true).abs().max())
+        assert error <= 2 * own + 16 * rounding, (
+            f"{name}: {error:.3e}, eager's {own:.3e}, rounding {rounding:.3e}"
+        )
+        # And eager is itself the formula: its error is rounding, through two layers and back.
+        assert own <= 100 * rounding, f"eager {name}: {own:.3e}, rounding {rounding:.3e}"
+
+    with torch.no_grad():
+        for name, true in truth.items():
+            check(name, outputs["fused"][name], outputs["eager"][name], true, float(true.abs().max()))
+        largest = {}
+        for name, leaf in weights.items():
+            layer = name.rpartition(".")[0]
+            largest[layer] = max(largest.get(layer, 0.0), float(leaf.grad.abs().max()))
+        for name, leaf in weights.items():
+            # A bias may cancel to nothing (the pooler's score, which a softmax follows): the terms of its sum
+            # are as large as those of the weight.
+            scale = largest[name.rpartition(".")[0]]
+            check(f"gradient of {name}", gradients["fused"][name], gradients["eager"][name], leaf.grad, scale)
+
+
+@pytest.mark.parametrize("implementation", ["fused", "eager"])
+def test_float64_agrees_with_the_formulas_to_rounding(implementation):
+    model = build(implementation, torch.float64, **SLICED)
+    truth = flat(oracle_results(model.state_dict(), model.config))
+    for name, mine in model_results(model).items():
+        torch.testing.assert_close(
+            mine, truth[name], rtol=1e-9, atol=1e-11, msg=lambda m, n=name: f"{n}: {m}"
+        )
+
+
+@pytest.mark.parametrize("implementation", ["fused", "eager"])
+def test_every_parameter_is_trained(implementation):
+    for variant in VARIANTS.values():
+        model = build(implementation, **variant).train()
+        model(**BATCH).loss.backward()
+        for name, p in model.named_parameters():
+            if name != "bert.pooler.attention_gate.3.bias":  # adds to every score of a softmax
+                assert p.grad is not None and bool(p.grad.any()), name
+
+
+def test_names_of_parameters_are_those_of_released_checkpoints():
+    names = set(build(strong=False).state_dict())
+    layer = "bert.encoder.layer.1."
+    attention = ("query", "key", "value", "context_for_q", "context_for_k")
+    gates = ("lambda_q_query_layer", "lambda_q_context_layer", "lambda_k_key_layer", "lambda_k_context_layer")
+    modules = [
+        *(f"{layer}attention.self.{name}" for name in attention + gates),
+        *(f"{layer}{name}" for name in ("attention.output.dense", "attention.output.LayerNorm")),
+        *(f"{layer}{name}" for name in ("intermediate.dense", "output.dense", "output.LayerNorm")),
+        "bert.encoder.context_layer.1",
+        "bert.embeddings.LayerNorm",
+        "bert.pooler.dense",
+        "classifier",
+    ]
+    wanted = {f"{name}.{kind}" for name in modules for kind in ("weight", "bias")}
+    wanted |= {f"bert.embeddings.{name}_embeddings.weight" for name in ("word", "position", "token_type")}
+    wanted |= {"bert.context_embeddings.weight"}
+    assert {n for n in names if ".0." not in n} == wanted
+    pooled = {n for n in build(strong=False, pooler="attention").state_dict() if "pooler" in n}
+    assert pooled == {
+        f"bert.pooler.{name}.{kind}"
+        for name in ("attention_gate.0", "attention_gate.3", "dense")
+        for kind in ("weight", "bias")
+    }
+
+
+def test_initial_weights():
+    model = build(
+        strong=False, hidden_size=240, intermediate_size=400, vocab_size=500, initializer_range=0.05
+    )
+    for name, p in model.named_parameters():
+        values = p.detach()
+        if name.endswith("LayerNorm.weight"):
+            assert bool((values == 1).all()), name
+        elif name.endswith("bias"):
+            assert not values.any(), name
+        else:
+            std = 0.01 if "lambda" in name else 0.05
+            assert abs(float(values.std()) / std - 1) < (0.25 if values.numel() < 500 else 0.08), name
+
+
+def test_save_and_load_round_trip(tmp_path):
+    model = build(**MIXED, context_standalone=True)
+    wanted = model_results(model)
+    model.save_pretrained(tmp_path)
+    assert set(load_file(tmp_path / "model.safetensors")) == set(model.state_dict())
+    for implementation in (None, "fused", "eager"):
+        chosen = {} if implementation is None else {"attn_implementation": implementation}
+        loaded = QACGBertForSequenceClassification.from_pretrained(tmp_path, **chosen)
+        assert loaded.config._attn_implementation == (implementation or "fused")
+        assert not loaded.training
+        for field, value in MIXED.items():
+            assert getattr(loaded.config, field) == value
+        assert loaded.config.contexts == SIZES["contexts"]
+        assert loaded.config.context_standalone
+        for name, mine in model_results(loaded).items():
+            torch.testing.assert_close(mine, wanted[name], msg=lambda m, n=name: f"{n}: {m}")
+    encoder = QACGBertModel.from_pretrained(tmp_path)
+    batch = {k: v for k, v in BATCH.items() if k != "labels"}
+    torch.testing.assert_close(encoder(**batch).last_hidden_state, wanted["hidden[2]"])
+
+
+def test_missing_lambda_weights_are_initialised_and_reported(tmp_path):
+    model = build()
+    state = {k: v for k, v in model.state_dict().items() if "lambda_q_query" not in k}
+    model.save_pretrained(tmp_path, state_dict=state)
+    loaded, report = QACGBertForSequenceClassification.from_pretrained(tmp_path, output_loading_info=True)
+    assert report["missing_keys"] == {
+        f"bert.encoder.layer.{i}.attention.self.lambda_q_query_layer.{kind}"
+        for i in (0, 1)
+        for kind in ("weight", "bias")
+    }
+    fresh = loaded.bert.encoder.layer[0].attention.self
+    assert 0 < float(fresh.lambda_q_query_layer.weight.detach().abs().max()) < 0.05
+    assert torch.equal(
+        fresh.lambda_k_key_layer.weight, model.bert.encoder.layer[0].attention.self.lambda_k_key_layer.weight
+    )
+
+
+def test_choice_of_implementation(tmp_path):
+    assert build().config._attn_implementation == "fused"
+    assert QACGBertModel(QACGBertConfig(**SIZES)).config._attn_implementation == "fused"
+    assert (
+        QACGBertModel(QACGBertConfig(**SIZES, output_attentions=True)).config._attn_implementation == "eager"
+    )
+    with pytest.raises(ValueError, match="attn_implementation: got 'sdpa', wanted one of 'fused', 'eager'"):
+        build("sdpa")
+    build().save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="attn_implementation: got 'flash'"):
+        QACGBertModel.from_pretrained(tmp_path, attn_implementation="flash")
+    model = build()
+    calls = []
+    operator = "qacg_models.quasi_self_attention.eager_quasi_attention"
+    with pytest.MonkeyPatch.context() as patch:
+        from qacg_models.quasi_self_attention import eager_quasi_attention
+
+        patch.setattr(operator, lambda *args: calls.append(1) or eager_quasi_attention(*args))
+        model(**BATCH)
+        assert calls == []
+        model.set_attn_implementation("eager")
+        model(**BATCH)
+        assert calls == [1, 1]
+        with pytest.raises(ValueError, match="attn_implementation: got 'sdpa'"):
+            model.set_attn_implementation("sdpa")
+
+
+def test_outputs_come_only_when_asked_for():
+    model = build()
+    plain = model(**BATCH)
+    assert list(plain) == ["loss", "logits"]
+    assert list(model(**{k: v for k, v in BATCH.items() if k != "labels"})) == ["logits"]
+    full = model(**BATCH, **EVERYTHING)
+    assert len(full.hidden_states) == 3
+    assert [len(x) for x in (full.attentions, full.softmax_maps, full.quasi_maps, full.lambdas)] == [2] * 4
+    assert full.lambdas[0].shape == (2, 3, 5)
+    as_tuple = model(**BATCH, return_dict=False)
+    assert isinstance(as_tuple, tuple)
+    assert torch.equal(as_tuple[1], plain.logits)
+    model.config.output_hidden_states = True
+    assert len(model(**BATCH).hidden_states) == 3
+    encoded = model.bert(**{k: v for k, v in BATCH.items() if k != "labels"}, output_lambda=True)
+    assert list(encoded) == ["last_hidden_state", "pooler_output", "hidden_states", "lambdas"]
+
+
+def test_the_loss_leaves_out_unlabelled_rows():
+    model = build()
+    one = model(**{k: v[:1] for k, v in BATCH.items()}).loss
+    torch.testing.assert_close(model(**{**BATCH, "labels": torch.tensor([1, -100])}).loss, one)
+
+
+def test_padding_changes_nothing():
+    model = build(**SLICED)
+    padded = model(**BATCH, output_lambda=True)
+    for row, length in enumerate((5, 3)):
+        alone = model(
+            **{k: v[row : row + 1, :length] if v.dim() == 2 else v[row : row + 1] for k, v in BATCH.items()},
+            output_lambda=True,
+        )
+        torch.testing.assert_close(alone.logits[0], padded.logits[row])
+        torch.testing.assert_close(alone.lambdas[1][0], padded.lambdas[1][row, :, :length])
+    other = dict(BATCH, input_ids=BATCH["input_ids"].clone())
+    other["input_ids"][1, 3:] = 17
+    torch.testing.assert_close(model(**other).logits, padded.logits)
+    everything_visible = {k: v for k, v in BATCH.items() if k != "attention_mask"}
+    assert not torch.allclose(model(**everything_visible).logits[1], padded.logits[1])
+    assert torch.equal(
+        model(**everything_visible).logits,
+        model(**everything_visible, attention_mask=torch.ones_like(BATCH["attention_mask"])).logits,
+    )
+
+
+@pytest.mark.parametrize("implementation", ["fused", "eager"])
+@pytest.mark.parametrize("pooler", ["cls", "attention"])
+def test_a_sequence_of_padding_alone_and_a_nan_stay_where_they_are(implementation, pooler):
+    model = build(implementation, pooler=pooler)
+    wanted = model(**BATCH).logits
+    blank = dict(BATCH, attention_mask=BATCH["attention_mask"].clone())
+    blank["attention_mask"][1] = 0
+    out = model(**blank)
+    assert bool(out.logits.isfinite().all())
+    torch.testing.assert_close(out.logits[0], wanted[0])
+    out.loss.backward()
+    assert all(bool(p.grad.isfinite().all()) for p in model.parameters() if p.grad is not None)
+    with torch.no_grad():
+        model.bert.embeddings.word_embeddings.weight[9] = float("nan")  # a token of the second sequence only
+    poisoned = model(**BATCH).logits
+    assert bool(poisoned[1].isnan().all())
+    torch.testing.assert_close(poisoned[0], wanted[0])
+
+
+def test_contexts_positions_and_types_are_used():
+    model = build()
+    logits = model(**BATCH).logits
+    for name, value in (
+        ("context_ids", torch.tensor([1, 0])),
+        ("token_type_ids", torch.zeros(2, 5, dtype=torch.long)),
+        ("position_ids", torch.tensor([[4, 3, 2, 1, 0]])),
+    ):
+        assert not torch.allclose(model(**{**BATCH, name: value}).logits[0], logits[0]), name
+    same = {
+        **BATCH,
+        "context_ids": BATCH["context_ids"][:, None],
+        "position_ids": torch.arange(5).expand(2, 5),
+    }
+    assert torch.equal(model(**same).logits, logits)
+    assert torch.equal(model(**{k: v.int() if k != "labels" else v for k, v in BATCH.items()}).logits, logits)
+
+
+@pytest.mark.parametrize("implementation", ["fused", "eager"])
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_gradient_checkpointing_repeats_the_same_dropout(implementation, reentrant):
+    gradients, losses = [], []
+    for checkpointing in (False, True):
+        model = build(implementation, hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.3).train()
+        if checkpointing:
+            model.activation_checkpointing_enable({"use_reentrant": reentrant})
+            assert all(layer.gradient_checkpointing for layer in model.bert.encoder.layer)
+        torch.manual_seed(7)
+        loss = model(**BATCH).loss
+        loss.backward()
+        losses.append(loss.detach())
+        gradients.append({name: p.grad for name, p in model.named_parameters()})
+    torch.testing.assert_close(losses[1], losses[0])
+    for name, wanted in gradients[0].items():
+        torch.testing.assert_close(gradients[1][name], wanted, msg=lambda m, n=name: f"{n}: {m}")
+
+
+@pytest.mark.parametrize("implementation", ["fused", "eager"])
+def test_compiles_whole_and_gives_the_same(implementation):
+    model = build(implementation, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, **SLICED).train()
+    wanted = model(**BATCH, **EVERYTHING)
+    wanted.loss.backward()
+    gradients = {name: p.grad.clone() for name, p in model.named_parameters()}
+    model.zero_grad()
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    mine = compiled(**BATCH, **EVERYTHING)
+    mine.loss.backward()
+    for name in wanted:
+        torch.testing.assert_close(mine[name], wanted[name], msg=lambda m, n=name: f"{n}: {m}")
+    for name, p in model.named_parameters():
+        torch.testing.assert_close(p.grad, gradients[name], msg=lambda m, n=name: f"{n}: {m}")
+
+
+def test_both_implementations_learn_alike():
+    """Forty steps on a rule that needs the context: the label is whether the first word suits the context."""
+    generator = torch.Generator().manual_seed(3)
+    ids = torch.randint(3, 31, (48, 6), generator=generator)
+    contexts = torch.randint(0, 3, (48,), generator=generator)
+    batch = {"input_ids": ids, "context_ids": contexts, "labels": (ids[:, 1] + contexts) % 3}
+    curves = {}
+    for implementation in ("fused", "eager"):
+        model = build(implementation, strong=False, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+        model.train()
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+        curves[implementation] = []
+        for _ in range(40):
+            loss = model(**batch).loss
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            curves[implementation].append(float(loss.detach()))
+    assert curves["fused"][-1] < 0.5 * curves["fused"][0]
+    torch.testing.assert_close(
+        torch.tensor(curves["fused"]), torch.tensor(curves["eager"]), rtol=0.02, atol=0.005
+    )
+
+
+def test_sensitivity_of_a_logit_to_the_embeddings():
+    model = build()
+    out = model(**BATCH, output_hidden_states=True)
+    (gradient,) = torch.autograd.grad(out.logits[1, 2], out.hidden_states[0])
+    assert not gradient[0].any()
+    assert bool(gradient[1, :3].any(-1).all())
+    assert not gradient[1, 3:].any()
+
+
+@pytest.mark.parametrize("implementation", ["fused", "eager"])
+def test_dropout_acts_where_the_published_model_has_it(implementation):
+    model = build(
+        implementation, hidden_dropout_prob=0.5, attention_probs_dropout_prob=0.4, pooler="attention"
+    )
+    model.train()
+    shapes = {}
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Dropout):
+            module.register_forward_hook(
+                lambda m, args, out, n=name: shapes.setdefault(n, []).append(tuple(out.shape))
+            )
+    torch.manual_seed(0)
+    out = model(**BATCH, **EVERYTHING)
+    hidden, heads = (2, 5, 12), (2, 5, 3, 4)
+    wanted = {
+        "bert.embeddings.dropout": [hidden],
+        "bert.pooler.attention_gate.2": [(2, 5, 32)],
+        "dropout": [(2, 12)],
+    }
+    for i in (0, 1):
+        wanted[f"bert.encoder.layer.{i}.attention.self.dropout"] = [heads, heads]
+        wanted[f"bert.encoder.layer.{i}.attention.output.dropout"] = [hidden]
+        wanted[f"bert.encoder.layer.{i}.output.dropout"] = [hidden]
+    assert shapes == wanted
+    for a, p, g in zip(out.attentions, out.softmax_maps, out.quasi_maps):
+        kept = a != 0
+        assert 0.35 < float(kept[0].double().mean()) < 0.85
+        torch.testing.assert_close(a[kept], ((p + g) / 0.6)[kept], rtol=1e-4, atol=1e-6)
+        assert bool((p.sum(-1) - 1).abs().max() < 1e-5)
+
+
+def test_context_names():
+    config = QACGBertConfig(**SIZES)
+    assert config.num_contexts == 3
+    assert [config.context_id(name) for name in SIZES["contexts"]] == [0, 1, 2]
+    assert config.context2id == {"price": 0, "safety": 1, "general": 2}
+    with pytest.raises(ValueError, match="context: got 'food', wanted one of 'price', 'safety', 'general'"):
+        config.context_id("food")
+    assert QACGBertConfig(contexts=2).contexts == ["CONTEXT_0", "CONTEXT_1"]
+    many = QACGBertForSequenceClassification(QACGBertConfig(**{**SIZES, "contexts": 40}))
+    assert many.bert.context_embeddings.weight.shape == (40, 12)
+
+
+BAD_SETTINGS = {
+    "heads": (
+        ValueError,
+        "hidden_size: got 12, wanted a multiple of num_attention_heads = 5",
+        {"num_attention_heads": 5},
+    ),
+    "layers": (ValueError, "num_hidden_layers: got 0, wanted at least 1", {"num_hidden_layers": 0}),
+    "size type": (TypeError, "vocab_size: got '31', wanted an integer", {"vocab_size": "31"}),
+    "dropout": (
+        ValueError,
+        r"hidden_dropout_prob: got 1.0, wanted a probability",
+        {"hidden_dropout_prob": 1.0},
+    ),
+    "attention dropout": (
+        ValueError,
+        "attention_probs_dropout_prob: got -0.1",
+        {"attention_probs_dropout_prob": -0.1},
+    ),
+    "pooler": (ValueError, "pooler: got 'mean', wanted one of 'cls', 'attention'", {"pooler": "mean"}),
+    "projection": (
+        ValueError,
+        "context_projection: got 'full', wanted one of 'hidden', 'head'",
+        {"context_projection": "full"},
+    ),
+    "activation": (ValueError, "hidden_act: got 'gulu', wanted one of", {"hidden_act": "gulu"}),
+    "no contexts": (ValueError, "contexts: got an empty list", {"contexts": []}),
+    "zero contexts": (ValueError, "contexts: got 0", {"contexts": 0}),
+    "context twice": (ValueError, "contexts: got 'a' more than once", {"contexts": ["a", "b", "a"]}),
+    "context name": (TypeError, "contexts: got the name 3", {"contexts": ["a", 3]}),
+    "one string": (TypeError, "contexts: got 'price'", {"contexts": "price"}),
+    "num_contexts": (TypeError, "num_contexts: derived from contexts", {"num_contexts": 3}),
+    "problem": (ValueError, "problem_type: got 'regression'", {"problem_type": "regression"}),
+}
+
+
+@pytest.mark.parametrize("error, message, settings", BAD_SETTINGS.values(), ids=BAD_SETTINGS)
+def test_bad_settings_name_the_field_and_its_limit(error, message, settings):
+    with pytest.raises(error, match=message):
+        QACGBertConfig(**{**SIZES, **settings})
+
+
+def test_a_field_set_later_is_checked_when_the_model_is_built():
+    config = QACGBertConfig(**SIZES)
+    config.pooler = "last"
+    with pytest.raises(ValueError, match="pooler: got 'last'"):
+        QACGBertModel(config)
+
+
+def changed(name, value):
+    return {**BATCH, name: value}
+
+
+LONG = torch.ones(2, 10, dtype=torch.long)
+BAD_INPUTS = {
+    "no context": (
+        ValueError,
+        "context_ids: got None, wanted one id per sequence, 0 to 2",
+        changed("context_ids", None),
+    ),
+    "context range": (
+        ValueError,
+        r"context_ids: got values from 0 to 3, wanted 0 to 2 \(num_contexts is 3\)",
+        changed("context_ids", torch.tensor([0, 3])),
+    ),
+    "context shape": (
+        ValueError,
+        r"context_ids: got shape \(3,\), wanted \(2,\)",
+        changed("context_ids", torch.zeros(3).long()),
+    ),
+    "context per token": (
+        ValueError,
+        r"context_ids: got shape \(2, 5\), wanted \(2, 1\)",
+        changed("context_ids", BATCH["input_ids"]),
+    ),
+    "context name": (
+        TypeError,
+        "context_ids: got list, wanted a torch.Tensor",
+        changed("context_ids", ["price", "price"]),
+    ),
+    "id range": (
+        ValueError,
+        r"input_ids: got values from 0 to 31, wanted 0 to 30 \(vocab_size is 31\)",
+        changed("input_ids", BATCH["input_ids"] + (BATCH["input_ids"] == 30)),
+    ),
+    "negative id": (
+        ValueError,
+        "input_ids: got values from -1",
+        changed("input_ids", BATCH["input_ids"] - 1),
+    ),
+    "id dtype": (
+        TypeError,
+        "input_ids: got dtype torch.float32",
+        changed("input_ids", BATCH["input_ids"].float()),
+    ),
+    "id rank": (
+        ValueError,
+        r"input_ids: got shape \(5,\), wanted two dimensions",
+        changed("input_ids", BATCH["input_ids"][0]),
+    ),
+    "too long": (
+        ValueError,
+        "input_ids: got sequences of 10 tokens, wanted at most max_position_embeddings = 9",
+        {"input_ids": LONG, "context_ids": torch.tensor([0, 1])},
+    ),
+    "type range": (
+        ValueError,
+        r"token_type_ids: .*wanted 0 to 1 \(type_vocab_size",
+        changed("token_type_ids", BATCH["token_type_ids"] + 1),
+    ),
+    "type shape": (
+        ValueError,
+        r"token_type_ids: got shape \(2, 4\)",
+        changed("token_type_ids", BATCH["token_type_ids"][:, 1:]),
+    ),
+    "position range": (
+        ValueError,
+        r"position_ids: .*wanted 0 to 8 \(max_position_embeddings is 9\)",
+        changed("position_ids", torch.arange(5, 10)[None]),
+    ),
+    "position type": (TypeError, "position_ids: got list", changed("position_ids", [0, 1])),
+    "mask shape": (
+        ValueError,
+        r"attention_mask: got shape \(2, 4\), wanted \(B, L\) = \(2, 5\)",
+        changed("attention_mask", BATCH["attention_mask"][:, 1:]),
+    ),
+    "mask values": (
+        ValueError,
+        "attention_mask: got values other than 0 and 1",
+        changed("attention_mask", BATCH["attention_mask"] * -10000),
+    ),
+    "mask type": (TypeError, "attention_mask: got list", changed("attention_mask", [[1]])),
+}
+
+
+@pytest.mark.parametrize("error, message, batch", BAD_INPUTS.values(), ids=BAD_INPUTS)
+def test_bad_inputs_name_the_argument_and_its_limit(error, message, batch):
+    with pytest.raises(error, match=message):
+        build(strong=False)(**batch)
+
+
+def test_importing_the_package_imports_no_transformers():
+    code = "import sys, qacg_models; assert 'transformers' not in sys.modules; qacg_models.QACGBertConfig"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_attention_module_is_the_drop_in():
+    from qacg_kernels.nn import FusedQuasiAttention
+    from qacg_kernels.patch import apply_fused_attention
+
+    model = build("eager")
+    found = [m for m in model.modules() if isinstance(m, FusedQuasiAttention)]
+    assert len(found) == 2
+    assert apply_fused_attention(model) == 0
+    assert isinstance(model.bert.encoder.context_layer[0], nn.Linear)

@@ -1,0 +1,105 @@
+"""torch.compile without graph breaks, with static and with dynamic sizes."""
+
+import pytest
+import torch
+
+import qacg_kernels as qk
+from qacg_kernels.testing import evaluate, supported_dtypes, through_backend
+from qacg_kernels.testing_inputs import Case, make_inputs
+
+pytestmark = pytest.mark.compiles
+
+CASES = (
+    Case(
+        "compiled: gate, mask", queries=13, gate="shared", bias="shared", mask="boolean", lambda_gradient=True
+    ),
+    Case("compiled: lambda, lengths", queries=13, key_lengths=(4, 13), layout="heads_inside"),
+    Case("compiled: column gate", queries=9, keys=14, gate="per_head", form="column", is_causal=True),
+    Case("compiled: dropout", queries=13, gate="per_head", bias="per_head", dropout_p=0.2),
+    Case("compiled: packed", sequences=(4, 9), gate="shared", dropout_p=0.2),
+)
+
+
+@pytest.fixture(autouse=True)
+def fresh_compiler():
+    torch.compiler.reset()
+    yield
+    torch.compiler.reset()
+
+
+def compiled(backend, compiler, **how):
+    return torch.compile(through_backend(backend), fullgraph=True, backend=compiler, **how)
+
+
+def assert_same(got, wanted):
+    for name, t in wanted.items():
+        torch.testing.assert_close(got[name], t, msg=lambda m, name=name: f"{name}: {m}")
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_fullgraph(case, backend, device):
+    inputs = make_inputs(case, supported_dtypes(backend, device)[-1], device)
+    wanted = evaluate(inputs, through_backend(backend))
+    assert_same(evaluate(inputs, compiled(backend, "aot_eager")), wanted)
+
+
+def test_inductor(backend, device):
+    inputs = make_inputs(CASES[0], torch.float32, device)
+    wanted = evaluate(inputs, through_backend(backend))
+    assert_same(evaluate(inputs, compiled(backend, "inductor")), wanted)
+
+
+@pytest.mark.parametrize("form", ["dense", "cross", "packed"])
+def test_dynamic_sizes_share_one_graph(form, backend, device):
+    counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
+    function = torch.compile(_call, fullgraph=True, backend=counter, dynamic=True)
+    for length in (7, 19, 40):
+        if form == "packed":
+            case = Case(f"dynamic {form}", sequences=(length, 3, length + 2), gate="shared", bias="shared")
+        else:
+            keys = length + 5 if form == "cross" else None
+            gate = "lambda" if form == "cross" else "shared"
+            case = Case(f"dynamic {form}", queries=length, keys=keys, gate=gate, mask="boolean")
+        inputs = make_inputs(case, torch.float32, device)
+        wanted = evaluate(inputs, through_backend(backend))
+
+        def attend(inputs, tensors):
+            out = function(*inputs.arguments(tensors), backend, **inputs.options)
+            return out, None
+
+        got = evaluate(inputs, attend)
+        assert_same(got, {name: t for name, t in wanted.items() if name != "lambda"})
+    assert counter.frame_count == 1
+
+
+def _call(query, key, value, context_query, context_key, gate, backend, **options):
+    call = qk.quasi_attention_varlen if "cu_seqlens" in options else qk.quasi_attention
+    return call(query, key, value, context_query, context_key, gate, **options, backend=backend)
+
+
+def test_dropout_draws_anew_in_every_call(backend, device):
+    inputs = make_inputs(Case("compiled dropout", dropout_p=0.5), torch.float32, device)
+    options = dict(inputs.options)
+    del options["dropout_seed"]
+
+    @torch.compile(fullgraph=True, backend="aot_eager")
+    def call(*arguments):
+        return qk.quasi_attention(*arguments, **options, backend=backend)
+
+    torch.manual_seed(3)
+    first, second = call(*inputs.arguments()), call(*inputs.arguments())
+    assert not torch.equal(first, second)
+    torch.manual_seed(3)
+    assert torch.equal(call(*inputs.arguments()), first)
+
+
+def test_bad_shape_is_refused_while_compiling(backend, device):
+    inputs = make_inputs(Case("compiled bad input"), torch.float32, device)
+    query, key, *rest = inputs.arguments()
+
+    @torch.compile(fullgraph=True, backend="aot_eager")
+    def call(key):
+        return qk.quasi_attention(query, key, *rest, backend=backend)
+
+    with pytest.raises(Exception, match=r"key: got shape \(2, 3, 17, 15\), wanted"):
+        call(key[..., 1:])

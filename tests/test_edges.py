@@ -1,0 +1,133 @@
+"""Empty sizes, rows that see nothing, and what NaN may and may not reach."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from qacg_kernels.testing import evaluate, through_backend
+from qacg_kernels.testing_inputs import Case, make_inputs
+
+EMPTY = (
+    Case("no batch", batch=0, gate="shared", bias="shared"),
+    Case("no heads", heads=0, gate="shared"),
+    Case("no queries", queries=0, keys=5),
+    Case("no keys", queries=5, keys=0),
+    Case("no queries, no keys", queries=0, gate="per_head", bias="per_head"),
+    Case("no keys, column gate", queries=5, keys=0, gate="shared", form="column"),
+    Case("no keys, dropout", queries=5, keys=0, dropout_p=0.5),
+    Case("no keys, causal and masked", queries=5, keys=0, is_causal=True, mask="boolean"),
+    Case("no batch, lengths", batch=0, key_lengths=()),
+    Case("no tokens", sequences=(0, 0), gate="shared", bias="shared"),
+    Case("no sequences", sequences=()),
+)
+
+
+@pytest.mark.parametrize("case", EMPTY, ids=lambda case: case.name)
+def test_empty(case, backend, dtype, device):
+    inputs = make_inputs(case, dtype, device)
+    results = evaluate(inputs, through_backend(backend))
+    assert results["out"].shape == inputs.tensors["query"].shape
+    for name, t in results.items():
+        if name.startswith("grad "):
+            assert t.shape == inputs.tensors[name.removeprefix("grad ")].shape, name
+        if name != "lambda":
+            assert torch.equal(t, torch.zeros_like(t)), name
+
+
+@pytest.mark.parametrize("keys", [17, 600])
+@pytest.mark.parametrize(
+    "hides",
+    [
+        dict(mask="none_visible"),
+        dict(mask="minus_infinity"),
+        dict(mask="boolean_empty_rows"),
+        dict(key_lengths=(0, 3)),
+        dict(mask="boolean_empty_rows", is_causal=True, dropout_p=0.2),
+    ],
+    ids=str,
+)
+def test_rows_that_see_nothing_are_exactly_zero(hides, keys, backend, dtype, device):
+    case = Case("blind rows", queries=17, keys=keys, **hides)
+    inputs = make_inputs(case, dtype, device)
+    seen = torch.ones(2, 3, 17, keys, dtype=torch.bool, device=device)
+    mask, lengths = inputs.options.get("attn_mask"), inputs.options.get("key_lengths")
+    if mask is not None:
+        seen = seen & (mask if mask.dtype == torch.bool else mask == 0)
+    if lengths is not None:
+        seen = seen & (torch.arange(keys, device=device) < lengths.view(-1, 1, 1, 1))
+    if case.is_causal:
+        seen = seen.tril()
+    blind_rows, unseen_keys = ~seen.any(-1), ~seen.any(-2)
+    assert blind_rows.any()
+
+    results = evaluate(inputs, through_backend(backend))
+    assert all(t.isfinite().all() for t in results.values())
+    for name in ("out", "grad query", "grad context_query", "grad lambda"):
+        assert results[name][blind_rows].eq(0).all(), name
+    for name in ("grad key", "grad value", "grad context_key"):
+        assert results[name][unseen_keys].eq(0).all(), name
+
+
+@pytest.mark.parametrize("queries", [17, 600])
+@pytest.mark.parametrize(
+    "gate", [dict(), dict(gate="shared", form="column", bias="shared")], ids=["row", "column"]
+)
+def test_keys_beyond_the_length_are_not_read(gate, queries, backend, dtype, device):
+    """NaN there changes no bit of any result."""
+    if gate and queries == 600 and dtype == torch.float16:
+        pytest.skip("the short rows cover it")
+    case = Case("poisoned padding", queries=queries, key_lengths=(0, queries - 6), **gate)
+    inputs = make_inputs(case, dtype, device)
+    clean = evaluate(inputs, through_backend(backend))
+    poisoned = dict(inputs.tensors)
+    for name in ("key", "value", "context_key"):
+        poisoned[name] = poisoned[name].clone()
+        for b, length in enumerate(case.key_lengths):
+            poisoned[name][b, :, length:] = torch.nan
+    for name, t in evaluate(replace(inputs, tensors=poisoned), through_backend(backend)).items():
+        assert torch.equal(t, clean[name]), name
+
+
+@pytest.mark.parametrize("gate", [dict(), dict(gate="per_head", bias="per_head")], ids=["lambda", "vectors"])
+@pytest.mark.parametrize("shape", [dict(queries=17), dict(queries=530), dict(sequences=(14, 25, 9))], ids=str)
+def test_nan_in_one_sequence_stays_there(shape, gate, backend, dtype, device):
+    case = Case("one bad sequence", batch=3, heads=2, head_dim=8, dropout_p=0.1, **shape, **gate)
+    inputs = make_inputs(case, dtype, device)
+    clean = evaluate(inputs, through_backend(backend))
+    if case.sequences is None:
+        bad = slice(1, 2)
+        kept = [0, 2]
+    else:
+        bad = slice(14, 39)
+        kept = [*range(14), *range(39, 48)]
+    tensors = {n: t if n.startswith("gate.") else t.clone() for n, t in inputs.tensors.items()}
+    for name, t in tensors.items():
+        if not name.startswith("gate."):
+            t[bad] = torch.nan
+    upstream = inputs.grad_out.clone()
+    upstream[bad] = torch.nan
+    got = evaluate(replace(inputs, tensors=tensors, grad_out=upstream), through_backend(backend))
+    for name, t in got.items():
+        if name.startswith("grad gate."):
+            continue  # shared by all sequences, so rightly NaN
+        assert t[bad].isnan().all(), f"{name} hides the NaN"
+        assert torch.equal(t[kept], clean[name][kept]), f"{name} of the other sequences changed"
+
+
+@pytest.mark.parametrize("keys", [17, 600])
+@pytest.mark.parametrize("name", ["query", "key", "context_query", "context_key", "value", "lambda"])
+def test_nan_is_not_swallowed(name, keys, backend, dtype, device):
+    """A NaN that a row does read reaches that row's output, and no other row's."""
+    inputs = make_inputs(Case("visible NaN", queries=17, keys=keys), dtype, device)
+    clean, _ = through_backend(backend)(inputs, inputs.tensors)
+    tensors = dict(inputs.tensors) | {name: inputs.tensors[name].clone()}
+    tensors[name][1, 2, 5] = torch.nan
+    out, _ = through_backend(backend)(inputs, tensors)
+    if name in ("query", "context_query", "lambda"):
+        assert out[1, 2, 5].isnan().all()
+        out[1, 2, 5] = clean[1, 2, 5]
+    else:
+        assert out[1, 2].isnan().all()
+        out[1, 2] = clean[1, 2]
+    assert torch.equal(out, clean)

@@ -1,0 +1,148 @@
+"""The error rule itself: it must reject formulas that are nearly right, and say where."""
+
+import time
+
+import pytest
+import torch
+
+from qacg_kernels import available_backends
+from qacg_kernels.testing import (
+    assert_within_budget,
+    evaluate,
+    evaluate_exactly,
+    judge,
+    parity_report,
+    rounding_scales,
+    supported_dtypes,
+    through_eager,
+)
+from qacg_kernels.testing_inputs import Case, make_inputs
+
+CASE = Case(
+    "mutants", queries=63, head_dim=32, gate="shared", bias="shared", mask="additive", lambda_gradient=True
+)
+
+
+class _Mutant:
+    """The eager formulation with one input or one gradient tampered with."""
+
+    def __init__(self, name, factor, forward=True):
+        self.name, self.factor, self.forward = name, factor, forward
+
+    def __call__(self, inputs, tensors):
+        changed = dict(tensors)
+        t = tensors[self.name]
+        changed[self.name] = t * self.factor if self.forward else _ScaledGradient.apply(t, self.factor)
+        return through_eager(inputs, changed)
+
+
+class _ScaledGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, t, factor):
+        ctx.factor = factor
+        return t.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * ctx.factor, None
+
+
+# Float32 sees a part in ten thousand; bfloat16, whose own steps are 1/256, sees what is wrong by a third.
+@pytest.mark.parametrize(("dtype", "step"), [(torch.float32, 1e-4), (torch.bfloat16, 0.35)], ids=str)
+@pytest.mark.parametrize(
+    "name",
+    ["query", "key", "value", "context_query", "context_key"]
+    + [f"gate.{n}" for n in ("query", "context_query", "key", "context_key", "query_bias", "key_bias")],
+)
+@pytest.mark.parametrize("forward", [True, False], ids=["wrong input", "wrong gradient"])
+def test_mutants_are_rejected(name, forward, dtype, step):
+    inputs = make_inputs(CASE, dtype)
+    eager, exact, scales = evaluate(inputs, through_eager), evaluate_exactly(inputs), rounding_scales(inputs)
+    got = evaluate(inputs, _Mutant(name, 1 + step, forward))
+    verdicts = {n: judge(n, t, eager[n], exact[n], scales[n]) for n, t in got.items()}
+    assert not all(v.ok for v in verdicts.values())
+    if not forward:
+        assert [n for n, v in verdicts.items() if not v.ok] == [f"grad {name}"]
+
+
+def test_eager_itself_passes_and_so_does_exact():
+    inputs = make_inputs(CASE, torch.bfloat16)
+    eager, exact, scales = evaluate(inputs, through_eager), evaluate_exactly(inputs), rounding_scales(inputs)
+    for name, t in exact.items():
+        assert judge(name, eager[name], eager[name], t, scales[name]).ok, name
+        rounded = judge(name, t.to(torch.bfloat16), eager[name], t, scales[name])
+        # Correct rounding costs half a step of a value that is no smaller than its scale.
+        assert rounded.error <= torch.finfo(torch.bfloat16).eps, name
+
+
+def test_message_says_what_and_where():
+    exact = torch.arange(12.0, dtype=torch.float64).view(3, 4)
+    eager = exact.float()
+    got = eager.clone()
+    got[1, 2] += 0.5
+    with pytest.raises(AssertionError) as raised:
+        assert_within_budget("grad key", got, eager, exact, where="case, backend")
+    message = str(raised.value)
+    for part in (
+        "case, backend",
+        "grad key",
+        "(1, 2)",
+        "got 6.5",
+        "wanted 6",
+        "eager 6",
+        "8.33 % of 12",
+        "budget",
+    ):
+        assert part in message, part
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_what_is_not_finite_is_rejected(value):
+    exact = torch.ones(5, dtype=torch.float64)
+    got = exact.float()
+    got[3] = value
+    assert not judge("out", got, exact.float(), exact).ok
+    assert judge("out", got, exact.float(), exact).worst == (3,)
+    # An eager run that overflowed buys nobody an allowance.
+    assert not judge("out", exact.float() + 0.1, got, exact).ok
+
+
+def test_where_the_scale_is_zero_only_zero_will_do():
+    exact = torch.zeros(4, dtype=torch.float64)
+    got = exact.float()
+    assert judge("out", got, got, exact, exact).ok
+    got[2] = 1e-30
+    assert not judge("out", got, exact.float(), exact, exact).ok
+
+
+def test_a_thin_spread_of_error_is_seen_by_the_root_mean_square():
+    generator = torch.Generator().manual_seed(0)
+    exact = torch.randn(4000, generator=generator, dtype=torch.float64).sign()
+    eager = exact.clone()
+    eager[0] += 1e-3  # one bad element sets the budget for the largest error
+    drifted = (exact * (1 + 1e-3)).float()
+    verdict = judge("out", drifted, eager.float(), exact)
+    assert verdict.error <= verdict.budget and not verdict.ok
+
+
+def test_shape_must_match():
+    with pytest.raises(AssertionError, match=r"out: got shape \(2,\), wanted \(3,\)"):
+        judge("out", torch.zeros(2), torch.zeros(3), torch.zeros(3).double())
+
+
+def test_parity_report_covers_every_backend_and_is_quick(device):
+    start = time.perf_counter()
+    rows = parity_report(device=device)
+    assert time.perf_counter() - start < 30  # on two idle cores it takes 3; a loaded machine gets some room
+    assert [row for row in rows if not row.ok] == []
+    for backend in available_backends():
+        wanted = {str(d).removeprefix("torch.") for d in supported_dtypes(backend, device)}
+        wanted &= {"float32", "bfloat16"}
+        assert {row.dtype for row in rows if row.backend == backend} == wanted
+    tensors = {row.tensor for row in rows}
+    assert {"out", "lambda", "grad value", "grad lambda", "grad gate.key", "grad gate.key_bias"} <= tensors
+    assert all(row.budget > 0 for row in rows)
+
+
+def test_parity_report_of_one_backend():
+    assert {row.backend for row in parity_report(["reference"])} == {"reference"}
