@@ -154,8 +154,8 @@ def _parser() -> argparse.ArgumentParser:
     for option in fields(TrainingOptions):
         flag = "--" + option.name.replace("_", "-")
         text = option.metadata["help"]
-        if option.default is False:
-            train.add_argument(flag, action="store_true", help=text)
+        if isinstance(option.default, bool):
+            train.add_argument(flag, action=argparse.BooleanOptionalAction, default=option.default, help=text)
         else:
             kind = type(option.default)
             meta = None if option.metadata["choices"] else {int: "N", float: "X"}[kind]

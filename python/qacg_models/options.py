@@ -23,9 +23,12 @@ class TrainingOptions:
     """
 
     epochs: int = _choice(12, "passes over the training split")
-    batch_size: int = _choice(32, "rows per step")
+    batch_size: int = _choice(64, "rows per step")
     learning_rate: float = _choice(
         2e-3, "highest rate; rises over the first tenth of the steps, falls to 0 in a line"
+    )
+    balance: float = _choice(
+        0.5, "how far the drawing of rows evens out classes: 0 not at all, 1 draws every class equally often"
     )
     weight_decay: float = _choice(0.01, "of AdamW, on all but biases and LayerNorm")
     dropout: float = _choice(0.1, "of hidden states and of attention, in [0, 1)")
@@ -36,10 +39,15 @@ class TrainingOptions:
     heads: int = _choice(4, "attention heads per layer")
     intermediate_size: int = _choice(256, "width inside the feed-forward blocks")
     vocab_size: int = _choice(4000, "most pieces of a vocabulary learned from the training split")
-    pooler: str = _choice("cls", "what the classifier reads", "cls", "attention")
+    pooler: str = _choice(
+        "attention",
+        "what the classifier reads: the first token or an average over tokens",
+        "cls",
+        "attention",
+    )
     context_projection: str = _choice("hidden", "context projections: whole or per head", "hidden", "head")
     context_standalone: bool = _choice(
-        False, "give the aspect by context id only, without its name as a second segment"
+        True, "give the aspect by context id only, without its name as a second segment"
     )
     attention: str = _choice("fused", "implementation of attention", "fused", "eager")
     seed: int = _choice(0, "of initial weights, order and dropout")
@@ -53,6 +61,8 @@ class TrainingOptions:
                 raise InputError(f"{name} must be a positive number; got {getattr(self, name)}")
         if not 0 <= self.weight_decay < math.inf:
             raise InputError(f"weight_decay must be at least 0; got {self.weight_decay}")
+        if not 0 <= self.balance <= 1:
+            raise InputError(f"balance must be from 0 to 1; got {self.balance}")
         if not 0 <= self.dropout < 1:
             raise InputError(f"dropout must be in [0, 1); got {self.dropout}")
         if self.seed < 0:

@@ -54,7 +54,7 @@ def train_tokenizer(
     normalize = learner.normalizer.normalize_str
     letters = sorted({letter for text in texts for letter in normalize(text)} - {" "})
     # The trainer numbers inner letters in the order of a hash map, which differs from run to run and decides
-    # ties. Named beforehand they have fixed numbers; the learner, to which they are now special, is thrown away.
+    # ties. Named beforehand they have fixed numbers; the learner, which now thinks them special, is dropped.
     known = [*SPECIAL_TOKENS.values(), *letters, *(f"##{letter}" for letter in letters)]
     trainer = trainers.WordPieceTrainer(
         vocab_size=vocab_size, min_frequency=min_frequency, special_tokens=known, show_progress=False

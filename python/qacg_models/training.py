@@ -102,9 +102,10 @@ def _train_into(
     say: Callable[[str], None],
 ) -> dict:
     """Train in `work`, save the best model as `work/model`, return the record without figures."""
-    from transformers import Trainer, TrainingArguments, set_seed
+    from transformers import TrainingArguments, set_seed
     from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
+    from .balanced_trainer import BalancedTrainer
     from .progress import StepBar
     from .qacg_bert import QACGBertForSequenceClassification
 
@@ -154,7 +155,8 @@ def _train_into(
         report_to="none",
         seed=options.seed,
     )
-    trainer = Trainer(
+    trainer = BalancedTrainer(
+        balance=options.balance,
         model=model,
         args=arguments,
         train_dataset=training_set,
