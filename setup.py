@@ -26,6 +26,8 @@ NOTE = ROOT / "qacg_kernels" / "_build.json"
 COMMON = ["-std=c++20", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wno-maybe-uninitialized", "-Wno-uninitialized"]
 KERNEL = ["-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast"]
 AVX512 = "-mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mprefer-vector-width=512".split()
+# at::parallel_for is a header: without OpenMP in this translation unit it would run on one thread.
+OPENMP = [] if sys.platform == "darwin" else ["-fopenmp"]
 # Flags of each translation unit; one without an entry for this machine is left out.
 SOURCES = {
     "csrc/cpu/attention.cpp": [],
@@ -81,8 +83,8 @@ def write_ninja(path: Path, library: Path) -> None:
     }
     optimise = ["-O0", "-g"] if os.environ.get("DEBUG") == "1" else ["-O3", "-DNDEBUG"]
     abi = f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"
-    torch_flags = [f"-isystem{p}" for p in include_paths()] + [abi]
-    links = [f"-L{p}" for p in library_paths()] + ["-ltorch_cpu", "-lc10"]
+    torch_flags = [f"-isystem{p}" for p in include_paths()] + [abi, *OPENMP]
+    links = [f"-L{p}" for p in library_paths()] + ["-ltorch_cpu", "-lc10", *OPENMP]
     if sys.platform == "darwin":
         links += ["-undefined", "dynamic_lookup"]
 

@@ -195,7 +195,7 @@ def _run(problem: Problem, backend: str, return_lambda: bool):
     )
     saved = chosen.residuals(problem) if differentiable else ops.SAVE_NOTHING
     outputs = ops.forward_op(dispatch.name_of(chosen))(*problem.tensors(), **problem.options(), **saved)
-    out, query_gate, key_gate = outputs[0], outputs[4], outputs[5]
+    out, query_gate, key_gate = outputs[0], outputs[5], outputs[6]
     if not return_lambda:
         return out
     if problem.gate_lambda is not None:

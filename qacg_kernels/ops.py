@@ -19,10 +19,13 @@ _OPTIONS = """*, SymInt max_seqlen, bool is_causal, float dropout_p, float scale
 
 # softmax_out is O1 = (Z o P) V and quasi_out is O2 = (Z o G) V of MATH.md. With O1 saved the backward
 # needs no pass over a row to find delta; O2 gives the gate's gradient without a sum over the row.
+# row_max and row_sum are what the softmax of each row was shifted and divided by, in units that only the
+# backend's own backward reads; their joint logarithm would lose the digits that large scores leave.
 FORWARD_SCHEMA = f"""({_INPUTS}, {_OPTIONS}, bool save_softmax_out=True, bool save_quasi_out=False)
-    -> (Tensor out, Tensor softmax_out, Tensor quasi_out, Tensor logsumexp, Tensor query_gate, Tensor key_gate)"""
+    -> (Tensor out, Tensor softmax_out, Tensor quasi_out, Tensor row_max, Tensor row_sum, Tensor query_gate,
+        Tensor key_gate)"""
 BACKWARD_SCHEMA = f"""(Tensor grad_out, Tensor? grad_query_gate, Tensor? grad_key_gate, {_INPUTS},
-    Tensor softmax_out, Tensor quasi_out, Tensor logsumexp, Tensor query_gate, Tensor key_gate, {_OPTIONS})
+    Tensor softmax_out, Tensor quasi_out, Tensor row_max, Tensor row_sum, Tensor query_gate, Tensor key_gate, {_OPTIONS})
     -> (Tensor grad_query, Tensor grad_key, Tensor grad_value, Tensor grad_context_query,
         Tensor grad_context_key, Tensor grad_lambda, Tensor grad_gate_query, Tensor grad_gate_context_query,
         Tensor grad_gate_key, Tensor grad_gate_context_key, Tensor grad_gate_query_bias,
@@ -63,7 +66,7 @@ def empty_dense_like(t: Tensor) -> Tensor:
 
 
 def row_dtype(query: Tensor) -> torch.dtype:
-    """Type of everything kept per row (logsumexp, gates): float32, or float64 for float64 inputs."""
+    """Type of everything kept per row (maximum and sum of the softmax, gates): float32, or float64 for float64 inputs."""
     return torch.float64 if query.dtype == torch.float64 else torch.float32
 
 
@@ -105,6 +108,7 @@ def _fake_forward(
         empty_dense_like(query) if save_softmax_out else nothing,
         empty_dense_like(query) if save_quasi_out else query.new_empty((0,)),
         query.new_empty(query.shape[:-1], **rows),
+        query.new_empty(query.shape[:-1], **rows),
         no_rows if gate_query is None else query.new_empty(query.shape[:-1], **rows),
         query.new_empty((0,), **rows) if gate_query is None else query.new_empty(key_rows, **rows),
     )
@@ -121,12 +125,12 @@ def _setup_context(ctx, inputs, keyword_only_inputs, output):
     # grad_out may be absent (a loss on lambda alone); its stand-in needs only out's geometry.
     ctx.save_for_backward(*inputs, *saved, out)
     ctx.options = {k: v for k, v in keyword_only_inputs.items() if not k.startswith("save_")}
-    ctx.mark_non_differentiable(*saved[:3])
+    ctx.mark_non_differentiable(*saved[:4])
     ctx.set_materialize_grads(False)
 
 
 def _make_autograd_formula(backend: str):
-    def differentiate(ctx, grad_out, _softmax_out, _quasi_out, _logsumexp, grad_query_gate, grad_key_gate):
+    def differentiate(ctx, grad_out, _softmax_out, _quasi_out, _max, _sum, grad_query_gate, grad_key_gate):
         *saved, out = ctx.saved_tensors
         if grad_out is None:
             grad_out = torch.zeros_like(out)

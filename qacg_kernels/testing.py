@@ -241,7 +241,9 @@ def rounding_scales(inputs: Inputs) -> dict[str, Tensor]:
     for name, parts in rows.items():
         like = wide.tensors["query"]
         squares[name] = _repack(parts, like[..., 0] if name in ("lambda", "grad lambda") else like)
-    return {name: t.sqrt() for name, t in squares.items()}
+    # Constant inputs make the errors of a row's terms alike: they add up, in sums two deep.
+    longest = max(inputs.case.queries, inputs.case.key_count) if inputs.case.constant else 1
+    return {name: longest * t.sqrt() for name, t in squares.items()}
 
 
 def _squared_scales(inputs: Inputs, x: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -319,8 +321,15 @@ def _relative_errors(got: Tensor, exact: Tensor, scale: Tensor) -> Tensor:
     return errors.nan_to_num(nan=torch.inf, posinf=torch.inf)
 
 
-def judge(name: str, got: Tensor, eager: Tensor, exact: Tensor, scale: Tensor | None = None) -> Verdict:
-    """Applies the error rule to one tensor; `scale` is its rounding scale, the size of `exact` when None."""
+def judge(
+    name: str,
+    got: Tensor,
+    eager: Tensor,
+    exact: Tensor,
+    scale: Tensor | None = None,
+    allowance: float = 0.0,
+) -> Verdict:
+    """Applies the error rule to one tensor; the arguments are those of `assert_within_budget`."""
     if got.shape != exact.shape:
         raise AssertionError(f"{name}: got shape {tuple(got.shape)}, wanted {tuple(exact.shape)}")
     if scale is None:
@@ -332,6 +341,7 @@ def judge(name: str, got: Tensor, eager: Tensor, exact: Tensor, scale: Tensor | 
     of_eager = of_eager.masked_fill(of_eager.isinf(), 0.0)  # where eager overflows, it earns no allowance
     factor = GRADIENT_FACTOR if name.startswith("grad") else OUTPUT_FACTOR
     band = (FLOAT64_BAND if got.dtype == torch.float64 else BAND) * torch.finfo(got.dtype).eps
+    band += allowance
     budget = factor * of_eager.max().item() + band
     return Verdict(
         error=errors.max().item(),
@@ -344,7 +354,14 @@ def judge(name: str, got: Tensor, eager: Tensor, exact: Tensor, scale: Tensor | 
 
 
 def assert_within_budget(
-    name: str, got: Tensor, eager: Tensor, exact: Tensor, scale: Tensor | None = None, where: str = ""
+    name: str,
+    got: Tensor,
+    eager: Tensor,
+    exact: Tensor,
+    scale: Tensor | None = None,
+    *,
+    allowance: float = 0.0,
+    where: str = "",
 ) -> None:
     """Raises AssertionError when a tensor breaks the error rule of this module.
 
@@ -352,10 +369,11 @@ def assert_within_budget(
         name: the tensor's; the names of gradients begin with "grad" and get the gradients' factor.
         got, eager: the backend's and eager PyTorch's result in the same dtype.
         exact: the float64 result.
-        scale: the tensor's rounding scale.
+        scale: the tensor's rounding scale; the size of `exact` when None.
+        allowance: added to both budgets, for a reason that the caller states.
         where: case, backend or whatever else finds the place, for the message.
     """
-    verdict = judge(name, got, eager, exact, scale)
+    verdict = judge(name, got, eager, exact, scale, allowance)
     if verdict.ok:
         return
     at = verdict.worst

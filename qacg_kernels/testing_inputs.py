@@ -143,6 +143,16 @@ LAYOUTS: dict[str, Callable[[int, tuple[int, ...]], list[Tensor]]] = {
 }
 
 
+def lay_like(values: Tensor, like: Tensor) -> Tensor:
+    """The values in memory laid out as `like` is, NaN in the gaps; zero strides keep their first value."""
+    extent = 1 + sum((n - 1) * stride for n, stride in zip(like.shape, like.stride())) if like.numel() else 0
+    memory = values.new_full((like.storage_offset() + extent,), torch.nan)
+    placed = memory.as_strided(like.shape, like.stride(), like.storage_offset())
+    owned = tuple(slice(0, 1) if stride == 0 else slice(None) for stride in like.stride())
+    placed[owned].copy_(values[owned])
+    return placed
+
+
 # Masks, by name: each a function of (B, H, L, S) and a generator, giving float64 or boolean.
 Shape4 = tuple[int, int, int, int]
 
@@ -204,13 +214,8 @@ def make_inputs(case: Case, dtype: torch.dtype = torch.float32, device: torch.de
         return (*lead, case.heads, case.head_dim) if packed else (*lead, rows, case.head_dim)
 
     def filled(t: Tensor, size: float = 1.0) -> Tensor:
-        """size * N(0, 1) with t's strides, in `dtype` on `device`; NaN in the gaps between t's elements."""
         values = torch.full(t.shape, 0.5) if case.constant else torch.randn(t.shape, generator=generator)
-        memory = torch.full((t.storage_offset() + _extent(t),), torch.nan, dtype=dtype, device=device)
-        placed = memory.as_strided(t.shape, t.stride(), t.storage_offset())
-        owned = tuple(slice(0, 1) if stride == 0 else slice(None) for stride in t.stride())
-        placed[owned].copy_(size * values[owned])
-        return placed
+        return lay_like((size * values).to(device, dtype), t)
 
     def vector(*dims: int, size: float = 1.0) -> Tensor:
         values = (size * torch.randn(dims, generator=generator, dtype=torch.float64)).to(device, dtype)
@@ -259,8 +264,3 @@ def make_inputs(case: Case, dtype: torch.dtype = torch.float32, device: torch.de
         grad_out=filled(lay_out(1, shape(case.queries))[0]),
         grad_lambda=vector(*row_shape) if case.lambda_gradient else None,
     )
-
-
-def _extent(t: Tensor) -> int:
-    """Elements from t's first to its last in memory."""
-    return 1 + sum((n - 1) * stride for n, stride in zip(t.shape, t.stride())) if t.numel() else 0

@@ -11,6 +11,12 @@ def pytest_addoption(parser):
     parser.addoption("--device", default="cpu", help="where the tensors of operator tests live: cpu or cuda")
 
 
+def pytest_configure(config):
+    # The tensors are small, and threads that wait for one another on a busy machine cost ten times the work;
+    # test_threads.py is about threads.
+    torch.set_num_threads(1)
+
+
 def pytest_collection_modifyitems(config, items):
     if torch.cuda.is_available():
         return
@@ -21,20 +27,24 @@ def pytest_collection_modifyitems(config, items):
 
 
 def pytest_generate_tests(metafunc):
-    if "backend" not in metafunc.fixturenames:
+    """`backend` runs over all available ones, `kernel` over those that are not the reference."""
+    asked = {"backend", "kernel"} & set(metafunc.fixturenames)
+    if not asked:
         return
+    (argument,) = asked
     device = metafunc.config.getoption("--device")
     # float64 is the oracle's own type and judged by it; see test_reference_against_oracle.py.
     offered = {
         name: [d for d in supported_dtypes(name, device) if d != torch.float64]
         for name in available_backends()
+        if argument == "backend" or name != "reference"
     }
     if "dtype" in metafunc.fixturenames:
         pairs = [(name, dtype) for name, dtypes in offered.items() for dtype in dtypes]
         ids = [f"{name}-{str(dtype).removeprefix('torch.')}" for name, dtype in pairs]
-        metafunc.parametrize(("backend", "dtype"), pairs, ids=ids)
+        metafunc.parametrize((argument, "dtype"), pairs, ids=ids)
     else:
-        metafunc.parametrize("backend", [name for name, dtypes in offered.items() if dtypes])
+        metafunc.parametrize(argument, [name for name, dtypes in offered.items() if dtypes])
 
 
 @pytest.fixture
@@ -51,10 +61,3 @@ def poisoned_memory(request):
     torch.use_deterministic_algorithms(True, warn_only=True)
     yield
     torch.use_deterministic_algorithms(False)
-
-
-@pytest.fixture
-def restore_threads():
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)

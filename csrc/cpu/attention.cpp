@@ -263,7 +263,7 @@ Tensor no_rows(const Tensor& like, at::ScalarType type) { return at::empty({0}, 
 // (B, H, L) of a (B, H, L, D) tensor, (T, H) of a packed one.
 Tensor empty_rows(const Tensor& t) { return at::empty(t.sizes().slice(0, t.dim() - 1), t.options().dtype(at::kFloat)); }
 
-using ForwardResult = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>;
+using ForwardResult = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>;
 
 ForwardResult attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& context_query,
                         const Tensor& context_key, const OptionalTensor& gate_lambda, const OptionalTensor& gate_query,
@@ -282,12 +282,14 @@ ForwardResult attention(const Tensor& query, const Tensor& key, const Tensor& va
   Tensor out = empty_dense_like(query);
   Tensor softmax_out = save_softmax_out ? empty_dense_like(query) : no_rows(query, type);
   Tensor quasi_out = save_quasi_out ? empty_dense_like(query) : no_rows(query, type);
-  Tensor logsumexp = empty_rows(query), query_gate = no_rows(query, at::kFloat), key_gate = no_rows(query, at::kFloat);
+  Tensor row_max = empty_rows(query), row_sum = empty_rows(query);
+  Tensor query_gate = no_rows(query, at::kFloat), key_gate = no_rows(query, at::kFloat);
   p.out = wide(out);
   if (save_softmax_out) p.softmax_out = wide(softmax_out);
   if (save_quasi_out) p.quasi_out = wide(quasi_out);
-  p.logsumexp = rows(logsumexp);
-  if (p.gate_vectors) {
+  p.row_max = rows(row_max);
+  p.row_sum = rows(row_sum);
+  if (!gate_lambda) {
     query_gate = empty_rows(query);
     key_gate = empty_rows(column_gate ? key : query);
     p.query_gate = rows(query_gate);
@@ -298,12 +300,12 @@ ForwardResult attention(const Tensor& query, const Tensor& key, const Tensor& va
   in_parallel(units.size(), bytes, [&](int64_t index, void* scratch) {
     call.kernels->forward(p, units[index], {scratch, call.longest_query, call.longest_key});
   });
-  return {out, softmax_out, quasi_out, logsumexp, query_gate, key_gate};
+  return {out, softmax_out, quasi_out, row_max, row_sum, query_gate, key_gate};
 }
 
 // Partial sums over (sequence, head), in that order, to the shape of the parameter: () or (D), or with a leading H.
 Tensor reduced(const Tensor& partial, const Problem& p, const OptionalTensor& like, int64_t dims_if_shared) {
-  if (!like) return at::empty({0}, partial.options());
+  if (p.sequences * p.heads == 0) return at::zeros(like->sizes(), like->options());
   Tensor sums = partial.view({p.sequences, p.heads, -1}).sum(0);
   if (like->dim() == dims_if_shared) sums = sums.sum(0);
   return sums.reshape(like->sizes()).to(like->scalar_type());
@@ -319,15 +321,16 @@ BackwardResult attention_backward(
     const OptionalTensor& gate_key, const OptionalTensor& gate_context_key, const OptionalTensor& gate_query_bias,
     const OptionalTensor& gate_key_bias, const OptionalTensor& attn_mask, const OptionalTensor& key_lengths,
     const OptionalTensor& cu_seqlens, const OptionalTensor& dropout_seed, const Tensor& softmax_out,
-    const Tensor& /*quasi_out*/, const Tensor& logsumexp, const Tensor& query_gate, const Tensor& key_gate,
+    const Tensor& /*quasi_out*/, const Tensor& row_max, const Tensor& row_sum, const Tensor& query_gate, const Tensor& key_gate,
     int64_t /*max_seqlen*/, bool is_causal, double dropout_p, double scale, double quasi_scale, double beta,
     double gamma, bool column_gate) {
   Call call = describe({query, key, value, context_query, context_key, gate_lambda, gate_query, gate_context_query,
                         gate_key, gate_context_key, gate_query_bias, gate_key_bias, attn_mask, key_lengths, cu_seqlens,
                         dropout_seed, is_causal, dropout_p, scale, quasi_scale, beta, gamma, column_gate});
   Problem& p = call.problem;
-  const bool has_vectors = p.gate_vectors != nullptr;
-  p.logsumexp = rows(logsumexp);
+  const bool has_vectors = !gate_lambda;
+  p.row_max = rows(row_max);
+  p.row_sum = rows(row_sum);
   if (softmax_out.numel() > 0) p.softmax_out = wide(softmax_out);
 
   Gradients g{};

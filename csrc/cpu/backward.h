@@ -9,6 +9,8 @@
 
 namespace QACG_ISA {
 
+constexpr int64_t kLargestHead = 256;
+constexpr int64_t kSumBlock = 32;  // rows of a partial sum in gate_sums
 constexpr int64_t kKeyBlock = 128;  // of run_keys; a multiple of the dropout block, divides kSpan
 
 template <typename Engine>
@@ -64,6 +66,7 @@ class Backward {
     pack_key_rows(s);
     for (int64_t block = unit.first; block < unit.last; ++block) {
       const int64_t first = block * Engine::kRowBlock;
+      if (first >= s.queries) break;
       rows_block(s, first, smaller(Engine::kRowBlock, s.queries - first), false);
     }
   }
@@ -209,7 +212,7 @@ class Backward {
 
   struct RowState {
     int64_t seen;
-    float factor, shift, keep_scale;
+    float factor, shift, normalise, keep_scale;
   };
 
   // Masks the row's scores and draws its kept cells.
@@ -225,14 +228,14 @@ class Backward {
       factor = 1;
     }
     if (p_.has_dropout) keep_row(p_, s, i, key, seen, keep_);
-    const float logsumexp = at(p_.logsumexp, s, i);
-    // A row that saw nothing: a shift of +inf makes all its P zero.
-    const float shift = logsumexp == -kInfinity ? kInfinity : logsumexp * kLog2e;
-    return {seen, factor, shift, p_.has_dropout ? p_.keep_scale : 1.0f};
+    const float row_max = at(p_.row_max, s, i), row_sum = at(p_.row_sum, s, i);
+    // A row that saw nothing has P = 0.
+    const bool empty = row_max == -kInfinity && row_sum == 0;
+    return {seen, factor, empty ? 0.0f : row_max, empty ? 0.0f : 1.0f / row_sum, p_.has_dropout ? p_.keep_scale : 1.0f};
   }
 
   QACG_INLINE Vec softmax_of(const RowState& row, int64_t j, const float* scores) const {
-    const Vec e = exp2(load(scores + j) * row.factor - row.shift);
+    const Vec e = exp2(load(scores + j) * row.factor - row.shift) * row.normalise;
     return j + kLanes <= row.seen ? e : keep_where(lanes_below(row.seen - j), e);
   }
 
@@ -413,25 +416,31 @@ void gate_sums(const qacg::Problem& p, const qacg::Gradients& g, int64_t sequenc
     float* vector = g.gate_vectors + (item * 4 + 2 * side) * p.head_dim;
     float* context_vector = vector + p.head_dim;
     memset(vector, 0, 2 * p.head_dim * sizeof(float));
-    float bias = 0;
     const qacg::Rows& logits = side ? g.key_logit : g.query_logit;
     const int64_t all_keys = p.cu_seqlens ? s.keys : p.key_length;
     const int64_t rows = side && p.column_gate ? all_keys : s.queries;
-    for (int64_t i = 0; i < rows; ++i) {
-      const float logit = at(logits, s, i);
-      bias += logit;
-      if (side && p.column_gate && i >= s.keys) continue;
-      const Scalar* x = row_of<const Scalar>(side ? p.key : p.query, s, i);
-      const Scalar* c = row_of<const Scalar>(side ? p.context_key : p.context_query, s, i);
-      int64_t d = 0;
-      for (; d + kLanes <= p.head_dim; d += kLanes) {
-        store(vector + d, load(vector + d) + logit * load(x + d));
-        store(context_vector + d, load(context_vector + d) + logit * load(c + d));
+    float bias = 0;
+    // In two steps, 32 rows and then blocks, so that rounding grows with the square root of few terms.
+    for (int64_t first = 0; first < rows; first += kSumBlock) {
+      float block[2 * kLargestHead] = {}, block_bias = 0;
+      for (int64_t i = first; i < smaller(first + kSumBlock, rows); ++i) {
+        const float logit = at(logits, s, i);
+        block_bias += logit;
+        if (side && p.column_gate && i >= s.keys) continue;
+        const Scalar* inputs[] = {row_of<const Scalar>(side ? p.key : p.query, s, i),
+                                  row_of<const Scalar>(side ? p.context_key : p.context_query, s, i)};
+        for (int v = 0; v < 2; ++v) {
+          float* total = block + v * kLargestHead;
+          int64_t d = 0;
+          for (; d + kLanes <= p.head_dim; d += kLanes) store(total + d, load(total + d) + logit * load(inputs[v] + d));
+          for (; d < p.head_dim; ++d) total[d] += logit * widen(inputs[v][d]);
+        }
       }
-      for (; d < p.head_dim; ++d) {
-        vector[d] += logit * widen(x[d]);
-        context_vector[d] += logit * widen(c[d]);
+      for (int64_t d = 0; d < p.head_dim; ++d) {
+        vector[d] += block[d];
+        context_vector[d] += block[kLargestHead + d];
       }
+      bias += block_bias;
     }
     g.gate_biases[item * 2 + side] = bias;
   }

@@ -11,7 +11,6 @@
 namespace QACG_ISA {
 
 constexpr float kLog2e = 1.4426950408889634f;
-constexpr float kLn2 = 0.6931471805599453f;
 // A masked score (in powers of two) this low hides the key: its sigmoid is exactly 0, as that of -10000 should be.
 constexpr float kHiddenScore = -125.0f;
 constexpr int64_t kSpan = 512;  // a multiple of every kPanel and of the dropout block
@@ -64,6 +63,7 @@ class Forward {
     }
     for (int64_t block = unit.first; block < unit.last; ++block) {
       const int64_t first = block * Engine::kRowBlock;
+      if (first >= s.queries) break;
       rows_block(s, first, smaller(Engine::kRowBlock, s.queries - first));
     }
   }
@@ -241,7 +241,8 @@ class Forward {
       // A NaN sum must show; only a row that saw nothing is 0.
       const bool empty = max_[r] == -kInfinity && sum_[r] == 0;
       const float normalise = empty ? 0.0f : keep_scale / sum_[r];
-      at(p_.logsumexp, s, i) = empty ? -kInfinity : max_[r] * kLn2 + __builtin_logf(sum_[r]);
+      at(p_.row_max, s, i) = max_[r];
+      at(p_.row_sum, s, i) = sum_[r];
       float* softmax_out = softmax_sum_ + r * dim_;
       Scalar* out = row_of<Scalar>(p_.out, s, i);
       if (one_sum) {

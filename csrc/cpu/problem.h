@@ -50,7 +50,10 @@ struct Problem {
   uint32_t drop_threshold;  // of 65,536
   float keep_scale;
 
-  Rows logsumexp, query_gate, key_gate;
+  // Of every row of scores: the maximum, times log2 e, and the sum of 2^(score log2 e - maximum). Kept apart, because
+  // their joint logarithm would round P in proportion to the size of the scores.
+  Rows row_max, row_sum;
+  Rows query_gate, key_gate;
   Tensor4 out, softmax_out, quasi_out;  // the branch outputs may be null
 
   Bfloat16Product bfloat16_product;  // for the AVX-512-BF16 kernels

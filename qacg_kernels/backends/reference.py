@@ -38,7 +38,8 @@ class Maps:
     sigmoid: Tensor  # G / quasi_scale
     gate: Tensor  # lambda, (B, H, L, 1) or (B, H, L, S)
     keep: Tensor | None  # Z
-    logsumexp: Tensor  # (B, H, L)
+    row_max: Tensor  # (B, H, L)
+    row_sum: Tensor  # (B, H, L)
     query_gate: Tensor | None  # (B, H, L)
     key_gate: Tensor | None  # (B, H, L) in row form, (B, H, S) in column form
 
@@ -137,7 +138,8 @@ def maps(
     empty = ~seen.any(-1, keepdim=True)
     scores = scores.masked_fill(~seen & ~empty, -torch.inf).masked_fill(empty, 0.0)
     softmax = torch.softmax(scores, -1).masked_fill(~seen, 0.0)
-    logsumexp = torch.logsumexp(scores, -1).masked_fill(empty[..., 0], -torch.inf)
+    row_max = scores.amax(-1) if key.shape[2] else scores.new_zeros(scores.shape[:-1])
+    row_sum = torch.exp(scores - row_max.unsqueeze(-1)).sum(-1).masked_fill(empty[..., 0], 0.0)
     sigmoid = torch.sigmoid(context_scores.masked_fill(~seen, -torch.inf))
 
     query_gate = key_gate = None
@@ -163,7 +165,7 @@ def maps(
             first_sequence=first_sequence,
         )
         keep = survives * torch.tensor(dropout.keep_scale(dropout_p), dtype=scores.dtype, device=scores.device)
-    return Maps(softmax, quasi_scale * sigmoid, sigmoid, gate, keep, logsumexp, query_gate, key_gate)
+    return Maps(softmax, quasi_scale * sigmoid, sigmoid, gate, keep, row_max, row_sum, query_gate, key_gate)
 
 
 def _dense_forward(wide, lam, vectors, mask_inputs, options):
@@ -250,15 +252,15 @@ def forward(*inputs, save_softmax_out=True, save_quasi_out=False, **options):
     wide, lam, vectors = _promoted(tensors[:5], dtype), *_promoted(tensors[5:6], dtype), _promoted(tensors[6:], dtype)
     out = empty_dense_like(query)
     softmax_out, quasi_out = empty_dense_like(query), empty_dense_like(query)
-    logsumexp = query.new_empty(query.shape[:-1], dtype=dtype)
+    row_max, row_sum = (query.new_empty(query.shape[:-1], dtype=dtype) for _ in range(2))
     has_vectors = vectors[0] is not None
-    query_gate = logsumexp.new_empty(query.shape[:-1] if has_vectors else (0,))
+    query_gate = row_sum.new_empty(query.shape[:-1] if has_vectors else (0,))
     key_rows = tensors[1].shape[:-1] if column_gate else query.shape[:-1]
-    key_gate = logsumexp.new_empty(key_rows if has_vectors else (0,))
+    key_gate = row_sum.new_empty(key_rows if has_vectors else (0,))
 
     if cu_seqlens is None:
         o, o1, o2, m = _dense_forward(wide, lam, vectors, (attn_mask, key_lengths, seed), options)
-        for target, source in ((out, o), (softmax_out, o1), (quasi_out, o2), (logsumexp, m.logsumexp)):
+        for target, source in ((out, o), (softmax_out, o1), (quasi_out, o2), (row_max, m.row_max), (row_sum, m.row_sum)):
             target.copy_(source)
         if has_vectors:
             query_gate.copy_(m.query_gate)
@@ -273,7 +275,7 @@ def forward(*inputs, save_softmax_out=True, save_quasi_out=False, **options):
                 (None, None, seed),
                 options | {"first_sequence": index},
             )
-            pairs = [(out, o), (softmax_out, o1), (quasi_out, o2), (logsumexp, m.logsumexp)]
+            pairs = [(out, o), (softmax_out, o1), (quasi_out, o2), (row_max, m.row_max), (row_sum, m.row_sum)]
             if has_vectors:
                 pairs += [(query_gate, m.query_gate), (key_gate, m.key_gate)]
             for target, source in pairs:
@@ -282,7 +284,8 @@ def forward(*inputs, save_softmax_out=True, save_quasi_out=False, **options):
         out,
         softmax_out if save_softmax_out else query.new_empty((0,)),
         quasi_out if save_quasi_out else query.new_empty((0,)),
-        logsumexp,
+        row_max,
+        row_sum,
         query_gate,
         key_gate,
     )

@@ -1,0 +1,132 @@
+"""Who is measured. A provider turns a case into a function of the six operands."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+import qacg_kernels as qk
+from benchmarks.shapes import DTYPES, Case
+from qacg_kernels import dispatch
+
+Call = Callable[..., Tensor]
+
+EAGER = "eager"
+COMPILED = "torch.compile"
+ONE_MAP = "sdpa-one-map"
+
+# Matrix products of L x S x D that the mathematics needs, at 2 FLOP a cell and feature, not what a provider
+# happens to run: a stored map is not computed again in its backward, and a tiled forward keeps both
+# branches' outputs and runs 8.
+_QUASI_FLOPS = {"forward": 6, "backward": 16}
+_ONE_MAP_FLOPS = {"forward": 4, "backward": 10}
+
+
+@dataclass(frozen=True)
+class Provider:
+    """One way to compute attention.
+
+    Attributes:
+        name: as rows and tables show it.
+        build: gives the call for a case; called once per case.
+        reasons_against: why it does not take a case; empty if it does.
+        computes_quasi: False for the floor, which computes softmax attention alone.
+    """
+
+    name: str
+    build: Callable[[Case], Call]
+    reasons_against: Callable[[Case], list[str]]
+    computes_quasi: bool = True
+
+    def flops_per_cell(self, case: Case) -> int:
+        """FLOP per (batch, head, query, key, feature) of a case, by the convention above."""
+        flops = _QUASI_FLOPS if self.computes_quasi else _ONE_MAP_FLOPS
+        return sum(flops[part] for part in case.mode.split("+"))
+
+
+def eager_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    context_query: Tensor,
+    context_key: Tensor,
+    gate_lambda: Tensor,
+    *,
+    dropout_p: float = 0.0,
+) -> Tensor:
+    """Quasi-attention as a model is usually written: both maps in memory."""
+    scale = query.shape[-1] ** -0.5
+    softmax = torch.softmax(query @ key.transpose(-1, -2) * scale, -1)
+    sigmoid = torch.sigmoid(context_query @ context_key.transpose(-1, -2) * scale)
+    attention = softmax + gate_lambda.unsqueeze(-1) * sigmoid
+    return F.dropout(attention, dropout_p) @ value
+
+
+def _build_eager(case: Case) -> Call:
+    return partial(eager_attention, dropout_p=case.dropout)
+
+
+def _build_compiled(case: Case) -> Call:
+    torch._dynamo.reset()  # cases must not count towards one another's limit of recompilations
+    compiled = torch.compile(eager_attention, fullgraph=True, dynamic=False)
+    return partial(compiled, dropout_p=case.dropout)
+
+
+def _build_one_map(case: Case) -> Call:
+    def one_map(query, key, value, _context_query, _context_key, _gate_lambda):
+        return F.scaled_dot_product_attention(query, key, value, dropout_p=case.dropout)
+
+    return one_map
+
+
+def _build_backend(name: str, case: Case) -> Call:
+    return partial(qk.quasi_attention, dropout_p=case.dropout, backend=name)
+
+
+def _backend_reasons(name: str, case: Case) -> list[str]:
+    row = torch.zeros((1, 1, 1, case.shape.head_dim), dtype=DTYPES[case.dtype], device=case.device)
+    return qk.explain(row, row, row, row, row, row[..., 0], dropout_p=case.dropout)[name]
+
+
+def _takes_all(case: Case) -> list[str]:
+    return []
+
+
+BACKENDS = tuple(name for name in dispatch.NAMES if name not in ("auto", "reference"))
+PROVIDERS = {
+    p.name: p
+    for p in (
+        Provider(EAGER, _build_eager, _takes_all),
+        Provider(COMPILED, _build_compiled, _takes_all),
+        Provider(ONE_MAP, _build_one_map, _takes_all, computes_quasi=False),
+        *(
+            Provider(name, partial(_build_backend, name), partial(_backend_reasons, name))
+            for name in (*BACKENDS, "reference")
+        ),
+    )
+}
+
+
+def default_names() -> list[str]:
+    """Every provider that this machine has; the reference is left out, it is there to judge, not to race."""
+    here = qk.available_backends()
+    return [EAGER, COMPILED, ONE_MAP, *(name for name in BACKENDS if name in here)]
+
+
+def chosen(names: list[str], case: Case) -> dict[str, Provider]:
+    """The named providers, in order.
+
+    Raises:
+        ValueError: a name is unknown.
+        RuntimeError: a provider does not take the case; the message lists its reasons.
+    """
+    for name in names:
+        if name not in PROVIDERS:
+            raise ValueError(f"provider: got {name!r}, wanted one of {', '.join(PROVIDERS)}")
+        why = PROVIDERS[name].reasons_against(case)
+        if why:
+            raise RuntimeError(f"provider {name!r} does not take {case}: " + "; ".join(why))
+    return {name: PROVIDERS[name] for name in names}

@@ -1,0 +1,244 @@
+"""What is kept of a measurement: one JSON object a line, with all that is needed to judge it."""
+
+import json
+import re
+import subprocess
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields
+from datetime import datetime, timezone
+from pathlib import Path
+
+from benchmarks.providers import EAGER, Provider
+from benchmarks.shapes import Case, Shape
+from benchmarks.timing import Spread
+from qacg_kernels import info
+
+FLOP_CONVENTION = (
+    "flops_per_cell x B x H x L x S x D; quasi-attention 6 forward (three products, the whole-row form; "
+    "a tiled forward runs 8) and 16 backward (eight products), softmax attention on one map 4 and 10; "
+    "the same count for every provider, whatever it stores or computes again"
+)
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where and from what a row was measured."""
+
+    machine: dict[str, object]  # cpu, cores, threads, instruction sets, CUDA devices
+    versions: dict[str, str]
+    commit: str
+    dirty: bool
+    taken: str  # UTC
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What every row says: who was measured, on what, where."""
+
+    origin: Origin
+    batch: int
+    heads: int
+    length: int
+    head_dim: int
+    dtype: str
+    mode: str
+    dropout: float
+    device: str
+    provider: str
+
+    @property
+    def case(self) -> Case:
+        shape = Shape(self.batch, self.heads, self.length, self.head_dim)
+        return Case(shape, self.dtype, self.mode, self.dropout, self.device)
+
+
+@dataclass(frozen=True)
+class TimeRow(Measured):
+    """Time of one provider in one case; all providers of a case ran interleaved in one process."""
+
+    median_ms: float
+    min_ms: float
+    q1_ms: float
+    q3_ms: float
+    repeats: int
+    others_share: float | None  # of all processor time, used by other processes meanwhile; None: not known
+    flops_per_cell: int
+    gflops: float
+    ratio_to_eager: float | None  # eager's median over this one's; None when eager did not run
+    ratio_q1: float | None  # quartiles of the ratios taken round by round
+    ratio_q3: float | None
+    flop_convention: str = FLOP_CONVENTION
+    kind: str = "time"
+
+
+@dataclass(frozen=True)
+class MemoryRow(Measured):
+    """Peak memory of one forward and backward in a fresh process; MB are 10**6 bytes."""
+
+    input_mb: float  # the gradient that arrives at the output included
+    output_mb: float
+    saved_mb: float  # saved for the backward beside inputs and output
+    gradient_mb: float
+    forward_extra_mb: float
+    backward_extra_mb: float
+    extra_mb: float  # the larger of the two
+    control_mb: float  # what the same method reports for a known allocation of 64 MB
+    method: str
+    kind: str = "memory"
+
+
+Row = TimeRow | MemoryRow
+_KINDS = {"time": TimeRow, "memory": MemoryRow}
+
+
+def origin() -> Origin:
+    """The origin of rows measured now, in this process."""
+    facts = info.collect()
+    host, library = facts["cpu"], facts["cpu_library"]
+    commit, dirty = _commit()
+    return Origin(
+        machine={
+            "cpu": host["model"],
+            "cores": host["cores"],
+            "threads": host["threads"],
+            "torch_instruction_set": host["torch_instruction_set"],
+            "instruction_sets": library["instruction_sets"],
+            "cuda_devices": facts["cuda"]["devices"] if isinstance(facts["cuda"], dict) else facts["cuda"],
+        },
+        versions={name: facts[key] for name, key in _VERSIONS.items()},
+        commit=commit,
+        dirty=dirty,
+        taken=datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+    )
+
+
+_VERSIONS = {"qacg_kernels": "package", "python": "python", "torch": "torch", "os": "os"}
+
+
+def _commit() -> tuple[str, bool]:
+    """The commit of the sources, and whether anything but results differs from it."""
+    folder = Path(__file__).resolve().parent.parent
+
+    def git(*arguments: str) -> str:
+        done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    try:
+        changed = git("status", "--porcelain", "--", ".", ":!benchmarks/results")
+        return git("rev-parse", "--short=12", "HEAD"), bool(changed)
+    except (OSError, subprocess.CalledProcessError):
+        return "not a git checkout", True
+
+
+def time_rows(
+    case: Case,
+    providers: dict[str, Provider],
+    taken: dict[str, list[float]],
+    others_share: float | None,
+    source: Origin,
+) -> list[TimeRow]:
+    """Rows of one case from the seconds that `timing.interleave` returned."""
+    rows = []
+    cells = case.shape.batch * case.shape.heads * case.shape.length**2 * case.shape.head_dim
+    for name, seconds in taken.items():
+        spread = Spread.of([1e3 * s for s in seconds])
+        ratio = paired = None
+        if EAGER in taken:
+            ratio = 1e3 * Spread.of(taken[EAGER]).median / spread.median
+            paired = Spread.of([eager / own for eager, own in zip(taken[EAGER], seconds)])
+        flops_per_cell = providers[name].flops_per_cell(case)
+        rows.append(
+            TimeRow(
+                origin=source,
+                **case_fields(case),
+                provider=name,
+                median_ms=figure(spread.median),
+                min_ms=figure(spread.least),
+                q1_ms=figure(spread.q1),
+                q3_ms=figure(spread.q3),
+                repeats=len(seconds),
+                others_share=others_share if others_share is None else round(others_share, 3),
+                flops_per_cell=flops_per_cell,
+                gflops=figure(flops_per_cell * cells / spread.median / 1e6),
+                ratio_to_eager=ratio and figure(ratio),
+                ratio_q1=paired and figure(paired.q1),
+                ratio_q3=paired and figure(paired.q3),
+            )
+        )
+    return rows
+
+
+def case_fields(case: Case) -> dict[str, object]:
+    """The fields of a row that name its case."""
+    fields_beside_shape = asdict(case)
+    del fields_beside_shape["shape"]
+    return case.shape._asdict() | fields_beside_shape
+
+
+def figure(x: float) -> float:
+    """Five significant digits: more than any of these measurements has."""
+    return float(f"{x:.5g}")
+
+
+def to_line(row: Row) -> str:
+    """A row as one line of JSON."""
+    return json.dumps(asdict(row))
+
+
+def from_line(line: str) -> Row:
+    """The row of one line.
+
+    Raises:
+        ValueError: the line is not a row; the message says which fields are missing or unknown.
+    """
+    record = json.loads(line)
+    kind = record.get("kind") if isinstance(record, dict) else None
+    if kind not in _KINDS:
+        raise ValueError(f"kind: got {kind!r}, wanted one of {', '.join(map(repr, _KINDS))}")
+    row_type = _KINDS[kind]
+    _check_fields(row_type, record)
+    _check_fields(Origin, record["origin"])
+    return row_type(**record | {"origin": Origin(**record["origin"])})
+
+
+def _check_fields(record_type: type, record: dict) -> None:
+    wanted = {field.name for field in fields(record_type)}
+    missing, unknown = sorted(wanted - set(record)), sorted(set(record) - wanted)
+    if missing or unknown:
+        raise ValueError(f"{record_type.__name__}: missing fields {missing}, unknown fields {unknown}")
+
+
+def load(paths: Iterable[str | Path]) -> list[Row]:
+    """All rows of the files.
+
+    Raises:
+        ValueError: a line is not a row (file and line number).
+    """
+    rows = []
+    for path in paths:
+        for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
+            try:
+                rows.append(from_line(line))
+            except ValueError as error:
+                raise ValueError(f"{path}:{number}: {error}") from error
+    return rows
+
+
+class Writer:
+    """Writes each row as soon as it is measured, so that an interrupted run keeps what it has."""
+
+    def __init__(self, folder: str | Path | None, suite: str, source: Origin) -> None:
+        """Makes anew the file of this machine, release and suite in `folder`; None: nothing is written."""
+        self.path = None
+        if folder is None:
+            return
+        machine, release = source.machine, source.versions["qacg_kernels"]
+        name = re.sub(r"[^a-z0-9]+", "-", str(machine["cpu"]).lower()).strip("-")
+        self.path = Path(folder) / f"{name}-{machine['threads']}t-{release}-{suite}.jsonl"
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.write_text("", encoding="utf-8")
+
+    def add(self, rows: Iterable[Row]) -> None:
+        if self.path is not None:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.writelines(to_line(row) + "\n" for row in rows)

@@ -1,0 +1,127 @@
+"""The README's table, from rows: `python -m benchmarks.table FILES`."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from benchmarks import rows
+from benchmarks.providers import EAGER
+from benchmarks.shapes import Case
+
+MOST_DISTURBANCE = 0.05
+
+
+def cases_of(measured: Sequence[rows.TimeRow]) -> dict[Case, dict[str, rows.TimeRow]]:
+    """Rows by case and provider, in the order of their first appearance."""
+    cases: dict[Case, dict[str, rows.TimeRow]] = {}
+    for row in measured:
+        cases.setdefault(row.case, {})[row.provider] = row
+    return cases
+
+
+def markdown(measured: Sequence[rows.Row]) -> str:
+    """A table of times, medians in milliseconds and the speed-up over eager, and one of memory.
+
+    A provider that was not measured in a case has an empty cell.
+
+    Raises:
+        ValueError: the rows come from more than one machine, thread number, version or commit.
+    """
+    if not measured:
+        return ""
+    require_one_origin(measured)
+    times = [row for row in measured if isinstance(row, rows.TimeRow)]
+    memory = [row for row in measured if isinstance(row, rows.MemoryRow)]
+    blocks = [_time_table(times)] if times else []
+    blocks += [_memory_table(memory)] if memory else []
+    legend = "Medians of interleaved runs, in brackets the speed-up over eager. "
+    source = (legend if times else "") + source_line(measured[0].origin)
+    return "\n\n".join([*blocks, source, *disturbance_note(times)])
+
+
+def require_one_origin(measured: Sequence[rows.Row]) -> None:
+    """Figures of different machines or commits do not belong in one table or plot.
+
+    Raises:
+        ValueError: the rows have more than one machine, thread number, version or commit.
+    """
+    kinds = {
+        str((row.origin.machine, row.origin.versions, row.origin.commit, row.origin.dirty))
+        for row in measured
+    }
+    if len(kinds) > 1:
+        raise ValueError("the rows come from different machines, versions or commits; show each by itself")
+
+
+def disturbance_note(times: Sequence[rows.TimeRow]) -> list[str]:
+    """A sentence when other processes had more of the machine than a figure to be quoted can bear."""
+    share = max((row.others_share for row in times if row.others_share is not None), default=0.0)
+    if share <= MOST_DISTURBANCE:
+        return []
+    return [
+        f"Not to be quoted: other processes used up to {share:.0%} of the processors meanwhile, which slows "
+        "some providers more than others. Repeat on a quiet machine."
+    ]
+
+
+def _time_table(times: Sequence[rows.TimeRow]) -> str:
+    names = list(dict.fromkeys(row.provider for row in times))
+    lines = [
+        "| (B,H,L,D) | type | pass | dropout | " + " | ".join(f"{name}, ms" for name in names) + " |",
+        "|---|---|---|---|" + "---:|" * len(names),
+    ]
+    for case, by_provider in cases_of(times).items():
+        cells = [_time_cell(by_provider.get(name)) for name in names]
+        fixed = [str(case.shape), case.dtype, case.mode, f"{case.dropout:g}"]
+        lines.append("| " + " | ".join([*fixed, *cells]) + " |")
+    return "\n".join(lines)
+
+
+def _time_cell(row: rows.TimeRow | None) -> str:
+    if row is None:
+        return ""
+    time = f"{row.median_ms:.3g}" if row.median_ms < 100 else f"{row.median_ms:.0f}"
+    if row.provider == EAGER or row.ratio_to_eager is None:
+        return time
+    return f"{time} ({row.ratio_to_eager:.1f}x)"
+
+
+def _memory_table(memory: Sequence[rows.MemoryRow]) -> str:
+    lines = [
+        "| (B,H,L,D) | type | dropout | provider | inputs, MB | output | saved | gradients | beyond them |",
+        "|---|---|---|---|---:|---:|---:|---:|---:|",
+    ]
+    for row in memory:
+        sizes = (row.input_mb, row.output_mb, row.saved_mb, row.gradient_mb, row.extra_mb)
+        fixed = [str(row.case.shape), row.dtype, f"{row.dropout:g}", row.provider]
+        lines.append("| " + " | ".join([*fixed, *(f"{size:.1f}" for size in sizes)]) + " |")
+    return "\n".join(lines)
+
+
+def source_line(source: rows.Origin) -> str:
+    """What a reader has to know of where the figures come from."""
+    machine, versions = source.machine, source.versions
+    sets = sorted(set((machine["instruction_sets"] or {}).values()))
+    kernels = "kernels on " + ", ".join(sets) if sets else "no compiled kernels"
+    changed = ", with local changes" if source.dirty else ""
+    return (
+        f"{machine['cpu']}, {machine['threads']} threads, {kernels}, torch {versions['torch']}, "
+        f"commit {source.commit}{changed}, {source.taken[:10]}."
+    )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.table", description="Markdown tables from rows."
+    )
+    parser.add_argument("files", nargs="+", help="files of rows, of one machine and commit")
+    try:
+        print(markdown(rows.load(parser.parse_args(arguments).files)))
+    except (OSError, ValueError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

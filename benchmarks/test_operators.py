@@ -1,0 +1,56 @@
+"""Times of the operators under pytest-benchmark: `pytest benchmarks --benchmark-enable`.
+
+Without --benchmark-enable each case runs once, untimed. Providers of one case are a group, but run one after
+another; `benchmarks.run` interleaves them, and its ratios are the ones to quote.
+"""
+
+import itertools
+
+import pytest
+import torch
+
+from benchmarks import rows, verify
+from benchmarks.providers import BACKENDS, COMPILED, EAGER, ONE_MAP, PROVIDERS
+from benchmarks.shapes import MODES, PARAGRAPHS, QUICK_SHAPES, SENTENCES, draw_sets, grid
+from benchmarks.timing import make_step
+
+_ROUNDS = 7
+_CASES = [
+    *grid((SENTENCES, PARAGRAPHS), ["float32"], MODES, [0.0, 0.1]),
+    *grid((SENTENCES, PARAGRAPHS), ["bfloat16"], MODES, [0.0]),
+]
+_UNTIMED_CASES = [
+    *grid(QUICK_SHAPES, ["float32"], MODES, [0.0, 0.1]),
+    *grid(QUICK_SHAPES, ["bfloat16"], MODES, [0.0]),
+]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    timed = metafunc.config.getoption("benchmark_enable")
+    metafunc.parametrize("case", _CASES if timed else _UNTIMED_CASES, ids=str)
+    metafunc.parametrize("name", [EAGER, COMPILED, ONE_MAP, *BACKENDS])
+
+
+@pytest.fixture(scope="session")
+def parity() -> None:
+    verify.require_parity()
+
+
+def test_attention(benchmark, parity, case, name):
+    provider = PROVIDERS[name]
+    why = provider.reasons_against(case)
+    if why:
+        pytest.skip("; ".join(why))
+    call = provider.build(case)
+    sets = draw_sets(case)
+    if provider.computes_quasi:
+        verify.require_agreement({EAGER: PROVIDERS[EAGER].build(case), name: call}, case, sets[0])
+    step = make_step(call, case, sets)
+    turns = itertools.count()
+
+    def next_turn():
+        return (next(turns),), {}
+
+    benchmark.group = str(case)
+    benchmark.extra_info.update(rows.case_fields(case), provider=name, threads=torch.get_num_threads())
+    benchmark.pedantic(step, setup=next_turn, rounds=_ROUNDS, warmup_rounds=2)

@@ -1,0 +1,137 @@
+"""How time is taken: providers in turn, in one process, on rotating inputs."""
+
+import gc
+import os
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from benchmarks.providers import Call
+from benchmarks.shapes import FORWARD, Case, Inputs
+
+Step = Callable[[int], float]
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long to measure one case."""
+
+    seconds: float
+    fewest_rounds: int
+    most_rounds: int
+    warmup_rounds: int = 2
+
+
+THOROUGH = Effort(seconds=8, fewest_rounds=5, most_rounds=60)
+QUICK = Effort(seconds=1, fewest_rounds=3, most_rounds=10, warmup_rounds=1)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Of a list of numbers."""
+
+    median: float
+    least: float
+    q1: float
+    q3: float
+
+    @classmethod
+    def of(cls, numbers: list[float]) -> "Spread":
+        if len(numbers) == 1:
+            return cls(*numbers * 4)
+        q1, median, q3 = statistics.quantiles(numbers, n=4, method="inclusive")
+        return cls(median, min(numbers), q1, q3)
+
+
+class Disturbance:
+    """How much of the machine others used while we measured.
+
+    With as many threads as cores one busy neighbour makes every barrier wait for it, and times grow tenfold.
+    """
+
+    _STAT = Path("/proc/stat")
+
+    def __init__(self) -> None:
+        self._start = self._read()
+
+    def share(self) -> float | None:
+        """Share of all processor time since the making; None where the system does not tell."""
+        now = self._read()
+        if self._start is None or now is None:
+            return None
+        total, busy, own = (later - earlier for later, earlier in zip(now, self._start))
+        return min(1.0, max(0.0, (busy - own) / total)) if total > 0 else 0.0
+
+    @classmethod
+    def _read(cls) -> tuple[float, float, float] | None:
+        """Seconds since boot: in total, not idle, and of this process."""
+        if not cls._STAT.exists():
+            return None
+        # user, nice, system, idle, iowait, irq, softirq, steal; the guest fields after them are in user.
+        ticks = [int(field) for field in cls._STAT.read_text(encoding="ascii").split("\n", 1)[0].split()[1:9]]
+        per_second = os.sysconf("SC_CLK_TCK")
+        own = os.times()
+        return sum(ticks) / per_second, (sum(ticks) - ticks[3] - ticks[4]) / per_second, own.user + own.system
+
+
+def _now(case: Case) -> float:
+    """The clock, once the device has done all it was given."""
+    if case.device != "cpu":
+        torch.accelerator.synchronize(case.device)
+    return time.perf_counter()
+
+
+def make_step(call: Call, case: Case, sets: list[Inputs]) -> Step:
+    """A function that runs a provider once on the n-th set of inputs and returns the seconds taken.
+
+    The results are freed after the clock has stopped.
+    """
+
+    def forward(turn: int) -> float:
+        inputs = sets[turn % len(sets)]
+        with torch.no_grad():
+            start = _now(case)
+            out = call(*inputs.operands)
+            stop = _now(case)
+        del out
+        return stop - start
+
+    def forward_backward(turn: int) -> float:
+        inputs = sets[turn % len(sets)]
+        start = _now(case)
+        out = call(*inputs.operands)
+        # The floor has no use for the context and lambda.
+        grads = torch.autograd.grad(out, inputs.operands, inputs.grad_out, allow_unused=True)
+        stop = _now(case)
+        del out, grads
+        return stop - start
+
+    return forward if case.mode == FORWARD else forward_backward
+
+
+def interleave(steps: dict[str, Step], effort: Effort) -> dict[str, list[float]]:
+    """Runs the steps in turn, A B C A B C, until the effort is spent; seconds by name and round.
+
+    In one round each step gets another set of inputs, so that none finds them in cache from the one before.
+    """
+    turns = list(enumerate(steps.items()))
+    for round_index in range(effort.warmup_rounds):
+        for place, (_, step) in turns:
+            step(round_index + place)
+    taken: dict[str, list[float]] = {name: [] for name in steps}
+    gc.collect()
+    gc.disable()
+    try:
+        deadline = time.perf_counter() + effort.seconds
+        for round_index in range(effort.most_rounds):
+            if round_index >= effort.fewest_rounds and time.perf_counter() > deadline:
+                break
+            for place, (name, step) in turns:
+                taken[name].append(step(round_index + place))
+    finally:
+        gc.enable()
+    return taken

@@ -1,0 +1,156 @@
+"""What this installation can do on this machine: `python -m qacg_kernels.info [--json]`.
+
+Made to be pasted into a report of a problem and to head every row of a benchmark. A probe that fails says
+so in its own field; nothing here raises.
+"""
+
+import argparse
+import json
+import os
+import platform
+from collections.abc import Callable
+from importlib import metadata
+
+import torch
+
+import qacg_kernels
+from qacg_kernels import dispatch
+from qacg_kernels.backends import cpu
+
+
+def collect() -> dict[str, object]:
+    """Gathers the facts, all of them strings, numbers, lists and dicts that JSON can hold."""
+    return {
+        "package": _probe(_package_version),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "triton": _probe(_triton_version),
+        "os": _probe(platform.platform),
+        "cpu": {
+            "model": _probe(_cpu_model),
+            "cores": _probe(_usable_cores),
+            "threads": _probe(torch.get_num_threads),
+            "torch_instruction_set": _probe(torch.backends.cpu.get_cpu_capability),
+        },
+        "cpu_library": {
+            "built": not cpu.missing(),
+            "reasons": list(cpu.missing()),
+            "instruction_sets": {} if cpu.missing() else _probe(cpu.instruction_sets),
+        },
+        "backends": _probe(_backends),
+        "cuda": _probe(_cuda),
+    }
+
+
+def render(facts: dict[str, object]) -> str:
+    """The facts of `collect` as lines for a person."""
+    host, library, cuda = facts["cpu"], facts["cpu_library"], facts["cuda"]
+    lines = [
+        f"qacg_kernels  {facts['package']}",
+        f"python        {facts['python']}",
+        f"torch         {facts['torch']}",
+        f"triton        {facts['triton']}",
+        f"system        {facts['os']}",
+        f"cpu           {host['model']}; {host['cores']} cores, {host['threads']} threads; "
+        f"torch uses {host['torch_instruction_set']}",
+        f"cpu library   {_library_line(library)}",
+    ]
+    for name, state in _items(facts["backends"], "backends"):
+        state_text = "available" if state["available"] else "not available: " + "; ".join(state["reasons"])
+        lines.append(f"backend       {name:<10} {state_text}")
+    if isinstance(cuda, str):
+        lines.append(f"cuda          {cuda}")
+    else:
+        lines.append(f"cuda          {cuda['version'] or 'torch was built without it'}")
+        for index, device in enumerate(cuda["devices"]):
+            lines.append(
+                f"  device {index}    {device['name']}, sm_{device['capability']}, {device['memory_gib']} GiB"
+            )
+    return "\n".join(lines)
+
+
+def _probe(find: Callable[[], object]) -> object:
+    try:
+        return find()
+    except Exception as error:
+        return f"unknown ({type(error).__name__}: {error})"
+
+
+def _items(states: object, name: str) -> list[tuple[str, dict]]:
+    if isinstance(states, dict):
+        return list(states.items())
+    return [(name, {"available": False, "reasons": [str(states)]})]
+
+
+def _library_line(library: dict) -> str:
+    if not library["built"]:
+        return "not in use: " + "; ".join(library["reasons"])
+    sets = library["instruction_sets"]
+    if isinstance(sets, str):
+        return f"loaded; instruction sets {sets}"
+    return "loaded; " + ", ".join(f"{dtype} on {name}" for dtype, name in sets.items())
+
+
+def _package_version() -> str:
+    return qacg_kernels.__version__
+
+
+def _triton_version() -> str:
+    try:
+        return metadata.version("triton")
+    except metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _cpu_model() -> str:
+    if platform.system() == "Linux":
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as table:
+            for line in table:
+                field, _, value = line.partition(":")
+                if field.strip() == "model name":
+                    return value.strip()
+    return platform.processor() or platform.machine()
+
+
+def _usable_cores() -> int:
+    if hasattr(os, "sched_getaffinity"):  # a container may own fewer cores than the machine has
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _backends() -> dict[str, dict[str, object]]:
+    available = qacg_kernels.available_backends()
+    row = torch.zeros((1, 1, 1, 16))
+    reasons = qacg_kernels.explain(row, row, row, row, row, row[..., 0])
+    return {
+        name: {"available": name in available, "reasons": [] if name in available else reasons[name]}
+        for name in dispatch.NAMES
+        if name != "auto"
+    }
+
+
+def _cuda() -> dict[str, object]:
+    devices = []
+    for index in range(torch.cuda.device_count() if torch.cuda.is_available() else 0):
+        properties = torch.cuda.get_device_properties(index)
+        devices.append(
+            {
+                "name": properties.name,
+                "capability": f"{properties.major}{properties.minor}",
+                "memory_gib": round(properties.total_memory / 2**30, 1),
+            }
+        )
+    return {"version": torch.version.cuda, "devices": devices}
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m qacg_kernels.info", description="What qacg_kernels can do on this machine."
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
+    facts = collect()
+    print(json.dumps(facts, indent=2) if parser.parse_args(arguments).json else render(facts))
+
+
+if __name__ == "__main__":
+    main()

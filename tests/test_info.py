@@ -1,0 +1,72 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import qacg_kernels
+from qacg_kernels import dispatch, info
+from qacg_kernels.backends import cpu
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def test_facts_survive_json_and_name_the_running_versions():
+    facts = json.loads(json.dumps(info.collect()))
+    assert facts["package"] == qacg_kernels.__version__
+    assert facts["torch"] == torch.__version__
+    assert facts["cpu"]["threads"] == torch.get_num_threads()
+    assert facts["cpu"]["cores"] >= 1
+
+
+def test_every_backend_is_available_or_says_why_not():
+    backends = info.collect()["backends"]
+    assert set(backends) == set(dispatch.NAMES) - {"auto"}
+    for name, state in backends.items():
+        assert state["available"] == (name in qacg_kernels.available_backends())
+        assert state["available"] or all(len(reason) > 10 for reason in state["reasons"])
+        assert state["available"] or state["reasons"]
+
+
+def test_missing_library_is_reported_with_its_reason(monkeypatch):
+    monkeypatch.setattr(cpu, "_missing", ["the compiled CPU library is not there: no compiler was found"])
+    facts = info.collect()
+    assert facts["cpu_library"] == {
+        "built": False,
+        "reasons": ["the compiled CPU library is not there: no compiler was found"],
+        "instruction_sets": {},
+    }
+    text = info.render(facts)
+    assert "cpu library   not in use: the compiled CPU library is not there: no compiler was found" in text
+    assert "cpu        not available: the compiled CPU library is not there: no compiler was found" in text
+
+
+def test_instruction_sets_appear_for_each_dtype(monkeypatch):
+    monkeypatch.setattr(cpu, "_missing", [])
+    monkeypatch.setattr(cpu, "instruction_sets", lambda: {"float32": "avx512", "bfloat16": "avx512_bf16"})
+    assert "float32 on avx512, bfloat16 on avx512_bf16" in info.render(info.collect())
+
+
+@pytest.mark.parametrize("probe", ["_cpu_model", "_usable_cores", "_backends", "_cuda", "_package_version"])
+def test_a_failing_probe_is_told_and_hides_nothing_else(monkeypatch, probe):
+    def fail():
+        raise OSError("no such file")
+
+    monkeypatch.setattr(info, probe, fail)
+    text = info.render(info.collect())
+    assert "unknown (OSError: no such file)" in text
+    assert f"torch         {torch.__version__}" in text
+
+
+def test_command_prints_one_json_object(capsys):
+    info.main(["--json"])
+    assert json.loads(capsys.readouterr().out)["python"]
+
+
+def test_module_runs_as_a_program():
+    command = [sys.executable, "-m", "qacg_kernels.info"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith(f"qacg_kernels  {qacg_kernels.__version__}")
+    assert "backend       reference  available" in done.stdout

@@ -1,0 +1,61 @@
+"""A padded batch gives what its packed form gives: judged by the same results, gathered from the padding."""
+
+import pytest
+import torch
+from judging import compare, judged_by
+
+import qacg_kernels as qk
+from qacg_kernels.testing import evaluate, through_backend
+from qacg_kernels.testing_inputs import WIDE, Case, make_inputs
+
+CASES = (
+    Case("packed: gate", sequences=(5, 0, 17, 1), gate="per_head", bias="shared"),
+    Case("packed: lambda, dropout", sequences=(30, 64, 7), dropout_p=0.2, quasi_scale=0.5, scale=0.2),
+    Case("packed: causal", sequences=(12, 33), gate="shared", is_causal=True),
+    Case("packed: column", sequences=(12, 33, 2), gate="shared", form="column", bias="per_head"),
+    Case("packed: tiled", sequences=(530, 3, 111), heads=2, gate="shared", dropout_p=0.1),
+)
+
+
+def padded(t, lengths):
+    """Packed (T, H, ...) as (N, H, longest, ...), zero in the padding."""
+    rows = t.new_zeros(len(lengths), t.shape[1], max(lengths), *t.shape[2:])
+    for n, part in enumerate(t.split(lengths)):
+        rows[n, :, : lengths[n]] = part.transpose(0, 1)
+    return rows
+
+
+def packed_again(t, lengths):
+    return torch.cat([t[n, :, :length].transpose(0, 1) for n, length in enumerate(lengths)])
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_padded_equals_packed(case, backend, dtype, device):
+    lengths = list(case.sequences)
+    inputs = make_inputs(case, dtype, device)
+
+    def through_padding(inputs, tensors):
+        dense = {name: t if name.startswith("gate.") else padded(t, lengths) for name, t in tensors.items()}
+        out = qk.quasi_attention(
+            *(dense[name] for name in WIDE),
+            inputs.gate(dense),
+            key_lengths=torch.tensor(lengths, device=device),
+            backend=backend,
+            **{
+                name: value
+                for name, value in inputs.options.items()
+                if name not in ("cu_seqlens", "max_seqlen")
+            },
+        )
+        return packed_again(out, lengths), None
+
+    compare(evaluate(inputs, through_padding), judged_by(case, dtype, device), f"{case.name}, {backend}")
+
+
+def test_int32_and_int64_offsets_and_a_generous_maximum(backend, device):
+    inputs = make_inputs(CASES[0], torch.float32, device)
+    wanted, _ = through_backend(backend)(inputs, inputs.tensors)
+    for dtype in (torch.int32, torch.int64):
+        options = inputs.options | {"cu_seqlens": inputs.options["cu_seqlens"].to(dtype), "max_seqlen": 700}
+        out = qk.quasi_attention_varlen(*inputs.arguments(), **options, backend=backend)
+        torch.testing.assert_close(out, wanted)

@@ -1,0 +1,45 @@
+"""The same bits whatever the number of threads, and from one call to the next."""
+
+import pytest
+import torch
+
+from qacg_kernels.testing import evaluate, through_backend
+from qacg_kernels.testing_inputs import Case, make_inputs
+
+CASES = (
+    Case("threads: short", batch=5, queries=70, head_dim=32, gate="per_head", bias="shared", dropout_p=0.1),
+    Case("threads: one head", batch=1, heads=1, queries=300, head_dim=16, gate="shared", is_causal=True),
+    Case("threads: long", batch=1, heads=2, queries=600, head_dim=16, gate="shared", bias="per_head"),
+    Case("threads: long, few rows", batch=1, heads=1, queries=33, keys=1030, head_dim=40, mask="boolean"),
+    Case("threads: lengths", batch=4, queries=90, key_lengths=(90, 3, 0, 41), layout="heads_inside"),
+    Case("threads: column gate", batch=1, queries=40, keys=530, gate="shared", form="column"),
+    Case("threads: packed", sequences=(64, 2, 0, 131, 17), gate="shared", dropout_p=0.3),
+)
+
+
+@pytest.fixture(autouse=True)
+def restore_threads():
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_bits_do_not_depend_on_threads(case, kernel, dtype, device):
+    """Not asked of the reference, whose products PyTorch splits by the number of threads."""
+    inputs = make_inputs(case, dtype, device)
+    torch.set_num_threads(1)
+    wanted = evaluate(inputs, through_backend(kernel))
+    for threads in (1, 2, 3, 5):
+        torch.set_num_threads(threads)
+        for name, t in evaluate(inputs, through_backend(kernel)).items():
+            assert torch.equal(t, wanted[name]), f"{name} with {threads} threads"
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_bits_are_the_same_in_every_call(case, backend, device):
+    inputs = make_inputs(case, torch.float32, device)
+    torch.set_num_threads(2)
+    wanted = evaluate(inputs, through_backend(backend))
+    for name, t in evaluate(inputs, through_backend(backend)).items():
+        assert torch.equal(t, wanted[name]), name
