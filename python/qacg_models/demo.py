@@ -1,0 +1,192 @@
+"""`qacg demo`: from the operator to a trained model and a report, on this machine, in under three minutes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from .data import Row, describe, load_directory, sample_directory
+from .metrics import NEGATIVE, POSITIVE
+from .options import TrainingOptions
+from .results import MAJORITY, MODEL, selection_note, show, stored_results
+from .tables import metric_cells, text_table, undefined_notes
+
+MARGIN = 0.15  # by which strict accuracy has to beat the majority row on the test split
+STEPS = ("machine", "agreement with the reference", "speed and memory", "training", "evaluation", "report")
+
+
+def run(report: Path | str, output: Path | str, options: TrainingOptions | None = None) -> int:
+    """Run the whole demonstration, printing as it goes.
+
+    Args:
+        report: folder for the page; an earlier report there is replaced.
+        output: folder for the trained model; an earlier model there is replaced.
+        options: of training; None for the defaults.
+
+    Returns:
+        0, or 1 if the operator is outside its error budget or the model is too close to the majority row.
+
+    Raises:
+        InputError: `report` or `output` holds something else.
+    """
+    from .report import Report
+    from .training import check_output, train
+
+    start = time.perf_counter()
+    page = Report(
+        report,
+        "QACG-BERT on this machine",
+        "Written by qacg demo; nothing on this page is loaded from elsewhere.",
+    )
+    check_output(output, overwrite=True)
+
+    _announce(1)
+    _machine(page.section("Machine"))
+
+    _announce(2)
+    agrees = _agreement(page.section("Agreement with the reference"))
+
+    _announce(3)
+    _speed(page.section("Speed and memory"))
+
+    _announce(4)
+    dataset = load_directory(sample_directory())
+    lines = describe(dataset)
+    print("\n".join(["bundled sample, written for this project", *lines]))
+    trained = train(dataset, output, options, overwrite=True)
+
+    _announce(5)
+    results = page.section("Results on the sample")
+    results.text(
+        "The sentences were written for this project. They are easier than SentiHood; the figures say that"
+        " training works, not how models compare."
+    )
+    for line in lines:
+        results.text(line, "note")
+    beats = _evaluation(results, trained)
+
+    _announce(6)
+    _attention(page, trained, dataset.splits["test"])
+    path = page.write()
+    print(f"{path} (open it in a browser), figures as SVG and PNG beside it; model in {output}")
+    print(f"total {time.perf_counter() - start:.0f} s")
+    return 0 if agrees and beats else 1
+
+
+def pick_rows(rows: Sequence[Row]) -> list[Row]:
+    """Rows worth looking at, chosen by their true labels alone, the same for every model.
+
+    From the shortest one-target sentence with a Positive and a Negative aspect: both of these rows. From the
+    shortest longer two-target sentence that praises one target and blames the other for the same aspect: the
+    row of the praised one.
+    """
+    by_sentence: dict[str, list[Row]] = {}
+    for row in rows:
+        by_sentence.setdefault(row.sentence, []).append(row)
+    one_target, two_targets = [], []
+    for sentence, group in sorted(by_sentence.items(), key=lambda item: (len(item[0]), item[0])):
+        praise = [row for row in group if row.label == POSITIVE]
+        blame = [row for row in group if row.label == NEGATIVE]
+        if len({row.target for row in group}) == 1 and praise and blame:
+            one_target.append([praise[0], blame[0]])
+        pairs = [a for a in praise for b in blame if a.aspect == b.aspect and a.target != b.target]
+        if pairs and len(sentence.split()) > 8:
+            two_targets.append(pairs[:1])
+    return [*(one_target[0] if one_target else ()), *(two_targets[0] if two_targets else ())]
+
+
+def _announce(step: int) -> None:
+    print(f"\n[{step}/{len(STEPS)}] {STEPS[step - 1]}", flush=True)
+
+
+def _machine(section) -> None:
+    from qacg_kernels import info
+
+    text = info.render(info.collect())
+    print(text)
+    section.preformatted(text)
+
+
+def _agreement(section) -> bool:
+    from qacg_kernels.testing import parity_report
+
+    rows = parity_report()
+    cells = (
+        ["check", "error", "budget", "within"],
+        [[row.name, f"{row.error:.2e}", f"{row.budget:.2e}", "yes" if row.ok else "NO"] for row in rows],
+    )
+    section.text("Largest deviation from the reference computed in float64, beside the error allowed for it.")
+    section.table("agreement", cells)
+    print(text_table(*cells))
+    return all(row.ok for row in rows)
+
+
+def _speed(section) -> None:
+    from .speed import METHOD, speed_cells, speed_table
+
+    cells = speed_cells(speed_table())
+    section.table("speed", cells)
+    section.text(METHOD, "note")
+    print(text_table(*cells))
+    print(METHOD)
+
+
+def _evaluation(section, trained) -> bool:
+    for split in ("dev", "test"):
+        results = stored_results(trained.record, split)
+        print(f"{split}\n{show(results)}\n")
+        section.heading(split)
+        section.table(split, metric_cells(results))
+        for line in undefined_notes(results):
+            section.text(line, "note")
+    note = selection_note(trained.record) + "; test was looked at once, afterwards"
+    section.text(note, "note")
+    print(note)
+    results = stored_results(trained.record, "test")
+    margin = results[MODEL].strict_accuracy - results[MAJORITY].strict_accuracy
+    verdict = "beats" if margin >= MARGIN else "DOES NOT BEAT"
+    points = f"{100 * MARGIN:.0f} points: {100 * margin:+.1f}"
+    print(f"strict accuracy on test {verdict} the majority row by {points}")
+    return margin >= MARGIN
+
+
+def _attention(page, trained, rows: Sequence[Row]) -> None:
+    from .heatmaps import lambda_figure, layer_figure, loss_figure
+    from .maps import mean_lambda, row_maps
+
+    labels = trained.task.labels
+    section = page.section("Training")
+    page.figure(
+        section,
+        "loss",
+        loss_figure(trained.record["loss"]),
+        "Training loss, mean over the steps between two points.",
+    )
+
+    section = page.section("Lambda")
+    section.text(
+        "The gate decides the sign and the weight of the sigmoid map: at λ = 0 attention is plain softmax,"
+        " below 0 the sigmoid map is taken away."
+    )
+    page.figure(
+        section,
+        "lambda",
+        lambda_figure(mean_lambda(trained, rows)),
+        "Mean of λ over all tokens of the test split.",
+    )
+
+    section = page.section("Attention maps")
+    section.text(
+        "Red is above 0, blue below, white is 0; each line of panels has a scale of its own. Queries go down,"
+        " keys across; thin lines end a segment."
+    )
+    for number, row in enumerate(pick_rows(rows), 1):
+        maps = row_maps(trained, row)
+        shares = ", ".join(f"{label} {share:.0%}" for label, share in zip(labels, maps.probabilities))
+        section.heading(f"{number}. {row.context}: {labels[row.label]}")
+        section.quote(row.sentence)
+        section.text(f"The model says {shares}.", "note")
+        for layer in range(len(maps.softmax)):
+            name = f"row-{number}-layer-{layer + 1}"
+            page.figure(section, name, layer_figure(maps, layer), f"Layer {layer + 1}")
