@@ -109,17 +109,33 @@ def _machine(section) -> None:
 
 
 def _agreement(section) -> bool:
-    from qacg_kernels.testing import parity_report
+    from qacg_kernels.testing import ParityRow, parity_report
 
     rows = parity_report()
+    worst: dict[tuple[str, str, str], ParityRow] = {}
+    for row in rows:
+        key = (row.case, row.backend, row.dtype)
+        if key not in worst or row.error / row.budget > worst[key].error / worst[key].budget:
+            worst[key] = row
+    shown = sorted(worst.values(), key=lambda row: (row.case, row.dtype, row.backend))
+
+    def figures(row: ParityRow) -> list[str]:
+        return [f"{row.error:.2e}", f"{row.budget:.2e}", "yes" if row.ok else "NO"]
+
     cells = (
-        ["check", "error", "budget", "within"],
-        [[row.name, f"{row.error:.2e}", f"{row.budget:.2e}", "yes" if row.ok else "NO"] for row in rows],
+        ["case", "backend", "dtype", "closest to its budget", "error", "budget", "within"],
+        [[row.case, row.backend, row.dtype, row.tensor, *figures(row)] for row in shown],
     )
-    section.text("Largest deviation from the reference computed in float64, beside the error allowed for it.")
+    failed = sum(not row.ok for row in rows)
+    note = (
+        f"Output and gradients against float64: {len(rows)} tensors, {failed} outside the budget; of each"
+        " case the tensor closest to its budget is shown."
+    )
     section.table("agreement", cells)
+    section.text(note, "note")
     print(text_table(*cells))
-    return all(row.ok for row in rows)
+    print(note)
+    return not failed
 
 
 def _speed(section) -> None:

@@ -18,6 +18,7 @@ from .data import Row
 from .errors import InputError
 from .metrics import SentiHoodMetrics, majority_probabilities, sentihood_metrics
 from .tasks import TASKS, Task
+from .threads import cpu_threads
 from .tokenization import PaddingCollator, encode_rows, load_tokenizer
 
 if TYPE_CHECKING:
@@ -58,10 +59,11 @@ class TrainedModel:
         Raises:
             ValueError: a row's context is none of the model's.
         """
-        return predict(self.model, self.tokenizer, rows, self.record["max_length"], batch_size)
+        with cpu_threads(self.record["options"]["threads"]):
+            return predict(self.model, self.tokenizer, rows, self.record["max_length"], batch_size)
 
     def evaluate(self, rows: Sequence[Row]) -> SentiHoodMetrics:
-        """SentiHood's metrics of the model on `rows`, always in the same batches."""
+        """SentiHood's metrics of the model on `rows`, in the same batches and threads every time."""
         return judge(rows, self.probabilities(rows))
 
     def majority(self, rows: Sequence[Row]) -> SentiHoodMetrics:

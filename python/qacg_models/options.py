@@ -22,16 +22,16 @@ class TrainingOptions:
         InputError: a value outside its range.
     """
 
-    epochs: int = _choice(12, "passes over the training split")
+    epochs: int = _choice(16, "passes over the training split")
     batch_size: int = _choice(64, "rows per step")
     learning_rate: float = _choice(
         2e-3, "highest rate; rises over the first tenth of the steps, falls to 0 in a line"
     )
     balance: float = _choice(
-        0.5, "how far the drawing of rows evens out classes: 0 not at all, 1 draws every class equally often"
+        0.3, "how far the drawing of rows evens out classes: 0 not at all, 1 draws every class equally often"
     )
     weight_decay: float = _choice(0.01, "of AdamW, on all but biases and LayerNorm")
-    dropout: float = _choice(0.1, "of hidden states and of attention, in [0, 1)")
+    dropout: float = _choice(0.2, "of hidden states and of attention, in [0, 1)")
     initializer_range: float = _choice(0.08, "standard deviation of initial weights")
     max_length: int = _choice(128, "most tokens of an input, special tokens included; what is over is cut")
     hidden_size: int = _choice(64, "width of the model")
@@ -50,6 +50,7 @@ class TrainingOptions:
         True, "give the aspect by context id only, without its name as a second segment"
     )
     attention: str = _choice("fused", "implementation of attention", "fused", "eager")
+    threads: int = _choice(1, "CPU threads; 0 leaves it to torch, which pays off for larger models")
     seed: int = _choice(0, "of initial weights, order and dropout")
 
     def __post_init__(self):
@@ -65,8 +66,9 @@ class TrainingOptions:
             raise InputError(f"balance must be from 0 to 1; got {self.balance}")
         if not 0 <= self.dropout < 1:
             raise InputError(f"dropout must be in [0, 1); got {self.dropout}")
-        if self.seed < 0:
-            raise InputError(f"seed must be at least 0; got {self.seed}")
+        for name in ("seed", "threads"):
+            if getattr(self, name) < 0:
+                raise InputError(f"{name} must be at least 0; got {getattr(self, name)}")
         if self.hidden_size % self.heads:
             raise InputError(
                 f"hidden_size must be a multiple of heads; got {self.hidden_size} and {self.heads}"

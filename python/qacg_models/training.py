@@ -17,6 +17,7 @@ from .data import Dataset, Row, file_digest, label_shares
 from .errors import InputError
 from .inference import RECORD_FORMAT, RECORD_NAME, TrainedModel, judge, load_trained
 from .options import TrainingOptions
+from .threads import cpu_threads
 from .tokenization import PaddingCollator, encode_rows, train_tokenizer
 
 if TYPE_CHECKING:
@@ -65,7 +66,8 @@ def train(
     output.parent.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix=f".{output.name}.", dir=output.parent))
     try:
-        record = _train_into(work, dataset, options, tokenizer, say)
+        with cpu_threads(options.threads):
+            record = _train_into(work, dataset, options, tokenizer, say)
         _write_json(work / "model" / RECORD_NAME, record)
         trained = load_trained(work / "model")
         # The figures on record are those of the files on disk, not of the model still in memory.
