@@ -67,7 +67,7 @@ def empty_dense_like(t: Tensor) -> Tensor:
 
 
 def row_dtype(query: Tensor) -> torch.dtype:
-    """Type of everything kept per row (the softmax's maximum and sum, gates): float32, or float64 for float64 inputs."""
+    """Type of everything kept per row (the softmax's maximum and sum, gates): float32, float64 for float64 inputs."""
     return torch.float64 if query.dtype == torch.float64 else torch.float32
 
 
