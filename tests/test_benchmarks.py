@@ -395,7 +395,7 @@ def test_peak_meter_sees_what_was_freed_again():
     # In a process of its own, as the benchmark measures: here the heap may hold free pages of earlier tests.
     script = (
         "import torch; from benchmarks import memory; meter = memory.PeakMeter();"
-        "torch.ones(2**20).sum();"  # starts the threads, whose stacks are no part of what is measured
+        "meter.run(lambda: torch.ones(40 * 2**18).sum());"  # starts threads, whose stacks would count
         "print(meter.run(lambda: torch.ones(40 * 2**18).sum())[1], meter.run(lambda: None)[1], memory.control())"
     )
     root = Path(__file__).resolve().parent.parent

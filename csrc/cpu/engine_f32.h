@@ -15,6 +15,7 @@ struct Float32Engine {
   static constexpr int64_t kKeyStep = kLanes;
   static constexpr int64_t kRowStep = 1;
   static constexpr int64_t kRowBlock = 48;
+  static constexpr int64_t kWholeRowKeys = 2048;
 
   explicit Float32Engine(const qacg::Problem&) {}
 

@@ -1,8 +1,9 @@
 // The forward of one sequence and head: O = Z o (P + lambda G) V, equations 1 to 8.
 //
-// Keys are taken in spans. A row that fits one span is held whole: its softmax is exact at once and, when no branch
-// output is wanted, P and lambda G are added before a single product with V (three products in all). Longer rows keep a
-// running maximum and two accumulators, rescaled for P and not for G (four products).
+// Keys are taken in spans. A row that fits one span is held whole: its softmax is exact at once and, when no branch output
+// is wanted, P and lambda G are added before a single product with V (three products in all). Longer rows keep a running
+// maximum and two accumulators, rescaled for P and not for G (four products). Saving a product is worth holding rows
+// longer than kSpan, few at a time, up to Engine::kWholeRowKeys.
 #pragma once
 
 #include "rows.h"
@@ -29,8 +30,12 @@ class Forward {
       : p_(p), engine_(p), dim_(Engine::padded_dim(p.head_dim)) {
     Arena arena(scratch);
     const int64_t keys = round_up(longest_key, Engine::kKeyStep);
-    const int64_t rows = smaller(Engine::kRowBlock, round_up(longest_query, Engine::kRowStep));
-    span_ = smaller(keys, kSpan);
+    const bool branches = p.softmax_out.data || p.quasi_out.data;
+    span_ = !branches && keys <= Engine::kWholeRowKeys ? keys : smaller(keys, kSpan);
+    // The longer the rows, the fewer at a time: two tiles stay in the second-level cache.
+    tile_rows_ = Engine::kRowBlock;
+    while (tile_rows_ * span_ > Engine::kRowBlock * kSpan) tile_rows_ /= 2;
+    const int64_t rows = smaller(tile_rows_, round_up(longest_query, Engine::kRowStep));
     stride_ = tile_stride(span_);
     key_panels_ = arena.take<Packed>(Engine::panels_size(keys, dim_));
     context_panels_ = arena.take<Packed>(Engine::panels_size(keys, dim_));
@@ -77,8 +82,10 @@ class Forward {
     }
     for (int64_t block = unit.first; block < unit.last; ++block) {
       const int64_t first = block * Engine::kRowBlock;
-      if (first >= s.queries) break;
-      rows_block(s, first, smaller(Engine::kRowBlock, s.queries - first));
+      const int64_t last = smaller(first + Engine::kRowBlock, s.queries);
+      for (int64_t row = first; row < last; row += tile_rows_) {
+        rows_block(s, row, smaller(tile_rows_, last - row));
+      }
     }
   }
 
@@ -296,7 +303,7 @@ class Forward {
   const qacg::Problem& p_;
   Engine engine_;
   const int64_t dim_;
-  int64_t span_, stride_, used_;
+  int64_t span_, tile_rows_, stride_, used_;
   Packed *key_panels_, *context_panels_, *values_, *query_, *context_query_, *left_;
   float *softmax_, *quasi_, *softmax_sum_, *quasi_sum_, *gated_sum_, *key_gate_, *max_, *sum_, *lambda_;
   int32_t* keep_;
