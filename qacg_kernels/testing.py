@@ -327,7 +327,6 @@ def judge(
     eager: Tensor,
     exact: Tensor,
     scale: Tensor | None = None,
-    allowance: float = 0.0,
 ) -> Verdict:
     """Applies the error rule to one tensor; the arguments are those of `assert_within_budget`."""
     if got.shape != exact.shape:
@@ -341,7 +340,6 @@ def judge(
     of_eager = of_eager.masked_fill(of_eager.isinf(), 0.0)  # where eager overflows, it earns no allowance
     factor = GRADIENT_FACTOR if name.startswith("grad") else OUTPUT_FACTOR
     band = (FLOAT64_BAND if got.dtype == torch.float64 else BAND) * torch.finfo(got.dtype).eps
-    band += allowance
     budget = factor * of_eager.max().item() + band
     return Verdict(
         error=errors.max().item(),
@@ -360,7 +358,6 @@ def assert_within_budget(
     exact: Tensor,
     scale: Tensor | None = None,
     *,
-    allowance: float = 0.0,
     where: str = "",
 ) -> None:
     """Raises AssertionError when a tensor breaks the error rule of this module.
@@ -370,10 +367,9 @@ def assert_within_budget(
         got, eager: the backend's and eager PyTorch's result in the same dtype.
         exact: the float64 result.
         scale: the tensor's rounding scale; the size of `exact` when None.
-        allowance: added to both budgets, for a reason that the caller states.
         where: case, backend or whatever else finds the place, for the message.
     """
-    verdict = judge(name, got, eager, exact, scale, allowance)
+    verdict = judge(name, got, eager, exact, scale)
     if verdict.ok:
         return
     at = verdict.worst

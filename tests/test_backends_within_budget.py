@@ -5,26 +5,10 @@ from dataclasses import replace
 import pytest
 import torch
 from cases import LARGE_SCORES, LAYOUT_CASES, SMALL, TILED
-from judging import compare, judged_by, judges_of
+from judging import check, compare, judged_by, judges_of
 
 from qacg_kernels.testing import evaluate, through_backend
 from qacg_kernels.testing_inputs import LAYOUTS, WIDE, Case, lay_like, make_inputs
-
-
-def check(case, backend, dtype, device, allowance=0.0):
-    judges = judged_by(case, dtype, device)
-    inputs = judges[0]
-    results = evaluate(inputs, through_backend(backend))
-    assert results.keys() == judges[2].keys()
-    for name, t in results.items():
-        if name != "lambda":
-            source = inputs.tensors["query" if name == "out" else name.removeprefix("grad ")]
-            assert t.shape == source.shape, f"{name} came back as {tuple(t.shape)}"
-        assert t.dtype == dtype, f"{name} came back as {t.dtype}"
-    compare(results, judges, f"{case.name}, {backend}", allowance)
-    with torch.no_grad():  # nothing is saved for a backward then, which is another path through a kernel
-        out, _ = through_backend(backend)(inputs, inputs.tensors)
-    compare({"out": out}, judges, f"{case.name}, {backend}, no grad")
 
 
 @pytest.mark.parametrize("case", SMALL + LAYOUT_CASES, ids=lambda case: case.name)
@@ -39,13 +23,10 @@ def test_off_the_tile(case, backend, dtype, device):
 
 @pytest.mark.parametrize("case", LARGE_SCORES, ids=lambda case: case.name)
 def test_large_scores(case, backend, dtype, device):
-    # A backward that rebuilds P from one float32 log-sum-exp per row knows T - lse, so log P, to no better
-    # than half a unit in the last place of T; eager, which stores P, does not pay for this.
     inputs = judged_by(case, dtype, device)[0]
     scores = inputs.tensors["query"].float() @ inputs.tensors["key"].float().mT * case.head_dim**-0.5
-    largest = scores.abs().max().item()
-    assert largest > 5000
-    check(case, backend, dtype, device, allowance=torch.finfo(torch.float32).eps / 2 * largest)
+    assert scores.abs().max() > 5000
+    check(case, backend, dtype, device)
 
 
 @pytest.mark.parametrize("layout", [name for name in LAYOUTS if name != "contiguous"])

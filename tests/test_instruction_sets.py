@@ -1,0 +1,49 @@
+"""The CPU kernels that an older CPU would run, on this one: QACG_CPU_CAPABILITY lowers the choice."""
+
+import pytest
+import torch
+from cases import LAYOUT_CASES, SMALL, TILED
+from judging import check
+
+from qacg_kernels.backends import cpu
+from qacg_kernels.testing import evaluate, through_backend
+from qacg_kernels.testing_inputs import Case, make_inputs
+
+pytestmark = pytest.mark.skipif(bool(cpu.missing()), reason="the compiled CPU kernels are not there")
+
+
+@pytest.fixture(params=["plain", "avx2", "avx512"])
+def capability(request, monkeypatch):
+    usual = cpu.instruction_sets()
+    monkeypatch.setenv("QACG_CPU_CAPABILITY", request.param)
+    chosen = cpu.instruction_sets()
+    if request.param not in chosen.values():
+        pytest.skip(f"this CPU has no {request.param}")
+    if chosen == usual:
+        pytest.skip(f"{request.param} is what this CPU runs anyway")
+    assert set(chosen.values()) == {request.param}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("case", SMALL + LAYOUT_CASES + TILED, ids=lambda case: case.name)
+def test_results(case, dtype, capability):
+    check(case, "cpu", dtype, "cpu")
+
+
+def test_threads(capability):
+    inputs = make_inputs(Case("instruction sets", batch=5, queries=150, gate="shared", dropout_p=0.1))
+    before = torch.get_num_threads()
+    alone = evaluate(inputs, through_backend("cpu"))
+    torch.set_num_threads(3)
+    try:
+        together = evaluate(inputs, through_backend("cpu"))
+    finally:
+        torch.set_num_threads(before)
+    for name, t in together.items():
+        assert torch.equal(t, alone[name]), name
+
+
+def test_unknown_name_is_refused(monkeypatch):
+    monkeypatch.setenv("QACG_CPU_CAPABILITY", "sse9")
+    with pytest.raises(ValueError, match="QACG_CPU_CAPABILITY: got 'sse9', wanted plain"):
+        cpu.instruction_sets()

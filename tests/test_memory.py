@@ -1,0 +1,73 @@
+"""Nothing of size L x S: how far a process grows in forward and backward.
+
+benchmarks/memory.py measures the 12 heads of the project's mark; here fewer heads do, since a single map of
+one of them is four times the bound.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+MEGABYTE = 2**20
+
+# Runs in a process of its own, because a high-water mark cannot be lowered. What a call rightly keeps is
+# allocated and touched before the mark is first read: the output, the gradients, the softmax branch's output.
+SCRIPT = """
+import json, resource, sys
+import torch
+import qacg_kernels as qk
+
+torch.set_num_threads(2)
+batch, heads, length, head_dim, name, backend, options = json.loads(sys.argv[1])
+dtype = getattr(torch, name)
+
+def high_water_mark():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+def growth(length):
+    shape = (batch, heads, length, head_dim)
+    tensors = [torch.randn(shape).to(dtype).requires_grad_() for _ in range(5)]
+    gate = qk.GateParameters(*(torch.randn(head_dim).to(dtype).requires_grad_() for _ in range(4)))
+    upstream = torch.randn(shape).to(dtype)
+    kept = [torch.ones(shape, dtype=dtype) for _ in range(5 + 2)]
+    before = high_water_mark()
+    del kept
+    qk.quasi_attention(*tensors, gate, backend=backend, **options).backward(upstream)
+    assert all(t.grad is not None for t in tensors)
+    return high_water_mark() - before
+
+growth(16)  # libraries and pools of threads
+print(json.dumps(growth(length)))
+"""
+
+CASES = {
+    "long rows": (1, 2, 8192, 64, "float32", {}),
+    "long rows, bfloat16": (1, 2, 8192, 64, "bfloat16", {"is_causal": True}),
+    "long rows, dropout": (1, 1, 8192, 64, "float32", {"dropout_p": 0.1}),
+    "many short rows": (256, 12, 128, 16, "float32", {}),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_scratch_is_less_than_64_megabytes(name, kernel, device):
+    if device != "cpu":
+        pytest.skip("the high-water mark is that of the process, not of the device")
+    batch, heads, length, *_ = CASES[name]
+    maps = 4 * batch * heads * length * length
+    assert maps > 2 * 64 * MEGABYTE, "the case is too small to show a stored map"
+    *sizes, options = CASES[name]
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, json.dumps([*sizes, kernel, options])],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
+    grown = json.loads(done.stdout)
+    assert grown < 64 * MEGABYTE, f"grew by {grown / MEGABYTE:.0f} MB"
