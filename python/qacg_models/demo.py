@@ -30,6 +30,7 @@ def run(report: Path | str, output: Path | str, options: TrainingOptions | None 
     Raises:
         InputError: `report` or `output` holds something else.
     """
+    from .heatmaps import loss_figure
     from .report import Report
     from .training import check_output, train
 
@@ -40,15 +41,28 @@ def run(report: Path | str, output: Path | str, options: TrainingOptions | None 
         "Written by qacg demo; nothing on this page is loaded from elsewhere.",
     )
     check_output(output, overwrite=True)
+    # The page begins with what a reader wants to see; the work begins with what everything rests on.
+    results, maps, gate, training, speed, agreement, machine = (
+        page.section(title)
+        for title in (
+            "Results on the sample",
+            "Attention maps",
+            "Lambda",
+            "Training",
+            "Speed and memory",
+            "Agreement with the reference",
+            "Machine",
+        )
+    )
 
     _announce(1)
-    _machine(page.section("Machine"))
+    _machine(machine)
 
     _announce(2)
-    agrees = _agreement(page.section("Agreement with the reference"))
+    agrees = _agreement(agreement)
 
     _announce(3)
-    _speed(page.section("Speed and memory"))
+    _speed(speed)
 
     _announce(4)
     dataset = load_directory(sample_directory())
@@ -57,17 +71,14 @@ def run(report: Path | str, output: Path | str, options: TrainingOptions | None 
     trained = train(dataset, output, options, overwrite=True)
 
     _announce(5)
-    results = page.section("Results on the sample")
-    results.text(
-        "The sentences were written for this project. They are easier than SentiHood; the figures say that"
-        " training works, not how models compare."
-    )
-    for line in lines:
-        results.text(line, "note")
-    beats = _evaluation(results, trained)
+    beats = _evaluation(results, trained, lines)
 
     _announce(6)
-    _attention(page, trained, dataset.splits["test"])
+    test = dataset.splits["test"]
+    _attention(page, maps, trained, pick_rows(test))
+    _gate(page, gate, trained, test)
+    loss = loss_figure(trained.record["loss"])
+    page.figure(training, "loss", loss, "Training loss, each point the mean over the steps since the last.")
     path = page.write()
     print(f"{path} (open it in a browser), figures as SVG and PNG beside it; model in {output}")
     print(f"total {time.perf_counter() - start:.0f} s")
@@ -148,8 +159,8 @@ def _speed(section) -> None:
     print(METHOD)
 
 
-def _evaluation(section, trained) -> bool:
-    for split in ("dev", "test"):
+def _evaluation(section, trained, lines: Sequence[str]) -> bool:
+    for split in ("test", "dev"):
         results = stored_results(trained.record, split)
         print(f"{split}\n{show(results)}\n")
         section.heading(split)
@@ -157,30 +168,53 @@ def _evaluation(section, trained) -> bool:
         for line in undefined_notes(results):
             section.text(line, "note")
     note = selection_note(trained.record) + "; test was looked at once, afterwards"
-    section.text(note, "note")
     print(note)
     results = stored_results(trained.record, "test")
     margin = results[MODEL].strict_accuracy - results[MAJORITY].strict_accuracy
     verdict = "beats" if margin >= MARGIN else "DOES NOT BEAT"
     points = f"{100 * MARGIN:.0f} points: {100 * margin:+.1f}"
     print(f"strict accuracy on test {verdict} the majority row by {points}")
+    for line in (
+        note,
+        *lines,
+        "The sample was written for this project and is easier than SentiHood: the figures say that training"
+        " works, not how models compare.",
+    ):
+        section.text(line, "note")
     return margin >= MARGIN
 
 
-def _attention(page, trained, rows: Sequence[Row]) -> None:
-    from .heatmaps import lambda_figure, layer_figure, loss_figure
-    from .maps import mean_lambda, row_maps
+def _attention(page, section, trained, rows: Sequence[Row]) -> None:
+    from .heatmaps import layer_figure
+    from .maps import row_maps
 
     labels = trained.task.labels
-    section = page.section("Training")
-    page.figure(
-        section,
-        "loss",
-        loss_figure(trained.record["loss"]),
-        "Training loss, mean over the steps between two points.",
+    section.text(
+        "Red is above 0, blue below, white is 0; each line of panels has a scale of its own. Queries go down,"
+        " keys across."
     )
+    if trained.model.config.context_standalone:
+        section.text(
+            "The aspect reaches this model by its context id alone. So in layer 1 the softmax map P is the"
+            " same for every aspect of a sentence, and all that tells them apart is λ·G."
+        )
+    for number, row in enumerate(rows, 1):
+        maps = row_maps(trained, row)
+        says = int(maps.probabilities.argmax())
+        shares = ", ".join(f"{label} {share:.0%}" for label, share in zip(labels, maps.probabilities))
+        section.heading(f"{number}. {row.context}: {labels[row.label]}")
+        section.quote(row.sentence)
+        right = "rightly" if says == row.label else "wrongly"
+        section.text(f"The model says {labels[says]}, {right} ({shares}).", "note")
+        for layer in range(len(maps.softmax)):
+            name = f"row-{number}-layer-{layer + 1}"
+            page.figure(section, name, layer_figure(maps, layer), f"Layer {layer + 1}")
 
-    section = page.section("Lambda")
+
+def _gate(page, section, trained, rows: Sequence[Row]) -> None:
+    from .heatmaps import lambda_figure
+    from .maps import mean_lambda
+
     section.text(
         "The gate decides the sign and the weight of the sigmoid map: at λ = 0 attention is plain softmax,"
         " below 0 the sigmoid map is taken away."
@@ -189,20 +223,5 @@ def _attention(page, trained, rows: Sequence[Row]) -> None:
         section,
         "lambda",
         lambda_figure(mean_lambda(trained, rows)),
-        "Mean of λ over all tokens of the test split.",
+        "Mean over all tokens of the test split.",
     )
-
-    section = page.section("Attention maps")
-    section.text(
-        "Red is above 0, blue below, white is 0; each line of panels has a scale of its own. Queries go down,"
-        " keys across; thin lines end a segment."
-    )
-    for number, row in enumerate(pick_rows(rows), 1):
-        maps = row_maps(trained, row)
-        shares = ", ".join(f"{label} {share:.0%}" for label, share in zip(labels, maps.probabilities))
-        section.heading(f"{number}. {row.context}: {labels[row.label]}")
-        section.quote(row.sentence)
-        section.text(f"The model says {shares}.", "note")
-        for layer in range(len(maps.softmax)):
-            name = f"row-{number}-layer-{layer + 1}"
-            page.figure(section, name, layer_figure(maps, layer), f"Layer {layer + 1}")

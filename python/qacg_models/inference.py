@@ -87,16 +87,23 @@ def load_trained(folder: Path | str, attention: str | None = None) -> TrainedMod
     for name in ("config.json", "model.safetensors", "tokenizer.json"):
         if not (folder / name).is_file():
             raise ModelFolderError(f"{folder}: has no {name}, so this is no complete model")
+    from safetensors import SafetensorError
+
     from .qacg_bert import QACGBertForSequenceClassification
 
     tokenizer = load_tokenizer(folder)
     implementation = attention or record["options"]["attention"]
     try:
-        model = QACGBertForSequenceClassification.from_pretrained(
-            folder, attn_implementation=implementation, local_files_only=True
+        model, loading = QACGBertForSequenceClassification.from_pretrained(
+            folder, attn_implementation=implementation, local_files_only=True, output_loading_info=True
         )
-    except OSError as error:
+    except (OSError, SafetensorError) as error:
         raise ModelFolderError(f"{folder}: cannot be loaded ({error})") from None
+    # transformers would go on with random weights in place of the missing ones.
+    for trouble in ("missing_keys", "unexpected_keys", "mismatched_keys"):
+        if loading[trouble]:
+            names = ", ".join(sorted(map(str, loading[trouble]))[:3])
+            raise ModelFolderError(f"{folder}: model.safetensors has {trouble.replace('_', ' ')}: {names}")
     return TrainedModel(model.eval(), tokenizer, record)
 
 

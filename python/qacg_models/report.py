@@ -6,6 +6,7 @@ import html
 import io
 import json
 import os
+import re
 import shutil
 import tempfile
 from dataclasses import dataclass, field
@@ -26,8 +27,8 @@ body { font: 16px/1.5 system-ui, sans-serif; color: #1c1c1c; background: #fff; m
 h1 { font-size: 1.7rem; margin-bottom: 0; } h2 { font-size: 1.25rem; margin-top: 2.5rem; }
 h3 { font-size: 1rem; margin: 2rem 0 0; }
 table { border-collapse: collapse; margin: .8rem 0; font-variant-numeric: tabular-nums; }
-th, td { padding: .25rem .8rem; text-align: right; border-bottom: 1px solid #ddd; }
-th { font-weight: 600; border-bottom-color: #888; } th:first-child, td:first-child { text-align: left; }
+th, td { padding: .25rem .8rem; text-align: left; border-bottom: 1px solid #ddd; }
+th { font-weight: 600; border-bottom-color: #888; } .number { text-align: right; }
 p, li { max-width: 46rem; } .note { color: #555; font-size: .9rem; } .lead { color: #555; margin-top: .2rem; }
 figure { margin: .6rem 0 1.6rem; overflow-x: auto; } figcaption { color: #555; font-size: .9rem; }
 svg { max-width: 100%; height: auto; }
@@ -160,6 +161,12 @@ def _svg(figure: Figure, name: str) -> str:
 
 
 def _inline_svg(figure: Figure, name: str) -> str:
-    """The svg element alone: a page must not hold an XML declaration or a document type of its own."""
+    """The svg element alone, ready for a page that holds several.
+
+    No XML declaration or document type, which a page has once; and no ids but those that the figure itself
+    refers to, since matplotlib calls the axes of every figure axes_1.
+    """
     text = _svg(figure, name)
-    return text[text.index("<svg") :]
+    text = text[text.index("<svg") :]
+    used = set(re.findall(r"#([\w.-]+)", text))
+    return re.sub(r' id="([^"]+)"', lambda found: found[0] if found[1] in used else "", text)

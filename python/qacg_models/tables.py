@@ -10,13 +10,17 @@ from .metrics import TITLES, SentiHoodMetrics
 
 
 def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Lines of a table: the first column to the left, all others to the right."""
+    """Lines of a table: columns of numbers to the right, all others to the left."""
     cells = [header, *rows]
     widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
+    numbers = _number_columns(rows)
 
     def line(row: Sequence[str]) -> str:
-        first = row[0].ljust(widths[0])
-        return "  ".join([first, *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:]))]).rstrip()
+        padded = [
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(row, widths, numbers)
+        ]
+        return "  ".join(padded).rstrip()
 
     rule = "  ".join("-" * width for width in widths)
     return "\n".join([line(header), rule, *(line(row) for row in rows)])
@@ -25,8 +29,15 @@ def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def html_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """The same as an HTML table; cells are escaped."""
 
+    numbers = _number_columns(rows)
+
     def line(row: Sequence[str], tag: str) -> str:
-        return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in row) + "</tr>"
+        starts = [f'<{tag} class="number">' if right else f"<{tag}>" for right in numbers]
+        return (
+            "<tr>"
+            + "".join(f"{start}{html.escape(cell)}</{tag}>" for start, cell in zip(starts, row))
+            + "</tr>"
+        )
 
     body = "\n".join(line(row, "td") for row in rows)
     return f"<table>\n<thead>{line(header, 'th')}</thead>\n<tbody>\n{body}\n</tbody>\n</table>"
@@ -47,6 +58,19 @@ def undefined_notes(results: dict[str, SentiHoodMetrics]) -> list[str]:
         for name, result in results.items()
         if result.undefined
     ]
+
+
+def _number_columns(rows: Sequence[Sequence[str]]) -> list[bool]:
+    """For each column whether all its cells are numbers, empty or n/a."""
+    return [all(_is_number(cell) for cell in column) for column in zip(*rows)]
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return cell in ("", "n/a")
+    return True
 
 
 def _percent(value: float) -> str:
