@@ -25,7 +25,7 @@ NOTE = ROOT / "qacg_kernels" / "_build.json"
 # -ffp-contract lets a * b + c become one instruction; no flag may assume that NaN does not occur.
 COMMON = ["-std=c++20", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wno-maybe-uninitialized", "-Wno-uninitialized"]
 KERNEL = ["-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast"]
-AVX512 = "-mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mprefer-vector-width=512".split()
+AVX512 = ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mfma", "-mprefer-vector-width=512"]
 # at::parallel_for is a header: without OpenMP in this translation unit it would run on one thread.
 OPENMP = [] if sys.platform == "darwin" else ["-fopenmp"]
 # Flags of each translation unit; one without an entry for this machine is left out.
@@ -105,7 +105,7 @@ def write_ninja(path: Path, library: Path) -> None:
     for source, flags in sources.items():
         target = path.parent / (Path(source).stem + ".o")
         # Kernel files see no torch header: see csrc/README.md.
-        extra = torch_flags if not flags else flags
+        extra = flags or torch_flags
         lines += [
             f"build {_path(target)}: compile {_path(ROOT / source)}",
             f"  flags = {escaped([*COMMON, *optimise, *extra])}",

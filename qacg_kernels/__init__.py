@@ -5,10 +5,14 @@ from qacg_kernels.dropout import draw_dropout_seed, keep_mask
 from qacg_kernels.functional import explain, quasi_attention, quasi_attention_varlen
 from qacg_kernels.gate import GateParameters
 from qacg_kernels.maps import attention_maps
+from qacg_kernels.nn import FusedQuasiAttention
+from qacg_kernels.patch import apply_fused_attention
 
 __version__ = "0.1.0"
 __all__ = [
+    "FusedQuasiAttention",
     "GateParameters",
+    "apply_fused_attention",
     "attention_maps",
     "available_backends",
     "draw_dropout_seed",

@@ -25,7 +25,8 @@ FORWARD_SCHEMA = f"""({_INPUTS}, {_OPTIONS}, bool save_softmax_out=True, bool sa
     -> (Tensor out, Tensor softmax_out, Tensor quasi_out, Tensor row_max, Tensor row_sum, Tensor query_gate,
         Tensor key_gate)"""
 BACKWARD_SCHEMA = f"""(Tensor grad_out, Tensor? grad_query_gate, Tensor? grad_key_gate, {_INPUTS},
-    Tensor softmax_out, Tensor quasi_out, Tensor row_max, Tensor row_sum, Tensor query_gate, Tensor key_gate, {_OPTIONS})
+    Tensor softmax_out, Tensor quasi_out, Tensor row_max, Tensor row_sum, Tensor query_gate, Tensor key_gate,
+    {_OPTIONS})
     -> (Tensor grad_query, Tensor grad_key, Tensor grad_value, Tensor grad_context_query,
         Tensor grad_context_key, Tensor grad_lambda, Tensor grad_gate_query, Tensor grad_gate_context_query,
         Tensor grad_gate_key, Tensor grad_gate_context_key, Tensor grad_gate_query_bias,
@@ -66,7 +67,7 @@ def empty_dense_like(t: Tensor) -> Tensor:
 
 
 def row_dtype(query: Tensor) -> torch.dtype:
-    """Type of everything kept per row (maximum and sum of the softmax, gates): float32, or float64 for float64 inputs."""
+    """Type of everything kept per row (the softmax's maximum and sum, gates): float32, float64 for float64 inputs."""
     return torch.float64 if query.dtype == torch.float64 else torch.float32
 
 

@@ -1,5 +1,6 @@
 """One call of quasi-attention: its tensors, its options, and the checks that make it well-formed."""
 
+import itertools
 from dataclasses import dataclass, fields
 
 import torch
@@ -149,7 +150,7 @@ def _mask_4d(mask: object, query: Tensor, key: Tensor) -> Tensor | None:
         return None
     if not isinstance(mask, Tensor):
         raise TypeError(f"attn_mask: got {type(mask).__name__}, wanted a torch.Tensor or None")
-    if mask.dtype != torch.bool and mask.dtype != query.dtype:
+    if mask.dtype not in (torch.bool, query.dtype):
         raise TypeError(f"attn_mask: got dtype {mask.dtype}, wanted torch.bool or {query.dtype} as query has")
     if mask.device != query.device:
         raise ValueError(f"attn_mask: got device {mask.device}, wanted {query.device} as query has")
@@ -275,7 +276,7 @@ def packed_problem(
         raise ValueError(f"max_seqlen: got {max_seqlen}, wanted the length of the longest sequence")
     if _values_readable(cu_seqlens):
         offsets = cu_seqlens.tolist()
-        lengths = [b - a for a, b in zip(offsets, offsets[1:])]
+        lengths = [b - a for a, b in itertools.pairwise(offsets)]
         if offsets[0] != 0 or offsets[-1] != query.shape[0] or min(lengths, default=0) < 0:
             raise ValueError(
                 f"cu_seqlens: got {offsets if len(offsets) < 9 else [*offsets[:8], '...']}, "

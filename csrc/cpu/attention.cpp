@@ -239,8 +239,8 @@ std::vector<Unit> units_of(const Call& call, bool keys, bool whole) {
   return units;
 }
 
-// Runs work(index, scratch) for every index, on threads that take the next one when they are free. Which thread runs
-// what does not change any result.
+// Runs work(index, next, scratch) for every index, on threads that take one more when they are free; `next` is the index
+// that the thread will run afterwards, or `count`. Which thread runs what does not change any result.
 template <typename Work>
 void in_parallel(int64_t count, int64_t scratch_bytes, const Work& work) {
   if (count == 0) return;
@@ -249,10 +249,15 @@ void in_parallel(int64_t count, int64_t scratch_bytes, const Work& work) {
   Tensor scratch = at::empty({threads * aligned + 64}, at::kByte);
   char* base = scratch.data_ptr<uint8_t>() ? reinterpret_cast<char*>(scratch.data_ptr<uint8_t>()) : nullptr;
   base += (64 - reinterpret_cast<uintptr_t>(base) % 64) % 64;
-  std::atomic<int64_t> next{0};
+  std::atomic<int64_t> taken{0};
   at::parallel_for(0, threads, 1, [&](int64_t begin, int64_t end) {
     for (int64_t worker = begin; worker < end; ++worker) {
-      for (int64_t index = next++; index < count; index = next++) work(index, base + worker * aligned);
+      int64_t index = taken++;
+      while (index < count) {
+        const int64_t next = taken++;
+        work(index, next, base + worker * aligned);
+        index = next;
+      }
     }
     at::native::cpublas::brgemm_release(/*is_vnni=*/true);
   });
@@ -297,8 +302,9 @@ ForwardResult attention(const Tensor& query, const Tensor& key, const Tensor& va
   }
   const std::vector<Unit> units = units_of(call, /*keys=*/false, /*whole=*/false);
   const int64_t bytes = call.kernels->forward_scratch(p, call.longest_query, call.longest_key);
-  in_parallel(units.size(), bytes, [&](int64_t index, void* scratch) {
-    call.kernels->forward(p, units[index], {scratch, call.longest_query, call.longest_key});
+  const int64_t count = units.size();
+  in_parallel(count, bytes, [&](int64_t index, int64_t next, void* scratch) {
+    call.kernels->forward(p, units[index], next < count ? &units[next] : nullptr, {scratch, call.longest_query, call.longest_key});
   });
   return {out, softmax_out, quasi_out, row_max, row_sum, query_gate, key_gate};
 }
@@ -358,11 +364,12 @@ BackwardResult attention_backward(
     g.lambda = rows(d_lambda);
   }
 
-  const Scratch sizes{nullptr, call.longest_query, call.longest_key};
   const int64_t bytes = call.kernels->backward_scratch(p, call.longest_query, call.longest_key);
-  const auto run = [&](void (*pass)(const Problem&, const Gradients&, Unit, Scratch), const std::vector<Unit>& units) {
-    in_parallel(units.size(), bytes, [&](int64_t index, void* scratch) {
-      pass(p, g, units[index], {scratch, sizes.longest_query, sizes.longest_key});
+  const auto run = [&](void (*pass)(const Problem&, const Gradients&, Unit, const Unit*, Scratch),
+                       const std::vector<Unit>& units) {
+    const int64_t count = units.size();
+    in_parallel(count, bytes, [&](int64_t index, int64_t next, void* scratch) {
+      pass(p, g, units[index], next < count ? &units[next] : nullptr, {scratch, call.longest_query, call.longest_key});
     });
   };
   // One pass does 8 products where two do 11, but leaves threads idle when there are few heads.
@@ -374,7 +381,7 @@ BackwardResult attention_backward(
     run(call.kernels->backward_keys, units_of(call, /*keys=*/true, /*whole=*/false));
   }
   if (has_vectors) {
-    in_parallel(pairs, 0, [&](int64_t index, void*) {
+    in_parallel(pairs, 0, [&](int64_t index, int64_t, void*) {
       call.kernels->gate_sums(p, g, index / p.heads, index % p.heads);
     });
   }

@@ -49,8 +49,20 @@ class Backward {
   }
   int64_t used() const { return used_; }
 
-  void run(qacg::Unit unit) {
+  // `next` as in Forward::run.
+  void run(qacg::Unit unit, const qacg::Unit* next) {
     const Sequence s = sequence_of(p_, unit.sequence, unit.head);
+    if (next) {
+      const Sequence n = sequence_of(p_, next->sequence, next->head);
+      for (const qacg::Tensor4* t : {&p_.key, &p_.context_key, &p_.value}) {
+        engine_.prefetch.add(row_of<const Scalar>(*t, n, 0), t->row * sizeof(Scalar), n.keys);
+      }
+      for (const qacg::Tensor4* t : {&p_.query, &p_.context_query, &g_.out}) {
+        engine_.prefetch.add(row_of<const Scalar>(*t, n, 0), t->row * sizeof(Scalar), n.queries);
+      }
+      const int64_t blocks = (s.queries + Engine::kRowBlock - 1) / Engine::kRowBlock;
+      engine_.prefetch.spread(p_.head_dim * sizeof(Scalar), blocks * Engine::steps(s.keys, dim_, 3, 2, 3));
+    }
     begin_keys(s, 0, s.keys);
     pack_key_rows(s);
     for (int64_t first = 0; first < s.queries; first += Engine::kRowBlock) {
@@ -60,7 +72,7 @@ class Backward {
     end_hidden_keys(s);
   }
 
-  void run_rows(qacg::Unit unit) {
+  void run_rows(qacg::Unit unit, const qacg::Unit*) {
     const Sequence s = sequence_of(p_, unit.sequence, unit.head);
     begin_keys(s, 0, s.keys);
     pack_key_rows(s);
@@ -71,7 +83,7 @@ class Backward {
     }
   }
 
-  void run_keys(qacg::Unit unit) {
+  void run_keys(qacg::Unit unit, const qacg::Unit*) {
     const Sequence s = sequence_of(p_, unit.sequence, unit.head);
     for (int64_t block = unit.first; block < unit.last; ++block) {
       const int64_t key = block * kKeyBlock;
@@ -235,8 +247,7 @@ class Backward {
   }
 
   QACG_INLINE Vec softmax_of(const RowState& row, int64_t j, const float* scores) const {
-    const Vec e = exp2(load(scores + j) * row.factor - row.shift) * row.normalise;
-    return j + kLanes <= row.seen ? e : keep_where(lanes_below(row.seen - j), e);
+    return keep_where(lanes_below(row.seen - j), exp2(load(scores + j) * row.factor - row.shift) * row.normalise);
   }
 
   QACG_INLINE Vec kept_gradient(const RowState& row, int64_t j, const float* grad) const {
@@ -252,55 +263,70 @@ class Backward {
     float* quasi = quasi_ + r * stride_;
     float* grad = grad_attention_ + r * stride_;
     const RowState row = begin_row(s, b, r, key, count, softmax, quasi);
-    const bool masked = p_.mask_kind != qacg::Mask::kNone;
     const Vec row_gate = splat(lambda_[r]);
     const float alpha = p_.quasi_scale;
-    Vec lambda_total = Vec{};
 
-    const auto sigmoid_of = [&](int64_t j) QACG_INLINE_LAMBDA {
-      const Vec score = load(quasi + j);
-      Vec g = inverse_one_plus_exp2(score * -row.factor);
-      if (masked) g = keep_where(~(IntVec)(score <= splat(kHiddenScore)), g);
-      return j + kLanes <= row.seen ? g : keep_where(lanes_below(row.seen - j), g);
-    };
-    const auto finish = [&](int64_t j, Vec p, Vec sigma, Vec d_attention, Vec delta) QACG_INLINE_LAMBDA {
-      const Vec gate = p_.column_gate ? row_gate - p_.gamma * load(key_gate_ + packed + j) : row_gate;
-      const Vec gated = gate * alpha * sigma;
-      Vec attention = (p + gated) * row.keep_scale;
-      if (p_.has_dropout) attention = keep_where(load_mask(keep_ + j), attention);
-      const Vec gate_gradient = d_attention * alpha * sigma;
-      lambda_total += gate_gradient;
-      if (p_.column_gate && keys_too) {
-        store(key_gate_sum_ + packed + j, load(key_gate_sum_ + packed + j) + gate_gradient);
-      }
-      store(softmax + j, attention);
-      store(quasi + j, gate * gate_gradient * (1.0f - sigma));
-      store(grad + j, p * (d_attention - delta));
-    };
-
-    int64_t j = 0;
-    if (delta_in_tile) {
-      Vec delta_total = Vec{};
-      for (; j < row.seen; j += kLanes) {
-        const Vec p = softmax_of(row, j, softmax), d_attention = kept_gradient(row, j, grad);
-        delta_total += p * d_attention;
-        store(softmax + j, p);
-        store(grad + j, d_attention);
-        store(quasi + j, sigmoid_of(j));
-      }
-      delta_[r] = sum(delta_total);
-      const Vec delta = splat(delta_[r]);
-      for (j = 0; j < row.seen; j += kLanes) finish(j, load(softmax + j), load(quasi + j), load(grad + j), delta);
-    } else {
-      const Vec delta = splat(delta_[r]);
-      for (; j < row.seen; j += kLanes) {
-        finish(j, softmax_of(row, j, softmax), sigmoid_of(j), kept_gradient(row, j, grad), delta);
-      }
-    }
-    for (; j < cols; j += kLanes) {
-      for (float* tile : {softmax, quasi, grad}) store(tile + j, Vec{});
-    }
-    lambda_sum_[r] += sum(lambda_total);
+    specialise(
+        [&](auto whole_row, auto masked, auto drop, auto column, auto first_of_pair) {
+          const auto softmax_at = [&](int64_t j, IntVec lanes) QACG_INLINE_LAMBDA {
+            return keep_where(lanes, exp2(load(softmax + j) * row.factor - row.shift) * row.normalise);
+          };
+          const auto sigmoid_at = [&](int64_t j, IntVec lanes) QACG_INLINE_LAMBDA {
+            const Vec score = load(quasi + j);
+            if (masked) lanes &= ~(IntVec)(score <= splat(kHiddenScore));
+            return keep_where(lanes, inverse_one_plus_exp2(score * -row.factor));
+          };
+          const auto gradient_at = [&](int64_t j) QACG_INLINE_LAMBDA {
+            const Vec g = load(grad + j);
+            return drop ? keep_where(load_mask(keep_ + j), g * row.keep_scale) : g;
+          };
+          Vec lambda_total = Vec{};
+          const auto finish = [&](int64_t j, Vec p, Vec sigma, Vec d_attention, Vec delta) QACG_INLINE_LAMBDA {
+            const Vec gate = column ? row_gate - p_.gamma * load(key_gate_ + packed + j) : row_gate;
+            const Vec g = alpha * sigma;
+            Vec attention = p + gate * g;
+            if (drop) attention = keep_where(load_mask(keep_ + j), attention * row.keep_scale);
+            const Vec gate_gradient = d_attention * g;
+            lambda_total += gate_gradient;
+            if (column && first_of_pair) {
+              store(key_gate_sum_ + packed + j, load(key_gate_sum_ + packed + j) + gate_gradient);
+            }
+            store(softmax + j, attention);
+            store(quasi + j, gate * gate_gradient * (1.0f - sigma));
+            store(grad + j, p * (d_attention - delta));
+          };
+          const int64_t whole = row.seen / kLanes * kLanes;
+          const IntVec tail = lanes_below(row.seen - whole);
+          int64_t j = 0;
+          if (whole_row) {
+            Vec delta_total = Vec{};
+            const auto begin = [&](int64_t j, IntVec lanes) QACG_INLINE_LAMBDA {
+              const Vec p = softmax_at(j, lanes), d_attention = gradient_at(j);
+              delta_total += p * d_attention;
+              store(softmax + j, p);
+              store(grad + j, d_attention);
+              store(quasi + j, sigmoid_at(j, lanes));
+            };
+            for (; j < whole; j += kLanes) begin(j, kAllLanes);
+            if (j < row.seen) begin(j, tail);
+            delta_[r] = sum(delta_total);
+            const Vec delta = splat(delta_[r]);
+            for (j = 0; j < row.seen; j += kLanes) {
+              finish(j, load(softmax + j), load(quasi + j), load(grad + j), delta);
+            }
+          } else {
+            const Vec delta = splat(delta_[r]);
+            for (; j < whole; j += kLanes) {
+              finish(j, softmax_at(j, kAllLanes), sigmoid_at(j, kAllLanes), gradient_at(j), delta);
+            }
+            if (j < row.seen) finish(j, softmax_at(j, tail), sigmoid_at(j, tail), gradient_at(j), delta), j += kLanes;
+          }
+          for (; j < cols; j += kLanes) {
+            for (float* tile : {softmax, quasi, grad}) store(tile + j, Vec{});
+          }
+          lambda_sum_[r] += sum(lambda_total);
+        },
+        delta_in_tile, p_.mask_kind != qacg::Mask::kNone, p_.has_dropout, p_.column_gate, keys_too);
   }
 
   void add_to_keys(const Block& b, int64_t packed, int64_t count, int64_t cols) {
@@ -396,7 +422,7 @@ class Backward {
 
   const qacg::Problem& p_;
   const qacg::Gradients& g_;
-  const Engine engine_;
+  Engine engine_;
   const int64_t dim_;
   int64_t span_, stride_, used_;
   Packed *key_panels_, *context_panels_, *value_panels_, *keys_, *context_keys_;

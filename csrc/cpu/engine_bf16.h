@@ -3,6 +3,7 @@
 #pragma once
 
 #include "pack.h"
+#include "prefetch.h"
 #include "problem.h"
 
 namespace QACG_ISA {
@@ -18,11 +19,19 @@ struct Bfloat16Engine {
   static constexpr int64_t kKeyStep = 32;
   static constexpr int64_t kRowStep = 32;
   static constexpr int64_t kRowBlock = 64;
+  static constexpr int64_t kWholeRowKeys = 512;
   static constexpr int64_t kColumns = 128;  // of scores per product, and the panel width
   static constexpr int64_t kDepth = 128;    // of a sum per product
   static constexpr int64_t kRows = 64;      // of a left operand per product
 
   explicit Bfloat16Engine(const qacg::Problem& p) : product_(p.bfloat16_product) {}
+
+  Prefetch prefetch;
+  // Calls of prefetch.step() that one row block makes, for so many score products, sums over keys and sums over rows.
+  static int64_t steps(int64_t keys, int64_t, int64_t scores, int64_t key_sums, int64_t row_sums) {
+    return (keys + kColumns - 1) / kColumns * scores + (keys + kDepth - 1) / kDepth * key_sums +
+           (keys + kRows - 1) / kRows * row_sums;
+  }
 
   static int64_t padded_dim(int64_t head_dim) { return round_up(head_dim, 32); }
   static int64_t panels_size(int64_t keys, int64_t dim) { return round_up(keys, kColumns) * dim; }
@@ -130,22 +139,24 @@ struct Bfloat16Engine {
   }
 
   void scores(int64_t rows, int64_t cols, int64_t dim, Left a, const Packed* panels, int64_t first, float* c,
-              int64_t c_stride) const {
+              int64_t c_stride) {
     // A span starts at a multiple of kColumns.
     const Packed* b = panels + first * dim;
     for (int64_t n = 0; n < cols; n += kColumns) {
       product_(rows, smaller(kColumns, cols - n), dim, a.stride, kColumns, c_stride, false, a.data, b + n * dim, c + n);
+      prefetch.step();
     }
   }
 
   void weighted_sum(int64_t rows, int64_t depth, int64_t dim, Left a, const Packed* packed, int64_t first, float* c,
-                    bool accumulate) const {
+                    bool accumulate) {
     depth = round_up(depth, kKeyStep);
     for (int64_t m = 0; m < rows; m += kRows) {
       const int64_t take = smaller(kRows, round_up(rows - m, kRowStep));
       for (int64_t k = 0; k < depth; k += kDepth) {
         product_(take, dim, smaller(kDepth, depth - k), a.stride, dim, dim, accumulate || k > 0,
                  a.data + m * a.stride + k, packed + (first + k) * dim, c + m * dim);
+        prefetch.step();
       }
     }
   }

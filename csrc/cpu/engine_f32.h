@@ -15,8 +15,18 @@ struct Float32Engine {
   static constexpr int64_t kKeyStep = kLanes;
   static constexpr int64_t kRowStep = 1;
   static constexpr int64_t kRowBlock = 48;
+  static constexpr int64_t kWholeRowKeys = 2048;
 
   explicit Float32Engine(const qacg::Problem&) {}
+
+  Prefetch prefetch;
+  // Calls of prefetch.step() that one row block makes, for so many score products, sums over keys and sums over rows.
+  static int64_t steps(int64_t keys, int64_t dim, int64_t scores, int64_t key_sums, int64_t row_sums) {
+    const int64_t groups = kRowBlock / kBlockRows, panels = (keys + kPanel - 1) / kPanel;
+    const int64_t dim_panels = (dim + kPanel - 1) / kPanel;
+    return groups * panels * scores + groups * dim_panels * ((keys + kDepth - 1) / kDepth) * key_sums +
+           (keys + kBlockRows - 1) / kBlockRows * dim_panels * row_sums;
+  }
 
   static int64_t padded_dim(int64_t head_dim) { return round_up(head_dim, kLanes); }
   static int64_t panels_size(int64_t keys, int64_t dim) { return round_up(keys, kPanel) * dim; }
@@ -71,14 +81,14 @@ struct Float32Engine {
 
   // C (rows x cols) = A X^T for packed columns from `first` on, a multiple of kPanel.
   void scores(int64_t rows, int64_t cols, int64_t dim, Left a, const Packed* panels, int64_t first, float* c,
-              int64_t c_stride) const {
-    product_panels(rows, cols, dim, a, panels + first * dim, c, c_stride);
+              int64_t c_stride) {
+    product_panels(prefetch, rows, cols, dim, a, panels + first * dim, c, c_stride);
   }
 
   // C (rows x dim) = or += A X for packed rows from `first` on.
   void weighted_sum(int64_t rows, int64_t depth, int64_t dim, Left a, const Packed* packed, int64_t first, float* c,
-                    bool accumulate) const {
-    product_rows(rows, dim, depth, a, packed + first * dim, dim, c, dim, accumulate);
+                    bool accumulate) {
+    product_rows(prefetch, rows, dim, depth, a, packed + first * dim, dim, c, dim, accumulate);
   }
 };
 

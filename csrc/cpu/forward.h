@@ -1,8 +1,9 @@
 // The forward of one sequence and head: O = Z o (P + lambda G) V, equations 1 to 8.
 //
-// Keys are taken in spans. A row that fits one span is held whole: its softmax is exact at once and, when no branch
-// output is wanted, P and lambda G are added before a single product with V (three products in all). Longer rows keep a
-// running maximum and two accumulators, rescaled for P and not for G (four products).
+// Keys are taken in spans. A row that fits one span is held whole: its softmax is exact at once and, when no branch output
+// is wanted, P and lambda G are added before a single product with V (three products in all). Longer rows keep a running
+// maximum and two accumulators, rescaled for P and not for G (four products). Saving a product is worth holding rows
+// longer than kSpan, few at a time, up to Engine::kWholeRowKeys.
 #pragma once
 
 #include "rows.h"
@@ -29,8 +30,12 @@ class Forward {
       : p_(p), engine_(p), dim_(Engine::padded_dim(p.head_dim)) {
     Arena arena(scratch);
     const int64_t keys = round_up(longest_key, Engine::kKeyStep);
-    const int64_t rows = smaller(Engine::kRowBlock, round_up(longest_query, Engine::kRowStep));
-    span_ = smaller(keys, kSpan);
+    const bool branches = p.softmax_out.data || p.quasi_out.data;
+    span_ = !branches && keys <= Engine::kWholeRowKeys ? keys : smaller(keys, kSpan);
+    // The longer the rows, the fewer at a time: two tiles stay in the second-level cache.
+    tile_rows_ = Engine::kRowBlock;
+    while (tile_rows_ * span_ > Engine::kRowBlock * kSpan) tile_rows_ /= 2;
+    const int64_t rows = smaller(tile_rows_, round_up(longest_query, Engine::kRowStep));
     stride_ = tile_stride(span_);
     key_panels_ = arena.take<Packed>(Engine::panels_size(keys, dim_));
     context_panels_ = arena.take<Packed>(Engine::panels_size(keys, dim_));
@@ -54,17 +59,33 @@ class Forward {
   }
   int64_t used() const { return used_; }
 
-  void run(qacg::Unit unit) {
+  // Computes a unit, and brings the operands of the one after it (if any) near the core meanwhile.
+  void run(qacg::Unit unit, const qacg::Unit* next) {
     const Sequence s = sequence_of(p_, unit.sequence, unit.head);
     pack_keys(s);
+    if (next) {
+      const Sequence n = sequence_of(p_, next->sequence, next->head);
+      const int64_t first = next->first * Engine::kRowBlock;
+      const int64_t rows = smaller(next->last * Engine::kRowBlock, n.queries) - first;
+      for (const qacg::Tensor4* t : {&p_.key, &p_.context_key, &p_.value}) {
+        engine_.prefetch.add(row_of<const Scalar>(*t, n, 0), t->row * sizeof(Scalar), n.keys);
+      }
+      for (const qacg::Tensor4* t : {&p_.query, &p_.context_query}) {
+        engine_.prefetch.add(row_of<const Scalar>(*t, n, first), t->row * sizeof(Scalar), rows);
+      }
+      const int64_t blocks = unit.last - unit.first;
+      engine_.prefetch.spread(p_.head_dim * sizeof(Scalar), blocks * Engine::steps(s.keys, dim_, 2, 1, 0));
+    }
     if (p_.column_gate && unit.first == 0) {
       const int64_t all = p_.cu_seqlens ? s.keys : p_.key_length;
       for (int64_t j = 0; j < all; ++j) at(p_.key_gate, s, j) = gate_of_row<Scalar>(p_, s, j, 1);
     }
     for (int64_t block = unit.first; block < unit.last; ++block) {
       const int64_t first = block * Engine::kRowBlock;
-      if (first >= s.queries) break;
-      rows_block(s, first, smaller(Engine::kRowBlock, s.queries - first));
+      const int64_t last = smaller(first + Engine::kRowBlock, s.queries);
+      for (int64_t row = first; row < last; row += tile_rows_) {
+        rows_block(s, row, smaller(tile_rows_, last - row));
+      }
     }
   }
 
@@ -144,14 +165,26 @@ class Forward {
     }
   }
 
+  // Four running maxima, because one would wait for its own latency.
+  static QACG_INLINE float largest_of(const float* row, int64_t count) {
+    Vec top[4] = {splat(-kInfinity), splat(-kInfinity), splat(-kInfinity), splat(-kInfinity)};
+    int64_t j = 0;
+    for (; j + 4 * kLanes <= count; j += 4 * kLanes) {
+#pragma GCC unroll 4
+      for (int t = 0; t < 4; ++t) top[t] = at_least(load(row + j + t * kLanes), top[t]);
+    }
+    for (; j + kLanes <= count; j += kLanes) top[0] = at_least(load(row + j), top[0]);
+    if (j < count) {
+      const IntVec lanes = lanes_below(count - j);
+      top[1] = at_least(lanes ? load(row + j) : splat(-kInfinity), top[1]);
+    }
+    return largest(at_least(at_least(top[0], top[1]), at_least(top[2], top[3])));
+  }
+
   // Scores to exp(score - max), dropped cells cleared; keeps max_ and sum_ and rescales what came before.
   void softmax_row(int64_t r, int64_t key, int64_t seen, int64_t cols, float factor, bool one_sum) {
     float* row = softmax_ + r * stride_;
-    Vec top = splat(-kInfinity);
-    int64_t j = 0;
-    for (; j + kLanes <= seen; j += kLanes) top = at_least(load(row + j), top);
-    float row_max = largest(top);
-    for (; j < seen; ++j) row_max = row[j] > row_max ? row[j] : row_max;
+    float row_max = largest_of(row, seen);
     row_max *= factor;
     const float new_max = row_max > max_[r] ? row_max : max_[r];
     // With nothing visible so far every exponent is -inf; a shift of 0 keeps them from being NaN.
@@ -166,47 +199,50 @@ class Forward {
     }
     max_[r] = new_max;
 
-    Vec total = Vec{};
-    const bool drop_now = p_.has_dropout && !one_sum;
-    for (j = 0; j + kLanes <= seen; j += kLanes) {
-      Vec e = exp2(load(row + j) * factor - shift);
-      total += e;
-      if (drop_now) e = keep_where(load_mask(keep_ + j), e);
-      store(row + j, e);
-    }
-    if (j < seen) {
-      Vec e = keep_where(lanes_below(seen - j), exp2(load(row + j) * factor - shift));
-      total += e;
-      if (drop_now) e = keep_where(load_mask(keep_ + j), e);
-      store(row + j, e);
-      j += kLanes;
-    }
-    for (; j < cols; j += kLanes) store(row + j, Vec{});
-    sum_[r] += sum(total);
+    float row_sum = 0;
+    specialise(
+        [&](auto drop) {
+          const auto exponential = [&](int64_t j, IntVec lanes) QACG_INLINE_LAMBDA {
+            const Vec e = keep_where(lanes, exp2(load(row + j) * factor - shift));
+            store(row + j, drop ? keep_where(load_mask(keep_ + j), e) : e);
+            return e;
+          };
+          Vec total = Vec{};
+          int64_t j = 0;
+          for (; j + kLanes <= seen; j += kLanes) total += exponential(j, kAllLanes);
+          if (j < seen) total += exponential(j, lanes_below(seen - j)), j += kLanes;
+          for (; j < cols; j += kLanes) store(row + j, Vec{});
+          row_sum = sum(total);
+        },
+        p_.has_dropout && !one_sum);
+    sum_[r] += row_sum;
   }
 
   // Context scores to the sigmoid; with one_sum, joined with the softmax row: e + (lambda alpha l) sigmoid.
   void quasi_row(int64_t r, int64_t key, int64_t seen, int64_t cols, float factor, bool one_sum) {
     float* row = quasi_ + r * stride_;
     float* joined = softmax_ + r * stride_;
-    const bool masked = p_.mask_kind != qacg::Mask::kNone;
-    const Vec row_gate = splat(lambda_[r]);
+    float* to = one_sum ? joined : row;
     const float weight = p_.quasi_scale * sum_[r];
-    for (int64_t j = 0; j < cols; j += kLanes) {
-      Vec g = Vec{};
-      if (j < seen) {
-        const Vec score = load(row + j);
-        g = inverse_one_plus_exp2(score * -factor);
-        if (masked) g = keep_where(~(IntVec)(score <= splat(kHiddenScore)), g);
-        if (j + kLanes > seen) g = keep_where(lanes_below(seen - j), g);
-        if (one_sum) {
-          const Vec gate = p_.column_gate ? row_gate - p_.gamma * load(key_gate_ + key + j) : row_gate;
-          g = load(joined + j) + gate * weight * g;
-        }
-        if (p_.has_dropout) g = keep_where(load_mask(keep_ + j), g);
-      }
-      store((one_sum ? joined : row) + j, g);
-    }
+    const Vec row_gate = splat(lambda_[r]), row_weight = splat(lambda_[r] * weight);
+    specialise(
+        [&](auto join, auto masked, auto drop, auto column) {
+          const auto sigmoid = [&](int64_t j, IntVec lanes) QACG_INLINE_LAMBDA {
+            const Vec score = load(row + j);
+            if (masked) lanes &= ~(IntVec)(score <= splat(kHiddenScore));
+            Vec g = keep_where(lanes, inverse_one_plus_exp2(score * -factor));
+            if (join) {
+              g = load(joined + j) +
+                  (column ? (row_gate - p_.gamma * load(key_gate_ + key + j)) * weight : row_weight) * g;
+            }
+            store(to + j, drop ? keep_where(load_mask(keep_ + j), g) : g);
+          };
+          int64_t j = 0;
+          for (; j + kLanes <= seen; j += kLanes) sigmoid(j, kAllLanes);
+          if (j < seen) sigmoid(j, lanes_below(seen - j)), j += kLanes;
+          for (; j < cols; j += kLanes) store(to + j, Vec{});
+        },
+        one_sum, p_.mask_kind != qacg::Mask::kNone, p_.has_dropout, p_.column_gate);
   }
 
   void accumulate(const Sequence& s, int64_t rows, int64_t key, int64_t count, int64_t cols, bool one_sum) {
@@ -265,9 +301,9 @@ class Forward {
   }
 
   const qacg::Problem& p_;
-  const Engine engine_;
+  Engine engine_;
   const int64_t dim_;
-  int64_t span_, stride_, used_;
+  int64_t span_, tile_rows_, stride_, used_;
   Packed *key_panels_, *context_panels_, *values_, *query_, *context_query_, *left_;
   float *softmax_, *quasi_, *softmax_sum_, *quasi_sum_, *gated_sum_, *key_gate_, *max_, *sum_, *lambda_;
   int32_t* keep_;

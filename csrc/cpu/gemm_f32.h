@@ -5,7 +5,7 @@
 // which kPanel columns stand together, K of them deep. N is always a multiple of the register width.
 #pragma once
 
-#include "vec.h"
+#include "prefetch.h"
 
 namespace QACG_ISA {
 
@@ -29,7 +29,7 @@ QACG_INLINE void block_product(int64_t depth, Left a, const float* b, int64_t b_
 #pragma GCC unroll 8
   for (int m = 0; m < kRows; ++m)
 #pragma GCC unroll 4
-    for (int v = 0; v < kVecs; ++v) acc[m][v] = accumulate ? load(c + m * c_stride + v * kLanes) : Vec{};
+    for (int v = 0; v < kVecs; ++v) acc[m][v] = Vec{};
   const float* a_row[kRows];
 #pragma GCC unroll 8
   for (int m = 0; m < kRows; ++m) a_row[m] = a.data + m * a.row_stride;
@@ -47,11 +47,15 @@ QACG_INLINE void block_product(int64_t depth, Left a, const float* b, int64_t b_
 #pragma GCC unroll 8
   for (int m = 0; m < kRows; ++m)
 #pragma GCC unroll 4
-    for (int v = 0; v < kVecs; ++v) store(c + m * c_stride + v * kLanes, acc[m][v]);
+    for (int v = 0; v < kVecs; ++v) {
+      // Added at the end and not the start: sums of kDepth terms, then of these, round less than one long sum.
+      float* to = c + m * c_stride + v * kLanes;
+      store(to, accumulate ? load(to) + acc[m][v] : acc[m][v]);
+    }
 }
 
 template <int kVecs>
-void column_product(int64_t rows, int64_t depth, Left a, const float* b, int64_t b_stride, float* c, int64_t c_stride,
+void column_product(Prefetch& prefetch, int64_t rows, int64_t depth, Left a, const float* b, int64_t b_stride, float* c, int64_t c_stride,
                     bool accumulate) {
   // Rows are dealt out evenly: five and five keep the units busier than six and four.
   int64_t groups = (rows + kBlockRows - 1) / kBlockRows;
@@ -65,41 +69,42 @@ void column_product(int64_t rows, int64_t depth, Left a, const float* b, int64_t
       case 2: block_product<2, kVecs>(depth, a, b, b_stride, c, c_stride, accumulate); break;
       default: block_product<1, kVecs>(depth, a, b, b_stride, c, c_stride, accumulate); break;
     }
+    prefetch.step();
     a.data += take * a.row_stride;
     c += take * c_stride;
     rows -= take;
   }
 }
 
-inline void columns_product(int64_t vecs, int64_t rows, int64_t depth, Left a, const float* b, int64_t b_stride,
+inline void columns_product(Prefetch& prefetch, int64_t vecs, int64_t rows, int64_t depth, Left a, const float* b, int64_t b_stride,
                             float* c, int64_t c_stride, bool accumulate) {
   switch (vecs) {
-    case 1: column_product<1>(rows, depth, a, b, b_stride, c, c_stride, accumulate); break;
-    case 2: column_product<2>(rows, depth, a, b, b_stride, c, c_stride, accumulate); break;
+    case 1: column_product<1>(prefetch, rows, depth, a, b, b_stride, c, c_stride, accumulate); break;
+    case 2: column_product<2>(prefetch, rows, depth, a, b, b_stride, c, c_stride, accumulate); break;
 #if defined(__AVX512F__)
-    case 3: column_product<3>(rows, depth, a, b, b_stride, c, c_stride, accumulate); break;
-    default: column_product<4>(rows, depth, a, b, b_stride, c, c_stride, accumulate); break;
+    case 3: column_product<3>(prefetch, rows, depth, a, b, b_stride, c, c_stride, accumulate); break;
+    default: column_product<4>(prefetch, rows, depth, a, b, b_stride, c, c_stride, accumulate); break;
 #endif
   }
 }
 
 // B in panels (see pack_panels); `cols` columns from column 0 of `b`, which must begin a panel.
-inline void product_panels(int64_t rows, int64_t cols, int64_t depth, Left a, const float* b, float* c,
+inline void product_panels(Prefetch& prefetch, int64_t rows, int64_t cols, int64_t depth, Left a, const float* b, float* c,
                            int64_t c_stride) {
   for (int64_t n = 0; n < cols; n += kPanel) {
     const int64_t vecs = smaller(kPanel, cols - n) / kLanes;
-    columns_product(vecs, rows, depth, a, b + n * depth, kPanel, c + n, c_stride, false);
+    columns_product(prefetch, vecs, rows, depth, a, b + n * depth, kPanel, c + n, c_stride, false);
   }
 }
 
 // B in rows of `b_stride` floats.
-inline void product_rows(int64_t rows, int64_t cols, int64_t depth, Left a, const float* b, int64_t b_stride, float* c,
+inline void product_rows(Prefetch& prefetch, int64_t rows, int64_t cols, int64_t depth, Left a, const float* b, int64_t b_stride, float* c,
                          int64_t c_stride, bool accumulate) {
   for (int64_t k = 0; k < depth; k += kDepth) {
     const int64_t slice = smaller(kDepth, depth - k);
     for (int64_t n = 0; n < cols; n += kPanel) {
       const int64_t vecs = smaller(kPanel, cols - n) / kLanes;
-      columns_product(vecs, rows, slice, {a.data + k * a.col_stride, a.row_stride, a.col_stride},
+      columns_product(prefetch, vecs, rows, slice, {a.data + k * a.col_stride, a.row_stride, a.col_stride},
                       b + k * b_stride + n, b_stride, c + n, c_stride, accumulate || k > 0);
     }
   }

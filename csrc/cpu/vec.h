@@ -66,16 +66,30 @@ QACG_INLINE Vec reciprocal(Vec v) {
 QACG_INLINE Vec reciprocal(Vec v) { return 1.0f / v; }
 #endif
 
-QACG_INLINE float sum(Vec v) {
-  float total = 0;
-  for (int i = 0; i < kLanes; ++i) total += v[i];
-  return total;
+// Over the lanes, halving: the result is in every order of the same tree.
+typedef float Quad __attribute__((vector_size(16)));
+#if defined(__AVX512F__)
+QACG_INLINE Quad halved(Vec v, Quad (*join)(Quad, Quad)) {
+  const __m512 w = (__m512)v;
+  return join(join((Quad)_mm512_castps512_ps128(w), (Quad)_mm512_extractf32x4_ps(w, 1)),
+              join((Quad)_mm512_extractf32x4_ps(w, 2), (Quad)_mm512_extractf32x4_ps(w, 3)));
 }
-
+#elif defined(__AVX2__)
+QACG_INLINE Quad halved(Vec v, Quad (*join)(Quad, Quad)) {
+  return join((Quad)_mm256_castps256_ps128((__m256)v), (Quad)_mm256_extractf128_ps((__m256)v, 1));
+}
+#else
+QACG_INLINE Quad halved(Vec v, Quad (*)(Quad, Quad)) { return v; }
+#endif
+QACG_INLINE float sum(Vec v) {
+  const Quad q = halved(v, [](Quad a, Quad b) QACG_INLINE_LAMBDA { return a + b; });
+  return (q[0] + q[1]) + (q[2] + q[3]);
+}
+// NaN lanes may be passed over: a NaN score shows in the sum of its row.
 QACG_INLINE float largest(Vec v) {
-  float top = v[0];
-  for (int i = 1; i < kLanes; ++i) top = v[i] > top ? v[i] : top;
-  return top;
+  const Quad q = halved(v, [](Quad a, Quad b) QACG_INLINE_LAMBDA { return a > b ? a : b; });
+  const float low = q[0] > q[1] ? q[0] : q[1], high = q[2] > q[3] ? q[2] : q[3];
+  return low > high ? low : high;
 }
 
 // All-ones in the lanes below `count`.
@@ -86,7 +100,26 @@ QACG_INLINE IntVec lanes_below(int64_t count) {
   return lane < limit;
 }
 
+constexpr IntVec kAllLanes = IntVec{} - 1;
 QACG_INLINE Vec keep_where(IntVec mask, Vec v) { return (Vec)(mask & (IntVec)v); }
+
+// Calls f with each run-time flag as a compile-time one, so that an inner loop tests none.
+template <bool kValue>
+struct Flag {
+  constexpr operator bool() const { return kValue; }
+};
+template <typename F>
+QACG_INLINE void specialise(F f) {
+  f();
+}
+template <typename F, typename... Rest>
+QACG_INLINE void specialise(F f, bool flag, Rest... rest) {
+  if (flag) {
+    specialise([&](auto... others) { f(Flag<true>{}, others...); }, rest...);
+  } else {
+    specialise([&](auto... others) { f(Flag<false>{}, others...); }, rest...);
+  }
+}
 
 QACG_INLINE int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 QACG_INLINE int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }

@@ -5,6 +5,7 @@ is meant to be read and to judge the other backends, not to be fast.
 """
 
 import functools
+import itertools
 from dataclasses import dataclass
 
 import torch
@@ -177,7 +178,7 @@ def _dense_forward(wide, lam, vectors, mask_inputs, options):
 
 
 def _dense_backward(grad_out, grad_query_gate, grad_key_gate, wide, lam, vectors, mask_inputs, options):
-    """Equations 8 to 13. Returns the twelve gradients, None where there is no such input."""
+    """Equations 9 to 14. Returns the twelve gradients, None where there is no such input."""
     query, key, value, context_query, context_key = wide
     scale, beta, gamma = options["scale"], options["beta"], options["gamma"]
     m = maps(query, key, context_query, context_key, lam, *vectors, *mask_inputs, **options)
@@ -234,7 +235,7 @@ def _promoted(tensors, dtype):
 
 def _sequences(cu_seqlens):
     offsets = cu_seqlens.tolist()
-    return enumerate(zip(offsets, offsets[1:]))
+    return enumerate(itertools.pairwise(offsets))
 
 
 def _one_sequence(t, start, stop):
@@ -260,7 +261,8 @@ def forward(*inputs, save_softmax_out=True, save_quasi_out=False, **options):
 
     if cu_seqlens is None:
         o, o1, o2, m = _dense_forward(wide, lam, vectors, (attn_mask, key_lengths, seed), options)
-        for target, source in ((out, o), (softmax_out, o1), (quasi_out, o2), (row_max, m.row_max), (row_sum, m.row_sum)):
+        pairs = [(out, o), (softmax_out, o1), (quasi_out, o2), (row_max, m.row_max), (row_sum, m.row_sum)]
+        for target, source in pairs:
             target.copy_(source)
         if has_vectors:
             query_gate.copy_(m.query_gate)

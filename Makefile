@@ -1,0 +1,50 @@
+# make run    the main job, in an environment of its own (.venv)
+# make test   lint and all tests
+# make bench  the operators under pytest-benchmark;  make marks OUT=dir  the project's marks, rows to OUT
+#
+# An environment that already has torch (a GPU machine, say) is used as it is by an empty VENV:
+#   make test VENV= PYTHON=/path/to/python
+
+PYTHON ?= python3
+VENV ?= .venv
+OUT ?= build/marks
+
+ifeq ($(strip $(VENV)),)
+PY := $(PYTHON)
+READY := build/.ready
+export PYTHONPATH := .:python
+else
+PY := $(VENV)/bin/python
+READY := $(VENV)/.ready
+endif
+
+.PHONY: run test lint bench marks clean
+
+run: $(READY)
+	$(PY) -m qacg_models.cli demo
+
+test: lint
+	$(PY) -m pytest
+
+lint: $(READY)
+	$(PY) -m ruff check .
+
+bench: $(READY)
+	$(PY) -m pytest benchmarks --benchmark-enable
+
+marks: $(READY)
+	$(PY) -m benchmarks.marks --out $(OUT)
+
+$(READY): pyproject.toml setup.py constraints.txt $(wildcard csrc/*/*.h csrc/*/*.cpp)
+ifeq ($(strip $(VENV)),)
+	$(PY) setup.py build_ext --inplace
+	mkdir -p $(@D)
+else
+	test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	$(PY) -m pip install --quiet -c constraints.txt torch ninja numpy "setuptools>=77" wheel
+	$(PY) -m pip install --quiet --no-build-isolation -c constraints.txt -e ".[models,test]"
+endif
+	touch $@
+
+clean:
+	rm -rf build report $(VENV) qacg_kernels/*.so qacg_kernels/_build.json *.egg-info

@@ -1,0 +1,5 @@
+"""The error that a user's input causes, as opposed to a fault of this package."""
+
+
+class InputError(ValueError):
+    """What the user gave cannot be used; the text is complete enough to be shown alone, on one line."""

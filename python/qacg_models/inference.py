@@ -1,0 +1,170 @@
+"""A trained model folder: what lies in it, loading it, and its probabilities for rows.
+
+`MODEL/` holds config.json (contexts and labels too), model.safetensors, tokenizer.json, and training.json
+(how it was trained, on what, and the figures it reached).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .data import Row
+from .errors import InputError
+from .metrics import SentiHoodMetrics, majority_probabilities, sentihood_metrics
+from .tasks import TASKS, Task
+from .threads import cpu_threads
+from .tokenization import PaddingCollator, encode_rows, load_tokenizer
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+    from .qacg_bert import QACGBertForSequenceClassification
+
+RECORD_NAME = "training.json"
+RECORD_FORMAT = 1
+
+
+class ModelFolderError(InputError):
+    """A folder that is no complete model of this package; the text begins with the folder."""
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """A model with what is needed to feed it.
+
+    Attributes:
+        model: in evaluation mode.
+        tokenizer: the one it was trained with.
+        record: the content of training.json.
+    """
+
+    model: QACGBertForSequenceClassification
+    tokenizer: PreTrainedTokenizerFast
+    record: dict
+
+    @property
+    def task(self) -> Task:
+        """Labels and aspects the model was trained for."""
+        return TASKS[self.record["task"]]
+
+    def probabilities(self, rows: Sequence[Row], batch_size: int = 64) -> np.ndarray:
+        """(N, classes) float64 probabilities, in the order of `rows`.
+
+        Raises:
+            ValueError: a row's context is none of the model's.
+        """
+        with cpu_threads(self.record["options"]["threads"]):
+            return predict(self.model, self.tokenizer, rows, self.record["max_length"], batch_size)
+
+    def evaluate(self, rows: Sequence[Row]) -> SentiHoodMetrics:
+        """SentiHood's metrics of the model on `rows`, in the same batches and threads every time."""
+        return judge(rows, self.probabilities(rows))
+
+    def majority(self, rows: Sequence[Row]) -> SentiHoodMetrics:
+        """The same metrics of the baseline that knows only the label shares of the training split."""
+        return judge(rows, majority_probabilities(self.record["label_shares"], len(rows)))
+
+
+def load_trained(folder: Path | str, attention: str | None = None) -> TrainedModel:
+    """Load a folder that training wrote.
+
+    Args:
+        folder: the folder.
+        attention: `"fused"` or `"eager"`; None takes the one it was trained with.
+
+    Raises:
+        ModelFolderError: something is missing or unreadable, with its name.
+        ValueError: an attention that the model does not have.
+    """
+    folder = Path(folder)
+    record = read_record(folder)
+    for name in ("config.json", "model.safetensors", "tokenizer.json"):
+        if not (folder / name).is_file():
+            raise ModelFolderError(f"{folder}: has no {name}, so this is no complete model")
+    from safetensors import SafetensorError
+
+    from .qacg_bert import QACGBertForSequenceClassification
+
+    tokenizer = load_tokenizer(folder)
+    implementation = attention or record["options"]["attention"]
+    try:
+        model, loading = QACGBertForSequenceClassification.from_pretrained(
+            folder, attn_implementation=implementation, local_files_only=True, output_loading_info=True
+        )
+    except (OSError, SafetensorError) as error:
+        raise ModelFolderError(f"{folder}: cannot be loaded ({error})") from None
+    # transformers would go on with random weights in place of the missing ones.
+    for trouble in ("missing_keys", "unexpected_keys", "mismatched_keys"):
+        if loading[trouble]:
+            names = ", ".join(sorted(map(str, loading[trouble]))[:3])
+            raise ModelFolderError(f"{folder}: model.safetensors has {trouble.replace('_', ' ')}: {names}")
+    return TrainedModel(model.eval(), tokenizer, record)
+
+
+def read_record(folder: Path | str) -> dict:
+    """The content of a model folder's training.json.
+
+    Raises:
+        ModelFolderError: no such folder or file, or one of another format.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise ModelFolderError(f"{folder}: no such folder")
+    try:
+        record = json.loads((folder / RECORD_NAME).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ModelFolderError(f"{folder}: has no {RECORD_NAME}; `qacg train` writes it") from None
+    except ValueError as error:
+        raise ModelFolderError(f"{folder}/{RECORD_NAME}: is no JSON ({error})") from None
+    if (
+        not isinstance(record, dict)
+        or record.get("format") != RECORD_FORMAT
+        or record.get("task") not in TASKS
+    ):
+        raise ModelFolderError(f"{folder}/{RECORD_NAME}: is no training record of format {RECORD_FORMAT}")
+    return record
+
+
+def predict(
+    model: QACGBertForSequenceClassification,
+    tokenizer: PreTrainedTokenizerFast,
+    rows: Sequence[Row],
+    max_length: int,
+    batch_size: int = 64,
+) -> np.ndarray:
+    """(N, classes) float64 probabilities; batches are made of rows of like length to save padding.
+
+    Raises:
+        ValueError: a row's context is none of the model's.
+    """
+    import torch
+
+    config = model.config
+    features, _ = encode_rows(rows, tokenizer, config.contexts, max_length, config.context_standalone)
+    collate = PaddingCollator(tokenizer.pad_token_id)
+    order = sorted(range(len(features)), key=lambda index: len(features[index]["input_ids"]))
+    probabilities = np.empty((len(features), config.num_labels))
+    was_training = model.training
+    model.eval()
+    with torch.inference_mode():
+        for start in range(0, len(order), batch_size):
+            chosen = order[start : start + batch_size]
+            batch = collate([features[index] for index in chosen])
+            del batch["labels"]
+            logits = model(**{name: tensor.to(model.device) for name, tensor in batch.items()}).logits
+            probabilities[chosen] = logits.double().softmax(-1).cpu().numpy()
+    model.train(was_training)
+    return probabilities
+
+
+def judge(rows: Sequence[Row], probabilities: np.ndarray) -> SentiHoodMetrics:
+    """SentiHood's metrics of probabilities given for rows."""
+    return sentihood_metrics(
+        [row.group for row in rows], [row.aspect for row in rows], [row.label for row in rows], probabilities
+    )

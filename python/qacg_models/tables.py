@@ -1,0 +1,77 @@
+"""Tables of results, for a terminal and for a page, from the same cells."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Sequence
+
+from .metrics import TITLES, SentiHoodMetrics
+
+
+def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Lines of a table: columns of numbers to the right, all others to the left."""
+    cells = [header, *rows]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
+    numbers = _number_columns(rows)
+
+    def line(row: Sequence[str]) -> str:
+        padded = [
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(row, widths, numbers)
+        ]
+        return "  ".join(padded).rstrip()
+
+    rule = "  ".join("-" * width for width in widths)
+    return "\n".join([line(header), rule, *(line(row) for row in rows)])
+
+
+def html_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """The same as an HTML table; cells are escaped."""
+
+    numbers = _number_columns(rows)
+
+    def line(row: Sequence[str], tag: str) -> str:
+        starts = [f'<{tag} class="number">' if right else f"<{tag}>" for right in numbers]
+        return (
+            "<tr>"
+            + "".join(f"{start}{html.escape(cell)}</{tag}>" for start, cell in zip(starts, row))
+            + "</tr>"
+        )
+
+    body = "\n".join(line(row, "td") for row in rows)
+    return f"<table>\n<thead>{line(header, 'th')}</thead>\n<tbody>\n{body}\n</tbody>\n</table>"
+
+
+def metric_cells(results: dict[str, SentiHoodMetrics]) -> tuple[list[str], list[list[str]]]:
+    """Header and rows that show results in per cent, one row per name."""
+    header = ["in %", *TITLES.values()]
+    return header, [
+        [name, *(_percent(getattr(result, key)) for key in TITLES)] for name, result in results.items()
+    ]
+
+
+def undefined_notes(results: dict[str, SentiHoodMetrics]) -> list[str]:
+    """One line per result that says which figures could not be taken, if any."""
+    return [
+        f"{name}: only one class, so left out: {', '.join(result.undefined)}"
+        for name, result in results.items()
+        if result.undefined
+    ]
+
+
+def _number_columns(rows: Sequence[Sequence[str]]) -> list[bool]:
+    """For each column whether all its cells are numbers, empty or n/a."""
+    return [all(_is_number(cell) for cell in column) for column in zip(*rows)]
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return cell in ("", "n/a")
+    return True
+
+
+def _percent(value: float) -> str:
+    return "n/a" if math.isnan(value) else f"{100 * value:.1f}"

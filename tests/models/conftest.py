@@ -1,0 +1,38 @@
+import os
+from pathlib import Path
+
+import pytest
+from qacg_models.data import sample_directory
+
+
+@pytest.fixture
+def sentihood() -> Path:
+    """Folder of the real SentiHood files, which are not part of the repository; skips where there is none."""
+    named = os.environ.get("QACG_DATA")
+    base = Path(named) if named else Path(__file__).resolve().parents[2].parent / "shared" / "data"
+    folder = base / "sentihood"
+    if not folder.is_dir():
+        pytest.skip(f"no SentiHood files at {folder}; set QACG_DATA to the folder that holds sentihood/")
+    return folder
+
+
+@pytest.fixture
+def write_split(tmp_path):
+    """Writes rows of fields as a TSV file under tmp_path and returns its path."""
+
+    def write(rows, name="train.tsv", header=("id", "sentence1", "sentence2", "label")):
+        path = tmp_path / name
+        path.write_text("".join("\t".join(fields) + "\n" for fields in (header, *rows)), encoding="utf-8")
+        return path
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def small_data(tmp_path_factory) -> Path:
+    """A folder with the first sentences of each split of the bundled sample: 240, 80 and 80 rows."""
+    folder = tmp_path_factory.mktemp("small")
+    for split, rows in (("train", 240), ("dev", 80), ("test", 80)):
+        lines = (sample_directory() / f"{split}.tsv").read_text(encoding="utf-8").splitlines()
+        (folder / f"{split}.tsv").write_text("\n".join(lines[: 1 + rows]) + "\n", encoding="utf-8")
+    return folder

@@ -1,0 +1,184 @@
+import re
+from collections import Counter
+
+import pytest
+from qacg_models.data import (
+    DataError,
+    check_contexts,
+    count_overlap,
+    describe,
+    label_shares,
+    load_directory,
+    read_rows,
+    sample_directory,
+)
+from qacg_models.tasks import SENTIHOOD
+
+
+def group(row_id="7", sentence="location - 1 is cheap", target="location - 1", **labels):
+    """The four rows of a group; labels by aspect with _ for a space, None where not given."""
+    return [
+        [row_id, sentence, f"{target} - {aspect}", labels.get(aspect.replace(" ", "_"), "None")]
+        for aspect in SENTIHOOD.aspects
+    ]
+
+
+def test_fields_and_the_label_none(write_split):
+    path = write_split(group(price="Positive", transit_location="Negative"))
+    rows = read_rows(path)
+    assert [(row.aspect, row.label, row.line) for row in rows] == [
+        ("general", 0, 2),
+        ("price", 1, 3),
+        ("safety", 0, 4),
+        ("transit location", 2, 5),
+    ]
+    assert {row.target for row in rows} == {"location - 1"}
+    assert rows[0].group == ("7", "location - 1")
+    assert label_shares(rows, SENTIHOOD) == [0.5, 0.25, 0.25]
+
+
+def test_columns_are_found_by_name(write_split):
+    swapped = [fields[::-1] for fields in group(price="Positive")]
+    path = write_split(swapped, header=("label", "sentence2", "sentence1", "id"))
+    assert read_rows(path)[1].sentence == "location - 1 is cheap"
+    assert read_rows(path)[1].label == 1
+
+
+def test_quotes_byte_order_mark_and_line_ends_are_harmless(tmp_path):
+    lines = ["id\tsentence1\tsentence2\tlabel"]
+    lines += ["\t".join(fields) for fields in group(sentence='location - 1 is "cheap , he said')]
+    path = tmp_path / "train.tsv"
+    path.write_bytes(b"\xef\xbb\xbf" + "\r\n".join(lines).encode() + b"\r\n\r\n")
+    assert {row.sentence for row in read_rows(path)} == {'location - 1 is "cheap , he said'}
+
+
+def replaced(rows, index, column, value):
+    copy = [list(fields) for fields in rows]
+    copy[index][column] = value
+    return copy
+
+
+FOUR = group()
+BAD_ROWS = [
+    pytest.param(replaced(FOUR, 2, 3, "none"), 4, "unknown label 'none'.*None, Positive", id="label case"),
+    pytest.param(replaced(FOUR, 1, 3, ""), 3, "unknown label ''", id="label empty"),
+    pytest.param(replaced(FOUR, 3, 2, "location - 1 - parking"), 5, "unknown context.*parking", id="aspect"),
+    pytest.param(replaced(FOUR, 0, 2, "price"), 2, "unknown context 'price'", id="context without target"),
+    pytest.param(
+        [*FOUR[:3], [*FOUR[3], "x"]], 5, "has 5 tab-separated fields, the header has 4", id="five fields"
+    ),
+    pytest.param([FOUR[0], FOUR[1][:3]], 3, "has 3 tab-separated fields", id="three fields"),
+    pytest.param(replaced(FOUR, 1, 0, ""), 3, "empty id", id="id"),
+    pytest.param(replaced(FOUR, 1, 1, "  "), 3, "empty sentence1", id="sentence"),
+    pytest.param([*FOUR, FOUR[1]], 6, "a row for 'location - 1 - price' on line 3", id="repeated"),
+    pytest.param(replaced(FOUR, 2, 1, "other"), 4, "another sentence on line 2", id="two sentences"),
+    pytest.param([*group("6"), *FOUR[:3]], 6, "3 of 4 rows; missing: transit location", id="incomplete"),
+]
+
+
+@pytest.mark.parametrize("rows,line,reason", BAD_ROWS)
+def test_bad_row_names_file_line_and_reason(write_split, rows, line, reason):
+    path = write_split(rows)
+    with pytest.raises(DataError, match=reason) as caught:
+        read_rows(path)
+    assert str(caught.value).startswith(f"{path}:{line}: ")
+
+
+@pytest.mark.parametrize(
+    "header,reason",
+    [
+        (("id", "sentence1", "aspect", "label"), "lacks sentence2"),
+        (("id", "sentence1", "sentence2", "label", "note"), "also has note"),
+        (("id", "sentence1", "sentence2", "label", "id"), "a column twice"),
+        (("id,sentence1,sentence2,label",), "tab separated"),
+    ],
+)
+def test_bad_header(write_split, header, reason):
+    path = write_split(FOUR, header=header)
+    with pytest.raises(DataError, match=reason) as caught:
+        read_rows(path)
+    assert caught.value.line == 1
+
+
+def test_bytes_that_are_not_utf8(tmp_path):
+    path = tmp_path / "train.tsv"
+    path.write_bytes(b"id\tsentence1\tsentence2\tlabel\n7\tcaf\xe9\tlocation - 1 - price\tNone\n")
+    with pytest.raises(DataError, match=r":2: is not UTF-8 \(byte 6"):
+        read_rows(path)
+
+
+@pytest.mark.parametrize("content", ["", "id\tsentence1\tsentence2\tlabel\n"])
+def test_empty_file(tmp_path, content):
+    path = tmp_path / "train.tsv"
+    path.write_text(content)
+    with pytest.raises(DataError, match="has no rows"):
+        read_rows(path)
+
+
+def test_directory_problems(tmp_path, write_split):
+    with pytest.raises(DataError, match="no such folder"):
+        load_directory(tmp_path / "nowhere")
+    write_split(FOUR, "train.tsv")
+    with pytest.raises(DataError, match=re.escape("has no dev.tsv or dev_NLI_M.tsv")):
+        load_directory(tmp_path)
+    assert list(load_directory(tmp_path, optional=("dev", "test")).splits) == ["train"]
+    write_split(FOUR, "train_NLI_M.tsv")
+    with pytest.raises(DataError, match=r"holds both train\.tsv and train_NLI_M\.tsv"):
+        load_directory(tmp_path, ("train",))
+
+
+def test_contexts_come_from_training_in_a_fixed_order(tmp_path, write_split):
+    rows = group("1", target="location - 10") + group("2", target="location - 2")
+    write_split(rows[::-1], "train_NLI_M.tsv")
+    dev = write_split(group("3", target="location - 2"), "dev.tsv")
+    dataset = load_directory(tmp_path, ("train", "dev"))
+    targets = ("location - 2", "location - 10")
+    assert dataset.contexts == tuple(f"{target} - {name}" for target in targets for name in SENTIHOOD.aspects)
+
+    write_split(group("3", target="location - 3"), "dev.tsv")
+    with pytest.raises(DataError, match="unknown context 'location - 3 - general'; known from") as caught:
+        load_directory(tmp_path, ("train", "dev"))
+    assert (caught.value.path, caught.value.line) == (dev, 2)
+    check_contexts(dataset.splits["dev"], dataset.contexts, dev)
+
+
+def test_shared_sentences_are_counted_once_each(write_split):
+    train = read_rows(write_split(group("1", "a") + group("2", "b") + group("3", "b", "location - 2")))
+    test = read_rows(write_split(group("1", "b") + group("2", "c"), "test.tsv"))
+    assert count_overlap({"train": train, "dev": test[4:], "test": test}) == {
+        ("train", "dev"): 0,
+        ("train", "test"): 1,
+        ("dev", "test"): 1,
+    }
+
+
+def test_sample_is_a_believable_data_set():
+    dataset = load_directory(sample_directory())
+    sentences = {row.sentence for rows in dataset.splits.values() for row in rows}
+    assert len(sentences) >= 400
+    assert set(dataset.overlap.values()) == {0}
+    assert "sentences shared between splits: none" in describe(dataset)
+    assert len(dataset.contexts) == 8
+    for split, rows in dataset.splits.items():
+        assert 0.75 < label_shares(rows, dataset.task)[0] < 0.85, split
+        assert all(row.target in row.sentence for row in rows), split
+    labels = Counter((row.aspect, row.label) for row in dataset.splits["test"])
+    assert min(labels[aspect, label] for aspect in SENTIHOOD.aspects for label in (1, 2)) >= 8
+
+
+def test_sample_holds_no_sentence_of_sentihood(sentihood):
+    def key(sentence):
+        return re.sub(r"[^a-z0-9]", "", sentence.lower())
+
+    real = {key(row.sentence) for rows in load_directory(sentihood).splits.values() for row in rows}
+    own = {row.sentence for rows in load_directory(sample_directory()).splits.values() for row in rows}
+    assert not [sentence for sentence in own if key(sentence) in real]
+
+
+def test_sentihood_as_released(sentihood):
+    dataset = load_directory(sentihood)
+    sizes = {split: len(rows) for split, rows in dataset.splits.items()}
+    assert sizes == {"train": 15008, "dev": 3748, "test": 7516}
+    assert Counter(row.label for row in dataset.splits["test"]) == {0: 6300, 1: 810, 2: 406}
+    assert dataset.overlap["train", "test"] == 36
+    assert len(dataset.contexts) == 8

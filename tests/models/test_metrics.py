@@ -1,0 +1,147 @@
+import dataclasses
+import json
+import math
+
+import numpy as np
+import pytest
+from qacg_models.data import label_shares, load_directory
+from qacg_models.metrics import SentiHoodMetrics, majority_probabilities, sentihood_metrics
+
+ASPECTS = ("general", "price", "safety", "transit location")
+
+
+def rows_of(*gold):
+    """Group names, aspects and gold classes of groups given as four classes each."""
+    groups = [name for name, _ in enumerate(gold) for _ in ASPECTS]
+    return groups, list(ASPECTS) * len(gold), [label for labels in gold for label in labels]
+
+
+def sure(classes, strength=0.9):
+    return np.full((len(classes), 3), (1 - strength) / 2) + np.eye(3)[classes] * (
+        strength - (1 - strength) / 2
+    )
+
+
+def test_worked_example():
+    groups, aspects, gold = rows_of((0, 1, 2, 0), (0, 0, 0, 0), (2, 0, 0, 1), (1, 2, 1, 2))
+    guess = rows_of((0, 1, 1, 0), (0, 0, 0, 0), (0, 0, 1, 1), (1, 2, 1, 2))[2]
+    result = sentihood_metrics(groups, aspects, gold, sure(guess))
+    assert result.strict_accuracy == 2 / 4
+    # Precision 1, 1/2, 1 and recall 1, 1/2, 1 over the three groups with an opinion.
+    assert result.aspect_macro_f1 == pytest.approx(5 / 6)
+    # general: two of four are None, one of the others scored as None: (2 + 2 * 0.5) / 4. price: perfect.
+    # safety: None at 0.9 and 0.05 against 0.05, 0.05: (2 + 2 * 0.5) / 4. transit: perfect.
+    assert result.aspect_auc == pytest.approx((0.75 + 1 + 0.75 + 1) / 4)
+    # Rows with an opinion: price +, safety - (missed), general - (None at a tie, so Positive: missed),
+    # transit +, and all of the last group.
+    assert result.sentiment_accuracy == pytest.approx(6 / 8)
+    # general: Negative at 0.5 above Positive at 0.05. price: perfect. safety: a tie. transit: perfect.
+    assert result.sentiment_auc == pytest.approx((1 + 1 + 0.5 + 1) / 4)
+    assert result.undefined == ()
+
+
+def test_macro_f1_is_the_harmonic_mean_of_averages_not_an_average_of_f1():
+    groups, aspects, gold = rows_of((1, 0, 0, 0), (1, 1, 1, 1), (0, 0, 0, 0))
+    guess = rows_of((1, 1, 1, 1), (1, 0, 0, 0), (1, 1, 1, 1))[
+        2
+    ]  # the group without an opinion does not count
+    result = sentihood_metrics(groups, aspects, gold, sure(guess))
+    precision, recall = (1 / 4 + 1) / 2, (1 + 1 / 4) / 2
+    assert result.aspect_macro_f1 == pytest.approx(2 * precision * recall / (precision + recall))
+
+
+def random_case(groups=40, seed=3):
+    rng = np.random.default_rng(seed)
+    names, aspects, gold = rows_of(*rng.integers(0, 3, (groups, 4)).tolist())
+    return names, aspects, gold, rng.dirichlet((1, 1, 1), len(gold))
+
+
+def test_row_order_does_not_matter():
+    groups, aspects, gold, probabilities = random_case()
+    want = sentihood_metrics(groups, aspects, gold, probabilities)
+    order = np.random.default_rng(4).permutation(len(gold))
+    got = sentihood_metrics(
+        [groups[i] for i in order], [aspects[i] for i in order], np.array(gold)[order], probabilities[order]
+    )
+    assert got == want
+
+
+def test_against_counting_by_hand():
+    groups, aspects, gold, probabilities = random_case()
+    result = sentihood_metrics(groups, aspects, gold, probabilities)
+    guess = [max(range(3), key=lambda c: p[c]) for p in probabilities]
+    right = [all(gold[4 * g + a] == guess[4 * g + a] for a in range(4)) for g in range(40)]
+    assert result.strict_accuracy == sum(right) / 40
+    opinions = [i for i, label in enumerate(gold) if label]
+    hits = [(probabilities[i][2] > probabilities[i][1]) == (gold[i] == 2) for i in opinions]
+    assert result.sentiment_accuracy == sum(hits) / len(hits)
+    pairs = []
+    for aspect in range(4):
+        rows = range(aspect, len(gold), 4)
+        wins = [
+            (probabilities[i][0] > probabilities[j][0]) + 0.5 * (probabilities[i][0] == probabilities[j][0])
+            for i in rows
+            for j in rows
+            if gold[i] == 0 and gold[j] != 0
+        ]
+        pairs.append(sum(wins) / len(wins))
+    assert result.aspect_auc == pytest.approx(sum(pairs) / 4)
+
+
+def test_entirely_sure_of_none_divides_nothing_by_zero():
+    groups, aspects, gold = rows_of((0, 1, 2, 0), (2, 0, 1, 1))
+    with np.errstate(all="raise"):
+        result = sentihood_metrics(groups, aspects, gold, np.eye(3)[[0] * 8])
+    assert result.sentiment_accuracy == 3 / 5  # no preference counts as Positive
+    assert result.aspect_macro_f1 == 0.0
+
+
+def test_what_cannot_be_taken_is_named_and_left_out():
+    groups, aspects, gold = rows_of((0, 1, 0, 0), (0, 2, 0, 0))
+    result = sentihood_metrics(groups, aspects, gold, sure(gold))
+    assert math.isnan(result.aspect_auc)
+    assert result.sentiment_auc == 1.0
+    assert "aspect_auc: price" in result.undefined  # always an opinion
+    assert "aspect_auc: safety" in result.undefined  # never an opinion
+    assert "sentiment_auc: price" not in result.undefined
+
+    silent = sentihood_metrics(*rows_of((0, 0, 0, 0)), sure([0] * 4))
+    assert silent.strict_accuracy == 1.0
+    assert math.isnan(silent.aspect_macro_f1)
+    assert math.isnan(silent.sentiment_accuracy)
+    text = json.dumps(silent.to_json(), allow_nan=False)
+    back = SentiHoodMetrics.from_json(json.loads(text))
+    assert math.isnan(back.aspect_macro_f1)
+    assert repr(back) == repr(silent)  # NaN equals nothing, its text does
+
+
+@pytest.mark.parametrize(
+    "change,reason",
+    [
+        (lambda g, a, y, p: (g[:-1], a[:-1], y[:-1], p[:-1]), "no row for the aspect 'transit location'"),
+        (lambda g, a, y, p: (g, ["price", *a[1:]], y, p), "two rows for the aspect 'price'"),
+        (lambda g, a, y, p: (g, a, y, p[:, :2]), r"probabilities \(8, 3\)"),
+        (lambda g, a, y, p: (g, a, [3, *y[1:]], p), "not 0, 1 or 2"),
+        (
+            lambda g, a, y, p: (g, a, y, np.where([[i == 5] for i in range(8)], np.nan, p)),
+            "row 5 .* not finite",
+        ),
+        (lambda g, a, y, p: (g, a, y, -p), "row 0 .* negative"),
+        (lambda g, a, y, p: ([], [], [], p[:0]), "no rows"),
+    ],
+)
+def test_bad_input(change, reason):
+    groups, aspects, gold = rows_of((0, 1, 2, 0), (1, 0, 0, 2))
+    with pytest.raises(ValueError, match=reason):
+        sentihood_metrics(*change(groups, aspects, gold, sure(gold)))
+
+
+def test_majority_row_of_sentihood(sentihood):
+    dataset = load_directory(sentihood)
+    test = dataset.splits["test"]
+    probabilities = majority_probabilities(label_shares(dataset.splits["train"], dataset.task), len(test))
+    result = sentihood_metrics(
+        [row.group for row in test], [row.aspect for row in test], [row.label for row in test], probabilities
+    )
+    figures = [round(100 * value, 1) for value in list(dataclasses.astuple(result))[:5]]
+    assert figures == [47.9, 0.0, 50.0, 66.6, 50.0]

@@ -1,0 +1,219 @@
+import json
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+import qacg_models.speed
+from matplotlib.figure import Figure
+from qacg_models import demo, heatmaps
+from qacg_models.data import load_directory, sample_directory
+from qacg_models.errors import InputError
+from qacg_models.maps import mean_lambda, row_maps
+from qacg_models.metrics import NEGATIVE, POSITIVE
+from qacg_models.options import TrainingOptions
+from qacg_models.report import Report
+from qacg_models.tables import html_table, text_table
+from qacg_models.training import train
+
+TINY = TrainingOptions(epochs=1, hidden_size=16, layers=2, heads=2, intermediate_size=32)
+
+
+class Page(HTMLParser):
+    """Collects what a browser would fetch, where links inside the page go, and unclosed elements."""
+
+    VOID = ("meta", "br", "link", "img")
+
+    def __init__(self, text):
+        super().__init__()
+        self.fetched, self.links, self.ids, self.open, self.count = [], [], set(), [], {}
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        attributes = dict(attributes)
+        self.count[tag] = self.count.get(tag, 0) + 1
+        self.ids.add(attributes.get("id"))
+        for name in ("src", "href", "xlink:href", "data"):
+            value = attributes.get(name)
+            if value and tag == "a":
+                self.links.append(value)
+            elif value and not value.startswith(("#", "data:")):
+                self.fetched.append(value)
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.handle_starttag(tag, attributes)
+        if tag not in self.VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+@pytest.fixture(scope="module")
+def trained(small_data, tmp_path_factory):
+    return train(load_directory(small_data), tmp_path_factory.mktemp("maps") / "model", TINY)
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return load_directory(sample_directory(), ("test",)).splits["test"]
+
+
+def small_figure():
+    figure = Figure(figsize=(1, 1))
+    figure.subplots().plot([0, 1], [0, 1])
+    return figure
+
+
+def test_maps_add_up_and_softmax_rows_sum_to_one(trained, rows):
+    maps = row_maps(trained, rows[0])
+    length = len(maps.tokens)
+    assert maps.softmax.shape == maps.quasi.shape == maps.combined.shape == (2, 2, length, length)
+    np.testing.assert_allclose(maps.combined, maps.softmax + maps.quasi, atol=1e-6)
+    np.testing.assert_allclose(maps.softmax.sum(-1), 1, atol=1e-5)
+    # lambda * G has the sign of lambda, and G stays below 1.
+    assert (np.abs(maps.quasi) <= np.abs(maps.lambdas)[..., None] + 1e-6).all()
+    np.testing.assert_allclose(maps.probabilities, trained.probabilities(rows[:1])[0], atol=1e-5)
+
+
+def test_mean_lambda_leaves_padding_out(trained, rows):
+    some = sorted(rows[:40], key=lambda row: len(row.sentence))[::13]
+    single = [row_maps(trained, row) for row in some]
+    assert len({len(maps.tokens) for maps in single}) > 1
+    total = sum(maps.lambdas.sum(-1) for maps in single)
+    want = total / sum(len(maps.tokens) for maps in single)
+    np.testing.assert_allclose(mean_lambda(trained, some), want, atol=1e-6)
+
+
+def test_scales_are_centred_at_zero_and_shared_along_a_line(trained, rows):
+    maps = row_maps(trained, rows[0])
+    figure = heatmaps.layer_figure(maps, 1)
+    panels = [axis.images[0] for axis in figure.axes if axis.images and axis.get_label() != "<colorbar>"]
+    assert len(panels) == 3 * 2
+    for line, field in enumerate(("softmax", "quasi", "combined")):
+        largest = np.abs(getattr(maps, field)[1]).max()
+        for head in range(2):
+            panel = panels[2 * line + head]
+            assert panel.get_clim() == pytest.approx((-largest, largest))
+            np.testing.assert_array_equal(panel.get_array(), getattr(maps, field)[1, head])
+
+
+def test_page_stands_alone_and_is_well_formed(tmp_path):
+    report = Report(tmp_path / "report", "Title <b>", "lead & more")
+    for number in range(2):
+        section = report.section(f"Part {number}")
+        section.text('a < b & "c"')
+        section.quote("<script>alert(1)</script>")
+        section.preformatted("x  <y>")
+        section.table("numbers", (["name", "%"], [["<i>", "1.5"]]))
+        report.figure(section, f"figure-{number}", small_figure(), "caption <u>")
+    text = report.write().read_text(encoding="utf-8")
+    page = Page(text)
+    assert page.fetched == []
+    assert page.open == []
+    assert page.count["svg"] == 2
+    assert not {"script", "i", "u", "y"} & page.count.keys()
+    assert len(page.links) == 2
+    assert {link.removeprefix("#") for link in page.links} <= page.ids
+    # An id used twice would let one figure borrow the clip paths of the other.
+    ids = re.findall(r' id="([^"]+)"', text)
+    assert len(ids) == len(set(ids))
+    assert set(re.findall(r"(?:url\(|href=\")#([^\")]+)", text)) <= set(ids)
+    assert json.loads((tmp_path / "report" / "tables.json").read_text())["Part 0"] == {
+        "numbers": [{"name": "<i>", "%": "1.5"}]
+    }
+    assert {path.name for path in (tmp_path / "report" / "figures").iterdir()} == {
+        f"figure-{number}.{kind}" for number in range(2) for kind in ("svg", "png")
+    }
+
+
+def test_report_replaces_a_report_and_nothing_else(tmp_path):
+    folder = tmp_path / "report"
+    for title in ("first", "second"):
+        Report(folder, title, "").write()
+    assert "second" in (folder / "index.html").read_text()
+    assert [path.name for path in tmp_path.iterdir()] == ["report"]
+
+    (tmp_path / "papers").mkdir()
+    (tmp_path / "papers" / "thesis.txt").write_text("three years")
+    with pytest.raises(InputError, match="holds other files"):
+        Report(tmp_path / "papers", "", "")
+    with pytest.raises(InputError, match="is a file"):
+        Report(tmp_path / "papers" / "thesis.txt", "", "")
+
+
+def test_rows_are_picked_by_their_true_labels(rows):
+    praise, blame, other = demo.pick_rows(rows)
+    assert (praise.label, blame.label, other.label) == (POSITIVE, NEGATIVE, POSITIVE)
+    assert praise.sentence == blame.sentence != other.sentence
+    assert praise.aspect != blame.aspect
+    assert demo.pick_rows(rows[::-1]) == [praise, blame, other]
+    assert demo.pick_rows([row for row in rows if row.label == 0]) == []
+
+
+def test_tables_align_numbers_to_the_right():
+    header, body = ["case", "ms"], [["short", "1.25"], ["a longer one", "n/a"], ["x", "10.5"]]
+    assert text_table(header, body).splitlines() == [
+        "case            ms",
+        "------------  ----",
+        "short         1.25",
+        "a longer one   n/a",
+        "x             10.5",
+    ]
+    assert '<td class="number">10.5</td>' in html_table(header, body)
+    assert "<td>a longer one</td>" in html_table(header, body)
+
+
+def test_speed_rows_hold_what_was_measured():
+    forward, both = qacg_models.speed.speed_table(shapes=((1, 2, 300, 16),), seconds=0, minimum_runs=3)
+    assert (forward.backward, both.backward) == (False, True)
+    assert forward.runs == both.runs == 3
+    assert forward.eager_ms > 0
+    assert both.speedup == both.eager_ms / both.fused_ms
+    if both.fused_mb is not None:
+        # Three maps of 2 x 300 x 300 floats are the least that eager keeps for its backward.
+        assert both.eager_mb > 3 * 2 * 300 * 300 * 4 / 1e6
+
+
+def test_fused_and_eager_compute_the_same_in_the_speed_table():
+    import torch
+
+    tensors = tuple(torch.randn(1, 2, 20, 16, generator=torch.Generator().manual_seed(i)) for i in range(5))
+    from qacg_kernels import GateParameters
+
+    gate = GateParameters(*torch.randn(4, 16), None, None)
+    fused, eager = (qacg_models.speed.IMPLEMENTATIONS[name](tensors, gate) for name in ("fused", "eager"))
+    torch.testing.assert_close(fused, eager, rtol=1e-4, atol=1e-5)
+
+
+def test_the_whole_demo_in_small(tmp_path, monkeypatch, capsys):
+    whole = qacg_models.speed.speed_table
+    small = {"shapes": ((1, 1, 8, 8),), "seconds": 0, "minimum_runs": 1}
+    monkeypatch.setattr(qacg_models.speed, "speed_table", lambda: whole(**small))
+    status = demo.run(tmp_path / "report", tmp_path / "model", TINY)
+    out = capsys.readouterr().out
+    assert status == 1  # one epoch of so small a model cannot beat the majority row by enough
+    assert "DOES NOT BEAT the majority row by 15 points" in out
+    assert [int(number) for number in re.findall(r"^\[(\d)/6\]", out, re.MULTILINE)] == [1, 2, 3, 4, 5, 6]
+    text = (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
+    page = Page(text)
+    assert page.fetched == []
+    assert page.count["svg"] == 3 * 2 + 2  # three rows, two layers; lambda; loss
+    tables = json.loads((tmp_path / "report" / "tables.json").read_text())
+    record = json.loads((tmp_path / "model" / "training.json").read_text())
+    figure = tables["Results on the sample"]["test"][0]["strict accuracy"]
+    assert figure == f"{100 * record['metrics']['test']['strict_accuracy']:.1f}"
+    assert all(row["within"] == "yes" for row in tables["Agreement with the reference"]["agreement"])
+
+
+def test_demo_says_when_the_operator_is_off(monkeypatch, tmp_path, capsys):
+    from qacg_kernels import testing
+
+    row = testing.ParityRow("cpu", "float32", "a case", "grad key", 2.0, 1.0, False)
+    monkeypatch.setattr(testing, "parity_report", lambda: [row])
+    section = Report(tmp_path / "r", "", "").section("s")
+    assert demo._agreement(section) is False
+    assert "1 tensors, 1 outside the budget" in capsys.readouterr().out
+    assert section.data["agreement"][0]["within"] == "NO"

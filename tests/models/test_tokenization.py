@@ -1,0 +1,129 @@
+import pytest
+import torch
+from qacg_models.data import Row
+from qacg_models.errors import InputError
+from qacg_models.tokenization import (
+    PaddingCollator,
+    encode_rows,
+    load_tokenizer,
+    tokenizer_from_vocabulary,
+    train_tokenizer,
+)
+
+CONTEXTS = ("location - 1 - price", "location - 1 - safety")
+TEXTS = ["location - 1 is cheap but not safe at night", "is location - 1 safe", *CONTEXTS]
+
+
+def row(sentence, context=CONTEXTS[1], label=2):
+    target, _, aspect = context.rpartition(" - ")
+    return Row("1", sentence, context, target, aspect, label, 2)
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return train_tokenizer(TEXTS, vocab_size=200, min_frequency=1)
+
+
+def test_two_segments_with_their_types(tokenizer):
+    (feature,), cut = encode_rows([row("Location - 1 is SAFE")], tokenizer, CONTEXTS, 32)
+    tokens = tokenizer.convert_ids_to_tokens(feature["input_ids"])
+    first = ["[CLS]", "location", "-", "1", "is", "safe", "[SEP]"]
+    second = ["location", "-", "1", "-", "safety", "[SEP]"]
+    assert tokens == first + second
+    assert feature["token_type_ids"] == [0] * len(first) + [1] * len(second)
+    assert (feature["context_ids"], feature["labels"], cut) == (1, 2, 0)
+
+
+def test_context_standalone_leaves_the_name_out(tokenizer):
+    (feature,), _ = encode_rows(
+        [row("is cheap", CONTEXTS[0])], tokenizer, CONTEXTS, 32, context_standalone=True
+    )
+    assert tokenizer.convert_ids_to_tokens(feature["input_ids"]) == ["[CLS]", "is", "cheap", "[SEP]"]
+    assert set(feature["token_type_ids"]) == {0}
+    assert feature["context_ids"] == 0
+
+
+def test_the_longer_segment_is_cut_from_its_end(tokenizer):
+    features, cut = encode_rows([row("is " * 30 + "cheap"), row("is cheap")], tokenizer, CONTEXTS, 16)
+    tokens = tokenizer.convert_ids_to_tokens(features[0]["input_ids"])
+    assert tokens == ["[CLS]", *["is"] * 8, "[SEP]", "location", "-", "1", "-", "safety", "[SEP]"]
+    assert cut == 1
+
+
+def test_the_same_texts_give_the_same_vocabulary(tokenizer):
+    assert train_tokenizer(TEXTS, 200, 1).get_vocab() == tokenizer.get_vocab()
+
+
+def test_saved_and_loaded_gives_the_same_inputs(tokenizer, tmp_path):
+    tokenizer.save_pretrained(tmp_path / "saved")
+    rows = [row("is location - 1 safe at night ?"), row("cheap", CONTEXTS[0])]
+    loaded = load_tokenizer(tmp_path / "saved")
+    assert encode_rows(rows, loaded, CONTEXTS, 12) == encode_rows(rows, tokenizer, CONTEXTS, 12)
+    assert loaded.pad_token_id == tokenizer.pad_token_id
+
+
+def write_vocabulary(folder, pieces):
+    path = folder / "vocab.txt"
+    path.write_text("\n".join(pieces) + "\n", encoding="utf-8")
+    return path
+
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+
+
+def test_vocabulary_file_with_and_without_case(tmp_path):
+    path = write_vocabulary(tmp_path, [*SPECIAL, "safe", "Safe", "##ty", "Caf", "##é", "cafe"])
+    uncased = load_tokenizer(path)
+    assert uncased.tokenize("Safety Café") == ["safe", "##ty", "cafe"]
+    cased = load_tokenizer(path, lowercase=False)
+    assert cased.tokenize("Safety Café") == ["Safe", "##ty", "Caf", "##é"]
+    assert load_tokenizer(tmp_path).get_vocab() == uncased.get_vocab()
+    assert uncased("safe", "safe")["token_type_ids"] == [0, 0, 0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    "pieces,reason",
+    [
+        ([*SPECIAL, "a", "b", "a"], r"vocab\.txt:8: repeats the piece 'a' of line 6"),
+        (["[PAD]", "[UNK]", "a"], r"lacks \[CLS\], \[SEP\], \[MASK\]"),
+    ],
+)
+def test_vocabulary_that_is_none(tmp_path, pieces, reason):
+    with pytest.raises(InputError, match=reason):
+        tokenizer_from_vocabulary(write_vocabulary(tmp_path, pieces))
+
+
+def test_paths_that_hold_no_tokenizer(tmp_path):
+    with pytest.raises(InputError, match="no such tokenizer"):
+        load_tokenizer(tmp_path / "nothing")
+    with pytest.raises(InputError, match=r"neither tokenizer\.json nor vocab\.txt"):
+        load_tokenizer(tmp_path)
+    (tmp_path / "tokenizer.json").write_text("{}")
+    with pytest.raises(InputError, match="cannot be loaded"):
+        load_tokenizer(tmp_path)
+
+
+def test_bad_arguments(tokenizer):
+    with pytest.raises(InputError, match="max_length must be at least 5"):
+        encode_rows([row("is")], tokenizer, CONTEXTS, 4)
+    with pytest.raises(InputError, match="unknown context 'location - 1 - price'"):
+        encode_rows([row("is", CONTEXTS[0])], tokenizer, CONTEXTS[1:], 32)
+    with pytest.raises(InputError, match="vocab_size must be more than 5"):
+        train_tokenizer(TEXTS, vocab_size=5)
+
+
+def test_collator_pads_to_the_longest():
+    features = [
+        {"input_ids": [2, 7, 3], "token_type_ids": [0, 0, 1], "context_ids": 4, "labels": 1},
+        {"input_ids": [2, 3], "token_type_ids": [0, 1], "context_ids": 0, "labels": 0},
+    ]
+    batch = PaddingCollator(pad_token_id=9)(features)
+    want = {
+        "input_ids": [[2, 7, 3], [2, 3, 9]],
+        "token_type_ids": [[0, 0, 1], [0, 1, 0]],
+        "attention_mask": [[1, 1, 1], [1, 1, 0]],
+        "context_ids": [4, 0],
+        "labels": [1, 0],
+    }
+    assert {name: tensor.tolist() for name, tensor in batch.items()} == want
+    assert all(tensor.dtype == torch.int64 for tensor in batch.values())
