@@ -401,8 +401,9 @@ def test_peak_meter_sees_what_was_freed_again():
     root = Path(__file__).resolve().parent.parent
     result = subprocess.run([sys.executable, "-c", script], cwd=root, capture_output=True, text=True, check=True)
     peak, quiet, control = map(float, result.stdout.split())
-    assert 40 * 2**20 < peak + 2**21 < 44 * 2**20
+    # A run of nothing reads as the meter's own floor, up to 4 MiB: pages the kernel counts late.
     assert quiet < 4 * 2**20
+    assert peak - quiet == pytest.approx(40 * 2**20, abs=2 * 2**20)
     assert control == pytest.approx(64e6, abs=4e6)
 
 

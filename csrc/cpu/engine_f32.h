@@ -14,7 +14,7 @@ struct Float32Engine {
   // Scores come in multiples of kKeyStep columns; a left operand has kRowStep rows at least.
   static constexpr int64_t kKeyStep = kLanes;
   static constexpr int64_t kRowStep = 1;
-  static constexpr int64_t kRowBlock = 48;
+  static constexpr int64_t kRowBlock = 64;
   static constexpr int64_t kWholeRowKeys = 2048;
 
   explicit Float32Engine(const qacg::Problem&) {}
