@@ -1,7 +1,8 @@
 """The calls that every backend has to get right, as data.
 
-Sizes lie off every tile. The CPU kernel holds rows of up to 512 keys whole and tiles longer ones, so both
-sides of that border appear with masks, causality, dropout and both kinds of gate.
+Sizes lie off every tile. The CPU kernel holds rows of up to 512 keys whole and tiles longer ones, with float32
+and no backward to come up to 2048, so both sides of these borders appear with masks, causality, dropout and
+both kinds of gate.
 """
 
 from qacg_kernels.testing_inputs import Case
@@ -15,12 +16,8 @@ SMALL = (
     Case("shared gate", queries=17, head_dim=20, gate="shared"),
     Case("per-head gate, biases", queries=17, head_dim=8, gate="per_head", bias="per_head"),
     Case("mixed gate shapes", queries=13, head_dim=8, gate="per_head", bias="shared", beta=0.7, gamma=1.3),
-    Case(
-        "gradient through lambda", queries=11, head_dim=8, gate="shared", bias="shared", lambda_gradient=True
-    ),
-    Case(
-        "lambda gradient, per head", heads=2, gate="per_head", bias="per_head", lambda_gradient=True, beta=0.5
-    ),
+    Case("gradient through lambda", queries=11, head_dim=8, gate="shared", bias="shared", lambda_gradient=True),
+    Case("lambda gradient, per head", heads=2, gate="per_head", bias="per_head", lambda_gradient=True, beta=0.5),
     Case("column gate", queries=17, keys=29, head_dim=16, gate="shared", form="column"),
     Case("column gate, per head, masked", gate="per_head", bias="per_head", form="column", mask="boolean"),
     Case("column gate, dropout", gate="shared", bias="shared", form="column", dropout_p=0.3, gamma=0.6),
@@ -74,9 +71,7 @@ LAYOUT_CASES = tuple(
 TILED = (
     Case("111 x 111 x 64", queries=111, head_dim=64, gate="shared", bias="shared", mask="minus_10000"),
     Case("130 x 130 x 80", batch=1, queries=130, head_dim=80, gate="per_head", is_causal=True),
-    Case(
-        "128 x 128 x 128", batch=1, heads=2, queries=128, head_dim=128, layout="heads_inside", dropout_p=0.1
-    ),
+    Case("128 x 128 x 128", batch=1, heads=2, queries=128, head_dim=128, layout="heads_inside", dropout_p=0.1),
     Case("63 x 63 x 256", batch=1, heads=2, queries=63, head_dim=256, gate="shared", mask="boolean"),
     Case("300 x 300 x 33", batch=1, heads=2, queries=300, head_dim=33, key_lengths=(130,), gate="shared"),
     Case("511 keys", batch=1, heads=2, queries=20, keys=511, head_dim=8),
@@ -86,9 +81,7 @@ TILED = (
     Case("513 keys, row gate", batch=1, heads=2, queries=513, head_dim=8, gate="shared", bias="shared"),
     Case("520 causal dropout", batch=1, heads=2, queries=520, head_dim=33, is_causal=True, dropout_p=0.1),
     Case("520 empty rows", batch=1, heads=1, queries=520, head_dim=20, mask="boolean_empty_rows"),
-    Case(
-        "520 minus infinity", batch=1, heads=1, queries=520, head_dim=16, mask="minus_infinity", gate="shared"
-    ),
+    Case("520 minus infinity", batch=1, heads=1, queries=520, head_dim=16, mask="minus_infinity", gate="shared"),
     Case("700 nothing visible", batch=1, heads=2, queries=9, keys=700, head_dim=8, mask="none_visible"),
     Case("700 padding of -10000", batch=2, heads=1, queries=65, keys=700, head_dim=64, mask="minus_10000"),
     Case("700 x 256 dims", batch=1, heads=1, queries=63, keys=700, head_dim=256, layout="strided"),
@@ -105,9 +98,13 @@ TILED = (
     ),
     Case("1030 lengths", batch=3, heads=1, queries=65, keys=1030, head_dim=16, key_lengths=(0, 513, 1030)),
     Case("1030 row gate", batch=1, heads=2, queries=1030, head_dim=16, gate="per_head", bias="per_head"),
-    Case(
-        "1030 through lambda", batch=1, heads=1, queries=1030, head_dim=8, gate="shared", lambda_gradient=True
-    ),
+    Case("1030 through lambda", batch=1, heads=1, queries=1030, head_dim=8, gate="shared", lambda_gradient=True),
+    Case("2048 keys, dropout", batch=1, heads=2, queries=33, keys=2048, head_dim=16, dropout_p=0.1, mask="additive"),
+    Case("2047 keys, column gate", batch=1, heads=1, queries=20, keys=2047, gate="shared", form="column"),
+    Case("2050 keys", batch=2, heads=1, queries=33, keys=2050, head_dim=8, key_lengths=(2049, 2000), dropout_p=0.1),
+    Case("2100 keys, column gate", batch=1, heads=1, queries=20, keys=2100, gate="shared", form="column"),
+    Case("2100 minus infinity", batch=1, heads=1, queries=35, keys=2100, head_dim=20, mask="minus_infinity"),
+    Case("packed beyond 2048", heads=1, sequences=(2060, 5), head_dim=8, gate="shared", is_causal=True),
     Case("more queries than keys", batch=1, heads=2, queries=700, keys=17, head_dim=16, is_causal=True),
     Case(
         "packed long and short",

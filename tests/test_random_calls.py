@@ -77,7 +77,7 @@ def drawn(number):
         return Case(f"random call {number}", **options)
     keys = queries
     if options["gate"] == "lambda" or options["form"] == "column":
-        keys = options["keys"] = pick((1, 2, 7, 16, 17, 64, 100, 129, 511, 512, 513, 1040))
+        keys = options["keys"] = pick((1, 2, 7, 16, 17, 64, 100, 129, 511, 512, 513, 1040, 2048, 2053))
     options["mask"] = pick((None, None, *MASKS))
     if chance.random() < 0.3:
         options["key_lengths"] = tuple(chance.randint(0, keys) for _ in range(options["batch"]))
