@@ -6,8 +6,8 @@ from pathlib import Path
 import torch
 
 _PACKAGE = Path(__file__).resolve().parent.parent
-# Rows of at most this many keys are held whole (csrc/cpu/attention.h, kWholeRowKeys): their backward finds
-# delta on the way, so the forward saves no branch output for them.
+# The backward holds rows of at most this many keys whole (csrc/cpu/forward.h, kSpan) and finds delta on the way, so
+# the forward saves no branch output for them.
 WHOLE_ROW_KEYS = 512
 
 _missing: list[str] = []
