@@ -96,7 +96,6 @@ Rows rows(const Tensor& t) {
 struct Call {
   Problem problem{};
   std::vector<Tensor> kept;
-  std::vector<int32_t> cu_seqlens;
   const Kernels* kernels = nullptr;
   int64_t longest_query = 0, longest_key = 0;
 

@@ -215,7 +215,8 @@ class Backward {
         const RowState row = begin_row(s, b, r, key, count, softmax_ + r * stride_, nullptr);
         Vec total = Vec{};
         for (int64_t j = 0; j < row.seen; j += kLanes) {
-          total += softmax_of(row, j, softmax_ + r * stride_) * kept_gradient(row, j, grad_attention_ + r * stride_);
+          const Vec p = softmax_of(row, softmax_ + r * stride_ + j, lanes_below(row.seen - j));
+          total += p * kept_gradient(row, j, grad_attention_ + r * stride_);
         }
         delta_[r] += sum(total);
       }
@@ -246,8 +247,8 @@ class Backward {
     return {seen, factor, empty ? 0.0f : row_max, empty ? 0.0f : 1.0f / row_sum, p_.has_dropout ? p_.keep_scale : 1.0f};
   }
 
-  QACG_INLINE Vec softmax_of(const RowState& row, int64_t j, const float* scores) const {
-    return keep_where(lanes_below(row.seen - j), exp2(load(scores + j) * row.factor - row.shift) * row.normalise);
+  static QACG_INLINE Vec softmax_of(const RowState& row, const float* scores, IntVec lanes) {
+    return keep_where(lanes, exp2(load(scores) * row.factor - row.shift) * row.normalise);
   }
 
   QACG_INLINE Vec kept_gradient(const RowState& row, int64_t j, const float* grad) const {
@@ -269,7 +270,7 @@ class Backward {
     specialise(
         [&](auto whole_row, auto masked, auto drop, auto column, auto first_of_pair) {
           const auto softmax_at = [&](int64_t j, IntVec lanes) QACG_INLINE_LAMBDA {
-            return keep_where(lanes, exp2(load(softmax + j) * row.factor - row.shift) * row.normalise);
+            return softmax_of(row, softmax + j, lanes);
           };
           const auto sigmoid_at = [&](int64_t j, IntVec lanes) QACG_INLINE_LAMBDA {
             const Vec score = load(quasi + j);
