@@ -35,8 +35,9 @@ SOURCES = {
     "csrc/cpu/kernels_avx2.cpp": [*KERNEL, "-mavx2", "-mfma"],
     "csrc/cpu/kernels_avx512.cpp": [*KERNEL, *AVX512],
     "csrc/cpu/kernels_avx512_bf16.cpp": [*KERNEL, *AVX512, "-mavx512bf16"],
+    "csrc/cpu/kernels_amx.cpp": [*KERNEL, *AVX512, "-mamx-tile", "-mamx-bf16"],
 }
-X86_ONLY = ("avx2", "avx512")
+X86_ONLY = ("avx2", "avx512", "amx")
 
 
 def compiler() -> str | None:

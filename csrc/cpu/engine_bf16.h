@@ -97,6 +97,10 @@ struct Bfloat16Engine {
     }
   }
 
+  static void pack_summed(const Scalar* from, int64_t stride, int64_t rows, int64_t head_dim, Packed* to) {
+    pack_rows(from, stride, rows, head_dim, to);
+  }
+
   static Left pack_left(const Scalar* from, int64_t stride, int64_t rows, int64_t head_dim, Packed* to) {
     const int64_t dim = padded_dim(head_dim);
     for (int64_t i = 0; i < round_up(rows, kRowStep); ++i) {
@@ -160,6 +164,14 @@ struct Bfloat16Engine {
       }
     }
   }
+
+  void key_sums(const float* tile, int64_t stride, int64_t rows, int64_t keys, int64_t dim, const Packed* x,
+                Packed* scratch, float* total, int64_t first, int64_t) {
+    const Left a = left_transposed(tile, stride, rows, round_up(keys, kKeyStep), scratch);
+    weighted_sum(keys, rows, dim, a, x, 0, total + first * dim, true);
+  }
+  static int64_t key_sums_size(int64_t keys, int64_t dim) { return keys * dim; }
+  static float* key_sum_rows(float* total, int64_t first, int64_t, int64_t dim, float*) { return total + first * dim; }
 
  private:
   const qacg::Bfloat16Product product_;

@@ -14,11 +14,13 @@ namespace QACG_ISA {
 constexpr float kLog2e = 1.4426950408889634f;
 // A masked score (in powers of two) this low hides the key: its sigmoid is exactly 0, as that of -10000 should be.
 constexpr float kHiddenScore = -125.0f;
-constexpr int64_t kSpan = 512;  // a multiple of every kPanel and of the dropout block
+constexpr int64_t kSpan = 512;  // a multiple of kChunk
+constexpr int64_t kChunk = 128;  // a multiple of every kPanel and of the dropout block
 
 // Rows of a tile stand a little apart from a multiple of 4096 bytes: reading down a column would otherwise fall into
 // two sets of the first-level cache.
-QACG_INLINE int64_t tile_stride(int64_t span) { return span % 64 == 0 ? span + 16 : span; }
+constexpr int64_t tile_stride(int64_t span) { return span % 64 == 0 ? span + 16 : span; }
+constexpr int64_t kChunkStride = tile_stride(kChunk);
 
 template <typename Engine>
 class Forward {
@@ -32,10 +34,10 @@ class Forward {
     const int64_t keys = round_up(longest_key, Engine::kKeyStep);
     const bool branches = p.softmax_out.data || p.quasi_out.data;
     span_ = !branches && keys <= Engine::kWholeRowKeys ? keys : smaller(keys, kSpan);
-    // The longer the rows, the fewer at a time: two tiles stay in the second-level cache.
+    // The longer the rows, the fewer at a time: a tile stays in the second-level cache.
     tile_rows_ = Engine::kRowBlock;
-    while (tile_rows_ * span_ > Engine::kRowBlock * kSpan) tile_rows_ /= 2;
-    const int64_t rows = smaller(tile_rows_, round_up(longest_query, Engine::kRowStep));
+    while (tile_rows_ * span_ > Engine::kRowBlock * kSpan * 2) tile_rows_ /= 2;
+    const int64_t rows = round_up(smaller(tile_rows_, longest_query), Engine::kRowStep);
     stride_ = tile_stride(span_);
     key_panels_ = arena.take<Packed>(Engine::panels_size(keys, dim_));
     context_panels_ = arena.take<Packed>(Engine::panels_size(keys, dim_));
@@ -43,14 +45,14 @@ class Forward {
     query_ = arena.take<Packed>(Engine::pack_left_size(rows, dim_));
     context_query_ = arena.take<Packed>(Engine::pack_left_size(rows, dim_));
     softmax_ = arena.take<float>(rows * stride_);
-    quasi_ = arena.take<float>(rows * stride_);
-    left_ = arena.take<Packed>(Engine::left_size(rows, span_));
+    quasi_ = arena.take<float>(rows * kChunkStride);
+    left_ = arena.take<Packed>(Engine::left_size(rows, kChunk));
     // Products write whole row steps.
     const int64_t sums = round_up(rows, Engine::kRowStep) * dim_;
     softmax_sum_ = arena.take<float>(sums);
     quasi_sum_ = arena.take<float>(sums);
     gated_sum_ = arena.take<float>(sums);
-    keep_ = arena.take<int32_t>(round_up(span_, qacg::kDropoutBlock));
+    keep_ = arena.take<int32_t>(kChunk);
     key_gate_ = arena.take<float>(round_up(keys, kLanes));
     max_ = arena.take<float>(rows);
     sum_ = arena.take<float>(rows);
@@ -131,22 +133,16 @@ class Forward {
     for (int64_t r = 0; r < rows; ++r) max_[r] = -kInfinity, sum_[r] = 0;
 
     for (int64_t key = 0; key < keys; key += span_) {
-      const int64_t count = smaller(span_, keys - key), cols = round_up(count, Engine::kKeyStep);
-      engine_.scores(rows, cols, dim_, query, key_panels_, key, softmax_, stride_);
-      engine_.scores(rows, cols, dim_, context_query, context_panels_, key, quasi_, stride_);
-      for (int64_t r = 0; r < rows; ++r) {
-        const int64_t seen = visible_in_span(s, first + r, key, count);
-        float factor = p_.scale * kLog2e;
-        if (p_.mask_kind != qacg::Mask::kNone || p_.scale <= 0) {
-          premask(s, first + r, key, seen, factor, softmax_ + r * stride_);
-          premask(s, first + r, key, seen, factor, quasi_ + r * stride_);
-          factor = 1;
-        }
-        if (p_.has_dropout) keep_row(p_, s, first + r, key, seen, keep_);
-        softmax_row(r, key, seen, cols, factor, one_sum);
-        quasi_row(r, key, seen, cols, factor, one_sum);
+      const int64_t count = smaller(span_, keys - key);
+      engine_.scores(rows, round_up(count, Engine::kKeyStep), dim_, query, key_panels_, key, softmax_, stride_);
+      for (int64_t r = 0; r < rows; ++r) softmax_row(s, first + r, r, key, count);
+      // The context scores are taken by chunks that stay in the first-level cache from product to product.
+      for (int64_t chunk = key; chunk < key + count; chunk += kChunk) {
+        const int64_t part = smaller(kChunk, key + count - chunk), cols = round_up(part, Engine::kKeyStep);
+        engine_.scores(rows, cols, dim_, context_query, context_panels_, chunk, quasi_, kChunkStride);
+        for (int64_t r = 0; r < rows; ++r) quasi_row(s, first + r, r, key, chunk, part, one_sum);
+        accumulate(s, rows, key, chunk, part, one_sum);
       }
-      accumulate(s, rows, key, count, cols, one_sum);
     }
     if (keys <= 0) clear(rows);
     write(s, first, rows, one_sum);
@@ -181,11 +177,20 @@ class Forward {
     return largest(at_least(at_least(top[0], top[1]), at_least(top[2], top[3])));
   }
 
-  // Scores to exp(score - max), dropped cells cleared; keeps max_ and sum_ and rescales what came before.
-  void softmax_row(int64_t r, int64_t key, int64_t seen, int64_t cols, float factor, bool one_sum) {
+  // The factor that is left to do on a row's scores once a mask (or a scale that turns the order round) has been applied.
+  float prepare(const Sequence& s, int64_t i, int64_t key, int64_t seen, float* scores) const {
+    const float factor = p_.scale * kLog2e;
+    if (p_.mask_kind == qacg::Mask::kNone && p_.scale > 0) return factor;
+    premask(s, i, key, seen, factor, scores);
+    return 1;
+  }
+
+  // Scores to exp(score - max); keeps max_ and sum_ and rescales what came before.
+  void softmax_row(const Sequence& s, int64_t i, int64_t r, int64_t key, int64_t count) {
     float* row = softmax_ + r * stride_;
-    float row_max = largest_of(row, seen);
-    row_max *= factor;
+    const int64_t seen = visible_in_span(s, i, key, count), cols = round_up(count, Engine::kKeyStep);
+    const float factor = prepare(s, i, key, seen, row);
+    const float row_max = largest_of(row, seen) * factor;
     const float new_max = row_max > max_[r] ? row_max : max_[r];
     // With nothing visible so far every exponent is -inf; a shift of 0 keeps them from being NaN.
     const float shift = new_max == -kInfinity ? 0.0f : new_max;
@@ -199,30 +204,27 @@ class Forward {
     }
     max_[r] = new_max;
 
-    float row_sum = 0;
-    specialise(
-        [&](auto drop) {
-          const auto exponential = [&](int64_t j, IntVec lanes) QACG_INLINE_LAMBDA {
-            const Vec e = keep_where(lanes, exp2(load(row + j) * factor - shift));
-            store(row + j, drop ? keep_where(load_mask(keep_ + j), e) : e);
-            return e;
-          };
-          Vec total = Vec{};
-          int64_t j = 0;
-          for (; j + kLanes <= seen; j += kLanes) total += exponential(j, kAllLanes);
-          if (j < seen) total += exponential(j, lanes_below(seen - j)), j += kLanes;
-          for (; j < cols; j += kLanes) store(row + j, Vec{});
-          row_sum = sum(total);
-        },
-        p_.has_dropout && !one_sum);
-    sum_[r] += row_sum;
+    Vec total = Vec{};
+    const auto exponential = [&](int64_t j, IntVec lanes) QACG_INLINE_LAMBDA {
+      const Vec e = keep_where(lanes, exp2(load(row + j) * factor - shift));
+      store(row + j, e);
+      total += e;
+    };
+    int64_t j = 0;
+    for (; j + kLanes <= seen; j += kLanes) exponential(j, kAllLanes);
+    if (j < seen) exponential(j, lanes_below(seen - j)), j += kLanes;
+    for (; j < cols; j += kLanes) store(row + j, Vec{});
+    sum_[r] += sum(total);
   }
 
-  // Context scores to the sigmoid; with one_sum, joined with the softmax row: e + (lambda alpha l) sigmoid.
-  void quasi_row(int64_t r, int64_t key, int64_t seen, int64_t cols, float factor, bool one_sum) {
-    float* row = quasi_ + r * stride_;
-    float* joined = softmax_ + r * stride_;
-    float* to = one_sum ? joined : row;
+  // A chunk of context scores to the sigmoid, and dropped cells cleared; with one_sum, joined with the softmax row:
+  // e + (lambda alpha l) sigmoid.
+  void quasi_row(const Sequence& s, int64_t i, int64_t r, int64_t key, int64_t chunk, int64_t count, bool one_sum) {
+    float* row = quasi_ + r * kChunkStride;
+    float* exponentials = softmax_ + r * stride_ + (chunk - key);
+    const int64_t seen = visible_in_span(s, i, chunk, count), cols = round_up(count, Engine::kKeyStep);
+    const float factor = prepare(s, i, chunk, seen, row);
+    if (p_.has_dropout) keep_row(p_, s, i, chunk, seen, keep_);
     const float weight = p_.quasi_scale * sum_[r];
     const Vec row_gate = splat(lambda_[r]), row_weight = splat(lambda_[r] * weight);
     specialise(
@@ -232,36 +234,38 @@ class Forward {
             if (masked) lanes &= ~(IntVec)(score <= splat(kHiddenScore));
             Vec g = keep_where(lanes, inverse_one_plus_exp2(score * -factor));
             if (join) {
-              g = load(joined + j) +
-                  (column ? (row_gate - p_.gamma * load(key_gate_ + key + j)) * weight : row_weight) * g;
+              g = load(exponentials + j) +
+                  (column ? (row_gate - p_.gamma * load(key_gate_ + chunk + j)) * weight : row_weight) * g;
+            } else if (drop) {
+              store(exponentials + j, keep_where(load_mask(keep_ + j), load(exponentials + j)));
             }
-            store(to + j, drop ? keep_where(load_mask(keep_ + j), g) : g);
+            store(row + j, drop ? keep_where(load_mask(keep_ + j), g) : g);
           };
           int64_t j = 0;
           for (; j + kLanes <= seen; j += kLanes) sigmoid(j, kAllLanes);
           if (j < seen) sigmoid(j, lanes_below(seen - j)), j += kLanes;
-          for (; j < cols; j += kLanes) store(to + j, Vec{});
+          for (; j < cols; j += kLanes) store(row + j, Vec{});
         },
         one_sum, p_.mask_kind != qacg::Mask::kNone, p_.has_dropout, p_.column_gate);
   }
 
-  void accumulate(const Sequence& s, int64_t rows, int64_t key, int64_t count, int64_t cols, bool one_sum) {
-    auto add = [&](const float* tile, float* total) {
-      const auto a = Engine::left(tile, stride_, rows, cols, left_);
-      engine_.weighted_sum(rows, count, dim_, a, values_, key, total, key > 0);
+  void accumulate(const Sequence& s, int64_t rows, int64_t key, int64_t chunk, int64_t count, bool one_sum) {
+    const int64_t cols = round_up(count, Engine::kKeyStep);
+    auto add = [&](const float* tile, int64_t stride, float* total) {
+      const auto a = Engine::left(tile, stride, rows, cols, left_);
+      engine_.weighted_sum(rows, count, dim_, a, values_, chunk, total, chunk > 0);
     };
-    add(softmax_, softmax_sum_);
-    if (one_sum) return;
-    if (!p_.column_gate || p_.quasi_out.data) add(quasi_, quasi_sum_);
+    if (one_sum) return add(quasi_, kChunkStride, softmax_sum_);
+    add(softmax_ + (chunk - key), stride_, softmax_sum_);
+    if (!p_.column_gate || p_.quasi_out.data) add(quasi_, kChunkStride, quasi_sum_);
     if (!p_.column_gate) return;
     for (int64_t r = 0; r < rows; ++r) {
-      float* row = quasi_ + r * stride_;
-      for (int64_t j = 0; j < cols; j += kLanes) {
-        if (key + j >= s.keys) break;
-        store(row + j, (lambda_[r] - p_.gamma * load(key_gate_ + key + j)) * load(row + j));
+      float* row = quasi_ + r * kChunkStride;
+      for (int64_t j = 0; j < cols && chunk + j < s.keys; j += kLanes) {
+        store(row + j, (lambda_[r] - p_.gamma * load(key_gate_ + chunk + j)) * load(row + j));
       }
     }
-    add(quasi_, gated_sum_);
+    add(quasi_, kChunkStride, gated_sum_);
   }
 
   void clear(int64_t rows) {
