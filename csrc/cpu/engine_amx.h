@@ -73,7 +73,8 @@ struct Tiles {
 
 // C (16 kRowTiles x 16 kColTiles) = or += A B over `depth` tiles.
 template <int kParts, int kRowTiles, int kColTiles>
-QACG_INLINE void tile_product(int64_t depth, Tiles a, Tiles b, float* c, int64_t c_stride, bool accumulate) {
+QACG_INLINE void tile_product(Prefetch& prefetch, int64_t depth, Tiles a, Tiles b, float* c, int64_t c_stride,
+                              bool accumulate) {
   if (accumulate) {
     load_sums<kRowTiles, kColTiles>(c, c_stride);
   } else {
@@ -85,7 +86,10 @@ QACG_INLINE void tile_product(int64_t depth, Tiles a, Tiles b, float* c, int64_t
   for (int64_t k = 0; k < depth; ++k, a.data += a.deeper, b.data += b.deeper) {
     const auto left = [&](int part) QACG_INLINE_LAMBDA { load_left<kRowTiles>(a.data + part * kTileSize, a.next); };
     const auto right = [&](int part) QACG_INLINE_LAMBDA { load_right<kColTiles>(b.data + part * kTileSize, b.next); };
-    const auto multiply = []() QACG_INLINE_LAMBDA { multiply_tiles<kRowTiles, kColTiles>(); };
+    const auto multiply = [&]() QACG_INLINE_LAMBDA {
+      multiply_tiles<kRowTiles, kColTiles>();
+      prefetch.step();
+    };
     if constexpr (kParts == 3) {
       // In an order that loads few tiles; the largest product comes last.
       left(0), right(2), multiply();
@@ -123,9 +127,8 @@ struct AmxEngine {
   Prefetch prefetch;
   // Calls of prefetch.step() that one row block makes, for so many score products, sums over keys and sums over rows.
   static int64_t steps(int64_t keys, int64_t dim, int64_t scores, int64_t key_sums, int64_t row_sums) {
-    const int64_t row_blocks = kRowBlock / 32, key_blocks = (keys + 31) / 32, dim_blocks = dim / 32;
-    return row_blocks * key_blocks * scores + row_blocks * dim_blocks * ((keys + 127) / 128) * key_sums +
-           dim_blocks * key_blocks * row_sums;
+    const int64_t blocks = kRowBlock / 32 * ((keys + 31) / 32) * (dim / 32);
+    return blocks * (scores + key_sums + row_sums) * (kParts == 3 ? 6 : 1);
   }
 
   static int64_t padded_dim(int64_t head_dim) { return round_up(head_dim, kTileDepth); }
@@ -187,14 +190,14 @@ struct AmxEngine {
 
   // `rows` rows as the right operand of scores: tiles of 16 rows, transposed; zeros in the rows up to a multiple of 32.
   static void pack_panels(const Scalar* from, int64_t stride, int64_t rows, int64_t head_dim, Packed* to) {
-    const int64_t dim = padded_dim(head_dim);
-    pack_left(from, stride, rows, head_dim, to);
-    const int64_t next = dim / kTileDepth * kDeeper;
-    for (int64_t i = rows; i < round_up(rows, kTileDepth); ++i) {
-      Packed* tile = to + i / kTileSide * next + i % kTileSide * kTileDepth;
-      for (int64_t t = 0; t < next; t += kTileSize) memset(tile + t, 0, sizeof(Vec));
+    const int64_t next = padded_dim(head_dim) / kTileDepth * kDeeper;
+    for (int64_t first = 0; first < round_up(rows, kTileDepth); first += kTileSide, to += next) {
+      const int64_t count = rows - first < kTileSide ? rows - first : kTileSide;
+      if (count < kTileSide) memset(to, 0, next * sizeof(Packed));
+      if (count <= 0) continue;
+      pack_left(from + first * stride, stride, count, head_dim, to);
+      transpose_tiles(to, next / kTileSize);
     }
-    transpose_tiles(to, round_up(rows, kTileDepth) / kTileSide * next / kTileSize);
   }
 
   // `rows` rows as the right operand of a sum over rows: the tiles of 32 rows side by side.
@@ -217,6 +220,23 @@ struct AmxEngine {
     const int64_t dim = padded_dim(head_dim);
     pack_rows(from, stride, rows, head_dim, to);
     transpose_tiles(to, round_up(rows, kTileDepth) / kTileDepth * (dim / kTileSide) * kParts);
+  }
+
+  static constexpr bool kPacksTiles = true;
+  template <typename F>
+  static QACG_INLINE void put_row(float*, Packed* left, int64_t r, int64_t seen, int64_t cols, const F& f) {
+    Packed* to = left + r / kTileSide * (cols / kTileDepth * kDeeper) + r % kTileSide * kTileDepth;
+    int64_t j = 0;
+    for (; j + kTileDepth <= seen; j += kTileDepth, to += kDeeper) {
+      store_pairs(f(j, kAllLanes), f(j + kLanes, kAllLanes), to);
+    }
+    for (; j < cols; j += kTileDepth, to += kDeeper) {
+      const IntVec low = lanes_below(seen - j), high = lanes_below(seen - j - kLanes);
+      store_pairs(keep_where(low, f(j, low)), keep_where(high, f(j + kLanes, high)), to);
+    }
+  }
+  static Left put_rows(const float*, int64_t, Packed* left, int64_t, int64_t cols) {
+    return {left, cols / kTileDepth * kDeeper};
   }
 
   // A computed tile as a left operand.
@@ -290,11 +310,10 @@ struct AmxEngine {
       for (int64_t m = 0; m < rows; m += 2 * kTileSide, left.data += 2 * left.next) {
         float* to = c + m * c_stride + n;
         if (rows - m > kTileSide) {
-          tile_product<kParts, 2, 2>(depth, left, b, to, c_stride, accumulate);
+          tile_product<kParts, 2, 2>(prefetch, depth, left, b, to, c_stride, accumulate);
         } else {
-          tile_product<kParts, 1, 2>(depth, left, b, to, c_stride, accumulate);
+          tile_product<kParts, 1, 2>(prefetch, depth, left, b, to, c_stride, accumulate);
         }
-        prefetch.step();
       }
     }
   }

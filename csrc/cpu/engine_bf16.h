@@ -112,6 +112,20 @@ struct Bfloat16Engine {
     return {to, dim};
   }
 
+  static constexpr bool kPacksTiles = true;
+  template <typename F>
+  static QACG_INLINE void put_row(float*, Packed* left, int64_t r, int64_t seen, int64_t cols, const F& f) {
+    Packed* row = left + r * cols;
+    int64_t j = 0;
+    for (; j + kLanes <= seen; j += kLanes) store(row + j, f(j, kAllLanes));
+    if (j < seen) store(row + j, f(j, lanes_below(seen - j))), j += kLanes;
+    if (j < cols) memset(row + j, 0, (cols - j) * sizeof(Packed));
+  }
+  static Left put_rows(const float*, int64_t, Packed* left, int64_t rows, int64_t cols) {
+    memset(left + rows * cols, 0, (round_up(rows, kRowStep) - rows) * cols * sizeof(Packed));
+    return {left, cols};
+  }
+
   static Left left(const float* tile, int64_t stride, int64_t rows, int64_t cols, Packed* to) {
     for (int64_t r = 0; r < rows; ++r) {
       for (int64_t j = 0; j < cols; j += kLanes) store(to + r * cols + j, load(tile + r * stride + j));

@@ -78,6 +78,19 @@ struct Float32Engine {
   }
   static int64_t pack_left_size(int64_t rows, int64_t dim) { return rows * dim; }
 
+  // A row of a tile that becomes a left operand: f(j, lanes) for its registers up to `seen`, zeros up to `cols`. Here it is
+  // written to the tile; a packed operand would be written to `left`.
+  static constexpr bool kPacksTiles = false;
+  template <typename F>
+  static QACG_INLINE void put_row(float* row, Packed*, int64_t, int64_t seen, int64_t cols, const F& f) {
+    int64_t j = 0;
+    for (; j + kLanes <= seen; j += kLanes) store(row + j, f(j, kAllLanes));
+    if (j < seen) store(row + j, f(j, lanes_below(seen - j))), j += kLanes;
+    for (; j < cols; j += kLanes) store(row + j, Vec{});
+  }
+  // The operand of such rows.
+  static Left put_rows(const float* tile, int64_t stride, Packed*, int64_t, int64_t) { return {tile, stride, 1}; }
+
   // A computed tile as a left operand.
   static Left left(const float* tile, int64_t stride, int64_t, int64_t, Packed*) { return {tile, stride, 1}; }
 

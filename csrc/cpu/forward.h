@@ -26,6 +26,7 @@ template <typename Engine>
 class Forward {
   using Scalar = typename Engine::Scalar;
   using Packed = typename Engine::Packed;
+  using Left = typename Engine::Left;
 
  public:
   Forward(const qacg::Problem& p, void* scratch, int64_t longest_query, int64_t longest_key)
@@ -46,7 +47,11 @@ class Forward {
     context_query_ = arena.take<Packed>(Engine::pack_left_size(rows, dim_));
     softmax_ = arena.take<float>(rows * stride_);
     quasi_ = arena.take<float>(rows * kChunkStride);
-    left_ = arena.take<Packed>(Engine::left_size(rows, kChunk));
+    const bool whole = !branches && keys <= span_;
+    gated_ = arena.take<float>(p.column_gate && !whole ? rows * kChunkStride : 0);
+    for (auto left : {&left_, &softmax_left_, &gated_left_}) {
+      *left = arena.take<Packed>(left == &left_ || !whole ? Engine::left_size(rows, kChunk) : 0);
+    }
     // Products write whole row steps.
     const int64_t sums = round_up(rows, Engine::kRowStep) * dim_;
     softmax_sum_ = arena.take<float>(sums);
@@ -222,6 +227,7 @@ class Forward {
   void quasi_row(const Sequence& s, int64_t i, int64_t r, int64_t key, int64_t chunk, int64_t count, bool one_sum) {
     float* row = quasi_ + r * kChunkStride;
     float* exponentials = softmax_ + r * stride_ + (chunk - key);
+    float* gated = gated_ + r * kChunkStride;
     const int64_t seen = visible_in_span(s, i, chunk, count), cols = round_up(count, Engine::kKeyStep);
     const float factor = prepare(s, i, chunk, seen, row);
     if (p_.has_dropout) keep_row(p_, s, i, chunk, seen, keep_);
@@ -229,6 +235,9 @@ class Forward {
     const Vec row_gate = splat(lambda_[r]), row_weight = splat(lambda_[r] * weight);
     specialise(
         [&](auto join, auto masked, auto drop, auto column) {
+          const auto kept = [&](int64_t j, Vec x) QACG_INLINE_LAMBDA {
+            return drop ? keep_where(load_mask(keep_ + j), x) : x;
+          };
           const auto sigmoid = [&](int64_t j, IntVec lanes) QACG_INLINE_LAMBDA {
             const Vec score = load(row + j);
             if (masked) lanes &= ~(IntVec)(score <= splat(kHiddenScore));
@@ -236,36 +245,35 @@ class Forward {
             if (join) {
               g = load(exponentials + j) +
                   (column ? (row_gate - p_.gamma * load(key_gate_ + chunk + j)) * weight : row_weight) * g;
-            } else if (drop) {
-              store(exponentials + j, keep_where(load_mask(keep_ + j), load(exponentials + j)));
             }
-            store(row + j, drop ? keep_where(load_mask(keep_ + j), g) : g);
+            g = kept(j, g);
+            if (column && !join) store(gated + j, (row_gate - p_.gamma * load(key_gate_ + chunk + j)) * g);
+            return g;
           };
-          int64_t j = 0;
-          for (; j + kLanes <= seen; j += kLanes) sigmoid(j, kAllLanes);
-          if (j < seen) sigmoid(j, lanes_below(seen - j)), j += kLanes;
-          for (; j < cols; j += kLanes) store(row + j, Vec{});
+          Engine::put_row(row, left_, r, seen, cols, sigmoid);
+          if (join) return;
+          const auto again = [&](float* from, Packed* to, bool drop_now) QACG_INLINE_LAMBDA {
+            Engine::put_row(from, to, r, seen, cols, [&](int64_t j, IntVec lanes) QACG_INLINE_LAMBDA {
+              return keep_where(lanes, drop_now ? kept(j, load(from + j)) : load(from + j));
+            });
+          };
+          if (Engine::kPacksTiles || drop) again(exponentials, softmax_left_, true);
+          if (column) again(gated, gated_left_, false);
         },
         one_sum, p_.mask_kind != qacg::Mask::kNone, p_.has_dropout, p_.column_gate);
   }
 
   void accumulate(const Sequence& s, int64_t rows, int64_t key, int64_t chunk, int64_t count, bool one_sum) {
     const int64_t cols = round_up(count, Engine::kKeyStep);
-    auto add = [&](const float* tile, int64_t stride, float* total) {
-      const auto a = Engine::left(tile, stride, rows, cols, left_);
+    const auto add = [&](Left a, float* total) {
       engine_.weighted_sum(rows, count, dim_, a, values_, chunk, total, chunk > 0);
     };
-    if (one_sum) return add(quasi_, kChunkStride, softmax_sum_);
-    add(softmax_ + (chunk - key), stride_, softmax_sum_);
-    if (!p_.column_gate || p_.quasi_out.data) add(quasi_, kChunkStride, quasi_sum_);
+    const Left quasi = Engine::put_rows(quasi_, kChunkStride, left_, rows, cols);
+    if (one_sum) return add(quasi, softmax_sum_);
+    add(Engine::put_rows(softmax_ + (chunk - key), stride_, softmax_left_, rows, cols), softmax_sum_);
+    if (!p_.column_gate || p_.quasi_out.data) add(quasi, quasi_sum_);
     if (!p_.column_gate) return;
-    for (int64_t r = 0; r < rows; ++r) {
-      float* row = quasi_ + r * kChunkStride;
-      for (int64_t j = 0; j < cols && chunk + j < s.keys; j += kLanes) {
-        store(row + j, (lambda_[r] - p_.gamma * load(key_gate_ + chunk + j)) * load(row + j));
-      }
-    }
-    add(quasi_, kChunkStride, gated_sum_);
+    add(Engine::put_rows(gated_, kChunkStride, gated_left_, rows, cols), gated_sum_);
   }
 
   void clear(int64_t rows) {
@@ -308,8 +316,8 @@ class Forward {
   Engine engine_;
   const int64_t dim_;
   int64_t span_, tile_rows_, stride_, used_;
-  Packed *key_panels_, *context_panels_, *values_, *query_, *context_query_, *left_;
-  float *softmax_, *quasi_, *softmax_sum_, *quasi_sum_, *gated_sum_, *key_gate_, *max_, *sum_, *lambda_;
+  Packed *key_panels_, *context_panels_, *values_, *query_, *context_query_, *left_, *softmax_left_, *gated_left_;
+  float *softmax_, *quasi_, *gated_, *softmax_sum_, *quasi_sum_, *gated_sum_, *key_gate_, *max_, *sum_, *lambda_;
   int32_t* keep_;
 };
 
