@@ -48,7 +48,7 @@ int capability_limit() {
   TORCH_CHECK_VALUE(false, "QACG_CPU_CAPABILITY: got '", wish, "', wanted plain, avx2, avx512, avx512_bf16 or amx");
 }
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(QACG_WITHOUT_AMX)
 // Whether the CPU has tiles for bfloat16 and the kernel lets this process use them (Linux wants to be asked once).
 bool has_amx() {
 #if defined(__linux__) && defined(SYS_arch_prctl)
@@ -74,10 +74,15 @@ const Kernels& kernels_for(Element element) {
       return 1;
     }
     if (!__builtin_cpu_supports("avx512bf16")) return 2;
-    return has_amx() ? 4 : 3;
+#if !defined(QACG_WITHOUT_AMX)
+    if (has_amx()) return 4;
+#endif
+    return 3;
   }();
   const int level = std::min(detected, capability_limit());
+#if !defined(QACG_WITHOUT_AMX)
   if (level == 4) return half ? kAmxBfloat16 : kAmxFloat32;
+#endif
   // brgemm is oneDNN's: it refuses when the user has switched that off.
   if (half && level == 3 && at::globalContext().userEnabledMkldnn()) return kAvx512Bf16Bfloat16;
   if (level >= 2) return half ? kAvx512Bfloat16 : kAvx512Float32;

@@ -1,5 +1,4 @@
-// Products of bfloat16 operands with float32 sums, through the brgemm that torch exports (oneDNN's, which uses AMX
-// where the CPU has it). Right operands are packed in VNNI pairs: two consecutive rows interleaved.
+// Products of bfloat16 operands with float32 sums, through the brgemm that torch exports (oneDNN's). Right operands are packed in VNNI pairs: two consecutive rows interleaved.
 #pragma once
 
 #include "pack.h"
