@@ -10,7 +10,6 @@
 #include <cpuid.h>
 #endif
 #if defined(__linux__)
-#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #endif
@@ -106,25 +105,12 @@ Element element_of(const Tensor& t) {
 // The tensor itself when its last stride is 1, else a copy that is.
 Tensor readable(const Tensor& t) { return t.stride(-1) == 1 || t.size(-1) <= 1 ? t : t.contiguous(); }
 
-// Fresh memory comes page by page, each with a fault: for large tensors that costs as much as a product. Where Linux grants
-// huge pages on request, ask for them.
-Tensor in_huge_pages(Tensor t) {
-#if defined(__linux__) && defined(MADV_HUGEPAGE)
-  constexpr uintptr_t kHugePage = 2 << 20;
-  const uintptr_t begin = reinterpret_cast<uintptr_t>(t.data_ptr());
-  const uintptr_t first = (begin + kHugePage - 1) / kHugePage * kHugePage;
-  const uintptr_t last = (begin + t.nbytes()) / kHugePage * kHugePage;
-  if (first < last) madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
-#endif
-  return t;
-}
-
 // Memory order as ops.empty_dense_like states it.
 Tensor empty_dense_like(const Tensor& t) {
   if (t.dim() == 4 && t.stride(1) < t.stride(2)) {
-    return in_huge_pages(at::empty({t.size(0), t.size(2), t.size(1), t.size(3)}, t.options())).transpose(1, 2);
+    return at::empty({t.size(0), t.size(2), t.size(1), t.size(3)}, t.options()).transpose(1, 2);
   }
-  return in_huge_pages(at::empty(t.sizes(), t.options()));
+  return at::empty(t.sizes(), t.options());
 }
 
 Tensor4 wide(const Tensor& t) {
