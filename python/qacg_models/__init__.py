@@ -17,7 +17,12 @@ _HOMES = {
     "QACGBertForSequenceClassification": "qacg_bert",
     "QACGBertModelOutput": "outputs",
     "QACGBertSequenceClassifierOutput": "outputs",
+    "attention_relevance": "relevance",
+    "embedding_gradient": "sensitivity",
+    "gradient_relevance": "relevance",
+    "layerwise_relevance": "relevance",
     "register_auto_classes": "auto",
+    "token_sensitivity": "sensitivity",
 }
 
 __all__ = list(_HOMES)

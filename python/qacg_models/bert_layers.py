@@ -95,12 +95,16 @@ class AttentionPooler(nn.Module):
 
     def forward(self, hidden_states: Tensor, visible: Tensor | None) -> Tensor:
         """(B, L, hidden_size), and (B, L) True for tokens to weigh (None: all), to (B, hidden_size)."""
+        weights = self.weights(hidden_states, visible)
+        return torch.tanh(self.dense((weights.unsqueeze(1) @ hidden_states).squeeze(1)))
+
+    def weights(self, hidden_states: Tensor, visible: Tensor | None) -> Tensor:
+        """The weights of the average, (B, L)."""
         scores = self.attention_gate(hidden_states).squeeze(-1)
         if visible is not None:
             # The lowest finite number: with -inf a sequence of padding alone would give NaN.
             scores = scores.masked_fill(~visible, torch.finfo(scores.dtype).min)
-        weights = scores.softmax(-1)
-        return torch.tanh(self.dense((weights.unsqueeze(1) @ hidden_states).squeeze(1)))
+        return scores.softmax(-1)
 
 
 POOLERS = {"cls": ClsPooler, "attention": AttentionPooler}
