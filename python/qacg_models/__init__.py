@@ -3,11 +3,26 @@
 import importlib
 
 _HOMES = {
+    "BertForQuestionAnswering": "bert",
+    "BertForSequenceClassification": "bert",
+    "BertModel": "bert",
+    "CGBertConfig": "configuration",
+    "CGBertForSequenceClassification": "cg_bert",
+    "CGBertModel": "cg_bert",
+    "CGBertModelOutput": "outputs",
+    "CGBertSequenceClassifierOutput": "outputs",
+    "PlainBertConfig": "configuration",
     "QACGBertConfig": "configuration",
     "QACGBertModel": "qacg_bert",
     "QACGBertForSequenceClassification": "qacg_bert",
     "QACGBertModelOutput": "outputs",
     "QACGBertSequenceClassifierOutput": "outputs",
+    "attention_relevance": "relevance",
+    "embedding_gradient": "sensitivity",
+    "gradient_relevance": "relevance",
+    "layerwise_relevance": "relevance",
+    "register_auto_classes": "auto",
+    "token_sensitivity": "sensitivity",
 }
 
 __all__ = list(_HOMES)
