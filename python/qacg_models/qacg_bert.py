@@ -15,6 +15,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from qacg_kernels.nn import GATE_STD, GateLayer
 from qacg_models.bert_layers import POOLERS, BertEmbeddings, BertIntermediate, BertResidualOutput
+from qacg_models.checkpoints.loading import CheckpointLoading
 from qacg_models.configuration import QACGBertConfig
 from qacg_models.input_checks import check_ids, key_mask
 from qacg_models.outputs import QACGBertModelOutput, QACGBertSequenceClassifierOutput
@@ -123,7 +124,7 @@ class QACGBertEncoder(nn.Module):
         return every_hidden, every_map, every_lambda
 
 
-class QACGBertPreTrainedModel(PreTrainedModel):
+class QACGBertPreTrainedModel(CheckpointLoading, PreTrainedModel):
     """Configuration, initial weights and choice of implementation for the models of this file.
 
     `attn_implementation` is "fused" (the default) or "eager"; like every such choice in transformers it is
