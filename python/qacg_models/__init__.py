@@ -3,11 +3,16 @@
 import importlib
 
 _HOMES = {
+    "BertForQuestionAnswering": "bert",
+    "BertForSequenceClassification": "bert",
+    "BertModel": "bert",
+    "PlainBertConfig": "configuration",
     "QACGBertConfig": "configuration",
     "QACGBertModel": "qacg_bert",
     "QACGBertForSequenceClassification": "qacg_bert",
     "QACGBertModelOutput": "outputs",
     "QACGBertSequenceClassifierOutput": "outputs",
+    "register_auto_classes": "auto",
 }
 
 __all__ = list(_HOMES)

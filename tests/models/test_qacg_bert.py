@@ -500,7 +500,7 @@ BAD_SETTINGS = {
     "context name": (TypeError, "contexts: got the name 3", {"contexts": ["a", 3]}),
     "one string": (TypeError, "contexts: got 'price'", {"contexts": "price"}),
     "num_contexts": (TypeError, "num_contexts: derived from contexts", {"num_contexts": 3}),
-    "problem": (ValueError, "problem_type: got 'regression'", {"problem_type": "regression"}),
+    "problem": (ValueError, "problem_type: got 'ranking', wanted one of", {"problem_type": "ranking"}),
 }
 
 
