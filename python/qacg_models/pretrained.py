@@ -23,6 +23,8 @@ class EncoderPreTrainedModel(CheckpointLoading, PreTrainedModel):
     base_model_prefix = "bert"
     supports_gradient_checkpointing = True
     implementations: ClassVar[tuple[str, ...]]
+    # A buffer of old BERT checkpoints that holds 0, 1, 2, ...
+    _keys_to_ignore_on_load_unexpected: ClassVar = [r"embeddings\.position_ids$"]
 
     @classmethod
     def _can_set_attn_implementation(cls) -> bool:

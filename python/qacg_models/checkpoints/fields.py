@@ -157,6 +157,6 @@ def _advice(field: str, told: int) -> str:
     return {
         "vocab_size": f"; set it to {told}, or ask for resize_vocabulary",
         "max_position_embeddings": f"; set it to {told}, or a smaller one with truncate_positions",
-        "num_contexts": f"; name {told} contexts",
+        "num_contexts": f"; name {told} contexts, or fewer with truncate_contexts",
         "num_labels": f"; name {told} labels, or ask for ignore_mismatched_sizes to start a new classifier",
     }.get(field, f"; set it to {told}")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -17,6 +18,7 @@ from qacg_models.errors import CheckpointError
 
 WORDS = "bert.embeddings.word_embeddings.weight"
 POSITIONS = "bert.embeddings.position_embeddings.weight"
+CONTEXTS = "bert.context_embeddings.weight"
 
 
 @dataclass(frozen=True)
@@ -26,12 +28,14 @@ class Permissions:
     Attributes:
         initialize_missing: tensors of the backbone may be missing, and so may single tensors of another part.
         truncate_positions: the position table may lose its last rows.
+        truncate_contexts: the context table may lose its last rows.
         resize_vocabulary: the word table may lose its last rows, or get new ones.
         ignore_mismatched_sizes: a head of another size counts as missing.
     """
 
     initialize_missing: bool = False
     truncate_positions: bool = False
+    truncate_contexts: bool = False
     resize_vocabulary: bool = False
     ignore_mismatched_sizes: bool = False
 
@@ -39,10 +43,14 @@ class Permissions:
         """The configuration fields that may differ from the sizes of the tensors."""
         allowed = {
             "max_position_embeddings": self.truncate_positions,
+            "num_contexts": self.truncate_contexts,
             "vocab_size": self.resize_vocabulary,
             "num_labels": self.ignore_mismatched_sizes,
         }
         return frozenset(field for field, granted in allowed.items() if granted)
+
+
+NOTHING = Permissions()
 
 
 def fit(
@@ -53,6 +61,7 @@ def fit(
     heads: int,
     initializer_range: float,
     permissions: Permissions,
+    not_needed: Sequence[str] = (),
 ) -> tuple[dict[str, Tensor], Report]:
     """The tensors of a model out of those of a checkpoint.
 
@@ -61,6 +70,7 @@ def fit(
         model: its name, for the report.
         heads: its number of attention heads.
         initializer_range: standard deviation of rows that are added to the word table.
+        not_needed: patterns of tensors that the model does without.
 
     Returns:
         The tensors that could be had, by our names, and the report.
@@ -97,7 +107,7 @@ def fit(
     for name in left_over:
         if _is_zero_bias(name, source.tensors[name]):
             report.reshaped[name] = "left out: a bias of zeros"
-        elif part_of(name) == "pooler gate":
+        elif part_of(name) == "pooler gate" or any(re.search(pattern, name) for pattern in not_needed):
             report.unused.append(source.called(name))
         else:
             report.unexpected.append(source.called(name))
@@ -127,12 +137,16 @@ def _reshaped(
             return tensor[: shape[0]], f"{tensor.shape[0]} rows cut to {shape[0]}"
         new = torch.empty(shape[0] - tensor.shape[0], shape[1]).normal_(std=initializer_range)
         return torch.cat([tensor, new.to(tensor)]), f"{tensor.shape[0]} rows, {len(new)} new ones"
-    if name == POSITIONS and tensor.shape[1:] == shape[1:]:
-        if tensor.shape[0] < shape[0]:
-            return None, "; positions that were never trained cannot be made"
-        if not permissions.truncate_positions:
-            return None, "; truncate_positions would drop rows"
-        return tensor[: shape[0]], f"{tensor.shape[0]} rows cut to {shape[0]}"
+    for table, rows, granted in (
+        (POSITIONS, "positions", permissions.truncate_positions),
+        (CONTEXTS, "contexts", permissions.truncate_contexts),
+    ):
+        if name == table and tensor.shape[1:] == shape[1:]:
+            if tensor.shape[0] < shape[0]:
+                return None, f"; {rows} that were never trained cannot be made"
+            if not granted:
+                return None, f"; truncate_{rows} would drop rows"
+            return tensor[: shape[0]], f"{tensor.shape[0]} rows cut to {shape[0]}"
     role = role_of(name)
     if role in CONTEXT_ROLES:
         return _projection(tensor, shape, heads)

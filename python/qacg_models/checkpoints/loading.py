@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedConfig, modeling_utils
+from transformers import PreTrainedConfig, PreTrainedModel, modeling_utils
 
 from qacg_models.checkpoints.fields import check_agreement, configuration
 from qacg_models.checkpoints.files import SAFETENSORS
-from qacg_models.checkpoints.fitting import Permissions, fit
-from qacg_models.checkpoints.names import BASE
+from qacg_models.checkpoints.fitting import NOTHING, Permissions, fit
+from qacg_models.checkpoints.names import BASE, Layout
 from qacg_models.checkpoints.report import Report
 from qacg_models.checkpoints.source import CONFIG_NAMES, Source, open_source
 
@@ -48,18 +50,20 @@ class Prepared:
 
 
 def prepare(
-    model_class: type,
+    model_class: type[PreTrainedModel],
     source: Source,
     *,
     config: PreTrainedConfig | None = None,
-    overrides: Mapping[str, object],
-    permissions: Permissions,
+    overrides: Mapping[str, object] = MappingProxyType({}),
+    permissions: Permissions = NOTHING,
+    model_options: Mapping[str, object] = MappingProxyType({}),
 ) -> Prepared:
     """Fits a checkpoint to a model class.
 
     Args:
         config: a ready configuration; None makes one from the checkpoint's and `overrides`.
         overrides: configuration fields that win over the checkpoint's.
+        model_options: arguments of the class beside the configuration.
 
     Raises:
         CheckpointError: as for `configuration`, `check_agreement` and `fit`.
@@ -69,17 +73,17 @@ def prepare(
         config, notes = configuration(model_class.config_class, source, overrides)
     check_agreement(config, source, permissions.fields())
     with torch.device("meta"):
-        model = model_class(copy.deepcopy(config))
-    shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
-    is_base = not hasattr(model, BASE.removesuffix("."))
-    own_names = {name: BASE + name if is_base else name for name in shapes}
+        model = model_class(copy.deepcopy(config), **model_options)
+    layout = Layout(base=BASE if hasattr(model, BASE.removesuffix(".")) else "")
+    own_names = {name: layout.to_ours(name)[0] for name in model.state_dict()}
     tensors, report = fit(
         source,
-        {own_names[name]: shape for name, shape in shapes.items()},
+        {own_names[name]: tensor.shape for name, tensor in model.state_dict().items()},
         model=model_class.__name__,
         heads=config.num_attention_heads,
         initializer_range=config.initializer_range,
         permissions=permissions,
+        not_needed=tuple(model_class._keys_to_ignore_on_load_unexpected or ()),
     )
     report.notes += notes
     return Prepared(config, tensors, own_names, report)
@@ -96,6 +100,7 @@ class CheckpointLoading:
         config: PreTrainedConfig | str | Path | None = None,
         initialize_missing: bool = False,
         truncate_positions: bool = False,
+        truncate_contexts: bool = False,
         resize_vocabulary: bool = False,
         ignore_mismatched_sizes: bool = False,
         output_loading_info: bool = False,
@@ -121,7 +126,9 @@ class CheckpointLoading:
                 name of a repository on the hub.
             config: a configuration, or the file of one; None takes the one beside the weights.
             initialize_missing: start tensors at random that the checkpoint should have and lacks.
-            truncate_positions: let the position table lose rows, with max_position_embeddings=N.
+            truncate_positions: let the position table lose its last rows, with max_position_embeddings=N.
+            truncate_contexts: let the context table lose its last rows, with fewer names in contexts. The
+                released code has 8 rows whatever it needs.
             resize_vocabulary: let the word table lose or get rows, with vocab_size=N.
             ignore_mismatched_sizes: start a new head in place of one of another size.
             output_loading_info: return a pair, the model and a dictionary: that of transformers, and the report
@@ -157,21 +164,64 @@ class CheckpointLoading:
                     "revision": revision,
                 },
             )
-        ready = isinstance(config, PreTrainedConfig)
+        ready = config if isinstance(config, PreTrainedConfig) else None
         source = open_source(
-            path / subfolder, config=None if ready else config, safetensors=use_safetensors, variant=variant
+            path / subfolder,
+            config=None if ready else config,
+            safetensors=use_safetensors,
+            variant=variant,
         )
         known = cls.config_class()
         fields = {name for name in kwargs if not ready and name not in _OPTIONS and hasattr(known, name)}
+        model, info = cls.from_source(
+            source,
+            *model_args,
+            config=ready,
+            overrides={name: kwargs.pop(name) for name in fields},
+            permissions=Permissions(
+                initialize_missing=initialize_missing,
+                truncate_positions=truncate_positions,
+                truncate_contexts=truncate_contexts,
+                resize_vocabulary=resize_vocabulary,
+                ignore_mismatched_sizes=ignore_mismatched_sizes,
+            ),
+            **kwargs,
+        )
+        report = info["report"]
+        logger.log(logging.INFO if report.clean else logging.WARNING, "%s", report)
+        model.name_or_path = model.config.name_or_path = str(pretrained_model_name_or_path)
+        return (model, info) if output_loading_info else model
+
+    @classmethod
+    def from_source(
+        cls,
+        source: Source,
+        *model_args,
+        config: PreTrainedConfig | None = None,
+        overrides: Mapping[str, object] = MappingProxyType({}),
+        permissions: Permissions = NOTHING,
+        **kwargs,  # the options of transformers' from_pretrained, and of the class
+    ):
+        """A model with the tensors of a checkpoint that has been read, and what became of them.
+
+        Args: as for `prepare`.
+
+        Returns:
+            The model in evaluation mode; the loading info of transformers, and the report under "report".
+
+        Raises:
+            CheckpointError: as for `prepare`.
+        """
+        names = list(inspect.signature(cls.__init__).parameters)[2:]  # after self and config
+        model_options = dict(zip(names, model_args)) | {name: kwargs[name] for name in names if name in kwargs}
         prepared = prepare(
             cls,
             source,
-            config=config if ready else None,
-            overrides={name: kwargs.pop(name) for name in fields},
-            permissions=Permissions(initialize_missing, truncate_positions, resize_vocabulary, ignore_mismatched_sizes),
+            config=config,
+            overrides=overrides,
+            permissions=permissions,
+            model_options=model_options,
         )
-        report = prepared.report
-        logger.log(logging.INFO if report.clean else logging.WARNING, "%s", report)
         with _one_report():
             model, info = super().from_pretrained(
                 None,
@@ -181,8 +231,7 @@ class CheckpointLoading:
                 output_loading_info=True,
                 **kwargs,
             )
-        model.name_or_path = model.config.name_or_path = str(pretrained_model_name_or_path)
-        return (model, info | {"report": report}) if output_loading_info else model
+        return model, info | {"report": prepared.report}
 
 
 def _download(
