@@ -7,11 +7,12 @@ import torch
 
 # Our name, that of TensorFlow (a star: the matrix lies transposed there), that of a TensorFlow-converted file.
 EMBEDDINGS = """
-bert.embeddings.word_embeddings.weight        bert/embeddings/word_embeddings        embeddings.word_embeddings.weight
-bert.embeddings.position_embeddings.weight    bert/embeddings/position_embeddings    embeddings.position_embeddings.weight
-bert.embeddings.token_type_embeddings.weight  bert/embeddings/token_type_embeddings  embeddings.token_type_embeddings.weight
-bert.embeddings.LayerNorm.weight              bert/embeddings/LayerNorm/gamma        embeddings.LayerNorm.gamma
-bert.embeddings.LayerNorm.bias                bert/embeddings/LayerNorm/beta         embeddings.LayerNorm.beta
+bert.embeddings.word_embeddings.weight bert/embeddings/word_embeddings embeddings.word_embeddings.weight
+bert.embeddings.position_embeddings.weight bert/embeddings/position_embeddings embeddings.position_embeddings.weight
+bert.embeddings.token_type_embeddings.weight bert/embeddings/token_type_embeddings \
+    embeddings.token_type_embeddings.weight
+bert.embeddings.LayerNorm.weight bert/embeddings/LayerNorm/gamma embeddings.LayerNorm.gamma
+bert.embeddings.LayerNorm.bias bert/embeddings/LayerNorm/beta embeddings.LayerNorm.beta
 """
 LAYER = """
 attention.self.query.weight         attention/self/query/kernel*        attention.self.query.weight
