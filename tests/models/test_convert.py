@@ -353,6 +353,8 @@ def test_arguments_that_cannot_be_used(tmp_path, capsys):
         convert(own, tmp_path / "new", to="onnx")
     with pytest.raises(ValueError, match="weights_only: got False; pickled code is never run"):
         QACGBertModel.from_pretrained(own, weights_only=False)
+    with pytest.raises(ValueError, match=r"state_dict: got one beside .*, wanted one of them"):
+        QACGBertModel.from_pretrained(own, state_dict={})
     assert not (tmp_path / "new").exists()
 
 

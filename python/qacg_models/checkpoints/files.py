@@ -41,7 +41,10 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     if path.suffix in TORCH:
         return _read_torch(path)
     known = ", ".join((*SAFETENSORS, *TORCH))
-    raise CheckpointError(f"{path}: is none of the kinds of file that can be read ({known}, .index.json)")
+    raise CheckpointError(
+        f"{path}: is none of the kinds of file that can be read ({known}, .index.json); the variables of a "
+        "TensorFlow checkpoint can be saved as safetensors under the names that they have"
+    )
 
 
 def weights_file(folder: Path, *, safetensors: bool | None = None, variant: str | None = None) -> Path:

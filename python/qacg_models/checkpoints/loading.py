@@ -149,6 +149,9 @@ class CheckpointLoading:
                 output_loading_info=output_loading_info,
                 **kwargs,
             )
+        for other in ("state_dict", "gguf_file"):
+            if kwargs.get(other) is not None:
+                raise ValueError(f"{other}: got one beside {pretrained_model_name_or_path}, wanted one of them")
         path = Path(pretrained_model_name_or_path)
         if not path.exists():
             path = _download(
