@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from qacg_kernels.nn import NAMINGS
 from qacg_models.encoder_config import EncoderConfig, check_number, check_one_of
 
 CONTEXT_PROJECTIONS = ("hidden", "head")
@@ -95,6 +96,8 @@ class QACGBertConfig(ContextConfig):
 
     Args:
         quasi_scale, beta, gamma: scalars of quasi-attention and of its gate, 1 in the published code.
+        attention_naming: "released" or "compact", which published names the attention's parameters have
+            (`qacg_kernels.nn.NAMINGS`). Checkpoints load under either.
         Others: as in `ContextConfig` and `EncoderConfig`. attention_probs_dropout_prob is the dropout of the
             map A and of context queries and keys.
 
@@ -112,11 +115,13 @@ class QACGBertConfig(ContextConfig):
         quasi_scale: float = 1.0,
         beta: float = 1.0,
         gamma: float = 1.0,
+        attention_naming: str = "released",
         **kwargs,  # of ContextConfig
     ):
         self.quasi_scale = quasi_scale
         self.beta = beta
         self.gamma = gamma
+        self.attention_naming = attention_naming
         super().__init__(context_projection=context_projection, lambda_bias=lambda_bias, **kwargs)
 
     def check(self) -> None:
@@ -124,6 +129,7 @@ class QACGBertConfig(ContextConfig):
         super().check()
         for field in ("quasi_scale", "beta", "gamma"):
             check_number(field, getattr(self, field))
+        check_one_of("attention_naming", self.attention_naming, tuple(NAMINGS))
 
 
 class CGBertConfig(ContextConfig):

@@ -8,9 +8,10 @@ from transformers import PreTrainedModel
 from transformers import initialization as init
 
 from qacg_kernels.nn import GATE_STD, GateLayer
+from qacg_models.checkpoints.loading import CheckpointLoading
 
 
-class EncoderPreTrainedModel(PreTrainedModel):
+class EncoderPreTrainedModel(CheckpointLoading, PreTrainedModel):
     """What the models share as transformers models.
 
     `attn_implementation` is one of `implementations`, the first by default; like every such choice in

@@ -164,7 +164,7 @@ def test_a_pretrained_model_gives_what_transformers_gives():
     )
     folder = f"{package.__path__[0]}/model"
     ours, report = BertModel.from_pretrained(folder, output_loading_info=True)
-    assert not any(report.values()), report
+    assert report.pop("report").clean and not any(report.values()), report
     theirs = transformers.BertModel.from_pretrained(folder, attn_implementation="eager")
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     texts = ["quiet at night", "the rents near location - 1 have doubled, but it still feels safe after dark"]

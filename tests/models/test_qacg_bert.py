@@ -172,11 +172,15 @@ def test_save_and_load_round_trip(tmp_path):
     torch.testing.assert_close(encoder(**batch).last_hidden_state, wanted["hidden[2]"])
 
 
-def test_missing_lambda_weights_are_initialised_and_reported(tmp_path):
+def test_missing_lambda_weights_are_refused_or_initialised_if_asked_for_and_reported(tmp_path):
     model = build()
     state = {k: v for k, v in model.state_dict().items() if "lambda_q_query" not in k}
     model.save_pretrained(tmp_path, state_dict=state)
-    loaded, report = QACGBertForSequenceClassification.from_pretrained(tmp_path, output_loading_info=True)
+    with pytest.raises(ValueError, match=r"lacks 4 of the 29 context tensors .*lambda_q_query_layer"):
+        QACGBertForSequenceClassification.from_pretrained(tmp_path)
+    loaded, report = QACGBertForSequenceClassification.from_pretrained(
+        tmp_path, initialize_missing=True, output_loading_info=True
+    )
     assert report["missing_keys"] == {
         f"bert.encoder.layer.{i}.attention.self.lambda_q_query_layer.{kind}"
         for i in (0, 1)
