@@ -17,7 +17,6 @@ from qacg_kernels.backends.triton.tiles import (
     load_tile,
     place_of,
     product,
-    row_pointers,
     score_arguments,
     sigmoid,
     store_rows,
@@ -53,10 +52,10 @@ def _key_block(block, call, saved, grads, place, form: tl.constexpr, BLOCK_N: tl
     k = load_tile(call.key, place, keys, here, call, form)
     ck = load_tile(call.context_key, place, keys, here, call, form)
     v = load_tile(call.value, place, keys, here, call, form)
-    dk = tl.zeros((BLOCK_N, form.block_d), tl.float32)
-    dck = tl.zeros((BLOCK_N, form.block_d), tl.float32)
-    dv = tl.zeros((BLOCK_N, form.block_d), tl.float32)
-    key_logit = tl.zeros((BLOCK_N,), tl.float32)
+    dk = tl.full((BLOCK_N, form.block_d), 0.0, tl.float32)
+    dck = tl.full((BLOCK_N, form.block_d), 0.0, tl.float32)
+    dv = tl.full((BLOCK_N, form.block_d), 0.0, tl.float32)
+    key_logit = tl.full((BLOCK_N,), 0.0, tl.float32)
 
     # Queries from `open_queries` on see every key of the block.
     start = place.queries * 0
@@ -179,12 +178,12 @@ def query_blocks_kernel(call, saved, grads, form: tl.constexpr, SUMS_ONLY: tl.co
     cq = load_tile(call.context_query, place, rows, present, call, form)
     do = load_tile(saved.grad_out, place, rows, present, call, form)
     lam = row_gate(rows, present, call, saved, place, form)
-    delta = tl.zeros((form.block_m,), tl.float32)
+    delta = tl.full((form.block_m,), 0.0, tl.float32)
     if not SUMS_ONLY:
         delta = load_rows(grads.delta, place, rows, present)
-    dq = tl.zeros((form.block_m, 1 if SUMS_ONLY else form.block_d), tl.float32)
-    dcq = tl.zeros((form.block_m, 1 if SUMS_ONLY else form.block_d), tl.float32)
-    gate_term = tl.zeros((form.block_m,), tl.float32)
+    dq = tl.full((form.block_m, 1 if SUMS_ONLY else form.block_d), 0.0, tl.float32)
+    dcq = tl.full((form.block_m, 1 if SUMS_ONLY else form.block_d), 0.0, tl.float32)
+    gate_term = tl.full((form.block_m,), 0.0, tl.float32)
 
     # As in the forward: blocks of keys below `open_keys` are full, and every query of the block sees them.
     stop = place.seen_keys
@@ -315,8 +314,10 @@ def _softmax(scores, rows, present, call, saved, place, KEYS_FIRST: tl.constexpr
     row_sum = load_rows(saved.row_sum, place, rows, present)
     inverse = 1.0 / tl.where(row_sum == 0.0, 1.0, row_sum)
     if KEYS_FIRST:
-        return tl.exp2(scores - row_max[None, :]) * inverse[None, :]
-    return tl.exp2(scores - row_max[:, None]) * inverse[:, None]
+        p = tl.exp2(scores - row_max[None, :]) * inverse[None, :]
+    else:
+        p = tl.exp2(scores - row_max[:, None]) * inverse[:, None]
+    return p
 
 
 @triton.jit

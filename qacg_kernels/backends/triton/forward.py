@@ -122,11 +122,11 @@ def _tiled(q, cq, lam, block, rows, key_gate, place, call, form: tl.constexpr, P
 
     Of a column gate the second result is (Z o lambda o G) V, and if PLAIN the third is O2; else it is nothing.
     """
-    o1 = tl.zeros((form.block_m, form.block_d), tl.float32)
-    o2 = tl.zeros((form.block_m, form.block_d), tl.float32)
-    plain_o2 = tl.zeros((form.block_m, form.block_d if PLAIN else 1), tl.float32)
+    o1 = tl.full((form.block_m, form.block_d), 0.0, tl.float32)
+    o2 = tl.full((form.block_m, form.block_d), 0.0, tl.float32)
+    plain_o2 = tl.full((form.block_m, form.block_d if PLAIN else 1), 0.0, tl.float32)
     row_max = tl.full((form.block_m,), MINUS_INFINITY, tl.float32)
-    row_sum = tl.zeros((form.block_m,), tl.float32)
+    row_sum = tl.full((form.block_m,), 0.0, tl.float32)
     # Blocks of keys below `open_keys` are full, and every query of the block sees them.
     stop = place.seen_keys
     open_keys = place.seen_keys

@@ -38,9 +38,9 @@ def gate_sums_kernel(call, x, context, logit, sums, KEYS: tl.constexpr, ROWS: tl
     stop = place.keys if KEYS else place.queries
     readable = place.seen_keys if form.column_gate and KEYS else stop
     features = tl.arange(0, form.block_d)
-    of_x = tl.zeros((form.block_d,), tl.float32)
-    of_context = tl.zeros((form.block_d,), tl.float32)
-    of_bias = tl.zeros((form.block_m,), tl.float32)
+    of_x = tl.full((form.block_d,), 0.0, tl.float32)
+    of_context = tl.full((form.block_d,), 0.0, tl.float32)
+    of_bias = tl.full((form.block_m,), 0.0, tl.float32)
     for first in range(chunk * ROWS, tl.minimum((chunk + 1) * ROWS, stop), form.block_m):
         rows = first + tl.arange(0, form.block_m)
         t = load_rows(logit, place, rows, rows < stop)

@@ -64,13 +64,15 @@ def store_rows(t, place, rows, present, values):
 def load_at(pointers, present, call, form: tl.constexpr, CHECKED: tl.constexpr):
     """(rows, block_d); if CHECKED, rows that are not present are 0, as features beyond the head size always are."""
     feature = tl.arange(0, form.block_d)[None, :] < call.sizes.head_dim
-    if CHECKED:
-        if form.even_dim:
-            return tl.load(pointers, mask=present[:, None], other=0.0)
-        return tl.load(pointers, mask=present[:, None] & feature, other=0.0)
-    if form.even_dim:
-        return tl.load(pointers)
-    return tl.load(pointers, mask=feature, other=0.0)
+    if CHECKED and form.even_dim:
+        tile = tl.load(pointers, mask=present[:, None], other=0.0)
+    elif CHECKED:
+        tile = tl.load(pointers, mask=present[:, None] & feature, other=0.0)
+    elif form.even_dim:
+        tile = tl.load(pointers)
+    else:
+        tile = tl.load(pointers, mask=feature, other=0.0)
+    return tile
 
 
 @triton.jit
@@ -105,8 +107,10 @@ def sigmoid(x, FAST: tl.constexpr):
         tanh = tl.inline_asm_elementwise(
             "tanh.approx.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
         )
-        return 0.5 * tanh + 0.5
-    return 1.0 / (1.0 + tl.exp2(-x))
+        y = 0.5 * tanh + 0.5
+    else:
+        y = 1.0 / (1.0 + tl.exp2(-x))
+    return y
 
 
 @triton.jit
@@ -161,7 +165,6 @@ def keep_cells(call, place, i, first_key, BLOCK_N: tl.constexpr, KEYS_FIRST: tl.
     i: query positions (M); first_key: a multiple of BLOCK_N, which is 16, 32, 64 or 128. A counter serves keys that
     lie 16 apart: a row has 16 counters for 128 keys, and a narrower tile uses a part of their words.
     """
-    tl.static_assert(BLOCK_N == 16 or BLOCK_N == 32 or BLOCK_N == 64 or BLOCK_N == 128)
     lanes = tl.expand_dims(first_key // 128 * 16 + tl.arange(0, 16), 1 if KEYS_FIRST else 0)
     rows = tl.expand_dims(i, 0 if KEYS_FIRST else 1)
     c0, c1 = tl.broadcast(lanes.to(tl.uint32), rows.to(tl.uint32))
@@ -174,32 +177,25 @@ def keep_cells(call, place, i, first_key, BLOCK_N: tl.constexpr, KEYS_FIRST: tl.
         w1 = tl.where(upper, w3, w1)
     if BLOCK_N < 64:
         w0 = tl.where(first_key // 32 % 2 == 1, w1, w0)
-    if BLOCK_N < 32:
+    threshold = call.factors.threshold
+    # Each join adds an axis for a bit of the key's slot, lowest first; the position of a key is (slot bits, lane).
+    if BLOCK_N == 16:
         w0 = tl.where(first_key // 16 % 2 == 1, w0 >> 16, w0)
-        return (w0 & 0xFFFF).to(tl.int32) >= call.factors.threshold
-    keep = _halves(w0, call.factors.threshold)
-    if BLOCK_N == 64:
-        keep = tl.join(keep, _halves(w1, call.factors.threshold))
-    if BLOCK_N == 128:
-        lower = tl.join(keep, _halves(w1, call.factors.threshold))
-        upper_words = tl.join(_halves(w2, call.factors.threshold), _halves(w3, call.factors.threshold))
-        keep = tl.join(lower, upper_words)
-    # The joined axes are the bits of the key's slot, lowest first; a key's position is (slot bits, lane).
+        keep = ((w0 & 0xFFFF).to(tl.int32) >= threshold).to(tl.int8)
+    elif BLOCK_N == 32:
+        keep = tl.permute(_halves(w0, threshold), (2, 0, 1) if KEYS_FIRST else (0, 2, 1))
+    elif BLOCK_N == 64:
+        keep = tl.join(_halves(w0, threshold), _halves(w1, threshold))
+        keep = tl.permute(keep, (3, 2, 0, 1) if KEYS_FIRST else (0, 3, 2, 1))
+    else:
+        lower = tl.join(_halves(w0, threshold), _halves(w1, threshold))
+        upper_words = tl.join(_halves(w2, threshold), _halves(w3, threshold))
+        keep = tl.permute(tl.join(lower, upper_words), (4, 3, 2, 0, 1) if KEYS_FIRST else (0, 4, 3, 2, 1))
     if KEYS_FIRST:
-        if BLOCK_N == 32:
-            keep = tl.permute(keep, (2, 0, 1))
-        if BLOCK_N == 64:
-            keep = tl.permute(keep, (3, 2, 0, 1))
-        if BLOCK_N == 128:
-            keep = tl.permute(keep, (4, 3, 2, 0, 1))
-        return tl.reshape(keep, (BLOCK_N, i.shape[0])) != 0
-    if BLOCK_N == 32:
-        keep = tl.permute(keep, (0, 2, 1))
-    if BLOCK_N == 64:
-        keep = tl.permute(keep, (0, 3, 2, 1))
-    if BLOCK_N == 128:
-        keep = tl.permute(keep, (0, 4, 3, 2, 1))
-    return tl.reshape(keep, (i.shape[0], BLOCK_N)) != 0
+        keep = tl.reshape(keep, (BLOCK_N, i.shape[0]))
+    else:
+        keep = tl.reshape(keep, (i.shape[0], BLOCK_N))
+    return keep != 0
 
 
 @triton.jit
