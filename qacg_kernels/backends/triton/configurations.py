@@ -1,8 +1,8 @@
 """Tile sizes, warps and pipeline stages: tables as data, and which row a call takes. Imports no Triton.
 
 A table is a JSON file: `architecture`, `measured` (None, or where and when the rows were timed) and `rows`, one
-for each kernel, width of the elements and greatest head size. Shipped tables are in `tables/`; one that
-`python -m qacg_kernels.backends.triton.tune` saved for this very GPU is preferred.
+for each kernel, width of the elements and greatest head size. Shipped tables are in `tables/`; one for this very GPU
+in the folder that `saved_path` names is preferred.
 """
 
 import functools
@@ -154,7 +154,7 @@ def table_for(device: torch.device) -> Table:
         try:
             return parse(path.read_text(encoding="utf-8"))
         except (ValueError, TypeError) as error:
-            raise ValueError(f"{path}: {error}; delete it, or tune again") from error
+            raise ValueError(f"{path}: {error}; correct or delete it") from error
     major, minor = torch.cuda.get_device_capability(device)
     fitting = [a for a in shipped_architectures() if _number(a) <= 10 * major + minor]
     return shipped(fitting[-1])
