@@ -1,12 +1,11 @@
 """Which backend takes a call, and why the others would not."""
 
-from qacg_kernels.backends import cpu, reference
+from qacg_kernels.backends import cpu, cuda, reference
 
 # In order of preference; the reference takes everything and comes last.
-_BACKENDS = {"cpu": cpu, "reference": reference}
+_BACKENDS = {"cuda": cuda, "cpu": cpu, "reference": reference}
 _PLANNED = {
     "triton": "this release has no Triton kernels; use backend='auto'",
-    "cuda": "this release has no CUDA kernels; use backend='auto'",
 }
 NAMES = ("auto", "reference", "cpu", "triton", "cuda")
 
@@ -22,15 +21,28 @@ def reasons_against(problem) -> dict[str, list[str]]:
     return reasons | {name: [why] for name, why in _PLANNED.items()}
 
 
+def passed_by(problem) -> list[str]:
+    """The backends that take `problem` and that "auto" nevertheless passes by, each with the reason (UNPROVEN)."""
+    reasons = reasons_against(problem)
+    return [
+        f"{name}: {module.UNPROVEN}" for name, module in _BACKENDS.items() if _unproven(module) and not reasons[name]
+    ]
+
+
+def _unproven(module) -> str | None:
+    return getattr(module, "UNPROVEN", None)
+
+
 def select(problem, backend: str):
-    """The backend module for a call: the named one, or for "auto" the first that takes it.
+    """The backend module for a call: the named one, or for "auto" the first that is proven and takes it.
 
     Raises:
         ValueError: the name is unknown.
         RuntimeError: the named backend does not take the call; the message lists its reasons.
     """
     if backend == "auto":
-        return next(m for m in _BACKENDS.values() if not (m.missing() or m.unsupported(problem)))
+        proven = (m for m in _BACKENDS.values() if not _unproven(m))
+        return next(m for m in proven if not (m.missing() or m.unsupported(problem)))
     if backend not in NAMES:
         raise ValueError(f"backend: got {backend!r}, wanted one of {', '.join(map(repr, NAMES))}")
     module = _BACKENDS.get(backend)
