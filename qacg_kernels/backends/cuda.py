@@ -1,12 +1,11 @@
 """The compiled CUDA kernels: finding the library, and what they take."""
 
-import json
 from pathlib import Path
 
 import torch
 
 # Read by dispatch: why "auto" passes this backend by. It goes when the whole suite has passed on a GPU
-# (csrc/cuda/README.md says how).
+# (pytest --device cuda).
 UNPROVEN = "its kernels have run in an emulator but on no GPU yet; choose it by name, backend='cuda'"
 
 # Where the tensors must be. The emulator's tests set it to "cpu".
@@ -23,9 +22,7 @@ _missing: list[str] = []
 def _load() -> None:
     library = next(iter(sorted(_PACKAGE.glob("_cuda*.so"))), None)
     if library is None:
-        note = _PACKAGE / "_build_cuda.json"
-        why = json.loads(note.read_text())["reason"] if note.exists() else "it was not built at installation"
-        _missing.append(f"the compiled CUDA library is not there: {why}")
+        _missing.append("the compiled CUDA library is not there: installation does not build it yet (csrc/cuda/README.md)")
     elif torch.version.cuda is None:
         _missing.append(f"torch {torch.__version__} was built without CUDA; install a CUDA build of torch")
     else:
