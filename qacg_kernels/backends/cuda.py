@@ -22,7 +22,8 @@ _missing: list[str] = []
 def _load() -> None:
     library = next(iter(sorted(_PACKAGE.glob("_cuda*.so"))), None)
     if library is None:
-        _missing.append("the compiled CUDA library is not there: installation does not build it yet (csrc/cuda/README.md)")
+        why = "installation does not build it yet (csrc/cuda/README.md)"
+        _missing.append(f"the compiled CUDA library is not there: {why}")
     elif torch.version.cuda is None:
         _missing.append(f"torch {torch.__version__} was built without CUDA; install a CUDA build of torch")
     else:
