@@ -1,16 +1,9 @@
 """Which backend takes a call, and why the others would not."""
 
-from qacg_kernels.backends import cpu, reference, triton
+from qacg_kernels.backends import cpu, cuda, reference, triton
 
 # In order of preference; the reference takes everything and comes last.
-_BACKENDS = {"cpu": cpu, "triton": triton, "reference": reference}
-_PLANNED = {
-    "cuda": "this release has no CUDA kernels; use backend='auto'",
-}
-# Backends that "auto" passes by, and why: no machine has proven them yet. One that is named is used all the same.
-_UNPROVEN = {
-    "triton": "its kernels have not run on a GPU yet, so 'auto' passes it by; ask for it with backend='triton'",
-}
+_BACKENDS = {"cuda": cuda, "triton": triton, "cpu": cpu, "reference": reference}
 NAMES = ("auto", "reference", "cpu", "triton", "cuda")
 
 
@@ -20,26 +13,36 @@ def available_backends() -> tuple[str, ...]:
 
 
 def reasons_against(problem) -> dict[str, list[str]]:
-    """For each backend name, why "auto" would not take it for `problem`; an empty list means it would."""
-    reasons = {name: module.missing() or module.unsupported(problem) for name, module in _BACKENDS.items()}
-    reasons |= {name: [why] for name, why in _PLANNED.items()}
-    return {name: why or [_UNPROVEN[name]] if name in _UNPROVEN else why for name, why in reasons.items()}
+    """For each backend name, why it would not take `problem`; an empty list means it would."""
+    return {name: module.missing() or module.unsupported(problem) for name, module in _BACKENDS.items()}
+
+
+def passed_by(problem) -> list[str]:
+    """The backends that take `problem` and that "auto" nevertheless passes by, each with the reason (UNPROVEN)."""
+    reasons = reasons_against(problem)
+    return [
+        f"{name}: {module.UNPROVEN}" for name, module in _BACKENDS.items() if _unproven(module) and not reasons[name]
+    ]
+
+
+def _unproven(module) -> str | None:
+    return getattr(module, "UNPROVEN", None)
 
 
 def select(problem, backend: str):
-    """The backend module for a call: the named one, or for "auto" the first that takes it.
+    """The backend module for a call: the named one, or for "auto" the first that is proven and takes it.
 
     Raises:
         ValueError: the name is unknown.
         RuntimeError: the named backend does not take the call; the message lists its reasons.
     """
     if backend == "auto":
-        proven = (module for name, module in _BACKENDS.items() if name not in _UNPROVEN)
+        proven = (m for m in _BACKENDS.values() if not _unproven(m))
         return next(m for m in proven if not (m.missing() or m.unsupported(problem)))
     if backend not in NAMES:
         raise ValueError(f"backend: got {backend!r}, wanted one of {', '.join(map(repr, NAMES))}")
-    module = _BACKENDS.get(backend)
-    why = [_PLANNED[backend]] if module is None else module.missing() or module.unsupported(problem)
+    module = _BACKENDS[backend]
+    why = module.missing() or module.unsupported(problem)
     if why:
         raise RuntimeError(f"backend {backend!r} does not take this call: " + "; ".join(why))
     return module

@@ -12,6 +12,9 @@ import torch
 from qacg_kernels.backends.triton.configurations import MOST_HEAD_DIM, table_for
 from qacg_kernels.ops import register_kernels
 
+# Read by dispatch: why "auto" passes this backend by. It goes when the whole suite has passed on a GPU.
+UNPROVEN = "its kernels have run in Triton's interpreter but on no GPU yet; choose it by name, backend='triton'"
+
 _OLDEST_CAPABILITY = (8, 0)
 
 

@@ -1,0 +1,77 @@
+// The arithmetic of one cell of the maps, equations 3 to 13 of MATH.md. Scores are in powers of two: T log2 e.
+#pragma once
+
+#if !defined(__CUDACC__)
+#include <math.h>
+#endif
+
+#include "inline.h"
+
+namespace qacg {
+
+constexpr float kLog2e = 1.4426950408889634f;
+
+// How exp2 and a reciprocal are taken: correctly rounded or nearly so for float32 results.
+struct Accurate {
+  QACG_SHARED float exp2(float x) { return ::exp2f(x); }
+  QACG_SHARED float inverse(float x) { return 1.0f / x; }
+};
+
+// The special-function unit's own, good to 2 units in the last place: for results of 16 bits.
+struct Fast {
+  QACG_SHARED float exp2(float x) {
+#if defined(__CUDA_ARCH__)
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+#else
+    return ::exp2f(x);
+#endif
+  }
+  QACG_SHARED float inverse(float x) {
+#if defined(__CUDA_ARCH__)
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+#else
+    return 1.0f / x;
+#endif
+  }
+};
+
+// 2^x overflows to infinity far out on the left, and its inverse is the 0 that is wanted there.
+template <typename Math>
+QACG_SHARED float sigmoid(float score) {
+  return Math::inverse(1.0f + Math::exp2(-score));
+}
+
+// What turns a row's scores into P: P = 2^(score - shift) normalise.
+struct SoftmaxRow {
+  float shift, normalise;
+};
+
+// From the maximum and the sum that the forward keeps. A row that saw nothing has P = 0; a NaN sum must show.
+QACG_SHARED SoftmaxRow softmax_row(float row_max, float row_sum) {
+  const bool empty = row_max == -INFINITY && row_sum == 0.0f;
+  // Of scores that are all NaN the maximum is -inf.
+  return {row_max == -INFINITY ? 0.0f : row_max, empty ? 0.0f : 1.0f / row_sum};
+}
+
+struct GradientCell {
+  float attention, d_score, d_context_score, d_gate;
+};
+
+// Eq. 7, 11 and 13, without the factor `scale` of the scores. `keep` is Z, `d_out_value` is (dO V^T)ij.
+QACG_SHARED GradientCell gradient_cell(float softmax, float sigmoid, float gate, float keep, float d_out_value,
+                                       float delta, float quasi_scale) {
+  const float quasi = quasi_scale * sigmoid;
+  const float d_attention = keep == 0.0f ? 0.0f : keep * d_out_value;
+  const float d_gate = d_attention * quasi;
+  return {keep == 0.0f ? 0.0f : keep * (softmax + gate * quasi), softmax * (d_attention - delta),
+          gate * d_gate * (1.0f - sigmoid), d_gate};
+}
+
+// From the gradient of a gate sigmoid(x) to that of x, eq. 14.
+QACG_SHARED float gate_logit_gradient(float d_gate, float gate) { return d_gate * gate * (1.0f - gate); }
+
+}  // namespace qacg

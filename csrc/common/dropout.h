@@ -1,0 +1,55 @@
+// From a cell to whether dropout keeps it; qacg_kernels/dropout.py states the rule.
+#pragma once
+
+#include "inline.h"
+#include "philox.h"
+
+namespace qacg {
+
+constexpr int kDropoutSlots = kDropoutBlock / kDropoutGroups;  // cells of one counter
+
+struct PhiloxWords {
+  uint32_t word[4];
+};
+
+// Philox-4x32 with kPhiloxRounds rounds (Salmon et al., SC 2011), fourth counter 0.
+QACG_SHARED PhiloxWords philox(uint32_t c0, uint32_t c1, uint32_t c2, uint64_t seed) {
+  uint32_t c3 = 0, k0 = static_cast<uint32_t>(seed), k1 = static_cast<uint32_t>(seed >> 32);
+  for (int round = 0; round < kPhiloxRounds; ++round) {
+    const uint64_t product0 = static_cast<uint64_t>(c0) * kPhiloxMultiplier0;
+    const uint64_t product1 = static_cast<uint64_t>(c2) * kPhiloxMultiplier1;
+    c0 = static_cast<uint32_t>(product1 >> 32) ^ c1 ^ k0;
+    c1 = static_cast<uint32_t>(product1);
+    c2 = static_cast<uint32_t>(product0 >> 32) ^ c3 ^ k1;
+    c3 = static_cast<uint32_t>(product0);
+    k0 += kPhiloxWeyl0;
+    k1 += kPhiloxWeyl1;
+  }
+  return {{c0, c1, c2, c3}};
+}
+
+// Bit m says that key 128 block + 16 m + residue is kept, for the counter group 16 block + residue.
+QACG_SHARED uint32_t kept_keys(uint64_t seed, uint32_t drop_threshold, uint32_t sequence_head, uint32_t query,
+                               uint32_t group) {
+  const PhiloxWords draw = philox(group, query, sequence_head, seed);
+  uint32_t bits = 0;
+  for (int m = 0; m < kDropoutSlots; ++m) {
+    const uint32_t cell = (draw.word[m / 2] >> (16 * (m % 2))) & 0xffffu;
+    bits |= static_cast<uint32_t>(cell >= drop_threshold) << m;
+  }
+  return bits;
+}
+
+QACG_SHARED uint32_t counter_group(int64_t key) {
+  return static_cast<uint32_t>(key / kDropoutBlock * kDropoutGroups + key % kDropoutGroups);
+}
+
+// The bit of `kept_keys` that is a key's own.
+QACG_SHARED int counter_slot(int64_t key) { return static_cast<int>(key / kDropoutGroups % kDropoutSlots); }
+
+QACG_SHARED bool keeps_cell(uint64_t seed, uint32_t drop_threshold, uint32_t sequence_head, uint32_t query,
+                            int64_t key) {
+  return kept_keys(seed, drop_threshold, sequence_head, query, counter_group(key)) >> counter_slot(key) & 1;
+}
+
+}  // namespace qacg

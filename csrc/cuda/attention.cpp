@@ -1,0 +1,316 @@
+// qacg::cuda_attention and its backward through torch's stable ABI (torch 2.9): tensors to a Problem, outputs, launches.
+// The operators' schema and the meaning of the arguments are in qacg_kernels/ops.py.
+
+#include <torch/csrc/inductor/aoti_torch/c/shim.h>
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/ops.h>
+#include <torch/csrc/stable/tensor.h>
+
+#include <algorithm>
+#include <optional>
+#include <tuple>
+#include <vector>
+
+#include "current_stream.h"
+#include "kernels.h"
+
+namespace qacg::cuda {
+namespace {
+
+using torch::headeronly::ScalarType;
+using torch::stable::Tensor;
+using OptionalTensor = std::optional<Tensor>;
+using Sizes = std::vector<int64_t>;
+
+void check_launch(const char* error) { STD_TORCH_CHECK(error == nullptr, "backend 'cuda': ", error); }
+
+Sizes sizes_of(const Tensor& t) { return Sizes(t.sizes().begin(), t.sizes().end()); }
+
+Tensor empty(const Tensor& like, const Sizes& sizes, ScalarType type) {
+  return torch::stable::new_empty(like, sizes, type);
+}
+
+// Memory order as ops.empty_dense_like states it.
+Tensor empty_dense_like(const Tensor& t) {
+  if (t.dim() == 4 && t.stride(1) < t.stride(2)) {
+    return torch::stable::transpose(empty(t, {t.size(0), t.size(2), t.size(1), t.size(3)}, t.scalar_type()), 1, 2);
+  }
+  return empty(t, sizes_of(t), t.scalar_type());
+}
+
+Tensor dense_copy(const Tensor& t) {
+  Tensor copy = empty(t, sizes_of(t), t.scalar_type());
+  torch::stable::copy_(copy, t);
+  return copy;
+}
+
+// (B, H, L) of a (B, H, L, D) tensor, (T, H) of a packed one.
+Sizes row_sizes(const Tensor& t) {
+  Sizes sizes = sizes_of(t);
+  sizes.pop_back();
+  return sizes;
+}
+
+Tensor4 wide(const Tensor& t) {
+  if (t.dim() == 3) return {t.data_ptr(), 0, t.stride(1), t.stride(0), t.stride(2)};
+  return {t.data_ptr(), t.stride(0), t.stride(1), t.stride(2), t.stride(3)};
+}
+
+Rows rows(const Tensor& t) {
+  if (t.dim() == 2) return {t.data_ptr(), 0, t.stride(1), t.stride(0)};
+  return {t.data_ptr(), t.stride(0), t.stride(1), t.stride(2)};
+}
+
+// A gate vector (D) or (H, D), or with no dims of its own a bias () or (H).
+PerHead per_head(const Tensor& t, int64_t own_dims) {
+  return {t.data_ptr(), t.dim() > own_dims ? t.stride(0) : 0, own_dims ? t.stride(t.dim() - 1) : 0};
+}
+
+// Arguments in schema order.
+struct Arguments {
+  const Tensor &query, &key, &value, &context_query, &context_key;
+  const OptionalTensor &gate_lambda, &gate_query, &gate_context_query, &gate_key, &gate_context_key, &gate_query_bias,
+      &gate_key_bias, &attn_mask, &key_lengths, &cu_seqlens, &dropout_seed;
+  int64_t max_seqlen;
+  bool is_causal;
+  double dropout_p, scale, quasi_scale, beta, gamma;
+  bool column_gate;
+
+  const OptionalTensor* vectors(int index) const {
+    const OptionalTensor* all[] = {&gate_query, &gate_context_query, &gate_key, &gate_context_key};
+    return all[index];
+  }
+  const OptionalTensor* biases(int index) const { return index ? &gate_key_bias : &gate_query_bias; }
+};
+
+// A problem and the tensors made for it: what its pointers point into lives as long as this.
+struct Call {
+  Problem problem{};
+  std::vector<Tensor> kept;
+
+  const Tensor& keep(Tensor t) { return kept.emplace_back(std::move(t)); }
+};
+
+Element element_of(const Tensor& query) {
+  switch (query.scalar_type()) {
+    case ScalarType::Float: return Element::kFloat32;
+    case ScalarType::Half: return Element::kFloat16;
+    case ScalarType::BFloat16: return Element::kBfloat16;
+    default: STD_TORCH_CHECK(false, "query: wanted dtype float32, float16 or bfloat16 for backend 'cuda'");
+  }
+}
+
+void check_wide(const Arguments& a) {
+  const int64_t dims = a.cu_seqlens ? 3 : 4;
+  for (const Tensor* t : {&a.query, &a.key, &a.value, &a.context_query, &a.context_key}) {
+    STD_TORCH_CHECK(t->dim() == dims && t->scalar_type() == a.query.scalar_type() &&
+                        t->get_device_index() == a.query.get_device_index() && t->size(1) == a.query.size(1) &&
+                        t->size(dims - 1) == a.query.size(dims - 1),
+                    "query, key, value, context_query, context_key: wanted tensors of one device and dtype and of "
+                    "matching (B, H, rows, D), or packed (T, H, D)");
+  }
+  const int64_t head_dim = a.query.size(dims - 1);
+  STD_TORCH_CHECK(head_dim >= 1 && head_dim <= 256, "query: got head size ", head_dim, ", wanted 1 to 256");
+  for (const int64_t length : {a.query.size(dims == 4 ? 2 : 0), a.key.size(dims == 4 ? 2 : 0)}) {
+    STD_TORCH_CHECK(length < int64_t{1} << 30, "query, key: got ", length, " rows, wanted fewer than 2^30");
+  }
+}
+
+// A contiguous vector of int32.
+const int32_t* integers(Call& call, const Tensor& t, const char* name) {
+  STD_TORCH_CHECK(t.scalar_type() == ScalarType::Int && t.dim() == 1, name, ": wanted a vector of int32");
+  return static_cast<const int32_t*>(call.keep(t.is_contiguous() ? t : dense_copy(t)).data_ptr());
+}
+
+void describe_lengths(Call& call, const Arguments& a) {
+  Problem& p = call.problem;
+  if (a.cu_seqlens) {
+    p.cu_seqlens = integers(call, *a.cu_seqlens, "cu_seqlens");
+    p.sequences = a.cu_seqlens->size(0) - 1;
+    p.packed_rows = a.query.size(0);
+    p.query_length = p.key_length = std::min(a.max_seqlen, p.packed_rows);
+    return;
+  }
+  p.sequences = a.query.size(0);
+  p.query_length = a.query.size(2);
+  p.key_length = a.key.size(2);
+  if (a.key_lengths) p.key_lengths = integers(call, *a.key_lengths, "key_lengths");
+}
+
+void describe_gate(Call& call, const Arguments& a) {
+  Problem& p = call.problem;
+  if (a.gate_lambda) {
+    STD_TORCH_CHECK(a.gate_lambda->scalar_type() == a.query.scalar_type(), "gate_lambda: wanted query's dtype");
+    p.lambda = rows(*a.gate_lambda);
+    return;
+  }
+  for (int v = 0; v < 4; ++v) {
+    const OptionalTensor& vector = *a.vectors(v);
+    STD_TORCH_CHECK(vector && vector->scalar_type() == a.query.scalar_type(),
+                    "gate: wanted gate_lambda or all four gate vectors, of query's dtype");
+    p.gate_vectors[v] = per_head(*vector, 1);
+  }
+  for (int side = 0; side < 2; ++side) {
+    if (!*a.biases(side)) continue;
+    STD_TORCH_CHECK((*a.biases(side))->scalar_type() == a.query.scalar_type(), "gate biases: wanted query's dtype");
+    p.gate_biases[side] = per_head(**a.biases(side), 0);
+  }
+  p.column_gate = a.column_gate;
+  p.beta = static_cast<float>(a.beta);
+  p.gamma = static_cast<float>(a.gamma);
+}
+
+void describe_mask(Call& call, const Arguments& a) {
+  Problem& p = call.problem;
+  if (!a.attn_mask) return;
+  const Tensor& mask = *a.attn_mask;
+  STD_TORCH_CHECK(mask.dim() == 4, "attn_mask: got ", mask.dim(), " dimensions, wanted 4, each 1 or full");
+  p.mask_kind = mask.scalar_type() == ScalarType::Bool ? Mask::kBoolean : Mask::kAdditive;
+  STD_TORCH_CHECK(p.mask_kind == Mask::kBoolean || mask.scalar_type() == a.query.scalar_type(),
+                  "attn_mask: wanted dtype bool or query's");
+  p.mask = mask.data_ptr();
+  for (int d = 0; d < 4; ++d) p.mask_strides[d] = mask.size(d) == 1 ? 0 : mask.stride(d);
+}
+
+Call describe(const Arguments& a) {
+  Call call;
+  call.kept.reserve(8);
+  Problem& p = call.problem;
+  p.element = element_of(a.query);
+  check_wide(a);
+  p.heads = a.query.size(1);
+  p.head_dim = static_cast<int32_t>(a.query.size(a.query.dim() - 1));
+  p.query = wide(a.query);
+  p.key = wide(a.key);
+  p.value = wide(a.value);
+  p.context_query = wide(a.context_query);
+  p.context_key = wide(a.context_key);
+  describe_lengths(call, a);
+  describe_gate(call, a);
+  describe_mask(call, a);
+  p.is_causal = a.is_causal;
+  p.scale = static_cast<float>(a.scale);
+  p.quasi_scale = static_cast<float>(a.quasi_scale);
+  // As dropout.py rounds it: p to a multiple of 2^-16.
+  p.drop_threshold = static_cast<uint32_t>(std::min(static_cast<int>(a.dropout_p * 65536 + 0.5), 65535));
+  p.keep_scale = 65536.0f / static_cast<float>(65536 - p.drop_threshold);
+  if (p.drop_threshold > 0) {
+    STD_TORCH_CHECK(a.dropout_seed && a.dropout_seed->scalar_type() == ScalarType::Long,
+                    "dropout_seed: wanted an int64 scalar since dropout_p > 0");
+    p.seed = static_cast<const int64_t*>(a.dropout_seed->data_ptr());
+  }
+  return call;
+}
+
+using ForwardResult = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>;
+
+ForwardResult attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& context_query,
+                        const Tensor& context_key, const OptionalTensor& gate_lambda, const OptionalTensor& gate_query,
+                        const OptionalTensor& gate_context_query, const OptionalTensor& gate_key,
+                        const OptionalTensor& gate_context_key, const OptionalTensor& gate_query_bias,
+                        const OptionalTensor& gate_key_bias, const OptionalTensor& attn_mask,
+                        const OptionalTensor& key_lengths, const OptionalTensor& cu_seqlens,
+                        const OptionalTensor& dropout_seed, int64_t max_seqlen, bool is_causal, double dropout_p,
+                        double scale, double quasi_scale, double beta, double gamma, bool column_gate,
+                        bool save_softmax_out, bool save_quasi_out) {
+  const CurrentStream stream(query);
+  Call call = describe({query, key, value, context_query, context_key, gate_lambda, gate_query, gate_context_query,
+                        gate_key, gate_context_key, gate_query_bias, gate_key_bias, attn_mask, key_lengths, cu_seqlens,
+                        dropout_seed, max_seqlen, is_causal, dropout_p, scale, quasi_scale, beta, gamma, column_gate});
+  Problem& p = call.problem;
+  const ScalarType type = query.scalar_type();
+  const bool has_vectors = !gate_lambda;
+  Tensor out = empty_dense_like(query);
+  Tensor softmax_out = save_softmax_out ? empty_dense_like(query) : empty(query, {0}, type);
+  Tensor quasi_out = save_quasi_out ? empty_dense_like(query) : empty(query, {0}, type);
+  Tensor row_max = empty(query, row_sizes(query), ScalarType::Float);
+  Tensor row_sum = empty(query, row_sizes(query), ScalarType::Float);
+  Tensor query_gate = empty(query, has_vectors ? row_sizes(query) : Sizes{0}, ScalarType::Float);
+  Tensor key_gate = empty(query, has_vectors ? row_sizes(column_gate ? key : query) : Sizes{0}, ScalarType::Float);
+  p.out = wide(out);
+  if (save_softmax_out) p.softmax_out = wide(softmax_out);
+  if (save_quasi_out) p.quasi_out = wide(quasi_out);
+  p.row_max = rows(row_max);
+  p.row_sum = rows(row_sum);
+  if (has_vectors) {
+    p.query_gate = rows(query_gate);
+    p.key_gate = rows(key_gate);
+  }
+  if (p.column_gate) check_launch(run_key_gates(p, stream.handle()));
+  check_launch(run_plain_forward(p, stream.handle()));
+  return {out, softmax_out, quasi_out, row_max, row_sum, query_gate, key_gate};
+}
+
+using BackwardResult =
+    std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>;
+
+BackwardResult attention_backward(
+    const Tensor& grad_out, const OptionalTensor& grad_query_gate, const OptionalTensor& grad_key_gate,
+    const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& context_query, const Tensor& context_key,
+    const OptionalTensor& gate_lambda, const OptionalTensor& gate_query, const OptionalTensor& gate_context_query,
+    const OptionalTensor& gate_key, const OptionalTensor& gate_context_key, const OptionalTensor& gate_query_bias,
+    const OptionalTensor& gate_key_bias, const OptionalTensor& attn_mask, const OptionalTensor& key_lengths,
+    const OptionalTensor& cu_seqlens, const OptionalTensor& dropout_seed, const Tensor& softmax_out,
+    const Tensor& /*quasi_out*/, const Tensor& row_max, const Tensor& row_sum, const Tensor& query_gate,
+    const Tensor& key_gate, int64_t max_seqlen, bool is_causal, double dropout_p, double scale, double quasi_scale,
+    double beta, double gamma, bool column_gate) {
+  const CurrentStream stream(query);
+  const Arguments arguments{query, key, value, context_query, context_key, gate_lambda, gate_query, gate_context_query,
+                            gate_key, gate_context_key, gate_query_bias, gate_key_bias, attn_mask, key_lengths,
+                            cu_seqlens, dropout_seed, max_seqlen, is_causal, dropout_p, scale, quasi_scale, beta, gamma,
+                            column_gate};
+  Call call = describe(arguments);
+  Problem& p = call.problem;
+  const ScalarType type = query.scalar_type();
+  const bool has_vectors = !gate_lambda;
+  p.row_max = rows(row_max);
+  p.row_sum = rows(row_sum);
+  if (softmax_out.numel() > 0) p.softmax_out = wide(softmax_out);
+
+  Gradients g{};
+  STD_TORCH_CHECK(grad_out.scalar_type() == type, "grad_out: wanted query's dtype");
+  g.out = wide(grad_out);
+  std::vector<Tensor> results;
+  Tensor4* slots[] = {&g.query, &g.key, &g.value, &g.context_query, &g.context_key};
+  const Tensor* inputs[] = {&query, &key, &value, &context_query, &context_key};
+  for (int t = 0; t < 5; ++t) *slots[t] = wide(results.emplace_back(empty_dense_like(*inputs[t])));
+  results.push_back(gate_lambda ? empty(query, row_sizes(query), type) : empty(query, {0}, type));
+  g.delta = rows(call.keep(empty(query, row_sizes(query), ScalarType::Float)));
+  if (has_vectors) {
+    p.query_gate = rows(query_gate);
+    p.key_gate = rows(key_gate);
+    if (grad_query_gate) g.query_gate = rows(*grad_query_gate);
+    if (grad_key_gate) g.key_gate = rows(*grad_key_gate);
+    g.query_logit = rows(call.keep(empty(query, sizes_of(query_gate), ScalarType::Float)));
+    g.key_logit = rows(call.keep(empty(query, sizes_of(key_gate), ScalarType::Float)));
+    g.gate_parts = gate_sums_parts(p);
+    g.gate_sums = static_cast<float*>(
+        call.keep(empty(query, {std::max<int64_t>(gate_sums_floats(p), 1)}, ScalarType::Float)).data_ptr());
+  } else {
+    g.lambda = rows(results.back());
+  }
+  const auto gradient_of = [&](const OptionalTensor& t) {
+    return results.emplace_back(has_vectors && t ? empty(query, sizes_of(*t), type) : empty(query, {0}, type));
+  };
+  for (int v = 0; v < 4; ++v) {
+    const Tensor gradient = gradient_of(*arguments.vectors(v));
+    if (has_vectors) g.gate_vectors[v] = per_head(gradient, 1);
+  }
+  for (int side = 0; side < 2; ++side) {
+    const Tensor gradient = gradient_of(*arguments.biases(side));
+    if (has_vectors && *arguments.biases(side)) g.gate_biases[side] = per_head(gradient, 0);
+  }
+
+  check_launch(run_plain_backward(p, g, stream.handle()));
+  if (has_vectors) check_launch(run_gate_sums(p, g, stream.handle()));
+  return {results[0], results[1], results[2], results[3], results[4],  results[5],
+          results[6], results[7], results[8], results[9], results[10], results[11]};
+}
+
+}  // namespace
+}  // namespace qacg::cuda
+
+STABLE_TORCH_LIBRARY_IMPL(qacg, QACG_DISPATCH_KEY, m) {
+  m.impl("cuda_attention", TORCH_BOX(&qacg::cuda::attention));
+  m.impl("cuda_attention_backward", TORCH_BOX(&qacg::cuda::attention_backward));
+}

@@ -1,0 +1,97 @@
+// The gate: lambda of a row from the given tensor or from the gate vectors, equations 4 to 6, and its way back.
+#pragma once
+
+#include "sequence.h"
+
+namespace qacg::cuda {
+
+QACG_DEVICE float warp_sum(float x) {
+  for (int lanes = kWarp / 2; lanes; lanes /= 2) x += shuffle_xor(x, lanes);
+  return x;
+}
+
+QACG_DEVICE float gate_vector(const Problem& p, const Sequence& s, int vector, int d) {
+  const PerHead& v = p.gate_vectors[vector];
+  return read(p.element, v.data, s.head * v.head + d * v.dim);
+}
+
+QACG_DEVICE float gate_bias(const Problem& p, const Sequence& s, Side side) {
+  const PerHead& b = p.gate_biases[side];
+  return b.data ? read(p.element, b.data, s.head * b.head) : 0.0f;
+}
+
+// A column gate counts keys at and beyond the length as zeros: they are not read.
+QACG_DEVICE bool reads_row(const Problem& p, const Sequence& s, int i, Side side) {
+  return side == kQuerySide || !p.column_gate || i < s.keys;
+}
+
+// Eq. 4 for row i of the queries or the keys, by a whole warp.
+QACG_DEVICE float gate_of_row(const Problem& p, const Sequence& s, int i, Side side) {
+  const Tensor4& x = side == kQuerySide ? p.query : p.key;
+  const Tensor4& c = side == kQuerySide ? p.context_query : p.context_key;
+  float logit = 0.0f;
+  if (reads_row(p, s, i, side)) {
+    const int64_t x_row = offset_of(x, s, i), c_row = offset_of(c, s, i);
+    for (int d = thread_index() % kWarp; d < p.head_dim; d += kWarp) {
+      logit += read(p.element, x.data, x_row + d * x.dim) * gate_vector(p, s, 2 * side, d);
+      logit += read(p.element, c.data, c_row + d * c.dim) * gate_vector(p, s, 2 * side + 1, d);
+    }
+  }
+  return sigmoid<Accurate>((warp_sum(logit) + gate_bias(p, s, side)) * kLog2e);
+}
+
+// lambda_i from gates that are already computed; for a column gate its part without gamma lk_j.
+QACG_DEVICE float lambda_of_row(const Problem& p, const Sequence& s, int i) {
+  if (p.lambda.data) return read(p.element, p.lambda.data, offset_of(p.lambda, s, i));
+  const float lq = p.beta * at(p.query_gate, s, i);
+  return 1.0f - (p.column_gate ? lq : lq + p.gamma * at(p.key_gate, s, i));
+}
+
+// What the column gate takes from lambda at key j.
+QACG_DEVICE float column_part(const Problem& p, const Sequence& s, int j) {
+  return p.column_gate && j < s.keys ? p.gamma * at(p.key_gate, s, j) : 0.0f;
+}
+
+// The forward's lambda of a row, by a whole warp: computes the gates and keeps them for the backward.
+QACG_DEVICE float computed_lambda(const Problem& p, const Sequence& s, int i) {
+  if (p.lambda.data) return lambda_of_row(p, s, i);
+  const float lq = gate_of_row(p, s, i, kQuerySide);
+  const float lk = p.column_gate ? 0.0f : gate_of_row(p, s, i, kKeySide);
+  if (thread_index() % kWarp == 0) {
+    at(p.query_gate, s, i) = lq;
+    if (!p.column_gate) at(p.key_gate, s, i) = lk;
+  }
+  const float weighted = p.beta * lq;
+  return 1.0f - (p.column_gate ? weighted : weighted + p.gamma * lk);
+}
+
+// Eq. 13 and 14 for row i of the queries: from d lambda to the row's own gradients; returns what reaches the logit of
+// the query gate.
+QACG_DEVICE float finish_row_gate(const Problem& p, const Gradients& g, const Sequence& s, int i, float d_lambda) {
+  if (p.lambda.data) {
+    write(p.element, g.lambda.data, offset_of(g.lambda, s, i), d_lambda);
+    return 0.0f;
+  }
+  const auto through = [&](float d_gate, const Rows& incoming, const Rows& gate) {
+    if (incoming.data) d_gate += at(incoming, s, i);
+    return gate_logit_gradient(d_gate, at(gate, s, i));
+  };
+  const float query_logit = through(-p.beta * d_lambda, g.query_gate, p.query_gate);
+  at(g.query_logit, s, i) = query_logit;
+  if (!p.column_gate) at(g.key_logit, s, i) = through(-p.gamma * d_lambda, g.key_gate, p.key_gate);
+  return query_logit;
+}
+
+// The same for key j: `d_lambda` is the column's sum over queries, which only a column gate uses. Returns what the key's
+// own gradient gets; the logit's is kept.
+QACG_DEVICE float finish_key_gate(const Problem& p, const Gradients& g, const Sequence& s, int j, float d_lambda) {
+  if (p.lambda.data) return 0.0f;
+  if (!p.column_gate) return at(g.key_logit, s, j);
+  float d_gate = -p.gamma * d_lambda;
+  if (g.key_gate.data) d_gate += at(g.key_gate, s, j);
+  const float logit = gate_logit_gradient(d_gate, at(p.key_gate, s, j));
+  at(g.key_logit, s, j) = logit;
+  return reads_row(p, s, j, kKeySide) ? logit : 0.0f;
+}
+
+}  // namespace qacg::cuda

@@ -1,0 +1,65 @@
+// The GPU as the kernels use it: threads, barriers, shared memory, launches. Kernels use nothing else of CUDA (the
+// tensor cores' instructions are in mma.h), so that tests can run their source on a CPU: tests/cuda_emulator has the
+// same names.
+#pragma once
+
+#include <stdint.h>
+
+#if defined(QACG_EMULATED)
+#include "machine_emulator.h"
+#else
+
+#include <cuda_runtime.h>
+
+#define QACG_DEVICE __device__ __forceinline__
+#define QACG_KERNEL(threads, blocks_per_multiprocessor) \
+  __global__ void __launch_bounds__(threads, blocks_per_multiprocessor)
+// Kernel parameters stay in constant memory.
+#define QACG_PARAMETER __grid_constant__ const
+
+namespace qacg::cuda {
+
+constexpr int kWarp = 32;
+
+QACG_DEVICE int thread_index() { return threadIdx.x; }
+QACG_DEVICE int64_t block_index() { return blockIdx.x; }
+QACG_DEVICE void synchronise_block() { __syncthreads(); }
+QACG_DEVICE void synchronise_warp() { __syncwarp(); }
+QACG_DEVICE float shuffle_xor(float x, int lanes) { return __shfl_xor_sync(0xffffffffu, x, lanes); }
+
+// The block's dynamic shared memory, aligned to 128 bytes.
+QACG_DEVICE char* shared_memory() {
+  extern __shared__ __align__(128) char memory[];
+  return memory;
+}
+
+// Shared memory that a block of the current device may ask for.
+inline const char* shared_memory_limit(int64_t* bytes) {
+  int device = 0, limit = 0;
+  cudaError_t error = cudaGetDevice(&device);
+  if (error == cudaSuccess) {
+    error = cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+  }
+  *bytes = limit;
+  return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
+}
+
+// Runs a kernel on a stream; returns null, or the launch's error in words. No blocks: nothing to do.
+template <typename... Parameters>
+const char* launch(void (*kernel)(Parameters...), int64_t blocks, int threads, int64_t shared_bytes, void* stream,
+                   const Parameters&... parameters) {
+  if (blocks == 0) return nullptr;
+  if (blocks > 0x7fffffff) return "the call needs more than 2^31 - 1 thread blocks; split the batch";
+  if (shared_bytes > 48 * 1024) {
+    const cudaError_t error =
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
+    if (error != cudaSuccess) return cudaGetErrorString(error);
+  }
+  kernel<<<static_cast<unsigned>(blocks), threads, shared_bytes, static_cast<cudaStream_t>(stream)>>>(parameters...);
+  const cudaError_t error = cudaGetLastError();
+  return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
+}
+
+}  // namespace qacg::cuda
+
+#endif

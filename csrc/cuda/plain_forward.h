@@ -1,0 +1,89 @@
+// The forward of the plain path, equations 1 to 8: one block for 32 queries of one head, keys in tiles of 32 with a
+// running maximum.
+#pragma once
+
+#include "plain_tile.h"
+
+namespace qacg::cuda::plain {
+
+constexpr int64_t kForwardShared = 4 * kTileFloats * sizeof(float);
+
+QACG_DEVICE float warp_max(float x) {
+  for (int lanes = kWarp / 2; lanes; lanes /= 2) x = fmaxf(x, shuffle_xor(x, lanes));
+  return x;
+}
+
+QACG_KERNEL(kThreads, 1) forward(QACG_PARAMETER Problem p) {
+  const Unit unit = unit_of(p, p.query_length, kTile);
+  const Sequence& s = unit.sequence;
+  if (unit.first >= s.queries) return;
+  const int queries = s.queries - unit.first < kTile ? s.queries - unit.first : kTile;
+  const int first_row = unit.first + first_owned();
+  float* softmax_weights = reinterpret_cast<float*>(shared_memory());
+  float* quasi_weights = softmax_weights + kTileFloats;
+  float* own_tile = quasi_weights + kTileFloats;
+  float* other_tile = own_tile + kTileFloats;
+  const uint64_t seed = p.seed ? static_cast<uint64_t>(*p.seed) : 0;
+  const bool plain_quasi = p.quasi_out.data != nullptr;
+
+  float lambda[kOwned], row_max[kOwned], row_sum[kOwned];
+  for (int r = 0; r < kOwned; ++r) {
+    lambda[r] = first_row + r < s.queries ? computed_lambda(p, s, first_row + r) : 0.0f;
+    row_max[r] = -INFINITY;
+    row_sum[r] = 0.0f;
+  }
+  Sums softmax_sum{}, gated_sum{}, quasi_sum{};
+
+  const int keys = seen_keys(p, s, unit.first + queries - 1);
+  for (int first_key = 0; first_key < keys; first_key += kTile) {
+    const int count = keys - first_key < kTile ? keys - first_key : kTile;
+    const Products scores = products(p, s, {p.query, unit.first, queries}, {p.key, first_key, count}, own_tile, other_tile);
+    const Products context_scores = products(p, s, {p.context_query, unit.first, queries},
+                                             {p.context_key, first_key, count}, own_tile, other_tile);
+    const int j = first_key + lane();
+    const float taken = column_part(p, s, j);
+    float quasi[kOwned];
+#pragma unroll
+    for (int r = 0; r < kOwned; ++r) {
+      const Scores t = scores_of(p, s, first_row + r, j, scores.of[r], context_scores.of[r]);
+      const float new_max = fmaxf(row_max[r], warp_max(t.softmax));
+      // With nothing visible so far every exponent is -inf; a shift of 0 keeps them from being NaN.
+      const float shift = new_max == -INFINITY ? 0.0f : new_max;
+      const float rescale = exp2f(row_max[r] - shift), e = t.seen ? exp2f(t.softmax - shift) : 0.0f;
+      row_max[r] = new_max;
+      row_sum[r] = row_sum[r] * rescale + warp_sum(e);
+#pragma unroll
+      for (int c = 0; c < kChunks; ++c) softmax_sum.of[r][c] *= rescale;
+      const float keep = keep_at(p, s, seed, first_row + r, j);
+      quasi[r] = t.seen && keep > 0.0f ? keep * p.quasi_scale * sigmoid<Accurate>(t.context) : 0.0f;
+      const int cell = (first_owned() + r) * kStride + lane();
+      softmax_weights[cell] = keep > 0.0f ? keep * e : 0.0f;
+      quasi_weights[cell] = (lambda[r] - taken) * quasi[r];
+    }
+    const Operand values{p.value, first_key, count};
+    add_weighted(p, s, values, softmax_weights, other_tile, softmax_sum);
+    add_weighted(p, s, values, quasi_weights, other_tile, gated_sum);
+    if (plain_quasi) {
+      synchronise_warp();
+      for (int r = 0; r < kOwned; ++r) quasi_weights[(first_owned() + r) * kStride + lane()] = quasi[r];
+      add_weighted(p, s, values, quasi_weights, other_tile, quasi_sum);
+    }
+  }
+
+#pragma unroll
+  for (int r = 0; r < kOwned; ++r) {
+    const int i = first_row + r;
+    if (i >= s.queries) break;
+    if (lane() == 0) {
+      at(p.row_max, s, i) = row_max[r];
+      at(p.row_sum, s, i) = row_sum[r];
+    }
+    const float normalise = softmax_row(row_max[r], row_sum[r]).normalise;
+    const auto softmax_out = [&](int c) { return softmax_sum.of[r][c] * normalise; };
+    write_row(p, s, p.out, i, [&](int c, int) { return softmax_out(c) + gated_sum.of[r][c]; });
+    if (p.softmax_out.data) write_row(p, s, p.softmax_out, i, [&](int c, int) { return softmax_out(c); });
+    if (plain_quasi) write_row(p, s, p.quasi_out, i, [&](int c, int) { return quasi_sum.of[r][c]; });
+  }
+}
+
+}  // namespace qacg::cuda::plain

@@ -1,0 +1,76 @@
+// One call, as pointers and strides: what the host half (attention.cpp) hands to the kernels. Plain data.
+#pragma once
+
+#include <stdint.h>
+
+namespace qacg::cuda {
+
+enum class Element : int32_t { kFloat32, kFloat16, kBfloat16 };
+enum class Mask : int32_t { kNone, kBoolean, kAdditive };
+
+// (B, H, rows, D) of the call's element type, with element strides; packed tensors have batch stride 0.
+struct Tensor4 {
+  void* data;
+  int64_t batch, head, row, dim;
+};
+
+// (B, H, rows); of float32, unless said otherwise.
+struct Rows {
+  void* data;
+  int64_t batch, head, row;
+};
+
+// (H, D) or, with a head stride of 0, (D), of the call's element type; biases have no dims.
+struct PerHead {
+  void* data;
+  int64_t head, dim;
+};
+
+enum Side { kQuerySide = 0, kKeySide = 1 };
+
+struct Problem {
+  Element element;
+  int32_t head_dim;
+  int64_t sequences, heads;
+  int64_t query_length, key_length;  // of every sequence; packed: of the longest
+  int64_t packed_rows;               // T
+  const int32_t* cu_seqlens;         // packed: sequence b is rows cu_seqlens[b] to cu_seqlens[b + 1]; or null
+  const int32_t* key_lengths;        // or null
+
+  Tensor4 query, key, value, context_query, context_key;
+  Rows lambda;              // of the element type; or null: then the gate vectors are there
+  PerHead gate_vectors[4];  // query, context query, key, context key
+  PerHead gate_biases[2];   // query, key; or null
+  bool column_gate;
+  float beta, gamma;
+
+  Mask mask_kind;
+  const void* mask;
+  int64_t mask_strides[4];  // 0 where it broadcasts
+
+  bool is_causal;
+  float scale, quasi_scale;
+  const int64_t* seed;      // in the device's memory; null: no dropout
+  uint32_t drop_threshold;  // of 65,536
+  float keep_scale;
+
+  // Of every row of scores: the maximum, times log2 e, and the sum of 2^(score log2 e - maximum).
+  Rows row_max, row_sum;
+  Rows query_gate, key_gate;
+  Tensor4 out, softmax_out, quasi_out;  // the branch outputs may be null
+};
+
+struct Gradients {
+  Tensor4 out;                // incoming
+  Rows query_gate, key_gate;  // incoming, or null
+  Tensor4 query, key, value, context_query, context_key;
+  Rows lambda;  // outgoing, of the element type
+  // Per row, between the passes: delta, and what reaches the logits of the two gates.
+  Rows delta, query_logit, key_logit;
+  // Sums over parts of the rows, (parts, sequences, heads, 4 vectors of D and 2 biases), and the outgoing gradients.
+  float* gate_sums;
+  int64_t gate_parts;
+  PerHead gate_vectors[4], gate_biases[2];
+};
+
+}  // namespace qacg::cuda

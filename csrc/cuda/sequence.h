@@ -1,0 +1,104 @@
+// Where a sequence and head lie in memory, which keys a query sees there, and which cells of its row dropout keeps.
+#pragma once
+
+#include "../common/cell.h"
+#include "../common/dropout.h"
+#include "../common/narrow.h"
+#include "machine.h"
+#include "problem.h"
+
+namespace qacg::cuda {
+
+// Rows of a packed tensor count from `first_row`. Keys at and beyond `keys` are there, `all_keys` of them, but unseen.
+struct Sequence {
+  int64_t index, head, first_row;
+  int queries, keys, all_keys;
+};
+
+QACG_DEVICE int64_t clamped(int64_t x, int64_t low, int64_t high) { return x < low ? low : x > high ? high : x; }
+
+// Nothing has read the values of lengths and offsets so far: wrong ones must not lead outside of the tensors.
+QACG_DEVICE Sequence sequence_of(const Problem& p, int64_t index, int64_t head) {
+  if (p.cu_seqlens) {
+    const int64_t first = clamped(p.cu_seqlens[index], 0, p.packed_rows);
+    const int64_t last = clamped(p.cu_seqlens[index + 1], first, p.packed_rows);
+    const int length = static_cast<int>(last - first < p.query_length ? last - first : p.query_length);
+    return {index, head, first, length, length, length};
+  }
+  const int all = static_cast<int>(p.key_length);
+  const int keys = p.key_lengths ? static_cast<int>(clamped(p.key_lengths[index], 0, all)) : all;
+  return {index, head, 0, static_cast<int>(p.query_length), keys, all};
+}
+
+// What a thread block works on: `length` rows or keys are cut into blocks, the blocks of one head follow one another.
+struct Unit {
+  Sequence sequence;
+  int first;
+};
+
+QACG_DEVICE Unit unit_of(const Problem& p, int64_t length, int rows_per_block) {
+  const int64_t blocks = (length + rows_per_block - 1) / rows_per_block;
+  const int64_t pair = block_index() / blocks;
+  return {sequence_of(p, pair / p.heads, pair % p.heads), static_cast<int>(block_index() % blocks) * rows_per_block};
+}
+
+inline int64_t unit_count(const Problem& p, int64_t length, int rows_per_block) {
+  return (length + rows_per_block - 1) / rows_per_block * p.sequences * p.heads;
+}
+
+QACG_DEVICE int64_t offset_of(const Tensor4& t, const Sequence& s, int i) {
+  return s.index * t.batch + s.head * t.head + (s.first_row + i) * t.row;
+}
+
+QACG_DEVICE int64_t offset_of(const Rows& r, const Sequence& s, int i) {
+  return s.index * r.batch + s.head * r.head + (s.first_row + i) * r.row;
+}
+
+QACG_DEVICE float& at(const Rows& r, const Sequence& s, int i) {
+  return static_cast<float*>(r.data)[offset_of(r, s, i)];
+}
+
+QACG_DEVICE float read(Element element, const void* data, int64_t offset) {
+  if (element == Element::kFloat32) return static_cast<const float*>(data)[offset];
+  if (element == Element::kFloat16) return widen(static_cast<const Float16*>(data)[offset]);
+  return widen(static_cast<const Bfloat16*>(data)[offset]);
+}
+
+QACG_DEVICE void write(Element element, void* data, int64_t offset, float x) {
+  if (element == Element::kFloat32) return narrow(x, static_cast<float*>(data)[offset]);
+  if (element == Element::kFloat16) return narrow(x, static_cast<Float16*>(data)[offset]);
+  narrow(x, static_cast<Bfloat16*>(data)[offset]);
+}
+
+// Query i sees no key at or beyond this, as far as lengths and causality go.
+QACG_DEVICE int seen_keys(const Problem& p, const Sequence& s, int i) {
+  return p.is_causal && i + 1 < s.keys ? i + 1 : s.keys;
+}
+
+// What the mask adds to a visible score, in powers of two; -inf if it hides the key.
+QACG_DEVICE float mask_at(const Problem& p, const Sequence& s, int i, int j) {
+  if (p.mask_kind == Mask::kNone) return 0.0f;
+  const int64_t offset = s.index * p.mask_strides[0] + s.head * p.mask_strides[1] + i * p.mask_strides[2] +
+                         j * p.mask_strides[3];
+  if (p.mask_kind == Mask::kBoolean) return static_cast<const uint8_t*>(p.mask)[offset] ? 0.0f : -INFINITY;
+  return read(p.element, p.mask, offset) * kLog2e;
+}
+
+// Eq. 1 and 2 for query i and key j: the scores in powers of two from their products, -inf both for a hidden key.
+struct Scores {
+  float softmax, context;
+  bool seen;
+};
+
+QACG_DEVICE Scores scores_of(const Problem& p, const Sequence& s, int i, int j, float product, float context_product) {
+  if (i >= s.queries || j >= seen_keys(p, s, i)) return {-INFINITY, -INFINITY, false};
+  const float bias = mask_at(p, s, i, j), factor = p.scale * kLog2e;
+  if (bias == -INFINITY) return {-INFINITY, -INFINITY, false};
+  return {product * factor + bias, context_product * factor + bias, true};
+}
+
+QACG_DEVICE uint32_t sequence_head(const Problem& p, const Sequence& s) {
+  return static_cast<uint32_t>(s.index * p.heads + s.head);
+}
+
+}  // namespace qacg::cuda

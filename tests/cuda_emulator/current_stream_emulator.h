@@ -1,0 +1,13 @@
+// csrc/cuda/current_stream.h on a CPU: there are no streams, and the operators are the CPU's.
+#pragma once
+
+#define QACG_DISPATCH_KEY CPU
+
+namespace qacg::cuda {
+
+struct CurrentStream {
+  explicit CurrentStream(const torch::stable::Tensor&) {}
+  void* handle() const { return nullptr; }
+};
+
+}  // namespace qacg::cuda

@@ -1,0 +1,251 @@
+// csrc/cuda/machine.h on a CPU: the threads of a block are fibers on one core, and a barrier switches between them.
+//
+// What a GPU leaves open is drawn from a seed (QACG_EMULATOR_SEED): the order of a block's warps, and whether an
+// asynchronous copy happens when it is issued or when it is waited for. A kernel with a missing barrier or wait gives
+// different bits for different seeds. Shared memory starts as NaN and ends in a guard that no kernel may touch.
+#pragma once
+
+#include <setjmp.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#define QACG_DEVICE inline
+#define QACG_KERNEL(threads, blocks_per_multiprocessor) void
+#define QACG_PARAMETER const
+
+namespace qacg::cuda {
+
+constexpr int kWarp = 32;
+
+namespace emulator {
+
+constexpr size_t kStackBytes = 256 * 1024;
+constexpr int64_t kGuardBytes = 256, kSharedAlignment = 128;
+// What a block may ask for on the smallest GPU with the instructions of sm_80 that has the large configuration.
+constexpr int64_t kSharedLimit = 163 * 1024;
+
+enum class State { kReady, kInWarp, kInBlock, kDone };
+
+struct AsyncCopy {
+  void* to;
+  const void* from;  // null: fill with zeros
+};
+
+struct Fiber {
+  State state = State::kReady;
+  jmp_buf resume;
+  bool started = false;
+  int index = 0;
+  std::vector<std::vector<AsyncCopy>> groups;  // committed, oldest first
+  std::vector<AsyncCopy> open;
+};
+
+struct Warp {
+  const char* operation = nullptr;
+  void* operands[kWarp];
+  int arrived = 0;
+};
+
+// A stack that is kept from launch to launch, with an unreadable page below it.
+class Stack {
+ public:
+  Stack() {
+    memory_ = mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory_ == MAP_FAILED || mprotect(memory_, 4096, PROT_NONE) != 0) abort();
+  }
+  ~Stack() { munmap(memory_, kStackBytes); }
+  Stack(const Stack&) = delete;
+  void* base() const { return memory_; }
+
+ private:
+  void* memory_;
+};
+
+class Machine {
+ public:
+  Fiber* current = nullptr;
+  int64_t block = 0;
+  char* shared = nullptr;
+  int64_t shared_bytes = 0;
+
+  // Runs one block; null, or what went wrong.
+  const char* run(int threads, int64_t bytes, uint64_t seed, const std::function<void()>& body) {
+    body_ = &body;
+    error_ = nullptr;
+    shared_bytes = bytes;
+    memory_.assign(bytes + kGuardBytes + kSharedAlignment, static_cast<char>(0xff));
+    const uintptr_t address = reinterpret_cast<uintptr_t>(memory_.data());
+    shared = memory_.data() + (kSharedAlignment - address % kSharedAlignment) % kSharedAlignment;
+    fibers_.assign(threads, Fiber{});
+    warps_.assign((threads + kWarp - 1) / kWarp, Warp{});
+    while (static_cast<int>(stacks_.size()) < threads) stacks_.push_back(std::make_unique<Stack>());
+    for (int t = 0; t < threads; ++t) fibers_[t].index = t;
+    eager_copies = seed & 1;
+    std::vector<int> order(warps_.size());
+    for (size_t w = 0; w < order.size(); ++w) order[w] = static_cast<int>(w);
+
+    for (int done = 0; done < threads && !error_;) {
+      for (size_t w = order.size(); w > 1; --w) {  // the seed's next order of the warps
+        seed = seed * 6364136223846793005u + 1442695040888963407u;
+        std::swap(order[w - 1], order[(seed >> 33) % w]);
+      }
+      for (const int w : order) run_warp(w);
+      done = 0;
+      int waiting = 0;
+      for (const Fiber& fiber : fibers_) {
+        done += fiber.state == State::kDone;
+        waiting += fiber.state == State::kInBlock;
+      }
+      if (!error_ && done + waiting < threads) fail("threads of a warp wait for others that left or wait elsewhere");
+      if (waiting && done) fail("some threads of a block left while others wait at a barrier");
+      for (Fiber& fiber : fibers_) {
+        if (fiber.state == State::kInBlock) fiber.state = State::kReady;
+      }
+    }
+    for (int64_t b = 0; b < kGuardBytes && !error_; ++b) {
+      if (shared[bytes + b] != static_cast<char>(0xff)) fail("a kernel wrote beyond its shared memory");
+    }
+    return error_;
+  }
+
+  void wait_for_block() { leave(State::kInBlock); }
+
+  // Gathers the operands of a warp's 32 threads; the last to come does the work for all.
+  template <typename Operand, typename Work>
+  void together(const char* operation, Operand& operand, const Work& work) {
+    Warp& warp = warps_[current->index / kWarp];
+    if (warp.arrived == 0) warp.operation = operation;
+    if (strcmp(warp.operation, operation) != 0) fail("threads of a warp run different instructions");
+    warp.operands[current->index % kWarp] = &operand;
+    if (++warp.arrived < kWarp) return leave(State::kInWarp);
+    work([&](int lane) -> Operand& { return *static_cast<Operand*>(warp.operands[lane]); });
+    warp.arrived = 0;
+    Fiber* first = &fibers_[current->index / kWarp * kWarp];
+    for (int lane = 0; lane < kWarp; ++lane) {
+      if (first[lane].state == State::kInWarp) first[lane].state = State::kReady;
+    }
+  }
+
+  void fail(const char* what) {
+    if (!error_) error_ = what;
+  }
+
+  bool eager_copies = false;
+
+ private:
+  void run_warp(int warp) {
+    for (bool moved = true; moved && !error_;) {
+      moved = false;
+      for (size_t t = warp * kWarp; t < fibers_.size() && t < (warp + 1u) * kWarp && !error_; ++t) {
+        if (fibers_[t].state != State::kReady) continue;
+        moved = true;
+        enter(fibers_[t]);
+      }
+    }
+  }
+
+  void enter(Fiber& fiber) {
+    current = &fiber;
+    if (_setjmp(scheduler_)) return;
+    if (fiber.started) _longjmp(fiber.resume, 1);
+    fiber.started = true;
+    ucontext_t context;
+    getcontext(&context);
+    context.uc_stack.ss_sp = stacks_[fiber.index]->base();
+    context.uc_stack.ss_size = kStackBytes;
+    context.uc_link = nullptr;
+    running_ = this;
+    makecontext(&context, &Machine::start, 0);
+    setcontext(&context);
+  }
+
+  static void start() {
+    Machine& machine = *running_;
+    (*machine.body_)();
+    machine.leave(State::kDone);
+  }
+
+  void leave(State state) {
+    current->state = state;
+    if (_setjmp(current->resume) == 0) _longjmp(scheduler_, 1);
+  }
+
+  static inline Machine* running_ = nullptr;
+  const std::function<void()>* body_ = nullptr;
+  const char* error_ = nullptr;
+  jmp_buf scheduler_;
+  std::vector<char> memory_;
+  std::vector<Fiber> fibers_;
+  std::vector<Warp> warps_;
+  std::vector<std::unique_ptr<Stack>> stacks_;
+};
+
+inline Machine& machine() {
+  static Machine one;
+  return one;
+}
+
+inline void perform(const AsyncCopy& copy) {
+  if (copy.from) {
+    memcpy(copy.to, copy.from, 16);
+  } else {
+    memset(copy.to, 0, 16);
+  }
+}
+
+}  // namespace emulator
+
+inline int thread_index() { return emulator::machine().current->index; }
+inline int64_t block_index() { return emulator::machine().block; }
+inline void synchronise_block() { emulator::machine().wait_for_block(); }
+inline char* shared_memory() { return emulator::machine().shared; }
+
+inline void synchronise_warp() {
+  int nothing = 0;
+  emulator::machine().together("syncwarp", nothing, [](const auto&) {});
+}
+
+inline float shuffle_xor(float x, int lanes) {
+  struct Operand {
+    float value, result;
+    int lanes;
+  } mine{x, 0, lanes};
+  emulator::machine().together("shuffle", mine, [](const auto& of) {
+    for (int lane = 0; lane < kWarp; ++lane) of(lane).result = of(lane ^ of(lane).lanes).value;
+  });
+  return mine.result;
+}
+
+inline const char* shared_memory_limit(int64_t* bytes) {
+  const char* wish = getenv("QACG_EMULATOR_SHARED_LIMIT");
+  *bytes = wish ? atoll(wish) : emulator::kSharedLimit;
+  return nullptr;
+}
+
+template <typename... Parameters>
+const char* launch(void (*kernel)(Parameters...), int64_t blocks, int threads, int64_t shared_bytes, void* /*stream*/,
+                   const Parameters&... parameters) {
+  emulator::Machine& machine = emulator::machine();
+  const char* wish = getenv("QACG_EMULATOR_SEED");
+  const uint64_t seed = wish ? strtoull(wish, nullptr, 10) : 0;
+  int64_t limit = 0;
+  shared_memory_limit(&limit);
+  if (shared_bytes > limit) return "a kernel asked for more shared memory than there is";
+  for (int64_t block = 0; block < blocks; ++block) {
+    machine.block = block;
+    const char* error = machine.run(threads, shared_bytes, seed, [&] { kernel(parameters...); });
+    if (error) return error;
+  }
+  return nullptr;
+}
+
+}  // namespace qacg::cuda
