@@ -8,6 +8,13 @@ _HOMES = {
     "QACGBertForSequenceClassification": "qacg_bert",
     "QACGBertModelOutput": "outputs",
     "QACGBertSequenceClassifierOutput": "outputs",
+    "MultiHeadedAttention": "multi_headed_attention",
+    "empty_layer_cache": "multi_headed_attention",
+    "PositionwiseFeedForward": "bertsum_layers",
+    "PositionalEncoding": "bertsum_layers",
+    "TransformerEncoderLayer": "bertsum_layers",
+    "TransformerInterEncoder": "bertsum_layers",
+    "TransformerInterEncoderOutput": "bertsum_layers",
 }
 
 __all__ = list(_HOMES)
