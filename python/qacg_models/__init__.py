@@ -15,6 +15,9 @@ _HOMES = {
     "TransformerEncoderLayer": "bertsum_layers",
     "TransformerInterEncoder": "bertsum_layers",
     "TransformerInterEncoderOutput": "bertsum_layers",
+    "QueryAttentionConfig": "query_attention",
+    "QueryAttentionForQuestionAnswering": "query_attention",
+    "QueryAttentionOutput": "query_attention",
 }
 
 __all__ = list(_HOMES)
