@@ -18,6 +18,8 @@ _HOMES = {
     "QueryAttentionConfig": "query_attention",
     "QueryAttentionForQuestionAnswering": "query_attention",
     "QueryAttentionOutput": "query_attention",
+    "QuestionAnswerer": "question_answering",
+    "Answer": "question_answering",
 }
 
 __all__ = list(_HOMES)
