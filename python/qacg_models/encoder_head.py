@@ -55,7 +55,7 @@ class EncoderHeadModel(PreTrainedModel):
         self.config.encoder = encoder.config
         setattr(self, self.base_model_prefix, encoder)
         accepted = inspect.signature(encoder.forward).parameters
-        self._takes_token_types = "token_type_ids" in accepted and getattr(encoder.config, "type_vocab_size", 0) > 1
+        self.takes_token_types = "token_type_ids" in accepted and getattr(encoder.config, "type_vocab_size", 0) > 1
         self._takes_positions = "position_ids" in accepted
         self._position_limit = position_limit(encoder)
 
@@ -96,7 +96,7 @@ class EncoderHeadModel(PreTrainedModel):
         check_ids("input_ids", input_ids, None, config.vocab_size, "vocab_size")
         shape = tuple(input_ids.shape)
         if token_type_ids is not None:
-            kinds = config.type_vocab_size if self._takes_token_types else 2
+            kinds = config.type_vocab_size if self.takes_token_types else 2
             check_ids("token_type_ids", token_type_ids, shape, kinds, "type_vocab_size")
         if position_ids is not None and not self._takes_positions:
             raise ValueError(f"position_ids: {type(self.base_model).__name__} takes none, wanted None")
@@ -115,7 +115,7 @@ class EncoderHeadModel(PreTrainedModel):
         if output_hidden_states is None:
             output_hidden_states = self.config.output_hidden_states
         inputs = {"attention_mask": attention_mask}
-        if self._takes_token_types:
+        if self.takes_token_types:
             inputs["token_type_ids"] = token_type_ids
         if position_ids is not None:
             inputs["position_ids"] = position_ids

@@ -40,7 +40,7 @@ def oracle_results(m, leaves, batch, labels=None):
     encoder = copy.deepcopy(m.backbone).double()
     encoder.zero_grad()
     leaves.update({f"backbone.{name}": p for name, p in encoder.named_parameters()})
-    inputs = {k: v for k, v in batch.items() if k != "token_type_ids" or m._takes_token_types}
+    inputs = {k: v for k, v in batch.items() if k != "token_type_ids" or m.takes_token_types}
     hidden = encoder(**inputs).last_hidden_state
     visible = batch["attention_mask"].bool()
     found = oracle.run(leaves, hidden, (batch["token_type_ids"] == 0) & visible, visible)
@@ -68,7 +68,7 @@ def test_outputs_and_every_gradient_match_the_formulas(head, family, dtype):
 def _is_read(m, name):
     """Whether an encoder's parameter takes part: DeBERTa has projections that only some of its variants use."""
     encoder = copy.deepcopy(m.backbone).double()
-    inputs = {k: v for k, v in BATCH.items() if k != "token_type_ids" or m._takes_token_types}
+    inputs = {k: v for k, v in BATCH.items() if k != "token_type_ids" or m.takes_token_types}
     encoder(**inputs).last_hidden_state.sum().backward()
     return dict(encoder.named_parameters())[name.removeprefix("backbone.")].grad is not None
 
