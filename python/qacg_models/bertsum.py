@@ -89,7 +89,7 @@ class BertSumOutput(ModelOutput):
 
 
 class BertSumForExtractiveSummarization(EncoderHeadModel):
-    """BertSum over an encoder.
+    """Extractive summarisation by BertSum, over any encoder.
 
     The transformer over sentences has the implementations "sdpa" (the default) and "eager". For another one in
     the encoder alone, name both: attn_implementation={"": "sdpa", "encoder": "flash_attention_2"}.
@@ -103,6 +103,7 @@ class BertSumForExtractiveSummarization(EncoderHeadModel):
     config_class = BertSumConfig
     # Names of the published checkpoints: `bert` for the encoder, `encoder` for the transformer over sentences.
     base_model_prefix = "bert"
+    card_task = "summarization"
 
     def __init__(self, config: BertSumConfig, encoder: PreTrainedModel | None = None):
         super().__init__(config)

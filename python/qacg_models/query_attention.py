@@ -109,7 +109,7 @@ class QueryAttentionOutput(ModelOutput):
 
 
 class QueryAttentionForQuestionAnswering(EncoderHeadModel):
-    """Query Attention over an encoder.
+    """Extractive question answering by Query Attention, over any encoder.
 
     Args:
         config: sizes and variants; checked again here, since fields may have been set since it was made.
@@ -119,6 +119,7 @@ class QueryAttentionForQuestionAnswering(EncoderHeadModel):
     config: QueryAttentionConfig
     config_class = QueryAttentionConfig
     base_model_prefix = "backbone"
+    card_task = "question-answering"
 
     def __init__(self, config: QueryAttentionConfig, encoder: PreTrainedModel | None = None):
         super().__init__(config)
