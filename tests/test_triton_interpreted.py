@@ -15,7 +15,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 SELECTIONS = {
-    "small": ("test_backends_within_budget.py", "test_small and (packed or causal or dropout or column)"),
+    "small": ("test_backends_within_budget.py", "test_small"),
 }
 
 

@@ -23,6 +23,23 @@ _HOMES = {
     "layerwise_relevance": "relevance",
     "register_auto_classes": "auto",
     "token_sensitivity": "sensitivity",
+    "MultiHeadedAttention": "multi_headed_attention",
+    "empty_layer_cache": "multi_headed_attention",
+    "PositionwiseFeedForward": "bertsum_layers",
+    "PositionalEncoding": "bertsum_layers",
+    "TransformerEncoderLayer": "bertsum_layers",
+    "TransformerInterEncoder": "bertsum_layers",
+    "TransformerInterEncoderOutput": "bertsum_layers",
+    "BertSumConfig": "bertsum",
+    "BertSumForExtractiveSummarization": "bertsum",
+    "BertSumOutput": "bertsum",
+    "ExtractiveSummarizer": "summarization",
+    "Summary": "summarization",
+    "QueryAttentionConfig": "query_attention",
+    "QueryAttentionForQuestionAnswering": "query_attention",
+    "QueryAttentionOutput": "query_attention",
+    "QuestionAnswerer": "question_answering",
+    "Answer": "question_answering",
 }
 
 __all__ = list(_HOMES)
