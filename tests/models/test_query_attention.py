@@ -147,7 +147,7 @@ def test_half_precision_is_close(dtype):
     for name in ("start_logits", "end_logits", "query_logits", "query_attention"):
         assert narrow[name].dtype == dtype
         scale = exact[name].abs().max().item()
-        assert float((narrow[name].double() - exact[name]).abs().max()) < 30 * torch.finfo(dtype).eps * scale
+        assert (narrow[name].double() - exact[name]).abs().max().item() < 30 * torch.finfo(dtype).eps * scale
 
 
 @pytest.mark.parametrize("head", HEADS.values(), ids=HEADS)
