@@ -8,7 +8,7 @@ A model is known there once its module has been imported, which using any of its
 import importlib
 
 # Modules whose import registers models.
-MODULES = ("bert", "cg_bert", "qacg_bert")
+MODULES = ("bert", "cg_bert", "qacg_bert", "query_attention", "bertsum")
 
 
 def register_auto_classes() -> None:

@@ -9,6 +9,8 @@ from typing import ClassVar
 
 from transformers import AutoConfig, PreTrainedConfig
 
+from qacg_models.auto import register_auto_classes
+
 # Fields that transformers takes or writes beside those it declares; none says what a model computes.
 _COMMON = {
     *(field.name for field in dataclasses.fields(PreTrainedConfig)),
@@ -90,6 +92,7 @@ def _encoder_config(encoder: PreTrainedConfig | dict | None) -> PreTrainedConfig
         return copy.deepcopy(encoder)
     if not isinstance(encoder, dict):
         raise TypeError(f"encoder: got {type(encoder).__name__}, wanted a configuration or a dict of its fields")
+    register_auto_classes()  # the encoder may be one of ours, saved by another process
     fields = dict(encoder)
     kind = fields.pop("model_type", None)
     if kind is None:

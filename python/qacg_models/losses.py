@@ -34,7 +34,7 @@ def classification_loss(logits: Tensor, labels: Tensor, problem_type: str | None
         problem_type = "regression" if classes == 1 else several
     if problem_type == "single_label_classification":
         _check_classes(labels, batch, classes)
-        return _mean_cross_entropy(logits, labels.long())
+        return mean_cross_entropy(logits, labels.long())
     shape = (batch,) if problem_type == "regression" and classes == 1 and labels.dim() == 1 else (batch, classes)
     if tuple(labels.shape) != shape:
         raise ValueError(f"labels: got shape {tuple(labels.shape)}, wanted {shape} for {problem_type}")
@@ -72,11 +72,11 @@ def span_loss(
             raise ValueError(f"{name}: got shape {tuple(positions.shape)}, wanted ({batch},)")
         positions = positions.long().reshape(-1)
         outside = (positions < 0) | (positions >= length)
-        losses.append(_mean_cross_entropy(logits, positions.masked_fill(outside, IGNORED)))
+        losses.append(mean_cross_entropy(logits, positions.masked_fill(outside, IGNORED)))
     return (losses[0] + losses[1]) / 2
 
 
-def _mean_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+def mean_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     """Mean over the rows that count; 0 and not NaN if none does."""
     total = F.cross_entropy(logits, labels, ignore_index=IGNORED, reduction="sum")
     return total / (labels != IGNORED).sum().clamp_min(1)

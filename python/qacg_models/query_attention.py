@@ -20,7 +20,7 @@ from transformers.utils import ModelOutput
 from qacg_models.encoder_head import EncoderHeadModel
 from qacg_models.encoder_head_config import EncoderHeadConfig, check_number, check_positive
 from qacg_models.input_checks import check_ids, values_readable
-from qacg_models.span_loss import IGNORED, mean_cross_entropy, span_loss
+from qacg_models.losses import IGNORED, mean_cross_entropy, span_loss
 
 HEAD_DROPOUT = {"linear": 0.7, "convolutional": 0.3}  # as published
 
