@@ -2,9 +2,9 @@
 // bfloat16 numbers into 16 x 16 float32 sums.
 //
 // A float32 operand is the exact sum of three bfloat16 parts, 8 bits each, and a product of two operands is the sum of the
-// six largest of the nine products of parts. What is left out is below 2^-24 of a term, so the sums are as good as those of
-// float32 multiplications (as any CPU's float32 arithmetic, they are judged by the error rule), at a third of the cost on
-// AVX-512. A bfloat16 operand is one part. An infinite operand gives NaN, for infinity minus itself enters the parts.
+// six largest of the nine products of parts. What is left out is at most 2^-23 of a term, of either sign: the sums are judged
+// by the error rule of float32 like any other. Parts below 2^-126 count as zero, so operands below about 2^-110 lose bits.
+// A bfloat16 operand is one part. An infinite operand gives NaN, for infinity minus itself enters the parts.
 //
 // Operands lie as whole tiles of 1 KB, the parts of a tile one after the other, so that every load is of 16 full cache lines.
 // The depth of a tile is taken in pairs (k, k + 16) on both sides: two registers then become pairs by one shift and one
