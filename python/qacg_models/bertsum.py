@@ -15,8 +15,9 @@ from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 from transformers.utils import ModelOutput
 
 from qacg_models.bertsum_layers import PositionalEncoding, TransformerInterEncoder
+from qacg_models.encoder_config import check_integer
 from qacg_models.encoder_head import EncoderHeadModel
-from qacg_models.encoder_head_config import EncoderHeadConfig, check_number, check_positive
+from qacg_models.encoder_head_config import EncoderHeadConfig, check_number
 from qacg_models.input_checks import values_readable
 from qacg_models.multi_headed_attention import IMPLEMENTATIONS
 
@@ -58,9 +59,9 @@ class BertSumConfig(EncoderHeadConfig):
     def check(self) -> None:
         super().check()
         if self.inter_layers != 0:
-            check_positive("inter_layers", self.inter_layers)
-        check_positive("heads", self.heads)
-        check_positive("ff_size", self.ff_size)
+            check_integer("inter_layers", self.inter_layers, 1)
+        check_integer("heads", self.heads, 1)
+        check_integer("ff_size", self.ff_size, 1)
         check_number("dropout", self.dropout, 0, 1)
         if self.encoder.hidden_size % self.heads:
             raise ValueError(

@@ -30,7 +30,8 @@ class EncoderHeadModel(PreTrainedModel):
 
     @classmethod
     def from_encoder(cls, encoder: PreTrainedModel, config: EncoderHeadConfig | None = None) -> EncoderHeadModel:
-        """A model with fresh head weights over `encoder`, which is taken as it is, weights and choices included.
+        """A model with fresh head weights over `encoder`, which becomes part of it, weights and choices included, and loses a
+        pooler that its class can do without.
 
         Args:
             encoder: such as AutoModel.from_pretrained(folder).

@@ -108,14 +108,6 @@ def _encoder_config(encoder: PreTrainedConfig | dict | None) -> PreTrainedConfig
         ) from None
 
 
-def check_positive(field: str, value: object) -> None:
-    """Raises unless `value` is an integer of at least 1."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{field}: got {value!r}, wanted an integer")
-    if value < 1:
-        raise ValueError(f"{field}: got {value}, wanted at least 1")
-
-
 def check_number(field: str, value: object, low: float, below: float) -> None:
     """Raises unless `value` is a number in [low, below)."""
     if isinstance(value, bool) or not isinstance(value, int | float):

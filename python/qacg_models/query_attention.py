@@ -17,8 +17,9 @@ from torch.nn import functional as F
 from transformers import AutoConfig, AutoModelForQuestionAnswering, PreTrainedConfig, PreTrainedModel
 from transformers.utils import ModelOutput
 
+from qacg_models.encoder_config import check_integer
 from qacg_models.encoder_head import EncoderHeadModel
-from qacg_models.encoder_head_config import EncoderHeadConfig, check_number, check_positive
+from qacg_models.encoder_head_config import EncoderHeadConfig, check_number
 from qacg_models.input_checks import check_ids, values_readable
 from qacg_models.losses import IGNORED, mean_cross_entropy, span_loss
 
@@ -74,8 +75,8 @@ class QueryAttentionConfig(EncoderHeadConfig):
         super().check()
         if self.head not in HEAD_DROPOUT:
             raise ValueError(f"head: got {self.head!r}, wanted one of {', '.join(map(repr, HEAD_DROPOUT))}")
-        check_positive("conv_channels", self.conv_channels)
-        check_positive("num_question_types", self.num_question_types)
+        check_integer("conv_channels", self.conv_channels, 1)
+        check_integer("num_question_types", self.num_question_types, 1)
         check_number("head_dropout", self.head_dropout, 0, 1)
         check_number("question_type_loss_weight", self.question_type_loss_weight, 0, float("inf"))
         check_number("no_answer_threshold", self.no_answer_threshold, float("-inf"), float("inf"))
