@@ -30,8 +30,8 @@ class EncoderHeadModel(PreTrainedModel):
 
     @classmethod
     def from_encoder(cls, encoder: PreTrainedModel, config: EncoderHeadConfig | None = None) -> EncoderHeadModel:
-        """A model with fresh head weights over `encoder`, which becomes part of it, weights and choices included, and loses a
-        pooler that its class can do without.
+        """A model with fresh head weights over `encoder`, which becomes part of it, weights and choices
+        included, and loses a pooler that its class can do without.
 
         Args:
             encoder: such as AutoModel.from_pretrained(folder).
