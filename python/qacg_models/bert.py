@@ -113,11 +113,12 @@ class BertPreTrainedModel(EncoderPreTrainedModel):
     config: PlainBertConfig
     config_class = PlainBertConfig
     implementations: ClassVar = ("sdpa", "eager")
+    card_task = "feature-extraction"
     _no_split_modules = ("BertEmbeddings", "BertLayer")
 
 
 class BertModel(BertPreTrainedModel):
-    """Embeddings, encoder and pooler.
+    """BERT without a head: embeddings, encoder and pooler.
 
     Args:
         config: sizes; checked again here, since fields may have been set since it was made.
@@ -188,6 +189,8 @@ class BertModel(BertPreTrainedModel):
 class BertForSequenceClassification(BertPreTrainedModel):
     """BERT with a linear classifier on the pooled output."""
 
+    card_task = "text-classification"
+
     def __init__(self, config: PlainBertConfig):
         super().__init__(config)
         self.num_labels = config.num_labels
@@ -241,6 +244,7 @@ class BertForSequenceClassification(BertPreTrainedModel):
 class BertForQuestionAnswering(BertPreTrainedModel):
     """BERT with two scores per token: for the first and for the last token of an answer. It has no pooler."""
 
+    card_task = "question-answering"
     _keys_to_ignore_on_load_unexpected: ClassVar = [
         *EncoderPreTrainedModel._keys_to_ignore_on_load_unexpected,
         r"^(bert\.)?pooler\.",

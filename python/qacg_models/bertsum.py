@@ -15,9 +15,9 @@ from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 from transformers.utils import ModelOutput
 
 from qacg_models.bertsum_layers import PositionalEncoding, TransformerInterEncoder
-from qacg_models.encoder_config import check_integer
 from qacg_models.encoder_head import EncoderHeadModel
-from qacg_models.encoder_head_config import EncoderHeadConfig, check_number
+from qacg_models.encoder_head_config import EncoderHeadConfig
+from qacg_models.field_checks import check_integer, check_probability
 from qacg_models.input_checks import values_readable
 from qacg_models.multi_headed_attention import IMPLEMENTATIONS
 
@@ -58,11 +58,10 @@ class BertSumConfig(EncoderHeadConfig):
 
     def check(self) -> None:
         super().check()
-        if self.inter_layers != 0:
-            check_integer("inter_layers", self.inter_layers, 1)
+        check_integer("inter_layers", self.inter_layers, 0)
         check_integer("heads", self.heads, 1)
         check_integer("ff_size", self.ff_size, 1)
-        check_number("dropout", self.dropout, 0, 1)
+        check_probability("dropout", self.dropout)
         if self.encoder.hidden_size % self.heads:
             raise ValueError(
                 f"heads: got {self.heads}, wanted a divisor of the encoder's hidden_size = {self.encoder.hidden_size}"

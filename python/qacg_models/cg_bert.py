@@ -25,11 +25,12 @@ class CGBertPreTrainedModel(EncoderPreTrainedModel):
     config: CGBertConfig
     config_class = CGBertConfig
     implementations: ClassVar = ("sdpa", "eager")
+    card_task = "feature-extraction"
     _no_split_modules = ("BertEmbeddings", "ContextBertLayer")
 
 
 class CGBertModel(CGBertPreTrainedModel):
-    """Embeddings, encoder and pooler.
+    """CG-BERT without a head: embeddings, encoder and pooler.
 
     Args:
         config: sizes and variants; checked again here, since fields may have been set since it was made.
@@ -108,6 +109,8 @@ class CGBertModel(CGBertPreTrainedModel):
 
 class CGBertForSequenceClassification(CGBertPreTrainedModel):
     """CG-BERT with a linear classifier on the pooled output."""
+
+    card_task = "text-classification"
 
     def __init__(self, config: CGBertConfig):
         super().__init__(config)

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from qacg_kernels.nn import NAMINGS
-from qacg_models.encoder_config import EncoderConfig, check_number, check_one_of
+from qacg_models.encoder_config import EncoderConfig
+from qacg_models.field_checks import check_flag, check_number, check_one_of
 
 CONTEXT_PROJECTIONS = ("hidden", "head")
 GATE_ACTIVATIONS = ("sigmoid", "tanh")
@@ -83,8 +84,7 @@ class ContextConfig(EncoderConfig):
         super().check()
         check_one_of("context_projection", self.context_projection, CONTEXT_PROJECTIONS)
         for field in ("context_standalone", "lambda_bias", "lambda_per_head"):
-            if not isinstance(getattr(self, field), bool):
-                raise TypeError(f"{field}: got {getattr(self, field)!r}, wanted True or False")
+            check_flag(field, getattr(self, field))
         self.contexts = _context_names(self.contexts)
 
 

@@ -2,11 +2,12 @@
 
 import difflib
 import inspect
-import math
 from typing import ClassVar
 
 from transformers import PreTrainedConfig
 from transformers.activations import ACT2FN
+
+from qacg_models.field_checks import check_integer, check_number, check_one_of, check_probability
 
 POOLERS = ("cls", "attention")
 PROBLEM_TYPES = ("regression", "single_label_classification", "multi_label_classification")
@@ -177,9 +178,7 @@ class EncoderConfig(PreTrainedConfig):
             value = getattr(self, field)
             if field == "classifier_dropout" and value is None:
                 continue
-            check_number(field, value)
-            if not 0.0 <= value < 1.0:
-                raise ValueError(f"{field}: got {value}, wanted a probability in [0, 1)")
+            check_probability(field, value)
         check_number("initializer_range", self.initializer_range, at_least=0.0)
         check_number("layer_norm_eps", self.layer_norm_eps, at_least=0.0)
         if self.pad_token_id is not None:
@@ -229,27 +228,3 @@ def _check_label_count(given: dict[str, object]) -> None:
         raise TypeError(f"id2label: got {type(names).__name__}, wanted a dict from id to name")
     if names is not None and count is not None and len(names) != count:
         raise ValueError(f"num_labels: got {count}, but id2label has {len(names)} names")
-
-
-def check_integer(field: str, value: object, at_least: int) -> None:
-    """Raises unless `value` is an integer, and no boolean, of at least `at_least`."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{field}: got {value!r}, wanted an integer")
-    if value < at_least:
-        raise ValueError(f"{field}: got {value}, wanted at least {at_least}")
-
-
-def check_number(field: str, value: object, at_least: float | None = None) -> None:
-    """Raises unless `value` is a finite number, and no boolean, of at least `at_least`."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"{field}: got {value!r}, wanted a number")
-    if not math.isfinite(value):
-        raise ValueError(f"{field}: got {value}, wanted a finite number")
-    if at_least is not None and value < at_least:
-        raise ValueError(f"{field}: got {value}, wanted at least {at_least:g}")
-
-
-def check_one_of(field: str, value: object, known: tuple[str, ...]) -> None:
-    """Raises unless `value` is one of the names `known`."""
-    if value not in known:
-        raise ValueError(f"{field}: got {value!r}, wanted one of {', '.join(map(repr, known))}")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 import inspect
-from pathlib import Path
-from typing import ClassVar
 
 from torch import Tensor, nn
 from transformers import AutoModel, PreTrainedModel
@@ -13,10 +11,10 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from qacg_models.encoder_head_config import EncoderHeadConfig
 from qacg_models.input_checks import check_ids, key_mask
-from qacg_models.model_card import write_card
+from qacg_models.model_card import CardWriting
 
 
-class EncoderHeadModel(PreTrainedModel):
+class EncoderHeadModel(CardWriting, PreTrainedModel):
     """A transformers model whose encoder is the attribute that `base_model_prefix` names.
 
     The encoder is any text encoder that AutoModel knows and whose output has `last_hidden_state`: transformers'
@@ -24,7 +22,6 @@ class EncoderHeadModel(PreTrainedModel):
     """
 
     config: EncoderHeadConfig
-    card_task: ClassVar[str]  # the hub's name for what the model does
     supports_gradient_checkpointing = True
     _supports_sdpa = True
 
@@ -63,13 +60,6 @@ class EncoderHeadModel(PreTrainedModel):
         self.takes_token_types = "token_type_ids" in accepted and getattr(encoder.config, "type_vocab_size", 0) > 1
         self._takes_positions = "position_ids" in accepted
         self._position_limit = position_limit(encoder)
-
-    def save_pretrained(self, save_directory: Path | str, is_main_process: bool = True, **kwargs) -> None:
-        """As in transformers, with a model card where the folder has none."""
-        # First, so that an upload has it; a path that is a file is transformers' to refuse.
-        if is_main_process and not Path(save_directory).is_file():
-            write_card(save_directory, self)
-        super().save_pretrained(save_directory, is_main_process=is_main_process, **kwargs)
 
     @classmethod
     def _can_set_attn_implementation(cls) -> bool:

@@ -106,11 +106,3 @@ def _encoder_config(encoder: PreTrainedConfig | dict | None) -> PreTrainedConfig
             f"encoder.model_type: got {kind!r}, which transformers' AutoConfig does not know; "
             "import the module that registers it"
         ) from None
-
-
-def check_number(field: str, value: object, low: float, below: float) -> None:
-    """Raises unless `value` is a number in [low, below)."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"{field}: got {value!r}, wanted a number")
-    if not low <= value < below:
-        raise ValueError(f"{field}: got {value}, wanted a number in [{low:g}, {below:g})")

@@ -4,39 +4,41 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import ClassVar
 
 from transformers import PreTrainedModel
 
 CARD_NAME = "README.md"
+# What a configuration says about itself and not about the model.
+_NOT_OF_THE_MODEL = ("encoder", "architectures", "transformers_version", "model_type", "dtype")
 
 
-def model_card(model: PreTrainedModel) -> str:
-    """Text of the card, in the hub's format.
+class CardWriting:
+    """Mixed into a PreTrainedModel before it: saving writes a model card where the folder has none."""
 
-    Args:
-        model: whose class has `card_task`, a task of the hub, and a docstring with a first line.
-    """
-    name, kind = type(model).__name__, model.config.model_type
-    changed = {
-        field: value
-        for field, value in json.loads(model.config.to_json_string()).items()
-        if field not in ("encoder", "architectures", "transformers_version", "model_type", "dtype")
-    }
-    fields = "\n".join(f"| `{field}` | `{json.dumps(value)}` |" for field, value in sorted(changed.items()))
-    encoder = model.config.encoder
-    return f"""---
+    card_task: ClassVar[str]  # the hub's name for what the model does
+
+    def model_card(self) -> str:
+        """Text of the card, in the hub's format."""
+        name, config = type(self).__name__, self.config
+        changed = {
+            field: value
+            for field, value in json.loads(config.to_json_string()).items()
+            if field not in _NOT_OF_THE_MODEL
+        }
+        fields = "\n".join(f"| `{field}` | {_cell(value)} |" for field, value in sorted(changed.items()))
+        return f"""---
 library_name: transformers
-pipeline_tag: {model.card_task}
+pipeline_tag: {self.card_task}
 tags:
-- {kind}
+- {config.model_type}
 ---
 
 # {name}
 
-{(type(model).__doc__ or "").strip().splitlines()[0]}
+{(type(self).__doc__ or "").strip().splitlines()[0]}
 
-{model.num_parameters():,} parameters, over an encoder of type `{encoder.model_type}` with {encoder.hidden_size}
-hidden units and a vocabulary of {encoder.vocab_size:,}.
+{self.num_parameters():,} parameters, {_size(self)}.
 
     from qacg_models import {name}
 
@@ -46,14 +48,35 @@ hidden units and a vocabulary of {encoder.vocab_size:,}.
 |---|---|
 {fields}
 
-The program that saved this model does not know on what it was trained, nor how well it does. Whoever publishes it
-should add both here, with the licence.
+Saving a model does not tell on what it was trained, nor how well it does. Whoever publishes it should add both here,
+with the licence.
 """
 
+    def save_pretrained(self, save_directory: Path | str, is_main_process: bool = True, **kwargs) -> None:
+        """As in transformers, with a model card; one that is there is kept, since its owner may have edited it."""
+        folder = Path(save_directory)
+        # First, so that an upload has it; a path that is a file is transformers' to refuse.
+        if is_main_process and not folder.is_file():
+            folder.mkdir(parents=True, exist_ok=True)
+            if not (folder / CARD_NAME).exists():
+                (folder / CARD_NAME).write_text(self.model_card(), encoding="utf-8")
+        super().save_pretrained(save_directory, is_main_process=is_main_process, **kwargs)
 
-def write_card(folder: Path | str, model: PreTrainedModel) -> None:
-    """Writes the card into `folder`, which is made; one that is there is kept, since its owner may have edited it."""
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    if not (folder / CARD_NAME).exists():
-        (folder / CARD_NAME).write_text(model_card(model), encoding="utf-8")
+
+def _size(model: PreTrainedModel) -> str:
+    encoder = getattr(model.config, "encoder", None)
+    if encoder is not None:
+        return (
+            f"over an encoder of type `{encoder.model_type}` with {encoder.hidden_size} hidden units and a vocabulary "
+            f"of {encoder.vocab_size:,}"
+        )
+    config = model.config
+    return (
+        f"{config.num_hidden_layers} layers with {config.hidden_size} hidden units and {config.num_attention_heads} "
+        f"heads, a vocabulary of {config.vocab_size:,}"
+    )
+
+
+def _cell(value: object) -> str:
+    """A value as code in a cell of a table, where a bar would begin the next cell."""
+    return f"`{json.dumps(value, ensure_ascii=False)}`".replace("|", "\\|")

@@ -9,9 +9,10 @@ from transformers import initialization as init
 
 from qacg_kernels.nn import GATE_STD, GateLayer
 from qacg_models.checkpoints.loading import CheckpointLoading
+from qacg_models.model_card import CardWriting
 
 
-class EncoderPreTrainedModel(CheckpointLoading, PreTrainedModel):
+class EncoderPreTrainedModel(CardWriting, CheckpointLoading, PreTrainedModel):
     """What the models share as transformers models.
 
     `attn_implementation` is one of `implementations`, the first by default; like every such choice in

@@ -25,11 +25,12 @@ class QACGBertPreTrainedModel(EncoderPreTrainedModel):
     config: QACGBertConfig
     config_class = QACGBertConfig
     implementations: ClassVar = IMPLEMENTATIONS
+    card_task = "feature-extraction"
     _no_split_modules = ("BertEmbeddings", "ContextBertLayer")
 
 
 class QACGBertModel(QACGBertPreTrainedModel):
-    """Embeddings, encoder and pooler.
+    """QACG-BERT without a head: embeddings, encoder and pooler.
 
     Args:
         config: sizes and variants; checked again here, since fields may have been set since it was made.
@@ -109,6 +110,8 @@ class QACGBertModel(QACGBertPreTrainedModel):
 
 class QACGBertForSequenceClassification(QACGBertPreTrainedModel):
     """QACG-BERT with a linear classifier on the pooled output."""
+
+    card_task = "text-classification"
 
     def __init__(self, config: QACGBertConfig):
         super().__init__(config)

@@ -17,9 +17,9 @@ from torch.nn import functional as F
 from transformers import AutoConfig, AutoModelForQuestionAnswering, PreTrainedConfig, PreTrainedModel
 from transformers.utils import ModelOutput
 
-from qacg_models.encoder_config import check_integer
 from qacg_models.encoder_head import EncoderHeadModel
-from qacg_models.encoder_head_config import EncoderHeadConfig, check_number
+from qacg_models.encoder_head_config import EncoderHeadConfig
+from qacg_models.field_checks import check_flag, check_integer, check_number, check_one_of, check_probability
 from qacg_models.input_checks import check_ids, values_readable
 from qacg_models.losses import IGNORED, mean_cross_entropy, span_loss
 
@@ -73,17 +73,15 @@ class QueryAttentionConfig(EncoderHeadConfig):
 
     def check(self) -> None:
         super().check()
-        if self.head not in HEAD_DROPOUT:
-            raise ValueError(f"head: got {self.head!r}, wanted one of {', '.join(map(repr, HEAD_DROPOUT))}")
+        check_one_of("head", self.head, tuple(HEAD_DROPOUT))
         check_integer("conv_channels", self.conv_channels, 1)
         check_integer("num_question_types", self.num_question_types, 1)
-        check_number("head_dropout", self.head_dropout, 0, 1)
-        check_number("question_type_loss_weight", self.question_type_loss_weight, 0, float("inf"))
-        check_number("no_answer_threshold", self.no_answer_threshold, float("-inf"), float("inf"))
-        if not isinstance(self.allow_no_answer, bool):
-            raise TypeError(f"allow_no_answer: got {self.allow_no_answer!r}, wanted True or False")
+        check_probability("head_dropout", self.head_dropout)
+        check_number("question_type_loss_weight", self.question_type_loss_weight, at_least=0.0)
+        check_number("no_answer_threshold", self.no_answer_threshold)
+        check_flag("allow_no_answer", self.allow_no_answer)
         if self.sep_token_id is not None:
-            check_number("sep_token_id", self.sep_token_id, 0, self.encoder.vocab_size)
+            check_integer("sep_token_id", self.sep_token_id, 0, below=self.encoder.vocab_size)
 
 
 @dataclass

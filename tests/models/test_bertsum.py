@@ -228,9 +228,9 @@ def test_the_configuration_round_trip(tmp_path):
     [
         ({"inter_layer": 1}, TypeError, "inter_layer: BertSumConfig has no such field; did you mean 'inter_layers'"),
         ({"heads": 5}, ValueError, "heads: got 5, wanted a divisor of the encoder's hidden_size = 12"),
-        ({"inter_layers": -1}, ValueError, "inter_layers: got -1, wanted at least 1"),
+        ({"inter_layers": -1}, ValueError, "inter_layers: got -1, wanted at least 0"),
         ({"ff_size": 0}, ValueError, "ff_size: got 0, wanted at least 1"),
-        ({"dropout": 1.5}, ValueError, r"dropout: got 1.5, wanted a number in \[0, 1\)"),
+        ({"dropout": 1.5}, ValueError, r"dropout: got 1.5, wanted a probability in \[0, 1\)"),
     ],
 )
 def test_bad_configuration(fields, error, message):
