@@ -11,10 +11,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
+from transformers import AutoConfig, AutoModel, PreTrainedConfig, PreTrainedModel
 from transformers.utils import ModelOutput
 
 from qacg_models.bertsum_layers import PositionalEncoding, TransformerInterEncoder
+from qacg_models.checkpoints.head_names import BERTSUM_ALIASES
 from qacg_models.encoder_head import EncoderHeadModel
 from qacg_models.encoder_head_config import EncoderHeadConfig
 from qacg_models.field_checks import check_integer, check_probability
@@ -104,6 +105,7 @@ class BertSumForExtractiveSummarization(EncoderHeadModel):
     # Names of the published checkpoints: `bert` for the encoder, `encoder` for the transformer over sentences.
     base_model_prefix = "bert"
     card_task = "summarization"
+    published_aliases = BERTSUM_ALIASES
 
     def __init__(self, config: BertSumConfig, encoder: PreTrainedModel | None = None):
         super().__init__(config)
@@ -232,3 +234,4 @@ def _check_positions(positions: object, input_ids: object) -> None:
 
 # exist_ok: reloading a module in a notebook registers its new class.
 AutoConfig.register(BertSumConfig.model_type, BertSumConfig, exist_ok=True)
+AutoModel.register(BertSumConfig, BertSumForExtractiveSummarization, exist_ok=True)

@@ -9,12 +9,13 @@ from torch import Tensor, nn
 from transformers import AutoModel, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
 
+from qacg_models.checkpoints.head_loading import HeadCheckpointLoading
 from qacg_models.encoder_head_config import EncoderHeadConfig
 from qacg_models.input_checks import check_ids, key_mask
 from qacg_models.model_card import CardWriting
 
 
-class EncoderHeadModel(CardWriting, PreTrainedModel):
+class EncoderHeadModel(CardWriting, HeadCheckpointLoading, PreTrainedModel):
     """A transformers model whose encoder is the attribute that `base_model_prefix` names.
 
     The encoder is any text encoder that AutoModel knows and whose output has `last_hidden_state`: transformers'
@@ -97,6 +98,8 @@ class EncoderHeadModel(CardWriting, PreTrainedModel):
         config = self.config.encoder
         check_ids("input_ids", input_ids, None, config.vocab_size, "vocab_size")
         shape = tuple(input_ids.shape)
+        if shape[1] < 1:
+            raise ValueError(f"input_ids: got shape {shape}, wanted at least one token per sequence")
         if token_type_ids is not None:
             kinds = config.type_vocab_size if self.takes_token_types else 2
             check_ids("token_type_ids", token_type_ids, shape, kinds, "type_vocab_size")
@@ -108,8 +111,8 @@ class EncoderHeadModel(CardWriting, PreTrainedModel):
                 f"of the encoder (max_position_embeddings is {config.max_position_embeddings})"
             )
         if position_ids is not None and config.max_position_embeddings is not None:
-            rows = (1 if tuple(position_ids.shape) == (1, shape[1]) else shape[0], shape[1])
-            limit = config.max_position_embeddings
+            one_for_all = isinstance(position_ids, Tensor) and position_ids.shape[:1] == (1,)
+            rows, limit = (1 if one_for_all else shape[0], shape[1]), config.max_position_embeddings
             check_ids("position_ids", position_ids, rows, limit, "max_position_embeddings")
         visible = key_mask(attention_mask, shape)
         if output_attentions is None:

@@ -5,6 +5,7 @@
 | own | model.safetensors | config.json | `from_pretrained` of this package |
 | huggingface | model.safetensors | config.json | BERT of transformers |
 | released | checkpoint.bin | bert_config.json | the released QACG-BERT and CG-BERT, as their full state dict |
+| released | checkpoint.pt | config.json, for the way back | the published BertSum |
 | tensorflow-names | model.safetensors | bert_config.json | programs that know TensorFlow's variables by name |
 """
 
@@ -23,8 +24,9 @@ from torch import Tensor
 from transformers import BertConfig, PreTrainedConfig
 
 from qacg_models.bert_layers import GATE_WIDTH
-from qacg_models.checkpoints.files import some
+from qacg_models.checkpoints.files import some, weights_file
 from qacg_models.checkpoints.fitting import CONTEXTS, NOTHING, Permissions
+from qacg_models.checkpoints.head_conversion import choose_head, write_head
 from qacg_models.checkpoints.loading import CheckpointLoading, prepare
 from qacg_models.checkpoints.names import HUGGING_FACE, RELEASED, TENSORFLOW, Layout, part_of
 from qacg_models.checkpoints.registry import choose_model
@@ -102,19 +104,36 @@ def convert(
     dst = Path(dst)
     if to not in FORMATS:
         raise CheckpointError(f"to: got {to!r}, wanted one of {', '.join(FORMATS)}")
-    _check_destination(Path(src), dst, overwrite)
-    source = open_source(src, config=config)
-    chosen = choose_model(source, model, plain=to != OWN)
+    src = Path(src)
+    if not src.exists():
+        raise CheckpointError(f"{src}: no such file or folder")
+    _check_destination(src, dst, overwrite)
+    weights = weights_file(src) if src.is_dir() else src
+    head = choose_head(weights, model, config)
+    if head is None:
+        source = open_source(weights, config=config)
+        chosen = choose_model(source, model, plain=to != OWN)
     dst.parent.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix=f".{dst.name}.", dir=dst.parent))
     try:
         folder = work / "model"
         folder.mkdir()
-        if to == OWN:
+        if head is not None:
+            report = write_head(
+                folder,
+                weights,
+                head,
+                to=to,
+                config=config,
+                overrides=overrides,
+                permissions=permissions,
+                seed=seed,
+            )
+        elif to == OWN:
             report = _write_own(folder, source, chosen, overrides, permissions, seed)
         else:
             report = _write_foreign(folder, source, chosen, to, overrides, permissions, drop_unplaced)
-        beside = source.path.parent
+        beside = weights.parent
         copied = [name for name in _TOKENIZER_FILES if (beside / name).is_file()]
         if copied and not permissions.resize_vocabulary:
             for name in copied:

@@ -1,6 +1,7 @@
 """Reading the tensors of a checkpoint: one file or shards, safetensors or torch, damaged or whole.
 
-No pickled code is ever run: torch files are read with `weights_only`, and what that refuses is refused here.
+No pickled code is ever run: torch files are read with `weights_only`. Of objects beside the tensors, which programs
+that save their options and optimizers leave there, nothing is imported: empty ones stand in for them.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ TORCH = (".bin", ".pt", ".pth", ".ckpt")
 # Where training loops put the model's tensors when they save more than these.
 _WRAPPERS = ("state_dict", "model_state_dict", "model")
 _MOST_NAMED = 3
+_MOST_CLASSES = 16  # that a checkpoint may have objects of beside its tensors
 _LONGEST_HEADER = 100_000_000  # bytes, the limit of the safetensors format
 
 
@@ -130,16 +132,23 @@ def _check_length(path: Path) -> None:
 def _read_torch(path: Path) -> dict[str, Tensor]:
     # Files of torch before 1.6 are no zip archives and cannot be mapped into memory.
     archive = zipfile.is_zipfile(path)
-    try:
-        content = torch.load(path, map_location="cpu", weights_only=True, mmap=archive)
-    except pickle.UnpicklingError as error:
-        raise CheckpointError(
-            f"{path}: is damaged or holds more than tensors ({_refused(error)}); pickled code is never run, "
-            "so save model.state_dict() alone, or as safetensors"
-        ) from None
-    except Exception as error:  # a damaged pickle can raise anything at all
-        reason = str(error).partition(". ")[0].partition("\n")[0] or type(error).__name__
-        raise CheckpointError(f"{path}: is damaged or no torch file ({reason})") from None
+    stood_in_for: dict[str, type] = {}
+    while True:
+        try:
+            with torch.serialization.safe_globals([(inert, name) for name, inert in stood_in_for.items()]):
+                content = torch.load(path, map_location="cpu", weights_only=True, mmap=archive)
+            break
+        except pickle.UnpicklingError as error:
+            name = _refused(error)
+            if name is None or name in stood_in_for or len(stood_in_for) == _MOST_CLASSES:
+                raise CheckpointError(
+                    f"{path}: is damaged or holds more than tensors ({name or 'an unreadable pickle'}); pickled code "
+                    "is never run, so save model.state_dict() alone, or as safetensors"
+                ) from None
+            stood_in_for[name] = type(name.rpartition(".")[2], (_Inert,), {})
+        except Exception as error:  # a damaged pickle can raise anything at all
+            reason = str(error).partition(". ")[0].partition("\n")[0] or type(error).__name__
+            raise CheckpointError(f"{path}: is damaged or no torch file ({reason})") from None
     for key in _WRAPPERS:
         if isinstance(content, dict) and isinstance(content.get(key), dict):
             content = content[key]
@@ -152,10 +161,24 @@ def _read_torch(path: Path) -> dict[str, Tensor]:
     return {name: value.detach() for name, value in content.items()}
 
 
-def _refused(error: pickle.UnpicklingError) -> str:
+class _Inert:
+    """Stands in for a class that a checkpoint has objects of, such as the options of a training program beside the
+    tensors: takes whatever they are made from and does nothing. The class itself is never imported."""
+
+    def __init__(self, *_):
+        pass
+
+    def __setstate__(self, _):
+        pass
+
+    def __setitem__(self, *_):
+        pass
+
+
+def _refused(error: pickle.UnpicklingError) -> str | None:
     """What was refused, out of torch's explanation, which goes on to advise running the pickle anyway."""
     match = re.search(r"GLOBAL ([\w.]+)", str(error))
-    return match[1] if match else "an unreadable pickle"
+    return match[1] if match else None
 
 
 def read_json(path: Path) -> dict:

@@ -16,16 +16,16 @@ from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel, modeling_utils
 
 from qacg_models.checkpoints.fields import check_agreement, configuration
-from qacg_models.checkpoints.files import SAFETENSORS
 from qacg_models.checkpoints.fitting import NOTHING, Permissions, fit
+from qacg_models.checkpoints.hub import HubOptions, locate
 from qacg_models.checkpoints.names import BASE, Layout
 from qacg_models.checkpoints.report import Report
-from qacg_models.checkpoints.source import CONFIG_NAMES, Source, open_source
+from qacg_models.checkpoints.source import Source, open_source
 
 logger = logging.getLogger(__name__)
 
 # Attributes of a configuration that from_pretrained takes as options of loading.
-_OPTIONS = ("dtype", "torch_dtype", "attn_implementation", "quantization_config")
+OPTIONS = ("dtype", "torch_dtype", "attn_implementation", "quantization_config")
 
 
 @dataclass(frozen=True)
@@ -152,30 +152,22 @@ class CheckpointLoading:
         for other in ("state_dict", "gguf_file"):
             if kwargs.get(other) is not None:
                 raise ValueError(f"{other}: got one beside {pretrained_model_name_or_path}, wanted one of them")
-        path = Path(pretrained_model_name_or_path)
-        if not path.exists():
-            path = _download(
-                str(pretrained_model_name_or_path),
-                subfolder=subfolder,
-                use_safetensors=use_safetensors,
-                variant=variant,
-                options={
-                    "cache_dir": cache_dir,
-                    "force_download": force_download,
-                    "local_files_only": local_files_only,
-                    "token": token,
-                    "revision": revision,
-                },
-            )
+        path = locate(
+            pretrained_model_name_or_path,
+            subfolder=subfolder,
+            use_safetensors=use_safetensors,
+            variant=variant,
+            options=HubOptions(cache_dir, force_download, local_files_only, token, revision),
+        )
         ready = config if isinstance(config, PreTrainedConfig) else None
         source = open_source(
-            path / subfolder,
+            path,
             config=None if ready else config,
             safetensors=use_safetensors,
             variant=variant,
         )
         known = cls.config_class()
-        fields = {name for name in kwargs if not ready and name not in _OPTIONS and hasattr(known, name)}
+        fields = {name for name in kwargs if not ready and name not in OPTIONS and hasattr(known, name)}
         model, info = cls.from_source(
             source,
             *model_args,
@@ -190,8 +182,7 @@ class CheckpointLoading:
             ),
             **kwargs,
         )
-        report = info["report"]
-        logger.log(logging.INFO if report.clean else logging.WARNING, "%s", report)
+        log_report(info["report"])
         model.name_or_path = model.config.name_or_path = str(pretrained_model_name_or_path)
         return (model, info) if output_loading_info else model
 
@@ -225,7 +216,7 @@ class CheckpointLoading:
             permissions=permissions,
             model_options=model_options,
         )
-        with _one_report():
+        with one_report():
             model, info = super().from_pretrained(
                 None,
                 *model_args,
@@ -237,32 +228,13 @@ class CheckpointLoading:
         return model, info | {"report": prepared.report}
 
 
-def _download(
-    name: str, *, subfolder: str, use_safetensors: bool | None, variant: str | None, options: dict[str, object]
-) -> Path:
-    """The local copy of a repository on the hub: its configuration and one kind of weights."""
-    from huggingface_hub import snapshot_download
-
-    inside = f"{subfolder}/" if subfolder else ""
-    infix = f".{variant}" if variant else ""
-    patterns = {
-        True: [f"{inside}model{infix}*.safetensors", f"{inside}model.safetensors.index{infix}.json"],
-        False: [f"{inside}pytorch_model{infix}*.bin", f"{inside}pytorch_model.bin.index{infix}.json"],
-    }
-    configurations = [inside + config for config in CONFIG_NAMES]
-    for safetensors in (True, False) if use_safetensors is None else (use_safetensors,):
-        try:
-            folder = Path(snapshot_download(name, allow_patterns=configurations + patterns[safetensors], **options))
-        except (OSError, ValueError) as error:
-            reason = str(error).strip().partition("\n")[0]
-            raise OSError(f"{name}: no such file or folder here, and not to be had from the hub ({reason})") from error
-        if any((folder / subfolder).glob("*" + (SAFETENSORS[0] if safetensors else ".bin"))):
-            return folder
-    return folder
+def log_report(report: Report) -> None:
+    """Sends a report to this module's logger, as a warning unless every tensor had its place."""
+    logger.log(logging.INFO if report.clean else logging.WARNING, "%s", report)
 
 
 @contextmanager
-def _one_report() -> Iterator[None]:
+def one_report() -> Iterator[None]:
     """Keeps transformers' own table of missing tensors back, which would repeat part of ours."""
 
     def hide(record: logging.LogRecord) -> bool:

@@ -113,10 +113,7 @@ class Layout:
             name = BASE + name
         if name in (f"{BASE}embeddings.position_ids", f"{BASE}embeddings.token_type_ids"):
             return None
-        module, _, kind = name.rpartition(".")
-        if module.endswith("LayerNorm"):
-            name = f"{module}.{_LAYER_NORM.get(kind, kind)}"
-        return _rename_attention(name, "compact", "released"), transposed
+        return _rename_attention(norm_from_gamma_beta(name), "compact", "released"), transposed
 
     def from_ours(self, name: str) -> tuple[str, bool]:
         """The checkpoint's name of one of our tensors, and whether it lies transposed there."""
@@ -126,10 +123,7 @@ class Layout:
             name = self.base + name.removeprefix(BASE)
         if self.tensorflow:
             return _to_path(self.outer + name)
-        module, _, kind = name.rpartition(".")
-        if self.gamma_beta and module.endswith("LayerNorm"):
-            name = f"{module}.{_GAMMA_BETA[kind]}"
-        return self.outer + name, False
+        return self.outer + (norm_to_gamma_beta(name) if self.gamma_beta else name), False
 
     def describe(self) -> str:
         """In words, for a report."""
@@ -141,6 +135,18 @@ class Layout:
         if self.attention == "compact":
             words.append("attention Wq/Wk/Wv")
         return ", ".join(words)
+
+
+def norm_from_gamma_beta(name: str) -> str:
+    """The name with the weight and bias of a LayerNorm called so; other names as they are."""
+    module, _, kind = name.rpartition(".")
+    return f"{module}.{_LAYER_NORM.get(kind, kind)}" if module.endswith("LayerNorm") else name
+
+
+def norm_to_gamma_beta(name: str) -> str:
+    """The inverse of `norm_from_gamma_beta`."""
+    module, _, kind = name.rpartition(".")
+    return f"{module}.{_GAMMA_BETA[kind]}" if module.endswith("LayerNorm") else name
 
 
 def part_of(name: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import qacg_models
 from qacg_models.checkpoints.fields import variant
+from qacg_models.checkpoints.head_loading import HeadCheckpointLoading
 from qacg_models.checkpoints.loading import CheckpointLoading
 from qacg_models.checkpoints.names import part_of
 from qacg_models.checkpoints.source import Source
@@ -13,13 +14,13 @@ DEFAULT_MODEL = "QACGBertForSequenceClassification"
 
 
 def models() -> dict[str, type[CheckpointLoading]]:
-    """Every model class by name."""
-    found = (getattr(qacg_models, name) for name in qacg_models.__all__)
-    return {
-        candidate.__name__: candidate
-        for candidate in found
-        if isinstance(candidate, type) and issubclass(candidate, CheckpointLoading)
-    }
+    """Every model class whose tensors are those of a BERT, by name."""
+    return _classes(CheckpointLoading)
+
+
+def heads() -> dict[str, type[HeadCheckpointLoading]]:
+    """Every model with a head over any encoder, by name."""
+    return _classes(HeadCheckpointLoading)
 
 
 def model_types() -> tuple[str, ...]:
@@ -46,7 +47,7 @@ def choose_model(source: Source, name: str | None, *, plain: bool) -> type[Check
     if name is None:
         name = _told_by_tensors(source, plain)
     if name not in known:
-        raise CheckpointError(f"model: got {name!r}, wanted one of {', '.join(known)}")
+        raise CheckpointError(f"model: got {name!r}, wanted one of {', '.join((*known, *heads()))}")
     return known[name]
 
 
@@ -65,3 +66,8 @@ def _told_by_tensors(source: Source, plain: bool) -> str:
     if "qa_outputs.weight" in source.tensors:
         return "BertForQuestionAnswering"
     return "BertForSequenceClassification" if "classifier.weight" in source.tensors else "BertModel"
+
+
+def _classes(base: type) -> dict[str, type]:
+    found = (getattr(qacg_models, name) for name in qacg_models.__all__)
+    return {kind.__name__: kind for kind in found if isinstance(kind, type) and issubclass(kind, base)}

@@ -52,7 +52,7 @@ def open_source(
 
     Args:
         path: a folder, a file of weights, or the index of shards.
-        config: the configuration file; None looks for CONFIG_NAMES beside the weights.
+        config: the configuration file or its folder; None looks for CONFIG_NAMES beside the weights.
         safetensors, variant: which file of a folder, as for `weights_file`.
 
     Raises:
@@ -82,11 +82,21 @@ def open_source(
             raise CheckpointError(f"{weights}: {name} has shape {tuple(tensor.shape)}, wanted two dimensions")
         tensors[ours] = tensor.T if transposed else tensor
         names[ours] = name
-    fields_path = Path(config) if config is not None else _config_beside(weights)
+    fields_path = config_file(weights, config)
     fields = None if fields_path is None else read_json(fields_path)
     return Source(weights, layout, tensors, names, unused, fields, fields_path)
 
 
-def _config_beside(weights: Path) -> Path | None:
-    candidates = (weights.with_name(name) for name in CONFIG_NAMES)
-    return next((path for path in candidates if path.is_file()), None)
+def config_file(weights: Path, config: Path | str | None) -> Path | None:
+    """The configuration of a file of weights: `config`, a file or a folder with one; None: the one beside it, if any.
+
+    Raises:
+        CheckpointError: `config` is a folder without one.
+    """
+    if config is not None and not Path(config).is_dir():
+        return Path(config)
+    folder = weights.parent if config is None else Path(config)
+    found = next((folder / name for name in CONFIG_NAMES if (folder / name).is_file()), None)
+    if found is None and config is not None:
+        raise CheckpointError(f"{folder}: has no {' or '.join(CONFIG_NAMES)}")
+    return found

@@ -1,0 +1,104 @@
+"""Names of the tensors of a model with a head over any encoder, and those that BertSum's published checkpoints have.
+
+Our names are the model's own: the encoder's tensors after the model's base prefix, the head's as they are.
+
+| layout | an encoder's tensor, for BertSum | a head's |
+|---|---|---|
+| ours | `bert.embeddings.LayerNorm.weight` | `encoder.wo.weight` |
+| BertSum (Liu, 2019) | `bert.model.embeddings.LayerNorm.weight` | `encoder.wo.weight` |
+| its successor PreSumm | `bert.model.embeddings.LayerNorm.weight` | `ext_layer.wo.weight` |
+| an encoder alone, of any program | `embeddings.LayerNorm.weight`, or after any prefix | none |
+
+Each of them may have `module.` in front, and gamma and beta in its LayerNorms.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from qacg_models.checkpoints.names import norm_from_gamma_beta, norm_to_gamma_beta
+
+_DATA_PARALLEL = "module."
+
+
+@dataclass(frozen=True)
+class HeadLayout:
+    """How a checkpoint names its tensors.
+
+    Attributes:
+        base: our prefix of the encoder's tensors, as `bert.`.
+        encoder: its prefix of them.
+        outer: what stands before the head's names.
+        head: what it calls the head's module that we call `our_head`, where that differs; both end in a dot.
+        our_head: see `head`.
+        gamma_beta: whether LayerNorm has gamma and beta instead of weight and bias.
+    """
+
+    base: str
+    encoder: str
+    outer: str = ""
+    head: str = ""
+    our_head: str = ""
+    gamma_beta: bool = False
+
+    @classmethod
+    def of(
+        cls, names: Iterable[str], encoder_names: Collection[str], base: str, aliases: Collection[tuple[str, str]] = ()
+    ) -> HeadLayout:
+        """The layout of a checkpoint with these names.
+
+        Args:
+            encoder_names: what the encoder calls its own tensors, without a prefix.
+            base: our prefix of them.
+            aliases: pairs of a head module's published name and ours, each with a dot at its end.
+        """
+        names = list(names)
+        plain = [norm_from_gamma_beta(name) for name in names]
+        prefixes: Counter[str] = Counter()
+        for name in plain:
+            parts = name.split(".")
+            for i in range(len(parts)):
+                if ".".join(parts[i:]) in encoder_names:
+                    prefixes["".join(f"{part}." for part in parts[:i])] += 1
+        encoder = prefixes.most_common(1)[0][0] if prefixes else base
+        outer = _DATA_PARALLEL if encoder.startswith(_DATA_PARALLEL) else ""
+        others = [name.removeprefix(outer) for name in plain if not name.startswith(encoder)]
+        head, our_head = next(
+            (pair for pair in aliases if any(name.startswith(pair[0]) for name in others)), ("", "")
+        )
+        return cls(base, encoder, outer, head, our_head, gamma_beta=plain != names)
+
+    def to_ours(self, name: str) -> str:
+        """Our name of a tensor of the checkpoint."""
+        name = norm_from_gamma_beta(name)
+        if name.startswith(self.encoder):
+            return self.base + name.removeprefix(self.encoder)
+        name = name.removeprefix(self.outer)
+        if self.head and name.startswith(self.head):
+            return self.our_head + name.removeprefix(self.head)
+        return name
+
+    def from_ours(self, name: str) -> str:
+        """The checkpoint's name of one of our tensors."""
+        if name.startswith(self.base):
+            name = self.encoder + name.removeprefix(self.base)
+        elif self.head and name.startswith(self.our_head):
+            name = self.outer + self.head + name.removeprefix(self.our_head)
+        else:
+            name = self.outer + name
+        return norm_to_gamma_beta(name) if self.gamma_beta else name
+
+    def describe(self) -> str:
+        """In words, for a report."""
+        words = [f"encoder under {self.encoder!r}" if self.encoder else "encoder without prefix"]
+        if self.head:
+            words.append(f"head under {self.outer + self.head!r}")
+        words.append("LayerNorm gamma/beta" if self.gamma_beta else "LayerNorm weight/bias")
+        return ", ".join(words)
+
+
+BERTSUM_ALIASES = (("ext_layer.", "encoder."),)
+BERTSUM = HeadLayout(base="bert.", encoder="bert.model.")
+PRESUMM = HeadLayout(base="bert.", encoder="bert.model.", head="ext_layer.", our_head="encoder.")

@@ -1,0 +1,64 @@
+"""Where a checkpoint lies: a local path, or a repository of the hub and its copy in the local cache."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from qacg_models.checkpoints.files import SAFETENSORS, TORCH
+from qacg_models.checkpoints.source import CONFIG_NAMES
+
+
+@dataclass(frozen=True)
+class HubOptions:
+    """Options of downloading, by transformers' names."""
+
+    cache_dir: str | Path | None = None
+    force_download: bool = False
+    local_files_only: bool = False
+    token: str | bool | None = None
+    revision: str = "main"
+
+
+def locate(
+    name: str | Path, *, subfolder: str, use_safetensors: bool | None, variant: str | None, options: HubOptions
+) -> Path:
+    """The file or folder of a checkpoint, downloaded if it is not there.
+
+    Args:
+        name: a path, or the name of a repository of the hub.
+        subfolder: where in the folder or repository.
+        use_safetensors, variant: which weights to download, as for `weights_file`.
+
+    Raises:
+        OSError: neither there nor to be had.
+    """
+    if Path(name).exists():
+        return Path(name) / subfolder
+    from huggingface_hub import snapshot_download
+
+    inside = f"{subfolder}/" if subfolder else ""
+    infix = f".{variant}" if variant else ""
+    patterns = {
+        True: [f"{inside}model{infix}*.safetensors", f"{inside}model.safetensors.index{infix}.json"],
+        False: [f"{inside}pytorch_model{infix}*.bin", f"{inside}pytorch_model.bin.index{infix}.json"],
+    }
+    configurations = [inside + config for config in CONFIG_NAMES]
+    for safetensors in (True, False) if use_safetensors is None else (use_safetensors,):
+        try:
+            copy = snapshot_download(
+                str(name),
+                allow_patterns=configurations + patterns[safetensors],
+                cache_dir=options.cache_dir,
+                force_download=options.force_download,
+                local_files_only=options.local_files_only,
+                token=options.token,
+                revision=options.revision,
+            )
+        except (OSError, ValueError) as error:
+            reason = str(error).strip().partition("\n")[0]
+            raise OSError(f"{name}: no such file or folder here, and not to be had from the hub ({reason})") from error
+        folder = Path(copy) / subfolder
+        if any(path.suffix in (SAFETENSORS if safetensors else TORCH) for path in folder.glob("*")):
+            break
+    return folder

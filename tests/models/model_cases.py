@@ -1,0 +1,139 @@
+"""Every model class of the package with small sizes and inputs, for tests of what all of them promise."""
+
+from dataclasses import dataclass, field
+
+import qacg_models
+import torch
+import transformers
+from parity import strengthen, weighted_sum
+
+SIZES = {
+    "vocab_size": 31,
+    "hidden_size": 12,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "intermediate_size": 20,
+    "max_position_embeddings": 16,
+    "type_vocab_size": 2,
+}
+SEP = 3
+TOKENS = {
+    "input_ids": torch.tensor([[2, 7, 30, SEP, 11, 9, 14, SEP], [2, 9, SEP, 5, 6, SEP, 0, 0]]),
+    "attention_mask": torch.tensor([[1, 1, 1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1, 0, 0]]),
+    "token_type_ids": torch.tensor([[0, 0, 0, 0, 1, 1, 1, 1], [0, 0, 0, 1, 1, 1, 0, 0]]),
+}
+CONTEXT = {"context_ids": torch.tensor([2, 0])}
+SENTENCES = {"sentence_positions": torch.tensor([[0, 4, -1], [0, 3, 5]])}
+CLASSES = {"labels": torch.tensor([1, 2])}
+SPANS = {"start_positions": torch.tensor([4, 3]), "end_positions": torch.tensor([5, 8])}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model class and what it takes.
+
+    Attributes:
+        model, config: names of the classes.
+        task: the hub's name for what it does.
+        auto: the auto class that it is registered with.
+        extra, labels: inputs beside TOKENS.
+        settings: fields of its configuration beside SIZES; for a head, of the head.
+        implementations: of its attention, the default first.
+    """
+
+    model: str
+    config: str
+    task: str
+    auto: str
+    extra: dict = field(default_factory=dict)
+    labels: dict = field(default_factory=dict)
+    settings: dict = field(default_factory=dict)
+    implementations: tuple = ("sdpa", "eager")
+
+    @property
+    def model_class(self):
+        return getattr(qacg_models, self.model)
+
+    @property
+    def config_class(self):
+        return getattr(qacg_models, self.config)
+
+    @property
+    def is_head(self):
+        """Whether it is a head over any encoder."""
+        return "encoder" in self.config_class().to_dict()
+
+    @property
+    def inputs(self):
+        return {name: t.clone() for name, t in {**TOKENS, **self.extra}.items()}
+
+    def make_config(self, dropout=0.1, **settings):
+        """Its configuration; `settings` are fields of the head for a head, and sizes of SIZES go to its encoder."""
+        sizes = {**SIZES, "hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
+        if not self.is_head:
+            return self.config_class(**{**sizes, **self.settings, **settings})
+        sizes.update({name: settings.pop(name) for name in list(settings) if name in sizes})
+        own = "head_dropout" if self.model.startswith("Query") else "dropout"
+        encoder = transformers.BertConfig(**sizes)
+        return self.config_class(**{"encoder": encoder, own: dropout, **self.settings, **settings})
+
+    def build(self, seed=1, **settings):
+        """A model with strong weights, in evaluation mode."""
+        torch.manual_seed(0)
+        model = strengthen(self.model_class(self.make_config(**settings)), seed).eval()
+        if hasattr(model, "encoder") and hasattr(model.encoder, "pos_emb"):
+            model.encoder.pos_emb.reset_table()
+        return model
+
+    def scalar(self, model):
+        """The loss, or for a model without one a weighted sum of its outputs."""
+        out = model(**self.inputs, **self.labels)
+        return out.loss if self.labels else weighted_sum(out.to_tuple())
+
+
+def _classifier(name, extra, **more):
+    return Case(
+        f"{name}ForSequenceClassification",
+        f"{'PlainBert' if name == 'Bert' else name}Config",
+        "text-classification",
+        "AutoModelForSequenceClassification",
+        extra,
+        CLASSES,
+        {"num_labels": 3, **({"contexts": ["price", "safety", "general"]} if extra else {})},
+        **more,
+    )
+
+
+_CONTEXTS = {"contexts": ["price", "safety", "general"]}
+_QUASI = ("fused", "eager")
+_QUESTION_TYPE = {"question_type": torch.tensor([5, 2])}
+_ANSWERS = ("question-answering", "AutoModelForQuestionAnswering")
+_QUERY = ("QueryAttentionForQuestionAnswering", "QueryAttentionConfig", *_ANSWERS)
+_BASE = ("feature-extraction", "AutoModel")
+
+CASES = {
+    "BertModel": Case("BertModel", "PlainBertConfig", *_BASE),
+    "BertForSequenceClassification": _classifier("Bert", {}),
+    "BertForQuestionAnswering": Case("BertForQuestionAnswering", "PlainBertConfig", *_ANSWERS, {}, SPANS),
+    "CGBertModel": Case("CGBertModel", "CGBertConfig", *_BASE, CONTEXT, {}, _CONTEXTS),
+    "CGBertForSequenceClassification": _classifier("CGBert", CONTEXT),
+    "QACGBertModel": Case("QACGBertModel", "QACGBertConfig", *_BASE, CONTEXT, {}, _CONTEXTS, _QUASI),
+    "QACGBertForSequenceClassification": _classifier("QACGBert", CONTEXT, implementations=_QUASI),
+    "QueryAttention, linear": Case(*_QUERY, {}, {**SPANS, **_QUESTION_TYPE}, {"sep_token_id": SEP}),
+    "QueryAttention, convolutional": Case(
+        *_QUERY,
+        {},
+        {**SPANS, **_QUESTION_TYPE},
+        {"sep_token_id": SEP, "head": "convolutional", "conv_channels": 7},
+    ),
+    "BertSum": Case(
+        "BertSumForExtractiveSummarization",
+        "BertSumConfig",
+        "summarization",
+        "AutoModel",
+        SENTENCES,
+        {"labels": torch.tensor([[1, 0, 0], [0, 1, -100]])},
+        {"heads": 2, "ff_size": 20},
+    ),
+}
+TASKS = {name: case for name, case in CASES.items() if case.labels}  # the others are inside these
