@@ -20,7 +20,7 @@ from qacg_models.auto import register
 from qacg_models.bert_layers import POOLERS, BertEmbeddings, BertIntermediate, BertResidualOutput
 from qacg_models.configuration import PlainBertConfig
 from qacg_models.input_checks import check_encoder_inputs, key_mask
-from qacg_models.losses import classification_loss, span_loss
+from qacg_models.losses import classification_loss, has_answers, span_loss
 from qacg_models.pretrained import EncoderPreTrainedModel, as_dict, classifier_dropout
 from qacg_models.softmax_attention import merge_heads, softmax_attention, split_heads
 
@@ -280,9 +280,7 @@ class BertForQuestionAnswering(BertPreTrainedModel):
         Raises:
             TypeError, ValueError: as for `BertModel`, and for positions.
         """
-        if (start_positions is None) != (end_positions is None):
-            missing = "start_positions" if start_positions is None else "end_positions"
-            raise ValueError(f"{missing}: got None, wanted both start_positions and end_positions or neither")
+        labelled = has_answers(start_positions, end_positions)
         encoded = self.bert(
             input_ids,
             attention_mask,
@@ -295,7 +293,7 @@ class BertForQuestionAnswering(BertPreTrainedModel):
         )
         start_logits, end_logits = self.qa_outputs(encoded.last_hidden_state).unbind(-1)
         loss = None
-        if start_positions is not None:
+        if labelled:
             loss = span_loss(start_logits, end_logits, start_positions, end_positions)
         output = QuestionAnsweringModelOutput(
             loss=loss,

@@ -124,7 +124,7 @@ class EncoderConfig(PreTrainedConfig):
         self.check()
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and self.to_dict() == other.to_dict()
+        return type(self) is type(other) and contents(self) == contents(other)
 
     __hash__ = None
 
@@ -207,6 +207,11 @@ class EncoderConfig(PreTrainedConfig):
                 "problem_type: got 'single_label_classification' with num_labels = 1, wanted 'regression', "
                 "or at least 2 labels"
             )
+
+
+def contents(config: PreTrainedConfig) -> dict[str, object]:
+    """Every field, without the private ones, which say where a configuration was loaded from."""
+    return {name: value for name, value in config.to_dict().items() if not name.startswith("_")}
 
 
 def _pooler(pooler: str | None, full_pooler: object) -> str:

@@ -10,6 +10,7 @@ from typing import ClassVar
 from transformers import AutoConfig, PreTrainedConfig
 
 from qacg_models.auto import register_auto_classes
+from qacg_models.encoder_config import contents
 
 # Fields that transformers takes or writes beside those it declares; none says what a model computes.
 _COMMON = {
@@ -55,7 +56,12 @@ class EncoderHeadConfig(PreTrainedConfig):
         self.check()
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and _contents(self) == _contents(other)
+        return type(self) is type(other) and self._parts() == other._parts()
+
+    def _parts(self) -> tuple[dict, dict]:
+        own = contents(self)
+        del own["encoder"]
+        return own, contents(self.encoder)
 
     __hash__ = None
 
@@ -76,13 +82,6 @@ class EncoderHeadConfig(PreTrainedConfig):
                 close = difflib.get_close_matches(field, own, n=1)
                 hint = f"; did you mean {close[0]!r}?" if close else ""
                 raise TypeError(f"{field}: {type(self).__name__} has no such field{hint}")
-
-
-def _contents(config: PreTrainedConfig) -> dict:
-    """Every field, without the private ones, which say where a configuration was loaded from."""
-    fields = config.to_dict()
-    fields["encoder"] = {k: v for k, v in fields["encoder"].items() if not k.startswith("_")}
-    return {k: v for k, v in fields.items() if not k.startswith("_")}
 
 
 def _encoder_config(encoder: PreTrainedConfig | dict | None) -> PreTrainedConfig:

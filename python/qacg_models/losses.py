@@ -44,6 +44,14 @@ def classification_loss(logits: Tensor, labels: Tensor, problem_type: str | None
     return F.binary_cross_entropy_with_logits(logits, labels)
 
 
+def has_answers(start_positions: object, end_positions: object) -> bool:
+    """Whether the positions of answers were given; ValueError for those of one end alone."""
+    if (start_positions is None) != (end_positions is None):
+        given, missing = ("start", "end") if end_positions is None else ("end", "start")
+        raise ValueError(f"{missing}_positions: got None beside {given}_positions, wanted both or neither")
+    return start_positions is not None
+
+
 def span_loss(
     start_logits: Tensor, end_logits: Tensor, start_positions: Tensor, end_positions: Tensor
 ) -> Tensor:

@@ -21,7 +21,7 @@ from qacg_models.encoder_head import EncoderHeadModel
 from qacg_models.encoder_head_config import EncoderHeadConfig
 from qacg_models.field_checks import check_flag, check_integer, check_number, check_one_of, check_probability
 from qacg_models.input_checks import check_ids, values_readable
-from qacg_models.losses import IGNORED, mean_cross_entropy, span_loss
+from qacg_models.losses import IGNORED, has_answers, mean_cross_entropy, span_loss
 
 HEAD_DROPOUT = {"linear": 0.7, "convolutional": 0.3}  # as published
 
@@ -240,11 +240,8 @@ class QueryAttentionForQuestionAnswering(EncoderHeadModel):
         return torch.cat([F.relu(conv(channels_first)) for conv in convolutions], 1).transpose(1, 2)
 
     def _loss(self, start_logits, end_logits, query_logits, start_positions, end_positions, question_type):
-        if (start_positions is None) != (end_positions is None):
-            given, missing = ("start", "end") if end_positions is None else ("end", "start")
-            raise ValueError(f"{missing}_positions: got None beside {given}_positions, wanted both or neither")
         losses = []
-        if start_positions is not None:
+        if has_answers(start_positions, end_positions):
             losses.append(span_loss(start_logits, end_logits, start_positions, end_positions))
         if question_type is not None:
             _check_question_type(question_type, query_logits)

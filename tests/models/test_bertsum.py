@@ -1,7 +1,6 @@
 """BertSum over an encoder against its formulas, and as a transformers model."""
 
 import copy
-import json
 
 import pytest
 import torch
@@ -11,7 +10,6 @@ from oracle import bertsum as oracle
 from parity import check_outputs_and_gradients, double_leaves, strengthen
 from qacg_models import BertSumConfig, BertSumForExtractiveSummarization
 from safetensors.torch import load_file, save_file
-from transformers import AutoConfig
 
 BATCH = {
     "input_ids": torch.tensor([[2, 7, 30, 3, 2, 9, 3, 2, 14, 3], [2, 9, 3, 2, 6, 5, 3, 0, 0, 0]]),
@@ -115,21 +113,6 @@ def test_half_precision_is_close(dtype):
     assert (narrow.scores.double() - exact.scores).abs().max().item() < 30 * torch.finfo(dtype).eps
 
 
-def test_save_and_load_round_trip_whole_and_sharded(tmp_path):
-    m = model()
-    wanted = m(**BATCH, labels=LABELS)
-    for folder, size in ((tmp_path / "whole", "1GB"), (tmp_path / "shards", "200KB")):
-        m.save_pretrained(folder, max_shard_size=size)
-        shards = list(folder.glob("*.safetensors"))
-        assert (len(shards) > 1) == (size == "200KB")
-        assert {name for shard in shards for name in load_file(shard)} == set(m.state_dict())
-        loaded, report = BertSumForExtractiveSummarization.from_pretrained(folder, output_loading_info=True)
-        assert not any(report.values())
-        mine = loaded(**BATCH, labels=LABELS)
-        for name in wanted:
-            torch.testing.assert_close(mine[name], wanted[name], msg=lambda text, n=name: f"{n}: {text}")
-
-
 def test_a_checkpoint_without_the_table_of_positions_gets_a_right_one(tmp_path):
     m = model()
     m.save_pretrained(tmp_path)
@@ -157,70 +140,6 @@ def test_a_trained_encoder_is_taken_as_it_is(tmp_path):
     assert taken.config.heads == 3 and len(taken.encoder.transformer_inter) == 1
     strengthen(loaded.encoder.wo)
     assert loaded(**BATCH).scores[0].unique().numel() == 3
-
-
-@pytest.mark.parametrize("reentrant", [False, True])
-def test_gradient_checkpointing_gives_the_same(reentrant):
-    gradients = []
-    for checkpointing in (False, True):
-        m = model(bert_config(hidden_dropout_prob=0.2), dropout=0.2).train()
-        if checkpointing:
-            m.activation_checkpointing_enable({"use_reentrant": reentrant})
-            assert all(layer.gradient_checkpointing for layer in m.encoder.transformer_inter)
-        torch.manual_seed(5)
-        m(**BATCH, labels=LABELS).loss.backward()
-        gradients.append({name: p.grad for name, p in m.named_parameters() if name not in FIRST_NORM})
-    for name, wanted in gradients[0].items():
-        torch.testing.assert_close(gradients[1][name], wanted, msg=lambda text, n=name: f"{n}: {text}")
-
-
-@pytest.mark.compiles
-def test_compiles_whole_and_gives_the_same():
-    quiet = bert_config(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-    m = model(quiet, dropout=0.0).train()
-    wanted = m(**BATCH, labels=LABELS)
-    wanted.loss.backward()
-    gradients = {name: p.grad.clone() for name, p in m.named_parameters() if name not in FIRST_NORM}
-    m.zero_grad()
-    mine = torch.compile(m, fullgraph=True, backend="aot_eager")(**BATCH, labels=LABELS)
-    mine.loss.backward()
-    for name in wanted:
-        torch.testing.assert_close(mine[name], wanted[name], msg=lambda text, n=name: f"{n}: {text}")
-    for name, p in m.named_parameters():
-        if name not in FIRST_NORM:
-            torch.testing.assert_close(p.grad, gradients[name], msg=lambda text, n=name: f"{n}: {text}")
-
-
-@pytest.mark.compiles
-def test_exports_with_any_batch_length_and_number_of_sentences():
-    m = model(return_dict=False)
-    inputs = {k: v.clone() for k, v in BATCH.items()}
-    batch, length, count = (torch.export.Dim(n, max=16) for n in ("batch", "length", "count"))
-    shapes = {name: {0: batch, 1: count if name == "sentence_positions" else length} for name in inputs}
-    program = torch.export.export(m, (), inputs, dynamic_shapes=shapes).module()
-    for rows, columns, sentences in ((2, 10, 3), (1, 7, 2)):
-        part = {k: v[:rows, : sentences if k == "sentence_positions" else columns] for k, v in BATCH.items()}
-        torch.testing.assert_close(program(**part)[0], m(**part)[0])
-
-
-def test_embeddings_can_be_resized():
-    m = model()
-    before = m(**BATCH).scores
-    m.resize_token_embeddings(40)
-    assert m.config.encoder.vocab_size == 40
-    torch.testing.assert_close(m(**BATCH).scores, before)
-
-
-def test_the_configuration_round_trip(tmp_path):
-    written = config(inter_layers=3, dropout=0.25)
-    path = tmp_path / "config.json"
-    path.write_text(written.to_json_string(use_diff=False))
-    assert BertSumConfig.from_json_file(path) == written
-    assert BertSumConfig.from_dict(json.loads(written.to_json_string())) == written
-    assert written != config(inter_layers=3)
-    written.save_pretrained(tmp_path)
-    loaded = AutoConfig.from_pretrained(tmp_path)
-    assert type(loaded) is BertSumConfig and loaded == written
 
 
 @pytest.mark.parametrize(

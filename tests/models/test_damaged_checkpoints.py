@@ -3,7 +3,9 @@
 import json
 import os
 import pickle
+import subprocess
 import warnings
+from collections import defaultdict
 
 import pytest
 import torch
@@ -55,6 +57,35 @@ def test_pickled_code_is_never_run(kind, tmp_path):
     # The trap is a trap: without the doctor it springs.
     torch.load(path, weights_only=False) if kind != "plain pickle" else pickle.loads(path.read_bytes())
     assert (tmp_path / "trace").exists()
+
+
+class Call:
+    """What it is unpickled into calls a function."""
+
+    def __init__(self, function, *arguments):
+        self.function, self.arguments = function, arguments
+
+    def __reduce__(self):
+        return self.function, self.arguments
+
+
+@pytest.mark.parametrize("old", [False, True])
+@pytest.mark.parametrize("function", [exec, eval, subprocess.check_call, getattr])
+def test_objects_beside_the_tensors_are_empty_and_their_code_is_never_run(function, old, tmp_path):
+    trace, path = tmp_path / "trace", tmp_path / "checkpoint.pt"
+    make = f"__import__('os').mkdir({str(trace)!r})"
+    arguments = {subprocess.check_call: (["mkdir", str(trace)],), getattr: ([], "append")}.get(function, (make,))
+    content = {"model": TENSORS, "options": Call(function, *arguments), "optimizer": defaultdict(dict, step=3)}
+    torch.save(content, path, _use_new_zipfile_serialization=not old)
+    found = read_tensors(path)
+    assert found.keys() == TENSORS.keys() and all(torch.equal(found[name], TENSORS[name]) for name in found)
+    assert not trace.exists()
+    torch.save({**TENSORS, "options": content["options"]}, path, _use_new_zipfile_serialization=not old)
+    refuse(path, f"has {function.__name__} under 'options', wanted tensors under names")
+    assert not trace.exists()
+    if function is not getattr:  # the trap is a trap
+        torch.load(path, weights_only=False)
+        assert trace.exists()
 
 
 def test_a_safetensors_file_at_every_length(tmp_path):

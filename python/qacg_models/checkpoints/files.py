@@ -10,7 +10,7 @@ import json
 import pickle
 import re
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -132,7 +132,7 @@ def _check_length(path: Path) -> None:
 def _read_torch(path: Path) -> dict[str, Tensor]:
     # Files of torch before 1.6 are no zip archives and cannot be mapped into memory.
     archive = zipfile.is_zipfile(path)
-    stood_in_for: dict[str, type] = {}
+    stood_in_for: dict[str, Callable] = {}
     while True:
         try:
             with torch.serialization.safe_globals([(inert, name) for name, inert in stood_in_for.items()]):
@@ -145,7 +145,7 @@ def _read_torch(path: Path) -> dict[str, Tensor]:
                     f"{path}: is damaged or holds more than tensors ({name or 'an unreadable pickle'}); pickled code "
                     "is never run, so save model.state_dict() alone, or as safetensors"
                 ) from None
-            stood_in_for[name] = type(name.rpartition(".")[2], (_Inert,), {})
+            stood_in_for[name] = _stand_in(name)
         except Exception as error:  # a damaged pickle can raise anything at all
             reason = str(error).partition(". ")[0].partition("\n")[0] or type(error).__name__
             raise CheckpointError(f"{path}: is damaged or no torch file ({reason})") from None
@@ -171,14 +171,20 @@ class _Inert:
     def __setstate__(self, _):
         pass
 
-    def __setitem__(self, *_):
-        pass
+
+def _stand_in(name: str) -> Callable:
+    """What is called in the place of the class or function `name`."""
+    if name == "collections.defaultdict":  # the state of every optimizer; torch fills nothing but dictionaries
+        return lambda *_: {}
+    return type(name.rpartition(".")[2], (_Inert,), {})
 
 
 def _refused(error: pickle.UnpicklingError) -> str | None:
     """What was refused, out of torch's explanation, which goes on to advise running the pickle anyway."""
     match = re.search(r"GLOBAL ([\w.]+)", str(error))
-    return match[1] if match else None
+    if match is None:
+        return None
+    return match[1] if "." in match[1] else f"builtins.{match[1]}"
 
 
 def read_json(path: Path) -> dict:

@@ -1,0 +1,234 @@
+"""What no model can use: an error that names the argument, the field or the tensor, what came and the limit."""
+
+import pytest
+import torch
+from model_cases import CASES, SIZES, SPANS, TOKENS
+from qacg_models import CGBertConfig, PlainBertConfig, QACGBertConfig
+from qacg_models.errors import CheckpointError
+from safetensors.torch import load_file, save_file
+
+every_model = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+CONTEXTUAL = {name: case for name, case in CASES.items() if "context_ids" in case.extra}
+CONFIGS = (PlainBertConfig, CGBertConfig, QACGBertConfig)
+
+IDS, TYPES, MASK = TOKENS["input_ids"], TOKENS["token_type_ids"], TOKENS["attention_mask"]
+LONG = torch.full((2, 17), 5)
+LONG[:, 1] = 3
+BAD_INPUTS = {
+    "id range": (
+        {"input_ids": IDS + (IDS == 30)},
+        ValueError,
+        r"input_ids: got values from 0 to 31, wanted 0 to 30 \(vocab_size is 31\)",
+    ),
+    "negative id": ({"input_ids": IDS - 1}, ValueError, "input_ids: got values from -1 to 29, wanted 0 to 30"),
+    "id dtype": ({"input_ids": IDS.float()}, TypeError, r"input_ids: got dtype torch\.float32, wanted torch\.int64"),
+    "id type": ({"input_ids": [[2, 3]]}, TypeError, r"input_ids: got list, wanted a torch\.Tensor"),
+    "id rank": ({"input_ids": IDS[0]}, ValueError, r"input_ids: got shape \(8,\), wanted two dimensions"),
+    "no token": (
+        {**{name: t[:, :0] for name, t in TOKENS.items()}, "sentence_positions": torch.full((2, 1), -1)},
+        ValueError,
+        r"input_ids: got shape \(2, 0\), wanted at least one token",
+    ),
+    "too long": (
+        {"input_ids": LONG, "attention_mask": None, "token_type_ids": None},
+        ValueError,
+        r"input_ids: got sequences of 17 tokens, wanted at most (max_position_embeddings = )?16",
+    ),
+    "type range": ({"token_type_ids": TYPES + 1}, ValueError, r"token_type_ids: .*wanted 0 to 1 \(type_vocab_size"),
+    "type shape": ({"token_type_ids": TYPES[:, 1:]}, ValueError, r"token_type_ids: got shape \(2, 7\), wanted \(2, 8"),
+    "position range": (
+        {"position_ids": torch.arange(9, 17)[None]},
+        ValueError,
+        r"position_ids: got values from 9 to 16, wanted 0 to 15 \(max_position_embeddings is 16\)",
+    ),
+    "position type": ({"position_ids": [0, 1]}, TypeError, r"position_ids: got list, wanted a torch\.Tensor"),
+    "position shape": ({"position_ids": torch.arange(8)}, ValueError, r"position_ids: got shape \(8,\), wanted \(2, 8"),
+    "mask shape": ({"attention_mask": MASK[:, 1:]}, ValueError, r"attention_mask: got shape \(2, 7\), wanted \(B, L\)"),
+    "mask values": ({"attention_mask": MASK * -10000}, ValueError, "attention_mask: got values other than 0 and 1"),
+    "mask type": ({"attention_mask": [[1]]}, TypeError, "attention_mask: got list"),
+}
+
+
+def refuses(case, changes, error, message):
+    inputs = {**case.inputs, **{name: t for name, t in changes.items() if name in TOKENS or name == "position_ids"}}
+    inputs.update({name: t for name, t in changes.items() if name in case.extra or name in case.labels})
+    with pytest.raises(error, match=message):
+        case.build()(**inputs)
+
+
+@pytest.mark.parametrize("changes, error, message", BAD_INPUTS.values(), ids=BAD_INPUTS)
+@every_model
+def test_inputs(case, changes, error, message):
+    refuses(case, changes, error, message)
+
+
+@pytest.mark.parametrize(
+    "context_ids, error, message",
+    [
+        (None, ValueError, r"context_ids: got None, wanted one id per sequence, 0 to 2; config\.context_id\(name\)"),
+        (torch.tensor([0, 3]), ValueError, r"context_ids: got values from 0 to 3, wanted 0 to 2 \(num_contexts is 3\)"),
+        (torch.zeros(3).long(), ValueError, r"context_ids: got shape \(3,\), wanted \(2,\)"),
+        (IDS, ValueError, r"context_ids: got shape \(2, 8\), wanted \(2, 1\)"),
+        (["price", "price"], TypeError, r"context_ids: got list, wanted a torch\.Tensor"),
+    ],
+)
+@pytest.mark.parametrize("case", CONTEXTUAL.values(), ids=CONTEXTUAL)
+def test_contexts(case, context_ids, error, message):
+    refuses(case, {"context_ids": context_ids}, error, message)
+
+
+@pytest.mark.parametrize("config_class", [CGBertConfig, QACGBertConfig])
+def test_a_context_unknown_by_name(config_class):
+    config = config_class(contexts=["price", "safety"])
+    assert config.context_id("safety") == 1
+    with pytest.raises(ValueError, match="context: got 'food', wanted one of 'price', 'safety'"):
+        config.context_id("food")
+
+
+@pytest.mark.parametrize(
+    "labels, error, message",
+    [
+        (torch.tensor([0, 3]), ValueError, r"labels: got values from 0 to 3, wanted 0 to 2 \(num_labels is 3\)"),
+        (torch.tensor([[0], [1]]), ValueError, r"labels: got shape \(2, 1\), wanted \(2,\)"),
+        (torch.tensor([0.0, 1.0]), ValueError, r"labels: got shape \(2,\), wanted \(2, 3\)"),
+        ([0, 1], TypeError, r"labels: got list, wanted a torch\.Tensor"),
+    ],
+)
+@pytest.mark.parametrize("name", [name for name in CASES if "Sequence" in name])
+def test_labels_of_classes(name, labels, error, message):
+    refuses(CASES[name], {"labels": labels}, error, message)
+
+
+@pytest.mark.parametrize(
+    "changes, error, message",
+    [
+        ({"start_positions": None}, ValueError, "start_positions: got None beside end_positions"),
+        ({"end_positions": None}, ValueError, "end_positions: got None beside start_positions"),
+        ({"end_positions": torch.tensor([1])}, ValueError, r"end_positions: got shape \(1,\), wanted \(2,\)"),
+        ({"start_positions": torch.ones(2)}, TypeError, r"start_positions: got torch\.float32, wanted an integer"),
+    ],
+)
+@pytest.mark.parametrize("name", ["BertForQuestionAnswering", "QueryAttention, linear"])
+def test_positions_of_answers(name, changes, error, message):
+    refuses(CASES[name], {**SPANS, **changes}, error, message)
+
+
+BAD_SETTINGS = {
+    "unknown": (TypeError, r"hiden_size: \w+ has no such field; did you mean 'hidden_size'", {"hiden_size": 12}),
+    "another kind": (ValueError, "model_type: got 'roberta', wanted one of", {"model_type": "roberta"}),
+    "heads": (
+        ValueError,
+        "hidden_size: got 12, wanted a multiple of num_attention_heads = 5",
+        {"num_attention_heads": 5},
+    ),
+    "layers": (ValueError, "num_hidden_layers: got 0, wanted at least 1", {"num_hidden_layers": 0}),
+    "size type": (TypeError, "vocab_size: got '31', wanted an integer", {"vocab_size": "31"}),
+    "dropout": (ValueError, r"hidden_dropout_prob: got 1\.0, wanted a probability", {"hidden_dropout_prob": 1.0}),
+    "attention dropout": (
+        ValueError,
+        r"attention_probs_dropout_prob: got -0\.1, wanted a probability",
+        {"attention_probs_dropout_prob": -0.1},
+    ),
+    "not finite": (ValueError, "layer_norm_eps: got nan, wanted a finite number", {"layer_norm_eps": float("nan")}),
+    "pooler": (ValueError, "pooler: got 'mean', wanted one of 'cls', 'attention'", {"pooler": "mean"}),
+    "two poolers": (
+        ValueError,
+        "full_pooler: got True, which is pooler='attention', beside pooler='cls'",
+        {"pooler": "cls", "full_pooler": True},
+    ),
+    "activation": (ValueError, "hidden_act: got 'gulu', wanted one of", {"hidden_act": "gulu"}),
+    "problem": (ValueError, "problem_type: got 'ranking', wanted one of", {"problem_type": "ranking"}),
+    "padding": (ValueError, "pad_token_id: got 31, wanted less than vocab_size = 31", {"pad_token_id": 31}),
+    "labels": (
+        ValueError,
+        "num_labels: got 2, but id2label has 3 names",
+        {"num_labels": 2, "id2label": {0: "a", 1: "b", 2: "c"}},
+    ),
+    "label ids": (
+        ValueError,
+        "label2id: got 'a' as 1, but id2label calls 1 'b'",
+        {"id2label": {0: "a", 1: "b"}, "label2id": {"a": 1, "b": 0}},
+    ),
+    "positions": (
+        ValueError,
+        "position_embedding_type: got 'relative_key', wanted 'absolute'",
+        {"position_embedding_type": "relative_key"},
+    ),
+}
+BAD_CONTEXT_SETTINGS = {
+    "projection": (
+        ValueError,
+        "context_projection: got 'full', wanted one of 'hidden', 'head'",
+        {"context_projection": "full"},
+    ),
+    "flag": (TypeError, "lambda_bias: got 1, wanted True or False", {"lambda_bias": 1}),
+    "no contexts": (ValueError, "contexts: got an empty list", {"contexts": []}),
+    "zero contexts": (ValueError, "contexts: got 0", {"contexts": 0}),
+    "context twice": (ValueError, "contexts: got 'a' more than once", {"contexts": ["a", "b", "a"]}),
+    "context name": (TypeError, "contexts: got the name 3", {"contexts": ["a", 3]}),
+    "one string": (TypeError, "contexts: got 'price'", {"contexts": "price"}),
+    "num_contexts": (TypeError, "num_contexts: derived from contexts", {"num_contexts": 3}),
+}
+
+
+@pytest.mark.parametrize("error, message, settings", BAD_SETTINGS.values(), ids=BAD_SETTINGS)
+@pytest.mark.parametrize("config_class", CONFIGS)
+def test_settings(config_class, error, message, settings):
+    for make in (lambda fields: config_class(**fields), config_class.from_dict):
+        with pytest.raises(error, match=message):
+            make({**SIZES, **settings})
+
+
+@pytest.mark.parametrize("error, message, settings", BAD_CONTEXT_SETTINGS.values(), ids=BAD_CONTEXT_SETTINGS)
+@pytest.mark.parametrize("config_class", [CGBertConfig, QACGBertConfig])
+def test_settings_of_contexts(config_class, error, message, settings):
+    with pytest.raises(error, match=message):
+        config_class(**{**SIZES, **settings})
+
+
+def test_settings_of_one_model():
+    for field, value, error in (("beta", "1", TypeError), ("gamma", float("inf"), ValueError)):
+        with pytest.raises(error, match=f"{field}: got"):
+            QACGBertConfig(**{field: value})
+    with pytest.raises(ValueError, match="attention_naming: got 'old', wanted one of 'released', 'compact'"):
+        QACGBertConfig(attention_naming="old")
+    with pytest.raises(ValueError, match="gate_activation: got 'relu', wanted one of 'sigmoid', 'tanh'"):
+        CGBertConfig(gate_activation="relu")
+
+
+@every_model
+def test_a_field_set_later_is_checked_when_the_model_is_built(case):
+    config = case.make_config()
+    field, value = ("encoder", None) if case.is_head else ("pooler", "last")
+    setattr(config, field, value)
+    with pytest.raises(ValueError, match=f"{field}: "):
+        case.model_class(config)
+
+
+@every_model
+def test_a_checkpoint_that_is_cut_off_damaged_or_of_another_size(case, tmp_path):
+    model = case.build()
+    model.save_pretrained(tmp_path)
+    path = tmp_path / "model.safetensors"
+    whole = path.read_bytes()
+    state = {name: tensor.clone() for name, tensor in load_file(path).items()}  # the file is mapped, and changes
+
+    def refused(match, **options):
+        with pytest.raises(CheckpointError, match=match):
+            case.model_class.from_pretrained(tmp_path, **options)
+
+    path.write_bytes(whole[:-10])
+    refused(r"model\.safetensors: is cut off after \d+ of \d+ bytes, within \w+")
+    path.write_bytes(whole[:9])
+    refused(r"model\.safetensors: is damaged")
+    words = next(name for name in state if name.endswith("word_embeddings.weight"))
+    save_file({**state, words: state[words][:30].clone()}, path)
+    refused(r"model\.safetensors: .*(word_embeddings\.weight has (shape \(30, 12\), wanted \(31, 12\)|30))")
+    query = next(name for name in state if name.endswith("layer.1.attention.self.query.weight"))
+    save_file({name: tensor for name, tensor in state.items() if name != query}, path)
+    refused(rf"model\.safetensors: lacks 1 of the \d+ \w+ tensors of {case.model}: .*self\.query\.weight")
+    save_file({**state, query: torch.full_like(state[query], float("nan"))}, path)
+    refused(r"model\.safetensors: .*self\.query\.weight has values that are not finite")
+    path.write_bytes(whole)
+    wide = case.make_config(hidden_size=24)
+    refused(r"model\.safetensors: .*word_embeddings\.weight has (shape \(31, 12\)|12)", config=wide)

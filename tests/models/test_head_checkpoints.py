@@ -1,0 +1,288 @@
+"""Checkpoints of heads over any encoder: BertSum's published ones, those of encoders under any prefix, refusals."""
+
+import argparse
+import json
+import sys
+import types
+
+import pytest
+import torch
+import transformers
+from encoders import FAMILIES, bert_config, build, roberta_config
+from model_cases import CASES
+from qacg_models import (
+    BertSumConfig,
+    BertSumForExtractiveSummarization,
+    QueryAttentionConfig,
+    QueryAttentionForQuestionAnswering,
+)
+from qacg_models.checkpoints.conversion import convert
+from qacg_models.checkpoints.fitting import Permissions
+from qacg_models.checkpoints.head_names import BERTSUM, BERTSUM_ALIASES, PRESUMM, HeadLayout
+from qacg_models.cli import main
+from qacg_models.errors import CheckpointError
+from safetensors.torch import load_file, save_file
+
+CASE = CASES["BertSum"]
+QUERY = CASES["QueryAttention, linear"]
+# Our name, and that of BertSum's checkpoints, written out from its classes; a star: PreSumm has ext_layer there.
+PUBLISHED = """
+bert.embeddings.word_embeddings.weight      bert.model.embeddings.word_embeddings.weight
+bert.embeddings.LayerNorm.weight            bert.model.embeddings.LayerNorm.weight
+bert.encoder.layer.1.attention.self.key.bias    bert.model.encoder.layer.1.attention.self.key.bias
+bert.encoder.layer.0.output.LayerNorm.bias  bert.model.encoder.layer.0.output.LayerNorm.bias
+encoder.pos_emb.pe                          encoder.pos_emb.pe*
+encoder.transformer_inter.0.self_attn.linear_keys.weight   encoder.transformer_inter.0.self_attn.linear_keys.weight*
+encoder.transformer_inter.1.self_attn.final_linear.bias    encoder.transformer_inter.1.self_attn.final_linear.bias*
+encoder.transformer_inter.1.feed_forward.w_1.weight        encoder.transformer_inter.1.feed_forward.w_1.weight*
+encoder.transformer_inter.1.layer_norm.weight   encoder.transformer_inter.1.layer_norm.weight*
+encoder.layer_norm.bias                     encoder.layer_norm.bias*
+encoder.wo.weight                           encoder.wo.weight*
+"""
+ROWS = [line.split() for line in PUBLISHED.strip().split("\n")]
+
+
+def published(state, successor=False, wrapped=False, gamma=False):
+    """A state dict of ours as BertSum or its successor saves it, with the pooler that both have."""
+    found = {"bert.model.pooler.dense.weight": torch.ones(12, 12), "bert.model.pooler.dense.bias": torch.ones(12)}
+    for name, tensor in state.items():
+        if name.startswith("bert."):
+            theirs = "bert.model." + name[len("bert.") :]
+            if gamma:
+                theirs = theirs.replace("LayerNorm.weight", "LayerNorm.gamma").replace("Norm.bias", "Norm.beta")
+        else:
+            theirs = ("ext_layer." if successor else "encoder.") + name[len("encoder.") :]
+        found[theirs] = tensor
+    return {f"module.{name}" if wrapped else name: tensor.clone() for name, tensor in found.items()}
+
+
+def save(folder, state, config=None, name="model_step_1000.pt", **beside):
+    """A file as the training program leaves it, and a configuration beside it."""
+    folder.mkdir(exist_ok=True)
+    torch.save({"model": state, **beside}, folder / name)
+    if config is not None:
+        (folder / "config.json").write_text(config.to_json_string())
+    return folder / name
+
+
+@pytest.mark.parametrize("ours, theirs", ROWS)
+def test_names_of_published_bertsum(ours, theirs):
+    successors = theirs.replace("encoder.", "ext_layer.", 1) if theirs.endswith("*") else theirs
+    for layout, name in ((BERTSUM, theirs.rstrip("*")), (PRESUMM, successors.rstrip("*"))):
+        assert layout.from_ours(ours) == name
+        assert layout.to_ours(name) == ours
+
+
+@pytest.mark.parametrize("gamma", [False, True])
+@pytest.mark.parametrize("wrapped", [False, True])
+@pytest.mark.parametrize("successor", [False, True])
+def test_a_layout_is_found_from_its_names_and_has_an_inverse(successor, wrapped, gamma):
+    state = CASE.build().state_dict()
+    theirs = published(state, successor, wrapped, gamma)
+    encoder = {name.removeprefix("bert.") for name in state if name.startswith("bert.")}
+    layout = HeadLayout.of(theirs, encoder, "bert.", BERTSUM_ALIASES)
+    assert layout.gamma_beta == gamma and bool(layout.head) == successor
+    ours = {layout.to_ours(name) for name in theirs}
+    assert ours == state.keys() | {"bert.pooler.dense.weight", "bert.pooler.dense.bias"}
+    assert {layout.from_ours(name) for name in ours} == theirs.keys()
+    assert ("module." in layout.describe()) == wrapped
+
+
+@pytest.mark.parametrize("gamma", [False, True])
+@pytest.mark.parametrize("wrapped", [False, True])
+@pytest.mark.parametrize("successor", [False, True])
+def test_published_bertsum_gives_the_same_scores(successor, wrapped, gamma, tmp_path):
+    model = CASE.build()
+    file = save(tmp_path / "m", published(model.state_dict(), successor, wrapped, gamma), model.config)
+    loaded, info = BertSumForExtractiveSummarization.from_pretrained(file, output_loading_info=True)
+    report = info["report"]
+    assert report.clean and len(report.loaded) == len(model.state_dict()) and len(report.unused) == 2
+    assert torch.equal(loaded(**CASE.inputs).scores, model(**CASE.inputs).scores)
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_options_and_optimizers_beside_the_tensors_are_passed_over(old, tmp_path, monkeypatch):
+    """The published program pickles its options and its optimizer, an object of a class that nobody else has."""
+    module = types.ModuleType("their_optimizers")
+
+    class Optimizer:
+        def __init__(self, parameters):
+            self.inner = torch.optim.Adam(parameters)
+            self.history = [1, 2]
+
+        def __setstate__(self, state):
+            raise AssertionError("code of the checkpoint ran")
+
+    Optimizer.__module__, Optimizer.__qualname__ = module.__name__, "Optimizer"
+    module.Optimizer = Optimizer
+    model = CASE.build()
+    optimizer = Optimizer(model.parameters())
+    CASE.scalar(model).backward()
+    optimizer.inner.step()
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, module.__name__, module)
+        content = {
+            "model": published(model.state_dict()),
+            "opt": argparse.Namespace(encoder="transformer", heads=2),
+            "optim": optimizer,
+        }
+        torch.save(content, tmp_path / "model_step_1000.pt", _use_new_zipfile_serialization=not old)
+    (tmp_path / "config.json").write_text(model.config.to_json_string())
+    loaded = BertSumForExtractiveSummarization.from_pretrained(tmp_path)
+    assert torch.equal(loaded(**CASE.inputs).scores, model(**CASE.inputs).scores)
+    assert module.__name__ not in sys.modules
+
+
+def test_converted_to_ours_and_back(tmp_path, capsys):
+    model = CASE.build()
+    theirs = published(model.state_dict(), successor=True, wrapped=True)
+    file = save(tmp_path / "theirs", theirs)
+    config = tmp_path / "bertsum.json"
+    config.write_text(model.config.to_json_string())
+    arguments = ["--model", "BertSumForExtractiveSummarization", "--config", str(config)]
+    assert main(["convert", str(file), str(tmp_path / "own"), *arguments]) == 0
+    total = len(model.state_dict())
+    assert f"loaded      {total} of {total} tensors" in capsys.readouterr().out
+    own = BertSumForExtractiveSummarization.from_pretrained(tmp_path / "own")
+    assert torch.equal(own(**CASE.inputs).scores, model(**CASE.inputs).scores)
+    # Our folder says by itself which model it is.
+    report = convert(tmp_path / "own", tmp_path / "released", to="released")
+    assert "zeros for a pooler" in report.notes[-1]
+    state = torch.load(tmp_path / "released" / "checkpoint.pt", weights_only=True)["model"]
+    wanted = published(model.state_dict())
+    assert state.keys() == wanted.keys()  # the published program loads them strictly
+    for name, tensor in wanted.items():
+        assert torch.equal(state[name], torch.zeros_like(tensor) if "pooler" in name else tensor), name
+    convert(tmp_path / "released", tmp_path / "back")
+    back = load_file(tmp_path / "back" / "model.safetensors")
+    assert back.keys() == model.state_dict().keys()
+    assert all(torch.equal(back[name], tensor) for name, tensor in model.state_dict().items())
+
+
+def test_formats_that_a_head_does_not_have(tmp_path, capsys):
+    QUERY.build().save_pretrained(tmp_path / "own")
+    for to in ("released", "huggingface"):
+        with pytest.raises(CheckpointError, match=f"to: got '{to}' for QueryAttention.* of type 'bert'; wanted 'own'"):
+            convert(tmp_path / "own", tmp_path / "new", to=to)
+    with pytest.raises(CheckpointError, match=r"truncate_positions: QueryAttention.* takes the tables of its encoder"):
+        convert(tmp_path / "own", tmp_path / "new", permissions=Permissions(truncate_positions=True))
+    assert not (tmp_path / "new").exists()
+    convert(tmp_path / "own", tmp_path / "new", overrides={"no_answer_threshold": 2.0})
+    assert QueryAttentionForQuestionAnswering.from_pretrained(tmp_path / "new").config.no_answer_threshold == 2.0
+
+
+def head_config(encoder):
+    return QueryAttentionConfig(encoder=encoder, sep_token_id=3)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_an_encoder_of_any_family_under_any_prefix(family, tmp_path):
+    encoder = build(transformers.AutoModel.from_config, FAMILIES[family]())
+    state = encoder.state_dict()
+    for i, prefix in enumerate(("", "module.", f"{encoder.base_model_prefix}.", "0.auto_model.")):
+        folder = tmp_path / str(i)
+        folder.mkdir()
+        save_file({prefix + name: t.clone() for name, t in state.items()}, folder / "model.safetensors")
+        loaded, info = QueryAttentionForQuestionAnswering.from_pretrained(
+            folder, config=head_config(encoder.config), output_loading_info=True
+        )
+        for name, tensor in loaded.backbone.state_dict().items():
+            assert torch.equal(tensor, state[name]), name
+        missing = {name.partition(".")[0] for name in info["report"].missing}
+        assert missing == {"query_layer", "key_layer", "value_layer", "query_classify_layer", "classify_layer"}
+        assert set(info["missing_keys"]) == set(info["report"].missing) and not info["report"].unexpected
+
+
+def test_an_encoder_with_the_head_of_another_program(tmp_path):
+    theirs = build(transformers.RobertaForMaskedLM, roberta_config())
+    theirs.save_pretrained(tmp_path)
+    with pytest.raises(CheckpointError, match=r"config\.json: model_type: got 'roberta', wanted 'query_attention'"):
+        QueryAttentionForQuestionAnswering.from_pretrained(tmp_path)
+    loaded, info = QueryAttentionForQuestionAnswering.from_pretrained(
+        tmp_path, config=head_config(theirs.config), output_loading_info=True
+    )
+    assert all(name.startswith("lm_head.") for name in info["report"].unexpected) and info["report"].unexpected
+    for name, tensor in loaded.backbone.state_dict().items():
+        assert torch.equal(tensor, theirs.roberta.state_dict()[name]), name
+
+
+def test_what_is_refused_names_the_file_and_the_tensor(tmp_path):
+    model = QUERY.build()
+    state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    model.config.save_pretrained(tmp_path)
+
+    def refuse(changes, match, **options):
+        changed = {name: t.clone() for name, t in {**state, **changes}.items() if t is not None}
+        save_file(changed, tmp_path / "model.safetensors")
+        with pytest.raises(CheckpointError, match=rf"model\.safetensors: {match}"):
+            QueryAttentionForQuestionAnswering.from_pretrained(tmp_path, **options)
+        return changed
+
+    layer = "backbone.encoder.layer.1.output.dense"
+    refuse({f"{layer}.weight": None}, rf"lacks 1 of the \d+ encoder tensors of QueryAttention\w+: {layer}\.weight; ini")
+    refuse({name: None for name in state if name.startswith("backbone.")}, r"lacks \d+ of the \d+ encoder tensors")
+    refuse({"key_layer.bias": None}, r"lacks 1 of the 10 head tensors of .*: key_layer\.bias; initialize_missing")
+    refuse({f"{layer}.weight": torch.ones(12, 21)}, rf"{layer}\.weight has shape \(12, 21\), wanted \(12, 20\)")
+    wide = {"query_classify_layer.weight": torch.ones(4, 12), "query_classify_layer.bias": torch.ones(4)}
+    refuse(wide, r"query_classify_layer\.weight has shape \(4, 12\), wanted \(6, 12\); ignore_mismatched_sizes would")
+    refuse({f"{layer}.bias": torch.full((12,), float("nan"))}, rf"{layer}\.bias has values that are not finite")
+    third = {"backbone.encoder.layer.2.output.dense.bias": torch.ones(12)}
+    refuse(third, r"backbone\.encoder\.layer\.2\.output\.dense\.bias would be left over: the encoder has no such")
+    twin = {"backbone.embeddings.LayerNorm.gamma": torch.ones(12)}
+    refuse(twin, r"backbone\.embeddings\.LayerNorm\.\w+ and .* are names of one tensor")
+
+    save_file({**state, **wide}, tmp_path / "model.safetensors")
+    fresh, info = QueryAttentionForQuestionAnswering.from_pretrained(
+        tmp_path, ignore_mismatched_sizes=True, output_loading_info=True
+    )
+    assert sorted(info["report"].missing) == sorted(wide) and fresh.query_classify_layer.weight.shape == (6, 12)
+    del state[f"{layer}.weight"]
+    save_file(state, tmp_path / "model.safetensors")
+    fresh, info = QueryAttentionForQuestionAnswering.from_pretrained(
+        tmp_path, initialize_missing=True, output_loading_info=True
+    )
+    assert info["report"].missing == [f"{layer}.weight"]
+    assert bool(fresh.backbone.encoder.layer[1].output.dense.weight.isfinite().all())
+
+
+def test_layers_of_a_bare_encoder_that_have_no_place(tmp_path):
+    build(transformers.BertModel, bert_config(num_hidden_layers=3)).save_pretrained(tmp_path)
+    with pytest.raises(CheckpointError, match=r"encoder\.layer\.2\.attention.* would be left over"):
+        QueryAttentionForQuestionAnswering.from_pretrained(tmp_path, config=head_config(bert_config()))
+
+
+def test_configurations_that_are_missing_or_wrong(tmp_path):
+    model = CASE.build()
+    model.save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    fields = json.loads(path.read_text())
+    for changes, match in (
+        ({"inter_layer": 2}, r"config\.json: inter_layer: BertSumConfig has no such field; did you mean"),
+        ({"heads": 5}, r"config\.json: heads: got 5, wanted a divisor"),
+    ):
+        path.write_text(json.dumps({**fields, **changes}))
+        with pytest.raises(CheckpointError, match=match):
+            BertSumForExtractiveSummarization.from_pretrained(tmp_path)
+    other = tmp_path / "other"
+    BertSumConfig(encoder=bert_config(), heads=3, ff_size=20).save_pretrained(other)
+    for given in (other, other / "config.json"):
+        assert BertSumForExtractiveSummarization.from_pretrained(tmp_path, config=given).config.heads == 3
+    path.unlink()
+    with pytest.raises(CheckpointError, match=r"model\.safetensors: has no configuration beside it"):
+        BertSumForExtractiveSummarization.from_pretrained(tmp_path)
+    with pytest.raises(CheckpointError, match=r"published: has no config\.json or bert_config\.json"):
+        (tmp_path / "published").mkdir()
+        BertSumForExtractiveSummarization.from_pretrained(tmp_path, config=tmp_path / "published")
+    with pytest.raises(ValueError, match="weights_only: got False; pickled code is never run"):
+        BertSumForExtractiveSummarization.from_pretrained(tmp_path, weights_only=False)
+    with pytest.raises(ValueError, match="state_dict: got one beside"):
+        BertSumForExtractiveSummarization.from_pretrained(tmp_path, state_dict={})
+
+
+def test_fields_and_options_go_where_they_belong(tmp_path):
+    CASE.build().save_pretrained(tmp_path)
+    loaded = BertSumForExtractiveSummarization.from_pretrained(
+        tmp_path, dropout=0.7, dtype=torch.bfloat16, attn_implementation="eager"
+    )
+    assert loaded.config.dropout == 0.7 and loaded.dtype == torch.bfloat16
+    assert loaded.config._attn_implementation == loaded.bert.config._attn_implementation == "eager"
