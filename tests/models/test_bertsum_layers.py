@@ -92,8 +92,10 @@ def test_positions(dim):
     module = PositionalEncoding(0.0, dim, max_len=40)
     wanted = torch.stack([oracle.position(i, dim) for i in range(40)])
     torch.testing.assert_close(module.pe[0].double(), wanted, rtol=0, atol=1e-7)
-    emb = random(2, 5, dim)
+    emb = random(2, 5, dim).requires_grad_()
     torch.testing.assert_close(module(emb).double(), emb.double() * math.sqrt(dim) + wanted[:5], rtol=0, atol=1e-5)
+    module(emb).sum().backward()
+    torch.testing.assert_close(emb.grad, torch.full_like(emb, math.sqrt(dim)))
     for step in (0, 3):
         one = module(emb[:, :1], step=step)
         torch.testing.assert_close(

@@ -1,6 +1,8 @@
 """`qacg convert`: into our folders and back, exact reshapes, refusals, and a pretrained BERT."""
 
 import json
+import os
+from pathlib import Path
 
 import checkpoint_tables as tables
 import pytest
@@ -338,6 +340,23 @@ def test_the_destination_is_whole_or_untouched(tmp_path, capsys, monkeypatch):
     assert run(tmp_path / "other", tmp_path / "new", "--overwrite") == 0
     same(QACGBertForSequenceClassification.from_pretrained(tmp_path / "new"), model.state_dict())
     assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "notes", "other", "own"]
+
+
+def test_a_model_that_cannot_be_replaced_stays(tmp_path, monkeypatch):
+    model = qacg(tmp_path / "own")
+    qacg(tmp_path / "other", contexts=["d", "e"])
+    rename = os.rename
+
+    def failing(source, destination):
+        if Path(destination) == tmp_path / "own" and Path(source).name == "model":
+            raise OSError("no space left on device")
+        rename(source, destination)
+
+    monkeypatch.setattr(os, "rename", failing)
+    with pytest.raises(OSError, match="no space left"):
+        convert(tmp_path / "other", tmp_path / "own", overwrite=True)
+    same(QACGBertForSequenceClassification.from_pretrained(tmp_path / "own"), model.state_dict())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "own"]
 
 
 def test_arguments_that_cannot_be_used(tmp_path, capsys):

@@ -8,7 +8,10 @@ from qacg_models import MultiHeadedAttention, empty_layer_cache
 
 B, L, S, H, D = 2, 5, 7, 3, 4
 MODEL = H * D
-MASK_DTYPES = (torch.bool, torch.uint8, torch.int64, torch.float32, torch.bfloat16)
+MASK_DTYPES = (
+    *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
+    *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
+)
 
 
 def attention(use_final_linear=True, dtype=torch.float32, heads=H, dropout=0.1):
@@ -69,8 +72,10 @@ def test_outputs_and_every_gradient_match_the_formulas(implementation, final, wi
 @pytest.mark.parametrize("dtype", MASK_DTYPES)
 def test_a_mask_of_any_dtype_hides_where_it_is_not_zero(dtype):
     module, given = attention(), tensors()
-    wanted = oracle.multi_headed_attention(double_leaves(module), **_double(given), hidden=hidden(), heads=H)["out"]
-    torch.testing.assert_close(module(**given, mask=hidden().to(dtype)).double(), wanted, rtol=1e-5, atol=1e-5)
+    leaves = double_leaves(module)
+    wanted = oracle.multi_headed_attention(leaves, **_double(given), hidden=hidden(), heads=H, graph=graph().double())
+    out = module(**given, mask=hidden().to(dtype), predefined_graph_1=graph())
+    check_outputs_and_gradients(module, {"out": out}, leaves, {"out": wanted["out"]}, roundings=200)
     padding = hidden()[:, 4:5]
     one_row = module(**given, mask=padding.to(dtype))
     torch.testing.assert_close(one_row, module(**given, mask=padding.expand(B, L, S)))
@@ -184,6 +189,31 @@ def test_the_cache_of_context_projects_the_memory_once():
     )
     torch.testing.assert_close(second.double(), exact["out"], rtol=1e-5, atol=1e-5)
     assert cache["self_keys"] is None
+
+
+def test_gradients_go_through_the_caches():
+    """Two steps of self-attention and two reads of one memory, every parameter and every input."""
+    module = attention()
+    steps = [random(B, n, MODEL, seed=20 + n).requires_grad_() for n in (2, 1)]
+    memory = random(B, S, MODEL, seed=50).requires_grad_()
+    cache = empty_layer_cache()
+    outputs = {}
+    for i, x in enumerate(steps):
+        outputs[f"self {i}"] = module(None, None, x, layer_cache=cache, type="self")
+        outputs[f"context {i}"] = module(memory, memory, x, layer_cache=cache, type="context")
+    leaves = double_leaves(module)
+    inputs = [x.detach().double().requires_grad_() for x in (*steps, memory)]
+    exact, past = {}, (torch.zeros(B, H, 0, D, dtype=torch.float64),) * 2
+    for i, x in enumerate(inputs[:2]):
+        nothing = torch.zeros(B, x.shape[1], past[0].shape[2] + x.shape[1], dtype=torch.bool)
+        found = oracle.multi_headed_attention(leaves, None, None, x, nothing, heads=H, past=past)
+        past, exact[f"self {i}"] = (found["keys"], found["values"]), found["out"]
+        nothing = torch.zeros(B, x.shape[1], S, dtype=torch.bool)
+        found = oracle.multi_headed_attention(leaves, inputs[2], inputs[2], x, nothing, heads=H)
+        exact[f"context {i}"] = found["out"]
+    check_outputs_and_gradients(module, outputs, leaves, exact, roundings=200)
+    for mine, wanted in zip((*steps, memory), inputs):
+        torch.testing.assert_close(mine.grad.double(), wanted.grad, rtol=1e-4, atol=1e-4)
 
 
 def test_without_a_cache_the_type_changes_nothing():

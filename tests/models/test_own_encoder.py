@@ -1,4 +1,4 @@
-"""Heads over our own BERT: saved by one process, loaded by a fresh one."""
+"""Models saved by one process and loaded by a fresh one: heads over our own BERT, and through auto classes."""
 
 import os
 import subprocess
@@ -9,6 +9,7 @@ import pytest
 import qacg_models
 import torch
 from encoders import SIZES
+from model_cases import CASES
 
 ROOT = Path(__file__).resolve().parents[2]
 LOAD = """
@@ -16,6 +17,30 @@ import sys, torch, qacg_models
 model = getattr(qacg_models, sys.argv[1]).from_pretrained(sys.argv[2]).eval()
 torch.save({name: t for name, t in model.state_dict().items()}, sys.argv[3])
 """
+
+
+def fresh_process(code, *arguments):
+    environment = os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'python'}"}
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+AUTO = """
+import sys, transformers, qacg_models
+qacg_models.register_auto_classes()
+for kind, folder in zip(sys.argv[1::2], sys.argv[2::2]):
+    model = transformers.AutoModel.from_pretrained(folder)
+    assert type(model).__name__ == kind and type(model).__module__.startswith("qacg_models."), type(model)
+"""
+
+
+def test_a_fresh_process_knows_the_auto_classes(tmp_path):
+    arguments = []
+    for name in ("BertModel", "CGBertModel", "QACGBertModel", "BertSum"):
+        CASES[name].build().save_pretrained(tmp_path / name)
+        arguments += [CASES[name].model, tmp_path / name]
+    fresh_process(AUTO, *arguments)
 
 
 @pytest.mark.parametrize(
@@ -30,10 +55,7 @@ def test_a_fresh_process_loads_the_weights(model_class, config_class, settings, 
     encoder = qacg_models.BertModel(qacg_models.PlainBertConfig(**SIZES)).eval()
     model = getattr(qacg_models, model_class).from_encoder(encoder, getattr(qacg_models, config_class)(**settings))
     model.save_pretrained(tmp_path / "model")
-    environment = os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'python'}"}
-    command = [sys.executable, "-c", LOAD, model_class, str(tmp_path / "model"), str(tmp_path / "weights")]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
+    fresh_process(LOAD, model_class, tmp_path / "model", tmp_path / "weights")
     loaded = torch.load(tmp_path / "weights", weights_only=True)
     assert set(loaded) == set(model.state_dict())
     for name, t in model.state_dict().items():

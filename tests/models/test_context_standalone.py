@@ -1,0 +1,99 @@
+"""The aspect by context id alone, `[CLS] sentence [SEP]`, from rows of data to probabilities and maps."""
+
+import numpy as np
+import pytest
+import torch
+from model_judging import strengthen
+from oracle import qacg_bert as oracle
+from qacg_models import QACGBertConfig, QACGBertForSequenceClassification
+from qacg_models.data import Row
+from qacg_models.inference import TrainedModel, predict
+from qacg_models.maps import row_maps
+from qacg_models.tokenization import train_tokenizer
+
+NAMES = ["location - 1 - price", "location - 1 - safety"]
+SENTENCES = ["location - 1 is cheap but dark at night", "location - 1 feels safe"]
+
+
+ROWS = [
+    Row(str(i), sentence, name, "location - 1", name.rpartition(" - ")[2], 0, 2)
+    for i, sentence in enumerate(SENTENCES)
+    for name in NAMES
+]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return train_tokenizer([*SENTENCES, *NAMES], vocab_size=200, min_frequency=1)
+
+
+def model(tokenizer, folder, standalone):
+    """Saved and loaded, so that the choice is the one that was stored."""
+    config = QACGBertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=12,
+        num_hidden_layers=2,
+        num_attention_heads=3,
+        intermediate_size=20,
+        max_position_embeddings=32,
+        num_labels=3,
+        contexts=NAMES,
+        context_standalone=standalone,
+    )
+    strengthen(QACGBertForSequenceClassification(config)).save_pretrained(folder)
+    return QACGBertForSequenceClassification.from_pretrained(folder)
+
+
+@pytest.mark.parametrize("standalone", [True, False])
+def test_what_the_model_reads_and_says(standalone, tokenizer, tmp_path):
+    found = model(tokenizer, tmp_path, standalone)
+    assert found.config.context_standalone is standalone
+    read = []
+    found.register_forward_pre_hook(lambda m, args, kwargs: read.append(kwargs), with_kwargs=True)
+    probabilities = predict(found, tokenizer, ROWS, max_length=32, batch_size=1)
+    seen = {}
+    for batch in read:
+        tokens = tokenizer.convert_ids_to_tokens(batch["input_ids"][0])
+        first = tokens.index("[SEP]") + 1
+        name = NAMES[int(batch["context_ids"])]
+        wanted = [] if standalone else [*tokenizer.tokenize(name), "[SEP]"]
+        assert tokens[0] == "[CLS]" and tokens[first:] == wanted
+        assert batch["token_type_ids"][0].tolist() == [0] * first + [1] * len(wanted)
+        exact = oracle.classify(
+            {key: p.detach().double() for key, p in found.named_parameters()},
+            *(batch["input_ids"], batch["attention_mask"].bool(), batch["token_type_ids"], batch["context_ids"]),
+            layers=2,
+            heads=3,
+            pooler="cls",
+            head_projection=False,
+            alpha=1.0,
+            beta=1.0,
+            gamma=1.0,
+        )
+        seen[tuple(tokens[1 : first - 1]), name] = exact["logits"][0].softmax(-1).numpy()
+    assert len(seen) == len(ROWS) == 4
+    for row, found_row in zip(ROWS, probabilities):
+        wanted = seen[tuple(tokenizer.tokenize(row.sentence)), row.context]
+        np.testing.assert_allclose(found_row, wanted, rtol=1e-4, atol=1e-5)
+    # The context id is read: the same sentence has another answer for the other aspect.
+    assert np.abs(probabilities[0] - probabilities[1]).max() > 1e-3
+
+
+def test_only_the_quasi_map_of_the_first_layer_knows_the_aspect(tokenizer, tmp_path):
+    trained = TrainedModel(model(tokenizer, tmp_path, True), tokenizer, {"max_length": 32})
+    price, safety = (row_maps(trained, row) for row in ROWS[:2])
+    assert price.tokens == safety.tokens == ["[CLS]", *tokenizer.tokenize(SENTENCES[0]), "[SEP]"]
+    np.testing.assert_array_equal(price.softmax[0], safety.softmax[0])
+    assert np.abs(price.quasi[0] - safety.quasi[0]).max() > 1e-3
+    assert np.abs(price.softmax[1] - safety.softmax[1]).max() > 1e-4
+
+
+def test_a_batch_with_several_contexts_of_one_sentence(tokenizer, tmp_path):
+    found = model(tokenizer, tmp_path, True)
+    batched = predict(found, tokenizer, ROWS, max_length=32, batch_size=4)
+    single = predict(found, tokenizer, ROWS, max_length=32, batch_size=1)
+    np.testing.assert_allclose(batched, single, rtol=1e-4, atol=1e-6)
+    with torch.no_grad():
+        inputs = tokenizer([SENTENCES[0]] * 2, return_tensors="pt")
+        logits = found(**inputs, context_ids=torch.tensor([0, 1])).logits
+    np.testing.assert_allclose(logits.double().softmax(-1).numpy(), single[:2], rtol=1e-4, atol=1e-6)

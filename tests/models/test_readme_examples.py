@@ -1,0 +1,87 @@
+"""The README's table of systems and its examples, run as they stand there, one after the other."""
+
+import re
+from pathlib import Path
+
+import pytest
+import qacg_models
+import torch
+from encoders import bert_config, build
+from qacg_models.tokenization import train_tokenizer
+from transformers import BertModel
+
+ROOT = Path(__file__).resolve().parents[2]
+SECTION = (ROOT / "README.md").read_text(encoding="utf-8").partition("| system |")[2].partition("\n    qacg train")[0]
+EXAMPLES = dict(re.findall(r"```python\n# (\d+)\.[^\n]*\n(.*?)```", SECTION, re.DOTALL))
+ROWS = [[cell.strip() for cell in line.split("|")[1:-1]] for line in SECTION.splitlines() if line.startswith("| ")]
+
+TEXT = "The river rose in the night. A bridge was closed at once. Schools stay open today."
+
+
+@pytest.fixture(scope="module")
+def names(tmp_path_factory):
+    """What the examples find, and what each has left: the result of every example by its number."""
+    tokenizer = train_tokenizer([TEXT] * 3, vocab_size=200)
+    sizes = {"vocab_size": len(tokenizer), "hidden_size": 16, "num_attention_heads": 2, "max_position_embeddings": 256}
+    bert = build(BertModel, bert_config(**sizes))
+    folder = tmp_path_factory.mktemp("bert")
+    bert.save_pretrained(folder)
+    batch = tokenizer(["the river rose", "a bridge was closed at once"], padding=True, return_tensors="pt")
+    torch.manual_seed(0)
+    found = {"torch": torch, "text": TEXT, "tokenizer": tokenizer, "bert": bert, "folder": str(folder), "batch": batch}
+    after = {}
+    for number, example in EXAMPLES.items():
+        assert len(example.strip().splitlines()) == 3, number
+        exec(example, found)
+        after[number] = dict(found)
+    return after
+
+
+def test_every_row_names_classes_tests_and_examples_that_are_there():
+    assert [row[0] for row in ROWS] == ["QACG-BERT", "CG-BERT", "BERT", "BertSum", "Query Attention"]
+    used = []
+    for _, classes, tests, examples in ROWS:
+        for name in re.findall(r"`(\w+)`", classes):
+            assert name in qacg_models.__all__
+        assert all((ROOT / "tests" / "models" / f"{name}.py").is_file() for name in re.findall(r"`(\w+)`", tests))
+        used += examples.split(", ")
+    assert used == list(EXAMPLES) == [str(i + 1) for i in range(len(used))]
+
+
+def test_quasi_attention_and_its_analysis(names):
+    model, found = names["1"]["model"], names["2"]
+    assert names["1"]["logits"].shape == (2, 3) and model.config.contexts == ["price", "safety"]
+    words = found["bert"].embeddings.word_embeddings.weight
+    assert torch.equal(model.bert.embeddings.word_embeddings.weight, words)
+    padding = found["batch"]["attention_mask"] == 0
+    assert found["sensitivity"].shape == padding.shape and bool(padding.any())
+    assert not found["sensitivity"][padding].any() and bool((found["sensitivity"][~padding] > 0).all())
+    highest = names["1"]["logits"].max(-1).values
+    torch.testing.assert_close(found["relevance"].sum(-1), highest, rtol=1e-3, atol=1e-3)
+
+
+def test_context_guided_bert(names):
+    model = names["3"]["model"]
+    assert names["3"]["logits"].shape == (2, 3) and model.config.gate_activation == "tanh"
+
+
+def test_bert_for_classes(names):
+    loss = names["4"]["loss"]
+    loss.backward()
+    assert bool(loss.isfinite()) and names["4"]["model"].classifier.weight.shape == (3, 16)
+
+
+@pytest.mark.parametrize("number", ["5", "8"])
+def test_answers(names, number):
+    answer = names[number]["answer"]
+    assert answer.text and TEXT[answer.start : answer.end] == answer.text
+
+
+def test_attention_with_a_cache(names):
+    assert names["6"]["step"].shape == (2, 1, 512) and names["6"]["cache"]["self_keys"].shape == (2, 8, 1, 64)
+
+
+def test_bertsum(names):
+    summary = names["7"]["summary"]
+    assert len(summary.sentences) == 2 and all(s in TEXT for s in summary.sentences)
+    assert all(0 < score < 1 for score in summary.scores) and summary.unread == 0
