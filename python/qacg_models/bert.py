@@ -22,7 +22,7 @@ from qacg_models.configuration import PlainBertConfig
 from qacg_models.input_checks import check_encoder_inputs, key_mask
 from qacg_models.losses import classification_loss, has_answers, span_loss
 from qacg_models.pretrained import EncoderPreTrainedModel, as_dict, classifier_dropout
-from qacg_models.softmax_attention import merge_heads, softmax_attention, split_heads
+from qacg_models.softmax_attention import IMPLEMENTATIONS, merge_heads, softmax_attention, split_heads
 
 
 class BertSelfAttention(nn.Module):
@@ -108,11 +108,11 @@ class BertEncoder(nn.Module):
 
 
 class BertPreTrainedModel(EncoderPreTrainedModel):
-    """Configuration and implementations of the models of this file: "sdpa" (the default) and "eager"."""
+    """Configuration and implementations of the models of this file: "sdpa" (the default), "fused" and "eager"."""
 
     config: PlainBertConfig
     config_class = PlainBertConfig
-    implementations: ClassVar = ("sdpa", "eager")
+    implementations: ClassVar = IMPLEMENTATIONS
     card_task = "feature-extraction"
     _no_split_modules = ("BertEmbeddings", "BertLayer")
 

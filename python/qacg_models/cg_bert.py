@@ -17,14 +17,15 @@ from qacg_models.input_checks import check_context_ids, check_encoder_inputs, ke
 from qacg_models.losses import classification_loss
 from qacg_models.outputs import CGBertModelOutput, CGBertSequenceClassifierOutput
 from qacg_models.pretrained import EncoderPreTrainedModel, as_dict, classifier_dropout
+from qacg_models.softmax_attention import IMPLEMENTATIONS
 
 
 class CGBertPreTrainedModel(EncoderPreTrainedModel):
-    """Configuration and implementations of the models of this file: "sdpa" (the default) and "eager"."""
+    """Configuration and implementations of the models of this file: "sdpa" (the default), "fused" and "eager"."""
 
     config: CGBertConfig
     config_class = CGBertConfig
-    implementations: ClassVar = ("sdpa", "eager")
+    implementations: ClassVar = IMPLEMENTATIONS
     card_task = "feature-extraction"
     _no_split_modules = ("BertEmbeddings", "ContextBertLayer")
 

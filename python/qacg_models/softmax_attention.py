@@ -1,8 +1,13 @@
-"""Plain softmax attention: torch's scaled_dot_product_attention, or its equations."""
+"""Plain softmax attention: torch's scaled_dot_product_attention, our operator with a gate of 0, or its equations."""
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+
+from qacg_kernels import quasi_attention
+
+# The first is the default of the models.
+IMPLEMENTATIONS = ("sdpa", "fused", "eager")
 
 
 def softmax_attention(
@@ -21,15 +26,22 @@ def softmax_attention(
         query, key, value: (B, H, L, D) each. A query that sees no key gives 0.
         mask: None, or boolean, True where attention is allowed, broadcastable to (B, H, L, L).
         dropout_p: probability, 0 outside training.
-        implementation: "sdpa" or "eager".
-        want_map: also return A. It is then computed by its equations whatever the implementation, since sdpa
-            has no map, so that A and the output show the same dropped cells.
+        implementation: one of IMPLEMENTATIONS. "fused" makes two maps, one of them for nothing, and yet on the CPU
+            its backward is the faster one for sentences, by more in bfloat16; at inference, and wherever the
+            operator has no compiled kernel, "sdpa" is.
+        want_map: also return A. It is then computed by its equations whatever the implementation, since the
+            others have no map, so that A and the output show the same dropped cells.
 
     Returns:
         The output (B, H, L, D), and A after dropout (B, H, L, L) or None.
     """
     if implementation == "sdpa" and not want_map:
         return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout_p), None
+    if implementation == "fused" and not want_map:
+        # Any context scores do, and what is detached gets no gradients of 0 added.
+        context = query.detach(), key.detach()
+        gate = query.new_zeros(query.shape[:3])
+        return quasi_attention(query, key, value, *context, gate, attn_mask=mask, dropout_p=dropout_p), None
     scores = query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5
     if mask is None:
         weights = scores.softmax(-1)

@@ -105,6 +105,7 @@ def _classifier(name, extra, **more):
 
 
 _CONTEXTS = {"contexts": ["price", "safety", "general"]}
+_SOFTMAX = ("sdpa", "fused", "eager")
 _QUASI = ("fused", "eager")
 _QUESTION_TYPE = {"question_type": torch.tensor([5, 2])}
 _ANSWERS = ("question-answering", "AutoModelForQuestionAnswering")
@@ -112,11 +113,13 @@ _QUERY = ("QueryAttentionForQuestionAnswering", "QueryAttentionConfig", *_ANSWER
 _BASE = ("feature-extraction", "AutoModel")
 
 CASES = {
-    "BertModel": Case("BertModel", "PlainBertConfig", *_BASE),
-    "BertForSequenceClassification": _classifier("Bert", {}),
-    "BertForQuestionAnswering": Case("BertForQuestionAnswering", "PlainBertConfig", *_ANSWERS, {}, SPANS),
-    "CGBertModel": Case("CGBertModel", "CGBertConfig", *_BASE, CONTEXT, {}, _CONTEXTS),
-    "CGBertForSequenceClassification": _classifier("CGBert", CONTEXT),
+    "BertModel": Case("BertModel", "PlainBertConfig", *_BASE, implementations=_SOFTMAX),
+    "BertForSequenceClassification": _classifier("Bert", {}, implementations=_SOFTMAX),
+    "BertForQuestionAnswering": Case(
+        "BertForQuestionAnswering", "PlainBertConfig", *_ANSWERS, {}, SPANS, implementations=_SOFTMAX
+    ),
+    "CGBertModel": Case("CGBertModel", "CGBertConfig", *_BASE, CONTEXT, {}, _CONTEXTS, _SOFTMAX),
+    "CGBertForSequenceClassification": _classifier("CGBert", CONTEXT, implementations=_SOFTMAX),
     "QACGBertModel": Case("QACGBertModel", "QACGBertConfig", *_BASE, CONTEXT, {}, _CONTEXTS, _QUASI),
     "QACGBertForSequenceClassification": _classifier("QACGBert", CONTEXT, implementations=_QUASI),
     "QueryAttention, linear": Case(*_QUERY, {}, {**SPANS, **_QUESTION_TYPE}, {"sep_token_id": SEP}),

@@ -1,11 +1,11 @@
-"""BERT against its formulas and against transformers' BERT, sdpa and eager, with each of its heads."""
+"""BERT against its formulas and against transformers' BERT, in every implementation, with each of its heads."""
 
 import pytest
 import torch
 import transformers
 from model_judging import SDPA_GRADIENT_BAND, check_against_formulas, strengthen
 from oracle import bert as oracle
-from oracle.pieces import cross_entropy, linear, sigmoid
+from oracle.pieces import classification_loss, cross_entropy, linear
 from qacg_models import BertForQuestionAnswering, BertForSequenceClassification, BertModel, PlainBertConfig
 
 SIZES = {
@@ -56,19 +56,10 @@ HEADS = {
 }
 
 
-def classification_loss(logits, labels):
-    """By the shape and type of the labels, as the heads of transformers decide."""
-    if not labels.is_floating_point():
-        return cross_entropy(logits, labels)
-    if labels.min() < 0:
-        return ((logits - labels.double().view_as(logits)) ** 2).mean()
-    y, p = labels.double(), sigmoid(logits)
-    return -(y * torch.log(p) + (1 - y) * torch.log(1 - p)).mean()
-
-
+@pytest.mark.parametrize("implementation", ["sdpa", "fused"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("settings, labels", HEADS.values(), ids=HEADS)
-def test_classifier_outputs_and_every_gradient_match_the_formulas(settings, labels, dtype):
+def test_classifier_outputs_and_every_gradient_match_the_formulas(settings, labels, dtype, implementation):
     def make(implementation, dtype):
         return build(BertForSequenceClassification, implementation, dtype, **settings)
 
@@ -81,7 +72,7 @@ def test_classifier_outputs_and_every_gradient_match_the_formulas(settings, labe
         logits = linear(weights, "classifier", found["pooled"])
         return found | {"logits": logits, "loss": classification_loss(logits, labels)}
 
-    check_against_formulas(make, "sdpa", dtype, results, truth, SDPA_GRADIENT_BAND)
+    check_against_formulas(make, implementation, dtype, results, truth, SDPA_GRADIENT_BAND)
 
 
 @pytest.mark.parametrize("starts, ends", [([1, 0], [3, 2]), ([4, 5], [0, 99]), ([-1, 2], [1, -7]), ([5, 5], [9, 9])])
@@ -109,7 +100,7 @@ def test_answer_span_outputs_and_every_gradient_match_the_formulas(starts, ends,
     )
 
 
-@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
+@pytest.mark.parametrize("implementation", ["sdpa", "fused", "eager"])
 def test_encoder_in_float64_agrees_with_the_formulas_to_rounding(implementation):
     model = build(BertModel, implementation, torch.float64)
     out = model(**TOKENS, output_hidden_states=True)
@@ -126,7 +117,7 @@ def theirs_of(model, cls):
     return theirs
 
 
-@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
+@pytest.mark.parametrize("implementation", ["sdpa", "fused", "eager"])
 def test_same_weights_give_what_transformers_gives(implementation):
     visible = VISIBLE[..., None]
     plain = build(BertModel, implementation)
@@ -172,7 +163,7 @@ def test_a_pretrained_model_gives_what_transformers_gives():
     visible = batch["attention_mask"][..., None]
     with torch.no_grad():
         want = theirs(**batch, output_hidden_states=True)
-        for implementation in ("sdpa", "eager"):
+        for implementation in ("sdpa", "fused", "eager"):
             ours.set_attn_implementation(implementation)
             got = ours(**batch, output_hidden_states=True)
             for mine, true in zip(got.hidden_states, want.hidden_states):

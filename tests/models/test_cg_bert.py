@@ -1,4 +1,4 @@
-"""CG-BERT against its formulas, sdpa and eager, in its published variants."""
+"""CG-BERT against its formulas, in every implementation and its published variants."""
 
 import pytest
 import torch
@@ -66,16 +66,17 @@ def truth(weights, config):
     return found | {"loss": cross_entropy(found["logits"], BATCH["labels"])}
 
 
+@pytest.mark.parametrize("implementation", ["sdpa", "fused"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("variant", VARIANTS.values(), ids=VARIANTS)
-def test_outputs_and_every_gradient_match_the_formulas(variant, dtype):
+def test_outputs_and_every_gradient_match_the_formulas(variant, dtype, implementation):
     def make(implementation, dtype):
         return build(implementation, dtype, **variant)
 
-    check_against_formulas(make, "sdpa", dtype, results, truth, SDPA_GRADIENT_BAND)
+    check_against_formulas(make, implementation, dtype, results, truth, SDPA_GRADIENT_BAND)
 
 
-@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
+@pytest.mark.parametrize("implementation", ["sdpa", "fused", "eager"])
 def test_float64_agrees_with_the_formulas_to_rounding(implementation):
     model = build(implementation, torch.float64, **VARIANTS["paper"])
     true = flat(truth(model.state_dict(), model.config))

@@ -68,7 +68,7 @@ def test_gradient_checkpointing_repeats_the_same_dropout(case, reentrant):
         model = case.build(dropout=0.3).train()
         if checkpointing:
             model.activation_checkpointing_enable({"use_reentrant": reentrant})
-            assert model.is_gradient_checkpointing
+            assert any(getattr(module, "gradient_checkpointing", False) for module in model.modules())
         torch.manual_seed(7)
         case.scalar(model).backward()
         found.append(gradients(model))
@@ -78,7 +78,7 @@ def test_gradient_checkpointing_repeats_the_same_dropout(case, reentrant):
 COMPILED = [
     pytest.param(case, implementation, id=f"{name}-{implementation}")
     for name, case in TASKS.items()
-    for implementation in (case.implementations if "fused" in case.implementations else case.implementations[:1])
+    for implementation in (case.implementations if name.startswith("QACG") else case.implementations[:1])
 ]
 
 
@@ -183,7 +183,8 @@ def test_choice_of_implementation(case, tmp_path):
         assert model.config._attn_implementation == implementation
         assert model.base_model.config._attn_implementation == implementation
         found[implementation] = model(**case.inputs)
-    same(*found.values(), rtol=1e-4, atol=1e-5)
+    for implementation in case.implementations:
+        same(found[implementation], found["eager"], rtol=1e-4, atol=1e-5)
     model = case.build()
     assert model.config._attn_implementation == case.implementations[0]
     model.save_pretrained(tmp_path)

@@ -87,6 +87,16 @@ def cross_entropy(logits, labels):
     return sum(terms) / len(terms) if terms else (logits * 0).sum()
 
 
+def classification_loss(logits, labels):
+    """Of logits (N, C) by the labels' type: classes; numbers with one below 0, for regression; shares of 0 to 1."""
+    if not labels.is_floating_point():
+        return cross_entropy(logits, labels)
+    if labels.min() < 0:
+        return ((logits - labels.double().view_as(logits)) ** 2).mean()
+    y, p = labels.double(), sigmoid(logits)
+    return -(y * torch.log(p) + (1 - y) * torch.log(1 - p)).mean()
+
+
 def together(results):
     """Per-sequence dicts of tensors, and of lists over layers, to one dict of batches."""
     first = results[0]
