@@ -74,6 +74,8 @@ class EncoderHeadConfig(PreTrainedConfig):
         for field in ("hidden_size", "vocab_size"):
             if not isinstance(getattr(self.encoder, field, None), int):
                 raise ValueError(f"encoder: {type(self.encoder).__name__} has no {field}, wanted a text encoder's")
+        if getattr(self.encoder, "is_encoder_decoder", False):
+            raise ValueError(f"encoder: {type(self.encoder).__name__} has a decoder too, wanted a text encoder's")
 
     def _refuse_unknown(self, given: dict[str, object]) -> None:
         own = {name for name in vars(self) if not name.startswith("_")} | {"encoder"}

@@ -6,6 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from qacg_models.softmax_attention import softmax_attention, softmax_map
+
 IMPLEMENTATIONS = ("sdpa", "eager")
 GRAPH_EPSILON = 1e-9  # added to the sum that renormalises the map under a graph, as published
 CACHE_OF = {"self": ("self_keys", "self_values"), "context": ("memory_keys", "memory_values")}
@@ -89,19 +91,19 @@ class MultiHeadedAttention(nn.Module):
         queries = self._split(self.linear_query(query))
         keys, values = self._keys_and_values(key, value, query, queries, layer_cache, type)
         shape = (query.shape[0], query.shape[1], keys.shape[2])
-        hidden = None if mask is None else _broadcastable("mask", mask, shape).ne(0).unsqueeze(1)
+        visible = None if mask is None else _broadcastable("mask", mask, shape).eq(0).unsqueeze(1)
         graph = None
         if predefined_graph_1 is not None:
             graph = _broadcastable("predefined_graph_1", predefined_graph_1, shape).unsqueeze(1)
         dropout_p = self.dropout.p if self.training else 0.0
         if output_attentions or attn_implementation == "eager":
-            out, weights = _plain(queries, keys, values, hidden, graph, dropout_p)
+            out, weights = _plain(queries, keys, values, visible, graph, dropout_p)
         elif graph is None:
-            out, weights = _fused(queries, keys, values, hidden, dropout_p), None
+            out, weights = _fused(queries, keys, values, visible, dropout_p), None
         else:
             parts = [
-                _fused(queries[:, :-1], keys[:, :-1], values[:, :-1], hidden, dropout_p),
-                _plain(queries[:, -1:], keys[:, -1:], values[:, -1:], hidden, graph, dropout_p)[0],
+                _fused(queries[:, :-1], keys[:, :-1], values[:, :-1], visible, dropout_p),
+                _plain(queries[:, -1:], keys[:, -1:], values[:, -1:], visible, graph, dropout_p)[0],
             ]
             out, weights = torch.cat(parts, 1), None
         if self.use_final_linear:
@@ -184,26 +186,17 @@ def _broadcastable(name: str, x: object, shape: tuple[int, int, int]) -> Tensor:
     return x
 
 
-def _fused(query: Tensor, key: Tensor, value: Tensor, hidden: Tensor | None, dropout_p: float) -> Tensor:
-    """softmax(Q K^T / sqrt(D)) V, (B, H, L, D) each; `hidden` boolean, broadcastable to (B, H, L, T)."""
-    if hidden is None:
-        return F.scaled_dot_product_attention(query, key, value, dropout_p=dropout_p)
-    # Not every kernel behind this call gives zeros for a row without visible keys: such a row sees all keys
-    # there, and is cleared.
-    blind = hidden.all(-1, keepdim=True)
-    out = F.scaled_dot_product_attention(query, key, value, attn_mask=~hidden | blind, dropout_p=dropout_p)
-    return out.masked_fill(blind, 0.0)
+def _fused(query: Tensor, key: Tensor, value: Tensor, visible: Tensor | None, dropout_p: float) -> Tensor:
+    """(B, H, L, D) each; `visible` boolean, broadcastable to (B, H, L, T)."""
+    options = {"dropout_p": dropout_p, "implementation": "sdpa", "want_map": False}
+    return softmax_attention(query, key, value, visible, **options)[0]
 
 
 def _plain(
-    query: Tensor, key: Tensor, value: Tensor, hidden: Tensor | None, graph: Tensor | None, dropout_p: float
+    query: Tensor, key: Tensor, value: Tensor, visible: Tensor | None, graph: Tensor | None, dropout_p: float
 ) -> tuple[Tensor, Tensor]:
-    """As `_fused`, with `graph` (None or broadcastable to (B, 1, L, T)) on the last head; output and map."""
-    scores = query * query.shape[-1] ** -0.5 @ key.transpose(-1, -2)
-    if hidden is None:
-        weights = scores.softmax(-1)
-    else:
-        weights = scores.masked_fill(hidden, torch.finfo(scores.dtype).min).softmax(-1).masked_fill(hidden, 0.0)
+    """Softmax attention with `graph` (None or broadcastable to (B, 1, L, T)) on the last head; output and map."""
+    weights = softmax_map(query, key, visible)
     if graph is not None:
         # In float32 at least: in float16 the epsilon is 0, and an empty row would be 0 / 0.
         wide = torch.promote_types(weights.dtype, torch.float32)

@@ -36,21 +36,34 @@ def softmax_attention(
         The output (B, H, L, D), and A after dropout (B, H, L, L) or None.
     """
     if implementation == "sdpa" and not want_map:
-        return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout_p), None
+        return _sdpa(query, key, value, mask, dropout_p), None
     if implementation == "fused" and not want_map:
         # Any context scores do, and what is detached gets no gradients of 0 added.
         context = query.detach(), key.detach()
         gate = query.new_zeros(query.shape[:3])
         return quasi_attention(query, key, value, *context, gate, attn_mask=mask, dropout_p=dropout_p), None
-    scores = query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5
-    if mask is None:
-        weights = scores.softmax(-1)
-    else:
-        # The lowest finite number, then zeros: with -inf a row without visible keys would be NaN, not 0.
-        lowest = torch.finfo(scores.dtype).min
-        weights = scores.masked_fill(~mask, lowest).softmax(-1).masked_fill(~mask, 0.0)
-    weights = F.dropout(weights, dropout_p, training=dropout_p > 0)
+    weights = F.dropout(softmax_map(query, key, mask), dropout_p, training=dropout_p > 0)
     return weights @ value, weights if want_map else None
+
+
+def softmax_map(query: Tensor, key: Tensor, mask: Tensor | None) -> Tensor:
+    """softmax(Q K^T / sqrt(D)), (B, H, L, S); the row of a query that sees no key is 0. Arguments as above."""
+    scores = query * query.shape[-1] ** -0.5 @ key.transpose(-1, -2)
+    if mask is None:
+        return scores.softmax(-1)
+    # The lowest finite number, then zeros: with -inf a row without visible keys would be NaN, not 0.
+    lowest = torch.finfo(scores.dtype).min
+    return scores.masked_fill(~mask, lowest).softmax(-1).masked_fill(~mask, 0.0)
+
+
+def _sdpa(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout_p: float) -> Tensor:
+    if mask is None:
+        return F.scaled_dot_product_attention(query, key, value, dropout_p=dropout_p)
+    # Not every kernel behind this call gives zeros for a row without visible keys: such a row sees all keys
+    # there, and is cleared.
+    blind = ~mask.any(-1, keepdim=True)
+    out = F.scaled_dot_product_attention(query, key, value, attn_mask=mask | blind, dropout_p=dropout_p)
+    return out.masked_fill(blind, 0.0)
 
 
 def split_heads(x: Tensor, heads: int) -> Tensor:

@@ -235,6 +235,7 @@ def test_the_configuration_has_one_of_the_encoder_inside(tmp_path):
         ({"encoder": {"hidden_size": 3}}, ValueError, "encoder: got fields without model_type"),
         ({"encoder": {"model_type": "bort2"}}, ValueError, "encoder.model_type: got 'bort2', which transformers"),
         ({"encoder": transformers.ViTConfig()}, ValueError, "encoder: ViTConfig has no vocab_size"),
+        ({"encoder": transformers.BartConfig()}, ValueError, "encoder: BartConfig has a decoder too, wanted a text"),
         ({"model_type": "bert"}, ValueError, "model_type: got 'bert', wanted 'query_attention'"),
     ],
 )

@@ -14,7 +14,7 @@ from transformers import PreTrainedConfig
 from qacg_models.checkpoints.files import read_json, read_tensors, weights_file
 from qacg_models.checkpoints.head_fitting import fit_head
 from qacg_models.checkpoints.hub import HubOptions, locate
-from qacg_models.checkpoints.loading import OPTIONS, log_report, one_report
+from qacg_models.checkpoints.loading import OPTIONS, log_report, one_report, refuse_other_sources
 from qacg_models.checkpoints.report import Report
 from qacg_models.checkpoints.source import config_file
 from qacg_models.errors import CheckpointError
@@ -63,8 +63,7 @@ class HeadCheckpointLoading:
         Raises:
             CheckpointError: a ValueError that names the file, and the field or tensor.
         """
-        if not weights_only:
-            raise ValueError("weights_only: got False; pickled code is never run")
+        refuse_other_sources(pretrained_model_name_or_path, weights_only, kwargs)
         if pretrained_model_name_or_path is None:
             return super().from_pretrained(
                 None,
@@ -74,9 +73,6 @@ class HeadCheckpointLoading:
                 output_loading_info=output_loading_info,
                 **kwargs,
             )
-        for other in ("state_dict", "gguf_file"):
-            if kwargs.get(other) is not None:
-                raise ValueError(f"{other}: got one beside {pretrained_model_name_or_path}, wanted one of them")
         path = locate(
             pretrained_model_name_or_path,
             subfolder=subfolder,

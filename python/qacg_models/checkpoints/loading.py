@@ -138,8 +138,7 @@ class CheckpointLoading:
         Raises:
             CheckpointError: a ValueError that names the file, and the field or tensor.
         """
-        if not weights_only:
-            raise ValueError("weights_only: got False; pickled code is never run")
+        refuse_other_sources(pretrained_model_name_or_path, weights_only, kwargs)
         if pretrained_model_name_or_path is None:
             return super().from_pretrained(
                 None,
@@ -149,9 +148,6 @@ class CheckpointLoading:
                 output_loading_info=output_loading_info,
                 **kwargs,
             )
-        for other in ("state_dict", "gguf_file"):
-            if kwargs.get(other) is not None:
-                raise ValueError(f"{other}: got one beside {pretrained_model_name_or_path}, wanted one of them")
         path = locate(
             pretrained_model_name_or_path,
             subfolder=subfolder,
@@ -226,6 +222,15 @@ class CheckpointLoading:
                 **kwargs,
             )
         return model, info | {"report": prepared.report}
+
+
+def refuse_other_sources(name: object, weights_only: bool, options: Mapping[str, object]) -> None:
+    """ValueError for options of transformers' from_pretrained that would take tensors from somewhere else."""
+    if not weights_only:
+        raise ValueError("weights_only: got False; pickled code is never run")
+    for other in ("state_dict", "gguf_file"):
+        if name is not None and options.get(other) is not None:
+            raise ValueError(f"{other}: got one beside {name}, wanted one of them")
 
 
 def log_report(report: Report) -> None:
