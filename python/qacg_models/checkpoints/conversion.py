@@ -86,7 +86,7 @@ def convert(
         src: a folder, a file of weights, or the index of shards.
         dst: folder to make.
         to: one of FORMATS.
-        model: a class of this package; None as for `choose_model`.
+        model: a class of this package; None takes the head that our own configuration names, else as `choose_model`.
         config: the configuration file; None takes the one beside the weights.
         overrides: configuration fields that win over the checkpoint's.
         permissions: what may happen to tensors that do not fit.
