@@ -7,12 +7,15 @@
 
 from collections.abc import Callable
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from qacg_models.bert_layers import BertIntermediate, BertResidualOutput
 from qacg_models.configuration import ContextConfig
+from qacg_models.context_fold import ContextFold
+from qacg_models.packing import Packing
 
 
 class ContextBertAttention(nn.Module):
@@ -23,10 +26,18 @@ class ContextBertAttention(nn.Module):
         self.self = self_attention(config)
         self.output = BertResidualOutput(config, config.hidden_size)
 
-    def forward(self, hidden_states: Tensor, mask: Tensor | None, context: Tensor, output_attentions: bool):
-        """(B, L, hidden) twice to (B, L, hidden), and what the self-attention returns beside it."""
+    def forward(
+        self,
+        hidden_states: Tensor,
+        mask: Packing | Tensor | None,
+        context: Tensor | None,
+        projected: tuple[Tensor, ...] | None,
+        output_attentions: bool,
+    ):
+        """(..., hidden) and a context of that shape, or what was projected of both, to (..., hidden), and what the
+        self-attention returns beside it."""
         attended, *others = self.self(
-            hidden_states, mask, context=context, output_attentions=output_attentions
+            hidden_states, mask, context=context, projected=projected, output_attentions=output_attentions
         )
         return self.output(attended, hidden_states), *others
 
@@ -39,49 +50,69 @@ class ContextBertLayer(GradientCheckpointingLayer):
         self.attention = ContextBertAttention(config, self_attention)
         self.intermediate = BertIntermediate(config)
         self.output = BertResidualOutput(config, config.intermediate_size)
+        self.fold: ContextFold | None = None  # see fold_context
+        self.register_load_state_dict_pre_hook(_drop_fold)
+
+    def train(self, mode: bool = True) -> "ContextBertLayer":
+        """As in torch; training drops the folded weights, which would not follow it."""
+        if mode:
+            self.fold = None
+        return super().train(mode)
 
     def forward(
         self,
         hidden_states: Tensor,
         context_embedding: Tensor,
         context_layer: nn.Linear,
-        mask: Tensor | None,
+        mask: Packing | Tensor | None,
         output_attentions: bool,
     ) -> tuple[Tensor | None, ...]:
         """One layer.
 
         Args:
-            hidden_states: (B, L, hidden).
+            hidden_states: (B, L, hidden), or packed (T, hidden).
             context_embedding: (B, hidden), one per sequence.
             context_layer: 2 hidden to hidden. The encoder owns it, as in checkpoints; it is applied here so
                 that gradient checkpointing need not keep the mixed context of every layer.
-            mask: None or boolean (B, 1, 1, L).
+            mask: None or boolean (B, 1, 1, L); or the packing.
 
         Returns:
-            hidden states (B, L, hidden), and what the self-attention returns beside its output.
+            hidden states in the shape they came in, and what the self-attention returns beside its output.
         """
-        context = mix_context(context_layer, context_embedding, hidden_states)
-        attended, *others = self.attention(hidden_states, mask, context, output_attentions)
+        context = projected = None
+        if self.fold is None or torch.is_grad_enabled() or output_attentions:
+            context = mix_context(context_layer, context_embedding, hidden_states, mask)
+        else:
+            projected = self.fold(hidden_states, context_embedding, mask)
+        attended, *others = self.attention(hidden_states, mask, context, projected, output_attentions)
         return self.output(self.intermediate(attended), attended), *others
 
 
-def mix_context(context_layer: nn.Linear, context_embedding: Tensor, hidden_states: Tensor) -> Tensor:
+def _drop_fold(layer: ContextBertLayer, *_) -> None:
+    layer.fold = None
+
+
+def mix_context(
+    context_layer: nn.Linear, context_embedding: Tensor, hidden_states: Tensor, layout: Packing | Tensor | None
+) -> Tensor:
     """W [Ec ; X] + b + Ec with W = [We | Wx]: We Ec + b + Ec is one row per sequence, not one per token.
 
     Args:
         context_layer: W (hidden, 2 hidden) and b (hidden).
         context_embedding: Ec, (B, hidden).
-        hidden_states: X, (B, L, hidden).
+        hidden_states: X, (B, L, hidden), or (T, hidden) with a packing.
+        layout: the packing, or whatever masks a padded batch.
 
     Returns:
-        (B, L, hidden).
+        In the shape of hidden_states.
     """
     hidden_size = hidden_states.shape[-1]
     weight = context_layer.weight
     per_sequence = (
         F.linear(context_embedding, weight[:, :hidden_size], context_layer.bias) + context_embedding
     )
-    return F.linear(hidden_states, weight[:, hidden_size:]) + per_sequence.unsqueeze(1)
+    per_token = layout.per_token(per_sequence) if isinstance(layout, Packing) else per_sequence.unsqueeze(1)
+    return F.linear(hidden_states, weight[:, hidden_size:]) + per_token
 
 
 class ContextBertEncoder(nn.Module):
@@ -89,8 +120,9 @@ class ContextBertEncoder(nn.Module):
 
     Args:
         self_attention: makes the self-attention of a layer, whose forward is called as
-            (hidden states (B, L, hidden), mask (B, 1, 1, L) or None, context=(B, L, hidden),
-            output_attentions=bool).
+            (hidden states (B, L, hidden), mask (B, 1, 1, L) or None, context=(B, L, hidden) or None,
+            projected=None or in place of context what the fold makes of both, output_attentions=bool); packed,
+            (T, hidden) and the packing as mask.
     """
 
     def __init__(self, config: ContextConfig, self_attention: Callable[[ContextConfig], nn.Module]):
@@ -102,15 +134,19 @@ class ContextBertEncoder(nn.Module):
         )
 
     def forward(
-        self, hidden_states: Tensor, context_embedding: Tensor, mask: Tensor | None, output_attentions: bool
+        self,
+        hidden_states: Tensor,
+        context_embedding: Tensor,
+        mask: Packing | Tensor | None,
+        output_attentions: bool,
     ) -> tuple[list[Tensor], list[list[Tensor | None]]]:
         """Runs all layers.
 
         Args: as for `ContextBertLayer`.
 
         Returns:
-            Lists over layers: hidden states (B, L, hidden), the input first; and what the self-attention
-            returns beside its output.
+            Lists over layers: hidden states in the shape they came in, the input first; and what the
+            self-attention returns beside its output.
         """
         every_hidden, every_other = [hidden_states], []
         for layer, context_layer in zip(self.layer, self.context_layer):

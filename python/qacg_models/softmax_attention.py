@@ -4,6 +4,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from qacg_kernels import available_backends, quasi_attention_varlen
+from qacg_models.packing import Packing
+
 
 def softmax_attention(
     query: Tensor,
@@ -39,6 +42,80 @@ def softmax_attention(
         weights = scores.masked_fill(~mask, lowest).softmax(-1).masked_fill(~mask, 0.0)
     weights = F.dropout(weights, dropout_p, training=dropout_p > 0)
     return weights @ value, weights if want_map else None
+
+
+def attend_split(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    layout: Packing | Tensor | None,
+    *,
+    dropout_p: float,
+    implementation: str,
+    want_map: bool,
+) -> tuple[Tensor, Tensor | None]:
+    """`softmax_attention` of heads as projections give them, padded or packed.
+
+    Args:
+        query, key, value: (B, L, H, D) each, or (T, H, D) with a packing.
+        layout: the mask of `softmax_attention`, or the packing.
+        Others: as for `softmax_attention`.
+
+    Returns:
+        The output (B, L, H D) or (T, H D), and A after dropout, (B, H, L, L), or None. Of a packed batch A is
+        (B, H, max_seqlen, max_seqlen), and 0 beyond the lengths.
+    """
+    options = {"dropout_p": dropout_p, "implementation": implementation, "want_map": want_map}
+    if isinstance(layout, Packing):
+        out, attention = _packed_attention(query, key, value, layout, **options)
+        return out.flatten(-2), attention
+    out, attention = softmax_attention(*(x.transpose(1, 2) for x in (query, key, value)), layout, **options)
+    return merge_heads(out), attention
+
+
+def _packed_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    packing: Packing,
+    *,
+    dropout_p: float,
+    implementation: str,
+    want_map: bool,
+) -> tuple[Tensor, Tensor | None]:
+    """`softmax_attention` within each sequence of a packed batch.
+
+    Where quasi-attention has a compiled kernel, "sdpa" is that kernel with a gate of 0, which leaves softmax
+    attention: with one map for nothing it is still two to four times as fast on sentences as
+    scaled_dot_product_attention on them padded. Else only the heads are padded, for the attention alone.
+    """
+    if implementation == "sdpa" and not want_map and _has_kernel(query):
+        out = quasi_attention_varlen(
+            query,
+            key,
+            value,
+            # Any scores do, and what is detached gets no gradients of 0 added.
+            query.detach(),
+            key.detach(),
+            query.new_zeros(query.shape[:2]),
+            cu_seqlens=packing.cu_seqlens,
+            max_seqlen=packing.max_seqlen,
+            dropout_p=dropout_p,
+        )
+        return out, None
+    out, attention = softmax_attention(
+        *(packing.pad(x).transpose(1, 2) for x in (query, key, value)),
+        packing.pairs(),
+        dropout_p=dropout_p,
+        implementation=implementation,
+        want_map=want_map,
+    )
+    return packing.unpad(out.transpose(1, 2)), attention
+
+
+def _has_kernel(x: Tensor) -> bool:
+    compiled_for = (torch.float32, torch.bfloat16)
+    return x.device.type == "cpu" and x.dtype in compiled_for and "cpu" in available_backends()
 
 
 def split_heads(x: Tensor, heads: int) -> Tensor:
