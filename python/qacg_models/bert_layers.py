@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 from transformers.activations import ACT2FN
 
+from qacg_models.dropout import Dropout
 from qacg_models.packing import Packing
 
 GATE_WIDTH = 32  # of the attention pooler, as published
@@ -21,7 +22,7 @@ class BertEmbeddings(nn.Module):
         self.position_embeddings = nn.Embedding(config.max_position_embeddings, config.hidden_size)
         self.token_type_embeddings = nn.Embedding(config.type_vocab_size, config.hidden_size)
         self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.dropout = Dropout(config.hidden_dropout_prob)
 
     def forward(
         self,
@@ -51,7 +52,7 @@ class BertResidualOutput(nn.Module):
         super().__init__()
         self.dense = nn.Linear(input_size, config.hidden_size)
         self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.dropout = Dropout(config.hidden_dropout_prob)
 
     def forward(self, x: Tensor, residual: Tensor) -> Tensor:
         """(..., input_size) and (..., hidden_size) to (..., hidden_size)."""
@@ -95,7 +96,7 @@ class AttentionPooler(nn.Module):
         self.attention_gate = nn.Sequential(
             nn.Linear(config.hidden_size, GATE_WIDTH),
             nn.ReLU(),
-            nn.Dropout(config.hidden_dropout_prob),
+            Dropout(config.hidden_dropout_prob),
             nn.Linear(GATE_WIDTH, 1),
         )
         self.dense = nn.Linear(config.hidden_size, config.hidden_size)

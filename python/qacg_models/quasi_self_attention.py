@@ -7,6 +7,7 @@ from torch.nn import functional as F
 from qacg_kernels.functional import quasi_attention_varlen
 from qacg_kernels.gate import GateParameters
 from qacg_kernels.nn import FusedQuasiAttention
+from qacg_models.dropout import Dropout
 from qacg_models.packing import Packing
 
 IMPLEMENTATIONS = ("fused", "eager")
@@ -32,6 +33,7 @@ class QuasiSelfAttention(FusedQuasiAttention):
             gamma=config.gamma,
         )
         self.config = config
+        self.dropout = Dropout(config.attention_probs_dropout_prob)
 
     def forward(
         self,

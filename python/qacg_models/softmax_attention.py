@@ -4,7 +4,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from qacg_kernels import available_backends, quasi_attention_varlen
+from qacg_kernels import quasi_attention_varlen
+from qacg_kernels.backends import cpu
 from qacg_models.packing import Packing
 
 
@@ -114,8 +115,7 @@ def _packed_attention(
 
 
 def _has_kernel(x: Tensor) -> bool:
-    compiled_for = (torch.float32, torch.bfloat16)
-    return x.device.type == "cpu" and x.dtype in compiled_for and "cpu" in available_backends()
+    return x.device.type == "cpu" and x.dtype in (torch.float32, torch.bfloat16) and not cpu.missing()
 
 
 def split_heads(x: Tensor, heads: int) -> Tensor:
