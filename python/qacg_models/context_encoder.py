@@ -9,12 +9,11 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from qacg_models.bert_layers import BertIntermediate, BertResidualOutput
 from qacg_models.configuration import ContextConfig
-from qacg_models.context_fold import ContextFold
+from qacg_models.context_fold import ContextFold, folding_pays, mix_context, project_folded
 from qacg_models.packing import Packing
 
 
@@ -79,40 +78,22 @@ class ContextBertLayer(GradientCheckpointingLayer):
         Returns:
             hidden states in the shape they came in, and what the self-attention returns beside its output.
         """
+        attention = self.attention.self
         context = projected = None
-        if self.fold is None or torch.is_grad_enabled() or output_attentions:
+        if output_attentions:
             context = mix_context(context_layer, context_embedding, hidden_states, mask)
-        else:
+        elif self.fold is not None and not torch.is_grad_enabled():
             projected = self.fold(hidden_states, context_embedding, mask)
+        elif folding_pays(attention, hidden_states):
+            projected = project_folded(attention, context_layer, context_embedding, hidden_states, mask)
+        else:
+            context = mix_context(context_layer, context_embedding, hidden_states, mask)
         attended, *others = self.attention(hidden_states, mask, context, projected, output_attentions)
         return self.output(self.intermediate(attended), attended), *others
 
 
 def _drop_fold(layer: ContextBertLayer, *_) -> None:
     layer.fold = None
-
-
-def mix_context(
-    context_layer: nn.Linear, context_embedding: Tensor, hidden_states: Tensor, layout: Packing | Tensor | None
-) -> Tensor:
-    """W [Ec ; X] + b + Ec with W = [We | Wx]: We Ec + b + Ec is one row per sequence, not one per token.
-
-    Args:
-        context_layer: W (hidden, 2 hidden) and b (hidden).
-        context_embedding: Ec, (B, hidden).
-        hidden_states: X, (B, L, hidden), or (T, hidden) with a packing.
-        layout: the packing, or whatever masks a padded batch.
-
-    Returns:
-        In the shape of hidden_states.
-    """
-    hidden_size = hidden_states.shape[-1]
-    weight = context_layer.weight
-    per_sequence = (
-        F.linear(context_embedding, weight[:, :hidden_size], context_layer.bias) + context_embedding
-    )
-    per_token = layout.per_token(per_sequence) if isinstance(layout, Packing) else per_sequence.unsqueeze(1)
-    return F.linear(hidden_states, weight[:, hidden_size:]) + per_token
 
 
 class ContextBertEncoder(nn.Module):

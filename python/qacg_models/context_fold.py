@@ -1,8 +1,9 @@
-"""The exact inference fold of a context layer and the projections that follow it (qacg_kernels/MATH.md).
+"""A context layer and the projections that follow it, one after another or folded (qacg_kernels/MATH.md).
 
 With W = [We | Wx] the context query of a layer is Uq (Wx X + We E + b + E) + uq. Folded, it is (Uq Wx) X plus
 Uq (We E + b + E) + uq, which no token enters; the same for the key. So queries, keys, values and both context parts
-are one product of the hidden states, 5 H x H per token in place of 6, and one small product per sequence.
+are five H x H products per token in place of six, and two small ones per sequence. Folded weights are made once for
+inference (`fold_context`), and on the way where a batch is large enough to pay for them.
 """
 
 import torch
@@ -62,10 +63,82 @@ class ContextFold(nn.Module):
         """
         projected = F.linear(hidden_states, self.weight, self.bias)
         per_sequence = F.linear(context_embedding, self.context_weight, self.context_bias)
-        packed = isinstance(layout, Packing)
-        per_token = layout.per_token(per_sequence) if packed else per_sequence.unsqueeze(1)
-        projected[..., 3 * hidden_states.shape[-1] :] += per_token
+        projected[..., 3 * hidden_states.shape[-1] :] += _per_token(per_sequence, projected, layout)
         return projected.unflatten(-1, (5, self.num_heads, -1)).unbind(-3)
+
+
+def mix_context(
+    context_layer: nn.Linear, context_embedding: Tensor, hidden_states: Tensor, layout: Packing | Tensor | None
+) -> Tensor:
+    """The context of a layer, W [E ; X] + b + E, unfolded.
+
+    Args:
+        context_layer: W (hidden, 2 hidden) and b (hidden).
+        context_embedding: E, (B, hidden).
+        hidden_states: X, (B, L, hidden), or (T, hidden) with a packing.
+        layout: the packing, or whatever masks a padded batch.
+
+    Returns:
+        In the shape of hidden_states.
+    """
+    of_tokens = F.linear(hidden_states, _token_weight(context_layer))
+    return of_tokens + _per_token(_sequence_part(context_layer, context_embedding), of_tokens, layout)
+
+
+def folding_pays(attention: nn.Module, hidden_states: Tensor) -> bool:
+    """Whether `project_folded` takes less work than projecting `mix_context`.
+
+    It saves one H x H product per token and makes two of the weights, so from 2 H tokens on. Layers that anything
+    is wrapped around or hooked to are called as modules.
+    """
+    tokens = hidden_states.shape[:-1].numel()
+    return (
+        attention.context_projection == "hidden"
+        and tokens > 2 * hidden_states.shape[-1]
+        and all(_is_plain(attention.layer(role)) for role in CONTEXT_ROLES)
+    )
+
+
+def project_folded(
+    attention: nn.Module,
+    context_layer: nn.Linear,
+    context_embedding: Tensor,
+    hidden_states: Tensor,
+    layout: Packing | Tensor | None,
+) -> tuple[Tensor, ...]:
+    """Query, key, value, context query and context key, (..., H, D) each, by folding on the way; differentiable.
+
+    Args: of `mix_context`, and the self-attention, of context projection "hidden".
+    """
+    per_sequence = _sequence_part(context_layer, context_embedding)
+    projected = [attention.layer(role)(hidden_states) for role in _OWN_ROLES]
+    for role in CONTEXT_ROLES:
+        use = attention.layer(role)
+        of_tokens = F.linear(hidden_states, use.weight @ _token_weight(context_layer))
+        projected.append(of_tokens + _per_token(F.linear(per_sequence, use.weight, use.bias), of_tokens, layout))
+    return tuple(x.unflatten(-1, (attention.num_heads, -1)) for x in projected)
+
+
+def _token_weight(context_layer: nn.Linear) -> Tensor:
+    return context_layer.weight[:, context_layer.out_features :]
+
+
+def _sequence_part(context_layer: nn.Linear, context_embedding: Tensor) -> Tensor:
+    """We E + b + E, (B, hidden): one row per sequence, not one per token."""
+    weight = context_layer.weight[:, : context_layer.out_features]
+    return F.linear(context_embedding, weight, context_layer.bias) + context_embedding
+
+
+def _per_token(per_sequence: Tensor, like: Tensor, layout: Packing | Tensor | None) -> Tensor:
+    """(B, N) to (T, N) or (B, 1, N), in the dtype of `like`, which under autocast is the narrower one."""
+    per_sequence = per_sequence.to(like.dtype)
+    return layout.per_token(per_sequence) if isinstance(layout, Packing) else per_sequence.unsqueeze(1)
+
+
+def _is_plain(layer: nn.Module) -> bool:
+    return type(layer) is nn.Linear and not (
+        layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks or layer._backward_pre_hooks
+    )
 
 
 def fold_context(model: nn.Module) -> int:

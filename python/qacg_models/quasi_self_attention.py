@@ -52,13 +52,16 @@ class QuasiSelfAttention(FusedQuasiAttention):
             hidden_states: (N, hidden).
             mask: None or boolean (B, 1, 1, L); or the packing.
             context: (N, hidden), or None with `projected`.
-            projected: query, key, value, context query and context key, (N, H, D) each, or None.
+            projected: query, key, value, context query and context key before dropout, (N, H, D) each, or None.
 
         Returns:
             The attended values (N, hidden); A after dropout, P and lambda * G, (B, H, L, L) each, with
             L = max_seqlen if packed, or None; lambda (B, H, L, 1), packed (T, H, 1).
         """
-        heads = self.project(hidden_states, context) if projected is None else projected
+        if projected is None:
+            heads = self.project(hidden_states, context)
+        else:
+            heads = (*projected[:3], *(self.dropout(x) for x in projected[3:]))
         gate = self.gate(like=heads[0])
         dropout_p = self.dropout.p if self.dropout.training else 0.0
         if not isinstance(mask, Packing):
