@@ -67,10 +67,17 @@ class BertAttention(nn.Module):
         self.output = BertResidualOutput(config, config.hidden_size)
 
     def forward(
-        self, hidden_states: Tensor, mask: Packing | Tensor | None, output_attentions: bool
+        self,
+        hidden_states: Tensor,
+        mask: Packing | Tensor | None,
+        output_attentions: bool,
+        first_only: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """As `BertSelfAttention`, with the residual and LayerNorm."""
+        """As `BertSelfAttention`, with the residual and LayerNorm; with first_only (B, hidden), for the first token
+        of each packed sequence."""
         attended, attention = self.self(hidden_states, mask, output_attentions)
+        if first_only:
+            attended, hidden_states = mask.first(attended), mask.first(hidden_states)
         return self.output(attended, hidden_states), attention
 
 
@@ -84,10 +91,14 @@ class BertLayer(GradientCheckpointingLayer):
         self.output = BertResidualOutput(config, config.intermediate_size)
 
     def forward(
-        self, hidden_states: Tensor, mask: Packing | Tensor | None, output_attentions: bool
+        self,
+        hidden_states: Tensor,
+        mask: Packing | Tensor | None,
+        output_attentions: bool,
+        first_only: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """As `BertSelfAttention`."""
-        attended, attention = self.attention(hidden_states, mask, output_attentions)
+        """As `BertAttention`."""
+        attended, attention = self.attention(hidden_states, mask, output_attentions, first_only)
         return self.output(self.intermediate(attended), attended), attention
 
 
@@ -99,12 +110,18 @@ class BertEncoder(nn.Module):
         self.layer = nn.ModuleList(BertLayer(config) for _ in range(config.num_hidden_layers))
 
     def forward(
-        self, hidden_states: Tensor, mask: Packing | Tensor | None, output_attentions: bool
+        self,
+        hidden_states: Tensor,
+        mask: Packing | Tensor | None,
+        output_attentions: bool,
+        first_only: bool = False,
     ) -> tuple[list[Tensor], list[Tensor | None]]:
-        """Hidden states (B, L, hidden), the input first, and A (B, H, L, L) or None of every layer."""
+        """Hidden states (B, L, hidden), the input first, and A (B, H, L, L) or None of every layer; with first_only
+        the last hidden states are (B, hidden)."""
         every_hidden, every_map = [hidden_states], []
         for layer in self.layer:
-            hidden, attention = layer(every_hidden[-1], mask, output_attentions)
+            only = {"first_only": True} if first_only and layer is self.layer[-1] else {}
+            hidden, attention = layer(every_hidden[-1], mask, output_attentions, **only)
             every_hidden.append(hidden)
             every_map.append(attention)
         return every_hidden, every_map
@@ -151,6 +168,7 @@ class BertModel(BertPreTrainedModel):
         inputs_embeds: Tensor | None = None,
         cu_seqlens: Tensor | None = None,
         max_seqlen: int | None = None,
+        pooled_only: bool = False,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
@@ -167,6 +185,8 @@ class BertModel(BertPreTrainedModel):
                 position_ids are (T), inputs_embeds (T, hidden_size), there is no attention_mask, and what is
                 returned for each token is packed too. `PackingCollator` makes such batches.
             max_seqlen: length of its longest sequence; None: read from cu_seqlens, where that costs nothing.
+            pooled_only: leave out what pooler_output does not need; last_hidden_state is None. With the pooler
+                "cls" the last layer of a packed batch then computes no other token beyond its attention.
             output_attentions: return A after dropout, (B, H, L, L), of every layer, L being max_seqlen of a
                 packed batch; None: as the configuration says.
             output_hidden_states: return the embeddings and every layer's output; None: as configured.
@@ -179,6 +199,8 @@ class BertModel(BertPreTrainedModel):
         output_attentions = self.config.output_attentions if output_attentions is None else output_attentions
         if output_hidden_states is None:
             output_hidden_states = self.config.output_hidden_states
+        if pooled_only and self.pooler is None:
+            raise ValueError("pooled_only: got True, wanted False for a model without pooler")
         batch = read_batch(
             self.config,
             input_ids,
@@ -192,10 +214,11 @@ class BertModel(BertPreTrainedModel):
             leave_out_padding=self.config.unpad and self.pooler is not None and not output_attentions,
         )
         embedded = self.embeddings(batch.input_ids, batch.token_type_ids, batch.position_ids, batch.inputs_embeds)
-        every_hidden, every_map = self.encoder(embedded, batch.mask, bool(output_attentions))
+        first_only = pooled_only and batch.only_first_needed(self.config, output_hidden_states)
+        every_hidden, every_map = self.encoder(embedded, batch.mask, bool(output_attentions), first_only)
         output = BaseModelOutputWithPooling(
-            last_hidden_state=batch.restored(every_hidden[-1]),
-            pooler_output=None if self.pooler is None else self.pooler(every_hidden[-1], batch.layout),
+            last_hidden_state=None if pooled_only else batch.restored(every_hidden[-1]),
+            pooler_output=self.pooler and self.pooler(*batch.pooled_from(every_hidden[-1], first_only)),
             hidden_states=tuple(map(batch.restored, every_hidden)) if output_hidden_states else None,
             attentions=tuple(every_map) if output_attentions else None,
         )
@@ -237,6 +260,8 @@ class BertForSequenceClassification(BertPreTrainedModel):
         Raises:
             TypeError, ValueError: as for `BertModel`, and for labels.
         """
+        if output_hidden_states is None:
+            output_hidden_states = self.config.output_hidden_states
         encoded = self.bert(
             input_ids,
             attention_mask,
@@ -245,6 +270,7 @@ class BertForSequenceClassification(BertPreTrainedModel):
             inputs_embeds=inputs_embeds,
             cu_seqlens=cu_seqlens,
             max_seqlen=max_seqlen,
+            pooled_only=not output_hidden_states,
             output_attentions=output_attentions,
             output_hidden_states=output_hidden_states,
             return_dict=True,

@@ -32,12 +32,16 @@ class ContextBertAttention(nn.Module):
         context: Tensor | None,
         projected: tuple[Tensor, ...] | None,
         output_attentions: bool,
+        first_only: bool,
     ):
         """(..., hidden) and a context of that shape, or what was projected of both, to (..., hidden), and what the
-        self-attention returns beside it."""
+        self-attention returns beside it; with first_only to (B, hidden), for the first token of each packed
+        sequence."""
         attended, *others = self.self(
             hidden_states, mask, context=context, projected=projected, output_attentions=output_attentions
         )
+        if first_only:
+            attended, hidden_states = mask.first(attended), mask.first(hidden_states)
         return self.output(attended, hidden_states), *others
 
 
@@ -65,6 +69,7 @@ class ContextBertLayer(GradientCheckpointingLayer):
         context_layer: nn.Linear,
         mask: Packing | Tensor | None,
         output_attentions: bool,
+        first_only: bool = False,
     ) -> tuple[Tensor | None, ...]:
         """One layer.
 
@@ -74,9 +79,11 @@ class ContextBertLayer(GradientCheckpointingLayer):
             context_layer: 2 hidden to hidden. The encoder owns it, as in checkpoints; it is applied here so
                 that gradient checkpointing need not keep the mixed context of every layer.
             mask: None or boolean (B, 1, 1, L); or the packing.
+            first_only: go on behind the attention with the first token of each packed sequence alone.
 
         Returns:
-            hidden states in the shape they came in, and what the self-attention returns beside its output.
+            hidden states in the shape they came in, with first_only (B, hidden), and what the self-attention returns
+            beside its output.
         """
         attention = self.attention.self
         context = projected = None
@@ -88,7 +95,9 @@ class ContextBertLayer(GradientCheckpointingLayer):
             projected = project_folded(attention, context_layer, context_embedding, hidden_states, mask)
         else:
             context = mix_context(context_layer, context_embedding, hidden_states, mask)
-        attended, *others = self.attention(hidden_states, mask, context, projected, output_attentions)
+        attended, *others = self.attention(
+            hidden_states, mask, context, projected, output_attentions, first_only
+        )
         return self.output(self.intermediate(attended), attended), *others
 
 
@@ -120,10 +129,11 @@ class ContextBertEncoder(nn.Module):
         context_embedding: Tensor,
         mask: Packing | Tensor | None,
         output_attentions: bool,
+        first_only: bool = False,
     ) -> tuple[list[Tensor], list[list[Tensor | None]]]:
         """Runs all layers.
 
-        Args: as for `ContextBertLayer`.
+        Args: as for `ContextBertLayer`; first_only is for the last layer.
 
         Returns:
             Lists over layers: hidden states in the shape they came in, the input first; and what the
@@ -131,8 +141,9 @@ class ContextBertEncoder(nn.Module):
         """
         every_hidden, every_other = [hidden_states], []
         for layer, context_layer in zip(self.layer, self.context_layer):
+            only = {"first_only": True} if first_only and layer is self.layer[-1] else {}
             hidden, *others = layer(
-                every_hidden[-1], context_embedding, context_layer, mask, output_attentions
+                every_hidden[-1], context_embedding, context_layer, mask, output_attentions, **only
             )
             every_hidden.append(hidden)
             every_other.append(others)

@@ -35,6 +35,17 @@ class EncoderBatch:
         """The layout as layers take it: a packing, or booleans (B, 1, 1, L), or None."""
         return self.layout[:, None, None, :] if isinstance(self.layout, Tensor) else self.layout
 
+    def only_first_needed(self, config, output_hidden_states: bool) -> bool:
+        """Whether, with the pooled output alone wanted, the last layer need not go on with other tokens."""
+        return isinstance(self.layout, Packing) and config.pooler == "cls" and not output_hidden_states
+
+    def pooled_from(self, hidden_states: Tensor, first_only: bool) -> tuple[Tensor, Packing | Tensor | None]:
+        """What a pooler is given: the last hidden states and their layout. First tokens alone, (B, hidden), are a
+        padded batch of one token each."""
+        if first_only:
+            return self.layout.cleared(hidden_states).unsqueeze(1), None
+        return hidden_states, self.layout
+
     def restored(self, x: Tensor) -> Tensor:
         """What was computed for each token, (N, ...), in the form of the caller's batch: (B, L, ...), 0 at
         padding that was left out, or (T, ...)."""

@@ -49,11 +49,14 @@ class Packing(NamedTuple):
 
     def first(self, x: Tensor) -> Tensor:
         """(T, N) to (B, N): the first token of each sequence, and 0 for a sequence that has none."""
-        empty = (self.lengths() == 0).unsqueeze(1)
         if x.shape[0] == 0:
             return x.new_zeros((self.batch, *x.shape[1:]))
         starts = self.cu_seqlens[:-1].long().clamp(max=x.shape[0] - 1)
-        return x.index_select(0, starts).masked_fill(empty, 0.0)
+        return self.cleared(x.index_select(0, starts))
+
+    def cleared(self, x: Tensor) -> Tensor:
+        """(B, N) with 0 for each sequence that has no tokens."""
+        return x.masked_fill((self.lengths() == 0).unsqueeze(1), 0.0)
 
     def total(self, x: Tensor) -> Tensor:
         """(T, N) to (B, N): the sum over the tokens of each sequence."""

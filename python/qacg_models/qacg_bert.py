@@ -62,6 +62,7 @@ class QACGBertModel(QACGBertPreTrainedModel):
         inputs_embeds: Tensor | None = None,
         cu_seqlens: Tensor | None = None,
         max_seqlen: int | None = None,
+        pooled_only: bool = False,
         output_attentions: bool | None = None,
         output_lambda: bool = False,
         output_hidden_states: bool | None = None,
@@ -80,6 +81,8 @@ class QACGBertModel(QACGBertPreTrainedModel):
                 position_ids are (T), inputs_embeds (T, hidden_size), there is no attention_mask, and what is
                 returned for each token is packed too. `PackingCollator` makes such batches.
             max_seqlen: length of its longest sequence; None: read from cu_seqlens, where that costs nothing.
+            pooled_only: leave out what pooler_output does not need; last_hidden_state is None. With the pooler
+                "cls" the last layer of a packed batch then computes no other token beyond its attention.
             output_attentions: return A, P and lambda * G of every layer, (B, H, L, L), L being max_seqlen of a
                 packed batch; None: as the configuration says.
             output_lambda: return lambda of every layer.
@@ -108,14 +111,15 @@ class QACGBertModel(QACGBertPreTrainedModel):
         context_embedding = self.context_embeddings(context_ids.reshape(-1))
 
         embedded = self.embeddings(batch.input_ids, batch.token_type_ids, batch.position_ids, batch.inputs_embeds)
+        first_only = pooled_only and batch.only_first_needed(self.config, output_hidden_states)
         every_hidden, every_other = self.encoder(
-            embedded, context_embedding, batch.mask, bool(output_attentions)
+            embedded, context_embedding, batch.mask, bool(output_attentions), first_only
         )
         *maps, lambdas = zip(*every_other)
         attentions, softmax_maps, quasi_maps = maps if output_attentions else (None, None, None)
         output = QACGBertModelOutput(
-            last_hidden_state=batch.restored(every_hidden[-1]),
-            pooler_output=self.pooler(every_hidden[-1], batch.layout),
+            last_hidden_state=None if pooled_only else batch.restored(every_hidden[-1]),
+            pooler_output=self.pooler(*batch.pooled_from(every_hidden[-1], first_only)),
             hidden_states=tuple(map(batch.restored, every_hidden)) if output_hidden_states else None,
             attentions=attentions,
             softmax_maps=softmax_maps,
@@ -162,6 +166,8 @@ class QACGBertForSequenceClassification(QACGBertPreTrainedModel):
         Raises:
             TypeError, ValueError: as for `QACGBertModel`, and for labels.
         """
+        if output_hidden_states is None:
+            output_hidden_states = self.config.output_hidden_states
         encoded = self.bert(
             input_ids,
             attention_mask,
@@ -171,6 +177,7 @@ class QACGBertForSequenceClassification(QACGBertPreTrainedModel):
             inputs_embeds=inputs_embeds,
             cu_seqlens=cu_seqlens,
             max_seqlen=max_seqlen,
+            pooled_only=not output_hidden_states,
             output_attentions=output_attentions,
             output_lambda=output_lambda,
             output_hidden_states=output_hidden_states,

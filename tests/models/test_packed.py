@@ -1,5 +1,7 @@
 """Packed batches against the formulas, padding left out, and the folded context path, in all three models."""
 
+from contextlib import contextmanager
+
 import pytest
 import torch
 from model_judging import SDPA_GRADIENT_BAND, check_against_formulas, flat, strengthen
@@ -10,6 +12,7 @@ from oracle.pieces import cross_entropy, linear
 from qacg_models import (
     BertForQuestionAnswering,
     BertForSequenceClassification,
+    BertModel,
     CGBertConfig,
     CGBertForSequenceClassification,
     PlainBertConfig,
@@ -92,6 +95,8 @@ def results(model, batch, visible=None):
     out = model(**batch, output_hidden_states=True, **extra)
     maps = model(**batch, output_attentions=True)  # a call of its own: maps are computed another way
     found = {"logits": out.logits, "loss": out.loss, "hidden": out.hidden_states, "a": maps.attentions}
+    # Without hidden states to return, the last layer may leave tokens out.
+    found["logits alone"] = model(**batch).logits
     for name, field in {"lam": "lambdas", "lq": "query_gates", "lk": "key_gates"}.items():
         if field in out:
             found[name] = out[field]
@@ -139,6 +144,7 @@ def truth(kind, batch):
             else:
                 found = cg_oracle.classify(*inputs, batch["context_ids"], **sizes, gate=config.gate_activation)
         found["loss"] = cross_entropy(found["logits"], batch["labels"])
+        found["logits alone"] = found["logits"]
         return at_tokens(found, visible)
 
     return compute
@@ -174,9 +180,35 @@ def test_a_padded_batch_without_its_padding_gives_the_same(kind, settings):
         if unpad:
             assert not model.bert(**{k: v for k, v in batch.items() if k != "labels"})[0][~visible].any()
     assert seen[0] == (5, 9, 12)
-    assert seen[2:] == [(26, 12), (5, 9, 12), (26, 12)], "padding stays for a call that asks for maps, and goes else"
+    assert seen[3:] == [(26, 12), (5, 9, 12), (26, 12), (26, 12)], "it stays where maps are asked for"
     for name, wanted in found[False].items():
         torch.testing.assert_close(found[True][name], wanted, rtol=1e-3, atol=2e-4, msg=lambda m, n=name: f"{n}: {m}")
+
+
+@contextmanager
+def rows_given(layers):
+    """The number of rows that each layer gives, in the order of the calls."""
+    seen = []
+    handles = [layer.register_forward_hook(lambda m, args, out: seen.append(out[0].shape[0])) for layer in layers]
+    yield seen
+    for handle in handles:
+        handle.remove()
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_the_last_layer_goes_on_with_first_tokens_where_nothing_else_is_read(kind):
+    batch = PackingCollator()(features((5, 4, 3), contexts=kind != "bert"))
+    for pooler, asked, rows in (("cls", {}, 3), ("attention", {}, 12), ("cls", {"output_hidden_states": True}, 12)):
+        model = build(kind, pooler=pooler)
+        with rows_given(model.bert.encoder.layer) as seen:
+            model(**batch, **asked)
+        assert seen == [12, rows]
+    given = {k: v for k, v in batch.items() if k != "labels"}
+    assert model.bert(**given, pooled_only=True).last_hidden_state is None
+    assert model.bert(**given).last_hidden_state.shape == (12, 12)
+    if kind == "bert":
+        with pytest.raises(ValueError, match="pooled_only: got True, wanted False for a model without pooler"):
+            BertModel(model.config, add_pooling_layer=False)(**given, pooled_only=True)
 
 
 @pytest.mark.parametrize("unpad", [False, True])
