@@ -87,8 +87,40 @@ class MemoryRow(Measured):
     kind: str = "memory"
 
 
-Row = TimeRow | MemoryRow
-_KINDS = {"time": TimeRow, "memory": MemoryRow}
+@dataclass(frozen=True)
+class StepRow:
+    """Whole steps of a model by one provider; all providers of a size and mode ran interleaved in one process."""
+
+    origin: Origin
+    size: str  # a name of benchmarks.steps.SIZES
+    mode: str
+    provider: str
+    dtype: str  # bfloat16: under autocast
+    lengths: str  # where the sentences come from
+    batches: int  # of one repeat, which the times are for
+    sentences: int
+    tokens: int
+    cells: int  # tokens and padding
+    median_ms: float
+    min_ms: float
+    q1_ms: float
+    q3_ms: float
+    repeats: int
+    others_share: float | None
+    sentences_per_second: float
+    ratio_to_released: float | None  # the released operations in float32, on padded batches
+    kind: str = "step"
+
+    def __str__(self) -> str:
+        ratio = "" if self.ratio_to_released is None else f", {self.ratio_to_released:.2f}x released"
+        return (
+            f"{self.size} {self.mode} {self.dtype}, {self.provider}: {self.median_ms / self.batches:.4g} ms a batch "
+            f"({self.min_ms / self.batches:.4g} at best), {self.sentences_per_second:.4g} sentences/s{ratio}"
+        )
+
+
+Row = TimeRow | MemoryRow | StepRow
+_KINDS = {"time": TimeRow, "memory": MemoryRow, "step": StepRow}
 
 
 def origin() -> Origin:
@@ -166,6 +198,47 @@ def time_rows(
             )
         )
     return rows
+
+
+def step_rows(
+    taken: dict[tuple[str, str], list[float]],
+    others_share: float | None,
+    source: Origin,
+    rival: tuple[str, str],
+    *,
+    size: str,
+    mode: str,
+    lengths: str,
+    batches: int,
+    sentences: int,
+    tokens: int,
+    cells: int,
+) -> list[StepRow]:
+    """Rows of one size and mode from the seconds by (provider, dtype) that `timing.interleave` returned."""
+    spreads = {key: Spread.of([1e3 * s for s in seconds]) for key, seconds in taken.items()}
+    return [
+        StepRow(
+            origin=source,
+            size=size,
+            mode=mode,
+            provider=provider,
+            dtype=dtype,
+            lengths=lengths,
+            batches=batches,
+            sentences=sentences,
+            tokens=tokens,
+            cells=cells,
+            median_ms=figure(spread.median),
+            min_ms=figure(spread.least),
+            q1_ms=figure(spread.q1),
+            q3_ms=figure(spread.q3),
+            repeats=len(taken[provider, dtype]),
+            others_share=others_share if others_share is None else round(others_share, 3),
+            sentences_per_second=figure(1e3 * sentences / spread.median),
+            ratio_to_released=figure(spreads[rival].median / spread.median) if rival in spreads else None,
+        )
+        for (provider, dtype), spread in spreads.items()
+    ]
 
 
 def case_fields(case: Case) -> dict[str, object]:

@@ -20,7 +20,7 @@ def cases_of(measured: Sequence[rows.TimeRow]) -> dict[Case, dict[str, rows.Time
 
 
 def markdown(measured: Sequence[rows.Row]) -> str:
-    """A table of times, medians in milliseconds and the speed-up over eager, and one of memory.
+    """A table of times, medians in milliseconds and the speed-up over eager, one of memory, and one of whole steps.
 
     A provider that was not measured in a case has an empty cell.
 
@@ -32,11 +32,13 @@ def markdown(measured: Sequence[rows.Row]) -> str:
     require_one_origin(measured)
     times = [row for row in measured if isinstance(row, rows.TimeRow)]
     memory = [row for row in measured if isinstance(row, rows.MemoryRow)]
+    steps = [row for row in measured if isinstance(row, rows.StepRow)]
     blocks = [_time_table(times)] if times else []
     blocks += [_memory_table(memory)] if memory else []
+    blocks += [_step_table(steps)] if steps else []
     legend = "Medians of interleaved runs, in brackets the speed-up over eager. "
     source = (legend if times else "") + source_line(measured[0].origin)
-    return "\n\n".join([*blocks, source, *disturbance_note(times)])
+    return "\n\n".join([*blocks, source, *disturbance_note([*times, *steps])])
 
 
 def require_one_origin(measured: Sequence[rows.Row]) -> None:
@@ -53,7 +55,7 @@ def require_one_origin(measured: Sequence[rows.Row]) -> None:
         raise ValueError("the rows come from different machines, versions or commits; show each by itself")
 
 
-def disturbance_note(times: Sequence[rows.TimeRow]) -> list[str]:
+def disturbance_note(times: Sequence[rows.TimeRow | rows.StepRow]) -> list[str]:
     """A sentence when other processes had more of the machine than a figure to be quoted can bear."""
     share = max((row.others_share for row in times if row.others_share is not None), default=0.0)
     if share <= MOST_DISTURBANCE:
@@ -96,6 +98,28 @@ def _memory_table(memory: Sequence[rows.MemoryRow]) -> str:
         fixed = [str(row.case.shape), row.dtype, f"{row.dropout:g}", row.provider]
         lines.append("| " + " | ".join([*fixed, *(f"{size:.1f}" for size in sizes)]) + " |")
     return "\n".join(lines)
+
+
+def _step_table(steps: Sequence[rows.StepRow]) -> str:
+    """Sentences per second, in brackets the speed-up over the released operations in float32."""
+    names = list(dict.fromkeys(row.provider for row in steps))
+    found = {(row.size, row.mode, row.dtype, row.provider): row for row in steps}
+    lines = [
+        "| model | step | type | " + " | ".join(f"{name}, sentences/s" for name in names) + " |",
+        "|---|---|---|" + "---:|" * len(names),
+    ]
+    for case in dict.fromkeys(key[:3] for key in found):
+        cells = [_step_cell(found.get((*case, name))) for name in names]
+        lines.append("| " + " | ".join([*case, *cells]) + " |")
+    sources = dict.fromkeys(f"{row.lengths}, {1 - row.tokens / row.cells:.0%} padding" for row in steps)
+    return "\n".join(lines) + "\n\nIn brackets the speed-up over released in float32. " + "; ".join(sources) + "."
+
+
+def _step_cell(row: rows.StepRow | None) -> str:
+    if row is None:
+        return ""
+    ratio = "" if row.ratio_to_released is None else f" ({row.ratio_to_released:.1f}x)"
+    return f"{row.sentences_per_second:.3g}{ratio}"
 
 
 def source_line(source: rows.Origin) -> str:

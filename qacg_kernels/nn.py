@@ -231,10 +231,8 @@ class FusedQuasiAttention(nn.Module):
         elif max_seqlen is not None:
             raise ValueError("max_seqlen: got a length without cu_seqlens, wanted both or neither")
 
-        query, key, value = (self._split(self.layer(r)(hidden_states)) for r in ("query", "key", "value"))
-        context_query, context_key = (self.dropout(self._project_context(r, context)) for r in CONTEXT_ROLES)
-        heads = (query, key, value, context_query, context_key)
-        gate = self.gate(like=query)
+        heads = self.project(hidden_states, context)
+        gate = self.gate(like=heads[0])
         dropout_p = self.dropout.p if self.dropout.training else 0.0
         if packed:
             out, lam = quasi_attention_varlen(
@@ -255,6 +253,13 @@ class FusedQuasiAttention(nn.Module):
             hole = out.new_empty(*out.shape[:2], 0, 0) if self.empty_maps else None
             maps = (hole, hole, hole)
         return out.transpose(1, 2).flatten(-2), *maps, lam.unsqueeze(-1)
+
+    def project(self, hidden_states: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """Query, key, value, context query and context key, (..., H, D) each, of two (..., hidden_size); the last
+        two after dropout."""
+        query, key, value = (self._split(self.layer(r)(hidden_states)) for r in ("query", "key", "value"))
+        context_query, context_key = (self.dropout(self._project_context(r, context)) for r in CONTEXT_ROLES)
+        return query, key, value, context_query, context_key
 
     def attend(
         self,

@@ -19,10 +19,11 @@ from transformers.modeling_outputs import (
 from qacg_models.auto import register
 from qacg_models.bert_layers import POOLERS, BertEmbeddings, BertIntermediate, BertResidualOutput
 from qacg_models.configuration import PlainBertConfig
-from qacg_models.input_checks import check_encoder_inputs, key_mask
+from qacg_models.encoder_batch import read_batch
 from qacg_models.losses import classification_loss, has_answers, span_loss
+from qacg_models.packing import Packing
 from qacg_models.pretrained import EncoderPreTrainedModel, as_dict, classifier_dropout
-from qacg_models.softmax_attention import IMPLEMENTATIONS, merge_heads, softmax_attention, split_heads
+from qacg_models.softmax_attention import IMPLEMENTATIONS, attend_split
 
 
 class BertSelfAttention(nn.Module):
@@ -41,18 +42,20 @@ class BertSelfAttention(nn.Module):
         self.dropout = nn.Dropout(config.attention_probs_dropout_prob)
 
     def forward(
-        self, hidden_states: Tensor, mask: Tensor | None, output_attentions: bool
+        self, hidden_states: Tensor, mask: Packing | Tensor | None, output_attentions: bool
     ) -> tuple[Tensor, Tensor | None]:
-        """(B, L, hidden) and a boolean mask (B, 1, 1, L) or None to (B, L, hidden) and A (B, H, L, L) or None."""
-        heads = self.config.num_attention_heads
-        out, attention = softmax_attention(
-            *(split_heads(layer(hidden_states), heads) for layer in (self.query, self.key, self.value)),
+        """(B, L, hidden) and a boolean mask (B, 1, 1, L) or None to (B, L, hidden) and A (B, H, L, L) or None; or
+        (T, hidden) and its packing to (T, hidden) and A (B, H, max_seqlen, max_seqlen) or None."""
+        return attend_split(
+            *(
+                layer(hidden_states).unflatten(-1, (self.config.num_attention_heads, -1))
+                for layer in (self.query, self.key, self.value)
+            ),
             mask,
             dropout_p=self.dropout.p if self.dropout.training else 0.0,
             implementation=self.config._attn_implementation,
             want_map=output_attentions,
         )
-        return merge_heads(out), attention
 
 
 class BertAttention(nn.Module):
@@ -64,10 +67,17 @@ class BertAttention(nn.Module):
         self.output = BertResidualOutput(config, config.hidden_size)
 
     def forward(
-        self, hidden_states: Tensor, mask: Tensor | None, output_attentions: bool
+        self,
+        hidden_states: Tensor,
+        mask: Packing | Tensor | None,
+        output_attentions: bool,
+        first_only: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """As `BertSelfAttention`, with the residual and LayerNorm."""
+        """As `BertSelfAttention`, with the residual and LayerNorm; with first_only (B, hidden), for the first token
+        of each packed sequence."""
         attended, attention = self.self(hidden_states, mask, output_attentions)
+        if first_only:
+            attended, hidden_states = mask.first(attended), mask.first(hidden_states)
         return self.output(attended, hidden_states), attention
 
 
@@ -81,10 +91,14 @@ class BertLayer(GradientCheckpointingLayer):
         self.output = BertResidualOutput(config, config.intermediate_size)
 
     def forward(
-        self, hidden_states: Tensor, mask: Tensor | None, output_attentions: bool
+        self,
+        hidden_states: Tensor,
+        mask: Packing | Tensor | None,
+        output_attentions: bool,
+        first_only: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """As `BertSelfAttention`."""
-        attended, attention = self.attention(hidden_states, mask, output_attentions)
+        """As `BertAttention`."""
+        attended, attention = self.attention(hidden_states, mask, output_attentions, first_only)
         return self.output(self.intermediate(attended), attended), attention
 
 
@@ -96,12 +110,18 @@ class BertEncoder(nn.Module):
         self.layer = nn.ModuleList(BertLayer(config) for _ in range(config.num_hidden_layers))
 
     def forward(
-        self, hidden_states: Tensor, mask: Tensor | None, output_attentions: bool
+        self,
+        hidden_states: Tensor,
+        mask: Packing | Tensor | None,
+        output_attentions: bool,
+        first_only: bool = False,
     ) -> tuple[list[Tensor], list[Tensor | None]]:
-        """Hidden states (B, L, hidden), the input first, and A (B, H, L, L) or None of every layer."""
+        """Hidden states (B, L, hidden), the input first, and A (B, H, L, L) or None of every layer; with first_only
+        the last hidden states are (B, hidden)."""
         every_hidden, every_map = [hidden_states], []
         for layer in self.layer:
-            hidden, attention = layer(every_hidden[-1], mask, output_attentions)
+            only = {"first_only": True} if first_only and layer is self.layer[-1] else {}
+            hidden, attention = layer(every_hidden[-1], mask, output_attentions, **only)
             every_hidden.append(hidden)
             every_map.append(attention)
         return every_hidden, every_map
@@ -147,11 +167,14 @@ class BertModel(BertPreTrainedModel):
         position_ids: Tensor | None = None,
         *,
         inputs_embeds: Tensor | None = None,
+        cu_seqlens: Tensor | None = None,
+        max_seqlen: int | None = None,
+        pooled_only: bool = False,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
     ) -> BaseModelOutputWithPooling | tuple[Tensor, ...]:
-        """Encodes a padded batch.
+        """Encodes a padded or a packed batch.
 
         Args:
             input_ids: (B, L) below vocab_size, L at most max_position_embeddings.
@@ -159,8 +182,14 @@ class BertModel(BertPreTrainedModel):
             token_type_ids: (B, L) below type_vocab_size; None: all 0.
             position_ids: (B, L) or (1, L); None: 0 to L - 1.
             inputs_embeds: (B, L, hidden_size), word embeddings in place of input_ids.
-            output_attentions: return A after dropout, (B, H, L, L), of every layer; None: as the configuration
-                says.
+            cu_seqlens: (B + 1) int32 or int64 offsets of a packed batch: then input_ids, token_type_ids and
+                position_ids are (T), inputs_embeds (T, hidden_size), there is no attention_mask, and what is
+                returned for each token is packed too. `PackingCollator` makes such batches.
+            max_seqlen: length of its longest sequence; None: read from cu_seqlens, where that costs nothing.
+            pooled_only: leave out what pooler_output does not need; last_hidden_state is None. With the pooler
+                "cls" the last layer of a packed batch then computes no other token beyond its attention.
+            output_attentions: return A after dropout, (B, H, L, L), of every layer, L being max_seqlen of a
+                packed batch; None: as the configuration says.
             output_hidden_states: return the embeddings and every layer's output; None: as configured.
             return_dict: False for a plain tuple; None: as configured.
 
@@ -171,16 +200,27 @@ class BertModel(BertPreTrainedModel):
         output_attentions = self.config.output_attentions if output_attentions is None else output_attentions
         if output_hidden_states is None:
             output_hidden_states = self.config.output_hidden_states
-        shape = check_encoder_inputs(self.config, input_ids, inputs_embeds, token_type_ids, position_ids)
-        visible = key_mask(attention_mask, shape)
-        mask = None if visible is None else visible[:, None, None, :]
-
-        embedded = self.embeddings(input_ids, token_type_ids, position_ids, inputs_embeds)
-        every_hidden, every_map = self.encoder(embedded, mask, bool(output_attentions))
+        if pooled_only and self.pooler is None:
+            raise ValueError("pooled_only: got True, wanted False for a model without pooler")
+        batch = read_batch(
+            self.config,
+            input_ids,
+            attention_mask,
+            token_type_ids,
+            position_ids,
+            inputs_embeds,
+            cu_seqlens,
+            max_seqlen,
+            # Without pooler the hidden states are what is wanted, those of padding too.
+            leave_out_padding=self.config.unpad and self.pooler is not None and not output_attentions,
+        )
+        embedded = self.embeddings(batch.input_ids, batch.token_type_ids, batch.position_ids, batch.inputs_embeds)
+        first_only = pooled_only and batch.only_first_needed(self.config, output_hidden_states)
+        every_hidden, every_map = self.encoder(embedded, batch.mask, bool(output_attentions), first_only)
         output = BaseModelOutputWithPooling(
-            last_hidden_state=every_hidden[-1],
-            pooler_output=None if self.pooler is None else self.pooler(every_hidden[-1], visible),
-            hidden_states=tuple(every_hidden) if output_hidden_states else None,
+            last_hidden_state=None if pooled_only else batch.restored(every_hidden[-1]),
+            pooler_output=self.pooler and self.pooler(*batch.pooled_from(every_hidden[-1], first_only)),
+            hidden_states=tuple(map(batch.restored, every_hidden)) if output_hidden_states else None,
             attentions=tuple(every_map) if output_attentions else None,
         )
         return output if as_dict(return_dict, self.config) else output.to_tuple()
@@ -207,12 +247,14 @@ class BertForSequenceClassification(BertPreTrainedModel):
         position_ids: Tensor | None = None,
         *,
         inputs_embeds: Tensor | None = None,
+        cu_seqlens: Tensor | None = None,
+        max_seqlen: int | None = None,
         labels: Tensor | None = None,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
     ) -> SequenceClassifierOutput | tuple[Tensor, ...]:
-        """Classifies a padded batch.
+        """Classifies the sequences of a padded or packed batch.
 
         Args:
             labels: as `classification_loss` wants them for the configuration's problem_type; None: no loss.
@@ -221,12 +263,17 @@ class BertForSequenceClassification(BertPreTrainedModel):
         Raises:
             TypeError, ValueError: as for `BertModel`, and for labels.
         """
+        if output_hidden_states is None:
+            output_hidden_states = self.config.output_hidden_states
         encoded = self.bert(
             input_ids,
             attention_mask,
             token_type_ids,
             position_ids,
             inputs_embeds=inputs_embeds,
+            cu_seqlens=cu_seqlens,
+            max_seqlen=max_seqlen,
+            pooled_only=not output_hidden_states,
             output_attentions=output_attentions,
             output_hidden_states=output_hidden_states,
             return_dict=True,

@@ -7,12 +7,14 @@
 
 from collections.abc import Callable
 
+import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from qacg_models.bert_layers import BertIntermediate, BertResidualOutput
 from qacg_models.configuration import ContextConfig
+from qacg_models.context_fold import ContextFold, folding_pays, mix_context, project_folded
+from qacg_models.packing import Packing
 
 
 class ContextBertAttention(nn.Module):
@@ -23,11 +25,23 @@ class ContextBertAttention(nn.Module):
         self.self = self_attention(config)
         self.output = BertResidualOutput(config, config.hidden_size)
 
-    def forward(self, hidden_states: Tensor, mask: Tensor | None, context: Tensor, output_attentions: bool):
-        """(B, L, hidden) twice to (B, L, hidden), and what the self-attention returns beside it."""
+    def forward(
+        self,
+        hidden_states: Tensor,
+        mask: Packing | Tensor | None,
+        context: Tensor | None,
+        projected: tuple[Tensor, ...] | None,
+        output_attentions: bool,
+        first_only: bool,
+    ):
+        """(..., hidden) and a context of that shape, or what was projected of both, to (..., hidden), and what the
+        self-attention returns beside it; with first_only to (B, hidden), for the first token of each packed
+        sequence."""
         attended, *others = self.self(
-            hidden_states, mask, context=context, output_attentions=output_attentions
+            hidden_states, mask, context=context, projected=projected, output_attentions=output_attentions
         )
+        if first_only:
+            attended, hidden_states = mask.first(attended), mask.first(hidden_states)
         return self.output(attended, hidden_states), *others
 
 
@@ -39,49 +53,56 @@ class ContextBertLayer(GradientCheckpointingLayer):
         self.attention = ContextBertAttention(config, self_attention)
         self.intermediate = BertIntermediate(config)
         self.output = BertResidualOutput(config, config.intermediate_size)
+        self.fold: ContextFold | None = None  # see fold_context
+        self.register_load_state_dict_pre_hook(_drop_fold)
+
+    def train(self, mode: bool = True) -> "ContextBertLayer":
+        """As in torch; training drops the folded weights, which would not follow it."""
+        if mode:
+            self.fold = None
+        return super().train(mode)
 
     def forward(
         self,
         hidden_states: Tensor,
         context_embedding: Tensor,
         context_layer: nn.Linear,
-        mask: Tensor | None,
+        mask: Packing | Tensor | None,
         output_attentions: bool,
+        first_only: bool = False,
     ) -> tuple[Tensor | None, ...]:
         """One layer.
 
         Args:
-            hidden_states: (B, L, hidden).
+            hidden_states: (B, L, hidden), or packed (T, hidden).
             context_embedding: (B, hidden), one per sequence.
             context_layer: 2 hidden to hidden. The encoder owns it, as in checkpoints; it is applied here so
                 that gradient checkpointing need not keep the mixed context of every layer.
-            mask: None or boolean (B, 1, 1, L).
+            mask: None or boolean (B, 1, 1, L); or the packing.
+            first_only: go on behind the attention with the first token of each packed sequence alone.
 
         Returns:
-            hidden states (B, L, hidden), and what the self-attention returns beside its output.
+            hidden states in the shape they came in, with first_only (B, hidden), and what the self-attention returns
+            beside its output.
         """
-        context = mix_context(context_layer, context_embedding, hidden_states)
-        attended, *others = self.attention(hidden_states, mask, context, output_attentions)
+        attention = self.attention.self
+        context = projected = None
+        if output_attentions:
+            context = mix_context(context_layer, context_embedding, hidden_states, mask)
+        elif self.fold is not None and not torch.is_grad_enabled():
+            projected = self.fold(hidden_states, context_embedding, mask)
+        elif folding_pays(attention, hidden_states):
+            projected = project_folded(attention, context_layer, context_embedding, hidden_states, mask)
+        else:
+            context = mix_context(context_layer, context_embedding, hidden_states, mask)
+        attended, *others = self.attention(
+            hidden_states, mask, context, projected, output_attentions, first_only
+        )
         return self.output(self.intermediate(attended), attended), *others
 
 
-def mix_context(context_layer: nn.Linear, context_embedding: Tensor, hidden_states: Tensor) -> Tensor:
-    """W [Ec ; X] + b + Ec with W = [We | Wx]: We Ec + b + Ec is one row per sequence, not one per token.
-
-    Args:
-        context_layer: W (hidden, 2 hidden) and b (hidden).
-        context_embedding: Ec, (B, hidden).
-        hidden_states: X, (B, L, hidden).
-
-    Returns:
-        (B, L, hidden).
-    """
-    hidden_size = hidden_states.shape[-1]
-    weight = context_layer.weight
-    per_sequence = (
-        F.linear(context_embedding, weight[:, :hidden_size], context_layer.bias) + context_embedding
-    )
-    return F.linear(hidden_states, weight[:, hidden_size:]) + per_sequence.unsqueeze(1)
+def _drop_fold(layer: ContextBertLayer, *_) -> None:
+    layer.fold = None
 
 
 class ContextBertEncoder(nn.Module):
@@ -89,8 +110,9 @@ class ContextBertEncoder(nn.Module):
 
     Args:
         self_attention: makes the self-attention of a layer, whose forward is called as
-            (hidden states (B, L, hidden), mask (B, 1, 1, L) or None, context=(B, L, hidden),
-            output_attentions=bool).
+            (hidden states (B, L, hidden), mask (B, 1, 1, L) or None, context=(B, L, hidden) or None,
+            projected=None or in place of context what the fold makes of both, output_attentions=bool); packed,
+            (T, hidden) and the packing as mask.
     """
 
     def __init__(self, config: ContextConfig, self_attention: Callable[[ContextConfig], nn.Module]):
@@ -102,20 +124,26 @@ class ContextBertEncoder(nn.Module):
         )
 
     def forward(
-        self, hidden_states: Tensor, context_embedding: Tensor, mask: Tensor | None, output_attentions: bool
+        self,
+        hidden_states: Tensor,
+        context_embedding: Tensor,
+        mask: Packing | Tensor | None,
+        output_attentions: bool,
+        first_only: bool = False,
     ) -> tuple[list[Tensor], list[list[Tensor | None]]]:
         """Runs all layers.
 
-        Args: as for `ContextBertLayer`.
+        Args: as for `ContextBertLayer`; first_only is for the last layer.
 
         Returns:
-            Lists over layers: hidden states (B, L, hidden), the input first; and what the self-attention
-            returns beside its output.
+            Lists over layers: hidden states in the shape they came in, the input first; and what the
+            self-attention returns beside its output.
         """
         every_hidden, every_other = [hidden_states], []
         for layer, context_layer in zip(self.layer, self.context_layer):
+            only = {"first_only": True} if first_only and layer is self.layer[-1] else {}
             hidden, *others = layer(
-                every_hidden[-1], context_embedding, context_layer, mask, output_attentions
+                every_hidden[-1], context_embedding, context_layer, mask, output_attentions, **only
             )
             every_hidden.append(hidden)
             every_other.append(others)

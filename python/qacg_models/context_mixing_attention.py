@@ -5,7 +5,8 @@ from torch import Tensor, nn
 
 from qacg_kernels.nn import CONTEXT_ROLES, GATE_ROLES, NAMINGS, GateLayer, accept_other_naming
 from qacg_models.configuration import CGBertConfig
-from qacg_models.softmax_attention import merge_heads, softmax_attention, split_heads
+from qacg_models.packing import Packing
+from qacg_models.softmax_attention import attend_split
 
 _ACTIVATIONS = {"sigmoid": torch.sigmoid, "tanh": torch.tanh}
 
@@ -25,6 +26,8 @@ class ContextMixingSelfAttention(nn.Module):
     def __init__(self, config: CGBertConfig):
         super().__init__()
         self.config = config
+        self.num_heads = config.num_attention_heads
+        self.context_projection = config.context_projection
         head_size = config.hidden_size // config.num_attention_heads
         context_size = config.hidden_size if config.context_projection == "hidden" else head_size
         gates = config.num_attention_heads if config.lambda_per_head else 1
@@ -39,26 +42,32 @@ class ContextMixingSelfAttention(nn.Module):
         self.register_load_state_dict_pre_hook(accept_other_naming)
 
     def forward(
-        self, hidden_states: Tensor, mask: Tensor | None, *, context: Tensor, output_attentions: bool
+        self,
+        hidden_states: Tensor,
+        mask: Packing | Tensor | None,
+        *,
+        context: Tensor | None,
+        projected: tuple[Tensor, ...] | None,
+        output_attentions: bool,
     ) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
-        """Attends within each sequence.
+        """Attends within each sequence. N stands for B, L padded and for T packed.
 
         Args:
-            hidden_states, context: (B, L, hidden).
-            mask: None or boolean (B, 1, 1, L).
+            hidden_states: (N, hidden).
+            mask: None or boolean (B, 1, 1, L); or the packing.
+            context: (N, hidden), or None with `projected`.
+            projected: query, key, value, context query and context key, (N, H, D) each, or None.
 
         Returns:
-            The attended values (B, L, hidden); A after dropout (B, H, L, L) or None; the gates lq and lk,
-            (B, H, L, 1).
+            The attended values (N, hidden); A after dropout (B, H, L, L), with L = max_seqlen if packed, or None;
+            the gates lq and lk, (B, H, L, 1), packed (T, H, 1).
         """
-        heads = self.config.num_attention_heads
-        query, key, value = (
-            split_heads(self._layer(role)(hidden_states), heads) for role in ("query", "key", "value")
-        )
-        context_query, context_key = (self._project_context(role, context) for role in CONTEXT_ROLES)
+        if projected is None:
+            projected = self.project(hidden_states, context)
+        query, key, value, context_query, context_key = projected
         query_gate = self._gate("gate_query", query, "gate_context_query", context_query)
         key_gate = self._gate("gate_key", key, "gate_context_key", context_key)
-        out, attention = softmax_attention(
+        out, attention = attend_split(
             torch.lerp(query, context_query, query_gate),
             torch.lerp(key, context_key, key_gate),
             value,
@@ -67,24 +76,35 @@ class ContextMixingSelfAttention(nn.Module):
             implementation=self.config._attn_implementation,
             want_map=output_attentions,
         )
-        return merge_heads(out), attention, query_gate, key_gate
+        if not isinstance(mask, Packing):
+            query_gate, key_gate = query_gate.transpose(1, 2), key_gate.transpose(1, 2)
+        return out, attention, query_gate, key_gate
 
-    def _layer(self, role: str) -> nn.Module:
+    def layer(self, role: str) -> nn.Module:
+        """The layer of a role, a key of NAMINGS["released"]."""
         return getattr(self, NAMINGS[self.naming][role])
 
+    def project(self, hidden_states: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """Query, key, value, context query and context key, (N, H, D) each, of two (N, hidden)."""
+        query, key, value = (self._split(self.layer(role)(hidden_states)) for role in ("query", "key", "value"))
+        context_query, context_key = (self._project_context(role, context) for role in CONTEXT_ROLES)
+        return query, key, value, context_query, context_key
+
+    def _split(self, x: Tensor) -> Tensor:
+        return x.unflatten(-1, (self.num_heads, -1))
+
     def _project_context(self, role: str, context: Tensor) -> Tensor:
-        """(B, L, hidden) to (B, H, L, D)."""
-        heads, layer = self.config.num_attention_heads, self._layer(role)
-        if self.config.context_projection == "head":
-            return layer(split_heads(context, heads))
-        return split_heads(layer(context), heads)
+        if self.context_projection == "head":
+            return self.layer(role)(self._split(context))
+        return self._split(self.layer(role)(context))
 
     def _gate(self, role: str, x: Tensor, context_role: str, context: Tensor) -> Tensor:
-        """act(x . v + context . vc + b), (B, H, L, 1), of x and context (B, H, L, D)."""
-        logit = _gate_logit(self._layer(role), x) + _gate_logit(self._layer(context_role), context)
+        """act(x . v + context . vc + b), (N, H, 1), of x and context (N, H, D)."""
+        logit = _gate_logit(self.layer(role), x) + _gate_logit(self.layer(context_role), context)
         return _ACTIVATIONS[self.config.gate_activation](logit)
 
 
 def _gate_logit(layer: GateLayer, x: Tensor) -> Tensor:
-    logit = x @ layer.weight.unsqueeze(-1)  # (D, 1), or (H, D, 1) which meets the heads of x
-    return logit if layer.bias is None else logit + layer.bias.view(-1, 1, 1)
+    shared = layer.weight.shape[0] == 1
+    logit = x @ layer.weight.t() if shared else (x * layer.weight.to(x.dtype)).sum(-1, keepdim=True)
+    return logit if layer.bias is None else logit + layer.bias.view(-1, 1)

@@ -67,6 +67,10 @@ class EncoderConfig(PreTrainedConfig):
         pad_token_id: id of padding; its embedding is trained like any other.
         pooler: "cls" takes the first token, "attention" a learned average over tokens. The published
             `full_pooler`, true or false, is read as "attention" or "cls".
+        unpad: run padded batches without their padding, which gives every token and every pooled output what
+            padding gives it. What is returned for padding is then 0, and hooks inside see (T, ...) in place of
+            (B, L, ...). It does nothing on a GPU, where finding the padding would synchronise, under
+            torch.compile, for a model without pooler, and where maps are asked for.
 
     Raises:
         TypeError, ValueError: naming the field, its value and its limit.
@@ -99,6 +103,7 @@ class EncoderConfig(PreTrainedConfig):
         layer_norm_eps: float = 1e-12,
         pad_token_id: int | None = 0,
         pooler: str | None = None,
+        unpad: bool = False,
         **kwargs,  # the fields every transformers configuration has: id2label, output_hidden_states, ...
     ):
         self.vocab_size = vocab_size
@@ -115,6 +120,7 @@ class EncoderConfig(PreTrainedConfig):
         self.initializer_range = initializer_range
         self.layer_norm_eps = layer_norm_eps
         self.pooler = _pooler(pooler, kwargs.pop("full_pooler", None))
+        self.unpad = unpad
         self._check_known(kwargs)
         _check_label_count(kwargs)
         super().__init__(**kwargs)
@@ -188,6 +194,8 @@ class EncoderConfig(PreTrainedConfig):
                     f"pad_token_id: got {self.pad_token_id}, wanted less than vocab_size = {self.vocab_size}"
                 )
         check_one_of("pooler", self.pooler, POOLERS)
+        if not isinstance(self.unpad, bool):
+            raise TypeError(f"unpad: got {self.unpad!r}, wanted True or False")
         check_one_of("hidden_act", self.hidden_act, tuple(ACT2FN))
         if self.problem_type is not None:
             check_one_of("problem_type", self.problem_type, PROBLEM_TYPES)

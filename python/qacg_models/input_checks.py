@@ -14,19 +14,23 @@ def values_readable(t: Tensor) -> bool:
     return t.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
-def check_ids(name: str, ids: object, shape: tuple[int, ...] | None, limit: int, field: str) -> None:
-    """Raises unless `ids` is an integer tensor of `shape` (None: two dimensions) with values below `limit`.
+def check_ids(
+    name: str, ids: object, shape: tuple[int, ...] | None, limit: int, field: str, packed: bool = False
+) -> None:
+    """Raises unless `ids` is an integer tensor of `shape` with values below `limit`.
 
     Args:
         name: the argument, for the message.
+        shape: None: two dimensions (B, L), or one (T) if packed.
         field: the configuration field that sets the limit, for the message.
     """
     if not isinstance(ids, Tensor):
         raise TypeError(f"{name}: got {type(ids).__name__}, wanted a torch.Tensor")
     if ids.dtype not in _INTEGERS:
         raise TypeError(f"{name}: got dtype {ids.dtype}, wanted torch.int64 or torch.int32")
-    if shape is None and ids.dim() != 2:
-        raise ValueError(f"{name}: got shape {tuple(ids.shape)}, wanted two dimensions (B, L)")
+    if shape is None and ids.dim() != (1 if packed else 2):
+        wanted = "one dimension (T) beside cu_seqlens" if packed else "two dimensions (B, L)"
+        raise ValueError(f"{name}: got shape {tuple(ids.shape)}, wanted {wanted}")
     if shape is not None and tuple(ids.shape) != shape:
         raise ValueError(f"{name}: got shape {tuple(ids.shape)}, wanted {shape}")
     if values_readable(ids) and ids.numel():
@@ -48,16 +52,7 @@ def check_encoder_inputs(
         token_type_ids: None or (B, L).
         position_ids: None, (B, L) or (1, L).
     """
-    if (input_ids is None) == (inputs_embeds is None):
-        raise ValueError(
-            f"input_ids, inputs_embeds: got {'neither' if input_ids is None else 'both'}, wanted exactly one"
-        )
-    if inputs_embeds is None:
-        name, tokens = "input_ids", input_ids
-        check_ids(name, tokens, None, config.vocab_size, "vocab_size")
-    else:
-        name, tokens = "inputs_embeds", inputs_embeds
-        _check_embeds(tokens, config.hidden_size)
+    name, tokens = _check_tokens(config, input_ids, inputs_embeds, packed=False)
     batch, length = tokens.shape[:2]
     if length < 1:
         raise ValueError(f"{name}: got shape {tuple(tokens.shape)}, wanted at least one token per sequence")
@@ -75,14 +70,45 @@ def check_encoder_inputs(
     return batch, length
 
 
-def _check_embeds(embeds: object, hidden_size: int) -> None:
+def check_packed_inputs(
+    config, input_ids: object, inputs_embeds: object, token_type_ids: object, position_ids: object
+) -> Tensor:
+    """Raises unless packed tokens fit the configuration and one another; returns input_ids or inputs_embeds.
+
+    Args:
+        config: an `EncoderConfig`.
+        input_ids, inputs_embeds: exactly one of them, (T) or (T, hidden_size).
+        token_type_ids, position_ids: None or (T).
+    """
+    _, tokens = _check_tokens(config, input_ids, inputs_embeds, packed=True)
+    limits = {"position_ids": "max_position_embeddings", "token_type_ids": "type_vocab_size"}
+    for name, ids in (("position_ids", position_ids), ("token_type_ids", token_type_ids)):
+        if ids is not None:
+            check_ids(name, ids, tuple(tokens.shape[:1]), getattr(config, limits[name]), limits[name])
+    return tokens
+
+
+def _check_tokens(config, input_ids: object, inputs_embeds: object, packed: bool) -> tuple[str, Tensor]:
+    if (input_ids is None) == (inputs_embeds is None):
+        raise ValueError(
+            f"input_ids, inputs_embeds: got {'neither' if input_ids is None else 'both'}, wanted exactly one"
+        )
+    if inputs_embeds is None:
+        check_ids("input_ids", input_ids, None, config.vocab_size, "vocab_size", packed)
+        return "input_ids", input_ids
+    _check_embeds(inputs_embeds, config.hidden_size, packed)
+    return "inputs_embeds", inputs_embeds
+
+
+def _check_embeds(embeds: object, hidden_size: int, packed: bool) -> None:
     if not isinstance(embeds, Tensor):
         raise TypeError(f"inputs_embeds: got {type(embeds).__name__}, wanted a torch.Tensor")
     if not embeds.is_floating_point():
         raise TypeError(f"inputs_embeds: got dtype {embeds.dtype}, wanted a floating one")
-    if embeds.dim() != 3 or embeds.shape[-1] != hidden_size:
+    if embeds.dim() != (2 if packed else 3) or embeds.shape[-1] != hidden_size:
+        wanted = "T" if packed else "B, L"
         raise ValueError(
-            f"inputs_embeds: got shape {tuple(embeds.shape)}, wanted (B, L, hidden_size = {hidden_size})"
+            f"inputs_embeds: got shape {tuple(embeds.shape)}, wanted ({wanted}, hidden_size = {hidden_size})"
         )
 
 

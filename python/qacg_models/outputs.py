@@ -10,6 +10,9 @@ from transformers.utils import ModelOutput
 class QACGBertModelOutput(ModelOutput):
     """Output of `QACGBertModel`. A tuple has one entry per layer, and is None unless it was asked for.
 
+    Of a packed batch hidden states are (T, hidden_size), lambdas (T, H), and maps (B, H, L, L) with L = max_seqlen
+    and 0 beyond the lengths.
+
     Attributes:
         last_hidden_state: (B, L, hidden_size).
         pooler_output: (B, hidden_size).
@@ -51,6 +54,9 @@ class QACGBertSequenceClassifierOutput(ModelOutput):
 @dataclass
 class CGBertModelOutput(ModelOutput):
     """Output of `CGBertModel`. A tuple has one entry per layer, and is None unless it was asked for.
+
+    Of a packed batch hidden states are (T, hidden_size), gates (T, H), and maps (B, H, L, L) with L = max_seqlen
+    and 0 beyond the lengths.
 
     Attributes:
         last_hidden_state: (B, L, hidden_size).

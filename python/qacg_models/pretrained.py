@@ -9,6 +9,7 @@ from transformers import initialization as init
 
 from qacg_kernels.nn import GATE_STD, GateLayer
 from qacg_models.checkpoints.loading import CheckpointLoading
+from qacg_models.dropout import Dropout
 from qacg_models.model_card import CardWriting
 
 
@@ -55,7 +56,7 @@ def as_dict(return_dict: bool | None, config) -> bool:
     return bool(config.return_dict if return_dict is None else return_dict)
 
 
-def classifier_dropout(config) -> nn.Dropout:
+def classifier_dropout(config) -> Dropout:
     """The dropout before a classifier."""
     given = config.classifier_dropout
-    return nn.Dropout(config.hidden_dropout_prob if given is None else given)
+    return Dropout(config.hidden_dropout_prob if given is None else given)

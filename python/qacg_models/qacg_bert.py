@@ -12,7 +12,8 @@ from qacg_models.auto import register
 from qacg_models.bert_layers import POOLERS, BertEmbeddings
 from qacg_models.configuration import QACGBertConfig
 from qacg_models.context_encoder import ContextBertEncoder
-from qacg_models.input_checks import check_context_ids, check_encoder_inputs, key_mask
+from qacg_models.encoder_batch import read_batch
+from qacg_models.input_checks import check_context_ids
 from qacg_models.losses import classification_loss
 from qacg_models.outputs import QACGBertModelOutput, QACGBertSequenceClassifierOutput
 from qacg_models.pretrained import EncoderPreTrainedModel, as_dict, classifier_dropout
@@ -60,12 +61,15 @@ class QACGBertModel(QACGBertPreTrainedModel):
         position_ids: Tensor | None = None,
         *,
         inputs_embeds: Tensor | None = None,
+        cu_seqlens: Tensor | None = None,
+        max_seqlen: int | None = None,
+        pooled_only: bool = False,
         output_attentions: bool | None = None,
         output_lambda: bool = False,
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
     ) -> QACGBertModelOutput | tuple[Tensor, ...]:
-        """Encodes a padded batch.
+        """Encodes a padded or a packed batch.
 
         Args:
             input_ids: (B, L) below vocab_size, L at most max_position_embeddings.
@@ -74,7 +78,14 @@ class QACGBertModel(QACGBertPreTrainedModel):
             context_ids: (B) or (B, 1), ids of `config.contexts`; see `config.context_id`.
             position_ids: (B, L) or (1, L); None: 0 to L - 1.
             inputs_embeds: (B, L, hidden_size), word embeddings in place of input_ids.
-            output_attentions: return A, P and lambda * G of every layer; None: as the configuration says.
+            cu_seqlens: (B + 1) int32 or int64 offsets of a packed batch: then input_ids, token_type_ids and
+                position_ids are (T), inputs_embeds (T, hidden_size), there is no attention_mask, and what is
+                returned for each token is packed too. `PackingCollator` makes such batches.
+            max_seqlen: length of its longest sequence; None: read from cu_seqlens, where that costs nothing.
+            pooled_only: leave out what pooler_output does not need; last_hidden_state is None. With the pooler
+                "cls" the last layer of a packed batch then computes no other token beyond its attention.
+            output_attentions: return A, P and lambda * G of every layer, (B, H, L, L), L being max_seqlen of a
+                packed batch; None: as the configuration says.
             output_lambda: return lambda of every layer.
             output_hidden_states: return the embeddings and every layer's output; None: as configured.
             return_dict: False for a plain tuple; None: as configured.
@@ -86,24 +97,35 @@ class QACGBertModel(QACGBertPreTrainedModel):
         output_attentions = self.config.output_attentions if output_attentions is None else output_attentions
         if output_hidden_states is None:
             output_hidden_states = self.config.output_hidden_states
-        shape = check_encoder_inputs(self.config, input_ids, inputs_embeds, token_type_ids, position_ids)
-        check_context_ids(self.config, context_ids, shape[0])
-        visible = key_mask(attention_mask, shape)
-        mask = None if visible is None else visible[:, None, None, :]
+        batch = read_batch(
+            self.config,
+            input_ids,
+            attention_mask,
+            token_type_ids,
+            position_ids,
+            inputs_embeds,
+            cu_seqlens,
+            max_seqlen,
+            leave_out_padding=self.config.unpad and not output_attentions,
+        )
+        check_context_ids(self.config, context_ids, batch.size)
         context_embedding = self.context_embeddings(context_ids.reshape(-1))
 
-        embedded = self.embeddings(input_ids, token_type_ids, position_ids, inputs_embeds)
-        every_hidden, every_other = self.encoder(embedded, context_embedding, mask, bool(output_attentions))
+        embedded = self.embeddings(batch.input_ids, batch.token_type_ids, batch.position_ids, batch.inputs_embeds)
+        first_only = pooled_only and batch.only_first_needed(self.config, output_hidden_states)
+        every_hidden, every_other = self.encoder(
+            embedded, context_embedding, batch.mask, bool(output_attentions), first_only
+        )
         *maps, lambdas = zip(*every_other)
         attentions, softmax_maps, quasi_maps = maps if output_attentions else (None, None, None)
         output = QACGBertModelOutput(
-            last_hidden_state=every_hidden[-1],
-            pooler_output=self.pooler(every_hidden[-1], visible),
-            hidden_states=tuple(every_hidden) if output_hidden_states else None,
+            last_hidden_state=None if pooled_only else batch.restored(every_hidden[-1]),
+            pooler_output=self.pooler(*batch.pooled_from(every_hidden[-1], first_only)),
+            hidden_states=tuple(map(batch.restored, every_hidden)) if output_hidden_states else None,
             attentions=attentions,
             softmax_maps=softmax_maps,
             quasi_maps=quasi_maps,
-            lambdas=tuple(lam.squeeze(-1) for lam in lambdas) if output_lambda else None,
+            lambdas=tuple(batch.restored_rows(lam) for lam in lambdas) if output_lambda else None,
         )
         return output if as_dict(return_dict, self.config) else output.to_tuple()
 
@@ -130,13 +152,15 @@ class QACGBertForSequenceClassification(QACGBertPreTrainedModel):
         position_ids: Tensor | None = None,
         *,
         inputs_embeds: Tensor | None = None,
+        cu_seqlens: Tensor | None = None,
+        max_seqlen: int | None = None,
         labels: Tensor | None = None,
         output_attentions: bool | None = None,
         output_lambda: bool = False,
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
     ) -> QACGBertSequenceClassifierOutput | tuple[Tensor, ...]:
-        """Classifies a padded batch.
+        """Classifies the sequences of a padded or packed batch.
 
         Args:
             labels: as `classification_loss` wants them for the configuration's problem_type; None: no loss.
@@ -145,6 +169,8 @@ class QACGBertForSequenceClassification(QACGBertPreTrainedModel):
         Raises:
             TypeError, ValueError: as for `QACGBertModel`, and for labels.
         """
+        if output_hidden_states is None:
+            output_hidden_states = self.config.output_hidden_states
         encoded = self.bert(
             input_ids,
             attention_mask,
@@ -152,6 +178,9 @@ class QACGBertForSequenceClassification(QACGBertPreTrainedModel):
             context_ids,
             position_ids,
             inputs_embeds=inputs_embeds,
+            cu_seqlens=cu_seqlens,
+            max_seqlen=max_seqlen,
+            pooled_only=not output_hidden_states,
             output_attentions=output_attentions,
             output_lambda=output_lambda,
             output_hidden_states=output_hidden_states,

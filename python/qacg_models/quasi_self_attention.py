@@ -4,8 +4,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from qacg_kernels.functional import quasi_attention_varlen
 from qacg_kernels.gate import GateParameters
 from qacg_kernels.nn import FusedQuasiAttention
+from qacg_models.dropout import Dropout
+from qacg_models.packing import Packing
 
 IMPLEMENTATIONS = ("fused", "eager")
 
@@ -30,6 +33,57 @@ class QuasiSelfAttention(FusedQuasiAttention):
             gamma=config.gamma,
         )
         self.config = config
+        self.dropout = Dropout(config.attention_probs_dropout_prob)
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        mask: Packing | Tensor | None,
+        *,
+        context: Tensor | None,
+        projected: tuple[Tensor, ...] | None,
+        output_attentions: bool,
+    ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor]:
+        """Attends within each sequence. N stands for B, L padded and for T packed.
+
+        Packed heads are padded, for the attention alone, where maps are asked for and for "eager".
+
+        Args:
+            hidden_states: (N, hidden).
+            mask: None or boolean (B, 1, 1, L); or the packing.
+            context: (N, hidden), or None with `projected`.
+            projected: query, key, value, context query and context key before dropout, (N, H, D) each, or None.
+
+        Returns:
+            The attended values (N, hidden); A after dropout, P and lambda * G, (B, H, L, L) each, with
+            L = max_seqlen if packed, or None; lambda (B, H, L, 1), packed (T, H, 1).
+        """
+        if projected is None:
+            heads = self.project(hidden_states, context)
+        else:
+            heads = (*projected[:3], *(self.dropout(x) for x in projected[3:]))
+        gate = self.gate(like=heads[0])
+        dropout_p = self.dropout.p if self.dropout.training else 0.0
+        if not isinstance(mask, Packing):
+            heads = tuple(x.transpose(1, 2) for x in heads)
+            out, maps, lam = self.attend(heads, gate, mask, dropout_p, output_attentions)
+            out = out.transpose(1, 2)
+        elif output_attentions or self.config._attn_implementation == "eager":
+            heads = tuple(mask.pad(x).transpose(1, 2) for x in heads)
+            out, maps, lam = self.attend(heads, gate, mask.pairs(), dropout_p, output_attentions)
+            out, lam = (mask.unpad(x.transpose(1, 2)) for x in (out, lam))
+        else:
+            maps = None
+            out, lam = quasi_attention_varlen(
+                *heads,
+                gate,
+                cu_seqlens=mask.cu_seqlens,
+                max_seqlen=mask.max_seqlen,
+                dropout_p=dropout_p,
+                quasi_scale=self.quasi_scale,
+                return_lambda=True,
+            )
+        return out.flatten(-2), *(maps or (None, None, None)), lam.unsqueeze(-1)
 
     def attend(self, heads, gate, mask, dropout_p, want_maps):
         if self.config._attn_implementation == "fused":

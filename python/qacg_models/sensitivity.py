@@ -71,10 +71,12 @@ def evaluation_mode(model: EncoderPreTrainedModel) -> Iterator[None]:
     if not isinstance(model, EncoderPreTrainedModel) or not hasattr(model, "classifier"):
         raise TypeError(f"model: got {type(model).__name__}, wanted a sequence classifier of this package")
     training = [module for module in model.modules() if module.training]
+    unpad, model.config.unpad = model.config.unpad, False  # what is looked at has a place for every token given
     model.eval()
     try:
         yield
     finally:
+        model.config.unpad = unpad
         for module in training:
             module.training = True
 

@@ -1,0 +1,248 @@
+"""Whole steps of QACG-BERT, providers side by side: `python -m benchmarks.end_to_end --out DIR`.
+
+A training step is forward, loss and backward with dropout; inference is a forward. One repeat of a provider is the
+same batches for all of them, so a ratio is one of throughput on sentences of those lengths.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from qacg_models.errors import InputError
+
+from benchmarks import rows, timing, verify
+from benchmarks.run import INTERRUPTED, add_common_options, heading
+from benchmarks.sentences import Batch, Sentences, default_data, load_sentences
+from benchmarks.shapes import DTYPES
+from benchmarks.steps import (
+    BERT,
+    COMPILED,
+    FOLDED,
+    INFERENCE,
+    MODES,
+    PACKED,
+    PROVIDERS,
+    RELEASED,
+    SIZES,
+    TRAINING,
+    Builder,
+    Runner,
+    takes,
+)
+from qacg_kernels.testing import judge
+
+_JUDGED = 4  # sentences of the batch on which providers are compared in float64
+
+
+@dataclass(frozen=True)
+class Mark:
+    """In one run of `size` and `mode`, `provider` in `dtype` is to be `at_least` times as fast as `rival`, which runs
+    in float32."""
+
+    size: str
+    mode: str
+    provider: str
+    dtype: str
+    rival: str
+    at_least: float
+
+
+MARKS = [
+    Mark("minilm", TRAINING, PACKED, "float32", RELEASED, 5),
+    Mark("minilm", TRAINING, PACKED, "bfloat16", RELEASED, 8),
+    Mark("minilm", INFERENCE, FOLDED, "float32", RELEASED, 5),
+    Mark("base-12", TRAINING, PACKED, "float32", RELEASED, 6),
+    Mark("base-12", TRAINING, PACKED, "float32", BERT, 0.8),
+]
+
+
+def verdicts(measured: list[rows.StepRow]) -> list[str]:
+    """A line for each mark that the rows can answer."""
+    found = {(row.size, row.mode, row.provider, row.dtype): row for row in measured}
+    lines = []
+    for mark in MARKS:
+        own = found.get((mark.size, mark.mode, mark.provider, mark.dtype))
+        rival = found.get((mark.size, mark.mode, mark.rival, "float32"))
+        if own is None or rival is None:
+            continue
+        ratio = rival.median_ms / own.median_ms
+        lines.append(
+            f"{'met   ' if ratio >= mark.at_least else 'MISSED'}  {mark.size} {mark.mode}, {mark.provider} in "
+            f"{mark.dtype} vs {mark.rival} in float32: at least {mark.at_least:g}x, measured {ratio:.2f}x"
+        )
+    return lines
+
+
+def require_agreement(builder: Builder, runners: dict[str, Runner], batch: Batch, dtype: str) -> None:
+    """Judges the logits and every gradient of every provider by the package's error rule, without dropout.
+
+    Plain BERT is another model and is left to the tests of its own.
+
+    Raises:
+        benchmarks.verify.ParityError: a provider computes something else.
+    """
+    exact = builder.exact()
+    wanted = _outcome(Runner(exact, lambda b: exact(**b.padded, return_dict=False)[:2]), batch, "float32")
+    of_eager = _outcome(builder.build("eager padded"), batch, dtype)
+    for name, runner in runners.items():
+        if name == BERT:
+            continue
+        got = _outcome(runner, batch, dtype)
+        for tensor, truth in wanted.items():
+            # Of embeddings only the rows of these sentences have gradients: the others say nothing of the scale.
+            there = truth[truth != 0]
+            scale = there.square().mean().sqrt().expand_as(truth) if len(there) else None
+            v = judge(tensor, got[tensor], of_eager[tensor], truth, scale)
+            if not v.ok:
+                raise verify.ParityError(
+                    f"{name}, {dtype}: {tensor} is off by {v.error:.3g}, budget {v.budget:.3g}; in root mean "
+                    f"square {v.rms_error:.3g}, budget {v.rms_budget:.3g}"
+                )
+
+
+def _outcome(runner: Runner, batch: Batch, dtype: str) -> dict[str, torch.Tensor]:
+    """Logits, and the gradient of every parameter by its name inside the model."""
+    runner.model.eval()
+    runner.prepare()
+    runner.model.zero_grad()
+    with torch.no_grad(), _precision(dtype):
+        logits = runner.run(batch)[1]
+    with _precision(dtype):
+        loss = runner.run(batch)[0]
+    loss.backward()
+    grads = {f"grad {name.removeprefix('model.')}": p.grad for name, p in runner.model.named_parameters()}
+    runner.model.zero_grad()
+    return {"logits": logits.float() if logits.dtype != torch.float64 else logits, **grads}
+
+
+def _precision(dtype: str) -> torch.autocast:
+    return torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bfloat16")
+
+
+def make_step(runner: Runner, mode: str, dtype: str, batches: list[Batch]) -> Callable[[int], float]:
+    """A function that runs all batches once and returns the seconds; its argument, the turn, is not used."""
+
+    def train(_turn: int) -> float:
+        taken = 0.0
+        for batch in batches:
+            runner.model.zero_grad()
+            start = time.perf_counter()
+            with _precision(dtype):
+                loss = runner.run(batch)[0]
+            loss.backward()
+            taken += time.perf_counter() - start
+        runner.model.zero_grad()
+        return taken
+
+    def infer(_turn: int) -> float:
+        start = time.perf_counter()
+        with torch.no_grad(), _precision(dtype):
+            for batch in batches:
+                runner.run(batch)
+        return time.perf_counter() - start
+
+    return train if mode == TRAINING else infer
+
+
+def measure(
+    size: str,
+    mode: str,
+    names: list[str],
+    dtypes: list[str],
+    batches: list[Batch],
+    sentences: Sentences,
+    effort: timing.Effort,
+    source: rows.Origin,
+) -> list[rows.StepRow]:
+    """Checks that the providers agree, times them in turn in all dtypes, and returns a row for each.
+
+    Raises:
+        benchmarks.verify.ParityError: a provider computes something else.
+    """
+    builder = Builder(SIZES[size], len(sentences.contexts))
+    runners = {name: builder.build(name) for name in names if takes(name, mode)}
+    judged = sentences.draw(1, _JUDGED, seed=1)[0]
+    for dtype in dtypes:
+        require_agreement(builder, runners, judged, dtype)
+    steps = {}
+    for name, runner in runners.items():
+        runner.model.train(mode == TRAINING)
+        runner.prepare()
+        for dtype in dtypes:
+            steps[name, dtype] = make_step(runner, mode, dtype, batches)
+    disturbance = timing.Disturbance()
+    taken = timing.interleave(steps, effort)
+    return rows.step_rows(
+        taken,
+        disturbance.share(),
+        source,
+        rival=(RELEASED, "float32"),
+        size=size,
+        mode=mode,
+        lengths=sentences.source,
+        batches=len(batches),
+        sentences=sum(batch.sentences for batch in batches),
+        tokens=sum(batch.tokens for batch in batches),
+        cells=sum(batch.cells for batch in batches),
+    )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.end_to_end", description="Steps of QACG-BERT, providers side by side."
+    )
+    add_common_options(parser)
+    parser.add_argument("--sizes", choices=SIZES, nargs="+")
+    parser.add_argument("--modes", choices=MODES, nargs="+", default=list(MODES))
+    parser.add_argument("--dtypes", choices=DTYPES, nargs="+", default=list(DTYPES), help="bfloat16 is autocast")
+    parser.add_argument(
+        "--providers", choices=PROVIDERS, nargs="+", help="all; with --quick all but torch.compile, which takes minutes"
+    )
+    parser.add_argument("--data", default=default_data(), help="folder with the split train (QACG_DATA/sentihood)")
+    parser.add_argument("--tokenizer", help="folder or vocabulary; without it one is learned from the split")
+    parser.add_argument("--batch", type=int, help="sentences of a batch (64)")
+    parser.add_argument("--batches", type=int, help="batches of a repeat (8)")
+    parser.add_argument("--repeats", type=int, help="repeats of each provider, beside one to warm up (3)")
+    options = parser.parse_args(arguments)
+
+    torch.set_num_threads(options.threads)
+    names = options.providers or [name for name in PROVIDERS if not (options.quick and name == COMPILED)]
+    sizes = options.sizes or (["tiny"] if options.quick else ["minilm", "base-2", "base-12"])
+    repeats = options.repeats or (2 if options.quick else 3)
+    effort = timing.Effort(seconds=0, fewest_rounds=repeats, most_rounds=repeats, warmup_rounds=1)
+    source = rows.origin()
+    print(heading(source), flush=True)
+    measured: list[rows.StepRow] = []
+    try:
+        sentences = load_sentences(options.data, options.tokenizer)
+        size_of_batch = options.batch or (8 if options.quick else 64)
+        batches = sentences.draw(options.batches or (2 if options.quick else 8), size_of_batch)
+        print(f"sentences: {sentences.source}", flush=True)
+        writer = rows.Writer(options.out, "end-to-end", source)
+        for size in sizes:
+            for mode in options.modes:
+                new = measure(
+                    size, mode, names, options.dtypes, batches, sentences, effort, source
+                )
+                writer.add(new)
+                measured += new
+                for row in new:
+                    print(row, flush=True)
+    except KeyboardInterrupt:
+        print("interrupted; what was measured is kept")
+        return INTERRUPTED
+    except verify.ParityError as error:
+        print(f"parity fails, so there are no figures:\n{error}", file=sys.stderr)
+        return 1
+    except (InputError, ValueError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    print("\n".join(verdicts(measured)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

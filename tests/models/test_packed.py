@@ -1,0 +1,591 @@
+"""Packed batches against the formulas, padding left out, and the folded context path, in all three models."""
+
+from contextlib import contextmanager
+
+import pytest
+import torch
+from model_judging import SDPA_GRADIENT_BAND, check_against_formulas, flat, strengthen
+from oracle import bert as bert_oracle
+from oracle import cg_bert as cg_oracle
+from oracle import qacg_bert as qacg_oracle
+from oracle.pieces import cross_entropy, linear
+from qacg_models import (
+    BertForQuestionAnswering,
+    BertForSequenceClassification,
+    BertModel,
+    CGBertConfig,
+    CGBertForSequenceClassification,
+    PlainBertConfig,
+    QACGBertConfig,
+    QACGBertForSequenceClassification,
+    token_sensitivity,
+)
+from qacg_models.context_fold import ContextFold, fold_context
+from qacg_models.dropout import Dropout
+from qacg_models.packing import Packing, PackingCollator
+from torch import nn
+
+SIZES = {
+    "vocab_size": 31,
+    "hidden_size": 12,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "intermediate_size": 20,
+    "max_position_embeddings": 9,
+    "type_vocab_size": 2,
+    "num_labels": 3,
+}
+CLASSES = {
+    "qacg": (QACGBertForSequenceClassification, QACGBertConfig),
+    "cg": (CGBertForSequenceClassification, CGBertConfig),
+    "bert": (BertForSequenceClassification, PlainBertConfig),
+}
+VARIANTS = {
+    "qacg released": ("qacg", {"pooler": "cls"}),
+    "qacg head slices": ("qacg", {"pooler": "attention", "context_projection": "head", "lambda_bias": False}),
+    "qacg scaled": ("qacg", {"lambda_per_head": True, "quasi_scale": 0.4, "beta": 0.7, "gamma": 1.6}),
+    "cg code": ("cg", {}),
+    "cg paper": ("cg", {"pooler": "attention", "lambda_per_head": True, "context_projection": "hidden"}),
+    "bert": ("bert", {}),
+    "bert averaged": ("bert", {"pooler": "attention"}),
+}
+# The longer batch has more tokens than folding on the way needs, 2 x 12.
+LENGTHS = {"few tokens": (5, 1, 3), "many tokens": (5, 9, 1, 7, 4)}
+
+
+def features(lengths, contexts=True):
+    generator = torch.Generator().manual_seed(0)
+
+    def draw(high, count):
+        return torch.randint(high, (count,), generator=generator).tolist()
+
+    rows = [
+        {"input_ids": draw(31, n), "token_type_ids": draw(2, n), "context_ids": draw(3, 1)[0], "labels": draw(3, 1)[0]}
+        for n in lengths
+    ]
+    return rows if contexts else [{k: v for k, v in row.items() if k != "context_ids"} for row in rows]
+
+
+def padded(rows, fill=17):
+    """Padded to the longest; padding holds an ordinary token, which must not be read."""
+    length = max(len(row["input_ids"]) for row in rows)
+
+    def grid(name, fill):
+        return torch.tensor([row[name] + [fill] * (length - len(row[name])) for row in rows])
+
+    batch = {"input_ids": grid("input_ids", fill), "token_type_ids": grid("token_type_ids", 1)}
+    batch["attention_mask"] = torch.tensor([[int(j < len(r["input_ids"])) for j in range(length)] for r in rows])
+    for name in ("context_ids", "labels"):
+        if name in rows[0]:
+            batch[name] = torch.tensor([row[name] for row in rows])
+    return batch
+
+
+def build(kind, implementation=None, dtype=torch.float32, **settings):
+    torch.manual_seed(0)
+    model_class, config_class = CLASSES[kind]
+    contexts = {} if kind == "bert" else {"contexts": 3}
+    config = config_class(**SIZES, **contexts, **settings, attn_implementation=implementation)
+    return strengthen(model_class(config)).eval().to(dtype)
+
+
+def results(model, batch, visible=None):
+    """Every output of a packed batch by name; of a padded one at its tokens."""
+    extra = {"QACG": {"output_lambda": True}, "CGBe": {"output_gates": True}}.get(type(model).__name__[:4], {})
+    out = model(**batch, output_hidden_states=True, **extra)
+    maps = model(**batch, output_attentions=True)  # a call of its own: maps are computed another way
+    found = {"logits": out.logits, "loss": out.loss, "hidden": out.hidden_states, "a": maps.attentions}
+    # Without hidden states to return, the last layer may leave tokens out.
+    found["logits alone"] = model(**batch).logits
+    for name, field in {"lam": "lambdas", "lq": "query_gates", "lk": "key_gates"}.items():
+        if field in out:
+            found[name] = out[field]
+    if "softmax_maps" in maps:
+        found |= {"p": maps.softmax_maps, "g": maps.quasi_maps}
+    return at_tokens(found, visible) if visible is not None else flat(found | only_pairs(found, batch))
+
+
+def only_pairs(found, batch):
+    """The maps of a packed batch, (B, H, S, S), at pairs of tokens."""
+    pairs = Packing.of(batch["cu_seqlens"], batch["max_seqlen"], len(batch["input_ids"])).pairs()[:, 0]
+    maps = {name: found[name] for name in ("a", "p", "g") if name in found}
+    for layers in maps.values():
+        assert not any(bool(m.transpose(0, 1)[:, ~pairs].any()) for m in layers), "maps beyond the lengths"
+    return {name: [m.transpose(0, 1)[:, pairs] for m in layers] for name, layers in maps.items()}
+
+
+def at_tokens(found, visible):
+    """Padded outputs in the order of packed ones: hidden states (T, hidden), gates (T, H), maps (H, pairs)."""
+    pairs = visible.unsqueeze(2) & visible.unsqueeze(1)
+    picked = dict(found)
+    for name in ("a", "p", "g"):
+        if name in found:
+            picked[name] = [m.transpose(0, 1)[:, pairs] for m in found[name]]
+    for name in ("lam", "lq", "lk"):
+        if name in found:
+            picked[name] = [m.transpose(1, 2)[visible] for m in found[name]]
+    return flat(picked | {"hidden": [h[visible] for h in found["hidden"]]})
+
+
+def truth(kind, batch):
+    visible = batch["attention_mask"].bool()
+
+    def compute(weights, config):
+        inputs = [weights, batch["input_ids"], visible, batch["token_type_ids"]]
+        sizes = {"layers": config.num_hidden_layers, "heads": config.num_attention_heads, "pooler": config.pooler}
+        if kind == "bert":
+            found = bert_oracle.encode(*inputs, **sizes)
+            found["logits"] = linear(weights, "classifier", found["pooled"])
+        else:
+            sizes["head_projection"] = config.context_projection == "head"
+            if kind == "qacg":
+                scalars = {"alpha": config.quasi_scale, "beta": config.beta, "gamma": config.gamma}
+                found = qacg_oracle.classify(*inputs, batch["context_ids"], **sizes, **scalars)
+            else:
+                found = cg_oracle.classify(*inputs, batch["context_ids"], **sizes, gate=config.gate_activation)
+        found["loss"] = cross_entropy(found["logits"], batch["labels"])
+        found["logits alone"] = found["logits"]
+        return at_tokens(found, visible)
+
+    return compute
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
+@pytest.mark.parametrize("kind, settings", VARIANTS.values(), ids=VARIANTS)
+def test_packed_outputs_and_every_gradient_match_the_formulas(kind, settings, lengths, dtype):
+    rows = features(lengths, contexts=kind != "bert")
+
+    def make(implementation, dtype):
+        return build(kind, implementation, dtype, **settings)
+
+    fast = "fused" if kind == "qacg" else "sdpa"
+    batch = PackingCollator()(rows)
+    check_against_formulas(
+        make, fast, dtype, lambda model: results(model, batch), truth(kind, padded(rows)), SDPA_GRADIENT_BAND
+    )
+
+
+@pytest.mark.parametrize("kind, settings", VARIANTS.values(), ids=VARIANTS)
+def test_a_padded_batch_without_its_padding_gives_the_same(kind, settings):
+    batch = padded(features((5, 9, 1, 7, 4), contexts=kind != "bert"))
+    visible = batch["attention_mask"].bool()
+    found, seen = {}, []
+    for unpad in (False, True):
+        model = build(kind, unpad=unpad, **settings)
+        model.bert.embeddings.register_forward_hook(lambda m, args, out: seen.append(tuple(out.shape)))
+        found[unpad] = results(model, batch, visible)
+        found[unpad]["loss"].backward()
+        found[unpad] |= {f"gradient of {name}": p.grad for name, p in model.named_parameters()}
+        if unpad:
+            assert not model.bert(**{k: v for k, v in batch.items() if k != "labels"})[0][~visible].any()
+    assert seen[0] == (5, 9, 12)
+    assert seen[3:] == [(26, 12), (5, 9, 12), (26, 12), (26, 12)], "it stays where maps are asked for"
+    for name, wanted in found[False].items():
+        torch.testing.assert_close(found[True][name], wanted, rtol=1e-3, atol=2e-4, msg=lambda m, n=name: f"{n}: {m}")
+
+
+@contextmanager
+def rows_given(layers):
+    """The number of rows that each layer gives, in the order of the calls."""
+    seen = []
+    handles = [layer.register_forward_hook(lambda m, args, out: seen.append(out[0].shape[0])) for layer in layers]
+    yield seen
+    for handle in handles:
+        handle.remove()
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_the_last_layer_goes_on_with_first_tokens_where_nothing_else_is_read(kind):
+    batch = PackingCollator()(features((5, 4, 3), contexts=kind != "bert"))
+    for pooler, asked, rows in (("cls", {}, 3), ("attention", {}, 12), ("cls", {"output_hidden_states": True}, 12)):
+        model = build(kind, pooler=pooler)
+        with rows_given(model.bert.encoder.layer) as seen:
+            model(**batch, **asked)
+        assert seen == [12, rows]
+    given = {k: v for k, v in batch.items() if k != "labels"}
+    assert model.bert(**given, pooled_only=True).last_hidden_state is None
+    assert model.bert(**given).last_hidden_state.shape == (12, 12)
+    if kind == "bert":
+        with pytest.raises(ValueError, match="pooled_only: got True, wanted False for a model without pooler"):
+            BertModel(model.config, add_pooling_layer=False)(**given, pooled_only=True)
+
+
+@pytest.mark.parametrize("unpad", [False, True])
+def test_padding_in_front_and_inside_and_given_positions(unpad):
+    mask = torch.tensor([[0, 1, 1, 0, 1], [1, 1, 1, 1, 1]])
+    ids, types = torch.randint(31, (2, 5)), torch.randint(2, (2, 5))
+    positions = torch.tensor([[4, 0, 2, 8, 7], [1, 3, 5, 7, 0]])
+    model = build("qacg", unpad=unpad, pooler="attention")
+    both = {"token_type_ids": types, "position_ids": positions, "context_ids": torch.tensor([2, 1])}
+    together = model(ids, mask, **both).logits
+    kept = mask[0].bool()
+    alone = model(
+        ids[:1, kept], None, types[:1, kept], torch.tensor([2]), positions[:1, kept]
+    ).logits
+    torch.testing.assert_close(together[0], alone[0], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("pooler", ["cls", "attention"])
+@pytest.mark.parametrize("lengths", [(0, 4, 3), (4, 0, 3), (4, 3, 0)])
+def test_a_sequence_without_tokens_pools_to_zero(pooler, lengths):
+    model = build("qacg", pooler=pooler)
+    rows = features((4, 3))
+    batch = PackingCollator()(rows)
+    wanted = model(**batch).logits
+    blank = lengths.index(0)
+    contexts = batch["context_ids"].tolist()
+    contexts.insert(blank, 1)
+    given = {name: batch[name] for name in ("input_ids", "token_type_ids")}
+    ends = torch.tensor([0, *lengths]).cumsum(0)
+    logits = model(**given, context_ids=torch.tensor(contexts), cu_seqlens=ends).logits
+    torch.testing.assert_close(logits[[i for i in range(3) if i != blank]], wanted)
+    nothing = model.classifier(torch.tanh(model.bert.pooler.dense(torch.zeros(12))))
+    torch.testing.assert_close(logits[blank], nothing)
+
+
+def test_a_row_of_padding_alone_counts_as_a_sequence_without_tokens():
+    batch = padded(features((4, 3)))
+    batch["attention_mask"][1] = 0
+    model = build("qacg", unpad=True)
+    out = model(**batch)
+    nothing = model.classifier(torch.tanh(model.bert.pooler.dense(torch.zeros(12))))
+    torch.testing.assert_close(out.logits[1], nothing)
+    batch["attention_mask"][0] = 0
+    torch.testing.assert_close(model(**batch).logits, nothing.expand(2, 3))
+    out.loss.backward()
+    assert all(bool(p.grad.isfinite().all()) for p in model.parameters() if p.grad is not None)
+
+
+def test_what_another_sequence_holds_is_not_read():
+    model = build("qacg")
+    batch = PackingCollator()(features((5, 4, 3)))
+    batch["input_ids"] = batch["input_ids"] % 8
+    wanted = model(**batch).logits
+    with torch.no_grad():
+        model.bert.embeddings.word_embeddings.weight[30] = float("nan")
+    batch["input_ids"][6] = 30
+    logits = model(**batch).logits
+    assert bool(logits[1].isnan().all())
+    torch.testing.assert_close(logits[[0, 2]], wanted[[0, 2]])
+
+
+def test_embeddings_in_place_of_ids_and_a_longest_length_that_is_read_or_generous():
+    model = build("qacg")
+    batch = PackingCollator()(features((5, 4, 3)))
+    wanted = model(**batch).logits
+    embeds = model.bert.embeddings.word_embeddings(batch["input_ids"])
+    rest = {k: v for k, v in batch.items() if k not in ("input_ids", "position_ids")}
+    torch.testing.assert_close(model(inputs_embeds=embeds, **rest).logits, wanted)
+    for longest in (None, 9):
+        torch.testing.assert_close(model(**batch | {"max_seqlen": longest}).logits, wanted)
+
+
+@pytest.mark.parametrize("kind", ["qacg", "cg"])
+@pytest.mark.parametrize("projection", ["hidden", "head"])
+def test_the_fold_gives_the_same_and_is_dropped_by_training_and_new_weights(kind, projection):
+    model = build(kind, context_projection=projection, pooler="attention")
+    rows = features((5, 4, 3))
+    batch, grid = PackingCollator()(rows), padded(rows)
+    exact = build(kind, "eager", torch.float64, context_projection=projection, pooler="attention")(**grid).logits
+    plain = model(**batch).logits
+    names = set(model.state_dict())
+    assert fold_context(model) == 2
+    assert set(model.state_dict()) == names
+    with torch.no_grad():
+        calls = []
+        for layer in model.bert.encoder.layer:
+            layer.fold.register_forward_hook(lambda *_: calls.append(1))
+        for given in (batch, grid):
+            folded = model(**given).logits
+            error, own = ((x.double() - exact).abs().max() for x in (folded, plain))
+            assert float(error) <= 2 * float(own) + 32 * torch.finfo(torch.float32).eps * float(exact.abs().max())
+        assert len(calls) == 4
+    model(**batch).loss.backward()
+    assert len(calls) == 4, "gradients go through the parameters"
+    assert all(bool(layer.any()) for layer in (c.weight.grad for c in model.bert.encoder.context_layer))
+    model.train()
+    assert all(layer.fold is None for layer in model.bert.encoder.layer)
+    model.eval()
+    fold_context(model)
+    model.load_state_dict(model.state_dict())
+    assert all(layer.fold is None for layer in model.bert.encoder.layer)
+
+
+def test_what_cannot_be_folded_is_named():
+    with pytest.raises(ValueError, match=r"model: got one in training mode, wanted model.eval\(\)"):
+        fold_context(build("qacg").train())
+    with pytest.raises(ValueError, match="model: got a BertForSequenceClassification without context layers"):
+        fold_context(build("bert"))
+    model = build("qacg")
+
+    class Adapted(nn.Linear):
+        pass
+
+    model.bert.encoder.layer[1].attention.self.key.__class__ = Adapted
+    with pytest.raises(TypeError, match=r"key: got Adapted, wanted a plain nn\.Linear"):
+        fold_context(model)
+    assert not any(isinstance(module, ContextFold) for module in model.modules())
+
+
+def test_a_hooked_projection_is_called_however_large_the_batch():
+    model = build("qacg")
+    called = []
+    model.bert.encoder.layer[0].attention.self.context_for_q.register_forward_hook(lambda *_: called.append(1))
+    model(**PackingCollator()(features((9, 9, 9))))
+    assert called == [1]
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_gradient_checkpointing_repeats_the_same_dropout(kind, reentrant):
+    batch = PackingCollator()(features((5, 9, 7, 4), contexts=kind != "bert"))
+    gradients = []
+    for checkpointing in (False, True):
+        model = build(kind, hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.3).train()
+        if checkpointing:
+            model.activation_checkpointing_enable({"use_reentrant": reentrant})
+        torch.manual_seed(7)
+        model(**batch).loss.backward()
+        gradients.append({name: p.grad for name, p in model.named_parameters()})
+    for name, wanted in gradients[0].items():
+        torch.testing.assert_close(gradients[1][name], wanted, msg=lambda m, n=name: f"{n}: {m}")
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("kind", CLASSES)
+def test_compiles_whole_and_gives_the_same(kind):
+    torch._dynamo.reset()
+    rows = features((5, 9, 7, 4), contexts=kind != "bert")
+    batch = PackingCollator()(rows)
+    none = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    model = build(kind, pooler="attention", unpad=True, **none).train()
+    wanted = model(**batch)
+    wanted.loss.backward()
+    gradients = {name: p.grad.clone() for name, p in model.named_parameters()}
+    model.zero_grad()
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    mine = compiled(**batch)
+    mine.loss.backward()
+    torch.testing.assert_close(mine.logits, wanted.logits)
+    for name, p in model.named_parameters():
+        torch.testing.assert_close(p.grad, gradients[name], msg=lambda m, n=name: f"{n}: {m}")
+    torch.testing.assert_close(compiled(**padded(rows)).logits, wanted.logits, rtol=1e-4, atol=1e-5)
+    with pytest.raises(Exception, match="max_seqlen: got None, wanted the length of the longest sequence"):
+        compiled(**batch | {"max_seqlen": None})
+
+
+def test_dropout_drops_its_share_keeps_the_mean_and_can_be_repeated():
+    drop = Dropout(0.3).train()
+    x = torch.full((501, 403), 2.0, requires_grad=True)
+    torch.manual_seed(5)
+    out = drop(x)
+    kept = out != 0
+    share = round(0.3 * 65536) / 65536
+    spread = (share * (1 - share) / x.numel()) ** 0.5
+    assert abs(1 - float(kept.double().mean()) - share) < 5 * spread
+    torch.testing.assert_close(out[kept], torch.full_like(out[kept], 2 / (1 - share)))
+    # Neighbours fall independently: pairs along rows and columns are both dropped as often as chance has it.
+    for pair in (~kept[:, 1:] & ~kept[:, :-1], ~kept[1:] & ~kept[:-1]):
+        assert abs(float(pair.double().mean()) - share**2) < 5 * share / pair.numel() ** 0.5
+    out.backward(torch.ones_like(out))
+    torch.testing.assert_close(x.grad, kept * (1 / (1 - share)))
+    torch.manual_seed(5)
+    assert torch.equal(drop(x), out)
+    assert not torch.equal(drop(x), out)
+    assert drop.eval()(x) is x
+    assert bool((Dropout(0.0).train()(x) == x).all())
+    assert drop.train()(torch.zeros(0, 3)).shape == (0, 3)
+    assert drop(x.bfloat16()).dtype == torch.bfloat16
+
+
+def test_packed_training_drops_and_repeats_with_the_seed():
+    batch = PackingCollator()(features((5, 9, 7, 4)))
+    model = build("qacg", hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.3).train()
+
+    def logits(seed):
+        torch.manual_seed(seed)
+        return model(**batch).logits
+
+    assert torch.equal(logits(1), logits(1))
+    assert not torch.allclose(logits(1), logits(2))
+    maps = model(**batch, output_attentions=True)
+    pairs = Packing.of(batch["cu_seqlens"], 9, 25).pairs()[:, 0]
+    for a, p, g in zip(maps.attentions, maps.softmax_maps, maps.quasi_maps):
+        a, p, g = (m.transpose(0, 1)[:, pairs] for m in (a, p, g))
+        kept = a != 0
+        assert 0.5 < float(kept.double().mean()) < 0.9
+        torch.testing.assert_close(a[kept], ((p + g) / 0.7)[kept], rtol=1e-4, atol=1e-6)
+
+
+def test_the_collator_joins_features_for_a_trainer():
+    rows = features((5, 1, 3))
+    batch = PackingCollator()(rows)
+    assert next(iter(batch)) == "labels", "Trainer takes the size of the batch from the first tensor"
+    assert batch["input_ids"].tolist() == [i for row in rows for i in row["input_ids"]]
+    assert batch["position_ids"].tolist() == [0, 1, 2, 3, 4, 0, 0, 1, 2]
+    assert (batch["cu_seqlens"].tolist(), batch["cu_seqlens"].dtype) == ([0, 5, 6, 9], torch.int32)
+    assert batch["max_seqlen"] == 5
+    assert batch["context_ids"].tolist() == [row["context_ids"] for row in rows]
+    assert set(PackingCollator()([{"input_ids": [1, 2]}])) == {
+        "input_ids",
+        "position_ids",
+        "cu_seqlens",
+        "max_seqlen",
+    }
+    with pytest.raises(ValueError, match="features: got none, wanted at least one"):
+        PackingCollator()([])
+    with pytest.raises(ValueError, match="features: number 1 has no tokens"):
+        PackingCollator()([{"input_ids": [1]}, {"input_ids": []}])
+
+
+def test_a_trainer_takes_packed_batches(tmp_path):
+    from transformers import Trainer, TrainingArguments
+
+    model = build("qacg", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    rows = features((5, 1, 3, 7, 2, 6))
+    with torch.no_grad():
+        wanted = torch.cat([model(**PackingCollator()(rows[i : i + 4])).logits for i in (0, 4)])
+    arguments = TrainingArguments(
+        str(tmp_path),
+        per_device_train_batch_size=4,
+        per_device_eval_batch_size=4,
+        num_train_epochs=1,
+        report_to="none",
+        remove_unused_columns=False,
+        use_cpu=True,
+        save_strategy="no",
+    )
+    trainer = Trainer(
+        model, arguments, train_dataset=rows, eval_dataset=rows, data_collator=PackingCollator()
+    )
+    predicted = trainer.predict(rows)
+    torch.testing.assert_close(torch.from_numpy(predicted.predictions), wanted)
+    assert predicted.label_ids.tolist() == [row["labels"] for row in rows]
+    before = model.classifier.weight.detach().clone()
+    trainer.train()
+    assert not torch.equal(model.classifier.weight, before)
+
+
+def test_sensitivity_has_a_place_for_every_token_of_a_padded_batch():
+    batch = padded(features((5, 2)))
+    wanted = token_sensitivity(build("qacg"), batch, 1)
+    model = build("qacg", unpad=True)
+    torch.testing.assert_close(token_sensitivity(model, batch, 1), wanted)
+    assert model.config.unpad
+
+
+def test_answer_spans_keep_their_padding():
+    torch.manual_seed(0)
+    batch = {k: v for k, v in padded(features((5, 2), contexts=False)).items() if k != "labels"}
+    settings = {k: v for k, v in SIZES.items() if k != "num_labels"}
+    found = []
+    for unpad in (False, True):
+        model = strengthen(BertForQuestionAnswering(PlainBertConfig(**settings, unpad=unpad))).eval()
+        found.append(model(**batch).start_logits)
+    assert torch.equal(*found)
+
+
+def changed(**given):
+    return PackingCollator()(features((5, 1, 3))) | given
+
+
+BAD_INPUTS = {
+    "offsets type": (TypeError, "cu_seqlens: got list, wanted an integer tensor", {"cu_seqlens": [0, 9]}),
+    "offsets dtype": (
+        TypeError,
+        "cu_seqlens: got dtype torch.float32, wanted torch.int32 or torch.int64",
+        {"cu_seqlens": torch.tensor([0.0, 5, 6, 9])},
+    ),
+    "offsets rank": (
+        ValueError,
+        r"cu_seqlens: got shape \(1,\), wanted \(B \+ 1,\)",
+        {"cu_seqlens": torch.tensor([0])},
+    ),
+    "offsets end": (
+        ValueError,
+        "cu_seqlens: got offsets from 0 to 8 with lengths of at least 1, wanted them from 0 to T = 9",
+        {"cu_seqlens": torch.tensor([0, 5, 6, 8])},
+    ),
+    "offsets start": (ValueError, "cu_seqlens: got offsets from 1 to 9", {"cu_seqlens": torch.tensor([1, 5, 6, 9])}),
+    "offsets order": (
+        ValueError,
+        "lengths of at least -1, wanted .* never decreasing",
+        {"cu_seqlens": torch.tensor([0, 6, 5, 9])},
+    ),
+    "longest": (
+        ValueError,
+        "max_seqlen: got 4, wanted at least 5, the longest sequence",
+        {"max_seqlen": 4},
+    ),
+    "longest type": (TypeError, "max_seqlen: got float, wanted an int", {"max_seqlen": 5.0}),
+    "longest alone": (
+        ValueError,
+        "max_seqlen: got a length without cu_seqlens",
+        {"cu_seqlens": None, "input_ids": torch.zeros(3, 4).long()},
+    ),
+    "mask": (
+        ValueError,
+        "attention_mask: got one beside cu_seqlens",
+        {"attention_mask": torch.ones(9).long()},
+    ),
+    "padded ids": (
+        ValueError,
+        r"input_ids: got shape \(1, 9\), wanted one dimension \(T\) beside cu_seqlens",
+        {"input_ids": torch.zeros(1, 9).long()},
+    ),
+    "packed ids alone": (
+        ValueError,
+        r"input_ids: got shape \(9,\), wanted two dimensions \(B, L\)",
+        {"cu_seqlens": None, "max_seqlen": None},
+    ),
+    "id range": (
+        ValueError,
+        r"input_ids: got values from 31 to 31, wanted 0 to 30 \(vocab_size is 31\)",
+        {"input_ids": torch.full((9,), 31)},
+    ),
+    "types": (
+        ValueError,
+        r"token_type_ids: got shape \(8,\), wanted \(9,\)",
+        {"token_type_ids": torch.zeros(8).long()},
+    ),
+    "position range": (
+        ValueError,
+        r"position_ids: got values from 0 to 9, wanted 0 to 8 \(max_position_embeddings is 9\)",
+        {"position_ids": torch.tensor([0, 1, 2, 3, 9, 0, 0, 1, 2])},
+    ),
+    "too long": (
+        ValueError,
+        "max_seqlen: got 10, wanted at most max_position_embeddings = 9",
+        {"position_ids": None, "max_seqlen": 10},
+    ),
+    "contexts": (
+        ValueError,
+        r"context_ids: got shape \(9,\), wanted \(3,\)",
+        {"context_ids": torch.zeros(9).long()},
+    ),
+    "embeds": (
+        ValueError,
+        r"inputs_embeds: got shape \(3, 3, 12\), wanted \(T, hidden_size = 12\)",
+        {"input_ids": None, "inputs_embeds": torch.zeros(3, 3, 12)},
+    ),
+    "no tokens": (
+        ValueError,
+        "input_ids, inputs_embeds: got neither, wanted exactly one",
+        {"input_ids": None},
+    ),
+}
+
+
+@pytest.mark.parametrize("error, message, given", BAD_INPUTS.values(), ids=BAD_INPUTS)
+def test_bad_input_names_the_argument_and_what_was_wanted(error, message, given):
+    with pytest.raises(error, match=message):
+        build("qacg")(**changed(**given))
+
+
+def test_the_flag_must_be_a_boolean_and_is_kept(tmp_path):
+    with pytest.raises(TypeError, match="unpad: got 1, wanted True or False"):
+        QACGBertConfig(**SIZES, unpad=1)
+    build("qacg", unpad=True).save_pretrained(tmp_path)
+    assert QACGBertForSequenceClassification.from_pretrained(tmp_path).config.unpad
+    assert not QACGBertForSequenceClassification.from_pretrained(tmp_path, unpad=False).config.unpad
