@@ -1,0 +1,146 @@
+// The backward's pass over keys on tensor cores: gradients of key, context key and value. One block for 64 keys of one
+// head, queries in tiles. Its warps first share a tile's cells out, strip by strip, and leave A, dT and dTc in shared
+// memory; then each takes 16 keys and half of the dims. Six products.
+#pragma once
+
+#include "mma_gradient.h"
+
+namespace qacg::cuda::mma {
+
+template <int kDim>
+struct KeysShape {
+  static constexpr int kThreads = 256, kWarps = kThreads / kWarp, kKeys = 64;
+  static constexpr int kRows = kDim > 64 ? 32 : 64;
+  static constexpr int kStrips = kRows / kStrip, kKeyGroups = kWarps / kStrips;  // of the cells of a tile
+  static constexpr int64_t kShared =
+      (3 * kKeys + 2 * 3 * kRows) * kDim * 2 + 3 * kRows * kKeys * 2 + kRows * kDropoutGroups + (kStrips + 1) * kKeys * 4;
+};
+
+template <typename Scalar, int kDim>
+QACG_KERNEL(KeysShape<kDim>::kThreads, 1) backward_keys(QACG_PARAMETER Problem p, QACG_PARAMETER Gradients g) {
+  using Shape = KeysShape<kDim>;
+  constexpr int kKeys = Shape::kKeys, kRows = Shape::kRows, kThreads = Shape::kThreads;
+  constexpr int kGroupKeys = kKeys / Shape::kKeyGroups, kFragments = kGroupKeys / 8;
+  constexpr int kHalfFragments = kDim / 2 / 8;
+  const Unit unit = unit_of(p, p.key_length, kKeys);
+  const Sequence& s = unit.sequence;
+  if (unit.first >= s.all_keys) return;
+  const int keys = s.keys - unit.first < kKeys ? s.keys - unit.first : kKeys;
+
+  Arena arena(shared_memory());
+  const Tile<Scalar, kDim> key{arena.take<Scalar>(kKeys * kDim)};
+  const Tile<Scalar, kDim> context_key{arena.take<Scalar>(kKeys * kDim)};
+  const Tile<Scalar, kDim> value{arena.take<Scalar>(kKeys * kDim)};
+  Tile<Scalar, kDim> query[2], context_query[2], grad[2];
+  for (int stage = 0; stage < 2; ++stage) {
+    query[stage].data = arena.take<Scalar>(kRows * kDim);
+    context_query[stage].data = arena.take<Scalar>(kRows * kDim);
+    grad[stage].data = arena.take<Scalar>(kRows * kDim);
+  }
+  const Tile<Scalar, kKeys> attention{arena.take<Scalar>(kRows * kKeys)};
+  const Tile<Scalar, kKeys> d_score{arena.take<Scalar>(kRows * kKeys)};
+  const Tile<Scalar, kKeys> d_context{arena.take<Scalar>(kRows * kKeys)};
+  uint8_t* keep_bytes = arena.take<uint8_t>(kRows * kDropoutGroups);
+  float* column_totals = arena.take<float>(Shape::kStrips * kKeys);  // each cell is added to by one warp alone
+  float* key_logits = arena.take<float>(kKeys);
+
+  load_rows<kKeys, kThreads>(p, s, p.key, unit.first, keys, key);
+  load_rows<kKeys, kThreads>(p, s, p.context_key, unit.first, keys, context_key);
+  load_rows<kKeys, kThreads>(p, s, p.value, unit.first, keys, value);
+  for (int n = thread_index(); n < Shape::kStrips * kKeys; n += kThreads) column_totals[n] = 0.0f;
+  const uint64_t seed = p.seed ? static_cast<uint64_t>(*p.seed) : 0;
+
+  // In the first phase: a strip of queries and a group of keys; in the second: 16 keys and half of the dims.
+  const int strip_row = warp() % Shape::kStrips * kStrip, group_key = warp() / Shape::kStrips * kGroupKeys;
+  const int owned_key = warp() % 4 * 16, owned_chunk = warp() / 4 * (kDim / 2 / kChunk);
+  float value_sum[kHalfFragments][4] = {}, key_sum[kHalfFragments][4] = {}, context_sum[kHalfFragments][4] = {};
+
+  // Under causality the first queries see none of these keys, and keys beyond the length are seen by none.
+  const int first_tile = p.is_causal ? unit.first / kRows : 0;
+  const int all_tiles = keys > 0 ? (s.queries + kRows - 1) / kRows : 0;
+  const auto load = [&](int n, int stage) {
+    const int first_query = (first_tile + n) * kRows, count = s.queries - first_query;
+    load_rows<kRows, kThreads>(p, s, p.query, first_query, count, query[stage]);
+    load_rows<kRows, kThreads>(p, s, p.context_query, first_query, count, context_query[stage]);
+    load_rows<kRows, kThreads>(p, s, g.out, first_query, count, grad[stage]);
+  };
+  const auto body = [&](int n, int stage) {
+    const int first_query = (first_tile + n) * kRows, first_row = first_query + strip_row;
+    KeepBits keep{};
+    if (p.seed) {
+      for (int c = thread_index(); c < kRows * kDropoutGroups; c += kThreads) {
+        const int residue = c % kDropoutGroups;
+        keep_bytes[c] = static_cast<uint8_t>(
+            kept_keys(seed, p.drop_threshold, sequence_head(p, s), static_cast<uint32_t>(first_query + c / kDropoutGroups),
+                      counter_group(unit.first / kDropoutBlock * kDropoutBlock + residue)));
+      }
+      synchronise_block();
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+#pragma unroll
+        for (int t = 0; t < 2; ++t) {
+          const uint32_t kept = keep_bytes[(strip_row + row_of(e)) * kDropoutGroups + column_of(t, e)];
+          keep.row[e / 2] |= kept << (8 * (2 * t + e % 2));
+        }
+      }
+    }
+    StripRows rows = read_rows(p, s, first_row);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int i = first_row + row_of(2 * half);
+      if (i < s.queries) rows.delta[half] = at(g.delta, s, i);
+    }
+    Strip<kFragments> strip = strip_products<kFragments>(query[stage], context_query[stage], grad[stage], strip_row, key,
+                                                         context_key, value, group_key);
+    float row_sums[2] = {}, column_sums[kFragments][2] = {};
+    strip_gradients(p, s, first_row, unit.first + group_key, rows, keep, strip, row_sums, column_sums);
+    store_strip(attention, strip_row, group_key / kChunk, strip.out_value);
+    store_strip(d_score, strip_row, group_key / kChunk, strip.score);
+    store_strip(d_context, strip_row, group_key / kChunk, strip.context);
+    if (p.column_gate) {
+#pragma unroll
+      for (int t = 0; t < kFragments; ++t) {
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          float sum = column_sums[t][e];
+          for (int lanes = 4; lanes < kWarp; lanes *= 2) sum += shuffle_xor(sum, lanes);
+          if (lane() < 4) column_totals[strip_row / kStrip * kKeys + group_key + column_of(t, e)] += sum;
+        }
+      }
+    }
+    synchronise_block();
+#pragma unroll
+    for (int k = 0; k < kRows / 16; ++k) {
+      uint32_t a[4];
+      load_left_transposed(a, attention, 16 * k, owned_key / kChunk);
+      add_weighted(value_sum, a, grad[stage], 16 * k, owned_chunk);
+      load_left_transposed(a, d_score, 16 * k, owned_key / kChunk);
+      add_weighted(key_sum, a, query[stage], 16 * k, owned_chunk);
+      load_left_transposed(a, d_context, 16 * k, owned_key / kChunk);
+      add_weighted(context_sum, a, context_query[stage], 16 * k, owned_chunk);
+    }
+  };
+  pipelined(all_tiles > first_tile ? all_tiles - first_tile : 0, load, body);
+  synchronise_block();
+
+  if (thread_index() < kKeys) {
+    const int j = unit.first + thread_index();
+    float d_lambda = 0.0f;
+    for (int strip = 0; strip < Shape::kStrips; ++strip) d_lambda += column_totals[strip * kKeys + thread_index()];
+    key_logits[thread_index()] = j < s.all_keys ? finish_key_gate(p, g, s, j, d_lambda) : 0.0f;
+  }
+  synchronise_block();
+  const float logits[2] = {key_logits[owned_key + row_of(0)], key_logits[owned_key + row_of(2)]};
+  finish_sums(p, s, logits, 2, owned_chunk * kChunk, key_sum);
+  finish_sums(p, s, logits, 3, owned_chunk * kChunk, context_sum);
+  store_strip(value, owned_key, owned_chunk, value_sum);
+  store_strip(key, owned_key, owned_chunk, key_sum);
+  store_strip(context_key, owned_key, owned_chunk, context_sum);
+  synchronise_block();
+  const int count = s.all_keys - unit.first < kKeys ? s.all_keys - unit.first : kKeys;
+  write_rows<kThreads>(p, s, value, 0, count, g.value, unit.first, thread_index());
+  write_rows<kThreads>(p, s, key, 0, count, g.key, unit.first, thread_index());
+  write_rows<kThreads>(p, s, context_key, 0, count, g.context_key, unit.first, thread_index());
+}
+
+}  // namespace qacg::cuda::mma
