@@ -35,13 +35,21 @@ SOURCES = {
     "csrc/cpu/kernels_avx2.cpp": [*KERNEL, "-mavx2", "-mfma"],
     "csrc/cpu/kernels_avx512.cpp": [*KERNEL, *AVX512],
     "csrc/cpu/kernels_avx512_bf16.cpp": [*KERNEL, *AVX512, "-mavx512bf16"],
+    "csrc/cpu/kernels_amx.cpp": [*KERNEL, *AVX512, "-mamx-tile", "-mamx-bf16"],
 }
-X86_ONLY = ("avx2", "avx512")
+X86_ONLY = ("avx2", "avx512", "amx")
+AMX_SOURCE = "csrc/cpu/kernels_amx.cpp"
 
 
 def compiler() -> str | None:
     wanted = os.environ.get("CXX")
     return wanted or next((c for c in ("c++", "g++", "clang++") if shutil.which(c)), None)
+
+
+def accepts(flags: list[str]) -> bool:
+    """Whether the compiler knows these flags (GCC does AMX from version 11)."""
+    command = [*shlex.split(compiler()), *flags, "-x", "c++", "-fsyntax-only", os.devnull]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
 def why_not() -> str | None:
@@ -81,9 +89,14 @@ def write_ninja(path: Path, library: Path) -> None:
         for s, flags in SOURCES.items()
         if machine in ("x86_64", "amd64") or not any(word in s for word in X86_ONLY)
     }
+    without_amx = []
+    if AMX_SOURCE in sources and not accepts(sources[AMX_SOURCE]):
+        print(f"qacg_kernels: {compiler()} knows no AMX: those kernels are left out", file=sys.stderr)
+        del sources[AMX_SOURCE]
+        without_amx = ["-DQACG_WITHOUT_AMX"]
     optimise = ["-O0", "-g"] if os.environ.get("DEBUG") == "1" else ["-O3", "-DNDEBUG"]
     abi = f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"
-    torch_flags = [f"-isystem{p}" for p in include_paths()] + [abi, *OPENMP]
+    torch_flags = [f"-isystem{p}" for p in include_paths()] + [abi, *OPENMP, *without_amx]
     links = [f"-L{p}" for p in library_paths()] + ["-ltorch_cpu", "-lc10", *OPENMP]
     if sys.platform == "darwin":
         links += ["-undefined", "dynamic_lookup"]

@@ -1,12 +1,9 @@
 """Which backend takes a call, and why the others would not."""
 
-from qacg_kernels.backends import cpu, cuda, reference
+from qacg_kernels.backends import cpu, cuda, reference, triton
 
 # In order of preference; the reference takes everything and comes last.
-_BACKENDS = {"cuda": cuda, "cpu": cpu, "reference": reference}
-_PLANNED = {
-    "triton": "this release has no Triton kernels; use backend='auto'",
-}
+_BACKENDS = {"cuda": cuda, "triton": triton, "cpu": cpu, "reference": reference}
 NAMES = ("auto", "reference", "cpu", "triton", "cuda")
 
 
@@ -17,8 +14,7 @@ def available_backends() -> tuple[str, ...]:
 
 def reasons_against(problem) -> dict[str, list[str]]:
     """For each backend name, why it would not take `problem`; an empty list means it would."""
-    reasons = {name: module.missing() or module.unsupported(problem) for name, module in _BACKENDS.items()}
-    return reasons | {name: [why] for name, why in _PLANNED.items()}
+    return {name: module.missing() or module.unsupported(problem) for name, module in _BACKENDS.items()}
 
 
 def passed_by(problem) -> list[str]:
@@ -45,8 +41,8 @@ def select(problem, backend: str):
         return next(m for m in proven if not (m.missing() or m.unsupported(problem)))
     if backend not in NAMES:
         raise ValueError(f"backend: got {backend!r}, wanted one of {', '.join(map(repr, NAMES))}")
-    module = _BACKENDS.get(backend)
-    why = [_PLANNED[backend]] if module is None else module.missing() or module.unsupported(problem)
+    module = _BACKENDS[backend]
+    why = module.missing() or module.unsupported(problem)
     if why:
         raise RuntimeError(f"backend {backend!r} does not take this call: " + "; ".join(why))
     return module

@@ -18,7 +18,7 @@ expectation is exact.
 import torch
 from torch import Tensor
 
-_ROUNDS = 7
+ROUNDS = 7
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _WEYL = (0x9E3779B9, 0xBB67AE85)
 _MASK32 = 0xFFFFFFFF
@@ -49,7 +49,7 @@ def _multiply(a: Tensor, constant: int) -> tuple[Tensor, Tensor]:
 def _philox(c0: Tensor, c1: Tensor, c2: Tensor, seed: Tensor) -> list[Tensor]:
     k0, k1 = seed & _MASK32, (seed >> 32) & _MASK32
     c3 = torch.zeros_like(c0)
-    for _ in range(_ROUNDS):
+    for _ in range(ROUNDS):
         high0, low0 = _multiply(c0, _MULTIPLIERS[0])
         high1, low1 = _multiply(c2, _MULTIPLIERS[1])
         c0, c1, c2, c3 = high1 ^ c1 ^ k0, low1, high0 ^ c3 ^ k1, low0

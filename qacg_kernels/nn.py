@@ -160,7 +160,7 @@ class FusedQuasiAttention(nn.Module):
         self.output_attentions = output_attentions
         # True after apply_fused_attention: the models it is for call .clone() on every map, absent or not.
         self.empty_maps = False
-        self.register_load_state_dict_pre_hook(_accept_other_naming)
+        self.register_load_state_dict_pre_hook(accept_other_naming)
 
     def layer(self, role: str) -> nn.Module:
         """The layer of a role (a key of NAMINGS["released"]) under this module's naming."""
@@ -378,8 +378,8 @@ def _mask_for_scores(mask: object, query: Tensor) -> Tensor | None:
     return mask if mask.dtype == torch.bool else mask.to(query.dtype)
 
 
-def _accept_other_naming(module, state_dict, prefix, *_) -> None:
-    """Load hook: entries under the other naming's names are renamed to this module's."""
+def accept_other_naming(module, state_dict, prefix, *_) -> None:
+    """Load hook for a module whose layers go by `module.naming`: entries under the other names are renamed."""
     own = NAMINGS[module.naming]
     for naming, names in NAMINGS.items():
         if naming == module.naming:

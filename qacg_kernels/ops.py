@@ -8,7 +8,7 @@ saved) come back with zero elements, because an operator cannot return None.
 import torch
 from torch import Tensor
 
-BACKENDS = ("reference", "cpu", "cuda")
+BACKENDS = ("reference", "cpu", "triton", "cuda")
 
 _INPUTS = """Tensor query, Tensor key, Tensor value, Tensor context_query, Tensor context_key,
     Tensor? gate_lambda, Tensor? gate_query, Tensor? gate_context_query, Tensor? gate_key,

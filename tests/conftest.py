@@ -9,6 +9,7 @@ from qacg_kernels.testing import supported_dtypes
 
 def pytest_addoption(parser):
     parser.addoption("--device", default="cpu", help="where the tensors of operator tests live: cpu or cuda")
+    parser.addoption("--backend", help="run operator tests over this backend alone, all available ones if not given")
     parser.addoption("--random-calls", type=int, default=60, help="how many calls test_random_calls.py draws")
 
 
@@ -34,11 +35,12 @@ def pytest_generate_tests(metafunc):
         return
     (argument,) = asked
     device = metafunc.config.getoption("--device")
+    only = metafunc.config.getoption("--backend")
     # float64 is the oracle's own type and judged by it; see test_reference_against_oracle.py.
     offered = {
         name: [d for d in supported_dtypes(name, device) if d != torch.float64]
         for name in available_backends()
-        if argument == "backend" or name != "reference"
+        if only in (None, name) and (argument == "backend" or name != "reference")
     }
     if "dtype" in metafunc.fixturenames:
         pairs = [(name, dtype) for name, dtypes in offered.items() for dtype in dtypes]

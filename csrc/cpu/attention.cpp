@@ -6,6 +6,14 @@
 #include <ATen/native/CPUBlas.h>
 #include <torch/library.h>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
 #include <atomic>
 #include <cstdlib>
 #include <string>
@@ -18,7 +26,8 @@ namespace qacg {
 
 extern const Kernels kPlainFloat32, kPlainBfloat16;
 #if defined(__x86_64__)
-extern const Kernels kAvx2Float32, kAvx2Bfloat16, kAvx512Float32, kAvx512Bfloat16, kAvx512Bf16Bfloat16;
+extern const Kernels kAvx2Float32, kAvx2Bfloat16, kAvx512Float32, kAvx512Bfloat16, kAvx512Bf16Bfloat16, kAmxFloat32,
+    kAmxBfloat16;
 #endif
 
 namespace {
@@ -26,16 +35,32 @@ namespace {
 using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 
-// QACG_CPU_CAPABILITY lowers the choice ("plain", "avx2", "avx512"): a way to test what an older CPU would run.
+// QACG_CPU_CAPABILITY lowers the choice ("plain", "avx2", "avx512", "avx512_bf16"): a way to test what an older CPU would
+// run.
 int capability_limit() {
   const char* wish = std::getenv("QACG_CPU_CAPABILITY");
-  if (!wish || !*wish) return 3;
-  const std::string names[] = {"plain", "avx2", "avx512", "avx512_bf16"};
-  for (int level = 0; level < 4; ++level) {
+  if (!wish || !*wish) return 4;
+  const std::string names[] = {"plain", "avx2", "avx512", "avx512_bf16", "amx"};
+  for (int level = 0; level < 5; ++level) {
     if (names[level] == wish) return level;
   }
-  TORCH_CHECK_VALUE(false, "QACG_CPU_CAPABILITY: got '", wish, "', wanted plain, avx2, avx512 or avx512_bf16");
+  TORCH_CHECK_VALUE(false, "QACG_CPU_CAPABILITY: got '", wish, "', wanted plain, avx2, avx512, avx512_bf16 or amx");
 }
+
+#if defined(__x86_64__) && !defined(QACG_WITHOUT_AMX)
+// Whether the CPU has tiles for bfloat16 and the kernel lets this process use them (Linux wants to be asked once).
+bool has_amx() {
+#if defined(__linux__) && defined(SYS_arch_prctl)
+  unsigned a, b, c, d;
+  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
+  constexpr unsigned kAmxBfloat16 = 1u << 22, kAmxTile = 1u << 24;
+  constexpr int kRequestPermission = 0x1023, kTileData = 18;
+  return (d & kAmxBfloat16) && (d & kAmxTile) && syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+#else
+  return false;
+#endif
+}
+#endif
 
 const Kernels& kernels_for(Element element) {
   const bool half = element == Element::kBfloat16;
@@ -47,9 +72,16 @@ const Kernels& kernels_for(Element element) {
         !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl")) {
       return 1;
     }
-    return __builtin_cpu_supports("avx512bf16") ? 3 : 2;
+    if (!__builtin_cpu_supports("avx512bf16")) return 2;
+#if !defined(QACG_WITHOUT_AMX)
+    if (has_amx()) return 4;
+#endif
+    return 3;
   }();
   const int level = std::min(detected, capability_limit());
+#if !defined(QACG_WITHOUT_AMX)
+  if (level == 4) return half ? kAmxBfloat16 : kAmxFloat32;
+#endif
   // brgemm is oneDNN's: it refuses when the user has switched that off.
   if (half && level == 3 && at::globalContext().userEnabledMkldnn()) return kAvx512Bf16Bfloat16;
   if (level >= 2) return half ? kAvx512Bfloat16 : kAvx512Float32;

@@ -39,9 +39,12 @@ class Backward {
       *packed = arena.take<Packed>(Engine::rows_size(round_up(rows, Engine::kKeyStep), dim_));
     }
     for (auto tile : {&softmax_, &quasi_, &grad_attention_}) *tile = arena.take<float>(rows * stride_);
-    left_ = arena.take<Packed>(Engine::left_size(rows, span_));
+    left_ = arena.take<Packed>(Engine::left_size(round_up(rows, Engine::kKeyStep), span_));
     for (auto total : {&query_sum_, &context_query_sum_}) *total = arena.take<float>(rows * dim_);
-    for (auto total : {&key_sum_, &context_key_sum_, &value_sum_}) *total = arena.take<float>(keys * dim_);
+    for (auto total : {&key_sum_, &context_key_sum_, &value_sum_}) {
+      *total = arena.take<float>(Engine::key_sums_size(keys, dim_));
+    }
+    for (auto total : {&key_rows_, &context_key_rows_, &value_rows_}) *total = arena.take<float>(kLanes * dim_);
     keep_ = arena.take<int32_t>(round_up(span_, qacg::kDropoutBlock));
     for (auto vector : {&key_gate_, &key_gate_sum_}) *vector = arena.take<float>(round_up(keys, kLanes));
     for (auto vector : {&lambda_, &delta_, &lambda_sum_}) *vector = arena.take<float>(rows);
@@ -101,7 +104,8 @@ class Backward {
     Engine::pack_panels(row_of<const Scalar>(p_.context_key, s, key), p_.context_key.row, count, p_.head_dim,
                         context_panels_);
     Engine::pack_panels(row_of<const Scalar>(p_.value, s, key), p_.value.row, count, p_.head_dim, value_panels_);
-    const size_t bytes = round_up(count, Engine::kKeyStep) * dim_ * sizeof(float);
+    sum_keys_ = round_up(count, Engine::kKeyStep);
+    const size_t bytes = Engine::key_sums_size(sum_keys_, dim_) * sizeof(float);
     for (float* total : {key_sum_, context_key_sum_, value_sum_}) memset(total, 0, bytes);
     const int64_t padded = round_up(count, kLanes);
     memset(key_gate_sum_, 0, padded * sizeof(float));
@@ -143,7 +147,7 @@ class Backward {
 
   void pack_query_rows(const Sequence& s, const Block& b) {
     const auto pack = [&](const qacg::Tensor4& t, Packed* to) {
-      Engine::pack_rows(row_of<const Scalar>(t, s, b.first), t.row, b.rows, p_.head_dim, to);
+      Engine::pack_summed(row_of<const Scalar>(t, s, b.first), t.row, b.rows, p_.head_dim, to);
     };
     pack(p_.query, query_);
     pack(p_.context_query, context_query_);
@@ -164,7 +168,7 @@ class Backward {
       const int64_t count = smaller(span_, keys - key), cols = round_up(count, Engine::kKeyStep);
       scores(b, key, cols);
       for (int64_t r = 0; r < rows; ++r) gradient_row(s, b, r, key, key, count, cols, delta_in_tile, keys_too);
-      if (keys_too) add_to_keys(b, key, count, cols);
+      if (keys_too) add_to_keys(b, key, count);
       add_to_queries(b, key, count, cols);
     }
     end_rows(s, b, keys);
@@ -181,7 +185,7 @@ class Backward {
       for (int64_t r = 0; r < b.rows; ++r) delta_[r] = at(g_.delta, s, first + r);
       scores(b, 0, cols);
       for (int64_t r = 0; r < b.rows; ++r) gradient_row(s, b, r, key, 0, count, cols, false, true);
-      add_to_keys(b, 0, count, cols);
+      add_to_keys(b, 0, count);
     }
     end_keys(s, key, count);
   }
@@ -330,10 +334,9 @@ class Backward {
         delta_in_tile, p_.mask_kind != qacg::Mask::kNone, p_.has_dropout, p_.column_gate, keys_too);
   }
 
-  void add_to_keys(const Block& b, int64_t packed, int64_t count, int64_t cols) {
+  void add_to_keys(const Block& b, int64_t packed, int64_t count) {
     const auto add = [&](const float* tile, const Packed* rows, float* total) {
-      const Left a = Engine::left_transposed(tile, stride_, b.rows, cols, left_);
-      engine_.weighted_sum(count, b.rows, dim_, a, rows, 0, total + packed * dim_, true);
+      engine_.key_sums(tile, stride_, b.rows, count, dim_, rows, left_, total, packed, sum_keys_);
     };
     add(softmax_, grad_, value_sum_);
     add(grad_attention_, query_, key_sum_);
@@ -391,17 +394,26 @@ class Backward {
   }
 
   void end_keys(const Sequence& s, int64_t key, int64_t count) {
-    for (int64_t j = 0; j < count; ++j) {
-      float key_logit = 0;
-      if (p_.column_gate) {
-        key_logit = logit_gradient(s, key + j, -p_.gamma * key_gate_sum_[j], p_.key_gate, g_.key_gate);
-        at(g_.key_logit, s, key + j) = key_logit;
-      } else if (p_.gate_vectors) {
-        key_logit = at(g_.key_logit, s, key + j);
+    for (int64_t first = 0; first < count; first += kLanes) {
+      const auto rows = [&](float* total, float* scratch) {
+        return Engine::key_sum_rows(total, first, sum_keys_, dim_, scratch);
+      };
+      float* keys = rows(key_sum_, key_rows_);
+      float* context_keys = rows(context_key_sum_, context_key_rows_);
+      float* values = rows(value_sum_, value_rows_);
+      for (int64_t j = first; j < smaller(first + kLanes, count); ++j) {
+        float key_logit = 0;
+        if (p_.column_gate) {
+          key_logit = logit_gradient(s, key + j, -p_.gamma * key_gate_sum_[j], p_.key_gate, g_.key_gate);
+          at(g_.key_logit, s, key + j) = key_logit;
+        } else if (p_.gate_vectors) {
+          key_logit = at(g_.key_logit, s, key + j);
+        }
+        const int64_t row = (j - first) * dim_;
+        write_gradient(keys + row, key_logit, 2, s, row_of<Scalar>(g_.key, s, key + j));
+        write_gradient(context_keys + row, key_logit, 3, s, row_of<Scalar>(g_.context_key, s, key + j));
+        write_row(values + row, 1.0f, p_.head_dim, row_of<Scalar>(g_.value, s, key + j));
       }
-      write_gradient(key_sum_ + j * dim_, key_logit, 2, s, row_of<Scalar>(g_.key, s, key + j));
-      write_gradient(context_key_sum_ + j * dim_, key_logit, 3, s, row_of<Scalar>(g_.context_key, s, key + j));
-      write_row(value_sum_ + j * dim_, 1.0f, p_.head_dim, row_of<Scalar>(g_.value, s, key + j));
     }
   }
 
@@ -426,10 +438,12 @@ class Backward {
   Engine engine_;
   const int64_t dim_;
   int64_t span_, stride_, used_;
+  int64_t sum_keys_ = 0;  // keys that the sums over queries are laid out for
   Packed *key_panels_, *context_panels_, *value_panels_, *keys_, *context_keys_;
   Packed *query_left_, *context_left_, *grad_left_, *query_, *context_query_, *grad_, *left_;
   float *softmax_, *quasi_, *grad_attention_;  // tiles
   float *query_sum_, *context_query_sum_, *key_sum_, *context_key_sum_, *value_sum_;
+  float *key_rows_, *context_key_rows_, *value_rows_;
   float *key_gate_, *key_gate_sum_, *lambda_, *delta_, *lambda_sum_;
   int32_t* keep_;
 };

@@ -1,5 +1,4 @@
-// Products of bfloat16 operands with float32 sums, through the brgemm that torch exports (oneDNN's, which uses AMX
-// where the CPU has it). Right operands are packed in VNNI pairs: two consecutive rows interleaved.
+// Products of bfloat16 operands with float32 sums, through the brgemm that torch exports (oneDNN's). Right operands are packed in VNNI pairs: two consecutive rows interleaved.
 #pragma once
 
 #include "pack.h"
@@ -97,6 +96,10 @@ struct Bfloat16Engine {
     }
   }
 
+  static void pack_summed(const Scalar* from, int64_t stride, int64_t rows, int64_t head_dim, Packed* to) {
+    pack_rows(from, stride, rows, head_dim, to);
+  }
+
   static Left pack_left(const Scalar* from, int64_t stride, int64_t rows, int64_t head_dim, Packed* to) {
     const int64_t dim = padded_dim(head_dim);
     for (int64_t i = 0; i < round_up(rows, kRowStep); ++i) {
@@ -106,6 +109,20 @@ struct Bfloat16Engine {
       memset(row + count, 0, (dim - count) * sizeof(Packed));
     }
     return {to, dim};
+  }
+
+  static constexpr bool kPacksTiles = true;
+  template <typename F>
+  static QACG_INLINE void put_row(float*, Packed* left, int64_t r, int64_t seen, int64_t cols, const F& f) {
+    Packed* row = left + r * cols;
+    int64_t j = 0;
+    for (; j + kLanes <= seen; j += kLanes) store(row + j, f(j, kAllLanes));
+    if (j < seen) store(row + j, f(j, lanes_below(seen - j))), j += kLanes;
+    if (j < cols) memset(row + j, 0, (cols - j) * sizeof(Packed));
+  }
+  static Left put_rows(const float*, int64_t, Packed* left, int64_t rows, int64_t cols) {
+    memset(left + rows * cols, 0, (round_up(rows, kRowStep) - rows) * cols * sizeof(Packed));
+    return {left, cols};
   }
 
   static Left left(const float* tile, int64_t stride, int64_t rows, int64_t cols, Packed* to) {
@@ -160,6 +177,14 @@ struct Bfloat16Engine {
       }
     }
   }
+
+  void key_sums(const float* tile, int64_t stride, int64_t rows, int64_t keys, int64_t dim, const Packed* x,
+                Packed* scratch, float* total, int64_t first, int64_t) {
+    const Left a = left_transposed(tile, stride, rows, round_up(keys, kKeyStep), scratch);
+    weighted_sum(keys, rows, dim, a, x, 0, total + first * dim, true);
+  }
+  static int64_t key_sums_size(int64_t keys, int64_t dim) { return keys * dim; }
+  static float* key_sum_rows(float* total, int64_t first, int64_t, int64_t dim, float*) { return total + first * dim; }
 
  private:
   const qacg::Bfloat16Product product_;

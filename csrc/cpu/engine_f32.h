@@ -66,6 +66,11 @@ struct Float32Engine {
     for (int64_t i = 0; i < rows; ++i) widen_row(from + i * stride, head_dim, dim, to + i * dim);
   }
 
+  // `rows` rows as what key_sums() sums.
+  static void pack_summed(const Scalar* from, int64_t stride, int64_t rows, int64_t head_dim, Packed* to) {
+    pack_rows(from, stride, rows, head_dim, to);
+  }
+
   // `rows` rows as the left operand of scores.
   static Left pack_left(const Scalar* from, int64_t stride, int64_t rows, int64_t head_dim, Packed* to) {
     pack_rows(from, stride, rows, head_dim, to);
@@ -73,11 +78,21 @@ struct Float32Engine {
   }
   static int64_t pack_left_size(int64_t rows, int64_t dim) { return rows * dim; }
 
-  // A computed tile as a left operand, as it stands and transposed.
-  static Left left(const float* tile, int64_t stride, int64_t, int64_t, Packed*) { return {tile, stride, 1}; }
-  static Left left_transposed(const float* tile, int64_t stride, int64_t, int64_t, Packed*) {
-    return {tile, 1, stride};
+  // A row of a tile that becomes a left operand: f(j, lanes) for its registers up to `seen`, zeros up to `cols`. Here it is
+  // written to the tile; a packed operand would be written to `left`.
+  static constexpr bool kPacksTiles = false;
+  template <typename F>
+  static QACG_INLINE void put_row(float* row, Packed*, int64_t, int64_t seen, int64_t cols, const F& f) {
+    int64_t j = 0;
+    for (; j + kLanes <= seen; j += kLanes) store(row + j, f(j, kAllLanes));
+    if (j < seen) store(row + j, f(j, lanes_below(seen - j))), j += kLanes;
+    for (; j < cols; j += kLanes) store(row + j, Vec{});
   }
+  // The operand of such rows.
+  static Left put_rows(const float* tile, int64_t stride, Packed*, int64_t, int64_t) { return {tile, stride, 1}; }
+
+  // A computed tile as a left operand.
+  static Left left(const float* tile, int64_t stride, int64_t, int64_t, Packed*) { return {tile, stride, 1}; }
 
   // C (rows x cols) = A X^T for packed columns from `first` on, a multiple of kPanel.
   void scores(int64_t rows, int64_t cols, int64_t dim, Left a, const Packed* panels, int64_t first, float* c,
@@ -90,6 +105,16 @@ struct Float32Engine {
                     bool accumulate) {
     product_rows(prefetch, rows, dim, depth, a, packed + first * dim, dim, c, dim, accumulate);
   }
+
+  // total += T^T X, for a tile T (rows x keys), X from pack_summed, and sums over `all_keys` keys, of which this tile's are
+  // those from `first` on.
+  void key_sums(const float* tile, int64_t stride, int64_t rows, int64_t keys, int64_t dim, const Packed* x, Packed*,
+                float* total, int64_t first, int64_t) {
+    weighted_sum(keys, rows, dim, {tile, 1, stride}, x, 0, total + first * dim, true);
+  }
+  static int64_t key_sums_size(int64_t keys, int64_t dim) { return keys * dim; }
+  // kLanes rows of the sums, from key `first` on.
+  static float* key_sum_rows(float* total, int64_t first, int64_t, int64_t dim, float*) { return total + first * dim; }
 };
 
 }  // namespace QACG_ISA

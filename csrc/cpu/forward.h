@@ -14,16 +14,19 @@ namespace QACG_ISA {
 constexpr float kLog2e = 1.4426950408889634f;
 // A masked score (in powers of two) this low hides the key: its sigmoid is exactly 0, as that of -10000 should be.
 constexpr float kHiddenScore = -125.0f;
-constexpr int64_t kSpan = 512;  // a multiple of every kPanel and of the dropout block
+constexpr int64_t kSpan = 512;  // a multiple of kChunk
+constexpr int64_t kChunk = 128;  // a multiple of every kPanel and of the dropout block
 
 // Rows of a tile stand a little apart from a multiple of 4096 bytes: reading down a column would otherwise fall into
 // two sets of the first-level cache.
-QACG_INLINE int64_t tile_stride(int64_t span) { return span % 64 == 0 ? span + 16 : span; }
+constexpr int64_t tile_stride(int64_t span) { return span % 64 == 0 ? span + 16 : span; }
+constexpr int64_t kChunkStride = tile_stride(kChunk);
 
 template <typename Engine>
 class Forward {
   using Scalar = typename Engine::Scalar;
   using Packed = typename Engine::Packed;
+  using Left = typename Engine::Left;
 
  public:
   Forward(const qacg::Problem& p, void* scratch, int64_t longest_query, int64_t longest_key)
@@ -32,10 +35,10 @@ class Forward {
     const int64_t keys = round_up(longest_key, Engine::kKeyStep);
     const bool branches = p.softmax_out.data || p.quasi_out.data;
     span_ = !branches && keys <= Engine::kWholeRowKeys ? keys : smaller(keys, kSpan);
-    // The longer the rows, the fewer at a time: two tiles stay in the second-level cache.
+    // The longer the rows, the fewer at a time: a tile stays in the second-level cache.
     tile_rows_ = Engine::kRowBlock;
-    while (tile_rows_ * span_ > Engine::kRowBlock * kSpan) tile_rows_ /= 2;
-    const int64_t rows = smaller(tile_rows_, round_up(longest_query, Engine::kRowStep));
+    while (tile_rows_ * span_ > Engine::kRowBlock * kSpan * 2) tile_rows_ /= 2;
+    const int64_t rows = round_up(smaller(tile_rows_, longest_query), Engine::kRowStep);
     stride_ = tile_stride(span_);
     key_panels_ = arena.take<Packed>(Engine::panels_size(keys, dim_));
     context_panels_ = arena.take<Packed>(Engine::panels_size(keys, dim_));
@@ -43,14 +46,18 @@ class Forward {
     query_ = arena.take<Packed>(Engine::pack_left_size(rows, dim_));
     context_query_ = arena.take<Packed>(Engine::pack_left_size(rows, dim_));
     softmax_ = arena.take<float>(rows * stride_);
-    quasi_ = arena.take<float>(rows * stride_);
-    left_ = arena.take<Packed>(Engine::left_size(rows, span_));
+    quasi_ = arena.take<float>(rows * kChunkStride);
+    const bool whole = !branches && keys <= span_;
+    gated_ = arena.take<float>(p.column_gate && !whole ? rows * kChunkStride : 0);
+    for (auto left : {&left_, &softmax_left_, &gated_left_}) {
+      *left = arena.take<Packed>(left == &left_ || !whole ? Engine::left_size(rows, kChunk) : 0);
+    }
     // Products write whole row steps.
     const int64_t sums = round_up(rows, Engine::kRowStep) * dim_;
     softmax_sum_ = arena.take<float>(sums);
     quasi_sum_ = arena.take<float>(sums);
     gated_sum_ = arena.take<float>(sums);
-    keep_ = arena.take<int32_t>(round_up(span_, qacg::kDropoutBlock));
+    keep_ = arena.take<int32_t>(kChunk);
     key_gate_ = arena.take<float>(round_up(keys, kLanes));
     max_ = arena.take<float>(rows);
     sum_ = arena.take<float>(rows);
@@ -131,22 +138,16 @@ class Forward {
     for (int64_t r = 0; r < rows; ++r) max_[r] = -kInfinity, sum_[r] = 0;
 
     for (int64_t key = 0; key < keys; key += span_) {
-      const int64_t count = smaller(span_, keys - key), cols = round_up(count, Engine::kKeyStep);
-      engine_.scores(rows, cols, dim_, query, key_panels_, key, softmax_, stride_);
-      engine_.scores(rows, cols, dim_, context_query, context_panels_, key, quasi_, stride_);
-      for (int64_t r = 0; r < rows; ++r) {
-        const int64_t seen = visible_in_span(s, first + r, key, count);
-        float factor = p_.scale * kLog2e;
-        if (p_.mask_kind != qacg::Mask::kNone || p_.scale <= 0) {
-          premask(s, first + r, key, seen, factor, softmax_ + r * stride_);
-          premask(s, first + r, key, seen, factor, quasi_ + r * stride_);
-          factor = 1;
-        }
-        if (p_.has_dropout) keep_row(p_, s, first + r, key, seen, keep_);
-        softmax_row(r, key, seen, cols, factor, one_sum);
-        quasi_row(r, key, seen, cols, factor, one_sum);
+      const int64_t count = smaller(span_, keys - key);
+      engine_.scores(rows, round_up(count, Engine::kKeyStep), dim_, query, key_panels_, key, softmax_, stride_);
+      for (int64_t r = 0; r < rows; ++r) softmax_row(s, first + r, r, key, count);
+      // The context scores are taken by chunks that stay in the first-level cache from product to product.
+      for (int64_t chunk = key; chunk < key + count; chunk += kChunk) {
+        const int64_t part = smaller(kChunk, key + count - chunk), cols = round_up(part, Engine::kKeyStep);
+        engine_.scores(rows, cols, dim_, context_query, context_panels_, chunk, quasi_, kChunkStride);
+        for (int64_t r = 0; r < rows; ++r) quasi_row(s, first + r, r, key, chunk, part, one_sum);
+        accumulate(s, rows, key, chunk, part, one_sum);
       }
-      accumulate(s, rows, key, count, cols, one_sum);
     }
     if (keys <= 0) clear(rows);
     write(s, first, rows, one_sum);
@@ -181,11 +182,20 @@ class Forward {
     return largest(at_least(at_least(top[0], top[1]), at_least(top[2], top[3])));
   }
 
-  // Scores to exp(score - max), dropped cells cleared; keeps max_ and sum_ and rescales what came before.
-  void softmax_row(int64_t r, int64_t key, int64_t seen, int64_t cols, float factor, bool one_sum) {
+  // The factor that is left to do on a row's scores once a mask (or a scale that turns the order round) has been applied.
+  float prepare(const Sequence& s, int64_t i, int64_t key, int64_t seen, float* scores) const {
+    const float factor = p_.scale * kLog2e;
+    if (p_.mask_kind == qacg::Mask::kNone && p_.scale > 0) return factor;
+    premask(s, i, key, seen, factor, scores);
+    return 1;
+  }
+
+  // Scores to exp(score - max); keeps max_ and sum_ and rescales what came before.
+  void softmax_row(const Sequence& s, int64_t i, int64_t r, int64_t key, int64_t count) {
     float* row = softmax_ + r * stride_;
-    float row_max = largest_of(row, seen);
-    row_max *= factor;
+    const int64_t seen = visible_in_span(s, i, key, count), cols = round_up(count, Engine::kKeyStep);
+    const float factor = prepare(s, i, key, seen, row);
+    const float row_max = largest_of(row, seen) * factor;
     const float new_max = row_max > max_[r] ? row_max : max_[r];
     // With nothing visible so far every exponent is -inf; a shift of 0 keeps them from being NaN.
     const float shift = new_max == -kInfinity ? 0.0f : new_max;
@@ -199,69 +209,71 @@ class Forward {
     }
     max_[r] = new_max;
 
-    float row_sum = 0;
-    specialise(
-        [&](auto drop) {
-          const auto exponential = [&](int64_t j, IntVec lanes) QACG_INLINE_LAMBDA {
-            const Vec e = keep_where(lanes, exp2(load(row + j) * factor - shift));
-            store(row + j, drop ? keep_where(load_mask(keep_ + j), e) : e);
-            return e;
-          };
-          Vec total = Vec{};
-          int64_t j = 0;
-          for (; j + kLanes <= seen; j += kLanes) total += exponential(j, kAllLanes);
-          if (j < seen) total += exponential(j, lanes_below(seen - j)), j += kLanes;
-          for (; j < cols; j += kLanes) store(row + j, Vec{});
-          row_sum = sum(total);
-        },
-        p_.has_dropout && !one_sum);
-    sum_[r] += row_sum;
+    Vec total = Vec{};
+    const auto exponential = [&](int64_t j, IntVec lanes) QACG_INLINE_LAMBDA {
+      const Vec e = keep_where(lanes, exp2(load(row + j) * factor - shift));
+      store(row + j, e);
+      total += e;
+    };
+    int64_t j = 0;
+    for (; j + kLanes <= seen; j += kLanes) exponential(j, kAllLanes);
+    if (j < seen) exponential(j, lanes_below(seen - j)), j += kLanes;
+    for (; j < cols; j += kLanes) store(row + j, Vec{});
+    sum_[r] += sum(total);
   }
 
-  // Context scores to the sigmoid; with one_sum, joined with the softmax row: e + (lambda alpha l) sigmoid.
-  void quasi_row(int64_t r, int64_t key, int64_t seen, int64_t cols, float factor, bool one_sum) {
-    float* row = quasi_ + r * stride_;
-    float* joined = softmax_ + r * stride_;
-    float* to = one_sum ? joined : row;
+  // A chunk of context scores to the sigmoid, and dropped cells cleared; with one_sum, joined with the softmax row:
+  // e + (lambda alpha l) sigmoid.
+  void quasi_row(const Sequence& s, int64_t i, int64_t r, int64_t key, int64_t chunk, int64_t count, bool one_sum) {
+    float* row = quasi_ + r * kChunkStride;
+    float* exponentials = softmax_ + r * stride_ + (chunk - key);
+    float* gated = gated_ + r * kChunkStride;
+    const int64_t seen = visible_in_span(s, i, chunk, count), cols = round_up(count, Engine::kKeyStep);
+    const float factor = prepare(s, i, chunk, seen, row);
+    if (p_.has_dropout) keep_row(p_, s, i, chunk, seen, keep_);
     const float weight = p_.quasi_scale * sum_[r];
     const Vec row_gate = splat(lambda_[r]), row_weight = splat(lambda_[r] * weight);
     specialise(
         [&](auto join, auto masked, auto drop, auto column) {
+          const auto kept = [&](int64_t j, Vec x) QACG_INLINE_LAMBDA {
+            return drop ? keep_where(load_mask(keep_ + j), x) : x;
+          };
           const auto sigmoid = [&](int64_t j, IntVec lanes) QACG_INLINE_LAMBDA {
             const Vec score = load(row + j);
             if (masked) lanes &= ~(IntVec)(score <= splat(kHiddenScore));
             Vec g = keep_where(lanes, inverse_one_plus_exp2(score * -factor));
             if (join) {
-              g = load(joined + j) +
-                  (column ? (row_gate - p_.gamma * load(key_gate_ + key + j)) * weight : row_weight) * g;
+              g = load(exponentials + j) +
+                  (column ? (row_gate - p_.gamma * load(key_gate_ + chunk + j)) * weight : row_weight) * g;
             }
-            store(to + j, drop ? keep_where(load_mask(keep_ + j), g) : g);
+            g = kept(j, g);
+            if (column && !join) store(gated + j, (row_gate - p_.gamma * load(key_gate_ + chunk + j)) * g);
+            return g;
           };
-          int64_t j = 0;
-          for (; j + kLanes <= seen; j += kLanes) sigmoid(j, kAllLanes);
-          if (j < seen) sigmoid(j, lanes_below(seen - j)), j += kLanes;
-          for (; j < cols; j += kLanes) store(to + j, Vec{});
+          Engine::put_row(row, left_, r, seen, cols, sigmoid);
+          if (join) return;
+          const auto again = [&](float* from, Packed* to, bool drop_now) QACG_INLINE_LAMBDA {
+            Engine::put_row(from, to, r, seen, cols, [&](int64_t j, IntVec lanes) QACG_INLINE_LAMBDA {
+              return keep_where(lanes, drop_now ? kept(j, load(from + j)) : load(from + j));
+            });
+          };
+          if (Engine::kPacksTiles || drop) again(exponentials, softmax_left_, true);
+          if (column) again(gated, gated_left_, false);
         },
         one_sum, p_.mask_kind != qacg::Mask::kNone, p_.has_dropout, p_.column_gate);
   }
 
-  void accumulate(const Sequence& s, int64_t rows, int64_t key, int64_t count, int64_t cols, bool one_sum) {
-    auto add = [&](const float* tile, float* total) {
-      const auto a = Engine::left(tile, stride_, rows, cols, left_);
-      engine_.weighted_sum(rows, count, dim_, a, values_, key, total, key > 0);
+  void accumulate(const Sequence& s, int64_t rows, int64_t key, int64_t chunk, int64_t count, bool one_sum) {
+    const int64_t cols = round_up(count, Engine::kKeyStep);
+    const auto add = [&](Left a, float* total) {
+      engine_.weighted_sum(rows, count, dim_, a, values_, chunk, total, chunk > 0);
     };
-    add(softmax_, softmax_sum_);
-    if (one_sum) return;
-    if (!p_.column_gate || p_.quasi_out.data) add(quasi_, quasi_sum_);
+    const Left quasi = Engine::put_rows(quasi_, kChunkStride, left_, rows, cols);
+    if (one_sum) return add(quasi, softmax_sum_);
+    add(Engine::put_rows(softmax_ + (chunk - key), stride_, softmax_left_, rows, cols), softmax_sum_);
+    if (!p_.column_gate || p_.quasi_out.data) add(quasi, quasi_sum_);
     if (!p_.column_gate) return;
-    for (int64_t r = 0; r < rows; ++r) {
-      float* row = quasi_ + r * stride_;
-      for (int64_t j = 0; j < cols; j += kLanes) {
-        if (key + j >= s.keys) break;
-        store(row + j, (lambda_[r] - p_.gamma * load(key_gate_ + key + j)) * load(row + j));
-      }
-    }
-    add(quasi_, gated_sum_);
+    add(Engine::put_rows(gated_, kChunkStride, gated_left_, rows, cols), gated_sum_);
   }
 
   void clear(int64_t rows) {
@@ -304,8 +316,8 @@ class Forward {
   Engine engine_;
   const int64_t dim_;
   int64_t span_, tile_rows_, stride_, used_;
-  Packed *key_panels_, *context_panels_, *values_, *query_, *context_query_, *left_;
-  float *softmax_, *quasi_, *softmax_sum_, *quasi_sum_, *gated_sum_, *key_gate_, *max_, *sum_, *lambda_;
+  Packed *key_panels_, *context_panels_, *values_, *query_, *context_query_, *left_, *softmax_left_, *gated_left_;
+  float *softmax_, *quasi_, *gated_, *softmax_sum_, *quasi_sum_, *gated_sum_, *key_gate_, *max_, *sum_, *lambda_;
   int32_t* keep_;
 };
 

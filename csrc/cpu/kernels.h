@@ -8,7 +8,6 @@ namespace QACG_ISA {
 
 template <typename Engine>
 struct Table {
-  static int64_t row_block(const qacg::Problem&) { return Engine::kRowBlock; }
   static int64_t forward_scratch(const qacg::Problem& p, int64_t longest_query, int64_t longest_key) {
     return Forward<Engine>(p, nullptr, longest_query, longest_key).used();
   }

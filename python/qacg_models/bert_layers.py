@@ -1,4 +1,4 @@
-"""The parts that QACG-BERT shares with BERT, under the names that checkpoints have for them."""
+"""The parts that BERT shares with the models built on it, under the names that checkpoints have for them."""
 
 import torch
 from torch import Tensor, nn
@@ -22,14 +22,22 @@ class BertEmbeddings(nn.Module):
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
     def forward(
-        self, input_ids: Tensor, token_type_ids: Tensor | None = None, position_ids: Tensor | None = None
+        self,
+        input_ids: Tensor | None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
     ) -> Tensor:
-        """(B, L) ids to (B, L, hidden_size). Token types default to 0, positions to 0, 1, 2, ..."""
+        """(B, L) ids, or (B, L, hidden_size) word embeddings in their place, to (B, L, hidden_size).
+
+        Token types default to 0, positions to 0, 1, 2, ...
+        """
+        words = self.word_embeddings(input_ids) if inputs_embeds is None else inputs_embeds
         if position_ids is None:
-            position_ids = torch.arange(input_ids.shape[1], device=input_ids.device)
+            position_ids = torch.arange(words.shape[1], device=words.device)
         if token_type_ids is None:
-            token_type_ids = torch.zeros_like(input_ids)
-        embedded = self.word_embeddings(input_ids) + self.token_type_embeddings(token_type_ids)
+            token_type_ids = torch.zeros(words.shape[:2], dtype=torch.long, device=words.device)
+        embedded = words + self.token_type_embeddings(token_type_ids)
         return self.dropout(self.LayerNorm(embedded + self.position_embeddings(position_ids)))
 
 
@@ -87,12 +95,16 @@ class AttentionPooler(nn.Module):
 
     def forward(self, hidden_states: Tensor, visible: Tensor | None) -> Tensor:
         """(B, L, hidden_size), and (B, L) True for tokens to weigh (None: all), to (B, hidden_size)."""
+        weights = self.weights(hidden_states, visible)
+        return torch.tanh(self.dense((weights.unsqueeze(1) @ hidden_states).squeeze(1)))
+
+    def weights(self, hidden_states: Tensor, visible: Tensor | None) -> Tensor:
+        """The weights of the average, (B, L)."""
         scores = self.attention_gate(hidden_states).squeeze(-1)
         if visible is not None:
             # The lowest finite number: with -inf a sequence of padding alone would give NaN.
             scores = scores.masked_fill(~visible, torch.finfo(scores.dtype).min)
-        weights = scores.softmax(-1)
-        return torch.tanh(self.dense((weights.unsqueeze(1) @ hidden_states).squeeze(1)))
+        return scores.softmax(-1)
 
 
 POOLERS = {"cls": ClsPooler, "attention": AttentionPooler}

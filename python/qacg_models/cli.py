@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 
+from .checkpoints.command import add_parser as add_convert
 from .errors import InputError
 from .options import TrainingOptions
 
@@ -182,6 +183,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     evaluate.add_argument("--json", action="store_true", help="print JSON with all digits")
     evaluate.set_defaults(run=_evaluate)
+
+    add_convert(commands)
 
     info = commands.add_parser("info", help="what this machine and installation offer")
     info.add_argument("--json", action="store_true", help="print JSON")

@@ -3,3 +3,7 @@
 
 class InputError(ValueError):
     """What the user gave cannot be used; the text is complete enough to be shown alone, on one line."""
+
+
+class CheckpointError(InputError):
+    """A checkpoint that cannot be used: the text names the file, and the tensor or field in question."""

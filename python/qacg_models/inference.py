@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .data import Row
-from .errors import InputError
+from .errors import CheckpointError, InputError
 from .metrics import SentiHoodMetrics, majority_probabilities, sentihood_metrics
 from .tasks import TASKS, Task
 from .threads import cpu_threads
@@ -87,8 +87,6 @@ def load_trained(folder: Path | str, attention: str | None = None) -> TrainedMod
     for name in ("config.json", "model.safetensors", "tokenizer.json"):
         if not (folder / name).is_file():
             raise ModelFolderError(f"{folder}: has no {name}, so this is no complete model")
-    from safetensors import SafetensorError
-
     from .qacg_bert import QACGBertForSequenceClassification
 
     tokenizer = load_tokenizer(folder)
@@ -97,13 +95,11 @@ def load_trained(folder: Path | str, attention: str | None = None) -> TrainedMod
         model, loading = QACGBertForSequenceClassification.from_pretrained(
             folder, attn_implementation=implementation, local_files_only=True, output_loading_info=True
         )
-    except (OSError, SafetensorError) as error:
+    except (OSError, CheckpointError) as error:
         raise ModelFolderError(f"{folder}: cannot be loaded ({error})") from None
-    # transformers would go on with random weights in place of the missing ones.
-    for trouble in ("missing_keys", "unexpected_keys", "mismatched_keys"):
-        if loading[trouble]:
-            names = ", ".join(sorted(map(str, loading[trouble]))[:3])
-            raise ModelFolderError(f"{folder}: model.safetensors has {trouble.replace('_', ' ')}: {names}")
+    # A head that is not there would start at random, and figures on record would be those of another model.
+    if not loading["report"].clean:
+        raise ModelFolderError(f"{folder}: is not what training wrote: {loading['report']}")
     return TrainedModel(model.eval(), tokenizer, record)
 
 

@@ -37,6 +37,66 @@ def check_ids(name: str, ids: object, shape: tuple[int, ...] | None, limit: int,
             )
 
 
+def check_encoder_inputs(
+    config, input_ids: object, inputs_embeds: object, token_type_ids: object, position_ids: object
+) -> tuple[int, int]:
+    """Raises unless the tokens of a batch fit the configuration and one another; returns (B, L).
+
+    Args:
+        config: an `EncoderConfig`.
+        input_ids, inputs_embeds: exactly one of them, (B, L) or (B, L, hidden_size), L at least 1.
+        token_type_ids: None or (B, L).
+        position_ids: None, (B, L) or (1, L).
+    """
+    if (input_ids is None) == (inputs_embeds is None):
+        raise ValueError(
+            f"input_ids, inputs_embeds: got {'neither' if input_ids is None else 'both'}, wanted exactly one"
+        )
+    if inputs_embeds is None:
+        name, tokens = "input_ids", input_ids
+        check_ids(name, tokens, None, config.vocab_size, "vocab_size")
+    else:
+        name, tokens = "inputs_embeds", inputs_embeds
+        _check_embeds(tokens, config.hidden_size)
+    batch, length = tokens.shape[:2]
+    if length < 1:
+        raise ValueError(f"{name}: got shape {tuple(tokens.shape)}, wanted at least one token per sequence")
+    if position_ids is not None:
+        one_for_all = isinstance(position_ids, Tensor) and position_ids.shape[:1] == (1,)
+        rows, limit = (1 if one_for_all else batch, length), config.max_position_embeddings
+        check_ids("position_ids", position_ids, rows, limit, "max_position_embeddings")
+    elif length > config.max_position_embeddings:
+        raise ValueError(
+            f"{name}: got sequences of {length} tokens, wanted at most "
+            f"max_position_embeddings = {config.max_position_embeddings}"
+        )
+    if token_type_ids is not None:
+        check_ids("token_type_ids", token_type_ids, (batch, length), config.type_vocab_size, "type_vocab_size")
+    return batch, length
+
+
+def _check_embeds(embeds: object, hidden_size: int) -> None:
+    if not isinstance(embeds, Tensor):
+        raise TypeError(f"inputs_embeds: got {type(embeds).__name__}, wanted a torch.Tensor")
+    if not embeds.is_floating_point():
+        raise TypeError(f"inputs_embeds: got dtype {embeds.dtype}, wanted a floating one")
+    if embeds.dim() != 3 or embeds.shape[-1] != hidden_size:
+        raise ValueError(
+            f"inputs_embeds: got shape {tuple(embeds.shape)}, wanted (B, L, hidden_size = {hidden_size})"
+        )
+
+
+def check_context_ids(config, context_ids: object, batch: int) -> None:
+    """Raises unless `context_ids`, (B) or (B, 1), has one known context for each sequence."""
+    if context_ids is None:
+        raise ValueError(
+            f"context_ids: got None, wanted one id per sequence, 0 to {config.num_contexts - 1}; "
+            "config.context_id(name) gives the id of a context"
+        )
+    rows = (batch, 1) if isinstance(context_ids, Tensor) and context_ids.dim() == 2 else (batch,)
+    check_ids("context_ids", context_ids, rows, config.num_contexts, "num_contexts")
+
+
 def key_mask(attention_mask: object, shape: tuple[int, int]) -> Tensor | None:
     """The (B, L) mask of 0 and 1 as booleans, True where a token is read; None when that is known to be all.
 

@@ -1,4 +1,4 @@
-"""What QACG-BERT returns."""
+"""What the models with a context return. BERT returns the outputs of transformers."""
 
 from dataclasses import dataclass
 
@@ -34,7 +34,7 @@ class QACGBertSequenceClassifierOutput(ModelOutput):
     """Output of `QACGBertForSequenceClassification`.
 
     Attributes:
-        loss: mean cross-entropy (), with labels only.
+        loss: (), with labels only; see `classification_loss`.
         logits: (B, num_labels).
         hidden_states, attentions, softmax_maps, quasi_maps, lambdas: as in `QACGBertModelOutput`.
     """
@@ -46,3 +46,41 @@ class QACGBertSequenceClassifierOutput(ModelOutput):
     softmax_maps: tuple[Tensor, ...] | None = None
     quasi_maps: tuple[Tensor, ...] | None = None
     lambdas: tuple[Tensor, ...] | None = None
+
+
+@dataclass
+class CGBertModelOutput(ModelOutput):
+    """Output of `CGBertModel`. A tuple has one entry per layer, and is None unless it was asked for.
+
+    Attributes:
+        last_hidden_state: (B, L, hidden_size).
+        pooler_output: (B, hidden_size).
+        hidden_states: (B, L, hidden_size) each; the embeddings come first, so one more than layers.
+        attentions: A after dropout, (B, H, L, L) each.
+        query_gates, key_gates: how much of a query or key is the context's, (B, H, L) each.
+    """
+
+    last_hidden_state: Tensor | None = None
+    pooler_output: Tensor | None = None
+    hidden_states: tuple[Tensor, ...] | None = None
+    attentions: tuple[Tensor, ...] | None = None
+    query_gates: tuple[Tensor, ...] | None = None
+    key_gates: tuple[Tensor, ...] | None = None
+
+
+@dataclass
+class CGBertSequenceClassifierOutput(ModelOutput):
+    """Output of `CGBertForSequenceClassification`.
+
+    Attributes:
+        loss: (), with labels only; see `classification_loss`.
+        logits: (B, num_labels).
+        hidden_states, attentions, query_gates, key_gates: as in `CGBertModelOutput`.
+    """
+
+    loss: Tensor | None = None
+    logits: Tensor | None = None
+    hidden_states: tuple[Tensor, ...] | None = None
+    attentions: tuple[Tensor, ...] | None = None
+    query_gates: tuple[Tensor, ...] | None = None
+    key_gates: tuple[Tensor, ...] | None = None

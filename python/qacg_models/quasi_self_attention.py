@@ -24,6 +24,7 @@ class QuasiSelfAttention(FusedQuasiAttention):
             context_projection=config.context_projection,
             lambda_bias=config.lambda_bias,
             lambda_per_head=config.lambda_per_head,
+            naming=config.attention_naming,
             quasi_scale=config.quasi_scale,
             beta=config.beta,
             gamma=config.gamma,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import shutil
 import tempfile
 import time
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from .data import Dataset, Row, file_digest, label_shares
 from .errors import InputError
+from .folders import put_in_place
 from .inference import RECORD_FORMAT, RECORD_NAME, TrainedModel, judge, load_trained
 from .options import TrainingOptions
 from .threads import cpu_threads
@@ -73,7 +73,7 @@ def train(
         # The figures on record are those of the files on disk, not of the model still in memory.
         record |= _figures(trained, dataset)
         _write_json(work / "model" / RECORD_NAME, record)
-        _replace(work / "model", output)
+        put_in_place(work / "model", output)
     finally:
         shutil.rmtree(work, ignore_errors=True)
     return TrainedModel(trained.model, trained.tokenizer, record)
@@ -250,11 +250,3 @@ def _versions() -> dict[str, str]:
 
 def _write_json(path: Path, content: dict) -> None:
     path.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-
-
-def _replace(new: Path, output: Path) -> None:
-    """Put `new` where `output` is, which never shows a half-written folder."""
-    if output.exists():
-        old = new.with_name("old")
-        os.rename(output, old)
-    os.rename(new, output)

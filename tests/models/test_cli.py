@@ -154,7 +154,7 @@ def test_a_damaged_model_folder(model, small_data, tmp_path, capsys):
     evaluate = ["evaluate", tmp_path, "--data", small_data]
     weights = (tmp_path / "model.safetensors").read_bytes()
     (tmp_path / "model.safetensors").write_bytes(weights[: len(weights) // 2])
-    fails(capsys, evaluate, "cannot be loaded")
+    fails(capsys, evaluate, "cannot be loaded", "model.safetensors: is cut off")
     (tmp_path / "model.safetensors").unlink()
     fails(capsys, evaluate, "has no model.safetensors")
     (tmp_path / "training.json").write_text("{")
@@ -167,10 +167,14 @@ def test_a_model_folder_that_lacks_a_tensor(model, tmp_path):
     for path in model.iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())
     tensors = load_file(model / "model.safetensors")
-    del tensors["classifier.bias"]
-    save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(ModelFolderError, match=r"model\.safetensors has missing keys: classifier\.bias"):
-        load_trained(tmp_path)
+    for removed, message in (
+        ("classifier.bias", r"model\.safetensors: lacks 1 of the 2 head tensors .*classifier\.bias"),
+        ("classifier.weight", r"(?s)is not what training wrote: .*missing +2\n +classifier\.weight"),
+    ):
+        del tensors[removed]
+        save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
+        with pytest.raises(ModelFolderError, match=message):
+            load_trained(tmp_path)
 
 
 def test_evaluate_refuses_contexts_the_model_never_saw(model, small_data, tmp_path, capsys):

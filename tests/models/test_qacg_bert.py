@@ -5,7 +5,9 @@ import sys
 
 import pytest
 import torch
+from model_judging import check_against_formulas, flat, strengthen
 from oracle import qacg_bert as oracle
+from oracle.pieces import cross_entropy
 from qacg_models import QACGBertConfig, QACGBertForSequenceClassification, QACGBertModel
 from safetensors.torch import load_file
 from torch import nn
@@ -42,24 +44,7 @@ def build(attn_implementation="fused", dtype=torch.float32, strong=True, **setti
     torch.manual_seed(0)
     config = QACGBertConfig(**{**SIZES, **settings}, attn_implementation=attn_implementation)
     model = QACGBertForSequenceClassification(config).eval()
-    if strong:
-        generator = torch.Generator().manual_seed(1)
-        with torch.no_grad():
-            for name, p in model.named_parameters():
-                centre = 1.0 if name.endswith("LayerNorm.weight") else 0.0
-                p.copy_(centre + 0.4 * torch.randn(p.shape, generator=generator))
-    return model.to(dtype)
-
-
-def weighted_sum(tensors):
-    """A scalar in which every element of every output has a weight of its own."""
-    total = 0.0
-    for n, t in enumerate(tensors):
-        total = (
-            total
-            + (t.double() * torch.randn(t.shape, generator=torch.Generator().manual_seed(n)).double()).sum()
-        )
-    return total
+    return (strengthen(model) if strong else model).to(dtype)
 
 
 def oracle_results(weights, config, batch=BATCH):
@@ -77,16 +62,8 @@ def oracle_results(weights, config, batch=BATCH):
         beta=config.beta,
         gamma=config.gamma,
     )
-    log_p = found["logits"] - found["logits"].exp().sum(-1, keepdim=True).log()
-    found["loss"] = -log_p[range(len(log_p)), batch["labels"]].mean()
+    found["loss"] = cross_entropy(found["logits"], batch["labels"])
     return found
-
-
-def flat(found):
-    """Named outputs, lists over layers spread out."""
-    pairs = [(name, value) for name, value in found.items() if isinstance(value, torch.Tensor)]
-    lists = [(name, value) for name, value in found.items() if not isinstance(value, torch.Tensor)]
-    return dict(pairs + [(f"{name}[{i}]", t) for name, values in lists for i, t in enumerate(values)])
 
 
 def model_results(model):
@@ -107,42 +84,10 @@ def model_results(model):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("variant", VARIANTS.values(), ids=VARIANTS)
 def test_outputs_and_every_gradient_match_the_formulas(variant, dtype):
-    outputs, gradients = {}, {}
-    for implementation in ("fused", "eager"):
-        model = build(implementation, dtype, **variant)
-        outputs[implementation] = model_results(model)
-        weighted_sum(outputs[implementation].values()).backward()
-        gradients[implementation] = {name: p.grad for name, p in model.named_parameters()}
-    weights = {name: p.detach().double().requires_grad_() for name, p in model.named_parameters()}
-    truth = flat(oracle_results(weights, model.config))
-    truth = {name: truth[name] for name in outputs["fused"]}
-    weighted_sum(truth.values()).backward()
+    def make(implementation, dtype):
+        return build(implementation, dtype, **variant)
 
-    def check(name, fused, eager, true, scale):
-        # Eager in the same dtype is the measure. Over as few elements as here its own error is a matter of
-        # luck, 0.1 to 5 roundings of the largest element, and kernels rebuild P from the logsumexp of a row,
-        # which costs roundings of the size of a score; the band is 16 of them.
-        rounding = torch.finfo(dtype).eps * scale
-        own = float((eager.double() - true).abs().max())
-        error = float((fused.double() - true).abs().max())
-        assert error <= 2 * own + 16 * rounding, (
-            f"{name}: {error:.3e}, eager's {own:.3e}, rounding {rounding:.3e}"
-        )
-        # And eager is itself the formula: its error is rounding, through two layers and back.
-        assert own <= 100 * rounding, f"eager {name}: {own:.3e}, rounding {rounding:.3e}"
-
-    with torch.no_grad():
-        for name, true in truth.items():
-            check(name, outputs["fused"][name], outputs["eager"][name], true, float(true.abs().max()))
-        largest = {}
-        for name, leaf in weights.items():
-            layer = name.rpartition(".")[0]
-            largest[layer] = max(largest.get(layer, 0.0), float(leaf.grad.abs().max()))
-        for name, leaf in weights.items():
-            # A bias may cancel to nothing (the pooler's score, which a softmax follows): the terms of its sum
-            # are as large as those of the weight.
-            scale = largest[name.rpartition(".")[0]]
-            check(f"gradient of {name}", gradients["fused"][name], gradients["eager"][name], leaf.grad, scale)
+    check_against_formulas(make, "fused", dtype, model_results, oracle_results)
 
 
 @pytest.mark.parametrize("implementation", ["fused", "eager"])
@@ -227,11 +172,15 @@ def test_save_and_load_round_trip(tmp_path):
     torch.testing.assert_close(encoder(**batch).last_hidden_state, wanted["hidden[2]"])
 
 
-def test_missing_lambda_weights_are_initialised_and_reported(tmp_path):
+def test_missing_lambda_weights_are_refused_or_initialised_if_asked_for_and_reported(tmp_path):
     model = build()
     state = {k: v for k, v in model.state_dict().items() if "lambda_q_query" not in k}
     model.save_pretrained(tmp_path, state_dict=state)
-    loaded, report = QACGBertForSequenceClassification.from_pretrained(tmp_path, output_loading_info=True)
+    with pytest.raises(ValueError, match=r"lacks 4 of the 29 context tensors .*lambda_q_query_layer"):
+        QACGBertForSequenceClassification.from_pretrained(tmp_path)
+    loaded, report = QACGBertForSequenceClassification.from_pretrained(
+        tmp_path, initialize_missing=True, output_loading_info=True
+    )
     assert report["missing_keys"] == {
         f"bert.encoder.layer.{i}.attention.self.lambda_q_query_layer.{kind}"
         for i in (0, 1)
@@ -496,7 +445,7 @@ BAD_SETTINGS = {
     "context name": (TypeError, "contexts: got the name 3", {"contexts": ["a", 3]}),
     "one string": (TypeError, "contexts: got 'price'", {"contexts": "price"}),
     "num_contexts": (TypeError, "num_contexts: derived from contexts", {"num_contexts": 3}),
-    "problem": (ValueError, "problem_type: got 'regression'", {"problem_type": "regression"}),
+    "problem": (ValueError, "problem_type: got 'ranking', wanted one of", {"problem_type": "ranking"}),
 }
 
 

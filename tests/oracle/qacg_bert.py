@@ -1,35 +1,23 @@
 """QACG-BERT from its formulas alone: one sequence, one head, one query at a time, in the weights' dtype.
 
-Imports nothing of this project. Weights come as a dict from checkpoint name to tensor; give float64 for a
-truth to measure errors against. Differentiable by autograd.
+Imports nothing of this project but the pieces that its oracles share. Weights come as a dict from checkpoint
+name to tensor; give float64 for a truth to measure errors against. Differentiable by autograd.
 """
 
 import math
 
 import torch
-
-
-def linear(w, name, x):
-    y = x @ w[f"{name}.weight"].T
-    return y + w[f"{name}.bias"] if f"{name}.bias" in w else y
-
-
-def layer_norm(w, name, x, eps):
-    centred = x - x.mean(-1, keepdim=True)
-    variance = (centred * centred).mean(-1, keepdim=True)
-    return centred / torch.sqrt(variance + eps) * w[f"{name}.weight"] + w[f"{name}.bias"]
-
-
-def sigmoid(x):
-    return 1 / (1 + torch.exp(-x))
-
-
-def gate_logit(w, name, head, x):
-    """x . v + b of a gate layer whose weight is (1, D), or (H, D) with one row per head."""
-    weight = w[f"{name}.weight"]
-    row = head if weight.shape[0] > 1 else 0
-    logit = (x * weight[row]).sum(-1)
-    return logit + w[f"{name}.bias"][row] if f"{name}.bias" in w else logit
+from oracle.pieces import (
+    below,
+    blocks_after_attention,
+    embed,
+    gate_logit,
+    linear,
+    pool,
+    sigmoid,
+    softmax_row,
+    together,
+)
 
 
 def self_attention(w, x, c, visible, *, heads, head_projection, alpha=1.0, beta=1.0, gamma=1.0, keep=None):
@@ -62,11 +50,7 @@ def self_attention(w, x, c, visible, *, heads, head_projection, alpha=1.0, beta=
         for i in range(length):
             t = (k[:, part] * q[i, part]).sum(-1) / math.sqrt(size)
             tc = (ck * cq[i]).sum(-1) / math.sqrt(size)
-            if visible.any():
-                e = torch.exp(t - t[visible].max()) * visible
-                p_rows.append(e / e.sum())
-            else:
-                p_rows.append(torch.zeros_like(t))
+            p_rows.append(softmax_row(t, visible))
             g_rows.append(lam[i] * alpha * sigmoid(tc) * visible)
         p, g = torch.stack(p_rows), torch.stack(g_rows)
         a = p + g if keep is None else (p + g) * keep[h]
@@ -77,14 +61,6 @@ def self_attention(w, x, c, visible, *, heads, head_projection, alpha=1.0, beta=
         every_lam.append(lam)
     maps = (torch.stack(every_a), torch.stack(every_p), torch.stack(every_g))
     return torch.cat(outs, -1), *maps, torch.stack(every_lam)
-
-
-def below(w, prefix):
-    return {name[len(prefix) :]: t for name, t in w.items() if name.startswith(prefix)}
-
-
-def gelu(x):
-    return x * 0.5 * (1 + torch.erf(x / math.sqrt(2)))
 
 
 def classify(
@@ -109,23 +85,11 @@ def classify(
         )
         for one in zip(ids, visible, types, contexts)
     ]
-    together = {name: torch.stack([one[name] for one in batch]) for name in ("logits", "pooled")}
-    for name in ("hidden", "a", "p", "g", "lam"):
-        together[name] = [torch.stack(per_layer) for per_layer in zip(*(one[name] for one in batch))]
-    return together
+    return together(batch)
 
 
 def classify_one(w, ids, visible, types, context, *, layers, heads, pooler, head_projection, eps, scalars):
-    e = below(w, "bert.embeddings.")
-    x = torch.stack(
-        [
-            e["word_embeddings.weight"][token]
-            + e["position_embeddings.weight"][i]
-            + e["token_type_embeddings.weight"][t]
-            for i, (token, t) in enumerate(zip(ids.tolist(), types.tolist()))
-        ]
-    )
-    x = layer_norm(e, "LayerNorm", x, eps)
+    x = embed(below(w, "bert.embeddings."), ids, types, eps)
     ec = w["bert.context_embeddings.weight"][int(context)].expand_as(x)
     out = {"hidden": [x], "a": [], "p": [], "g": [], "lam": []}
     for n in range(layers):
@@ -140,20 +104,9 @@ def classify_one(w, ids, visible, types, context, *, layers, heads, pooler, head
             head_projection=head_projection,
             **scalars,
         )
-        x = layer_norm(
-            layer, "attention.output.LayerNorm", linear(layer, "attention.output.dense", attended) + x, eps
-        )
-        wide = gelu(linear(layer, "intermediate.dense", x))
-        x = layer_norm(layer, "output.LayerNorm", linear(layer, "output.dense", wide) + x, eps)
+        x = blocks_after_attention(layer, attended, x, eps)
         for name, value in (("hidden", x), ("a", a), ("p", p), ("g", g), ("lam", lam)):
             out[name].append(value)
-    if pooler == "cls":
-        summary = x[0]
-    else:
-        narrow = linear(w, "bert.pooler.attention_gate.0", x)
-        score = linear(w, "bert.pooler.attention_gate.3", narrow * (narrow > 0))[:, 0]
-        weight = torch.exp(score - score[visible].max()) * visible
-        summary = (weight / weight.sum()) @ x
-    out["pooled"] = torch.tanh(linear(w, "bert.pooler.dense", summary))
+    out["pooled"] = pool(below(w, "bert.pooler."), x, visible, pooler)
     out["logits"] = linear(w, "classifier", out["pooled"])
     return out

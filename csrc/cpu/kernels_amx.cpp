@@ -1,0 +1,11 @@
+// x86-64 CPUs with AMX tiles for bfloat16, beside AVX-512.
+#define QACG_ISA amx
+#include "engine_amx.h"
+#include "kernels.h"
+
+namespace qacg {
+// A constant has no external name unless it is declared so first.
+extern const Kernels kAmxFloat32, kAmxBfloat16;
+const Kernels kAmxFloat32 = amx::Table<amx::AmxEngine<float>>::kernels("amx");
+const Kernels kAmxBfloat16 = amx::Table<amx::AmxEngine<amx::HalfBits>>::kernels("amx");
+}  // namespace qacg

@@ -1,0 +1,11 @@
+"""The checkpoint doctor: foreign checkpoints into our models, our models into foreign checkpoints.
+
+| question | its home |
+|---|---|
+| what a tensor is called elsewhere | `names.py` |
+| how a file is read, and what a damaged one is told | `files.py` |
+| what a configuration says, and whether the tensors agree | `fields.py` |
+| which tensor goes where, in which shape, and what is missing | `fitting.py` |
+| `from_pretrained` | `loading.py` |
+| `qacg convert` | `conversion.py`, `command.py` |
+"""

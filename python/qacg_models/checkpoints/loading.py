@@ -1,0 +1,275 @@
+"""`from_pretrained` through the doctor: every kind of checkpoint, with a report, and refusals."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedConfig, PreTrainedModel, modeling_utils
+
+from qacg_models.checkpoints.fields import check_agreement, configuration
+from qacg_models.checkpoints.files import SAFETENSORS
+from qacg_models.checkpoints.fitting import NOTHING, Permissions, fit
+from qacg_models.checkpoints.names import BASE, Layout
+from qacg_models.checkpoints.report import Report
+from qacg_models.checkpoints.source import CONFIG_NAMES, Source, open_source
+
+logger = logging.getLogger(__name__)
+
+# Attributes of a configuration that from_pretrained takes as options of loading.
+_OPTIONS = ("dtype", "torch_dtype", "attn_implementation", "quantization_config")
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What is known before a model is built.
+
+    Attributes:
+        config: of the model.
+        tensors: those that the checkpoint has for it, by our names.
+        own_names: our name of each tensor of the model by the model's, which has no `bert.` in a base model.
+        report: what became of the others.
+    """
+
+    config: PreTrainedConfig
+    tensors: dict[str, Tensor]
+    own_names: dict[str, str]
+    report: Report
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The tensors by the model's names."""
+        return {name: self.tensors[ours] for name, ours in self.own_names.items() if ours in self.tensors}
+
+
+def prepare(
+    model_class: type[PreTrainedModel],
+    source: Source,
+    *,
+    config: PreTrainedConfig | None = None,
+    overrides: Mapping[str, object] = MappingProxyType({}),
+    permissions: Permissions = NOTHING,
+    model_options: Mapping[str, object] = MappingProxyType({}),
+) -> Prepared:
+    """Fits a checkpoint to a model class.
+
+    Args:
+        config: a ready configuration; None makes one from the checkpoint's and `overrides`.
+        overrides: configuration fields that win over the checkpoint's.
+        model_options: arguments of the class beside the configuration.
+
+    Raises:
+        CheckpointError: as for `configuration`, `check_agreement` and `fit`.
+    """
+    notes: list[str] = []
+    if config is None:
+        config, notes = configuration(model_class.config_class, source, overrides)
+    check_agreement(config, source, permissions.fields())
+    with torch.device("meta"):
+        model = model_class(copy.deepcopy(config), **model_options)
+    layout = Layout(base=BASE if hasattr(model, BASE.removesuffix(".")) else "")
+    own_names = {name: layout.to_ours(name)[0] for name in model.state_dict()}
+    tensors, report = fit(
+        source,
+        {own_names[name]: tensor.shape for name, tensor in model.state_dict().items()},
+        model=model_class.__name__,
+        heads=config.num_attention_heads,
+        initializer_range=config.initializer_range,
+        permissions=permissions,
+        not_needed=tuple(model_class._keys_to_ignore_on_load_unexpected or ()),
+    )
+    report.notes += notes
+    return Prepared(config, tensors, own_names, report)
+
+
+class CheckpointLoading:
+    """Mixed into a PreTrainedModel before it: loads foreign checkpoints, and none in part without being told to."""
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        pretrained_model_name_or_path,
+        *model_args,
+        config: PreTrainedConfig | str | Path | None = None,
+        initialize_missing: bool = False,
+        truncate_positions: bool = False,
+        truncate_contexts: bool = False,
+        resize_vocabulary: bool = False,
+        ignore_mismatched_sizes: bool = False,
+        output_loading_info: bool = False,
+        cache_dir: str | Path | None = None,
+        force_download: bool = False,
+        local_files_only: bool = False,
+        token: str | bool | None = None,
+        revision: str = "main",
+        subfolder: str = "",
+        use_safetensors: bool | None = None,
+        variant: str | None = None,
+        weights_only: bool = True,
+        **kwargs,  # configuration fields, and the other options of transformers' from_pretrained
+    ):
+        """Loads a checkpoint of this package, of the published code, of TensorFlow's BERT or of transformers' BERT.
+
+        A report of loaded, missing, unexpected and reshaped tensors goes to this module's logger, as a warning
+        unless every tensor had its place. Parts that a checkpoint lacks as a whole (a head, a pooler, the context
+        of a plain BERT) start at their initial values.
+
+        Args:
+            pretrained_model_name_or_path: a folder, a file of weights with its configuration beside it, or the
+                name of a repository on the hub.
+            config: a configuration, or the file of one; None takes the one beside the weights.
+            initialize_missing: start tensors at random that the checkpoint should have and lacks.
+            truncate_positions: let the position table lose its last rows, with max_position_embeddings=N.
+            truncate_contexts: let the context table lose its last rows, with fewer names in contexts. The
+                released code has 8 rows whatever it needs.
+            resize_vocabulary: let the word table lose or get rows, with vocab_size=N.
+            ignore_mismatched_sizes: start a new head in place of one of another size.
+            output_loading_info: return a pair, the model and a dictionary: that of transformers, and the report
+                under "report".
+            Others: as in transformers.
+
+        Raises:
+            CheckpointError: a ValueError that names the file, and the field or tensor.
+        """
+        if not weights_only:
+            raise ValueError("weights_only: got False; pickled code is never run")
+        if pretrained_model_name_or_path is None:
+            return super().from_pretrained(
+                None,
+                *model_args,
+                config=config,
+                ignore_mismatched_sizes=ignore_mismatched_sizes,
+                output_loading_info=output_loading_info,
+                **kwargs,
+            )
+        for other in ("state_dict", "gguf_file"):
+            if kwargs.get(other) is not None:
+                raise ValueError(f"{other}: got one beside {pretrained_model_name_or_path}, wanted one of them")
+        path = Path(pretrained_model_name_or_path)
+        if not path.exists():
+            path = _download(
+                str(pretrained_model_name_or_path),
+                subfolder=subfolder,
+                use_safetensors=use_safetensors,
+                variant=variant,
+                options={
+                    "cache_dir": cache_dir,
+                    "force_download": force_download,
+                    "local_files_only": local_files_only,
+                    "token": token,
+                    "revision": revision,
+                },
+            )
+        ready = config if isinstance(config, PreTrainedConfig) else None
+        source = open_source(
+            path / subfolder,
+            config=None if ready else config,
+            safetensors=use_safetensors,
+            variant=variant,
+        )
+        known = cls.config_class()
+        fields = {name for name in kwargs if not ready and name not in _OPTIONS and hasattr(known, name)}
+        model, info = cls.from_source(
+            source,
+            *model_args,
+            config=ready,
+            overrides={name: kwargs.pop(name) for name in fields},
+            permissions=Permissions(
+                initialize_missing=initialize_missing,
+                truncate_positions=truncate_positions,
+                truncate_contexts=truncate_contexts,
+                resize_vocabulary=resize_vocabulary,
+                ignore_mismatched_sizes=ignore_mismatched_sizes,
+            ),
+            **kwargs,
+        )
+        report = info["report"]
+        logger.log(logging.INFO if report.clean else logging.WARNING, "%s", report)
+        model.name_or_path = model.config.name_or_path = str(pretrained_model_name_or_path)
+        return (model, info) if output_loading_info else model
+
+    @classmethod
+    def from_source(
+        cls,
+        source: Source,
+        *model_args,
+        config: PreTrainedConfig | None = None,
+        overrides: Mapping[str, object] = MappingProxyType({}),
+        permissions: Permissions = NOTHING,
+        **kwargs,  # the options of transformers' from_pretrained, and of the class
+    ):
+        """A model with the tensors of a checkpoint that has been read, and what became of them.
+
+        Args: as for `prepare`.
+
+        Returns:
+            The model in evaluation mode; the loading info of transformers, and the report under "report".
+
+        Raises:
+            CheckpointError: as for `prepare`.
+        """
+        names = list(inspect.signature(cls.__init__).parameters)[2:]  # after self and config
+        model_options = dict(zip(names, model_args)) | {name: kwargs[name] for name in names if name in kwargs}
+        prepared = prepare(
+            cls,
+            source,
+            config=config,
+            overrides=overrides,
+            permissions=permissions,
+            model_options=model_options,
+        )
+        with _one_report():
+            model, info = super().from_pretrained(
+                None,
+                *model_args,
+                config=prepared.config,
+                state_dict=prepared.state_dict(),
+                output_loading_info=True,
+                **kwargs,
+            )
+        return model, info | {"report": prepared.report}
+
+
+def _download(
+    name: str, *, subfolder: str, use_safetensors: bool | None, variant: str | None, options: dict[str, object]
+) -> Path:
+    """The local copy of a repository on the hub: its configuration and one kind of weights."""
+    from huggingface_hub import snapshot_download
+
+    inside = f"{subfolder}/" if subfolder else ""
+    infix = f".{variant}" if variant else ""
+    patterns = {
+        True: [f"{inside}model{infix}*.safetensors", f"{inside}model.safetensors.index{infix}.json"],
+        False: [f"{inside}pytorch_model{infix}*.bin", f"{inside}pytorch_model.bin.index{infix}.json"],
+    }
+    configurations = [inside + config for config in CONFIG_NAMES]
+    for safetensors in (True, False) if use_safetensors is None else (use_safetensors,):
+        try:
+            folder = Path(snapshot_download(name, allow_patterns=configurations + patterns[safetensors], **options))
+        except (OSError, ValueError) as error:
+            reason = str(error).strip().partition("\n")[0]
+            raise OSError(f"{name}: no such file or folder here, and not to be had from the hub ({reason})") from error
+        if any((folder / subfolder).glob("*" + (SAFETENSORS[0] if safetensors else ".bin"))):
+            return folder
+    return folder
+
+
+@contextmanager
+def _one_report() -> Iterator[None]:
+    """Keeps transformers' own table of missing tensors back, which would repeat part of ours."""
+
+    def hide(record: logging.LogRecord) -> bool:
+        return "LOAD REPORT" not in record.getMessage()
+
+    modeling_utils.logger.addFilter(hide)
+    try:
+        yield
+    finally:
+        modeling_utils.logger.removeFilter(hide)

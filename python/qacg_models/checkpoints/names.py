@@ -1,0 +1,210 @@
+"""The one home of the names that checkpoints have for the tensors of our models, and of the way back.
+
+"Our name" of a tensor is the one it has in a model with a head and the released names of the attention:
+`bert.encoder.layer.0.attention.self.query.weight`, `classifier.bias`. A `Layout` says how a file differs from
+that; `to_ours` and `from_ours` are inverses of each other.
+
+| layout | the same tensor |
+|---|---|
+| Hugging Face, any head | `bert.embeddings.LayerNorm.weight`, without `bert.` in a file of the base model |
+| TensorFlow-converted | `embeddings.LayerNorm.gamma` |
+| released state dict | `bert.embeddings.LayerNorm.gamma`, after `module.` if it was trained on several GPUs |
+| TensorFlow's own | `bert/embeddings/LayerNorm/gamma`; dense weights are called `kernel` and lie transposed |
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from qacg_kernels.nn import CONTEXT_ROLES, GATE_ROLES, NAMINGS
+from qacg_models.errors import CheckpointError
+
+BASE = "bert."
+ATTENTION = "attention.self."
+# The first components of a backbone's names, by which it is told from heads where no prefix does it.
+_BACKBONE_MODULES = ("embeddings", "encoder", "pooler", "context_embeddings")
+_ANCHOR = re.compile(
+    r"^(?P<prefix>.*?)(?:embeddings\.(?:word|position|token_type)_embeddings\.|encoder\.layer\.\d+\.attention\.)"
+)
+_NUMBERED = re.compile(r"(.+)_(\d+)$")
+_LAYER_NORM = {"gamma": "weight", "beta": "bias"}
+_GAMMA_BETA = {ours: theirs for theirs, ours in _LAYER_NORM.items()}
+_OPTIMIZER_STATE = ("adam_m", "adam_v", "global_step")
+# Heads that TensorFlow's BERT names in no regular way. Their weights are (labels, hidden), not transposed.
+_TENSORFLOW_HEADS = {
+    "output_weights": "classifier.weight",
+    "output_bias": "classifier.bias",
+    "cls/squad/output_weights": "qa_outputs.weight",
+    "cls/squad/output_bias": "qa_outputs.bias",
+    "cls/predictions/output_bias": "cls.predictions.bias",
+    "cls/seq_relationship/output_weights": "cls.seq_relationship.weight",
+    "cls/seq_relationship/output_bias": "cls.seq_relationship.bias",
+}
+_OWN_HEADS = {ours: theirs for theirs, ours in _TENSORFLOW_HEADS.items()}
+
+PARTS = ("backbone", "pooler", "pooler gate", "context", "head")
+_CONTEXT_ROLES = (*CONTEXT_ROLES, *GATE_ROLES)
+_ROLES = {name: role for role, name in NAMINGS["released"].items()}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a checkpoint names its tensors.
+
+    Attributes:
+        outer: what stands before every name, heads included, as `module.` does.
+        base: what stands between that and the backbone's names: `bert.`, or nothing.
+        gamma_beta: whether LayerNorm has gamma and beta instead of weight and bias.
+        attention: which of the published namings the attention has, a key of `qacg_kernels.nn.NAMINGS`.
+        tensorflow: whether the names are paths with slashes.
+    """
+
+    outer: str = ""
+    base: str = BASE
+    gamma_beta: bool = False
+    attention: str = "released"
+    tensorflow: bool = False
+
+    @classmethod
+    def of(cls, names: Iterable[str]) -> Layout:
+        """The layout of a checkpoint with these names.
+
+        Raises:
+            CheckpointError: they hold no BERT, or several.
+        """
+        names = list(names)
+        tensorflow = any("/" in name for name in names)
+        dotted = [_from_path(name)[0] or "" if tensorflow else name for name in names]
+        prefixes = sorted({match["prefix"] for name in dotted if (match := _ANCHOR.match(name))})
+        if not prefixes:
+            some = ", ".join(sorted(names)[:3]) or "none"
+            raise CheckpointError(
+                f"holds no BERT: of its {len(names)} tensors ({some}, ...) none belongs to embeddings or to "
+                "encoder.layer.0.attention"
+            )
+        if len(prefixes) > 1:
+            found = ", ".join(map(repr, prefixes))
+            raise CheckpointError(f"holds {len(prefixes)} encoders, under {found}; wanted a file with one")
+        base = BASE if prefixes[0].endswith(BASE) else ""
+        compact = NAMINGS["compact"]["query"]
+        return cls(
+            outer=prefixes[0].removesuffix(base),
+            base=base,
+            gamma_beta=any(name.endswith("LayerNorm.gamma") for name in names),
+            attention="compact" if any(f"{ATTENTION}{compact}." in name for name in dotted) else "released",
+            tensorflow=tensorflow,
+        )
+
+    def to_ours(self, name: str) -> tuple[str, bool] | None:
+        """Our name of a tensor of the checkpoint, and whether it lies transposed there.
+
+        None for what belongs to no model: optimizer state, and buffers that are computed from the sizes.
+        Names under either naming of attention and LayerNorm are understood, whatever this layout says.
+        """
+        transposed = False
+        if self.tensorflow:
+            name, transposed = _from_path(name)
+            if name is None:
+                return None
+        name = name.removeprefix(self.outer)
+        if not self.base and name.split(".")[0] in _BACKBONE_MODULES:
+            name = BASE + name
+        if name in (f"{BASE}embeddings.position_ids", f"{BASE}embeddings.token_type_ids"):
+            return None
+        module, _, kind = name.rpartition(".")
+        if module.endswith("LayerNorm"):
+            name = f"{module}.{_LAYER_NORM.get(kind, kind)}"
+        return _rename_attention(name, "compact", "released"), transposed
+
+    def from_ours(self, name: str) -> tuple[str, bool]:
+        """The checkpoint's name of one of our tensors, and whether it lies transposed there."""
+        if self.attention != "released":
+            name = _rename_attention(name, "released", self.attention)
+        if name.startswith(BASE):
+            name = self.base + name.removeprefix(BASE)
+        if self.tensorflow:
+            return _to_path(self.outer + name)
+        module, _, kind = name.rpartition(".")
+        if self.gamma_beta and module.endswith("LayerNorm"):
+            name = f"{module}.{_GAMMA_BETA[kind]}"
+        return self.outer + name, False
+
+    def describe(self) -> str:
+        """In words, for a report."""
+        if self.tensorflow:
+            words = ["TensorFlow's names"]
+        else:
+            words = [f"prefix {self.outer + self.base!r}" if self.outer + self.base else "no prefix"]
+            words.append("LayerNorm gamma/beta" if self.gamma_beta else "LayerNorm weight/bias")
+        if self.attention == "compact":
+            words.append("attention Wq/Wk/Wv")
+        return ", ".join(words)
+
+
+def part_of(name: str) -> str:
+    """Which of PARTS a tensor under our name belongs to."""
+    if not name.startswith(BASE):
+        return "head"
+    inner = name.removeprefix(BASE)
+    if inner.startswith("pooler."):
+        return "pooler gate" if inner.startswith("pooler.attention_gate.") else "pooler"
+    if inner.startswith(("context_embeddings.", "encoder.context_layer.")) or role_of(name) in _CONTEXT_ROLES:
+        return "context"
+    return "backbone"
+
+
+def role_of(name: str) -> str | None:
+    """The role (a key of NAMINGS) of the self-attention layer that a tensor under our name is of, or None."""
+    _, found, after = name.partition(f".{ATTENTION}")
+    return _ROLES.get(after.partition(".")[0]) if found else None
+
+
+def layer_number(name: str) -> int | None:
+    """The number of the encoder layer that a tensor under our name is of, or None."""
+    match = re.match(r"bert\.encoder\.layer\.(\d+)\.", name)
+    return int(match[1]) if match else None
+
+
+def _rename_attention(name: str, from_naming: str, to_naming: str) -> str:
+    before, found, after = name.partition(ATTENTION)
+    layer, _, kind = after.partition(".")
+    for role, theirs in NAMINGS[from_naming].items():
+        if found and layer == theirs:
+            return f"{before}{ATTENTION}{NAMINGS[to_naming][role]}.{kind}"
+    return name
+
+
+def _from_path(path: str) -> tuple[str | None, bool]:
+    """The dotted name of a TensorFlow variable and whether it lies transposed; None for optimizer state."""
+    path = path.removesuffix(":0")
+    *modules, last = path.split("/")
+    if last in _OPTIMIZER_STATE:
+        return None, False
+    if path in _TENSORFLOW_HEADS:
+        return _TENSORFLOW_HEADS[path], False
+    if last.endswith("_embeddings"):
+        modules, last = [*modules, last], "weight"
+    dotted = ".".join(_NUMBERED.sub(r"\1.\2", module) for module in modules)
+    last = {"kernel": "weight", **_LAYER_NORM}.get(last, last) if modules else last
+    return (f"{dotted}.{last}" if dotted else last), path.endswith("/kernel")
+
+
+def _to_path(name: str) -> tuple[str, bool]:
+    """The TensorFlow variable of a dotted name, the inverse of `_from_path`."""
+    if name in _OWN_HEADS:
+        return _OWN_HEADS[name], False
+    module, _, kind = name.rpartition(".")
+    path = re.sub(r"\.(\d+)(?=\.|$)", r"_\1", module).replace(".", "/")
+    if module.endswith("LayerNorm"):
+        return f"{path}/{_GAMMA_BETA[kind]}", False
+    if module.endswith("_embeddings"):
+        return path, False
+    return (f"{path}/kernel", True) if kind == "weight" else (f"{path}/{kind}", False)
+
+
+HUGGING_FACE = Layout()
+CONVERTED = Layout(base="", gamma_beta=True)
+RELEASED = Layout(gamma_beta=True)
+TENSORFLOW = Layout(tensorflow=True)

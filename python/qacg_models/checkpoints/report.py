@@ -1,0 +1,90 @@
+"""What became of every tensor of a checkpoint."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+
+_NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
+
+
+@dataclass
+class Report:
+    """The account of one loading or conversion. Tensors have our names, except where it says otherwise.
+
+    Attributes:
+        source: the file or index that was read.
+        layout: its names, in words.
+        model: the class it was fitted to.
+        loaded: tensors whose values come from the source, reshaped ones included.
+        missing: tensors that the source lacks.
+        unexpected: the source's names of tensors that the model has no place for.
+        unused: the source's names of tensors that it need not have: optimizer state, buffers computed from the
+            sizes, a gate of a pooler that does not use it.
+        reshaped: tensors that are not as the source has them, and what was done.
+        notes: what else was decided, one sentence each.
+    """
+
+    source: str
+    layout: str
+    model: str
+    loaded: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    unexpected: list[str] = field(default_factory=list)
+    unused: list[str] = field(default_factory=list)
+    reshaped: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def clean(self) -> bool:
+        """Whether every tensor of the model was in the source as it is, and the source had no others."""
+        return not (self.missing or self.unexpected or self.reshaped)
+
+    def to_json(self) -> dict[str, object]:
+        return asdict(self)
+
+    def __str__(self) -> str:
+        total = len(self.loaded) + len(self.missing)
+        lines = [
+            f"{self.source} ({self.layout}) for {self.model}",
+            f"loaded      {len(self.loaded)} of {total} tensors",
+        ]
+        for title, names in (
+            ("missing", self.missing),
+            ("unexpected", self.unexpected),
+            ("unused", self.unused),
+        ):
+            lines += _section(title, collapse(names), len(names))
+        by_reason: dict[str, list[str]] = {}
+        for name, reason in self.reshaped.items():
+            by_reason.setdefault(reason, []).append(name)
+        rows = [f"{name}: {reason}" for reason, names in by_reason.items() for name in collapse(names)]
+        lines += _section("reshaped", rows, len(self.reshaped))
+        return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
+
+
+def _section(title: str, rows: list[str], count: int) -> list[str]:
+    return [f"{title:<12}{count}", *(f"    {row}" for row in rows)] if count else []
+
+
+def collapse(names: Iterable[str]) -> list[str]:
+    """The names with those that differ in one number alone put together, as `layer.{0-11}.weight`."""
+    numbers: dict[str, list[int]] = {}
+    for name in names:
+        match = _NUMBER.search(name)
+        pattern = name[: match.start()] + "{}" + name[match.end() :] if match else name
+        numbers.setdefault(pattern, []).extend([int(match[0])] if match else [])
+    return [pattern.replace("{}", _ranges(found)) if found else pattern for pattern, found in numbers.items()]
+
+
+def _ranges(numbers: list[int]) -> str:
+    """`3`, `{0-11}` or `{0-2,5}`."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    parts = [str(first) if first == last else f"{first}-{last}" for first, last in runs]
+    return parts[0] if len(numbers) == 1 else "{" + ",".join(parts) + "}"

@@ -1,0 +1,92 @@
+"""A checkpoint as it was found: its tensors under our names, and the configuration beside it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import Tensor
+
+from qacg_models.checkpoints.files import read_json, read_tensors, weights_file
+from qacg_models.checkpoints.names import Layout
+from qacg_models.errors import CheckpointError
+
+CONFIG_NAMES = ("config.json", "bert_config.json")
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a checkpoint holds.
+
+    Attributes:
+        path: the file of weights, or the index of its shards.
+        layout: how it names its tensors.
+        tensors: its tensors by our names, each as our modules have it (not transposed).
+        names: the checkpoint's own name by our name, for messages.
+        unused: its names of what belongs to no model: optimizer state, buffers computed from the sizes.
+        fields: the content of its configuration file; None if there is none.
+        fields_path: that file.
+    """
+
+    path: Path
+    layout: Layout
+    tensors: dict[str, Tensor]
+    names: dict[str, str]
+    unused: list[str]
+    fields: dict[str, object] | None
+    fields_path: Path | None
+
+    def called(self, name: str) -> str:
+        """A tensor in a message: the name that the user can find in the file."""
+        return self.names.get(name, name)
+
+
+def open_source(
+    path: Path | str,
+    *,
+    config: Path | str | None = None,
+    safetensors: bool | None = None,
+    variant: str | None = None,
+) -> Source:
+    """Reads a checkpoint.
+
+    Args:
+        path: a folder, a file of weights, or the index of shards.
+        config: the configuration file; None looks for CONFIG_NAMES beside the weights.
+        safetensors, variant: which file of a folder, as for `weights_file`.
+
+    Raises:
+        CheckpointError: a file is missing, damaged or no checkpoint of a BERT; two of its tensors are one.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise CheckpointError(f"{path}: no such file or folder")
+    weights = weights_file(path, safetensors=safetensors, variant=variant) if path.is_dir() else path
+    found = read_tensors(weights)
+    try:
+        layout = Layout.of(found)
+    except CheckpointError as error:
+        raise CheckpointError(f"{weights}: {error}") from None
+    tensors: dict[str, Tensor] = {}
+    names: dict[str, str] = {}
+    unused = []
+    for name, tensor in found.items():
+        named = layout.to_ours(name)
+        if named is None:
+            unused.append(name)
+            continue
+        ours, transposed = named
+        if ours in tensors:
+            raise CheckpointError(f"{weights}: {names[ours]} and {name} are names of one tensor, {ours}")
+        if transposed and tensor.dim() != 2:
+            raise CheckpointError(f"{weights}: {name} has shape {tuple(tensor.shape)}, wanted two dimensions")
+        tensors[ours] = tensor.T if transposed else tensor
+        names[ours] = name
+    fields_path = Path(config) if config is not None else _config_beside(weights)
+    fields = None if fields_path is None else read_json(fields_path)
+    return Source(weights, layout, tensors, names, unused, fields, fields_path)
+
+
+def _config_beside(weights: Path) -> Path | None:
+    candidates = (weights.with_name(name) for name in CONFIG_NAMES)
+    return next((path for path in candidates if path.is_file()), None)

@@ -1,0 +1,92 @@
+"""The Triton kernels: finding Triton and a GPU for them, and what they take. README.md in this folder has the rules.
+
+Nothing here imports Triton: the first call that is run does.
+"""
+
+import functools
+import importlib.util
+import os
+
+import torch
+
+from qacg_kernels.backends.triton.configurations import MOST_HEAD_DIM, table_for
+from qacg_kernels.ops import register_kernels
+
+# Read by dispatch: why "auto" passes this backend by. It goes when the whole suite has passed on a GPU.
+UNPROVEN = "its kernels have run in Triton's interpreter but on no GPU yet; choose it by name, backend='triton'"
+
+_OLDEST_CAPABILITY = (8, 0)
+
+
+def interpreted() -> bool:
+    """Whether Triton's interpreter runs the kernels, on CPU tensors."""
+    return os.environ.get("TRITON_INTERPRET") == "1"
+
+
+@functools.cache
+def _triton_is_installed() -> bool:
+    return importlib.util.find_spec("triton") is not None
+
+
+@functools.cache
+def _gpu_is_there() -> bool:
+    return torch.cuda.is_available() and torch.version.hip is None
+
+
+@functools.cache
+def _capability(device: torch.device) -> tuple[int, int]:
+    return torch.cuda.get_device_capability(device)
+
+
+def missing() -> list[str]:
+    """Why this backend is not on this machine; empty if it is."""
+    if not _triton_is_installed():
+        return ["triton is not installed: on Linux, pip install 'triton>=3.4' (torch for CUDA brings its own)"]
+    if not interpreted() and not _gpu_is_there():
+        return ["torch sees no NVIDIA GPU; for tests, TRITON_INTERPRET=1 runs the kernels on CPU tensors"]
+    return []
+
+
+def unsupported(problem) -> list[str]:
+    """Reasons why this backend would not take the call."""
+    reasons = []
+    query = problem.query
+    wanted = "cpu" if interpreted() else "cuda"
+    if query.device.type != wanted:
+        where = "the CPU, where the interpreter works" if interpreted() else "an NVIDIA GPU"
+        reasons.append(f"tensors are on {query.device}; it takes those on {where}")
+    elif wanted == "cuda" and _capability(query.device) < _OLDEST_CAPABILITY:
+        major, minor = _capability(query.device)
+        reasons.append(f"the GPU has compute capability {major}.{minor}; it takes 8.0 and newer")
+    if query.dtype not in (torch.float16, torch.bfloat16, torch.float32):
+        reasons.append(f"dtype is {query.dtype}; it takes float16, bfloat16 and float32")
+    elif interpreted() and query.dtype == torch.bfloat16:
+        reasons.append("dtype is bfloat16, whose products some interpreters get wrong; it takes float16 and float32")
+    if problem.head_dim > MOST_HEAD_DIM:
+        reasons.append(f"head size is {problem.head_dim}; it takes 1 to {MOST_HEAD_DIM}")
+    return reasons
+
+
+def residuals(problem) -> dict[str, bool]:
+    """Which branch outputs the backward wants from the forward: none for rows that it takes whole."""
+    query = problem.query
+    queries = problem.max_seqlen if problem.packed else query.shape[-2]
+    whole = table_for(query.device).takes_whole_rows(
+        "whole_row_backward", query.dtype, problem.head_dim, queries, problem.longest_row
+    )
+    return {"save_softmax_out": not whole, "save_quasi_out": not whole and not problem.column_gate}
+
+
+def _forward(*inputs, **options):
+    from qacg_kernels.backends.triton import launch
+
+    return launch.forward(*inputs, **options)
+
+
+def _backward(*inputs, **options):
+    from qacg_kernels.backends.triton import launch
+
+    return launch.backward(*inputs, **options)
+
+
+register_kernels("triton", _forward, _backward)

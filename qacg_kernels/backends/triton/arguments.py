@@ -1,0 +1,194 @@
+"""What the kernels are handed, grouped by what it is about.
+
+Triton takes a tuple as it takes its members, so a kernel reads `call.key.data` and `call.key.row`; a member that is
+None is known to be so when the kernel is compiled.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Strided(NamedTuple):
+    """A (B, H, rows, D) tensor whose last stride is 1, or one value a row, (B, H, rows)."""
+
+    data: Tensor
+    batch: int
+    head: int
+    row: int
+
+
+class Mask(NamedTuple):
+    """A mask that broadcasts to (B, H, L, S): a stride is 0 where it does. Boolean ones come as bytes."""
+
+    data: Tensor
+    batch: int
+    head: int
+    row: int
+    column: int
+
+
+class PerHead(NamedTuple):
+    """A gate vector (D) or (H, D), or a bias () or (H): the head's stride is 0 where all share it."""
+
+    data: Tensor
+    head: int
+
+
+class Side(NamedTuple):
+    """One side of the gate, eq. 4: sigmoid(x . vector + context . context_vector + bias)."""
+
+    vector: PerHead
+    context_vector: PerHead
+    bias: PerHead | None
+
+
+class Gate(NamedTuple):
+    query: Side
+    key: Side
+    beta: float
+    gamma: float
+
+
+class Sizes(NamedTuple):
+    """Of a packed call, `queries` and `keys` are those of the longest sequence, `tokens` of all together."""
+
+    heads: int
+    queries: int
+    keys: int
+    head_dim: int
+    tokens: int
+
+
+class Factors(NamedTuple):
+    """Scalars of a call, folded on the host.
+
+    score: scale * log2(e), so that exp2 serves for exp; context: scale times what `sigmoid` of tiles.py wants its
+    argument multiplied by; keep and threshold: those of dropout.py.
+    """
+
+    scale: float
+    score: float
+    context: float
+    quasi: float
+    keep: float
+    threshold: int
+
+
+class Call(NamedTuple):
+    """The inputs of a call, as the operator has them."""
+
+    query: Strided
+    key: Strided
+    value: Strided
+    context_query: Strided
+    context_key: Strided
+    gate_lambda: Strided | None
+    gate: Gate | None
+    mask: Mask | None
+    key_lengths: Tensor | None
+    cu_seqlens: Tensor | None
+    seed: Tensor | None
+    sizes: Sizes
+    factors: Factors
+
+
+class Saved(NamedTuple):
+    """What the backward kernels read beside the inputs; rows are (B, H, L)."""
+
+    grad_out: Strided
+    softmax_out: Strided | None  # O1
+    quasi_out: Strided | None  # O2
+    row_max: Strided
+    row_sum: Strided
+    query_gate: Strided | None
+    key_gate: Strided | None
+    grad_query_gate: Strided | None
+    grad_key_gate: Strided | None
+
+
+class Gradients(NamedTuple):
+    """What the backward kernels write, and the rows that they hand to one another.
+
+    delta: eq. 10. query_logit and key_logit: tq and tk of eq. 14, from which the gate's parameters get theirs.
+    query and context_query of the kernel over key blocks: their gradients where a row's keys are one block; else
+    sums in float32 for atomic additions, or None.
+    """
+
+    query: Strided | None
+    key: Strided
+    value: Strided
+    context_query: Strided | None
+    context_key: Strided
+    gate_lambda: Strided | None
+    query_logit: Strided | None
+    key_logit: Strided | None
+    delta: Strided | None
+
+
+class Place(NamedTuple):
+    """Where a program works; made inside the kernels."""
+
+    sequence: int
+    head: int
+    first: int  # row of the sequence's first token: 0 unless packed
+    queries: int
+    keys: int
+    seen_keys: int  # keys below the sequence's length
+
+
+@dataclass(frozen=True)
+class Form:
+    """What a kernel is compiled for.
+
+    Attributes:
+        whole_row: no row has more than block_n keys, and they are taken as one tile.
+        even_keys: there is no last block of keys in part: with whole_row, every sequence has block_n keys.
+        even_dim: the head size is block_d, which is a power of two of at least 16.
+        fast_sigmoid: by tanh.approx.
+        precision: of products of float32, "ieee" or "tf32".
+        block_m, block_n: queries and keys of a tile.
+    """
+
+    is_causal: bool
+    column_gate: bool
+    whole_row: bool
+    even_keys: bool
+    even_dim: bool
+    fast_sigmoid: bool
+    precision: str
+    block_m: int
+    block_n: int
+    block_d: int
+
+
+def strided(t: Tensor | None, packed: bool) -> Strided | None:
+    """Rows of a dense (B, H, rows, ...) or a packed (T, H, ...) tensor."""
+    if t is None:
+        return None
+    if packed:
+        row, head = t.stride()[:2]
+        return Strided(t, 0, head, row)
+    return Strided(t, *t.stride()[:3])
+
+
+def unit_last_stride(t: Tensor) -> Tensor:
+    """The tensor, or a copy of it where its rows are not dense: the kernels read rows in one go."""
+    return t if t.stride(-1) == 1 or t.shape[-1] == 1 else t.contiguous()
+
+
+def mask_of(t: Tensor | None) -> Mask | None:
+    if t is None:
+        return None
+    strides = [0 if n == 1 else s for n, s in zip(t.shape, t.stride())]
+    return Mask(t.view(torch.uint8) if t.dtype == torch.bool else t, *strides)
+
+
+def per_head(t: Tensor | None, shared_dims: int) -> PerHead | None:
+    """A gate vector (shared_dims = 1) or a bias (shared_dims = 0)."""
+    if t is None:
+        return None
+    t = t.contiguous()
+    return PerHead(t, 0 if t.dim() == shared_dims else t.stride(0))

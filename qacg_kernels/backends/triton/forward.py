@@ -1,0 +1,201 @@
+"""The forward kernel: one block of queries of one head, over all keys that it sees."""
+
+import triton
+import triton.language as tl
+
+from qacg_kernels.backends.triton.tiles import (
+    MINUS_INFINITY,
+    add_product,
+    gate_logit_sigmoid,
+    keep_cells,
+    load_at,
+    load_rows,
+    load_tile,
+    place_of,
+    product,
+    score_arguments,
+    sigmoid,
+    store_rows,
+    store_tile,
+    tile_pointers,
+)
+
+
+@triton.jit
+def forward_kernel(
+    call, out, softmax_out, quasi_out, row_max_out, row_sum_out, query_gate, key_gate, form: tl.constexpr
+):  # fmt: skip
+    """MATH.md, eq. 1 to 8, for form.block_m queries of one head.
+
+    Outputs are Strided, None where not asked for; with form.whole_row no branch output is. A row gate writes
+    query_gate and key_gate; a column gate writes query_gate and reads key_gate.
+    """
+    blocks = tl.cdiv(call.sizes.queries, form.block_m)
+    place = place_of(tl.program_id(0) // blocks, call)
+    # The last block first: under causality it is the longest.
+    block = blocks - 1 - tl.program_id(0) % blocks
+    if block * form.block_m >= place.queries:
+        return
+
+    rows = block * form.block_m + tl.arange(0, form.block_m)
+    present = rows < place.queries
+    q = load_tile(call.query, place, rows, present, call, form)
+    cq = load_tile(call.context_query, place, rows, present, call, form)
+    lam = _row_gate(q, cq, rows, present, query_gate, key_gate, place, call, form)
+    if form.whole_row:
+        # Where lengths vary, a short sequence takes a half or a quarter of the widest tile.
+        if (not form.even_keys) and form.block_n >= 64 and place.seen_keys <= form.block_n // 4:
+            o, row_max, row_sum = _whole_row(q, cq, lam, rows, key_gate, place, call, form, form.block_n // 4)
+        elif (not form.even_keys) and form.block_n >= 64 and place.seen_keys <= form.block_n // 2:
+            o, row_max, row_sum = _whole_row(q, cq, lam, rows, key_gate, place, call, form, form.block_n // 2)
+        else:
+            o, row_max, row_sum = _whole_row(q, cq, lam, rows, key_gate, place, call, form, form.block_n)
+    else:
+        o1, o2, plain_o2, row_max, row_sum = _tiled(
+            q, cq, lam, block, rows, key_gate, place, call, form, form.column_gate and quasi_out is not None
+        )
+        if softmax_out is not None:
+            store_tile(softmax_out, place, rows, present, o1, call, form)
+        if quasi_out is not None:
+            store_tile(quasi_out, place, rows, present, plain_o2 if form.column_gate else o2, call, form)
+        o = o1 + o2 if form.column_gate else o1 + lam[:, None] * o2
+    store_tile(out, place, rows, present, o, call, form)
+    store_rows(row_max_out, place, rows, present, row_max)
+    store_rows(row_sum_out, place, rows, present, row_sum)
+
+
+@triton.jit
+def _row_gate(q, cq, rows, present, query_gate, key_gate, place, call, form: tl.constexpr):
+    """lambda of each row, eq. 5, or of a column gate its part 1 - beta lq, (M); stores the gates."""
+    if call.gate is None:
+        lam = load_rows(call.gate_lambda, place, rows, present)
+    else:
+        lq = gate_logit_sigmoid(q, cq, call.gate.query, place, call, form)
+        store_rows(query_gate, place, rows, present, lq)
+        lam = 1.0 - call.gate.beta * lq
+        if not form.column_gate:
+            k = load_tile(call.key, place, rows, present, call, form)
+            ck = load_tile(call.context_key, place, rows, present, call, form)
+            lk = gate_logit_sigmoid(k, ck, call.gate.key, place, call, form)
+            store_rows(key_gate, place, rows, present, lk)
+            lam -= call.gate.gamma * lk
+    return lam
+
+
+@triton.jit
+def _whole_row(q, cq, lam, rows, key_gate, place, call, form: tl.constexpr, BLOCK_N: tl.constexpr):
+    """All keys in one tile: an exact softmax, and A formed before the one product with V.
+
+    Returns A V (M, block_d), maximum and sum of the rows (M).
+    """
+    CHECKED: tl.constexpr = (not form.even_keys) or form.is_causal or (call.mask is not None)
+    keys = tl.arange(0, BLOCK_N)
+    here = keys < place.seen_keys
+    k = load_tile(call.key, place, keys, here, call, form, not form.even_keys)
+    ck = load_tile(call.context_key, place, keys, here, call, form, not form.even_keys)
+    v = load_tile(call.value, place, keys, here, call, form, not form.even_keys)
+    scores, context_scores, visible = score_arguments(
+        product(q, tl.trans(k), form), product(cq, tl.trans(ck), form), rows[:, None], keys[None, :],
+        place, call, form, CHECKED,
+    )  # fmt: skip
+    row_max = tl.max(scores, 1)
+    if CHECKED:
+        row_max = tl.where(row_max == MINUS_INFINITY, 0.0, row_max)  # -inf minus -inf would be NaN
+    p = tl.exp2(scores - row_max[:, None])
+    row_sum = tl.sum(p, 1)
+    g = sigmoid(context_scores, form.fast_sigmoid)
+    if CHECKED:
+        g = tl.where(visible, g, 0.0)
+    weight = call.factors.quasi * lam[:, None]
+    if form.column_gate:
+        lk = load_rows(key_gate, place, keys, here)
+        weight -= call.factors.quasi * call.gate.gamma * lk[None, :]
+    a = p * (1.0 / tl.where(row_sum == 0.0, 1.0, row_sum))[:, None] + weight * g
+    if call.seed is not None:
+        a = tl.where(keep_cells(call, place, rows, 0, BLOCK_N, False), a, 0.0)
+    return call.factors.keep * product(a.to(v.dtype), v, form), row_max, row_sum
+
+
+@triton.jit
+def _tiled(q, cq, lam, block, rows, key_gate, place, call, form: tl.constexpr, PLAIN: tl.constexpr):
+    """Keys by blocks, with an online softmax. Returns O1, O2 (M, block_d), maximum and sum of the rows (M).
+
+    Of a column gate the second result is (Z o lambda o G) V, and if PLAIN the third is O2; else it is nothing.
+    """
+    o1 = tl.full((form.block_m, form.block_d), 0.0, tl.float32)
+    o2 = tl.full((form.block_m, form.block_d), 0.0, tl.float32)
+    plain_o2 = tl.full((form.block_m, form.block_d if PLAIN else 1), 0.0, tl.float32)
+    row_max = tl.full((form.block_m,), MINUS_INFINITY, tl.float32)
+    row_sum = tl.full((form.block_m,), 0.0, tl.float32)
+    # Blocks of keys below `open_keys` are full, and every query of the block sees them.
+    stop = place.seen_keys
+    open_keys = place.seen_keys
+    if form.is_causal:
+        stop = tl.minimum(stop, (block + 1) * form.block_m)
+        open_keys = tl.minimum(open_keys, block * form.block_m + 1)
+    if call.mask is not None:
+        open_keys *= 0
+    open_keys = open_keys // form.block_n * form.block_n
+    if call.mask is None:
+        o1, o2, plain_o2, row_max, row_sum = _sweep(
+            o1, o2, plain_o2, row_max, row_sum, open_keys * 0, open_keys, q, cq, lam, rows, key_gate,
+            place, call, form, False, PLAIN,
+        )  # fmt: skip
+    if (call.mask is not None) or (not form.even_keys) or form.is_causal:
+        o1, o2, plain_o2, row_max, row_sum = _sweep(
+            o1, o2, plain_o2, row_max, row_sum, open_keys, stop, q, cq, lam, rows, key_gate,
+            place, call, form, True, PLAIN,
+        )  # fmt: skip
+    row_max = tl.where(row_max == MINUS_INFINITY, 0.0, row_max)
+    o1 *= (call.factors.keep * (1.0 / tl.where(row_sum == 0.0, 1.0, row_sum)))[:, None]
+    quasi = call.factors.keep * call.factors.quasi
+    return o1, o2 * quasi, plain_o2 * quasi, row_max, row_sum
+
+
+@triton.jit
+def _sweep(
+    o1, o2, plain_o2, row_max, row_sum, start, stop, q, cq, lam, rows, key_gate, place, call, form: tl.constexpr,
+    CHECKED: tl.constexpr, PLAIN: tl.constexpr,
+):  # fmt: skip
+    """Adds the keys from start to stop. o1 is relative to row_max and rescaled as that rises; o2 never is."""
+    block = tl.arange(0, form.block_n)
+    k_pointers = tile_pointers(call.key, place, start + block, form)
+    ck_pointers = tile_pointers(call.context_key, place, start + block, form)
+    v_pointers = tile_pointers(call.value, place, start + block, form)
+    step = tl.full((), form.block_n, tl.int64)
+    for first_key in range(start, stop, form.block_n):
+        keys = first_key + block
+        here = keys < place.seen_keys
+        k = load_at(k_pointers, here, call, form, CHECKED)
+        ck = load_at(ck_pointers, here, call, form, CHECKED)
+        scores, context_scores, visible = score_arguments(
+            product(q, tl.trans(k), form), product(cq, tl.trans(ck), form), rows[:, None], keys[None, :],
+            place, call, form, CHECKED,
+        )  # fmt: skip
+        new_max = tl.maximum(row_max, tl.max(scores, 1))
+        shift = new_max
+        if CHECKED:
+            shift = tl.where(new_max == MINUS_INFINITY, 0.0, new_max)  # -inf minus -inf would be NaN
+        p = tl.exp2(scores - shift[:, None])
+        rescale = tl.exp2(row_max - shift)
+        row_max = new_max
+        row_sum = row_sum * rescale + tl.sum(p, 1)
+        g = sigmoid(context_scores, form.fast_sigmoid)
+        if CHECKED:
+            g = tl.where(visible, g, 0.0)
+        if call.seed is not None:
+            keep = keep_cells(call, place, rows, first_key, form.block_n, False)
+            p = tl.where(keep, p, 0.0)
+            g = tl.where(keep, g, 0.0)
+        v = load_at(v_pointers, here, call, form, CHECKED)
+        o1 = add_product(o1 * rescale[:, None], p, v, form)
+        if PLAIN:
+            plain_o2 = add_product(plain_o2, g, v, form)
+        if form.column_gate:
+            lk = load_rows(key_gate, place, keys, here)
+            g *= lam[:, None] - call.gate.gamma * lk[None, :]
+        o2 = add_product(o2, g, v, form)
+        k_pointers += step * call.key.row
+        ck_pointers += step * call.context_key.row
+        v_pointers += step * call.value.row
+    return o1, o2, plain_o2, row_max, row_sum

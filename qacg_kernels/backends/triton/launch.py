@@ -1,0 +1,264 @@
+"""The operator's two functions: choosing kernels and forms for a call, allocating, launching. Imports Triton."""
+
+import functools
+import math
+from collections.abc import Callable
+
+import torch
+import triton
+from torch import Tensor
+
+from qacg_kernels.backends.triton import interpreted
+from qacg_kernels.backends.triton.arguments import (
+    Call,
+    Factors,
+    Form,
+    Gate,
+    Gradients,
+    Saved,
+    Side,
+    Sizes,
+    mask_of,
+    per_head,
+    strided,
+    unit_last_stride,
+)
+from qacg_kernels.backends.triton.backward import (
+    finish_queries_kernel,
+    key_blocks_kernel,
+    query_blocks_kernel,
+    row_terms_kernel,
+)
+from qacg_kernels.backends.triton.configurations import Row, Table, table_for
+from qacg_kernels.backends.triton.forward import forward_kernel
+from qacg_kernels.backends.triton.gates import gate_sums_kernel, key_gates_kernel
+from qacg_kernels.dropout import drop_threshold, keep_scale
+from qacg_kernels.ops import empty_dense_like
+
+_LOG2E = math.log2(math.e)
+# Kernels of rows x D are bound by memory; any tile that fills a warp's loads will do.
+_SMALL_ROWS = 32
+_SMALL_WARPS = 4
+# Rows that one program sums for the gate's parameters: few partial sums, yet programs enough for long sequences.
+_SUM_ROWS = 1024
+
+
+def _power_of_two(n: int) -> int:
+    return max(16, triton.next_power_of_2(n))
+
+
+@functools.lru_cache(maxsize=4096)
+def _form(
+    row: Row | None, head_dim: int, queries: int, keys: int, *,
+    whole_row: bool, uneven: bool, is_causal: bool, column_gate: bool, fast_sigmoid: bool, precision: str,
+) -> tuple[Form, dict[str, int]]:  # fmt: skip
+    """The form of a kernel and its launch options; `row` is None for the small kernels."""
+    block_m = min(row.block_m if row else _SMALL_ROWS, _power_of_two(queries))
+    block_n = row.block_n if row else _SMALL_ROWS
+    block_n = min(block_n, _power_of_two(keys))
+    block_d = _power_of_two(head_dim)
+    even_keys = not uneven and (keys == block_n if whole_row else keys % block_n == 0)
+    form = Form(
+        is_causal, column_gate, whole_row, even_keys, head_dim == block_d, fast_sigmoid, precision,
+        block_m, block_n, block_d,
+    )  # fmt: skip
+    warps, stages = (row.num_warps, row.num_stages) if row else (_SMALL_WARPS, 1)
+    # A matrix instruction takes 16 rows a warp: more warps than that would compute the same.
+    return form, {"num_warps": min(warps, max(1, block_m * block_n // 256)), "num_stages": stages}
+
+
+class _Operation:
+    """One call of the operator: its inputs as kernels take them, and what chooses their forms."""
+
+    def __init__(self, inputs: tuple[Tensor | None, ...], options: dict[str, object]) -> None:
+        wide = [unit_last_stride(t) for t in inputs[:5]]
+        gate_lambda, *vectors = inputs[5:12]
+        attn_mask, key_lengths, cu_seqlens, seed = inputs[12:16]
+        query, key = wide[:2]
+        self.query = query
+        self.packed = cu_seqlens is not None
+        self.column_gate = options["column_gate"]
+        self.table: Table = table_for(query.device)
+        if self.packed:
+            tokens, self.heads, self.head_dim = query.shape
+            self.queries = self.keys = options["max_seqlen"]
+            self.sequences = cu_seqlens.shape[0] - 1
+        else:
+            self.sequences, self.heads, self.queries, self.head_dim = query.shape
+            self.keys, tokens = key.shape[2], 0
+        fast_sigmoid = query.dtype.itemsize == 2 and not interpreted()
+        tf32 = query.dtype == torch.float32 and torch.backends.cuda.matmul.fp32_precision == "tf32"
+        self._traits = dict(
+            uneven=self.packed or key_lengths is not None,
+            is_causal=options["is_causal"],
+            column_gate=self.column_gate,
+            fast_sigmoid=fast_sigmoid,
+            precision="tf32" if tf32 and not interpreted() else "ieee",
+        )
+        scale, dropout_p = options["scale"], options["dropout_p"]
+        self.call = Call(
+            *(strided(t, self.packed) for t in wide),
+            gate_lambda=strided(gate_lambda, self.packed),
+            gate=None if gate_lambda is not None else self._gate(vectors, options),
+            mask=mask_of(attn_mask),
+            key_lengths=None if key_lengths is None else key_lengths.contiguous(),
+            cu_seqlens=None if cu_seqlens is None else cu_seqlens.contiguous(),
+            seed=seed if dropout_p > 0 else None,
+            sizes=Sizes(self.heads, self.queries, self.keys, self.head_dim, tokens),
+            factors=Factors(
+                scale,
+                scale * _LOG2E,
+                scale * (0.5 if fast_sigmoid else _LOG2E),
+                options["quasi_scale"],
+                keep_scale(dropout_p),
+                drop_threshold(dropout_p),
+            ),
+        )
+
+    @staticmethod
+    def _gate(vectors, options) -> Gate:
+        query, context_query, key, context_key, query_bias, key_bias = vectors
+        return Gate(
+            Side(per_head(query, 1), per_head(context_query, 1), per_head(query_bias, 0)),
+            Side(per_head(key, 1), per_head(context_key, 1), per_head(key_bias, 0)),
+            options["beta"],
+            options["gamma"],
+        )
+
+    def takes_whole_rows(self, kernel: str) -> bool:
+        return self.table.takes_whole_rows(kernel, self.query.dtype, self.head_dim, self.queries, self.keys)
+
+    def row(self, kernel: str) -> Row:
+        return self.table.row(kernel, self.query.dtype, self.head_dim)
+
+    def rows(self, t: Tensor | None):
+        """A tensor of this call as Strided; None for the empty one that stands for an absent one."""
+        return None if t is None or not t.numel() else strided(t, self.packed)
+
+    def launch(self, kernel: Callable, role: str | None, over: str, *arguments: object, **constants: object) -> None:
+        """Runs a kernel with one program for each block of queries or of keys of each sequence and head.
+
+        Args:
+            role: the kernel's name in the tables; None for the small ones.
+            over: "queries" or "keys", or a number of rows to a program of the small ones.
+        """
+        row = self.row(role) if role else None
+        whole_row = role is not None and role.startswith("whole_row")
+        form, options = _form(row, self.head_dim, self.queries, self.keys, whole_row=whole_row, **self._traits)
+        blocks = triton.cdiv(self.queries, form.block_m) if over == "queries" else triton.cdiv(self.keys, form.block_n)
+        programs = blocks * self.heads * self.sequences
+        run(kernel, programs, (self.call, *arguments), constants | {"form": form}, options, self.query.device)
+
+
+def run(
+    kernel: Callable, programs: int, arguments: tuple, constants: dict, options: dict[str, int], device: torch.device
+) -> None:
+    """Launches a kernel on the device of its tensors, in the current stream."""
+    if not programs:
+        return
+    if device.type == "cuda" and device.index != torch.cuda.current_device():
+        with torch.cuda.device(device):
+            kernel[(programs,)](*arguments, **constants, **options)
+    else:
+        kernel[(programs,)](*arguments, **constants, **options)
+
+
+def forward(*inputs, save_softmax_out=True, save_quasi_out=False, **options):
+    """Kernel of qacg::triton_attention."""
+    op = _Operation(inputs, options)
+    query, key = inputs[:2]
+    nothing = functools.partial(query.new_empty, (0,))
+    per_row = dict(dtype=torch.float32)
+    out = empty_dense_like(query)
+    softmax_out = empty_dense_like(query) if save_softmax_out else nothing()
+    quasi_out = empty_dense_like(query) if save_quasi_out else nothing()
+    row_max, row_sum = (query.new_empty(query.shape[:-1], **per_row) for _ in range(2))
+    has_vectors = op.call.gate is not None
+    query_gate = query.new_empty(query.shape[:-1] if has_vectors else (0,), **per_row)
+    key_rows = key.shape[:-1] if op.column_gate else query.shape[:-1]
+    key_gate = query.new_empty(key_rows if has_vectors else (0,), **per_row)
+
+    if op.column_gate:
+        op.launch(key_gates_kernel, None, "keys", op.rows(key_gate))
+    whole = op.takes_whole_rows("whole_row_forward") and not (save_softmax_out or save_quasi_out)
+    role = "whole_row_forward" if whole else "tiled_forward"
+    outputs = (out, softmax_out, quasi_out, row_max, row_sum, query_gate, key_gate)
+    op.launch(forward_kernel, role, "queries", *(op.rows(t) for t in outputs))
+    return outputs
+
+
+def backward(grad_out, grad_query_gate, grad_key_gate, *tensors, **options):
+    """Kernels of qacg::triton_attention_backward."""
+    inputs, (softmax_out, quasi_out, row_max, row_sum, query_gate, key_gate) = tensors[:16], tensors[16:]
+    op = _Operation(inputs, options)
+    saved = Saved(
+        *(op.rows(t) for t in (unit_last_stride(grad_out), softmax_out, quasi_out, row_max, row_sum)),
+        *(op.rows(t) for t in (query_gate, key_gate, grad_query_gate, grad_key_gate)),
+    )
+    wide = [empty_dense_like(t) for t in inputs[:5]]
+    grad_lambda = None if inputs[5] is None else inputs[5].new_empty(inputs[5].shape)
+    has_vectors = op.call.gate is not None
+    query_logit = torch.empty_like(query_gate) if has_vectors else None
+    key_logit = torch.empty_like(key_gate) if has_vectors else None
+    delta = torch.empty_like(row_max)
+    grads = Gradients(
+        *(op.rows(t) for t in wide),
+        *(op.rows(t) for t in (grad_lambda, query_logit, key_logit, delta)),
+    )
+    if op.takes_whole_rows("whole_row_backward"):
+        op.launch(key_blocks_kernel, "whole_row_backward", "keys", saved, grads)
+    else:
+        _tiled_backward(op, saved, grads)
+
+    vectors = [None] * 6
+    if has_vectors:
+        query_sums = _gate_sums(op, op.call.query, op.call.context_query, query_logit, keys=False)
+        key_sums = _gate_sums(op, op.call.key, op.call.context_key, key_logit, keys=True)
+        of_query, of_context_query, of_query_bias = query_sums
+        of_key, of_context_key, of_key_bias = key_sums
+        vectors = [of_query, of_context_query, of_key, of_context_key, of_query_bias, of_key_bias]
+    return (
+        *wide,
+        inputs[0].new_empty((0,)) if grad_lambda is None else grad_lambda,
+        *(_shaped(per_head_sum, t, inputs[0]) for per_head_sum, t in zip(vectors, inputs[6:12])),
+    )
+
+
+def _tiled_backward(op: _Operation, saved: Saved, grads: Gradients) -> None:
+    if saved.softmax_out is not None and (op.column_gate or saved.quasi_out is not None):
+        op.launch(row_terms_kernel, None, "queries", saved, grads)
+    else:
+        op.launch(query_blocks_kernel, "query_gradients", "queries", saved, grads, SUMS_ONLY=True)
+    free = not torch.are_deterministic_algorithms_enabled()
+    if op.row("key_gradients").atomic and free and not op.column_gate:
+        sums = [torch.zeros_like(t, dtype=torch.float32) for t in (grads.query.data, grads.context_query.data)]
+        atomic = grads._replace(query=op.rows(sums[0]), context_query=op.rows(sums[1]))
+        op.launch(key_blocks_kernel, "key_gradients", "keys", saved, atomic)
+        op.launch(finish_queries_kernel, None, "queries", atomic, grads)
+    else:
+        no_queries = grads._replace(query=None, context_query=None)
+        op.launch(key_blocks_kernel, "key_gradients", "keys", saved, no_queries)
+        op.launch(query_blocks_kernel, "query_gradients", "queries", saved, grads, SUMS_ONLY=False)
+
+
+def _gate_sums(op: _Operation, x, context, logit: Tensor, keys: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Sums over the rows of t x and t c, (H, block_d), and of t, (H), in float32."""
+    chunks = triton.cdiv(op.keys if keys else op.queries, _SUM_ROWS)
+    block_d = _power_of_two(op.head_dim)
+    sums = logit.new_empty((op.sequences, op.heads, chunks, 2 * block_d + 1))
+    form, options = _form(None, op.head_dim, op.queries, op.keys, whole_row=False, **op._traits)
+    run(
+        gate_sums_kernel, sums[..., 0].numel(), (op.call, x, context, op.rows(logit), sums),
+        {"KEYS": keys, "ROWS": _SUM_ROWS, "form": form}, options, logit.device,
+    )  # fmt: skip
+    total = sums.sum((0, 2))
+    return total[:, :block_d], total[:, block_d:-1], total[:, -1]
+
+
+def _shaped(per_head_sum: Tensor | None, like: Tensor | None, query: Tensor) -> Tensor:
+    """The gradient of a gate vector (D) or (H, D), or of a bias () or (H), from sums for each head."""
+    if like is None:
+        return query.new_empty((0,))
+    grad = like.new_empty(like.shape)
+    per_head_sum = per_head_sum[..., : like.shape[-1]] if per_head_sum.dim() == 2 else per_head_sum
+    return grad.copy_(per_head_sum if like.dim() == per_head_sum.dim() else per_head_sum.sum(0))

@@ -1,0 +1,206 @@
+"""What forward and backward share on a tile: where it lies, which cells are seen, which are dropped.
+
+Tiles of cells come in two orders, (queries, keys) and (keys, queries). Functions of cells take the positions i and
+j as tensors that broadcast to the tile and need not know which.
+"""
+
+import triton
+import triton.language as tl
+
+from qacg_kernels.backends.triton.arguments import Place
+from qacg_kernels.dropout import ROUNDS
+
+PHILOX_ROUNDS = tl.constexpr(ROUNDS)
+LOG2E = tl.constexpr(1.4426950408889634)
+MINUS_INFINITY = tl.constexpr(float("-inf"))
+
+
+@triton.jit
+def place_of(sequence_head, call):
+    """The place of a (sequence, head) pair; int32.
+
+    Lengths and offsets that point outside are clamped: on a GPU nobody has looked at them before.
+    """
+    sequence = sequence_head // call.sizes.heads
+    first = sequence * 0
+    queries = first + call.sizes.queries
+    keys = first + call.sizes.keys
+    if call.cu_seqlens is not None:
+        first = tl.minimum(tl.maximum(tl.load(call.cu_seqlens + sequence), 0), call.sizes.tokens)
+        stop = tl.minimum(tl.load(call.cu_seqlens + sequence + 1), call.sizes.tokens)
+        queries = tl.minimum(tl.maximum(stop - first, 0), call.sizes.queries)
+        keys = queries
+    seen_keys = keys
+    if call.key_lengths is not None:
+        seen_keys = tl.minimum(tl.maximum(tl.load(call.key_lengths + sequence), 0), keys)
+    return Place(sequence, sequence_head % call.sizes.heads, first, queries, keys, seen_keys)
+
+
+@triton.jit
+def row_pointers(t, place, rows):
+    """Of a Strided; 64 bits, since an offset may pass 2**31."""
+    base = t.data + place.sequence.to(tl.int64) * t.batch + place.head.to(tl.int64) * t.head
+    return base + (place.first + rows).to(tl.int64) * t.row
+
+
+@triton.jit
+def tile_pointers(t, place, rows, form: tl.constexpr):
+    """(rows, block_d)"""
+    return row_pointers(t, place, rows)[:, None] + tl.arange(0, form.block_d)[None, :]
+
+
+@triton.jit
+def load_rows(t, place, rows, present):
+    """One float32 value a row; 0 where none is present."""
+    return tl.load(row_pointers(t, place, rows), mask=present, other=0.0).to(tl.float32)
+
+
+@triton.jit
+def store_rows(t, place, rows, present, values):
+    tl.store(row_pointers(t, place, rows), values.to(t.data.dtype.element_ty), mask=present)
+
+
+@triton.jit
+def load_at(pointers, present, call, form: tl.constexpr, CHECKED: tl.constexpr):
+    """(rows, block_d); if CHECKED, rows that are not present are 0, as features beyond the head size always are."""
+    feature = tl.arange(0, form.block_d)[None, :] < call.sizes.head_dim
+    if CHECKED and form.even_dim:
+        tile = tl.load(pointers, mask=present[:, None], other=0.0)
+    elif CHECKED:
+        tile = tl.load(pointers, mask=present[:, None] & feature, other=0.0)
+    elif form.even_dim:
+        tile = tl.load(pointers)
+    else:
+        tile = tl.load(pointers, mask=feature, other=0.0)
+    return tile
+
+
+@triton.jit
+def load_tile(t, place, rows, present, call, form: tl.constexpr, CHECKED: tl.constexpr = True):
+    return load_at(tile_pointers(t, place, rows, form), present, call, form, CHECKED)
+
+
+@triton.jit
+def store_tile(t, place, rows, present, tile, call, form: tl.constexpr):
+    feature = tl.arange(0, form.block_d)[None, :] < call.sizes.head_dim
+    pointers = tile_pointers(t, place, rows, form)
+    tl.store(pointers, tile.to(t.data.dtype.element_ty), mask=present[:, None] & feature)
+
+
+@triton.jit
+def product(a, b, form: tl.constexpr):
+    return tl.dot(a, b, input_precision=form.precision)
+
+
+@triton.jit
+def add_product(total, a, b, form: tl.constexpr):
+    return tl.dot(a.to(b.dtype), b, total, input_precision=form.precision)
+
+
+@triton.jit
+def sigmoid(x, FAST: tl.constexpr):
+    """sigmoid(y) of x = y / 2 if FAST, by one instruction good to 2**-11; else of x = y log2(e), exactly.
+
+    The context score so needs no multiplication of its own: Factors.context holds it.
+    """
+    if FAST:
+        tanh = tl.inline_asm_elementwise(
+            "tanh.approx.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
+        )
+        y = 0.5 * tanh + 0.5
+    else:
+        y = 1.0 / (1.0 + tl.exp2(-x))
+    return y
+
+
+@triton.jit
+def score_arguments(scores, context_scores, i, j, place, call, form: tl.constexpr, CHECKED: tl.constexpr):
+    """What exp2 and `sigmoid` are to be taken of, and which cells are visible (eq. 1 and 2).
+
+    Unless CHECKED every cell is visible, and no mask is read.
+    """
+    scores *= call.factors.score
+    context_scores *= call.factors.context
+    visible = (i < place.queries) & (j < place.seen_keys)
+    if CHECKED:
+        if form.is_causal:
+            visible &= j <= i
+        if call.mask is not None:
+            base = call.mask.data + place.sequence.to(tl.int64) * call.mask.batch
+            base += place.head.to(tl.int64) * call.mask.head
+            cells = base + i.to(tl.int64) * call.mask.row + j.to(tl.int64) * call.mask.column
+            if call.mask.data.dtype.element_ty == tl.uint8:
+                visible &= tl.load(cells, mask=visible, other=0) != 0
+            else:
+                bias = tl.load(cells, mask=visible, other=MINUS_INFINITY).to(tl.float32)
+                visible &= bias != MINUS_INFINITY
+                scores += bias * LOG2E
+                context_scores += bias * (0.5 if form.fast_sigmoid else LOG2E)
+        scores = tl.where(visible, scores, MINUS_INFINITY)
+    return scores, context_scores, visible
+
+
+@triton.jit
+def gate_logit_sigmoid(x, context, side, place, call, form: tl.constexpr):
+    """lq or lk of a tile's rows, eq. 4: (rows)."""
+    logit = tl.sum(x.to(tl.float32) * gate_vector(side.vector, place, call, form)[None, :], 1)
+    logit += tl.sum(context.to(tl.float32) * gate_vector(side.context_vector, place, call, form)[None, :], 1)
+    if side.bias is not None:
+        logit += tl.load(side.bias.data + place.head * side.bias.head).to(tl.float32)
+    return sigmoid(logit * LOG2E, False)
+
+
+@triton.jit
+def gate_vector(vector, place, call, form: tl.constexpr):
+    """A gate vector of one head, (block_d), float32, 0 beyond the head size."""
+    features = tl.arange(0, form.block_d)
+    pointers = vector.data + place.head * vector.head + features
+    return tl.load(pointers, mask=features < call.sizes.head_dim, other=0.0).to(tl.float32)
+
+
+@triton.jit
+def keep_cells(call, place, i, first_key, BLOCK_N: tl.constexpr, KEYS_FIRST: tl.constexpr):
+    """Which cells of a tile dropout keeps, as qacg_kernels/dropout.py decides it.
+
+    i: query positions (M); first_key: a multiple of BLOCK_N, which is 16, 32, 64 or 128. A counter serves keys that
+    lie 16 apart: a row has 16 counters for 128 keys, and a narrower tile uses a part of their words.
+    """
+    lanes = tl.expand_dims(first_key // 128 * 16 + tl.arange(0, 16), 1 if KEYS_FIRST else 0)
+    rows = tl.expand_dims(i, 0 if KEYS_FIRST else 1)
+    c0, c1 = tl.broadcast(lanes.to(tl.uint32), rows.to(tl.uint32))
+    zero = c0 * 0
+    c2 = zero + (place.sequence * call.sizes.heads + place.head).to(tl.uint32)
+    w0, w1, w2, w3 = tl.philox(tl.load(call.seed), c0, c1, c2, zero, PHILOX_ROUNDS)
+    if BLOCK_N < 128:
+        upper = first_key // 64 % 2 == 1
+        w0 = tl.where(upper, w2, w0)
+        w1 = tl.where(upper, w3, w1)
+    if BLOCK_N < 64:
+        w0 = tl.where(first_key // 32 % 2 == 1, w1, w0)
+    threshold = call.factors.threshold
+    # Each join adds an axis for a bit of the key's slot, lowest first; the position of a key is (slot bits, lane).
+    if BLOCK_N == 16:
+        w0 = tl.where(first_key // 16 % 2 == 1, w0 >> 16, w0)
+        keep = ((w0 & 0xFFFF).to(tl.int32) >= threshold).to(tl.int8)
+    elif BLOCK_N == 32:
+        keep = tl.permute(_halves(w0, threshold), (2, 0, 1) if KEYS_FIRST else (0, 2, 1))
+    elif BLOCK_N == 64:
+        keep = tl.join(_halves(w0, threshold), _halves(w1, threshold))
+        keep = tl.permute(keep, (3, 2, 0, 1) if KEYS_FIRST else (0, 3, 2, 1))
+    else:
+        lower = tl.join(_halves(w0, threshold), _halves(w1, threshold))
+        upper_words = tl.join(_halves(w2, threshold), _halves(w3, threshold))
+        keep = tl.permute(tl.join(lower, upper_words), (4, 3, 2, 0, 1) if KEYS_FIRST else (0, 4, 3, 2, 1))
+    if KEYS_FIRST:
+        keep = tl.reshape(keep, (BLOCK_N, i.shape[0]))
+    else:
+        keep = tl.reshape(keep, (i.shape[0], BLOCK_N))
+    return keep != 0
+
+
+@triton.jit
+def _halves(word, threshold):
+    """Keep or drop by the low and by the high half of a word, along a new last axis. Bytes, cheap to move."""
+    low = (word & 0xFFFF).to(tl.int32) >= threshold
+    high = (word >> 16).to(tl.int32) >= threshold
+    return tl.join(low.to(tl.int8), high.to(tl.int8))

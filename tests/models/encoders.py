@@ -1,0 +1,52 @@
+"""Small encoders of transformers with random weights, as heads take them."""
+
+import torch
+import transformers
+from parity import strengthen
+
+SIZES = {
+    "vocab_size": 31,
+    "hidden_size": 12,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "intermediate_size": 20,
+    "max_position_embeddings": 16,
+}
+
+
+def bert_config(**settings):
+    return transformers.BertConfig(**{**SIZES, **settings})
+
+
+def roberta_config(**settings):
+    return transformers.RobertaConfig(**{**SIZES, "type_vocab_size": 1, **settings})
+
+
+def distilbert_config():
+    return transformers.DistilBertConfig(
+        vocab_size=31, dim=12, n_layers=1, n_heads=3, hidden_dim=20, max_position_embeddings=16
+    )
+
+
+def electra_config():
+    return transformers.ElectraConfig(**SIZES, embedding_size=8)
+
+
+def deberta_config():
+    return transformers.DebertaV2Config(**{**SIZES, "relative_attention": True, "position_biased_input": False})
+
+
+FAMILIES = {
+    "bert": bert_config,
+    "roberta": roberta_config,
+    "distilbert": distilbert_config,
+    "electra": electra_config,
+    "deberta-v2": deberta_config,
+}
+
+
+def build(model_class, config, dtype=torch.float32, strong=True):
+    """A model in evaluation mode."""
+    torch.manual_seed(0)
+    model = model_class(config).eval()
+    return (strengthen(model) if strong else model).to(dtype)

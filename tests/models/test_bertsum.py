@@ -1,0 +1,273 @@
+"""BertSum over an encoder against its formulas, and as a transformers model."""
+
+import copy
+import json
+
+import pytest
+import torch
+import transformers
+from encoders import FAMILIES, bert_config, build, roberta_config
+from oracle import bertsum as oracle
+from parity import check_outputs_and_gradients, double_leaves, strengthen
+from qacg_models import BertSumConfig, BertSumForExtractiveSummarization
+from safetensors.torch import load_file, save_file
+from transformers import AutoConfig
+
+BATCH = {
+    "input_ids": torch.tensor([[2, 7, 30, 3, 2, 9, 3, 2, 14, 3], [2, 9, 3, 2, 6, 5, 3, 0, 0, 0]]),
+    "attention_mask": torch.tensor([[1] * 10, [1] * 7 + [0] * 3]),
+    "token_type_ids": torch.tensor([[0, 0, 0, 0, 1, 1, 1, 0, 0, 0], [0, 0, 0, 1, 1, 1, 1, 0, 0, 0]]),
+    "sentence_positions": torch.tensor([[0, 4, 7], [0, 3, -1]]),
+}
+LABELS = torch.tensor([[1, 0, 1], [0, 1, 0]])
+SENTENCE = torch.tensor([[True, True, True], [True, True, False]])
+FIRST_NORM = ("encoder.transformer_inter.0.layer_norm.weight", "encoder.transformer_inter.0.layer_norm.bias")
+
+
+def config(encoder=None, **settings):
+    return BertSumConfig(encoder=encoder or bert_config(), **{"heads": 2, "ff_size": 20, **settings})
+
+
+def model(encoder=None, dtype=torch.float32, strong=True, **settings):
+    m = build(BertSumForExtractiveSummarization, config(encoder, **settings), dtype, strong)
+    m.encoder.pos_emb.reset_table()
+    return m
+
+
+@pytest.mark.parametrize(
+    ("family", "dtype"), [("bert", torch.float32), ("electra", torch.float32), ("bert", torch.float64)]
+)
+@pytest.mark.parametrize("layers", [0, 2])
+def test_outputs_and_every_gradient_match_the_formulas(family, dtype, layers):
+    m = model(FAMILIES[family](), dtype, inter_layers=layers)
+    out = m(**BATCH, labels=LABELS, output_hidden_states=True)
+    leaves = double_leaves(m)
+    encoder = copy.deepcopy(m.bert).double()
+    leaves.update({f"bert.{name}": p for name, p in encoder.named_parameters()})
+    hidden = encoder(**{k: v for k, v in BATCH.items() if k != "sentence_positions"}).last_hidden_state
+    vectors = torch.stack([h[[max(i, 0) for i in row]] for h, row in zip(hidden, BATCH["sentence_positions"].tolist())])
+    exact = oracle.inter_encoder(oracle.below(leaves, "encoder."), vectors, SENTENCE, heads=2, layers=layers)
+    outputs = {"loss": out.loss, "scores": out.scores, "logits": out.logits[SENTENCE]}
+    wanted = {
+        "loss": oracle.sentence_loss(exact["logits"], LABELS, SENTENCE),
+        "scores": exact["scores"],
+        "logits": exact["logits"][SENTENCE],
+    }
+    check_outputs_and_gradients(m, outputs, leaves, wanted, unused=FIRST_NORM if layers else (), roundings=2000)
+    assert not out.scores[~SENTENCE].any()
+
+
+def test_no_parameter_is_left_without_gradient():
+    m = model().train()
+    m(**BATCH, labels=LABELS).loss.backward()
+    for name, p in m.named_parameters():
+        assert (p.grad is None) == (name in FIRST_NORM), name
+        assert p.requires_grad == (name not in FIRST_NORM), name
+
+
+def test_padding_changes_nothing():
+    m = model()
+    padded = m(**BATCH, labels=LABELS)
+    alone = m(**{k: v[1:, : 2 if k == "sentence_positions" else 7] for k, v in BATCH.items()}, labels=LABELS[1:, :2])
+    torch.testing.assert_close(alone.scores[0], padded.scores[1, :2])
+    first = m(**{k: v[:1] for k, v in BATCH.items()}, labels=LABELS[:1])
+    torch.testing.assert_close((2 * alone.loss + 3 * first.loss) / 5, padded.loss)
+
+
+def test_the_loss_leaves_out_unlabelled_sentences():
+    m = model()
+    some = LABELS.clone()
+    some[0, 1:], some[1] = -100, -100
+    wanted = oracle.sentence_loss(m(**BATCH).logits, LABELS, some != -100)
+    torch.testing.assert_close(m(**BATCH, labels=some).loss, wanted)
+    torch.testing.assert_close(m(**BATCH, labels=some.float()).loss, wanted)
+    assert m(**BATCH, labels=torch.full((2, 3), -100)).loss.item() == 0.0
+    assert m(**BATCH).loss is None
+
+
+def test_maps_of_both_transformers_on_request():
+    m = model()
+    with pytest.raises(ValueError, match="output_attentions: the encoder gave no maps with attn_implementation 'sdpa'"):
+        m(**BATCH, output_attentions=True)
+    before = m(**BATCH).scores
+    m.set_attn_implementation("eager")
+    out = m(**BATCH, output_attentions=True)
+    assert [t.shape for t in out.attentions] == [(2, 3, 10, 10)] * 2
+    assert [t.shape for t in out.inter_attentions] == [(2, 2, 3, 3)] * 2
+    assert not out.inter_attentions[0][1, :, :, 2].any()
+    torch.testing.assert_close(out.inter_attentions[1].sum(-1), torch.ones(2, 2, 3))
+    torch.testing.assert_close(out.scores, before)
+
+
+def test_choice_of_implementation():
+    m = model()
+    assert m.config._attn_implementation == m.bert.config._attn_implementation == "sdpa"
+    m.set_attn_implementation({"": "sdpa", "encoder": "eager"})
+    assert (m.config._attn_implementation, m.bert.config._attn_implementation) == ("sdpa", "eager")
+    with pytest.raises(ValueError, match="attn_implementation: got 'flash_attention_9', wanted one of 'sdpa', 'eager'"):
+        model(attn_implementation="flash_attention_9")
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_is_close(dtype):
+    exact, narrow = model(dtype=torch.float64, strong=False)(**BATCH), model(dtype=dtype, strong=False)(**BATCH)
+    assert narrow.scores.dtype == dtype
+    assert (narrow.scores.double() - exact.scores).abs().max().item() < 30 * torch.finfo(dtype).eps
+
+
+def test_save_and_load_round_trip_whole_and_sharded(tmp_path):
+    m = model()
+    wanted = m(**BATCH, labels=LABELS)
+    for folder, size in ((tmp_path / "whole", "1GB"), (tmp_path / "shards", "200KB")):
+        m.save_pretrained(folder, max_shard_size=size)
+        shards = list(folder.glob("*.safetensors"))
+        assert (len(shards) > 1) == (size == "200KB")
+        assert {name for shard in shards for name in load_file(shard)} == set(m.state_dict())
+        loaded, report = BertSumForExtractiveSummarization.from_pretrained(folder, output_loading_info=True)
+        assert not any(report.values())
+        mine = loaded(**BATCH, labels=LABELS)
+        for name in wanted:
+            torch.testing.assert_close(mine[name], wanted[name], msg=lambda text, n=name: f"{n}: {text}")
+
+
+def test_a_checkpoint_without_the_table_of_positions_gets_a_right_one(tmp_path):
+    m = model()
+    m.save_pretrained(tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    del weights["encoder.pos_emb.pe"]
+    save_file(weights, tmp_path / "model.safetensors", {"format": "pt"})
+    loaded, report = BertSumForExtractiveSummarization.from_pretrained(tmp_path, output_loading_info=True)
+    assert report["missing_keys"] == {"encoder.pos_emb.pe"}
+    torch.testing.assert_close(loaded.encoder.pos_emb.pe, m.encoder.pos_emb.pe)
+    torch.testing.assert_close(loaded(**BATCH).scores, m(**BATCH).scores)
+
+
+def test_a_trained_encoder_is_taken_as_it_is(tmp_path):
+    encoder = build(transformers.BertModel, bert_config())
+    weights = {name: p.clone() for name, p in encoder.named_parameters()}
+    encoder.save_pretrained(tmp_path)
+    taken = BertSumForExtractiveSummarization.from_encoder(encoder, BertSumConfig(heads=3, inter_layers=1))
+    loaded, report = BertSumForExtractiveSummarization.from_pretrained(
+        tmp_path, config=config(), output_loading_info=True
+    )
+    assert report["missing_keys"] and all(n.startswith("encoder.") for n in report["missing_keys"])
+    for m in (taken, loaded):
+        for name, p in m.bert.named_parameters():
+            assert torch.equal(p, weights[name]), name
+    assert taken.config.heads == 3 and len(taken.encoder.transformer_inter) == 1
+    strengthen(loaded.encoder.wo)
+    assert loaded(**BATCH).scores[0].unique().numel() == 3
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_gradient_checkpointing_gives_the_same(reentrant):
+    gradients = []
+    for checkpointing in (False, True):
+        m = model(bert_config(hidden_dropout_prob=0.2), dropout=0.2).train()
+        if checkpointing:
+            m.activation_checkpointing_enable({"use_reentrant": reentrant})
+            assert all(layer.gradient_checkpointing for layer in m.encoder.transformer_inter)
+        torch.manual_seed(5)
+        m(**BATCH, labels=LABELS).loss.backward()
+        gradients.append({name: p.grad for name, p in m.named_parameters() if name not in FIRST_NORM})
+    for name, wanted in gradients[0].items():
+        torch.testing.assert_close(gradients[1][name], wanted, msg=lambda text, n=name: f"{n}: {text}")
+
+
+@pytest.mark.compiles
+def test_compiles_whole_and_gives_the_same():
+    quiet = bert_config(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    m = model(quiet, dropout=0.0).train()
+    wanted = m(**BATCH, labels=LABELS)
+    wanted.loss.backward()
+    gradients = {name: p.grad.clone() for name, p in m.named_parameters() if name not in FIRST_NORM}
+    m.zero_grad()
+    mine = torch.compile(m, fullgraph=True, backend="aot_eager")(**BATCH, labels=LABELS)
+    mine.loss.backward()
+    for name in wanted:
+        torch.testing.assert_close(mine[name], wanted[name], msg=lambda text, n=name: f"{n}: {text}")
+    for name, p in m.named_parameters():
+        if name not in FIRST_NORM:
+            torch.testing.assert_close(p.grad, gradients[name], msg=lambda text, n=name: f"{n}: {text}")
+
+
+@pytest.mark.compiles
+def test_exports_with_any_batch_length_and_number_of_sentences():
+    m = model(return_dict=False)
+    inputs = {k: v.clone() for k, v in BATCH.items()}
+    batch, length, count = (torch.export.Dim(n, max=16) for n in ("batch", "length", "count"))
+    shapes = {name: {0: batch, 1: count if name == "sentence_positions" else length} for name in inputs}
+    program = torch.export.export(m, (), inputs, dynamic_shapes=shapes).module()
+    for rows, columns, sentences in ((2, 10, 3), (1, 7, 2)):
+        part = {k: v[:rows, : sentences if k == "sentence_positions" else columns] for k, v in BATCH.items()}
+        torch.testing.assert_close(program(**part)[0], m(**part)[0])
+
+
+def test_embeddings_can_be_resized():
+    m = model()
+    before = m(**BATCH).scores
+    m.resize_token_embeddings(40)
+    assert m.config.encoder.vocab_size == 40
+    torch.testing.assert_close(m(**BATCH).scores, before)
+
+
+def test_the_configuration_round_trip(tmp_path):
+    written = config(inter_layers=3, dropout=0.25)
+    path = tmp_path / "config.json"
+    path.write_text(written.to_json_string(use_diff=False))
+    assert BertSumConfig.from_json_file(path) == written
+    assert BertSumConfig.from_dict(json.loads(written.to_json_string())) == written
+    assert written != config(inter_layers=3)
+    written.save_pretrained(tmp_path)
+    loaded = AutoConfig.from_pretrained(tmp_path)
+    assert type(loaded) is BertSumConfig and loaded == written
+
+
+@pytest.mark.parametrize(
+    ("fields", "error", "message"),
+    [
+        ({"inter_layer": 1}, TypeError, "inter_layer: BertSumConfig has no such field; did you mean 'inter_layers'"),
+        ({"heads": 5}, ValueError, "heads: got 5, wanted a divisor of the encoder's hidden_size = 12"),
+        ({"inter_layers": -1}, ValueError, "inter_layers: got -1, wanted at least 1"),
+        ({"ff_size": 0}, ValueError, "ff_size: got 0, wanted at least 1"),
+        ({"dropout": 1.5}, ValueError, r"dropout: got 1.5, wanted a number in \[0, 1\)"),
+    ],
+)
+def test_bad_configuration(fields, error, message):
+    with pytest.raises(error, match=message):
+        config(**fields)
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"sentence_positions": None}, TypeError, "sentence_positions: got NoneType, wanted a torch.Tensor"),
+        ({"sentence_positions": torch.zeros(2, 3)}, TypeError, "sentence_positions: got dtype torch.float32"),
+        (
+            {"sentence_positions": torch.tensor([[0, 10], [0, 1]])},
+            ValueError,
+            "sentence_positions: got values from 0 to 10, wanted 0 to 9, or -1",
+        ),
+        ({"sentence_positions": torch.tensor([[0], [-2]])}, ValueError, "sentence_positions: got values from -2 to 0"),
+        (
+            {"sentence_positions": torch.tensor([0, 1])},
+            ValueError,
+            r"sentence_positions: got shape \(2,\), wanted \(2, S",
+        ),
+        ({"input_ids": torch.full((2, 10), 31)}, ValueError, "input_ids: got values from 31 to 31, wanted 0 to 30"),
+        ({"labels": torch.ones(2, 4)}, ValueError, r"labels: got shape \(2, 4\), wanted \(B, S\) = \(2, 3\)"),
+        ({"labels": torch.full((2, 3), 2)}, ValueError, "labels: got values other than 0, 1 and -100"),
+        ({"labels": [[1]]}, TypeError, "labels: got list, wanted a torch.Tensor"),
+    ],
+)
+def test_bad_input(changes, error, message):
+    with pytest.raises(error, match=message):
+        model()(**{**BATCH, **changes})
+
+
+def test_token_types_for_an_encoder_that_has_none():
+    m = model(roberta_config())
+    plain = {k: v for k, v in BATCH.items() if k != "token_type_ids"}
+    assert m(**plain).scores.shape == (2, 3)
+    with pytest.raises(ValueError, match="token_type_ids: RobertaModel has one token type or none, wanted None"):
+        m(**BATCH)

@@ -1,0 +1,158 @@
+"""BertSum's transformer over sentences against its formulas."""
+
+import math
+
+import pytest
+import torch
+from oracle import bertsum as oracle
+from parity import check_outputs_and_gradients, double_leaves, random, strengthen
+from qacg_models import PositionalEncoding, PositionwiseFeedForward, TransformerEncoderLayer, TransformerInterEncoder
+
+B, S, MODEL, HEADS, WIDE = 3, 6, 8, 2, 14
+FIRST_NORM = ("transformer_inter.0.layer_norm.weight", "transformer_inter.0.layer_norm.bias")
+MASK = torch.tensor([[1, 1, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0], [1, 0, 0, 0, 0, 0]])
+MASK_DTYPES = (torch.bool, torch.uint8, torch.int32, torch.int64, torch.float16, torch.float32)
+
+
+def inter_encoder(layers=2, dtype=torch.float32, dropout=0.1):
+    return strengthen(TransformerInterEncoder(MODEL, WIDE, HEADS, dropout, layers)).eval().to(dtype)
+
+
+@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("layers", [0, 1, 3])
+def test_the_inter_encoder_and_every_gradient_match_the_formulas(layers, dtype, implementation):
+    module, x = inter_encoder(layers), random(B, S, MODEL)
+    module.to(dtype).pos_emb.reset_table()
+    out = module(x.to(dtype), MASK, attn_implementation=implementation, return_dict=True)
+    leaves = double_leaves(module)
+    exact = oracle.inter_encoder(leaves, x.double(), MASK.bool(), heads=HEADS, layers=layers)
+    real = MASK.bool()
+    check_outputs_and_gradients(
+        module,
+        {"scores": out.scores, "logits": out.logits[real]},
+        leaves,
+        {"scores": exact["scores"], "logits": exact["logits"][real]},
+        unused=FIRST_NORM if layers else (),
+        roundings=400,
+    )
+    assert not out.scores[~real].any()
+
+
+def test_the_maps_are_those_of_the_formulas():
+    module, x = inter_encoder(), random(B, S, MODEL)
+    out = module(x, MASK, output_attentions=True, return_dict=True)
+    exact = oracle.inter_encoder(double_leaves(module), x.double(), MASK.bool(), heads=HEADS, layers=2)
+    for mine, wanted in zip(out.attentions, exact["maps"]):
+        torch.testing.assert_close(mine.double(), wanted, rtol=1e-4, atol=1e-5)
+    assert torch.equal(module(x, MASK), module(x, MASK, return_dict=True).scores)
+
+
+@pytest.mark.parametrize("dtype", MASK_DTYPES)
+def test_a_mask_of_any_dtype_works(dtype):
+    module, x = inter_encoder(), random(B, S, MODEL)
+    wanted = oracle.inter_encoder(double_leaves(module), x.double(), MASK.bool(), heads=HEADS, layers=2)["scores"]
+    torch.testing.assert_close(module(x, MASK.to(dtype)).double(), wanted, rtol=1e-4, atol=1e-5)
+    layer = strengthen(TransformerEncoderLayer(MODEL, HEADS, WIDE, 0.0)).eval()
+    hidden = ~MASK.bool()
+    exact = torch.stack(
+        [oracle.encoder_layer(double_leaves(layer), 1, d, m.bool(), heads=HEADS)[0] for d, m in zip(x.double(), MASK)]
+    )
+    torch.testing.assert_close(layer(1, x, x, hidden.to(dtype)).double(), exact, rtol=1e-4, atol=1e-4)
+
+
+def test_padding_changes_nothing_even_when_it_is_nan():
+    module, x = inter_encoder(), random(B, S, MODEL)
+    padded = x.masked_fill(~MASK.bool().unsqueeze(-1), float("nan"))
+    scores = module(padded, MASK)
+    torch.testing.assert_close(scores, module(x, MASK))
+    for row, length in enumerate(MASK.sum(1).tolist()):
+        alone = module(x[row : row + 1, :length], MASK[row : row + 1, :length])
+        torch.testing.assert_close(alone[0], scores[row, :length])
+
+
+def test_a_document_without_sentences_scores_zero():
+    module, x = inter_encoder(), random(B, S, MODEL).requires_grad_()
+    scores = module(x, torch.zeros(B, S))
+    assert not scores.any()
+    scores.sum().backward()
+    assert bool(x.grad.isfinite().all())
+
+
+def test_feed_forward_and_every_gradient_match_the_formulas():
+    module, x = strengthen(PositionwiseFeedForward(MODEL, WIDE)).eval(), random(B, S, MODEL)
+    leaves = double_leaves(module)
+    exact = oracle.feed_forward(leaves, x.double())
+    check_outputs_and_gradients(module, {"out": module(x)}, leaves, {"out": exact})
+    assert module.layer_norm.eps == 1e-6
+
+
+@pytest.mark.parametrize("dim", [8, 7])
+def test_positions(dim):
+    module = PositionalEncoding(0.0, dim, max_len=40)
+    wanted = torch.stack([oracle.position(i, dim) for i in range(40)])
+    torch.testing.assert_close(module.pe[0].double(), wanted, rtol=0, atol=1e-7)
+    emb = random(2, 5, dim)
+    torch.testing.assert_close(module(emb).double(), emb.double() * math.sqrt(dim) + wanted[:5], rtol=0, atol=1e-5)
+    for step in (0, 3):
+        one = module(emb[:, :1], step=step)
+        torch.testing.assert_close(
+            one[:, 0].double(), emb[:, 0].double() * math.sqrt(dim) + wanted[step], atol=1e-5, rtol=0
+        )
+
+
+def test_dropout_of_positions_and_blocks():
+    positions = PositionalEncoding(0.5, 8, max_len=9)
+    out = positions(torch.ones(40, 9, 8))
+    assert 0.4 < float((out == 0).float().mean()) < 0.6
+    module = PositionwiseFeedForward(MODEL, WIDE, dropout=0.5)
+    x = random(200, MODEL)
+    untouched = (module(x) == x).float().mean()
+    assert 0.4 < float(untouched) < 0.6
+
+
+def test_names_are_the_published_ones():
+    attention = [f"self_attn.{n}" for n in ("linear_keys", "linear_values", "linear_query", "final_linear")]
+    parts = [*attention, "feed_forward.w_1", "feed_forward.w_2", "feed_forward.layer_norm", "layer_norm"]
+    modules = [f"transformer_inter.{i}.{part}" for i in (0, 1) for part in parts] + ["layer_norm", "wo"]
+    wanted = {f"{name}.{kind}" for name in modules for kind in ("weight", "bias")} | {"pos_emb.pe"}
+    assert set(inter_encoder().state_dict()) == wanted
+    assert inter_encoder().pos_emb.pe.shape == (1, 5000, MODEL)
+
+
+def test_the_first_layer_skips_its_norm_and_no_optimiser_waits_for_it():
+    module = inter_encoder()
+    assert {n for n, p in module.named_parameters() if not p.requires_grad} == set(FIRST_NORM)
+    layer, x = module.transformer_inter[0], random(B, S, MODEL)
+    hidden = torch.zeros(B, S)
+    before = layer(0, x, x, hidden), layer(1, x, x, hidden)
+    with torch.no_grad():
+        layer.layer_norm.weight.mul_(3)
+    assert torch.equal(layer(0, x, x, hidden), before[0])
+    assert not torch.allclose(layer(1, x, x, hidden), before[1])
+
+
+@pytest.mark.compiles
+def test_compiles_whole():
+    module, x = inter_encoder(), random(B, S, MODEL)
+    compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(x, MASK), module(x, MASK))
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda m, x: m([1], MASK), TypeError, "top_vecs: got list, wanted a torch.Tensor"),
+        (lambda m, x: m(x, None), TypeError, "mask: got NoneType, wanted a torch.Tensor"),
+        (lambda m, x: m(x[..., :-1], MASK), ValueError, r"top_vecs: got shape \(3, 6, 7\), wanted \(B, S, 8\)"),
+        (lambda m, x: m(x, MASK[:, :-1]), ValueError, r"mask: got shape \(3, 5\), wanted \(B, S\) = \(3, 6\)"),
+        (lambda m, x: m(x, MASK * 2), ValueError, "mask: got values other than 0 and 1"),
+        (lambda m, x: m(x, MASK, output_attentions=True), ValueError, "output_attentions: got True without return_di"),
+        (lambda m, x: m(x[:, :1].expand(-1, 5001, -1), torch.ones(3, 5001)), ValueError, "got 5001 positions, wanted"),
+        (lambda m, x: m.transformer_inter[1](1, x + 1, x, MASK), ValueError, "query: got another tensor than inputs"),
+        (lambda m, x: m.pos_emb(x, step=5000), ValueError, "got 5001 positions"),
+    ],
+)
+def test_bad_input(call, error, message):
+    with pytest.raises(error, match=message):
+        call(inter_encoder(), random(B, S, MODEL))

@@ -1,0 +1,147 @@
+"""CG-BERT against its formulas, sdpa and eager, in its published variants."""
+
+import pytest
+import torch
+from model_judging import SDPA_GRADIENT_BAND, check_against_formulas, flat, strengthen
+from oracle import cg_bert as oracle
+from oracle.pieces import cross_entropy
+from qacg_models import CGBertConfig, CGBertForSequenceClassification
+from torch import nn
+
+from qacg_kernels import apply_fused_attention
+from qacg_kernels.nn import NAMINGS
+
+SIZES = {
+    "vocab_size": 31,
+    "hidden_size": 12,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "intermediate_size": 20,
+    "max_position_embeddings": 9,
+    "contexts": ["price", "safety", "general"],
+    "num_labels": 3,
+}
+VARIANTS = {
+    "code": {},
+    "paper": {"gate_activation": "tanh", "lambda_per_head": True, "pooler": "attention"},
+    "whole context": {"context_projection": "hidden", "lambda_bias": True, "lambda_per_head": True},
+    "tanh with biases": {"gate_activation": "tanh", "lambda_bias": True},
+}
+BATCH = {
+    "input_ids": torch.tensor([[2, 7, 30, 11, 3], [2, 9, 3, 0, 0]]),
+    "attention_mask": torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]]),
+    "token_type_ids": torch.tensor([[0, 0, 0, 1, 1], [0, 1, 1, 0, 0]]),
+    "context_ids": torch.tensor([2, 0]),
+    "labels": torch.tensor([1, 2]),
+}
+
+
+def build(implementation="sdpa", dtype=torch.float32, **settings):
+    torch.manual_seed(0)
+    config = CGBertConfig(**{**SIZES, **settings}, attn_implementation=implementation)
+    return strengthen(CGBertForSequenceClassification(config)).eval().to(dtype)
+
+
+def results(model):
+    out = model(**BATCH, output_gates=True, output_hidden_states=True)
+    # A call of its own: with maps asked for, sdpa would not run.
+    maps = model(**BATCH, output_attentions=True).attentions
+    found = {"logits": out.logits, "loss": out.loss, "hidden": out.hidden_states, "a": maps}
+    return found | {"lq": out.query_gates, "lk": out.key_gates}
+
+
+def truth(weights, config):
+    found = oracle.classify(
+        weights,
+        BATCH["input_ids"],
+        BATCH["attention_mask"].bool(),
+        BATCH["token_type_ids"],
+        BATCH["context_ids"],
+        layers=config.num_hidden_layers,
+        heads=config.num_attention_heads,
+        pooler=config.pooler,
+        head_projection=config.context_projection == "head",
+        gate=config.gate_activation,
+    )
+    return found | {"loss": cross_entropy(found["logits"], BATCH["labels"])}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("variant", VARIANTS.values(), ids=VARIANTS)
+def test_outputs_and_every_gradient_match_the_formulas(variant, dtype):
+    def make(implementation, dtype):
+        return build(implementation, dtype, **variant)
+
+    check_against_formulas(make, "sdpa", dtype, results, truth, SDPA_GRADIENT_BAND)
+
+
+@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
+def test_float64_agrees_with_the_formulas_to_rounding(implementation):
+    model = build(implementation, torch.float64, **VARIANTS["paper"])
+    true = flat(truth(model.state_dict(), model.config))
+    for name, mine in flat(results(model)).items():
+        torch.testing.assert_close(mine, true[name], rtol=1e-9, atol=1e-11, msg=lambda m, n=name: f"{n}: {m}")
+
+
+def test_gates_at_zero_leave_bert_and_gates_at_one_leave_the_context():
+    model = build(lambda_bias=True)
+    logits = {}
+    for sign in (-1, 1):
+        with torch.no_grad():
+            for name, p in model.named_parameters():
+                if "lambda" in name:
+                    p.fill_(25.0 * sign if name.endswith("bias") else 0.0)
+        out = model(**BATCH, output_gates=True)
+        assert all(bool(((gate - int(sign > 0)).abs() < 1e-20).all()) for gate in (*out.query_gates, *out.key_gates))
+        other = BATCH | {"context_ids": torch.tensor([1, 1])}
+        same = torch.allclose(model(**other).logits, out.logits)
+        assert same == (sign < 0), "the context counts only if a gate is open"
+        logits[sign] = out.logits
+    assert not torch.allclose(logits[-1], logits[1])
+
+
+def test_dropout_acts_where_the_published_model_has_it():
+    model = build("eager", hidden_dropout_prob=0.5, attention_probs_dropout_prob=0.4, pooler="attention").train()
+    shapes = {}
+
+    def record(name):
+        def hook(module, args, out):
+            shapes[name] = tuple(out.shape)
+
+        return hook
+
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Dropout):
+            module.register_forward_hook(record(name))
+    torch.manual_seed(0)
+    out = model(**BATCH, output_attentions=True)
+    hidden = (2, 5, 12)
+    wanted = {
+        "bert.embeddings.dropout": hidden,
+        "bert.pooler.attention_gate.2": (2, 5, 32),
+        "dropout": (2, 12),
+    }
+    for i in (0, 1):
+        wanted[f"bert.encoder.layer.{i}.attention.output.dropout"] = hidden
+        wanted[f"bert.encoder.layer.{i}.output.dropout"] = hidden
+    assert shapes == wanted, "no dropout of context queries and keys here, unlike in QACG-BERT"
+    for a in out.attentions:
+        assert 0.35 < float((a[0] != 0).double().mean()) < 0.85
+
+
+def test_a_state_dict_under_the_other_published_names_loads():
+    model = build()
+    renamed = {}
+    for name, p in model.state_dict().items():
+        for role, ours in NAMINGS["released"].items():
+            name = name.replace(f".self.{ours}.", f".self.{NAMINGS['compact'][role]}.")
+        renamed[name] = p
+    assert "bert.encoder.layer.1.attention.self.lambda_Qc.weight" in renamed
+    other = CGBertForSequenceClassification(model.config)
+    other.load_state_dict(renamed)
+    torch.testing.assert_close(other.eval()(**BATCH).logits, model(**BATCH).logits)
+
+
+def test_swapping_in_quasi_attention_is_refused():
+    with pytest.raises(ValueError, match=r"attention\.self: .*(cannot be called|computes something else)"):
+        apply_fused_attention(build())

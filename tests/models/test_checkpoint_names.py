@@ -1,0 +1,116 @@
+"""The maps of names against tables written by hand, and their inverses."""
+
+import checkpoint_tables as tables
+import pytest
+from qacg_models.checkpoints.names import CONVERTED, HUGGING_FACE, RELEASED, TENSORFLOW, Layout, part_of
+from qacg_models.errors import CheckpointError
+
+ROWS = tables.rows(layers=2)
+OURS = [ours for ours, *_ in ROWS]
+CONTEXT = [
+    "bert.context_embeddings.weight",
+    "bert.encoder.context_layer.1.weight",
+    "bert.encoder.context_layer.1.bias",
+    "bert.encoder.layer.11.attention.self.context_for_q.weight",
+    "bert.encoder.layer.11.attention.self.lambda_k_context_layer.bias",
+    "bert.pooler.attention_gate.0.weight",
+    "bert.pooler.attention_gate.3.bias",
+    "qa_outputs.weight",
+    "cls.predictions.transform.dense.weight",
+    "cls.predictions.transform.LayerNorm.bias",
+    "cls.predictions.bias",
+    "cls.seq_relationship.weight",
+]
+
+
+@pytest.mark.parametrize("ours, path, transposed, converted", ROWS, ids=OURS)
+def test_published_names(ours, path, transposed, converted):
+    assert TENSORFLOW.from_ours(ours) == (path, transposed)
+    assert TENSORFLOW.to_ours(path) == (ours, transposed)
+    assert TENSORFLOW.to_ours(path + ":0") == (ours, transposed)
+    assert CONVERTED.from_ours(ours) == (converted, False)
+    assert CONVERTED.to_ours(converted) == (ours, False)
+    assert HUGGING_FACE.from_ours(ours) == (ours, False)
+    assert HUGGING_FACE.to_ours(ours) == (ours, False)
+    with_prefix = converted if ours.startswith("classifier") else f"bert.{converted}"
+    assert RELEASED.from_ours(ours) == (with_prefix, False)
+    assert RELEASED.to_ours(with_prefix) == (ours, False)
+
+
+LAYOUTS = [
+    Layout(outer, base, gamma_beta, attention, tensorflow)
+    for outer in ("", "module.", "0.auto_model.")
+    for base in ("bert.", "")
+    for gamma_beta in (False, True)
+    for attention in ("released", "compact")
+    for tensorflow in (False, True)
+    if not (tensorflow and (outer or gamma_beta))
+]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=Layout.describe)
+def test_every_layout_is_found_from_its_names_and_has_an_inverse(layout):
+    names = [*OURS, *CONTEXT]
+    theirs = [layout.from_ours(name)[0] for name in names]
+    assert len(set(theirs)) == len(names)
+    assert [layout.to_ours(name)[0] for name in theirs] == names
+    assert [layout.to_ours(name)[1] for name in theirs] == [layout.from_ours(name)[1] for name in names]
+    found = Layout.of(theirs)
+    # TensorFlow's names have gamma and beta by themselves.
+    assert found == layout or (layout.tensorflow and [found.to_ours(name)[0] for name in theirs] == names)
+
+
+@pytest.mark.parametrize(
+    "path, ours",
+    [
+        ("cls/predictions/output_bias", "cls.predictions.bias"),
+        ("cls/predictions/transform/dense/kernel", "cls.predictions.transform.dense.weight"),
+        ("cls/predictions/transform/LayerNorm/gamma", "cls.predictions.transform.LayerNorm.weight"),
+        ("cls/seq_relationship/output_weights", "cls.seq_relationship.weight"),
+        ("cls/squad/output_weights", "qa_outputs.weight"),
+        ("cls/squad/output_bias", "qa_outputs.bias"),
+    ],
+)
+def test_heads_of_tensorflow(path, ours):
+    assert TENSORFLOW.to_ours(path)[0] == ours
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["global_step", "bert/embeddings/word_embeddings/adam_m", "bert/encoder/layer_0/output/dense/kernel/adam_v"],
+)
+def test_optimizer_state_belongs_to_no_model(name):
+    assert TENSORFLOW.to_ours(name) is None
+
+
+def test_buffers_belong_to_no_model():
+    assert HUGGING_FACE.to_ours("bert.embeddings.position_ids") is None
+    assert CONVERTED.to_ours("embeddings.position_ids") is None
+
+
+def test_names_that_hold_no_bert_or_several():
+    with pytest.raises(CheckpointError, match=r"holds no BERT: of its 2 tensors \(h\.0\.w, wte\.weight, \.\.\.\)"):
+        Layout.of(["wte.weight", "h.0.w"])
+    with pytest.raises(CheckpointError, match="holds no BERT"):
+        Layout.of([])
+    twins = [f"{side}.bert.embeddings.word_embeddings.weight" for side in ("query", "passage")]
+    with pytest.raises(CheckpointError, match=r"holds 2 encoders, under 'passage\.bert\.', 'query\.bert\.'"):
+        Layout.of(twins)
+
+
+@pytest.mark.parametrize(
+    "name, part",
+    [
+        ("bert.embeddings.LayerNorm.weight", "backbone"),
+        ("bert.encoder.layer.3.attention.self.key.bias", "backbone"),
+        ("bert.encoder.layer.3.attention.self.lambda_k_key_layer.bias", "context"),
+        ("bert.encoder.layer.3.attention.self.context_for_k.weight", "context"),
+        ("bert.encoder.context_layer.3.weight", "context"),
+        ("bert.context_embeddings.weight", "context"),
+        ("bert.pooler.dense.bias", "pooler"),
+        ("bert.pooler.attention_gate.3.bias", "pooler gate"),
+        ("classifier.bias", "head"),
+    ],
+)
+def test_parts(name, part):
+    assert part_of(name) == part

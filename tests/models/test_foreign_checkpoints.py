@@ -1,0 +1,307 @@
+"""Checkpoints of every foreign form, from known weights: they load into the same model and give its outputs."""
+
+import json
+import logging
+
+import checkpoint_tables as tables
+import pytest
+import torch
+import transformers
+from model_judging import strengthen
+from qacg_models import (
+    BertForQuestionAnswering,
+    BertForSequenceClassification,
+    BertModel,
+    CGBertConfig,
+    CGBertForSequenceClassification,
+    PlainBertConfig,
+    QACGBertConfig,
+    QACGBertForSequenceClassification,
+    QACGBertModel,
+)
+from qacg_models.errors import CheckpointError
+from safetensors.torch import save_file
+
+SIZES = {
+    "vocab_size": 31,
+    "hidden_size": 12,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "intermediate_size": 20,
+    "max_position_embeddings": 9,
+    "type_vocab_size": 2,
+    "hidden_act": "gelu",
+    "hidden_dropout_prob": 0.1,
+    "attention_probs_dropout_prob": 0.1,
+    "initializer_range": 0.02,
+}
+PUBLISHED = {"pooler": "attention", "context_projection": "head", "lambda_bias": False}
+INPUTS = {
+    "input_ids": torch.tensor([[2, 7, 30, 11, 3], [2, 9, 3, 0, 0]]),
+    "attention_mask": torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]]),
+    "token_type_ids": torch.tensor([[0, 0, 0, 1, 1], [0, 1, 1, 0, 0]]),
+}
+CONTEXTS = {"context_ids": torch.tensor([2, 0])}
+
+
+def strong(config_class, model_class, **settings):
+    """A model with weights that all matter."""
+    return strengthen(model_class(config_class(**{**SIZES, **settings}))).eval()
+
+
+def plain():
+    return strong(PlainBertConfig, BertForSequenceClassification, num_labels=3)
+
+
+def qacg(**settings):
+    settings = {"num_labels": 3, "contexts": 8, **settings}
+    return strong(QACGBertConfig, QACGBertForSequenceClassification, **settings)
+
+
+def write(folder, state, container="safetensors", fields=SIZES, config="bert_config.json"):
+    """Writes tensors in one of the containers that people have, and the configuration beside them."""
+    folder.mkdir(exist_ok=True)
+    state = {name: tensor.detach().clone().contiguous() for name, tensor in state.items()}
+    if container == "safetensors":
+        save_file(state, folder / "model.safetensors")
+    elif container == "torch":
+        torch.save(state, folder / "pytorch_model.bin")
+    elif container == "old torch":
+        torch.save(state, folder / "best_checkpoint.bin", _use_new_zipfile_serialization=False)
+    elif container == "training state":
+        torch.save({"epoch": 3, "state_dict": state, "optimizer": {"lr": 0.1}}, folder / "last.ckpt")
+    else:
+        suffix, stem = {"shards": ("safetensors", "model"), "torch shards": ("bin", "pytorch_model")}[container]
+        names = sorted(state)
+        shard_of = {name: f"{stem}-0000{1 + i % 3}-of-00003.{suffix}" for i, name in enumerate(names)}
+        for shard in set(shard_of.values()):
+            part = {name: state[name] for name in names if shard_of[name] == shard}
+            (save_file if suffix == "safetensors" else torch.save)(part, folder / shard)
+        (folder / f"{stem}.{suffix}.index.json").write_text(json.dumps({"weight_map": shard_of}))
+    if fields is not None:
+        (folder / config).write_text(json.dumps(fields))
+    return folder
+
+
+CONTAINERS = ("safetensors", "shards", "torch", "torch shards", "old torch", "training state")
+PLAIN_FORMS = {
+    "Hugging Face, with a head": lambda state: state,
+    "Hugging Face, base model": lambda state: {k.removeprefix("bert."): t for k, t in state.items()},
+    "sentence encoder": lambda state: {
+        "0.auto_model." + k.removeprefix("bert."): t for k, t in tables.backbone(state).items()
+    },
+    "TensorFlow's own": tables.as_tensorflow,
+    "TensorFlow-converted": tables.as_converted,
+    "old Hugging Face": lambda state: tables.as_released(state, gate=False),
+    "several GPUs": lambda state: {f"module.{k}": t for k, t in state.items()},
+}
+
+
+def same_tensors(model, state):
+    found = model.state_dict()
+    assert found.keys() == state.keys()
+    for name, tensor in state.items():
+        assert torch.equal(found[name], tensor), name
+
+
+@pytest.mark.parametrize("form", PLAIN_FORMS)
+def test_a_plain_bert_in_every_form(form, tmp_path):
+    model = plain()
+    foreign = PLAIN_FORMS[form](model.state_dict())
+    if form == "sentence encoder":
+        loaded = BertModel.from_pretrained(write(tmp_path / "m", foreign))
+        same_tensors(loaded, model.bert.state_dict())
+        return
+    loaded, info = BertForSequenceClassification.from_pretrained(
+        write(tmp_path / "m", foreign), output_loading_info=True
+    )
+    same_tensors(loaded, model.state_dict())
+    assert info["report"].clean and loaded.config.num_labels == 3
+    with torch.no_grad():
+        assert torch.equal(loaded(**INPUTS).logits, model(**INPUTS).logits)
+
+
+QACG_FORMS = {
+    "released": tables.as_released,
+    "released, several GPUs": lambda state: tables.as_released(state, wrapped=True),
+    "compact": tables.as_compact,
+    "compact and gamma": lambda state: tables.as_released(tables.as_compact(state), gate=False),
+    "base model": lambda state: {k.removeprefix("bert."): t for k, t in state.items()},
+}
+
+
+@pytest.mark.parametrize("container", CONTAINERS)
+def test_every_container(container, tmp_path):
+    model = qacg()
+    folder = write(tmp_path / "m", tables.as_released(model.state_dict()), container)
+    same_tensors(QACGBertForSequenceClassification.from_pretrained(folder), model.state_dict())
+    (path,) = [
+        path for path in folder.iterdir() if path.name != "bert_config.json" and "-of-" not in path.name
+    ]
+    same_tensors(QACGBertForSequenceClassification.from_pretrained(path), model.state_dict())
+
+
+@pytest.mark.parametrize("form", QACG_FORMS)
+def test_quasi_attention_in_every_form(form, tmp_path):
+    model = qacg()
+    folder = write(tmp_path / "m", QACG_FORMS[form](model.state_dict()))
+    loaded, info = QACGBertForSequenceClassification.from_pretrained(folder, output_loading_info=True)
+    same_tensors(loaded, model.state_dict())
+    assert info["report"].clean
+    gate = [f"pooler.attention_gate.{n}.{kind}" for n in (0, 3) for kind in ("weight", "bias")]
+    unused = sorted(name.partition("bert.")[2] for name in info["report"].unused)
+    assert unused == (sorted(gate) if form.startswith("released") else [])
+    with torch.no_grad():
+        assert torch.equal(loaded(**INPUTS, **CONTEXTS).logits, model(**INPUTS, **CONTEXTS).logits)
+
+
+@pytest.mark.parametrize("per_head", [False, True])
+def test_the_variant_is_told_by_the_tensors(per_head, tmp_path):
+    model = qacg(**PUBLISHED, lambda_per_head=per_head, contexts=5)
+    folder = write(tmp_path / "m", tables.as_compact(model.state_dict()))
+    loaded = QACGBertForSequenceClassification.from_pretrained(folder, contexts=list("abcde"))
+    same_tensors(loaded, model.state_dict())
+    config = loaded.config
+    assert (config.pooler, config.context_projection, config.lambda_bias) == ("attention", "head", False)
+    assert config.lambda_per_head is per_head and config.contexts == list("abcde")
+    with torch.no_grad():
+        assert torch.equal(loaded(**INPUTS, **CONTEXTS).logits, model(**INPUTS, **CONTEXTS).logits)
+
+
+def test_cg_bert_as_released(tmp_path):
+    model = strong(CGBertConfig, CGBertForSequenceClassification, num_labels=3)
+    folder = write(tmp_path / "m", tables.as_released(model.state_dict(), wrapped=True))
+    loaded = CGBertForSequenceClassification.from_pretrained(folder)
+    same_tensors(loaded, model.state_dict())
+    with torch.no_grad():
+        assert torch.equal(loaded(**INPUTS, **CONTEXTS).logits, model(**INPUTS, **CONTEXTS).logits)
+
+
+@pytest.mark.parametrize("naming", ["released", "compact"])
+@pytest.mark.parametrize("saved", ["released", "compact"])
+def test_both_namings_of_the_attention_save_and_load(naming, saved, tmp_path):
+    model = qacg(attention_naming=saved)
+    names = model.state_dict().keys()
+    assert any(".Wcq." in name for name in names) == (saved == "compact")
+    model.save_pretrained(tmp_path)
+    loaded, info = QACGBertForSequenceClassification.from_pretrained(
+        tmp_path, attention_naming=naming, output_loading_info=True
+    )
+    assert info["report"].clean and loaded.config.attention_naming == naming
+    wanted = model.state_dict() if naming == saved else None
+    if wanted is None:
+        released = model if saved == "released" else loaded
+        compact = loaded if saved == "released" else model
+        wanted, found = tables.as_compact(released.state_dict()), compact.state_dict()
+        assert wanted.keys() == found.keys() and all(torch.equal(wanted[k], found[k]) for k in wanted)
+    else:
+        same_tensors(loaded, wanted)
+    with torch.no_grad():
+        assert torch.equal(loaded(**INPUTS, **CONTEXTS).logits, model(**INPUTS, **CONTEXTS).logits)
+    # Without a word about the naming the configuration's own is used.
+    assert QACGBertModel.from_pretrained(tmp_path).config.attention_naming == saved
+
+
+HEADS = {
+    "BertModel": ("pooler", []),
+    "BertForMaskedLM": ("", ["cls.predictions"]),
+    "BertForPreTraining": ("pooler", ["cls.predictions", "cls.seq_relationship"]),
+    "BertForTokenClassification": ("", []),
+    "BertForMultipleChoice": ("pooler", []),
+    "BertForSequenceClassification": ("pooler", []),
+    "BertForQuestionAnswering": ("", ["qa_outputs"]),
+}
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_every_head_of_transformers(head, tmp_path):
+    torch.manual_seed(0)
+    theirs = getattr(transformers, head)(transformers.BertConfig(**SIZES)).eval()
+    theirs.save_pretrained(tmp_path)
+    options = {"contexts": ["a", "b"], "num_labels": 3, "ignore_mismatched_sizes": True}
+    loaded, info = QACGBertForSequenceClassification.from_pretrained(
+        tmp_path, **options, output_loading_info=True
+    )
+    report = info["report"]
+    pooler, unexpected = HEADS[head]
+    state = {name.removeprefix("bert."): tensor for name, tensor in theirs.state_dict().items()}
+    for name, tensor in tables.backbone(loaded.state_dict()).items():
+        if pooler or "pooler" not in name:
+            assert torch.equal(tensor, state[name.removeprefix("bert.")]), name
+    assert len(tables.backbone(dict.fromkeys(report.loaded, 0))) == 37 + (2 if pooler else 0)
+    assert ("bert.pooler.dense.weight" in report.missing) == (not pooler)
+    assert {name.rpartition(".")[0].split(".transform")[0].split(".decoder")[0] for name in report.unexpected} == set(
+        unexpected
+    )
+
+
+@pytest.mark.parametrize("ours", [BertForSequenceClassification, BertForQuestionAnswering])
+def test_heads_of_transformers_give_their_outputs(ours, tmp_path):
+    torch.manual_seed(0)
+    theirs = strengthen(getattr(transformers, ours.__name__)(transformers.BertConfig(**SIZES))).eval()
+    theirs.save_pretrained(tmp_path)
+    loaded, info = ours.from_pretrained(tmp_path, output_loading_info=True)
+    assert info["report"].clean
+    with torch.no_grad():
+        for mine, wanted in zip(loaded(**INPUTS).to_tuple(), theirs(**INPUTS).to_tuple()):
+            torch.testing.assert_close(mine, wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_no_checkpoint_loads_in_part_in_silence(tmp_path, caplog):
+    """By equal names alone a converted file gives 29 tensors of a model of two layers, without a word."""
+    model = qacg()
+    converted = tables.as_converted(tables.backbone(model.state_dict()))
+    folder = write(tmp_path / "m", converted)
+    names = model.bert.state_dict().keys()
+    assert len(names & converted.keys()) == 29
+    with caplog.at_level(logging.WARNING, logger="qacg_models"):
+        loaded = QACGBertForSequenceClassification.from_pretrained(folder)
+    found = tables.backbone(loaded.state_dict())
+    assert len(found) == 39
+    for name, tensor in tables.backbone(model.state_dict()).items():
+        assert torch.equal(found[name], tensor), name
+    (record,) = [record for record in caplog.records if record.name.startswith("qacg_models")]
+    for part in ("loaded      39 of 70 tensors", "missing     31", "bert.encoder.context_layer.{0-1}.weight"):
+        assert part in record.getMessage()
+
+
+@pytest.mark.parametrize("lost", [ours for ours, *_ in tables.rows(2) if tables.backbone({ours: 0})])
+def test_a_backbone_tensor_that_is_missing(lost, tmp_path):
+    model = plain()
+    state = {name: tensor for name, tensor in model.state_dict().items() if name != lost}
+    folder = write(tmp_path / "m", tables.as_tensorflow(state))
+    part = "pooler" if "pooler" in lost else "backbone"
+    with pytest.raises(CheckpointError, match=rf"lacks 1 of the \d+ {part} tensors .*: {lost};"):
+        BertForSequenceClassification.from_pretrained(folder)
+    loaded, info = BertForSequenceClassification.from_pretrained(
+        folder, initialize_missing=True, output_loading_info=True
+    )
+    assert info["report"].missing == [lost]
+    rest = {name: tensor for name, tensor in loaded.state_dict().items() if name != lost}
+    assert all(torch.equal(rest[name], tensor) for name, tensor in state.items())
+    assert bool(loaded.state_dict()[lost].isfinite().all())
+
+
+def test_parts_that_are_there_in_part_only(tmp_path):
+    state = tables.as_released(qacg().state_dict())
+    del state["bert.encoder.context_layer.1.bias"]
+    folder = write(tmp_path / "m", state)
+    with pytest.raises(CheckpointError, match=r"lacks 1 of the 29 context tensors"):
+        QACGBertForSequenceClassification.from_pretrained(folder)
+
+
+def test_layers_that_the_model_has_no_place_for(tmp_path):
+    folder = write(tmp_path / "m", plain().state_dict(), fields={**SIZES, "num_hidden_layers": 1})
+    with pytest.raises(CheckpointError, match=r"num_hidden_layers is 1, but encoder\.layer has 2"):
+        BertForSequenceClassification.from_pretrained(folder)
+    state = plain().state_dict()
+    state["bert.encoder.layer.0.crossattention.self.query.weight"] = torch.zeros(12, 12)
+    with pytest.raises(CheckpointError, match=r"crossattention\.self\.query\.weight would be left over"):
+        BertForSequenceClassification.from_pretrained(write(tmp_path / "n", state))
+
+
+def test_two_names_of_one_tensor(tmp_path):
+    state = plain().state_dict()
+    state["bert.embeddings.LayerNorm.gamma"] = state["bert.embeddings.LayerNorm.weight"].clone()
+    with pytest.raises(CheckpointError, match=r"LayerNorm\.(gamma|weight) and .* are names of one tensor"):
+        BertForSequenceClassification.from_pretrained(write(tmp_path / "m", state))

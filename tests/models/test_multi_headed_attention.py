@@ -1,0 +1,290 @@
+"""BertSum's attention against its formulas: masks, caches, the graph, the unmerged heads, and bad input."""
+
+import pytest
+import torch
+from oracle import bertsum as oracle
+from parity import check_outputs_and_gradients, double_leaves, random, strengthen
+from qacg_models import MultiHeadedAttention, empty_layer_cache
+
+B, L, S, H, D = 2, 5, 7, 3, 4
+MODEL = H * D
+MASK_DTYPES = (torch.bool, torch.uint8, torch.int64, torch.float32, torch.bfloat16)
+
+
+def attention(use_final_linear=True, dtype=torch.float32, heads=H, dropout=0.1):
+    return strengthen(MultiHeadedAttention(heads, heads * D, dropout, use_final_linear)).eval().to(dtype)
+
+
+def tensors(dtype=torch.float32):
+    sizes = {"key": S, "value": S, "query": L}
+    return {name: random(B, n, MODEL, seed=i, dtype=dtype) for i, (name, n) in enumerate(sizes.items())}
+
+
+def hidden(keys=S):
+    """Random, with a row that sees one key, a row that sees none, and a padded second sequence."""
+    mask = random(B, L, keys, seed=9) > 0.3
+    mask[0, 1, 1:], mask[0, 1, 0] = True, False
+    mask[0, 2] = True
+    mask[1, :, 5:] = True
+    return mask
+
+
+def graph():
+    g = (random(B, L, S, seed=11) > 0).float() * random(B, L, S, seed=12).abs()
+    g[1, 3] = 0.0
+    return g
+
+
+@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
+@pytest.mark.parametrize("final", [True, False])
+@pytest.mark.parametrize("with_mask", [True, False])
+@pytest.mark.parametrize("with_graph", [True, False])
+def test_outputs_and_every_gradient_match_the_formulas(implementation, final, with_mask, with_graph):
+    for dtype in (torch.float32, torch.float64):
+        module, given = attention(final, dtype), tensors(dtype)
+        mask = hidden() if with_mask else torch.zeros(B, L, S, dtype=torch.bool)
+        for t in given.values():
+            t.requires_grad_()
+        out = module(
+            **given,
+            mask=mask if with_mask else None,
+            predefined_graph_1=graph() if with_graph else None,
+            attn_implementation=implementation,
+        )
+        leaves = double_leaves(module)
+        inputs = {name: t.detach().double().requires_grad_() for name, t in given.items()}
+        exact = oracle.multi_headed_attention(
+            leaves, **inputs, hidden=mask, heads=H, graph=graph().double() if with_graph else None
+        )
+        assert out.shape == ((B, L, MODEL) if final else (B, H, L, D))
+        check_outputs_and_gradients(
+            module, {"out": out}, leaves, {"out": exact["out" if final else "heads"]}, roundings=200
+        )
+        for name, t in given.items():
+            torch.testing.assert_close(
+                t.grad.double(), inputs[name].grad, rtol=1e-4, atol=1e-4 if dtype == torch.float32 else 1e-11
+            )
+
+
+@pytest.mark.parametrize("dtype", MASK_DTYPES)
+def test_a_mask_of_any_dtype_hides_where_it_is_not_zero(dtype):
+    module, given = attention(), tensors()
+    wanted = oracle.multi_headed_attention(double_leaves(module), **_double(given), hidden=hidden(), heads=H)["out"]
+    torch.testing.assert_close(module(**given, mask=hidden().to(dtype)).double(), wanted, rtol=1e-5, atol=1e-5)
+    padding = hidden()[:, 4:5]
+    one_row = module(**given, mask=padding.to(dtype))
+    torch.testing.assert_close(one_row, module(**given, mask=padding.expand(B, L, S)))
+
+
+def test_an_additive_mask_of_minus_infinity_hides_too():
+    module, given = attention(), tensors()
+    additive = torch.zeros(B, L, S).masked_fill(hidden(), float("-inf"))
+    assert torch.equal(module(**given, mask=additive), module(**given, mask=hidden()))
+
+
+def test_what_is_hidden_has_no_effect_and_no_gradient():
+    module, given = attention(), tensors()
+    mask = torch.zeros(B, 1, S, dtype=torch.uint8)
+    mask[:, :, 4:] = 1
+    other = {name: t.clone() for name, t in given.items()}
+    other["key"][:, 4:], other["value"][:, 4:] = 50.0, -70.0
+    assert torch.equal(module(**given, mask=mask), module(**other, mask=mask))
+    given["key"].requires_grad_()
+    module(**given, mask=mask).sum().backward()
+    assert not given["key"].grad[:, 4:].any() and bool(given["key"].grad[:, :4].any())
+
+
+@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
+def test_a_query_that_sees_nothing_gives_zeros_and_finite_gradients(implementation):
+    module, given = attention(use_final_linear=False), tensors()
+    for t in given.values():
+        t.requires_grad_()
+    out = module(**given, mask=hidden(), predefined_graph_1=graph(), attn_implementation=implementation)
+    assert not out[0, :, 2].any() and not out[1, -1, 3].any()
+    assert bool(out[0, :, 3].any())
+    out.sum().backward()
+    assert all(bool(t.grad.isfinite().all()) for t in given.values())
+
+
+def test_the_graph_reaches_the_last_head_alone():
+    module, given = attention(use_final_linear=False), tensors()
+    plain, changed = module(**given), module(**given, predefined_graph_1=graph())
+    assert torch.equal(plain[:, :-1], changed[:, :-1])
+    assert not torch.allclose(plain[:, -1], changed[:, -1])
+    torch.testing.assert_close(module(**given, predefined_graph_1=torch.ones(B, 1, S)), plain)
+    single = strengthen(MultiHeadedAttention(1, MODEL)).eval()
+    _, weights = single(**given, predefined_graph_1=graph(), output_attentions=True)
+    torch.testing.assert_close(
+        single(**given, predefined_graph_1=graph()),
+        single.final_linear(weights[:, 0] @ single.linear_values(given["value"])),
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_an_empty_row_of_the_graph_is_zero_in_half_precision(dtype):
+    module, given = attention(use_final_linear=False, dtype=dtype), tensors(dtype)
+    out = module(**given, mask=hidden(), predefined_graph_1=graph().bool())
+    assert out.dtype == dtype and bool(out.isfinite().all()) and not out[1, -1, 3].any()
+
+
+def test_the_map_is_returned_on_request():
+    module, given = attention(), tensors()
+    leaves = double_leaves(module)
+    exact = oracle.multi_headed_attention(leaves, **_double(given), hidden=hidden(), heads=H, graph=graph().double())
+    out, weights = module(**given, mask=hidden(), predefined_graph_1=graph(), output_attentions=True)
+    check_outputs_and_gradients(
+        module, {"out": out, "map": weights}, leaves, {"out": exact["out"], "map": exact["maps"]}, roundings=200
+    )
+
+
+def test_the_cache_of_self_attention_appends_over_time():
+    module = attention()
+    steps = [random(B, n, MODEL, seed=20 + i) for i, n in enumerate((2, 1, 3))]
+    cache, leaves = empty_layer_cache(), double_leaves(module)
+    past = (torch.zeros(B, H, 0, D, dtype=torch.float64),) * 2
+    for step, x in enumerate(steps):
+        out = module(None, None, x, layer_cache=cache, type="self")
+        nothing = torch.zeros(B, x.shape[1], past[0].shape[2] + x.shape[1], dtype=torch.bool)
+        exact = oracle.multi_headed_attention(leaves, None, None, x.double(), nothing, heads=H, past=past)
+        torch.testing.assert_close(out.double(), exact["out"], rtol=1e-5, atol=1e-5, msg=f"step {step}")
+        past = exact["keys"], exact["values"]
+        for name, t in (("self_keys", past[0]), ("self_values", past[1])):
+            torch.testing.assert_close(cache[name].double(), t, rtol=1e-5, atol=1e-5)
+    assert cache["self_keys"].shape == (B, H, 6, D) and cache["memory_keys"] is None
+    # Keys and values given beside the query are not read, as published.
+    again, other = empty_layer_cache(), random(B, S, MODEL)
+    torch.testing.assert_close(
+        module(other, other, steps[0], layer_cache=again, type="self"),
+        module(steps[0], steps[0], steps[0]),
+    )
+
+
+def test_the_cache_of_self_attention_equals_one_causal_pass():
+    module, x = attention(), random(B, 6, MODEL, seed=30)
+    causal = torch.ones(6, 6).triu(1).expand(B, 6, 6)
+    cache = empty_layer_cache()
+    steps = [module(None, None, x[:, i : i + 1], layer_cache=cache, type="self") for i in range(6)]
+    torch.testing.assert_close(torch.cat(steps, 1), module(x, x, x, mask=causal))
+
+
+def test_the_cache_of_context_projects_the_memory_once():
+    module, given, cache = attention(), tensors(), empty_layer_cache()
+    calls = []
+    module.linear_keys.register_forward_hook(lambda *_: calls.append(1))
+    first = module(**given, mask=hidden(), layer_cache=cache, type="context")
+    torch.testing.assert_close(first, module(**given, mask=hidden()))
+    del calls[:]
+    query = random(B, 2, MODEL, seed=40)
+    second = module(None, None, query, layer_cache=cache, type="context")
+    assert not calls
+    nothing = torch.zeros(B, 2, S, dtype=torch.bool)
+    memory = cache["memory_keys"].double(), cache["memory_values"].double()
+    exact = oracle.multi_headed_attention(
+        double_leaves(module), None, None, query.double(), nothing, heads=H, memory=memory
+    )
+    torch.testing.assert_close(second.double(), exact["out"], rtol=1e-5, atol=1e-5)
+    assert cache["self_keys"] is None
+
+
+def test_without_a_cache_the_type_changes_nothing():
+    module, given = attention(), tensors()
+    for kind in ("self", "context"):
+        assert torch.equal(module(**given, type=kind), module(**given))
+
+
+def test_dropout_drops_cells_of_the_map_and_keeps_the_mean():
+    module, given = attention(dropout=0.4).train(), tensors()
+    torch.manual_seed(0)
+    _, weights = module(**given, output_attentions=True)
+    _, whole = module.eval()(**given, output_attentions=True)
+    dropped = weights == 0
+    assert 0.25 < float(dropped.float().mean()) < 0.55
+    torch.testing.assert_close(weights[~dropped], (whole / 0.6)[~dropped])
+    module.train()
+    for extra in ({}, {"predefined_graph_1": graph()}):
+        torch.manual_seed(1)
+        mean = torch.stack([module(**given, **extra) for _ in range(1500)]).mean(0)
+        torch.testing.assert_close(mean, module.eval()(**given, **extra), rtol=0.1, atol=0.25)
+        module.train()
+
+
+def test_names_of_parameters_are_the_published_ones():
+    names = {f"linear_{n}.{kind}" for n in ("keys", "values", "query") for kind in ("weight", "bias")}
+    assert set(attention(use_final_linear=False).state_dict()) == names
+    assert set(attention().state_dict()) == names | {"final_linear.weight", "final_linear.bias"}
+
+
+@pytest.mark.compiles
+def test_compiles_whole():
+    module, given = attention(), tensors()
+    compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
+    extra = {"mask": hidden(), "predefined_graph_1": graph()}
+    torch.testing.assert_close(compiled(**given, **extra), module(**given, **extra))
+    caches = empty_layer_cache(), empty_layer_cache()
+    for _ in range(2):
+        ours, theirs = (
+            m(None, None, given["query"], layer_cache=c, type="self") for m, c in zip((module, compiled), caches)
+        )
+        torch.testing.assert_close(theirs, ours)
+
+
+def _double(given):
+    return {name: t.double() for name, t in given.items()}
+
+
+def _cache(**entries):
+    return empty_layer_cache() | entries
+
+
+GOOD = torch.zeros(B, H, 4, D)
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"query": None}, TypeError, "query: got NoneType, wanted a torch.Tensor"),
+        ({"query": torch.zeros(B, L, MODEL + 1)}, ValueError, r"query: got shape \(2, 5, 13\), wanted \(B, length, 12"),
+        ({"key": torch.zeros(3, S, MODEL)}, ValueError, r"key: got shape \(3, 7, 12\), wanted \(2, length, 12\)"),
+        ({"value": torch.zeros(B, S + 1, MODEL)}, ValueError, "value: got 8 positions, wanted the 7 of `key`"),
+        ({"mask": torch.zeros(B, S)}, ValueError, r"mask: got shape \(2, 7\), wanted \(B, L, T\) = \(2, 5, 7\)"),
+        ({"mask": torch.zeros(B, L, 3)}, ValueError, r"mask: got shape \(2, 5, 3\)"),
+        ({"predefined_graph_1": torch.zeros(B, L, 4)}, ValueError, r"predefined_graph_1: got shape \(2, 5, 4\)"),
+        ({"type": "memory"}, ValueError, "type: got 'memory', wanted 'self', 'context' or None"),
+        ({"layer_cache": _cache()}, ValueError, "type: got None with a layer_cache"),
+        ({"attn_implementation": "flash"}, ValueError, "attn_implementation: got 'flash', wanted one of 'sdpa', 'ea"),
+        ({"layer_cache": {"self_keys": None}, "type": "self"}, ValueError, "layer_cache: has no 'self_values'"),
+        (
+            {"layer_cache": _cache(self_keys=GOOD), "type": "self"},
+            TypeError,
+            r"layer_cache\['self_values'\]: got NoneType",
+        ),
+        (
+            {"layer_cache": _cache(self_keys=GOOD[:1], self_values=GOOD[:1]), "type": "self"},
+            ValueError,
+            r"layer_cache\['self_keys'\]: got shape \(1, 3, 4, 4\), wanted \(2, 3, T, 4\)",
+        ),
+        (
+            {"layer_cache": _cache(self_keys=GOOD, self_values=GOOD[:, :, :3]), "type": "self"},
+            ValueError,
+            r"layer_cache\['self_values'\]: got shape \(2, 3, 3, 4\), wanted \(2, 3, 4, 4\)",
+        ),
+        (
+            {"layer_cache": _cache(memory_keys=GOOD.half(), memory_values=GOOD.half()), "type": "context"},
+            TypeError,
+            r"layer_cache\['memory_keys'\]: got dtype torch.float16, wanted torch.float32",
+        ),
+        (
+            {"layer_cache": _cache(memory_keys=GOOD, memory_values=GOOD), "type": "context"},
+            ValueError,
+            r"layer_cache\['memory_keys'\]: got 4 keys, wanted the 7 of `key`",
+        ),
+    ],
+)
+def test_bad_input(changes, error, message):
+    with pytest.raises(error, match=message):
+        attention()(**{**tensors(), **changes})
+
+
+def test_a_width_that_the_heads_do_not_divide():
+    with pytest.raises(ValueError, match="model_dim: got 10, wanted a multiple of head_count = 3"):
+        MultiHeadedAttention(3, 10)

@@ -1,0 +1,445 @@
+"""Query Attention against its formulas over several encoders, and as a transformers model."""
+
+import copy
+import json
+
+import pytest
+import torch
+import transformers
+from encoders import FAMILIES, SIZES, bert_config, build, roberta_config
+from oracle import query_attention as oracle
+from parity import check_outputs_and_gradients, double_leaves
+from qacg_models import QueryAttentionConfig, QueryAttentionForQuestionAnswering
+from safetensors.torch import load_file
+from transformers import AutoConfig, AutoModelForQuestionAnswering
+
+SEP, PAD = 3, 0
+BATCH = {
+    "input_ids": torch.tensor([[2, 7, 30, SEP, 11, 9, 14, SEP], [2, 9, SEP, 5, 6, SEP, PAD, PAD]]),
+    "attention_mask": torch.tensor([[1, 1, 1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1, 0, 0]]),
+    "token_type_ids": torch.tensor([[0, 0, 0, 0, 1, 1, 1, 1], [0, 0, 0, 1, 1, 1, 0, 0]]),
+}
+LABELS = {
+    "start_positions": torch.tensor([4, 3]),
+    "end_positions": torch.tensor([5, 8]),  # the second lies outside
+    "question_type": torch.tensor([5, 2]),
+}
+HEADS = {"linear": {"head": "linear"}, "convolutional": {"head": "convolutional", "conv_channels": 7}}
+
+
+def config(encoder=None, **settings):
+    return QueryAttentionConfig(encoder=encoder or bert_config(), sep_token_id=SEP, **settings)
+
+
+def model(encoder=None, dtype=torch.float32, strong=True, **settings):
+    return build(QueryAttentionForQuestionAnswering, config(encoder, **settings), dtype, strong)
+
+
+def oracle_results(m, leaves, batch, labels=None):
+    """Head by its formulas on hidden states of a float64 copy of the encoder, whose parameters join `leaves`."""
+    encoder = copy.deepcopy(m.backbone).double()
+    encoder.zero_grad()
+    leaves.update({f"backbone.{name}": p for name, p in encoder.named_parameters()})
+    inputs = {k: v for k, v in batch.items() if k != "token_type_ids" or m.takes_token_types}
+    hidden = encoder(**inputs).last_hidden_state
+    visible = batch["attention_mask"].bool()
+    found = oracle.run(leaves, hidden, (batch["token_type_ids"] == 0) & visible, visible)
+    if labels is not None:
+        weight = m.config.question_type_loss_weight
+        found["loss"] = oracle.loss(found, *(t.tolist() for t in labels.values()), weight)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("family", "dtype"), [*((family, torch.float32) for family in FAMILIES), ("bert", torch.float64)]
+)
+@pytest.mark.parametrize("head", HEADS.values(), ids=HEADS)
+def test_outputs_and_every_gradient_match_the_formulas(head, family, dtype):
+    m = model(FAMILIES[family](), dtype, question_type_loss_weight=0.7, **head)
+    out = m(**BATCH, **LABELS)
+    leaves = double_leaves(m)
+    exact = oracle_results(m, leaves, BATCH, LABELS)
+    outputs = {name: out[name] for name in exact}
+    assert set(outputs) == set(out.keys())
+    unread = [n for n, p in m.named_parameters() if n.startswith("backbone.") and not _is_read(m, n)]
+    check_outputs_and_gradients(m, outputs, leaves, exact, unused=unread, roundings=400)
+
+
+def _is_read(m, name):
+    """Whether an encoder's parameter takes part: DeBERTa has projections that only some of its variants use."""
+    encoder = copy.deepcopy(m.backbone).double()
+    inputs = {k: v for k, v in BATCH.items() if k != "token_type_ids" or m.takes_token_types}
+    encoder(**inputs).last_hidden_state.sum().backward()
+    return dict(encoder.named_parameters())[name.removeprefix("backbone.")].grad is not None
+
+
+def test_no_parameter_of_a_bert_is_left_without_gradient():
+    for head in HEADS.values():
+        m = model(**head).train()
+        m(**BATCH, **LABELS).loss.backward()
+        for name, p in m.named_parameters():
+            assert p.grad is not None, name
+            assert bool(p.grad.any()), name
+
+
+def test_the_question_is_the_mean_of_its_own_tokens_alone():
+    m = model()
+    out = m(**BATCH)
+    hidden = m.backbone(**BATCH).last_hidden_state
+    for row, tokens in enumerate((slice(0, 4), slice(0, 3))):
+        q = m.query_layer(hidden[row, tokens]).mean(0)
+        torch.testing.assert_close(out.query_logits[row], m.query_classify_layer(q), rtol=1e-5, atol=1e-5)
+    assert not out.query_attention[1, 6:].any()
+    torch.testing.assert_close(out.query_attention.sum(-1), torch.ones(2))
+
+
+@pytest.mark.parametrize("head", HEADS.values(), ids=HEADS)
+def test_padding_changes_nothing_for_the_tokens(head):
+    m = model(**head)
+    padded = m(**BATCH)
+    alone = m(**{k: v[1:, :6] for k, v in BATCH.items()})
+    for name in ("start_logits", "end_logits", "query_attention"):
+        torch.testing.assert_close(alone[name][0], padded[name][1, :6])
+    torch.testing.assert_close(alone.query_logits[0], padded.query_logits[1])
+
+
+def test_token_types_come_from_the_separator_when_there_are_none():
+    m = model(roberta_config())
+    assert m.token_types_of(BATCH["input_ids"]).tolist() == [[0, 0, 0, 1, 1, 1, 1, 1], [0, 0, 1, 1, 1, 1, 1, 1]]
+    plain = {k: v for k, v in BATCH.items() if k != "token_type_ids"}
+    given = m(**plain, token_type_ids=m.token_types_of(BATCH["input_ids"]))
+    assert torch.equal(m(**plain).start_logits, given.start_logits)
+    assert not torch.allclose(m(**BATCH).start_logits, given.start_logits)  # there the separator is the question's
+    with pytest.raises(ValueError, match="token_type_ids: got None, and config"):
+        build(QueryAttentionForQuestionAnswering, QueryAttentionConfig(encoder=roberta_config()))(**plain)
+    with pytest.raises(ValueError, match=r"input_ids: row 0 has no separator \(sep_token_id 3\)"):
+        m(torch.tensor([[1, 2, 4]]))
+
+
+def test_positions_outside_are_ignored_and_left_unchanged():
+    m = model()
+    one = {k: v[:1] for k, v in BATCH.items()}
+    wanted = m(**one, start_positions=torch.tensor([4]), end_positions=torch.tensor([5])).loss
+    for outside in (8, 99, -1):
+        starts, ends = torch.tensor([4, outside]), torch.tensor([[5], [outside]])
+        torch.testing.assert_close(m(**BATCH, start_positions=starts, end_positions=ends).loss, wanted)
+        assert starts.tolist() == [4, outside] and ends.tolist() == [[5], [outside]]
+    nowhere = m(**BATCH, start_positions=torch.tensor([99, 99]), end_positions=torch.tensor([-5, 99])).loss
+    assert nowhere.item() == 0.0
+    nowhere.backward()
+    assert all(p.grad is None or not p.grad.any() for p in m.parameters())
+
+
+def test_the_losses_add_up():
+    m = model(question_type_loss_weight=0.25)
+    span = {k: v for k, v in LABELS.items() if k != "question_type"}
+    kind = {"question_type": LABELS["question_type"]}
+    total = m(**BATCH, **span).loss + m(**BATCH, **kind).loss
+    torch.testing.assert_close(m(**BATCH, **LABELS).loss, total)
+    first = m(**{k: v[:1] for k, v in BATCH.items()}, question_type=torch.tensor([5])).loss
+    torch.testing.assert_close(m(**BATCH, question_type=torch.tensor([5, -100])).loss, first)
+    assert m(**BATCH).loss is None
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_is_close(dtype):
+    exact, narrow = model(dtype=torch.float64, strong=False)(**BATCH), model(dtype=dtype, strong=False)(**BATCH)
+    for name in ("start_logits", "end_logits", "query_logits", "query_attention"):
+        assert narrow[name].dtype == dtype
+        scale = exact[name].abs().max().item()
+        assert (narrow[name].double() - exact[name]).abs().max().item() < 30 * torch.finfo(dtype).eps * scale
+
+
+@pytest.mark.parametrize("head", HEADS.values(), ids=HEADS)
+def test_save_and_load_round_trip_whole_and_sharded(tmp_path, head):
+    m = model(**head, allow_no_answer=True)
+    wanted = m(**BATCH, **LABELS)
+    for folder, size in ((tmp_path / "whole", "1GB"), (tmp_path / "shards", "3KB")):
+        m.save_pretrained(folder, max_shard_size=size)
+        shards = list(folder.glob("*.safetensors"))
+        assert (len(shards) > 1) == (size == "3KB")
+        assert {name for shard in shards for name in load_file(shard)} == set(m.state_dict())
+        loaded = AutoModelForQuestionAnswering.from_pretrained(folder)
+        assert type(loaded) is QueryAttentionForQuestionAnswering and not loaded.training
+        assert loaded.config.allow_no_answer and loaded.config.encoder.to_dict()["hidden_size"] == 12
+        mine = loaded(**BATCH, **LABELS)
+        for name in wanted:
+            torch.testing.assert_close(mine[name], wanted[name], msg=lambda text, n=name: f"{n}: {text}")
+
+
+def test_a_trained_encoder_is_taken_as_it_is(tmp_path):
+    encoder = build(transformers.BertModel, bert_config())
+    wanted = encoder(**BATCH).last_hidden_state
+    weights = {name: p.clone() for name, p in encoder.named_parameters()}
+    m = QueryAttentionForQuestionAnswering.from_encoder(encoder, QueryAttentionConfig(head="convolutional"))
+    assert m.config.head == "convolutional" and m.config.encoder is encoder.config
+    for name, p in m.backbone.named_parameters():
+        assert torch.equal(p, weights[name]), name
+    hidden = m(**BATCH, output_hidden_states=True).hidden_states
+    torch.testing.assert_close(hidden[-1], wanted)
+    # Weights of the bare encoder load into the model too, and the head is reported as fresh.
+    build(transformers.BertModel, bert_config()).save_pretrained(tmp_path)
+    loaded, report = QueryAttentionForQuestionAnswering.from_pretrained(
+        tmp_path, config=config(), output_loading_info=True
+    )
+    assert all("layer." in n and not n.startswith("backbone.") for n in report["missing_keys"])
+    assert len(report["missing_keys"]) == 10
+    torch.testing.assert_close(loaded(**BATCH, output_hidden_states=True).hidden_states[-1], wanted)
+    with pytest.raises(TypeError, match="encoder: got Linear, wanted a transformers PreTrainedModel"):
+        QueryAttentionForQuestionAnswering.from_encoder(torch.nn.Linear(2, 2))
+    with pytest.raises(TypeError, match="config: got BertConfig, wanted QueryAttentionConfig"):
+        QueryAttentionForQuestionAnswering.from_encoder(encoder, bert_config())
+
+
+def test_choice_of_implementation_reaches_the_encoder(tmp_path):
+    m = model()
+    assert m.backbone.config._attn_implementation == "sdpa"
+    with pytest.raises(ValueError, match="output_attentions: the encoder gave no maps with attn_implementation 'sdpa'"):
+        m(**BATCH, output_attentions=True)
+    before = m(**BATCH).start_logits
+    m.set_attn_implementation("eager")
+    assert m.backbone.config._attn_implementation == "eager"
+    out = m(**BATCH, output_attentions=True)
+    assert [t.shape for t in out.attentions] == [(2, 3, 8, 8)] * 2
+    torch.testing.assert_close(out.start_logits, before)
+    m.save_pretrained(tmp_path)
+    loaded = QueryAttentionForQuestionAnswering.from_pretrained(tmp_path, attn_implementation="eager")
+    assert loaded.backbone.config._attn_implementation == "eager"
+    encoder = transformers.BertModel(bert_config(attn_implementation="eager"))
+    taken = QueryAttentionForQuestionAnswering.from_encoder(encoder)
+    assert taken.backbone.config._attn_implementation == "eager"
+    with pytest.raises(ValueError, match="nonsense"):
+        m.set_attn_implementation("nonsense")
+
+
+def test_outputs_come_only_when_asked_for():
+    m = model()
+    names = ["start_logits", "end_logits", "query_logits", "query_attention"]
+    assert list(m(**BATCH)) == names
+    assert list(m(**BATCH, **LABELS)) == ["loss", *names]
+    assert len(m(**BATCH, output_hidden_states=True).hidden_states) == 3
+    as_tuple = m(**BATCH, return_dict=False)
+    assert isinstance(as_tuple, tuple) and torch.equal(as_tuple[0], m(**BATCH).start_logits)
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_gradient_checkpointing_gives_the_same(reentrant):
+    gradients = []
+    for checkpointing in (False, True):
+        m = model(bert_config(hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.2)).train()
+        if checkpointing:
+            m.activation_checkpointing_enable({"use_reentrant": reentrant})
+        torch.manual_seed(5)
+        m(**BATCH, **LABELS).loss.backward()
+        gradients.append({name: p.grad for name, p in m.named_parameters()})
+    for name, wanted in gradients[0].items():
+        torch.testing.assert_close(gradients[1][name], wanted, msg=lambda text, n=name: f"{n}: {text}")
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("head", HEADS.values(), ids=HEADS)
+def test_compiles_whole_and_gives_the_same(head):
+    quiet = bert_config(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    m = model(quiet, head_dropout=0.0, **head).train()
+    wanted = m(**BATCH, **LABELS)
+    wanted.loss.backward()
+    gradients = {name: p.grad.clone() for name, p in m.named_parameters()}
+    m.zero_grad()
+    mine = torch.compile(m, fullgraph=True, backend="aot_eager")(**BATCH, **LABELS)
+    mine.loss.backward()
+    for name in wanted:
+        torch.testing.assert_close(mine[name], wanted[name], msg=lambda text, n=name: f"{n}: {text}")
+    for name, p in m.named_parameters():
+        torch.testing.assert_close(p.grad, gradients[name], msg=lambda text, n=name: f"{n}: {text}")
+
+
+@pytest.mark.compiles
+def test_exports_with_any_batch_and_length():
+    m = model(return_dict=False)
+    inputs = {k: v.clone() for k, v in BATCH.items()}
+    batch, length = torch.export.Dim("batch", max=64), torch.export.Dim("length", max=16)
+    shapes = {name: {0: batch, 1: length} for name in inputs}
+    program = torch.export.export(m, (), inputs, dynamic_shapes=shapes).module()
+    for rows, columns in ((2, 8), (1, 6)):
+        part = {k: v[:rows, :columns] for k, v in BATCH.items()}
+        for mine, wanted in zip(program(**part), m(**part)):
+            torch.testing.assert_close(mine, wanted)
+
+
+def test_embeddings_can_be_resized():
+    m = model()
+    before = m(**BATCH).start_logits
+    m.resize_token_embeddings(40)
+    assert m.config.encoder.vocab_size == 40 and m.get_input_embeddings().weight.shape == (40, 12)
+    torch.testing.assert_close(m(**BATCH).start_logits, before)
+    m(torch.tensor([[2, 39, SEP, 38]]))
+    with pytest.raises(ValueError, match="input_ids: got values from 2 to 40, wanted 0 to 39"):
+        m(torch.tensor([[2, 40, SEP]]))
+
+
+def test_initial_weights_follow_the_encoder():
+    m = model(bert_config(initializer_range=0.1), strong=False, head="convolutional", conv_channels=40)
+    for name in ("query_layer", "key_layer", "value_layer", "conv1d_layer5"):
+        layer = getattr(m, name)
+        assert 0.07 < float(layer.weight.detach().std()) < 0.13, name
+        assert not layer.bias.any(), name
+
+
+def test_names_of_parameters():
+    heads = {n.partition(".")[0] for n in model().state_dict()}
+    assert heads == {"backbone", "query_layer", "key_layer", "value_layer", "query_classify_layer", "classify_layer"}
+    more = {n.partition(".")[0] for n in model(head="convolutional").state_dict()}
+    assert more - heads == {"conv1d_layer1", "conv1d_layer3", "conv1d_layer5"}
+
+
+def test_the_configuration_round_trip(tmp_path):
+    written = config(head="convolutional", conv_channels=9, num_question_types=4, no_answer_threshold=1.5)
+    assert written.head_dropout == 0.3 and config().head_dropout == 0.7
+    path = tmp_path / "config.json"
+    path.write_text(written.to_json_string(use_diff=False))
+    assert QueryAttentionConfig.from_json_file(path) == written
+    assert QueryAttentionConfig.from_dict(written.to_dict()) == written
+    assert QueryAttentionConfig.from_dict(json.loads(written.to_json_string())) == written
+    assert written != config()
+    written.save_pretrained(tmp_path)
+    loaded = AutoConfig.from_pretrained(tmp_path)
+    assert type(loaded) is QueryAttentionConfig and loaded == written
+    assert type(loaded.encoder) is transformers.BertConfig and loaded.encoder.hidden_size == SIZES["hidden_size"]
+    mine = bert_config()
+    assert QueryAttentionConfig(encoder=mine).encoder is not mine
+
+
+@pytest.mark.parametrize(
+    ("fields", "error", "message"),
+    [
+        ({"heads": "linear"}, TypeError, "heads: QueryAttentionConfig has no such field; did you mean 'head'"),
+        ({"head": "deep"}, ValueError, "head: got 'deep', wanted one of 'linear', 'convolutional'"),
+        ({"conv_channels": 0}, ValueError, "conv_channels: got 0, wanted at least 1"),
+        ({"num_question_types": 2.5}, TypeError, "num_question_types: got 2.5, wanted an integer"),
+        ({"head_dropout": 1.0}, ValueError, r"head_dropout: got 1.0, wanted a number in \[0, 1\)"),
+        ({"question_type_loss_weight": -1}, ValueError, "question_type_loss_weight: got -1"),
+        ({"sep_token_id": 31}, ValueError, r"sep_token_id: got 31, wanted a number in \[0, 31\)"),
+        ({"allow_no_answer": "yes"}, TypeError, "allow_no_answer: got 'yes', wanted True or False"),
+        ({"encoder": 3}, TypeError, "encoder: got int, wanted a configuration or a dict"),
+        ({"encoder": {"hidden_size": 3}}, ValueError, "encoder: got fields without model_type"),
+        ({"encoder": {"model_type": "bort2"}}, ValueError, "encoder.model_type: got 'bort2', which transformers"),
+        ({"encoder": transformers.ViTConfig()}, ValueError, "encoder: ViTConfig has no vocab_size"),
+        ({"model_type": "bert"}, ValueError, "model_type: got 'bert', wanted 'query_attention'"),
+    ],
+)
+def test_bad_configuration(fields, error, message):
+    with pytest.raises(error, match=message):
+        QueryAttentionConfig(**{"encoder": bert_config(), **fields})
+
+
+def test_a_field_made_bad_after_the_configuration_was_made():
+    bad = config()
+    bad.head = "deep"
+    with pytest.raises(ValueError, match="head: got 'deep'"):
+        QueryAttentionForQuestionAnswering(bad)
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"input_ids": [[1]]}, TypeError, "input_ids: got list, wanted a torch.Tensor"),
+        (
+            {"input_ids": torch.full((2, 8), 31)},
+            ValueError,
+            r"input_ids: got values from 31 to 31, wanted 0 to 30 \(voc",
+        ),
+        ({"input_ids": torch.zeros(8, dtype=torch.long)}, ValueError, r"input_ids: got shape \(8,\), wanted two"),
+        (
+            {"input_ids": torch.ones(2, 17, dtype=torch.long), "attention_mask": None, "token_type_ids": None},
+            ValueError,
+            r"got sequences of 17 tokens, wanted at most 16, the positions of the encoder \(max_position_embedd",
+        ),
+        (
+            {"position_ids": torch.full((1, 8), 16)},
+            ValueError,
+            "position_ids: got values from 16 to 16, wanted 0 to 15",
+        ),
+        ({"attention_mask": torch.ones(2, 7)}, ValueError, r"attention_mask: got shape \(2, 7\), wanted \(B, L\)"),
+        (
+            {"token_type_ids": torch.full((2, 8), 2)},
+            ValueError,
+            "token_type_ids: got values from 2 to 2, wanted 0 to 1",
+        ),
+        ({"token_type_ids": torch.ones(2, 8).long()}, ValueError, "token_type_ids: row 0 has no token of type 0"),
+        ({"start_positions": torch.tensor([1, 2])}, ValueError, "end_positions: got None beside start_positions"),
+        ({"end_positions": torch.tensor([1, 2])}, ValueError, "start_positions: got None beside end_positions"),
+        (
+            {"start_positions": torch.tensor([1]), "end_positions": torch.tensor([2])},
+            ValueError,
+            r"start_positions: got shape \(1,\), wanted \(2,\)",
+        ),
+        (
+            {"start_positions": torch.tensor([1.0, 2.0]), "end_positions": torch.tensor([2, 2])},
+            TypeError,
+            "start_positions: got torch.float32, wanted an integer",
+        ),
+        (
+            {"question_type": torch.tensor([0, 6])},
+            ValueError,
+            "question_type: got values from 0 to 6, wanted 0 to 5",
+        ),
+        ({"question_type": [0, 1]}, TypeError, "question_type: got list, wanted a torch.Tensor"),
+    ],
+)
+def test_bad_input(changes, error, message):
+    with pytest.raises(error, match=message):
+        model()(**{**BATCH, **changes})
+
+
+def test_the_limits_of_encoders_differ():
+    assert model(roberta_config()).max_length == 14  # positions start after the id of padding
+    deberta = model(FAMILIES["deberta-v2"]())
+    assert deberta.max_length is None
+    long = torch.full((1, 40), 5)
+    long[0, 4] = SEP
+    assert deberta(long).start_logits.shape == (1, 40)
+    distil = model(FAMILIES["distilbert"]())
+    assert distil.max_length == 16
+    with pytest.raises(ValueError, match="token_type_ids: got values from 0 to 2, wanted 0 to 1"):
+        distil(**{**BATCH, "token_type_ids": BATCH["token_type_ids"] * 2})
+
+
+def test_a_damaged_checkpoint_says_so(tmp_path, caplog):
+    m = model()
+    m.save_pretrained(tmp_path)
+    other = config(bert_config(hidden_size=24))
+    with pytest.raises(RuntimeError, match="mismatched"):
+        QueryAttentionForQuestionAnswering.from_pretrained(tmp_path, config=other)
+    report = next(line for line in caplog.text.splitlines() if line.startswith("query_layer.weight"))
+    assert "[12, 12]" in report and "[24, 24]" in report
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    with pytest.raises(Exception, match=r"(?i)incomplete|invalid|header"):
+        QueryAttentionForQuestionAnswering.from_pretrained(tmp_path)
+
+
+def test_it_learns_to_find_the_token_that_the_question_names():
+    """The answer is the token after the one that the question repeats; the question's type is its first token."""
+    generator = torch.Generator().manual_seed(3)
+    torch.manual_seed(3)
+    text = torch.stack([torch.randperm(20, generator=generator)[:6] + 8 for _ in range(160)])
+    place = torch.randint(0, 5, (160,), generator=generator)
+    kind = torch.randint(0, 6, (160,), generator=generator)
+    asked = text.gather(1, place[:, None])
+    sep = torch.full((160, 1), SEP)
+    ids = torch.cat([torch.full((160, 1), 1), kind[:, None] + 2 + (kind[:, None] > 0), asked, sep, text, sep], 1)
+    answer = place + 5
+    quiet = bert_config(
+        hidden_size=48, num_attention_heads=4, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
+    )
+    m = model(quiet, strong=False, head="convolutional", conv_channels=32, head_dropout=0.0).train()
+    optimizer = torch.optim.AdamW(m.parameters(), lr=3e-3)
+    labels = {"start_positions": answer, "end_positions": answer, "question_type": kind}
+    losses = []
+    for _ in range(100):
+        out = m(ids, **labels)
+        optimizer.zero_grad()
+        out.loss.backward()
+        optimizer.step()
+        losses.append(out.loss.item())
+    assert losses[-1] < 0.3 * losses[0], losses[::20]

@@ -1,0 +1,321 @@
+"""From a question and a text of any length to characters of the text."""
+
+from itertools import pairwise
+from types import SimpleNamespace
+
+import pytest
+import torch
+from encoders import bert_config, roberta_config
+from parity import random
+from qacg_models import QueryAttentionConfig, QueryAttentionForQuestionAnswering, QuestionAnswerer
+from qacg_models.errors import InputError
+from qacg_models.question_answering import Answer, pad_windows, windows
+from qacg_models.span_decoding import allowed_tokens, best_spans, label_span
+from qacg_models.tokenization import train_tokenizer
+from torch import nn
+from transformers import PreTrainedTokenizerFast
+
+NAMES = ("Anna", "Boris", "Clara", "Dmitri", "Emil", "Frida", "Gustav", "Hanna")
+PLACES = ("Oslo", "Lima", "Cairo", "Quito", "Minsk", "Seoul", "Hanoi", "Turin")
+MONTHS = ("May", "June", "July", "March")
+FACT = "{} went to {} in {}."
+QUESTIONS = ("Who went?", "Where to?", "When was it?")
+
+
+def brute_force(starts, ends, allowed, max_tokens, count):
+    spans = [
+        (i, j, starts[i] + ends[j])
+        for i in range(len(starts))
+        for j in range(i, min(i + max_tokens, len(starts)))
+        if allowed[i] and allowed[j]
+    ]
+    return sorted(spans, key=lambda s: -s[2])[:count]
+
+
+@pytest.mark.parametrize("max_tokens", [1, 3, 50])
+def test_best_spans_are_those_of_a_full_search(max_tokens):
+    starts, ends = random(3, 9, seed=1), random(3, 9, seed=2)
+    allowed = torch.ones(3, 9, dtype=torch.bool)
+    allowed[:, :3], allowed[1, 7:], allowed[2] = False, False, False
+    found = best_spans(starts, ends, allowed, max_tokens, 8)
+    for row in range(3):
+        wanted = brute_force(starts[row].tolist(), ends[row].tolist(), allowed[row].tolist(), max_tokens, 8)
+        assert [(s.first, s.last) for s in found[row]] == [w[:2] for w in wanted]
+        torch.testing.assert_close(torch.tensor([s.score for s in found[row]]), torch.tensor([w[2] for w in wanted]))
+    assert found[2] == []
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"max_tokens": 0}, "max_tokens: got 0, wanted at least 1"),
+        ({"count": 0}, "count: got 0, wanted at least 1"),
+        ({"allowed": torch.ones(2, 4, dtype=torch.bool)}, r"got shapes \(2, 5\), \(2, 5\), \(2, 4\)"),
+    ],
+)
+def test_bad_arguments_of_the_search(change, message):
+    whole = torch.ones(2, 5, dtype=torch.bool)
+    with pytest.raises(ValueError, match=message):
+        best_spans(
+            **{"start_logits": random(2, 5), "end_logits": random(2, 5), "allowed": whole, "max_tokens": 2, "count": 1}
+            | change
+        )
+
+
+def test_labels_of_a_window():
+    offsets = [None, None, (0, 4), (4, 6), (7, 9), None]
+    assert label_span(offsets, 0, 6) == (2, 3)
+    assert label_span(offsets, 5, 8) == (3, 4)
+    assert label_span(offsets, 7, 9) == (4, 4)
+    assert label_span(offsets, 7, 12) is None
+    assert label_span(offsets[3:], 2, 6) is None
+    assert label_span(offsets, 20, 22) is None
+    with pytest.raises(ValueError, match="start, end: got 3 and 3"):
+        label_span(offsets, 3, 3)
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    texts = [FACT.format(name, place, month) for name, place, month in zip(NAMES, PLACES, MONTHS * 2)]
+    texts += [*QUESTIONS, "It rains, the garden is green and nobody minds. Frida lives in Hanoi?"]
+    return train_tokenizer(texts * 3, vocab_size=400)
+
+
+@pytest.fixture(scope="module")
+def untyped(tokenizer):
+    """The same tokenizer, giving no token types."""
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer.backend_tokenizer,
+        model_input_names=["input_ids", "attention_mask"],
+        pad_token="[PAD]",
+        sep_token="[SEP]",
+        cls_token="[CLS]",
+    )
+
+
+LONG = (
+    "It rains,  the garden is green.\n" * 12 + "Frida lives in\tHanoi. " + "The gärden is GREEN and nobody minds. " * 9
+)
+
+
+def test_windows_cover_the_text_and_overlap(tokenizer):
+    parts = windows("Where?", LONG, tokenizer, max_length=40, stride=10)
+    assert len(parts) > 5 and all(len(w.input_ids) <= 40 for w in parts)
+    whole = tokenizer(LONG, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+    places = [[place for place in w.offsets if place is not None] for w in parts]
+    assert [places[0][0], places[-1][-1]] == [whole[0], whole[-1]]
+    for left, right in pairwise(places):
+        assert left[-10:] == right[:10]
+    joined = places[0] + [place for part in places[1:] for place in part[10:]]
+    assert joined == whole
+    for window in parts:
+        assert [t for t, place in zip(window.token_type_ids, window.offsets) if place is not None].count(0) == 0
+    short = windows("Where?", "In Oslo.", tokenizer, max_length=40, stride=10)
+    assert len(short) == 1
+
+
+class Pointer(nn.Module):
+    """Stands in for a model: raises the logits of chosen token ids, and those of the first token to `nothing`."""
+
+    def __init__(self, starts, ends, nothing=-9.0, positions=48, **config):
+        super().__init__()
+        self.config = SimpleNamespace(**config)
+        self.position_embeddings = nn.Embedding(positions, 1)
+        self.words = nn.Embedding(500, 1)
+        self.starts, self.ends, self.nothing = starts, ends, nothing
+        self.device = torch.device("cpu")
+        self.batches = []
+
+    def get_input_embeddings(self):
+        return self.words
+
+    def forward(self, input_ids, attention_mask, token_type_ids=None):
+        assert not self.training and not torch.is_grad_enabled()
+        assert not (input_ids * (1 - attention_mask)).any() and input_ids.shape[1] <= 48
+        self.batches.append(len(input_ids))
+
+        def logits(wanted):
+            scores = sum(value * (input_ids == token) for token, value in wanted.items()).float()
+            scores[:, 0] = self.nothing
+            return scores
+
+        return SimpleNamespace(start_logits=logits(self.starts), end_logits=logits(self.ends))
+
+
+def token(tokenizer, word):
+    (one,) = tokenizer(word, add_special_tokens=False)["input_ids"]
+    return one
+
+
+def test_the_answer_is_found_in_a_far_window_with_its_characters(tokenizer):
+    frida, hanoi = token(tokenizer, "Frida"), token(tokenizer, "Hanoi")
+    model = Pointer({frida: 5.0}, {hanoi: 4.0}).train()
+    answerer = QuestionAnswerer(model, tokenizer, stride=16, batch_size=2)
+    assert answerer.max_length == 48  # the positions that the model has
+    answer = answerer.answer("Frida lives in Hanoi?", LONG)
+    assert answer == Answer("Frida lives in\tHanoi", LONG.index("Frida"), LONG.index("Hanoi") + 5, 9.0)
+    assert LONG[answer.start : answer.end] == answer.text
+    assert max(model.batches) == 2 and len(model.batches) > 3
+    assert model.training, "the mode of the model is given back"
+
+
+def test_several_answers_come_best_first_and_once_each(tokenizer):
+    oslo, lima = token(tokenizer, "Oslo"), token(tokenizer, "Lima")
+    text = "Emil lives in Oslo. " + "It rains. " * 20 + "Clara lives in Lima. " + "It rains. " * 20
+    model = Pointer({oslo: 2.0, lima: 6.0}, {oslo: 3.0, lima: 6.0})
+    answerer = QuestionAnswerer(model, tokenizer, stride=20, max_answer_tokens=1)
+    found = answerer.answers("Where?", text, count=3)
+    assert [(a.text, a.score) for a in found[:2]] == [("Lima", 12.0), ("Oslo", 5.0)]
+    assert len({(a.start, a.end) for a in found}) == len(found) == 3
+    assert all(text[a.start : a.end] == a.text for a in found)
+
+
+def test_the_longest_answer_is_limited(tokenizer):
+    anna, oslo = token(tokenizer, "Anna"), token(tokenizer, "Oslo")
+    text = "Anna lives in Oslo."
+    model = Pointer({anna: 5.0}, {oslo: 4.0})
+    assert QuestionAnswerer(model, tokenizer, stride=8).answer("Who?", text).text == "Anna lives in Oslo"
+    short = QuestionAnswerer(model, tokenizer, stride=8, max_answer_tokens=3).answer("Who?", text)
+    assert short.score == 5.0 and short.text.startswith("Anna") and "Oslo" not in short.text
+
+
+def test_no_answer_only_where_the_configuration_allows_it(tokenizer):
+    oslo = token(tokenizer, "Oslo")
+    scores = ({oslo: 4.0}, {oslo: 4.0})
+    text = "Emil lives in Oslo. " + "It rains. " * 30
+
+    def answer(nothing, **config):
+        return QuestionAnswerer(Pointer(*scores, nothing=nothing, **config), tokenizer, stride=8).answer("?", text)
+
+    assert answer(6.0).text == "Oslo"
+    assert answer(6.0, allow_no_answer=True, no_answer_threshold=0.0) == Answer("", None, None, 12.0)
+    assert answer(6.0, allow_no_answer=True, no_answer_threshold=4.0).text == "Oslo"
+    assert answer(3.0, allow_no_answer=True, no_answer_threshold=0.0).text == "Oslo"
+    assert answer(3.0, allow_no_answer=True, no_answer_threshold=-3.0).text == ""
+
+
+def test_no_answer_has_to_hold_in_every_window(tokenizer):
+    class Window(Pointer):
+        def forward(self, input_ids, attention_mask, token_type_ids=None):
+            out = super().forward(input_ids, attention_mask, token_type_ids)
+            here = (input_ids == oslo).any(-1)
+            out.start_logits[:, 0] = torch.where(here, -5.0, 20.0)
+            return out
+
+    oslo = token(tokenizer, "Oslo")
+    text = "It rains. " * 30 + "Emil lives in Oslo. "
+    model = Window({oslo: 4.0}, {oslo: 4.0}, nothing=0.0, allow_no_answer=True, no_answer_threshold=0.0)
+    assert QuestionAnswerer(model, tokenizer, stride=8).answer("Where?", text).text == "Oslo"
+
+
+def test_a_real_model_with_and_without_token_types(tokenizer, untyped):
+    torch.manual_seed(0)
+    config = QueryAttentionConfig(
+        encoder=roberta_config(vocab_size=len(tokenizer), max_position_embeddings=40),
+        sep_token_id=tokenizer.sep_token_id,
+    )
+    model = QueryAttentionForQuestionAnswering(config)
+    answerer = QuestionAnswerer(model, untyped, stride=8)
+    assert answerer.max_length == 38  # positions start after the id of padding
+    assert "token_type_ids" not in pad_windows(windows("?", LONG, untyped, 38, 8), 0)
+    for chosen in (answerer, QuestionAnswerer(model, tokenizer, stride=8)):
+        found = chosen.answer("Where does Frida live?", LONG)
+        assert found.text and LONG[found.start : found.end] == found.text
+    bare = QueryAttentionForQuestionAnswering(QueryAttentionConfig(encoder=roberta_config(vocab_size=len(tokenizer))))
+    with pytest.raises(ValueError, match="token_type_ids: got None, and config"):
+        QuestionAnswerer(bare, untyped, max_length=14, stride=1).answer("?", "It rains.")
+
+
+def story(generator):
+    """A fact with filler after it, and the fact's three parts."""
+    name, place = (words[int(torch.randint(8, (1,), generator=generator))] for words in (NAMES, PLACES))
+    month = MONTHS[int(torch.randint(4, (1,), generator=generator))]
+    return FACT.format(name, place, month) + " It rains.", (name, place, month)
+
+
+def test_a_model_trained_for_seconds_answers_by_the_question(tokenizer):
+    torch.manual_seed(0)
+    generator = torch.Generator().manual_seed(1)
+    encoder = bert_config(
+        vocab_size=len(tokenizer),
+        hidden_size=48,
+        num_hidden_layers=1,
+        num_attention_heads=4,
+        intermediate_size=96,
+        max_position_embeddings=40,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )
+    model = QueryAttentionForQuestionAnswering(QueryAttentionConfig(encoder=encoder, head_dropout=0.0)).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    steps = 100
+    for step in range(steps):
+        optimizer.param_groups[0]["lr"] = 3e-3 * (1 - step / steps)
+        part, places = [], []
+        for kind in (0, 1, 2) * 4:
+            text, parts = story(generator)
+            (window,) = windows(QUESTIONS[kind], text, tokenizer, 40, 12)
+            start = text.index(parts[kind])
+            part.append(window)
+            places.append(label_span(window.offsets, start, start + len(parts[kind])))
+        starts, ends = torch.tensor(places).unbind(-1)
+        loss = model(**pad_windows(part, 0), start_positions=starts, end_positions=ends).loss
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    answerer, right = QuestionAnswerer(model, tokenizer, stride=12), 0
+    for kind in (0, 1, 2) * 7:
+        text, parts = story(generator)
+        answer = answerer.answer(QUESTIONS[kind], text)
+        right += (answer.text, answer.start) == (parts[kind], text.index(parts[kind]))
+    assert right >= 18, f"{right} of 21 right, loss {loss.item():.3f}"
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda a: a.answer("", "Text."), "question: got '', wanted text"),
+        (lambda a: a.answer("Where?", " \n"), r"context: got ' \\n', wanted text"),
+        (lambda a: a.answer(None, "Text."), "question: got None, wanted text"),
+        (lambda a: a.answer("Where? " * 20, "Text."), "max_length: got 48, wanted more than"),
+    ],
+)
+def test_bad_questions(tokenizer, call, message):
+    with pytest.raises(InputError, match=message):
+        call(QuestionAnswerer(Pointer({}, {}), tokenizer, stride=16))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"max_length": 49}, "max_length: got 49, wanted at most 48, the positions of the encoder"),
+        ({"max_answer_tokens": 0}, "max_answer_tokens: got 0, wanted at least 1"),
+        ({"batch_size": 0}, "batch_size: got 0, wanted at least 1"),
+    ],
+)
+def test_bad_settings(tokenizer, settings, message):
+    with pytest.raises(InputError, match=message):
+        QuestionAnswerer(Pointer({}, {}), tokenizer, **settings)
+
+
+def test_bad_tokenizers(tokenizer):
+    with pytest.raises(InputError, match="stride: got -1, wanted at least 0"):
+        QuestionAnswerer(Pointer({}, {}), tokenizer, stride=-1).answer("?", "Text.")
+    small = Pointer({}, {})
+    small.words = nn.Embedding(10, 1)
+    with pytest.raises(InputError, match=rf"tokenizer: has {len(tokenizer)} tokens, but the model 10 embeddings"):
+        QuestionAnswerer(small, tokenizer)
+    slow = SimpleNamespace(is_fast=False)
+    with pytest.raises(InputError, match="tokenizer: SimpleNamespace gives no character offsets"):
+        windows("?", "Text.", slow, 40, 8)
+    padless = PreTrainedTokenizerFast(tokenizer_object=tokenizer.backend_tokenizer)
+    with pytest.raises(InputError, match="tokenizer: has no pad_token"):
+        QuestionAnswerer(Pointer({}, {}), padless)
+
+
+def test_padding_of_windows_is_no_place_for_answers(tokenizer):
+    part = windows("?", "It rains. " * 9, tokenizer, 24, 4)
+    batch = pad_windows(part, 0)
+    allowed = allowed_tokens([w.offsets for w in part], batch["input_ids"].shape[1], torch.device("cpu"))
+    assert not (allowed & (batch["attention_mask"] == 0)).any()
+    assert allowed.sum().item() == sum(place is not None for w in part for place in w.offsets)

@@ -1,0 +1,175 @@
+"""From a text to the selected sentences, and the example that trains on invented minutes."""
+
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+import torch
+from encoders import bert_config, build, roberta_config
+from qacg_models import BertSumConfig, BertSumForExtractiveSummarization, ExtractiveSummarizer
+from qacg_models.errors import InputError
+from qacg_models.summarization import Document, encode_document, pad_documents, select, split_sentences, trigrams
+from qacg_models.summary_example import found_share, invented_minutes, text_of_the_example, train_summarizer
+from qacg_models.tokenization import train_tokenizer
+
+SENTENCES = [
+    "The river rose in the night.",
+    "A bridge was closed at once.",
+    "In the night the river rose in the valley too.",
+    "Schools stay open.",
+]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return train_tokenizer(SENTENCES * 3, vocab_size=300)
+
+
+def summarizer(tokenizer, encoder=None, **settings):
+    encoder = encoder or bert_config(vocab_size=len(tokenizer), max_position_embeddings=64)
+    config = BertSumConfig(encoder=encoder, heads=2, ff_size=20, inter_layers=1)
+    return ExtractiveSummarizer(build(BertSumForExtractiveSummarization, config).eval(), tokenizer, **settings)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("One. Two! Three? Four", ["One.", "Two!", "Three?", "Four"]),
+        ("It cost 3.5 euro, e.g. here. Yes.", ["It cost 3.5 euro, e.g. here.", "Yes."]),
+        ('He said "Go." Then he left.', ['He said "Go."', "Then he left."]),
+        ("(Really?) “Quoted.” End.", ["(Really?)", "“Quoted.”", "End."]),
+        ("A line\nbroken. Next\n\na title\n\nText.", ["A line broken.", "Next", "a title", "Text."]),
+        ("Wait... what? Été. 12 of them.", ["Wait... what?", "Été.", "12 of them."]),
+        ("  \n ", []),
+    ],
+)
+def test_sentences(text, wanted):
+    assert split_sentences(text) == wanted
+
+
+def test_selection_by_score_in_the_order_of_the_text():
+    scores = [0.2, 0.9, 0.1, 0.8]
+    assert select(SENTENCES, scores, 1) == [1]
+    assert select(SENTENCES, scores, 2) == [1, 3]
+    assert select(SENTENCES, scores, 9, block_trigrams=False) == [0, 1, 2, 3]
+    assert select(SENTENCES, [0.5] * 4, 2) == [0, 1]
+
+
+def test_trigrams_block_repetition():
+    assert trigrams("The river, rose: in") == {("the", "river", "rose"), ("river", "rose", "in")}
+    assert trigrams("Two words") == set()
+    scores = [0.8, 0.1, 0.9, 0.2]
+    assert select(SENTENCES, scores, 2) == [2, 3]  # sentence 0 repeats "the river rose" of sentence 2
+    assert select(SENTENCES, scores, 2, block_trigrams=False) == [0, 2]
+    assert select(SENTENCES, scores, 4) == [1, 2, 3]
+    assert select(["A b.", "A b."], [0.9, 0.8], 2) == [0, 1]  # no trigram, nothing to block
+
+
+def test_a_document_as_the_model_reads_it(tokenizer):
+    cls, sep = tokenizer.cls_token_id, tokenizer.sep_token_id
+    read = encode_document(SENTENCES, tokenizer, 64)
+    assert len(read.positions) == 4 and len(read.input_ids) == len(read.token_type_ids)
+    assert [i for i, token in enumerate(read.input_ids) if token == cls] == read.positions
+    ends = [i for i, token in enumerate(read.input_ids) if token == sep]
+    assert ends == [*(p - 1 for p in read.positions[1:]), len(read.input_ids) - 1]
+    for i, (first, last) in enumerate(zip(read.positions, ends)):
+        assert set(read.token_type_ids[first : last + 1]) == {i % 2}
+        words = tokenizer(SENTENCES[i], add_special_tokens=False)["input_ids"]
+        assert read.input_ids[first + 1 : last] == words
+    two = encode_document(SENTENCES, tokenizer, read.positions[2] + 3)
+    assert two.input_ids == read.input_ids[: read.positions[2]] and two.positions == read.positions[:2]
+    cut = encode_document(SENTENCES, tokenizer, 5)
+    assert cut.input_ids == [*read.input_ids[:4], sep] and cut.positions == [0]
+
+
+def test_documents_are_padded_together():
+    batch = pad_documents([Document([2, 5, 3, 2, 6, 3], [0] * 3 + [1] * 3, [0, 3]), Document([2, 3], [0, 0], [0])], 9)
+    assert batch["input_ids"].tolist() == [[2, 5, 3, 2, 6, 3], [2, 3, 9, 9, 9, 9]]
+    assert batch["attention_mask"].tolist() == [[1] * 6, [1, 1, 0, 0, 0, 0]]
+    assert batch["token_type_ids"].tolist() == [[0, 0, 0, 1, 1, 1], [0] * 6]
+    assert batch["sentence_positions"].tolist() == [[0, 3], [0, -1]]
+
+
+def test_a_summary_has_the_best_sentences_of_what_was_read(tokenizer):
+    s = summarizer(tokenizer)
+    summary = s.summarize(" ".join(SENTENCES), count=2, block_trigrams=False)
+    model = s.model
+    batch = pad_documents([encode_document(SENTENCES, tokenizer, 64)], tokenizer.pad_token_id)
+    scores = model(**batch).scores[0].tolist()
+    assert summary.scores == pytest.approx(scores)
+    assert summary.indices == sorted(sorted(range(4), key=lambda i: -scores[i])[:2])
+    assert summary.sentences == [SENTENCES[i] for i in summary.indices]
+    assert summary.text == " ".join(summary.sentences) and summary.unread == 0
+    assert s.summarize(SENTENCES, count=2, block_trigrams=False) == summary
+    model.train()
+    assert s.summarize(SENTENCES, count=2, block_trigrams=False) == summary  # dropout stays off
+    assert model.training
+
+
+def test_what_the_encoder_has_no_positions_for_is_reported(tokenizer):
+    short = bert_config(vocab_size=len(tokenizer), max_position_embeddings=24)
+    summary = summarizer(tokenizer, short).summarize(SENTENCES * 3, count=3)
+    assert len(summary.scores) + summary.unread == 12 and summary.unread > 8
+    assert max(summary.indices) < len(summary.scores)
+
+
+def test_an_encoder_without_token_types(tokenizer):
+    encoder = roberta_config(vocab_size=len(tokenizer), max_position_embeddings=40)
+    s = summarizer(tokenizer, encoder)
+    assert s.max_length == 38
+    assert s.summarize(SENTENCES, count=1).text in SENTENCES
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda s: s.summarize(""), InputError, r"sentences: got \[\], wanted a list of at least one"),
+        (lambda s: s.summarize(["One.", " "]), InputError, "sentences: number 1 is ' ', wanted text"),
+        (lambda s: s.summarize(SENTENCES, count=0), ValueError, "count: got 0, wanted at least 1"),
+        (lambda s: encode_document("One.", s.tokenizer, 9), InputError, "sentences: got 'One.', wanted a list"),
+        (lambda s: encode_document(["One."], s.tokenizer, 2), InputError, "max_length: got 2, wanted at least 3"),
+        (lambda s: select(["One."], [0.1, 0.2], 1), ValueError, "scores: got 2, wanted one for each of 1"),
+        (
+            lambda s: ExtractiveSummarizer(s.model, s.tokenizer, max_length=65),
+            InputError,
+            "max_length: got 65, wanted at most 64, the positions of the encoder",
+        ),
+        (
+            lambda s: encode_document(["One."], SimpleNamespace(cls_token_id=None, sep_token_id=1), 9),
+            InputError,
+            "tokenizer: has no cls_token or no sep_token",
+        ),
+    ],
+)
+def test_bad_input(tokenizer, call, error, message):
+    with pytest.raises(error, match=message):
+        call(summarizer(tokenizer))
+
+
+def test_a_tokenizer_of_another_model(tokenizer):
+    small = bert_config(vocab_size=20)
+    with pytest.raises(InputError, match=f"tokenizer: has {len(tokenizer)} tokens, but the model 20 embeddings"):
+        summarizer(tokenizer, small)
+
+
+def test_invented_minutes_are_reproducible_and_mixed():
+    documents = invented_minutes(30, seed=4)
+    assert documents == invented_minutes(30, seed=4) != invented_minutes(30, seed=5)
+    assert all(sum(d.decisions) == 2 and 6 <= len(d.sentences) <= 9 for d in documents)
+
+
+def test_the_example_learns_to_find_decisions():
+    trained = train_summarizer(invented_minutes(240, seed=1))
+    found, first = found_share(trained, invented_minutes(40, seed=2))
+    assert found > 0.9 and first < 0.4, (found, first)
+    summary = trained.summarize(text_of_the_example(), count=2)
+    assert torch.tensor(summary.scores).topk(3).indices.tolist()[0] in (2, 5), "a decision of the text by hand"
+
+
+def test_the_example_runs():
+    done = subprocess.run(
+        [sys.executable, "-m", "qacg_models.summary_example"], capture_output=True, text=True, check=True
+    )
+    assert "of the decisions are selected" in done.stdout
+    assert done.stdout.count("->") == 2

@@ -1,0 +1,134 @@
+"""BertSum's layers from their formulas alone: one document, one head, one query at a time.
+
+Imports nothing of this project. Weights come as a dict from checkpoint name to tensor; give float64 for a
+truth to measure errors against. Differentiable by autograd.
+"""
+
+import math
+
+import torch
+
+
+def below(w, prefix):
+    return {name[len(prefix) :]: t for name, t in w.items() if name.startswith(prefix)}
+
+
+def linear(w, name, x):
+    return x @ w[f"{name}.weight"].T + w[f"{name}.bias"]
+
+
+def layer_norm(w, name, x, eps=1e-6):
+    centred = x - x.mean(-1, keepdim=True)
+    variance = (centred * centred).mean(-1, keepdim=True)
+    return centred / torch.sqrt(variance + eps) * w[f"{name}.weight"] + w[f"{name}.bias"]
+
+
+def gelu_tanh(x):
+    return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+
+def heads_of(x, heads):
+    """(L, model) to a list of (L, D)."""
+    size = x.shape[-1] // heads
+    return [x[:, h * size : (h + 1) * size] for h in range(heads)]
+
+
+def attend(queries, keys, values, hidden, graph=None):
+    """One document, lists over heads of (L, D), (T, D), (T, D) -> outputs (H, L, D), maps (H, L, T).
+
+    hidden: (L, T) booleans. graph: None or (L, T), for the last head.
+    """
+    outs, maps = [], []
+    for h, (q, k, v) in enumerate(zip(queries, keys, values)):
+        rows = []
+        for i in range(q.shape[0]):
+            seen = ~hidden[i]
+            row = torch.zeros(k.shape[0], dtype=q.dtype)
+            if seen.any():
+                t = (k[seen] * (q[i] / math.sqrt(q.shape[-1]))).sum(-1)
+                e = torch.exp(t - t.detach().max())
+                row = row.masked_scatter(seen, e / e.sum())
+            if graph is not None and h == len(queries) - 1:
+                kept = row * graph[i]
+                row = kept / (kept.sum() + 1e-9)
+            rows.append(row)
+        maps.append(torch.stack(rows))
+        outs.append(maps[-1] @ v)
+    return torch.stack(outs), torch.stack(maps)
+
+
+def multi_headed_attention(w, key, value, query, hidden, *, heads, graph=None, past=None, memory=None):
+    """A batch. hidden: (B, L, T) booleans; graph: None or (B, L, T).
+
+    past: keys and values (B, H, T, D) of earlier steps; keys and values are then projected from the query.
+    memory: keys and values (B, H, T, D) to use instead of projections.
+    Returns output (B, L, model), unmerged heads (B, H, L, D), maps, and keys and values (B, H, T, D).
+    """
+    found = {name: [] for name in ("out", "heads", "maps", "keys", "values")}
+    for b in range(query.shape[0]):
+        q = heads_of(linear(w, "linear_query", query[b]), heads)
+        if memory is not None:
+            k, v = list(memory[0][b]), list(memory[1][b])
+        else:
+            sources = (query[b], query[b]) if past is not None else (key[b], value[b])
+            k = heads_of(linear(w, "linear_keys", sources[0]), heads)
+            v = heads_of(linear(w, "linear_values", sources[1]), heads)
+            if past is not None:
+                k = [torch.cat(pair) for pair in zip(past[0][b], k)]
+                v = [torch.cat(pair) for pair in zip(past[1][b], v)]
+        out, maps = attend(q, k, v, hidden[b], None if graph is None else graph[b])
+        merged = torch.cat(list(out), -1)
+        found["out"].append(linear(w, "final_linear", merged) if "final_linear.weight" in w else merged)
+        for name, t in (("heads", out), ("maps", maps), ("keys", torch.stack(k)), ("values", torch.stack(v))):
+            found[name].append(t)
+    return {name: torch.stack(ts) for name, ts in found.items()}
+
+
+def feed_forward(w, x):
+    return x + linear(w, "w_2", gelu_tanh(linear(w, "w_1", layer_norm(w, "layer_norm", x))))
+
+
+def position(i, dim):
+    """The sinusoids of position i, one number at a time."""
+    return torch.tensor(
+        [
+            math.sin(i / 10000 ** (c / dim)) if c % 2 == 0 else math.cos(i / 10000 ** ((c - 1) / dim))
+            for c in range(dim)
+        ],
+        dtype=torch.float64,
+    )
+
+
+def encoder_layer(w, number, x, sentence, *, heads):
+    """x: (S, model); sentence: (S) booleans, True for a sentence. Returns (S, model) and maps (H, S, S)."""
+    normed = x if number == 0 else layer_norm(w, "layer_norm", x)
+    hidden = (~sentence).expand(len(sentence), -1).unsqueeze(0)
+    batch = normed.unsqueeze(0)
+    found = multi_headed_attention(below(w, "self_attn."), batch, batch, batch, hidden, heads=heads)
+    return feed_forward(below(w, "feed_forward."), x + found["out"][0]), found["maps"][0]
+
+
+def inter_encoder(w, top_vecs, sentence, *, heads, layers):
+    """top_vecs: (B, S, model); sentence: (B, S) booleans. Scores and logits (B, S), maps per layer (B, H, S, S)."""
+    every_logit, every_map = [], []
+    for vectors, real in zip(top_vecs, sentence):
+        table = torch.stack([position(i, vectors.shape[-1]) for i in range(len(real))]).to(vectors.dtype)
+        x = vectors * real.unsqueeze(-1) + table
+        maps = []
+        for n in range(layers):
+            x, weights = encoder_layer(below(w, f"transformer_inter.{n}."), n, x, real, heads=heads)
+            maps.append(weights)
+        every_logit.append(linear(w, "wo", layer_norm(w, "layer_norm", x))[:, 0])
+        every_map.append(maps)
+    logits = torch.stack(every_logit)
+    scores = sentence / (1 + torch.exp(-logits))
+    return {"scores": scores, "logits": logits, "maps": [torch.stack(ts) for ts in zip(*every_map)]}
+
+
+def sentence_loss(logits, labels, counted):
+    """Mean binary cross-entropy of the counted sentences."""
+    total, n = 0.0, 0
+    for logit, label in zip(logits[counted], labels[counted]):
+        p = 1 / (1 + torch.exp(-logit))
+        total, n = total - torch.log(p if label else 1 - p), n + 1
+    return total / n

@@ -1,0 +1,99 @@
+"""What the oracles of several models have in common, from the formulas alone, for one sequence.
+
+Imports nothing of this project. Weights come as a dict from checkpoint name to tensor; give float64 for a
+truth to measure errors against. Differentiable by autograd.
+"""
+
+import math
+
+import torch
+
+
+def linear(w, name, x):
+    y = x @ w[f"{name}.weight"].T
+    return y + w[f"{name}.bias"] if f"{name}.bias" in w else y
+
+
+def layer_norm(w, name, x, eps):
+    centred = x - x.mean(-1, keepdim=True)
+    variance = (centred * centred).mean(-1, keepdim=True)
+    return centred / torch.sqrt(variance + eps) * w[f"{name}.weight"] + w[f"{name}.bias"]
+
+
+def sigmoid(x):
+    return 1 / (1 + torch.exp(-x))
+
+
+def gelu(x):
+    return x * 0.5 * (1 + torch.erf(x / math.sqrt(2)))
+
+
+def softmax_row(t, visible):
+    """softmax over the visible of t (S); 0 elsewhere, and everywhere if nothing is visible."""
+    if not visible.any():
+        return torch.zeros_like(t)
+    e = torch.exp(t - t[visible].max()) * visible
+    return e / e.sum()
+
+
+def gate_logit(w, name, head, x):
+    """x . v + b of a gate layer whose weight is (1, D), or (H, D) with one row per head."""
+    weight = w[f"{name}.weight"]
+    row = head if weight.shape[0] > 1 else 0
+    logit = (x * weight[row]).sum(-1)
+    return logit + w[f"{name}.bias"][row] if f"{name}.bias" in w else logit
+
+
+def below(w, prefix):
+    return {name[len(prefix) :]: t for name, t in w.items() if name.startswith(prefix)}
+
+
+def embed(w, ids, types, eps):
+    """Embeddings (L, hidden) of ids and types (L)."""
+    x = torch.stack(
+        [
+            w["word_embeddings.weight"][token]
+            + w["position_embeddings.weight"][i]
+            + w["token_type_embeddings.weight"][t]
+            for i, (token, t) in enumerate(zip(ids.tolist(), types.tolist()))
+        ]
+    )
+    return layer_norm(w, "LayerNorm", x, eps)
+
+
+def blocks_after_attention(layer, attended, x, eps):
+    """The rest of a layer: (L, hidden) attended values and the layer's input to the layer's output."""
+    x = layer_norm(
+        layer, "attention.output.LayerNorm", linear(layer, "attention.output.dense", attended) + x, eps
+    )
+    wide = gelu(linear(layer, "intermediate.dense", x))
+    return layer_norm(layer, "output.LayerNorm", linear(layer, "output.dense", wide) + x, eps)
+
+
+def pool(w, x, visible, pooler):
+    """(L, hidden) to (hidden)."""
+    if pooler == "cls":
+        summary = x[0]
+    else:
+        narrow = linear(w, "attention_gate.0", x)
+        score = linear(w, "attention_gate.3", narrow * (narrow > 0))[:, 0]
+        summary = softmax_row(score, visible) @ x
+    return torch.tanh(linear(w, "dense", summary))
+
+
+def cross_entropy(logits, labels):
+    """Mean over rows of logits (N, C) whose label is at least 0; 0 if there is none."""
+    terms = [torch.log(torch.exp(row).sum()) - row[label] for row, label in zip(logits, labels) if label >= 0]
+    return sum(terms) / len(terms) if terms else (logits * 0).sum()
+
+
+def together(results):
+    """Per-sequence dicts of tensors, and of lists over layers, to one dict of batches."""
+    first = results[0]
+    joined = {}
+    for name, value in first.items():
+        if isinstance(value, torch.Tensor):
+            joined[name] = torch.stack([one[name] for one in results])
+        else:
+            joined[name] = [torch.stack(layer) for layer in zip(*(one[name] for one in results))]
+    return joined
