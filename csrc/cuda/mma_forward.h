@@ -10,7 +10,8 @@ template <int kDim>
 struct ForwardShape {
   static constexpr int kThreads = 128, kRows = 64;
   static constexpr int kKeys = kDim > 64 ? 32 : 64;
-  static constexpr int64_t kShared = (2 * kRows + 2 * 3 * kKeys) * kDim * 2 + (4 * kDim + kRows) * 4;
+  static constexpr int64_t kShared = (2 * kRows + 2 * 3 * kKeys) * kDim * 2 + arena_bytes(4 * kDim * 4) +
+                                     arena_bytes(kRows * 4) + arena_bytes(2 * kKeys * 4);
 };
 
 template <typename Scalar, int kDim>
@@ -23,40 +24,35 @@ QACG_KERNEL(ForwardShape<kDim>::kThreads, 1) forward(QACG_PARAMETER Problem p) {
   const int queries = s.queries - unit.first < Shape::kRows ? s.queries - unit.first : Shape::kRows;
   const int strip_row = warp() * kStrip, first_row = unit.first + strip_row;
 
-  Arena arena(shared_memory());
-  const Tile<Scalar, kDim> query{arena.take<Scalar>(Shape::kRows * kDim)};
-  const Tile<Scalar, kDim> context_query{arena.take<Scalar>(Shape::kRows * kDim)};
-  Tile<Scalar, kDim> key[2], context_key[2], value[2];
-  for (int stage = 0; stage < 2; ++stage) {
-    key[stage].data = arena.take<Scalar>(kKeys * kDim);
-    context_key[stage].data = arena.take<Scalar>(kKeys * kDim);
-    value[stage].data = arena.take<Scalar>(kKeys * kDim);
-  }
-  float* vectors = arena.take<float>(4 * kDim);
-  float* lambdas = arena.take<float>(Shape::kRows);
+  Arena arena;
+  const auto query = arena.tile<kDim>(Shape::kRows), context_query = arena.tile<kDim>(Shape::kRows);
+  const auto all_keys = arena.tile<kDim>(2 * kKeys), all_context_keys = arena.tile<kDim>(2 * kKeys);
+  const auto all_values = arena.tile<kDim>(2 * kKeys);
+  float* vectors = arena.array<float>(4 * kDim);
+  float* lambdas = arena.array<float>(Shape::kRows);
+  float* column_parts = arena.array<float>(2 * kKeys);
 
-  load_rows<Shape::kRows, Shape::kThreads>(p, s, p.query, unit.first, queries, query);
-  load_rows<Shape::kRows, Shape::kThreads>(p, s, p.context_query, unit.first, queries, context_query);
+  load_rows<Scalar, Shape::kRows, Shape::kThreads>(p, s, p.query, unit.first, queries, query);
+  load_rows<Scalar, Shape::kRows, Shape::kThreads>(p, s, p.context_query, unit.first, queries, context_query);
   compute_lambdas<Scalar, kDim, Shape::kRows>(p, s, unit.first, vectors, lambdas);
-  const float lambda[2] = {lambdas[strip_row + row_of(0)], lambdas[strip_row + row_of(2)]};
-  const uint64_t seed = p.seed ? static_cast<uint64_t>(*p.seed) : 0;
 
   float softmax_sum[kDimFragments][4] = {}, quasi_sum[kDimFragments][4] = {};
-  float row_max[2] = {-INFINITY, -INFINITY}, row_sum[2] = {};
+  float row_max[2] = {-INFINITY, -INFINITY}, row_sum[2] = {};  // the sums are of this thread's cells alone
   KeepBits keep{};
   const int keys = seen_keys(p, s, unit.first + queries - 1);
   const auto load = [&](int n, int stage) {
     const int first_key = n * kKeys, count = keys - first_key;
-    load_rows<kKeys, Shape::kThreads>(p, s, p.key, first_key, count, key[stage]);
-    load_rows<kKeys, Shape::kThreads>(p, s, p.context_key, first_key, count, context_key[stage]);
-    load_rows<kKeys, Shape::kThreads>(p, s, p.value, first_key, count, value[stage]);
+    load_rows<Scalar, kKeys, Shape::kThreads>(p, s, p.key, first_key, count, all_keys.from(stage * kKeys));
+    load_rows<Scalar, kKeys, Shape::kThreads>(p, s, p.context_key, first_key, count, all_context_keys.from(stage * kKeys));
+    load_rows<Scalar, kKeys, Shape::kThreads>(p, s, p.value, first_key, count, all_values.from(stage * kKeys));
+    if (p.column_gate) load_column_parts<kKeys>(p, s, first_key, column_parts + stage * kKeys);
   };
   const auto body = [&](int n, int stage) {
     const int first_key = n * kKeys;
-    if (p.seed && first_key % kDropoutBlock == 0) keep = draw_keep_bits(p, s, seed, first_row, first_key);
+    if (p.seed && first_key % kDropoutBlock == 0) keep = draw_keep_bits(p, s, first_row, first_key);
 
     float cells[kFragments][4] = {};
-    add_products(cells, query, strip_row, key[stage], 0);
+    add_products<Scalar>(cells, query, strip_row, all_keys.from(stage * kKeys), 0);
     make_scores(p, s, first_row, first_key, cells);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -73,7 +69,7 @@ QACG_KERNEL(ForwardShape<kDim>::kThreads, 1) forward(QACG_PARAMETER Problem p) {
 #pragma unroll
         for (int e = 2 * half; e < 2 * half + 2; ++e) sum += cells[t][e] = Fast::exp2(cells[t][e] - shift);
       }
-      row_sum[half] = row_sum[half] * rescale + quad_sum(sum);
+      row_sum[half] = row_sum[half] * rescale + sum;
 #pragma unroll
       for (int t = 0; t < kDimFragments; ++t) {
         softmax_sum[t][2 * half] *= rescale;
@@ -82,11 +78,12 @@ QACG_KERNEL(ForwardShape<kDim>::kThreads, 1) forward(QACG_PARAMETER Problem p) {
     }
     const auto add_cells = [&](float(&sums)[kDimFragments][4]) {
       if (p.seed) drop_cells(keep, first_key, cells);
+      const uint32_t values = all_values.from(stage * kKeys).downwards(0);
 #pragma unroll
       for (int k = 0; k < kKeys / 16; ++k) {
         uint32_t a[4];
         narrow_cells<Scalar>(a, cells[2 * k], cells[2 * k + 1]);
-        add_weighted(sums, a, value[stage], 16 * k, 0);
+        add_weighted<Scalar>(sums, a, values + 16 * k * Tile<kDim>::kPitch);
       }
     };
     add_cells(softmax_sum);
@@ -96,14 +93,16 @@ QACG_KERNEL(ForwardShape<kDim>::kThreads, 1) forward(QACG_PARAMETER Problem p) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) cells[t][e] = 0.0f;
     }
-    add_products(cells, context_query, strip_row, context_key[stage], 0);
+    add_products<Scalar>(cells, context_query, strip_row, all_context_keys.from(stage * kKeys), 0);
     make_scores(p, s, first_row, first_key, cells);
 #pragma unroll
     for (int t = 0; t < kFragments; ++t) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         cells[t][e] = sigmoid<Fast>(cells[t][e]);
-        if (p.column_gate) cells[t][e] *= lambda[e / 2] - column_part(p, s, first_key + column_of(t, e));
+        if (p.column_gate) {
+          cells[t][e] *= lambdas[here(strip_row) + row_of(e)] - column_parts[stage * kKeys + column_of(t, e)];
+        }
       }
     }
     add_cells(quasi_sum);
@@ -114,12 +113,13 @@ QACG_KERNEL(ForwardShape<kDim>::kThreads, 1) forward(QACG_PARAMETER Problem p) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int i = first_row + row_of(2 * half);
+    row_sum[half] = quad_sum(row_sum[half]);
     if (i < s.queries && lane() % 4 == 0) {
       at(p.row_max, s, i) = row_max[half];
       at(p.row_sum, s, i) = row_sum[half];
     }
     const float normalise = softmax_row(row_max[half], row_sum[half]).normalise * keep_scale;
-    const float weight = (p.column_gate ? 1.0f : lambda[half]) * p.quasi_scale * keep_scale;
+    const float weight = (p.column_gate ? 1.0f : lambdas[strip_row + row_of(2 * half)]) * p.quasi_scale * keep_scale;
 #pragma unroll
     for (int t = 0; t < kDimFragments; ++t) {
 #pragma unroll
@@ -130,8 +130,8 @@ QACG_KERNEL(ForwardShape<kDim>::kThreads, 1) forward(QACG_PARAMETER Problem p) {
     }
   }
   if (first_row >= s.queries) return;
-  write_strip(p, s, query, strip_row, quasi_sum, p.out, first_row);
-  if (p.softmax_out.data) write_strip(p, s, query, strip_row, softmax_sum, p.softmax_out, first_row);
+  write_strip<Scalar>(p, s, query, strip_row, quasi_sum, p.out, first_row);
+  if (p.softmax_out.data) write_strip<Scalar>(p, s, query, strip_row, softmax_sum, p.softmax_out, first_row);
 }
 
 }  // namespace qacg::cuda::mma

@@ -11,7 +11,8 @@ constexpr int kShortKeys = 128;
 template <int kDim>
 struct ShortShape {
   static constexpr int kThreads = 128, kRows = 64;
-  static constexpr int64_t kShared = (2 * kRows + 3 * kShortKeys) * kDim * 2 + (4 * kDim + kRows) * 4;
+  static constexpr int64_t kShared = (2 * kRows + 3 * kShortKeys) * kDim * 2 + arena_bytes(4 * kDim * 4) +
+                                     arena_bytes(kRows * 4) + arena_bytes(kShortKeys * 4);
 };
 
 template <typename Scalar, int kDim>
@@ -25,31 +26,31 @@ QACG_KERNEL(ShortShape<kDim>::kThreads, 1) forward_short(QACG_PARAMETER Problem 
   const int strip_row = warp() * kStrip, first_row = unit.first + strip_row;
   const int keys = seen_keys(p, s, unit.first + queries - 1);
 
-  Arena arena(shared_memory());
-  const Tile<Scalar, kDim> query{arena.take<Scalar>(Shape::kRows * kDim)};
-  const Tile<Scalar, kDim> context_query{arena.take<Scalar>(Shape::kRows * kDim)};
-  const Tile<Scalar, kDim> key{arena.take<Scalar>(kShortKeys * kDim)};
-  const Tile<Scalar, kDim> context_key{arena.take<Scalar>(kShortKeys * kDim)};
-  const Tile<Scalar, kDim> value{arena.take<Scalar>(kShortKeys * kDim)};
-  float* vectors = arena.take<float>(4 * kDim);
-  float* lambdas = arena.take<float>(Shape::kRows);
+  Arena arena;
+  const auto query = arena.tile<kDim>(Shape::kRows), context_query = arena.tile<kDim>(Shape::kRows);
+  const auto key = arena.tile<kDim>(kShortKeys), context_key = arena.tile<kDim>(kShortKeys);
+  const auto value = arena.tile<kDim>(kShortKeys);
+  float* vectors = arena.array<float>(4 * kDim);
+  float* lambdas = arena.array<float>(Shape::kRows);
+  float* column_parts = arena.array<float>(kShortKeys);
 
-  load_rows<Shape::kRows, Shape::kThreads>(p, s, p.query, unit.first, queries, query);
-  load_rows<kShortKeys, Shape::kThreads>(p, s, p.key, 0, keys, key);
+  load_rows<Scalar, Shape::kRows, Shape::kThreads>(p, s, p.query, unit.first, queries, query);
+  load_rows<Scalar, kShortKeys, Shape::kThreads>(p, s, p.key, 0, keys, key);
   commit_copies();
-  load_rows<Shape::kRows, Shape::kThreads>(p, s, p.context_query, unit.first, queries, context_query);
-  load_rows<kShortKeys, Shape::kThreads>(p, s, p.context_key, 0, keys, context_key);
-  load_rows<kShortKeys, Shape::kThreads>(p, s, p.value, 0, keys, value);
+  load_rows<Scalar, Shape::kRows, Shape::kThreads>(p, s, p.context_query, unit.first, queries, context_query);
+  load_rows<Scalar, kShortKeys, Shape::kThreads>(p, s, p.context_key, 0, keys, context_key);
+  load_rows<Scalar, kShortKeys, Shape::kThreads>(p, s, p.value, 0, keys, value);
   commit_copies();
+  load_column_parts<kShortKeys>(p, s, 0, column_parts);
   compute_lambdas<Scalar, kDim, Shape::kRows>(p, s, unit.first, vectors, lambdas);
   const float lambda[2] = {lambdas[strip_row + row_of(0)], lambdas[strip_row + row_of(2)]};
   KeepBits keep{};
-  if (p.seed) keep = draw_keep_bits(p, s, static_cast<uint64_t>(*p.seed), first_row, 0);
+  if (p.seed) keep = draw_keep_bits(p, s, first_row, 0);
   wait_for_copies<1>();
   synchronise_block();
 
   float softmax[kFragments][4] = {};
-  add_products(softmax, query, strip_row, key, 0);
+  add_products<Scalar>(softmax, query, strip_row, key, 0);
   make_scores(p, s, first_row, 0, softmax);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
@@ -85,20 +86,20 @@ QACG_KERNEL(ShortShape<kDim>::kThreads, 1) forward_short(QACG_PARAMETER Problem 
   for (int k = 0; k < kShortKeys / 16; ++k) {
     if (16 * k >= keys) break;
     float cells[2][4] = {};
-    add_products(cells, context_query, strip_row, context_key, 16 * k);
+    add_products<Scalar>(cells, context_query, strip_row, context_key, 16 * k);
     make_scores(p, s, first_row, 16 * k, cells);
 #pragma unroll
     for (int t = 0; t < 2; ++t) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        const float gate = lambda[e / 2] - column_part(p, s, 16 * k + column_of(t, e));
+        const float gate = lambda[e / 2] - column_parts[16 * k + column_of(t, e)];
         cells[t][e] = softmax[2 * k + t][e] + gate * p.quasi_scale * sigmoid<Fast>(cells[t][e]);
       }
     }
     if (p.seed) drop_cells(keep, 16 * k, cells);
     uint32_t a[4];
     narrow_cells<Scalar>(a, cells[0], cells[1]);
-    add_weighted(sums, a, value, 16 * k, 0);
+    add_weighted<Scalar>(sums, a, value.downwards(16 * k));
   }
   if (p.seed) {
 #pragma unroll
@@ -108,7 +109,7 @@ QACG_KERNEL(ShortShape<kDim>::kThreads, 1) forward_short(QACG_PARAMETER Problem 
     }
   }
   if (first_row >= s.queries) return;
-  write_strip(p, s, query, strip_row, sums, p.out, first_row);
+  write_strip<Scalar>(p, s, query, strip_row, sums, p.out, first_row);
 }
 
 }  // namespace qacg::cuda::mma

@@ -11,17 +11,9 @@ struct StripRows {
   float lambda[2], delta[2];
 };
 
-// Rows of softmax and lambda; delta is the caller's to fill.
-QACG_DEVICE StripRows read_rows(const Problem& p, const Sequence& s, int first_row) {
-  StripRows rows{};
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int i = first_row + row_of(2 * half);
-    if (i >= s.queries) continue;
-    rows.softmax[half] = softmax_row(at(p.row_max, s, i), at(p.row_sum, s, i));
-    rows.lambda[half] = lambda_of_row(p, s, i);
-  }
-  return rows;
+// Row i's softmax, zero beyond the last.
+QACG_DEVICE SoftmaxRow softmax_of_row(const Problem& p, const Sequence& s, int i) {
+  return i < s.queries ? softmax_row(at(p.row_max, s, i), at(p.row_sum, s, i)) : SoftmaxRow{0.0f, 0.0f};
 }
 
 // In: the products Q K^T, Qc Kc^T and dO V^T. Out, in their place: dT and dTc without their factor `scale`, and A.
@@ -30,25 +22,12 @@ struct Strip {
   float score[kTiles][4], context[kTiles][4], out_value[kTiles][4];
 };
 
-template <int kTiles, typename Scalar, int kDim>
-QACG_DEVICE Strip<kTiles> strip_products(const Tile<Scalar, kDim>& query, const Tile<Scalar, kDim>& context_query,
-                                         const Tile<Scalar, kDim>& grad, int row, const Tile<Scalar, kDim>& key,
-                                         const Tile<Scalar, kDim>& context_key, const Tile<Scalar, kDim>& value,
-                                         int key_row) {
-  Strip<kTiles> strip{};
-  add_products(strip.score, query, row, key, key_row);
-  add_products(strip.context, context_query, row, context_key, key_row);
-  add_products(strip.out_value, grad, row, value, key_row);
-  return strip;
-}
-
 // Adds d lambda of every cell to sums over the strip's rows (row_sums) and over its columns (column_sums).
 template <int kTiles>
 QACG_DEVICE void strip_gradients(const Problem& p, const Sequence& s, int first_row, int first_key,
-                                 const StripRows& rows, const KeepBits& keep, Strip<kTiles>& strip,
-                                 float (&row_sums)[2], float (&column_sums)[kTiles][2]) {
-  make_scores(p, s, first_row, first_key, strip.score);
-  make_scores(p, s, first_row, first_key, strip.context);
+                                 const StripRows& rows, const float* column_parts, const KeepBits& keep,
+                                 Strip<kTiles>& strip, float (&row_sums)[2], float (&column_sums)[kTiles][2]) {
+  make_scores(p, s, first_row, first_key, strip.score, strip.context);
 #pragma unroll
   for (int t = 0; t < kTiles; ++t) {
 #pragma unroll
@@ -56,17 +35,17 @@ QACG_DEVICE void strip_gradients(const Problem& p, const Sequence& s, int first_
       const int half = e / 2;
       const float score = strip.score[t][e], context = strip.context[t][e];
       const bool hidden = score == -INFINITY && context == -INFINITY;
-      const float gate = rows.lambda[half] - column_part(p, s, first_key + column_of(t, e));
       const float kept = !p.seed ? 1.0f : keep.keeps(first_key, t, e) ? p.keep_scale : 0.0f;
       const GradientCell cell =
           gradient_cell(Fast::exp2(score - rows.softmax[half].shift) * rows.softmax[half].normalise,
-                        sigmoid<Fast>(context), gate, kept, hidden ? 0.0f : strip.out_value[t][e], rows.delta[half],
-                        p.quasi_scale);
+                        sigmoid<Fast>(context), rows.lambda[half] - column_parts[column_of(t, e)], kept,
+                        strip.out_value[t][e], rows.delta[half], p.quasi_scale);
+      // A hidden cell's dO V^T may be NaN where its P is 0.
       strip.score[t][e] = hidden ? 0.0f : cell.d_score;
-      strip.context[t][e] = cell.d_context_score;
-      strip.out_value[t][e] = cell.attention;
-      row_sums[half] += cell.d_gate;
-      column_sums[t][e % 2] += cell.d_gate;
+      strip.context[t][e] = hidden ? 0.0f : cell.d_context_score;
+      strip.out_value[t][e] = hidden ? 0.0f : cell.attention;
+      row_sums[half] += hidden ? 0.0f : cell.d_gate;
+      column_sums[t][e % 2] += hidden ? 0.0f : cell.d_gate;
     }
   }
 }

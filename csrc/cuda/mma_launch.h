@@ -11,38 +11,48 @@
 
 namespace qacg::cuda::mma {
 
-// Calls run(a type with the padded head size as its value) for the head size of a problem.
+// Calls run(a type with the padded head size as its value, the shared memory there is) for the head size of a problem.
 template <typename Run>
 const char* with_padded_dim(const Problem& p, const Run& run) {
-  if (p.head_dim <= 32) return run(std::integral_constant<int, 32>{});
-  if (p.head_dim <= 64) return run(std::integral_constant<int, 64>{});
-  return run(std::integral_constant<int, 128>{});
+  int64_t limit = 0;
+  const char* error = shared_memory_limit(&limit);
+  if (error) return error;
+  if (p.head_dim <= 32) return run(std::integral_constant<int, 32>{}, limit);
+  if (p.head_dim <= 64) return run(std::integral_constant<int, 64>{}, limit);
+  return run(std::integral_constant<int, 128>{}, limit);
 }
 
 template <typename Scalar>
-const char* run_forward(const Problem& p, void* stream) {
-  return with_padded_dim(p, [&](auto dim) {
+const char* run_forward(const Problem& p, void* stream, bool* taken) {
+  return with_padded_dim(p, [&](auto dim, int64_t limit) -> const char* {
     constexpr int kDim = decltype(dim)::value;
+    const auto run = [&](auto kernel, auto shape) -> const char* {
+      using Shape = decltype(shape);
+      *taken = Shape::kShared <= limit;
+      if (!*taken) return nullptr;
+      return launch(kernel, unit_count(p, p.query_length, Shape::kRows), Shape::kThreads, Shape::kShared, stream, p);
+    };
     if (p.key_length <= kShortKeys && !p.softmax_out.data) {
-      using Shape = ShortShape<kDim>;
-      return launch(forward_short<Scalar, kDim>, unit_count(p, p.query_length, Shape::kRows), Shape::kThreads,
-                    Shape::kShared, stream, p);
+      const char* error = run(forward_short<Scalar, kDim>, ShortShape<kDim>{});
+      if (*taken || error) return error;
     }
-    using Shape = ForwardShape<kDim>;
-    return launch(forward<Scalar, kDim>, unit_count(p, p.query_length, Shape::kRows), Shape::kThreads, Shape::kShared,
-                  stream, p);
+    return run(forward<Scalar, kDim>, ForwardShape<kDim>{});
   });
 }
 
 template <typename Scalar>
-const char* run_backward(const Problem& p, const Gradients& g, void* stream) {
-  return with_padded_dim(p, [&](auto dim) {
+const char* run_backward(const Problem& p, const Gradients& g, void* stream, bool* taken) {
+  return with_padded_dim(p, [&](auto dim, int64_t limit) -> const char* {
     constexpr int kDim = decltype(dim)::value;
-    const char* error = launch(backward_rows<Scalar, kDim>, unit_count(p, p.query_length, RowsShape<kDim>::kRows),
-                               RowsShape<kDim>::kThreads, RowsShape<kDim>::kShared, stream, p, g);
+    using Rows = RowsShape<kDim>;
+    using Keys = KeysShape<kDim>;
+    *taken = Rows::kShared <= limit && Keys::kShared <= limit;
+    if (!*taken) return nullptr;
+    const char* error = launch(backward_rows<Scalar, kDim>, unit_count(p, p.query_length, Rows::kRows), Rows::kThreads,
+                               Rows::kShared, stream, p, g);
     if (error) return error;
-    return launch(backward_keys<Scalar, kDim>, unit_count(p, p.key_length, KeysShape<kDim>::kKeys),
-                  KeysShape<kDim>::kThreads, KeysShape<kDim>::kShared, stream, p, g);
+    return launch(backward_keys<Scalar, kDim>, unit_count(p, p.key_length, Keys::kKeys), Keys::kThreads, Keys::kShared,
+                  stream, p, g);
   });
 }
 

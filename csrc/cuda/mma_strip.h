@@ -21,21 +21,39 @@ QACG_DEVICE float quad_max(float x) {
 QACG_DEVICE int row_of(int e) { return lane() / 4 + e / 2 * 8; }
 QACG_DEVICE int column_of(int t, int e) { return 8 * t + 2 * (lane() % 4) + e % 2; }
 
-// Turns products of query rows from first_row and keys from first_key into scores in powers of two, -inf where hidden.
-template <int kTiles>
-QACG_DEVICE void make_scores(const Problem& p, const Sequence& s, int first_row, int first_key, float (&c)[kTiles][4]) {
+// Query i sees no key at or beyond this; 0 beyond the last query.
+QACG_DEVICE int seen_by(const Problem& p, const Sequence& s, int i) { return i < s.queries ? seen_keys(p, s, i) : 0; }
+
+// Turns products of query rows from first_row and keys from first_key, of one map or of both, into scores in powers of
+// two, -inf where hidden.
+template <int kTiles, typename... Fragments>
+QACG_DEVICE void make_scores(const Problem& p, const Sequence& s, int first_row, int first_key, float (&c)[kTiles][4],
+                             Fragments&... others) {
   const float factor = p.scale * kLog2e;
+  const bool masked = p.mask_kind != Mask::kNone;
   // The first row sees the fewest keys: if it sees all of these, no cell needs a look of its own.
-  const bool all_seen = p.mask_kind == Mask::kNone && first_row + kStrip <= s.queries &&
-                        first_key + 8 * kTiles <= seen_keys(p, s, first_row);
+  if (!masked && first_row + kStrip <= s.queries && first_key + 8 * kTiles <= seen_keys(p, s, first_row)) {
 #pragma unroll
-  for (int t = 0; t < kTiles; ++t) {
+    for (int t = 0; t < kTiles; ++t) {
 #pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      if (all_seen) {
+      for (int e = 0; e < 4; ++e) {
         c[t][e] *= factor;
-      } else {
-        c[t][e] = scores_of(p, s, first_row + row_of(e), first_key + column_of(t, e), c[t][e], 0.0f).softmax;
+        ((others[t][e] *= factor), ...);
+      }
+    }
+    return;
+  }
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int i = here(first_row) + row_of(2 * half), seen = seen_by(p, s, i);
+#pragma unroll
+    for (int t = 0; t < kTiles; ++t) {
+#pragma unroll
+      for (int e = 2 * half; e < 2 * half + 2; ++e) {
+        const int j = first_key + column_of(t, e);
+        const float bias = j >= seen ? -INFINITY : masked ? mask_at(p, s, i, j) : 0.0f;
+        c[t][e] = bias == -INFINITY ? bias : c[t][e] * factor + bias;
+        ((others[t][e] = bias == -INFINITY ? bias : others[t][e] * factor + bias), ...);
       }
     }
   }
@@ -53,7 +71,8 @@ struct KeepBits {
 };
 
 // Every thread draws its own: the counters of a strip and a block of 128 keys are 256, eight for each lane.
-QACG_DEVICE KeepBits draw_keep_bits(const Problem& p, const Sequence& s, uint64_t seed, int first_row, int first_key) {
+QACG_DEVICE KeepBits draw_keep_bits(const Problem& p, const Sequence& s, int first_row, int first_key) {
+  const uint64_t seed = static_cast<uint64_t>(*p.seed);
   KeepBits bits{};
 #pragma unroll
   for (int e = 0; e < 4; ++e) {
@@ -152,15 +171,22 @@ QACG_DEVICE void compute_lambdas(const Problem& p, const Sequence& s, int first_
   synchronise_block();
 }
 
+// What the column gate takes from lambda at kCount keys from `first_key` on, to shared memory; zeros for other gates.
+template <int kCount>
+QACG_DEVICE void load_column_parts(const Problem& p, const Sequence& s, int first_key, float* parts) {
+  static_assert(kCount <= kWarp * 4);
+  if (thread_index() < kCount) parts[thread_index()] = column_part(p, s, first_key + thread_index());
+}
+
 // Writes a strip of sums to rows of an output, by way of a tile's rows that are this warp's own.
-template <int kTiles, typename Scalar, int kDim>
-QACG_DEVICE void write_strip(const Problem& p, const Sequence& s, const Tile<Scalar, kDim>& tile, int tile_row,
+template <typename Scalar, int kTiles, int kDim>
+QACG_DEVICE void write_strip(const Problem& p, const Sequence& s, const Tile<kDim>& tile, int tile_row,
                              const float (&sums)[kTiles][4], const Tensor4& to, int first_row) {
   synchronise_warp();
-  store_strip(tile, tile_row, 0, sums);
+  store_strip<Scalar>(tile, tile_row, 0, sums);
   synchronise_warp();
   const int left = s.queries - first_row;
-  write_rows<kWarp>(p, s, tile, tile_row, left < kStrip ? left : kStrip, to, first_row, lane());
+  write_rows<Scalar, kWarp>(p, s, tile, tile_row, left < kStrip ? left : kStrip, to, first_row, lane());
 }
 
 }  // namespace qacg::cuda::mma

@@ -10,80 +10,83 @@
 namespace qacg::cuda::mma {
 
 constexpr int kStrip = 16;
-constexpr int kChunk = 8;  // elements in the 16 bytes that one thread moves
+constexpr int kChunk = 8;           // elements in the 16 bytes that one thread moves
+constexpr int kChunkBytes = 16;
+constexpr int kTileAlignment = 256;  // of a tile in shared memory: the longest row
 
 QACG_DEVICE int lane() { return thread_index() % kWarp; }
 QACG_DEVICE int warp() { return thread_index() / kWarp; }
 
-// Offset of a chunk of a row, in elements. Chunks are permuted within 128 bytes, differently in eight rows that follow
-// one another: the eight rows that ldmatrix reads at a time then lie in different banks.
+// A tile of rows with kDim elements, by the address of its first. Chunks are permuted within 128 bytes, differently in
+// eight rows that follow one another: the eight rows that ldmatrix reads at a time then lie in different banks. Since
+// tiles are aligned and permutations are exclusive ors, `address ^ chunk_bytes` moves along a row by an even number of
+// chunks from any even chunk 0 on, and `address + n * kPitch` down by n rows, a multiple of 8.
 template <int kDim>
-QACG_SHARED int chunk_offset(int row, int chunk) {
-  static_assert(kDim == 32 || kDim % 64 == 0);
-  const int permuted = kDim == 32 ? chunk ^ (row / 2 % 4) : chunk ^ (row % 8);
-  return row * kDim + permuted * kChunk;
-}
-
-// A tile of rows with kDim elements.
-template <typename Scalar, int kDim>
 struct Tile {
-  Scalar* data;
+  static_assert(kDim == 32 || kDim == 64 || kDim == 128);
+  static constexpr int kPitch = 2 * kDim;  // bytes
+  uint32_t address;
 
-  QACG_DEVICE Scalar* chunk(int row, int index) const { return data + chunk_offset<kDim>(row, index); }
+  QACG_DEVICE uint32_t at(int row, int chunk) const {
+    const int permuted = kDim == 32 ? chunk ^ (row / 2 % 4) : chunk ^ (row % 8);
+    return address + row * kPitch + permuted * kChunkBytes;
+  }
+
+  // The rows from a multiple of 8 on.
+  QACG_DEVICE Tile from(int row) const { return {address + row * kPitch}; }
+
+  // Which 16 bytes a lane names so that ldmatrix gives 16 rows x 16 columns, matrix by matrix downwards first (the left
+  // operand of a product; transposed, the right one) or along the row first (the other way round).
+  QACG_DEVICE uint32_t downwards(int row) const { return at(row + lane() % 16, lane() / 16); }
+  QACG_DEVICE uint32_t along(int row) const { return at(row + lane() % 8 + lane() / 16 * 8, lane() / 8 % 2); }
 };
 
 // Starts copies of `count` rows of a tensor from row `first` of the sequence; the tile's other rows become 0, and so do
 // dims at and beyond head_dim.
-template <int kRows, int kThreads, typename Scalar, int kDim>
+template <typename Scalar, int kRows, int kThreads, int kDim>
 QACG_DEVICE void load_rows(const Problem& p, const Sequence& s, const Tensor4& t, int first, int count,
-                           const Tile<Scalar, kDim>& tile) {
-  constexpr int kChunks = kDim / kChunk;
+                           const Tile<kDim>& tile) {
+  constexpr int kChunks = kDim / kChunk, kStep = kThreads / kChunks;  // rows that the threads copy at a time
+  static_assert(kStep % 8 == 0);
+  const int row = thread_index() / kChunks, chunk = thread_index() % kChunks;
   const Scalar* base = static_cast<const Scalar*>(t.data);
+  const Scalar* from = base + offset_of(t, s, first + row) + chunk * kChunk;
+  const uint32_t to = tile.at(row, chunk);
+  if (chunk * kChunk >= p.head_dim) count = 0;
 #pragma unroll
-  for (int n = thread_index(); n < kRows * kChunks; n += kThreads) {
-    const int row = n / kChunks, chunk = n % kChunks;
-    const bool inside = row < count && chunk * kChunk < p.head_dim;
-    copy_async(tile.chunk(row, chunk), inside ? base + offset_of(t, s, first + row) + chunk * kChunk : base, inside);
+  for (int n = 0; n < kRows; n += kStep) {
+    const bool inside = row + n < count;
+    if (kRows % kStep == 0 || row + n < kRows) {
+      copy_async(to + n * Tile<kDim>::kPitch, inside ? from + n * t.row : base, inside);
+    }
   }
 }
 
-// The left operand of a product: 16 rows, 16 columns from chunk `chunk`.
-template <typename Scalar, int kDim>
-QACG_DEVICE void load_left(uint32_t (&a)[4], const Tile<Scalar, kDim>& tile, int first_row, int chunk) {
-  load_matrices(a, tile.chunk(first_row + lane() % 16, chunk + lane() / 16));
-}
-
-// The same of the transposed tile: 16 of its columns from chunk `chunk`, 16 of its rows.
-template <typename Scalar, int kDim>
-QACG_DEVICE void load_left_transposed(uint32_t (&a)[4], const Tile<Scalar, kDim>& tile, int first_row, int chunk) {
-  load_matrices_transposed(a, tile.chunk(first_row + lane() % 8 + lane() / 16 * 8, chunk + lane() / 8 % 2));
-}
-
 // c += rows of `left` times rows of `right`, dim by dim: a strip against 8 kTiles rows.
-template <int kTiles, typename Scalar, int kDim>
-QACG_DEVICE void add_products(float (&c)[kTiles][4], const Tile<Scalar, kDim>& left, int left_row,
-                              const Tile<Scalar, kDim>& right, int right_row) {
+template <typename Scalar, int kTiles, int kDim>
+QACG_DEVICE void add_products(float (&c)[kTiles][4], const Tile<kDim>& left, int left_row, const Tile<kDim>& right,
+                              int right_row) {
+  const uint32_t from_left = here(left.downwards(left_row)), from_right = here(right.along(right_row));
 #pragma unroll
   for (int k = 0; k < kDim / 16; ++k) {
     uint32_t a[4], b[4];
-    load_left(a, left, left_row, 2 * k);
+    load_matrices(a, from_left ^ (2 * k * kChunkBytes));
 #pragma unroll
     for (int t = 0; t < kTiles / 2; ++t) {
-      load_matrices(b, right.chunk(right_row + 16 * t + lane() % 8 + lane() / 16 * 8, 2 * k + lane() / 8 % 2));
+      load_matrices(b, (from_right ^ (2 * k * kChunkBytes)) + 16 * t * Tile<kDim>::kPitch);
       multiply_add(c[2 * t], a, b[0], b[1], Scalar{});
       multiply_add(c[2 * t + 1], a, b[2], b[3], Scalar{});
     }
   }
 }
 
-// sums += a (16 x 16) times 16 rows of a tile, for 8 kTiles dims from chunk `chunk`.
-template <int kTiles, typename Scalar, int kDim>
-QACG_DEVICE void add_weighted(float (&sums)[kTiles][4], const uint32_t (&a)[4], const Tile<Scalar, kDim>& tile,
-                              int first_row, int chunk) {
+// sums += a (16 x 16) times 16 rows of a tile, for 8 kTiles dims; `rows` is downwards() of the first row and dim.
+template <typename Scalar, int kTiles>
+QACG_DEVICE void add_weighted(float (&sums)[kTiles][4], const uint32_t (&a)[4], uint32_t rows) {
 #pragma unroll
   for (int t = 0; t < kTiles / 2; ++t) {
     uint32_t b[4];
-    load_matrices_transposed(b, tile.chunk(first_row + lane() % 16, chunk + 2 * t + lane() / 16));
+    load_matrices_transposed(b, rows ^ (2 * t * kChunkBytes));
     multiply_add(sums[2 * t], a, b[0], b[1], Scalar{});
     multiply_add(sums[2 * t + 1], a, b[2], b[3], Scalar{});
   }
@@ -98,34 +101,28 @@ QACG_DEVICE void narrow_cells(uint32_t (&a)[4], const float (&left)[4], const fl
   a[3] = narrow_pair(right[2], right[3], Scalar{});
 }
 
-// Stores fragments of a strip as 16-bit elements, from column 8 first_fragment of the tile on.
-template <int kTiles, typename Scalar, int kDim>
-QACG_DEVICE void store_strip(const Tile<Scalar, kDim>& tile, int first_row, int first_fragment,
-                             const float (&c)[kTiles][4]) {
+// Stores fragments of a strip as 16-bit elements, from column 8 first_fragment of the tile on; first_fragment is a
+// multiple of kTiles.
+template <typename Scalar, int kTiles, int kDim>
+QACG_DEVICE void store_strip(const Tile<kDim>& tile, int first_row, int first_fragment, const float (&c)[kTiles][4]) {
+  const uint32_t to = tile.at(first_row + lane() / 4, first_fragment) + 4 * (lane() % 4);
 #pragma unroll
   for (int t = 0; t < kTiles; ++t) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      Scalar* to = tile.chunk(first_row + lane() / 4 + 8 * half, first_fragment + t) + 2 * (lane() % 4);
-      *reinterpret_cast<uint32_t*>(to) = narrow_pair(c[t][2 * half], c[t][2 * half + 1], Scalar{});
-    }
+    store_word(to ^ (t * kChunkBytes), narrow_pair(c[t][0], c[t][1], Scalar{}));
+    store_word((to ^ (t * kChunkBytes)) + 8 * Tile<kDim>::kPitch, narrow_pair(c[t][2], c[t][3], Scalar{}));
   }
 }
 
-struct alignas(16) Bytes16 {
-  uint32_t word[4];
-};
-
 // Writes `count` rows of a tile to rows of a tensor from row `first` on, by kThreads threads of which this is `thread`.
-template <int kThreads, typename Scalar, int kDim>
-QACG_DEVICE void write_rows(const Problem& p, const Sequence& s, const Tile<Scalar, kDim>& tile, int tile_row,
-                            int count, const Tensor4& t, int first, int thread) {
+template <typename Scalar, int kThreads, int kDim>
+QACG_DEVICE void write_rows(const Problem& p, const Sequence& s, const Tile<kDim>& tile, int tile_row, int count,
+                            const Tensor4& t, int first, int thread) {
   constexpr int kChunks = kDim / kChunk;
   for (int n = thread; n < count * kChunks; n += kThreads) {
     const int row = n / kChunks, chunk = n % kChunks;
     if (chunk * kChunk >= p.head_dim) continue;
     Scalar* to = static_cast<Scalar*>(t.data) + offset_of(t, s, first + row) + chunk * kChunk;
-    *reinterpret_cast<Bytes16*>(to) = *reinterpret_cast<const Bytes16*>(tile.chunk(tile_row + row, chunk));
+    *reinterpret_cast<Bytes16*>(to) = load_bytes(tile.at(tile_row + row, chunk));
   }
 }
 
@@ -135,6 +132,7 @@ template <typename Load, typename Body>
 QACG_DEVICE void pipelined(int count, const Load& load, const Body& body) {
   if (count > 0) load(0, 0);
   commit_copies();
+#pragma unroll 1
   for (int n = 0; n < count; ++n) {
     if (n + 1 < count) load(n + 1, (n + 1) % 2);
     commit_copies();
@@ -146,20 +144,32 @@ QACG_DEVICE void pipelined(int count, const Load& load, const Body& body) {
   wait_for_copies<0>();
 }
 
-// Hands out shared memory; every piece is aligned to 128 bytes.
+// Hands out shared memory from its start on.
 class Arena {
  public:
-  QACG_DEVICE explicit Arena(char* memory) : next_(memory) {}
+  template <int kDim>
+  QACG_DEVICE Tile<kDim> tile(int rows) {
+    return {shared_address(take(rows * 2 * kDim))};
+  }
 
   template <typename T>
-  QACG_DEVICE T* take(int count) {
-    T* piece = reinterpret_cast<T*>(next_);
-    next_ += (count * static_cast<int>(sizeof(T)) + 127) / 128 * 128;
-    return piece;
+  QACG_DEVICE T* array(int count) {
+    return reinterpret_cast<T*>(take(count * static_cast<int>(sizeof(T))));
   }
 
  private:
-  char* next_;
+  QACG_DEVICE char* take(int bytes) {
+    char* piece = shared_memory() + used_;
+    used_ += (bytes + kTileAlignment - 1) / kTileAlignment * kTileAlignment;
+    return piece;
+  }
+
+  int used_ = 0;
 };
+
+// What an Arena takes for an array.
+constexpr int64_t arena_bytes(int64_t bytes) {
+  return (bytes + kTileAlignment - 1) / kTileAlignment * kTileAlignment;
+}
 
 }  // namespace qacg::cuda::mma

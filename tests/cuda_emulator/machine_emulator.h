@@ -29,7 +29,7 @@ constexpr int kWarp = 32;
 namespace emulator {
 
 constexpr size_t kStackBytes = 256 * 1024;
-constexpr int64_t kGuardBytes = 256, kSharedAlignment = 128;
+constexpr int64_t kGuardBytes = 256, kSharedAlignment = 256;
 // What a block may ask for on the smallest GPU with the instructions of sm_80 that has the large configuration.
 constexpr int64_t kSharedLimit = 163 * 1024;
 
@@ -208,6 +208,11 @@ inline int thread_index() { return emulator::machine().current->index; }
 inline int64_t block_index() { return emulator::machine().block; }
 inline void synchronise_block() { emulator::machine().wait_for_block(); }
 inline char* shared_memory() { return emulator::machine().shared; }
+
+template <typename Word>
+Word here(Word x) {
+  return x;
+}
 
 inline void synchronise_warp() {
   int nothing = 0;

@@ -45,20 +45,22 @@ void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b
   });
 }
 
-inline bool in_shared(const void* p, int64_t bytes) {
-  const char* address = static_cast<const char*>(p);
-  const Machine& m = machine();
-  return address >= m.shared && address + bytes <= m.shared + m.shared_bytes;
+// The bytes at an address of shared memory, which counts from the block's first; a place of no use if it is a bad one.
+inline char* shared_bytes(uint32_t address, uint32_t bytes, const char* what) {
+  static char nowhere[16];
+  Machine& m = machine();
+  if (address % bytes == 0 && address + bytes <= m.shared_bytes) return m.shared + address;
+  m.fail(what);
+  return nowhere;
 }
 
 // Matrix r: thread `lane` receives elements 2 (lane % 4) and the next of row lane / 4, or of column lane / 4 if
 // transposed.
-inline void load_matrices(uint32_t (&to)[4], const void* row, bool transposed) {
-  if (!in_shared(row, 16) || reinterpret_cast<uintptr_t>(row) % 16) machine().fail("ldmatrix: a bad address");
+inline void load_matrices(uint32_t (&to)[4], uint32_t row, bool transposed) {
   struct Operand {
     const uint16_t* row;
     uint32_t* to;
-  } mine{static_cast<const uint16_t*>(row), to};
+  } mine{reinterpret_cast<const uint16_t*>(shared_bytes(row, 16, "ldmatrix: a bad address in shared memory")), to};
   machine().together(transposed ? "ldmatrix.trans" : "ldmatrix", mine, [transposed](const auto& of) {
     for (int lane = 0; lane < kWarp; ++lane) {
       for (int r = 0; r < 4; ++r) {
@@ -85,18 +87,32 @@ inline void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uin
   emulator::multiply_add<Float16>(c, a, b0, b1);
 }
 
-inline void load_matrices(uint32_t (&to)[4], const void* row) { emulator::load_matrices(to, row, false); }
+inline void load_matrices(uint32_t (&to)[4], uint32_t row) { emulator::load_matrices(to, row, false); }
 
-inline void load_matrices_transposed(uint32_t (&to)[4], const void* row) { emulator::load_matrices(to, row, true); }
+inline void load_matrices_transposed(uint32_t (&to)[4], uint32_t row) { emulator::load_matrices(to, row, true); }
 
-inline void copy_async(void* to, const void* from, bool inside) {
+inline uint32_t shared_address(const void* p) {
+  return static_cast<uint32_t>(static_cast<const char*>(p) - emulator::machine().shared);
+}
+
+inline Bytes16 load_bytes(uint32_t from) {
+  Bytes16 x;
+  memcpy(&x, emulator::shared_bytes(from, 16, "a load from a bad address in shared memory"), sizeof(x));
+  return x;
+}
+
+inline void store_word(uint32_t to, uint32_t word) {
+  memcpy(emulator::shared_bytes(to, 4, "a store to a bad address in shared memory"), &word, sizeof(word));
+}
+
+inline void copy_async(uint32_t to, const void* from, bool inside) {
   emulator::Machine& m = emulator::machine();
-  if (!emulator::in_shared(to, 16) || reinterpret_cast<uintptr_t>(to) % 16) m.fail("cp.async: a bad target");
+  char* target = emulator::shared_bytes(to, 16, "cp.async: a bad address in shared memory");
   if (inside && reinterpret_cast<uintptr_t>(from) % 16) m.fail("cp.async: a source off 16 bytes");
-  const emulator::AsyncCopy copy{to, inside ? from : nullptr};
+  const emulator::AsyncCopy copy{target, inside ? from : nullptr};
   if (m.eager_copies) return emulator::perform(copy);
   // Until the copy is waited for, its target holds nothing that may be used.
-  memset(to, 0xff, 16);
+  memset(target, 0xff, 16);
   m.current->open.push_back(copy);
 }
 
