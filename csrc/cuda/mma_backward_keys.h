@@ -141,7 +141,6 @@ QACG_KERNEL(KeysShape<kDim>::kThreads, 1) backward_keys(QACG_PARAMETER Problem p
     }
   };
   pipelined(all_tiles > first_tile ? all_tiles - first_tile : 0, load, body);
-  synchronise_block();
 
   if (thread_index() < kKeys) {
     const int j = unit.first + thread_index();

@@ -127,7 +127,7 @@ QACG_DEVICE void write_rows(const Problem& p, const Sequence& s, const Tile<kDim
 }
 
 // Runs body(n, n % 2) for tiles 0 to count - 1, whose copies load(n, n % 2) starts one tile ahead. Copies started before
-// the call are complete in the first body.
+// the call are complete in the first body. Ends with no copy under way and a barrier.
 template <typename Load, typename Body>
 QACG_DEVICE void pipelined(int count, const Load& load, const Body& body) {
   if (count > 0) load(0, 0);
@@ -141,7 +141,9 @@ QACG_DEVICE void pipelined(int count, const Load& load, const Body& body) {
     body(n, n % 2);
     synchronise_block();
   }
+  // Without a tile nothing has waited yet for the copies from before, some of which are other threads'.
   wait_for_copies<0>();
+  synchronise_block();
 }
 
 // Hands out shared memory from its start on.

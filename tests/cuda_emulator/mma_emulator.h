@@ -9,6 +9,8 @@ namespace qacg::cuda {
 
 namespace emulator {
 
+inline int64_t products = 0;  // so that a test knows which path a call took
+
 // The warp's 16 x 16 times 16 x 8: with group = lane / 4 and pair = lane % 4,
 //   a: register r holds columns 2 pair, 2 pair + 1 (+ 8 for r >= 2) of row group (+ 8 for odd r);
 //   b: register r holds rows 2 pair, 2 pair + 1 (+ 8 for r = 1) of column group;
@@ -21,6 +23,7 @@ void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b
     uint32_t b[2];
   } mine{c, a, {b0, b1}};
   machine().together("mma", mine, [](const auto& of) {
+    ++products;
     const auto element = [](uint32_t pair, int half) {
       return widen(Scalar{static_cast<uint16_t>(pair >> (16 * half))});
     };
@@ -132,3 +135,5 @@ void wait_for_copies() {
 }
 
 }  // namespace qacg::cuda
+
+extern "C" inline __attribute__((used)) int64_t qacg_emulator_products() { return qacg::cuda::emulator::products; }
