@@ -1,7 +1,7 @@
 """The CUDA backend's own source, host half and kernels, run on the CPU by tests/cuda_emulator: the error rule holds.
 
-Long rows are slow here, so each goes by one of the 16-bit types, float16 or bfloat16 by turns, and unless it is among the
-slowest by float32; with `--emulate-all` by all three.
+Long rows are slow here, so each goes by one of the 16-bit types, float16 or bfloat16 by turns, and by float32 unless it
+is among the slowest; with `--emulate-all` by all three.
 """
 
 import ctypes
