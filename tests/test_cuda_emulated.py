@@ -1,19 +1,38 @@
-"""The CUDA backend's own source, host half and kernels, run on the CPU by tests/cuda_emulator: the error rule holds."""
+"""The CUDA backend's own source, host half and kernels, run on the CPU by tests/cuda_emulator: the error rule holds.
 
-import sys
-from pathlib import Path
+Long rows are slow here, so each goes by one of the 16-bit types, float16 or bfloat16 by turns, and by float32 unless it
+is among the slowest; with `--emulate-all` by all three.
+"""
+
+import ctypes
+from dataclasses import replace
 
 import pytest
 import torch
 from cases import LARGE_SCORES, LAYOUT_CASES, SMALL, TILED
+from cuda_emulator import build
 from judging import check
 
 from qacg_kernels.backends import cuda
-
-sys.path.insert(0, str(Path(__file__).parent / "cuda_emulator"))
-import build
+from qacg_kernels.testing import evaluate, through_backend
+from qacg_kernels.testing_inputs import Case, make_inputs
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+LONG = TILED + LARGE_SCORES
+SLOWEST = ("1030 row gate", "packed beyond 2048")
+# What the tensor cores' path has of its own: padded head sizes, masks inside a strip, both sides of 128 keys.
+TENSOR_CORES = (
+    Case("mma: 8 dims", queries=40, keys=70, head_dim=8, mask="additive"),
+    Case("mma: 24 dims, column gate", queries=70, keys=131, head_dim=24, gate="per_head", bias="shared", form="column"),
+    Case("mma: 32 dims, packed", sequences=(129, 0, 64, 1, 63), head_dim=32, gate="shared", bias="per_head"),
+    Case("mma: 40 dims, causal", queries=65, head_dim=40, is_causal=True, gate="shared", dropout_p=0.3),
+    Case("mma: 64 dims, 128 keys", queries=81, keys=128, head_dim=64, mask="boolean_empty_rows", dropout_p=0.1),
+    Case("mma: 64 dims, 129 keys", queries=63, keys=129, head_dim=64, mask="minus_infinity", layout="heads_inside"),
+    Case("mma: 64 dims, lengths", batch=4, queries=66, head_dim=64, key_lengths=(0, 1, 64, 66), gate="shared"),
+    Case("mma: 72 dims", batch=1, queries=70, keys=200, head_dim=72, gate="shared", form="column", dropout_p=0.2),
+    Case("mma: 128 dims", batch=1, heads=2, queries=97, keys=193, head_dim=128, layout="fused_projection"),
+    Case("mma: 128 dims, short", batch=1, heads=2, queries=100, head_dim=128, gate="shared", lambda_gradient=True),
+)
 
 
 @pytest.fixture(scope="module")
@@ -21,6 +40,7 @@ def library():
     if build.compiler() is None:
         pytest.skip("no C++ compiler to build the emulator with")
     torch.ops.load_library(build.library())
+    return ctypes.CDLL(str(build.library()))
 
 
 @pytest.fixture(autouse=True)
@@ -30,13 +50,92 @@ def emulated(library, monkeypatch):
     monkeypatch.setattr(cuda, "DEVICE", "cpu")
 
 
+def pytest_generate_tests(metafunc):
+    if "long_case" in metafunc.fixturenames:
+        every = metafunc.config.getoption("--emulate-all")
+        pairs = [
+            (case, dtype)
+            for n, case in enumerate(LONG)
+            for d, dtype in enumerate(DTYPES)
+            if every or d == 1 + n % 2 or (d == 0 and case.name not in SLOWEST)
+        ]
+        metafunc.parametrize(("long_case", "dtype"), pairs, ids=[f"{c.name}-{d}" for c, d in pairs])
+
+
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("case", SMALL + LAYOUT_CASES, ids=lambda case: case.name)
 def test_small(case, dtype):
     check(case, "cuda", dtype, "cpu")
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("case", TILED + LARGE_SCORES, ids=lambda case: case.name)
-def test_off_the_tile(case, dtype):
+def test_off_the_tile(long_case, dtype):
+    check(long_case, "cuda", dtype, "cpu")
+
+
+@pytest.mark.parametrize("dtype", DTYPES[1:], ids=str)
+@pytest.mark.parametrize("case", TENSOR_CORES, ids=lambda case: case.name)
+def test_tensor_cores(case, dtype, library):
+    before = library.qacg_emulator_products()
     check(case, "cuda", dtype, "cpu")
+    assert library.qacg_emulator_products() > before, "the call did not go by the tensor cores' path"
+
+
+ORDERED = (
+    *TENSOR_CORES[1:6],
+    Case("order: no key at all", batch=2, queries=64, keys=130, head_dim=64, key_lengths=(0, 0)),
+    Case("order: plain path", queries=40, keys=70, head_dim=20, gate="shared", form="column", dropout_p=0.1),
+)
+
+
+@pytest.mark.parametrize("case", ORDERED, ids=lambda case: case.name)
+def test_the_order_of_warps_and_copies_changes_no_bit(case, monkeypatch):
+    """A barrier or a wait for copies that is missing shows as a difference."""
+    inputs = make_inputs(case, torch.bfloat16)
+    wanted = evaluate(inputs, through_backend("cuda"))
+    for seed in range(1, 6):
+        monkeypatch.setenv("QACG_EMULATOR_SEED", str(seed))
+        for name, t in evaluate(inputs, through_backend("cuda")).items():
+            assert torch.equal(t, wanted[name]), f"{name} differs under seed {seed}"
+
+
+@pytest.mark.parametrize("limit", [48, 99])
+def test_a_gpu_with_less_shared_memory_takes_another_path(limit, library, monkeypatch):
+    """Whole rows of 128 dims want 129 KiB: below, keys go in tiles (81 KiB); below that, without tensor cores."""
+    monkeypatch.setenv("QACG_EMULATOR_SHARED_LIMIT", str(limit * 1024))
+    before = library.qacg_emulator_products()
+    check(TENSOR_CORES[-1], "cuda", torch.bfloat16, "cpu")
+    assert (library.qacg_emulator_products() > before) == (limit > 81)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case("dims off 8", head_dim=20),
+        Case("rows off 16 bytes", head_dim=16, layout="strided"),
+        Case("too many dims", queries=5, head_dim=136),
+    ],
+    ids=lambda case: case.name,
+)
+def test_calls_that_do_not_suit_tensor_cores_go_without(case, library):
+    before = library.qacg_emulator_products()
+    evaluate(make_inputs(case, torch.bfloat16), through_backend("cuda"))
+    assert library.qacg_emulator_products() == before
+
+
+def test_branch_outputs_agree_with_one_another():
+    """out = O1 + lambda O2 by the plain path, which alone gives O2; O1 of the tensor cores' path is the same."""
+    inputs = make_inputs(replace(TENSOR_CORES[5], gate="lambda", mask=None), torch.bfloat16)
+    t = inputs.tensors
+    absent = [None] * 10
+    arguments = (*inputs.arguments(), *absent)
+    options = dict(max_seqlen=0, is_causal=False, dropout_p=0.0, scale=0.125, quasi_scale=1.0, beta=1.0, gamma=1.0)
+    options |= dict(column_gate=False, save_softmax_out=True)
+    run = torch.ops.qacg.cuda_attention
+    out, softmax_out, quasi_out, *_ = run(*arguments, **options, save_quasi_out=True)
+    fast_out, fast_softmax_out, nothing, *_ = run(*arguments, **options, save_quasi_out=False)
+    assert nothing.numel() == 0
+    sum_of_branches = softmax_out.float() + t["lambda"].float().unsqueeze(-1) * quasi_out.float()
+    torch.testing.assert_close(out.float(), sum_of_branches, rtol=0.02, atol=0.06)
+    torch.testing.assert_close(fast_out.float(), out.float(), rtol=0.02, atol=0.06)
+    torch.testing.assert_close(fast_softmax_out.float(), softmax_out.float(), rtol=0.02, atol=0.02)
+

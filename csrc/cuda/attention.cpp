@@ -7,6 +7,7 @@
 #include <torch/csrc/stable/tensor.h>
 
 #include <algorithm>
+#include <initializer_list>
 #include <optional>
 #include <tuple>
 #include <vector>
@@ -202,6 +203,43 @@ Call describe(const Arguments& a) {
   return call;
 }
 
+// Whether every row starts at a multiple of 16 bytes, its dims side by side: what the tensor-core path copies.
+bool has_aligned_rows(const Tensor& t) {
+  const int64_t last = t.dim() - 1;
+  if (t.stride(last) != 1 || reinterpret_cast<uintptr_t>(t.data_ptr()) % 16) return false;
+  for (int64_t d = 0; d < last; ++d) {
+    if (t.size(d) > 1 && t.stride(d) % 8) return false;
+  }
+  return true;
+}
+
+// Whether the tensor-core path takes a call, as far as its tensors go; `others` are inputs of the backward alone.
+bool suits_tensor_cores(const Arguments& a, std::initializer_list<const Tensor*> others = {}) {
+  const int64_t head_dim = a.query.size(a.query.dim() - 1);
+  if (a.query.scalar_type() == ScalarType::Float || head_dim % 8 || head_dim > 128) return false;
+  const auto aligned = [](const Tensor* t) { return has_aligned_rows(*t); };
+  const auto inputs = {&a.query, &a.key, &a.value, &a.context_query, &a.context_key};
+  return std::all_of(inputs.begin(), inputs.end(), aligned) && std::all_of(others.begin(), others.end(), aligned);
+}
+
+void run_forward(const Problem& p, bool tensor_cores, void* stream) {
+  bool taken = false;
+  if (tensor_cores) {
+    const auto run = p.element == Element::kFloat16 ? run_mma_forward_float16 : run_mma_forward_bfloat16;
+    check_launch(run(p, stream, &taken));
+  }
+  if (!taken) check_launch(run_plain_forward(p, stream));
+}
+
+void run_backward(const Problem& p, const Gradients& g, bool tensor_cores, void* stream) {
+  bool taken = false;
+  if (tensor_cores) {
+    const auto run = p.element == Element::kFloat16 ? run_mma_backward_float16 : run_mma_backward_bfloat16;
+    check_launch(run(p, g, stream, &taken));
+  }
+  if (!taken) check_launch(run_plain_backward(p, g, stream));
+}
+
 using ForwardResult = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>;
 
 ForwardResult attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& context_query,
@@ -214,9 +252,11 @@ ForwardResult attention(const Tensor& query, const Tensor& key, const Tensor& va
                         double scale, double quasi_scale, double beta, double gamma, bool column_gate,
                         bool save_softmax_out, bool save_quasi_out) {
   const CurrentStream stream(query);
-  Call call = describe({query, key, value, context_query, context_key, gate_lambda, gate_query, gate_context_query,
-                        gate_key, gate_context_key, gate_query_bias, gate_key_bias, attn_mask, key_lengths, cu_seqlens,
-                        dropout_seed, max_seqlen, is_causal, dropout_p, scale, quasi_scale, beta, gamma, column_gate});
+  const Arguments arguments{query, key, value, context_query, context_key, gate_lambda, gate_query, gate_context_query,
+                            gate_key, gate_context_key, gate_query_bias, gate_key_bias, attn_mask, key_lengths,
+                            cu_seqlens, dropout_seed, max_seqlen, is_causal, dropout_p, scale, quasi_scale, beta, gamma,
+                            column_gate};
+  Call call = describe(arguments);
   Problem& p = call.problem;
   const ScalarType type = query.scalar_type();
   const bool has_vectors = !gate_lambda;
@@ -237,7 +277,7 @@ ForwardResult attention(const Tensor& query, const Tensor& key, const Tensor& va
     p.key_gate = rows(key_gate);
   }
   if (p.column_gate) check_launch(run_key_gates(p, stream.handle()));
-  check_launch(run_plain_forward(p, stream.handle()));
+  run_forward(p, !save_quasi_out && suits_tensor_cores(arguments), stream.handle());
   return {out, softmax_out, quasi_out, row_max, row_sum, query_gate, key_gate};
 }
 
@@ -301,7 +341,9 @@ BackwardResult attention_backward(
     if (has_vectors && *arguments.biases(side)) g.gate_biases[side] = per_head(gradient, 0);
   }
 
-  check_launch(run_plain_backward(p, g, stream.handle()));
+  const bool tensor_cores = suits_tensor_cores(arguments, {&grad_out}) &&
+                            (!p.softmax_out.data || has_aligned_rows(softmax_out));
+  run_backward(p, g, tensor_cores, stream.handle());
   if (has_vectors) check_launch(run_gate_sums(p, g, stream.handle()));
   return {results[0], results[1], results[2], results[3], results[4],  results[5],
           results[6], results[7], results[8], results[9], results[10], results[11]};

@@ -27,9 +27,18 @@ QACG_DEVICE void synchronise_block() { __syncthreads(); }
 QACG_DEVICE void synchronise_warp() { __syncwarp(); }
 QACG_DEVICE float shuffle_xor(float x, int lanes) { return __shfl_xor_sync(0xffffffffu, x, lanes); }
 
-// The block's dynamic shared memory, aligned to 128 bytes.
+// x, as something that the compiler can't know to be the same every time round a loop. What is computed from it is
+// computed where it is used: moved out of the loop, addresses alone would take more registers than there are.
+template <typename Word>
+QACG_DEVICE Word here(Word x) {
+  static_assert(sizeof(Word) == 4);
+  asm volatile("" : "+r"(x));
+  return x;
+}
+
+// The block's dynamic shared memory, aligned to 256 bytes.
 QACG_DEVICE char* shared_memory() {
-  extern __shared__ __align__(128) char memory[];
+  extern __shared__ __align__(256) char memory[];
   return memory;
 }
 

@@ -27,6 +27,7 @@ QACG_KERNEL(kThreads, 1) forward(QACG_PARAMETER Problem p) {
   const bool plain_quasi = p.quasi_out.data != nullptr;
 
   float lambda[kOwned], row_max[kOwned], row_sum[kOwned];
+#pragma unroll
   for (int r = 0; r < kOwned; ++r) {
     lambda[r] = first_row + r < s.queries ? computed_lambda(p, s, first_row + r) : 0.0f;
     row_max[r] = -INFINITY;
@@ -65,6 +66,7 @@ QACG_KERNEL(kThreads, 1) forward(QACG_PARAMETER Problem p) {
     add_weighted(p, s, values, quasi_weights, other_tile, gated_sum);
     if (plain_quasi) {
       synchronise_warp();
+#pragma unroll
       for (int r = 0; r < kOwned; ++r) quasi_weights[(first_owned() + r) * kStride + lane()] = quasi[r];
       add_weighted(p, s, values, quasi_weights, other_tile, quasi_sum);
     }

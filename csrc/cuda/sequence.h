@@ -11,8 +11,7 @@ namespace qacg::cuda {
 
 // Rows of a packed tensor count from `first_row`. Keys at and beyond `keys` are there, `all_keys` of them, but unseen.
 struct Sequence {
-  int64_t index, head, first_row;
-  int queries, keys, all_keys;
+  int index, head, first_row, queries, keys, all_keys;
 };
 
 QACG_DEVICE int64_t clamped(int64_t x, int64_t low, int64_t high) { return x < low ? low : x > high ? high : x; }
@@ -23,11 +22,11 @@ QACG_DEVICE Sequence sequence_of(const Problem& p, int64_t index, int64_t head) 
     const int64_t first = clamped(p.cu_seqlens[index], 0, p.packed_rows);
     const int64_t last = clamped(p.cu_seqlens[index + 1], first, p.packed_rows);
     const int length = static_cast<int>(last - first < p.query_length ? last - first : p.query_length);
-    return {index, head, first, length, length, length};
+    return {static_cast<int>(index), static_cast<int>(head), static_cast<int>(first), length, length, length};
   }
   const int all = static_cast<int>(p.key_length);
   const int keys = p.key_lengths ? static_cast<int>(clamped(p.key_lengths[index], 0, all)) : all;
-  return {index, head, 0, static_cast<int>(p.query_length), keys, all};
+  return {static_cast<int>(index), static_cast<int>(head), 0, static_cast<int>(p.query_length), keys, all};
 }
 
 // What a thread block works on: `length` rows or keys are cut into blocks, the blocks of one head follow one another.
@@ -46,8 +45,9 @@ inline int64_t unit_count(const Problem& p, int64_t length, int rows_per_block) 
   return (length + rows_per_block - 1) / rows_per_block * p.sequences * p.heads;
 }
 
+// Kernels have six of these tensors in a loop: with the parts that stay the same kept in registers they would spill.
 QACG_DEVICE int64_t offset_of(const Tensor4& t, const Sequence& s, int i) {
-  return s.index * t.batch + s.head * t.head + (s.first_row + i) * t.row;
+  return here(s.index) * t.batch + here(s.head) * t.head + (s.first_row + i) * t.row;
 }
 
 QACG_DEVICE int64_t offset_of(const Rows& r, const Sequence& s, int i) {

@@ -45,6 +45,20 @@ def library() -> Path:
     return built
 
 
+def single(source: Path, flags: tuple[str, ...] = FLAGS) -> Path:
+    """Path of a library of one source that needs no torch, built now unless one of the same text is there."""
+    digest = hashlib.sha256(repr(flags).encode())
+    for path in sorted([source, *(ROOT / "csrc").glob("c*/*.h"), *HERE.glob("*.h")]):
+        digest.update(path.name.encode() + path.read_bytes())
+    built = ROOT / "build/cuda_emulator" / f"{source.stem}-{digest.hexdigest()[:16]}.so"
+    if not built.exists():
+        built.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = built.with_suffix(".unfinished")
+        _run([compiler(), *flags, *QUIET, "-shared", "-x", "c++", str(source), "-o", str(unfinished)])
+        unfinished.rename(built)
+    return built
+
+
 def _compile(source: Path, flags: list[str], folder: Path) -> Path:
     target = folder / f"{source.stem}.o"
     _run([compiler(), *FLAGS, *QUIET, *flags, "-c", str(source), "-o", str(target)])

@@ -1,8 +1,8 @@
 // csrc/cuda/machine.h on a CPU: the threads of a block are fibers on one core, and a barrier switches between them.
 //
-// What a GPU leaves open is drawn from a seed (QACG_EMULATOR_SEED): the order of a block's warps, and whether an
-// asynchronous copy happens when it is issued or when it is waited for. A kernel with a missing barrier or wait gives
-// different bits for different seeds. Shared memory starts as NaN and ends in a guard that no kernel may touch.
+// What a GPU leaves open is drawn from a seed (QACG_EMULATOR_SEED): the order of a block's warps, for seeds from 2 on how
+// far one runs ahead of the others, and whether an asynchronous copy happens when it is issued (odd seeds) or when it is
+// waited for. A kernel with a missing barrier or wait gives different bits for different seeds. Shared memory starts as NaN and ends in a guard that no kernel may touch.
 #pragma once
 
 #include <setjmp.h>
@@ -29,7 +29,7 @@ constexpr int kWarp = 32;
 namespace emulator {
 
 constexpr size_t kStackBytes = 256 * 1024;
-constexpr int64_t kGuardBytes = 256, kSharedAlignment = 128;
+constexpr int64_t kGuardBytes = 256, kSharedAlignment = 256;
 // What a block may ask for on the smallest GPU with the instructions of sm_80 that has the large configuration.
 constexpr int64_t kSharedLimit = 163 * 1024;
 
@@ -90,22 +90,23 @@ class Machine {
     while (static_cast<int>(stacks_.size()) < threads) stacks_.push_back(std::make_unique<Stack>());
     for (int t = 0; t < threads; ++t) fibers_[t].index = t;
     eager_copies = seed & 1;
+    draw_ = seed;
     std::vector<int> order(warps_.size());
     for (size_t w = 0; w < order.size(); ++w) order[w] = static_cast<int>(w);
 
-    for (int done = 0; done < threads && !error_;) {
-      for (size_t w = order.size(); w > 1; --w) {  // the seed's next order of the warps
-        seed = seed * 6364136223846793005u + 1442695040888963407u;
-        std::swap(order[w - 1], order[(seed >> 33) % w]);
-      }
-      for (const int w : order) run_warp(w);
-      done = 0;
-      int waiting = 0;
+    while (!error_) {
+      for (size_t w = order.size(); w > 1; --w) std::swap(order[w - 1], order[random(w)]);
+      // Warps that run ahead of one another by a random number of steps, or until they wait.
+      for (const int w : order) run_warp(w, seed < 2 || random(4) == 0 ? kAllSteps : random(16));
+      int done = 0, waiting = 0, ready = 0;
       for (const Fiber& fiber : fibers_) {
         done += fiber.state == State::kDone;
         waiting += fiber.state == State::kInBlock;
+        ready += fiber.state == State::kReady;
       }
-      if (!error_ && done + waiting < threads) fail("threads of a warp wait for others that left or wait elsewhere");
+      if (ready) continue;
+      if (done == threads) break;
+      if (done + waiting < threads) fail("threads of a warp wait for others that left or wait elsewhere");
       if (waiting && done) fail("some threads of a block left while others wait at a barrier");
       for (Fiber& fiber : fibers_) {
         if (fiber.state == State::kInBlock) fiber.state = State::kReady;
@@ -142,8 +143,16 @@ class Machine {
   bool eager_copies = false;
 
  private:
-  void run_warp(int warp) {
-    for (bool moved = true; moved && !error_;) {
+  static constexpr size_t kAllSteps = ~size_t{0};
+
+  size_t random(size_t below) {
+    draw_ = draw_ * 6364136223846793005u + 1442695040888963407u;
+    return (draw_ >> 33) % below;
+  }
+
+  // Runs a warp's threads up to the next instruction that they run together, that many times or until all wait.
+  void run_warp(int warp, size_t steps) {
+    for (bool moved = true; moved && steps > 0 && !error_; --steps) {
       moved = false;
       for (size_t t = warp * kWarp; t < fibers_.size() && t < (warp + 1u) * kWarp && !error_; ++t) {
         if (fibers_[t].state != State::kReady) continue;
@@ -182,6 +191,7 @@ class Machine {
   static inline Machine* running_ = nullptr;
   const std::function<void()>* body_ = nullptr;
   const char* error_ = nullptr;
+  uint64_t draw_ = 0;
   jmp_buf scheduler_;
   std::vector<char> memory_;
   std::vector<Fiber> fibers_;
@@ -208,6 +218,11 @@ inline int thread_index() { return emulator::machine().current->index; }
 inline int64_t block_index() { return emulator::machine().block; }
 inline void synchronise_block() { emulator::machine().wait_for_block(); }
 inline char* shared_memory() { return emulator::machine().shared; }
+
+template <typename Word>
+Word here(Word x) {
+  return x;
+}
 
 inline void synchronise_warp() {
   int nothing = 0;

@@ -1,0 +1,14 @@
+// The tensor-core path in float16.
+#include "mma_launch.h"
+
+namespace qacg::cuda {
+
+const char* run_mma_forward_float16(const Problem& p, void* stream, bool* taken) {
+  return mma::run_forward<Float16>(p, stream, taken);
+}
+
+const char* run_mma_backward_float16(const Problem& p, const Gradients& g, void* stream, bool* taken) {
+  return mma::run_backward<Float16>(p, g, stream, taken);
+}
+
+}  // namespace qacg::cuda

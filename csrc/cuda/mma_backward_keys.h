@@ -1,0 +1,165 @@
+// The backward's pass over keys on tensor cores: gradients of key, context key and value. One block for 64 keys of one
+// head, queries in tiles. Its warps first share a tile's cells out, strip by strip, and leave A, dT and dTc in shared
+// memory; then each takes 16 keys and half of the dims. Six products.
+#pragma once
+
+#include "mma_gradient.h"
+
+namespace qacg::cuda::mma {
+
+template <int kDim>
+struct KeysShape {
+  static constexpr int kThreads = 256, kWarps = kThreads / kWarp, kKeys = 64;
+  static constexpr int kRows = kDim > 64 ? 32 : 64;
+  static constexpr int kStrips = kRows / kStrip, kKeyGroups = kWarps / kStrips;  // of the cells of a tile
+  static constexpr int64_t kShared = (3 * kKeys + 2 * 3 * kRows) * kDim * 2 + 3 * kRows * kKeys * 2 +
+                                     arena_bytes(2 * kRows * 16) + arena_bytes(kRows * kDropoutGroups) +
+                                     arena_bytes(kStrips * kKeys * 4) + 2 * arena_bytes(kKeys * 4);
+};
+
+// What a query's cells need of its row.
+struct RowTerms {
+  float shift, normalise, lambda, delta;
+};
+
+template <typename Scalar, int kDim>
+QACG_KERNEL(KeysShape<kDim>::kThreads, 1) backward_keys(QACG_PARAMETER Problem p, QACG_PARAMETER Gradients g) {
+  using Shape = KeysShape<kDim>;
+  constexpr int kKeys = Shape::kKeys, kRows = Shape::kRows, kThreads = Shape::kThreads;
+  constexpr int kGroupKeys = kKeys / Shape::kKeyGroups, kFragments = kGroupKeys / 8;
+  constexpr int kHalfFragments = kDim / 2 / 8;
+  const Unit unit = unit_of(p, p.key_length, kKeys);
+  const Sequence& s = unit.sequence;
+  if (unit.first >= s.all_keys) return;
+  const int keys = s.keys - unit.first < kKeys ? s.keys - unit.first : kKeys;
+
+  Arena arena;
+  const auto key = arena.tile<kDim>(kKeys), context_key = arena.tile<kDim>(kKeys), value = arena.tile<kDim>(kKeys);
+  const auto all_queries = arena.tile<kDim>(2 * kRows), all_context_queries = arena.tile<kDim>(2 * kRows);
+  const auto all_grads = arena.tile<kDim>(2 * kRows);
+  const auto attention = arena.tile<kKeys>(kRows), d_score = arena.tile<kKeys>(kRows);
+  const auto d_context = arena.tile<kKeys>(kRows);
+  RowTerms* all_terms = arena.array<RowTerms>(2 * kRows);
+  uint8_t* keep_bytes = arena.array<uint8_t>(kRows * kDropoutGroups);
+  float* column_totals = arena.array<float>(Shape::kStrips * kKeys);  // each cell is added to by one warp alone
+  float* key_logits = arena.array<float>(kKeys);
+  float* column_parts = arena.array<float>(kKeys);
+
+  load_rows<Scalar, kKeys, kThreads>(p, s, p.key, unit.first, keys, key);
+  load_rows<Scalar, kKeys, kThreads>(p, s, p.context_key, unit.first, keys, context_key);
+  load_rows<Scalar, kKeys, kThreads>(p, s, p.value, unit.first, keys, value);
+  load_column_parts<kKeys>(p, s, unit.first, column_parts);
+  for (int n = thread_index(); n < Shape::kStrips * kKeys; n += kThreads) column_totals[n] = 0.0f;
+
+  // In the first phase: a strip of queries and a group of keys; in the second: 16 keys and half of the dims.
+  const int strip_row = warp() % Shape::kStrips * kStrip, group_key = warp() / Shape::kStrips * kGroupKeys;
+  const int owned_key = warp() % 4 * 16, owned_chunk = warp() / 4 * (kDim / 2 / kChunk);
+  float value_sum[kHalfFragments][4] = {}, key_sum[kHalfFragments][4] = {}, context_sum[kHalfFragments][4] = {};
+
+  // Under causality the first queries see none of these keys, and keys beyond the length are seen by none.
+  const int first_tile = p.is_causal ? unit.first / kRows : 0;
+  const int all_tiles = keys > 0 ? (s.queries + kRows - 1) / kRows : 0;
+  const auto load = [&](int n, int stage) {
+    const int first_query = (first_tile + n) * kRows, count = s.queries - first_query;
+    load_rows<Scalar, kRows, kThreads>(p, s, p.query, first_query, count, all_queries.from(stage * kRows));
+    load_rows<Scalar, kRows, kThreads>(p, s, p.context_query, first_query, count, all_context_queries.from(stage * kRows));
+    load_rows<Scalar, kRows, kThreads>(p, s, g.out, first_query, count, all_grads.from(stage * kRows));
+    if (thread_index() < kRows) {
+      const int i = first_query + thread_index();
+      const SoftmaxRow row = softmax_of_row(p, s, i);
+      RowTerms terms{row.shift, row.normalise, 0.0f, 0.0f};
+      if (i < s.queries) {
+        terms.lambda = lambda_of_row(p, s, i);
+        terms.delta = at(g.delta, s, i);
+      }
+      all_terms[stage * kRows + thread_index()] = terms;
+    }
+  };
+  const auto body = [&](int n, int stage) {
+    const int first_query = (first_tile + n) * kRows, first_row = first_query + strip_row;
+    KeepBits keep{};
+    if (p.seed) {
+      const uint64_t seed = static_cast<uint64_t>(*p.seed);
+#pragma unroll 1
+      for (int c = thread_index(); c < kRows * kDropoutGroups; c += kThreads) {
+        const int residue = c % kDropoutGroups;
+        keep_bytes[c] = static_cast<uint8_t>(
+            kept_keys(seed, p.drop_threshold, sequence_head(p, s), static_cast<uint32_t>(first_query + c / kDropoutGroups),
+                      counter_group(unit.first / kDropoutBlock * kDropoutBlock + residue)));
+      }
+      synchronise_block();
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+#pragma unroll
+        for (int t = 0; t < 2; ++t) {
+          const uint32_t kept = keep_bytes[(strip_row + row_of(e)) * kDropoutGroups + column_of(t, e)];
+          keep.row[e / 2] |= kept << (8 * (2 * t + e % 2));
+        }
+      }
+    }
+    const int tile_row = stage * kRows + strip_row;
+    Strip<kFragments> strip{};
+    add_products<Scalar>(strip.score, all_queries, tile_row, key, group_key);
+    add_products<Scalar>(strip.context, all_context_queries, tile_row, context_key, group_key);
+    add_products<Scalar>(strip.out_value, all_grads, tile_row, value, group_key);
+    StripRows rows;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const RowTerms terms = all_terms[tile_row + row_of(2 * half)];
+      rows.softmax[half] = {terms.shift, terms.normalise};
+      rows.lambda[half] = terms.lambda;
+      rows.delta[half] = terms.delta;
+    }
+    float row_sums[2] = {}, column_sums[kFragments][2] = {};
+    strip_gradients(p, s, first_row, unit.first + group_key, rows, column_parts + group_key, keep, strip, row_sums,
+                    column_sums);
+    store_strip<Scalar>(attention, strip_row, group_key / kChunk, strip.out_value);
+    store_strip<Scalar>(d_score, strip_row, group_key / kChunk, strip.score);
+    store_strip<Scalar>(d_context, strip_row, group_key / kChunk, strip.context);
+    if (p.column_gate) {
+#pragma unroll
+      for (int t = 0; t < kFragments; ++t) {
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          float sum = column_sums[t][e];
+          for (int lanes = 4; lanes < kWarp; lanes *= 2) sum += shuffle_xor(sum, lanes);
+          if (lane() < 4) column_totals[strip_row / kStrip * kKeys + group_key + column_of(t, e)] += sum;
+        }
+      }
+    }
+    synchronise_block();
+    const uint32_t own_dims = owned_chunk * kChunkBytes, own_keys = owned_key / kChunk * kChunkBytes;
+#pragma unroll 2
+    for (int row = 0; row < kRows; row += 16) {
+      uint32_t a[4];
+      load_matrices_transposed(a, attention.along(row) ^ own_keys);
+      add_weighted<Scalar>(value_sum, a, all_grads.downwards(stage * kRows + row) ^ own_dims);
+      load_matrices_transposed(a, d_score.along(row) ^ own_keys);
+      add_weighted<Scalar>(key_sum, a, all_queries.downwards(stage * kRows + row) ^ own_dims);
+      load_matrices_transposed(a, d_context.along(row) ^ own_keys);
+      add_weighted<Scalar>(context_sum, a, all_context_queries.downwards(stage * kRows + row) ^ own_dims);
+    }
+  };
+  pipelined(all_tiles > first_tile ? all_tiles - first_tile : 0, load, body);
+
+  if (thread_index() < kKeys) {
+    const int j = unit.first + thread_index();
+    float d_lambda = 0.0f;
+    for (int strip = 0; strip < Shape::kStrips; ++strip) d_lambda += column_totals[strip * kKeys + thread_index()];
+    key_logits[thread_index()] = j < s.all_keys ? finish_key_gate(p, g, s, j, d_lambda) : 0.0f;
+  }
+  synchronise_block();
+  const float logits[2] = {key_logits[owned_key + row_of(0)], key_logits[owned_key + row_of(2)]};
+  finish_sums(p, s, logits, 2, owned_chunk * kChunk, key_sum);
+  finish_sums(p, s, logits, 3, owned_chunk * kChunk, context_sum);
+  store_strip<Scalar>(value, owned_key, owned_chunk, value_sum);
+  store_strip<Scalar>(key, owned_key, owned_chunk, key_sum);
+  store_strip<Scalar>(context_key, owned_key, owned_chunk, context_sum);
+  synchronise_block();
+  const int count = s.all_keys - unit.first < kKeys ? s.all_keys - unit.first : kKeys;
+  write_rows<Scalar, kThreads>(p, s, value, 0, count, g.value, unit.first, thread_index());
+  write_rows<Scalar, kThreads>(p, s, key, 0, count, g.key, unit.first, thread_index());
+  write_rows<Scalar, kThreads>(p, s, context_key, 0, count, g.context_key, unit.first, thread_index());
+}
+
+}  // namespace qacg::cuda::mma

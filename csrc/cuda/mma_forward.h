@@ -1,0 +1,137 @@
+// The forward on tensor cores for rows of any length, equations 1 to 8: one block for 64 queries of one head, a warp for
+// each strip of 16, keys in tiles with a running maximum. Four products: P V is rescaled from tile to tile, G V is not.
+#pragma once
+
+#include "mma_strip.h"
+
+namespace qacg::cuda::mma {
+
+template <int kDim>
+struct ForwardShape {
+  static constexpr int kThreads = 128, kRows = 64;
+  static constexpr int kKeys = kDim > 64 ? 32 : 64;
+  static constexpr int64_t kShared = (2 * kRows + 2 * 3 * kKeys) * kDim * 2 + arena_bytes(4 * kDim * 4) +
+                                     arena_bytes(kRows * 4) + arena_bytes(2 * kKeys * 4);
+};
+
+template <typename Scalar, int kDim>
+QACG_KERNEL(ForwardShape<kDim>::kThreads, 1) forward(QACG_PARAMETER Problem p) {
+  using Shape = ForwardShape<kDim>;
+  constexpr int kKeys = Shape::kKeys, kFragments = kKeys / 8, kDimFragments = kDim / 8;
+  const Unit unit = unit_of(p, p.query_length, Shape::kRows);
+  const Sequence& s = unit.sequence;
+  if (unit.first >= s.queries) return;
+  const int queries = s.queries - unit.first < Shape::kRows ? s.queries - unit.first : Shape::kRows;
+  const int strip_row = warp() * kStrip, first_row = unit.first + strip_row;
+
+  Arena arena;
+  const auto query = arena.tile<kDim>(Shape::kRows), context_query = arena.tile<kDim>(Shape::kRows);
+  const auto all_keys = arena.tile<kDim>(2 * kKeys), all_context_keys = arena.tile<kDim>(2 * kKeys);
+  const auto all_values = arena.tile<kDim>(2 * kKeys);
+  float* vectors = arena.array<float>(4 * kDim);
+  float* lambdas = arena.array<float>(Shape::kRows);
+  float* column_parts = arena.array<float>(2 * kKeys);
+
+  load_rows<Scalar, Shape::kRows, Shape::kThreads>(p, s, p.query, unit.first, queries, query);
+  load_rows<Scalar, Shape::kRows, Shape::kThreads>(p, s, p.context_query, unit.first, queries, context_query);
+  compute_lambdas<Scalar, kDim, Shape::kRows>(p, s, unit.first, vectors, lambdas);
+
+  float softmax_sum[kDimFragments][4] = {}, quasi_sum[kDimFragments][4] = {};
+  float row_max[2] = {-INFINITY, -INFINITY}, row_sum[2] = {};  // the sums are of this thread's cells alone
+  KeepBits keep{};
+  const int keys = seen_keys(p, s, unit.first + queries - 1);
+  const auto load = [&](int n, int stage) {
+    const int first_key = n * kKeys, count = keys - first_key;
+    load_rows<Scalar, kKeys, Shape::kThreads>(p, s, p.key, first_key, count, all_keys.from(stage * kKeys));
+    load_rows<Scalar, kKeys, Shape::kThreads>(p, s, p.context_key, first_key, count, all_context_keys.from(stage * kKeys));
+    load_rows<Scalar, kKeys, Shape::kThreads>(p, s, p.value, first_key, count, all_values.from(stage * kKeys));
+    if (p.column_gate) load_column_parts<kKeys>(p, s, first_key, column_parts + stage * kKeys);
+  };
+  const auto body = [&](int n, int stage) {
+    const int first_key = n * kKeys;
+    if (p.seed && first_key % kDropoutBlock == 0) keep = draw_keep_bits(p, s, first_row, first_key);
+
+    float cells[kFragments][4] = {};
+    add_products<Scalar>(cells, query, strip_row, all_keys.from(stage * kKeys), 0);
+    make_scores(p, s, first_row, first_key, cells);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float top = row_max[half];
+#pragma unroll
+      for (int t = 0; t < kFragments; ++t) top = fmaxf(top, fmaxf(cells[t][2 * half], cells[t][2 * half + 1]));
+      top = quad_max(top);
+      // With nothing visible so far every exponent is -inf; a shift of 0 keeps them from being NaN.
+      const float shift = top == -INFINITY ? 0.0f : top, rescale = Fast::exp2(row_max[half] - shift);
+      row_max[half] = top;
+      float sum = 0.0f;
+#pragma unroll
+      for (int t = 0; t < kFragments; ++t) {
+#pragma unroll
+        for (int e = 2 * half; e < 2 * half + 2; ++e) sum += cells[t][e] = Fast::exp2(cells[t][e] - shift);
+      }
+      row_sum[half] = row_sum[half] * rescale + sum;
+#pragma unroll
+      for (int t = 0; t < kDimFragments; ++t) {
+        softmax_sum[t][2 * half] *= rescale;
+        softmax_sum[t][2 * half + 1] *= rescale;
+      }
+    }
+    const auto add_cells = [&](float(&sums)[kDimFragments][4]) {
+      if (p.seed) drop_cells(keep, first_key, cells);
+      const uint32_t values = all_values.from(stage * kKeys).downwards(0);
+#pragma unroll
+      for (int k = 0; k < kKeys / 16; ++k) {
+        uint32_t a[4];
+        narrow_cells<Scalar>(a, cells[2 * k], cells[2 * k + 1]);
+        add_weighted<Scalar>(sums, a, values + 16 * k * Tile<kDim>::kPitch);
+      }
+    };
+    add_cells(softmax_sum);
+
+#pragma unroll
+    for (int t = 0; t < kFragments; ++t) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) cells[t][e] = 0.0f;
+    }
+    add_products<Scalar>(cells, context_query, strip_row, all_context_keys.from(stage * kKeys), 0);
+    make_scores(p, s, first_row, first_key, cells);
+#pragma unroll
+    for (int t = 0; t < kFragments; ++t) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        cells[t][e] = sigmoid<Fast>(cells[t][e]);
+        if (p.column_gate) {
+          cells[t][e] *= lambdas[here(strip_row) + row_of(e)] - column_parts[stage * kKeys + column_of(t, e)];
+        }
+      }
+    }
+    add_cells(quasi_sum);
+  };
+  pipelined((keys + kKeys - 1) / kKeys, load, body);
+
+  const float keep_scale = p.seed ? p.keep_scale : 1.0f;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int i = first_row + row_of(2 * half);
+    row_sum[half] = quad_sum(row_sum[half]);
+    if (i < s.queries && lane() % 4 == 0) {
+      at(p.row_max, s, i) = row_max[half];
+      at(p.row_sum, s, i) = row_sum[half];
+    }
+    const float normalise = softmax_row(row_max[half], row_sum[half]).normalise * keep_scale;
+    const float weight = (p.column_gate ? 1.0f : lambdas[strip_row + row_of(2 * half)]) * p.quasi_scale * keep_scale;
+#pragma unroll
+    for (int t = 0; t < kDimFragments; ++t) {
+#pragma unroll
+      for (int e = 2 * half; e < 2 * half + 2; ++e) {
+        softmax_sum[t][e] *= normalise;
+        quasi_sum[t][e] = softmax_sum[t][e] + weight * quasi_sum[t][e];
+      }
+    }
+  }
+  if (first_row >= s.queries) return;
+  write_strip<Scalar>(p, s, query, strip_row, quasi_sum, p.out, first_row);
+  if (p.softmax_out.data) write_strip<Scalar>(p, s, query, strip_row, softmax_sum, p.softmax_out, first_row);
+}
+
+}  // namespace qacg::cuda::mma

@@ -1,0 +1,115 @@
+// The forward on tensor cores for rows of at most 128 keys that save no branch output: a row's scores are held whole, its
+// softmax is exact at once, and P and lambda G are added before the only product with V. Three products.
+#pragma once
+
+#include "mma_strip.h"
+
+namespace qacg::cuda::mma {
+
+constexpr int kShortKeys = 128;
+
+template <int kDim>
+struct ShortShape {
+  static constexpr int kThreads = 128, kRows = 64;
+  static constexpr int64_t kShared = (2 * kRows + 3 * kShortKeys) * kDim * 2 + arena_bytes(4 * kDim * 4) +
+                                     arena_bytes(kRows * 4) + arena_bytes(kShortKeys * 4);
+};
+
+template <typename Scalar, int kDim>
+QACG_KERNEL(ShortShape<kDim>::kThreads, 1) forward_short(QACG_PARAMETER Problem p) {
+  using Shape = ShortShape<kDim>;
+  constexpr int kFragments = kShortKeys / 8, kDimFragments = kDim / 8;
+  const Unit unit = unit_of(p, p.query_length, Shape::kRows);
+  const Sequence& s = unit.sequence;
+  if (unit.first >= s.queries) return;
+  const int queries = s.queries - unit.first < Shape::kRows ? s.queries - unit.first : Shape::kRows;
+  const int strip_row = warp() * kStrip, first_row = unit.first + strip_row;
+  const int keys = seen_keys(p, s, unit.first + queries - 1);
+
+  Arena arena;
+  const auto query = arena.tile<kDim>(Shape::kRows), context_query = arena.tile<kDim>(Shape::kRows);
+  const auto key = arena.tile<kDim>(kShortKeys), context_key = arena.tile<kDim>(kShortKeys);
+  const auto value = arena.tile<kDim>(kShortKeys);
+  float* vectors = arena.array<float>(4 * kDim);
+  float* lambdas = arena.array<float>(Shape::kRows);
+  float* column_parts = arena.array<float>(kShortKeys);
+
+  load_rows<Scalar, Shape::kRows, Shape::kThreads>(p, s, p.query, unit.first, queries, query);
+  load_rows<Scalar, kShortKeys, Shape::kThreads>(p, s, p.key, 0, keys, key);
+  commit_copies();
+  load_rows<Scalar, Shape::kRows, Shape::kThreads>(p, s, p.context_query, unit.first, queries, context_query);
+  load_rows<Scalar, kShortKeys, Shape::kThreads>(p, s, p.context_key, 0, keys, context_key);
+  load_rows<Scalar, kShortKeys, Shape::kThreads>(p, s, p.value, 0, keys, value);
+  commit_copies();
+  load_column_parts<kShortKeys>(p, s, 0, column_parts);
+  compute_lambdas<Scalar, kDim, Shape::kRows>(p, s, unit.first, vectors, lambdas);
+  const float lambda[2] = {lambdas[strip_row + row_of(0)], lambdas[strip_row + row_of(2)]};
+  KeepBits keep{};
+  if (p.seed) keep = draw_keep_bits(p, s, first_row, 0);
+  wait_for_copies<1>();
+  synchronise_block();
+
+  float softmax[kFragments][4] = {};
+  add_products<Scalar>(softmax, query, strip_row, key, 0);
+  make_scores(p, s, first_row, 0, softmax);
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    float top = -INFINITY;
+#pragma unroll
+    for (int t = 0; t < kFragments; ++t) top = fmaxf(top, fmaxf(softmax[t][2 * half], softmax[t][2 * half + 1]));
+    top = quad_max(top);
+    const float shift = top == -INFINITY ? 0.0f : top;
+    float sum = 0.0f;
+#pragma unroll
+    for (int t = 0; t < kFragments; ++t) {
+#pragma unroll
+      for (int e = 2 * half; e < 2 * half + 2; ++e) sum += softmax[t][e] = Fast::exp2(softmax[t][e] - shift);
+    }
+    sum = quad_sum(sum);
+    const float normalise = softmax_row(top, sum).normalise;
+#pragma unroll
+    for (int t = 0; t < kFragments; ++t) {
+      softmax[t][2 * half] *= normalise;
+      softmax[t][2 * half + 1] *= normalise;
+    }
+    const int i = first_row + row_of(2 * half);
+    if (i < s.queries && lane() % 4 == 0) {
+      at(p.row_max, s, i) = top;
+      at(p.row_sum, s, i) = sum;
+    }
+  }
+
+  wait_for_copies<0>();
+  synchronise_block();
+  float sums[kDimFragments][4] = {};
+#pragma unroll
+  for (int k = 0; k < kShortKeys / 16; ++k) {
+    if (16 * k >= keys) break;
+    float cells[2][4] = {};
+    add_products<Scalar>(cells, context_query, strip_row, context_key, 16 * k);
+    make_scores(p, s, first_row, 16 * k, cells);
+#pragma unroll
+    for (int t = 0; t < 2; ++t) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const float gate = lambda[e / 2] - column_parts[16 * k + column_of(t, e)];
+        cells[t][e] = softmax[2 * k + t][e] + gate * p.quasi_scale * sigmoid<Fast>(cells[t][e]);
+      }
+    }
+    if (p.seed) drop_cells(keep, 16 * k, cells);
+    uint32_t a[4];
+    narrow_cells<Scalar>(a, cells[0], cells[1]);
+    add_weighted<Scalar>(sums, a, value.downwards(16 * k));
+  }
+  if (p.seed) {
+#pragma unroll
+    for (int t = 0; t < kDimFragments; ++t) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) sums[t][e] *= p.keep_scale;
+    }
+  }
+  if (first_row >= s.queries) return;
+  write_strip<Scalar>(p, s, query, strip_row, sums, p.out, first_row);
+}
+
+}  // namespace qacg::cuda::mma

@@ -1,0 +1,68 @@
+// The gradients of a strip's cells, equations 9 to 13, for both passes of the backward on tensor cores.
+#pragma once
+
+#include "mma_strip.h"
+
+namespace qacg::cuda::mma {
+
+// What the backward keeps of the two rows that a thread has cells of.
+struct StripRows {
+  SoftmaxRow softmax[2];
+  float lambda[2], delta[2];
+};
+
+// Row i's softmax, zero beyond the last.
+QACG_DEVICE SoftmaxRow softmax_of_row(const Problem& p, const Sequence& s, int i) {
+  return i < s.queries ? softmax_row(at(p.row_max, s, i), at(p.row_sum, s, i)) : SoftmaxRow{0.0f, 0.0f};
+}
+
+// In: the products Q K^T, Qc Kc^T and dO V^T. Out, in their place: dT and dTc without their factor `scale`, and A.
+template <int kTiles>
+struct Strip {
+  float score[kTiles][4], context[kTiles][4], out_value[kTiles][4];
+};
+
+// Adds d lambda of every cell to sums over the strip's rows (row_sums) and over its columns (column_sums).
+template <int kTiles>
+QACG_DEVICE void strip_gradients(const Problem& p, const Sequence& s, int first_row, int first_key,
+                                 const StripRows& rows, const float* column_parts, const KeepBits& keep,
+                                 Strip<kTiles>& strip, float (&row_sums)[2], float (&column_sums)[kTiles][2]) {
+  make_scores(p, s, first_row, first_key, strip.score, strip.context);
+#pragma unroll
+  for (int t = 0; t < kTiles; ++t) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const int half = e / 2;
+      const float score = strip.score[t][e], context = strip.context[t][e];
+      const bool hidden = score == -INFINITY && context == -INFINITY;
+      const float kept = !p.seed ? 1.0f : keep.keeps(first_key, t, e) ? p.keep_scale : 0.0f;
+      const GradientCell cell =
+          gradient_cell(Fast::exp2(score - rows.softmax[half].shift) * rows.softmax[half].normalise,
+                        sigmoid<Fast>(context), rows.lambda[half] - column_parts[column_of(t, e)], kept,
+                        strip.out_value[t][e], rows.delta[half], p.quasi_scale);
+      // A hidden cell's dO V^T may be NaN where its P is 0.
+      strip.score[t][e] = hidden ? 0.0f : cell.d_score;
+      strip.context[t][e] = hidden ? 0.0f : cell.d_context_score;
+      strip.out_value[t][e] = hidden ? 0.0f : cell.attention;
+      row_sums[half] += hidden ? 0.0f : cell.d_gate;
+      column_sums[t][e % 2] += hidden ? 0.0f : cell.d_gate;
+    }
+  }
+}
+
+// Turns sums into the gradient of a row of query or key: sums scale + logit v, for dims from first_dim on.
+template <int kTiles>
+QACG_DEVICE void finish_sums(const Problem& p, const Sequence& s, const float (&logits)[2], int vector, int first_dim,
+                             float (&sums)[kTiles][4]) {
+#pragma unroll
+  for (int t = 0; t < kTiles; ++t) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      sums[t][e] *= p.scale;
+      const int d = first_dim + column_of(t, e);
+      if (!p.lambda.data && d < p.head_dim) sums[t][e] += logits[e / 2] * gate_vector(p, s, vector, d);
+    }
+  }
+}
+
+}  // namespace qacg::cuda::mma

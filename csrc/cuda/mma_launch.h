@@ -1,0 +1,59 @@
+// Launches of the tensor-core path for one 16-bit type: a head size is padded to 32, 64 or 128.
+#pragma once
+
+#include <type_traits>
+
+#include "kernels.h"
+#include "mma_backward_keys.h"
+#include "mma_backward_rows.h"
+#include "mma_forward.h"
+#include "mma_forward_short.h"
+
+namespace qacg::cuda::mma {
+
+// Calls run(a type with the padded head size as its value, the shared memory there is) for the head size of a problem.
+template <typename Run>
+const char* with_padded_dim(const Problem& p, const Run& run) {
+  int64_t limit = 0;
+  const char* error = shared_memory_limit(&limit);
+  if (error) return error;
+  if (p.head_dim <= 32) return run(std::integral_constant<int, 32>{}, limit);
+  if (p.head_dim <= 64) return run(std::integral_constant<int, 64>{}, limit);
+  return run(std::integral_constant<int, 128>{}, limit);
+}
+
+template <typename Scalar>
+const char* run_forward(const Problem& p, void* stream, bool* taken) {
+  return with_padded_dim(p, [&](auto dim, int64_t limit) -> const char* {
+    constexpr int kDim = decltype(dim)::value;
+    const auto run = [&](auto kernel, auto shape) -> const char* {
+      using Shape = decltype(shape);
+      *taken = Shape::kShared <= limit;
+      if (!*taken) return nullptr;
+      return launch(kernel, unit_count(p, p.query_length, Shape::kRows), Shape::kThreads, Shape::kShared, stream, p);
+    };
+    if (p.key_length <= kShortKeys && !p.softmax_out.data) {
+      const char* error = run(forward_short<Scalar, kDim>, ShortShape<kDim>{});
+      if (*taken || error) return error;
+    }
+    return run(forward<Scalar, kDim>, ForwardShape<kDim>{});
+  });
+}
+
+template <typename Scalar>
+const char* run_backward(const Problem& p, const Gradients& g, void* stream, bool* taken) {
+  return with_padded_dim(p, [&](auto dim, int64_t limit) -> const char* {
+    constexpr int kDim = decltype(dim)::value;
+    using Rows = RowsShape<kDim>;
+    using Keys = KeysShape<kDim>;
+    *taken = Rows::kShared <= limit && Keys::kShared <= limit;
+    if (!*taken) return nullptr;
+    const char* error = launch(backward_rows<Scalar, kDim>, unit_count(p, p.query_length, Rows::kRows), Rows::kThreads,
+                               Rows::kShared, stream, p, g);
+    if (error) return error;
+    return launch(backward_keys<Scalar, kDim>, unit_count(p, p.key_length, Keys::kKeys), Keys::kThreads, Keys::kShared,
+                  stream, p, g);
+  });
+}
+
+}  // namespace qacg::cuda::mma

@@ -1,0 +1,192 @@
+// A strip of 16 queries against some keys: scores with all that hides keys, dropout, and the rows' gates.
+#pragma once
+
+#include "gates.h"
+#include "mma_tile.h"
+
+namespace qacg::cuda::mma {
+
+// Sums and maxima over the four threads that share a row of a fragment.
+QACG_DEVICE float quad_sum(float x) {
+  x += shuffle_xor(x, 1);
+  return x + shuffle_xor(x, 2);
+}
+
+QACG_DEVICE float quad_max(float x) {
+  x = fmaxf(x, shuffle_xor(x, 1));
+  return fmaxf(x, shuffle_xor(x, 2));
+}
+
+// Row (of the strip) and column (of the strip's keys) of this thread's element e of fragment t.
+QACG_DEVICE int row_of(int e) { return lane() / 4 + e / 2 * 8; }
+QACG_DEVICE int column_of(int t, int e) { return 8 * t + 2 * (lane() % 4) + e % 2; }
+
+// Query i sees no key at or beyond this; 0 beyond the last query.
+QACG_DEVICE int seen_by(const Problem& p, const Sequence& s, int i) { return i < s.queries ? seen_keys(p, s, i) : 0; }
+
+// Turns products of query rows from first_row and keys from first_key, of one map or of both, into scores in powers of
+// two, -inf where hidden.
+template <int kTiles, typename... Fragments>
+QACG_DEVICE void make_scores(const Problem& p, const Sequence& s, int first_row, int first_key, float (&c)[kTiles][4],
+                             Fragments&... others) {
+  const float factor = p.scale * kLog2e;
+  const bool masked = p.mask_kind != Mask::kNone;
+  // The first row sees the fewest keys: if it sees all of these, no cell needs a look of its own.
+  if (!masked && first_row + kStrip <= s.queries && first_key + 8 * kTiles <= seen_keys(p, s, first_row)) {
+#pragma unroll
+    for (int t = 0; t < kTiles; ++t) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        c[t][e] *= factor;
+        ((others[t][e] *= factor), ...);
+      }
+    }
+    return;
+  }
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int i = here(first_row) + row_of(2 * half), seen = seen_by(p, s, i);
+#pragma unroll
+    for (int t = 0; t < kTiles; ++t) {
+#pragma unroll
+      for (int e = 2 * half; e < 2 * half + 2; ++e) {
+        const int j = first_key + column_of(t, e);
+        const float bias = j >= seen ? -INFINITY : masked ? mask_at(p, s, i, j) : 0.0f;
+        c[t][e] = bias == -INFINITY ? bias : c[t][e] * factor + bias;
+        ((others[t][e] = bias == -INFINITY ? bias : others[t][e] * factor + bias), ...);
+      }
+    }
+  }
+}
+
+// Which of a thread's cells dropout keeps, for the 128 keys of one counter block: byte 2 (t % 2) + e % 2 of row[e / 2]
+// belongs to fragment t's element e, whose bit is the key's slot.
+struct KeepBits {
+  uint32_t row[2];
+
+  QACG_DEVICE bool keeps(int first_key, int t, int e) const {
+    const int slot = (first_key / kDropoutGroups + t / 2) % kDropoutSlots;
+    return row[e / 2] >> (8 * (2 * (t % 2) + e % 2) + slot) & 1;
+  }
+};
+
+// Every thread draws its own: the counters of a strip and a block of 128 keys are 256, eight for each lane.
+QACG_DEVICE KeepBits draw_keep_bits(const Problem& p, const Sequence& s, int first_row, int first_key) {
+  const uint64_t seed = static_cast<uint64_t>(*p.seed);
+  KeepBits bits{};
+#pragma unroll
+  for (int e = 0; e < 4; ++e) {
+#pragma unroll
+    for (int t = 0; t < 2; ++t) {
+      const int key = first_key / kDropoutBlock * kDropoutBlock + column_of(t, e);
+      const uint32_t kept = kept_keys(seed, p.drop_threshold, sequence_head(p, s),
+                                      static_cast<uint32_t>(first_row + row_of(e)), counter_group(key));
+      bits.row[e / 2] |= kept << (8 * (2 * t + e % 2));
+    }
+  }
+  return bits;
+}
+
+template <int kTiles>
+QACG_DEVICE void drop_cells(const KeepBits& bits, int first_key, float (&c)[kTiles][4]) {
+#pragma unroll
+  for (int t = 0; t < kTiles; ++t) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      if (!bits.keeps(first_key, t, e)) c[t][e] = 0.0f;
+    }
+  }
+}
+
+// The dot product of two rows' parts, 16 bytes at a time: chunks part, part + 2, ...
+template <typename Scalar>
+QACG_DEVICE float half_dot(const Scalar* x, const Scalar* y, int head_dim, int part) {
+  float sum = 0.0f;
+  for (int d = part * kChunk; d < head_dim; d += 2 * kChunk) {
+    const Bytes16 a = *reinterpret_cast<const Bytes16*>(x + d), b = *reinterpret_cast<const Bytes16*>(y + d);
+#pragma unroll
+    for (int n = 0; n < 4; ++n) {
+      sum += widen(Scalar{static_cast<uint16_t>(a.word[n])}) * widen(Scalar{static_cast<uint16_t>(b.word[n])});
+      sum += widen(Scalar{static_cast<uint16_t>(a.word[n] >> 16)}) *
+             widen(Scalar{static_cast<uint16_t>(b.word[n] >> 16)});
+    }
+  }
+  return sum;
+}
+
+// The same with a gate vector in float32.
+template <typename Scalar>
+QACG_DEVICE float half_dot(const Scalar* x, const float* vector, int head_dim, int part) {
+  float sum = 0.0f;
+  for (int d = part * kChunk; d < head_dim; d += 2 * kChunk) {
+    const Bytes16 a = *reinterpret_cast<const Bytes16*>(x + d);
+#pragma unroll
+    for (int n = 0; n < 4; ++n) {
+      sum += widen(Scalar{static_cast<uint16_t>(a.word[n])}) * vector[d + 2 * n];
+      sum += widen(Scalar{static_cast<uint16_t>(a.word[n] >> 16)}) * vector[d + 2 * n + 1];
+    }
+  }
+  return sum;
+}
+
+template <typename Scalar>
+QACG_DEVICE const Scalar* row_at(const Tensor4& t, const Sequence& s, int i) {
+  return static_cast<const Scalar*>(t.data) + offset_of(t, s, i);
+}
+
+// Lambda of kRows rows from first_row to shared memory, two threads a row; gates that are computed are kept for the
+// backward. `vectors` is room for the four gate vectors, 4 kDim numbers. Ends with a barrier.
+template <typename Scalar, int kDim, int kRows>
+QACG_DEVICE void compute_lambdas(const Problem& p, const Sequence& s, int first_row, float* vectors, float* lambdas) {
+  const int i = first_row + thread_index() / 2, part = thread_index() % 2;
+  const bool inside = i < s.queries;
+  float lambda = 0.0f;
+  if (p.lambda.data) {
+    if (inside) lambda = lambda_of_row(p, s, i);
+  } else {
+    for (int n = thread_index(); n < 4 * p.head_dim; n += 2 * kRows) {
+      vectors[n / p.head_dim * kDim + n % p.head_dim] = gate_vector(p, s, n / p.head_dim, n % p.head_dim);
+    }
+    synchronise_block();
+    float logits[2] = {};
+#pragma unroll
+    for (int side = kQuerySide; side <= kKeySide; ++side) {
+      if (inside && !(side == kKeySide && p.column_gate)) {
+        const Scalar* x = row_at<Scalar>(side == kQuerySide ? p.query : p.key, s, i);
+        const Scalar* c = row_at<Scalar>(side == kQuerySide ? p.context_query : p.context_key, s, i);
+        logits[side] = half_dot(x, vectors + 2 * side * kDim, p.head_dim, part) +
+                       half_dot(c, vectors + (2 * side + 1) * kDim, p.head_dim, part);
+      }
+      logits[side] += shuffle_xor(logits[side], 1);
+    }
+    const float lq = sigmoid<Accurate>((logits[0] + gate_bias(p, s, kQuerySide)) * kLog2e);
+    const float lk = sigmoid<Accurate>((logits[1] + gate_bias(p, s, kKeySide)) * kLog2e);
+    lambda = 1.0f - (p.column_gate ? p.beta * lq : p.beta * lq + p.gamma * lk);
+    if (inside && part == 0) {
+      at(p.query_gate, s, i) = lq;
+      if (!p.column_gate) at(p.key_gate, s, i) = lk;
+    }
+  }
+  if (part == 0) lambdas[thread_index() / 2] = lambda;
+  synchronise_block();
+}
+
+// What the column gate takes from lambda at kCount keys from `first_key` on, to shared memory; zeros for other gates.
+template <int kCount>
+QACG_DEVICE void load_column_parts(const Problem& p, const Sequence& s, int first_key, float* parts) {
+  static_assert(kCount <= kWarp * 4);
+  if (thread_index() < kCount) parts[thread_index()] = column_part(p, s, first_key + thread_index());
+}
+
+// Writes a strip of sums to rows of an output, by way of a tile's rows that are this warp's own.
+template <typename Scalar, int kTiles, int kDim>
+QACG_DEVICE void write_strip(const Problem& p, const Sequence& s, const Tile<kDim>& tile, int tile_row,
+                             const float (&sums)[kTiles][4], const Tensor4& to, int first_row) {
+  synchronise_warp();
+  store_strip<Scalar>(tile, tile_row, 0, sums);
+  synchronise_warp();
+  const int left = s.queries - first_row;
+  write_rows<Scalar, kWarp>(p, s, tile, tile_row, left < kStrip ? left : kStrip, to, first_row, lane());
+}
+
+}  // namespace qacg::cuda::mma

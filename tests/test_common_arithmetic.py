@@ -1,0 +1,156 @@
+"""The arithmetic that CPU and CUDA kernels share (csrc/common), against torch and against formulas in float64."""
+
+import ctypes
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from cuda_emulator import build
+
+from qacg_kernels.dropout import drop_threshold, keep_mask
+
+HERE = Path(__file__).parent
+
+LOG2_E = 1.0 / np.log(2.0)
+
+
+@pytest.fixture(scope="module")
+def common():
+    if build.compiler() is None:
+        pytest.skip("no C++ compiler")
+    library = ctypes.CDLL(str(build.single(HERE / "common_arithmetic/arithmetic.cpp", ("-std=c++17", "-O2", "-fPIC"))))
+    library.logit_gradient.restype = ctypes.c_float
+    return library
+
+
+def pointer(array):
+    return ctypes.c_void_p(array.ctypes.data)
+
+
+def test_generator_gives_the_published_numbers(common):
+    """The known answer of Random123 for Philox-4x32 with 7 rounds, counter and key 0."""
+    words = np.zeros(4, dtype=np.uint32)
+    common.philox_words(0, 0, 0, ctypes.c_uint64(0), pointer(words))
+    assert [f"{w:08x}" for w in words] == ["5f6fb709", "0d893f64", "4f121f81", "4f730a48"]
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2**62 - 1, 2**63 - 1, -1, -(2**63), 0x0123456789ABCDEF])
+@pytest.mark.parametrize("p", [0.1, 0.5, 0.999, 2**-16])
+def test_the_dropped_cells_are_those_of_the_reference(seed, p, common):
+    batch, heads, queries, keys = 2, 3, 5, 301
+    wanted = keep_mask(torch.tensor(seed), p, batch, heads, queries, keys).numpy()
+    row = np.zeros(keys, dtype=np.uint8)
+    for b in range(batch):
+        for h in range(heads):
+            for i in range(queries):
+                cell = (ctypes.c_uint64(seed % 2**64), drop_threshold(p), b * heads + h, i)
+                common.keep_row(*cell, ctypes.c_int64(keys), pointer(row))
+                assert (row.astype(bool) == wanted[b, h, i]).all(), (b, h, i)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_every_16_bit_number_widens_and_comes_back(dtype, common):
+    bits = np.arange(1 << 16, dtype=np.uint16)
+    name = str(dtype).removeprefix("torch.")
+    wide, back = np.zeros(bits.size, dtype=np.float32), np.zeros_like(bits)
+    getattr(common, f"widen_{name}")(pointer(bits), pointer(wide), ctypes.c_int64(bits.size))
+    wanted = torch.from_numpy(bits.view(np.int16)).view(dtype).float().numpy()
+    number = ~np.isnan(wanted)
+    assert (wide[number].view(np.uint32) == wanted[number].view(np.uint32)).all() and np.isnan(wide[~number]).all()
+    getattr(common, f"narrow_{name}")(pointer(wide), pointer(back), ctypes.c_int64(bits.size))
+    assert (back[number] == bits[number]).all()
+    infinity = 0x7C00 if dtype == torch.float16 else 0x7F80
+    assert (back[~number] & 0x7FFF > infinity).all(), "NaN became a number"
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_narrowing_rounds_as_torch_does(dtype, common):
+    """Random bits, and both neighbours of every point half way between two numbers."""
+    generator = np.random.default_rng(1)
+    numbers = torch.arange(1 << 15, dtype=torch.int16).view(dtype).double()
+    finite = numbers[numbers.isfinite()].numpy()
+    halfway = ((finite[1:] + finite[:-1]) / 2).astype(np.float32)
+    x = np.concatenate(
+        [
+            generator.integers(0, 1 << 32, 200_000, dtype=np.uint32).view(np.float32),
+            *(np.nextafter(halfway, np.float32(side), dtype=np.float32) for side in (-np.inf, np.inf)),
+            halfway,
+            -halfway,
+            np.array([65504, 65519.996, 65520, 3.4e38, np.inf, -np.inf, 2**-24, 2**-25, -0.0], dtype=np.float32),
+        ]
+    )
+    x = np.ascontiguousarray(x[~np.isnan(x)])
+    got = np.zeros(x.size, dtype=np.uint16)
+    getattr(common, f"narrow_{str(dtype).removeprefix('torch.')}")(pointer(x), pointer(got), ctypes.c_int64(x.size))
+    wanted = torch.from_numpy(x).to(dtype).view(torch.int16).numpy().view(np.uint16)
+    assert (got == wanted).all(), x[got != wanted][:5]
+
+
+def test_a_pair_has_its_first_number_in_the_low_half(common):
+    for name, one, two in (("float16", 0x3C00, 0x4000), ("bfloat16", 0x3F80, 0x4000)):
+        assert getattr(common, f"pair_{name}")(ctypes.c_float(1.0), ctypes.c_float(2.0)) == one | two << 16
+
+
+def test_sigmoid_of_scores_in_powers_of_two(common):
+    x = np.concatenate([np.linspace(-120, 120, 2001), [-1e4, 1e4, -np.inf, np.inf]]).astype(np.float32)
+    got = np.zeros_like(x)
+    common.sigmoids(pointer(x), pointer(got), ctypes.c_int64(x.size))
+    with np.errstate(over="ignore"):
+        wanted = 1 / (1 + np.exp2(-x.astype(np.float64)))
+    np.testing.assert_allclose(got, wanted, rtol=3e-7, atol=1e-38)
+
+
+@pytest.mark.parametrize("size", [1.0, 1e4])
+def test_softmax_from_a_rows_maximum_and_sum(size, common):
+    scores = (size * np.random.default_rng(2).standard_normal(50)).astype(np.float32)
+    powers = (scores * np.float32(LOG2_E)).astype(np.float32)
+    top = powers.max()
+    total = np.exp2(powers.astype(np.float64) - top).sum()
+    got = np.zeros_like(powers)
+    count = ctypes.c_int64(powers.size)
+    common.softmax_of_scores(pointer(powers), ctypes.c_float(top), ctypes.c_float(total), pointer(got), count)
+    np.testing.assert_allclose(got, np.exp2(powers.astype(np.float64) - top) / total, rtol=5e-7, atol=1e-38)
+
+
+def test_softmax_of_a_row_that_sees_nothing_is_zero_and_a_lost_sum_is_seen(common):
+    nothing, zeros, got = np.full(3, -np.inf, dtype=np.float32), np.zeros(3, dtype=np.float32), np.ones(3, np.float32)
+    empty, count = ctypes.c_float(-np.inf), ctypes.c_int64(3)
+    common.softmax_of_scores(pointer(nothing), empty, ctypes.c_float(0), pointer(got), count)
+    assert (got == 0).all()
+    common.softmax_of_scores(pointer(zeros), empty, ctypes.c_float(np.nan), pointer(got), count)
+    assert np.isnan(got).all()
+
+
+def test_gradient_of_a_cell_is_autograds(common):
+    """Equations 7 to 13 of one row, differentiated by torch in float64; the same numbers through the shared cell."""
+    generator = torch.Generator().manual_seed(3)
+    scores, context_scores, d_out_value = torch.randn(3, 40, generator=generator, dtype=torch.float64)
+    keep = torch.where(torch.rand(40, generator=generator, dtype=torch.float64) < 0.3, 0.0, 1 / 0.7)
+    lam = torch.full((40,), 0.6, dtype=torch.float64)
+    alpha = -0.7
+    for t in (scores, context_scores, lam):
+        t.requires_grad_()
+    softmax, sigmoid = scores.softmax(0), context_scores.sigmoid()
+    attention = keep * (softmax + lam * alpha * sigmoid)
+    (attention * d_out_value).sum().backward()
+    delta = (keep * softmax * d_out_value).sum()
+    for j in range(40):
+        x = torch.stack([softmax[j], sigmoid[j], lam[j], keep[j], d_out_value[j], delta]).detach()
+        x = np.array([*x.numpy(), alpha], dtype=np.float32)
+        got = np.zeros(4, dtype=np.float32)
+        common.gradient_of_cell(pointer(x), pointer(got))
+        wanted = torch.stack([attention[j], scores.grad[j], context_scores.grad[j], lam.grad[j]]).detach().numpy()
+        np.testing.assert_allclose(got, wanted, rtol=2e-6, atol=1e-7)
+
+
+def test_a_dropped_cell_lets_no_nan_through(common):
+    """dO V^T of a dropped cell may be anything: the cell's own gradients are what eq. 11 leaves with dA = 0."""
+    got = np.zeros(4, dtype=np.float32)
+    x = np.array([0.25, 0.5, 0.6, 0.0, np.nan, 2.0, 1.0], dtype=np.float32)
+    common.gradient_of_cell(pointer(x), pointer(got))
+    assert got.tolist() == [0.0, -0.5, 0.0, 0.0]
+
+
+def test_gradient_through_a_gates_sigmoid(common):
+    assert common.logit_gradient(ctypes.c_float(3.0), ctypes.c_float(0.25)) == pytest.approx(3 * 0.25 * 0.75)

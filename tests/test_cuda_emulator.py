@@ -1,0 +1,125 @@
+"""The emulator that the CUDA kernels are tested by: its instructions, and the mistakes that it must find."""
+
+import ctypes
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cuda_emulator import build
+
+HERE = Path(__file__).parent / "cuda_emulator"
+
+
+@pytest.fixture(scope="module")
+def trial():
+    """Runs a trial of trials.cu: what the emulator says, and 128 words of output."""
+    if build.compiler() is None:
+        pytest.skip("no C++ compiler to build the emulator with")
+    library = ctypes.CDLL(str(build.single(HERE / "trials.cu")))
+    library.run_trial.restype = ctypes.c_char_p
+
+    def run(name, words=()):
+        memory, out = np.zeros(1024, dtype=np.uint32), np.zeros(128, dtype=np.uint32)
+        words = np.asarray(words, dtype=np.uint32).ravel()
+        start = (-memory.ctypes.data % 16) // 4
+        memory[start : start + words.size] = words
+        said = library.run_trial(
+            name.encode(), ctypes.c_void_p(memory[start:].ctypes.data), ctypes.c_void_p(out.ctypes.data)
+        )
+        return said and said.decode(), out
+
+    return run
+
+
+LANES = np.arange(32)
+GROUP, PAIR = LANES // 4, LANES % 4
+
+
+def halves(rows, columns, matrix):
+    """Registers whose low half is matrix[row, column] and whose high half is the next given pair."""
+    low, high = (matrix[r, c].astype(np.float16).view(np.uint16).astype(np.uint32) for r, c in zip(rows, columns))
+    return low | high << 16
+
+
+def test_product_of_fragments_as_the_instruction_set_documents_them(trial):
+    """PTX ISA, mma.m16n8k16, floating point: where element i of a lane's a, b and c lies in the matrices."""
+    generator = np.random.default_rng(0)
+    left, right = generator.integers(-8, 9, (16, 16)), generator.integers(-8, 9, (16, 8))
+
+    def a_at(i):
+        return GROUP + 8 * (i % 4 // 2), 2 * PAIR + i % 2 + 8 * (i // 4)
+
+    def b_at(i):
+        return 2 * PAIR + i % 2 + 8 * (i // 2), GROUP
+
+    registers = [halves(*zip(a_at(i), a_at(i + 1)), left) for i in range(0, 8, 2)]
+    registers += [halves(*zip(b_at(i), b_at(i + 1)), right) for i in range(0, 4, 2)]
+    said, out = trial("products", np.stack(registers, axis=1))
+    assert said is None
+    c = out.view(np.float32).reshape(32, 4)
+    for i in range(4):
+        assert (c[:, i] == (left @ right)[GROUP + 8 * (i // 2), 2 * PAIR + i % 2]).all()
+
+
+@pytest.mark.parametrize("name", ["matrices", "matrices transposed"])
+def test_four_matrices_at_a_time(name, trial):
+    """PTX ISA, ldmatrix: of each 8 x 8 matrix lane t gets elements 2 (t % 4) and the next of row (or column) t // 4."""
+    elements = np.arange(256, dtype=np.uint16).reshape(4, 8, 8)
+    said, out = trial(name, elements.view(np.uint32))
+    assert said is None
+    got = out.view(np.uint16).reshape(32, 4, 2)
+    if "transposed" in name:
+        elements = elements.transpose(0, 2, 1)
+    for matrix in range(4):
+        for half in range(2):
+            assert (got[:, matrix, half] == elements[matrix, GROUP, 2 * PAIR + half]).all()
+
+
+def test_shared_memory_starts_as_nan(trial):
+    said, out = trial("unwritten")
+    assert said is None and np.isnan(out[:32].view(np.float32)).all()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_copy_that_is_waited_for_has_come(seed, trial, monkeypatch):
+    monkeypatch.setenv("QACG_EMULATOR_SEED", str(seed))
+    said, out = trial("copy with a wait", np.arange(128) + 1)
+    assert said is None
+    assert (out[:32] == np.where(LANES % 2 == 0, 4 * LANES + 1, 0)).all()
+
+
+def test_a_copy_that_is_not_waited_for_may_not_have_come(trial, monkeypatch):
+    results = set()
+    for seed in (0, 1):
+        monkeypatch.setenv("QACG_EMULATOR_SEED", str(seed))
+        results.add(trial("copy without a wait", np.arange(128) + 1)[1].tobytes())
+    assert len(results) == 2
+
+
+@pytest.mark.parametrize("barrier", [True, False])
+def test_a_missing_barrier_gives_different_bits(barrier, trial, monkeypatch):
+    results = set()
+    for seed in range(8):
+        monkeypatch.setenv("QACG_EMULATOR_SEED", str(seed))
+        said, out = trial("neighbours" if barrier else "neighbours without a barrier", [1, 2, 3, 4])
+        assert said is None
+        results.add(tuple(out[:4]))
+    assert results == {(2, 3, 4, 1)} if barrier else len(results) > 1
+
+
+@pytest.mark.parametrize(
+    "name, said",
+    [
+        ("leaving before a barrier", "some threads of a block left while others wait at a barrier"),
+        ("leaving before a shuffle", "threads of a warp wait for others that left or wait elsewhere"),
+        ("different instructions", "threads of a warp run different instructions"),
+        ("a byte too far", "a kernel wrote beyond its shared memory"),
+        ("a bad store", "a store to a bad address in shared memory"),
+        ("a store off four bytes", "a store to a bad address in shared memory"),
+        ("a bad row", "ldmatrix: a bad address in shared memory"),
+        ("a source off 16 bytes", "cp.async: a source off 16 bytes"),
+        ("too much shared memory", "a kernel asked for more shared memory than there is"),
+    ],
+)
+def test_a_mistake_is_found(name, said, trial):
+    assert trial(name)[0] == said
