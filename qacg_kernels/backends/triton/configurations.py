@@ -1,8 +1,8 @@
 """Tile sizes, warps and pipeline stages: tables as data, and which row a call takes. Imports no Triton.
 
 A table is a JSON file: `architecture`, `measured` (None, or where and when the rows were timed) and `rows`, one
-for each kernel, width of the elements and greatest head size. Shipped tables are in `tables/`; one for this very GPU
-in the folder that `saved_path` names is preferred.
+for each kernel, width of the elements, greatest head size and kind of call: busy or not. Shipped tables are in
+`tables/`; one for this very GPU in the folder that `saved_path` names is preferred.
 """
 
 import functools
@@ -22,13 +22,21 @@ BITS = (16, 32)
 HEAD_DIMS = (64, 128, 256)  # a row serves head sizes up to its own
 MOST_HEAD_DIM = HEAD_DIMS[-1]
 _POWERS = (16, 32, 64, 128)
+Key = tuple[str, int, int, bool]
+KEYS: tuple[Key, ...] = tuple(itertools.product(KERNELS, BITS, HEAD_DIMS, (False, True)))
+
+
+def is_busy(has_mask: bool, dropout_p: float, column_gate: bool) -> bool:
+    """Whether a call's cells cost registers beside the products: a mask, dropout or a column gate."""
+    return has_mask or dropout_p > 0 or column_gate
 
 
 @dataclass(frozen=True)
 class Row:
-    """The configuration of one kernel for one width of elements and one range of head sizes.
+    """The configuration of one kernel for one width of elements, one range of head sizes and one kind of call.
 
     Attributes:
+        busy: for calls whose cells cost registers beside the products (`is_busy`).
         block_m, block_n: queries and keys of a tile, 16 to 128; a kernel that takes rows whole takes them up to
             block_n keys, and backward up to 128 queries.
         atomic: of key_gradients alone: dQ by atomic additions, in one kernel for two, where torch's algorithms
@@ -38,6 +46,7 @@ class Row:
     kernel: str
     bits: int
     head_dim: int
+    busy: bool
     block_m: int
     block_n: int
     num_warps: int
@@ -49,6 +58,7 @@ class Row:
             ("kernel", KERNELS),
             ("bits", BITS),
             ("head_dim", HEAD_DIMS),
+            ("busy", (False, True)),
             ("block_m", _POWERS),
             ("block_n", _POWERS),
             ("num_warps", (1, 2, 4, 8, 16)),
@@ -61,6 +71,10 @@ class Row:
         if self.atomic and self.kernel != "key_gradients":
             raise ValueError(f"atomic: got True for {self.kernel}, wanted it for key_gradients alone")
 
+    @property
+    def key(self) -> Key:
+        return self.kernel, self.bits, self.head_dim, self.busy
+
 
 @dataclass(frozen=True)
 class Table:
@@ -71,24 +85,26 @@ class Table:
     rows: tuple[Row, ...]
 
     def __post_init__(self) -> None:
-        have = [(row.kernel, row.bits, row.head_dim) for row in self.rows]
-        for key in itertools.product(KERNELS, BITS, HEAD_DIMS):
+        have = [row.key for row in self.rows]
+        for key in KEYS:
             if have.count(key) != 1:
-                raise ValueError(f"rows: got {have.count(key)} for {key} (kernel, bits, head_dim), wanted one")
+                raise ValueError(f"rows: got {have.count(key)} for {key} (kernel, bits, head_dim, busy), wanted one")
 
     @functools.cached_property
-    def _by_key(self) -> dict[tuple[str, int, int], Row]:
-        return {(row.kernel, row.bits, row.head_dim): row for row in self.rows}
+    def _by_key(self) -> dict[Key, Row]:
+        return {row.key: row for row in self.rows}
 
-    def row(self, kernel: str, dtype: torch.dtype, head_dim: int) -> Row:
-        return self._by_key[kernel, 8 * dtype.itemsize, next(d for d in HEAD_DIMS if head_dim <= d)]
+    def row(self, kernel: str, dtype: torch.dtype, head_dim: int, busy: bool) -> Row:
+        return self._by_key[kernel, 8 * dtype.itemsize, next(d for d in HEAD_DIMS if head_dim <= d), busy]
 
-    def takes_whole_rows(self, kernel: str, dtype: torch.dtype, head_dim: int, queries: int, keys: int) -> bool:
+    def takes_whole_rows(
+        self, kernel: str, dtype: torch.dtype, head_dim: int, busy: bool, queries: int, keys: int
+    ) -> bool:
         """Whether a call of these sizes goes through the whole-row `kernel`."""
         if dtype.itemsize > 4 or head_dim > MOST_HEAD_DIM:
             return False
         few_queries = kernel == "whole_row_forward" or 0 < queries <= _POWERS[-1]
-        return few_queries and 0 < keys <= self.row(kernel, dtype, head_dim).block_n
+        return few_queries and 0 < keys <= self.row(kernel, dtype, head_dim, busy).block_n
 
 
 def parse(text: str) -> Table:

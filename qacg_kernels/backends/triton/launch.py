@@ -29,7 +29,7 @@ from qacg_kernels.backends.triton.backward import (
     query_blocks_kernel,
     row_terms_kernel,
 )
-from qacg_kernels.backends.triton.configurations import Row, Table, table_for
+from qacg_kernels.backends.triton.configurations import Row, Table, is_busy, table_for
 from qacg_kernels.backends.triton.forward import forward_kernel
 from qacg_kernels.backends.triton.gates import gate_sums_kernel, key_gates_kernel
 from qacg_kernels.dropout import drop_threshold, keep_scale
@@ -63,8 +63,9 @@ def _form(
         block_m, block_n, block_d,
     )  # fmt: skip
     warps, stages = (row.num_warps, row.num_stages) if row else (_SMALL_WARPS, 1)
-    # A matrix instruction takes 16 rows a warp: more warps than that would compute the same.
-    return form, {"num_warps": min(warps, max(1, block_m * block_n // 256)), "num_stages": stages}
+    # A matrix instruction gives 16 x 16 results a warp: more warps than that would compute the same.
+    widest = max(block_n, block_d)
+    return form, {"num_warps": min(warps, block_m * widest // 256), "num_stages": stages}
 
 
 class _Operation:
@@ -78,6 +79,7 @@ class _Operation:
         self.query = query
         self.packed = cu_seqlens is not None
         self.column_gate = options["column_gate"]
+        self.busy = is_busy(attn_mask is not None, options["dropout_p"], self.column_gate)
         self.table: Table = table_for(query.device)
         if self.packed:
             tokens, self.heads, self.head_dim = query.shape
@@ -126,10 +128,12 @@ class _Operation:
         )
 
     def takes_whole_rows(self, kernel: str) -> bool:
-        return self.table.takes_whole_rows(kernel, self.query.dtype, self.head_dim, self.queries, self.keys)
+        return self.table.takes_whole_rows(
+            kernel, self.query.dtype, self.head_dim, self.busy, self.queries, self.keys
+        )
 
     def row(self, kernel: str) -> Row:
-        return self.table.row(kernel, self.query.dtype, self.head_dim)
+        return self.table.row(kernel, self.query.dtype, self.head_dim, self.busy)
 
     def rows(self, t: Tensor | None):
         """A tensor of this call as Strided; None for the empty one that stands for an absent one."""
