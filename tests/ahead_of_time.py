@@ -16,7 +16,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 
 from qacg_kernels.backends.triton import launch
-from qacg_kernels.backends.triton.configurations import Table
+from qacg_kernels.backends.triton.configurations import Table, trial
 
 CUOBJDUMP = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
 
@@ -31,7 +31,7 @@ class Resources(NamedTuple):
     tensor_columns: int
 
 
-class _AbsentGPU:
+class AbsentGPU:
     """What Triton's compiler asks of a driver, for one architecture."""
 
     def __init__(self, capability: int) -> None:
@@ -64,16 +64,9 @@ def kernels_of(
         if programs and wanted(name):
             compiled[name] = kernel.warmup(*arguments, grid=(programs,), **constants, **options)
 
-    replaced = {"run": compile_only, "table_for": lambda device: table}
-    before = {name: getattr(launch, name) for name in replaced}
-    triton.runtime.driver.set_active(_AbsentGPU(capability))
-    try:
-        for name, substitute in replaced.items():
-            setattr(launch, name, substitute)
+    triton.runtime.driver.set_active(AbsentGPU(capability))
+    with trial(table), launch.through(compile_only):
         action()
-    finally:
-        for name, original in before.items():
-            setattr(launch, name, original)
     return compiled
 
 

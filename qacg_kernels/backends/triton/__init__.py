@@ -9,7 +9,7 @@ import os
 
 import torch
 
-from qacg_kernels.backends.triton.configurations import MOST_HEAD_DIM, is_busy, table_for
+from qacg_kernels.backends.triton.configurations import MOST_HEAD_DIM, is_busy, source_of, table_for
 from qacg_kernels.ops import register_kernels
 
 # Read by dispatch: why "auto" passes this backend by. It goes when the whole suite has passed on a GPU.
@@ -65,6 +65,11 @@ def unsupported(problem) -> list[str]:
     if problem.head_dim > MOST_HEAD_DIM:
         reasons.append(f"head size is {problem.head_dim}; it takes 1 to {MOST_HEAD_DIM}")
     return reasons
+
+
+def note(problem) -> str:
+    """Which tiles a call would take."""
+    return source_of(problem.query.device)
 
 
 def residuals(problem) -> dict[str, bool]:
