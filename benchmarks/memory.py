@@ -21,6 +21,7 @@ import gc
 import re
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -97,12 +98,12 @@ def control() -> int:
     return found
 
 
-def _storages(tensors) -> dict[int, int]:
+def storages(tensors) -> dict[int, int]:
     """Bytes of each distinct storage, by address."""
     return {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}
 
 
-def _saved_bytes(call: Call, inputs: Inputs) -> int:
+def saved_bytes(call: Call, inputs: Inputs) -> int:
     """Bytes that autograd keeps for the backward, beside the inputs and the output."""
     kept: list[torch.Tensor] = []
 
@@ -112,8 +113,41 @@ def _saved_bytes(call: Call, inputs: Inputs) -> int:
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
         out = call(*inputs.operands)
-    others = _storages([*inputs, out])
-    return sum(size for address, size in _storages(kept).items() if address not in others)
+    others = storages([*inputs, out])
+    return sum(size for address, size in storages(kept).items() if address not in others)
+
+
+@dataclass(frozen=True)
+class Account:
+    """Bytes of one forward and backward; the peaks above what was there before the forward."""
+
+    inputs: int
+    output: int
+    saved: int
+    gradients: int
+    forward_peak: int
+    backward_peak: int
+    control: int
+
+
+def row(case: Case, name: str, source: rows.Origin, account: Account, method: str) -> rows.MemoryRow:
+    """The row of an account: what a call rightly keeps is subtracted from its peaks."""
+    forward_extra = account.forward_peak - account.output - account.saved
+    backward_extra = account.backward_peak - account.output - account.saved - account.gradients
+    return rows.MemoryRow(
+        origin=source,
+        **rows.case_fields(case),
+        provider=name,
+        input_mb=rows.figure(account.inputs / _MB),
+        output_mb=rows.figure(account.output / _MB),
+        saved_mb=rows.figure(account.saved / _MB),
+        gradient_mb=rows.figure(account.gradients / _MB),
+        forward_extra_mb=rows.figure(forward_extra / _MB),
+        backward_extra_mb=rows.figure(backward_extra / _MB),
+        extra_mb=rows.figure(max(forward_extra, backward_extra) / _MB),
+        control_mb=rows.figure(account.control / _MB),
+        method=method,
+    )
 
 
 def measure(case: Case, provider_name: str) -> rows.MemoryRow:
@@ -142,27 +176,18 @@ def measure(case: Case, provider_name: str) -> rows.MemoryRow:
     meter = PeakMeter()
     out, forward_peak = meter.run(forward, inputs)
     grads, backward_peak = meter.run(backward, out, inputs)
-    input_bytes = sum(_storages(inputs).values())
-    output_bytes = sum(_storages([out]).values())
-    gradient_bytes = sum(_storages(grads).values())
+    input_bytes = sum(storages(inputs).values())
+    output_bytes = sum(storages([out]).values())
+    gradient_bytes = sum(storages(grads).values())
     del out, grads
-    saved_bytes = _saved_bytes(call, inputs)
+    saved = saved_bytes(call, inputs)
 
-    forward_extra = forward_peak - output_bytes - saved_bytes
-    backward_extra = backward_peak - output_bytes - saved_bytes - gradient_bytes
-    return rows.MemoryRow(
-        origin=source,
-        **rows.case_fields(case),
-        provider=provider_name,
-        input_mb=rows.figure(input_bytes / _MB),
-        output_mb=rows.figure(output_bytes / _MB),
-        saved_mb=rows.figure(saved_bytes / _MB),
-        gradient_mb=rows.figure(gradient_bytes / _MB),
-        forward_extra_mb=rows.figure(forward_extra / _MB),
-        backward_extra_mb=rows.figure(backward_extra / _MB),
-        extra_mb=rows.figure(max(forward_extra, backward_extra) / _MB),
-        control_mb=rows.figure(control_bytes / _MB),
-        method=METHOD,
+    return row(
+        case,
+        provider_name,
+        source,
+        Account(input_bytes, output_bytes, saved, gradient_bytes, forward_peak, backward_peak, control_bytes),
+        METHOD,
     )
 
 

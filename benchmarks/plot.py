@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from benchmarks import rows
-from benchmarks.providers import COMPILED, EAGER, ONE_MAP, PROVIDERS
+from benchmarks.providers import COMPILED, COMPOSITION, EAGER, ONE_MAP, PROVIDERS
 from benchmarks.table import cases_of, disturbance_note, require_one_origin, source_line
 
 # Strong for the kernels, grey for what they are held against; lightness alone tells them apart.
-_GREYS = {COMPILED: "#9aa5b1", ONE_MAP: "#d5dae0"}
+_GREYS = {COMPILED: "#9aa5b1", COMPOSITION: "#b7bfc8", ONE_MAP: "#d5dae0"}
 _COLOURS = ("#0b6e6e", "#c8553d", "#4a3f8f", "#8a6d1a")
 
 

@@ -9,7 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import qacg_kernels as qk
-from benchmarks.shapes import DTYPES, Case
+from benchmarks import composition
+from benchmarks.shapes import DTYPES, FULL, PACKED, PADDED, Case, key_lengths, offsets, padding
 from qacg_kernels import dispatch
 
 Call = Callable[..., Tensor]
@@ -17,6 +18,7 @@ Call = Callable[..., Tensor]
 EAGER = "eager"
 COMPILED = "torch.compile"
 ONE_MAP = "sdpa-one-map"
+COMPOSITION = "composition"
 
 # Matrix products of L x S x D that the mathematics needs, at 2 FLOP a cell and feature, not what a provider
 # happens to run: a stored map is not computed again in its backward, and a tiled forward keeps both
@@ -56,34 +58,52 @@ def eager_attention(
     gate_lambda: Tensor,
     *,
     dropout_p: float = 0.0,
+    bias: Tensor | None = None,
 ) -> Tensor:
-    """Quasi-attention as a model is usually written: both maps in memory."""
+    """Quasi-attention as a model is usually written: both maps in memory, padding hidden by -10000."""
     scale = query.shape[-1] ** -0.5
-    softmax = torch.softmax(query @ key.transpose(-1, -2) * scale, -1)
-    sigmoid = torch.sigmoid(context_query @ context_key.transpose(-1, -2) * scale)
+    scores = query @ key.transpose(-1, -2) * scale
+    context_scores = context_query @ context_key.transpose(-1, -2) * scale
+    if bias is not None:
+        scores, context_scores = scores + bias, context_scores + bias
+    softmax, sigmoid = torch.softmax(scores, -1), torch.sigmoid(context_scores)
     attention = softmax + gate_lambda.unsqueeze(-1) * sigmoid
     return F.dropout(attention, dropout_p) @ value
 
 
+def _eager_options(case: Case) -> dict[str, object]:
+    bias = None
+    if case.lengths == PADDED:
+        bias = (padding(case)[:, None, None] * -10000.0).to(DTYPES[case.dtype])
+    return dict(dropout_p=case.dropout, bias=bias)
+
+
 def _build_eager(case: Case) -> Call:
-    return partial(eager_attention, dropout_p=case.dropout)
+    return partial(eager_attention, **_eager_options(case))
 
 
 def _build_compiled(case: Case) -> Call:
     torch._dynamo.reset()  # cases must not count towards one another's limit of recompilations
     compiled = torch.compile(eager_attention, fullgraph=True, dynamic=False)
-    return partial(compiled, dropout_p=case.dropout)
+    return partial(compiled, **_eager_options(case))
 
 
 def _build_one_map(case: Case) -> Call:
+    softmax = composition.best_sdpa(case)
+
     def one_map(query, key, value, _context_query, _context_key, _gate_lambda):
-        return F.scaled_dot_product_attention(query, key, value, dropout_p=case.dropout)
+        return softmax(query, key, value)
 
     return one_map
 
 
 def _build_backend(name: str, case: Case) -> Call:
-    return partial(qk.quasi_attention, dropout_p=case.dropout, backend=name)
+    options = dict(dropout_p=case.dropout, backend=name)
+    if case.lengths == PACKED:
+        return partial(
+            qk.quasi_attention_varlen, cu_seqlens=offsets(case), max_seqlen=case.shape.length, **options
+        )
+    return partial(qk.quasi_attention, key_lengths=key_lengths(case) if case.lengths == PADDED else None, **options)
 
 
 def _backend_reasons(name: str, case: Case) -> list[str]:
@@ -91,17 +111,22 @@ def _backend_reasons(name: str, case: Case) -> list[str]:
     return qk.explain(row, row, row, row, row, row[..., 0], dropout_p=case.dropout)[name]
 
 
-def _takes_all(case: Case) -> list[str]:
-    return []
+def _not_packed(case: Case) -> list[str]:
+    return ["it has no packed form"] if case.lengths == PACKED else []
+
+
+def _full_rows_alone(case: Case) -> list[str]:
+    return [] if case.lengths == FULL else ["the floor is taken on sequences of one length"]
 
 
 BACKENDS = tuple(name for name in dispatch.NAMES if name not in ("auto", "reference"))
 PROVIDERS = {
     p.name: p
     for p in (
-        Provider(EAGER, _build_eager, _takes_all),
-        Provider(COMPILED, _build_compiled, _takes_all),
-        Provider(ONE_MAP, _build_one_map, _takes_all, computes_quasi=False),
+        Provider(EAGER, _build_eager, _not_packed),
+        Provider(COMPILED, _build_compiled, _not_packed),
+        Provider(COMPOSITION, composition.build, composition.reasons_against),
+        Provider(ONE_MAP, _build_one_map, _full_rows_alone, computes_quasi=False),
         *(
             Provider(name, partial(_build_backend, name), partial(_backend_reasons, name))
             for name in (*BACKENDS, "reference")

@@ -4,12 +4,12 @@ import json
 import re
 import subprocess
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from datetime import datetime, timezone
 from pathlib import Path
 
 from benchmarks.providers import EAGER, Provider
-from benchmarks.shapes import Case, Shape
+from benchmarks.shapes import FULL, Case, Shape
 from benchmarks.timing import Spread
 from qacg_kernels import info
 
@@ -45,11 +45,12 @@ class Measured:
     dropout: float
     device: str
     provider: str
+    lengths: str = field(default=FULL, kw_only=True)
 
     @property
     def case(self) -> Case:
         shape = Shape(self.batch, self.heads, self.length, self.head_dim)
-        return Case(shape, self.dtype, self.mode, self.dropout, self.device)
+        return Case(shape, self.dtype, self.mode, self.dropout, self.device, self.lengths)
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,7 @@ class TimeRow(Measured):
     ratio_q1: float | None  # quartiles of the ratios taken round by round
     ratio_q3: float | None
     flop_convention: str = FLOP_CONVENTION
+    matrix_peak_gflops: float | None = None  # of the device: a large product in this type, measured beside these rows
     kind: str = "time"
 
 
@@ -119,8 +121,19 @@ class StepRow:
         )
 
 
-Row = TimeRow | MemoryRow | StepRow
-_KINDS = {"time": TimeRow, "memory": MemoryRow, "step": StepRow}
+@dataclass(frozen=True)
+class HostRow(Measured):
+    """What a call costs the host before it returns, the device's work not waited for."""
+
+    median_us: float
+    q1_us: float
+    q3_us: float
+    repeats: int
+    kind: str = "host"
+
+
+Row = TimeRow | MemoryRow | HostRow | StepRow
+_KINDS = {"time": TimeRow, "memory": MemoryRow, "host": HostRow, "step": StepRow}
 
 
 def origin() -> Origin:
@@ -144,7 +157,7 @@ def origin() -> Origin:
     )
 
 
-_VERSIONS = {"qacg_kernels": "package", "python": "python", "torch": "torch", "os": "os"}
+_VERSIONS = {"qacg_kernels": "package", "python": "python", "torch": "torch", "triton": "triton", "os": "os"}
 
 
 def _commit() -> tuple[str, bool]:
@@ -168,10 +181,10 @@ def time_rows(
     taken: dict[str, list[float]],
     others_share: float | None,
     source: Origin,
+    matrix_peak_gflops: float | None = None,
 ) -> list[TimeRow]:
     """Rows of one case from the seconds that `timing.interleave` returned."""
     rows = []
-    cells = case.shape.batch * case.shape.heads * case.shape.length**2 * case.shape.head_dim
     for name, seconds in taken.items():
         spread = Spread.of([1e3 * s for s in seconds])
         ratio = paired = None
@@ -191,10 +204,11 @@ def time_rows(
                 repeats=len(seconds),
                 others_share=others_share if others_share is None else round(others_share, 3),
                 flops_per_cell=flops_per_cell,
-                gflops=figure(flops_per_cell * cells / spread.median / 1e6),
+                gflops=figure(flops_per_cell * case.products / spread.median / 1e6),
                 ratio_to_eager=ratio and figure(ratio),
                 ratio_q1=paired and figure(paired.q1),
                 ratio_q3=paired and figure(paired.q3),
+                matrix_peak_gflops=matrix_peak_gflops,
             )
         )
     return rows
@@ -275,8 +289,9 @@ def from_line(line: str) -> Row:
 
 
 def _check_fields(record_type: type, record: dict) -> None:
-    wanted = {field.name for field in fields(record_type)}
-    missing, unknown = sorted(wanted - set(record)), sorted(set(record) - wanted)
+    # A field that came later has a default: rows written before it are still rows.
+    needed = {f.name for f in fields(record_type) if f.default is MISSING}
+    missing, unknown = sorted(needed - set(record)), sorted(set(record) - {f.name for f in fields(record_type)})
     if missing or unknown:
         raise ValueError(f"{record_type.__name__}: missing fields {missing}, unknown fields {unknown}")
 
@@ -306,8 +321,10 @@ class Writer:
         if folder is None:
             return
         machine, release = source.machine, source.versions["qacg_kernels"]
-        name = re.sub(r"[^a-z0-9]+", "-", str(machine["cpu"]).lower()).strip("-")
-        self.path = Path(folder) / f"{name}-{machine['threads']}t-{release}-{suite}.jsonl"
+        gpus = machine.get("cuda_devices") if suite.startswith("gpu") else None
+        where = gpus[0]["name"] if gpus else f"{machine['cpu']}-{machine['threads']}t"
+        name = re.sub(r"[^a-z0-9]+", "-", str(where).lower()).strip("-")
+        self.path = Path(folder) / f"{name}-{release}-{suite}.jsonl"
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.path.write_text("", encoding="utf-8")
 

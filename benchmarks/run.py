@@ -8,8 +8,20 @@ from pathlib import Path
 import torch
 
 from benchmarks import rows, timing, verify
-from benchmarks.providers import PROVIDERS, chosen, default_names
-from benchmarks.shapes import DTYPES, MAIN_SHAPES, MODES, QUICK_SHAPES, Case, Shape, draw_sets, grid
+from benchmarks.providers import PROVIDERS, Call, chosen, default_names
+from benchmarks.shapes import (
+    DTYPES,
+    FORWARD,
+    FORWARD_BACKWARD,
+    MAIN_SHAPES,
+    MODES,
+    QUICK_SHAPES,
+    Case,
+    Inputs,
+    Shape,
+    draw_sets,
+    grid,
+)
 from benchmarks.table import markdown
 
 INTERRUPTED = 130  # what a shell reports for a program ended by Ctrl-C
@@ -30,10 +42,23 @@ def measure_case(
     sets = draw_sets(case)
     quasi = {name: call for name, call in calls.items() if providers[name].computes_quasi}
     verify.require_agreement(quasi, case, sets[0])
+    return time_calls(case, calls, sets, effort, source)
+
+
+def time_calls(
+    case: Case,
+    calls: dict[str, Call],
+    sets: list[Inputs],
+    effort: timing.Effort,
+    source: rows.Origin,
+    matrix_peak_gflops: float | None = None,
+) -> list[rows.TimeRow]:
+    """Times calls that are known to be right, in turn; a row for each."""
     steps = {name: timing.make_step(call, case, sets) for name, call in calls.items()}
     disturbance = timing.Disturbance()
     taken = timing.interleave(steps, effort)
-    return rows.time_rows(case, providers, taken, disturbance.share(), source)
+    providers = {name: PROVIDERS[name] for name in calls}
+    return rows.time_rows(case, providers, taken, disturbance.share(), source, matrix_peak_gflops)
 
 
 def measure_memory(case: Case, name: str, threads: int) -> rows.MemoryRow:
@@ -83,7 +108,7 @@ def main(arguments: list[str] | None = None) -> int:
     add_common_options(parser)
     parser.add_argument("--shapes", type=Shape.parse, nargs="+", metavar="B,H,L,D")
     parser.add_argument("--dtypes", choices=DTYPES, nargs="+", default=["float32"])
-    parser.add_argument("--modes", choices=MODES, nargs="+", default=list(MODES))
+    parser.add_argument("--modes", choices=MODES, nargs="+", default=[FORWARD, FORWARD_BACKWARD])
     parser.add_argument("--dropouts", type=float, nargs="+", default=[0.0])
     parser.add_argument("--providers", choices=PROVIDERS, nargs="+", default=default_names())
     options = parser.parse_args(arguments)

@@ -1,7 +1,11 @@
 """What is measured: shapes, cases, and the random tensors of a case."""
 
+import functools
+import math
+import random
 from dataclasses import dataclass
-from itertools import product
+from itertools import accumulate, product
+from statistics import NormalDist
 from typing import NamedTuple
 
 import torch
@@ -9,7 +13,12 @@ from torch import Tensor
 
 FORWARD = "forward"  # inference: under no_grad
 FORWARD_BACKWARD = "forward+backward"  # the gradients of all six inputs
-MODES = (FORWARD, FORWARD_BACKWARD)
+BACKWARD = "backward"  # the same gradients, the forward before the clock starts
+MODES = (FORWARD, FORWARD_BACKWARD, BACKWARD)
+FULL = "full"  # every sequence as long as the shape says
+PADDED = "padded"  # lengths as `sentence_lengths` gives them, in a padded batch that says so
+PACKED = "packed"  # the same sequences one after another, without padding
+LENGTHS = (FULL, PADDED, PACKED)
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
@@ -57,6 +66,7 @@ class Case:
     mode: str = FORWARD
     dropout: float = 0.0
     device: str = "cpu"
+    lengths: str = FULL
 
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:
@@ -65,11 +75,41 @@ class Case:
             raise ValueError(f"mode: got {self.mode!r}, wanted one of {', '.join(MODES)}")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout: got {self.dropout}, wanted a number in [0, 1)")
+        if self.lengths not in LENGTHS:
+            raise ValueError(f"lengths: got {self.lengths!r}, wanted one of {', '.join(LENGTHS)}")
+
+    @property
+    def sequence_lengths(self) -> tuple[int, ...]:
+        batch, _, length, _ = self.shape
+        return (length,) * batch if self.lengths == FULL else sentence_lengths(batch, length)
+
+    @property
+    def products(self) -> int:
+        """Multiply-adds of one matrix product over all cells that count: of padding, none does."""
+        return self.shape.heads * self.shape.head_dim * sum(n * n for n in self.sequence_lengths)
 
     def __str__(self) -> str:
         dropout = f" dropout {self.dropout:g}" if self.dropout else ""
         device = "" if self.device == "cpu" else f" on {self.device}"
-        return f"{self.shape} {self.dtype} {self.mode}{dropout}{device}"
+        lengths = "" if self.lengths == FULL else f" {self.lengths}"
+        return f"{self.shape} {self.dtype} {self.mode}{lengths}{dropout}{device}"
+
+
+# SentiHood's sentences: 29 word pieces in the mean, the longest 128.
+_MEAN_SHARE = 29 / 128
+_SPREAD = 0.55  # of the logarithm
+
+
+@functools.cache
+def sentence_lengths(count: int, longest: int) -> tuple[int, ...]:
+    """Lengths as sentences have them: quantiles of a log-normal, shuffled, the last of them the longest."""
+    mean = _MEAN_SHARE * longest
+    centre = math.log(mean) - _SPREAD**2 / 2
+    normal = NormalDist(centre, _SPREAD)
+    lengths = [math.exp(normal.inv_cdf((i + 0.5) / count)) for i in range(count)]
+    lengths = [min(longest, max(1, round(n))) for n in lengths[:-1]]
+    random.Random(0).shuffle(lengths)
+    return *lengths, longest
 
 
 def grid(shapes, dtypes, modes, dropouts, device: str = "cpu") -> list[Case]:
@@ -82,7 +122,7 @@ def grid(shapes, dtypes, modes, dropouts, device: str = "cpu") -> list[Case]:
 
 
 class Inputs(NamedTuple):
-    """The operands of one call and the gradient that arrives at its output."""
+    """The operands of one call and the gradient that arrives at its output; packed tensors are (T, H, D)."""
 
     query: Tensor  # (B, H, L, D), as the four that follow
     key: Tensor
@@ -90,7 +130,7 @@ class Inputs(NamedTuple):
     context_query: Tensor
     context_key: Tensor
     gate_lambda: Tensor  # (B, H, L)
-    grad_out: Tensor  # (B, H, L, D)
+    grad_out: Tensor  # (B, H, L, D); 0 at padding, as a loss leaves it
 
     @property
     def operands(self) -> tuple[Tensor, ...]:
@@ -98,17 +138,39 @@ class Inputs(NamedTuple):
 
 
 def draw(case: Case, generator: torch.Generator) -> Inputs:
-    """Random inputs: N(0, 1), and lambda uniform in [-1, 1], the range a trained gate has."""
-    rows = tuple(case.shape[:3])
+    """Random inputs, drawn where the generator is: N(0, 1), and lambda uniform in [-1, 1], a trained gate's range."""
+    batch, heads, length, head_dim = case.shape
+    rows = (sum(case.sequence_lengths), heads) if case.lengths == PACKED else (batch, heads, length)
 
     def place(t: Tensor) -> Tensor:
         return t.to(case.device, DTYPES[case.dtype])
 
-    wide = [place(torch.randn((*rows, case.shape.head_dim), generator=generator)) for _ in range(6)]
-    operands = (*wide[:5], place(2 * torch.rand(rows, generator=generator) - 1))
-    if case.mode == FORWARD_BACKWARD:
+    def normal() -> Tensor:
+        return place(torch.randn((*rows, head_dim), generator=generator, device=generator.device))
+
+    wide = [normal() for _ in range(6)]
+    gate = 2 * torch.rand(rows, generator=generator, device=generator.device) - 1
+    operands = (*wide[:5], place(gate))
+    if case.lengths == PADDED:
+        wide[5].masked_fill_(padding(case)[:, None, :, None], 0.0)
+    if case.mode != FORWARD:
         operands = tuple(t.requires_grad_() for t in operands)
     return Inputs(*operands, wide[5])
+
+
+def key_lengths(case: Case) -> Tensor:
+    """(B,) int64 on the case's device."""
+    return torch.tensor(case.sequence_lengths, device=case.device)
+
+
+def padding(case: Case) -> Tensor:
+    """(B, L), True beyond a sequence's length."""
+    return torch.arange(case.shape.length, device=case.device) >= key_lengths(case)[:, None]
+
+
+def offsets(case: Case) -> Tensor:
+    """(B + 1,) int32, where each sequence of a packed batch begins."""
+    return torch.tensor([0, *accumulate(case.sequence_lengths)], dtype=torch.int32, device=case.device)
 
 
 _SETS_BYTES = 1 << 30
@@ -117,7 +179,7 @@ _MOST_SETS = 8
 
 def draw_sets(case: Case, seed: int = 0) -> list[Inputs]:
     """Two to eight sets of inputs to rotate through, about 1 GiB at most, so that none stays in a cache."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator(case.device).manual_seed(seed)
     first = draw(case, generator)
     size = sum(t.nbytes for t in first)
     count = max(2, min(_MOST_SETS, _SETS_BYTES // size))

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.providers import Call
-from benchmarks.shapes import FORWARD, Case, Inputs
+from benchmarks.shapes import BACKWARD, FORWARD, FORWARD_BACKWARD, Case, Inputs
 
 Step = Callable[[int], float]
 
@@ -26,6 +26,7 @@ class Effort:
     warmup_rounds: int = 2
 
 
+ON_DEVICE = Effort(seconds=1.0, fewest_rounds=5, most_rounds=40)
 THOROUGH = Effort(seconds=8, fewest_rounds=5, most_rounds=60)
 QUICK = Effort(seconds=1, fewest_rounds=3, most_rounds=10, warmup_rounds=1)
 
@@ -78,11 +79,38 @@ class Disturbance:
         return sum(ticks) / per_second, (sum(ticks) - ticks[3] - ticks[4]) / per_second, own.user + own.system
 
 
-def _now(case: Case) -> float:
-    """The clock, once the device has done all it was given."""
-    if case.device != "cpu":
-        torch.accelerator.synchronize(case.device)
-    return time.perf_counter()
+class _HostClock:
+    """Wall time of this process."""
+
+    def start(self) -> None:
+        self._started = time.perf_counter()
+
+    def stop(self) -> float:
+        return time.perf_counter() - self._started
+
+
+class _DeviceClock:
+    """Time between two events in the device's stream.
+
+    Clearing a buffer larger than any L2 cache comes first: the inputs are not in it, and the host has queued the
+    call before the device comes to it, so a short kernel is not timed with the host's work.
+    """
+
+    _BYTES = 256 << 20
+
+    def __init__(self, device: str) -> None:
+        self._cleared = torch.empty(self._BYTES, dtype=torch.uint8, device=device)
+        self._events = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
+
+    def start(self) -> None:
+        torch.cuda.synchronize()
+        self._cleared.zero_()
+        self._events[0].record()
+
+    def stop(self) -> float:
+        self._events[1].record()
+        self._events[1].synchronize()
+        return 1e-3 * self._events[0].elapsed_time(self._events[1])
 
 
 def make_step(call: Call, case: Case, sets: list[Inputs]) -> Step:
@@ -90,27 +118,40 @@ def make_step(call: Call, case: Case, sets: list[Inputs]) -> Step:
 
     The results are freed after the clock has stopped.
     """
+    clock = _HostClock() if case.device == "cpu" else _DeviceClock(case.device)
+
+    def gradients(out, inputs: Inputs):
+        # The floor has no use for the context and lambda.
+        return torch.autograd.grad(out, inputs.operands, inputs.grad_out, allow_unused=True)
 
     def forward(turn: int) -> float:
         inputs = sets[turn % len(sets)]
         with torch.no_grad():
-            start = _now(case)
+            clock.start()
             out = call(*inputs.operands)
-            stop = _now(case)
+            taken = clock.stop()
         del out
-        return stop - start
+        return taken
 
     def forward_backward(turn: int) -> float:
         inputs = sets[turn % len(sets)]
-        start = _now(case)
+        clock.start()
         out = call(*inputs.operands)
-        # The floor has no use for the context and lambda.
-        grads = torch.autograd.grad(out, inputs.operands, inputs.grad_out, allow_unused=True)
-        stop = _now(case)
+        grads = gradients(out, inputs)
+        taken = clock.stop()
         del out, grads
-        return stop - start
+        return taken
 
-    return forward if case.mode == FORWARD else forward_backward
+    def backward(turn: int) -> float:
+        inputs = sets[turn % len(sets)]
+        out = call(*inputs.operands)
+        clock.start()
+        grads = gradients(out, inputs)
+        taken = clock.stop()
+        del out, grads
+        return taken
+
+    return {FORWARD: forward, FORWARD_BACKWARD: forward_backward, BACKWARD: backward}[case.mode]
 
 
 def interleave(steps: dict[str, Step], effort: Effort) -> dict[str, list[float]]:

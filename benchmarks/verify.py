@@ -3,10 +3,9 @@
 import torch
 
 from benchmarks.providers import EAGER, Call, eager_attention
-from benchmarks.shapes import FORWARD, Case, Inputs
+from benchmarks.shapes import FORWARD, PACKED, Case, Inputs
 from qacg_kernels.testing import judge, parity_report
 
-_CORNERS = ((0, 0), (-1, -1))
 _NAMES = ("out", *(f"grad {name}" for name in Inputs._fields[:6]))
 
 
@@ -14,13 +13,13 @@ class ParityError(RuntimeError):
     """A provider does not compute quasi-attention; its time means nothing."""
 
 
-def require_parity() -> int:
+def require_parity(device: str = "cpu") -> int:
     """Runs the package's parity report and returns its number of rows.
 
     Raises:
         ParityError: a row fails.
     """
-    rows = list(parity_report())
+    rows = list(parity_report(device=device))
     failed = [
         f"{r.backend} {r.dtype}, {r.case}: {r.tensor} is off by {r.error:.3g}, budget {r.budget:.3g}"
         for r in rows
@@ -32,7 +31,7 @@ def require_parity() -> int:
 
 
 def require_agreement(calls: dict[str, Call], case: Case, inputs: Inputs) -> None:
-    """Judges output and gradients by the package's error rule, for the first and the last (batch, head).
+    """Judges output and gradients by the package's error rule, for the first and the last (sequence, head).
 
     With dropout the providers draw different cells and nothing can be compared; there the parity report
     alone answers for them.
@@ -42,15 +41,17 @@ def require_agreement(calls: dict[str, Call], case: Case, inputs: Inputs) -> Non
     """
     if case.dropout:
         return
-    exact = [_run(eager_attention, case, _slice(inputs, at)) for at in _CORNERS]
-    of_eager = _run(eager_attention, case, inputs)
+    corners = [(0, 0), (-1, -1)]
+    exact = [_run(eager_attention, case, _corner(inputs, case, at, torch.float64)) for at in corners]
+    of_eager = [_run(eager_attention, case, _corner(inputs, case, at, inputs.query.dtype)) for at in corners]
     for name, call in calls.items():
         if name == EAGER:
             continue
         got = _run(call, case, inputs)
         for index, tensor in enumerate(_NAMES[: len(got)]):
-            for at, truth in zip(_CORNERS, exact):
-                v = judge(tensor, got[index][at], of_eager[index][at], truth[index][0, 0])
+            for at, eager, truth in zip(corners, of_eager, exact):
+                part = _rows(got[index], case, at)
+                v = judge(tensor, part, eager[index][0, 0], truth[index][0, 0])
                 if not v.ok:
                     raise ParityError(
                         f"{name}, {case}: {tensor} is off by {v.error:.3g}, budget {v.budget:.3g}; "
@@ -58,9 +59,19 @@ def require_agreement(calls: dict[str, Call], case: Case, inputs: Inputs) -> Non
                     )
 
 
-def _slice(inputs: Inputs, at: tuple[int, int]) -> Inputs:
-    batch, head = at
-    parts = [t.detach()[batch, head].double()[None, None] for t in inputs]
+def _rows(t: torch.Tensor, case: Case, at: tuple[int, int]) -> torch.Tensor:
+    """The rows of one sequence and head, without padding."""
+    sequence, head = at
+    length = case.sequence_lengths[sequence]
+    if case.lengths == PACKED:
+        first = sum(case.sequence_lengths[:sequence])
+        return t[first : first + length, head]
+    return t[sequence, head, :length]
+
+
+def _corner(inputs: Inputs, case: Case, at: tuple[int, int], dtype: torch.dtype) -> Inputs:
+    """One sequence and head as a call of its own."""
+    parts = [_rows(t.detach(), case, at).to(dtype)[None, None] for t in inputs]
     needs = inputs.query.requires_grad
     return Inputs(*(t.requires_grad_(needs) for t in parts[:6]), parts[6])
 

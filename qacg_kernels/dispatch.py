@@ -25,6 +25,12 @@ def passed_by(problem) -> list[str]:
     ]
 
 
+def notes(problem) -> list[str]:
+    """What the backends that take `problem` tell of how they would."""
+    reasons = reasons_against(problem)
+    return [f"{n}: {m.note(problem)}" for n, m in _BACKENDS.items() if hasattr(m, "note") and not reasons[n]]
+
+
 def _unproven(module) -> str | None:
     return getattr(module, "UNPROVEN", None)
 

@@ -132,14 +132,15 @@ def explain(*args, backend: str = "auto", **kwargs) -> dict[str, list[str]]:
     Returns:
         A dict from backend name to its list of reasons against; an empty list means that it takes the call.
         The key "selected" holds, in a list, the name that `backend` resolves to; "passed by auto" the backends that
-        take the call but are only used by name, with the reason.
+        take the call but are only used by name, with the reason; "notes" what those that take it tell of how.
     """
     kwargs.pop("return_lambda", None)
     build = _explained_packed if "cu_seqlens" in kwargs else _explained_dense
     problem = build(*args, **kwargs)
     reasons = dispatch.reasons_against(problem)
     selected = dispatch.name_of(dispatch.select(problem, backend))
-    return reasons | {"selected": [selected], "passed by auto": dispatch.passed_by(problem)}
+    passed_by, notes = dispatch.passed_by(problem), dispatch.notes(problem)
+    return reasons | {"selected": [selected], "passed by auto": passed_by, "notes": notes}
 
 
 def _explained_dense(

@@ -2,6 +2,7 @@
 
 import itertools
 from dataclasses import dataclass, fields
+from operator import attrgetter
 
 import torch
 from torch import Tensor
@@ -57,10 +58,17 @@ class Problem:
         return self.max_seqlen if self.packed else self.key.shape[-2]
 
     def tensors(self) -> tuple[Tensor | None, ...]:
-        return tuple(getattr(self, f.name) for f in fields(self)[:16])
+        return _tensors_of(self)
 
     def options(self) -> dict[str, object]:
-        return {f.name: getattr(self, f.name) for f in fields(self)[16:]}
+        return dict(zip(_OPTIONS, _options_of(self)))
+
+
+# Made once: a call reads them on its way to every kernel, and for short rows the host's time is what counts.
+_NAMES = tuple(f.name for f in fields(Problem))
+_OPTIONS = _NAMES[16:]
+_tensors_of = attrgetter(*_NAMES[:16])
+_options_of = attrgetter(*_OPTIONS)
 
 
 def _shape(t: Tensor) -> str:

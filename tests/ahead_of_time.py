@@ -1,11 +1,13 @@
 """Compiles calls of the Triton backend for a GPU that is not there, and reads back what the machine code uses.
 
 The backend's own host code runs, on CPU tensors; only the launch is replaced. So what is compiled is what a call
-compiles, with the same specialisation of its arguments.
+compiles, with the same specialisation of its arguments. Triton keeps compiled kernels by content (TRITON_CACHE_DIR).
 """
 
 import re
 import subprocess
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,19 +16,22 @@ import triton
 from triton.backends.compiler import GPUTarget
 
 from qacg_kernels.backends.triton import launch
+from qacg_kernels.backends.triton.configurations import Table, trial
 
 CUOBJDUMP = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
 
 
 class Resources(NamedTuple):
-    """Of one kernel: registers a thread, bytes of stack a thread (spilled registers), bytes of shared memory."""
+    """Of one kernel: registers and bytes of stack (spilled registers) a thread; bytes of shared memory a block, and
+    columns of tensor memory, which sm_100 has."""
 
     registers: int
     stack: int
     shared: int
+    tensor_columns: int
 
 
-class _AbsentGPU:
+class AbsentGPU:
     """What Triton's compiler asks of a driver, for one architecture."""
 
     def __init__(self, capability: int) -> None:
@@ -45,25 +50,32 @@ class _AbsentGPU:
         return torch.device("cpu")
 
 
-def kernels_of(action, capability: int, monkeypatch) -> dict[str, object]:
-    """Runs `action` with every launch replaced by compilation; the compiled kernels by name."""
+def kernels_of(
+    action: Callable[[], object], table: Table, capability: int, wanted: Callable[[str], bool]
+) -> dict[str, object]:
+    """Runs `action` with the tiles of `table` and every launch replaced; the compiled ones of the wanted kernels.
+
+    Names are those of the functions; `query_blocks_kernel` that only sums has "_sums" after it.
+    """
     compiled = {}
 
     def compile_only(kernel, programs, arguments, constants, options, device):
-        if programs:
-            name = kernel.fn.__name__ + ("_sums" if constants.get("SUMS_ONLY") else "")
+        name = kernel.fn.__name__ + ("_sums" if constants.get("SUMS_ONLY") else "")
+        if programs and wanted(name):
             compiled[name] = kernel.warmup(*arguments, grid=(programs,), **constants, **options)
 
-    triton.runtime.driver.set_active(_AbsentGPU(capability))
-    monkeypatch.setattr(launch, "run", compile_only)
-    action()
+    triton.runtime.driver.set_active(AbsentGPU(capability))
+    with trial(table), launch.through(compile_only):
+        action()
     return compiled
 
 
-def resources(kernel: object, folder: Path) -> Resources:
-    """Registers and stack from the machine code; shared memory as the compiler laid it out."""
-    path = folder / "kernel.cubin"
-    path.write_bytes(kernel.asm["cubin"])
-    text = subprocess.run([CUOBJDUMP, "-res-usage", path], capture_output=True, text=True, check=True).stdout
+def resources(kernel: object) -> Resources:
+    """Registers and stack from the machine code; memory as the compiler laid it out."""
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(kernel.asm["cubin"])
+        file.flush()
+        command = [CUOBJDUMP, "-res-usage", file.name]
+        text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     registers, stack = (int(re.search(rf"\b{field}:(\d+)", text)[1]) for field in ("REG", "STACK"))
-    return Resources(registers, stack, kernel.metadata.shared)
+    return Resources(registers, stack, kernel.metadata.shared, getattr(kernel.metadata, "tmem_size", 0))

@@ -214,14 +214,14 @@ def test_no_figure_while_parity_fails(monkeypatch, capsys, tmp_path):
 def test_parity_lists_what_fails_and_does_not_pass_on_nothing(monkeypatch):
     good = ParityRow("cpu", "float32", "long rows", "out", 1e-7, 1e-6, True)
     bad = good._replace(tensor="grad key", error=0.5, ok=False)
-    monkeypatch.setattr(verify, "parity_report", lambda: [good, good])
+    monkeypatch.setattr(verify, "parity_report", lambda device: [good, good])
     assert verify.require_parity() == 2
-    monkeypatch.setattr(verify, "parity_report", lambda: [good, bad])
+    monkeypatch.setattr(verify, "parity_report", lambda device: [good, bad])
     with pytest.raises(
         verify.ParityError, match=r"^cpu float32, long rows: grad key is off by 0\.5, budget 1e-06$"
     ):
         verify.require_parity()
-    monkeypatch.setattr(verify, "parity_report", list)
+    monkeypatch.setattr(verify, "parity_report", lambda device: [])
     with pytest.raises(verify.ParityError, match="no rows"):
         verify.require_parity()
 
@@ -418,4 +418,4 @@ def test_saved_bytes_count_the_maps_of_eager_once():
     inputs = draw(case, torch.Generator().manual_seed(0))
     one_map = 2 * 32 * 32 * 4
     # softmax, sigmoid and their gated sum; the unscaled scores are not kept
-    assert memory._saved_bytes(PROVIDERS[EAGER].build(case), inputs) == 3 * one_map
+    assert memory.saved_bytes(PROVIDERS[EAGER].build(case), inputs) == 3 * one_map

@@ -21,6 +21,8 @@ def test_reference_is_always_there_and_comes_last():
 def test_explain_has_an_answer_for_every_name(device):
     reasons = qk.explain(*call_of(device=device))
     selected, passed_by = reasons.pop("selected"), {text.split(":")[0] for text in reasons.pop("passed by auto")}
+    taken = {name for name in dispatch.NAMES if reasons.get(name) == []}
+    assert all(text.split(":")[0] in taken for text in reasons.pop("notes"))
     assert set(reasons) == set(dispatch.NAMES) - {"auto"}
     assert reasons["reference"] == []
     assert selected == [next(n for n in qk.available_backends() if not reasons[n] and n not in passed_by)]

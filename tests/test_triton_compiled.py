@@ -1,48 +1,45 @@
 """Machine code of the Triton kernels for GPUs that are not here: it compiles, fits the chip, and does not spill.
 
-Head size 64 in bfloat16 on sm_90, gate vectors, no mask and no dropout: no other configuration is compiled by a test.
+A fixed selection: head size 64 on each chip, and each other form once. `make check-triton` compiles all.
 """
 
 import importlib.util
+import os
 
 import pytest
-import torch
-
-from qacg_kernels.backends.triton import configurations
-from qacg_kernels.problem import dense_problem
-from qacg_kernels.testing_inputs import Case, make_inputs
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
 
-SHARED_BYTES = {"sm_90": 227 * 1024}
-# The kernel over key blocks holds three accumulators and three tiles of scores; whole rows of 128 keys spill a little.
-MOST_BACKWARD_STACK = 64
+
+def test_selected_builds_compile_fit_and_do_not_spill():
+    from check_triton import outcomes
+    from shipped_configurations import selected_builds
+
+    builds = selected_builds()
+    found = list(outcomes(builds, len(os.sched_getaffinity(0))))
+    assert sorted(map(str, (o.build for o in found))) == sorted(map(str, builds))
+    assert [fault for o in found for fault in o.faults] == []
+    assert all(r.registers > 16 for o in found for r in o.used.values()), "no kernel does its work in fewer"
 
 
-@pytest.mark.parametrize("length", [128, 256], ids=["whole rows", "tiled"])
-@pytest.mark.parametrize("architecture", ["sm_90"])
-def test_kernels_compile_and_fit(architecture, length, tmp_path, monkeypatch):
-    from ahead_of_time import kernels_of, resources
+def test_the_selection_is_part_of_the_whole_check():
+    from shipped_configurations import every_build, selected_builds
 
-    from qacg_kernels.backends.triton import launch
+    whole = set(map(str, every_build()))
+    assert not [str(b) for b in selected_builds() if str(b) not in whole and "atomic" not in str(b)]
 
-    table = configurations.shipped(architecture)
-    monkeypatch.setattr(launch, "table_for", lambda device: table)
-    case = Case("compiled", batch=1, heads=2, queries=length, head_dim=64, gate="shared", bias="shared")
-    inputs = make_inputs(case, torch.bfloat16)
-    problem = dense_problem(*inputs.arguments(), attn_mask=None, key_lengths=None, dropout_seed=None, **inputs.options)
-    tiled = length > table.row("whole_row_forward", torch.bfloat16, 64).block_n
 
-    def call():
-        saved = dict(save_softmax_out=tiled, save_quasi_out=tiled)
-        _, *rest = launch.forward(*problem.tensors(), **problem.options(), **saved)
-        launch.backward(inputs.grad_out, None, None, *problem.tensors(), *rest, **problem.options())
+def test_limits_are_told_by_build_and_function():
+    import torch
+    from ahead_of_time import Resources
+    from shipped_configurations import Build, faults
 
-    kernels = kernels_of(call, int(architecture.removeprefix("sm_")), monkeypatch)
-    assert {"forward_kernel", "key_blocks_kernel", "gate_sums_kernel"} <= set(kernels)
-    assert ("query_blocks_kernel" in kernels) == tiled
-    for name, kernel in kernels.items():
-        used = resources(kernel, tmp_path)
-        assert used.shared <= SHARED_BYTES[architecture], f"{name}: {used}"
-        limit = 0 if name == "forward_kernel" else MOST_BACKWARD_STACK
-        assert used.stack <= limit, f"{name}: {used}"
+    forward = Build("sm_80", "tiled_forward", torch.bfloat16, 64, "lambda")
+    assert faults(forward, {"forward_kernel": Resources(255, 0, 163 * 1024, 0)}) == []
+    told = faults(forward, {"forward_kernel": Resources(255, 8, 164 * 1024, 513)})
+    assert [text.split("takes ")[1] for text in told] == [
+        "8 bytes of stack, at most 0 are wanted",
+        f"{164 * 1024} bytes of shared memory, at most {163 * 1024} are wanted",
+        "513 columns of tensor memory, at most 512 are wanted",
+    ]
+    assert all(text.startswith("sm_80 tiled_forward bfloat16 D=64, lambda: forward_kernel") for text in told)

@@ -9,7 +9,7 @@ import os
 
 import torch
 
-from qacg_kernels.backends.triton.configurations import MOST_HEAD_DIM, table_for
+from qacg_kernels.backends.triton.configurations import MOST_HEAD_DIM, is_busy, source_of, table_for
 from qacg_kernels.ops import register_kernels
 
 # Read by dispatch: why "auto" passes this backend by. It goes when the whole suite has passed on a GPU.
@@ -67,12 +67,18 @@ def unsupported(problem) -> list[str]:
     return reasons
 
 
+def note(problem) -> str:
+    """Which tiles a call would take."""
+    return source_of(problem.query.device)
+
+
 def residuals(problem) -> dict[str, bool]:
     """Which branch outputs the backward wants from the forward: none for rows that it takes whole."""
     query = problem.query
     queries = problem.max_seqlen if problem.packed else query.shape[-2]
+    busy = is_busy(problem.attn_mask is not None, problem.dropout_p, problem.column_gate)
     whole = table_for(query.device).takes_whole_rows(
-        "whole_row_backward", query.dtype, problem.head_dim, queries, problem.longest_row
+        "whole_row_backward", query.dtype, problem.head_dim, busy, queries, problem.longest_row
     )
     return {"save_softmax_out": not whole, "save_quasi_out": not whole and not problem.column_gate}
 

@@ -139,9 +139,9 @@ class Place(NamedTuple):
     seen_keys: int  # keys below the sequence's length
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Form:
-    """What a kernel is compiled for.
+    """What a kernel is compiled for. Compared by identity, which is quick at every launch: `launch` keeps one of each.
 
     Attributes:
         whole_row: no row has more than block_n keys, and they are taken as one tile.

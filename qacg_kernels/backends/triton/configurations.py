@@ -1,16 +1,17 @@
 """Tile sizes, warps and pipeline stages: tables as data, and which row a call takes. Imports no Triton.
 
 A table is a JSON file: `architecture`, `measured` (None, or where and when the rows were timed) and `rows`, one
-for each kernel, width of the elements and greatest head size. Shipped tables are in `tables/`; one for this very GPU
-in the folder that `saved_path` names is preferred.
+for each kernel, width of the elements, greatest head size and kind of call: busy or not. Shipped tables are in
+`tables/`; one for this very GPU in the folder that `saved_path` names is preferred.
 """
 
+import contextlib
 import functools
 import itertools
 import json
 import os
 import re
-import tempfile
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
@@ -22,13 +23,21 @@ BITS = (16, 32)
 HEAD_DIMS = (64, 128, 256)  # a row serves head sizes up to its own
 MOST_HEAD_DIM = HEAD_DIMS[-1]
 _POWERS = (16, 32, 64, 128)
+Key = tuple[str, int, int, bool]
+KEYS: tuple[Key, ...] = tuple(itertools.product(KERNELS, BITS, HEAD_DIMS, (False, True)))
+
+
+def is_busy(has_mask: bool, dropout_p: float, column_gate: bool) -> bool:
+    """Whether a call's cells cost registers beside the products: a mask, dropout or a column gate."""
+    return has_mask or dropout_p > 0 or column_gate
 
 
 @dataclass(frozen=True)
 class Row:
-    """The configuration of one kernel for one width of elements and one range of head sizes.
+    """The configuration of one kernel for one width of elements, one range of head sizes and one kind of call.
 
     Attributes:
+        busy: for calls whose cells cost registers beside the products (`is_busy`).
         block_m, block_n: queries and keys of a tile, 16 to 128; a kernel that takes rows whole takes them up to
             block_n keys, and backward up to 128 queries.
         atomic: of key_gradients alone: dQ by atomic additions, in one kernel for two, where torch's algorithms
@@ -38,6 +47,7 @@ class Row:
     kernel: str
     bits: int
     head_dim: int
+    busy: bool
     block_m: int
     block_n: int
     num_warps: int
@@ -49,6 +59,7 @@ class Row:
             ("kernel", KERNELS),
             ("bits", BITS),
             ("head_dim", HEAD_DIMS),
+            ("busy", (False, True)),
             ("block_m", _POWERS),
             ("block_n", _POWERS),
             ("num_warps", (1, 2, 4, 8, 16)),
@@ -61,6 +72,10 @@ class Row:
         if self.atomic and self.kernel != "key_gradients":
             raise ValueError(f"atomic: got True for {self.kernel}, wanted it for key_gradients alone")
 
+    @property
+    def key(self) -> Key:
+        return self.kernel, self.bits, self.head_dim, self.busy
+
 
 @dataclass(frozen=True)
 class Table:
@@ -71,41 +86,63 @@ class Table:
     rows: tuple[Row, ...]
 
     def __post_init__(self) -> None:
-        have = [(row.kernel, row.bits, row.head_dim) for row in self.rows]
-        for key in itertools.product(KERNELS, BITS, HEAD_DIMS):
+        have = [row.key for row in self.rows]
+        for key in KEYS:
             if have.count(key) != 1:
-                raise ValueError(f"rows: got {have.count(key)} for {key} (kernel, bits, head_dim), wanted one")
+                raise ValueError(f"rows: got {have.count(key)} for {key} (kernel, bits, head_dim, busy), wanted one")
 
     @functools.cached_property
-    def _by_key(self) -> dict[tuple[str, int, int], Row]:
-        return {(row.kernel, row.bits, row.head_dim): row for row in self.rows}
+    def _by_key(self) -> dict[Key, Row]:
+        return {row.key: row for row in self.rows}
 
-    def row(self, kernel: str, dtype: torch.dtype, head_dim: int) -> Row:
-        return self._by_key[kernel, 8 * dtype.itemsize, next(d for d in HEAD_DIMS if head_dim <= d)]
+    def row(self, kernel: str, dtype: torch.dtype, head_dim: int, busy: bool) -> Row:
+        return self._by_key[kernel, 8 * dtype.itemsize, next(d for d in HEAD_DIMS if head_dim <= d), busy]
 
-    def takes_whole_rows(self, kernel: str, dtype: torch.dtype, head_dim: int, queries: int, keys: int) -> bool:
+    def takes_whole_rows(
+        self, kernel: str, dtype: torch.dtype, head_dim: int, busy: bool, queries: int, keys: int
+    ) -> bool:
         """Whether a call of these sizes goes through the whole-row `kernel`."""
         if dtype.itemsize > 4 or head_dim > MOST_HEAD_DIM:
             return False
         few_queries = kernel == "whole_row_forward" or 0 < queries <= _POWERS[-1]
-        return few_queries and 0 < keys <= self.row(kernel, dtype, head_dim).block_n
+        return few_queries and 0 < keys <= self.row(kernel, dtype, head_dim, busy).block_n
 
 
 def parse(text: str) -> Table:
     """A table from JSON.
 
     Raises:
-        ValueError: it is not one; the message says what is wrong.
+        ValueError: it is not one; the message names the field, and the row by its number.
     """
-    record = json.loads(text)
-    wanted = {field.name for field in fields(Table)}
-    if not isinstance(record, dict) or set(record) != wanted:
-        raise ValueError(f"table: wanted an object with the members {', '.join(sorted(wanted))}")
-    names = {field.name for field in fields(Row)}
-    for row in record["rows"]:
-        if not isinstance(row, dict) or not names - {"atomic"} <= set(row) <= names:
-            raise ValueError(f"rows: got {row!r}, wanted the members {', '.join(sorted(names))}")
-    return Table(record["architecture"], record["measured"], tuple(Row(**row) for row in record["rows"]))
+    try:
+        record = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"not JSON: {error}") from error
+    _check_members("table", record, {field.name for field in fields(Table)})
+    architecture, measured, rows = record["architecture"], record["measured"], record["rows"]
+    if not isinstance(architecture, str) or not re.fullmatch(r"sm_\d{2,3}", architecture):
+        raise ValueError(f"architecture: got {architecture!r}, wanted one such as 'sm_90'")
+    if measured is not None and not isinstance(measured, dict):
+        raise ValueError(f"measured: got {measured!r}, wanted null or an object")
+    if not isinstance(rows, list):
+        raise ValueError(f"rows: got {type(rows).__name__}, wanted a list")
+    return Table(architecture, measured, tuple(_row(number, row) for number, row in enumerate(rows)))
+
+
+def _row(number: int, record: object) -> Row:
+    try:
+        _check_members("row", record, {field.name for field in fields(Row)})
+        return Row(**record)
+    except ValueError as error:
+        raise ValueError(f"rows[{number}]: {error}") from error
+
+
+def _check_members(what: str, record: object, wanted: set[str]) -> None:
+    if not isinstance(record, dict):
+        raise ValueError(f"{what}: got {type(record).__name__}, wanted an object")
+    missing, unknown = sorted(wanted - set(record)), sorted(set(record) - wanted)
+    if missing or unknown:
+        raise ValueError(f"{what}: missing members {missing}, unknown members {unknown}")
 
 
 def save(table: Table, path: Path) -> None:
@@ -114,9 +151,12 @@ def save(table: Table, path: Path) -> None:
     rows = ",\n".join("    " + json.dumps(row) for row in record.pop("rows"))
     head = json.dumps(record, indent=2).removesuffix("\n}")
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as file:
-        file.write(f'{head},\n  "rows": [\n{rows}\n  ]\n}}\n')
-    os.replace(file.name, path)
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        unfinished.write_text(f'{head},\n  "rows": [\n{rows}\n  ]\n}}\n', encoding="utf-8")
+        os.replace(unfinished, path)
+    finally:
+        unfinished.unlink(missing_ok=True)
 
 
 def saved_path(device_name: str) -> Path:
@@ -140,21 +180,77 @@ def _number(architecture: str) -> int:
     return int(architecture.removeprefix("sm_"))
 
 
-@functools.cache
+def architecture_of(device: torch.device) -> str:
+    major, minor = torch.cuda.get_device_capability(device)
+    return f"sm_{major}{minor}"
+
+
+def load(path: Path, architecture: str) -> Table:
+    """The table of a file, which has to be of this architecture.
+
+    Raises:
+        ValueError: it is damaged or another GPU's; the message names file and field.
+    """
+    try:
+        table = parse(path.read_text(encoding="utf-8"))
+        if table.architecture != architecture:
+            raise ValueError(f"architecture: got {table.architecture!r}, wanted {architecture!r} as this GPU has")
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}; delete it or tune again") from error
+    return table
+
+
+def nearest_shipped(architecture: str) -> str:
+    """The newest shipped architecture not above this one.
+
+    Raises:
+        ValueError: every shipped one is newer.
+    """
+    fitting = [a for a in shipped_architectures() if _number(a) <= _number(architecture)]
+    if not fitting:
+        raise ValueError(f"architecture: got {architecture!r}, wanted {shipped_architectures()[0]!r} or newer")
+    return fitting[-1]
+
+
+_on_trial: list[Table] = []
+
+
+@contextlib.contextmanager
+def trial(table: Table) -> Iterator[None]:
+    """Within it every call takes its tiles from `table`, on any device."""
+    _on_trial.append(table)
+    try:
+        yield
+    finally:
+        _on_trial.pop()
+
+
 def table_for(device: torch.device) -> Table:
     """The table of a device: its own tuned one, else that of the newest shipped architecture not above it.
 
     Raises:
-        ValueError: the tuned table is malformed; the message names its file.
+        ValueError: the tuned table is damaged; the message names its file.
     """
+    return _on_trial[-1] if _on_trial else _found(device)[0]
+
+
+def source_of(device: torch.device) -> str:
+    """Where a device's tiles come from, for `explain`."""
+    return _found(device)[1]
+
+
+@functools.cache
+def _found(device: torch.device) -> tuple[Table, str]:
     if device.type != "cuda":  # the interpreter
-        return shipped(shipped_architectures()[0])
+        oldest = shipped_architectures()[0]
+        return shipped(oldest), f"tiles of {oldest}, for the interpreter"
+    architecture = architecture_of(device)
     path = saved_path(torch.cuda.get_device_name(device))
     if path.exists():
-        try:
-            return parse(path.read_text(encoding="utf-8"))
-        except (ValueError, TypeError) as error:
-            raise ValueError(f"{path}: {error}; correct or delete it") from error
-    major, minor = torch.cuda.get_device_capability(device)
-    fitting = [a for a in shipped_architectures() if _number(a) <= 10 * major + minor]
-    return shipped(fitting[-1])
+        return load(path, architecture), f"tiles tuned for this GPU, {path}"
+    nearest = nearest_shipped(architecture)
+    how = "" if nearest == architecture else f", the nearest older one to this GPU's {architecture}"
+    table = shipped(nearest)
+    measured = "measured" if table.measured else "reckoned, not measured"
+    advice = "python -m qacg_kernels.backends.triton.tune makes a table for this GPU"
+    return table, f"shipped tiles of {nearest}{how}, {measured}; {advice}"

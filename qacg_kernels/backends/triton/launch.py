@@ -1,8 +1,10 @@
 """The operator's two functions: choosing kernels and forms for a call, allocating, launching. Imports Triton."""
 
+import contextlib
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import torch
 import triton
@@ -29,7 +31,7 @@ from qacg_kernels.backends.triton.backward import (
     query_blocks_kernel,
     row_terms_kernel,
 )
-from qacg_kernels.backends.triton.configurations import Row, Table, table_for
+from qacg_kernels.backends.triton.configurations import Row, Table, is_busy, table_for
 from qacg_kernels.backends.triton.forward import forward_kernel
 from qacg_kernels.backends.triton.gates import gate_sums_kernel, key_gates_kernel
 from qacg_kernels.dropout import drop_threshold, keep_scale
@@ -47,24 +49,34 @@ def _power_of_two(n: int) -> int:
     return max(16, triton.next_power_of_2(n))
 
 
+class _Traits(NamedTuple):
+    """What a call's kernels have in common, beside its sizes."""
+
+    uneven: bool  # sequences differ in length
+    is_causal: bool
+    column_gate: bool
+    fast_sigmoid: bool
+    precision: str
+
+
 @functools.lru_cache(maxsize=4096)
 def _form(
-    row: Row | None, head_dim: int, queries: int, keys: int, *,
-    whole_row: bool, uneven: bool, is_causal: bool, column_gate: bool, fast_sigmoid: bool, precision: str,
-) -> tuple[Form, dict[str, int]]:  # fmt: skip
+    row: Row | None, head_dim: int, queries: int, keys: int, whole_row: bool, traits: _Traits
+) -> tuple[Form, dict[str, int]]:
     """The form of a kernel and its launch options; `row` is None for the small kernels."""
     block_m = min(row.block_m if row else _SMALL_ROWS, _power_of_two(queries))
     block_n = row.block_n if row else _SMALL_ROWS
     block_n = min(block_n, _power_of_two(keys))
     block_d = _power_of_two(head_dim)
-    even_keys = not uneven and (keys == block_n if whole_row else keys % block_n == 0)
+    even_keys = not traits.uneven and (keys == block_n if whole_row else keys % block_n == 0)
     form = Form(
-        is_causal, column_gate, whole_row, even_keys, head_dim == block_d, fast_sigmoid, precision,
-        block_m, block_n, block_d,
+        traits.is_causal, traits.column_gate, whole_row, even_keys, head_dim == block_d, traits.fast_sigmoid,
+        traits.precision, block_m, block_n, block_d,
     )  # fmt: skip
     warps, stages = (row.num_warps, row.num_stages) if row else (_SMALL_WARPS, 1)
-    # A matrix instruction takes 16 rows a warp: more warps than that would compute the same.
-    return form, {"num_warps": min(warps, max(1, block_m * block_n // 256)), "num_stages": stages}
+    # A matrix instruction gives 16 x 16 results a warp: more warps than that would compute the same.
+    widest = max(block_n, block_d)
+    return form, {"num_warps": min(warps, block_m * widest // 256), "num_stages": stages}
 
 
 class _Operation:
@@ -78,6 +90,7 @@ class _Operation:
         self.query = query
         self.packed = cu_seqlens is not None
         self.column_gate = options["column_gate"]
+        self.busy = is_busy(attn_mask is not None, options["dropout_p"], self.column_gate)
         self.table: Table = table_for(query.device)
         if self.packed:
             tokens, self.heads, self.head_dim = query.shape
@@ -88,7 +101,7 @@ class _Operation:
             self.keys, tokens = key.shape[2], 0
         fast_sigmoid = query.dtype.itemsize == 2 and not interpreted()
         tf32 = query.dtype == torch.float32 and torch.backends.cuda.matmul.fp32_precision == "tf32"
-        self._traits = dict(
+        self.traits = _Traits(
             uneven=self.packed or key_lengths is not None,
             is_causal=options["is_causal"],
             column_gate=self.column_gate,
@@ -126,10 +139,12 @@ class _Operation:
         )
 
     def takes_whole_rows(self, kernel: str) -> bool:
-        return self.table.takes_whole_rows(kernel, self.query.dtype, self.head_dim, self.queries, self.keys)
+        return self.table.takes_whole_rows(
+            kernel, self.query.dtype, self.head_dim, self.busy, self.queries, self.keys
+        )
 
     def row(self, kernel: str) -> Row:
-        return self.table.row(kernel, self.query.dtype, self.head_dim)
+        return self.table.row(kernel, self.query.dtype, self.head_dim, self.busy)
 
     def rows(self, t: Tensor | None):
         """A tensor of this call as Strided; None for the empty one that stands for an absent one."""
@@ -144,10 +159,13 @@ class _Operation:
         """
         row = self.row(role) if role else None
         whole_row = role is not None and role.startswith("whole_row")
-        form, options = _form(row, self.head_dim, self.queries, self.keys, whole_row=whole_row, **self._traits)
+        form, options = _form(row, self.head_dim, self.queries, self.keys, whole_row, self.traits)
         blocks = triton.cdiv(self.queries, form.block_m) if over == "queries" else triton.cdiv(self.keys, form.block_n)
         programs = blocks * self.heads * self.sequences
-        run(kernel, programs, (self.call, *arguments), constants | {"form": form}, options, self.query.device)
+        _launch(kernel, programs, (self.call, *arguments), {"form": form, **constants}, options, self.query.device)
+
+
+Launch = Callable[[Callable, int, tuple, dict, dict[str, int], torch.device], None]
 
 
 def run(
@@ -161,6 +179,20 @@ def run(
             kernel[(programs,)](*arguments, **constants, **options)
     else:
         kernel[(programs,)](*arguments, **constants, **options)
+
+
+_launch: Launch = run
+
+
+@contextlib.contextmanager
+def through(other: Launch) -> Iterator[None]:
+    """Within it kernels go to `other`, with the arguments of `run`, in place of being launched."""
+    global _launch  # noqa: PLW0603
+    before, _launch = _launch, other
+    try:
+        yield
+    finally:
+        _launch = before
 
 
 def forward(*inputs, save_softmax_out=True, save_quasi_out=False, **options):
@@ -246,8 +278,8 @@ def _gate_sums(op: _Operation, x, context, logit: Tensor, keys: bool) -> tuple[T
     chunks = triton.cdiv(op.keys if keys else op.queries, _SUM_ROWS)
     block_d = _power_of_two(op.head_dim)
     sums = logit.new_empty((op.sequences, op.heads, chunks, 2 * block_d + 1))
-    form, options = _form(None, op.head_dim, op.queries, op.keys, whole_row=False, **op._traits)
-    run(
+    form, options = _form(None, op.head_dim, op.queries, op.keys, False, op.traits)
+    _launch(
         gate_sums_kernel, sums[..., 0].numel(), (op.call, x, context, op.rows(logit), sums),
         {"KEYS": keys, "ROWS": _SUM_ROWS, "form": form}, options, logit.device,
     )  # fmt: skip

@@ -89,7 +89,15 @@ def store_tile(t, place, rows, present, tile, call, form: tl.constexpr):
 
 @triton.jit
 def product(a, b, form: tl.constexpr):
-    return tl.dot(a, b, input_precision=form.precision)
+    """a b over the features. Exact float32 goes by parts of 32: a thread would hold its rows over all of them."""
+    FEATURES: tl.constexpr = a.shape[1]
+    if form.precision == "ieee" and FEATURES > 32 and a.dtype == tl.float32:
+        a_low, a_high = tl.split(tl.permute(tl.reshape(a, (a.shape[0], 2, FEATURES // 2)), (0, 2, 1)))
+        b_low, b_high = tl.split(tl.permute(tl.reshape(b, (2, FEATURES // 2, b.shape[1])), (1, 2, 0)))
+        c = product(a_low, b_low, form) + product(a_high, b_high, form)
+    else:
+        c = tl.dot(a, b, input_precision=form.precision)
+    return c
 
 
 @triton.jit

@@ -1,0 +1,47 @@
+"""Which configurations are worth trying for a row of the tables. Imports no Triton.
+
+Two readers: the search for tiles that do not spill, which takes the first that fits, and `tune`, which measures them.
+"""
+
+from qacg_kernels.backends.triton.configurations import Key, Row
+
+# (block_m, block_n, num_warps, num_stages), by what a tile does for its registers: from large to small.
+_WHOLE_FORWARD = (
+    (64, 128, 4, 1), (64, 128, 8, 1), (32, 128, 4, 1), (32, 128, 8, 1), (16, 128, 4, 1), (16, 128, 8, 1),
+    (64, 64, 4, 1), (64, 64, 8, 1), (32, 64, 4, 1), (32, 64, 8, 1), (16, 64, 4, 1), (16, 64, 8, 1),
+    (32, 32, 4, 1), (32, 32, 8, 1), (16, 32, 4, 1), (16, 32, 8, 1), (16, 16, 8, 1),
+)  # fmt: skip
+_TILED_FORWARD = (
+    (128, 64, 8, 2), (64, 64, 4, 2), (64, 64, 8, 2), (128, 32, 8, 2), (64, 32, 4, 2), (64, 32, 8, 2), (64, 32, 8, 1),
+    (32, 64, 4, 1), (32, 64, 8, 1), (32, 32, 4, 1), (32, 32, 8, 1), (16, 32, 4, 1), (16, 32, 8, 1), (16, 16, 8, 1),
+)  # fmt: skip
+_WHOLE_BACKWARD = (
+    (64, 128, 8, 1), (32, 128, 8, 1), (16, 128, 8, 1), (64, 64, 4, 1), (64, 64, 8, 1), (32, 64, 4, 1), (32, 64, 8, 1),
+    (16, 64, 8, 1), (32, 32, 4, 1), (32, 32, 8, 1), (16, 32, 4, 1), (16, 32, 8, 1), (16, 16, 4, 1), (16, 16, 8, 1),
+)  # fmt: skip
+_KEY_GRADIENTS = (
+    (64, 64, 8, 1), (32, 64, 8, 1), (64, 32, 8, 1), (64, 32, 4, 1), (32, 64, 4, 1), (32, 32, 4, 1), (32, 32, 8, 1),
+    (16, 32, 8, 1), (16, 32, 4, 1), (32, 16, 8, 1), (16, 16, 4, 1), (16, 16, 8, 1),
+)  # fmt: skip
+_QUERY_GRADIENTS = (
+    (64, 64, 8, 1), (64, 32, 8, 1), (64, 32, 4, 1), (32, 64, 8, 1), (32, 64, 4, 1), (32, 32, 4, 1), (32, 32, 8, 1),
+    (32, 16, 4, 1), (32, 16, 8, 1), (16, 32, 8, 1), (16, 16, 4, 1), (16, 16, 8, 1),
+)  # fmt: skip
+_TILES = {
+    "whole_row_forward": _WHOLE_FORWARD,
+    "tiled_forward": _TILED_FORWARD,
+    "whole_row_backward": _WHOLE_BACKWARD,
+    "key_gradients": _KEY_GRADIENTS,
+    "query_gradients": _QUERY_GRADIENTS,
+}
+# Elements of one operand of a tile, (block_m + block_n) x D, beyond which float32 fits no chip's registers.
+_MOST_FLOAT32_ELEMENTS = 12288
+
+
+def candidates(key: Key) -> list[Row]:
+    """Rows of this key, those with the largest tiles first."""
+    kernel, bits, head_dim, busy = key
+    tiles = _TILES[kernel]
+    if bits == 32:
+        tiles = [t for t in tiles if (t[0] + t[1]) * head_dim <= _MOST_FLOAT32_ELEMENTS]
+    return [Row(kernel, bits, head_dim, busy, *tile) for tile in tiles]

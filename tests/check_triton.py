@@ -1,0 +1,63 @@
+"""Compiles the Triton kernels for every GPU that has a table and checks what they use: `make check-triton`.
+
+Takes no GPU. A build is told as it ends; the last lines name those that break a limit. Triton keeps what it has
+compiled (TRITON_CACHE_DIR), so a second run is short.
+"""
+
+import argparse
+import multiprocessing
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import torch
+from ahead_of_time import Resources
+from shipped_configurations import Build, compile_build, every_build, faults
+
+
+class Outcome(NamedTuple):
+    build: Build
+    used: dict[str, Resources]
+    faults: list[str]
+    seconds: float
+
+
+def _outcome(build: Build) -> Outcome:
+    torch.set_num_threads(1)
+    started = time.monotonic()
+    try:
+        used = compile_build(build)
+        wrong = faults(build, used)
+    except Exception as error:  # whatever the compiler raises is this build's fault, not the end of the check
+        used, wrong = {}, [f"{build}: {type(error).__name__}: {str(error)[:300]}"]
+    return Outcome(build, used, wrong, time.monotonic() - started)
+
+
+def outcomes(builds: Sequence[Build], jobs: int) -> Iterator[Outcome]:
+    """Compiles over `jobs` processes; outcomes as they come."""
+    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+        yield from pool.imap_unordered(_outcome, builds)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Compiles every shipped configuration of the Triton kernels.")
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--only", default="", metavar="TEXT", help="builds whose line has all of these words")
+    options = parser.parse_args(arguments)
+    builds = [b for b in every_build() if all(word in str(b).replace(",", "").split() for word in options.only.split())]
+    broken: list[str] = []
+    for number, outcome in enumerate(outcomes(builds, options.jobs), 1):
+        used = "; ".join(
+            f"{name} {r.registers} registers, {r.stack} B of stack, {r.shared} B shared"
+            for name, r in outcome.used.items()
+        )
+        print(f"{number}/{len(builds)} {outcome.build}: {used or 'failed'} ({outcome.seconds:.0f} s)", flush=True)
+        broken += outcome.faults
+    print(f"{len(builds)} builds, {len(broken)} faults", *broken, sep="\n")
+    return int(bool(broken) or not builds)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,245 @@
+"""The GPU benchmark without a GPU: plan, marks, rivals at tiny shapes, what it keeps and what it leaves out."""
+
+import json
+import sys
+import time
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import torch
+
+sys.path.append(str(Path(__file__).resolve().parent.parent))  # benchmarks is not part of the package
+
+from test_benchmarks import ORIGIN, memory_row
+
+from benchmarks import gpu, gpu_marks, gpu_plan, host, rows, timing, verify
+from benchmarks.providers import COMPILED, COMPOSITION, EAGER, ONE_MAP, PROVIDERS
+from benchmarks.shapes import (
+    BACKWARD,
+    FORWARD,
+    FORWARD_BACKWARD,
+    MODES,
+    PACKED,
+    PADDED,
+    SENTENCES,
+    Case,
+    Shape,
+    draw_sets,
+    offsets,
+    sentence_lengths,
+)
+
+TINY = Case(Shape(3, 2, 24, 16), mode=FORWARD_BACKWARD)
+NO_EFFORT = timing.Effort(seconds=0, fewest_rounds=2, most_rounds=2, warmup_rounds=1)
+
+
+def time_row(case, provider, milliseconds, peak=None):
+    (row,) = rows.time_rows(case, {provider: PROVIDERS[provider]}, {provider: [1e-3 * milliseconds]}, 0.0, ORIGIN, peak)
+    return row
+
+
+def test_sentences_have_the_mean_and_the_longest_that_are_asked_for():
+    lengths = sentence_lengths(64, 128)
+    assert max(lengths) == lengths[-1] == 128
+    assert sum(lengths) / 64 == pytest.approx(29, abs=1.5)
+    assert min(lengths) >= 1 and len(set(lengths)) > 20
+    assert sentence_lengths(1, 7) == (7,)
+
+
+def test_products_of_a_case_count_no_padding():
+    case = Case(Shape(3, 2, 24, 16), lengths=PADDED)
+    wanted = 2 * 16 * sum(n * n for n in sentence_lengths(3, 24))
+    assert case.products == replace(case, lengths=PACKED).products == wanted
+    assert replace(case, lengths="full").products == 2 * 16 * 3 * 24 * 24
+
+
+def test_packed_and_padded_rows_count_the_same_work():
+    packed, padded = (time_row(replace(TINY, lengths=lengths), "reference", 2.0) for lengths in (PACKED, PADDED))
+    assert packed.gflops == padded.gflops == pytest.approx(22 * replace(TINY, lengths=PACKED).products / 2e6, rel=1e-4)
+    assert packed.case.lengths == PACKED
+    assert rows.from_line(rows.to_line(packed)) == packed
+
+
+def test_a_row_from_before_there_were_lengths_is_still_one():
+    record = json.loads(rows.to_line(time_row(TINY, "reference", 1.0)))
+    del record["lengths"], record["matrix_peak_gflops"]
+    assert rows.from_line(json.dumps(record)) == time_row(TINY, "reference", 1.0)
+
+
+@pytest.mark.parametrize("lengths", ["full", PADDED, PACKED])
+@pytest.mark.parametrize("mode", MODES)
+def test_providers_agree_in_every_mode_and_form(mode, lengths):
+    case = replace(TINY, mode=mode, lengths=lengths)
+    names = [n for n in (COMPOSITION, "reference", "cpu") if not PROVIDERS[n].reasons_against(case)]
+    assert (COMPOSITION in names) == (lengths == "full" and mode == FORWARD)
+    verify.require_agreement({n: PROVIDERS[n].build(case) for n in names}, case, draw_sets(case)[0])
+
+
+def test_the_composition_is_judged():
+    """Without the factor exp(logsumexp) it would be another function, and is told so."""
+    case = replace(TINY, mode=FORWARD)
+    call = PROVIDERS[COMPOSITION].build(case)
+
+    def forgetful(query, key, value, context_query, context_key, gate_lambda):
+        return call(query, key, value, context_query, context_key, gate_lambda / 24)
+
+    with pytest.raises(verify.ParityError, match=r"forgetful.*out is off by"):
+        verify.require_agreement({"forgetful": forgetful}, case, draw_sets(case)[0])
+
+
+def test_eager_hides_padding():
+    case = replace(TINY, mode=FORWARD, lengths=PADDED)
+    inputs = draw_sets(case)[0]
+    eager, reference = (PROVIDERS[n].build(case)(*inputs.operands) for n in (EAGER, "reference"))
+    length = case.sequence_lengths[0]
+    torch.testing.assert_close(eager[0, :, :length], reference[0, :, :length])
+
+
+def test_packed_inputs_are_as_long_as_their_offsets_say():
+    case = replace(TINY, lengths=PACKED)
+    inputs = draw_sets(case)[0]
+    ends = offsets(case).tolist()
+    assert inputs.query.shape == (ends[-1], 2, 16) and inputs.gate_lambda.shape == (ends[-1], 2)
+    assert [b - a for a, b in pairwise(ends)] == list(case.sequence_lengths)
+
+
+def test_a_step_of_the_backward_leaves_the_forward_out_of_its_clock():
+    case = replace(TINY, mode=BACKWARD)
+
+    def slow_forward(query, *_others):
+        time.sleep(0.05)
+        return query * 2.0
+
+    assert timing.make_step(slow_forward, case, draw_sets(case)[:1])(0) < 0.05
+
+
+def test_plan_has_the_marks_first_and_all_that_is_promised():
+    plan = gpu_plan.items(("triton", "cuda"))
+    assert len({item.case for item in plan} | {(i.case, i.providers) for i in plan}) > len(plan)
+    first = [item.case.shape for item in plan[:6]]
+    assert set(first) == set(gpu_plan.MARK_SHAPES)
+    full = [i.case for i in plan if i.case.lengths == "full"]
+    assert {(c.shape.length, c.shape.head_dim, c.mode) for c in full if not c.dropout} >= {
+        (length, head_dim, mode) for length in gpu_plan.LENGTHS for head_dim in (64, 128) for mode in MODES
+    }
+    assert {c.shape.length for c in full if c.dropout} >= {128, 16384}
+    assert {i.case.lengths for i in plan} == {"full", PADDED, PACKED}
+    assert {name for i in plan for name in i.providers} == {EAGER, COMPILED, COMPOSITION, ONE_MAP, "triton", "cuda"}
+    assert all({"triton", "cuda"} <= set(i.providers) for i in plan)
+    assert all(i.case.shape.length <= 8192 for i in plan if EAGER in i.providers)
+
+
+def test_every_mark_is_measured_by_the_plan():
+    """With all of the plan's rows no mark is left without a figure."""
+    measured = [
+        time_row(item.case, name, 1.0, 8e5) for item in gpu_plan.items(("triton",)) for name in item.providers
+    ]
+    verdicts = gpu_marks.judge("triton", measured)
+    missing = [v.what for v in verdicts if v.measured == "not measured"]
+    assert len(missing) == 2 and "memory" in missing[0] and "host" in missing[1]
+
+
+def test_marks_judge_rates_ratios_memory_and_the_host():
+    device = "cuda"
+    long = Case(gpu_plan.curve_shape(4096, 64), gpu_plan.DTYPE, FORWARD, 0.0, device)
+    milliseconds = 8 * long.products / 410e9  # 410 TFLOP/s
+    sentences = Case(SENTENCES, gpu_plan.DTYPE, FORWARD, 0.0, device)
+    memory = replace(
+        memory_row(1.0),
+        **rows.case_fields(Case(gpu_plan.MEMORY_SHAPE, gpu_plan.DTYPE, FORWARD_BACKWARD, 0.0, device)),
+        provider="triton",
+    )
+    host_case = rows.case_fields(Case(gpu_plan.HOST_SHAPE, gpu_plan.DTYPE, FORWARD, 0.0, device))
+    measured = [
+        time_row(long, "triton", milliseconds, 8e5),
+        time_row(sentences, "triton", 1.0),
+        time_row(sentences, EAGER, 5.9),
+        time_row(sentences, ONE_MAP, 0.7),
+        time_row(replace(sentences, lengths=PADDED), "triton", 0.9),
+        time_row(replace(sentences, lengths=PACKED), "triton", 0.25),
+        replace(memory, extra_mb=0.049 * (1 + 2 + 3)),
+        rows.HostRow(ORIGIN, **host_case, provider="triton", median_us=30.0, q1_us=29, q3_us=31, repeats=200),
+    ]
+    by_what = {v.what: v for v in gpu_marks.judge("triton", measured)}
+    rate = by_what[f"{long}, triton, 8 S^2 D"]
+    assert rate.met and rate.measured == "410 TFLOP/s (51% of the matrix peak)"
+    assert not by_what[f"{sentences}, triton vs eager"].met  # 5.9 < 6
+    assert by_what[f"{sentences}, triton vs sdpa-one-map"].met  # 1 / 0.7 < 1.6
+    assert by_what[f"{replace(sentences, lengths=PACKED)}, triton vs padded"].met
+    assert next(v for what, v in by_what.items() if "memory" in what).met
+    assert not next(v for what, v in by_what.items() if "host" in what).met  # not under 30
+    assert gpu_marks.named(list(by_what.values()), "NVIDIA H100")[0].target.endswith("(H200)")
+
+
+def a_run(tmp_path, seconds=60.0):
+    writer = rows.Writer(tmp_path, "gpu", ORIGIN)
+    return gpu.Run(writer, ORIGIN, NO_EFFORT, gpu.Budget(seconds)), writer
+
+
+def test_a_run_keeps_rows_and_reasons(tmp_path, monkeypatch, capsys):
+    def no_memory(case):
+        def call(*operands):
+            raise torch.OutOfMemoryError("CUDA out of memory\nmore lines")
+
+        return call
+
+    def wrong(case):
+        return lambda *operands: 2 * PROVIDERS["reference"].build(case)(*operands)
+
+    monkeypatch.setitem(PROVIDERS, EAGER, replace(PROVIDERS[EAGER], build=no_memory))
+    monkeypatch.setitem(PROVIDERS, "cpu", replace(PROVIDERS["cpu"], build=wrong, reasons_against=lambda case: []))
+    run, writer = a_run(tmp_path)
+    run.times(gpu_plan.Item(TINY, (EAGER, ONE_MAP, "cpu", "reference")))
+    run.times(gpu_plan.Item(replace(TINY, mode=FORWARD, dropout=0.1), (COMPOSITION, "reference")))
+    assert [(r.provider, r.dropout) for r in rows.load([writer.path])] == [
+        (ONE_MAP, 0.0),
+        ("reference", 0.0),
+        ("reference", 0.1),
+    ]
+    assert [m.split(": ", 1)[1].split(",")[0] for m in run.missing] == [
+        "OutOfMemoryError: CUDA out of memory",
+        "cpu",
+        "FlexAttention has no dropout",
+    ]
+    assert "out is off by" in run.missing[1] and len(run.wrong) == 1
+    assert "reference" in capsys.readouterr().out
+
+
+def test_a_spent_budget_leaves_cases_out_by_name(tmp_path):
+    run, _ = a_run(tmp_path, seconds=0.0)
+    run.times(gpu_plan.Item(TINY, ("reference",)))
+    assert run.rows == [] and run.missing == [f"{TINY}: the time is spent"]
+
+
+def test_report_tells_the_marks_what_is_missing_and_draws(tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    run, writer = a_run(tmp_path)
+    for mode in MODES:
+        run.times(gpu_plan.Item(replace(TINY, mode=mode), (ONE_MAP, "reference")))
+    run.missing.append("something: the time is spent")
+    gpu.report(run, ("reference",), "NVIDIA H200", writer, "cpu")
+    text = writer.path.with_suffix(".txt").read_text()
+    assert "reference: 0 of " in text and "marks met on NVIDIA H200" in text and "something: the time is spent" in text
+    assert text.strip() in capsys.readouterr().out
+    drawing = writer.path.with_suffix(".svg").read_text()
+    for shown in ("TFLOP/s", "D = 16, backward", "reference", "Some CPU (R) 9000"):
+        assert shown in drawing
+
+
+def test_host_time_is_a_row(tmp_path):
+    calls = []
+    row = host.measure(
+        replace(TINY, mode=FORWARD), "reference", lambda *operands: calls.append(torch.is_grad_enabled()), ORIGIN, 30
+    )
+    assert row.repeats == 30 and 0 < row.q1_us <= row.median_us <= row.q3_us < 1e4
+    assert len(calls) == 50 and not any(calls)
+    assert rows.from_line(rows.to_line(row)) == row
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_it_refuses(tmp_path, capsys):
+    assert gpu.main(["--out", str(tmp_path / "rows")]) == 2
+    assert "no NVIDIA GPU" in capsys.readouterr().err
+    assert not (tmp_path / "rows").exists()

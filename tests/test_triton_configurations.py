@@ -1,0 +1,249 @@
+"""Tables of tile sizes: reading, refusing, saving, choosing, tuning. Needs neither Triton nor a GPU."""
+
+import json
+import subprocess
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from qacg_kernels.backends.triton import arguments, configurations, tune
+from qacg_kernels.backends.triton.candidates import candidates
+from qacg_kernels.backends.triton.configurations import KEYS, Row
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def record():
+    return json.loads((configurations.SHIPPED / "sm_90.json").read_text())
+
+
+@pytest.fixture(autouse=True)
+def no_memory():
+    configurations._found.cache_clear()
+    yield
+    configurations._found.cache_clear()
+
+
+@pytest.fixture
+def a_gpu(monkeypatch, tmp_path):
+    """A GPU by what torch tells of it; returns a function that changes its capability."""
+    capability = [(9, 0)]
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability[0])
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA H200 (some)")
+    monkeypatch.setenv("QACG_TRITON_TABLES", str(tmp_path))
+
+    def becomes(major, minor):
+        capability[0] = (major, minor)
+        configurations._found.cache_clear()
+
+    return becomes
+
+
+@pytest.mark.parametrize("architecture", configurations.shipped_architectures())
+def test_shipped_tables_have_one_row_for_each_kind_of_call(architecture):
+    table = configurations.shipped(architecture)
+    assert table.architecture == architecture and table.measured is None
+    assert [row.key for row in table.rows] == list(KEYS)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda r: r.pop("measured"), r"table: missing members \['measured'\]"),
+        (lambda r: r.update(speed=1), r"unknown members \['speed'\]"),
+        (lambda r: r.update(architecture="gfx90a"), "architecture: got 'gfx90a'"),
+        (lambda r: r.update(measured="yes"), "measured: got 'yes'"),
+        (lambda r: r.update(rows={}), "rows: got dict, wanted a list"),
+        (lambda r: r["rows"][3].update(block_m=48), r"rows\[3\]: block_m: got 48, wanted one of 16, 32, 64, 128"),
+        (lambda r: r["rows"][3].update(num_warps=True), r"rows\[3\]: num_warps: got True"),
+        (lambda r: r["rows"][3].pop("num_stages"), r"rows\[3\]: row: missing members \['num_stages'\]"),
+        (lambda r: r["rows"].__setitem__(3, 7), r"rows\[3\]: row: got int"),
+        (lambda r: r["rows"][3].update(atomic=True), "atomic: got True for whole_row_forward"),
+        (lambda r: r["rows"].pop(3), r"rows: got 0 for \('whole_row_forward', 16, 128, True\)"),
+        (lambda r: r["rows"].append(r["rows"][3]), "rows: got 2 for"),
+    ],
+)
+def test_a_damaged_table_is_refused_by_file_and_field(change, message, tmp_path):
+    path, damaged = tmp_path / "gpu.json", record()
+    change(damaged)
+    path.write_text(json.dumps(damaged))
+    with pytest.raises(ValueError, match=rf"gpu\.json: .*{message}.*; delete it or tune again"):
+        configurations.load(path, "sm_90")
+
+
+def test_what_is_not_json_and_what_is_another_gpus_is_refused(tmp_path):
+    path = tmp_path / "gpu.json"
+    path.write_text('{"architecture": "sm_90", ')
+    with pytest.raises(ValueError, match=r"gpu\.json: not JSON"):
+        configurations.load(path, "sm_90")
+    path.write_text(json.dumps(record()))
+    with pytest.raises(ValueError, match="architecture: got 'sm_90', wanted 'sm_80' as this GPU has"):
+        configurations.load(path, "sm_80")
+
+
+def test_a_saved_table_is_read_again_and_nothing_else_is_left(tmp_path):
+    path = tmp_path / "new" / "gpu.json"
+    table = replace(configurations.shipped("sm_90"), measured={"gpu": "H200"})
+    configurations.save(table, path)
+    assert configurations.load(path, "sm_90") == table
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_save_that_fails_leaves_the_old_table(tmp_path, monkeypatch):
+    path = tmp_path / "gpu.json"
+    path.write_text("old")
+
+    def fail(*_):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(configurations.os, "replace", fail)
+    with pytest.raises(OSError, match="disk full"):
+        configurations.save(configurations.shipped("sm_90"), path)
+    assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
+
+
+def test_saved_tables_lie_in_the_users_cache(monkeypatch, tmp_path):
+    monkeypatch.delenv("QACG_TRITON_TABLES", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    wanted = tmp_path / "qacg_kernels" / "triton" / "nvidia-h200-some.json"
+    assert configurations.saved_path("NVIDIA H200 (some)") == wanted
+
+
+def test_a_tuned_table_is_preferred_and_told(a_gpu, tmp_path):
+    device = torch.device("cuda", 0)
+    assert configurations.table_for(device) == configurations.shipped("sm_90")
+    assert "shipped tiles of sm_90, reckoned, not measured" in configurations.source_of(device)
+    own = configurations.shipped("sm_90")
+    own = replace(own, rows=(replace(own.rows[0], num_warps=2), *own.rows[1:]), measured={})
+    configurations.save(own, tmp_path / "nvidia-h200-some.json")
+    configurations._found.cache_clear()
+    assert configurations.table_for(device) == own
+    assert "tuned for this GPU" in configurations.source_of(device)
+
+
+@pytest.mark.parametrize(("capability", "nearest"), [((8, 6), "sm_80"), ((9, 0), "sm_90"), ((12, 0), "sm_100")])
+def test_an_unknown_gpu_takes_the_nearest_older_table_and_says_so(a_gpu, capability, nearest):
+    a_gpu(*capability)
+    device = torch.device("cuda", 0)
+    assert configurations.table_for(device).architecture == nearest
+    told = configurations.source_of(device)
+    assert nearest in told and ("nearest older" in told) == (nearest != "sm_90")
+
+
+def test_a_gpu_older_than_every_table_is_refused(a_gpu):
+    a_gpu(7, 5)
+    with pytest.raises(ValueError, match="got 'sm_75', wanted 'sm_80' or newer"):
+        configurations.table_for(torch.device("cuda", 0))
+
+
+def test_rows_are_chosen_by_width_head_size_and_kind():
+    table = configurations.shipped("sm_90")
+    for head_dim, wanted in ((1, 64), (64, 64), (65, 128), (200, 256)):
+        row = table.row("tiled_forward", torch.float16, head_dim, True)
+        assert row.key == ("tiled_forward", 16, wanted, True)
+    longest = table.row("whole_row_forward", torch.float32, 64, False).block_n
+    for keys, taken in ((0, False), (longest, True), (longest + 1, False)):
+        assert table.takes_whole_rows("whole_row_forward", torch.float32, 64, False, 9, keys) == taken
+    assert not table.takes_whole_rows("whole_row_backward", torch.bfloat16, 64, False, 129, 4)
+    assert not table.takes_whole_rows("whole_row_forward", torch.float64, 64, False, 9, 9)
+
+
+def test_busy_calls():
+    assert [configurations.is_busy(*call) for call in ((False, 0.0, False), (True, 0, False), (False, 0.1, False))] == [
+        False,
+        True,
+        True,
+    ]
+    assert configurations.is_busy(False, 0.0, True)
+
+
+def test_a_trial_replaces_the_table_and_ends():
+    cpu, other = torch.device("cpu"), configurations.shipped("sm_100")
+    with configurations.trial(other):
+        assert configurations.table_for(cpu) is other
+    assert configurations.table_for(cpu).architecture == "sm_80"
+
+
+@pytest.mark.parametrize("key", KEYS, ids=str)
+def test_candidates_are_rows_of_their_key_without_repeats(key):
+    rows = candidates(key)
+    assert len(rows) >= 3 and len(set(rows)) == len(rows)
+    assert {row.key for row in rows} == {key}
+
+
+def test_tuning_keeps_the_fastest_that_runs_and_what_it_was_not_given():
+    base = configurations.shipped("sm_90")
+    key, other = KEYS[0], KEYS[5]
+    wanted = tune._comparable(key, base.rows[0])[-1]
+
+    def measure(table, row):
+        assert row in table.rows
+        if row.num_warps == 4:
+            raise RuntimeError("out of shared memory")
+        return 1.0 if row == wanted else 2.0
+
+    told = []
+    spent = iter([False, True])
+    table = tune.tuned(base, [key, other], measure, lambda: next(spent), told.append)
+    assert table.rows[0] == wanted and table.rows[1:] == base.rows[1:]
+    assert len(told) == 2 and "left as it is, the time is spent" in told[1]
+
+
+def test_tuning_does_not_follow_noise():
+    base = configurations.shipped("sm_90")
+    table = tune.tuned(
+        base, [KEYS[0]], lambda table, row: 1.0 if row == base.rows[0] else 0.98, lambda: False, lambda line: None
+    )
+    assert table == base
+
+
+def test_tuning_fails_by_name_where_nothing_runs():
+    def measure(table, row):
+        raise RuntimeError("no")
+
+    with pytest.raises(RuntimeError, match="whole_row_forward, 16 bits, D = 64: none of"):
+        tune.tuned(configurations.shipped("sm_90"), [KEYS[0]], measure, lambda: False, print)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_tuning_refuses_without_a_gpu():
+    command = [sys.executable, "-m", "qacg_kernels.backends.triton.tune"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 2 and "no NVIDIA GPU" in done.stderr
+
+
+@pytest.mark.parametrize("key", [KEYS[0], KEYS[7], KEYS[-1]], ids=str)
+def test_examples_of_tuning_are_calls_of_the_rows_kind(key):
+    row = Row(*key, 16, 16, 4, 1)
+    inputs, options, grad_out = tune.example(row, torch.device("meta"))
+    assert len(inputs) == 16 and inputs[0].shape == grad_out.shape and inputs[0].shape[-1] == key[2]
+    assert configurations.is_busy(inputs[12] is not None, options["dropout_p"], options["column_gate"]) == key[3]
+
+
+def test_strides_of_dense_packed_and_broadcast_tensors():
+    dense, packed = torch.zeros(2, 3, 5, 8).transpose(1, 2), torch.zeros(7, 3, 8)
+    assert arguments.strided(dense, False)[1:] == dense.stride()[:3]
+    assert arguments.strided(packed, True)[1:] == (0, 8, 24)
+    assert arguments.strided(None, True) is None
+    mask = arguments.mask_of(torch.zeros(2, 1, 5, 1, dtype=torch.bool))
+    assert mask.data.dtype == torch.uint8 and mask[1:] == (5, 0, 1, 0)
+    assert arguments.mask_of(None) is None
+    assert arguments.per_head(torch.zeros(8), 1).head == 0 and arguments.per_head(torch.zeros(3, 8), 1).head == 8
+    assert arguments.per_head(torch.zeros(()), 0).head == 0 and arguments.per_head(torch.zeros(3), 0).head == 1
+
+
+def test_only_rows_that_are_not_dense_are_copied():
+    t = torch.randn(2, 3, 5, 8)
+    assert arguments.unit_last_stride(t.transpose(1, 2)).data_ptr() == t.data_ptr()
+    copied = arguments.unit_last_stride(t[..., ::2])
+    assert copied.is_contiguous() and torch.equal(copied, t[..., ::2])
+    one = t[..., :1]
+    assert arguments.unit_last_stride(one) is one
+
+
+def test_a_row_holds_what_json_holds():
+    row = configurations.shipped("sm_80").rows[0]
+    assert Row(**json.loads(json.dumps(asdict(row)))) == row
