@@ -7,5 +7,5 @@
 | what a configuration says, and whether the tensors agree | `fields.py` |
 | which tensor goes where, in which shape, and what is missing | `fitting.py` |
 | `from_pretrained` | `loading.py` |
-| `qacg convert` | `conversion.py`, `command.py` |
+| `qacg convert` | `conversion.py`, `../commands/convert.py` |
 """
