@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from .data import Row, describe, load_directory, sample_directory
+from .data import Row, describe, load_data, sample_directory
 from .metrics import NEGATIVE, POSITIVE
 from .options import TrainingOptions
 from .results import MAJORITY, MODEL, selection_note, show, stored_results
@@ -65,7 +65,7 @@ def run(report: Path | str, output: Path | str, options: TrainingOptions | None 
     _speed(speed)
 
     _announce(4)
-    dataset = load_directory(sample_directory())
+    dataset = load_data(sample_directory())
     lines = describe(dataset)
     print("\n".join(["bundled sample, written for this project", *lines]))
     trained = train(dataset, output, options, overwrite=True)

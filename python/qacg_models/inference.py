@@ -17,7 +17,7 @@ import numpy as np
 from .data import Row
 from .errors import CheckpointError, InputError
 from .metrics import SentiHoodMetrics, majority_probabilities, sentihood_metrics
-from .tasks import TASKS, Task
+from .tasks import Task
 from .threads import cpu_threads
 from .tokenization import PaddingCollator, encode_rows, load_tokenizer
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .qacg_bert import QACGBertForSequenceClassification
 
 RECORD_NAME = "training.json"
-RECORD_FORMAT = 1
+RECORD_FORMAT = 2
 
 
 class ModelFolderError(InputError):
@@ -51,7 +51,7 @@ class TrainedModel:
     @property
     def task(self) -> Task:
         """Labels and aspects the model was trained for."""
-        return TASKS[self.record["task"]]
+        return Task.from_json(self.record["task"])
 
     def probabilities(self, rows: Sequence[Row], batch_size: int = 64) -> np.ndarray:
         """(N, classes) float64 probabilities, in the order of `rows`.
@@ -118,11 +118,7 @@ def read_record(folder: Path | str) -> dict:
         raise ModelFolderError(f"{folder}: has no {RECORD_NAME}; `qacg train` writes it") from None
     except ValueError as error:
         raise ModelFolderError(f"{folder}/{RECORD_NAME}: is no JSON ({error})") from None
-    if (
-        not isinstance(record, dict)
-        or record.get("format") != RECORD_FORMAT
-        or record.get("task") not in TASKS
-    ):
+    if not isinstance(record, dict) or record.get("format") != RECORD_FORMAT:
         raise ModelFolderError(f"{folder}/{RECORD_NAME}: is no training record of format {RECORD_FORMAT}")
     return record
 

@@ -178,7 +178,7 @@ def _train_into(
     state = trainer.state
     return {
         "format": RECORD_FORMAT,
-        "task": dataset.task.name,
+        "task": dataset.task.to_json(),
         "max_length": options.max_length,
         "options": asdict(options),
         "selected": {

@@ -145,7 +145,7 @@ def test_other_bad_input(model, small_data, tmp_path, capsys):
     evaluate = ["evaluate", "--data", small_data]
     fails(capsys, [*evaluate, tmp_path / "no"], "no such folder")
     fails(capsys, [*evaluate, tmp_path], "has no training.json")
-    fails(capsys, ["evaluate", model, "--data", tmp_path], "has no test.tsv or test_NLI_M.tsv")
+    fails(capsys, ["evaluate", model, "--data", tmp_path], "has no data in any known form")
 
 
 def test_a_damaged_model_folder(model, small_data, tmp_path, capsys):
@@ -160,7 +160,7 @@ def test_a_damaged_model_folder(model, small_data, tmp_path, capsys):
     (tmp_path / "training.json").write_text("{")
     fails(capsys, evaluate, "training.json", "is no JSON")
     (tmp_path / "training.json").write_text('{"format": 99}')
-    fails(capsys, evaluate, "is no training record of format 1")
+    fails(capsys, evaluate, "is no training record of format 2")
 
 
 def test_a_model_folder_that_lacks_a_tensor(model, tmp_path):

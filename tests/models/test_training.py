@@ -6,7 +6,7 @@ import pytest
 import torch
 from qacg_models import training
 from qacg_models.balanced_trainer import BalancedTrainer
-from qacg_models.data import Dataset, load_directory
+from qacg_models.data import Dataset, load_data
 from qacg_models.errors import InputError
 from qacg_models.inference import load_trained
 from qacg_models.metrics import SentiHoodMetrics, majority_probabilities
@@ -31,7 +31,7 @@ def losses(trained):
 
 @pytest.fixture(scope="module")
 def dataset(small_data) -> Dataset:
-    return load_directory(small_data)
+    return load_data(small_data)
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +119,7 @@ def test_fused_and_eager_train_alike(dataset, tmp_path):
 
 def test_sentihood_trains_alike_fused_and_eager(sentihood, tmp_path):
     """200 steps of two layers on real sentences: the loss falls, and both implementations agree."""
-    whole = load_directory(sentihood, ("train", "dev"))
+    whole = load_data(sentihood, ("train", "dev"))
     rows = {"train": whole.splits["train"][:1600], "dev": whole.splits["dev"][:200]}
     few = replace(whole, splits=rows)
     sizes = {"layers": 2, "hidden_size": 32, "batch_size": 32}

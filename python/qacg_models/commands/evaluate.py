@@ -13,9 +13,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments to its parser."""
     parser.add_argument("model", type=Path, metavar="MODEL", help="folder that qacg train wrote")
     parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="folder with the split's file")
-    parser.add_argument(
-        "--split", default="test", choices=("train", "dev", "test"), help="which split (%(default)s)"
-    )
+    parser.add_argument("--split", default="test", choices=("train", "dev", "test"), help="which split (%(default)s)")
     parser.add_argument(
         "--attention", choices=("fused", "eager"), help="implementation; without it the one of training"
     )
@@ -24,15 +22,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Evaluates, and says whether the figures are those that training stored."""
-    from ..data import check_contexts, describe_rows, read_rows, require_split
+    from ..data import check_contexts, describe_rows, load_data
     from ..inference import load_trained
     from ..results import MAJORITY, MODEL, compare_with_stored, show
     from .quiet import hide_other_bars
 
     hide_other_bars()
-    path = require_split(arguments.data, arguments.split)
     trained = load_trained(arguments.model, arguments.attention)
-    rows = read_rows(path, trained.task)
+    dataset = load_data(arguments.data, (arguments.split,), task=trained.task)
+    rows, path = dataset.splits[arguments.split], dataset.files[arguments.split]
     check_contexts(rows, trained.model.config.contexts, path)
     results = {MODEL: trained.evaluate(rows), MAJORITY: trained.majority(rows)}
     stored = compare_with_stored(trained.record, arguments.split, path, results[MODEL])

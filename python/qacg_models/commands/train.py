@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Trains, and prints the figures."""
-    from ..data import describe, load_directory
+    from ..data import describe, load_data
     from ..results import selection_note, show, stored_results
     from ..tokenization import load_tokenizer
     from ..training import check_output, train
@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
     hide_other_bars()
     options = TrainingOptions(**{option.name: getattr(arguments, option.name) for option in fields(TrainingOptions)})
     check_output(arguments.output, arguments.overwrite)
-    dataset = load_directory(arguments.data, optional=("test",))
+    dataset = load_data(arguments.data, optional=("test",))
     print("\n".join(describe(dataset)))
     tokenizer = None
     if arguments.tokenizer is not None:
