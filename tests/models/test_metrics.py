@@ -5,7 +5,8 @@ import math
 import numpy as np
 import pytest
 from qacg_models.data import label_shares, load_data
-from qacg_models.metrics import SentiHoodMetrics, majority_probabilities, sentihood_metrics
+from qacg_models.metrics import majority_probabilities
+from qacg_models.metrics.sentihood import SentiHoodMetrics, sentihood_metrics
 
 ASPECTS = ("general", "price", "safety", "transit location")
 

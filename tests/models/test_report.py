@@ -10,7 +10,7 @@ from qacg_models import demo, heatmaps
 from qacg_models.data import load_data, sample_directory
 from qacg_models.errors import InputError
 from qacg_models.maps import mean_lambda, row_maps
-from qacg_models.metrics import NEGATIVE, POSITIVE
+from qacg_models.metrics.sentihood import NEGATIVE, POSITIVE
 from qacg_models.options import TrainingOptions
 from qacg_models.report import Report
 from qacg_models.tables import html_table, text_table

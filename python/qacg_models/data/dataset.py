@@ -28,6 +28,7 @@ class Dataset:
         contexts: every context of the training split (of all splits if there is none), targets in natural
             order and aspects in the task's order; the index is the context id.
         overlap: pairs of splits to the number of distinct sentences that stand in both.
+        source: the folder or file that was read, and `options` how.
         notes: what was decided while reading, one line each.
     """
 
@@ -36,6 +37,8 @@ class Dataset:
     files: dict[str, Path]
     contexts: tuple[str, ...]
     overlap: dict[tuple[str, str], int]
+    source: Path
+    options: DataOptions
     notes: tuple[str, ...] = ()
 
 
@@ -100,7 +103,16 @@ def load_data(
         )
     kept = [split for split in SPLITS if split in splits and split in rows]
     rows = {split: rows[split] for split in kept}
-    return Dataset(task, rows, {split: files[split] for split in kept}, contexts, count_overlap(rows), tuple(notes))
+    return Dataset(
+        task,
+        rows,
+        {split: files[split] for split in kept},
+        contexts,
+        count_overlap(rows),
+        path,
+        options,
+        tuple(notes),
+    )
 
 
 def load_file(path: Path | str, task: Task, options: DataOptions | None = None) -> list[Row]:

@@ -8,8 +8,8 @@ from ..errors import InputError
 from .columns import Columns
 
 
-def _choice(default, text: str):
-    return field(default=default, metadata={"help": text})
+def _choice(default, text: str, kind: type = str):
+    return field(default=default, metadata={"help": text, "choices": None, "kind": kind})
 
 
 @dataclass(frozen=True)
@@ -27,13 +27,13 @@ class DataOptions:
     id_column: str | None = _choice(None, "column of the sentence's id; without it neighbouring equal texts are one")
     target_column: str | None = _choice(None, "column of the target, where aspects are of one target among several")
     delimiter: str = _choice(",", "between the fields of a CSV")
-    aspects: tuple[str, ...] | None = _choice(None, "the aspects; without it those of the training split")
-    labels: tuple[str, ...] | None = _choice(None, "the labels; without it those of the training split")
+    aspects: tuple[str, ...] | None = _choice(None, "the aspects; without it those of the training split", list)
+    labels: tuple[str, ...] | None = _choice(None, "the labels; without it those of the training split", list)
     absent_label: str | None = _choice(
         None, 'the label that means "no opinion"; without it one called none, if there is one'
     )
-    dev_fraction: float = _choice(0.1, "share of the training sentences that become dev where no dev is shipped")
-    dev_seed: int = _choice(0, "of that choice")
+    dev_fraction: float = _choice(0.1, "share of the training sentences that become dev where no dev is shipped", float)
+    dev_seed: int = _choice(0, "of that choice", int)
 
     def __post_init__(self):
         from .formats import NAMES
