@@ -7,7 +7,7 @@ the released code (`recipes.py`).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 
 from .errors import InputError
 from .recipes import RECIPES
@@ -83,9 +83,10 @@ class TrainingOptions:
     seed: int = _choice(0, "of initial weights, order and dropout")
 
     def __post_init__(self):
-        for name, known in (("model", MODELS), ("protocol", PROTOCOLS), ("pooler", (None, "cls", "attention"))):
-            if getattr(self, name) not in known:
-                raise InputError(f"{name}: got {getattr(self, name)!r}, wanted one of {', '.join(filter(None, known))}")
+        for option in fields(self):
+            value, known = getattr(self, option.name), option.metadata["choices"]
+            if known and value is not None and value not in known:
+                raise InputError(f"{option.name}: got {value!r}, wanted one of {', '.join(known)}")
         for name, least in _LEAST.items():
             value = getattr(self, name)
             if value is not None and value < least:

@@ -12,11 +12,12 @@ from .backbones import TITLES
 def row_of(record: dict) -> dict:
     """The row of a training record."""
     options = record["options"]
+    begun = options["from_checkpoint"]
     kept = ("metrics", "majority", "selected", "collapsed_steps", "overlap", "padding", "steps", "seconds")
     return {
         "task": record["task"]["name"],
         "backbone": TITLES[options["model"]],
-        "pretrained": None if options["from_checkpoint"] is None else Path(options["from_checkpoint"]).parent.name,
+        "pretrained": None if begun is None else "/".join(Path(begun).parts[-2:]),
         "protocol": options["protocol"],
         "seed": options["seed"],
         **{name: record[name] for name in kept},

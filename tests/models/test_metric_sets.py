@@ -83,10 +83,15 @@ def sentihood_judge(gold=GOLD % 3, probabilities=PROBABILITIES[:, :3], groups=GR
     )
 
 
+def own_judge(gold=GOLD, probabilities=PROBABILITIES, groups=GROUPS, aspects=ASPECTS):
+    rows = [f"{group} {aspect}" for group, aspect in zip(groups, aspects)]  # groups of one
+    return ClassificationJudge(rows, gold % 3, probabilities[:, :3], has_absent=True)
+
+
 JUDGES = {
     "sentihood": (sentihood_judge(), 4),
     "semeval": (SemEvalJudge(GROUPS, ASPECTS, GOLD, PROBABILITIES), 5),
-    "own": (ClassificationJudge(GROUPS, GOLD % 2, PROBABILITIES[:, :2], has_absent=True), 5),
+    "own": (own_judge(), 5),
 }
 
 
@@ -105,7 +110,7 @@ def test_a_weight_of_two_is_the_row_twice_and_of_none_is_no_row(name):
     elif name == "semeval":
         wanted = SemEvalJudge(groups, aspects, gold, probabilities)()
     else:
-        wanted = ClassificationJudge(groups, gold % 2, probabilities[:, :2], has_absent=True)()
+        wanted = own_judge(gold, probabilities, groups, aspects)()
     assert as_dict(weighted) == pytest.approx(as_dict(wanted))
 
 

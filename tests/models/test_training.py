@@ -210,10 +210,10 @@ def test_metrics_survive_the_record(folder):
         assert FIGURES["sentihood"].from_json(json.loads(json.dumps(figures))).to_json() == figures
 
 
-@pytest.mark.parametrize("model,attention", [("qacg-bert", "fused"), ("cg-bert", "sdpa"), ("bert", "sdpa")])
-def test_every_backbone_trains_and_loads(dataset, tmp_path, model, attention):
+@pytest.mark.parametrize("model", ["qacg-bert", "cg-bert", "bert"])
+def test_every_backbone_trains_and_loads(dataset, tmp_path, model):
     trained = training.train(dataset, tmp_path / "m", replace(TINY, model=model, epochs=4))
-    assert trained.record["options"]["attention"] == attention
+    assert trained.record["options"]["attention"] == trained.model.config._attn_implementation != "eager"
     assert trained.record["options"]["context_standalone"] is (model != "bert")
     curve = losses(trained)
     third = len(curve) // 3

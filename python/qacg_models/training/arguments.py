@@ -26,10 +26,15 @@ def training_arguments(
         selection: the figure by which the best evaluation is known.
 
     Raises:
-        InputError: sharding is asked of a single process.
+        InputError: sharding is asked of a single process, or one process sees several GPUs.
     """
     if options.fsdp and world_size() == 1:
         raise InputError("fsdp: shards over several processes; start them with torchrun --nproc-per-node N -m ...")
+    if world_size() == 1 and torch.cuda.device_count() > 1:
+        raise InputError(
+            f"one process sees {torch.cuda.device_count()} GPUs; start one for each by torchrun --nproc-per-node, or"
+            " choose one by CUDA_VISIBLE_DEVICES"
+        )
     batches = math.ceil(rows / (options.batch_size * world_size()))
     per_epoch = math.ceil(batches / options.gradient_accumulation)
     steps = options.max_steps or per_epoch * options.epochs

@@ -26,7 +26,8 @@ def settle_attention(options: TrainingOptions) -> str:
         InputError: the model does not have it.
     """
     kind = model_class(options.model)
-    chosen = kind.implementations[0] if options.attention == "auto" else options.attention
+    fastest = "fused" if "fused" in kind.implementations else kind.implementations[0]
+    chosen = fastest if options.attention == "auto" else options.attention
     check_attention(kind, chosen)
     return chosen
 
