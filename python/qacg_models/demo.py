@@ -6,10 +6,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from .data import Row, describe, load_directory, sample_directory
-from .metrics import NEGATIVE, POSITIVE
+from .data import Row, describe, load_data, sample_directory
+from .metrics.sentihood import NEGATIVE, POSITIVE
 from .options import TrainingOptions
-from .results import MAJORITY, MODEL, selection_note, show, stored_results
+from .results import MAJORITY, row_title, selection_note, show, stored_results
 from .tables import metric_cells, text_table, undefined_notes
 
 MARGIN = 0.15  # by which strict accuracy has to beat the majority row on the test split
@@ -65,7 +65,7 @@ def run(report: Path | str, output: Path | str, options: TrainingOptions | None 
     _speed(speed)
 
     _announce(4)
-    dataset = load_directory(sample_directory())
+    dataset = load_data(sample_directory())
     lines = describe(dataset)
     print("\n".join(["bundled sample, written for this project", *lines]))
     trained = train(dataset, output, options, overwrite=True)
@@ -170,7 +170,7 @@ def _evaluation(section, trained, lines: Sequence[str]) -> bool:
     note = selection_note(trained.record) + "; test was looked at once, afterwards"
     print(note)
     results = stored_results(trained.record, "test")
-    margin = results[MODEL].strict_accuracy - results[MAJORITY].strict_accuracy
+    margin = results[row_title(trained.record, "test")].strict_accuracy - results[MAJORITY].strict_accuracy
     verdict = "beats" if margin >= MARGIN else "DOES NOT BEAT"
     points = f"{100 * MARGIN:.0f} points: {100 * margin:+.1f}"
     print(f"strict accuracy on test {verdict} the majority row by {points}")

@@ -1,33 +1,35 @@
 """A trained model folder: what lies in it, loading it, and its probabilities for rows.
 
-`MODEL/` holds config.json (contexts and labels too), model.safetensors, tokenizer.json, and training.json
-(how it was trained, on what, and the figures it reached).
+`MODEL/` holds config.json (contexts and labels too), model.safetensors, tokenizer.json, run.yaml (the choices that
+give it again), and training.json (how it was trained, on what, and the figures it reached).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .data import Row
+from .backbones import TITLES, model_class
+from .batches import batch_maker, by_length
+from .data import DataOptions, Row
 from .errors import CheckpointError, InputError
-from .metrics import SentiHoodMetrics, majority_probabilities, sentihood_metrics
-from .tasks import TASKS, Task
+from .metrics import Figures, judge, judge_for, majority_probabilities
+from .tasks import Task
 from .threads import cpu_threads
-from .tokenization import PaddingCollator, encode_rows, load_tokenizer
+from .tokenization import encode_rows, load_tokenizer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-    from .qacg_bert import QACGBertForSequenceClassification
+    from .pretrained import EncoderPreTrainedModel
 
 RECORD_NAME = "training.json"
-RECORD_FORMAT = 1
+RECORD_FORMAT = 2
 
 
 class ModelFolderError(InputError):
@@ -44,31 +46,50 @@ class TrainedModel:
         record: the content of training.json.
     """
 
-    model: QACGBertForSequenceClassification
+    model: EncoderPreTrainedModel
     tokenizer: PreTrainedTokenizerFast
     record: dict
 
     @property
+    def title(self) -> str:
+        """What tables call the model."""
+        return TITLES[self.record["options"]["model"]]
+
+    @property
     def task(self) -> Task:
         """Labels and aspects the model was trained for."""
-        return TASKS[self.record["task"]]
+        return Task.from_json(self.record["task"])
+
+    @property
+    def contexts(self) -> tuple[str, ...]:
+        """Names of the contexts, which a BERT, too, was trained on; the index is the context id."""
+        return tuple(self.record["contexts"])
+
+    @property
+    def data_options(self) -> DataOptions:
+        """How the data of training was read."""
+        return DataOptions(**self.record["data_options"])
 
     def probabilities(self, rows: Sequence[Row], batch_size: int = 64) -> np.ndarray:
         """(N, classes) float64 probabilities, in the order of `rows`.
 
         Raises:
-            ValueError: a row's context is none of the model's.
+            InputError: a row's context is none of the model's.
         """
         with cpu_threads(self.record["options"]["threads"]):
             return predict(self.model, self.tokenizer, rows, self.record["max_length"], batch_size)
 
-    def evaluate(self, rows: Sequence[Row]) -> SentiHoodMetrics:
-        """SentiHood's metrics of the model on `rows`, in the same batches and threads every time."""
-        return judge(rows, self.probabilities(rows))
+    def evaluate(self, rows: Sequence[Row]) -> Figures:
+        """The task's metrics of the model on `rows`, in the same batches and threads every time."""
+        return judge(self.task, rows, self.probabilities(rows))
 
-    def majority(self, rows: Sequence[Row]) -> SentiHoodMetrics:
+    def judge(self, rows: Sequence[Row]) -> Callable[[np.ndarray | None], Figures]:
+        """The task's metrics of the model for weights of `rows`; the model runs once."""
+        return judge_for(self.task, rows, self.probabilities(rows))
+
+    def majority(self, rows: Sequence[Row]) -> Figures:
         """The same metrics of the baseline that knows only the label shares of the training split."""
-        return judge(rows, majority_probabilities(self.record["label_shares"], len(rows)))
+        return judge(self.task, rows, majority_probabilities(self.record["label_shares"], len(rows)))
 
 
 def load_trained(folder: Path | str, attention: str | None = None) -> TrainedModel:
@@ -76,23 +97,23 @@ def load_trained(folder: Path | str, attention: str | None = None) -> TrainedMod
 
     Args:
         folder: the folder.
-        attention: `"fused"` or `"eager"`; None takes the one it was trained with.
+        attention: an implementation of the model; None takes the one it was trained with.
 
     Raises:
         ModelFolderError: something is missing or unreadable, with its name.
-        ValueError: an attention that the model does not have.
+        InputError: an attention that the model does not have.
     """
     folder = Path(folder)
     record = read_record(folder)
     for name in ("config.json", "model.safetensors", "tokenizer.json"):
         if not (folder / name).is_file():
             raise ModelFolderError(f"{folder}: has no {name}, so this is no complete model")
-    from .qacg_bert import QACGBertForSequenceClassification
-
-    tokenizer = load_tokenizer(folder)
+    kind = model_class(record["options"]["model"])
     implementation = attention or record["options"]["attention"]
+    check_attention(kind, implementation)
+    tokenizer = load_tokenizer(folder)
     try:
-        model, loading = QACGBertForSequenceClassification.from_pretrained(
+        model, loading = kind.from_pretrained(
             folder, attn_implementation=implementation, local_files_only=True, output_loading_info=True
         )
     except (OSError, CheckpointError) as error:
@@ -101,6 +122,14 @@ def load_trained(folder: Path | str, attention: str | None = None) -> TrainedMod
     if not loading["report"].clean:
         raise ModelFolderError(f"{folder}: is not what training wrote: {loading['report']}")
     return TrainedModel(model.eval(), tokenizer, record)
+
+
+def check_attention(kind: type[EncoderPreTrainedModel], attention: str) -> None:
+    """Raises InputError unless the model has this implementation of attention."""
+    if attention not in kind.implementations:
+        raise InputError(
+            f"attention: got {attention!r}, wanted one of {', '.join(kind.implementations)} for {kind.__name__}"
+        )
 
 
 def read_record(folder: Path | str) -> dict:
@@ -118,17 +147,13 @@ def read_record(folder: Path | str) -> dict:
         raise ModelFolderError(f"{folder}: has no {RECORD_NAME}; `qacg train` writes it") from None
     except ValueError as error:
         raise ModelFolderError(f"{folder}/{RECORD_NAME}: is no JSON ({error})") from None
-    if (
-        not isinstance(record, dict)
-        or record.get("format") != RECORD_FORMAT
-        or record.get("task") not in TASKS
-    ):
+    if not isinstance(record, dict) or record.get("format") != RECORD_FORMAT:
         raise ModelFolderError(f"{folder}/{RECORD_NAME}: is no training record of format {RECORD_FORMAT}")
     return record
 
 
 def predict(
-    model: QACGBertForSequenceClassification,
+    model: EncoderPreTrainedModel,
     tokenizer: PreTrainedTokenizerFast,
     rows: Sequence[Row],
     max_length: int,
@@ -137,30 +162,32 @@ def predict(
     """(N, classes) float64 probabilities; batches are made of rows of like length to save padding.
 
     Raises:
-        ValueError: a row's context is none of the model's.
+        InputError: a row's context is none of the model's.
     """
     import torch
 
     config = model.config
-    features, _ = encode_rows(rows, tokenizer, config.contexts, max_length, config.context_standalone)
-    collate = PaddingCollator(tokenizer.pad_token_id)
-    order = sorted(range(len(features)), key=lambda index: len(features[index]["input_ids"]))
+    features, _ = encode_rows(
+        rows,
+        tokenizer,
+        getattr(config, "contexts", None),
+        max_length,
+        getattr(config, "context_standalone", False),
+    )
+    make_batch = batch_maker(model, tokenizer)
+    order = by_length(features)
     probabilities = np.empty((len(features), config.num_labels))
     was_training = model.training
     model.eval()
     with torch.inference_mode():
         for start in range(0, len(order), batch_size):
             chosen = order[start : start + batch_size]
-            batch = collate([features[index] for index in chosen])
+            batch = make_batch([features[index] for index in chosen])
             del batch["labels"]
-            logits = model(**{name: tensor.to(model.device) for name, tensor in batch.items()}).logits
-            probabilities[chosen] = logits.double().softmax(-1).cpu().numpy()
+            inputs = {
+                name: value.to(model.device) if isinstance(value, torch.Tensor) else value
+                for name, value in batch.items()
+            }
+            probabilities[chosen] = model(**inputs).logits.double().softmax(-1).cpu().numpy()
     model.train(was_training)
     return probabilities
-
-
-def judge(rows: Sequence[Row], probabilities: np.ndarray) -> SentiHoodMetrics:
-    """SentiHood's metrics of probabilities given for rows."""
-    return sentihood_metrics(
-        [row.group for row in rows], [row.aspect for row in rows], [row.label for row in rows], probabilities
-    )

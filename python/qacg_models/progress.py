@@ -1,4 +1,4 @@
-"""One progress bar for a whole training run: steps, loss, and the best dev figure so far."""
+"""One progress bar for a whole training run: steps, loss, and the figure of the latest evaluation."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ class StepBar(TrainerCallback):
 
     Args:
         metric: the name, without `eval_`, of the figure that is shown beside the loss.
+        split: on which it is taken.
     """
 
-    def __init__(self, metric: str):
-        self.metric = metric
+    def __init__(self, metric: str, split: str):
+        self.metric, self.split = metric, split
         self.bar = None
         self.shown: dict[str, str] = {}
 
@@ -24,7 +25,9 @@ class StepBar(TrainerCallback):
 
         # In a log file every update is a line of its own: one every five seconds is enough there.
         interval = 0.1 if sys.stderr.isatty() else 5.0
-        self.bar = tqdm(total=state.max_steps, desc="training", unit="step", mininterval=interval)
+        self.bar = tqdm(
+            total=state.max_steps, initial=state.global_step, desc="training", unit="step", mininterval=interval
+        )
 
     def on_step_end(self, args, state, control, **kwargs):
         self.bar.update(state.global_step - self.bar.n)
@@ -36,7 +39,7 @@ class StepBar(TrainerCallback):
     def on_evaluate(self, args, state, control, metrics=None, **kwargs):
         value = (metrics or {}).get(f"eval_{self.metric}")
         if value is not None:
-            self._show(f"dev {self.metric.replace('_', ' ')}", f"{value:.1%}")
+            self._show(f"{self.split} {self.metric.replace('_', ' ')}", f"{value:.1%}")
 
     def on_train_end(self, args, state, control, **kwargs):
         self.bar.close()

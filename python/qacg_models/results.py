@@ -2,38 +2,72 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from .backbones import TITLES
 from .data import file_digest
-from .metrics import SentiHoodMetrics
+from .metrics import FIGURES, Figures
 from .tables import metric_cells, text_table, undefined_notes
 
-MODEL, MAJORITY = "QACG-BERT", "majority"
+MAJORITY = "majority"
 
 
-def stored_results(record: dict, split: str) -> dict[str, SentiHoodMetrics]:
+def stored_results(record: dict, split: str) -> dict[str, Figures]:
     """What training stored for a split: the model and the majority row."""
+    kind = FIGURES[record["task"]["metrics"]]
     return {
-        MODEL: SentiHoodMetrics.from_json(record["metrics"][split]),
-        MAJORITY: SentiHoodMetrics.from_json(record["majority"][split]),
+        row_title(record, split): kind.from_json(record["metrics"][split]),
+        MAJORITY: kind.from_json(record["majority"][split]),
     }
 
 
-def show(results: dict[str, SentiHoodMetrics]) -> str:
-    """Results as a table for a terminal, with a note on every figure that could not be taken."""
-    return "\n".join([text_table(*metric_cells(results)), *undefined_notes(results)])
+def row_title(record: dict, split: str) -> str:
+    """What a table of a split calls the model: marked where the split chose the checkpoint that it judges."""
+    title = TITLES[record["options"]["model"]]
+    chosen_on_test = split == "test" and record["selected"]["split"] == "test"
+    return f"{title} (chosen on test)" if chosen_on_test else title
+
+
+def show(results: Mapping[str, Figures], bounds: Mapping[str, Mapping[str, tuple[float, float]]] | None = None) -> str:
+    """Results as a table for a terminal, with a note on every figure that could not be taken.
+
+    Args:
+        bounds: intervals of the figures by row, for the rows that have them.
+    """
+    return "\n".join([text_table(*metric_cells(results, bounds or {})), *undefined_notes(results)])
+
+
+def show_seeds(summary: dict, split: str) -> str:
+    """Mean and standard deviation over seeds as a table for a terminal, in per cent."""
+    figures = summary["metrics"][split]
+    rows = []
+    for title, key in (("mean", "mean"), ("deviation", "deviation")):
+        values = [figure[key] for figure in figures.values()]
+        rows.append([title, *("n/a" if value is None else f"{100 * value:.1f}" for value in values)])
+    values = [summary["majority"][split][name] for name in figures]
+    rows.append([MAJORITY, *("n/a" if value is None else f"{100 * value:.1f}" for value in values)])
+    return text_table([f"in %, seeds {', '.join(map(str, summary['seeds']))}", *_titles(figures)], rows)
+
+
+def _titles(names: Sequence[str]) -> list[str]:
+    kind = next(kind for kind in FIGURES.values() if list(kind.TITLES) == list(names))
+    return list(kind.TITLES.values())
 
 
 def selection_note(record: dict) -> str:
     """Which checkpoint was kept, and by what."""
     selected = record["selected"]
-    return (
+    note = (
         f"checkpoint of step {selected['step']} of {record['steps']}, chosen by"
         f" {selected['metric'].replace('_', ' ')} on {selected['split']} ({selected['value']:.1%})"
     )
+    if selected["split"] == "test":
+        note += "; chosen on test, as in the released recipe, so the figures on test are too good"
+    return note
 
 
-def compare_with_stored(record: dict, split: str, path: Path, result: SentiHoodMetrics) -> str:
+def compare_with_stored(record: dict, split: str, path: Path, result: Figures) -> str:
     """Whether a new evaluation gives the figures on record: a line that says so, or why it cannot be said."""
     if split not in record["metrics"]:
         return f"training stored no figures for {split}"
@@ -41,6 +75,4 @@ def compare_with_stored(record: dict, split: str, path: Path, result: SentiHoodM
         return f"{path} is not the file whose figures training stored"
     if result.to_json() == record["metrics"][split]:
         return "the same figures, to the last digit, as training stored"
-    return (
-        "not the figures that training stored; other versions, thread counts or attention round differently"
-    )
+    return "not the figures that training stored; other versions, thread counts or attention round differently"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
-from .metrics import TITLES, SentiHoodMetrics
+from .metrics import Figures
 
 
 def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -16,10 +17,7 @@ def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     numbers = _number_columns(rows)
 
     def line(row: Sequence[str]) -> str:
-        padded = [
-            cell.rjust(width) if right else cell.ljust(width)
-            for cell, width, right in zip(row, widths, numbers)
-        ]
+        padded = [cell.rjust(width) if right else cell.ljust(width) for cell, width, right in zip(row, widths, numbers)]
         return "  ".join(padded).rstrip()
 
     rule = "  ".join("-" * width for width in widths)
@@ -33,28 +31,34 @@ def html_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
     def line(row: Sequence[str], tag: str) -> str:
         starts = [f'<{tag} class="number">' if right else f"<{tag}>" for right in numbers]
-        return (
-            "<tr>"
-            + "".join(f"{start}{html.escape(cell)}</{tag}>" for start, cell in zip(starts, row))
-            + "</tr>"
-        )
+        return "<tr>" + "".join(f"{start}{html.escape(cell)}</{tag}>" for start, cell in zip(starts, row)) + "</tr>"
 
     body = "\n".join(line(row, "td") for row in rows)
     return f"<table>\n<thead>{line(header, 'th')}</thead>\n<tbody>\n{body}\n</tbody>\n</table>"
 
 
-def metric_cells(results: dict[str, SentiHoodMetrics]) -> tuple[list[str], list[list[str]]]:
-    """Header and rows that show results in per cent, one row per name."""
-    header = ["in %", *TITLES.values()]
-    return header, [
-        [name, *(_percent(getattr(result, key)) for key in TITLES)] for name, result in results.items()
-    ]
+def metric_cells(
+    results: Mapping[str, Figures], bounds: Mapping[str, Mapping[str, tuple[float, float]]] = MappingProxyType({})
+) -> tuple[list[str], list[list[str]]]:
+    """Header and rows that show results in per cent, one row per name.
+
+    Args:
+        results: figures of one kind.
+        bounds: intervals of the figures by row; such a row is followed by two more.
+    """
+    titles = next(iter(results.values())).TITLES
+    rows = []
+    for name, result in results.items():
+        rows.append([name, *(_percent(getattr(result, key)) for key in titles)])
+        for side, title in enumerate(("from", "to") if name in bounds else ()):
+            rows.append([f"  {title}", *(_percent(bounds[name][key][side]) for key in titles)])
+    return ["in %", *titles.values()], rows
 
 
-def undefined_notes(results: dict[str, SentiHoodMetrics]) -> list[str]:
+def undefined_notes(results: Mapping[str, Figures]) -> list[str]:
     """One line per result that says which figures could not be taken, if any."""
     return [
-        f"{name}: only one class, so left out: {', '.join(result.undefined)}"
+        f"{name}: without cases of both kinds, so left out: {', '.join(result.undefined)}"
         for name, result in results.items()
         if result.undefined
     ]

@@ -1,8 +1,12 @@
-"""What a task fixes: its labels, its aspects, and how a context name is put together."""
+"""What a task fixes: its labels, its aspects, how a context is called, and which metrics judge it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+
+from .errors import InputError
+
+METRICS = ("sentihood", "semeval", "classification")
 
 
 @dataclass(frozen=True)
@@ -11,23 +15,48 @@ class Task:
 
     Args:
         name: how the task is called in saved files.
-        labels: label names; the index is the class number. The first one means "no opinion".
+        labels: label names; the index is the class number.
         aspects: aspect names, in the order in which tables and groups list them.
+        metrics: one of METRICS.
+        selection: the metric by which training keeps a checkpoint.
+        has_absent: whether the first label means "no opinion on this aspect".
+        has_targets: whether a context names a target too, as in `location - 1 - price`.
+        complete: whether every sentence and target has a row for every aspect.
+
+    Raises:
+        InputError: no label or aspect, one that is empty or repeated, or unknown metrics.
     """
 
     name: str
     labels: tuple[str, ...]
     aspects: tuple[str, ...]
+    metrics: str = "classification"
+    selection: str = "macro_f1"
+    has_absent: bool = False
+    has_targets: bool = False
+    complete: bool = False
+
+    def __post_init__(self):
+        for field, least in (("labels", 2), ("aspects", 1)):
+            names = getattr(self, field)
+            if len(names) < least or len(set(names)) < len(names) or not all(name.strip() for name in names):
+                raise InputError(f"{field}: got {list(names)}, wanted at least {least} distinct names")
+        if self.metrics not in METRICS:
+            raise InputError(f"metrics: got {self.metrics!r}, wanted one of {', '.join(METRICS)}")
+
+    def context(self, target: str, aspect: str) -> str:
+        """The name of a context: its aspect, after its target where the task has targets."""
+        return f"{target} - {aspect}" if self.has_targets else aspect
 
     def split_context(self, context: str) -> tuple[str, str]:
-        """Split `"location - 1 - price"` into its target `"location - 1"` and its aspect `"price"`.
+        """The target (empty where the task has none) and the aspect of a context's name.
 
         Raises:
-            ValueError: the name does not end in ` - ` and one of the task's aspects, or names no target.
+            ValueError: the name does not end in one of the task's aspects, or lacks its target.
         """
-        target, dash, aspect = context.rpartition(" - ")
-        if not dash or not target.strip() or aspect not in self.aspects:
-            known = ", ".join(f"'<target> - {name}'" for name in self.aspects)
+        target, dash, aspect = context.rpartition(" - ") if self.has_targets else ("", "-", context)
+        if not dash or bool(target.strip()) != self.has_targets or aspect not in self.aspects:
+            known = ", ".join(repr(self.context("<target>", name)) for name in self.aspects)
             raise ValueError(f"unknown context {context!r}; this task knows {known}")
         return target, aspect
 
@@ -42,11 +71,32 @@ class Task:
         except ValueError:
             raise ValueError(f"unknown label {label!r}; this task knows {', '.join(self.labels)}") from None
 
+    def to_json(self) -> dict:
+        """As plain types for a JSON file."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: dict) -> Task:
+        """Inverse of `to_json`."""
+        return cls(**values | {"labels": tuple(values["labels"]), "aspects": tuple(values["aspects"])})
+
 
 SENTIHOOD = Task(
     name="sentihood",
     labels=("None", "Positive", "Negative"),
     aspects=("general", "price", "safety", "transit location"),
+    metrics="sentihood",
+    selection="strict_accuracy",
+    has_absent=True,
+    has_targets=True,
+    complete=True,
 )
-
-TASKS = {task.name: task for task in (SENTIHOOD,)}
+SEMEVAL = Task(
+    name="semeval2014",
+    labels=("none", "positive", "neutral", "negative", "conflict"),
+    aspects=("price", "anecdotes", "food", "ambience", "service"),
+    metrics="semeval",
+    selection="aspect_f1",
+    has_absent=True,
+    complete=True,
+)

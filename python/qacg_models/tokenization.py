@@ -130,7 +130,7 @@ def load_tokenizer(path: Path | str, lowercase: bool = True) -> PreTrainedTokeni
 def encode_rows(
     rows: Sequence[Row],
     tokenizer: PreTrainedTokenizerFast,
-    contexts: Sequence[str],
+    contexts: Sequence[str] | None,
     max_length: int,
     context_standalone: bool = False,
 ) -> tuple[list[dict], int]:
@@ -139,7 +139,7 @@ def encode_rows(
     Args:
         rows: sentences with contexts and labels.
         tokenizer: gives token types and special tokens for one or two segments.
-        contexts: context names; the index is the id.
+        contexts: context names; the index is the id. None: the model has none, and neither have the inputs.
         max_length: most tokens of one input, special tokens included; what is over is taken from the end of
             whichever segment is longer at the time.
         context_standalone: leave the context name out and give it by id only.
@@ -152,8 +152,8 @@ def encode_rows(
         raise InputError(
             f"max_length must be at least {overhead + 2} to leave room for text; got {max_length}"
         )
-    ids = {name: index for index, name in enumerate(contexts)}
-    unknown = next((row.context for row in rows if row.context not in ids), None)
+    ids = None if contexts is None else {name: index for index, name in enumerate(contexts)}
+    unknown = next((row.context for row in rows if ids is not None and row.context not in ids), None)
     if unknown is not None:
         raise InputError(f"unknown context {unknown!r}; known: {', '.join(contexts)}")
     batch = tokenizer(
@@ -164,7 +164,8 @@ def encode_rows(
         return_token_type_ids=True,
     )
     features = [
-        {"input_ids": tokens, "token_type_ids": types, "context_ids": ids[row.context], "labels": row.label}
+        {"input_ids": tokens, "token_type_ids": types, "labels": row.label}
+        | ({} if ids is None else {"context_ids": ids[row.context]})
         for row, tokens, types in zip(rows, batch["input_ids"], batch["token_type_ids"])
     ]
     return features, sum(bool(encoding.overflowing) for encoding in batch.encodings)
@@ -181,7 +182,7 @@ class PaddingCollator:
         self.pad_token_id = pad_token_id
 
     def __call__(self, features: Sequence[dict]) -> dict:
-        """Tensors (B, L) of int64 for tokens, types and mask; (B,) for context ids and labels."""
+        """Tensors (B, L) of int64 for tokens, types and mask; (B,) for labels, and context ids if there are any."""
         import torch
 
         length = max(len(feature["input_ids"]) for feature in features)
@@ -192,13 +193,12 @@ class PaddingCollator:
             )
 
         lengths = torch.tensor([len(feature["input_ids"]) for feature in features])
+        single = [name for name in ("context_ids", "labels") if name in features[0]]
         return {
             "input_ids": padded("input_ids", self.pad_token_id),
             "token_type_ids": padded("token_type_ids", 0),
             "attention_mask": (torch.arange(length) < lengths[:, None]).long(),
-            "context_ids": torch.tensor([feature["context_ids"] for feature in features]),
-            "labels": torch.tensor([feature["labels"] for feature in features]),
-        }
+        } | {name: torch.tensor([feature[name] for feature in features]) for name in single}
 
 
 def _set_text_steps(tokenizer: Tokenizer, lowercase: bool) -> None:

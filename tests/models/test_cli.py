@@ -1,11 +1,14 @@
+import dataclasses
 import json
 import subprocess
 import sys
 
 import pytest
+import torch
 from qacg_models.cli import main
-from qacg_models.data import sample_directory
+from qacg_models.data import DataOptions, load_data, sample_directory
 from qacg_models.inference import ModelFolderError, load_trained
+from qacg_models.options import SIZES as SIZE_OPTIONS
 from qacg_models.options import TrainingOptions
 from safetensors.torch import load_file, save_file
 
@@ -52,30 +55,126 @@ def test_train_prints_data_results_and_choice(small_data, tmp_path, capsys):
     assert record["options"] | {"seed": 4, "hidden_size": 16, "epochs": 2} == record["options"]
 
 
-def test_every_option_reaches_training(monkeypatch, small_data, tmp_path):
+def other_value(name, field):
+    """A value of an option that is not its default and needs no other option."""
+    known = {
+        "protocol": "released", "from_checkpoint": "somewhere", "tokenizer": "words", "tensorboard": "logs",
+        "pooler": "cls", "context_projection": "head", "attention": "eager", "model": "cg-bert", "format": "columns",
+        "delimiter": ";", "dropout": 0.125, "warmup": 0.5, "balance": 0.75, "dev_fraction": 0.25,
+        "aspects": ("a", "b"), "labels": ("x", "y"),
+    }  # fmt: skip
+    if name in known:
+        return known[name]
+    return {int: 12, float: 0.5, bool: True, str: f"the {name}"}[field.metadata["kind"]]
+
+
+@pytest.mark.parametrize("by", ["flags", "file"])
+def test_every_choice_reaches_training(monkeypatch, small_data, tmp_path, by):
     seen = {}
 
-    def spy(dataset, output, options, **kwargs):
-        seen.update(vars(options), **kwargs)
+    def spy(dataset, output, options, seeds, **kwargs):
+        seen.update(vars(options), seeds=seeds, **kwargs)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("qacg_models.training.train", spy)
-    wanted = {
-        "epochs": 3, "batch_size": 5, "learning_rate": 0.25, "balance": 0.75, "weight_decay": 0.5,
-        "dropout": 0.125, "initializer_range": 0.5, "max_length": 33, "hidden_size": 24, "layers": 3,
-        "heads": 6, "intermediate_size": 48, "vocab_size": 99, "pooler": "cls", "context_projection": "head",
-        "context_standalone": False, "attention": "eager", "threads": 2, "seed": 11,
-    }  # fmt: skip
-    assert set(wanted) == set(vars(TrainingOptions()))
-    flags = []
-    for name, value in wanted.items():
-        flag = name.replace("_", "-")
-        flags += ["--no-" + flag] if value is False else ["--" + flag, str(value)]
-    assert main(["train", "--data", str(small_data), "--output", str(tmp_path / "m"), *flags]) == 130
-    assert seen == wanted | {"tokenizer": None, "overwrite": False}
+    def read(path, splits=(), options=None, **kwargs):
+        seen.update(vars(options))
+        return load_data(small_data)
+
+    monkeypatch.setattr("qacg_models.training.train_seeds", spy)
+    monkeypatch.setattr("qacg_models.data.load_data", read)
+    names = [field for kind in (DataOptions, TrainingOptions) for field in dataclasses.fields(kind)]
+    wanted = {field.name: other_value(field.name, field) for field in names if field.name != "seed"}
+    # A checkpoint settles the sizes; they have a call of their own.
+    sizes = {name: wanted.pop(name) for name in SIZE_OPTIONS}
+    for given in (wanted, sizes):
+        flags = []
+        for name, value in given.items():
+            flag = "--" + {"from_checkpoint": "from"}.get(name, name).replace("_", "-")
+            flags += [flag] if value is True else [flag, *map(str, value if isinstance(value, tuple) else [value])]
+        if by == "file":
+            content = {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}
+            (tmp_path / "run.json").write_text(json.dumps(content | {"seeds": [7, 8]}))
+            flags = ["--config", str(tmp_path / "run.json")]
+        else:
+            flags += ["--seeds", "7", "8"]
+        seen.clear()
+        assert main(["train", "--data", str(small_data), "--output", str(tmp_path / "m"), *flags]) == 130
+        assert {name: seen[name] for name in given} == given
+        assert seen["seeds"] == [7, 8]
+        assert (seen["overwrite"], seen["resume"]) == (False, False)
 
 
-def test_evaluate_reproduces_what_training_stored(model, small_data, capsys):
+def test_a_run_file_gives_the_same_model_again(model, tmp_path):
+    assert main(["train", "--config", str(model / "run.yaml"), "--output", str(tmp_path / "again")]) == 0
+    first, again = (load_file(folder / "model.safetensors") for folder in (model, tmp_path / "again"))
+    assert all(torch.equal(first[name], again[name]) for name in first)
+
+
+def test_bad_run_files(small_data, tmp_path, capsys):
+    path = tmp_path / "run.yaml"
+    train = ["train", "--data", small_data, "--output", tmp_path / "m", "--config", path]
+    fails(capsys, train, "cannot be read as YAML or JSON")
+    for text, reason in (
+        ("- 1", "is a list, wanted names of choices"),
+        ("epoch: 3", "unknown choice 'epoch'; known: data, output"),
+        ("epochs: many", "epochs: got 'many', wanted a value of type int"),
+        ("epochs: true", "epochs: got True"),
+        ("epochs: [", "cannot be read as YAML or JSON"),
+    ):
+        path.write_text(text)
+        fails(capsys, train, reason)
+    path.write_text("epochs: 1")
+    fails(capsys, ["train", "--config", path], "data: wanted one, by --data or in the file of --config")
+
+
+def test_several_seeds_give_mean_and_deviation(small_data, tmp_path, capsys):
+    output, rows = tmp_path / "m", tmp_path / "rows"
+    train = ["train", "--data", str(small_data), "--output", str(output), "--seeds", "1", "2", *SIZES]
+    assert main([*train, "--rows", str(rows)]) == 0
+    printed = capsys.readouterr().out
+    records = [json.loads((output / f"seed-{seed}" / "training.json").read_text()) for seed in (1, 2)]
+    summary = json.loads((output / "seeds.json").read_text())
+    values = [record["metrics"]["test"]["aspect_auc"] for record in records]
+    assert values[0] != values[1]
+    figure = summary["metrics"]["test"]["aspect_auc"]
+    assert figure["values"] == values
+    assert figure["mean"] == pytest.approx(sum(values) / 2)
+    assert figure["deviation"] == pytest.approx(abs(values[0] - values[1]) / 2**0.5)
+    assert "in %, seeds 1, 2" in printed
+    assert f"{100 * figure['mean']:.1f}" in printed
+    (path,) = rows.iterdir()
+    written = [json.loads(line) for line in path.read_text().splitlines()]
+    assert path.name == "sentihood-qacg-bert-dev.jsonl"
+    assert [row["seed"] for row in written] == [1, 2]
+    assert [row["metrics"] for row in written] == [record["metrics"] for record in records]
+    assert written[0]["majority"] == records[0]["majority"]
+    assert written[0]["versions"]["torch"] == torch.__version__
+    fails(capsys, train, "holds seeds; go on with --resume")
+    fails(capsys, [*train, "--resume", "--epochs", "3"], "seed-1: was trained with epochs = 2, and now it is 3")
+    assert main([*train, "--resume"]) == 0
+    assert "seed 2: done before" in capsys.readouterr().out
+    fails(capsys, [*train, "--seeds", "1", "1"], "seeds: got [1, 1]")
+
+
+def test_the_released_protocol_says_everywhere_that_it_chose_on_test(small_data, tmp_path, capsys):
+    output = tmp_path / "m"
+    arguments = ["train", "--data", str(small_data), "--output", str(output), "--protocol", "released"]
+    assert main([*arguments, *SIZES, "--learning-rate", "3e-3"]) == 0
+    printed = capsys.readouterr().out
+    assert "QACG-BERT (chosen on test)" in printed
+    assert "chosen by strict accuracy on test" in printed
+    assert "so the figures on test are too good" in printed
+    record = json.loads((output / "training.json").read_text())
+    assert record["selected"]["split"] == "test"
+    assert record["options"] | {"balance": 1.0, "eval_every": 25, "pooler": "cls"} == record["options"]
+    assert main(["evaluate", str(output), "--data", str(small_data), "--bootstrap", "20"]) == 0
+    printed = capsys.readouterr().out
+    assert "QACG-BERT (chosen on test)" in printed and "too good" in printed
+    assert main(["evaluate", str(output), "--data", str(small_data), "--bootstrap", "0", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["selected_on"] == "test"
+
+
+def test_evaluate_reproduces_what_training_stored(model, small_data, tmp_path, capsys):
     for split in ("dev", "test"):
         assert main(["evaluate", str(model), "--data", str(small_data), "--split", split]) == 0
         assert "the same figures, to the last digit, as training stored" in capsys.readouterr().out
@@ -84,6 +183,16 @@ def test_evaluate_reproduces_what_training_stored(model, small_data, capsys):
     record = json.loads((model / "training.json").read_text())
     assert printed["QACG-BERT"] == record["metrics"]["test"]
     assert printed["majority"] == record["majority"]["test"]
+    for name in ("strict_accuracy", "aspect_macro_f1", "aspect_auc", "sentiment_accuracy", "sentiment_auc"):
+        low, high = printed["intervals"][name]
+        assert low <= printed["QACG-BERT"][name] <= high
+        assert low < high or name == "aspect_macro_f1"  # 0 in every sample of so small a model
+    # One file by its path is the same as the split of the folder; the samples are seeded.
+    file = [str(small_data / "test.tsv"), "--output", str(tmp_path / "figures.json")]
+    assert main(["evaluate", str(model), "--data", *file]) == 0
+    written = json.loads((tmp_path / "figures.json").read_text())
+    assert written["intervals"] == printed["intervals"]
+    assert "  from " in capsys.readouterr().out
 
 
 def test_evaluate_says_when_figures_cannot_be_compared(model, small_data, capsys):
@@ -140,12 +249,12 @@ def test_other_bad_input(model, small_data, tmp_path, capsys):
     fails(capsys, [*train, model], "already exists", "--overwrite")
     fails(capsys, [*train, tmp_path, "--heads", 5], "hidden_size must be a multiple of heads")
     fails(capsys, [*train, tmp_path, "--tokenizer", tmp_path / "vocab.txt"], "no such tokenizer")
-    fails(capsys, [*train, tmp_path, "--cased"], "--cased speaks of a vocabulary given with --tokenizer")
+    fails(capsys, [*train, tmp_path, "--cased"], "cased speaks of a vocabulary given as tokenizer")
     fails(capsys, [*train, tmp_path, "--max-length", 2], "max_length must be at least")
     evaluate = ["evaluate", "--data", small_data]
     fails(capsys, [*evaluate, tmp_path / "no"], "no such folder")
     fails(capsys, [*evaluate, tmp_path], "has no training.json")
-    fails(capsys, ["evaluate", model, "--data", tmp_path], "has no test.tsv or test_NLI_M.tsv")
+    fails(capsys, ["evaluate", model, "--data", tmp_path], "has no data in any known form")
 
 
 def test_a_damaged_model_folder(model, small_data, tmp_path, capsys):
@@ -160,7 +269,7 @@ def test_a_damaged_model_folder(model, small_data, tmp_path, capsys):
     (tmp_path / "training.json").write_text("{")
     fails(capsys, evaluate, "training.json", "is no JSON")
     (tmp_path / "training.json").write_text('{"format": 99}')
-    fails(capsys, evaluate, "is no training record of format 1")
+    fails(capsys, evaluate, "is no training record of format 2")
 
 
 def test_a_model_folder_that_lacks_a_tensor(model, tmp_path):
@@ -219,7 +328,7 @@ def test_info_and_help_do_not_wait_for_heavy_imports():
 
 
 @pytest.mark.parametrize(
-    "arguments", [[], ["fly"], ["train"], ["evaluate", "m"], ["train", "--epochs", "many"]]
+    "arguments", [[], ["fly"], ["train", "--model", "gpt"], ["evaluate", "m"], ["train", "--epochs", "many"]]
 )
 def test_usage_errors(arguments, capsys):
     with pytest.raises(SystemExit) as stopped:

@@ -19,11 +19,11 @@ from qacg_models import (
     QACGBertForSequenceClassification,
     QACGBertModel,
 )
-from qacg_models.checkpoints import command
 from qacg_models.checkpoints.conversion import FORMATS, convert
 from qacg_models.checkpoints.fitting import Permissions
 from qacg_models.checkpoints.registry import models
 from qacg_models.cli import main
+from qacg_models.commands import convert as command
 from qacg_models.errors import CheckpointError
 from safetensors.torch import load_file, save_file
 

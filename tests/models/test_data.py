@@ -8,11 +8,15 @@ from qacg_models.data import (
     count_overlap,
     describe,
     label_shares,
-    load_directory,
-    read_rows,
+    load_data,
+    load_file,
     sample_directory,
 )
 from qacg_models.tasks import SENTIHOOD
+
+
+def read_sentihood(path):
+    return load_file(path, SENTIHOOD)
 
 
 def group(row_id="7", sentence="location - 1 is cheap", target="location - 1", **labels):
@@ -25,7 +29,7 @@ def group(row_id="7", sentence="location - 1 is cheap", target="location - 1", *
 
 def test_fields_and_the_label_none(write_split):
     path = write_split(group(price="Positive", transit_location="Negative"))
-    rows = read_rows(path)
+    rows = read_sentihood(path)
     assert [(row.aspect, row.label, row.line) for row in rows] == [
         ("general", 0, 2),
         ("price", 1, 3),
@@ -40,8 +44,8 @@ def test_fields_and_the_label_none(write_split):
 def test_columns_are_found_by_name(write_split):
     swapped = [fields[::-1] for fields in group(price="Positive")]
     path = write_split(swapped, header=("label", "sentence2", "sentence1", "id"))
-    assert read_rows(path)[1].sentence == "location - 1 is cheap"
-    assert read_rows(path)[1].label == 1
+    assert read_sentihood(path)[1].sentence == "location - 1 is cheap"
+    assert read_sentihood(path)[1].label == 1
 
 
 def test_quotes_byte_order_mark_and_line_ends_are_harmless(tmp_path):
@@ -49,7 +53,7 @@ def test_quotes_byte_order_mark_and_line_ends_are_harmless(tmp_path):
     lines += ["\t".join(fields) for fields in group(sentence='location - 1 is "cheap , he said')]
     path = tmp_path / "train.tsv"
     path.write_bytes(b"\xef\xbb\xbf" + "\r\n".join(lines).encode() + b"\r\n\r\n")
-    assert {row.sentence for row in read_rows(path)} == {'location - 1 is "cheap , he said'}
+    assert {row.sentence for row in read_sentihood(path)} == {'location - 1 is "cheap , he said'}
 
 
 def replaced(rows, index, column, value):
@@ -80,7 +84,7 @@ BAD_ROWS = [
 def test_bad_row_names_file_line_and_reason(write_split, rows, line, reason):
     path = write_split(rows)
     with pytest.raises(DataError, match=reason) as caught:
-        read_rows(path)
+        read_sentihood(path)
     assert str(caught.value).startswith(f"{path}:{line}: ")
 
 
@@ -96,7 +100,7 @@ def test_bad_row_names_file_line_and_reason(write_split, rows, line, reason):
 def test_bad_header(write_split, header, reason):
     path = write_split(FOUR, header=header)
     with pytest.raises(DataError, match=reason) as caught:
-        read_rows(path)
+        read_sentihood(path)
     assert caught.value.line == 1
 
 
@@ -104,7 +108,7 @@ def test_bytes_that_are_not_utf8(tmp_path):
     path = tmp_path / "train.tsv"
     path.write_bytes(b"id\tsentence1\tsentence2\tlabel\n7\tcaf\xe9\tlocation - 1 - price\tNone\n")
     with pytest.raises(DataError, match=r":2: is not UTF-8 \(byte 6"):
-        read_rows(path)
+        read_sentihood(path)
 
 
 @pytest.mark.parametrize("content", ["", "id\tsentence1\tsentence2\tlabel\n"])
@@ -112,39 +116,43 @@ def test_empty_file(tmp_path, content):
     path = tmp_path / "train.tsv"
     path.write_text(content)
     with pytest.raises(DataError, match="has no rows"):
-        read_rows(path)
+        read_sentihood(path)
 
 
 def test_directory_problems(tmp_path, write_split):
     with pytest.raises(DataError, match="no such folder"):
-        load_directory(tmp_path / "nowhere")
-    write_split(FOUR, "train.tsv")
-    with pytest.raises(DataError, match=re.escape("has no dev.tsv or dev_NLI_M.tsv")):
-        load_directory(tmp_path)
-    assert list(load_directory(tmp_path, optional=("dev", "test")).splits) == ["train"]
+        load_data(tmp_path / "nowhere")
+    with pytest.raises(DataError, match="has no data in any known form"):
+        load_data(tmp_path)
+    write_split(FOUR + group("8", "another"), "train.tsv")
+    with pytest.raises(DataError, match=re.escape("has no test.tsv or test_NLI_M.tsv")):
+        load_data(tmp_path, ("train", "test"))
+    (tmp_path / "train.csv").write_text("text,aspect,label\n")
+    with pytest.raises(DataError, match="holds sentihood-tsv and columns; say which by --format"):
+        load_data(tmp_path, ("train",))
     write_split(FOUR, "train_NLI_M.tsv")
     with pytest.raises(DataError, match=r"holds both train\.tsv and train_NLI_M\.tsv"):
-        load_directory(tmp_path, ("train",))
+        load_data(tmp_path, ("train",))
 
 
 def test_contexts_come_from_training_in_a_fixed_order(tmp_path, write_split):
     rows = group("1", target="location - 10") + group("2", target="location - 2")
     write_split(rows[::-1], "train_NLI_M.tsv")
     dev = write_split(group("3", target="location - 2"), "dev.tsv")
-    dataset = load_directory(tmp_path, ("train", "dev"))
+    dataset = load_data(tmp_path, ("train", "dev"))
     targets = ("location - 2", "location - 10")
     assert dataset.contexts == tuple(f"{target} - {name}" for target in targets for name in SENTIHOOD.aspects)
 
     write_split(group("3", target="location - 3"), "dev.tsv")
     with pytest.raises(DataError, match="unknown context 'location - 3 - general'; known from") as caught:
-        load_directory(tmp_path, ("train", "dev"))
+        load_data(tmp_path, ("train", "dev"))
     assert (caught.value.path, caught.value.line) == (dev, 2)
     check_contexts(dataset.splits["dev"], dataset.contexts, dev)
 
 
 def test_shared_sentences_are_counted_once_each(write_split):
-    train = read_rows(write_split(group("1", "a") + group("2", "b") + group("3", "b", "location - 2")))
-    test = read_rows(write_split(group("1", "b") + group("2", "c"), "test.tsv"))
+    train = read_sentihood(write_split(group("1", "a") + group("2", "b") + group("3", "b", "location - 2")))
+    test = read_sentihood(write_split(group("1", "b") + group("2", "c"), "test.tsv"))
     assert count_overlap({"train": train, "dev": test[4:], "test": test}) == {
         ("train", "dev"): 0,
         ("train", "test"): 1,
@@ -153,7 +161,7 @@ def test_shared_sentences_are_counted_once_each(write_split):
 
 
 def test_sample_is_a_believable_data_set():
-    dataset = load_directory(sample_directory())
+    dataset = load_data(sample_directory())
     sentences = {row.sentence for rows in dataset.splits.values() for row in rows}
     assert len(sentences) >= 400
     assert set(dataset.overlap.values()) == {0}
@@ -170,13 +178,13 @@ def test_sample_holds_no_sentence_of_sentihood(sentihood):
     def key(sentence):
         return re.sub(r"[^a-z0-9]", "", sentence.lower())
 
-    real = {key(row.sentence) for rows in load_directory(sentihood).splits.values() for row in rows}
-    own = {row.sentence for rows in load_directory(sample_directory()).splits.values() for row in rows}
+    real = {key(row.sentence) for rows in load_data(sentihood).splits.values() for row in rows}
+    own = {row.sentence for rows in load_data(sample_directory()).splits.values() for row in rows}
     assert not [sentence for sentence in own if key(sentence) in real]
 
 
 def test_sentihood_as_released(sentihood):
-    dataset = load_directory(sentihood)
+    dataset = load_data(sentihood)
     sizes = {split: len(rows) for split, rows in dataset.splits.items()}
     assert sizes == {"train": 15008, "dev": 3748, "test": 7516}
     assert Counter(row.label for row in dataset.splits["test"]) == {0: 6300, 1: 810, 2: 406}

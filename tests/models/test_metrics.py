@@ -4,8 +4,9 @@ import math
 
 import numpy as np
 import pytest
-from qacg_models.data import label_shares, load_directory
-from qacg_models.metrics import SentiHoodMetrics, majority_probabilities, sentihood_metrics
+from qacg_models.data import label_shares, load_data
+from qacg_models.metrics import majority_probabilities
+from qacg_models.metrics.sentihood import SentiHoodMetrics, sentihood_metrics
 
 ASPECTS = ("general", "price", "safety", "transit location")
 
@@ -137,7 +138,7 @@ def test_bad_input(change, reason):
 
 
 def test_majority_row_of_sentihood(sentihood):
-    dataset = load_directory(sentihood)
+    dataset = load_data(sentihood)
     test = dataset.splits["test"]
     probabilities = majority_probabilities(label_shares(dataset.splits["train"], dataset.task), len(test))
     result = sentihood_metrics(

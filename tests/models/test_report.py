@@ -7,10 +7,10 @@ import pytest
 import qacg_models.speed
 from matplotlib.figure import Figure
 from qacg_models import demo, heatmaps
-from qacg_models.data import load_directory, sample_directory
+from qacg_models.data import load_data, sample_directory
 from qacg_models.errors import InputError
 from qacg_models.maps import mean_lambda, row_maps
-from qacg_models.metrics import NEGATIVE, POSITIVE
+from qacg_models.metrics.sentihood import NEGATIVE, POSITIVE
 from qacg_models.options import TrainingOptions
 from qacg_models.report import Report
 from qacg_models.tables import html_table, text_table
@@ -53,12 +53,12 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def trained(small_data, tmp_path_factory):
-    return train(load_directory(small_data), tmp_path_factory.mktemp("maps") / "model", TINY)
+    return train(load_data(small_data), tmp_path_factory.mktemp("maps") / "model", TINY)
 
 
 @pytest.fixture(scope="module")
 def rows():
-    return load_directory(sample_directory(), ("test",)).splits["test"]
+    return load_data(sample_directory(), ("test",)).splits["test"]
 
 
 def small_figure():

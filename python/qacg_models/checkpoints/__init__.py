@@ -7,7 +7,7 @@
 | what a configuration says, and whether the tensors agree | `fields.py` |
 | which tensor goes where, in which shape, and what is missing | `fitting.py` |
 | `from_pretrained` | `loading.py` |
-| `qacg convert` | `conversion.py`, `command.py` |
+| `qacg convert` | `conversion.py`, `../commands/convert.py` |
 | the same for heads over any encoder, BertSum's published names among them | `head_*.py` |
 | a repository of the hub | `hub.py` |
 """

@@ -1,4 +1,4 @@
-"""The command `qacg convert`: its arguments and its output. Heavy imports wait until it runs."""
+"""`qacg convert`: foreign checkpoints into our models, and back."""
 
 from __future__ import annotations
 
@@ -6,32 +6,33 @@ import argparse
 import json
 from pathlib import Path
 
-from qacg_models.errors import InputError
+from ..errors import InputError
 
 # The formats of conversion.py, which is not imported for a help text; a test compares them.
 FORMATS = ("own", "huggingface", "released", "tensorflow-names")
 
 
-def add_parser(commands: argparse._SubParsersAction) -> None:
-    """Adds the command to the program's."""
-    convert = commands.add_parser(
-        "convert",
-        help="checkpoints of BERT and of the published code into our models, and back",
-        description="Reads TensorFlow-converted files, released state dicts, transformers' BERT of any head and "
-        "models of this package, as safetensors or torch files, in one piece or sharded; says what became of every "
-        "tensor; and refuses to go on with half a backbone.",
-    )
-    convert.add_argument("src", type=Path, metavar="SRC", help="folder, file of weights, or index of shards")
-    convert.add_argument("dst", type=Path, metavar="DST", help="folder to make")
-    convert.add_argument("--to", choices=FORMATS, default="own", help="format of DST (%(default)s)")
-    convert.add_argument(
+HELP = "checkpoints of BERT and of the published code into our models, and back"
+DESCRIPTION = (
+    "Reads TensorFlow-converted files, released state dicts, transformers' BERT of any head and models of this "
+    "package, as safetensors or torch files, in one piece or sharded; says what became of every tensor; and refuses "
+    "to go on with half a backbone."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's arguments to its parser."""
+    parser.add_argument("src", type=Path, metavar="SRC", help="folder, file of weights, or index of shards")
+    parser.add_argument("dst", type=Path, metavar="DST", help="folder to make")
+    parser.add_argument("--to", choices=FORMATS, default="own", help="format of DST (%(default)s)")
+    parser.add_argument(
         "--model",
         metavar="CLASS",
         help="model of this package that SRC is for; without it that of our own config.json, or "
         "QACGBertForSequenceClassification where the tensors leave no doubt (with --to others, BERT for a BERT)",
     )
-    convert.add_argument("--config", type=Path, metavar="FILE", help="configuration; without it the one beside SRC")
-    convert.add_argument(
+    parser.add_argument("--config", type=Path, metavar="FILE", help="configuration; without it the one beside SRC")
+    parser.add_argument(
         "--set",
         action="append",
         default=[],
@@ -39,22 +40,21 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
         metavar="FIELD=JSON",
         help='configuration field, as in --set \'contexts=["price", "safety"]\' --set num_labels=3',
     )
-    convert.add_argument("--truncate-positions", type=int, metavar="N", help="keep the first N positions")
-    convert.add_argument("--resize-vocabulary", type=int, metavar="N", help="keep the first N words, or add new ones")
-    convert.add_argument(
+    parser.add_argument("--truncate-positions", type=int, metavar="N", help="keep the first N positions")
+    parser.add_argument("--resize-vocabulary", type=int, metavar="N", help="keep the first N words, or add new ones")
+    parser.add_argument(
         "--truncate-contexts", action="store_true", help="keep the first contexts, as many as the field has names"
     )
-    convert.add_argument("--new-head", action="store_true", help="start a new head if SRC's has another size")
-    convert.add_argument(
+    parser.add_argument("--new-head", action="store_true", help="start a new head if SRC's has another size")
+    parser.add_argument(
         "--initialize-missing", action="store_true", help="start tensors at random that SRC should have and lacks"
     )
-    convert.add_argument(
+    parser.add_argument(
         "--drop-unplaced", action="store_true", help="leave out tensors that the format has no place for"
     )
-    convert.add_argument("--seed", type=int, default=0, help="of tensors with initial values (%(default)s)")
-    convert.add_argument("--overwrite", action="store_true", help="replace the model that is in DST")
-    convert.add_argument("--json", action="store_true", help="print the report as JSON, tensor by tensor")
-    convert.set_defaults(run=_run)
+    parser.add_argument("--seed", type=int, default=0, help="of tensors with initial values (%(default)s)")
+    parser.add_argument("--overwrite", action="store_true", help="replace the model that is in DST")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON, tensor by tensor")
 
 
 def _assignment(text: str) -> tuple[str, object]:
@@ -67,11 +67,12 @@ def _assignment(text: str) -> tuple[str, object]:
         return field, value  # a bare word, as in pooler=attention
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Converts, and prints what became of every tensor."""
     from transformers.utils import logging
 
-    from qacg_models.checkpoints.conversion import convert
-    from qacg_models.checkpoints.fitting import Permissions
+    from ..checkpoints.conversion import convert
+    from ..checkpoints.fitting import Permissions
 
     logging.disable_progress_bar()
     overrides = dict(arguments.set)

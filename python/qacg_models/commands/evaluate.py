@@ -1,0 +1,93 @@
+"""`qacg evaluate`: the published metrics of a trained model on a split or a file, with confidence intervals."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+from ..data.options import DataOptions
+from ..errors import InputError
+from .flags import add_flags, taken
+
+HELP = "the published metrics of a trained model"
+_SETTLED = ("aspects", "labels", "absent_label", "dev_fraction", "dev_seed")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's arguments to its parser."""
+    parser.add_argument("model", type=Path, metavar="MODEL", help="folder that qacg train wrote")
+    parser.add_argument(
+        "--data", type=Path, required=True, metavar="PATH", help="folder with the split's file, or one file"
+    )
+    parser.add_argument(
+        "--split", default="test", choices=("train", "dev", "test"), help="which split of a folder (%(default)s)"
+    )
+    parser.add_argument(
+        "--attention", choices=("fused", "sdpa", "eager"), help="implementation; without it the one of training"
+    )
+    parser.add_argument(
+        "--bootstrap", type=int, default=1000, metavar="N", help="samples for the intervals; 0: none (%(default)s)"
+    )
+    parser.add_argument("--bootstrap-seed", type=int, default=0, metavar="N", help="of the samples (%(default)s)")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="JSON file to write, with all digits")
+    parser.add_argument("--json", action="store_true", help="print the JSON instead of a table")
+    add_flags(parser, DataOptions, leave_out=_SETTLED)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Evaluates, and says whether the figures are those that training stored."""
+    from ..data import check_contexts, describe_rows, load_data, load_file
+    from ..inference import load_trained
+    from ..metrics import intervals
+    from ..results import MAJORITY, compare_with_stored, row_title, selection_note, show
+    from .quiet import hide_other_bars
+
+    hide_other_bars()
+    if arguments.bootstrap < 0:
+        raise InputError(f"bootstrap: got {arguments.bootstrap}, wanted at least 0")
+    trained = load_trained(arguments.model, arguments.attention)
+    options = replace(trained.data_options, **taken(vars(arguments), DataOptions))
+    path, split = arguments.data, arguments.split
+    if path.is_file():
+        rows, split = load_file(path, trained.task, options), path.name
+    else:
+        dataset = load_data(path, (split,), options, task=trained.task)
+        rows, path = dataset.splits[split], dataset.files[split]
+    check_contexts(rows, trained.contexts, path)
+    judge = trained.judge(rows)
+    model, figures = row_title(trained.record, split), judge(None)
+    results = {model: figures, MAJORITY: trained.majority(rows)}
+    bounds = {}
+    if arguments.bootstrap:
+        sentences = [row.sentence for row in rows]
+        bounds[model] = intervals(judge, sentences, repeats=arguments.bootstrap, seed=arguments.bootstrap_seed)
+    stored = compare_with_stored(trained.record, split, path, figures)
+    content = {name: result.to_json() for name, result in results.items()} | {
+        "intervals": {
+            "level": 0.95,
+            "samples": arguments.bootstrap,
+            "seed": arguments.bootstrap_seed,
+            **{name: [None if math.isnan(value) else value for value in pair] for name, pair in bounds[model].items()},
+        }
+        if bounds
+        else None,
+        "split": split,
+        "rows": len(rows),
+        "selected_on": trained.record["selected"]["split"],
+        "stored": stored,
+    }
+    text = json.dumps(content, indent=1, allow_nan=False)
+    if arguments.output is not None:
+        arguments.output.parent.mkdir(parents=True, exist_ok=True)
+        arguments.output.write_text(text + "\n", encoding="utf-8")
+    if arguments.json:
+        print(text)
+        return 0
+    print(f"{describe_rows(split, rows, trained.task)}\n{show(results, bounds)}")
+    if bounds:
+        print(f"from, to: 95 % of {arguments.bootstrap} samples of sentences, seed {arguments.bootstrap_seed}")
+    print(f"{selection_note(trained.record)}\n{stored}")
+    return 0

@@ -1,0 +1,22 @@
+"""`qacg info`: what this machine and installation offer."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+HELP = "what this machine and installation offer"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's arguments to its parser."""
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prints the facts."""
+    from qacg_kernels import info
+
+    found = info.collect()
+    print(json.dumps(found, indent=1) if arguments.json else info.render(found))
+    return 0

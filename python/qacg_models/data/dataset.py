@@ -1,0 +1,182 @@
+"""The splits of a data set: read, checked against one another, and described."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..tasks import Task
+from . import sentihood_json
+from .columns import discover, natural_key
+from .formats import SPLITS, Format, find_format
+from .leakage import count_overlap, describe_overlap
+from .options import DataOptions
+from .rows import DataError, Row, describe_rows
+from .splitting import split_dev
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """The splits of one folder or file.
+
+    Attributes:
+        task: labels and aspects.
+        splits: split name to rows, in the order of the file.
+        files: split name to the file it was read from.
+        contexts: every context of the training split (of all splits if there is none), targets in natural
+            order and aspects in the task's order; the index is the context id.
+        overlap: pairs of splits to the number of distinct sentences that stand in both.
+        source: the folder or file that was read, and `options` how.
+        notes: what was decided while reading, one line each.
+    """
+
+    task: Task
+    splits: dict[str, list[Row]]
+    files: dict[str, Path]
+    contexts: tuple[str, ...]
+    overlap: dict[tuple[str, str], int]
+    source: Path
+    options: DataOptions
+    notes: tuple[str, ...] = ()
+
+
+def sample_directory() -> Path:
+    """Folder of the sample that comes with the package."""
+    return Path(__file__).parents[1] / "sample"
+
+
+def load_data(
+    path: Path | str,
+    splits: Sequence[str] = SPLITS,
+    options: DataOptions | None = None,
+    *,
+    optional: Sequence[str] = (),
+    task: Task | None = None,
+) -> Dataset:
+    """Read the splits of a folder, or of one file, which is then the training split.
+
+    Where there is no file for dev, some of the training sentences become dev (`split_dev`), whichever of the two
+    is asked for.
+
+    Args:
+        splits: the splits to read.
+        options: how; None for the defaults.
+        optional: those of `splits` that may be absent.
+        task: labels and aspects to check against; None takes those of the format, or discovers them.
+
+    Raises:
+        DataError: no such folder, no file for a split that is not optional, a file that is not as its format
+            wants it, or a context that the training split does not have.
+    """
+    path, options = Path(path), options or DataOptions()
+    form = find_format(path, options.format)
+    found = _files(path, form)
+    divided = "dev" not in found and "train" in found and bool({"train", "dev"} & set(splits))
+    for split in splits:
+        if split not in found and split not in optional and not (divided and split == "dev"):
+            raise DataError(path, None, f"has no {' or '.join(form.names(split))}")
+    files = {split: file for split, file in found.items() if split in splits or (divided and split == "train")}
+    if not files:
+        raise DataError(path, None, f"has none of the splits {', '.join(splits)}")
+    names = options.columns()
+    if task is None:
+        task = form.task or discover(
+            next(iter(files.values())),
+            names,
+            aspects=options.aspects,
+            labels=options.labels,
+            absent_label=options.absent_label,
+        )
+    rows = {split: form.rows(file, task, names) for split, file in files.items()}
+    contexts = context_names(rows.get("train") or [row for split in rows.values() for row in split], task)
+    for split, file in files.items():
+        check_contexts(rows[split], contexts, file)
+    notes = _notes(form, task, files)
+    if divided:
+        rows["train"], rows["dev"] = split_dev(rows["train"], options.dev_fraction, options.dev_seed)
+        files["dev"] = files["train"]
+        notes.append(
+            f"no dev is shipped: {options.dev_fraction:.0%} of the training sentences became dev, by sentence,"
+            f" with seed {options.dev_seed}"
+        )
+    kept = [split for split in SPLITS if split in splits and split in rows]
+    rows = {split: rows[split] for split in kept}
+    return Dataset(
+        task,
+        rows,
+        {split: files[split] for split in kept},
+        contexts,
+        count_overlap(rows),
+        path,
+        options,
+        tuple(notes),
+    )
+
+
+def load_file(path: Path | str, task: Task, options: DataOptions | None = None) -> list[Row]:
+    """All rows of one file, for a task that is known.
+
+    Raises:
+        DataError: as for `load_data`, or the file's form belongs to another task.
+    """
+    path, options = Path(path), options or DataOptions()
+    form = find_format(path, options.format)
+    if form.task not in (None, task):
+        raise DataError(path, None, f"is {form.name}, and the task here is {task.name!r}")
+    return form.rows(path, task, options.columns())
+
+
+def context_names(rows: Sequence[Row], task: Task) -> tuple[str, ...]:
+    """Every context of the rows: targets in natural order (2 before 10), aspects in the task's order."""
+    targets = sorted({row.target for row in rows}, key=natural_key)
+    return tuple(task.context(target, aspect) for target in targets for aspect in task.aspects)
+
+
+def check_contexts(rows: Sequence[Row], contexts: Sequence[str], path: Path | str) -> None:
+    """Refuse rows under a context that is not among `contexts`.
+
+    Raises:
+        DataError: with the line of the first such row.
+    """
+    known = set(contexts)
+    for row in rows:
+        if row.context not in known:
+            names = ", ".join(contexts)
+            raise DataError(path, row.line, f"unknown context {row.context!r}; known from training: {names}")
+
+
+def describe(dataset: Dataset) -> list[str]:
+    """Lines that say what was read: what was decided, a line per split, and the sentences they share."""
+    lines = [*dataset.notes]
+    lines += [describe_rows(split, rows, dataset.task) for split, rows in dataset.splits.items()]
+    if len(dataset.splits) > 1:
+        lines.append(describe_overlap(dataset.overlap))
+    return lines
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file, by which a later evaluation knows that it sees the same data."""
+    with path.open("rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
+
+
+def _files(path: Path, form: Format) -> dict[str, Path]:
+    """The file of every split that there is, in the order of SPLITS."""
+    if path.is_file():
+        return {"train": path}
+    return {split: file for split in SPLITS if (file := form.file(path, split)) is not None}
+
+
+def _notes(form: Format, task: Task, files: dict[str, Path]) -> list[str]:
+    notes = [f"read as {form.name}: {', '.join(file.name for file in files.values())}"]
+    if form.task is None:
+        notes.append(f"aspects: {', '.join(task.aspects)}; labels: {', '.join(task.labels)}")
+        if task.has_absent:
+            notes.append(f"the label {task.labels[0]!r} says that there is no opinion")
+    if form.name == "sentihood-json":
+        notes.append(f"opinions on other aspects are left out: {', '.join(sentihood_json.OTHER_ASPECTS)}")
+    if "conflict" in task.labels and form.task is not None:
+        notes.append("'conflict' is a label of its own, which 3- and 2-class accuracy leave out")
+    return notes

@@ -1,0 +1,73 @@
+"""Text files as lines or as items of a JSON array, each with the number of its line."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from .rows import DataError
+
+_SPACE = re.compile(r"\s*")
+
+
+def open_file(path: Path):
+    """The file, opened as bytes.
+
+    Raises:
+        DataError: it cannot be opened.
+    """
+    try:
+        return path.open("rb")
+    except OSError as error:
+        raise DataError(path, None, f"cannot be read ({error.strerror})") from None
+
+
+def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Number and text, without its end, of every line; one line is in memory at a time.
+
+    Only line feeds end lines: other characters that Unicode calls line ends occur inside texts.
+
+    Raises:
+        DataError: the file cannot be read, or a line is not UTF-8.
+    """
+    with open_file(path) as handle:
+        for number, raw in enumerate(handle, 1):
+            try:
+                # A file saved by a spreadsheet may begin with a byte order mark.
+                text = raw.decode("utf-8-sig" if number == 1 else "utf-8")
+            except UnicodeDecodeError as error:
+                raise DataError(path, number, f"is not UTF-8 (byte {error.start + 1} of the line)") from None
+            yield number, text.rstrip("\r\n")
+
+
+def json_array(path: Path) -> Iterator[tuple[int, object]]:
+    """Line of its beginning, and value, of every item of a JSON array; the text is in memory as a whole.
+
+    Raises:
+        DataError: the file cannot be read, or is no JSON array.
+    """
+    text = "\n".join(line for _, line in numbered_lines(path))
+    decoder = json.JSONDecoder()
+    position = _SPACE.match(text).end()
+    line, seen = 1, 0
+    if not text.startswith("[", position):
+        raise DataError(path, None, "is no JSON array; it has to begin with [")
+    position = _SPACE.match(text, position + 1).end()
+    more = not text.startswith("]", position)
+    while more:
+        line, seen = line + text.count("\n", seen, position), position
+        try:
+            item, position = decoder.raw_decode(text, position)
+        except json.JSONDecodeError as error:
+            raise DataError(path, error.lineno, f"is no JSON ({error.msg}, column {error.colno})") from None
+        yield line, item
+        position = _SPACE.match(text, position).end()
+        more = text.startswith(",", position)
+        if not more and not text.startswith("]", position):
+            raise DataError(path, text.count("\n", 0, position) + 1, "is no JSON (an item ends without , or ])")
+        position = _SPACE.match(text, position + 1).end() if more else position
+    position = _SPACE.match(text, position + 1).end()
+    if position < len(text):
+        raise DataError(path, text.count("\n", 0, position) + 1, "goes on after the end of the array")

@@ -1,0 +1,37 @@
+"""SemEval-2014 restaurants as pairs: no header, tab separated: id, label, aspect, text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..tasks import SEMEVAL, Task
+from .lines import numbered_lines
+from .rows import DataError, Row
+
+COLUMNS = ("id", "label", "aspect", "text")
+
+
+def read(path: Path, task: Task = SEMEVAL) -> Iterator[Row]:
+    """Rows of a file, one line in memory at a time.
+
+    Raises:
+        DataError: at the first line that is not as the format wants it.
+    """
+    for line, text in numbered_lines(path):
+        if not text.strip():
+            continue
+        fields = text.split("\t")
+        if len(fields) != len(COLUMNS):
+            raise DataError(
+                path, line, f"has {len(fields)} tab-separated fields, wanted {len(COLUMNS)}: {', '.join(COLUMNS)}"
+            )
+        row_id, label, aspect, sentence = fields
+        if not row_id or not sentence.strip():
+            raise DataError(path, line, f"has an empty {'text' if row_id else 'id'}")
+        try:
+            task.split_context(aspect)
+            index = task.label_index(label)
+        except ValueError as error:
+            raise DataError(path, line, str(error)) from None
+        yield Row(row_id, sentence, aspect, "", aspect, index, line)

@@ -1,0 +1,95 @@
+"""SentiHood as it was published: a JSON array of sentences with opinions on `LOCATION1` and `LOCATION2`.
+
+Twelve aspects occur; the task, like all published figures, keeps four of them (81 % of the opinions). Sentences are
+split into words and lowercased as in the published pairs, so that both forms give the same rows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..tasks import SENTIHOOD, Task
+from .lines import json_array
+from .rows import DataError, Row
+
+# Aspects of the data that the task leaves out.
+OTHER_ASPECTS = (
+    *("dining", "green nature", "live", "multicultural"),
+    *("nightlife", "quiet", "shopping", "touristy"),
+)
+_TARGET = re.compile(r"LOCATION[0-9]+")
+
+
+def read(path: Path, task: Task = SENTIHOOD) -> Iterator[Row]:
+    """Rows of a file: every target that a sentence names or has an opinion on, under every aspect.
+
+    Raises:
+        DataError: an item that is not as published, an unknown aspect or sentiment, or two opinions that disagree.
+    """
+    for line, item in json_array(path):
+        number, text, opinions = _fields(path, line, item)
+        sentence = prepared(text)
+        labels: dict[tuple[str, str], str] = {}
+        for opinion in opinions:
+            target, aspect, sentiment = (opinion[name] for name in ("target_entity", "aspect", "sentiment"))
+            aspect = aspect.replace("-", " ")
+            if aspect in OTHER_ASPECTS:
+                continue
+            if aspect not in task.aspects or sentiment not in task.labels or not _TARGET.fullmatch(target):
+                raise DataError(path, line, f"sentence {number} has an unknown opinion {opinion!r}")
+            if labels.setdefault((target, aspect), sentiment) != sentiment:
+                raise DataError(path, line, f"sentence {number} has two sentiments on {aspect!r} of {target}")
+        for target in sorted({*_TARGET.findall(text), *(target for target, _ in labels), *_others(opinions)}):
+            name = target.replace("LOCATION", "location - ")
+            for aspect in task.aspects:
+                label = task.label_index(labels.get((target, aspect), task.labels[0]))
+                yield Row(number, sentence, task.context(name, aspect), name, aspect, label, line)
+
+
+def _others(opinions: list[dict]) -> set[str]:
+    """Targets of opinions, those on aspects that the task leaves out included."""
+    return {opinion["target_entity"] for opinion in opinions}
+
+
+def _fields(path: Path, line: int, item: object) -> tuple[str, str, list[dict]]:
+    if not isinstance(item, dict) or not {"id", "text", "opinions"} <= item.keys():
+        raise DataError(path, line, "the sentence that starts here lacks id, text or opinions")
+    number, text, opinions = item["id"], item["text"], item["opinions"]
+    if not isinstance(text, str) or not text.strip() or not isinstance(opinions, list):
+        raise DataError(path, line, f"sentence {number} has no text, or opinions that are no list")
+    wanted = ("sentiment", "aspect", "target_entity")
+    for opinion in opinions:
+        if not isinstance(opinion, dict) or not all(isinstance(opinion.get(name), str) for name in wanted):
+            raise DataError(path, line, f"sentence {number} has an opinion without {', '.join(wanted)}: {opinion!r}")
+    return str(number), text, opinions
+
+
+# What the Penn Treebank's rules set apart, as far as the published pairs show it. Apostrophes then stand alone,
+# but for those of n't, which was set apart before, and those inside longer words, such as o'clock.
+_STEPS = tuple(
+    (re.compile(pattern), replacement)
+    for pattern, replacement in (
+        (r"(^\"|(?<=[ (\[{<])(?:\"|''))", " `` "),
+        (r'"', " ' ' "),
+        (r"(?<!`)`(?!`)", " ` "),
+        (r"([:,])(?=\D|$)", r" \1 "),
+        (r"\.{3}", " ... "),
+        (r"--|[;@#$%&?!()\[\]{}<>]", r" \g<0> "),
+        (r"(?<![.])\.(?=[\])}>\"' ]*$)", " . "),
+        (r"(?<=[0-9])\.(?=[ \[])", " . "),
+        (r"\b(can(?=not\b)|gim(?=me\b)|gon(?=na\b)|got(?=ta\b)|lem(?=me\b)|wan(?=na\b))", r"\1 "),
+        (r"n't(?!\S)", " n't"),
+        (r"(?<!\S)location([0-9]+)(?![^\s'])", r"location - \1"),
+        (r"(?<!\w)'|'(?!\w)|'(?=(?:ll|re|ve|[a-su-z])(?!\w))", " ' "),
+    )
+)
+
+
+def prepared(text: str) -> str:
+    """A published sentence as the published pairs have it, with single spaces."""
+    text = text.strip().lower()
+    for pattern, replacement in _STEPS:
+        text = pattern.sub(replacement, text)
+    return " ".join(text.split())

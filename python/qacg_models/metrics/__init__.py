@@ -1,0 +1,15 @@
+"""Published metrics of aspect-based sentiment, the baseline beside them, and how sure a figure is.
+
+| question | its home |
+|---|---|
+| what a set of figures is | `figures.py` |
+| what each figure means | `sentihood.py`, `semeval.py`, `classification.py` |
+| which set judges a task | `judging.py` |
+| confidence intervals | `bootstrap.py` |
+"""
+
+from .bootstrap import intervals
+from .figures import Figures
+from .judging import FIGURES, judge, judge_for, majority_probabilities
+
+__all__ = ["FIGURES", "Figures", "intervals", "judge", "judge_for", "majority_probabilities"]

@@ -1,0 +1,49 @@
+"""Confidence intervals by the bootstrap over sentences (Efron, 1979): percentiles of resampled figures."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Hashable, Sequence
+
+import numpy as np
+
+from ..errors import InputError
+from .figures import Figures
+
+
+def intervals(
+    judge: Callable[[np.ndarray], Figures],
+    sentences: Sequence[Hashable],
+    *,
+    repeats: int = 1000,
+    level: float = 0.95,
+    seed: int = 0,
+) -> dict[str, tuple[float, float]]:
+    """Lower and upper bound of every figure.
+
+    Sentences, not rows, are drawn with replacement: rows of one sentence depend on one another, and rows taken for
+    independent would make intervals too narrow. Repeats in which a figure cannot be taken are left out of it.
+
+    Args:
+        judge: figures for (N) weights of the rows.
+        sentences: (N) sentence of each row.
+
+    Raises:
+        InputError: fewer than 2 repeats, or a level outside (0, 1).
+    """
+    if repeats < 2 or not 0 < level < 1:
+        raise InputError(f"bootstrap: got {repeats} repeats at level {level}, wanted at least 2, and a share")
+    numbers: dict[Hashable, int] = {}
+    sentence = np.array([numbers.setdefault(text, len(numbers)) for text in sentences])
+    generator = np.random.default_rng(seed)
+    drawn: dict[str, list[float]] = {}
+    for _ in range(repeats):
+        picks = generator.integers(len(numbers), size=len(numbers))
+        figures = judge(np.bincount(picks, minlength=len(numbers))[sentence].astype(np.float64))
+        for name in figures.TITLES:
+            drawn.setdefault(name, []).append(getattr(figures, name))
+    tail = 100 * (1 - level) / 2
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # a figure that no repeat gives has no interval: NaN
+        bounds = {name: np.nanpercentile(values, (tail, 100 - tail)) for name, values in drawn.items()}
+    return {name: (float(low), float(high)) for name, (low, high) in bounds.items()}

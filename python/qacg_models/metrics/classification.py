@@ -1,0 +1,95 @@
+"""Metrics of labels and aspects of one's own, where sentences need not have a row for every aspect.
+
+- accuracy: share of rows with their right label;
+- macro-F1: F1 of each label that occurs, averaged;
+- strict accuracy: share of sentences (and targets) all of whose rows are right;
+- where a label says that there is no opinion: aspect F1 of "has an opinion" over all rows, and sentiment accuracy,
+  over rows that truly have an opinion, of the most probable label that is one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from .figures import Figures, check_rows, f1, ratio
+
+
+@dataclass(frozen=True)
+class ClassificationMetrics(Figures):
+    """Five shares between 0 and 1; the last two are NaN where no label says that there is no opinion."""
+
+    TITLES: ClassVar = {
+        "accuracy": "accuracy",
+        "macro_f1": "macro-F1",
+        "strict_accuracy": "strict accuracy",
+        "aspect_f1": "aspect F1",
+        "sentiment_accuracy": "sentiment accuracy",
+    }
+
+    accuracy: float
+    macro_f1: float
+    strict_accuracy: float
+    aspect_f1: float
+    sentiment_accuracy: float
+    undefined: tuple[str, ...] = ()
+
+
+class ClassificationJudge:
+    """The metrics of rows, for one set of weights after another.
+
+    Args:
+        groups: (N) group of each row; rows of one group need not be neighbours.
+        gold: (N) true classes.
+        probabilities: (N, classes). A tie for the highest goes to the class with the lower number.
+        has_absent: whether class 0 says that there is no opinion.
+
+    Raises:
+        ValueError: sizes differ, no rows, an unknown class, or a probability that is negative or not finite.
+    """
+
+    def __init__(self, groups: Sequence[Hashable], gold: Sequence[int], probabilities: np.ndarray, *, has_absent: bool):
+        self.gold, probabilities = np.asarray(gold), np.asarray(probabilities, dtype=np.float64)
+        if probabilities.ndim != 2:
+            raise ValueError(f"probabilities have shape {probabilities.shape}, wanted (rows, classes)")
+        check_rows(self.gold, probabilities, len(groups), probabilities.shape[1])
+        self.guess, self.has_absent = probabilities.argmax(axis=1), has_absent
+        self.right = self.guess == self.gold
+        numbers: dict[Hashable, int] = {}
+        self.group = np.array([numbers.setdefault(group, len(numbers)) for group in groups])
+        self.right_group = np.bincount(self.group, ~self.right) == 0
+        self.first = np.unique(self.group, return_index=True)[1]
+        if has_absent:
+            self.right_opinion = probabilities[:, 1:].argmax(axis=1) + 1 == self.gold
+
+    def __call__(self, weights: np.ndarray | None = None) -> ClassificationMetrics:
+        """The metrics; (N) weights, the same for all rows of a group, say how often each group counts."""
+        weight = np.ones(len(self.gold)) if weights is None else np.asarray(weights, np.float64)
+        by_group = weight[self.first]
+        scores = [
+            self._f1(self.gold == label, self.guess == label, weight) for label in np.unique(self.gold[weight > 0])
+        ]
+        aspect_f1 = sentiment = math.nan
+        if self.has_absent:
+            opinion = (self.gold != 0) * weight
+            aspect_f1 = self._f1(self.gold != 0, self.guess != 0, weight) if opinion.any() else math.nan
+            sentiment = ratio((self.right_opinion * opinion).sum(), opinion.sum())
+        values = {
+            "accuracy": ratio((self.right * weight).sum(), weight.sum()),
+            "macro_f1": math.fsum(scores) / len(scores) if scores else math.nan,
+            "strict_accuracy": ratio((self.right_group * by_group).sum(), by_group.sum()),
+            "aspect_f1": aspect_f1,
+            "sentiment_accuracy": sentiment,
+        }
+        return ClassificationMetrics(
+            **values, undefined=tuple(name for name, value in values.items() if math.isnan(value))
+        )
+
+    @staticmethod
+    def _f1(truth: np.ndarray, guess: np.ndarray, weight: np.ndarray) -> float:
+        hits, true, guessed = ((chosen * weight).sum() for chosen in (truth & guess, truth, guess))
+        return f1(hits / guessed if guessed else 0.0, hits / true)

@@ -1,0 +1,94 @@
+"""SemEval-2014's metrics of aspect categories and of their sentiment.
+
+- aspect precision, recall, F1: of "the sentence speaks of this category", over all sentences and categories;
+- accuracy among k classes: over rows whose true label is among the k, the label with the highest probability
+  among the k. The four are positive, neutral, negative and conflict; three leave conflict out, two neutral as well.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from .figures import Figures, check_rows, f1, ratio
+from .groups import group_table
+
+NONE, POSITIVE, NEUTRAL, NEGATIVE, CONFLICT = range(5)
+CLASSES = {
+    4: (POSITIVE, NEUTRAL, NEGATIVE, CONFLICT),
+    3: (POSITIVE, NEUTRAL, NEGATIVE),
+    2: (POSITIVE, NEGATIVE),
+}
+
+
+@dataclass(frozen=True)
+class SemEvalMetrics(Figures):
+    """Six shares between 0 and 1. Without a single guess precision is 0, and so is F1."""
+
+    TITLES: ClassVar = {
+        "aspect_precision": "aspect P",
+        "aspect_recall": "aspect R",
+        "aspect_f1": "aspect F1",
+        "accuracy_4": "4-class accuracy",
+        "accuracy_3": "3-class accuracy",
+        "accuracy_2": "2-class accuracy",
+    }
+
+    aspect_precision: float
+    aspect_recall: float
+    aspect_f1: float
+    accuracy_4: float
+    accuracy_3: float
+    accuracy_2: float
+    undefined: tuple[str, ...] = ()
+
+
+class SemEvalJudge:
+    """The metrics of rows, for one set of weights after another.
+
+    Args:
+        groups: (N) sentence of each row; rows of one sentence need not be neighbours.
+        aspects: (N) category of each row; every sentence has every category once.
+        gold: (N) true classes: 0 none, 1 positive, 2 neutral, 3 negative, 4 conflict.
+        probabilities: (N, 5). A tie for the highest goes to the class with the lower number.
+
+    Raises:
+        ValueError: sizes differ, no rows, an unknown class, a probability that is negative or not finite, or a
+            sentence that lacks or repeats a category.
+    """
+
+    def __init__(
+        self, groups: Sequence[Hashable], aspects: Sequence[str], gold: Sequence[int], probabilities: np.ndarray
+    ):
+        self.gold, probabilities = np.asarray(gold), np.asarray(probabilities, dtype=np.float64)
+        group_table(groups, aspects)
+        check_rows(self.gold, probabilities, len(groups), 5)
+        self.named, self.guessed = self.gold != NONE, probabilities.argmax(axis=1) != NONE
+        self.right = {
+            count: np.asarray(classes)[probabilities[:, classes].argmax(axis=1)] == self.gold
+            for count, classes in CLASSES.items()
+        }
+
+    def __call__(self, weights: np.ndarray | None = None) -> SemEvalMetrics:
+        """The metrics; (N) weights say how often each row counts."""
+        weight = np.ones(len(self.gold)) if weights is None else np.asarray(weights, np.float64)
+        hits, named, guessed = (
+            (chosen * weight).sum() for chosen in (self.named & self.guessed, self.named, self.guessed)
+        )
+        recall = ratio(hits, named)
+        precision = math.nan if math.isnan(recall) else ratio(hits, guessed) if guessed else 0.0
+        accuracies = {}
+        for count, classes in CLASSES.items():
+            judged = np.isin(self.gold, classes) * weight
+            accuracies[f"accuracy_{count}"] = ratio((self.right[count] * judged).sum(), judged.sum())
+        values = {
+            "aspect_precision": precision,
+            "aspect_recall": recall,
+            "aspect_f1": math.nan if math.isnan(recall) else f1(precision, recall),
+            **accuracies,
+        }
+        return SemEvalMetrics(**values, undefined=tuple(name for name, value in values.items() if math.isnan(value)))

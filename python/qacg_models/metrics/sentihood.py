@@ -1,0 +1,131 @@
+"""SentiHood's five metrics.
+
+All of them look at groups: the rows of one sentence and one target, one row per aspect. Rows may come in any
+order; groups are found by id. Definitions, as the field computes them:
+
+- strict accuracy: share of groups in which every aspect has its right label;
+- aspect macro-F1: precision and recall of "has an opinion" are taken in each group that truly has one,
+  averaged over these groups, and F1 is the harmonic mean of the two averages (not the average of F1);
+- aspect AUC: ROC AUC of "no opinion" by its probability, per aspect, averaged over aspects;
+- sentiment accuracy: over rows that truly have an opinion, Negative against Positive with None put aside;
+- sentiment AUC: ROC AUC of that choice, per aspect, averaged over aspects.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from .auc import Auc
+from .figures import Figures, check_rows, ratio
+from .groups import group_table
+
+NONE, POSITIVE, NEGATIVE = 0, 1, 2
+
+
+@dataclass(frozen=True)
+class SentiHoodMetrics(Figures):
+    """Five shares between 0 and 1; an AUC is averaged over the aspects for which it can be taken."""
+
+    TITLES: ClassVar = {
+        "strict_accuracy": "strict accuracy",
+        "aspect_macro_f1": "aspect macro-F1",
+        "aspect_auc": "aspect AUC",
+        "sentiment_accuracy": "sentiment accuracy",
+        "sentiment_auc": "sentiment AUC",
+    }
+
+    strict_accuracy: float
+    aspect_macro_f1: float
+    aspect_auc: float
+    sentiment_accuracy: float
+    sentiment_auc: float
+    undefined: tuple[str, ...] = ()
+
+
+class SentiHoodJudge:
+    """The five metrics of rows, for one set of weights after another.
+
+    Args:
+        groups: (N) group of each row; rows of one group need not be neighbours.
+        aspects: (N) aspect of each row; every group holds every aspect once.
+        gold: (N) true classes: 0 None, 1 Positive, 2 Negative.
+        probabilities: (N, 3) class probabilities, or any scores >= 0 that rank as they do.
+            A tie for the highest goes to the class with the lower number.
+
+    Raises:
+        ValueError: sizes differ, no rows, a class that is not 0, 1 or 2, a probability that is negative or
+            not finite, or a group that lacks or repeats an aspect.
+    """
+
+    def __init__(
+        self, groups: Sequence[Hashable], aspects: Sequence[str], gold: Sequence[int], probabilities: np.ndarray
+    ):
+        gold, probabilities = np.asarray(gold), np.asarray(probabilities, dtype=np.float64)
+        self.names, self.table = group_table(groups, aspects)
+        check_rows(gold, probabilities, self.table.size, 3)
+        truth = gold[self.table]  # (groups, aspects)
+        guess = probabilities.argmax(axis=1)[self.table]
+        self.right = (truth == guess).all(axis=1)
+        self.opinion = truth != NONE
+        self.hits = (self.opinion & (guess != NONE)).sum(axis=1)
+        # A group of which the model says nothing has a precision of 0.
+        self.precision = self.hits / np.maximum((guess != NONE).sum(axis=1), 1)
+        self.recall = self.hits / np.maximum(self.opinion.sum(axis=1), 1)
+        polar = probabilities[:, POSITIVE] + probabilities[:, NEGATIVE]
+        # A model that is entirely sure of None leaves 0/0; it then has no preference.
+        safe = np.where(polar > 0, polar, 1.0)
+        negative = np.where(polar > 0, probabilities[:, NEGATIVE] / safe, 0.5)[self.table]
+        self.right_sentiment = (negative > 0.5) == (truth == NEGATIVE)
+        absence = probabilities[:, NONE][self.table]
+        self.aspect_aucs = [Auc(truth[:, i] == NONE, absence[:, i]) for i in range(len(self.names))]
+        self.sentiment_aucs = [
+            Auc(truth[kept, i] == NEGATIVE, negative[kept, i]) for i, kept in enumerate(self.opinion.T)
+        ]
+
+    def __call__(self, weights: np.ndarray | None = None) -> SentiHoodMetrics:
+        """The metrics; (N) weights, the same for all rows of a group, say how often each group counts."""
+        weight = np.ones(len(self.table)) if weights is None else np.asarray(weights, np.float64)[self.table[:, 0]]
+        undefined: list[str] = []
+        aspect_auc = self._mean("aspect_auc", [auc(weight) for auc in self.aspect_aucs], undefined)
+        by_opinion = [auc(weight[kept]) for auc, kept in zip(self.sentiment_aucs, self.opinion.T)]
+        sentiment_auc = self._mean("sentiment_auc", by_opinion, undefined)
+        opinions = self.opinion * weight[:, None]
+        sentiment_accuracy = ratio((self.right_sentiment * opinions).sum(), opinions.sum())
+        if math.isnan(sentiment_accuracy):
+            undefined.append("sentiment_accuracy")
+        return SentiHoodMetrics(
+            strict_accuracy=ratio((self.right * weight).sum(), weight.sum()),
+            aspect_macro_f1=self._aspect_macro_f1(weight, undefined),
+            aspect_auc=aspect_auc,
+            sentiment_accuracy=sentiment_accuracy,
+            sentiment_auc=sentiment_auc,
+            undefined=tuple(undefined),
+        )
+
+    def _mean(self, figure: str, values: list[float], undefined: list[str]) -> float:
+        """Mean over the aspects whose value is known; the others are noted."""
+        undefined += [f"{figure}: {name}" for name, value in zip(self.names, values) if math.isnan(value)]
+        known = [value for value in values if not math.isnan(value)]
+        return float(np.mean(known)) if known else math.nan
+
+    def _aspect_macro_f1(self, weight: np.ndarray, undefined: list[str]) -> float:
+        weight = weight * self.opinion.any(axis=1)
+        judged = weight.sum()
+        if not judged:
+            undefined.append("aspect_macro_f1")
+            return math.nan
+        # fsum: the last digit, too, is the same in any order of groups.
+        precision, recall = (math.fsum(share * weight) / judged for share in (self.precision, self.recall))
+        return float(2 * precision * recall / (precision + recall)) if precision + recall else 0.0
+
+
+def sentihood_metrics(
+    groups: Sequence[Hashable], aspects: Sequence[str], gold: Sequence[int], probabilities: np.ndarray
+) -> SentiHoodMetrics:
+    """The five metrics, every group counted once; arguments and errors are those of `SentiHoodJudge`."""
+    return SentiHoodJudge(groups, aspects, gold, probabilities)()

@@ -1,0 +1,41 @@
+"""With what a result was made: versions, machine, and the commit of this package where there is one."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from datetime import datetime, timezone
+from importlib.metadata import version
+from pathlib import Path
+
+
+def origin() -> dict[str, object]:
+    """Facts for a record, all of them JSON."""
+    import torch
+
+    from qacg_kernels import info
+
+    facts = info.collect()
+    return {
+        "versions": {name: version(name) for name in ("torch", "transformers", "tokenizers")}
+        | {"qacg-kernels": facts["package"], "python": platform.python_version()},
+        "machine": {"cpu": facts["cpu"], "cuda": facts["cuda"], "threads": torch.get_num_threads()},
+        "commit": commit(),
+        "written": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+    }
+
+
+def commit() -> str | None:
+    """The commit of a checkout, marked where files differ from it; None for an installed package."""
+    here = Path(__file__).resolve().parent
+
+    def git(*arguments: str) -> str:
+        done = subprocess.run(["git", "-C", str(here), *arguments], capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    try:
+        if Path(__file__).name not in git("ls-files", Path(__file__).name):
+            return None
+        return git("rev-parse", "HEAD") + ("-modified" if git("status", "--porcelain", "-uno") else "")
+    except (OSError, subprocess.CalledProcessError):
+        return None

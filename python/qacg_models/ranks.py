@@ -1,0 +1,62 @@
+"""Several processes that train together, as torchrun starts them; everything here also works for one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TypeVar
+
+from .errors import InputError
+
+T = TypeVar("T")
+
+
+def world_size() -> int:
+    """Number of processes."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def is_main() -> bool:
+    """Whether this is the process that writes files and speaks."""
+    return int(os.environ.get("RANK", "0")) == 0
+
+
+def join_group() -> None:
+    """Makes the processes one group, which the functions below need; nothing for a single process."""
+    if world_size() > 1:
+        from accelerate import PartialState
+
+        PartialState()
+
+
+def on_main(action: Callable[[], T]) -> T:
+    """What `action` returns in the main process, the only one that runs it; others wait.
+
+    Raises:
+        InputError: in every process, where the action raises one.
+    """
+    if world_size() == 1:
+        return action()
+    import torch.distributed as dist
+
+    told: list = [None, None]
+    error: Exception | None = None
+    if is_main():
+        try:
+            told[0] = action()
+        except Exception as caught:
+            error, told[1] = caught, f"{caught}"
+    dist.broadcast_object_list(told)
+    if error is not None:
+        raise error
+    if told[1] is not None:
+        raise InputError(told[1])
+    return told[0]
+
+
+def wait_for_all() -> None:
+    """Returns when every process has come here."""
+    if world_size() > 1:
+        import torch.distributed as dist
+
+        dist.barrier()

@@ -1,0 +1,77 @@
+"""The Trainer's arguments for our options."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import torch
+from transformers import PreTrainedModel, TrainingArguments
+
+from ..errors import InputError
+from ..options import TrainingOptions
+from ..ranks import world_size
+
+EVALUATION_BATCH = 64
+
+
+def training_arguments(
+    work: Path, options: TrainingOptions, rows: int, model: PreTrainedModel, selection: str
+) -> TrainingArguments:
+    """The arguments.
+
+    Args:
+        options: resolved.
+        rows: of the training split.
+        selection: the figure by which the best evaluation is known.
+
+    Raises:
+        InputError: sharding is asked of a single process, or one process sees several GPUs.
+    """
+    if options.fsdp and world_size() == 1:
+        raise InputError("fsdp: shards over several processes; start them with torchrun --nproc-per-node N -m ...")
+    if world_size() == 1 and torch.cuda.device_count() > 1:
+        raise InputError(
+            f"one process sees {torch.cuda.device_count()} GPUs; start one for each by torchrun --nproc-per-node, or"
+            " choose one by CUDA_VISIBLE_DEVICES"
+        )
+    batches = math.ceil(rows / (options.batch_size * world_size()))
+    per_epoch = math.ceil(batches / options.gradient_accumulation)
+    steps = options.max_steps or per_epoch * options.epochs
+    sharding = {}
+    if options.fsdp:
+        sharding = {
+            "fsdp": True,
+            "fsdp_config": {"version": 2, "transformer_layer_cls_to_wrap": sorted(model._no_split_modules)},
+        }
+    return TrainingArguments(
+        output_dir=str(work),
+        num_train_epochs=options.epochs,
+        max_steps=options.max_steps or -1,
+        per_device_train_batch_size=options.batch_size,
+        per_device_eval_batch_size=EVALUATION_BATCH,
+        gradient_accumulation_steps=options.gradient_accumulation,
+        learning_rate=options.learning_rate,
+        weight_decay=options.weight_decay,
+        # The released optimizer clips by itself, tensor by tensor.
+        max_grad_norm=0.0 if options.protocol == "released" else options.max_grad_norm,
+        lr_scheduler_type="linear",
+        warmup_steps=math.ceil(options.warmup * steps),
+        bf16=options.bf16,
+        use_cpu=not torch.accelerator.is_available(),  # said, since bf16 without a GPU is otherwise refused
+        eval_strategy="steps",
+        eval_steps=options.eval_every or min(per_epoch, steps),
+        save_strategy="steps",
+        save_steps=options.checkpoint_every,
+        metric_for_best_model=selection,
+        greater_is_better=True,
+        logging_strategy="steps",
+        logging_steps=max(1, steps // 50),
+        remove_unused_columns=False,
+        label_names=["labels"],
+        dataloader_pin_memory=False,
+        ddp_find_unused_parameters=False if world_size() > 1 else None,
+        report_to="none",
+        seed=options.seed,
+        **sharding,
+    )

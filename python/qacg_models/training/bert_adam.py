@@ -1,0 +1,70 @@
+"""The optimizer and schedule of BERT's first releases, by which the released code trains."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+
+class BertAdam(Optimizer):
+    """Adam without bias correction, with decoupled decay and gradients clipped tensor by tensor.
+
+    m = b1 m + (1 - b1) g,  v = b2 v + (1 - b2) g^2,  w = w - rate (m / (sqrt(v) + eps) + decay w), where g is the
+    gradient of one tensor, scaled down to the norm `max_grad_norm`.
+
+    Args:
+        params: tensors, or groups with a `weight_decay` of their own.
+        lr: the highest rate; a scheduler lowers it.
+        max_grad_norm: 0 does not clip.
+    """
+
+    def __init__(
+        self,
+        params: Iterable,
+        lr: float,
+        *,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-6,
+        weight_decay: float = 0.01,
+        max_grad_norm: float = 1.0,
+    ):
+        defaults = {"betas": betas, "eps": eps, "weight_decay": weight_decay, "max_grad_norm": max_grad_norm}
+        super().__init__(params, {"lr": lr, **defaults})
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Tensor] | None = None) -> Tensor | None:
+        """One update; `closure`, if there is one, computes the loss again."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            first, second = group["betas"]
+            for weight in group["params"]:
+                if weight.grad is None:
+                    continue
+                state = self.state[weight]
+                if not state:
+                    state["mean"], state["square"] = torch.zeros_like(weight), torch.zeros_like(weight)
+                gradient = weight.grad
+                if group["max_grad_norm"]:
+                    norm = torch.linalg.vector_norm(gradient)
+                    gradient = gradient * (group["max_grad_norm"] / (norm + 1e-6)).clamp(max=1.0)
+                state["mean"].lerp_(gradient, 1 - first)
+                state["square"].mul_(second).add_(gradient.square(), alpha=1 - second)
+                update = state["mean"] / (state["square"].sqrt() + group["eps"])
+                weight.sub_(group["lr"] * (update + group["weight_decay"] * weight))
+        return loss
+
+
+def warm_up_then_fall(step: int, steps: int, warmup: float) -> float:
+    """Factor of the rate at a step: x / warmup while x = step / steps is below it, then 1 - x.
+
+    The jump at x = warmup is the published one. So is 1 - x beyond the last step, but for its sign: the released
+    code counts too few steps and ends with negative rates, here the rate stays 0.
+    """
+    share = step / steps
+    return share / warmup if share < warmup else max(0.0, 1.0 - share)

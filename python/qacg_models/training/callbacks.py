@@ -1,0 +1,81 @@
+"""What watches a training: when to stop, and whether the model has given up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from transformers import TrainerCallback
+
+from ..errors import InputError
+
+CLASSES_SEEN = "predicted_classes"
+
+
+class EarlyStopping(TrainerCallback):
+    """Stops after `patience` evaluations without a better one.
+
+    It counts in the log of evaluations, which checkpoints keep, so that a run that goes on counts on.
+    """
+
+    def __init__(self, patience: int):
+        self.patience = patience
+
+    def on_evaluate(self, args, state, control, metrics=None, **kwargs):
+        steps = {entry["step"] for entry in state.log_history if f"eval_{CLASSES_SEEN}" in entry}
+        # best_global_step is set after this call; the evaluation that may be the best one is not counted yet.
+        value, best = metrics[f"eval_{args.metric_for_best_model}"], state.best_metric
+        if best is None or value > best:
+            return
+        if sum(step > state.best_global_step for step in steps) >= self.patience:
+            control.should_training_stop = True
+
+
+class CollapseWarning(TrainerCallback):
+    """Says when the model predicts one class for every row: the fault that looks like an accuracy of 84 %.
+
+    Args:
+        labels: names of the classes.
+        say: receives the warning, once for every time that the model falls into it.
+    """
+
+    def __init__(self, labels: tuple[str, ...], split: str, say: Callable[[str], None]):
+        self.labels, self.split, self.say = labels, split, say
+        self.collapsed = False
+
+    def on_evaluate(self, args, state, control, metrics=None, **kwargs):
+        collapsed = metrics[f"eval_{CLASSES_SEEN}"] == 1
+        if collapsed and not self.collapsed and state.is_world_process_zero:
+            label = self.labels[int(metrics["eval_most_predicted"])]
+            self.say(
+                f"collapse at step {state.global_step}: {label!r} is predicted for every row of {self.split}. Early in"
+                " training that may pass; if it stays, the learning rate is too high, or balance too low"
+            )
+        self.collapsed = collapsed
+
+
+def collapsed_steps(history: list[dict]) -> list[int]:
+    """The steps of a log at which the model predicted one class only."""
+    return [entry["step"] for entry in history if entry.get(f"eval_{CLASSES_SEEN}") == 1]
+
+
+class FinalEvaluation(TrainerCallback):
+    """Evaluates after the last step, wherever the regular evaluations fall."""
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if state.global_step >= state.max_steps:
+            control.should_evaluate = True
+
+
+def tensorboard(folder: str) -> TrainerCallback:
+    """Writes the log as TensorBoard reads it.
+
+    Raises:
+        InputError: TensorBoard is not installed.
+    """
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise InputError("tensorboard: is not installed; pip install tensorboard, or leave the choice out") from None
+    from transformers.integrations import TensorBoardCallback
+
+    return TensorBoardCallback(SummaryWriter(folder))

@@ -1,0 +1,252 @@
+"""One training, from data to one complete folder."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..backbones import TITLES
+from ..batches import batch_maker, by_length, padding_share
+from ..data import Dataset, file_digest, label_shares
+from ..errors import InputError
+from ..folders import put_in_place
+from ..inference import RECORD_FORMAT, RECORD_NAME, TrainedModel, load_trained
+from ..options import TrainingOptions
+from ..origin import origin
+from ..ranks import is_main, join_group, on_main, wait_for_all
+from ..threads import cpu_threads
+from ..tokenization import encode_rows
+from .beginning import begin_model, begin_tokenizer, settle_attention
+from .run_file import RUN_NAME, write_run_file
+from .workplace import check_output, leave, open_workplace, unfinished
+
+if TYPE_CHECKING:
+    from transformers import TrainingArguments
+
+    from .trainer import AspectTrainer
+
+MODEL = "model"
+
+
+def train(
+    dataset: Dataset,
+    output: Path | str,
+    options: TrainingOptions | None = None,
+    *,
+    overwrite: bool = False,
+    resume: bool = False,
+    say: Callable[[str], None] = print,
+) -> TrainedModel:
+    """Train, keep the weights of the best evaluation, and write them to `output`.
+
+    Until it is done the run lies in `output`.unfinished, with checkpoints; then that folder becomes `output` at once,
+    which is thus absent, what it was before, or complete. Under torchrun every process calls this.
+
+    Args:
+        dataset: with the splits train and dev, or train and test for the protocol "released". All splits but train
+            are evaluated once at the end.
+        output: folder to make.
+        options: None for the defaults.
+        overwrite: replace `output`, and an unfinished run, if they exist.
+        resume: go on with an unfinished run.
+        say: receives lines of progress; the progress bar goes to stderr.
+
+    Returns:
+        The model as loaded back from `output`; its record holds the figures and the loss curve.
+
+    Raises:
+        InputError: `output` exists and may not be replaced, a split is missing, an option does not fit, or an
+            unfinished run is in the way or was begun otherwise.
+    """
+    options = (options or TrainingOptions()).resolved()
+    options = replace(options, attention=settle_attention(options))
+    output = Path(output)
+    for split in ("train", selection_split(options)):
+        if split not in dataset.splits:
+            raise InputError(f"training needs the split {split!r}; this data has {', '.join(dataset.splits)}")
+    join_group()
+    say = say if is_main() else _quiet
+    checkpoint = on_main(lambda: _take_up(dataset, output, options, overwrite, resume, say))
+    try:
+        with cpu_threads(options.threads):
+            _train_into(unfinished(output), dataset, options, checkpoint, say)
+        on_main(lambda: _finish(dataset, output))
+    except BaseException:
+        if is_main():
+            leave(output, say)
+        raise
+    wait_for_all()
+    return load_trained(output)
+
+
+def selection_split(options: TrainingOptions) -> str:
+    """The split by which checkpoints are chosen: dev, but test in the released protocol."""
+    return "test" if options.protocol == "released" else "dev"
+
+
+def _take_up(
+    dataset: Dataset,
+    output: Path,
+    options: TrainingOptions,
+    overwrite: bool,
+    resume: bool,
+    say: Callable[[str], None],
+) -> Path | None:
+    check_output(output, overwrite)
+    digests = {split: file_digest(path) for split, path in dataset.files.items()}
+    choices = {"training": asdict(options), "data": asdict(dataset.options), "files": digests}
+    return open_workplace(output, choices, overwrite=overwrite, resume=resume, say=say)
+
+
+def _finish(dataset: Dataset, output: Path) -> None:
+    """Takes the figures of what was written, puts it in place, and removes the rest."""
+    work = unfinished(output)
+    trained = load_trained(work / MODEL)
+    # The figures on record are those of the files on disk, not of the model still in memory.
+    _write_json(work / MODEL / RECORD_NAME, trained.record | _figures(trained, dataset))
+    put_in_place(work / MODEL, output)
+    shutil.rmtree(work)
+
+
+def _train_into(
+    work: Path,
+    dataset: Dataset,
+    options: TrainingOptions,
+    checkpoint: Path | None,
+    say: Callable[[str], None],
+) -> None:
+    """Train in `work` and write the best model to `work/model`, with a record that lacks the figures."""
+    from transformers import set_seed
+
+    set_seed(options.seed)
+    split = selection_split(options)
+    tokenizer = begin_tokenizer(dataset, options)
+    model = begin_model(dataset, options, tokenizer, say)
+    encoded, cut = {}, {}
+    for name in ("train", split):
+        encoded[name], cut[name] = encode_rows(
+            dataset.splits[name],
+            tokenizer,
+            getattr(model.config, "contexts", None),
+            options.max_length,
+            options.context_standalone,
+        )
+    if any(cut.values()):
+        counts = ", ".join(f"{count} rows of {name}" for name, count in cut.items())
+        say(f"cut to {options.max_length} tokens: {counts}")
+    weights = sum(parameter.numel() for parameter in model.parameters())
+    padding = padding_share(encoded["train"], options.batch_size, options.seed)
+    say(
+        f"model: {TITLES[options.model]}, {model.config.num_hidden_layers} layers, hidden {model.config.hidden_size},"
+        f" {weights:,} weights, {options.attention} attention"
+    )
+    make_batch = batch_maker(model, tokenizer)
+    say(make_batch.describe(padding))
+    if split == "test":
+        say("protocol released: the checkpoint is chosen on test, so the figures on test are too good")
+
+    trainer = _trainer(work, dataset, options, model, encoded, make_batch, say)
+    start = time.perf_counter()
+    trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    seconds = time.perf_counter() - start
+    on_main(lambda: _write_model(work, dataset, options, trainer, tokenizer, padding, seconds))
+
+
+def _write_model(
+    work: Path,
+    dataset: Dataset,
+    options: TrainingOptions,
+    trainer: AspectTrainer,
+    tokenizer,
+    padding: float,
+    seconds: float,
+) -> None:
+    from .callbacks import collapsed_steps
+
+    state, split, task = trainer.state, selection_split(options), dataset.task
+    if state.best_global_step is None:
+        raise InputError(f"{task.selection} cannot be taken on {split}, so no checkpoint could be chosen by it")
+    shutil.rmtree(work / MODEL, ignore_errors=True)
+    shutil.copytree(trainer.best_weights(), work / MODEL, ignore=shutil.ignore_patterns("training_args.bin"))
+    tokenizer.save_pretrained(work / MODEL)
+    write_run_file(work / MODEL / RUN_NAME, str(dataset.source), dataset.options, options, [options.seed])
+    record = {
+        "format": RECORD_FORMAT,
+        "task": task.to_json(),
+        "contexts": list(dataset.contexts),
+        "max_length": options.max_length,
+        "options": asdict(options),
+        "data_options": asdict(dataset.options),
+        "selected": {
+            "split": split,
+            "metric": task.selection,
+            "step": state.best_global_step,
+            "value": state.best_metric,
+        },
+        "collapsed_steps": collapsed_steps(state.log_history),
+        "label_shares": label_shares(dataset.splits["train"], task),
+        "overlap": [[a, b, count] for (a, b), count in dataset.overlap.items()],
+        "data": {
+            name: {"rows": len(rows), "sha256": file_digest(dataset.files[name])}
+            for name, rows in dataset.splits.items()
+        },
+        "padding": padding,
+        "steps": state.global_step,
+        "seconds": seconds,
+        "loss": [[entry["step"], entry["loss"]] for entry in state.log_history if "loss" in entry],
+        **origin(),
+    }
+    _write_json(work / MODEL / RECORD_NAME, record)
+
+
+def _trainer(work, dataset, options, model, encoded, make_batch, say) -> AspectTrainer:
+    from transformers.trainer_callback import PrinterCallback, ProgressCallback
+
+    from ..progress import StepBar
+    from .arguments import training_arguments
+    from .callbacks import CollapseWarning, EarlyStopping, FinalEvaluation, tensorboard
+    from .evaluation import EvaluatedRows
+    from .trainer import AspectTrainer
+
+    split, task = selection_split(options), dataset.task
+    arguments: TrainingArguments = training_arguments(work, options, len(encoded["train"]), model, task.selection)
+    order = by_length(encoded[split])
+    callbacks = [FinalEvaluation(), CollapseWarning(task.labels, split, say)]
+    callbacks += [EarlyStopping(options.patience)] if options.patience else []
+    callbacks += [tensorboard(options.tensorboard)] if options.tensorboard is not None else []
+    callbacks += [StepBar(task.selection, split)] if is_main() else []
+    trainer = AspectTrainer(
+        options=options,
+        model=model,
+        args=arguments,
+        train_features=encoded["train"],
+        eval_features=[encoded[split][index] for index in order],
+        make_batch=make_batch,
+        compute_metrics=EvaluatedRows(task, [dataset.splits[split][index] for index in order]),
+        callbacks=callbacks,
+    )
+    for default in (ProgressCallback, PrinterCallback):
+        trainer.remove_callback(default)
+    return trainer
+
+
+def _figures(trained: TrainedModel, dataset: Dataset) -> dict:
+    """Metrics of the model and of the majority row on every split but train."""
+    splits = [split for split in dataset.splits if split != "train"]
+    return {
+        "metrics": {split: trained.evaluate(dataset.splits[split]).to_json() for split in splits},
+        "majority": {split: trained.majority(dataset.splits[split]).to_json() for split in splits},
+    }
+
+
+def _write_json(path: Path, content: dict) -> None:
+    path.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def _quiet(line: str) -> None:
+    """Says nothing, in the processes that are not the main one."""

@@ -1,0 +1,38 @@
+"""The order in which rows are drawn, which depends on the seed and the epoch alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch.utils.data import Sampler
+
+
+class EpochSampler(Sampler):
+    """Draws a row of class c with a weight of count(c) ** -balance, with replacement; or every row once.
+
+    An epoch's order does not depend on the epochs before it, so that a run that goes on in its midst, and every
+    process of several, draws the same rows.
+
+    Args:
+        labels: (N) class of each row.
+        balance: 0 gives each row once per epoch; 1 draws classes equally often.
+
+    Attributes:
+        epoch: the one that the next iteration draws; whoever trains has to set it.
+    """
+
+    def __init__(self, labels: Sequence[int], balance: float, seed: int):
+        classes = torch.tensor(labels)
+        counts = torch.bincount(classes).double().clamp(min=1)
+        self.weights = counts.pow(-balance)[classes] if balance else None
+        self.size, self.seed, self.epoch = len(classes), seed, 0
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __iter__(self) -> Iterator[int]:
+        generator = torch.Generator().manual_seed(self.seed * 100_003 + self.epoch)
+        if self.weights is None:
+            return iter(torch.randperm(self.size, generator=generator).tolist())
+        return iter(torch.multinomial(self.weights, self.size, replacement=True, generator=generator).tolist())

@@ -1,0 +1,120 @@
+"""Several seeds: one model each, and the mean and standard deviation of their figures."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from ..data import Dataset
+from ..errors import InputError
+from ..inference import RECORD_NAME, read_record
+from ..options import TrainingOptions
+from ..ranks import on_main
+from .beginning import settle_attention
+from .run import train
+from .run_file import RUN_NAME, write_run_file
+
+SUMMARY_NAME = "seeds.json"
+
+
+def train_seeds(
+    dataset: Dataset,
+    output: Path | str,
+    options: TrainingOptions,
+    seeds: Sequence[int],
+    *,
+    overwrite: bool = False,
+    resume: bool = False,
+    say: Callable[[str], None] = print,
+) -> list[dict]:
+    """Trains once per seed: `output` itself for one seed, `output/seed-N` for several.
+
+    With several, `output/seeds.json` gets the mean and standard deviation, and `output/run.yaml` the choices. With
+    `resume`, seeds that are done are left as they are.
+
+    Returns:
+        The record of every seed, in the order of `seeds`.
+
+    Raises:
+        InputError: no seeds, or one twice; `output` exists and may not be replaced; or as for `train`.
+    """
+    if not seeds or len(set(seeds)) < len(seeds):
+        raise InputError(f"seeds: got {list(seeds)}, wanted one or several different ones")
+    output = Path(output)
+    if len(seeds) == 1:
+        chosen = replace(options, seed=seeds[0])
+        return [train(dataset, output, chosen, overwrite=overwrite, resume=resume, say=say).record]
+    on_main(lambda: _check_output(output, overwrite, resume))
+    records = []
+    for seed in seeds:
+        folder, chosen = output / f"seed-{seed}", replace(options, seed=seed)
+        if resume and (folder / RECORD_NAME).is_file():
+            records.append(_finished(folder, chosen))
+            say(f"seed {seed}: done before")
+            continue
+        say(f"seed {seed}")
+        records.append(train(dataset, folder, chosen, overwrite=overwrite, resume=resume, say=say).record)
+    summary = summarize(records)
+    on_main(lambda: _write(output, dataset, options, list(seeds), summary))
+    return records
+
+
+def summarize(records: Sequence[dict]) -> dict:
+    """Mean and standard deviation (of a sample) of every figure over the records of several seeds."""
+
+    def spread(split: str, name: str) -> dict:
+        values = [record["metrics"][split][name] for record in records]
+        known = [value for value in values if value is not None]
+        whole = len(known) == len(values)
+        return {
+            "mean": statistics.fmean(known) if whole else None,
+            "deviation": statistics.stdev(known) if whole and len(known) > 1 else None,
+            "values": values,
+        }
+
+    first = records[0]
+    return {
+        "seeds": [record["options"]["seed"] for record in records],
+        "selected_on": first["selected"]["split"],
+        "metrics": {
+            split: {name: spread(split, name) for name in figures if name != "undefined"}
+            for split, figures in first["metrics"].items()
+        },
+        "majority": first["majority"],
+        "seconds": math.fsum(record["seconds"] for record in records),
+    }
+
+
+def _finished(folder: Path, options: TrainingOptions) -> dict:
+    record = read_record(folder)
+    settled = options.resolved()
+    wanted = json.loads(json.dumps(asdict(replace(settled, attention=settle_attention(settled)))))
+    other = next((name for name, value in wanted.items() if record["options"][name] != value), None)
+    if other is not None:
+        raise InputError(
+            f"{folder}: was trained with {other} = {record['options'][other]!r}, and now it is {wanted[other]!r};"
+            " choose another --output, or --overwrite"
+        )
+    return record
+
+
+def _check_output(output: Path, overwrite: bool, resume: bool) -> None:
+    if not output.exists() or (output.is_dir() and not any(output.iterdir())):
+        output.mkdir(parents=True, exist_ok=True)
+        return
+    ours = output.is_dir() and all(
+        path.name in (SUMMARY_NAME, RUN_NAME) or path.name.startswith("seed-") for path in output.iterdir()
+    )
+    if not ours:
+        raise InputError(f"{output}: holds something else than seeds; choose another --output")
+    if not (overwrite or resume):
+        raise InputError(f"{output}: holds seeds; go on with --resume, or train them anew with --overwrite")
+
+
+def _write(output: Path, dataset: Dataset, options: TrainingOptions, seeds: list[int], summary: dict) -> None:
+    (output / SUMMARY_NAME).write_text(json.dumps(summary, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    write_run_file(output / RUN_NAME, str(dataset.source), dataset.options, options.resolved(), seeds)

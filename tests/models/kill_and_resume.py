@@ -1,0 +1,23 @@
+"""Trains as another process, which test_resume.py kills: `kill_and_resume.py DATA OUTPUT CHECKPOINT_EVERY [resume]`."""
+
+import sys
+
+from qacg_models.data import load_data
+from qacg_models.options import TrainingOptions
+from qacg_models.training import train
+
+OPTIONS = TrainingOptions(
+    epochs=3,
+    batch_size=16,
+    learning_rate=3e-3,
+    hidden_size=16,
+    layers=1,
+    heads=2,
+    intermediate_size=32,
+    eval_every=20,
+    checkpoint_every=7,
+)
+
+if __name__ == "__main__":
+    data, output, *resume = sys.argv[1:]
+    train(load_data(data), output, OPTIONS, resume=bool(resume))

@@ -1,0 +1,305 @@
+"""Every form of data beside SentiHood's pairs: the published originals, and one's own files."""
+
+import json
+import os
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from qacg_models.data import DataError, DataOptions, describe, load_data
+from qacg_models.data.columns import Columns
+from qacg_models.data.formats import find_format
+from qacg_models.data.sentihood_json import prepared
+from qacg_models.data.splitting import split_dev
+from qacg_models.errors import InputError
+from qacg_models.tasks import SEMEVAL, SENTIHOOD
+
+
+@pytest.fixture
+def semeval() -> Path:
+    """Folder of the real SemEval files, which are not part of the repository; skips where there is none."""
+    named = os.environ.get("QACG_DATA")
+    base = Path(named) if named else Path(__file__).resolve().parents[2].parent / "shared" / "data"
+    if not (base / "semeval2014").is_dir():
+        pytest.skip(f"no SemEval files at {base}; set QACG_DATA to the folder that holds semeval2014/")
+    return base / "semeval2014"
+
+
+def content(rows):
+    """What an example is, whatever its place in the file; spaces in a row have no meaning."""
+    return Counter((row.id, " ".join(row.sentence.split()), row.context, row.label) for row in rows)
+
+
+def test_sentihood_json_and_pairs_give_the_same_examples(sentihood):
+    pairs, original = (
+        load_data(sentihood, options=DataOptions(format=f"sentihood-{form}")) for form in ("tsv", "json")
+    )
+    assert original.contexts == pairs.contexts
+    assert original.overlap == pairs.overlap
+    for split in ("train", "dev", "test"):
+        assert content(original.splits[split]) == content(pairs.splits[split])
+    assert load_data(sentihood, ("dev",)).files["dev"].name == "dev_NLI_M.tsv"
+
+
+def test_semeval_xml_and_pairs_give_the_same_examples(semeval):
+    pairs, original = (load_data(semeval, options=DataOptions(format=f"semeval-{form}")) for form in ("csv", "xml"))
+    assert {split: len(rows) for split, rows in pairs.splits.items()} == {"train": 13685, "dev": 1535, "test": 4000}
+    for split in ("train", "dev", "test"):
+        got, want = ([replace_line(row) for row in data.splits[split]] for data in (original, pairs))
+        assert got == want
+    assert pairs.overlap["train", "dev"] == 0
+    labels = Counter(SEMEVAL.labels[row.label] for row in pairs.splits["test"])
+    assert labels == {"none": 2975, "positive": 657, "negative": 222, "neutral": 94, "conflict": 52}
+    assert any("3- and 2-class accuracy" in line for line in describe(pairs))
+
+
+def replace_line(row):
+    return replace(row, line=0)
+
+
+def write_json(path, items):
+    path.write_text(json.dumps(items, indent=1), encoding="utf-8")
+    return path
+
+
+def opinion(sentiment="Positive", aspect="price", target="LOCATION1"):
+    return {"sentiment": sentiment, "aspect": aspect, "target_entity": target}
+
+
+NOT_OURS = opinion("Negative", "live")
+
+
+def test_sentihood_json_by_hand(tmp_path):
+    items = [
+        {"id": 3, "text": "LOCATION2 isn't LOCATION1's match (cheap)", "opinions": [opinion(), NOT_OURS]},
+        {"id": 4, "text": "Quiet .", "opinions": [opinion("Negative", "transit-location", "LOCATION2")]},
+    ]  # fmt: skip
+    write_json(tmp_path / "sentihood-test.json", items)
+    rows = load_data(tmp_path, ("test",)).splits["test"]
+    assert [(row.id, row.target) for row in rows[::4]] == [
+        ("3", "location - 1"),
+        ("3", "location - 2"),
+        ("4", "location - 2"),
+    ]
+    assert [row.label for row in rows] == [0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2]
+    assert rows[0].sentence == "location - 2 is n't location - 1 ' s match ( cheap )"
+    assert [row.line for row in rows[::4]] == [2, 2, 18]
+
+
+@pytest.mark.parametrize(
+    "text,want",
+    [
+        ('He said "go", twice', "he said `` go ' ' , twice"),
+        ("It's 9:30... I cannot", "it ' s 9:30 ... i can not"),
+        ("SE11. Near the O'Neills'", "se11 . near the o'neills '"),
+        ("LOCATION1/LOCATION2 cost 450,000.", "location1/location2 cost 450,000 ."),
+    ],
+)
+def test_preparation_of_sentences(text, want):
+    assert prepared(text) == want
+
+
+@pytest.mark.parametrize(
+    "item,reason",
+    [
+        ({"id": 1, "text": "x"}, ":2: the sentence that starts here lacks id, text or opinions"),
+        ({"id": 1, "text": " ", "opinions": []}, "sentence 1 has no text"),
+        ({"id": 1, "text": "x", "opinions": [{"aspect": "price"}]}, "an opinion without sentiment"),
+        ({"id": 1, "text": "x", "opinions": [opinion(aspect="parking")]}, "unknown opinion"),
+        ({"id": 1, "text": "x", "opinions": [opinion("positive")]}, "unknown opinion"),
+        ({"id": 1, "text": "x", "opinions": [opinion(), opinion("Negative")]}, "two sentiments on 'price'"),
+    ],
+)
+def test_bad_sentihood_json(tmp_path, item, reason):
+    path = write_json(tmp_path / "sentihood-test.json", [item])
+    with pytest.raises(DataError, match=reason) as caught:
+        load_data(path.parent, ("test",))
+    assert caught.value.line == 2
+
+
+@pytest.mark.parametrize(
+    "text,line,reason",
+    [
+        ('{"a": 1}', None, r"has to begin with \["),
+        ('[\n{"id": 1, "text": "LOCATION1", "opinions": []}\n{"a": 2}]', 3, r"without , or \]"),
+        ('[\n{"a": }]', 2, "is no JSON"),
+        ("[]\n[]", 2, "goes on after the end"),
+        ("[]", None, "has no rows"),
+    ],
+)
+def test_a_damaged_json_array(tmp_path, text, line, reason):
+    (tmp_path / "sentihood-test.json").write_text(text)
+    with pytest.raises(DataError, match=reason) as caught:
+        load_data(tmp_path, ("test",))
+    assert caught.value.line == line
+
+
+XML = """<?xml version="1.0" encoding="UTF-8"?>
+<sentences>
+  <sentence id="7"><text>Great sushi &amp; rude staff.</text>
+    <aspectTerms><aspectTerm term="sushi" polarity="positive" from="6" to="11"/></aspectTerms>
+    <aspectCategories>
+      <aspectCategory category="food" polarity="positive"/>
+      <aspectCategory category="anecdotes/miscellaneous" polarity="conflict"/>
+    </aspectCategories>
+  </sentence>
+</sentences>"""
+
+
+def test_semeval_xml_by_hand(tmp_path):
+    (tmp_path / "Restaurants_Test_Gold.xml").write_text(XML)
+    rows = load_data(tmp_path, ("test",)).splits["test"]
+    assert [(row.aspect, SEMEVAL.labels[row.label]) for row in rows] == [
+        ("price", "none"), ("anecdotes", "conflict"), ("food", "positive"), ("ambience", "none"), ("service", "none"),
+    ]  # fmt: skip
+    assert {(row.sentence, row.line) for row in rows} == {("Great sushi & rude staff.", 3)}
+
+
+@pytest.mark.parametrize(
+    "old,new,line,reason",
+    [
+        ('category="food"', 'category="decor"', 6, "unknown context 'decor'"),
+        ('polarity="conflict"', 'polarity="mixed"', 7, "unknown label 'mixed'"),
+        ("anecdotes/miscellaneous", "food", 7, "two polarities on 'food'"),
+        ('id="7"', "", 3, "the sentence has no id"),
+        ("Great sushi &amp; rude staff.", " ", 9, "has no text"),
+        ("</sentences>", "", 9, "is no XML"),
+    ],
+)
+def test_bad_semeval_xml(tmp_path, old, new, line, reason):
+    (tmp_path / "test.xml").write_text(XML.replace(old, new))
+    with pytest.raises(DataError, match=reason) as caught:
+        load_data(tmp_path, ("test",))
+    assert caught.value.line in (line, line + 1)
+
+
+ROWS = [
+    ("The pasta was superb, the waiter rude", "food", "good"),
+    ("The pasta was superb, the waiter rude", "service", "bad"),
+    ("Fine", "food", "good"),
+    ("Fine", "food", "None"),
+    ('He said "no"\nand left', "service 10", "bad"),
+    ('He said "no"\nand left', "service 2", "None"),
+]
+
+
+def write_own(folder, form, rows=ROWS, names=("text", "aspect", "label"), split="train"):
+    records = [dict(zip(names, row)) for row in rows]
+    path = folder / f"{split}.{form}"
+    if form == "csv":
+        quoted = [",".join('"' + str(cell).replace('"', '""') + '"' for cell in row) for row in (names, *rows)]
+        path.write_text("\n".join(quoted) + "\n", encoding="utf-8")
+    elif form == "json":
+        write_json(path, records)
+    else:
+        path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    "form,lines", [("csv", [2, 3, 4, 5, 6, 8]), ("json", [2, 7, 12, 17, 22, 27]), ("jsonl", [1, 2, 3, 4, 5, 6])]
+)
+def test_files_of_ones_own(tmp_path, form, lines):
+    dataset = load_data(write_own(tmp_path, form), ("train",), DataOptions(dev_fraction=0.34))
+    assert dataset.task.labels == ("None", "bad", "good")
+    assert dataset.task.has_absent
+    assert dataset.contexts == ("food", "service", "service 2", "service 10")
+    whole = find_format(tmp_path / f"train.{form}").rows(tmp_path / f"train.{form}", dataset.task, Columns())
+    assert [row.line for row in whole] == lines
+    assert [(row.sentence, row.aspect, dataset.task.labels[row.label]) for row in whole] == ROWS
+    # The same text is one sentence until an aspect comes again.
+    assert [row.id for row in whole].count(whole[0].id) == 2
+    assert len({row.id for row in whole}) == 4
+
+
+def test_columns_by_other_names_and_given_names(tmp_path):
+    names = ("nr", "review", "place", "topic", "stars")
+    rows = [
+        (1, "The lake is fine", "lake", "view", 5),
+        (1, "The lake is fine", "lake", "noise", 1),
+        (2, "Loud", "bar", "noise", 1),
+    ]
+    write_own(tmp_path, "jsonl", rows, names)
+    write_own(tmp_path, "jsonl", rows[2:], names, split="dev")
+    options = DataOptions(
+        text_column="review", aspect_column="topic", label_column="stars", id_column="nr", target_column="place",
+        aspects=["noise", "view"], labels=("1", "3", "5"), absent_label="3",
+    )  # fmt: skip
+    dataset = load_data(tmp_path, ("train", "dev"), options)
+    assert dataset.task.labels == ("3", "1", "5")
+    assert dataset.contexts == ("bar - noise", "bar - view", "lake - noise", "lake - view")
+    assert [row.group for row in dataset.splits["train"]] == [("1", "lake"), ("1", "lake"), ("2", "bar")]
+    with pytest.raises(InputError, match="absent label: got '4', wanted one of 1, 3, 5"):
+        load_data(tmp_path, ("train",), replace(options, absent_label="4"))
+    with pytest.raises(InputError, match="wanted distinct names"):
+        DataOptions(text_column="label")
+
+
+@pytest.mark.parametrize(
+    "text,line,reason",
+    [
+        ("text,aspect\nx,y\n", 1, "lacks 'label'; it has text, aspect; other names are given by --text-column"),
+        ("text,aspect,label,label\n", 1, "has 'label' twice"),
+        ("text,aspect,label\nx,y\n", 2, "has 2 fields, the header has 3"),
+        ("text,aspect,label\nx,food,good\nx,service,\n", 3, "has an empty 'label'"),
+        ('text,aspect,label\n"x,food,good\n', 2, "is no CSV"),
+        ("text,aspect,label\nx,food,good\ny,food,good\n", None, "has 1 labels"),
+    ],
+)
+def test_bad_csv(tmp_path, text, line, reason):
+    (tmp_path / "train.csv").write_text(text)
+    with pytest.raises(DataError, match=reason) as caught:
+        load_data(tmp_path, ("train",))
+    assert caught.value.line == line
+
+
+def test_labels_and_aspects_of_other_splits_are_those_of_training(tmp_path):
+    write_own(tmp_path, "csv")
+    for row, reason in (("x,food,great", "unknown label 'great'"), ("x,decor,good", "unknown aspect 'decor'")):
+        (tmp_path / "test.csv").write_text(f"text,aspect,label\n{row}\n")
+        with pytest.raises(DataError, match=rf"test\.csv:2: {reason}"):
+            load_data(tmp_path, ("train", "test"))
+
+
+def test_bad_jsonl(tmp_path):
+    path = tmp_path / "train.jsonl"
+    for text, reason in (
+        ('{"text": "x", "aspect": "a", "label": "b"}\n{"text"\n', ":2: is no JSON"),
+        ('["x"]\n', ":1: is a list, wanted an object with text, aspect, label"),
+        ('{"text": "x", "aspect": "a", "label": null}\n', ":1: 'label' is None, wanted a text"),
+    ):
+        path.write_text(text)
+        with pytest.raises(DataError, match=reason):
+            load_data(tmp_path, ("train",))
+
+
+def test_dev_is_taken_by_sentence_and_reproducibly(small_data):
+    rows = load_data(small_data, ("train",)).splits["train"]
+    train, dev = split_dev(rows, 0.25, seed=3)
+    assert not {row.sentence for row in train} & {row.sentence for row in dev}
+    assert sorted(train + dev, key=rows.index) == rows
+    assert len({row.sentence for row in dev}) == round(0.25 * len({row.sentence for row in rows}))
+    # The same whatever the order of the rows, and other sentences with another seed.
+    assert content(split_dev(rows[::-1], 0.25, seed=3)[1]) == content(dev)
+    assert content(split_dev(rows, 0.25, seed=4)[1]) != content(dev)
+    with pytest.raises(InputError, match="leaves no dev split"):
+        split_dev(rows[:8], 0.01, seed=0)
+
+
+def test_a_dev_that_is_made_is_said_and_the_same_for_every_call(small_data, tmp_path):
+    (tmp_path / "train.tsv").write_bytes((small_data / "train.tsv").read_bytes())
+    whole = load_data(tmp_path, optional=("test",))
+    assert list(whole.splits) == ["train", "dev"]
+    assert whole.overlap["train", "dev"] == 0
+    assert any("no dev is shipped: 10% of the training sentences" in line for line in describe(whole))
+    assert load_data(tmp_path, ("dev",)).splits["dev"] == whole.splits["dev"]
+    assert load_data(tmp_path, ("train",)).splits["train"] == whole.splits["train"]
+
+
+def test_a_task_refuses_what_it_cannot_be():
+    with pytest.raises(InputError, match=r"labels: got \['a'\], wanted at least 2"):
+        replace(SENTIHOOD, labels=("a",))
+    with pytest.raises(InputError, match="aspects"):
+        replace(SENTIHOOD, aspects=("a", "a"))
+    assert type(SENTIHOOD).from_json(json.loads(json.dumps(SENTIHOOD.to_json()))) == SENTIHOOD

@@ -1,0 +1,57 @@
+"""Two processes over gloo train as one does: the same losses, the same choice, one folder."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from qacg_models.data import load_data
+from qacg_models.errors import InputError
+from qacg_models.inference import load_trained
+from qacg_models.training import train
+from qacg_models.training.arguments import training_arguments
+from two_processes import OPTIONS
+
+SCRIPT = Path(__file__).with_name("two_processes.py")
+
+
+@pytest.fixture(scope="module")
+def one(small_data, tmp_path_factory):
+    return train(load_data(small_data), tmp_path_factory.mktemp("one") / "model", OPTIONS)
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_two_processes_train_as_one(kind, small_data, tmp_path, one):
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    done = subprocess.run(
+        [*launcher, str(SCRIPT), str(small_data), str(tmp_path / "model"), kind],
+        capture_output=True,
+        text=True,
+        timeout=1200,
+        check=False,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.count("model: QACG-BERT") == 1, "one process speaks"
+    two = load_trained(tmp_path / "model")
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+    steps, losses = zip(*two.record["loss"])
+    wanted_steps, wanted = zip(*one.record["loss"])
+    assert steps == wanted_steps
+    assert losses == pytest.approx(wanted, rel=1e-4)
+    assert two.record["selected"]["step"] == one.record["selected"]["step"]
+    assert two.record["selected"]["value"] == pytest.approx(one.record["selected"]["value"])
+    weights, wanted_weights = two.model.state_dict(), one.model.state_dict()
+    assert weights.keys() == wanted_weights.keys()
+    for name, value in weights.items():
+        # Adam divides by the root of tiny squares, which makes rounding of tiny gradients large.
+        torch.testing.assert_close(value, wanted_weights[name], atol=2e-3, rtol=1e-2, msg=lambda m, n=name: f"{n}: {m}")
+
+
+def test_sharding_one_process_is_refused(tmp_path, one):
+    from dataclasses import replace
+
+    with pytest.raises(InputError, match="fsdp: shards over several processes; start them with torchrun"):
+        training_arguments(tmp_path, replace(OPTIONS.resolved(), fsdp=True), 100, one.model, "strict_accuracy")

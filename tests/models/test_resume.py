@@ -1,0 +1,151 @@
+"""A run that dies goes on from its newest checkpoint and ends as if it had not died."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from kill_and_resume import OPTIONS
+from qacg_models.data import load_data
+from qacg_models.errors import InputError
+from qacg_models.inference import load_trained
+from qacg_models.training import train
+from qacg_models.training.trainer import AspectTrainer, checkpoints, publish, remove
+
+TRAINS = Path(__file__).with_name("kill_and_resume.py")
+
+
+@pytest.fixture(scope="module")
+def dataset(small_data):
+    return load_data(small_data)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(dataset, tmp_path_factory):
+    return train(dataset, tmp_path_factory.mktemp("whole") / "model", OPTIONS)
+
+
+def same_end(trained, undisturbed):
+    weights, wanted = trained.model.state_dict(), undisturbed.model.state_dict()
+    assert all(torch.equal(weights[name], wanted[name]) for name in wanted)
+    for part in ("metrics", "selected", "steps", "loss"):
+        assert trained.record[part] == undisturbed.record[part], part
+
+
+def test_killed_in_mid_epoch_and_gone_on_with(small_data, tmp_path, undisturbed):
+    output, work = tmp_path / "model", tmp_path / "model.unfinished"
+    process = subprocess.Popen(
+        [sys.executable, str(TRAINS), str(small_data), str(output)],
+        stderr=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+    deadline = time.monotonic() + 900
+    # An epoch has 15 steps, so the checkpoints of steps 7, 14, 21 lie inside one.
+    while len(checkpoints(work)) < 2 and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    assert not output.exists()
+    newest = checkpoints(work)[-1]
+    before = json.loads((newest / "trainer_state.json").read_text())["global_step"]
+    assert before % 15 and before >= 14
+
+    said = []
+    trained = train(load_data(small_data), output, OPTIONS, resume=True, say=said.append)
+    assert f"going on from checkpoint-{before}" in said
+    assert not work.exists()
+    same_end(trained, undisturbed)
+
+
+class Died(BaseException):
+    """Nothing in between can take this for an error of its own."""
+
+
+def die_at(monkeypatch, owner, name, call, *, after=False):
+    """Makes the `call`-th call of a method die, before it does anything or when it has done all."""
+    plain, count = getattr(owner, name), 0
+
+    def dying(*args, **kwargs):
+        nonlocal count
+        count += 1
+        if count == call and not after:
+            raise Died
+        result = plain(*args, **kwargs)
+        if count == call:
+            raise Died
+        return result
+
+    monkeypatch.setattr(owner, name, dying)
+
+
+@pytest.mark.parametrize("writer", ["_save_rng_state", "save_model"])
+def test_a_half_written_checkpoint_is_never_loaded(dataset, tmp_path, monkeypatch, undisturbed, writer):
+    with monkeypatch.context() as dying:
+        die_at(dying, AspectTrainer, writer, 4, after=True)
+        with pytest.raises(Died):
+            train(dataset, tmp_path / "model", OPTIONS)
+    work = tmp_path / "model.unfinished"
+    assert any((work / ".writing").iterdir())
+    assert len(checkpoints(work)) == OPTIONS.keep_checkpoints
+    same_end(train(dataset, tmp_path / "model", OPTIONS, resume=True), undisturbed)
+
+
+def test_only_the_newest_checkpoints_are_kept(dataset, tmp_path, monkeypatch):
+    with monkeypatch.context() as dying:
+        die_at(dying, AspectTrainer, "_save_checkpoint", 6)
+        with pytest.raises(Died):
+            train(dataset, tmp_path / "model", replace(OPTIONS, keep_checkpoints=3))
+    names = {path.name for path in (tmp_path / "model.unfinished").iterdir() if not path.name.startswith(".")}
+    best = {name for name in names if name.startswith("best-")}
+    assert names - best == {"choices.json", "checkpoint-21", "checkpoint-28", "checkpoint-35"}
+    assert len(best) == 1
+
+
+def test_an_unfinished_run_is_neither_lost_nor_mixed_with_another(dataset, small_data, tmp_path, monkeypatch):
+    output = tmp_path / "model"
+    with monkeypatch.context() as dying:
+        die_at(dying, AspectTrainer, "_save_checkpoint", 3)
+        with pytest.raises(Died):
+            train(dataset, output, OPTIONS)
+    with pytest.raises(InputError, match=r"an unfinished run; go on with --resume, or begin anew with --overwrite"):
+        train(dataset, output, OPTIONS)
+    with pytest.raises(InputError, match=r"begun with training learning_rate = 0\.003, and now it is 0\.1"):
+        train(dataset, output, replace(OPTIONS, learning_rate=0.1), resume=True)
+    changed = tmp_path / "changed"
+    changed.mkdir()
+    for split in ("train", "dev", "test"):
+        text = (small_data / f"{split}.tsv").read_text(encoding="utf-8")
+        (changed / f"{split}.tsv").write_text(text + ("\n" if split == "dev" else ""), encoding="utf-8")
+    with pytest.raises(InputError, match="begun with files dev ="):
+        train(load_data(changed), output, OPTIONS, resume=True)
+    said = []
+    short = replace(OPTIONS, epochs=1)
+    train(dataset, output, short, overwrite=True, say=said.append)
+    assert load_trained(output).record["steps"] == 15
+    train(dataset, tmp_path / "other", short, resume=True, say=said.append)
+    assert "there is no unfinished run; this one begins" in said
+
+
+def test_a_failure_before_the_first_checkpoint_leaves_nothing(dataset, tmp_path, monkeypatch):
+    die_at(monkeypatch, AspectTrainer, "_determine_best_metric", 1)
+    with pytest.raises(Died):
+        train(dataset, tmp_path / "model", replace(OPTIONS, checkpoint_every=1000))
+    assert not list(tmp_path.iterdir())
+
+
+def test_folders_appear_and_disappear_at_once(tmp_path):
+    written, name = tmp_path / "written", tmp_path / "name"
+    for text in ("old", "new"):
+        written.mkdir()
+        (written / "file").write_text(text)
+        publish(written, name)
+        assert (name / "file").read_text() == text
+    remove(name)
+    assert not list(tmp_path.iterdir())
