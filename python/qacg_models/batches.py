@@ -29,8 +29,27 @@ class PaddedBatches:
         return f"batches are padded to their longest row: {padding:.0%} of their tokens are padding"
 
 
-def batch_maker(model: EncoderPreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> PaddedBatches:
-    """What turns features of `encode_rows` into the inputs of `model`."""
+class PackedBatches:
+    """Batches (T) of rows one after another, without padding."""
+
+    def __call__(self, features: Sequence[dict]) -> dict:
+        """The inputs of the model for features of `encode_rows`."""
+        from .packing import PackingCollator
+
+        return PackingCollator()(features)
+
+    def describe(self, padding: float) -> str:
+        """One line on what becomes of the padding."""
+        return f"batches are packed: without it {padding:.0%} of their tokens would be padding"
+
+
+def batch_maker(model: EncoderPreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> PaddedBatches | PackedBatches:
+    """What turns features of `encode_rows` into the inputs of `model`.
+
+    Packed batches for fused attention, which reads them as they are; other implementations would pad them again.
+    """
+    if model.config._attn_implementation == "fused":
+        return PackedBatches()
     return PaddedBatches(tokenizer.pad_token_id)
 
 
