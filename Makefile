@@ -1,5 +1,7 @@
 # make run    the main job, in an environment of its own (.venv)
 # make test   lint and all tests
+# make check-triton       every configuration of the Triton kernels compiled for each GPU that has a table; no GPU needed
+# make bench-gpu OUT=dir  the benchmark on the GPU of this machine
 # make bench  the operators under pytest-benchmark;  make marks OUT=dir  the project's marks, rows to OUT
 #
 # An environment that already has torch (a GPU machine, say) is used as it is by an empty VENV:
@@ -18,7 +20,7 @@ PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
 endif
 
-.PHONY: run test lint bench marks clean
+.PHONY: run test lint bench marks check-triton bench-gpu clean
 
 run: $(READY)
 	$(PY) -m qacg_models.cli demo
@@ -34,6 +36,13 @@ bench: $(READY)
 
 marks: $(READY)
 	$(PY) -m benchmarks.marks --out $(OUT)
+
+check-triton: $(READY)
+	PYTHONPATH=.:tests $(PY) tests/check_triton.py
+
+bench-gpu: OUT = build/bench-gpu
+bench-gpu: $(READY)
+	$(PY) -m benchmarks.gpu --out $(OUT)
 
 $(READY): pyproject.toml setup.py constraints.txt $(wildcard csrc/*/*.h csrc/*/*.cpp)
 ifeq ($(strip $(VENV)),)

@@ -96,8 +96,6 @@ def selected_builds() -> list[Build]:
         *heaviest,
         *(Build("sm_90", kernel, torch.bfloat16, 64, HEAVIEST[0]) for kernel in KERNELS),
         *(Build("sm_90", kernel, torch.float16, 128, HEAVIEST[0]) for kernel in _FORWARD),
-        Build("sm_80", "whole_row_forward", torch.float32, 64, HEAVIEST[0]),
-        Build("sm_90", "atomic", torch.bfloat16, 64, "lambda"),
         Build("sm_90", "small kernels", torch.bfloat16, 64, "row gate, all at once"),
         Build("sm_90", "whole_row_backward", torch.bfloat16, 64, "packed"),
     ]
