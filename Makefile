@@ -35,7 +35,7 @@ bench: $(READY)
 marks: $(READY)
 	$(PY) -m benchmarks.marks --out $(OUT)
 
-$(READY): pyproject.toml setup.py constraints.txt $(wildcard csrc/*/*.h csrc/*/*.cpp)
+$(READY): pyproject.toml setup.py constraints.txt $(wildcard csrc/*/*.h csrc/*/*.cpp csrc/*/*.cu)
 ifeq ($(strip $(VENV)),)
 	$(PY) setup.py build_ext --inplace
 	mkdir -p $(@D)
@@ -47,4 +47,4 @@ endif
 	touch $@
 
 clean:
-	rm -rf build report $(VENV) qacg_kernels/*.so qacg_kernels/_build.json *.egg-info
+	rm -rf build report $(VENV) qacg_kernels/*.so qacg_kernels/_build_*.json *.egg-info
