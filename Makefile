@@ -44,7 +44,7 @@ bench-gpu: OUT = build/bench-gpu
 bench-gpu: $(READY)
 	$(PY) -m benchmarks.gpu --out $(OUT)
 
-$(READY): pyproject.toml setup.py constraints.txt $(wildcard csrc/*/*.h csrc/*/*.cpp)
+$(READY): pyproject.toml setup.py constraints.txt $(wildcard csrc/*/*.h csrc/*/*.cpp csrc/*/*.cu)
 ifeq ($(strip $(VENV)),)
 	$(PY) setup.py build_ext --inplace
 	mkdir -p $(@D)
@@ -56,4 +56,4 @@ endif
 	touch $@
 
 clean:
-	rm -rf build report $(VENV) qacg_kernels/*.so qacg_kernels/_build.json *.egg-info
+	rm -rf build report $(VENV) qacg_kernels/*.so qacg_kernels/_build_*.json *.egg-info

@@ -1,26 +1,34 @@
-"""Builds the compiled CPU library with ninja: one translation unit per instruction set, chosen at run time.
+"""Builds the compiled libraries with ninja: the CPU's, one translation unit per instruction set, and the CUDA one.
 
 Environment:
-    QACG_BUILD_CPU   auto (default: build if torch, ninja and a C++ compiler are there), 1 (fail if not), 0 (never)
-    CXX              the compiler, else c++, g++ or clang++
-    MAX_JOBS         compile jobs at a time
-    DEBUG            1 for -O0 -g
+    QACG_BUILD_CPU        auto (default: build if torch, ninja and a C++ compiler are there), 1 (fail if not), 0 (never)
+    QACG_BUILD_CUDA       auto (default: build if moreover nvcc is there and torch is a CUDA build), 1 (fail if it can't
+                          be built; a torch without CUDA will do, the library is then for another one), 0 (never)
+    CUDA_HOME             the CUDA toolkit, else that of the nvcc on the path, else /usr/local/cuda
+    TORCH_CUDA_ARCH_LIST  GPUs to build for, such as "8.0 9.0 10.0+PTX"; else those three as far as nvcc knows them
+    CXX                   the compiler, else c++, g++ or clang++
+    MAX_JOBS              compile jobs at a time
+    DEBUG                 1 for -O0 -g, and line numbers in GPU code
+No GPU is looked for: a machine without one can build for those that have.
 """
 
 import json
 import os
 import platform
+import re
 import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent
-NOTE = ROOT / "qacg_kernels" / "_build.json"
+PACKAGE = ROOT / "qacg_kernels"
 
 # -ffp-contract lets a * b + c become one instruction; no flag may assume that NaN does not occur.
 COMMON = ["-std=c++20", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wno-maybe-uninitialized", "-Wno-uninitialized"]
@@ -37,6 +45,15 @@ SOURCES = {
     "csrc/cpu/kernels_avx512_bf16.cpp": [*KERNEL, *AVX512, "-mavx512bf16"],
     "csrc/cpu/kernels_amx.cpp": [*KERNEL, *AVX512, "-mamx-tile", "-mamx-bf16"],
 }
+CUDA_HOST_SOURCE = "csrc/cuda/attention.cpp"
+CUDA_SOURCES = ("csrc/cuda/kernels_plain.cu", "csrc/cuda/kernels_mma_float16.cu", "csrc/cuda/kernels_mma_bfloat16.cu")
+# The library wants no more than the stable ABI of torch 2.9, but 2.10 has the first headers that write all of it out.
+STABLE_ABI = "-DTORCH_TARGET_VERSION=0x0209000000000000"
+OLDEST_TORCH = (2, 10)
+OLDEST_NVCC = (12, 0)
+OLDEST_GPU = (8, 0)  # its instructions are those of csrc/cuda/mma.h
+# GPUs built for by default, and the first nvcc that knows each.
+DEFAULT_GPUS = {"8.0": (11, 0), "9.0": (11, 8), "10.0": (12, 8)}
 X86_ONLY = ("avx2", "avx512", "amx")
 AMX_SOURCE = "csrc/cpu/kernels_amx.cpp"
 
@@ -52,10 +69,16 @@ def accepts(flags: list[str]) -> bool:
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
-def why_not() -> str | None:
-    """Why the library can't be built here, or None."""
-    if os.environ.get("QACG_BUILD_CPU", "auto") == "0":
-        return "QACG_BUILD_CPU=0 was set at installation"
+def asked(variable: str) -> str:
+    """The value of QACG_BUILD_CPU or QACG_BUILD_CUDA: "auto", "0" or "1"."""
+    value = os.environ.get(variable, "auto")
+    if value not in ("auto", "0", "1"):
+        raise RuntimeError(f"{variable}: got {value!r}, wanted 0, 1 or auto")
+    return value
+
+
+def why_no_library() -> str | None:
+    """Why no library at all can be built here, or None."""
     try:
         import torch  # noqa: F401
     except ImportError:
@@ -71,6 +94,77 @@ def why_not() -> str | None:
     return None
 
 
+def nvcc() -> str | None:
+    """Path of the CUDA compiler, or None."""
+    home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
+    if home:
+        return shutil.which("nvcc", path=str(Path(home) / "bin"))
+    return shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin")
+
+
+def nvcc_version(path: str) -> tuple[int, int]:
+    text = subprocess.run([path, "--version"], capture_output=True, text=True, check=True).stdout
+    release = re.search(r"release (\d+)\.(\d+)", text)
+    if release is None:
+        raise RuntimeError(f"{path} --version names no release: {text!r}")
+    return int(release[1]), int(release[2])
+
+
+def gpus(version: tuple[int, int]) -> list[str]:
+    """The GPUs to build for, such as "9.0a" or "10.0+PTX"; those without the kernels' instructions are left out."""
+    listed = os.environ.get("TORCH_CUDA_ARCH_LIST")
+    if not listed:
+        known = [gpu for gpu, first in DEFAULT_GPUS.items() if version >= first]
+        return [*known[:-1], known[-1] + "+PTX"]
+    taken = []
+    for gpu in re.split(r"[\s;,]+", listed.strip()):
+        number = re.fullmatch(r"(\d+)\.(\d+)[af]?(\+PTX)?", gpu)
+        if number is None:
+            raise RuntimeError(f"TORCH_CUDA_ARCH_LIST: got {gpu!r}, wanted numbers such as '8.0 9.0a 10.0+PTX'")
+        if (int(number[1]), int(number[2])) >= OLDEST_GPU:
+            taken.append(gpu)
+        else:
+            print(f"qacg_kernels: the CUDA kernels need compute capability 8.0: left out {gpu}", file=sys.stderr)
+    return taken
+
+
+def code_flags(gpu: str) -> list[str]:
+    """What tells nvcc to make machine code for a GPU, and with +PTX what later ones can translate."""
+    number = gpu.removesuffix("+PTX").replace(".", "")
+    flags = [f"-gencode=arch=compute_{number},code=sm_{number}"]
+    return [*flags, f"-gencode=arch=compute_{number},code=compute_{number}"] if gpu.endswith("+PTX") else flags
+
+
+def why_no_cuda_library() -> str | None:
+    """Why the CUDA library can't be built here, or None."""
+    import torch
+
+    if tuple(map(int, torch.__version__.split(".")[:2])) < OLDEST_TORCH:
+        return f"torch {torch.__version__} has not the headers for it: build with torch 2.10 or newer"
+    path = nvcc()
+    if path is None:
+        home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
+        looked = f"in {home}/bin, which CUDA_HOME names" if home else "on the path and in /usr/local/cuda/bin"
+        return f"nvcc was not found at installation (looked {looked}); install the CUDA toolkit or set CUDA_HOME"
+    version = nvcc_version(path)
+    release = ".".join(map(str, version))
+    if version < OLDEST_NVCC:
+        return f"nvcc is of CUDA {release}, and {'.'.join(map(str, OLDEST_NVCC))} is the oldest that will do"
+    if torch.version.cuda is None and asked("QACG_BUILD_CUDA") == "auto":
+        return (
+            f"torch {torch.__version__} was built without CUDA: install a CUDA build of torch, or set "
+            "QACG_BUILD_CUDA=1 to build the library for another torch"
+        )
+    if torch.version.cuda is not None and int(torch.version.cuda.split(".")[0]) != version[0]:
+        return (
+            f"nvcc is of CUDA {release} and torch {torch.__version__} of CUDA {torch.version.cuda}: let CUDA_HOME name "
+            f"a toolkit of CUDA {torch.version.cuda.split('.')[0]}, or install a torch for CUDA {version[0]}"
+        )
+    if not gpus(version):
+        return "TORCH_CUDA_ARCH_LIST names no GPU of compute capability 8.0 or newer"
+    return None
+
+
 def _ninja_module() -> str | None:
     try:
         import ninja
@@ -79,7 +173,36 @@ def _ninja_module() -> str | None:
     return str(Path(ninja.BIN_DIR) / "ninja")
 
 
-def write_ninja(path: Path, library: Path) -> None:
+def debugging() -> bool:
+    return os.environ.get("DEBUG") == "1"
+
+
+def _escaped(flags: list[str]) -> str:
+    return " ".join(shlex.quote(f) for f in flags).replace("$", "$$")
+
+
+def _rules(link: str) -> list[str]:
+    return [
+        "ninja_required_version = 1.5",
+        f"cxx = {compiler()}",
+        "rule compile",
+        "  command = $cxx -MMD -MF $out.d $flags -c $in -o $out",
+        "  depfile = $out.d",
+        "  deps = gcc",
+        "rule link",
+        f"  command = {link}",
+    ]
+
+
+def _compile(rule: str, source: str, target: Path, flags: list[str]) -> list[str]:
+    return [f"build {_path(target)}: {rule} {_path(ROOT / source)}", f"  flags = {_escaped(flags)}"]
+
+
+def _link(library: Path, objects: list[Path]) -> list[str]:
+    return [f"build {_path(library)}: link {' '.join(map(_path, objects))}", ""]
+
+
+def write_cpu_ninja(path: Path, library: Path) -> None:
     import torch
     from torch.utils.cpp_extension import include_paths, library_paths
 
@@ -94,84 +217,135 @@ def write_ninja(path: Path, library: Path) -> None:
         print(f"qacg_kernels: {compiler()} knows no AMX: those kernels are left out", file=sys.stderr)
         del sources[AMX_SOURCE]
         without_amx = ["-DQACG_WITHOUT_AMX"]
-    optimise = ["-O0", "-g"] if os.environ.get("DEBUG") == "1" else ["-O3", "-DNDEBUG"]
+    optimise = ["-O0", "-g"] if debugging() else ["-O3", "-DNDEBUG"]
     abi = f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"
     torch_flags = [f"-isystem{p}" for p in include_paths()] + [abi, *OPENMP, *without_amx]
     links = [f"-L{p}" for p in library_paths()] + ["-ltorch_cpu", "-lc10", *OPENMP]
     if sys.platform == "darwin":
         links += ["-undefined", "dynamic_lookup"]
+    lines, objects = _rules(f"$cxx -shared $in {_escaped(links)} -o $out"), []
+    for source, flags in sources.items():
+        objects.append(path.parent / (Path(source).stem + ".o"))
+        # Kernel files see no torch header: see csrc/README.md.
+        lines += _compile("compile", source, objects[-1], [*COMMON, *optimise, *(flags or torch_flags)])
+    path.write_text("\n".join([*lines, *_link(library, objects)]))
 
-    def escaped(flags: list[str]) -> str:
-        return " ".join(shlex.quote(f) for f in flags).replace("$", "$$")
 
+def write_cuda_ninja(path: Path, library: Path) -> None:
+    from torch.utils.cpp_extension import include_paths, library_paths
+
+    folder, cuda_compiler = path.parent, nvcc()
+    libraries = [Path(p) for p in library_paths()]
+    if not any((p / "libtorch_cuda.so").exists() for p in libraries):
+        # A torch without CUDA: the library must still name the one that it will find in a torch with CUDA.
+        stand_in = folder / "stand_in"
+        stand_in.mkdir(exist_ok=True)
+        source = ["-x", "c", os.devnull, "-shared", "-Wl,-soname,libtorch_cuda.so", "-o", stand_in / "libtorch_cuda.so"]
+        subprocess.run([*shlex.split(compiler()), *source], check=True)
+        libraries.append(stand_in)
+    # The runtime is linked in, so that the one of torch may be of another minor version and import needs no driver.
+    links = ["-cudart=static", *(f"-L{p}" for p in libraries), "-ltorch_cpu", "-Xlinker=--no-as-needed", "-ltorch_cuda"]
+    links += ["-Xlinker=--exclude-libs=ALL"]
+    kernel_flags = ["-std=c++17", "-O3", "-Xcompiler=-fPIC,-fvisibility=hidden", "-DNDEBUG"]
+    if debugging():
+        kernel_flags = ["-std=c++17", "-O0", "-g", "-lineinfo", "-Xcompiler=-fPIC,-fvisibility=hidden"]
+    if os.environ.get("CXX"):
+        kernel_flags += ["-ccbin", shlex.split(os.environ["CXX"])[-1]]
+    for gpu in gpus(nvcc_version(cuda_compiler)):
+        kernel_flags += code_flags(gpu)
+    optimise = ["-O0", "-g"] if debugging() else ["-O2", "-DNDEBUG"]
+    host_flags = [*COMMON, *optimise, *(f"-isystem{p}" for p in include_paths()), STABLE_ABI]
     lines = [
-        "ninja_required_version = 1.5",
-        f"cxx = {compiler()}",
-        "rule compile",
-        "  command = $cxx -MMD -MF $out.d $flags -c $in -o $out",
+        *_rules(f"$nvcc -shared $in {_escaped(links)} -o $out"),
+        f"nvcc = {cuda_compiler}",
+        "rule compile_cuda",
+        "  command = $nvcc -MD -MF $out.d $flags -c $in -o $out",
         "  depfile = $out.d",
         "  deps = gcc",
-        "rule link",
-        f"  command = $cxx -shared $in {escaped(links)} -o $out",
     ]
-    objects = []
-    for source, flags in sources.items():
-        target = path.parent / (Path(source).stem + ".o")
-        # Kernel files see no torch header: see csrc/README.md.
-        extra = flags or torch_flags
-        lines += [
-            f"build {_path(target)}: compile {_path(ROOT / source)}",
-            f"  flags = {escaped([*COMMON, *optimise, *extra])}",
-        ]
-        objects.append(_path(target))
-    lines += [f"build {_path(library)}: link {' '.join(objects)}", ""]
-    path.write_text("\n".join(lines))
+    objects = [folder / (Path(source).stem + ".o") for source in (CUDA_HOST_SOURCE, *CUDA_SOURCES)]
+    lines += _compile("compile", CUDA_HOST_SOURCE, objects[0], host_flags)
+    for source, target in zip(CUDA_SOURCES, objects[1:]):
+        lines += _compile("compile_cuda", source, target, kernel_flags)
+    path.write_text("\n".join([*lines, *_link(library, objects)]))
 
 
 def _path(p: Path) -> str:
     return str(p).replace("$", "$$").replace(" ", "$ ").replace(":", "$:")
 
 
+class Library(NamedTuple):
+    """A library of the package: what asks for it, why it can't be built, what writes its ninja file."""
+
+    variable: str
+    why_not: Callable[[], str | None]
+    write_ninja: Callable[[Path, Path], None]
+
+
+LIBRARIES = {
+    "_cpu": Library("QACG_BUILD_CPU", lambda: None, write_cpu_ninja),
+    "_cuda": Library("QACG_BUILD_CUDA", why_no_cuda_library, write_cuda_ninja),
+}
+
+
+def note(name: str) -> str:
+    """Where qacg_kernels/libraries.py looks for the reason why a library was not built."""
+    return f"_build{name}.json"
+
+
 class BuildWithNinja(build_ext):
     """build_ext that hands the work to ninja, and leaves a note when it can't."""
 
     def build_extension(self, ext):
-        library = Path(self.get_ext_fullpath(ext.name)).resolve()
-        for stale in (library, library.parent / NOTE.name):
+        name = ext.name.rpartition(".")[2]
+        wanted, path = LIBRARIES[name], Path(self.get_ext_fullpath(ext.name)).resolve()
+        for stale in (path, path.parent / note(name)):
             stale.unlink(missing_ok=True)
-        reason = why_not()
+        if asked(wanted.variable) == "0":
+            reason = f"{wanted.variable}=0 was set at installation"
+        else:
+            reason = why_no_library() or wanted.why_not()
         if reason:
-            if os.environ.get("QACG_BUILD_CPU") == "1":
-                raise RuntimeError(f"QACG_BUILD_CPU=1, but {reason}")
-            print(f"qacg_kernels: no compiled CPU library: {reason}", file=sys.stderr)
-            note = library.parent / NOTE.name
-            note.parent.mkdir(parents=True, exist_ok=True)
-            note.write_text(json.dumps({"reason": reason}))
+            if asked(wanted.variable) == "1":
+                raise RuntimeError(f"{wanted.variable}=1, but {reason}")
+            print(f"qacg_kernels: {path.name} is not built: {reason}", file=sys.stderr)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            (path.parent / note(name)).write_text(json.dumps({"reason": reason}))
             return
-        folder = Path(self.build_temp).resolve()
+        folder = Path(self.build_temp).resolve() / name
         folder.mkdir(parents=True, exist_ok=True)
-        library.parent.mkdir(parents=True, exist_ok=True)
-        write_ninja(folder / "build.ninja", library)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        wanted.write_ninja(folder / "build.ninja", path)
         jobs = os.environ.get("MAX_JOBS")
         ninja = shutil.which("ninja") or _ninja_module()
-        subprocess.run(
-            [ninja, "-C", str(folder), *(["-j", jobs] if jobs else [])], check=True
-        )
+        done = subprocess.run([ninja, "-C", str(folder), *(["-j", jobs] if jobs else [])], check=False)
+        if done.returncode and name == "_cuda" and asked(wanted.variable) == "auto":
+            # Its backend is chosen by name only, so far: without it the package is as good as before.
+            reason = f"its build failed; QACG_BUILD_CUDA=1 in {ROOT} shows how"
+            print(f"qacg_kernels: {path.name} is not built: {reason}", file=sys.stderr)
+            (path.parent / note(name)).write_text(json.dumps({"reason": reason}))
+        else:
+            done.check_returncode()
 
     def get_outputs(self):
         # A skipped build leaves its note where the installer would look for the library.
         built = (Path(p) for p in super().get_outputs())
-        return [str(p if p.exists() else p.parent / NOTE.name) for p in built]
+        return [str(p if p.exists() else p.parent / note(p.name.partition(".")[0])) for p in built]
 
     def copy_extensions_to_source(self):
-        for name in (NOTE.name, Path(self.get_ext_filename("_cpu")).name):
-            built = Path(self.build_lib) / "qacg_kernels" / name
-            (NOTE.parent / name).unlink(missing_ok=True)
-            if built.exists():
-                shutil.copy2(built, NOTE.parent / name)
+        for name in LIBRARIES:
+            for file in (note(name), Path(self.get_ext_filename(name)).name):
+                built = Path(self.build_lib) / "qacg_kernels" / file
+                (PACKAGE / file).unlink(missing_ok=True)
+                if built.exists():
+                    shutil.copy2(built, PACKAGE / file)
 
 
-setup(
-    ext_modules=[Extension("qacg_kernels._cpu", sources=list(SOURCES))],
-    cmdclass={"build_ext": BuildWithNinja},
-)
+if __name__ == "__main__":
+    setup(
+        ext_modules=[
+            Extension("qacg_kernels._cpu", sources=list(SOURCES)),
+            Extension("qacg_kernels._cuda", sources=[CUDA_HOST_SOURCE, *CUDA_SOURCES]),
+        ],
+        cmdclass={"build_ext": BuildWithNinja},
+    )

@@ -1,11 +1,9 @@
 """The compiled CPU kernels: finding the library, and what they take."""
 
-import json
-from pathlib import Path
-
 import torch
 
-_PACKAGE = Path(__file__).resolve().parent.parent
+from qacg_kernels.libraries import library, why_not_built
+
 # The backward holds rows of at most this many keys whole (csrc/cpu/forward.h, kSpan) and finds delta on the way, so
 # the forward saves no branch output for them.
 WHOLE_ROW_KEYS = 512
@@ -14,14 +12,12 @@ _missing: list[str] = []
 
 
 def _load() -> None:
-    library = next(iter(sorted(_PACKAGE.glob("_cpu*.so"))), None)
-    if library is None:
-        note = _PACKAGE / "_build.json"
-        why = json.loads(note.read_text())["reason"] if note.exists() else "it was not built at installation"
-        _missing.append(f"the compiled CPU library is not there: {why}")
+    path = library("_cpu")
+    if path is None:
+        _missing.append(f"the compiled CPU library is not there: {why_not_built('_cpu')}")
         return
     try:
-        torch.ops.load_library(library)
+        torch.ops.load_library(path)
     except OSError as error:
         built_for = f"rebuild it against torch {torch.__version__}: pip install --no-build-isolation -e ."
         _missing.append(f"the compiled CPU library does not load ({error}); {built_for}")

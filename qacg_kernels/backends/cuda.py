@@ -1,8 +1,8 @@
 """The compiled CUDA kernels: finding the library, and what they take."""
 
-from pathlib import Path
-
 import torch
+
+from qacg_kernels.libraries import library, why_not_built
 
 # Read by dispatch: why "auto" passes this backend by. It goes when the whole suite has passed on a GPU
 # (pytest --device cuda).
@@ -15,20 +15,18 @@ DEVICE = "cuda"
 # (csrc/cuda/README.md).
 WHOLE_ROW_KEYS = 128
 
-_PACKAGE = Path(__file__).resolve().parent.parent
 _missing: list[str] = []
 
 
 def _load() -> None:
-    library = next(iter(sorted(_PACKAGE.glob("_cuda*.so"))), None)
-    if library is None:
-        why = "installation does not build it yet (csrc/cuda/README.md)"
-        _missing.append(f"the compiled CUDA library is not there: {why}")
+    path = library("_cuda")
+    if path is None:
+        _missing.append(f"the compiled CUDA library is not there: {why_not_built('_cuda')}")
     elif torch.version.cuda is None:
         _missing.append(f"torch {torch.__version__} was built without CUDA; install a CUDA build of torch")
     else:
         try:
-            torch.ops.load_library(library)
+            torch.ops.load_library(path)
         except OSError as error:
             _missing.append(f"the compiled CUDA library does not load ({error}); torch 2.9 or newer is needed")
 

@@ -1,0 +1,155 @@
+"""What setup.py decides: what is built, for which GPUs, and what it says where it builds nothing."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from qacg_kernels import libraries
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture
+def setup(monkeypatch):
+    """The functions of setup.py, with none of its variables set."""
+    for variable in ("QACG_BUILD_CUDA", "QACG_BUILD_CPU", "CUDA_HOME", "CUDA_PATH", "TORCH_CUDA_ARCH_LIST", "DEBUG"):
+        monkeypatch.delenv(variable, raising=False)
+    spec = importlib.util.spec_from_file_location("qacg_setup", ROOT / "setup.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def toolkit(tmp_path, monkeypatch):
+    """Makes a CUDA toolkit that knows its version and nothing else."""
+
+    def make(release):
+        compiler = tmp_path / "bin/nvcc"
+        compiler.parent.mkdir(exist_ok=True)
+        compiler.write_text(f"#!/bin/sh\necho 'Cuda compilation tools, release {release}, V{release}.1'\n")
+        compiler.chmod(0o755)
+        monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+
+    return make
+
+
+def test_no_toolkit(setup, tmp_path, monkeypatch):
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    reason = setup.why_no_cuda_library()
+    assert "nvcc was not found" in reason and str(tmp_path) in reason and "CUDA_HOME" in reason
+
+
+def test_a_toolkit_that_is_too_old(setup, toolkit):
+    toolkit("11.8")
+    assert setup.why_no_cuda_library() == "nvcc is of CUDA 11.8, and 12.0 is the oldest that will do"
+
+
+def test_a_torch_whose_headers_are_too_old(setup, toolkit, monkeypatch):
+    toolkit("12.8")
+    monkeypatch.setattr(torch, "__version__", "2.9.1+cu128")
+    assert "torch 2.9.1+cu128" in setup.why_no_cuda_library()
+    assert "2.10 or newer" in setup.why_no_cuda_library()
+
+
+def test_a_torch_without_cuda_is_built_for_on_demand_only(setup, toolkit, monkeypatch):
+    toolkit("12.8")
+    monkeypatch.setattr(torch.version, "cuda", None)
+    reason = setup.why_no_cuda_library()
+    assert "built without CUDA" in reason and "QACG_BUILD_CUDA=1" in reason
+    monkeypatch.setenv("QACG_BUILD_CUDA", "1")
+    assert setup.why_no_cuda_library() is None
+
+
+@pytest.mark.parametrize("asked", ["auto", "1"])
+def test_a_toolkit_and_a_torch_of_different_cuda(asked, setup, toolkit, monkeypatch):
+    toolkit("13.0")
+    monkeypatch.setattr(torch.version, "cuda", "12.8")
+    monkeypatch.setenv("QACG_BUILD_CUDA", asked)
+    reason = setup.why_no_cuda_library()
+    assert "nvcc is of CUDA 13.0" in reason and "of CUDA 12.8" in reason
+    assert "a toolkit of CUDA 12" in reason and "a torch for CUDA 13" in reason
+
+
+def test_minor_versions_may_differ(setup, toolkit, monkeypatch):
+    toolkit("12.4")
+    monkeypatch.setattr(torch.version, "cuda", "12.8")
+    assert setup.why_no_cuda_library() is None
+
+
+def test_no_gpu_is_looked_for(setup, toolkit, monkeypatch):
+    def looked(*_):
+        raise AssertionError("the build asked for a GPU")
+
+    toolkit("12.8")
+    monkeypatch.setattr(torch.version, "cuda", "12.8")
+    for name in ("is_available", "device_count", "get_device_capability"):
+        monkeypatch.setattr(torch.cuda, name, looked)
+    assert setup.why_no_cuda_library() is None
+
+
+def test_gpus_by_default(setup):
+    assert setup.gpus((12, 4)) == ["8.0", "9.0+PTX"]
+    assert setup.gpus((13, 0)) == ["8.0", "9.0", "10.0+PTX"]
+
+
+@pytest.mark.parametrize("listed", ["8.0;9.0a;10.0+PTX", "8.0 9.0a 10.0+PTX", " 8.0, 9.0a 10.0+PTX "])
+def test_gpus_that_are_listed(listed, setup, monkeypatch):
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", listed)
+    assert setup.gpus((13, 0)) == ["8.0", "9.0a", "10.0+PTX"]
+
+
+def test_gpus_without_the_instructions_are_left_out_and_named(setup, toolkit, monkeypatch, capsys):
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "7.5 8.6")
+    assert setup.gpus((13, 0)) == ["8.6"]
+    assert "left out 7.5" in capsys.readouterr().err
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "7.0 7.5")
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    toolkit("13.0")
+    assert "TORCH_CUDA_ARCH_LIST names no GPU" in setup.why_no_cuda_library()
+
+
+def test_a_gpu_that_is_no_number(setup, monkeypatch):
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "Hopper")
+    with pytest.raises(RuntimeError, match="got 'Hopper', wanted numbers such as"):
+        setup.gpus((13, 0))
+
+
+def test_machine_code_and_what_later_gpus_translate(setup):
+    assert setup.code_flags("9.0a") == ["-gencode=arch=compute_90a,code=sm_90a"]
+    assert setup.code_flags("10.0+PTX")[1:] == ["-gencode=arch=compute_100,code=compute_100"]
+
+
+@pytest.mark.parametrize("variable", ["QACG_BUILD_CPU", "QACG_BUILD_CUDA"])
+def test_a_wish_that_is_none(variable, setup, monkeypatch):
+    monkeypatch.setenv(variable, "yes")
+    with pytest.raises(RuntimeError, match=f"{variable}: got 'yes', wanted 0, 1 or auto"):
+        setup.asked(variable)
+
+
+def build(folder, **variables):
+    command = [sys.executable, "setup.py", "build_ext", "--build-lib", folder, "--build-temp", folder / "temp"]
+    return subprocess.run(command, cwd=ROOT, env=os.environ | variables, capture_output=True, text=True, check=False)
+
+
+def test_what_is_not_built_leaves_its_reason(tmp_path, monkeypatch):
+    done = build(tmp_path, QACG_BUILD_CPU="0", QACG_BUILD_CUDA="0")
+    assert done.returncode == 0, done.stderr
+    monkeypatch.setattr(libraries, "_PACKAGE", tmp_path / "qacg_kernels")
+    for name in ("_cpu", "_cuda"):
+        reason = f"QACG_BUILD{name.upper()}=0 was set at installation"
+        assert libraries.library(name) is None
+        assert libraries.why_not_built(name) == reason
+        assert json.loads((tmp_path / f"qacg_kernels/_build{name}.json").read_text()) == {"reason": reason}
+
+
+def test_what_was_asked_for_and_can_not_be_built_fails(tmp_path):
+    done = build(tmp_path, QACG_BUILD_CPU="0", QACG_BUILD_CUDA="1", CUDA_HOME=str(tmp_path))
+    assert done.returncode != 0
+    assert "QACG_BUILD_CUDA=1, but nvcc was not found at installation" in done.stderr
