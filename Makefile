@@ -1,6 +1,7 @@
 # make run    the main job, in an environment of its own (.venv)
 # make test   lint and all tests
 # make bench  the operators under pytest-benchmark;  make marks OUT=dir  the project's marks, rows to OUT
+# make sanitize-gpu OUT=dir  the CUDA kernels under compute-sanitizer, on a machine with a GPU
 #
 # An environment that already has torch (a GPU machine, say) is used as it is by an empty VENV:
 #   make test VENV= PYTHON=/path/to/python
@@ -18,7 +19,7 @@ PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
 endif
 
-.PHONY: run test lint bench marks clean
+.PHONY: run test lint bench marks sanitize-gpu clean
 
 run: $(READY)
 	$(PY) -m qacg_models.cli demo
@@ -34,6 +35,9 @@ bench: $(READY)
 
 marks: $(READY)
 	$(PY) -m benchmarks.marks --out $(OUT)
+
+sanitize-gpu: $(READY)
+	$(PY) tests/sanitize.py $(if $(filter command line,$(origin OUT)),$(OUT),build/sanitize)
 
 $(READY): pyproject.toml setup.py constraints.txt $(wildcard csrc/*/*.h csrc/*/*.cpp csrc/*/*.cu)
 ifeq ($(strip $(VENV)),)
