@@ -3,6 +3,7 @@
 # make check-triton       every configuration of the Triton kernels compiled for each GPU that has a table; no GPU needed
 # make bench-gpu OUT=dir  the benchmark on the GPU of this machine
 # make bench  the operators under pytest-benchmark;  make marks OUT=dir  the project's marks, rows to OUT
+# make sanitize-gpu OUT=dir  the CUDA kernels under compute-sanitizer, on a machine with a GPU
 #
 # An environment that already has torch (a GPU machine, say) is used as it is by an empty VENV:
 #   make test VENV= PYTHON=/path/to/python
@@ -20,7 +21,7 @@ PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
 endif
 
-.PHONY: run test lint bench marks check-triton bench-gpu clean
+.PHONY: run test lint bench marks check-triton bench-gpu sanitize-gpu clean
 
 run: $(READY)
 	$(PY) -m qacg_models.cli demo
@@ -43,6 +44,10 @@ check-triton: $(READY)
 bench-gpu: OUT = build/bench-gpu
 bench-gpu: $(READY)
 	$(PY) -m benchmarks.gpu --out $(OUT)
+
+sanitize-gpu: OUT = build/sanitize
+sanitize-gpu: $(READY)
+	$(PY) tests/sanitize.py $(OUT)
 
 $(READY): pyproject.toml setup.py constraints.txt $(wildcard csrc/*/*.h csrc/*/*.cpp csrc/*/*.cu)
 ifeq ($(strip $(VENV)),)

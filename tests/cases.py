@@ -130,3 +130,18 @@ LARGE_SCORES = (
     Case("large scores, long rows", batch=1, queries=63, keys=700, head_dim=16, score_size=2500.0),
     Case("large scores, masked", queries=63, head_dim=16, score_size=2500.0, mask="boolean", gate="shared"),
 )
+
+# For kernels on tensor cores, which take strips of 16 rows and head sizes that are multiples of 8: padded head sizes,
+# masks that end inside a strip, both sides of 128 keys.
+STRIPS = (
+    Case("strips, 8 dims", queries=40, keys=70, head_dim=8, mask="additive"),
+    Case("strips, 24 dims, column", queries=70, keys=131, head_dim=24, gate="per_head", bias="shared", form="column"),
+    Case("strips, 32 dims, packed", sequences=(129, 0, 64, 1, 63), head_dim=32, gate="shared", bias="per_head"),
+    Case("strips, 40 dims, causal", queries=65, head_dim=40, is_causal=True, gate="shared", dropout_p=0.3),
+    Case("strips, 64 dims, 128 keys", queries=81, keys=128, head_dim=64, mask="boolean_empty_rows", dropout_p=0.1),
+    Case("strips, 64 dims, 129 keys", queries=63, keys=129, head_dim=64, mask="minus_infinity", layout="heads_inside"),
+    Case("strips, 64 dims, lengths", batch=4, queries=66, head_dim=64, key_lengths=(0, 1, 64, 66), gate="shared"),
+    Case("strips, 72 dims", batch=1, queries=70, keys=200, head_dim=72, gate="shared", form="column", dropout_p=0.2),
+    Case("strips, 128 dims", batch=1, heads=2, queries=97, keys=193, head_dim=128, layout="fused_projection"),
+    Case("strips, 128 dims, short", batch=1, heads=2, queries=100, head_dim=128, gate="shared", lambda_gradient=True),
+)

@@ -10,7 +10,7 @@ from qacg_kernels.testing import supported_dtypes
 def pytest_addoption(parser):
     parser.addoption("--device", default="cpu", help="where the tensors of operator tests live: cpu or cuda")
     parser.addoption("--backend", help="run operator tests over this backend alone, all available ones if not given")
-    parser.addoption("--emulate-all", action="store_true", help="emulate CUDA kernels over long rows in all types")
+    parser.addoption("--thorough-cuda", action="store_true", help="emulate and compile all CUDA kernels, in all types")
     parser.addoption("--random-calls", type=int, default=60, help="how many calls test_random_calls.py draws")
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from cases import LARGE_SCORES, LAYOUT_CASES, SMALL, TILED
+from cases import LARGE_SCORES, LAYOUT_CASES, SMALL, STRIPS, TILED
 from judging import check, compare, judged_by, judges_of
 
 from qacg_kernels.testing import evaluate, through_backend
@@ -13,6 +13,11 @@ from qacg_kernels.testing_inputs import LAYOUTS, WIDE, Case, lay_like, make_inpu
 
 @pytest.mark.parametrize("case", SMALL + LAYOUT_CASES, ids=lambda case: case.name)
 def test_small(case, backend, dtype, device):
+    check(case, backend, dtype, device)
+
+
+@pytest.mark.parametrize("case", STRIPS, ids=lambda case: case.name)
+def test_strips(case, backend, dtype, device):
     check(case, backend, dtype, device)
 
 

@@ -1,17 +1,20 @@
 """The CUDA backend's own source, host half and kernels, run on the CPU by tests/cuda_emulator: the error rule holds.
 
 Long rows are slow here, so each goes by one of the 16-bit types, float16 or bfloat16 by turns, and by float32 unless it
-is among the slowest; with `--emulate-all` by all three.
+is among the slowest; with `--thorough-cuda` by all three.
 """
 
 import ctypes
+import re
+import shutil
+import subprocess
 from dataclasses import replace
 
 import pytest
 import torch
-from cases import LARGE_SCORES, LAYOUT_CASES, SMALL, TILED
+from cases import LARGE_SCORES, LAYOUT_CASES, SMALL, STRIPS, TILED
 from cuda_emulator import build
-from judging import check
+from judging import check, compare, judges_of
 
 from qacg_kernels.backends import cuda
 from qacg_kernels.testing import evaluate, through_backend
@@ -20,19 +23,6 @@ from qacg_kernels.testing_inputs import Case, make_inputs
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 LONG = TILED + LARGE_SCORES
 SLOWEST = ("1030 row gate", "packed beyond 2048")
-# What the tensor cores' path has of its own: padded head sizes, masks inside a strip, both sides of 128 keys.
-TENSOR_CORES = (
-    Case("mma: 8 dims", queries=40, keys=70, head_dim=8, mask="additive"),
-    Case("mma: 24 dims, column gate", queries=70, keys=131, head_dim=24, gate="per_head", bias="shared", form="column"),
-    Case("mma: 32 dims, packed", sequences=(129, 0, 64, 1, 63), head_dim=32, gate="shared", bias="per_head"),
-    Case("mma: 40 dims, causal", queries=65, head_dim=40, is_causal=True, gate="shared", dropout_p=0.3),
-    Case("mma: 64 dims, 128 keys", queries=81, keys=128, head_dim=64, mask="boolean_empty_rows", dropout_p=0.1),
-    Case("mma: 64 dims, 129 keys", queries=63, keys=129, head_dim=64, mask="minus_infinity", layout="heads_inside"),
-    Case("mma: 64 dims, lengths", batch=4, queries=66, head_dim=64, key_lengths=(0, 1, 64, 66), gate="shared"),
-    Case("mma: 72 dims", batch=1, queries=70, keys=200, head_dim=72, gate="shared", form="column", dropout_p=0.2),
-    Case("mma: 128 dims", batch=1, heads=2, queries=97, keys=193, head_dim=128, layout="fused_projection"),
-    Case("mma: 128 dims, short", batch=1, heads=2, queries=100, head_dim=128, gate="shared", lambda_gradient=True),
-)
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +42,7 @@ def emulated(library, monkeypatch):
 
 def pytest_generate_tests(metafunc):
     if "long_case" in metafunc.fixturenames:
-        every = metafunc.config.getoption("--emulate-all")
+        every = metafunc.config.getoption("--thorough-cuda")
         pairs = [
             (case, dtype)
             for n, case in enumerate(LONG)
@@ -73,7 +63,7 @@ def test_off_the_tile(long_case, dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES[1:], ids=str)
-@pytest.mark.parametrize("case", TENSOR_CORES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", STRIPS, ids=lambda case: case.name)
 def test_tensor_cores(case, dtype, library):
     before = library.qacg_emulator_products()
     check(case, "cuda", dtype, "cpu")
@@ -81,7 +71,7 @@ def test_tensor_cores(case, dtype, library):
 
 
 ORDERED = (
-    *TENSOR_CORES[1:6],
+    *STRIPS[1:6],
     Case("order: no key at all", batch=2, queries=64, keys=130, head_dim=64, key_lengths=(0, 0)),
     Case("order: plain path", queries=40, keys=70, head_dim=20, gate="shared", form="column", dropout_p=0.1),
 )
@@ -103,7 +93,7 @@ def test_a_gpu_with_less_shared_memory_takes_another_path(limit, library, monkey
     """Whole rows of 128 dims want 131 KiB: below, keys go in tiles (83 KiB); below that, without tensor cores."""
     monkeypatch.setenv("QACG_EMULATOR_SHARED_LIMIT", str(limit * 1024))
     before = library.qacg_emulator_products()
-    check(TENSOR_CORES[-1], "cuda", torch.bfloat16, "cpu")
+    check(STRIPS[-1], "cuda", torch.bfloat16, "cpu")
     assert (library.qacg_emulator_products() > before) == (limit == 99)
 
 
@@ -122,9 +112,27 @@ def test_calls_that_do_not_suit_tensor_cores_go_without(case, library):
     assert library.qacg_emulator_products() == before
 
 
+def test_a_backward_without_tensor_cores_after_a_forward_with_them():
+    """out.sum() sends back a gradient whose strides are all zero."""
+    inputs = make_inputs(STRIPS[1], torch.bfloat16)
+    judges = judges_of(replace(inputs, grad_out=torch.ones((), dtype=torch.bfloat16).expand(inputs.grad_out.shape)))
+    compare(evaluate(judges[0], through_backend("cuda")), judges, "sum as the loss")
+
+
+def test_the_host_half_uses_the_stable_abi_alone(library):
+    """Its undefined names are C functions, none of torch's C++: so it loads on another torch than it was built with."""
+    if shutil.which("nm") is None:
+        pytest.skip("nm, which reads the names in a library, is not on this machine")
+    names = subprocess.run(
+        ["nm", "-D", "--undefined-only", build.library()], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert "aoti_torch_library_impl" in names
+    assert not [name for name in names if name.startswith("_Z") and re.search("2at|3c10|5torch", name)]
+
+
 def test_branch_outputs_agree_with_one_another():
     """out = O1 + lambda O2 by the plain path, which alone gives O2; O1 of the tensor cores' path is the same."""
-    inputs = make_inputs(replace(TENSOR_CORES[5], gate="lambda", mask=None), torch.bfloat16)
+    inputs = make_inputs(replace(STRIPS[5], gate="lambda", mask=None), torch.bfloat16)
     t = inputs.tensors
     absent = [None] * 10
     arguments = (*inputs.arguments(), *absent)

@@ -12,7 +12,7 @@ constexpr int kGateItems = 6;   // four vectors and two biases
 constexpr int64_t kGateShared = kGateThreads * sizeof(float);
 
 // One warp for each key: lk of the column gate.
-QACG_KERNEL(kGateThreads, 4) key_gates(QACG_PARAMETER Problem p) {
+QACG_KERNEL(kGateThreads, 2) key_gates(QACG_PARAMETER Problem p) {
   const Unit unit = unit_of(p, p.key_length, kGateWarps);
   const int j = unit.first + thread_index() / kWarp;
   if (j >= unit.sequence.all_keys) return;
@@ -33,7 +33,7 @@ QACG_DEVICE float sum_over_warps(float x, float* shared) {
 QACG_DEVICE int64_t gate_sums_width(const Problem& p) { return 4 * static_cast<int64_t>(p.head_dim) + 2; }
 
 // Eq. 14, dv = sum of t X: one block for kPartRows rows of one sequence and head.
-QACG_KERNEL(kGateThreads, 4) gate_partial_sums(QACG_PARAMETER Problem p, QACG_PARAMETER Gradients g) {
+QACG_KERNEL(kGateThreads, 2) gate_partial_sums(QACG_PARAMETER Problem p, QACG_PARAMETER Gradients g) {
   const int64_t pairs = p.sequences * p.heads, pair = block_index() % pairs;
   const Sequence s = sequence_of(p, pair / p.heads, pair % p.heads);
   const int first = static_cast<int>(block_index() / pairs) * kPartRows;
@@ -65,7 +65,7 @@ QACG_KERNEL(kGateThreads, 4) gate_partial_sums(QACG_PARAMETER Problem p, QACG_PA
 }
 
 // One block for 32 dims of one vector (or one bias) of one head, or of all heads where they share it.
-QACG_KERNEL(kGateThreads, 4) gate_sums(QACG_PARAMETER Problem p, QACG_PARAMETER Gradients g) {
+QACG_KERNEL(kGateThreads, 2) gate_sums(QACG_PARAMETER Problem p, QACG_PARAMETER Gradients g) {
   const int item = static_cast<int>(block_index() % kGateItems);
   const int64_t chunks = (p.head_dim + kWarp - 1) / kWarp, chunk = block_index() / kGateItems % chunks;
   const int64_t head = block_index() / kGateItems / chunks;

@@ -11,6 +11,9 @@
 
 namespace qacg::cuda::mma {
 
+// What a block may have on the smallest of the GPUs that these kernels are sized for, sm_80.
+constexpr int64_t kSharedOfSm80 = 163 * 1024;
+
 // Calls run(a type with the padded head size as its value, the shared memory there is) for the head size of a problem.
 template <typename Run>
 const char* with_padded_dim(const Problem& p, const Run& run) {
@@ -28,6 +31,7 @@ const char* run_forward(const Problem& p, void* stream, bool* taken) {
     constexpr int kDim = decltype(dim)::value;
     const auto run = [&](auto kernel, auto shape) -> const char* {
       using Shape = decltype(shape);
+      static_assert(Shape::kShared <= kSharedOfSm80);
       *taken = Shape::kShared <= limit;
       if (!*taken) return nullptr;
       return launch(kernel, unit_count(p, p.query_length, Shape::kRows), Shape::kThreads, Shape::kShared, stream, p);
@@ -46,6 +50,7 @@ const char* run_backward(const Problem& p, const Gradients& g, void* stream, boo
     constexpr int kDim = decltype(dim)::value;
     using Rows = RowsShape<kDim>;
     using Keys = KeysShape<kDim>;
+    static_assert(Rows::kShared <= kSharedOfSm80 && Keys::kShared <= kSharedOfSm80);
     *taken = Rows::kShared <= limit && Keys::kShared <= limit;
     if (!*taken) return nullptr;
     const char* error = launch(backward_rows<Scalar, kDim>, unit_count(p, p.query_length, Rows::kRows), Rows::kThreads,
