@@ -33,7 +33,7 @@ PACKAGE = ROOT / "qacg_kernels"
 # -ffp-contract lets a * b + c become one instruction; no flag may assume that NaN does not occur.
 COMMON = ["-std=c++20", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wno-maybe-uninitialized", "-Wno-uninitialized"]
 KERNEL = ["-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast"]
-AVX512 = ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mfma", "-mprefer-vector-width=512"]
+AVX512 = ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mfma", "-mprfchw", "-mprefer-vector-width=512"]
 # at::parallel_for is a header: without OpenMP in this translation unit it would run on one thread.
 OPENMP = [] if sys.platform == "darwin" else ["-fopenmp"]
 # Flags of each translation unit; one without an entry for this machine is left out.

@@ -25,7 +25,9 @@ class Backward {
       : p_(p), g_(g), engine_(p), dim_(Engine::padded_dim(p.head_dim)) {
     Arena arena(scratch);
     const int64_t keys = round_up(longest_key, Engine::kKeyStep);
-    const int64_t rows = round_up(smaller(Engine::kRowBlock, longest_query), Engine::kRowStep);
+    // Sums over queries are read and written once per block of rows: short rows leave room for more of them.
+    row_block_ = keys <= kKeyBlock * 2 ? 2 * Engine::kRowBlock : Engine::kRowBlock;
+    const int64_t rows = round_up(smaller(row_block_, longest_query), Engine::kRowStep);
     span_ = smaller(keys, kSpan);
     stride_ = tile_stride(span_);
     for (auto panels : {&key_panels_, &context_panels_, &value_panels_}) {
@@ -55,21 +57,11 @@ class Backward {
   // `next` as in Forward::run.
   void run(qacg::Unit unit, const qacg::Unit* next) {
     const Sequence s = sequence_of(p_, unit.sequence, unit.head);
-    if (next) {
-      const Sequence n = sequence_of(p_, next->sequence, next->head);
-      for (const qacg::Tensor4* t : {&p_.key, &p_.context_key, &p_.value}) {
-        engine_.prefetch.add(row_of<const Scalar>(*t, n, 0), t->row * sizeof(Scalar), n.keys);
-      }
-      for (const qacg::Tensor4* t : {&p_.query, &p_.context_query, &g_.out}) {
-        engine_.prefetch.add(row_of<const Scalar>(*t, n, 0), t->row * sizeof(Scalar), n.queries);
-      }
-      const int64_t blocks = (s.queries + Engine::kRowBlock - 1) / Engine::kRowBlock;
-      engine_.prefetch.spread(p_.head_dim * sizeof(Scalar), blocks * Engine::steps(s.keys, dim_, 3, 2, 3));
-    }
+    prefetch_operands(s, next);
     begin_keys(s, 0, s.keys);
     pack_key_rows(s);
-    for (int64_t first = 0; first < s.queries; first += Engine::kRowBlock) {
-      rows_block(s, first, smaller(Engine::kRowBlock, s.queries - first), true);
+    for (int64_t first = 0; first < s.queries; first += row_block_) {
+      rows_block(s, first, smaller(row_block_, s.queries - first), true);
     }
     end_keys(s, 0, s.keys);
     end_hidden_keys(s);
@@ -79,10 +71,9 @@ class Backward {
     const Sequence s = sequence_of(p_, unit.sequence, unit.head);
     begin_keys(s, 0, s.keys);
     pack_key_rows(s);
-    for (int64_t block = unit.first; block < unit.last; ++block) {
-      const int64_t first = block * Engine::kRowBlock;
-      if (first >= s.queries) break;
-      rows_block(s, first, smaller(Engine::kRowBlock, s.queries - first), false);
+    const int64_t last = smaller(unit.last * Engine::kRowBlock, s.queries);
+    for (int64_t first = unit.first * Engine::kRowBlock; first < last; first += row_block_) {
+      rows_block(s, first, smaller(row_block_, last - first), false);
     }
   }
 
@@ -97,6 +88,23 @@ class Backward {
   }
 
  private:
+  void prefetch_operands(const Sequence& s, const qacg::Unit* next) {
+    const auto add = [&](const qacg::Tensor4& t, const Sequence& of, int64_t rows, bool written) {
+      engine_.prefetch.add(row_of<const Scalar>(t, of, 0), t.row * sizeof(Scalar), rows, written);
+    };
+    for (const qacg::Tensor4* t : {&g_.query, &g_.context_query}) add(*t, s, s.queries, true);
+    for (const qacg::Tensor4* t : {&g_.key, &g_.context_key, &g_.value}) add(*t, s, s.keys, true);
+    if (next) {
+      const Sequence n = sequence_of(p_, next->sequence, next->head);
+      for (const qacg::Tensor4* t : {&p_.key, &p_.context_key, &p_.value}) add(*t, n, n.keys, false);
+      for (const qacg::Tensor4* t : {&p_.query, &p_.context_query, &g_.out}) add(*t, n, n.queries, false);
+    }
+    if (s.keys == 0) return;
+    const int64_t blocks = (s.queries + Engine::kRowBlock - 1) / Engine::kRowBlock, spans = (s.keys + span_ - 1) / span_;
+    engine_.prefetch.spread(p_.head_dim * sizeof(Scalar),
+                            blocks * Engine::steps(s.keys, dim_, 3, 2, 3) + s.queries * spans);
+  }
+
   // Packs keys [key, key + count) as right operands of scores and clears their sums.
   void begin_keys(const Sequence& s, int64_t key, int64_t count) {
     if (count == 0) return;
@@ -105,7 +113,9 @@ class Backward {
                         context_panels_);
     Engine::pack_panels(row_of<const Scalar>(p_.value, s, key), p_.value.row, count, p_.head_dim, value_panels_);
     sum_keys_ = round_up(count, Engine::kKeyStep);
-    const size_t bytes = Engine::key_sums_size(sum_keys_, dim_) * sizeof(float);
+    // The first block of rows writes the sums, unless it does not see every key.
+    sums_begun_ = p_.is_causal || s.queries == 0;
+    const size_t bytes = sums_begun_ ? Engine::key_sums_size(sum_keys_, dim_) * sizeof(float) : 0;
     for (float* total : {key_sum_, context_key_sum_, value_sum_}) memset(total, 0, bytes);
     const int64_t padded = round_up(count, kLanes);
     memset(key_gate_sum_, 0, padded * sizeof(float));
@@ -167,10 +177,14 @@ class Backward {
     for (int64_t key = 0; key < keys; key += span_) {
       const int64_t count = smaller(span_, keys - key), cols = round_up(count, Engine::kKeyStep);
       scores(b, key, cols);
-      for (int64_t r = 0; r < rows; ++r) gradient_row(s, b, r, key, key, count, cols, delta_in_tile, keys_too);
+      for (int64_t r = 0; r < rows; ++r) {
+        gradient_row(s, b, r, key, key, count, cols, delta_in_tile, keys_too);
+        engine_.prefetch.step();
+      }
       if (keys_too) add_to_keys(b, key, count);
       add_to_queries(b, key, count, cols);
     }
+    sums_begun_ = true;
     end_rows(s, b, keys);
   }
 
@@ -178,14 +192,15 @@ class Backward {
     begin_keys(s, key, count);
     const int64_t cols = round_up(count, Engine::kKeyStep);
     // Under causality no query before the block's first key sees it.
-    const int64_t start = p_.is_causal ? key / Engine::kRowBlock * Engine::kRowBlock : 0;
-    for (int64_t first = start; first < s.queries; first += Engine::kRowBlock) {
-      const Block b = begin_rows(s, first, smaller(Engine::kRowBlock, s.queries - first));
+    const int64_t start = p_.is_causal ? key / row_block_ * row_block_ : 0;
+    for (int64_t first = start; first < s.queries; first += row_block_) {
+      const Block b = begin_rows(s, first, smaller(row_block_, s.queries - first));
       pack_query_rows(s, b);
       for (int64_t r = 0; r < b.rows; ++r) delta_[r] = at(g_.delta, s, first + r);
       scores(b, 0, cols);
       for (int64_t r = 0; r < b.rows; ++r) gradient_row(s, b, r, key, 0, count, cols, false, true);
       add_to_keys(b, 0, count);
+      sums_begun_ = true;
     }
     end_keys(s, key, count);
   }
@@ -336,7 +351,7 @@ class Backward {
 
   void add_to_keys(const Block& b, int64_t packed, int64_t count) {
     const auto add = [&](const float* tile, const Packed* rows, float* total) {
-      engine_.key_sums(tile, stride_, b.rows, count, dim_, rows, left_, total, packed, sum_keys_);
+      engine_.key_sums(tile, stride_, b.rows, count, dim_, rows, left_, total, packed, sum_keys_, sums_begun_);
     };
     add(softmax_, grad_, value_sum_);
     add(grad_attention_, query_, key_sum_);
@@ -353,13 +368,12 @@ class Backward {
   }
 
   // total * scale + logit * vector, to a row of the output; the vector is one of the four gate vectors.
-  void write_gradient(float* total, float logit, int vector, const Sequence& s, Scalar* to) const {
-    for (int64_t d = 0; d < dim_; d += kLanes) store(total + d, load(total + d) * p_.scale);
-    if (p_.gate_vectors) {
-      const float* v = p_.gate_vectors + (vector * p_.heads + s.head) * p_.head_dim;
-      for (int64_t d = 0; d < p_.head_dim; ++d) total[d] += logit * v[d];
-    }
-    write_row(total, 1.0f, p_.head_dim, to);
+  void write_gradient(const float* total, float logit, int vector, const Sequence& s, Scalar* to) const {
+    if (!p_.gate_vectors) return write_row(total, p_.scale, p_.head_dim, to);
+    const float* v = p_.gate_vectors + (vector * p_.heads + s.head) * p_.head_dim;
+    int64_t d = 0;
+    for (; d + kLanes <= p_.head_dim; d += kLanes) store(to + d, load(total + d) * p_.scale + logit * load(v + d));
+    for (; d < p_.head_dim; ++d) store_one(to + d, total[d] * p_.scale + logit * v[d]);
   }
 
   void end_rows(const Sequence& s, const Block& b, int64_t keys) {
@@ -437,7 +451,8 @@ class Backward {
   const qacg::Gradients& g_;
   Engine engine_;
   const int64_t dim_;
-  int64_t span_, stride_, used_;
+  int64_t row_block_, span_, stride_, used_;
+  bool sums_begun_ = false;
   int64_t sum_keys_ = 0;  // keys that the sums over queries are laid out for
   Packed *key_panels_, *context_panels_, *value_panels_, *keys_, *context_keys_;
   Packed *query_left_, *context_left_, *grad_left_, *query_, *context_query_, *grad_, *left_;

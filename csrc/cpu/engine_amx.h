@@ -139,19 +139,19 @@ struct AmxEngine {
     return round_up(rows, kTileSide) * round_up(cols, kTileDepth) * kParts;
   }
 
-  // Pairs of the lanes of two registers, as one register for each part, kTileSize apart from `to` on.
+  // Pairs of the lanes of two registers, as one register for each part, kTileSize apart from `to` on. The first part is
+  // rounded, so that what is left is of either sign; the others are cut off, and the last is exact.
   static QACG_INLINE void store_pairs(Vec low, Vec high, Packed* to) {
     constexpr uint32_t kUpperHalf = 0xffff0000u, kHalfUnit = 0x8000u;
 #pragma GCC unroll 3
-    for (int part = 0; part < kParts; ++part) {
-      // Two rounded parts leave 8 bits: the third is exact. A NaN that the addition turns into a number stays in the rest.
-      const bool exact = part == 2;
-      const UintVec a = ((UintVec)low + (exact ? 0u : kHalfUnit)) & kUpperHalf;
-      const UintVec b = ((UintVec)high + (exact ? 0u : kHalfUnit)) & kUpperHalf;
-      const UintVec pairs = (a >> 16) | b;
-      memcpy(to + part * kTileSize, &pairs, sizeof(pairs));
-      low -= (Vec)a;
-      high -= (Vec)b;
+    for (int part = 0; part < kParts; ++part, to += kTileSize) {
+      UintVec a = (UintVec)low, b = (UintVec)high;
+      // A NaN that the addition turns into a number stays in the rest.
+      if (part == 0) a += kHalfUnit, b += kHalfUnit;
+      const UintVec pairs = (UintVec)_mm512_mask_blend_epi16(0xAAAAAAAA, (__m512i)(a >> 16), (__m512i)b);
+      memcpy(to, &pairs, sizeof(pairs));
+      low -= (Vec)(a & kUpperHalf);
+      high -= (Vec)(b & kUpperHalf);
     }
   }
 
@@ -180,23 +180,42 @@ struct AmxEngine {
   static void transpose_tiles(Packed* tile, int64_t tiles) {
     for (; tiles > 0; --tiles, tile += kTileSize) {
       Vec block[kLanes];
-#pragma GCC unroll 16
-      for (int64_t i = 0; i < kLanes; ++i) memcpy(&block[i], tile + i * kTileDepth, sizeof(Vec));
-      transpose(block);
+      load_columns(reinterpret_cast<float*>(tile), kTileSide, block);
 #pragma GCC unroll 16
       for (int64_t i = 0; i < kLanes; ++i) memcpy(tile + i * kTileDepth, &block[i], sizeof(Vec));
     }
+  }
+
+  // Columns of 16 x 32 elements (`down`: of 32 x 16) as a tile of pairs for each part, of which rows x columns
+  // elements exist.
+  static QACG_INLINE void pack_columns(const Scalar* from, int64_t stride, int64_t rows, int64_t columns, bool down,
+                                       Packed* tile) {
+    Vec low[kLanes], high[kLanes];
+    load_columns(from, stride, rows, columns, low);
+    if (down) {
+      load_columns(from + kLanes * stride, stride, rows - kLanes, columns, high);
+    } else {
+      load_columns(from + kLanes, stride, rows, columns - kLanes, high);
+    }
+#pragma GCC unroll 16
+    for (int64_t p = 0; p < kLanes; ++p) store_pairs(low[p], high[p], tile + p * kTileDepth);
   }
 
   // `rows` rows as the right operand of scores: tiles of 16 rows, transposed; zeros in the rows up to a multiple of 32.
   static void pack_panels(const Scalar* from, int64_t stride, int64_t rows, int64_t head_dim, Packed* to) {
     const int64_t next = padded_dim(head_dim) / kTileDepth * kDeeper;
     for (int64_t first = 0; first < round_up(rows, kTileDepth); first += kTileSide, to += next) {
-      const int64_t count = rows - first < kTileSide ? rows - first : kTileSide;
-      if (count < kTileSide) memset(to, 0, next * sizeof(Packed));
-      if (count <= 0) continue;
-      pack_left(from + first * stride, stride, count, head_dim, to);
-      transpose_tiles(to, next / kTileSize);
+      if constexpr (kParts == 3) {
+        for (int64_t d = 0; d < head_dim; d += kTileDepth) {
+          pack_columns(from + first * stride + d, stride, rows - first, head_dim - d, false, to + d / kTileDepth * kDeeper);
+        }
+      } else {
+        const int64_t count = smaller(rows - first, kTileSide);
+        if (count < kTileSide) memset(to, 0, next * sizeof(Packed));
+        if (count <= 0) continue;
+        pack_left(from + first * stride, stride, count, head_dim, to);
+        transpose_tiles(to, next / kTileSize);
+      }
     }
   }
 
@@ -218,8 +237,16 @@ struct AmxEngine {
   // `rows` rows, transposed, as the left operand of key_sums().
   static void pack_summed(const Scalar* from, int64_t stride, int64_t rows, int64_t head_dim, Packed* to) {
     const int64_t dim = padded_dim(head_dim);
-    pack_rows(from, stride, rows, head_dim, to);
-    transpose_tiles(to, round_up(rows, kTileDepth) / kTileDepth * (dim / kTileSide) * kParts);
+    if constexpr (kParts == 3) {
+      for (int64_t first = 0; first < rows; first += kTileDepth) {
+        for (int64_t d = 0; d < dim; d += kTileSide, to += kDeeper) {
+          pack_columns(from + first * stride + d, stride, rows - first, head_dim - d, true, to);
+        }
+      }
+    } else {
+      pack_rows(from, stride, rows, head_dim, to);
+      transpose_tiles(to, round_up(rows, kTileDepth) / kTileDepth * (dim / kTileSide) * kParts);
+    }
   }
 
   static constexpr bool kPacksTiles = true;
@@ -268,10 +295,10 @@ struct AmxEngine {
             {packed + first / kTileDepth * deeper, kDeeper, deeper}, c, dim, accumulate);
   }
 
-  // total += T^T X, for a tile T (rows x keys), X from pack_summed, and sums over `all_keys` keys, of which this tile's are
+  // total = or += T^T X, for a tile T (rows x keys), X from pack_summed, and sums over `all_keys` keys, of which this tile's are
   // those from `first` on. The sums lie transposed, dim x keys: T is then a right operand, whose pairs are of whole rows.
   void key_sums(const float* tile, int64_t stride, int64_t rows, int64_t keys, int64_t dim, const Packed* x,
-                Packed* scratch, float* total, int64_t first, int64_t all_keys) {
+                Packed* scratch, float* total, int64_t first, int64_t all_keys, bool accumulate) {
     const int64_t cols = round_up(keys, kTileDepth), depth = round_up(rows, kTileDepth) / kTileDepth;
     const int64_t deeper = cols / kTileSide * kDeeper;
     for (int64_t p = 0; p < depth * kTileSide; ++p) {
@@ -283,7 +310,7 @@ struct AmxEngine {
       }
     }
     product(dim, cols, depth, {x, kDeeper, dim / kTileSide * kDeeper}, {scratch, kDeeper, deeper}, total + first,
-            key_sums_stride(all_keys), true);
+            key_sums_stride(all_keys), accumulate);
   }
   static int64_t key_sums_stride(int64_t keys) { return keys + kTileSide; }
   static int64_t key_sums_size(int64_t keys, int64_t dim) { return dim * key_sums_stride(keys); }
@@ -291,9 +318,7 @@ struct AmxEngine {
   static float* key_sum_rows(float* total, int64_t first, int64_t all_keys, int64_t dim, float* rows) {
     for (int64_t d = 0; d < dim; d += kLanes) {
       Vec block[kLanes];
-#pragma GCC unroll 16
-      for (int64_t i = 0; i < kLanes; ++i) block[i] = load(total + (d + i) * key_sums_stride(all_keys) + first);
-      transpose(block);
+      load_columns(total + d * key_sums_stride(all_keys) + first, key_sums_stride(all_keys), block);
 #pragma GCC unroll 16
       for (int64_t i = 0; i < kLanes; ++i) store(rows + i * dim + d, block[i]);
     }

@@ -179,9 +179,9 @@ struct Bfloat16Engine {
   }
 
   void key_sums(const float* tile, int64_t stride, int64_t rows, int64_t keys, int64_t dim, const Packed* x,
-                Packed* scratch, float* total, int64_t first, int64_t) {
+                Packed* scratch, float* total, int64_t first, int64_t, bool accumulate) {
     const Left a = left_transposed(tile, stride, rows, round_up(keys, kKeyStep), scratch);
-    weighted_sum(keys, rows, dim, a, x, 0, total + first * dim, true);
+    weighted_sum(keys, rows, dim, a, x, 0, total + first * dim, accumulate);
   }
   static int64_t key_sums_size(int64_t keys, int64_t dim) { return keys * dim; }
   static float* key_sum_rows(float* total, int64_t first, int64_t, int64_t dim, float*) { return total + first * dim; }

@@ -106,11 +106,11 @@ struct Float32Engine {
     product_rows(prefetch, rows, dim, depth, a, packed + first * dim, dim, c, dim, accumulate);
   }
 
-  // total += T^T X, for a tile T (rows x keys), X from pack_summed, and sums over `all_keys` keys, of which this tile's are
+  // total = or += T^T X, for a tile T (rows x keys), X from pack_summed, and sums over `all_keys` keys, of which this tile's are
   // those from `first` on.
   void key_sums(const float* tile, int64_t stride, int64_t rows, int64_t keys, int64_t dim, const Packed* x, Packed*,
-                float* total, int64_t first, int64_t) {
-    weighted_sum(keys, rows, dim, {tile, 1, stride}, x, 0, total + first * dim, true);
+                float* total, int64_t first, int64_t, bool accumulate) {
+    weighted_sum(keys, rows, dim, {tile, 1, stride}, x, 0, total + first * dim, accumulate);
   }
   static int64_t key_sums_size(int64_t keys, int64_t dim) { return keys * dim; }
   // kLanes rows of the sums, from key `first` on.

@@ -37,7 +37,7 @@ class Forward {
     span_ = !branches && keys <= Engine::kWholeRowKeys ? keys : smaller(keys, kSpan);
     // The longer the rows, the fewer at a time: a tile stays in the second-level cache.
     tile_rows_ = Engine::kRowBlock;
-    while (tile_rows_ * span_ > Engine::kRowBlock * kSpan * 2) tile_rows_ /= 2;
+    while (tile_rows_ * span_ > Engine::kRowBlock * kSpan * 4) tile_rows_ /= 2;
     const int64_t rows = round_up(smaller(tile_rows_, longest_query), Engine::kRowStep);
     stride_ = tile_stride(span_);
     key_panels_ = arena.take<Packed>(Engine::panels_size(keys, dim_));
@@ -70,19 +70,7 @@ class Forward {
   void run(qacg::Unit unit, const qacg::Unit* next) {
     const Sequence s = sequence_of(p_, unit.sequence, unit.head);
     pack_keys(s);
-    if (next) {
-      const Sequence n = sequence_of(p_, next->sequence, next->head);
-      const int64_t first = next->first * Engine::kRowBlock;
-      const int64_t rows = smaller(next->last * Engine::kRowBlock, n.queries) - first;
-      for (const qacg::Tensor4* t : {&p_.key, &p_.context_key, &p_.value}) {
-        engine_.prefetch.add(row_of<const Scalar>(*t, n, 0), t->row * sizeof(Scalar), n.keys);
-      }
-      for (const qacg::Tensor4* t : {&p_.query, &p_.context_query}) {
-        engine_.prefetch.add(row_of<const Scalar>(*t, n, first), t->row * sizeof(Scalar), rows);
-      }
-      const int64_t blocks = unit.last - unit.first;
-      engine_.prefetch.spread(p_.head_dim * sizeof(Scalar), blocks * Engine::steps(s.keys, dim_, 2, 1, 0));
-    }
+    prefetch_operands(s, unit, next);
     if (p_.column_gate && unit.first == 0) {
       const int64_t all = p_.cu_seqlens ? s.keys : p_.key_length;
       for (int64_t j = 0; j < all; ++j) at(p_.key_gate, s, j) = gate_of_row<Scalar>(p_, s, j, 1);
@@ -97,6 +85,25 @@ class Forward {
   }
 
  private:
+  void prefetch_operands(const Sequence& s, qacg::Unit unit, const qacg::Unit* next) {
+    const auto add = [&](const qacg::Tensor4& t, const Sequence& of, int64_t first, int64_t last, bool written) {
+      engine_.prefetch.add(row_of<const Scalar>(t, of, first), t.row * sizeof(Scalar), last - first, written);
+    };
+    const int64_t first = unit.first * Engine::kRowBlock, last = smaller(unit.last * Engine::kRowBlock, s.queries);
+    add(p_.out, s, first, last, true);
+    if (next) {
+      const Sequence n = sequence_of(p_, next->sequence, next->head);
+      for (const qacg::Tensor4* t : {&p_.key, &p_.context_key, &p_.value}) add(*t, n, 0, n.keys, false);
+      for (const qacg::Tensor4* t : {&p_.query, &p_.context_query}) {
+        add(*t, n, next->first * Engine::kRowBlock, smaller(next->last * Engine::kRowBlock, n.queries), false);
+      }
+    }
+    if (s.keys == 0) return;
+    const int64_t row_steps = (s.keys + span_ - 1) / span_ + (s.keys + kChunk - 1) / kChunk;
+    engine_.prefetch.spread(p_.head_dim * sizeof(Scalar), (unit.last - unit.first) * Engine::steps(s.keys, dim_, 2, 1, 0) +
+                                                              (last - first) * row_steps);
+  }
+
   void pack_keys(const Sequence& s) {
     if (s.keys == 0) return;
     Engine::pack_panels(row_of<const Scalar>(p_.key, s, 0), p_.key.row, s.keys, p_.head_dim, key_panels_);
@@ -140,12 +147,15 @@ class Forward {
     for (int64_t key = 0; key < keys; key += span_) {
       const int64_t count = smaller(span_, keys - key);
       engine_.scores(rows, round_up(count, Engine::kKeyStep), dim_, query, key_panels_, key, softmax_, stride_);
-      for (int64_t r = 0; r < rows; ++r) softmax_row(s, first + r, r, key, count);
+      for (int64_t r = 0; r < rows; ++r) softmax_row(s, first + r, r, key, count), engine_.prefetch.step();
       // The context scores are taken by chunks that stay in the first-level cache from product to product.
       for (int64_t chunk = key; chunk < key + count; chunk += kChunk) {
         const int64_t part = smaller(kChunk, key + count - chunk), cols = round_up(part, Engine::kKeyStep);
         engine_.scores(rows, cols, dim_, context_query, context_panels_, chunk, quasi_, kChunkStride);
-        for (int64_t r = 0; r < rows; ++r) quasi_row(s, first + r, r, key, chunk, part, one_sum);
+        for (int64_t r = 0; r < rows; ++r) {
+          quasi_row(s, first + r, r, key, chunk, part, one_sum);
+          engine_.prefetch.step();
+        }
         accumulate(s, rows, key, chunk, part, one_sum);
       }
     }

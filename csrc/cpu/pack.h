@@ -92,6 +92,50 @@ QACG_INLINE void transpose(Vec (&v)[kLanes]) {
 #endif
 }
 
+// v[i] = column i of kLanes rows, `stride` apart. With AVX-512 the loads put quarters of rows in place, which leaves half
+// of the shuffles.
+QACG_INLINE void load_columns(const float* from, int64_t stride, Vec (&v)[kLanes]) {
+#if defined(__AVX512F__)
+#pragma GCC unroll 4
+  for (int quarter = 0; quarter < 4; ++quarter) {
+    __m512 rows[4];  // rows[r] holds four elements of rows r, r + 4, r + 8 and r + 12
+#pragma GCC unroll 4
+    for (int r = 0; r < 4; ++r) {
+      const float* row = from + r * stride + 4 * quarter;
+      rows[r] = _mm512_castps128_ps512(_mm_loadu_ps(row));
+      rows[r] = _mm512_insertf32x4(rows[r], _mm_loadu_ps(row + 4 * stride), 1);
+      rows[r] = _mm512_insertf32x4(rows[r], _mm_loadu_ps(row + 8 * stride), 2);
+      rows[r] = _mm512_insertf32x4(rows[r], _mm_loadu_ps(row + 12 * stride), 3);
+    }
+    const __m512d low01 = (__m512d)_mm512_unpacklo_ps(rows[0], rows[1]);
+    const __m512d high01 = (__m512d)_mm512_unpackhi_ps(rows[0], rows[1]);
+    const __m512d low23 = (__m512d)_mm512_unpacklo_ps(rows[2], rows[3]);
+    const __m512d high23 = (__m512d)_mm512_unpackhi_ps(rows[2], rows[3]);
+    v[4 * quarter] = (Vec)_mm512_unpacklo_pd(low01, low23);
+    v[4 * quarter + 1] = (Vec)_mm512_unpackhi_pd(low01, low23);
+    v[4 * quarter + 2] = (Vec)_mm512_unpacklo_pd(high01, high23);
+    v[4 * quarter + 3] = (Vec)_mm512_unpackhi_pd(high01, high23);
+  }
+#else
+#pragma GCC unroll 16
+  for (int i = 0; i < kLanes; ++i) v[i] = load(from + i * stride);
+  transpose(v);
+#endif
+}
+
+// The same where only `rows` rows and `columns` columns exist, zeros for the others; of any element type.
+template <typename Scalar>
+QACG_INLINE void load_columns(const Scalar* from, int64_t stride, int64_t rows, int64_t columns, Vec (&v)[kLanes]) {
+  if constexpr (sizeof(Scalar) == sizeof(float)) {
+    if (rows >= kLanes && columns >= kLanes) return load_columns(from, stride, v);
+  }
+  alignas(64) float block[kLanes * kLanes] = {};
+  for (int64_t i = 0; i < smaller(rows, kLanes) && columns > 0; ++i) {
+    widen_row(from + i * stride, smaller(columns, kLanes), kLanes, block + i * kLanes);
+  }
+  load_columns(block, kLanes, v);
+}
+
 // A bump allocator over one thread's scratch.
 class Arena {
  public:

@@ -8,9 +8,9 @@ namespace QACG_ISA {
 
 class Prefetch {
  public:
-  // Rows of `stride` bytes each.
-  void add(const void* rows, int64_t stride, int64_t count) {
-    if (count > 0) ranges_[added_++] = {static_cast<const char*>(rows), stride, count};
+  // Rows, `stride` bytes from one to the next, that will be read, or written.
+  void add(const void* rows, int64_t stride, int64_t count, bool written = false) {
+    if (count > 0) ranges_[added_++] = {static_cast<const char*>(rows), stride, count, written};
   }
 
   // Spreads the first `row_bytes` of every added row over `steps` calls of step().
@@ -24,7 +24,8 @@ class Prefetch {
   QACG_INLINE void step() {
     for (int64_t n = 0; n < per_step_ && range_ < added_; ++n) {
       const Range& range = ranges_[range_];
-      __builtin_prefetch(range.rows + row_ * range.stride + byte_, 0, 2);
+      const char* line = range.rows + row_ * range.stride + byte_;
+      range.written ? __builtin_prefetch(line, 1, 2) : __builtin_prefetch(line, 0, 2);
       byte_ += kLine;
       if (byte_ < row_bytes_) continue;
       byte_ = 0;
@@ -34,13 +35,15 @@ class Prefetch {
 
  private:
   static constexpr int64_t kLine = 64;
+  static constexpr int kRanges = 16;
   struct Range {
     const char* rows;
     int64_t stride, count;
+    bool written;
   };
   int64_t lines_per_row() const { return (row_bytes_ + kLine - 1) / kLine; }
 
-  Range ranges_[8];
+  Range ranges_[kRanges];
   int added_ = 0, range_ = 0;
   int64_t row_ = 0, byte_ = 0, row_bytes_ = 0, per_step_ = 0;
 };
