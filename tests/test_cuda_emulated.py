@@ -8,6 +8,7 @@ import ctypes
 from dataclasses import replace
 
 import pytest
+import test_edges
 import torch
 from cases import LARGE_SCORES, LAYOUT_CASES, SMALL, TILED
 from cuda_emulator import build
@@ -78,6 +79,12 @@ def test_tensor_cores(case, dtype, library):
     before = library.qacg_emulator_products()
     check(case, "cuda", dtype, "cpu")
     assert library.qacg_emulator_products() > before, "the call did not go by the tensor cores' path"
+
+
+@pytest.mark.parametrize("dtype", DTYPES[::2], ids=str)
+@pytest.mark.parametrize("case", test_edges.EMPTY, ids=lambda case: case.name)
+def test_empty(case, dtype):
+    test_edges.test_empty(case, "cuda", dtype, "cpu")
 
 
 ORDERED = (
