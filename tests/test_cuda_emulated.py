@@ -11,6 +11,7 @@ import subprocess
 from dataclasses import replace
 
 import pytest
+import test_edges
 import torch
 from cases import LARGE_SCORES, LAYOUT_CASES, SMALL, STRIPS, TILED
 from cuda_emulator import build
@@ -68,6 +69,32 @@ def test_tensor_cores(case, dtype, library):
     before = library.qacg_emulator_products()
     check(case, "cuda", dtype, "cpu")
     assert library.qacg_emulator_products() > before, "the call did not go by the tensor cores' path"
+
+
+@pytest.mark.parametrize("dtype", DTYPES[::2], ids=str)
+@pytest.mark.parametrize("case", test_edges.EMPTY, ids=lambda case: case.name)
+def test_empty(case, dtype):
+    test_edges.test_empty(case, "cuda", dtype, "cpu")
+
+
+@pytest.mark.parametrize("dtype", DTYPES[::2], ids=str)
+@pytest.mark.parametrize("gate", [dict(), dict(gate="per_head", bias="per_head")], ids=["lambda", "vectors"])
+def test_nan_stays_in_its_packed_sequence(gate, dtype):
+    test_edges.test_nan_in_one_sequence_stays_there(dict(sequences=(14, 25, 9)), gate, "cuda", dtype, "cpu")
+
+
+@pytest.mark.parametrize("dtype", DTYPES[::2], ids=str)
+@pytest.mark.parametrize("keys", [17, 140])
+@pytest.mark.parametrize("name", ["query", "key", "context_query", "context_key", "value", "lambda"])
+def test_nan_is_not_swallowed(name, keys, dtype):
+    test_edges.test_nan_is_not_swallowed(name, keys, "cuda", dtype, "cpu")
+
+
+@pytest.mark.parametrize("dtype", DTYPES[::2], ids=str)
+def test_padding_of_a_column_gate_is_not_read(dtype):
+    gate = dict(gate="shared", form="column", bias="shared")
+    unread = ("key", "value", "context_key")
+    test_edges.test_keys_beyond_the_length_are_not_read(gate, unread, 140, "cuda", dtype, "cpu")
 
 
 ORDERED = (

@@ -73,7 +73,7 @@ QACG_KERNEL(kGateThreads, 2) gate_sums(QACG_PARAMETER Problem p, QACG_PARAMETER 
   const PerHead& to = vector ? g.gate_vectors[item] : g.gate_biases[item - 4];
   const bool shared_by_heads = to.head == 0;
   const int64_t dims = vector ? p.head_dim : 1, d = chunk * kWarp + thread_index() % kWarp;
-  if (!to.data || chunk * kWarp >= dims || (shared_by_heads && head > 0)) return;
+  if (!to.data || chunk * kWarp >= dims || head >= (shared_by_heads ? 1 : p.heads)) return;
   const int64_t first_head = shared_by_heads ? 0 : head, heads = shared_by_heads ? p.heads : 1;
   const int64_t width = gate_sums_width(p), column = (vector ? item * p.head_dim : 4 * p.head_dim + item - 4) + d;
   float sum = 0.0f;

@@ -10,6 +10,9 @@ QACG_DEVICE float warp_sum(float x) {
   return x;
 }
 
+// Whether lambda is computed; the pointer of a given lambda is no sign, being null where there is no query.
+QACG_DEVICE bool has_gate_vectors(const Problem& p) { return p.gate_vectors[0].data != nullptr; }
+
 QACG_DEVICE float gate_vector(const Problem& p, const Sequence& s, int vector, int d) {
   const PerHead& v = p.gate_vectors[vector];
   return read(p.element, v.data, s.head * v.head + d * v.dim);
@@ -42,7 +45,7 @@ QACG_DEVICE float gate_of_row(const Problem& p, const Sequence& s, int i, Side s
 
 // lambda_i from gates that are already computed; for a column gate its part without gamma lk_j.
 QACG_DEVICE float lambda_of_row(const Problem& p, const Sequence& s, int i) {
-  if (p.lambda.data) return read(p.element, p.lambda.data, offset_of(p.lambda, s, i));
+  if (!has_gate_vectors(p)) return read(p.element, p.lambda.data, offset_of(p.lambda, s, i));
   const float lq = p.beta * at(p.query_gate, s, i);
   return 1.0f - (p.column_gate ? lq : lq + p.gamma * at(p.key_gate, s, i));
 }
@@ -54,7 +57,7 @@ QACG_DEVICE float column_part(const Problem& p, const Sequence& s, int j) {
 
 // The forward's lambda of a row, by a whole warp: computes the gates and keeps them for the backward.
 QACG_DEVICE float computed_lambda(const Problem& p, const Sequence& s, int i) {
-  if (p.lambda.data) return lambda_of_row(p, s, i);
+  if (!has_gate_vectors(p)) return lambda_of_row(p, s, i);
   const float lq = gate_of_row(p, s, i, kQuerySide);
   const float lk = p.column_gate ? 0.0f : gate_of_row(p, s, i, kKeySide);
   if (thread_index() % kWarp == 0) {
@@ -68,7 +71,7 @@ QACG_DEVICE float computed_lambda(const Problem& p, const Sequence& s, int i) {
 // Eq. 13 and 14 for row i of the queries: from d lambda to the row's own gradients; returns what reaches the logit of
 // the query gate.
 QACG_DEVICE float finish_row_gate(const Problem& p, const Gradients& g, const Sequence& s, int i, float d_lambda) {
-  if (p.lambda.data) {
+  if (!has_gate_vectors(p)) {
     write(p.element, g.lambda.data, offset_of(g.lambda, s, i), d_lambda);
     return 0.0f;
   }
@@ -85,7 +88,7 @@ QACG_DEVICE float finish_row_gate(const Problem& p, const Gradients& g, const Se
 // The same for key j: `d_lambda` is the column's sum over queries, which only a column gate uses. Returns what the key's
 // own gradient gets; the logit's is kept.
 QACG_DEVICE float finish_key_gate(const Problem& p, const Gradients& g, const Sequence& s, int j, float d_lambda) {
-  if (p.lambda.data) return 0.0f;
+  if (!has_gate_vectors(p)) return 0.0f;
   if (!p.column_gate) return at(g.key_logit, s, j);
   float d_gate = -p.gamma * d_lambda;
   if (g.key_gate.data) d_gate += at(g.key_gate, s, j);

@@ -37,7 +37,9 @@ const char* run_gate_sums(const Problem& p, const Gradients& g, void* stream) {
   const char* error = launch(gate_partial_sums, g.gate_parts * pairs, kGateThreads, kGateShared, stream, p, g);
   if (error) return error;
   const int64_t chunks = (p.head_dim + kWarp - 1) / kWarp;
-  return launch(gate_sums, kGateItems * chunks * p.heads, kGateThreads, kGateShared, stream, p, g);
+  // What heads share has a gradient without any head too: 0.
+  const int64_t heads = p.heads > 0 ? p.heads : 1;
+  return launch(gate_sums, kGateItems * chunks * heads, kGateThreads, kGateShared, stream, p, g);
 }
 
 }  // namespace qacg::cuda

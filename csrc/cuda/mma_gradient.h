@@ -60,7 +60,7 @@ QACG_DEVICE void finish_sums(const Problem& p, const Sequence& s, const float (&
     for (int e = 0; e < 4; ++e) {
       sums[t][e] *= p.scale;
       const int d = first_dim + column_of(t, e);
-      if (!p.lambda.data && d < p.head_dim) sums[t][e] += logits[e / 2] * gate_vector(p, s, vector, d);
+      if (has_gate_vectors(p) && d < p.head_dim) sums[t][e] += logits[e / 2] * gate_vector(p, s, vector, d);
     }
   }
 }

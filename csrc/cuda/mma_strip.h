@@ -141,7 +141,7 @@ QACG_DEVICE void compute_lambdas(const Problem& p, const Sequence& s, int first_
   const int i = first_row + thread_index() / 2, part = thread_index() % 2;
   const bool inside = i < s.queries;
   float lambda = 0.0f;
-  if (p.lambda.data) {
+  if (!has_gate_vectors(p)) {
     if (inside) lambda = lambda_of_row(p, s, i);
   } else {
     for (int n = thread_index(); n < 4 * p.head_dim; n += 2 * kRows) {

@@ -92,7 +92,7 @@ QACG_KERNEL(kThreads, 1) backward_rows(QACG_PARAMETER Problem p, QACG_PARAMETER 
     if (lane() == 0) logit = finish_row_gate(p, g, s, i, d_lambda[r]);
     logit = warp_sum(logit);
     const auto through_gate = [&](int vector, int d) {
-      return p.lambda.data ? 0.0f : logit * gate_vector(p, s, vector, d);
+      return has_gate_vectors(p) ? logit * gate_vector(p, s, vector, d) : 0.0f;
     };
     write_row(p, s, g.query, i, [&](int c, int d) { return query_sum.of[r][c] * p.scale + through_gate(0, d); });
     write_row(p, s, g.context_query, i, [&](int c, int d) { return context_sum.of[r][c] * p.scale + through_gate(1, d); });
@@ -156,7 +156,7 @@ QACG_KERNEL(kThreads, 1) backward_keys(QACG_PARAMETER Problem p, QACG_PARAMETER 
     if (lane() == 0) logit = finish_key_gate(p, g, s, j, d_lambda[r]);
     logit = warp_sum(logit);
     const auto through_gate = [&](int vector, int d) {
-      return p.lambda.data ? 0.0f : logit * gate_vector(p, s, vector, d);
+      return has_gate_vectors(p) ? logit * gate_vector(p, s, vector, d) : 0.0f;
     };
     write_row(p, s, g.value, j, [&](int c, int) { return value_sum.of[r][c]; });
     write_row(p, s, g.key, j, [&](int c, int d) { return key_sum.of[r][c] * p.scale + through_gate(2, d); });

@@ -38,8 +38,8 @@ struct Problem {
   const int32_t* key_lengths;        // or null
 
   Tensor4 query, key, value, context_query, context_key;
-  Rows lambda;              // of the element type; or null: then the gate vectors are there
-  PerHead gate_vectors[4];  // query, context query, key, context key
+  Rows lambda;              // of the element type; unless the gate vectors are there
+  PerHead gate_vectors[4];  // query, context query, key, context key; or null
   PerHead gate_biases[2];   // query, key; or null
   bool column_gate;
   float beta, gamma;
