@@ -1,7 +1,8 @@
 # make run    the main job, in an environment of its own (.venv)
 # make test   lint and all tests
 # make check-triton       every configuration of the Triton kernels compiled for each GPU that has a table; no GPU needed
-# make bench-gpu OUT=dir  the benchmark on the GPU of this machine
+# make check-interpreted  the operator tests of the Triton kernels in Triton's interpreter, all of them
+# make test-gpu OUT=dir   the operator tests on the GPU of this machine;  make bench-gpu OUT=dir  the benchmark there
 # make bench  the operators under pytest-benchmark;  make marks OUT=dir  the project's marks, rows to OUT
 # make sanitize-gpu OUT=dir  the CUDA kernels under compute-sanitizer, on a machine with a GPU
 #
@@ -21,7 +22,7 @@ PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
 endif
 
-.PHONY: run test lint bench marks check-triton bench-gpu sanitize-gpu clean
+.PHONY: run test lint bench marks check-triton check-interpreted test-gpu bench-gpu sanitize-gpu clean
 
 run: $(READY)
 	$(PY) -m qacg_models.cli demo
@@ -40,6 +41,14 @@ marks: $(READY)
 
 check-triton: $(READY)
 	PYTHONPATH=.:tests $(PY) tests/check_triton.py
+
+check-interpreted: OUT = build/check-interpreted
+check-interpreted: $(READY)
+	PYTHONPATH=.:tests $(PY) tests/kernel_suite.py --device cpu --backends triton --seconds 3600 --out $(OUT)
+
+test-gpu: OUT = build/test-gpu
+test-gpu: $(READY)
+	PYTHONPATH=.:tests $(PY) tests/kernel_suite.py --out $(OUT)
 
 bench-gpu: OUT = build/bench-gpu
 bench-gpu: $(READY)

@@ -1,7 +1,10 @@
 """Options and fixtures of all tests; `backend` and `dtype` run a test over what this machine offers."""
 
+from pathlib import Path
+
 import pytest
 import torch
+from outcomes import Budget, Recorder, in_shard
 
 from qacg_kernels import available_backends
 from qacg_kernels.testing import supported_dtypes
@@ -9,7 +12,13 @@ from qacg_kernels.testing import supported_dtypes
 
 def pytest_addoption(parser):
     parser.addoption("--device", default="cpu", help="where the tensors of operator tests live: cpu or cuda")
-    parser.addoption("--backend", help="run operator tests over this backend alone, all available ones if not given")
+    parser.addoption(
+        "--backend", action="append", help="run operator tests over this backend, which may be given more than once; "
+        "all available ones if not given",
+    )  # fmt: skip
+    parser.addoption("--shard", metavar="K/N", help="only the K-th part of N, counted from 0, of the tests")
+    parser.addoption("--seconds", type=float, help="begin no test after so many")
+    parser.addoption("--outcomes", type=Path, metavar="FILE", help="a row of JSON for each test")
     parser.addoption("--thorough-cuda", action="store_true", help="emulate and compile all CUDA kernels, in all types")
     parser.addoption("--random-calls", type=int, default=60, help="how many calls test_random_calls.py draws")
 
@@ -18,9 +27,19 @@ def pytest_configure(config):
     # The tensors are small, and threads that wait for one another on a busy machine cost ten times the work;
     # test_threads.py is about threads.
     torch.set_num_threads(1)
+    outcomes, seconds = config.getoption("--outcomes"), config.getoption("--seconds")
+    if outcomes is not None:
+        config.pluginmanager.register(Recorder(outcomes))
+    if seconds is not None:
+        config.pluginmanager.register(Budget(seconds))
 
 
 def pytest_collection_modifyitems(config, items):
+    shard = config.getoption("--shard")
+    if shard is not None:
+        others = [item for item in items if not in_shard(item.nodeid, shard)]
+        items[:] = [item for item in items if in_shard(item.nodeid, shard)]
+        config.hook.pytest_deselected(items=others)
     if torch.cuda.is_available():
         return
     skip = pytest.mark.skip(reason="no CUDA device on this machine")
@@ -41,7 +60,7 @@ def pytest_generate_tests(metafunc):
     offered = {
         name: [d for d in supported_dtypes(name, device) if d != torch.float64]
         for name in available_backends()
-        if only in (None, name) and (argument == "backend" or name != "reference")
+        if (only is None or name in only) and (argument == "backend" or name != "reference")
     }
     if "dtype" in metafunc.fixturenames:
         pairs = [(name, dtype) for name, dtypes in offered.items() for dtype in dtypes]

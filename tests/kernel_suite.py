@@ -1,0 +1,129 @@
+"""The parity suite of the fast backends, over processes and within a time: `make test-gpu`, `make check-interpreted`.
+
+Runs the operator tests on one device, each test in one of the processes, since compiling takes most of the time.
+Every outcome is a row of `outcomes.jsonl` in the folder. What the time did not reach is a row too, and the suite
+has then not passed.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+import torch
+
+TESTS = Path(__file__).resolve().parent
+# What fails first if anything does comes first.
+FILES = (
+    "test_backends_within_budget.py",
+    "test_gpu.py",
+    "test_atomic_gradients.py",
+    "test_operators.py",
+    "test_edges.py",
+    "test_dropout.py",
+    "test_packed.py",
+    "test_compile.py",
+    "test_random_calls.py",
+    "test_dispatch.py",
+)
+SECONDS = 480
+RANDOM_CALLS = 12
+_GRACE = 60  # for the tests that are under way when the time is over
+_MOST_JOBS = 8
+_MOST_SHOWN = 20
+
+
+def _command(options: argparse.Namespace, folder: Path, shard: int) -> list[str]:
+    outcomes = folder / f"outcomes-{shard}.jsonl"
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--device", options.device]
+    command += [part for name in options.backends for part in ("--backend", name)]
+    command += ["--shard", f"{shard}/{options.jobs}", "--seconds", str(options.seconds), "--outcomes", str(outcomes)]
+    command += ["--random-calls", str(RANDOM_CALLS)]
+    command += ["-k", options.select] if options.select else []
+    return command + [str(TESTS / name) for name in options.files]
+
+
+def _wait(processes: list[subprocess.Popen], folder: Path, seconds: float) -> None:
+    end, told = time.monotonic() + seconds + _GRACE, time.monotonic()
+    while any(p.poll() is None for p in processes):
+        if time.monotonic() > end:
+            for p in processes:
+                p.kill()
+        if time.monotonic() > told + 15:
+            told = time.monotonic()
+            print(dict(_counts(_read(folder))), flush=True)
+        time.sleep(0.2)
+
+
+def _read(folder: Path) -> list[dict[str, object]]:
+    lines = (line for path in sorted(folder.glob("outcomes-*.jsonl")) for line in path.read_text().splitlines())
+    return [json.loads(line) for line in lines]
+
+
+def _counts(rows: list[dict[str, object]]) -> Counter:
+    return Counter(row["outcome"] for row in rows if row["kind"] == "test")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="The operator tests on one device, over several processes.")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--backends", nargs="+", default=["triton", "cuda"])
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for the rows and the logs")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="begin no test after so many")
+    parser.add_argument("--jobs", type=int, default=min(_MOST_JOBS, len(os.sched_getaffinity(0))))
+    parser.add_argument("--select", help="an expression for pytest -k")
+    parser.add_argument("--files", nargs="+", default=list(FILES), metavar="NAME", help="files of tests/")
+    options = parser.parse_args(arguments)
+    if options.device != "cpu" and not torch.cuda.is_available():
+        print("test-gpu: torch sees no NVIDIA GPU on this machine; run it on one", file=sys.stderr)
+        return 2
+    options.out.mkdir(parents=True, exist_ok=True)
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    if options.device == "cpu" and "triton" in options.backends:
+        environment["TRITON_INTERPRET"] = "1"
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        processes = []
+        for shard in range(options.jobs):
+            with (options.out / f"log-{shard}.txt").open("w") as log:
+                command = _command(options, folder, shard)
+                streams = dict(stdout=log, stderr=subprocess.STDOUT)
+                processes.append(subprocess.Popen(command, **streams, env=environment, cwd=TESTS.parent))
+        try:
+            _wait(processes, folder, options.seconds)
+        finally:
+            for p in processes:
+                p.kill()
+        rows = _read(folder)
+    return report(rows, [p.returncode for p in processes], options.out)
+
+
+def report(rows: list[dict[str, object]], statuses: list[int], out: Path) -> int:
+    """Writes the rows into one file, prints what matters of them, and returns the suite's exit status."""
+    origin = next((row for row in rows if row["kind"] == "origin"), None)
+    tests = sorted((row for row in rows if row["kind"] == "test"), key=lambda row: row["test"])
+    lines = [json.dumps(row) for row in ([origin] if origin else []) + tests]
+    (out / "outcomes.jsonl").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    counts = _counts(rows)
+    for outcome in ("failed", "left out"):
+        names = [row["test"] for row in tests if row["outcome"] == outcome]
+        for name in names[:_MOST_SHOWN]:
+            print(f"{outcome}: {name}")
+        if len(names) > _MOST_SHOWN:
+            print(f"{outcome}: {len(names) - _MOST_SHOWN} more in {out / 'outcomes.jsonl'}")
+    # Of pytest's statuses 0 is well, 1 a failure (told above), 5 a shard without tests.
+    broken = [f"{shard} ({status})" for shard, status in enumerate(statuses) if status not in (0, 1, 5)]
+    if broken:
+        print(f"processes that did not end well, see their logs: {', '.join(broken)}")
+    print(", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items())) or "no test ran")
+    whole = counts["passed"] and not counts["failed"] and not counts["left out"] and not broken
+    return 0 if whole else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,112 @@
+"""What only a GPU has: graphs, streams, several devices, no waiting, tensors beyond 2**31 elements."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+import qacg_kernels as qk
+from qacg_kernels.testing import evaluate, through_backend
+from qacg_kernels.testing_inputs import Case, make_inputs
+
+pytestmark = pytest.mark.gpu
+
+CASES = (
+    Case("gpu: short rows", batch=3, queries=50, head_dim=64, gate="shared", bias="shared"),
+    Case("gpu: long rows, dropout", batch=1, queries=300, head_dim=64, gate="per_head", dropout_p=0.1),
+    Case("gpu: column gate, mask", batch=1, queries=200, head_dim=32, gate="shared", form="column", mask="boolean"),
+    Case("gpu: packed", sequences=(40, 3, 170), head_dim=64, gate="shared", is_causal=True),
+)
+
+
+@pytest.fixture(autouse=True)
+def on_cuda(device):
+    if not device.startswith("cuda"):
+        pytest.skip("run with --device cuda")
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_captured_call_gives_what_an_eager_one_does(case, kernel, device):
+    inputs = make_inputs(case, torch.bfloat16, device)
+    attend = through_backend(kernel)
+    wanted = evaluate(inputs, attend)
+    static = {name: t.detach().clone() for name, t in inputs.tensors.items()}
+    captured = replace(inputs, tensors=static)
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):  # compiles, outside the graph
+        evaluate(captured, attend)
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        results = evaluate(captured, attend)
+    for t in static.values():
+        t.zero_()
+    graph.replay()
+    for name, t in static.items():
+        t.copy_(inputs.tensors[name])
+    graph.replay()
+    torch.cuda.synchronize()
+    for name, t in wanted.items():
+        assert torch.equal(results[name], t), name
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_kernels_run_in_the_current_stream(case, kernel, device):
+    """The inputs appear in a side stream after a wait: a kernel in another stream would read what was there before."""
+    inputs = make_inputs(case, torch.bfloat16, device)
+    wanted = evaluate(inputs, through_backend(kernel))
+    late = {name: torch.full_like(t, 7.0) for name, t in inputs.tensors.items()}
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        torch.cuda._sleep(200_000_000)
+        for name, t in late.items():
+            t.copy_(inputs.tensors[name])
+        results = evaluate(replace(inputs, tensors=late), through_backend(kernel))
+    side.synchronize()
+    for name, t in wanted.items():
+        assert torch.equal(results[name], t), name
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_call_does_not_wait_for_the_device(case, kernel, device):
+    inputs = make_inputs(case, torch.bfloat16, device)
+    evaluate(inputs, through_backend(kernel))
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        evaluate(inputs, through_backend(kernel))
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="there is one GPU")
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_tensors_of_another_device_are_computed_there(case, kernel, device):
+    wanted = evaluate(make_inputs(case, torch.bfloat16, "cuda:0"), through_backend(kernel))
+    assert torch.cuda.current_device() == 0
+    got = evaluate(make_inputs(case, torch.bfloat16, "cuda:1"), through_backend(kernel))
+    for name, t in got.items():
+        assert t.device == torch.device("cuda:1") and torch.equal(t.to("cuda:0"), wanted[name]), name
+
+
+@pytest.mark.parametrize("length", [64, 256], ids=["whole rows", "tiled"])
+def test_tensors_of_more_than_two_to_the_31_elements(length, kernel, device):
+    """The last sequence of a huge batch gives what it gives alone, forward and backward."""
+    head_dim = 64
+    batch = 2**31 // (length * head_dim) + 3
+    needed = 12 * batch * length * head_dim * 2
+    if torch.cuda.mem_get_info()[0] < needed:
+        pytest.skip(f"takes {needed / 2**30:.0f} GiB of free memory")
+    # One buffer serves as all five inputs: what is asked is where rows are read and written.
+    x = torch.randn(batch, 1, length, head_dim, device=device, dtype=torch.bfloat16).requires_grad_()
+    gate = torch.full((batch, 1, length), 0.5, device=device, dtype=torch.bfloat16)
+    out = qk.quasi_attention(x, x, x, x, x, gate, backend=kernel)
+    (gradient,) = torch.autograd.grad(out, x, torch.ones_like(out))
+    for at in (0, batch - 1):
+        alone = x.detach()[at : at + 1].clone().requires_grad_()
+        wanted = qk.quasi_attention(alone, alone, alone, alone, alone, gate[:1], backend=kernel)
+        (wanted_gradient,) = torch.autograd.grad(wanted, alone, torch.ones_like(wanted))
+        assert torch.equal(out[at], wanted[0]), at
+        assert torch.equal(gradient[at], wanted_gradient[0]), at

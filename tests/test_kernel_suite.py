@@ -1,0 +1,103 @@
+"""The parity suite's driver: every test in one shard, a row for each outcome, what it did not reach, refusal."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import kernel_suite
+import outcomes
+import pytest
+import torch
+
+CPU = ("--device", "cpu", "--backends", "reference", "--out")
+
+
+def lines(path):
+    return [json.loads(line) for line in Path(path).read_text().splitlines()]
+
+
+def test_each_test_is_in_one_shard():
+    names = [f"tests/test_x.py::test_{n}" for n in range(200)]
+    for name in names:
+        assert sum(outcomes.in_shard(name, f"{k}/3") for k in range(3)) == 1
+    assert all(any(outcomes.in_shard(name, f"{k}/3") for name in names) for k in range(3))
+
+
+@pytest.mark.parametrize("shard", ["3/3", "a/2", "1", "-1/2"])
+def test_a_wrong_shard_is_refused(shard):
+    with pytest.raises(ValueError, match="wanted K/N"):
+        outcomes.in_shard("name", shard)
+
+
+def test_a_row_for_each_outcome_with_its_reason(tmp_path):
+    recorder = outcomes.Recorder(tmp_path / "new" / "rows.jsonl")
+
+    def report(when, outcome, longrepr=None):
+        recorder.pytest_runtest_logreport(
+            SimpleNamespace(nodeid="t", when=when, outcome=outcome, duration=0.5, longrepr=longrepr)
+        )
+
+    report("setup", "passed")
+    report("call", "passed")
+    report("teardown", "passed")
+    report("call", "failed", "AssertionError: off by 3")
+    report("setup", "skipped", ("file", 3, "Skipped: no second GPU"))
+    report("setup", "skipped", ("file", 3, f"Skipped: {outcomes.LEFT_OUT}"))
+    report("teardown", "failed", "leak")
+    origin, *rows = lines(tmp_path / "new" / "rows.jsonl")
+    assert origin["kind"] == "origin" and origin["versions"]["torch"] == torch.__version__
+    assert [(row["outcome"], row["message"]) for row in rows] == [
+        ("passed", ""),
+        ("failed", "AssertionError: off by 3"),
+        ("skipped", "no second GPU"),
+        ("left out", outcomes.LEFT_OUT),
+        ("failed", "leak"),
+    ]
+
+
+def test_a_suite_runs_over_processes_and_leaves_its_rows(tmp_path, capsys):
+    status = kernel_suite.main(
+        [*CPU, str(tmp_path), "--jobs", "2", "--files", "test_dispatch.py", "--select", "explain or several"]
+    )
+    origin, *rows = lines(tmp_path / "outcomes.jsonl")
+    assert status == 0 and origin["kind"] == "origin"
+    assert {row["test"].split("::")[1] for row in rows} >= {"test_explain_takes_packed_calls"}
+    assert {row["outcome"] for row in rows} <= {"passed", "skipped"}
+    assert f"{sum(row['outcome'] == 'passed' for row in rows)} passed" in capsys.readouterr().out
+    assert (tmp_path / "log-1.txt").exists()
+
+
+def test_a_suite_that_leaves_tests_out_has_not_passed(tmp_path, capsys):
+    status = kernel_suite.main(
+        [*CPU, str(tmp_path), "--jobs", "1", "--seconds", "0", "--files", "test_dispatch.py", "--select", "explain"]
+    )
+    assert status == 1
+    assert "left out: tests/test_dispatch.py::test_explain_takes_packed_calls" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("rows", "statuses", "status"),
+    [
+        ([("passed", "a")], [0], 0),
+        ([("passed", "a"), ("skipped", "b")], [0, 5], 0),
+        ([("passed", "a"), ("failed", "b")], [1], 1),
+        ([("passed", "a")], [0, -9], 1),
+        ([("skipped", "a")], [0], 1),
+        ([], [5], 1),
+    ],
+)
+def test_the_status_is_good_only_if_all_ran_and_passed(rows, statuses, status, tmp_path, capsys):
+    tests = [dict(kind="test", test=name, outcome=outcome) for outcome, name in rows]
+    assert kernel_suite.report(tests, statuses, tmp_path) == status
+    assert ("did not end well" in capsys.readouterr().out) == (-9 in statuses)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_it_refuses(tmp_path, capsys):
+    assert kernel_suite.main(["--out", str(tmp_path / "rows")]) == 2
+    assert "no NVIDIA GPU" in capsys.readouterr().err
+    assert not (tmp_path / "rows").exists()
+
+
+def test_every_file_of_the_suite_is_there():
+    assert all((kernel_suite.TESTS / name).exists() for name in kernel_suite.FILES)
