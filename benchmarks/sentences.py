@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from qacg_models.data import load_directory, sample_directory
+from qacg_models.data import load_data, sample_directory
 from qacg_models.packing import PackingCollator
 from qacg_models.tokenization import PaddingCollator, encode_rows, load_tokenizer, train_tokenizer
 
@@ -72,7 +72,7 @@ def load_sentences(data: str | None, tokenizer: str | None) -> Sentences:
     Raises:
         qacg_models.errors.InputError: there is no such split or tokenizer, or it cannot be read.
     """
-    dataset = load_directory(data or sample_directory())
+    dataset = load_data(data or sample_directory(), ("train",))
     rows = dataset.splits["train"]
     if tokenizer is None:
         pieces = train_tokenizer([*dict.fromkeys(row.sentence for row in rows), *dataset.contexts], VOCABULARY)
