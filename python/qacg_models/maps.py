@@ -83,7 +83,7 @@ def _run(trained: TrainedModel, rows: Sequence[Row], output_attentions: bool):
         rows, trained.tokenizer, config.contexts, trained.record["max_length"], config.context_standalone
     )
     batch = PaddingCollator(trained.tokenizer.pad_token_id)(features)
-    del batch["labels"]
+    batch.pop("labels", None)
     with torch.inference_mode():
         output = trained.model(**batch, output_attentions=output_attentions, output_lambda=True)
     return output, features
