@@ -24,7 +24,7 @@ TEXTS = (
 
 
 def write_model(folder, task=OWN, kind="qacg-bert", layers=2, heads=2, **options):
-    """A model folder; `options` are those of training. Returns the folder."""
+    """A model folder, a path; `options` are those of training. Returns the folder."""
     targets = ("location - 1", "location - 2") if task == SENTIHOOD else ("",)
     contexts = [task.context(target, aspect) for target in targets for aspect in task.aspects]
     chosen = TrainingOptions(model=kind, **options).resolved()
