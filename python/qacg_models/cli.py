@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from .commands import convert, demo, evaluate, info, predict, train
+from .commands import analyze, convert, demo, evaluate, info, predict, train
 from .errors import InputError
 
 COMMANDS = {
@@ -14,6 +14,7 @@ COMMANDS = {
     "train": train,
     "evaluate": evaluate,
     "predict": predict,
+    "analyze": analyze,
     "convert": convert,
     "info": info,
 }
