@@ -22,7 +22,7 @@ READING = (
     " model uses. A layer's maps of one kind share one scale, over all heads and contexts of a sentence, so equal"
     " colours are equal values.",
     "Sensitivity is the squared gradient of the verdict's logit by a token's embedding: how much a small change of the"
-    " token matters. Relevance distributes that logit over the tokens: red speaks for the verdict, blue against it.",
+    " token matters. Relevance distributes that logit over the tokens: red is a positive share, blue a negative one.",
 )
 
 
