@@ -3,6 +3,8 @@
 import importlib
 
 _HOMES = {
+    "AspectPrediction": "aspect_sentiment",
+    "AspectSentiment": "aspect_sentiment",
     "BertForQuestionAnswering": "bert",
     "BertForSequenceClassification": "bert",
     "BertModel": "bert",

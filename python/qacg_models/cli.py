@@ -6,10 +6,18 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from .commands import convert, demo, evaluate, info, train
+from .commands import analyze, convert, demo, evaluate, info, predict, train
 from .errors import InputError
 
-COMMANDS = {"demo": demo, "train": train, "evaluate": evaluate, "convert": convert, "info": info}
+COMMANDS = {
+    "demo": demo,
+    "train": train,
+    "evaluate": evaluate,
+    "predict": predict,
+    "analyze": analyze,
+    "convert": convert,
+    "info": info,
+}
 INTERRUPTED = 130
 
 

@@ -1,7 +1,10 @@
-"""Putting a finished folder where it belongs, so that nobody ever sees half of it."""
+"""Putting finished files and folders where they belong, so that nobody ever sees half of one."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
 
 
 def put_in_place(new: Path, output: Path) -> None:
@@ -18,3 +21,20 @@ def put_in_place(new: Path, output: Path) -> None:
         if old.exists():
             os.rename(old, output)
         raise
+
+
+@contextmanager
+def written_whole(path: Path) -> Iterator[TextIO]:
+    """A UTF-8 file to write, which gets its name, in place of what had it, once all of it is on the disk.
+
+    If the block fails the file is gone and what was there stays. Line ends are written as they come.
+    """
+    work = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with work.open("w", encoding="utf-8", newline="") as handle:
+            yield handle
+            handle.flush()
+            os.fsync(handle.fileno())
+        os.replace(work, path)
+    finally:
+        work.unlink(missing_ok=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -51,16 +52,17 @@ def layer_figure(maps: RowMaps, layer: int) -> Figure:
     return figure
 
 
-def lambda_figure(values: np.ndarray) -> Figure:
+def lambda_figure(values: np.ndarray, limit: float | None = None) -> Figure:
     """Lambda per layer and head, with the number in each cell.
 
     Args:
         values: (layers, heads).
+        limit: value at the ends of the colours; None: the largest absolute value. Give one where figures are compared.
     """
     from matplotlib.figure import Figure
 
     layers, heads = values.shape
-    limit = max(float(np.abs(values).max()), 1e-12)
+    limit = max(float(np.abs(values).max()) if limit is None else limit, 1e-12)
     figure = Figure(figsize=(0.9 * heads + 2.2, 0.55 * layers + 1.1), layout="constrained")
     axis = figure.subplots()
     image = axis.imshow(values, cmap=COLOURS, vmin=-limit, vmax=limit, interpolation="none", aspect="auto")
@@ -72,6 +74,60 @@ def lambda_figure(values: np.ndarray) -> Figure:
             shade = "white" if abs(value) > 0.6 * limit else "black"
             axis.text(head, layer, f"{value:+.3f}", ha="center", va="center", color=shade, fontsize=9)
     figure.colorbar(image).ax.tick_params(labelsize=8)
+    return figure
+
+
+def lambda_histograms(lambdas: Mapping[str, np.ndarray]) -> Figure:
+    """How lambda is spread over the tokens: a row of panels per layer, a column per head, an outline per name.
+
+    All panels share one axis, symmetric about 0; a line marks 0. Heights are shares of the tokens.
+
+    Args:
+        lambdas: (layers, heads, tokens) by name; numbers of tokens may differ.
+    """
+    from matplotlib.figure import Figure
+
+    layers, heads = next(iter(lambdas.values())).shape[:2]
+    limit = max(*(float(np.abs(values).max()) for values in lambdas.values()), 1e-12)
+    edges = np.linspace(-limit, limit, 26)
+    figure = Figure(figsize=(max(1.0 * heads, 4.0) + 1.2, 0.8 * layers + 1.2), layout="constrained")
+    axes = figure.subplots(layers, heads, squeeze=False, sharex=True, sharey=True)
+    for layer in range(layers):
+        for head, axis in enumerate(axes[layer]):
+            axis.axvline(0, color="0.75", linewidth=0.8)
+            for number, (name, values) in enumerate(lambdas.items()):
+                shares = np.histogram(values[layer, head], edges)[0] / values.shape[-1]
+                axis.stairs(shares, edges, color=f"C{number}", linewidth=1.1, label=name)
+            axis.tick_params(labelsize=7, length=2)
+            if layer == 0:
+                axis.set_title(f"head {head + 1}", fontsize=9)
+            if head == 0:
+                axis.set_ylabel(f"layer {layer + 1}", fontsize=9)
+    handles, names = axes[0][0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside lower center", fontsize=9, ncols=min(len(names), 4), frameon=False)
+    return figure
+
+
+def token_figure(scores: Mapping[str, tuple[list[str], np.ndarray]], title: str) -> Figure:
+    """A score of every token as bars, a panel per name; all panels share one axis.
+
+    Args:
+        scores: tokens and their (L) values, of either sign, by name.
+        title: of the score.
+    """
+    from matplotlib.figure import Figure
+
+    longest = max(len(tokens) for tokens, _ in scores.values())
+    figure = Figure(figsize=(max(0.24 * longest, 4.0) + 1.2, 1.9 * len(scores) + 0.3), layout="constrained")
+    axes = figure.subplots(len(scores), 1, squeeze=False, sharey=True)[:, 0]
+    for axis, (name, (tokens, values)) in zip(axes, scores.items()):
+        axis.bar(range(len(tokens)), values, color=["#b2182b" if value > 0 else "#2166ac" for value in values])
+        axis.axhline(0, color="0.4", linewidth=0.6)
+        axis.set_xticks(range(len(tokens)), tokens, rotation=90, fontsize=8)
+        axis.tick_params(axis="y", labelsize=7)
+        axis.set_title(f"{title}: {name}", fontsize=10, loc="left")
+        for side in ("top", "right"):
+            axis.spines[side].set_visible(False)
     return figure
 
 

@@ -158,8 +158,12 @@ def predict(
     rows: Sequence[Row],
     max_length: int,
     batch_size: int = 64,
+    make_batch: Callable[[Sequence[dict]], dict] | None = None,
 ) -> np.ndarray:
     """(N, classes) float64 probabilities; batches are made of rows of like length to save padding.
+
+    Args:
+        make_batch: what turns features into inputs of the model; None: what training takes.
 
     Raises:
         InputError: a row's context is none of the model's.
@@ -174,7 +178,7 @@ def predict(
         max_length,
         getattr(config, "context_standalone", False),
     )
-    make_batch = batch_maker(model, tokenizer)
+    make_batch = make_batch or batch_maker(model, tokenizer)
     order = by_length(features)
     probabilities = np.empty((len(features), config.num_labels))
     was_training = model.training
@@ -183,7 +187,7 @@ def predict(
         for start in range(0, len(order), batch_size):
             chosen = order[start : start + batch_size]
             batch = make_batch([features[index] for index in chosen])
-            del batch["labels"]
+            batch.pop("labels", None)
             inputs = {
                 name: value.to(model.device) if isinstance(value, torch.Tensor) else value
                 for name, value in batch.items()

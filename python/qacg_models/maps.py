@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .data import Row
+from .errors import InputError
 from .inference import TrainedModel
 from .tokenization import PaddingCollator, encode_rows
 
@@ -39,8 +40,9 @@ def row_maps(trained: TrainedModel, row: Row) -> RowMaps:
     """Run one row alone, without padding, and take its maps from the model's output.
 
     Raises:
-        InputError: the row's context is none of the model's.
+        InputError: the row's context is none of the model's, or the model has no gated map.
     """
+    check_has_gate(trained)
     output, features = _run(trained, [row], output_attentions=True)
 
     def stacked(layers) -> np.ndarray:
@@ -75,15 +77,33 @@ def mean_lambda(trained: TrainedModel, rows: Sequence[Row], batch_size: int = 64
     return total / count
 
 
-def _run(trained: TrainedModel, rows: Sequence[Row], output_attentions: bool):
-    import torch
+def check_has_gate(trained: TrainedModel) -> None:
+    """Raises InputError for a model whose attention is not P + lambda * G."""
+    from qacg_models.qacg_bert import QACGBertForSequenceClassification
 
+    if not isinstance(trained.model, QACGBertForSequenceClassification):
+        raise InputError(f"model: got a {trained.title}, whose attention has no gated map; wanted a QACG-BERT")
+
+
+def padded_inputs(trained: TrainedModel, rows: Sequence[Row]) -> tuple[dict, list[dict]]:
+    """A padded batch of rows for a model with contexts, and the features it was made of.
+
+    Raises:
+        InputError: a row's context is none of the model's.
+    """
     config = trained.model.config
     features, _ = encode_rows(
         rows, trained.tokenizer, config.contexts, trained.record["max_length"], config.context_standalone
     )
     batch = PaddingCollator(trained.tokenizer.pad_token_id)(features)
-    del batch["labels"]
+    batch.pop("labels", None)
+    return batch, features
+
+
+def _run(trained: TrainedModel, rows: Sequence[Row], output_attentions: bool):
+    import torch
+
+    batch, features = padded_inputs(trained, rows)
     with torch.inference_mode():
         output = trained.model(**batch, output_attentions=output_attentions, output_lambda=True)
     return output, features

@@ -1,10 +1,49 @@
-"""One progress bar for a whole training run: steps, loss, and the figure of the latest evaluation."""
+"""Progress bars: of a whole training run, and of a file that is read."""
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 from transformers import TrainerCallback
+
+from qacg_models.data.requests import count_lines
+from qacg_models.ranks import is_main
+
+
+def _interval() -> float:
+    """Seconds between updates: in a log file every one is a line of its own, and one every five is enough."""
+    return 0.1 if sys.stderr.isatty() else 5.0
+
+
+class LineBar:
+    """Shows on stderr, in the main process alone, how far a file has been read.
+
+    Args:
+        path: the file, whose lines are counted first; None: what is read has no length that could be known.
+    """
+
+    def __init__(self, path: Path | None):
+        self.path, self.bar = path, None
+
+    def __enter__(self) -> LineBar:
+        return self
+
+    def __exit__(self, *_) -> None:
+        if self.bar is not None:
+            self.bar.close()
+
+    def reach(self, line: int) -> None:
+        """Lines up to this one have been dealt with."""
+        if self.bar is None:
+            self._begin()
+        self.bar.update(line - self.bar.n)
+
+    def _begin(self) -> None:
+        from tqdm import tqdm
+
+        total = None if self.path is None or not is_main() else count_lines(self.path)
+        self.bar = tqdm(total=total, desc="predicting", unit="line", mininterval=_interval(), disable=not is_main())
 
 
 class StepBar(TrainerCallback):
@@ -23,10 +62,8 @@ class StepBar(TrainerCallback):
     def on_train_begin(self, args, state, control, **kwargs):
         from tqdm import tqdm
 
-        # In a log file every update is a line of its own: one every five seconds is enough there.
-        interval = 0.1 if sys.stderr.isatty() else 5.0
         self.bar = tqdm(
-            total=state.max_steps, initial=state.global_step, desc="training", unit="step", mininterval=interval
+            total=state.max_steps, initial=state.global_step, desc="training", unit="step", mininterval=_interval()
         )
 
     def on_step_end(self, args, state, control, **kwargs):

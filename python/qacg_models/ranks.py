@@ -1,4 +1,4 @@
-"""Several processes that train together, as torchrun starts them; everything here also works for one."""
+"""Several processes that work together, as torchrun starts them; everything here also works for one."""
 
 from __future__ import annotations
 
@@ -16,9 +16,14 @@ def world_size() -> int:
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
+def rank() -> int:
+    """Number of this process."""
+    return int(os.environ.get("RANK", "0"))
+
+
 def is_main() -> bool:
     """Whether this is the process that writes files and speaks."""
-    return int(os.environ.get("RANK", "0")) == 0
+    return rank() == 0
 
 
 def join_group() -> None:
@@ -60,3 +65,8 @@ def wait_for_all() -> None:
         import torch.distributed as dist
 
         dist.barrier()
+
+
+def own_device(name: str) -> str:
+    """The device that is meant here by a name: of several GPUs, "cuda" is the one of this process."""
+    return f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if name == "cuda" and world_size() > 1 else name

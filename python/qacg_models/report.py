@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PAGE_NAME = "index.html"
+# A browser refuses whatever the page does not hold itself.
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; color: #1c1c1c; background: #fff; max-width: 72rem;
@@ -62,6 +64,10 @@ class Section:
         """Add a sentence that the page talks about."""
         self.parts.append(f"<blockquote>{html.escape(text)}</blockquote>")
 
+    def markup(self, markup: str) -> None:
+        """Add HTML as it is; whoever makes it escapes what comes from elsewhere."""
+        self.parts.append(markup)
+
     def heading(self, text: str) -> None:
         """Add a heading inside the part."""
         self.parts.append(f"<h3>{html.escape(text)}</h3>")
@@ -84,13 +90,15 @@ class Report:
         folder: where it goes. An earlier report there is replaced.
         title: of the page.
         lead: one line under the title.
+        style, script: CSS and JavaScript of the page, beside what every report has.
 
     Raises:
         InputError: something that is no report is already there.
     """
 
-    def __init__(self, folder: Path | str, title: str, lead: str):
+    def __init__(self, folder: Path | str, title: str, lead: str, *, style: str = "", script: str = ""):
         self.folder, self.title, self.lead = Path(folder), title, lead
+        self.style, self.script = style, script
         self.sections: list[Section] = []
         self.figures: dict[str, Figure] = {}
         if self.folder.exists() and not self.folder.is_dir():
@@ -105,10 +113,17 @@ class Report:
 
     def figure(self, section: Section, name: str, figure: Figure, caption: str) -> None:
         """Show a figure in a section and keep it as figures/NAME.svg and .png."""
-        self.figures[name] = figure
+        self.keep(name, figure)
         section.parts.append(
             f"<figure>{_inline_svg(figure, name)}<figcaption>{html.escape(caption)}</figcaption></figure>"
         )
+
+    def keep(self, name: str, figure: Figure) -> None:
+        """Keep a figure as figures/NAME.svg and .png without showing it."""
+        # Laid out once: matplotlib would do it again, at most of the cost, for every form that is written.
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")
+        self.figures[name] = figure
 
     def write(self) -> Path:
         """Write everything under a temporary name, rename it, and return the page's path."""
@@ -141,12 +156,14 @@ class Report:
             f'<h2 id="part-{number}">{html.escape(section.title)}</h2>\n' + "\n".join(section.parts)
             for number, section in enumerate(self.sections, 1)
         )
+        script = f"<script>\n{self.script}</script>\n" if self.script else ""
         return (
             f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
             f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-            f"<title>{html.escape(self.title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
+            f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
+            f"<title>{html.escape(self.title)}</title>\n<style>{STYLE}{self.style}</style>\n</head>\n<body>\n"
             f'<h1>{html.escape(self.title)}</h1>\n<p class="lead">{html.escape(self.lead)}</p>\n'
-            f"<nav>{links}</nav>\n{body}\n</body>\n</html>\n"
+            f"<nav>{links}</nav>\n{body}\n{script}</body>\n</html>\n"
         )
 
 

@@ -137,7 +137,7 @@ def encode_rows(
     """Model inputs of each row, unpadded, and how many rows had to be cut.
 
     Args:
-        rows: sentences with contexts and labels.
+        rows: sentences with contexts; a row without a label gives inputs without one.
         tokenizer: gives token types and special tokens for one or two segments.
         contexts: context names; the index is the id. None: the model has none, and neither have the inputs.
         max_length: most tokens of one input, special tokens included; what is over is taken from the end of
@@ -164,7 +164,8 @@ def encode_rows(
         return_token_type_ids=True,
     )
     features = [
-        {"input_ids": tokens, "token_type_ids": types, "labels": row.label}
+        {"input_ids": tokens, "token_type_ids": types}
+        | ({} if row.label is None else {"labels": row.label})
         | ({} if ids is None else {"context_ids": ids[row.context]})
         for row, tokens, types in zip(rows, batch["input_ids"], batch["token_type_ids"])
     ]

@@ -53,7 +53,7 @@ def test_what_the_model_reads_and_says(standalone, tokenizer, tmp_path):
     probabilities = predict(found, tokenizer, ROWS, max_length=32, batch_size=1)
     seen = {}
     for batch in read:
-        tokens = tokenizer.convert_ids_to_tokens(batch["input_ids"][0])
+        tokens = tokenizer.convert_ids_to_tokens(batch["input_ids"].flatten())
         first = tokens.index("[SEP]") + 1
         name = NAMES[int(batch["context_ids"])]
         wanted = [] if standalone else [*tokenizer.tokenize(name), "[SEP]"]

@@ -26,13 +26,14 @@ class Columns:
     """Names of the columns, or keys, of the user's files.
 
     Attributes:
+        aspect, label: None where records are read that have none, as texts to predict.
         id, target: None where the data has none.
         delimiter: of CSV files.
     """
 
     text: str = "text"
-    aspect: str = "aspect"
-    label: str = "label"
+    aspect: str | None = "aspect"
+    label: str | None = "label"
     id: str | None = None
     target: str | None = None
     delimiter: str = ","
@@ -46,8 +47,8 @@ class Columns:
 
     def names(self) -> list[str]:
         """The columns that a file must have."""
-        optional = [name for name in (self.id, self.target) if name is not None]
-        return [self.text, self.aspect, self.label, *optional]
+        optional = (self.aspect, self.label, self.id, self.target)
+        return [self.text, *(name for name in optional if name is not None)]
 
 
 def read(path: Path, task: Task, columns: Columns) -> Iterator[Row]:
@@ -115,16 +116,20 @@ def discover(
     )
 
 
-def records(path: Path, columns: Columns) -> Iterator[tuple[int, dict[str, str]]]:
-    """Line and wanted fields of every record of a file, by its suffix.
+def records(path: Path, columns: Columns, suffix: str | None = None) -> Iterator[tuple[int, dict[str, str]]]:
+    """Line and wanted fields of every record of a file.
+
+    Args:
+        suffix: one of SUFFIXES, for a file that does not say by its own what it is.
 
     Raises:
         DataError: another suffix, a file that is not as its suffix says, a missing column, or an empty field.
     """
     readers = {".csv": _csv_records, ".json": _json_records, ".jsonl": _jsonl_records}
-    if path.suffix.lower() not in readers:
-        raise DataError(path, None, f"has the suffix {path.suffix!r}; wanted {', '.join(readers)}")
-    for line, record in readers[path.suffix.lower()](path, columns):
+    suffix = suffix or path.suffix.lower()
+    if suffix not in readers:
+        raise DataError(path, None, f"has the suffix {suffix!r}; wanted {', '.join(readers)}")
+    for line, record in readers[suffix](path, columns):
         fields = {}
         for name in columns.names():
             value = record[name]

@@ -12,14 +12,18 @@ from .rows import DataError
 _SPACE = re.compile(r"\s*")
 
 
+STANDARD_INPUT = Path("-")
+
+
 def open_file(path: Path):
-    """The file, opened as bytes.
+    """The file, or standard input for STANDARD_INPUT, opened as bytes.
 
     Raises:
         DataError: it cannot be opened.
     """
     try:
-        return path.open("rb")
+        # Closing the reader must leave the process its standard input.
+        return open(0, "rb", closefd=False) if path == STANDARD_INPUT else path.open("rb")
     except OSError as error:
         raise DataError(path, None, f"cannot be read ({error.strerror})") from None
 

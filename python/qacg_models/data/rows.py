@@ -26,7 +26,7 @@ class Row:
     Attributes:
         id: of the sentence, as the file has it; where it has none, made from the line of its first row.
         target: empty where the task has no targets.
-        label: class number.
+        label: class number; None where nobody has said, as in texts to predict.
     """
 
     id: str
@@ -34,7 +34,7 @@ class Row:
     context: str
     target: str
     aspect: str
-    label: int
+    label: int | None
     line: int
 
     @property

@@ -1,0 +1,75 @@
+"""Texts to predict, read one at a time: lines of a text file, or records of CSV and JSONL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from qacg_models.data.columns import Columns, records
+from qacg_models.data.lines import numbered_lines, open_file
+from qacg_models.data.rows import DataError
+
+FORMS = ("txt", "csv", "jsonl")
+_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One text.
+
+    Attributes:
+        line: of the file, where the text begins.
+        id, target, aspect: None where the file has no such column.
+    """
+
+    line: int
+    text: str
+    id: str | None = None
+    target: str | None = None
+    aspect: str | None = None
+
+
+def form_of(path: Path, form: str = "auto") -> str:
+    """The form of a file, one of FORMS.
+
+    Raises:
+        DataError: no such file, or "auto" and a name that does not say.
+    """
+    if form == "auto":
+        form = path.suffix.lower().removeprefix(".")
+    if form not in FORMS:
+        raise DataError(path, None, f"has no suffix of a known form; say which by --input-format {{{','.join(FORMS)}}}")
+    open_file(path).close()
+    return form
+
+
+def read_requests(path: Path, form: str, columns: Columns) -> Iterator[Request]:
+    """The texts of a file, one at a time; empty lines are passed over.
+
+    Args:
+        path: `lines.STANDARD_INPUT` for standard input.
+        form: one of FORMS; a text file has a text on every line, and no columns.
+
+    Raises:
+        DataError: as for `columns.records`, or a file without texts.
+    """
+    request = None
+    if form == "txt":
+        for line, text in numbered_lines(path):
+            if text.strip():
+                request = Request(line, text)
+                yield request
+    else:
+        for line, record in records(path, columns, f".{form}"):
+            others = (record[name] if name else None for name in (columns.id, columns.target, columns.aspect))
+            request = Request(line, record[columns.text], *others)
+            yield request
+    if request is None:
+        raise DataError(path, None, "has no texts")
+
+
+def count_lines(path: Path) -> int:
+    """Number of line feeds of a file, a block in memory at a time."""
+    with open_file(path) as handle:
+        return sum(block.count(b"\n") for block in iter(lambda: handle.read(_BLOCK), b""))

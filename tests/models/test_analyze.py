@@ -1,0 +1,192 @@
+"""`qacg analyze`: the numbers on the page are the model's, the page needs nothing else, and a real browser shows it."""
+
+import base64
+import html
+import json
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+import torch
+from matplotlib.image import imread
+from qacg_models import layerwise_relevance, token_sensitivity
+from qacg_models.analysis import write_analysis
+from qacg_models.cli import main
+from qacg_models.data import Row
+from qacg_models.errors import InputError
+from qacg_models.heatmaps import lambda_histograms
+from qacg_models.inference import load_trained
+from qacg_models.map_viewer import token_strip
+from qacg_models.maps import padded_inputs, row_maps
+from test_report import Page
+from untrained import TEXTS, write_model
+
+SENTENCES = (TEXTS[2], TEXTS[1])
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    return load_trained(write_model(tmp_path_factory.mktemp("analyze") / "model", context_standalone=False))
+
+
+@pytest.fixture(scope="module")
+def page(trained, tmp_path_factory):
+    """A page of two sentences, the first under two aspects."""
+    folder = tmp_path_factory.mktemp("page") / "page"
+    rows = [row(SENTENCES[0], "food"), row(SENTENCES[0], "price"), row(SENTENCES[1], "service", 2)]
+    return write_analysis(trained, rows, folder, title="A <title>", say=lambda line: None)
+
+
+def row(sentence, aspect, label=None):
+    return Row("", sentence, aspect, "", aspect, label, 1)
+
+
+def embedded(page):
+    """The data of every viewer, with maps (layers, heads, tokens, tokens) as the page's script reads them."""
+    found = re.findall(r'<script type="application/json">(.*?)</script>', page.read_text(encoding="utf-8"))
+    viewers = [json.loads(text) for text in found]
+    for data in viewers:
+        for one in data["rows"]:
+            shape = data["layers"], data["heads"], len(one["tokens"]), len(one["tokens"])
+            for kind in ("softmax", "quasi"):
+                steps = np.frombuffer(base64.b64decode(one[kind]["values"]), "<i2").reshape(shape)
+                one[kind] = one[kind]["step"] * steps
+    return viewers
+
+
+def test_the_page_holds_the_maps_of_the_model(trained, page):
+    first, second = embedded(page)
+    assert [one["title"] for one in first["rows"]] == ["food", "price"] and len(second["rows"]) == 1
+    assert min(first["shades"][len(first["shades"]) // 2]) >= 246, "0 is white"
+    for one in first["rows"]:
+        maps = row_maps(trained, row(SENTENCES[0], one["title"]))
+        assert one["tokens"] == maps.tokens
+        for kind in ("softmax", "quasi"):
+            true = getattr(maps, kind)
+            np.testing.assert_allclose(one[kind], true, atol=np.abs(true).max() / 60000)
+        assert true.min() < 0 < true.max()
+
+
+def test_scores_and_verdicts_are_those_of_the_model(trained, page):
+    tables = json.loads((page.parent / "tables.json").read_text(encoding="utf-8"))
+    for aspect, scores in tables["Sentence 1"]["tokens"].items():
+        batch, _ = padded_inputs(trained, [row(SENTENCES[0], aspect)])
+        np.testing.assert_allclose(scores["sensitivity"], token_sensitivity(trained.model, batch)[0], rtol=1e-4)
+        relevance = layerwise_relevance(trained.model, batch).tokens[0]
+        np.testing.assert_allclose(scores["relevance"], relevance, rtol=1e-3, atol=1e-5)
+        with torch.no_grad():
+            shares = trained.model(**batch).logits[0].softmax(-1)
+        (verdict,) = [one for one in tables["Sentence 1"]["verdicts"] if one["aspect"] == aspect]
+        assert verdict["the model says"] == trained.task.labels[int(shares.argmax())]
+        assert verdict["p(good)"] == f"{float(shares[1]):.3f}"
+        maps = row_maps(trained, row(SENTENCES[0], aspect))
+        np.testing.assert_allclose(tables["Sentence 1"]["mean lambda"][aspect], maps.lambdas.mean(-1), rtol=1e-5)
+    assert "the data say" not in tables["Sentence 1"]["verdicts"][0]
+    assert tables["Sentence 2"]["verdicts"][0]["the data say"] == "bad"
+
+
+def test_the_page_stands_alone_and_escapes_texts(page):
+    text = page.read_text(encoding="utf-8")
+    assert Page(text).fetched == []
+    assert "default-src 'none'" in text and "http-equiv" in text
+    assert "<b>" not in text and html.escape(SENTENCES[0]) in text and "A &lt;title&gt;" in text
+    assert not re.search(r"@import|fetch\(|XMLHttpRequest|import\(", text)
+    names = {path.name for path in (page.parent / "figures").iterdir()}
+    wanted = [f"sentence-1-context-{place}-layer-{layer}" for place in (1, 2) for layer in (1, 2)]
+    wanted += ["sentence-1-lambda-histograms", "sentence-2-context-1-lambda", "sentence-2-sensitivity"]
+    assert {f"{name}.{kind}" for name in wanted for kind in ("svg", "png")} <= names
+
+
+def test_a_token_strip_has_the_sign_of_its_values():
+    strip = token_strip(["<s>", "good", "##ness"], np.array([-1.0, 0.0, 1.0]), 1.0)
+    shades = [[int(part) for part in shade.split(",")] for shade in re.findall(r"background:rgb\(([\d,]+)\)", strip)]
+    assert shades[0][2] > shades[0][0] and min(shades[1]) > 240 and shades[2][0] > shades[2][2]
+    assert "&lt;s&gt;" in strip and 'class="inner"' in strip and ">ness<" in strip and 'title="-1"' in strip
+
+
+def test_histograms_are_shares_of_the_tokens():
+    values = {"a": np.array([[[-0.5, -0.5, 0.5, 0.1]]]), "b": np.array([[[0.5, 0.5]]])}
+    (axis,) = lambda_histograms(values).axes
+    drawn = [patch.get_data() for patch in axis.patches]
+    assert [steps.values.sum() for steps in drawn] == pytest.approx([1, 1])
+    assert drawn[0].values[0] == 0.5 and drawn[1].values[-1] == 1.0
+    assert drawn[0].edges[0] == -0.5 and drawn[0].edges[-1] == 0.5
+
+
+def test_rows_of_a_file_and_bad_input(trained, tmp_path, capsys):
+    model, data = trained.model.name_or_path, tmp_path / "mine.csv"
+    data.write_text(f"text,aspect,label\n{TEXTS[1]},food,good\n{TEXTS[1]},price,bad\n")
+    output = tmp_path / "page"
+    shown = ["analyze", model, "--data", str(data), "--lines", "3", "2", "--output", str(output), "--no-layer-figures"]
+    assert main(shown) == 0
+    assert [one["aspect"] for one in json.loads((output / "tables.json").read_text())["Sentence 1"]["verdicts"]] == [
+        "price",
+        "food",
+    ]
+    assert not list((output / "figures").glob("*-layer-*"))
+    text = ["--text", TEXTS[1]]
+    for arguments, wanted in (
+        ([*text, "--aspects", "view"], "aspects: got 'view', wanted one of food, price, service"),
+        ([*text, "--lines", "1"], "lines: got some beside --text"),
+        (["--data", str(data)], "lines: got none, wanted the lines of --data"),
+        (["--data", str(data), "--lines", "9"], f"lines: got 9, where {data} has no row; rows begin on line 2"),
+        (["--data", str(data), "--lines", "2", "--aspects", "food"], "aspects: got some beside --data"),
+    ):
+        assert main(["analyze", model, *arguments, "--output", str(tmp_path / "none")]) == 2
+        assert wanted in capsys.readouterr().err
+    with pytest.raises(InputError, match="rows: got none"):
+        write_analysis(trained, [], tmp_path / "none", title="")
+    with pytest.raises(InputError, match=r"got 'food' of 'service is slow' twice"):
+        write_analysis(trained, [row(TEXTS[1], "food")] * 2, tmp_path / "none", title="")
+    bert = load_trained(write_model(tmp_path / "bert", kind="bert", layers=1))
+    with pytest.raises(InputError, match="model: got a BERT, whose attention has no gated map; wanted a QACG-BERT"):
+        write_analysis(bert, [row(TEXTS[1], "food")], tmp_path / "none", title="")
+    assert not (tmp_path / "none").exists()
+
+
+@pytest.fixture(scope="module")
+def browse(tmp_path_factory):
+    """Runs a headless browser on an address; its standard output and what it says on the console."""
+    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if browser is None:
+        pytest.skip(f"no browser on this machine: none of {', '.join(BROWSERS)}")
+    profile = tmp_path_factory.mktemp("profile")
+
+    def run(address, *flags):
+        done = subprocess.run(
+            [browser, "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr",
+             f"--user-data-dir={profile}", "--window-size=1300,2400", *flags, address],
+            capture_output=True, text=True, check=True, timeout=540,
+        )  # fmt: skip
+        return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+
+    return run
+
+
+def test_a_browser_shows_the_head_that_was_chosen(trained, page, browse):
+    dom, console = browse(f"{page.as_uri()}#layer=2&head=1", "--dump-dom")
+    assert console == [], "no script error, and nothing that the page's policy refuses"
+    assert 'data-drawn="2"' in dom
+    assert re.findall(r'aria-pressed="true">([^<]+)', dom) == ["2", "1"] * 2
+    assert dom.count("<canvas") == 3 * 2 + 3
+    assert dom.count("<svg") == 3 + 2
+    first = dom[dom.index('id="maps-1"') :]
+    first = first[first.index('<div class="bar"') : first.index("<svg")]
+    maps = [row_maps(trained, row(SENTENCES[0], aspect)) for aspect in ("food", "price")]
+    for kind, text in zip(("softmax", "quasi", "combined"), re.findall(r"<span>\+([\d.]+)</span>white is 0", first)):
+        limit = max(np.abs(getattr(one, kind)[1]).max() for one in maps)
+        assert float(text) == pytest.approx(limit, abs=0.0051 if limit >= 0.1 else 0.000051)
+    for token in maps[0].tokens:
+        assert f">{html.escape(token, quote=False)}</span>" in first
+
+
+def test_a_browser_paints_both_signs(page, browse, tmp_path):
+    picture = tmp_path / "page.png"
+    _, console = browse(page.as_uri(), f"--screenshot={picture}")
+    assert console == []
+    red, _, blue = np.moveaxis(imread(picture)[..., :3], -1, 0)
+    for side in (red - blue, blue - red):
+        assert (side > 0.3).mean() > 0.005

@@ -1,0 +1,123 @@
+"""Asking a trained model about aspects gives what the model gives of each row alone; bad input is named."""
+
+import numpy as np
+import pytest
+import torch
+from qacg_models import AspectSentiment
+from qacg_models.errors import InputError
+from qacg_models.inference import ModelFolderError, load_trained
+from qacg_models.tasks import SENTIHOOD
+from untrained import OWN, TEXTS, write_model
+
+CASES = {
+    "standalone": {},
+    "two segments": {"context_standalone": False},
+    "eager": {"attention": "eager"},
+    "bert": {"kind": "bert"},
+}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    base = tmp_path_factory.mktemp("models")
+    made = {name: write_model(base / name, **case) for name, case in CASES.items()}
+    return made | {"sentihood": write_model(base / "sentihood", SENTIHOOD)}
+
+
+@pytest.fixture(scope="module")
+def ask(folders):
+    return AspectSentiment.from_pretrained(folders["standalone"])
+
+
+def alone(folder, text, context):
+    """Probabilities by the model itself, of one row as it is encoded, unpacked and unfolded."""
+    trained = load_trained(folder, "eager")
+    pair = () if getattr(trained.model.config, "context_standalone", False) else (context,)
+    batch = trained.tokenizer(text, *pair, return_tensors="pt", return_token_type_ids=True)
+    if hasattr(trained.model.config, "contexts"):
+        batch["context_ids"] = torch.tensor([trained.contexts.index(context)])
+    with torch.no_grad():
+        return trained.model(**batch).logits.double().softmax(-1)[0].numpy()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_says_what_the_model_says_of_each_row_alone(folders, case):
+    ask = AspectSentiment.from_pretrained(folders[case])
+    assert (ask.aspects, ask.labels, ask.targets) == (OWN.aspects, OWN.labels, ())
+    found = ask(TEXTS[:3], aspects=["service", "food"])
+    assert [[(p.text, p.aspect, p.target) for p in one] for one in found] == [
+        [(text, "service", ""), (text, "food", "")] for text in TEXTS[:3]
+    ]
+    seen = set()
+    for prediction in (p for one in found for p in one):
+        values = np.array(list(prediction.probabilities.values()))
+        np.testing.assert_allclose(values, alone(folders[case], prediction.text, prediction.aspect), atol=2e-5)
+        assert list(prediction.probabilities) == list(OWN.labels)
+        assert prediction.label == OWN.labels[values.argmax()]
+        seen.add(tuple(values.round(4)))
+    assert len(seen) == 6, "texts and aspects matter"
+
+
+def test_one_text_all_aspects_and_batches_of_any_size(ask):
+    whole = ask(TEXTS[0])
+    assert [p.aspect for p in whole] == list(OWN.aspects)
+    for size in (1, 2):
+        for mine, wanted in zip(ask(TEXTS[0], batch_size=size), whole, strict=True):
+            assert mine.label == wanted.label
+            assert mine.probabilities == pytest.approx(wanted.probabilities, abs=1e-6)
+    assert ask([]) == []
+    assert whole[0].to_json() == {
+        "text": TEXTS[0], "target": "", "aspect": "food", "label": whole[0].label,
+        "probabilities": whole[0].probabilities,
+    }  # fmt: skip
+
+
+def test_all_aspects_of_a_text_are_one_packed_batch_on_the_folded_path(ask, monkeypatch):
+    model, seen, folded = ask.trained.model, [], []
+    forward = model.forward
+    monkeypatch.setattr(model, "forward", lambda **batch: seen.append(batch) or forward(**batch))
+    for layer in model.bert.encoder.layer:
+        layer.fold.register_forward_hook(lambda *_: folded.append(1))
+    ask(TEXTS[0])
+    (batch,) = seen
+    assert batch["input_ids"].dim() == 1 and len(batch["cu_seqlens"]) == 1 + len(OWN.aspects)
+    assert batch["context_ids"].tolist() == [0, 1, 2] and "attention_mask" not in batch
+    assert len(folded) == 2
+
+
+def test_targets_are_those_that_the_text_names(folders):
+    ask = AspectSentiment.from_pretrained(folders["sentihood"])
+    assert ask.targets == ("location - 1", "location - 2")
+    both = ask(TEXTS[3], aspects=["price"])
+    assert [(p.target, p.aspect) for p in both] == [("location - 1", "price"), ("location - 2", "price")]
+    assert [p.target for p in ask("Location - 2 is not location - 10", aspects=["price"])] == ["location - 2"]
+    (one,) = ask("nothing named", aspects=["price"], targets=["location - 1"])
+    assert one.target == "location - 1"
+    with pytest.raises(InputError, match=r"'nothing named', which names no target; the model knows location - 1, loc"):
+        ask("nothing named")
+    with pytest.raises(InputError, match="targets: got 'location - 3', wanted one of location - 1, location - 2"):
+        ask(TEXTS[3], targets=["location - 3"])
+
+
+def test_bad_input_is_named(ask, folders, tmp_path):
+    for call, error, text in (
+        (lambda: ask(TEXTS[0], aspects=["food", "view"]), InputError,
+         "aspects: got 'view', wanted one of food, price, service"),
+        (lambda: ask(TEXTS[0], aspects=[]), InputError, r"aspects: got \[\], wanted at least one name"),
+        (lambda: ask(TEXTS[0], aspects=["food", "food"]), InputError, "wanted at least one name, each once"),
+        (lambda: ask(TEXTS[0], aspects="food"), TypeError, "aspects: got 'food', wanted a sequence of names"),
+        (lambda: ask(TEXTS[0], aspects=[1]), TypeError, r"aspects: got \[1\], wanted a sequence of names"),
+        (lambda: ask(TEXTS[0], targets=["x"]), InputError, "targets: got some, but this model's contexts are aspects"),
+        (lambda: ask(" "), InputError, "text: got an empty one, wanted a sentence"),
+        (lambda: ask(["fine", ""]), InputError, "text: got an empty one"),
+        (lambda: ask(None), TypeError, "texts: got NoneType, wanted str or a sequence of str"),
+        (lambda: ask([3]), TypeError, "text: got int, wanted str"),
+        (lambda: ask(TEXTS[0], batch_size=0), InputError, "batch_size: got 0, wanted at least 1"),
+        (lambda: ask(TEXTS[0], batch_size=1.5), TypeError, "batch_size: got float, wanted int"),
+        (lambda: AspectSentiment("folder"), TypeError, "trained: got str, wanted a TrainedModel"),
+        (lambda: AspectSentiment.from_pretrained(tmp_path / "none"), ModelFolderError, "no such folder"),
+        (lambda: AspectSentiment.from_pretrained(folders["standalone"], device="abacus"), InputError,
+         "device: got 'abacus', which cannot be used"),
+    ):  # fmt: skip
+        with pytest.raises(error, match=text):
+            call()
