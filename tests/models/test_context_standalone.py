@@ -53,15 +53,17 @@ def test_what_the_model_reads_and_says(standalone, tokenizer, tmp_path):
     probabilities = predict(found, tokenizer, ROWS, max_length=32, batch_size=1)
     seen = {}
     for batch in read:
-        tokens = tokenizer.convert_ids_to_tokens(batch["input_ids"].flatten())
+        # A batch of one row is the same tokens, padded or packed.
+        ids, types = batch["input_ids"].reshape(1, -1), batch["token_type_ids"].reshape(1, -1)
+        tokens = tokenizer.convert_ids_to_tokens(ids[0])
         first = tokens.index("[SEP]") + 1
         name = NAMES[int(batch["context_ids"])]
         wanted = [] if standalone else [*tokenizer.tokenize(name), "[SEP]"]
         assert tokens[0] == "[CLS]" and tokens[first:] == wanted
-        assert batch["token_type_ids"][0].tolist() == [0] * first + [1] * len(wanted)
+        assert types[0].tolist() == [0] * first + [1] * len(wanted)
         exact = oracle.classify(
             {key: p.detach().double() for key, p in found.named_parameters()},
-            *(batch["input_ids"], batch["attention_mask"].bool(), batch["token_type_ids"], batch["context_ids"]),
+            *(ids, torch.ones_like(ids, dtype=torch.bool), types, batch["context_ids"]),
             layers=2,
             heads=3,
             pooler="cls",
