@@ -2,7 +2,6 @@
 
 import itertools
 from dataclasses import dataclass, fields
-from operator import attrgetter
 
 import torch
 from torch import Tensor
@@ -58,17 +57,15 @@ class Problem:
         return self.max_seqlen if self.packed else self.key.shape[-2]
 
     def tensors(self) -> tuple[Tensor | None, ...]:
-        return _tensors_of(self)
+        return tuple([getattr(self, name) for name in _TENSORS])
 
     def options(self) -> dict[str, object]:
-        return dict(zip(_OPTIONS, _options_of(self)))
+        return {name: getattr(self, name) for name in _OPTIONS}
 
 
 # Made once: a call reads them on its way to every kernel, and for short rows the host's time is what counts.
 _NAMES = tuple(f.name for f in fields(Problem))
-_OPTIONS = _NAMES[16:]
-_tensors_of = attrgetter(*_NAMES[:16])
-_options_of = attrgetter(*_OPTIONS)
+_TENSORS, _OPTIONS = _NAMES[:16], _NAMES[16:]
 
 
 def _shape(t: Tensor) -> str:
