@@ -89,8 +89,11 @@ def folding_pays(attention: nn.Module, hidden_states: Tensor) -> bool:
     """Whether `project_folded` takes less work than projecting `mix_context`.
 
     It saves one H x H product per token and makes two of the weights, so from 2 H tokens on. Layers that anything
-    is wrapped around or hooked to are called as modules.
+    is wrapped around or hooked to are called as modules. A compiled or exported graph, which is to serve any number of
+    tokens, does not ask for it.
     """
+    if torch.compiler.is_compiling():
+        return False
     tokens = hidden_states.shape[:-1].numel()
     return (
         attention.context_projection == "hidden"
