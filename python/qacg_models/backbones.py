@@ -6,7 +6,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .pretrained import EncoderPreTrainedModel
+    from qacg_models.pretrained import EncoderPreTrainedModel
 
 TITLES = {"qacg-bert": "QACG-BERT", "cg-bert": "CG-BERT", "bert": "BERT"}
 _CLASSES = {

@@ -6,12 +6,12 @@ import random
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from .tokenization import PaddingCollator
+from qacg_models.tokenization import PaddingCollator
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-    from .pretrained import EncoderPreTrainedModel
+    from qacg_models.pretrained import EncoderPreTrainedModel
 
 
 class PaddedBatches:
@@ -34,7 +34,7 @@ class PackedBatches:
 
     def __call__(self, features: Sequence[dict]) -> dict:
         """The inputs of the model for features of `encode_rows`."""
-        from .packing import PackingCollator
+        from qacg_models.packing import PackingCollator
 
         return PackingCollator()(features)
 

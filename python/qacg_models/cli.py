@@ -6,8 +6,8 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from .commands import analyze, convert, demo, evaluate, info, predict, train
-from .errors import InputError
+from qacg_models.commands import analyze, convert, demo, evaluate, info, predict, train
+from qacg_models.errors import InputError
 
 COMMANDS = {
     "demo": demo,

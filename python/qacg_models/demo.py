@@ -6,11 +6,11 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from .data import Row, describe, load_data, sample_directory
-from .metrics.sentihood import NEGATIVE, POSITIVE
-from .options import TrainingOptions
-from .results import MAJORITY, row_title, selection_note, show, stored_results
-from .tables import metric_cells, text_table, undefined_notes
+from qacg_models.data import Row, describe, load_data, sample_directory
+from qacg_models.metrics.sentihood import NEGATIVE, POSITIVE
+from qacg_models.options import TrainingOptions
+from qacg_models.results import MAJORITY, row_title, selection_note, show, stored_results
+from qacg_models.tables import metric_cells, text_table, undefined_notes
 
 MARGIN = 0.15  # by which strict accuracy has to beat the majority row on the test split
 STEPS = ("machine", "agreement with the reference", "speed and memory", "training", "evaluation", "report")
@@ -30,9 +30,9 @@ def run(report: Path | str, output: Path | str, options: TrainingOptions | None 
     Raises:
         InputError: `report` or `output` holds something else.
     """
-    from .heatmaps import loss_figure
-    from .report import Report
-    from .training import check_output, train
+    from qacg_models.heatmaps import loss_figure
+    from qacg_models.report import Report
+    from qacg_models.training import check_output, train
 
     start = time.perf_counter()
     page = Report(
@@ -150,7 +150,7 @@ def _agreement(section) -> bool:
 
 
 def _speed(section) -> None:
-    from .speed import METHOD, speed_cells, speed_table
+    from qacg_models.speed import METHOD, speed_cells, speed_table
 
     cells = speed_cells(speed_table())
     section.table("speed", cells)
@@ -185,8 +185,8 @@ def _evaluation(section, trained, lines: Sequence[str]) -> bool:
 
 
 def _attention(page, section, trained, rows: Sequence[Row]) -> None:
-    from .heatmaps import layer_figure
-    from .maps import row_maps
+    from qacg_models.heatmaps import layer_figure
+    from qacg_models.maps import row_maps
 
     labels = trained.task.labels
     section.text(
@@ -212,8 +212,8 @@ def _attention(page, section, trained, rows: Sequence[Row]) -> None:
 
 
 def _gate(page, section, trained, rows: Sequence[Row]) -> None:
-    from .heatmaps import lambda_figure
-    from .maps import mean_lambda
+    from qacg_models.heatmaps import lambda_figure
+    from qacg_models.maps import mean_lambda
 
     section.text(
         "The gate decides the sign and the weight of the sigmoid map: at λ = 0 attention is plain softmax,"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .maps import RowMaps
+from qacg_models.maps import RowMaps
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .backbones import TITLES, model_class
-from .batches import batch_maker, by_length
-from .data import DataOptions, Row
-from .errors import CheckpointError, InputError
-from .metrics import Figures, judge, judge_for, majority_probabilities
-from .tasks import Task
-from .threads import cpu_threads
-from .tokenization import encode_rows, load_tokenizer
+from qacg_models.backbones import TITLES, model_class
+from qacg_models.batches import batch_maker, by_length
+from qacg_models.data import DataOptions, Row
+from qacg_models.errors import CheckpointError, InputError
+from qacg_models.metrics import Figures, judge, judge_for, majority_probabilities
+from qacg_models.tasks import Task
+from qacg_models.threads import cpu_threads
+from qacg_models.tokenization import encode_rows, load_tokenizer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-    from .pretrained import EncoderPreTrainedModel
+    from qacg_models.pretrained import EncoderPreTrainedModel
 
 RECORD_NAME = "training.json"
 RECORD_FORMAT = 2

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .data import Row
-from .errors import InputError
-from .inference import TrainedModel
-from .tokenization import PaddingCollator, encode_rows
+from qacg_models.data import Row
+from qacg_models.errors import InputError
+from qacg_models.inference import TrainedModel
+from qacg_models.tokenization import PaddingCollator, encode_rows
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, fields, replace
 
-from .errors import InputError
-from .recipes import RECIPES
+from qacg_models.errors import InputError
+from qacg_models.recipes import RECIPES
 
 MODELS = ("qacg-bert", "cg-bert", "bert")
 PROTOCOLS = ("dev", "released")

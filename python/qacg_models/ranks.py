@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from typing import TypeVar
 
-from .errors import InputError
+from qacg_models.errors import InputError
 
 T = TypeVar("T")
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .errors import InputError
-from .tables import html_table
+from qacg_models.errors import InputError
+from qacg_models.tables import html_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from .backbones import TITLES
-from .data import file_digest
-from .metrics import FIGURES, Figures
-from .tables import metric_cells, text_table, undefined_notes
+from qacg_models.backbones import TITLES
+from qacg_models.data import file_digest
+from qacg_models.metrics import FIGURES, Figures
+from qacg_models.tables import metric_cells, text_table, undefined_notes
 
 MAJORITY = "majority"
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from .backbones import TITLES
+from qacg_models.backbones import TITLES
 
 
 def row_of(record: dict) -> dict:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from .metrics import Figures
+from qacg_models.metrics import Figures
 
 
 def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

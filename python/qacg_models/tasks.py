@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-from .errors import InputError
+from qacg_models.errors import InputError
 
 METRICS = ("sentihood", "semeval", "classification")
 

@@ -10,13 +10,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .errors import InputError
+from qacg_models.errors import InputError
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerFast
 
-    from .data import Row
+    from qacg_models.data import Row
 
 SPECIAL_TOKENS = {
     "pad_token": "[PAD]",

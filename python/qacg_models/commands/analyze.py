@@ -6,9 +6,9 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
-from ..data.options import DataOptions
-from ..errors import InputError
-from .flags import add_flags, taken
+from qacg_models.commands.flags import add_flags, taken
+from qacg_models.data.options import DataOptions
+from qacg_models.errors import InputError
 
 HELP = "a page with signed attention maps, lambda and token scores of chosen sentences"
 DESCRIPTION = (
@@ -41,10 +41,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Runs the model and writes the page."""
-    from ..analysis import write_analysis
-    from ..inference import load_trained
-    from ..questions import Questions
-    from .quiet import hide_other_bars
+    from qacg_models.analysis import write_analysis
+    from qacg_models.commands.quiet import hide_other_bars
+    from qacg_models.inference import load_trained
+    from qacg_models.questions import Questions
 
     hide_other_bars()
     _check(arguments)
@@ -76,7 +76,7 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 def _rows(arguments: argparse.Namespace, trained) -> list:
-    from ..data import check_contexts, load_file
+    from qacg_models.data import check_contexts, load_file
 
     options = replace(trained.data_options, **taken(vars(arguments), DataOptions))
     rows: dict[int, list] = {}

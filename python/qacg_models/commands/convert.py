@@ -6,7 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
-from ..errors import InputError
+from qacg_models.errors import InputError
 
 # The formats of conversion.py, which is not imported for a help text; a test compares them.
 FORMATS = ("own", "huggingface", "released", "tensorflow-names")
@@ -71,8 +71,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Converts, and prints what became of every tensor."""
     from transformers.utils import logging
 
-    from ..checkpoints.conversion import convert
-    from ..checkpoints.fitting import Permissions
+    from qacg_models.checkpoints.conversion import convert
+    from qacg_models.checkpoints.fitting import Permissions
 
     logging.disable_progress_bar()
     overrides = dict(arguments.set)

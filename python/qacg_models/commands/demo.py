@@ -21,9 +21,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Runs the demonstration; 1 if a check does not pass."""
-    from ..demo import run
-    from ..options import TrainingOptions
-    from .quiet import hide_other_bars
+    from qacg_models.commands.quiet import hide_other_bars
+    from qacg_models.demo import run
+    from qacg_models.options import TrainingOptions
 
     hide_other_bars()
     return run(arguments.report, arguments.output, TrainingOptions(seed=arguments.seed))

@@ -8,9 +8,9 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
-from ..data.options import DataOptions
-from ..errors import InputError
-from .flags import add_flags, taken
+from qacg_models.commands.flags import add_flags, taken
+from qacg_models.data.options import DataOptions
+from qacg_models.errors import InputError
 
 HELP = "the published metrics of a trained model"
 _SETTLED = ("aspects", "labels", "absent_label", "dev_fraction", "dev_seed")
@@ -39,11 +39,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Evaluates, and says whether the figures are those that training stored."""
-    from ..data import check_contexts, describe_rows, load_data, load_file
-    from ..inference import load_trained
-    from ..metrics import intervals
-    from ..results import MAJORITY, compare_with_stored, row_title, selection_note, show
-    from .quiet import hide_other_bars
+    from qacg_models.commands.quiet import hide_other_bars
+    from qacg_models.data import check_contexts, describe_rows, load_data, load_file
+    from qacg_models.inference import load_trained
+    from qacg_models.metrics import intervals
+    from qacg_models.results import MAJORITY, compare_with_stored, row_title, selection_note, show
 
     hide_other_bars()
     if arguments.bootstrap < 0:

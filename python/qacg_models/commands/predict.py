@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ..data.lines import STANDARD_INPUT
-from ..data.requests import FORMS
-from ..errors import InputError
+from qacg_models.data.lines import STANDARD_INPUT
+from qacg_models.data.requests import FORMS
+from qacg_models.errors import InputError
 
 HELP = "labels and probabilities of aspects, for a text or a file of any size"
 DESCRIPTION = (
@@ -62,15 +62,15 @@ def run(arguments: argparse.Namespace) -> int:
     """Predicts, and writes or prints."""
     import sys
 
-    from ..aspect_sentiment import AspectSentiment
-    from ..bulk_prediction import BulkPrediction
-    from ..data import file_digest
-    from ..data.columns import Columns
-    from ..data.requests import Request, form_of, read_requests
-    from ..prediction_lines import PredictionLines
-    from ..progress import LineBar
-    from ..ranks import is_main, own_device, world_size
-    from .quiet import hide_other_bars
+    from qacg_models.aspect_sentiment import AspectSentiment
+    from qacg_models.bulk_prediction import BulkPrediction
+    from qacg_models.commands.quiet import hide_other_bars
+    from qacg_models.data import file_digest
+    from qacg_models.data.columns import Columns
+    from qacg_models.data.requests import Request, form_of, read_requests
+    from qacg_models.prediction_lines import PredictionLines
+    from qacg_models.progress import LineBar
+    from qacg_models.ranks import is_main, own_device, world_size
 
     hide_other_bars()
     columns = Columns(
@@ -144,7 +144,7 @@ def _check(arguments: argparse.Namespace, processes: int) -> None:
 
 
 def _form(output: Path | None) -> str:
-    from ..prediction_lines import FORMS
+    from qacg_models.prediction_lines import FORMS
 
     form = "jsonl" if output is None else output.suffix.lower().removeprefix(".")
     if form not in FORMS:
@@ -153,7 +153,7 @@ def _form(output: Path | None) -> str:
 
 
 def _table(bulk, requests) -> str:
-    from ..tables import text_table
+    from qacg_models.tables import text_table
 
     rows = []
     for request in requests:

@@ -6,10 +6,10 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
-from ..data.options import DataOptions
-from ..errors import InputError
-from ..options import TrainingOptions
-from .flags import add_flags, taken
+from qacg_models.commands.flags import add_flags, taken
+from qacg_models.data.options import DataOptions
+from qacg_models.errors import InputError
+from qacg_models.options import TrainingOptions
 
 HELP = "train on SentiHood, SemEval-2014, or CSV, JSON and JSONL of your own"
 DESCRIPTION = (
@@ -54,15 +54,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Trains, and prints the figures."""
-    from ..data import describe, load_data
-    from ..ranks import is_main
-    from ..results import selection_note, show, show_seeds, stored_results
-    from ..rows import append_rows
-    from ..training import train_seeds
-    from ..training.run import selection_split
-    from ..training.run_file import read_run_file
-    from ..training.seeds import summarize
-    from .quiet import hide_other_bars
+    from qacg_models.commands.quiet import hide_other_bars
+    from qacg_models.data import describe, load_data
+    from qacg_models.ranks import is_main
+    from qacg_models.results import selection_note, show, show_seeds, stored_results
+    from qacg_models.rows import append_rows
+    from qacg_models.training import train_seeds
+    from qacg_models.training.run import selection_split
+    from qacg_models.training.run_file import read_run_file
+    from qacg_models.training.seeds import summarize
 
     hide_other_bars()
     say = print if is_main() else _nothing

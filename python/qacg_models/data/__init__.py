@@ -9,7 +9,7 @@
 | what leaks between splits | `leakage.py` |
 """
 
-from .dataset import (
+from qacg_models.data.dataset import (
     Dataset,
     check_contexts,
     context_names,
@@ -19,9 +19,9 @@ from .dataset import (
     load_file,
     sample_directory,
 )
-from .leakage import count_overlap
-from .options import DataOptions
-from .rows import DataError, Row, describe_rows, label_shares
+from qacg_models.data.leakage import count_overlap
+from qacg_models.data.options import DataOptions
+from qacg_models.data.rows import DataError, Row, describe_rows, label_shares
 
 __all__ = [
     "DataError",

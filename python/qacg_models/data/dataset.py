@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..tasks import Task
-from . import sentihood_json
-from .columns import discover, natural_key
-from .formats import SPLITS, Format, find_format
-from .leakage import count_overlap, describe_overlap
-from .options import DataOptions
-from .rows import DataError, Row, describe_rows
-from .splitting import split_dev
+from qacg_models.data import sentihood_json
+from qacg_models.data.columns import discover, natural_key
+from qacg_models.data.formats import SPLITS, Format, find_format
+from qacg_models.data.leakage import count_overlap, describe_overlap
+from qacg_models.data.options import DataOptions
+from qacg_models.data.rows import DataError, Row, describe_rows
+from qacg_models.data.splitting import split_dev
+from qacg_models.tasks import Task
 
 
 @dataclass(frozen=True)

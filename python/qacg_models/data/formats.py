@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..tasks import SEMEVAL, SENTIHOOD, Task
-from . import columns, semeval_csv, semeval_xml, sentihood_json, sentihood_tsv
-from .columns import Columns
-from .rows import DataError, Row, checked
+from qacg_models.data import columns, semeval_csv, semeval_xml, sentihood_json, sentihood_tsv
+from qacg_models.data.columns import Columns
+from qacg_models.data.rows import DataError, Row, checked
+from qacg_models.tasks import SEMEVAL, SENTIHOOD, Task
 
 SPLITS = ("train", "dev", "test")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 
-from .rows import Row
+from qacg_models.data.rows import Row
 
 
 def count_overlap(splits: Mapping[str, Sequence[Row]]) -> dict[tuple[str, str], int]:

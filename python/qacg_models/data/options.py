@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ..errors import InputError
-from .columns import Columns
+from qacg_models.data.columns import Columns
+from qacg_models.errors import InputError
 
 
 def _choice(default, text: str, kind: type = str):
@@ -36,7 +36,7 @@ class DataOptions:
     dev_seed: int = _choice(0, "of that choice", int)
 
     def __post_init__(self):
-        from .formats import NAMES
+        from qacg_models.data.formats import NAMES
 
         if self.format not in ("auto", *NAMES):
             raise InputError(f"format: got {self.format!r}, wanted auto or one of {', '.join(NAMES)}")

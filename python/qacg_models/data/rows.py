@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import InputError
-from ..tasks import Task
+from qacg_models.errors import InputError
+from qacg_models.tasks import Task
 
 
 class DataError(InputError):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..tasks import SEMEVAL, Task
-from .lines import numbered_lines
-from .rows import DataError, Row
+from qacg_models.data.lines import numbered_lines
+from qacg_models.data.rows import DataError, Row
+from qacg_models.tasks import SEMEVAL, Task
 
 COLUMNS = ("id", "label", "aspect", "text")
 

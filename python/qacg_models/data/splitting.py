@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
-from ..errors import InputError
-from .leakage import plain
-from .rows import Row
+from qacg_models.data.leakage import plain
+from qacg_models.data.rows import Row
+from qacg_models.errors import InputError
 
 
 def split_dev(rows: Sequence[Row], fraction: float, seed: int) -> tuple[list[Row], list[Row]]:

@@ -8,8 +8,8 @@
 | confidence intervals | `bootstrap.py` |
 """
 
-from .bootstrap import intervals
-from .figures import Figures
-from .judging import FIGURES, judge, judge_for, majority_probabilities
+from qacg_models.metrics.bootstrap import intervals
+from qacg_models.metrics.figures import Figures
+from qacg_models.metrics.judging import FIGURES, judge, judge_for, majority_probabilities
 
 __all__ = ["FIGURES", "Figures", "intervals", "judge", "judge_for", "majority_probabilities"]

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ..data.rows import Row
-from ..tasks import Task
-from .classification import ClassificationJudge, ClassificationMetrics
-from .figures import Figures
-from .semeval import SemEvalJudge, SemEvalMetrics
-from .sentihood import SentiHoodJudge, SentiHoodMetrics
+from qacg_models.data.rows import Row
+from qacg_models.metrics.classification import ClassificationJudge, ClassificationMetrics
+from qacg_models.metrics.figures import Figures
+from qacg_models.metrics.semeval import SemEvalJudge, SemEvalMetrics
+from qacg_models.metrics.sentihood import SentiHoodJudge, SentiHoodMetrics
+from qacg_models.tasks import Task
 
 FIGURES: dict[str, type[Figures]] = {
     "sentihood": SentiHoodMetrics,

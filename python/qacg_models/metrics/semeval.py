@@ -14,8 +14,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from .figures import Figures, check_rows, f1, ratio
-from .groups import group_table
+from qacg_models.metrics.figures import Figures, check_rows, f1, ratio
+from qacg_models.metrics.groups import group_table
 
 NONE, POSITIVE, NEUTRAL, NEGATIVE, CONFLICT = range(5)
 CLASSES = {

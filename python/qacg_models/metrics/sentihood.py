@@ -20,9 +20,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from .auc import Auc
-from .figures import Figures, check_rows, ratio
-from .groups import group_table
+from qacg_models.metrics.auc import Auc
+from qacg_models.metrics.figures import Figures, check_rows, ratio
+from qacg_models.metrics.groups import group_table
 
 NONE, POSITIVE, NEGATIVE = 0, 1, 2
 

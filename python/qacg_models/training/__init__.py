@@ -12,7 +12,7 @@
 | files of choices | `run_file.py` |
 """
 
-from .run import check_output, train
-from .seeds import train_seeds
+from qacg_models.training.run import check_output, train
+from qacg_models.training.seeds import train_seeds
 
 __all__ = ["check_output", "train", "train_seeds"]

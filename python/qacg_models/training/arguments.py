@@ -8,9 +8,9 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedModel, TrainingArguments
 
-from ..errors import InputError
-from ..options import TrainingOptions
-from ..ranks import world_size
+from qacg_models.errors import InputError
+from qacg_models.options import TrainingOptions
+from qacg_models.ranks import world_size
 
 EVALUATION_BATCH = 64
 

@@ -6,17 +6,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..backbones import has_contexts, model_class
-from ..data import Dataset
-from ..errors import InputError
-from ..inference import check_attention
-from ..options import TrainingOptions
-from ..tokenization import load_tokenizer, train_tokenizer
+from qacg_models.backbones import has_contexts, model_class
+from qacg_models.data import Dataset
+from qacg_models.errors import InputError
+from qacg_models.inference import check_attention
+from qacg_models.options import TrainingOptions
+from qacg_models.tokenization import load_tokenizer, train_tokenizer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-    from ..pretrained import EncoderPreTrainedModel
+    from qacg_models.pretrained import EncoderPreTrainedModel
 
 
 def settle_attention(options: TrainingOptions) -> str:
@@ -77,8 +77,8 @@ def begin_model(
             **fields,
         )
         return kind._from_config(config, attn_implementation=settle_attention(options))
-    from ..checkpoints.fitting import Permissions
-    from ..checkpoints.source import open_source
+    from qacg_models.checkpoints.fitting import Permissions
+    from qacg_models.checkpoints.source import open_source
 
     model, loading = kind.from_source(
         open_source(options.from_checkpoint),

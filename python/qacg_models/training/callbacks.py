@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from transformers import TrainerCallback
 
-from ..errors import InputError
+from qacg_models.errors import InputError
 
 CLASSES_SEEN = "predicted_classes"
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..data import Row
-from ..metrics import judge
-from ..tasks import Task
-from .callbacks import CLASSES_SEEN
+from qacg_models.data import Row
+from qacg_models.metrics import judge
+from qacg_models.tasks import Task
+from qacg_models.training.callbacks import CLASSES_SEEN
 
 if TYPE_CHECKING:
     from transformers import EvalPrediction

@@ -10,25 +10,25 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..backbones import TITLES
-from ..batches import batch_maker, by_length, padding_share
-from ..data import Dataset, file_digest, label_shares
-from ..errors import InputError
-from ..folders import put_in_place
-from ..inference import RECORD_FORMAT, RECORD_NAME, TrainedModel, load_trained
-from ..options import TrainingOptions
-from ..origin import origin
-from ..ranks import is_main, join_group, on_main, wait_for_all
-from ..threads import cpu_threads
-from ..tokenization import encode_rows
-from .beginning import begin_model, begin_tokenizer, settle_attention
-from .run_file import RUN_NAME, write_run_file
-from .workplace import check_output, leave, open_workplace, unfinished
+from qacg_models.backbones import TITLES
+from qacg_models.batches import batch_maker, by_length, padding_share
+from qacg_models.data import Dataset, file_digest, label_shares
+from qacg_models.errors import InputError
+from qacg_models.folders import put_in_place
+from qacg_models.inference import RECORD_FORMAT, RECORD_NAME, TrainedModel, load_trained
+from qacg_models.options import TrainingOptions
+from qacg_models.origin import origin
+from qacg_models.ranks import is_main, join_group, on_main, wait_for_all
+from qacg_models.threads import cpu_threads
+from qacg_models.tokenization import encode_rows
+from qacg_models.training.beginning import begin_model, begin_tokenizer, settle_attention
+from qacg_models.training.run_file import RUN_NAME, write_run_file
+from qacg_models.training.workplace import check_output, leave, open_workplace, unfinished
 
 if TYPE_CHECKING:
     from transformers import TrainingArguments
 
-    from .trainer import AspectTrainer
+    from qacg_models.training.trainer import AspectTrainer
 
 MODEL = "model"
 
@@ -166,7 +166,7 @@ def _write_model(
     padding: float,
     seconds: float,
 ) -> None:
-    from .callbacks import collapsed_steps
+    from qacg_models.training.callbacks import collapsed_steps
 
     state, split, task = trainer.state, selection_split(options), dataset.task
     if state.best_global_step is None:
@@ -207,11 +207,11 @@ def _write_model(
 def _trainer(work, dataset, options, model, encoded, make_batch, say) -> AspectTrainer:
     from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
-    from ..progress import StepBar
-    from .arguments import training_arguments
-    from .callbacks import CollapseWarning, EarlyStopping, FinalEvaluation, tensorboard
-    from .evaluation import EvaluatedRows
-    from .trainer import AspectTrainer
+    from qacg_models.progress import StepBar
+    from qacg_models.training.arguments import training_arguments
+    from qacg_models.training.callbacks import CollapseWarning, EarlyStopping, FinalEvaluation, tensorboard
+    from qacg_models.training.evaluation import EvaluatedRows
+    from qacg_models.training.trainer import AspectTrainer
 
     split, task = selection_split(options), dataset.task
     arguments: TrainingArguments = training_arguments(work, options, len(encoded["train"]), model, task.selection)

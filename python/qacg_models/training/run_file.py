@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 
-from ..data import DataOptions
-from ..errors import InputError
-from ..options import TrainingOptions
+from qacg_models.data import DataOptions
+from qacg_models.errors import InputError
+from qacg_models.options import TrainingOptions
 
 RUN_NAME = "run.yaml"
 # What a file may say beside the fields of the options.

@@ -9,14 +9,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from ..data import Dataset
-from ..errors import InputError
-from ..inference import RECORD_NAME, read_record
-from ..options import TrainingOptions
-from ..ranks import on_main
-from .beginning import settle_attention
-from .run import train
-from .run_file import RUN_NAME, write_run_file
+from qacg_models.data import Dataset
+from qacg_models.errors import InputError
+from qacg_models.inference import RECORD_NAME, read_record
+from qacg_models.options import TrainingOptions
+from qacg_models.ranks import on_main
+from qacg_models.training.beginning import settle_attention
+from qacg_models.training.run import train
+from qacg_models.training.run_file import RUN_NAME, write_run_file
 
 SUMMARY_NAME = "seeds.json"
 

@@ -7,9 +7,9 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from ..errors import InputError
-from ..inference import RECORD_NAME
-from .trainer import checkpoints
+from qacg_models.errors import InputError
+from qacg_models.inference import RECORD_NAME
+from qacg_models.training.trainer import checkpoints
 
 CHOICES = "choices.json"
 
