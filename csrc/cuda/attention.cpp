@@ -101,14 +101,28 @@ Element element_of(const Tensor& query) {
   }
 }
 
+void check_devices(const Arguments& a) {
+  const auto beside_query = [&](const Tensor& t) {
+    return t.is_cuda() == a.query.is_cuda() && t.get_device_index() == a.query.get_device_index();
+  };
+  for (const Tensor* t : {&a.query, &a.key, &a.value, &a.context_query, &a.context_key}) {
+    STD_TORCH_CHECK(beside_query(*t), "query, key, value, context_query, context_key: wanted tensors on one device");
+  }
+  for (const OptionalTensor* t :
+       {&a.gate_lambda, &a.gate_query, &a.gate_context_query, &a.gate_key, &a.gate_context_key, &a.gate_query_bias,
+        &a.gate_key_bias, &a.attn_mask, &a.key_lengths, &a.cu_seqlens, &a.dropout_seed}) {
+    STD_TORCH_CHECK(!*t || beside_query(**t),
+                    "gate, attn_mask, key_lengths, cu_seqlens, dropout_seed: wanted tensors on query's device");
+  }
+}
+
 void check_wide(const Arguments& a) {
   const int64_t dims = a.cu_seqlens ? 3 : 4;
   for (const Tensor* t : {&a.query, &a.key, &a.value, &a.context_query, &a.context_key}) {
     STD_TORCH_CHECK(t->dim() == dims && t->scalar_type() == a.query.scalar_type() &&
-                        t->get_device_index() == a.query.get_device_index() && t->size(1) == a.query.size(1) &&
-                        t->size(dims - 1) == a.query.size(dims - 1),
-                    "query, key, value, context_query, context_key: wanted tensors of one device and dtype and of "
-                    "matching (B, H, rows, D), or packed (T, H, D)");
+                        t->size(1) == a.query.size(1) && t->size(dims - 1) == a.query.size(dims - 1),
+                    "query, key, value, context_query, context_key: wanted tensors of one dtype and of matching "
+                    "(B, H, rows, D), or packed (T, H, D)");
   }
   const int64_t head_dim = a.query.size(dims - 1);
   STD_TORCH_CHECK(head_dim >= 1 && head_dim <= 256, "query: got head size ", head_dim, ", wanted 1 to 256");
@@ -177,6 +191,7 @@ Call describe(const Arguments& a) {
   Call call;
   call.kept.reserve(8);
   Problem& p = call.problem;
+  check_devices(a);
   p.element = element_of(a.query);
   check_wide(a);
   p.heads = a.query.size(1);
