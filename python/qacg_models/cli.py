@@ -45,12 +45,18 @@ def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
+def _formatter(prog: str) -> argparse.HelpFormatter:
+    return argparse.HelpFormatter(prog, max_help_position=34)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="qacg", description="Aspect-based sentiment with quasi-attention.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, command in COMMANDS.items():
         description = getattr(command, "DESCRIPTION", command.HELP)
-        command.add_arguments(commands.add_parser(name, help=command.HELP, description=description))
+        command.add_arguments(
+            commands.add_parser(name, help=command.HELP, description=description, formatter_class=_formatter)
+        )
     return parser
 
 

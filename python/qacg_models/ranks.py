@@ -26,6 +26,11 @@ def is_main() -> bool:
     return rank() == 0
 
 
+def in_main(say: Callable[[str], None]) -> Callable[[str], None]:
+    """`say` in the main process; in the others what says nothing."""
+    return say if is_main() else lambda line: None
+
+
 def join_group() -> None:
     """Makes the processes one group, which the functions below need; nothing for a single process."""
     if world_size() > 1:

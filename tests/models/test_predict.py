@@ -230,7 +230,7 @@ def test_bad_input_is_named(model, ask, tmp_path, capsys):
         ([*given, "--output", tmp_path / "o.csv", "--resume", "--overwrite"], "resume: got it beside overwrite"),
         (["--text", " "], "text: got an empty one"),
         (["--input", empty], f"{empty}: has no texts"),
-        (["--input", broken], f"{broken}:2: lacks 'text'; it has words"),
+        (["--input", broken], f"{broken}:2: lacks 'text'; it has 'words'"),
         (["--input", broken, "--aspect-column=a", "--aspects=food"], "aspects: got some beside --aspect-column"),
         (["--input", broken, "--target-column=a"], "target-column: got one, but this model's contexts are aspects"),
         (["--input", tmp_path / "in.pdf"], "has no suffix of a known form; say which by --input-format"),

@@ -70,12 +70,23 @@ def tensorboard(folder: str) -> TrainerCallback:
     """Writes the log as TensorBoard reads it.
 
     Raises:
+        InputError: as for `summary_writer`.
+    """
+    from transformers.integrations import TensorBoardCallback
+
+    return TensorBoardCallback(summary_writer()(folder))
+
+
+def summary_writer() -> type:
+    """The class that writes TensorBoard's files.
+
+    Raises:
         InputError: TensorBoard is not installed.
     """
     try:
         from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise InputError("tensorboard: is not installed; pip install tensorboard, or leave the choice out") from None
-    from transformers.integrations import TensorBoardCallback
-
-    return TensorBoardCallback(SummaryWriter(folder))
+    except ImportError as error:
+        raise InputError(
+            f"tensorboard: cannot be used ({error}); pip install 'qacg-kernels[tensorboard]', or leave the choice out"
+        ) from None
+    return SummaryWriter

@@ -18,7 +18,7 @@ from qacg_models.folders import put_in_place
 from qacg_models.inference import RECORD_FORMAT, RECORD_NAME, TrainedModel, load_trained
 from qacg_models.options import TrainingOptions
 from qacg_models.origin import origin
-from qacg_models.ranks import is_main, join_group, on_main, wait_for_all
+from qacg_models.ranks import in_main, is_main, join_group, on_main, wait_for_all
 from qacg_models.threads import cpu_threads
 from qacg_models.tokenization import encode_rows
 from qacg_models.training.beginning import begin_model, begin_tokenizer, settle_attention
@@ -60,8 +60,8 @@ def train(
         The model as loaded back from `output`; its record holds the figures and the loss curve.
 
     Raises:
-        InputError: `output` exists and may not be replaced, a split is missing, an option does not fit, or an
-            unfinished run is in the way or was begun otherwise.
+        InputError: `output` exists and may not be replaced, a split is missing, an option does not fit or needs
+            what is not installed, or an unfinished run is in the way or was begun otherwise.
     """
     options = (options or TrainingOptions()).resolved()
     options = replace(options, attention=settle_attention(options))
@@ -69,8 +69,12 @@ def train(
     for split in ("train", selection_split(options)):
         if split not in dataset.splits:
             raise InputError(f"training needs the split {split!r}; this data has {', '.join(dataset.splits)}")
+    if options.tensorboard is not None:
+        from qacg_models.training.callbacks import summary_writer
+
+        summary_writer()
     join_group()
-    say = say if is_main() else _quiet
+    say = in_main(say)
     checkpoint = on_main(lambda: _take_up(dataset, output, options, overwrite, resume, say))
     try:
         with cpu_threads(options.threads):
@@ -218,8 +222,9 @@ def _trainer(work, dataset, options, model, encoded, make_batch, say) -> AspectT
     order = by_length(encoded[split])
     callbacks = [FinalEvaluation(), CollapseWarning(task.labels, split, say)]
     callbacks += [EarlyStopping(options.patience)] if options.patience else []
-    callbacks += [tensorboard(options.tensorboard)] if options.tensorboard is not None else []
-    callbacks += [StepBar(task.selection, split)] if is_main() else []
+    if is_main():
+        callbacks += [tensorboard(options.tensorboard)] if options.tensorboard is not None else []
+        callbacks += [StepBar(task.selection, split)]
     trainer = AspectTrainer(
         options=options,
         model=model,
@@ -246,7 +251,3 @@ def _figures(trained: TrainedModel, dataset: Dataset) -> dict:
 
 def _write_json(path: Path, content: dict) -> None:
     path.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-
-
-def _quiet(line: str) -> None:
-    """Says nothing, in the processes that are not the main one."""
