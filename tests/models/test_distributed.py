@@ -22,32 +22,45 @@ def one(small_data, tmp_path_factory):
     return train(load_data(small_data), tmp_path_factory.mktemp("one") / "model", OPTIONS)
 
 
-@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
-def test_two_processes_train_as_one(kind, small_data, tmp_path, one):
+@pytest.fixture(scope="module")
+def two(small_data, tmp_path_factory):
+    """The folder in which two processes trained two seeds by DDP, and one by FSDP2."""
+    output = tmp_path_factory.mktemp("two")
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     done = subprocess.run(
-        [*launcher, str(SCRIPT), str(small_data), str(tmp_path / "model"), kind],
+        [*launcher, str(SCRIPT), str(small_data), str(output)],
         capture_output=True,
         text=True,
-        timeout=1200,
+        timeout=540,
         check=False,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.count("model: QACG-BERT") == 1, "one process speaks"
-    two = load_trained(tmp_path / "model")
-    assert [path.name for path in tmp_path.iterdir()] == ["model"]
-    steps, losses = zip(*two.record["loss"])
+    assert done.stdout.count("model: QACG-BERT") == 3, "one process speaks"
+    assert sorted(path.name for path in output.iterdir()) == ["ddp", "fsdp"]
+    assert sorted(path.name for path in (output / "ddp").iterdir()) == ["run.yaml", "seed-0", "seed-1", "seeds.json"]
+    return output
+
+
+@pytest.mark.parametrize("folder", ["ddp/seed-0", "fsdp"])
+def test_two_processes_train_as_one(folder, two, one):
+    trained = load_trained(two / folder)
+    steps, losses = zip(*trained.record["loss"])
     wanted_steps, wanted = zip(*one.record["loss"])
     assert steps == wanted_steps
     assert losses == pytest.approx(wanted, rel=1e-4)
-    assert two.record["selected"]["step"] == one.record["selected"]["step"]
-    assert two.record["selected"]["value"] == pytest.approx(one.record["selected"]["value"])
-    weights, wanted_weights = two.model.state_dict(), one.model.state_dict()
+    assert trained.record["selected"]["step"] == one.record["selected"]["step"]
+    assert trained.record["selected"]["value"] == pytest.approx(one.record["selected"]["value"])
+    weights, wanted_weights = trained.model.state_dict(), one.model.state_dict()
     assert weights.keys() == wanted_weights.keys()
     for name, value in weights.items():
         # Adam divides by the root of tiny squares, which makes rounding of tiny gradients large.
         torch.testing.assert_close(value, wanted_weights[name], atol=2e-3, rtol=1e-2, msg=lambda m, n=name: f"{n}: {m}")
+
+
+def test_seeds_of_two_processes_differ(two):
+    first, second = (load_trained(two / "ddp" / f"seed-{seed}").record["loss"] for seed in (0, 1))
+    assert [step for step, _ in first] == [step for step, _ in second] and first != second
 
 
 def test_sharding_one_process_is_refused(tmp_path, one):

@@ -1,10 +1,12 @@
-"""What test_distributed.py starts under torchrun: `two_processes.py DATA OUTPUT {ddp,fsdp}`."""
+"""What test_distributed.py starts under torchrun: `two_processes.py DATA OUTPUT` makes OUTPUT/ddp and OUTPUT/fsdp."""
 
 import sys
+from dataclasses import replace
+from pathlib import Path
 
 from qacg_models.data import load_data
 from qacg_models.options import TrainingOptions
-from qacg_models.training import train
+from qacg_models.training import train, train_seeds
 
 OPTIONS = TrainingOptions(
     max_steps=8,
@@ -20,7 +22,7 @@ OPTIONS = TrainingOptions(
 )
 
 if __name__ == "__main__":
-    from dataclasses import replace
-
-    data, output, kind = sys.argv[1:]
-    train(load_data(data), output, replace(OPTIONS, batch_size=OPTIONS.batch_size // 2, fsdp=kind == "fsdp"))
+    dataset, output = load_data(sys.argv[1]), Path(sys.argv[2])
+    options = replace(OPTIONS, batch_size=OPTIONS.batch_size // 2)
+    train_seeds(dataset, output / "ddp", options, [0, 1])
+    train(dataset, output / "fsdp", replace(options, fsdp=True))
