@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from qacg_models.commands import analyze, convert, demo, evaluate, info, predict, train
+from qacg_models.commands import analyze, convert, demo, evaluate, info, predict, table, train
 from qacg_models.errors import InputError
 
 COMMANDS = {
@@ -15,6 +15,7 @@ COMMANDS = {
     "evaluate": evaluate,
     "predict": predict,
     "analyze": analyze,
+    "table": table,
     "convert": convert,
     "info": info,
 }

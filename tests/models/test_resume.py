@@ -56,12 +56,14 @@ def test_killed_in_mid_epoch_and_gone_on_with(small_data, tmp_path, undisturbed)
     newest = checkpoints(work)[-1]
     before = json.loads((newest / "trainer_state.json").read_text())["global_step"]
     assert before % 15 and before >= 14
+    seconds = float((newest / "seconds.txt").read_text())
 
     said = []
     trained = train(load_data(small_data), output, OPTIONS, resume=True, say=said.append)
     assert f"going on from checkpoint-{before}" in said
     assert not work.exists()
     same_end(trained, undisturbed)
+    assert trained.record["seconds"] > seconds > 0, "the time before the end counts"
 
 
 class Died(BaseException):

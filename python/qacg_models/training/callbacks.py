@@ -7,6 +7,7 @@ from collections.abc import Callable
 from transformers import TrainerCallback
 
 from qacg_models.errors import InputError
+from qacg_models.progress import beside_bars
 
 CLASSES_SEEN = "predicted_classes"
 
@@ -46,10 +47,11 @@ class CollapseWarning(TrainerCallback):
         collapsed = metrics[f"eval_{CLASSES_SEEN}"] == 1
         if collapsed and not self.collapsed and state.is_world_process_zero:
             label = self.labels[int(metrics["eval_most_predicted"])]
-            self.say(
-                f"collapse at step {state.global_step}: {label!r} is predicted for every row of {self.split}. Early in"
-                " training that may pass; if it stays, the learning rate is too high, or balance too low"
-            )
+            with beside_bars():
+                self.say(
+                    f"collapse at step {state.global_step}: {label!r} is predicted for every row of {self.split}. Early"
+                    " in training that may pass; if it stays, the learning rate is too high, or balance too low"
+                )
         self.collapsed = collapsed
 
 

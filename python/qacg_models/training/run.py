@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -154,10 +153,9 @@ def _train_into(
     if split == "test":
         say("protocol released: the checkpoint is chosen on test, so the figures on test are too good")
 
-    trainer = _trainer(work, dataset, options, model, encoded, make_batch, say)
-    start = time.perf_counter()
+    trainer = _trainer(work, dataset, options, model, encoded, make_batch, checkpoint, say)
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-    seconds = time.perf_counter() - start
+    seconds = trainer.seconds()
     on_main(lambda: _write_model(work, dataset, options, trainer, tokenizer, padding, seconds))
 
 
@@ -208,14 +206,14 @@ def _write_model(
     _write_json(work / MODEL / RECORD_NAME, record)
 
 
-def _trainer(work, dataset, options, model, encoded, make_batch, say) -> AspectTrainer:
+def _trainer(work, dataset, options, model, encoded, make_batch, checkpoint, say) -> AspectTrainer:
     from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
     from qacg_models.progress import StepBar
     from qacg_models.training.arguments import training_arguments
     from qacg_models.training.callbacks import CollapseWarning, EarlyStopping, FinalEvaluation, tensorboard
     from qacg_models.training.evaluation import EvaluatedRows
-    from qacg_models.training.trainer import AspectTrainer
+    from qacg_models.training.trainer import AspectTrainer, seconds_before
 
     split, task = selection_split(options), dataset.task
     arguments: TrainingArguments = training_arguments(work, options, len(encoded["train"]), model, task.selection)
@@ -234,6 +232,7 @@ def _trainer(work, dataset, options, model, encoded, make_batch, say) -> AspectT
         make_batch=make_batch,
         compute_metrics=EvaluatedRows(task, [dataset.splits[split][index] for index in order]),
         callbacks=callbacks,
+        earlier=seconds_before(checkpoint),
     )
     for default in (ProgressCallback, PrinterCallback):
         trainer.remove_callback(default)
