@@ -24,7 +24,7 @@ def one(small_data, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def two(small_data, tmp_path_factory):
-    """The folder in which two processes trained two seeds by DDP, and one by FSDP2."""
+    """The folder in which two processes trained two seeds by DDP, and one by FSDP2 in two goes."""
     output = tmp_path_factory.mktemp("two")
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     done = subprocess.run(
@@ -36,7 +36,8 @@ def two(small_data, tmp_path_factory):
         env=os.environ | {"OMP_NUM_THREADS": "1"},
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.count("model: QACG-BERT") == 3, "one process speaks"
+    assert done.stdout.count("model: QACG-BERT") == 4, "one process speaks"
+    assert done.stdout.count("going on from checkpoint-6") == 1
     assert sorted(path.name for path in output.iterdir()) == ["ddp", "fsdp"]
     assert sorted(path.name for path in (output / "ddp").iterdir()) == ["run.yaml", "seed-0", "seed-1", "seeds.json"]
     return output

@@ -1,4 +1,7 @@
-"""What test_distributed.py starts under torchrun: `two_processes.py DATA OUTPUT` makes OUTPUT/ddp and OUTPUT/fsdp."""
+"""What test_distributed.py starts under torchrun: `two_processes.py DATA OUTPUT` makes OUTPUT/ddp and OUTPUT/fsdp.
+
+The run of FSDP2 fails after its last step and goes on from its checkpoint.
+"""
 
 import sys
 from dataclasses import replace
@@ -7,6 +10,7 @@ from pathlib import Path
 from qacg_models.data import load_data
 from qacg_models.options import TrainingOptions
 from qacg_models.training import train, train_seeds
+from qacg_models.training.trainer import AspectTrainer
 
 OPTIONS = TrainingOptions(
     max_steps=8,
@@ -25,4 +29,18 @@ if __name__ == "__main__":
     dataset, output = load_data(sys.argv[1]), Path(sys.argv[2])
     options = replace(OPTIONS, batch_size=OPTIONS.batch_size // 2)
     train_seeds(dataset, output / "ddp", options, [0, 1])
-    train(dataset, output / "fsdp", replace(options, fsdp=True))
+
+    plain = AspectTrainer._determine_best_metric
+
+    def failing(trainer, metrics, trial):
+        if trainer.state.global_step == OPTIONS.max_steps:
+            raise RuntimeError("the disk is full")
+        return plain(trainer, metrics, trial)
+
+    AspectTrainer._determine_best_metric = failing
+    try:
+        train(dataset, output / "fsdp", replace(options, fsdp=True))
+    except RuntimeError as error:
+        assert "disk" in str(error)
+    AspectTrainer._determine_best_metric = plain
+    train(dataset, output / "fsdp", replace(options, fsdp=True), resume=True)
