@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 RECORD_NAME = "training.json"
 RECORD_FORMAT = 2
+_NEEDED = ("task", "contexts", "max_length", "options", "data_options", "label_shares")
 
 
 class ModelFolderError(InputError):
@@ -149,6 +150,14 @@ def read_record(folder: Path | str) -> dict:
         raise ModelFolderError(f"{folder}/{RECORD_NAME}: is no JSON ({error})") from None
     if not isinstance(record, dict) or record.get("format") != RECORD_FORMAT:
         raise ModelFolderError(f"{folder}/{RECORD_NAME}: is no training record of format {RECORD_FORMAT}")
+    missing = [name for name in _NEEDED if name not in record]
+    if missing:
+        raise ModelFolderError(f"{folder}/{RECORD_NAME}: lacks {', '.join(missing)}, so it is not whole")
+    unknown = record["data_options"].keys() - {field.name for field in fields(DataOptions)}
+    if unknown:
+        raise ModelFolderError(
+            f"{folder}/{RECORD_NAME}: data_options has {', '.join(sorted(unknown))}, which this version does not know"
+        )
     return record
 
 

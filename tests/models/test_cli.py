@@ -331,6 +331,12 @@ def test_a_damaged_model_folder(model, small_data, tmp_path, capsys):
     fails(capsys, evaluate, "training.json", "is no JSON")
     (tmp_path / "training.json").write_text('{"format": 99}')
     fails(capsys, evaluate, "is no training record of format 2")
+    record = json.loads((model / "training.json").read_text())
+    (tmp_path / "training.json").write_text(json.dumps(record | {"data_options": {"colour": "red"}}))
+    fails(capsys, evaluate, "data_options has colour, which this version does not know")
+    del record["contexts"]
+    (tmp_path / "training.json").write_text(json.dumps(record))
+    fails(capsys, evaluate, "training.json: lacks contexts, so it is not whole")
 
 
 def test_a_model_folder_that_lacks_a_tensor(model, tmp_path):

@@ -1,10 +1,8 @@
 """Every form of data beside SentiHood's pairs: the published originals, and one's own files."""
 
 import json
-import os
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from qacg_models.data import DataError, DataOptions, describe, load_data
@@ -14,16 +12,6 @@ from qacg_models.data.sentihood_json import prepared
 from qacg_models.data.splitting import split_dev
 from qacg_models.errors import InputError
 from qacg_models.tasks import SEMEVAL, SENTIHOOD
-
-
-@pytest.fixture
-def semeval() -> Path:
-    """Folder of the real SemEval files, which are not part of the repository; skips where there is none."""
-    named = os.environ.get("QACG_DATA")
-    base = Path(named) if named else Path(__file__).resolve().parents[2].parent / "shared" / "data"
-    if not (base / "semeval2014").is_dir():
-        pytest.skip(f"no SemEval files at {base}; set QACG_DATA to the folder that holds semeval2014/")
-    return base / "semeval2014"
 
 
 def content(rows):
