@@ -41,12 +41,12 @@ def read_rows(paths: Sequence[Path]) -> list[dict]:
     return rows
 
 
-def markdown(rows: Sequence[dict], split: str = "test") -> str:
+def markdown(rows: Sequence[dict], split: str | None = None) -> str:
     """A table for each set of data, with means and standard deviations over seeds in per cent.
 
     Args:
         rows: of one machine, since times of several cannot be compared.
-        split: the figures shown.
+        split: the figures shown; None: test, or dev where no row has a test split.
 
     Raises:
         InputError: rows of several machines, one without figures on `split`, or a seed of one kind of run twice.
@@ -54,6 +54,7 @@ def markdown(rows: Sequence[dict], split: str = "test") -> str:
     machines = {json.dumps(row["machine"], sort_keys=True) for row in rows}
     if len(machines) > 1:
         raise InputError(f"rows: got those of {len(machines)} machines, wanted one, so that times can be compared")
+    split = split or ("test" if any("test" in row["metrics"] for row in rows) else "dev")
     sets: dict[tuple, list[dict]] = {}
     for row in rows:
         if split not in row["metrics"]:

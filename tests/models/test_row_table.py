@@ -66,8 +66,11 @@ def test_what_cannot_stand_in_one_table_is_named(tmp_path, capsys):
     ):
         with pytest.raises(InputError, match=wanted):
             markdown([row_of(one) for one in records])
-    with pytest.raises(InputError, match="seed 0 of QACG-BERT has no figures on train"):
-        markdown([row_of(record())], "train")
+    untested = record(1)
+    del untested["metrics"]["test"], untested["data"]["test"]
+    assert "own, dev, in %:" in markdown([row_of(untested)])
+    with pytest.raises(InputError, match="seed 1 of QACG-BERT has no figures on test"):
+        markdown([row_of(record()), row_of(untested)])
     empty, broken = tmp_path / "empty", tmp_path / "rows.jsonl"
     empty.mkdir()
     for text, wanted in (("{}\n", f"{broken}:1: is no row"), (json.dumps(row_of(record())) + "\n{", f"{broken}:2: is")):

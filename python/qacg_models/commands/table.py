@@ -16,7 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments to its parser."""
     parser.add_argument("rows", type=Path, nargs="+", metavar="ROWS", help="files of rows, or folders of them")
     parser.add_argument(
-        "--split", default="test", choices=("dev", "test"), help="the figures to show (default: %(default)s)"
+        "--split", choices=("dev", "test"), help="the figures to show; without it test, or dev where there is no test"
     )
 
 
