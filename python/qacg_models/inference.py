@@ -93,16 +93,17 @@ class TrainedModel:
         return judge(self.task, rows, majority_probabilities(self.record["label_shares"], len(rows)))
 
 
-def load_trained(folder: Path | str, attention: str | None = None) -> TrainedModel:
+def load_trained(folder: Path | str, attention: str | None = None, *, device: str = "cpu") -> TrainedModel:
     """Load a folder that training wrote.
 
     Args:
         folder: the folder.
         attention: an implementation of the model; None takes the one it was trained with.
+        device: where the model runs, such as "cuda".
 
     Raises:
         ModelFolderError: something is missing or unreadable, with its name.
-        InputError: an attention that the model does not have.
+        InputError: an attention that the model does not have, or a device that is not there.
     """
     folder = Path(folder)
     record = read_record(folder)
@@ -122,6 +123,10 @@ def load_trained(folder: Path | str, attention: str | None = None) -> TrainedMod
     # A head that is not there would start at random, and figures on record would be those of another model.
     if not loading["report"].clean:
         raise ModelFolderError(f"{folder}: is not what training wrote: {loading['report']}")
+    try:
+        model.to(device)
+    except (RuntimeError, AssertionError) as error:  # torch asserts that it was built with CUDA
+        raise InputError(f"device: got {device!r}, which cannot be used ({error})") from None
     return TrainedModel(model.eval(), tokenizer, record)
 
 

@@ -72,6 +72,14 @@ def wait_for_all() -> None:
         dist.barrier()
 
 
-def own_device(name: str) -> str:
-    """The device that is meant here by a name: of several GPUs, "cuda" is the one of this process."""
+def own_device(name: str = "auto") -> str:
+    """The device that is meant here by a name: of several GPUs, "cuda" is the one of this process.
+
+    Args:
+        name: "auto" is a GPU where there is one, and the CPU elsewhere.
+    """
+    if name == "auto":
+        import torch
+
+        name = "cuda" if torch.cuda.is_available() else "cpu"
     return f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if name == "cuda" and world_size() > 1 else name

@@ -82,7 +82,8 @@ def compare_with_stored(record: dict, path: Path, rows: int, result: Figures) ->
         return (
             "the same figures, to the last digit, as training stored"
             if same
-            else "not the figures that training stored; other versions, thread counts or attention round differently"
+            else "not the figures that training stored; another version, device, attention or thread count rounds"
+            " otherwise"
         )
     if "train" in parts:
         hint = "; --split dev takes those it was not" if "dev" in parts else ""

@@ -316,6 +316,7 @@ def test_other_bad_input(model, small_data, tmp_path, capsys):
     fails(capsys, [*evaluate, tmp_path / "no"], "no such folder")
     fails(capsys, [*evaluate, tmp_path], "has no training.json")
     fails(capsys, ["evaluate", model, "--data", tmp_path], "has no data in any known form")
+    fails(capsys, [*evaluate, model, "--device", "abacus"], "device: got 'abacus', which cannot be used")
 
 
 def test_a_damaged_model_folder(model, small_data, tmp_path, capsys):

@@ -10,6 +10,7 @@ import torch
 from qacg_models.data import load_data
 from qacg_models.errors import InputError
 from qacg_models.inference import load_trained
+from qacg_models.ranks import own_device
 from qacg_models.training import train
 from qacg_models.training.arguments import training_arguments
 from two_processes import OPTIONS
@@ -62,6 +63,16 @@ def test_two_processes_train_as_one(folder, two, one):
 def test_seeds_of_two_processes_differ(two):
     first, second = (load_trained(two / "ddp" / f"seed-{seed}").record["loss"] for seed in (0, 1))
     assert [step for step, _ in first] == [step for step, _ in second] and first != second
+
+
+def test_each_process_has_a_gpu_of_its_own_where_there_are_any(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert own_device() == "cpu"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert (own_device(), own_device("cpu")) == ("cuda", "cpu")
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    monkeypatch.setenv("LOCAL_RANK", "3")
+    assert (own_device(), own_device("cpu"), own_device("cuda:1")) == ("cuda:3", "cpu", "cuda:1")
 
 
 def test_sharding_one_process_is_refused(tmp_path, one):

@@ -31,6 +31,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--attention", choices=("fused", "sdpa", "eager"), help="implementation; without it the one of training"
     )
     parser.add_argument(
+        "--device",
+        default="auto",
+        help="where the model runs; auto: a GPU where there is one (default: %(default)s)",
+    )
+    parser.add_argument(
         "--bootstrap",
         type=int,
         default=1000,
@@ -51,12 +56,13 @@ def run(arguments: argparse.Namespace) -> int:
     from qacg_models.data import check_contexts, describe_rows, load_data, load_file
     from qacg_models.inference import load_trained
     from qacg_models.metrics import intervals
+    from qacg_models.ranks import own_device
     from qacg_models.results import MAJORITY, compare_with_stored, row_title, selection_note, show
 
     hide_other_bars()
     if arguments.bootstrap < 0:
         raise InputError(f"bootstrap: got {arguments.bootstrap}, wanted at least 0")
-    trained = load_trained(arguments.model, arguments.attention)
+    trained = load_trained(arguments.model, arguments.attention, device=own_device(arguments.device))
     options = replace(trained.data_options, **taken(vars(arguments), DataOptions))
     path, split = arguments.data, arguments.split
     if path.is_file() and split is None:

@@ -71,8 +71,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     machine.add_argument(
         "--device",
-        default="cpu",
-        help="where the model runs; cuda is each process's own under torchrun (default: %(default)s)",
+        default="auto",
+        help="where the model runs; auto: a GPU where there is one, of several each process's own"
+        " (default: %(default)s)",
     )
 
 

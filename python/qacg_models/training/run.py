@@ -17,7 +17,7 @@ from qacg_models.folders import put_in_place
 from qacg_models.inference import RECORD_FORMAT, RECORD_NAME, TrainedModel, load_trained
 from qacg_models.options import TrainingOptions
 from qacg_models.origin import origin
-from qacg_models.ranks import in_main, is_main, join_group, on_main, wait_for_all
+from qacg_models.ranks import in_main, is_main, join_group, on_main, own_device, wait_for_all
 from qacg_models.threads import cpu_threads
 from qacg_models.tokenization import encode_rows
 from qacg_models.training.beginning import begin_model, begin_tokenizer, settle_attention
@@ -109,7 +109,7 @@ def _take_up(
 def _finish(dataset: Dataset, output: Path) -> None:
     """Takes the figures of what was written, puts it in place, and removes the rest."""
     work = unfinished(output)
-    trained = load_trained(work / MODEL)
+    trained = load_trained(work / MODEL, device=own_device())
     # The figures on record are those of the files on disk, not of the model still in memory.
     _write_json(work / MODEL / RECORD_NAME, trained.record | _figures(trained, dataset))
     put_in_place(work / MODEL, output)
