@@ -222,7 +222,7 @@ def test_from_a_file_of_ones_own_to_an_explained_model(tmp_path, capsys):
     assert "the same figures, to the last digit, as training stored" in capsys.readouterr().out
     assert main(evaluate) == 0
     assert "so the figures are too good; --split dev takes those it was not" in capsys.readouterr().out
-    fails(capsys, [*evaluate, "--split", "test"], "one file gives train and dev; got test, wanted one of them")
+    fails(capsys, [*evaluate, "--split", "test"], "is one file, which gives train and dev; test wants one")
     question = ["--text", "the food was awful", "--aspects", "food"]
     assert main(["predict", model, *question]) == 0
     assert capsys.readouterr().out.splitlines()[2].split()[4:6] == ["food", "bad"]

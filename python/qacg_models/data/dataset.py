@@ -77,7 +77,7 @@ def load_data(
     for split in splits:
         if split not in found and split not in optional and not (divided and split == "dev"):
             if path.is_file():
-                raise DataError(path, None, f"one file gives train and dev; got {split}, wanted one of them")
+                raise DataError(path, None, f"is one file, which gives train and dev; {split} wants one of its own")
             raise DataError(path, None, f"has no {' or '.join(form.names(split))}")
     files = {split: file for split, file in found.items() if split in splits or (divided and split == "train")}
     if not files:

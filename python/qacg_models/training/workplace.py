@@ -35,10 +35,10 @@ def check_output(output: Path | str, overwrite: bool) -> None:
         return
     if output.is_dir() and not any(output.iterdir()):
         return
+    if not (output / RECORD_NAME).is_file():
+        raise InputError(f"{output}: already exists, and is no model folder; choose another --output")
     if not overwrite:
         raise InputError(f"{output}: already exists; choose another --output, or replace it with --overwrite")
-    if not (output / RECORD_NAME).is_file():
-        raise InputError(f"{output}: is no model folder, so --overwrite leaves it alone")
 
 
 def open_workplace(
