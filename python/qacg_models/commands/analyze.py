@@ -31,10 +31,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output", type=Path, default=Path("analysis"), metavar="DIR", help="folder of the page (default: %(default)s)"
     )
     parser.add_argument(
-        "--layer-figures",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="draw the maps of every layer as SVG and PNG too, which takes most of the time",
+        "--no-layer-figures",
+        dest="layer_figures",
+        action="store_false",
+        help="leave out the maps of every layer as SVG and PNG, which take most of the time",
     )
     add_flags(parser, DataOptions, leave_out=OF_TRAINING)
 
