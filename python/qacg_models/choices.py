@@ -24,10 +24,13 @@ def chooser(group: str) -> Callable[..., Any]:
             metavar: what stands for the value in a help text; None goes by the type.
         """
         kind = kind or type(default)
-        shown = None if known or kind is bool else metavar or METAVARS[kind]
+        if known or kind is bool:
+            metavar = None
+        elif metavar is None:
+            metavar = METAVARS[kind]
         return field(
             default=default,
-            metadata={"help": text, "choices": known or None, "kind": kind, "group": group, "metavar": shown},
+            metadata={"help": text, "choices": known or None, "kind": kind, "group": group, "metavar": metavar},
         )
 
     return choice
@@ -40,12 +43,6 @@ def shown(value: object) -> str:
     return str(value)
 
 
-def escaped(text: str) -> str:
-    """A text that argparse shows as it is."""
-    return text.replace("%", "%%")
-
-
 def help_text(text: str, default: str | None) -> str:
-    """A help text with the default behind it, if there is one to show."""
-    return escaped(text if default is None else f"{text} (default: {default})")
-
+    """A help text for argparse, with the default behind it if there is one to show."""
+    return (text if default is None else f"{text} (default: {default})").replace("%", "%%")

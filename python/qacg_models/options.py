@@ -18,7 +18,6 @@ PROTOCOLS = ("dev", "released")
 # What a checkpoint settles, so that --from leaves no choice.
 SIZES = ("hidden_size", "layers", "heads", "intermediate_size", "vocab_size", "initializer_range")
 
-
 _what = chooser("what is trained")
 _step = chooser("steps")
 _watch = chooser("evaluations and checkpoints")

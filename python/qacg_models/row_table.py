@@ -59,7 +59,7 @@ def markdown(rows: Sequence[dict], split: str | None = None) -> str:
     for row in rows:
         if split not in row["metrics"]:
             raise InputError(f"rows: seed {row['seed']} of {row['backbone']} has no figures on {split}")
-        sets.setdefault((row["task"], row["data"][split]), []).append(row)
+        sets.setdefault((row["task"], json.dumps(row["data"], sort_keys=True)), []).append(row)
     return "\n\n".join([*(_table(chosen, split) for chosen in sets.values()), _source(rows)])
 
 
@@ -88,16 +88,21 @@ def _table(rows: Sequence[dict], split: str) -> str:
 def _kind(row: dict) -> str:
     """What rows have in common that differ in their seed alone."""
     options = {name: value for name, value in row["options"].items() if name != "seed"}
-    return json.dumps([row["pretrained"], options, row["data"]], sort_keys=True)
+    return json.dumps([row["pretrained"], options], sort_keys=True)
 
 
 def _differing(row: dict, rows: Sequence[dict]) -> list[str]:
-    """The options of a row that others of its table do not share and no column shows."""
+    """The options in which a row differs from others of its table that the columns call alike but for the model."""
+    alike = [
+        other
+        for other in rows
+        if other["protocol"] == row["protocol"] and (other["pretrained"] is None) == (row["pretrained"] is None)
+    ]
     hidden = (*_OWN_COLUMNS, *_OF_THE_MODEL)
     return [
         f"{name} {value}"
         for name, value in row["options"].items()
-        if name not in hidden and any(other["options"].get(name) != value for other in rows)
+        if name not in hidden and any(other["options"].get(name) != value for other in alike)
     ]
 
 
