@@ -27,8 +27,11 @@ endif
 run: $(READY)
 	$(PY) -m qacg_models.cli demo
 
+# Over the cores, a file at a time, where pytest-xdist is installed.
+PARALLEL = $(shell $(PY) -c "import xdist" 2>/dev/null && echo '-n auto --maxprocesses 4 --dist loadfile')
+
 test: lint
-	$(PY) -m pytest
+	$(PY) -m pytest $(PARALLEL)
 
 lint: $(READY)
 	$(PY) -m ruff check .
