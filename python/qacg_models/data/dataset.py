@@ -76,6 +76,8 @@ def load_data(
     divided = "dev" not in found and "train" in found and bool({"train", "dev"} & set(splits))
     for split in splits:
         if split not in found and split not in optional and not (divided and split == "dev"):
+            if path.is_file():
+                raise DataError(path, None, f"one file gives train and dev; got {split}, wanted one of them")
             raise DataError(path, None, f"has no {' or '.join(form.names(split))}")
     files = {split: file for split, file in found.items() if split in splits or (divided and split == "train")}
     if not files:
