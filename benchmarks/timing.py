@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.providers import Call
-from benchmarks.shapes import BACKWARD, FORWARD, FORWARD_BACKWARD, Case, Inputs
+from benchmarks.shapes import BACKWARD, FORWARD, FORWARD_BACKWARD, TRAINING_FORWARD, Case, Inputs
 
 Step = Callable[[int], float]
 
@@ -126,7 +126,7 @@ def make_step(call: Call, case: Case, sets: list[Inputs]) -> Step:
 
     def forward(turn: int) -> float:
         inputs = sets[turn % len(sets)]
-        with torch.no_grad():
+        with torch.set_grad_enabled(case.mode == TRAINING_FORWARD):
             clock.start()
             out = call(*inputs.operands)
             taken = clock.stop()
@@ -151,7 +151,8 @@ def make_step(call: Call, case: Case, sets: list[Inputs]) -> Step:
         del out, grads
         return taken
 
-    return {FORWARD: forward, FORWARD_BACKWARD: forward_backward, BACKWARD: backward}[case.mode]
+    steps = {FORWARD: forward, TRAINING_FORWARD: forward, FORWARD_BACKWARD: forward_backward, BACKWARD: backward}
+    return steps[case.mode]
 
 
 def interleave(steps: dict[str, Step], effort: Effort) -> dict[str, list[float]]:

@@ -1,5 +1,6 @@
 """The end-to-end benchmark: what it runs is what it says, and what it reckons from times is right."""
 
+import json
 import sys
 from pathlib import Path
 
@@ -12,6 +13,7 @@ sys.path.append(str(Path(__file__).resolve().parent.parent))  # benchmarks is no
 from benchmarks import end_to_end, rows, steps, table
 from benchmarks.released import ReleasedQACGBert
 from benchmarks.sentences import load_sentences
+from benchmarks.sentences import main as main_of_sentences
 
 ORIGIN = rows.Origin(
     machine={"cpu": "Some CPU", "threads": 2, "instruction_sets": {"float32": "avx512"}},
@@ -90,6 +92,15 @@ def test_batches_hold_the_same_sentences_padded_and_packed(sentences):
     assert not torch.equal(batches[0].packed["input_ids"][:20], batches[1].packed["input_ids"][:20])
     with pytest.raises(ValueError, match="batches: got 1000 of 64, wanted at most"):
         sentences.draw(1000, 64)
+
+
+def test_lengths_are_counted_as_the_committed_histogram_holds_them(sentences, capsys, monkeypatch):
+    monkeypatch.delenv("QACG_DATA", raising=False)
+    assert main_of_sentences([]) == 0
+    counts = json.loads(capsys.readouterr().out)["counts"]
+    assert sum(counts.values()) == len(sentences.features)
+    assert counts[str(len(sentences.features[0]["input_ids"]))] > 0
+    assert main_of_sentences(["--data", "no/such/folder"]) == 1
 
 
 def test_the_released_operations_give_the_outputs_and_maps_of_the_model():
