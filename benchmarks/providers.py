@@ -147,10 +147,10 @@ PROVIDERS = {
 }
 
 
-def default_names() -> list[str]:
-    """Every provider that this machine has; the reference is left out, it is there to judge, not to race."""
-    here = qk.available_backends()
-    return [EAGER, COMPILED, ONE_MAP, *(name for name in BACKENDS if name in here)]
+def default_names(case: Case) -> list[str]:
+    """Every provider that takes the case here; the reference is left out, it is there to judge, not to race."""
+    here = [EAGER, COMPILED, COMPOSITION, ONE_MAP, *(name for name in BACKENDS if name in qk.available_backends())]
+    return [name for name in here if not PROVIDERS[name].reasons_against(case)]
 
 
 def chosen(names: list[str], case: Case) -> dict[str, Provider]:

@@ -87,6 +87,11 @@ class Case:
         """Multiply-adds of one matrix product over all cells that count: of padding, none does."""
         return self.shape.heads * self.shape.head_dim * sum(n * n for n in self.sequence_lengths)
 
+    @property
+    def place(self) -> str:
+        """The shape, and how its sequences lie if they are not all as long as it says."""
+        return str(self.shape) if self.lengths == FULL else f"{self.shape} {self.lengths}"
+
     def __str__(self) -> str:
         dropout = f" dropout {self.dropout:g}" if self.dropout else ""
         device = "" if self.device == "cpu" else f" on {self.device}"

@@ -113,12 +113,17 @@ class _DeviceClock:
         return 1e-3 * self._events[0].elapsed_time(self._events[1])
 
 
+def clock(device: str) -> _HostClock | _DeviceClock:
+    """What takes the time of work on a device."""
+    return _HostClock() if device == "cpu" else _DeviceClock(device)
+
+
 def make_step(call: Call, case: Case, sets: list[Inputs]) -> Step:
     """A function that runs a provider once on the n-th set of inputs and returns the seconds taken.
 
     The results are freed after the clock has stopped.
     """
-    clock = _HostClock() if case.device == "cpu" else _DeviceClock(case.device)
+    watch = clock(case.device)
 
     def gradients(out, inputs: Inputs):
         # The floor has no use for the context and lambda.
@@ -127,27 +132,27 @@ def make_step(call: Call, case: Case, sets: list[Inputs]) -> Step:
     def forward(turn: int) -> float:
         inputs = sets[turn % len(sets)]
         with torch.set_grad_enabled(case.mode == TRAINING_FORWARD):
-            clock.start()
+            watch.start()
             out = call(*inputs.operands)
-            taken = clock.stop()
+            taken = watch.stop()
         del out
         return taken
 
     def forward_backward(turn: int) -> float:
         inputs = sets[turn % len(sets)]
-        clock.start()
+        watch.start()
         out = call(*inputs.operands)
         grads = gradients(out, inputs)
-        taken = clock.stop()
+        taken = watch.stop()
         del out, grads
         return taken
 
     def backward(turn: int) -> float:
         inputs = sets[turn % len(sets)]
         out = call(*inputs.operands)
-        clock.start()
+        watch.start()
         grads = gradients(out, inputs)
-        taken = clock.stop()
+        taken = watch.stop()
         del out, grads
         return taken
 

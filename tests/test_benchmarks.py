@@ -11,7 +11,7 @@ import torch
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))  # benchmarks is not part of the package
 
-from benchmarks import marks, memory, rows, table, timing, verify
+from benchmarks import ceiling, marks, memory, rows, table, timing, verdicts, verify
 from benchmarks.providers import COMPILED, EAGER, ONE_MAP, PROVIDERS, chosen
 from benchmarks.shapes import FORWARD, FORWARD_BACKWARD, MAIN_SHAPES, Case, Shape, draw, draw_sets, grid
 from qacg_kernels.testing import ParityRow
@@ -36,6 +36,10 @@ def seconds_rows(case=SMALL, **seconds):
     names = {"eager": EAGER, "compiled": COMPILED, "one_map": ONE_MAP}
     taken = {names.get(name, name): times for name, times in seconds.items()}
     return rows.time_rows(case, {name: PROVIDERS[name] for name in taken}, taken, 0.01, ORIGIN)
+
+
+def a_product(dtype):
+    return ceiling.Product("some product", dtype, flops=1e6, step=lambda turn: 1e-3)
 
 
 def memory_row(extra_mb):
@@ -143,14 +147,28 @@ def test_table_shows_times_speedups_and_holes():
         "| (2,3,20,8) | float32 | forward | 0 | 200 | 10 (20.0x) |  |",
         "| (2,3,20,8) | float32 | forward+backward | 0.1 | 31.2 |  | 15.6 (2.0x) |",
         "",
-        "| (B,H,L,D) | type | dropout | provider | inputs, MB | output | saved | gradients | beyond them |",
-        "|---|---|---|---|---:|---:|---:|---:|---:|",
-        "| (1,12,8192,64) | float32 | 0 | cpu | 1.0 | 2.0 | 3.0 | 4.0 | 50.0 |",
+        "| (B,H,L,D) | type | pass | dropout | provider | inputs, MB | output | saved | gradients | beyond them |",
+        "|---|---|---|---|---|---:|---:|---:|---:|---:|",
+        "| (1,12,8192,64) | float32 | forward+backward | 0 | cpu | 1.0 | 2.0 | 3.0 | 4.0 | 50.0 |",
         "",
         "Medians of interleaved runs, in brackets the speed-up over eager. Some CPU (R) 9000, 2 threads, "
         "kernels on avx512, avx512_bf16, torch 2.13.0, commit 0123456789ab, 2030-01-02.",
     ]
     assert len(table.markdown([memory_row(50.0)]).splitlines()) == 5
+
+
+def test_table_shows_shares_of_the_ceiling_lengths_and_the_host():
+    case = replace(SMALL, lengths="packed")
+    (timed,) = rows.time_rows(case, {"cpu": PROVIDERS["cpu"]}, {"cpu": [1e-3]}, 0.01, ORIGIN, 1e-2)
+    assert timed.share_of_peak == pytest.approx(6 * case.products / 1e-3 / 1e9 / 1e-2, rel=1e-3)
+    ceilings = [rows.ceiling_row(name, "float32", "cpu", [rate], ORIGIN) for name, rate in (("a", 9.0), ("b", 8.0))]
+    where = rows.case_fields(SMALL)
+    host = rows.HostRow(ORIGIN, **where, provider="cpu", median_us=12.34, q1_us=12, q3_us=13, repeats=9)
+    text = table.markdown([timed, host, *ceilings])
+    assert f"| (2,3,20,8) packed | float32 | forward | 0 | 1 ({timed.share_of_peak:.0%}) |" in text
+    assert "| (2,3,20,8) | float32 | forward | cpu | 12.3 | 12.0 to 13.0 |" in text
+    assert "Fastest matrix products: a in float32: 9 GFLOP/s." in text
+    assert "and the share of the matrix-product ceiling" in text
 
 
 def test_table_refuses_to_mix_origins():
@@ -179,8 +197,8 @@ def test_plot_writes_the_format_that_the_name_asks_for(tmp_path):
 
 @pytest.mark.parametrize(("cpu_seconds", "met"), [(0.1, True), (0.101, False)])
 def test_mark_compares_medians_with_its_rival(cpu_seconds, met):
-    mark = marks.Mark(SMALL, COMPILED, 2.5)
-    verdict = marks.judge(mark, "cpu", seconds_rows(eager=[9.0], compiled=[0.25], cpu=[cpu_seconds]))
+    measured = seconds_rows(eager=[9.0], compiled=[0.25], cpu=[cpu_seconds])
+    verdict = verdicts.judge_ratio(verdicts.Ratio(SMALL, COMPILED, 2.5), "cpu", verdicts.times_of(measured))
     assert verdict.met is met
     assert verdict.measured == f"{0.25 / cpu_seconds:.2f}x"
     assert ("met" if met else "MISSED") in str(verdict)
@@ -231,6 +249,7 @@ def test_a_wrong_answer_misses_its_marks_without_a_figure(monkeypatch, capsys):
         raise verify.ParityError("reference: out is off by 3")
 
     monkeypatch.setattr(verify, "require_parity", lambda: 1)
+    monkeypatch.setattr(ceiling, "measure", lambda dtype, *_: (a_product(dtype), []))
     monkeypatch.setattr(marks, "measure_case", wrong)
     monkeypatch.setattr(marks, "measure_memory", lambda *_: memory_row(1.0))
     assert marks.main(["--backend", "reference"]) == 1
@@ -253,6 +272,7 @@ def test_ctrl_c_ends_marks_with_what_was_measured(monkeypatch, capsys, tmp_path)
         return [replace(r, **rows.case_fields(case)) for r in measured]
 
     monkeypatch.setattr(verify, "require_parity", lambda: 1)
+    monkeypatch.setattr(ceiling, "measure", lambda dtype, *_: (a_product(dtype), []))
     monkeypatch.setattr(marks, "measure_case", once)
     assert marks.main(["--backend", "reference", "--out", str(tmp_path)]) == 130
     assert len(rows.load(tmp_path.iterdir())) == 4

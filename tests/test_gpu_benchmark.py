@@ -20,6 +20,7 @@ from test_benchmarks import ORIGIN, memory_row
 from benchmarks import composition, gpu, gpu_marks, gpu_plan, host, rows, timing, verify
 from benchmarks.lengths import sentence_lengths
 from benchmarks.providers import COMPILED, COMPOSITION, EAGER, ONE_MAP, PROVIDERS
+from benchmarks.session import TIME, Budget, Item, Session
 from benchmarks.shapes import (
     BACKWARD,
     FORWARD,
@@ -114,6 +115,7 @@ def test_a_step_of_the_backward_leaves_the_forward_out_of_its_clock():
 def test_plan_has_the_marks_first_and_all_that_is_promised():
     plan = gpu_plan.items(("triton", "cuda"))
     assert len({item.case for item in plan} | {(i.case, i.providers) for i in plan}) > len(plan)
+    plan = [item for item in plan if item.kind == TIME]
     first = [item.case.shape for item in plan[:6]]
     assert set(first) == set(gpu_plan.MARK_SHAPES)
     full = [i.case for i in plan if i.case.lengths == "full"]
@@ -133,7 +135,10 @@ def test_plan_has_the_marks_first_and_all_that_is_promised():
 def test_every_mark_is_measured_by_the_plan():
     """With all of the plan's rows no mark is left without a figure."""
     measured = [
-        time_row(item.case, name, 1.0, 8e5) for item in gpu_plan.items(("triton",)) for name in item.providers
+        time_row(item.case, name, 1.0, 8e5)
+        for item in gpu_plan.items(("triton",))
+        if item.kind == TIME
+        for name in item.providers
     ]
     verdicts = gpu_marks.judge("triton", measured)
     missing = [v.what for v in verdicts if v.measured == "not measured"]
@@ -174,7 +179,7 @@ def test_marks_judge_rates_ratios_memory_and_the_host():
 
 def a_run(tmp_path, seconds=60.0):
     writer = rows.Writer(tmp_path, "gpu", ORIGIN)
-    return gpu.Run(writer, ORIGIN, NO_EFFORT, gpu.Budget(seconds)), writer
+    return Session(writer, ORIGIN, NO_EFFORT, Budget(seconds)), writer
 
 
 def test_a_run_keeps_rows_and_reasons(tmp_path, monkeypatch, capsys):
@@ -190,8 +195,8 @@ def test_a_run_keeps_rows_and_reasons(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(PROVIDERS, EAGER, replace(PROVIDERS[EAGER], build=no_memory))
     monkeypatch.setitem(PROVIDERS, "cpu", replace(PROVIDERS["cpu"], build=wrong, reasons_against=lambda case: []))
     run, writer = a_run(tmp_path)
-    run.times(gpu_plan.Item(TINY, (EAGER, ONE_MAP, "cpu", "reference")))
-    run.times(gpu_plan.Item(replace(TINY, mode=FORWARD, dropout=0.1), (COMPOSITION, "reference")))
+    run.measure(Item(TINY, (EAGER, ONE_MAP, "cpu", "reference")))
+    run.measure(Item(replace(TINY, mode=FORWARD, dropout=0.1), (COMPOSITION, "reference")))
     assert [(r.provider, r.dropout) for r in rows.load([writer.path])] == [
         (ONE_MAP, 0.0),
         ("reference", 0.0),
@@ -208,15 +213,15 @@ def test_a_run_keeps_rows_and_reasons(tmp_path, monkeypatch, capsys):
 
 def test_a_spent_budget_leaves_cases_out_by_name(tmp_path):
     run, _ = a_run(tmp_path, seconds=0.0)
-    run.times(gpu_plan.Item(TINY, ("reference",)))
-    assert run.rows == [] and run.missing == [f"{TINY}: the time is spent"]
+    run.measure(Item(TINY, ("reference",)))
+    assert run.rows == [] and run.missing == [f"{TINY}, time: the time is spent"]
 
 
 def test_report_tells_the_marks_what_is_missing_and_draws(tmp_path, capsys):
     pytest.importorskip("matplotlib")
     run, writer = a_run(tmp_path)
     for mode in MODES:
-        run.times(gpu_plan.Item(replace(TINY, mode=mode), (ONE_MAP, "reference")))
+        run.measure(Item(replace(TINY, mode=mode), (ONE_MAP, "reference")))
     run.missing.append("something: the time is spent")
     gpu.report(run, ("reference",), "NVIDIA H200", writer, "cpu")
     text = writer.path.with_suffix(".txt").read_text()
