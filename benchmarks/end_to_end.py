@@ -8,72 +8,19 @@ import argparse
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from qacg_models.errors import InputError
 
-from benchmarks import rows, timing, verify
+from benchmarks import rows, step_marks, timing, verify
 from benchmarks.run import INTERRUPTED, add_common_options, heading
 from benchmarks.sentences import Batch, Sentences, default_data, load_sentences
 from benchmarks.shapes import DTYPES
-from benchmarks.steps import (
-    BERT,
-    COMPILED,
-    FOLDED,
-    INFERENCE,
-    MODES,
-    PACKED,
-    PROVIDERS,
-    RELEASED,
-    SIZES,
-    TRAINING,
-    Builder,
-    Runner,
-    takes,
-)
+from benchmarks.step_names import BERT, COMPILED, EAGER, MODES, RELEASED, TRAINING
+from benchmarks.steps import PROVIDERS, SIZES, Builder, Runner, takes
 from qacg_kernels.testing import judge
 
 _JUDGED = 4  # sentences of the batch on which providers are compared in float64
-
-
-@dataclass(frozen=True)
-class Mark:
-    """In one run of `size` and `mode`, `provider` in `dtype` is to be `at_least` times as fast as `rival`, which runs
-    in float32."""
-
-    size: str
-    mode: str
-    provider: str
-    dtype: str
-    rival: str
-    at_least: float
-
-
-MARKS = [
-    Mark("minilm", TRAINING, PACKED, "float32", RELEASED, 5),
-    Mark("minilm", TRAINING, PACKED, "bfloat16", RELEASED, 8),
-    Mark("minilm", INFERENCE, FOLDED, "float32", RELEASED, 5),
-    Mark("base-12", TRAINING, PACKED, "float32", RELEASED, 6),
-    Mark("base-12", TRAINING, PACKED, "float32", BERT, 0.8),
-]
-
-
-def verdicts(measured: list[rows.StepRow]) -> list[str]:
-    """A line for each mark that the rows can answer."""
-    found = {(row.size, row.mode, row.provider, row.dtype): row for row in measured}
-    lines = []
-    for mark in MARKS:
-        own = found.get((mark.size, mark.mode, mark.provider, mark.dtype))
-        rival = found.get((mark.size, mark.mode, mark.rival, "float32"))
-        if own is None or rival is None:
-            continue
-        ratio = rival.median_ms / own.median_ms
-        lines.append(
-            f"{'met   ' if ratio >= mark.at_least else 'MISSED'}  {mark.size} {mark.mode}, {mark.provider} in "
-            f"{mark.dtype} vs {mark.rival} in float32: at least {mark.at_least:g}x, measured {ratio:.2f}x"
-        )
-    return lines
 
 
 def require_agreement(builder: Builder, runners: dict[str, Runner], batch: Batch, dtype: str) -> None:
@@ -86,7 +33,7 @@ def require_agreement(builder: Builder, runners: dict[str, Runner], batch: Batch
     """
     exact = builder.exact()
     wanted = _outcome(Runner(exact, lambda b: exact(**b.padded, return_dict=False)[:2]), batch, "float32")
-    of_eager = _outcome(builder.build("eager padded"), batch, dtype)
+    of_eager = _outcome(builder.build(EAGER), batch, dtype)
     for name, runner in runners.items():
         if name == BERT:
             continue
@@ -240,7 +187,8 @@ def main(arguments: list[str] | None = None) -> int:
     except (InputError, ValueError) as error:
         print(error, file=sys.stderr)
         return 1
-    print("\n".join(verdicts(measured)))
+    judged = step_marks.judge([*step_marks.MARKS, *step_marks.AIMS], measured)
+    print("\n".join(map(str, judged)))
     return 0
 
 
