@@ -101,8 +101,9 @@ def _grouped(measured: Sequence[rows.TimeRow], by: str, along: str) -> Series:
     groups: Series = {}
     for (value, _), row in sorted(best.items()):
         groups.setdefault(value, []).append(row)
-    longest = sorted(groups, key=lambda value: (-len(groups[value]), value))[:_SERIES]
-    return {value: groups[value] for value in sorted(longest) if len(groups[value]) > 1}
+    lines = sorted(value for value, rows_of_one in groups.items() if len(rows_of_one) > 1)
+    step = max(1, -(-len(lines) // _SERIES))
+    return {value: groups[value] for value in lines[::step]}
 
 
 def _alone(measured: Sequence[rows.TimeRow], along: str) -> Series:
@@ -163,7 +164,7 @@ def _panel(
         places = [getattr(row, along) for row in measured]
         _dots(axis, places, measured, unit, colour, label.format(value))
         axis.plot(places, [1e3 * model.seconds(row.case) * unit(row) for row in measured], color=colour, linewidth=1)
-    _finish(axis, series)
+    _finish(axis, sorted({getattr(row, along) for measured in series.values() for row in measured}))
 
 
 def _threads_panel(axis, times: Sequence[rows.TimeRow]) -> None:
@@ -174,7 +175,7 @@ def _threads_panel(axis, times: Sequence[rows.TimeRow]) -> None:
         _dots(axis, places, measured, lambda row: 1.0, colour, str(case.shape))
         one = measured[0].median_ms * places[0]
         axis.plot(places, [one / threads for threads in places], color=colour, linewidth=1)
-    _finish(axis, shared)
+    _finish(axis, sorted({threads for by_threads in shared.values() for threads in by_threads}))
 
 
 def _dots(axis, places, measured, unit, colour: str, label: str) -> None:
@@ -183,11 +184,14 @@ def _dots(axis, places, measured, unit, colour: str, label: str) -> None:
         axis.plot([place, place], [row.q1_ms * unit(row), row.q3_ms * unit(row)], color=colour, linewidth=1)
 
 
-def _finish(axis, series) -> None:
+def _finish(axis, places: list[int]) -> None:
     axis.set_xscale("log", base=2)
     axis.set_yscale("log")
     axis.spines[["top", "right"]].set_visible(False)
-    if series:
+    axis.set_xticks(places, [str(place) for place in places], fontsize=7)
+    axis.margins(y=0.2)
+    axis.tick_params(axis="y", which="both", labelsize=7)
+    if places:
         axis.legend(fontsize=7, frameon=False)
     else:
         axis.text(0.5, 0.5, "not measured", ha="center", transform=axis.transAxes, fontsize=8, color="#555555")

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -134,6 +135,10 @@ def test_a_quick_run_writes_a_row_for_every_provider(tmp_path, monkeypatch, caps
     monkeypatch.delenv("QACG_DATA", raising=False)
     threads = str(torch.get_num_threads())
     arguments = ["--quick", "--threads", threads, "--out", str(tmp_path), "--dtypes", "float32", "--providers", *RACE]
+    clean = replace(rows.origin(), dirty=False)
+    monkeypatch.setattr(rows, "origin", lambda: clean)
+    assert end_to_end.main([*arguments, "--minutes", "0"]) == 0
+    assert capsys.readouterr().out.count("not measured, the time is spent") == 2
     assert end_to_end.main(arguments) == 0, capsys.readouterr().err
     (path,) = tmp_path.iterdir()
     measured = rows.load([path])
@@ -145,6 +150,10 @@ def test_a_quick_run_writes_a_row_for_every_provider(tmp_path, monkeypatch, caps
         assert 0 < row.tokens < row.cells
         rival = next(other for other in measured if (other.mode, other.provider) == (row.mode, step_names.RELEASED))
         assert row.ratio_to_released == pytest.approx(rival.median_ms / row.median_ms, rel=1e-3)
+    monkeypatch.setattr(end_to_end, "measure", lambda *_: pytest.fail("measured again"))
+    assert end_to_end.main(arguments) == 0
+    assert rows.load([path]) == measured
+    assert capsys.readouterr().out.count(": kept") == 2
 
 
 def test_no_figure_for_a_provider_that_computes_something_else(monkeypatch, capsys):
