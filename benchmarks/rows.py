@@ -321,7 +321,10 @@ def from_line(line: str) -> Row:
     Raises:
         ValueError: the line is not a row; the message says which fields are missing or unknown.
     """
-    record = json.loads(line)
+    return _from_record(json.loads(line))
+
+
+def _from_record(record: object) -> Row:
     kind = record.get("kind") if isinstance(record, dict) else None
     if kind not in _KINDS:
         raise ValueError(f"kind: got {kind!r}, wanted one of {', '.join(map(repr, _KINDS))}")
@@ -345,13 +348,28 @@ def load(paths: Iterable[str | Path]) -> list[Row]:
     Raises:
         ValueError: a line is not a row (file and line number).
     """
-    rows = []
-    for path in paths:
-        for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
-            try:
-                rows.append(from_line(line))
-            except ValueError as error:
-                raise ValueError(f"{path}:{number}: {error}") from error
+    return [row for path in paths for row in _parse(Path(path).read_text(encoding="utf-8"), path)]
+
+
+# In a file a line of this kind holds what all rows after it share, so that hundreds of them stay a small file.
+_SHARED = "shared"
+_SHARED_FIELDS = ("origin", "flop_convention")
+
+
+def _parse(text: str, path: str | Path) -> list[Row]:
+    """Rows of a file's text; a row that has a field of its own does not take the shared one."""
+    rows, shared = [], {}
+    for number, line in enumerate(text.splitlines(), 1):
+        try:
+            record = json.loads(line)
+            kind = record.get("kind") if isinstance(record, dict) else None
+            if kind == _SHARED:
+                shared = {name: record[name] for name in _SHARED_FIELDS if name in record}
+                continue
+            known = {f.name for f in fields(_KINDS[kind])} if kind in _KINDS else set()
+            rows.append(_from_record({k: v for k, v in shared.items() if k in known} | record if known else record))
+        except ValueError as error:
+            raise ValueError(f"{path}:{number}: {error}") from error
     return rows
 
 
@@ -386,12 +404,21 @@ class Writer:
         if resume and self.path.exists():
             text = self.path.read_text(encoding="utf-8")
             whole = text[: text.rfind("\n") + 1]  # a run that was killed may have left part of a line
-            found = [from_line(line) for line in whole.splitlines()]
+            found = _parse(whole, self.path)
             if all(_same_sources(row.origin, source) for row in found):
                 self.kept = found
-        self.path.write_text("".join(to_line(row) + "\n" for row in self.kept), encoding="utf-8")
+        self._shared: dict[str, object] = {}
+        self.path.write_text("", encoding="utf-8")
+        self.add(self.kept)
 
     def add(self, rows: Iterable[Row]) -> None:
-        if self.path is not None:
-            with self.path.open("a", encoding="utf-8") as file:
-                file.writelines(to_line(row) + "\n" for row in rows)
+        if self.path is None:
+            return
+        with self.path.open("a", encoding="utf-8") as file:
+            for row in rows:
+                record = asdict(row)
+                shared = {name: record.pop(name) for name in _SHARED_FIELDS if name in record}
+                if any(self._shared.get(name) != value for name, value in shared.items()):
+                    self._shared |= shared
+                    file.write(json.dumps({"kind": _SHARED, **self._shared}) + "\n")
+                file.write(json.dumps(record) + "\n")

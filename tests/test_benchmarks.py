@@ -103,6 +103,21 @@ def test_rows_survive_a_file_and_keep_their_case(tmp_path):
     assert rows.load([writer.path]) == []
 
 
+def test_a_file_tells_once_what_its_rows_share(tmp_path):
+    later = replace(ORIGIN, taken="2030-01-02T04:00:00Z")
+    other_count = replace(seconds_rows(cpu=[0.3])[0], flop_convention="another one")
+    measured = [memory_row(1.0), *seconds_rows(eager=[0.2], cpu=[0.1]), other_count]
+    measured.append(replace(memory_row(2.0), origin=later))
+    writer = rows.Writer(tmp_path, "marks", ORIGIN)
+    for row in measured:
+        writer.add([row])
+    assert rows.load([writer.path]) == measured
+    text = writer.path.read_text()
+    assert text.count("Some CPU") == 4  # the origin, twice with a convention that changes, and the later origin
+    writer.path.write_text(rows.to_line(measured[0]) + "\n" + text)  # lines that have all to themselves are read too
+    assert rows.load([writer.path]) == [measured[0], *measured]
+
+
 def test_writer_without_a_folder_writes_nothing(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rows.Writer(None, "marks", ORIGIN).add([memory_row(1.0)])
@@ -425,6 +440,33 @@ def test_peak_meter_sees_what_was_freed_again():
     assert quiet < 4 * 2**20
     assert peak - quiet == pytest.approx(40 * 2**20, abs=2 * 2**20)
     assert control == pytest.approx(64e6, abs=4e6)
+
+
+@needs_peak
+def test_memory_of_inference_and_of_packed_sentences():
+    # In one process of its own; the second case reads the first one's freed pages at most low.
+    script = (
+        "from benchmarks import memory, rows; from benchmarks.shapes import Case, Shape;"
+        "print(rows.to_line(memory.measure(Case(Shape(1, 4, 1024, 16)), 'eager')));"
+        "packed = Case(Shape(8, 2, 64, 16), mode='forward+backward', lengths='packed');"
+        "print(rows.to_line(memory.measure(packed, 'reference')))"
+    )
+    root = Path(__file__).resolve().parent.parent
+    result = subprocess.run([sys.executable, "-c", script], cwd=root, capture_output=True, text=True, check=True)
+    inference, packed = map(rows.from_line, result.stdout.splitlines())
+    one_map = 4 * 1024 * 1024 * 4 / 1e6
+    assert (inference.saved_mb, inference.gradient_mb, inference.backward_extra_mb) == (0, 0, 0)
+    assert inference.output_mb == pytest.approx(4 * 1024 * 16 * 4 / 1e6, rel=0.01)
+    # Both scores, both maps, their sum and its dropout at once, and what the method is off by.
+    assert 6 * one_map - 4 < inference.extra_mb < 7 * one_map + 4
+    tokens = sum(packed.case.sequence_lengths)
+    assert packed.output_mb == pytest.approx(tokens * 2 * 16 * 4 / 1e6, rel=0.01)
+    assert packed.gradient_mb == pytest.approx(5 * packed.output_mb + tokens * 2 * 4 / 1e6, rel=0.01)
+
+
+def test_memory_of_what_compiles_as_it_runs_is_refused():
+    with pytest.raises(memory.NotMeasurableError, match="compiles in the process that is measured"):
+        memory.measure(SMALL, COMPILED)
 
 
 def test_memory_is_not_guessed_where_the_peak_cannot_be_set_back(monkeypatch, tmp_path):
