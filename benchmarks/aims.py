@@ -23,7 +23,7 @@ from benchmarks.shapes import (
     SENTENCES,
     Case,
 )
-from benchmarks.verdicts import Ratio, Times, Verdict, judge_ratio, not_measured, times_of
+from benchmarks.verdicts import Ratio, Times, Verdict, judge_ratio, not_measured, time_across, times_of
 
 DROPOUT = 0.1
 # Dropout costs at most a quarter more; both maps take at most these shares of the time of one.
@@ -82,7 +82,7 @@ def _judge_packed(case: Case, backend: str, times: Times) -> Verdict:
     own, of_full = times(case, backend), times(full, backend)
     if own is None or of_full is None:
         return not_measured(what, target)
-    share = own.median_ms / of_full.median_ms
+    share = time_across(own, of_full)
     pairs = case.products / full.products
     return Verdict(what, target, f"{share:.0%} ({pairs:.0%} of the pairs are there)", share <= most)
 

@@ -149,6 +149,9 @@ def main(arguments: list[str] | None = None) -> int:
     except verify.ParityError as error:
         print(f"parity fails, so there are no figures:\n{error}", file=sys.stderr)
         return 1
+    except RuntimeError as error:
+        print(error, file=sys.stderr)
+        return 1
     print("\n" + markdown(measured))
     return 0
 

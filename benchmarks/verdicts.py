@@ -49,13 +49,24 @@ def times_of(measured: Sequence[rows.Row]) -> Times:
     return lambda case, provider: found.get((case, provider))
 
 
+def time_across(one: rows.TimeRow, other: rows.TimeRow) -> float:
+    """The time of one case over that of another, which ran before or after it.
+
+    A machine may run slower by then: each time is taken in units of the matrix product that ran in its own rounds.
+    """
+    ratio = one.median_ms / other.median_ms
+    if one.matrix_peak_gflops and other.matrix_peak_gflops:
+        ratio *= one.matrix_peak_gflops / other.matrix_peak_gflops
+    return ratio
+
+
 def judge_ratio(mark: Ratio, backend: str, times: Times) -> Verdict:
     """Compares two medians."""
     own, other = times(mark.case, backend), times(mark.other or mark.case, mark.rival or backend)
     what, target = mark.question(backend)
     if own is None or other is None:
         return not_measured(what, target)
-    ratio = other.median_ms / own.median_ms
+    ratio = other.median_ms / own.median_ms if mark.other is None else time_across(other, own)
     beside = "" if own.share_of_peak is None else f" ({own.share_of_peak:.0%} of the ceiling)"
     return Verdict(what, target, f"{ratio:.2f}x{beside}", ratio >= mark.at_least)
 

@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,9 @@ sys.path.append(str(Path(__file__).resolve().parent.parent))  # benchmarks is no
 
 from test_benchmarks import ORIGIN, SMALL
 
-from benchmarks import ceiling, rows, run, timing
-from benchmarks.providers import EAGER, PROVIDERS
-from benchmarks.shapes import draw_sets
+from benchmarks import ceiling, rows, run, timing, verify
+from benchmarks.providers import COMPILED, COMPOSITION, EAGER, ONE_MAP, PROVIDERS, default_names
+from benchmarks.shapes import FORWARD_BACKWARD, PACKED, draw_sets
 
 ONCE = timing.Effort(seconds=0, fewest_rounds=2, most_rounds=2, warmup_rounds=0)
 
@@ -75,6 +76,34 @@ def test_a_failed_build_names_what_the_compiler_said(monkeypatch, tmp_path):
     with pytest.raises(ceiling.NoBrgemmError, match=r"cannot be built: brgemm\.cpp:3: no such header$"):
         ceiling._library()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_has_shares_for_any_lengths_and_names_who_refuses(small, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(ceiling, "_brgemm_products", lambda dtype: [])
+    monkeypatch.setattr(verify, "require_parity", lambda: 1)
+    monkeypatch.setattr(timing, "QUICK", ONCE)
+    threads = str(torch.get_num_threads())
+    arguments = ["--quick", "--threads", threads, "--shapes", "3,2,20,8", "--modes", "training-forward"]
+    providers = ["--providers", COMPOSITION, "reference"]
+    lengths = ["--lengths", "full", "padded", "packed"]
+    assert run.main([*arguments, *providers, *lengths, "--out", str(tmp_path)]) == 0
+    measured = rows.load(tmp_path.iterdir())
+    times = [row for row in measured if row.kind == "time"]
+    assert [(row.lengths, row.provider) for row in times] == [
+        (form, name) for form in ("full", "padded", "packed") for name in (COMPOSITION, "reference")
+    ]
+    assert all(row.share_of_peak > 0 for row in times)
+    assert "| (3,2,20,8) packed | float32 | training-forward | 0 |" in capsys.readouterr().out
+    assert run.main([*arguments, "--providers", EAGER, "--lengths", "packed"]) == 1
+    assert "'eager' does not take (3,2,20,8) float32 training-forward packed" in capsys.readouterr().err
+
+
+def test_who_races_by_default_takes_the_case():
+    here = default_names(SMALL)
+    assert here[:4] == [EAGER, COMPILED, COMPOSITION, ONE_MAP] and "reference" not in here
+    packed = replace(SMALL, lengths=PACKED)
+    assert default_names(packed) == [COMPOSITION, *here[4:]]
+    assert COMPOSITION not in default_names(replace(SMALL, mode=FORWARD_BACKWARD, dropout=0.1))
 
 
 def test_the_product_takes_turns_and_gives_the_share():

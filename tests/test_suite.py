@@ -113,6 +113,19 @@ def test_aims_judge_shares_ratios_dropout_and_packing():
     assert not found[f"{replace(both, lengths=PACKED)}, cpu of full"].met
 
 
+def test_cases_that_ran_one_after_another_are_compared_in_units_of_the_product():
+    both = Case(SENTENCES, mode=FORWARD_BACKWARD)
+    measured = [
+        time_row(both, "cpu", 10.0, peak=100.0),
+        # The machine ran at half its speed by then: dropout cost a tenth more, not 2.2 times as much.
+        time_row(replace(both, dropout=0.1), "cpu", 22.0, peak=50.0),
+        time_row(replace(both, lengths=PACKED), "cpu", 4.0, peak=50.0),
+    ]
+    found = {v.what: v for v in aims.judge_operators(measured, "cpu")}
+    assert found[f"{replace(both, dropout=0.1)}, cpu vs dropout 0"].measured.startswith("0.91x")
+    assert found[f"{replace(both, lengths=PACKED)}, cpu of full"].measured.startswith("20%")
+
+
 def test_notes_name_the_fastest_products_and_what_amx_makes_of_them():
     tried = [("a", "float32", 300.0), ("b", "float32", 400.0), ("c", "bfloat16", 3000.0)]
     amx = replace(ORIGIN, machine=ORIGIN.machine | {"instruction_sets": {"float32": "amx"}})
