@@ -48,6 +48,16 @@ def _sigmoid_map(query: Tensor, key: Tensor, hidden: Tensor | None) -> Tensor:
     return visible if hidden is None else visible.masked_fill_(hidden, 0.0)
 
 
+def _product(total: Tensor, a: Tensor, b: Tensor, first: bool = True, scale: float = 1.0) -> None:
+    """total = scale a b, or += after the first chunk."""
+    if total.dtype == a.dtype:
+        total.baddbmm_(a, b, beta=0 if first else 1, alpha=scale)
+    elif first:
+        torch.mul(torch.bmm(a, b), scale, out=total)
+    else:
+        total.add_(torch.bmm(a, b), alpha=scale)
+
+
 class _SigmoidAttention(torch.autograd.Function):
     """On (N, L, D) and (N, S, D); hidden is (N, 1, S)."""
 
@@ -57,22 +67,24 @@ class _SigmoidAttention(torch.autograd.Function):
         out = torch.empty_like(query, memory_format=torch.contiguous_format)
         for n, i in _chunks(query, key):
             gate = _sigmoid_map(query[n, i], key[n], None if hidden is None else hidden[n])
-            out[n, i] = torch.bmm(gate, value[n])
+            _product(out[n, i], gate, value[n])
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx, grad):
         query, key, value, hidden = ctx.saved_tensors
+        scale = query.shape[-1] ** -0.5
+        of_query = torch.empty_like(query, memory_format=torch.contiguous_format)
         # Rows of one map add up in float32: a sum of many chunks would lose a 16-bit type's last bits.
-        grads = [torch.zeros(t.shape, dtype=torch.float32, device=t.device) for t in (query, key, value)]
-        of_query, of_key, of_value = grads
+        sums = query.dtype if query.shape[1] * key.shape[1] <= _CELLS else torch.float32
+        of_key, of_value = (torch.empty(t.shape, dtype=sums, device=t.device) for t in (key, value))
         for n, i in _chunks(query, key):
+            first = i.start == 0
             gate = _sigmoid_map(query[n, i], key[n], None if hidden is None else hidden[n])
-            of_value[n] += torch.bmm(gate.transpose(1, 2), grad[n, i])
+            _product(of_value[n], gate.transpose(1, 2), grad[n, i], first)
             of_gate = torch.bmm(grad[n, i], value[n].transpose(1, 2))
             of_scores = torch.ops.aten.sigmoid_backward(of_gate, gate)
-            of_query[n, i] = torch.bmm(of_scores, key[n])
-            of_key[n] += torch.bmm(of_scores.transpose(1, 2), query[n, i])
-        scale = query.shape[-1] ** -0.5
-        return (scale * of_query).to(query.dtype), (scale * of_key).to(key.dtype), of_value.to(value.dtype), None
+            _product(of_query[n, i], of_scores, key[n], scale=scale)
+            _product(of_key[n], of_scores.transpose(1, 2), query[n, i], first, scale)
+        return of_query, of_key.to(key.dtype), of_value.to(value.dtype), None
