@@ -6,7 +6,7 @@ A call has a fixed part, reads, packs and writes rows of D elements, makes two m
 F FLOP per cell and feature by the convention of the rows. Over sequences of different lengths L and L S are sums.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -63,6 +63,16 @@ def _features(case: Case, flops_per_cell: int) -> tuple[float, ...]:
     return 1.0, float(elements), case.products / head_dim, float(flops_per_cell * case.products)
 
 
+def too_few(cases: Collection[Case]) -> str | None:
+    """Why these cases do not settle the constants; None: they do, but for head sizes (see `Model.head_dims`)."""
+    if len(cases) <= _TERMS:
+        return f"cases: got {len(cases)}, wanted more than the {_TERMS} constants"
+    lengths = {case.shape.length for case in cases}
+    if len(lengths) < 2:
+        return f"lengths: got {lengths} alone, wanted two at least: elements and cells grow alike with anything else"
+    return None
+
+
 def fit(measured: Sequence[rows.TimeRow]) -> Model:
     """The constants with the least squared relative error, none negative.
 
@@ -70,7 +80,7 @@ def fit(measured: Sequence[rows.TimeRow]) -> Model:
         measured: rows of one provider, type, pass and thread number, of sequences of one length, without dropout.
 
     Raises:
-        ValueError: there are fewer than five different cases, or rows of other kinds among them.
+        ValueError: the cases are too few, or there are rows of other kinds among them.
     """
     kinds = {
         (row.provider, row.dtype, row.mode, row.device, row.origin.machine.get("threads"), row.flops_per_cell)
@@ -79,8 +89,9 @@ def fit(measured: Sequence[rows.TimeRow]) -> Model:
     if len(kinds) > 1 or any(row.dropout or row.lengths != FULL for row in measured):
         raise ValueError(f"rows: got {sorted(map(str, kinds))}, wanted one kind, of full length and without dropout")
     latest = {row.case: row for row in measured}
-    if len(latest) <= _TERMS:
-        raise ValueError(f"cases: got {len(latest)}, wanted more than the {_TERMS} constants")
+    why = too_few(latest)
+    if why:
+        raise ValueError(why)
     flops = measured[0].flops_per_cell
     times = torch.tensor([1e-3 * row.median_ms for row in latest.values()], dtype=torch.float64)
     features = torch.tensor([_features(case, flops) for case in latest], dtype=torch.float64)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from benchmarks import rows
-from benchmarks.cost_model import Model, fit
+from benchmarks.cost_model import Model, fit, too_few
 from benchmarks.providers import PROVIDERS
 from benchmarks.shapes import BACKWARD, DTYPES, FORWARD, FORWARD_BACKWARD, FULL, MODES, PACKED, Case
 from benchmarks.table import disturbance_note, require_one_origin, source_line
@@ -60,7 +60,7 @@ def models(times: Sequence[rows.TimeRow]) -> dict[str, Model]:
     found = {}
     for mode in MODES:
         here = of_one_thread_number(row for row in times if row.mode == mode and row.lengths == FULL)
-        if len(here) > 4:
+        if too_few([row.case for row in here]) is None:
             found[mode] = fit(here)
     return found
 
@@ -127,7 +127,7 @@ def draw(measured: Sequence[rows.Row], provider: str, dtype: str, path: str) -> 
     times = select(measured, provider, dtype)
     by_mode = models(times)
     if not by_mode:
-        raise ValueError(f"{provider!r} in {dtype} has too few cases in every pass to fit the model")
+        raise ValueError(f"{provider!r} in {dtype} has too few cases or lengths in every pass to fit the model")
     import matplotlib
 
     matplotlib.use("Agg")

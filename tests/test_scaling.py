@@ -67,6 +67,8 @@ def test_the_fit_refuses_what_it_cannot_tell():
     with pytest.raises(ValueError, match="cases: got 4, wanted more than the 4 constants"):
         cost_model.fit([*few, few[0]])
     enough = time_rows([Case(shape) for shape in SHAPES])
+    with pytest.raises(ValueError, match=r"lengths: got \{128\} alone"):
+        cost_model.fit([row for row in enough if row.length == 128])
     with pytest.raises(ValueError, match="wanted one kind"):
         cost_model.fit([*enough, replace(enough[0], dtype="bfloat16")])
     with pytest.raises(ValueError, match="wanted one kind"):
