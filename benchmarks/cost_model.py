@@ -44,8 +44,12 @@ class Model:
 
     def seconds(self, case: Case) -> float:
         """The model's time for a case of the same type, pass and thread number."""
-        constants = (self.call, self.element, self.cell, self.flop)
-        return sum(c * x for c, x in zip(constants, _features(case, self.flops_per_cell)))
+        return sum(self.parts(case).values())
+
+    def parts(self, case: Case) -> dict[str, float]:
+        """Seconds of each term: where the time of a case goes, by the model."""
+        constants = {"call": self.call, "elements": self.element, "cells": self.cell, "products": self.flop}
+        return {name: c * x for (name, c), x in zip(constants.items(), _features(case, self.flops_per_cell))}
 
     def __str__(self) -> str:
         rate = f"{1e-9 / self.flop:.4g} GFLOP/s" if self.flop else "nothing"

@@ -1,9 +1,9 @@
 """How cost grows, against the model of MATH.md: `python -m benchmarks.scaling FILES -o scaling.svg`. Needs matplotlib.
 
 From rows of `benchmarks.suite`, of one machine and commit; its files of several thread numbers together. Prints the
-model's constants and what it says of packed sentences, which it has not seen, and draws the time over length, head
-size, batch, heads and threads: dots are medians with their quartiles, lines the model; over threads they are the time
-of one thread shared out evenly.
+model's constants, where the time of the main shapes goes by them, and what it says of packed sentences, which it has
+not seen. Draws the time over length, head size, batch, heads and threads: dots are medians with their quartiles, lines
+the model; over threads they are the time of one thread shared out evenly.
 """
 
 import argparse
@@ -14,7 +14,7 @@ from dataclasses import replace
 from benchmarks import rows
 from benchmarks.cost_model import Model, fit, too_few
 from benchmarks.providers import PROVIDERS
-from benchmarks.shapes import BACKWARD, DTYPES, FORWARD, FORWARD_BACKWARD, FULL, MODES, PACKED, Case
+from benchmarks.shapes import BACKWARD, DTYPES, FORWARD, FORWARD_BACKWARD, FULL, MAIN_SHAPES, MODES, PACKED, Case
 from benchmarks.table import disturbance_note, require_one_origin, source_line
 
 _COLOURS = ("#0b6e6e", "#c8553d", "#4a3f8f", "#8a6d1a", "#6b7683")
@@ -66,8 +66,10 @@ def models(times: Sequence[rows.TimeRow]) -> dict[str, Model]:
 
 
 def report(times: Sequence[rows.TimeRow], by_mode: dict[str, Model]) -> list[str]:
-    """The constants, the model's word on packed sentences, and how well threads share the work."""
+    """The constants, where the time goes, the model's word on packed sentences, and how well threads share the work."""
     lines = [f"{mode}: {model}" for mode, model in by_mode.items()]
+    dtype = times[0].dtype
+    lines += [_where(model, Case(shape, dtype, mode)) for mode, model in by_mode.items() for shape in MAIN_SHAPES]
     for row in of_one_thread_number(row for row in times if row.lengths == PACKED):
         if row.mode in by_mode:
             predicted = 1e3 * by_mode[row.mode].seconds(row.case)
@@ -78,6 +80,11 @@ def report(times: Sequence[rows.TimeRow], by_mode: dict[str, Model]) -> list[str
             efficiency = by_threads[1].median_ms / by_threads[most].median_ms / most
             lines.append(f"{case}: {most} threads do {efficiency:.0%} of {most} times what one does")
     return lines
+
+
+def _where(model: Model, case: Case) -> str:
+    parts, total = model.parts(case), model.seconds(case)
+    return f"{case} by the model: " + ", ".join(f"{name} {part / total:.0%}" for name, part in parts.items())
 
 
 def _by_threads(times: Iterable[rows.TimeRow]) -> dict[Case, dict[int, rows.TimeRow]]:

@@ -7,6 +7,7 @@ was: an item whose rows are there is not measured again.
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -85,23 +86,37 @@ class Session:
                 self._leave_out(case, name, "; ".join(why))
         if not wanted:
             return
-        if item.kind == MEMORY and case.device == "cpu":  # in processes of their own, which check nothing but memory
-            for name in wanted:
-                self._memory(case, name, label)
-            return
-        sets = draw_sets(case)
-        # Timed side by side: one that has a row already is timed again beside those that have none.
-        calls = {name: call for name in willing if (call := self._right(case, name, sets)) is not None}
-        if not calls:
-            return
-        if item.kind == TIME:
-            new = time_calls(case, calls, sets, self._effort, self._source, self._products.get(case.dtype))
-        elif item.kind == HOST:
-            new = [host.measure(case, name, call, self._source) for name, call in calls.items()]
+        if item.kind == MEMORY and case.device == "cpu":  # in processes of their own
+            threads = torch.get_num_threads()
+            new = self._each(case, {name: partial(measure_memory, case, name, threads) for name in wanted})
         else:
-            new = [device_memory.measure(case, name, call, self._source) for name, call in calls.items()]
-        self.keep(new)
-        print(f"{label}{case}: " + ", ".join(row.brief for row in new), flush=True)
+            # Side by side: one that has a row already runs again beside those that have none.
+            new = self._in_this_process(item, willing)
+        if new:
+            self.keep(new)
+            print(f"{label}{case}: " + ", ".join(row.brief for row in new), flush=True)
+
+    def _in_this_process(self, item: Item, names: list[str]) -> list[rows.Row]:
+        """Rows of the providers that run and are right."""
+        case, sets = item.case, draw_sets(item.case)
+        running = {name: call for name in names if (call := self._running(case, name, sets)) is not None}
+        calls = self._right(running, case, sets[0])
+        if not calls:
+            return []
+        if item.kind == TIME:
+            return time_calls(case, calls, sets, self._effort, self._source, self._products.get(case.dtype))
+        take = host.measure if item.kind == HOST else device_memory.measure
+        return self._each(case, {name: partial(take, case, name, call, self._source) for name, call in calls.items()})
+
+    def _each(self, case: Case, measurements: dict[str, Callable[[], rows.Row]]) -> list[rows.Row]:
+        """The rows of providers that are measured one by one."""
+        found = []
+        for name, take in measurements.items():
+            try:
+                found.append(take())
+            except RuntimeError as error:
+                self._leave_out(case, name, str(error))
+        return found
 
     def _has(self, item: Item, name: str) -> bool:
         return any(
@@ -110,31 +125,25 @@ class Session:
             if isinstance(row, rows.Measured)
         )
 
-    def _memory(self, case: Case, name: str, label: str) -> None:
-        try:
-            row = measure_memory(case, name, torch.get_num_threads())
-        except RuntimeError as error:
-            self._leave_out(case, name, str(error))
-            return
-        self.keep([row])
-        print(f"{label}{case}: {row.brief}", flush=True)
-
-    def _right(self, case: Case, name: str, sets: list[Inputs]) -> Call | None:
-        """A provider's call, if it runs and its results agree; else None, and why is kept."""
+    def _running(self, case: Case, name: str, sets: list[Inputs]) -> Call | None:
+        """A provider's call, if it runs; else None, and why is kept."""
         try:
             call = PROVIDERS[name].build(case)
             timing.make_step(call, case, sets)(0)
-            if PROVIDERS[name].computes_quasi:
-                verify.require_agreement({name: call}, case, sets[0])
-        except verify.ParityError as error:
-            self.wrong.append(str(error))
-            self._leave_out(case, name, str(error))
-            return None
         except (RuntimeError, NotImplementedError) as error:
             first_line = next(iter(str(error).splitlines()), "")
             self._leave_out(case, name, f"{type(error).__name__}: {first_line[:200]}")
             return None
         return call
+
+    def _right(self, calls: dict[str, Call], case: Case, inputs: Inputs) -> dict[str, Call]:
+        """The calls whose results agree; what the others are off by is kept."""
+        quasi = {name: call for name, call in calls.items() if PROVIDERS[name].computes_quasi}
+        wrong = verify.disagreements(quasi, case, inputs)
+        for name, why in wrong.items():
+            self.wrong.append(why)
+            self._leave_out(case, name, why)
+        return {name: call for name, call in calls.items() if name not in wrong}
 
     def _leave_out(self, case: Case, name: str, why: str) -> None:
         self.missing.append(f"{case}, {name}: {why}")

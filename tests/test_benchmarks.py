@@ -393,6 +393,10 @@ def _not_a_number(*operands):
     return _eager(*operands) * float("nan")
 
 
+def _without_context(q, k, v, *_):
+    return q + k + v
+
+
 _eager = PROVIDERS[EAGER].build(SMALL)
 
 
@@ -403,6 +407,7 @@ _eager = PROVIDERS[EAGER].build(SMALL)
         (_softmax_alone, "out is off by"),
         (_half_the_gradient, "grad context_query is off by"),
         (_not_a_number, "out is off by"),
+        (_without_context, "appears to not have been used"),
     ],
 )
 def test_a_wrong_provider_is_named(wrong, message):

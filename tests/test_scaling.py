@@ -88,9 +88,14 @@ def test_the_plot_and_the_report_are_of_rows(tmp_path):
     for shown in ("over threads", "D = 128", "L = 4096", "(·,12,128,64)", "(4,·,128,64)", "Some CPU (R) 9000"):
         assert shown in text
     assert lines[0].startswith("forward: call 20 us") and lines[1].startswith("backward: call 20 us")
+    total, pairs = seconds(Case(SENTENCES), 6), 64 * 12 * 128 * 128
+    shares = (CALL, ELEMENT * 64 * 12 * 128 * 64, CELL * pairs, 6 * 64 / RATE * pairs)
+    call, elements, cells, products = (f"{share / total:.0%}" for share in shares)
+    where = f"call {call}, elements {elements}, cells {cells}, products {products}"
+    assert lines[2] == f"{Case(SENTENCES)} by the model: {where}"
     packed = seconds(cases[-1], 6)
-    assert lines[2] == f"{cases[-1]}: {1e3 * packed:.4g} ms, by the model {1e3 * packed:.4g} ms"
-    assert lines[3].endswith("2 threads do 80% of 2 times what one does")
+    assert lines[8] == f"{cases[-1]}: {1e3 * packed:.4g} ms, by the model {1e3 * packed:.4g} ms"
+    assert lines[9].endswith("2 threads do 80% of 2 times what one does")
 
 
 def test_other_commits_and_too_few_cases_are_refused(tmp_path, capsys):
