@@ -89,6 +89,6 @@ def summary_writer() -> type:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
         raise InputError(
-            f"tensorboard: cannot be used ({error}); pip install 'qacg-kernels[tensorboard]', or leave the choice out"
+            f"tensorboard: cannot be used ({error}); pip install tensorboard, the extra of that name, or leave it out"
         ) from None
     return SummaryWriter
