@@ -4,6 +4,7 @@
 # make check-interpreted  the operator tests of the Triton kernels in Triton's interpreter, all of them
 # make test-gpu OUT=dir   the operator tests on the GPU of this machine;  make bench-gpu OUT=dir  the benchmark there
 # make bench  the operators under pytest-benchmark;  make marks OUT=dir  the project's marks, rows to OUT
+# make suite OUT=dir  the whole benchmark suite on the CPU, an hour at a time: again to go on
 # make sanitize-gpu OUT=dir  the CUDA kernels under compute-sanitizer, on a machine with a GPU
 #
 # An environment that already has torch (a GPU machine, say) is used as it is by an empty VENV:
@@ -22,13 +23,16 @@ PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
 endif
 
-.PHONY: run test lint bench marks check-triton check-interpreted test-gpu bench-gpu sanitize-gpu clean
+.PHONY: run test lint bench marks suite check-triton check-interpreted test-gpu bench-gpu sanitize-gpu clean
 
 run: $(READY)
 	$(PY) -m qacg_models.cli demo
 
+# Over the cores, a file at a time, where pytest-xdist is installed.
+PARALLEL = $(shell $(PY) -c "import xdist" 2>/dev/null && echo '-n auto --maxprocesses 4 --dist loadfile')
+
 test: lint
-	$(PY) -m pytest
+	$(PY) -m pytest $(PARALLEL)
 
 lint: $(READY)
 	$(PY) -m ruff check .
@@ -38,6 +42,10 @@ bench: $(READY)
 
 marks: $(READY)
 	$(PY) -m benchmarks.marks --out $(OUT)
+
+suite: OUT = build/suite
+suite: $(READY)
+	$(PY) -m benchmarks.suite --out $(OUT)
 
 check-triton: $(READY)
 	PYTHONPATH=.:tests $(PY) tests/check_triton.py

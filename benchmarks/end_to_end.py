@@ -1,79 +1,29 @@
 """Whole steps of QACG-BERT, providers side by side: `python -m benchmarks.end_to_end --out DIR`.
 
 A training step is forward, loss and backward with dropout; inference is a forward. One repeat of a provider is the
-same batches for all of them, so a ratio is one of throughput on sentences of those lengths.
+same batches for all of them, so a ratio is one of throughput on sentences of those lengths. A size and mode whose rows
+are there already, from the same sources, is not measured again: a run that was cut off goes on with the next.
 """
 
 import argparse
+import math
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from qacg_models.errors import InputError
 
-from benchmarks import rows, timing, verify
+from benchmarks import rows, step_marks, timing, verify
 from benchmarks.run import INTERRUPTED, add_common_options, heading
 from benchmarks.sentences import Batch, Sentences, default_data, load_sentences
+from benchmarks.session import Budget
 from benchmarks.shapes import DTYPES
-from benchmarks.steps import (
-    BERT,
-    COMPILED,
-    FOLDED,
-    INFERENCE,
-    MODES,
-    PACKED,
-    PROVIDERS,
-    RELEASED,
-    SIZES,
-    TRAINING,
-    Builder,
-    Runner,
-    takes,
-)
+from benchmarks.step_names import BERT, COMPILED, EAGER, MODES, RELEASED, TRAINING
+from benchmarks.steps import PROVIDERS, SIZES, Builder, Runner, takes
 from qacg_kernels.testing import judge
 
 _JUDGED = 4  # sentences of the batch on which providers are compared in float64
-
-
-@dataclass(frozen=True)
-class Mark:
-    """In one run of `size` and `mode`, `provider` in `dtype` is to be `at_least` times as fast as `rival`, which runs
-    in float32."""
-
-    size: str
-    mode: str
-    provider: str
-    dtype: str
-    rival: str
-    at_least: float
-
-
-MARKS = [
-    Mark("minilm", TRAINING, PACKED, "float32", RELEASED, 5),
-    Mark("minilm", TRAINING, PACKED, "bfloat16", RELEASED, 8),
-    Mark("minilm", INFERENCE, FOLDED, "float32", RELEASED, 5),
-    Mark("base-12", TRAINING, PACKED, "float32", RELEASED, 6),
-    Mark("base-12", TRAINING, PACKED, "float32", BERT, 0.8),
-]
-
-
-def verdicts(measured: list[rows.StepRow]) -> list[str]:
-    """A line for each mark that the rows can answer."""
-    found = {(row.size, row.mode, row.provider, row.dtype): row for row in measured}
-    lines = []
-    for mark in MARKS:
-        own = found.get((mark.size, mark.mode, mark.provider, mark.dtype))
-        rival = found.get((mark.size, mark.mode, mark.rival, "float32"))
-        if own is None or rival is None:
-            continue
-        ratio = rival.median_ms / own.median_ms
-        lines.append(
-            f"{'met   ' if ratio >= mark.at_least else 'MISSED'}  {mark.size} {mark.mode}, {mark.provider} in "
-            f"{mark.dtype} vs {mark.rival} in float32: at least {mark.at_least:g}x, measured {ratio:.2f}x"
-        )
-    return lines
 
 
 def require_agreement(builder: Builder, runners: dict[str, Runner], batch: Batch, dtype: str) -> None:
@@ -86,7 +36,7 @@ def require_agreement(builder: Builder, runners: dict[str, Runner], batch: Batch
     """
     exact = builder.exact()
     wanted = _outcome(Runner(exact, lambda b: exact(**b.padded, return_dict=False)[:2]), batch, "float32")
-    of_eager = _outcome(builder.build("eager padded"), batch, dtype)
+    of_eager = _outcome(builder.build(EAGER), batch, dtype)
     for name, runner in runners.items():
         if name == BERT:
             continue
@@ -190,6 +140,18 @@ def measure(
     )
 
 
+def _done(
+    measured: list[rows.StepRow], size: str, mode: str, lengths: str, batches: list[Batch], repeats: int
+) -> set[tuple[str, str]]:
+    """(provider, dtype) of the rows that such a measurement would give."""
+    asked = (size, mode, lengths, len(batches), sum(batch.sentences for batch in batches), repeats)
+    return {
+        (row.provider, row.dtype)
+        for row in measured
+        if (row.size, row.mode, row.lengths, row.batches, row.sentences, row.repeats) == asked
+    }
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.end_to_end", description="Steps of QACG-BERT, providers side by side."
@@ -205,6 +167,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--tokenizer", help="folder or vocabulary; without it one is learned from the split")
     parser.add_argument("--batch", type=int, help="sentences of a batch (64)")
     parser.add_argument("--batches", type=int, help="batches of a repeat (8)")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="when to start no other size and mode")
     parser.add_argument("--repeats", type=int, help="repeats of each provider, beside one to warm up (3)")
     options = parser.parse_args(arguments)
 
@@ -212,6 +175,7 @@ def main(arguments: list[str] | None = None) -> int:
     names = options.providers or [name for name in PROVIDERS if not (options.quick and name == COMPILED)]
     sizes = options.sizes or (["tiny"] if options.quick else ["minilm", "base-2", "base-12"])
     repeats = options.repeats or (2 if options.quick else 3)
+    budget = Budget(60 * options.minutes)
     effort = timing.Effort(seconds=0, fewest_rounds=repeats, most_rounds=repeats, warmup_rounds=1)
     source = rows.origin()
     print(heading(source), flush=True)
@@ -221,12 +185,18 @@ def main(arguments: list[str] | None = None) -> int:
         size_of_batch = options.batch or (8 if options.quick else 64)
         batches = sentences.draw(options.batches or (2 if options.quick else 8), size_of_batch)
         print(f"sentences: {sentences.source}", flush=True)
-        writer = rows.Writer(options.out, "end-to-end", source)
+        writer = rows.Writer(options.out, "end-to-end-quick" if options.quick else "end-to-end", source, resume=True)
+        measured += writer.kept
         for size in sizes:
             for mode in options.modes:
-                new = measure(
-                    size, mode, names, options.dtypes, batches, sentences, effort, source
-                )
+                wanted = {(name, dtype) for name in names if takes(name, mode) for dtype in options.dtypes}
+                if wanted <= _done(measured, size, mode, sentences.source, batches, repeats):
+                    print(f"{size} {mode}: kept")
+                    continue
+                if budget.is_spent():
+                    print(f"{size} {mode}: not measured, the time is spent")
+                    continue
+                new = measure(size, mode, names, options.dtypes, batches, sentences, effort, source)
                 writer.add(new)
                 measured += new
                 for row in new:
@@ -240,7 +210,8 @@ def main(arguments: list[str] | None = None) -> int:
     except (InputError, ValueError) as error:
         print(error, file=sys.stderr)
         return 1
-    print("\n".join(verdicts(measured)))
+    judged = step_marks.judge([*step_marks.MARKS, *step_marks.AIMS], measured)
+    print("\n".join(map(str, judged)))
     return 0
 
 

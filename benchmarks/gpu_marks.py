@@ -1,28 +1,18 @@
 """The marks of the GPU kernels, judged from rows: bfloat16 on an H200, as the project has set them."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 from benchmarks import rows
 from benchmarks.gpu_plan import DTYPE, HEAD_DIMS, HOST_SHAPE, LENGTHS, MARK_SHAPES, MEMORY_SHAPE, curve_shape
-from benchmarks.marks import Verdict
 from benchmarks.providers import COMPILED, COMPOSITION, EAGER, ONE_MAP
 from benchmarks.shapes import BACKWARD, FORWARD, FORWARD_BACKWARD, PACKED, PADDED, SENTENCES, Case
+from benchmarks.verdicts import Ratio, Times, Verdict, judge_ratio, not_measured, times_of
 
 MOST_HOST_US = 30.0
 MOST_EXTRA_SHARE = 0.05
 # FLOP per cell and feature that the rates of the marks count: four products forward, eight backward.
 RATE_FLOPS = {FORWARD: 8, BACKWARD: 16}
-
-
-@dataclass(frozen=True)
-class Ratio:
-    """The backend's time in `case` against a rival's, or against its own in another case."""
-
-    case: Case
-    rival: str
-    at_least: float
-    other: Case | None = None
 
 
 def _ratios(device: str) -> list[Ratio]:
@@ -52,23 +42,7 @@ def _ratios(device: str) -> list[Ratio]:
     return found
 
 
-def _judge_ratio(mark: Ratio, backend: str, times: Callable[[Case, str], rows.TimeRow | None]) -> Verdict:
-    rival = mark.rival or backend
-    own, other = times(mark.case, backend), times(mark.other or mark.case, rival)
-    what = f"{mark.case}, {backend} vs {mark.rival or mark.other.lengths}"
-    target = f"at least {mark.at_least:.3g}x"
-    if own is None or other is None:
-        return not_measured(what, target)
-    ratio = other.median_ms / own.median_ms
-    return Verdict(what, target, f"{ratio:.2f}x", ratio >= mark.at_least)
-
-
-def not_measured(what: str, target: str) -> Verdict:
-    """A mark without its rows is not met."""
-    return Verdict(what, target, "not measured", met=False)
-
-
-def _judge_rates(backend: str, device: str, times) -> list[Verdict]:
+def _judge_rates(backend: str, device: str, times: Times) -> list[Verdict]:
     verdicts = []
     for head_dim, targets in zip(HEAD_DIMS, ((400, 300), (450, 350))):
         for mode, target in zip((FORWARD, BACKWARD), targets):
@@ -109,12 +83,8 @@ def _judge_host(backend: str, device: str, measured: Sequence[rows.Row]) -> Verd
 
 def judge(backend: str, measured: Sequence[rows.Row], device: str = "cuda") -> list[Verdict]:
     """Every mark of a backend, met, missed or not measured."""
-    by_case = {(row.case, row.provider): row for row in measured if isinstance(row, rows.TimeRow)}
-
-    def times(case: Case, provider: str) -> rows.TimeRow | None:
-        return by_case.get((case, provider))
-
-    ratios = [_judge_ratio(mark, backend, times) for mark in _ratios(device)]
+    times = times_of(measured)
+    ratios = [judge_ratio(mark, backend, times) for mark in _ratios(device)]
     memory, host = _judge_memory(backend, device, measured), _judge_host(backend, device, measured)
     return [*_judge_rates(backend, device, times), *ratios, memory, host]
 

@@ -1,8 +1,7 @@
 """What `make bench-gpu` measures, in which order: what the marks ask for first, then the curves."""
 
-from dataclasses import dataclass
-
 from benchmarks.providers import COMPILED, COMPOSITION, EAGER, ONE_MAP
+from benchmarks.session import HOST, MEMORY, Item
 from benchmarks.shapes import BACKWARD, FORWARD, FORWARD_BACKWARD, PACKED, PADDED, SENTENCES, Case, Shape
 
 DTYPE = "bfloat16"
@@ -16,14 +15,6 @@ _TOKENS = 16384  # of a batch of the curves; short rows in batches of 512 at mos
 _HIDDEN = 768
 # Beyond this length eager's stored maps, some 20 bytes a cell, leave no room on the smaller GPUs.
 _LONGEST_STORED = 8192
-
-
-@dataclass(frozen=True)
-class Item:
-    """One case with the providers that are timed side by side in it."""
-
-    case: Case
-    providers: tuple[str, ...]
 
 
 def curve_shape(length: int, head_dim: int) -> Shape:
@@ -40,6 +31,11 @@ def items(backends: tuple[str, ...], device: str = "cuda") -> list[Item]:
     def stored(shape: Shape, *rivals: str) -> tuple[str, ...]:
         return tuple(r for r in rivals if r in (ONE_MAP, COMPOSITION) or shape.length <= _LONGEST_STORED)
 
+    # The host's part of a call, and peak memory.
+    calls = [
+        Item(Case(HOST_SHAPE, DTYPE, mode, 0.0, device), backends, HOST) for mode in (FORWARD, FORWARD_BACKWARD)
+    ]
+    calls.append(Item(Case(MEMORY_SHAPE, DTYPE, FORWARD_BACKWARD, 0.0, device), backends, MEMORY))
     all_rivals = (EAGER, COMPILED, COMPOSITION, ONE_MAP)
     marks = [of(shape, mode, all_rivals) for shape in MARK_SHAPES for mode in (FORWARD, FORWARD_BACKWARD)]
     marks += [
@@ -64,4 +60,4 @@ def items(backends: tuple[str, ...], device: str = "cuda") -> list[Item]:
         for length in (1024, 16384, 2048, 8192)
         for mode in (FORWARD, FORWARD_BACKWARD)
     ]
-    return [*marks, *curves, *dropout, *composed]
+    return [*calls, *marks, *curves, *dropout, *composed]

@@ -4,6 +4,7 @@ One panel for each head size and pass, in TFLOP/s by the rows' convention; the m
 """
 
 import argparse
+import statistics
 import sys
 from collections.abc import Sequence
 
@@ -67,9 +68,9 @@ def _panel(axis, here: list[rows.TimeRow]) -> None:
         points = sorted(best.items())
         if points:
             axis.plot([n for n, _ in points], [r.gflops / 1e3 for _, r in points], color=colour, marker=marker, ms=4)
-    peaks = {row.matrix_peak_gflops for row in here} - {None}
-    for peak in peaks:
-        axis.axhline(peak / 1e3, color="#222222", linewidth=0.8, linestyle=":")
+    peaks = [row.matrix_peak_gflops for row in here if row.matrix_peak_gflops]
+    if peaks:
+        axis.axhline(statistics.median(peaks) / 1e3, color="#222222", linewidth=0.8, linestyle=":")
     axis.set_xscale("log", base=2)
     axis.set_ylim(bottom=0)
     axis.spines[["top", "right"]].set_visible(False)

@@ -6,13 +6,11 @@ the first line says what this run had.
 
 import argparse
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 
 import qacg_kernels as qk
-from benchmarks import rows, table, timing, verify
+from benchmarks import ceiling, rows, table, timing, verify
 from benchmarks.providers import BACKENDS, COMPILED, EAGER, ONE_MAP, PROVIDERS
 from benchmarks.run import (
     INTERRUPTED,
@@ -31,63 +29,30 @@ from benchmarks.shapes import (
     SENTENCES,
     Case,
 )
+from benchmarks.verdicts import Ratio, Verdict, judge_ratio, times_of
 
 _DROPOUT = 0.1
 MOST_EXTRA_MB = 64.0
 
 
-@dataclass(frozen=True)
-class Mark:
-    """In `case`, the backend is to be at least `at_least` times as fast as `rival`."""
-
-    case: Case
-    rival: str
-    at_least: float
-
-
-def _against_eager(dtype: str, mode: str, dropout: float, targets: tuple[float, float, float]) -> list[Mark]:
+def _against_eager(dtype: str, mode: str, dropout: float, targets: tuple[float, float, float]) -> list[Ratio]:
     shapes = (SENTENCES, PARAGRAPHS, DOCUMENTS)
-    return [Mark(Case(s, dtype, mode, dropout), EAGER, target) for s, target in zip(shapes, targets)]
+    return [Ratio(Case(s, dtype, mode, dropout), EAGER, target) for s, target in zip(shapes, targets)]
 
 
 MARKS = [
     *_against_eager("float32", FORWARD, 0.0, (7, 8, 14)),
-    *(Mark(Case(shape), COMPILED, 2.5) for shape in MAIN_SHAPES),
-    *(Mark(Case(shape), ONE_MAP, 1.0) for shape in MAIN_SHAPES),
+    *(Ratio(Case(shape), COMPILED, 2.5) for shape in MAIN_SHAPES),
+    *(Ratio(Case(shape), ONE_MAP, 1.0) for shape in MAIN_SHAPES),
     *_against_eager("float32", FORWARD_BACKWARD, 0.0, (4.5, 6, 5)),
     *_against_eager("float32", FORWARD_BACKWARD, _DROPOUT, (5, 5, 5)),
     *_against_eager("bfloat16", FORWARD, 0.0, (3, 4, 5)),
 ]
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """A mark beside what was measured."""
-
-    what: str
-    target: str
-    measured: str
-    met: bool
-    right: bool = True  # False: a provider's answer was wrong
-
-    def __str__(self) -> str:
-        return f"{'met   ' if self.met else 'MISSED'}  {self.what:<74} {self.target:<15} {self.measured}"
-
-
-def judge(mark: Mark, backend: str, measured: Sequence[rows.TimeRow]) -> Verdict:
-    """Compares the medians that the rows of the mark's case hold."""
-    by_provider = {row.provider: row for row in measured if row.case == mark.case}
-    ratio = by_provider[mark.rival].median_ms / by_provider[backend].median_ms
-    return Verdict(*_question(mark, backend), measured=f"{ratio:.2f}x", met=ratio >= mark.at_least)
-
-
-def without_figure(mark: Mark, backend: str, why: Exception) -> Verdict:
+def without_figure(mark: Ratio, backend: str, why: Exception) -> Verdict:
     """A mark is missed when an answer is wrong; how fast it came is not told."""
-    return Verdict(*_question(mark, backend), measured=f"no figure: {why}", met=False, right=False)
-
-
-def _question(mark: Mark, backend: str) -> tuple[str, str]:
-    return f"{mark.case}, {backend} vs {mark.rival}", f"at least {mark.at_least:g}x"
+    return Verdict(*mark.question(backend), measured=f"no figure: {why}", met=False, right=False)
 
 
 def judge_memory(row: rows.MemoryRow) -> Verdict:
@@ -113,6 +78,8 @@ def run(backend: str, effort: timing.Effort, writer: rows.Writer, source: rows.O
     """Measures every mark, printing each verdict as it falls."""
     verdicts: list[Verdict] = []
     times: list[rows.TimeRow] = []
+    products, tried = ceiling.measure_all((mark.case.dtype for mark in MARKS), source)
+    writer.add(tried)
 
     def tell(verdict: Verdict) -> None:
         verdicts.append(verdict)
@@ -121,7 +88,8 @@ def run(backend: str, effort: timing.Effort, writer: rows.Writer, source: rows.O
     for case in dict.fromkeys(mark.case for mark in MARKS):
         marks = [mark for mark in MARKS if mark.case == case]
         try:
-            measured = measure_case(case, [*(mark.rival for mark in marks), backend], effort, source)
+            names = [*(mark.rival for mark in marks), backend]
+            measured = measure_case(case, names, effort, source, products[case.dtype])
         except verify.ParityError as error:
             for mark in marks:
                 tell(without_figure(mark, backend, error))
@@ -129,7 +97,7 @@ def run(backend: str, effort: timing.Effort, writer: rows.Writer, source: rows.O
         writer.add(measured)
         times += measured
         for mark in marks:
-            tell(judge(mark, backend, measured))
+            tell(judge_ratio(mark, backend, times_of(measured)))
     memory = measure_memory(Case(MEMORY_SHAPE, mode=FORWARD_BACKWARD), backend, torch.get_num_threads())
     writer.add([memory])
     tell(judge_memory(memory))

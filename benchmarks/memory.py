@@ -1,4 +1,4 @@
-"""Peak memory of one forward and backward: `python -m benchmarks.memory --shape 1,12,8192,64 --provider cpu`.
+"""Peak memory of a forward and its backward: `python -m benchmarks.memory --shape 1,12,8192,64 --provider cpu`.
 
 Run it as a fresh process; it prints one row. What is asked is the memory beyond inputs, output, saved tensors
 and gradients, and what could spoil the answer is met as follows.
@@ -21,14 +21,25 @@ import gc
 import re
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 
 from benchmarks import rows
-from benchmarks.providers import PROVIDERS, Call, chosen
-from benchmarks.shapes import DTYPES, FORWARD_BACKWARD, MEMORY_SHAPE, Case, Inputs, Shape, draw
+from benchmarks.providers import COMPILED, PROVIDERS, Call, Provider, chosen
+from benchmarks.shapes import (
+    DTYPES,
+    FORWARD,
+    FORWARD_BACKWARD,
+    FULL,
+    LENGTHS,
+    MEMORY_SHAPE,
+    Case,
+    Inputs,
+    Shape,
+    draw,
+)
 
 METHOD = (
     "fresh process, warm-up on 16 keys, freed pages returned; peak resident size (VmHWM, reset through "
@@ -133,7 +144,9 @@ class Account:
 def row(case: Case, name: str, source: rows.Origin, account: Account, method: str) -> rows.MemoryRow:
     """The row of an account: what a call rightly keeps is subtracted from its peaks."""
     forward_extra = account.forward_peak - account.output - account.saved
-    backward_extra = account.backward_peak - account.output - account.saved - account.gradients
+    backward_extra = 0
+    if case.mode != FORWARD:
+        backward_extra = account.backward_peak - account.output - account.saved - account.gradients
     return rows.MemoryRow(
         origin=source,
         **rows.case_fields(case),
@@ -154,58 +167,66 @@ def measure(case: Case, provider_name: str) -> rows.MemoryRow:
     """Measures a case with a provider, in this process, which should have done nothing else before.
 
     Raises:
-        NotMeasurableError: this system does not allow it.
+        NotMeasurableError: this system does not allow it, or the provider is compiled as it runs.
         RuntimeError, ValueError: the provider does not take the case, or there is none of that name.
     """
+    if provider_name == COMPILED:
+        raise NotMeasurableError(f"{COMPILED} compiles in the process that is measured, whose memory that would count")
     source = rows.origin()
     provider = chosen([provider_name], case)[provider_name]
+    with torch.set_grad_enabled(case.mode != FORWARD):
+        return row(case, provider_name, source, _account(case, provider), METHOD)
+
+
+def _account(case: Case, provider: Provider) -> Account:
     call = provider.build(case)
     generator = torch.Generator().manual_seed(0)
 
-    def forward(inputs: Inputs):
+    def forward(inputs: Inputs) -> torch.Tensor:
         return call(*inputs.operands)
 
-    def backward(out: torch.Tensor, inputs: Inputs):
-        return torch.autograd.grad(out, inputs.operands, inputs.grad_out)
+    def backward(out: torch.Tensor, inputs: Inputs) -> list[torch.Tensor]:
+        # The floor has no use for the context and lambda.
+        grads = torch.autograd.grad(out, inputs.operands, inputs.grad_out, allow_unused=True)
+        return [grad for grad in grads if grad is not None]
 
-    small = draw(Case(Shape(1, 1, 16, case.shape.head_dim), case.dtype, case.mode, case.dropout), generator)
-    backward(forward(small), small)
+    warm_up = replace(case, shape=Shape(1, 1, 16, case.shape.head_dim))
+    small = draw(warm_up, generator)
+    out = provider.build(warm_up)(*small.operands)
+    if case.mode != FORWARD:
+        backward(out, small)
+    del small, out
     control_bytes = control()
 
     inputs = draw(case, generator)
     meter = PeakMeter()
     out, forward_peak = meter.run(forward, inputs)
-    grads, backward_peak = meter.run(backward, out, inputs)
-    input_bytes = sum(storages(inputs).values())
-    output_bytes = sum(storages([out]).values())
-    gradient_bytes = sum(storages(grads).values())
+    grads, backward_peak = [], 0
+    if case.mode != FORWARD:
+        grads, backward_peak = meter.run(backward, out, inputs)
+    sizes = [sum(storages(tensors).values()) for tensors in (inputs, [out], grads)]
     del out, grads
-    saved = saved_bytes(call, inputs)
-
-    return row(
-        case,
-        provider_name,
-        source,
-        Account(input_bytes, output_bytes, saved, gradient_bytes, forward_peak, backward_peak, control_bytes),
-        METHOD,
-    )
+    saved = saved_bytes(call, inputs) if case.mode != FORWARD else 0
+    return Account(sizes[0], sizes[1], saved, sizes[2], forward_peak, backward_peak, control_bytes)
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.memory", description="Peak memory of one forward and backward, as a row."
+        prog="python -m benchmarks.memory", description="Peak memory of a forward and its backward, as a row."
     )
     parser.add_argument("--shape", type=Shape.parse, default=MEMORY_SHAPE, metavar="B,H,L,D")
     parser.add_argument("--dtype", choices=DTYPES, default="float32")
+    parser.add_argument("--mode", choices=(FORWARD, FORWARD_BACKWARD), default=FORWARD_BACKWARD)
+    parser.add_argument("--lengths", choices=LENGTHS, default=FULL)
     parser.add_argument("--dropout", type=float, default=0.0)
     parser.add_argument("--provider", choices=PROVIDERS, required=True)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     options = parser.parse_args(arguments)
     torch.set_num_threads(options.threads)
-    case = Case(options.shape, options.dtype, FORWARD_BACKWARD, options.dropout)
+    case = Case(options.shape, options.dtype, options.mode, options.dropout, lengths=options.lengths)
     try:
         print(rows.to_line(measure(case, options.provider)))
-    except (NotMeasurableError, RuntimeError) as error:
+    except RuntimeError as error:
         print(f"not measured: {error}", file=sys.stderr)
         return 1
     return 0

@@ -83,7 +83,7 @@ def _panel(axis, title, cases, names, colours) -> None:
             top = max(height, row.ratio_q3)
             axis.text(x, top, f"{height:.1f}", ha="center", va="bottom", fontsize=7)
     axis.axhline(1, color="#222222", linewidth=0.8, linestyle=":")
-    axis.set_xticks(range(len(cases)), [str(case.shape) for case in cases], fontsize=8)
+    axis.set_xticks(range(len(cases)), [case.place for case in cases], fontsize=8)
     axis.set_title(title, fontsize=9)
     axis.spines[["top", "right"]].set_visible(False)
     axis.margins(y=0.12)

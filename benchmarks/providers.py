@@ -10,7 +10,20 @@ from torch import Tensor
 
 import qacg_kernels as qk
 from benchmarks import composition
-from benchmarks.shapes import DTYPES, FULL, PACKED, PADDED, Case, key_lengths, offsets, padding
+from benchmarks.shapes import (
+    BACKWARD,
+    DTYPES,
+    FORWARD,
+    FORWARD_BACKWARD,
+    FULL,
+    PACKED,
+    PADDED,
+    TRAINING_FORWARD,
+    Case,
+    key_lengths,
+    offsets,
+    padding,
+)
 from qacg_kernels import dispatch
 
 Call = Callable[..., Tensor]
@@ -23,8 +36,8 @@ COMPOSITION = "composition"
 # Matrix products of L x S x D that the mathematics needs, at 2 FLOP a cell and feature, not what a provider
 # happens to run: a stored map is not computed again in its backward, and a tiled forward keeps both
 # branches' outputs and runs 8.
-_QUASI_FLOPS = {"forward": 6, "backward": 16}
-_ONE_MAP_FLOPS = {"forward": 4, "backward": 10}
+_QUASI_FLOPS = {FORWARD: 6, TRAINING_FORWARD: 6, BACKWARD: 16, FORWARD_BACKWARD: 22}
+_ONE_MAP_FLOPS = {FORWARD: 4, TRAINING_FORWARD: 4, BACKWARD: 10, FORWARD_BACKWARD: 14}
 
 
 @dataclass(frozen=True)
@@ -45,8 +58,7 @@ class Provider:
 
     def flops_per_cell(self, case: Case) -> int:
         """FLOP per (batch, head, query, key, feature) of a case, by the convention above."""
-        flops = _QUASI_FLOPS if self.computes_quasi else _ONE_MAP_FLOPS
-        return sum(flops[part] for part in case.mode.split("+"))
+        return (_QUASI_FLOPS if self.computes_quasi else _ONE_MAP_FLOPS)[case.mode]
 
 
 def eager_attention(
@@ -135,10 +147,10 @@ PROVIDERS = {
 }
 
 
-def default_names() -> list[str]:
-    """Every provider that this machine has; the reference is left out, it is there to judge, not to race."""
-    here = qk.available_backends()
-    return [EAGER, COMPILED, ONE_MAP, *(name for name in BACKENDS if name in here)]
+def default_names(case: Case) -> list[str]:
+    """Every provider that takes the case here; the reference is left out, it is there to judge, not to race."""
+    here = [EAGER, COMPILED, COMPOSITION, ONE_MAP, *(name for name in BACKENDS if name in qk.available_backends())]
+    return [name for name in here if not PROVIDERS[name].reasons_against(case)]
 
 
 def chosen(names: list[str], case: Case) -> dict[str, Provider]:

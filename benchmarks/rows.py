@@ -4,7 +4,7 @@ import json
 import re
 import subprocess
 from collections.abc import Iterable
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -69,13 +69,23 @@ class TimeRow(Measured):
     ratio_q1: float | None  # quartiles of the ratios taken round by round
     ratio_q3: float | None
     flop_convention: str = FLOP_CONVENTION
-    matrix_peak_gflops: float | None = None  # of the device: a large product in this type, measured beside these rows
+    matrix_peak_gflops: float | None = None  # of the fastest matrix product in this type, in the same rounds
     kind: str = "time"
+
+    @property
+    def brief(self) -> str:
+        share = "" if self.share_of_peak is None else f" ({self.share_of_peak:.0%} of the ceiling)"
+        return f"{self.provider} {self.median_ms:.4g} ms{share}"
+
+    @property
+    def share_of_peak(self) -> float | None:
+        """Of the matrix-product ceiling, by the row's FLOP convention."""
+        return self.gflops / self.matrix_peak_gflops if self.matrix_peak_gflops else None
 
 
 @dataclass(frozen=True)
 class MemoryRow(Measured):
-    """Peak memory of one forward and backward in a fresh process; MB are 10**6 bytes."""
+    """Peak memory of one forward, and of its backward unless the mode is inference; MB are 10**6 bytes."""
 
     input_mb: float  # the gradient that arrives at the output included
     output_mb: float
@@ -87,6 +97,10 @@ class MemoryRow(Measured):
     control_mb: float  # what the same method reports for a known allocation of 64 MB
     method: str
     kind: str = "memory"
+
+    @property
+    def brief(self) -> str:
+        return f"{self.provider} {self.extra_mb:.4g} MB beyond what a call keeps"
 
 
 @dataclass(frozen=True)
@@ -131,9 +145,31 @@ class HostRow(Measured):
     repeats: int
     kind: str = "host"
 
+    @property
+    def brief(self) -> str:
+        return f"{self.provider} {self.median_us:.4g} us on the host"
 
-Row = TimeRow | MemoryRow | HostRow | StepRow
-_KINDS = {"time": TimeRow, "memory": MemoryRow, "host": HostRow, "step": StepRow}
+
+@dataclass(frozen=True)
+class CeilingRow:
+    """The rate of one matrix product, of those tried for the ceiling."""
+
+    origin: Origin
+    product: str
+    dtype: str
+    device: str
+    gflops: float
+    q1_gflops: float
+    q3_gflops: float
+    repeats: int
+    kind: str = "ceiling"
+
+    def __str__(self) -> str:
+        return f"{self.product} in {self.dtype}: {self.gflops:.4g} GFLOP/s"
+
+
+Row = TimeRow | MemoryRow | HostRow | StepRow | CeilingRow
+_KINDS = {"time": TimeRow, "memory": MemoryRow, "host": HostRow, "step": StepRow, "ceiling": CeilingRow}
 
 
 def origin() -> Origin:
@@ -208,10 +244,17 @@ def time_rows(
                 ratio_to_eager=ratio and figure(ratio),
                 ratio_q1=paired and figure(paired.q1),
                 ratio_q3=paired and figure(paired.q3),
-                matrix_peak_gflops=matrix_peak_gflops,
+                matrix_peak_gflops=matrix_peak_gflops and figure(matrix_peak_gflops),
             )
         )
     return rows
+
+
+def ceiling_row(product: str, dtype: str, device: str, rates: list[float], source: Origin) -> CeilingRow:
+    """The row of a product from its rates in GFLOP/s."""
+    spread = Spread.of(rates)
+    parts = (figure(rate) for rate in (spread.median, spread.q1, spread.q3))
+    return CeilingRow(source, product, dtype, device, *parts, len(rates))
 
 
 def step_rows(
@@ -278,7 +321,10 @@ def from_line(line: str) -> Row:
     Raises:
         ValueError: the line is not a row; the message says which fields are missing or unknown.
     """
-    record = json.loads(line)
+    return _from_record(json.loads(line))
+
+
+def _from_record(record: object) -> Row:
     kind = record.get("kind") if isinstance(record, dict) else None
     if kind not in _KINDS:
         raise ValueError(f"kind: got {kind!r}, wanted one of {', '.join(map(repr, _KINDS))}")
@@ -302,22 +348,51 @@ def load(paths: Iterable[str | Path]) -> list[Row]:
     Raises:
         ValueError: a line is not a row (file and line number).
     """
-    rows = []
-    for path in paths:
-        for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
-            try:
-                rows.append(from_line(line))
-            except ValueError as error:
-                raise ValueError(f"{path}:{number}: {error}") from error
+    return [row for path in paths for row in _parse(Path(path).read_text(encoding="utf-8"), path)]
+
+
+# In a file a line of this kind holds what all rows after it share, so that hundreds of them stay a small file.
+_SHARED = "shared"
+_SHARED_FIELDS = ("origin", "flop_convention")
+
+
+def _parse(text: str, path: str | Path) -> list[Row]:
+    """Rows of a file's text; a row that has a field of its own does not take the shared one."""
+    rows, shared = [], {}
+    for number, line in enumerate(text.splitlines(), 1):
+        try:
+            record = json.loads(line)
+            kind = record.get("kind") if isinstance(record, dict) else None
+            if kind == _SHARED:
+                shared = {name: record[name] for name in _SHARED_FIELDS if name in record}
+                continue
+            known = {f.name for f in fields(_KINDS[kind])} if kind in _KINDS else set()
+            rows.append(_from_record({k: v for k, v in shared.items() if k in known} | record if known else record))
+        except ValueError as error:
+            raise ValueError(f"{path}:{number}: {error}") from error
     return rows
 
 
-class Writer:
-    """Writes each row as soon as it is measured, so that an interrupted run keeps what it has."""
+def _same_sources(one: Origin, other: Origin) -> bool:
+    clean = not (one.dirty or other.dirty)
+    return clean and replace(one, taken="") == replace(other, taken="")
 
-    def __init__(self, folder: str | Path | None, suite: str, source: Origin) -> None:
-        """Makes anew the file of this machine, release and suite in `folder`; None: nothing is written."""
-        self.path = None
+
+class Writer:
+    """Writes each row as soon as it is measured, so that an interrupted run keeps what it has.
+
+    Attributes:
+        path: the file of this machine, release and suite; None: nothing is written.
+        kept: the rows that were there before and stay.
+    """
+
+    def __init__(self, folder: str | Path | None, suite: str, source: Origin, resume: bool = False) -> None:
+        """Makes the file anew in `folder`; None: nothing is written.
+
+        With `resume` a file of the same sources on the same machine is gone on with. Which sources local changes
+        make cannot be known, so rows of a changed checkout are never gone on with.
+        """
+        self.path, self.kept = None, []
         if folder is None:
             return
         machine, release = source.machine, source.versions["qacg_kernels"]
@@ -326,9 +401,24 @@ class Writer:
         name = re.sub(r"[^a-z0-9]+", "-", str(where).lower()).strip("-")
         self.path = Path(folder) / f"{name}-{release}-{suite}.jsonl"
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        if resume and self.path.exists():
+            text = self.path.read_text(encoding="utf-8")
+            whole = text[: text.rfind("\n") + 1]  # a run that was killed may have left part of a line
+            found = _parse(whole, self.path)
+            if all(_same_sources(row.origin, source) for row in found):
+                self.kept = found
+        self._shared: dict[str, object] = {}
         self.path.write_text("", encoding="utf-8")
+        self.add(self.kept)
 
     def add(self, rows: Iterable[Row]) -> None:
-        if self.path is not None:
-            with self.path.open("a", encoding="utf-8") as file:
-                file.writelines(to_line(row) + "\n" for row in rows)
+        if self.path is None:
+            return
+        with self.path.open("a", encoding="utf-8") as file:
+            for row in rows:
+                record = asdict(row)
+                shared = {name: record.pop(name) for name in _SHARED_FIELDS if name in record}
+                if any(self._shared.get(name) != value for name, value in shared.items()):
+                    self._shared |= shared
+                    file.write(json.dumps({"kind": _SHARED, **self._shared}) + "\n")
+                file.write(json.dumps(record) + "\n")

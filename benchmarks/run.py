@@ -7,12 +7,15 @@ from pathlib import Path
 
 import torch
 
-from benchmarks import rows, timing, verify
+from benchmarks import ceiling, rows, timing, verify
+from benchmarks.ceiling import Product
 from benchmarks.providers import PROVIDERS, Call, chosen, default_names
 from benchmarks.shapes import (
     DTYPES,
     FORWARD,
     FORWARD_BACKWARD,
+    FULL,
+    LENGTHS,
     MAIN_SHAPES,
     MODES,
     QUICK_SHAPES,
@@ -29,9 +32,11 @@ _ROOT = Path(__file__).resolve().parent.parent
 
 
 def measure_case(
-    case: Case, names: list[str], effort: timing.Effort, source: rows.Origin
+    case: Case, names: list[str], effort: timing.Effort, source: rows.Origin, product: Product | None = None
 ) -> list[rows.TimeRow]:
     """Checks that the providers agree on the case, times them in turn, and returns a row for each.
+
+    With a product, whose rate is the ceiling, each figure's share of it is known.
 
     Raises:
         benchmarks.verify.ParityError: a provider computes something else.
@@ -42,7 +47,7 @@ def measure_case(
     sets = draw_sets(case)
     quasi = {name: call for name, call in calls.items() if providers[name].computes_quasi}
     verify.require_agreement(quasi, case, sets[0])
-    return time_calls(case, calls, sets, effort, source)
+    return time_calls(case, calls, sets, effort, source, product)
 
 
 def time_calls(
@@ -51,14 +56,19 @@ def time_calls(
     sets: list[Inputs],
     effort: timing.Effort,
     source: rows.Origin,
-    matrix_peak_gflops: float | None = None,
+    product: Product | None = None,
 ) -> list[rows.TimeRow]:
-    """Times calls that are known to be right, in turn; a row for each."""
+    """Times calls that are known to be right, in turn, the product among them; a row for each call."""
     steps = {name: timing.make_step(call, case, sets) for name, call in calls.items()}
+    if product is not None:
+        steps[product.name] = product.step
     disturbance = timing.Disturbance()
     taken = timing.interleave(steps, effort)
+    peak = None
+    if product is not None:
+        peak = product.gflops(timing.Spread.of(taken.pop(product.name)).median)
     providers = {name: PROVIDERS[name] for name in calls}
-    return rows.time_rows(case, providers, taken, disturbance.share(), source, matrix_peak_gflops)
+    return rows.time_rows(case, providers, taken, disturbance.share(), source, peak)
 
 
 def measure_memory(case: Case, name: str, threads: int) -> rows.MemoryRow:
@@ -70,6 +80,8 @@ def measure_memory(case: Case, name: str, threads: int) -> rows.MemoryRow:
     arguments = {
         "shape": ",".join(map(str, case.shape)),
         "dtype": case.dtype,
+        "mode": case.mode,
+        "lengths": case.lengths,
         "dropout": case.dropout,
         "provider": name,
         "threads": threads,
@@ -110,7 +122,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--dtypes", choices=DTYPES, nargs="+", default=["float32"])
     parser.add_argument("--modes", choices=MODES, nargs="+", default=[FORWARD, FORWARD_BACKWARD])
     parser.add_argument("--dropouts", type=float, nargs="+", default=[0.0])
-    parser.add_argument("--providers", choices=PROVIDERS, nargs="+", default=default_names())
+    parser.add_argument("--lengths", choices=LENGTHS, nargs="+", default=[FULL])
+    parser.add_argument("--providers", choices=PROVIDERS, nargs="+", help="all that take the case, if not given")
     options = parser.parse_args(arguments)
 
     torch.set_num_threads(options.threads)
@@ -122,17 +135,22 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         print(f"parity: {verify.require_parity()} checks passed", flush=True)
         writer = rows.Writer(options.out, "run", source)
-        for case in grid(shapes, options.dtypes, options.modes, options.dropouts):
-            new = measure_case(case, options.providers, effort, source)
+        products, tried = ceiling.measure_all(options.dtypes, source)
+        writer.add(tried)
+        for case in grid(shapes, options.dtypes, options.modes, options.dropouts, options.lengths):
+            names = options.providers or default_names(case)
+            new = measure_case(case, names, effort, source, products[case.dtype])
             writer.add(new)
             measured += new
-            shown = ", ".join(f"{row.provider} {row.median_ms:g} ms" for row in new)
-            print(f"{case}: {shown}", flush=True)
+            print(f"{case}: " + ", ".join(row.brief for row in new), flush=True)
     except KeyboardInterrupt:
         print("interrupted; what was measured is kept")
         return INTERRUPTED
     except verify.ParityError as error:
         print(f"parity fails, so there are no figures:\n{error}", file=sys.stderr)
+        return 1
+    except RuntimeError as error:
+        print(error, file=sys.stderr)
         return 1
     print("\n" + markdown(measured))
     return 0

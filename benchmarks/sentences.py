@@ -1,16 +1,26 @@
-"""What end-to-end steps are run on: batches of sentences with their contexts, of real lengths."""
+"""What end-to-end steps are run on: batches of sentences with their contexts, of real lengths.
 
+`python -m benchmarks.sentences --data DIR --tokenizer VOCABULARY` counts those lengths, as `sentihood_lengths.json`
+holds them for the operators' benchmarks.
+"""
+
+import argparse
+import json
 import os
+import sys
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from qacg_models.data import load_data, sample_directory
+from qacg_models.errors import InputError
 from qacg_models.packing import PackingCollator
 from qacg_models.tokenization import PaddingCollator, encode_rows, load_tokenizer, train_tokenizer
 
+from benchmarks.lengths import LONGEST
+
 VOCABULARY = 30522  # of the models, as BERT's; a learned tokenizer uses less of it
-_LONGEST = 128
 
 
 @dataclass(frozen=True)
@@ -78,7 +88,28 @@ def load_sentences(data: str | None, tokenizer: str | None) -> Sentences:
         pieces = train_tokenizer([*dict.fromkeys(row.sentence for row in rows), *dataset.contexts], VOCABULARY)
     else:
         pieces = load_tokenizer(tokenizer)
-    features, _ = encode_rows(rows, pieces, dataset.contexts, _LONGEST)
+    features, _ = encode_rows(rows, pieces, dataset.contexts, LONGEST)
     by = "learned" if tokenizer is None else "given"
     where = "bundled sample" if data is None else f"{Path(data).name}, train split"
     return Sentences(features, list(dataset.contexts), f"{where}, {by} vocabulary of {len(pieces)}")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.sentences", description="Counts the sentences of each length, as JSON."
+    )
+    parser.add_argument("--data", default=default_data(), help="folder with the split train (QACG_DATA/sentihood)")
+    parser.add_argument("--tokenizer", help="folder or vocabulary; without it one is learned from the split")
+    options = parser.parse_args(arguments)
+    try:
+        sentences = load_sentences(options.data, options.tokenizer)
+    except InputError as error:
+        print(error, file=sys.stderr)
+        return 1
+    counts = Counter(len(features["input_ids"]) for features in sentences.features)
+    print(json.dumps({"source": sentences.source, "counts": {str(n): counts[n] for n in sorted(counts)}}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,22 +1,21 @@
 """What is measured: shapes, cases, and the random tensors of a case."""
 
-import functools
-import math
-import random
 from dataclasses import dataclass
 from itertools import accumulate, product
-from statistics import NormalDist
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from benchmarks.lengths import sentence_lengths
+
 FORWARD = "forward"  # inference: under no_grad
+TRAINING_FORWARD = "training-forward"  # what a training step's forward costs: with all that its backward needs
 FORWARD_BACKWARD = "forward+backward"  # the gradients of all six inputs
 BACKWARD = "backward"  # the same gradients, the forward before the clock starts
-MODES = (FORWARD, FORWARD_BACKWARD, BACKWARD)
+MODES = (FORWARD, TRAINING_FORWARD, FORWARD_BACKWARD, BACKWARD)
 FULL = "full"  # every sequence as long as the shape says
-PADDED = "padded"  # lengths as `sentence_lengths` gives them, in a padded batch that says so
+PADDED = "padded"  # lengths as `lengths.sentence_lengths` gives them, in a padded batch that says so
 PACKED = "packed"  # the same sequences one after another, without padding
 LENGTHS = (FULL, PADDED, PACKED)
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -88,6 +87,11 @@ class Case:
         """Multiply-adds of one matrix product over all cells that count: of padding, none does."""
         return self.shape.heads * self.shape.head_dim * sum(n * n for n in self.sequence_lengths)
 
+    @property
+    def place(self) -> str:
+        """The shape, and how its sequences lie if they are not all as long as it says."""
+        return str(self.shape) if self.lengths == FULL else f"{self.shape} {self.lengths}"
+
     def __str__(self) -> str:
         dropout = f" dropout {self.dropout:g}" if self.dropout else ""
         device = "" if self.device == "cpu" else f" on {self.device}"
@@ -95,28 +99,11 @@ class Case:
         return f"{self.shape} {self.dtype} {self.mode}{lengths}{dropout}{device}"
 
 
-# SentiHood's sentences: 29 word pieces in the mean, the longest 128.
-_MEAN_SHARE = 29 / 128
-_SPREAD = 0.55  # of the logarithm
-
-
-@functools.cache
-def sentence_lengths(count: int, longest: int) -> tuple[int, ...]:
-    """Lengths as sentences have them: quantiles of a log-normal, shuffled, the last of them the longest."""
-    mean = _MEAN_SHARE * longest
-    centre = math.log(mean) - _SPREAD**2 / 2
-    normal = NormalDist(centre, _SPREAD)
-    lengths = [math.exp(normal.inv_cdf((i + 0.5) / count)) for i in range(count)]
-    lengths = [min(longest, max(1, round(n))) for n in lengths[:-1]]
-    random.Random(0).shuffle(lengths)
-    return *lengths, longest
-
-
-def grid(shapes, dtypes, modes, dropouts, device: str = "cpu") -> list[Case]:
+def grid(shapes, dtypes, modes, dropouts, lengths=(FULL,)) -> list[Case]:
     """All combinations, but for dropout in an inference forward, where no model has any."""
     return [
-        Case(shape, dtype, mode, dropout, device)
-        for shape, dtype, mode, dropout in product(shapes, dtypes, modes, dropouts)
+        Case(shape, dtype, mode, dropout, "cpu", form)
+        for shape, dtype, mode, dropout, form in product(shapes, dtypes, modes, dropouts, lengths)
         if not (dropout and mode == FORWARD)
     ]
 

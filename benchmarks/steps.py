@@ -15,18 +15,8 @@ from torch import Tensor, nn
 
 from benchmarks.released import ReleasedQACGBert
 from benchmarks.sentences import VOCABULARY, Batch
+from benchmarks.step_names import BERT, COMPILED, EAGER, FOLDED, FUSED, INFERENCE, PACKED, RELEASED
 
-TRAINING = "training"  # forward, loss and backward, without the optimizer's step
-INFERENCE = "inference"
-MODES = (TRAINING, INFERENCE)
-
-RELEASED = "released"
-EAGER = "eager padded"
-COMPILED = "torch.compile of eager"
-FUSED = "fused padded"
-PACKED = "fused packed"
-FOLDED = "fused packed, folded"
-BERT = "plain BERT packed"
 LABELS = 3
 
 

@@ -20,9 +20,10 @@ def cases_of(measured: Sequence[rows.TimeRow]) -> dict[Case, dict[str, rows.Time
 
 
 def markdown(measured: Sequence[rows.Row]) -> str:
-    """A table of times, medians in milliseconds and the speed-up over eager, one of memory, and one of whole steps.
+    """Tables of times, of the host's part of a call, of memory, of whole steps and of the ceilings, as rows are there.
 
-    A provider that was not measured in a case has an empty cell.
+    Times are medians in milliseconds, with the speed-up over eager and the share of the matrix-product ceiling. A
+    provider that was not measured in a case has an empty cell.
 
     Raises:
         ValueError: the rows come from more than one machine, thread number, version or commit.
@@ -34,9 +35,15 @@ def markdown(measured: Sequence[rows.Row]) -> str:
     memory = [row for row in measured if isinstance(row, rows.MemoryRow)]
     steps = [row for row in measured if isinstance(row, rows.StepRow)]
     blocks = [_time_table(times)] if times else []
+    host = [row for row in measured if isinstance(row, rows.HostRow)]
+    ceilings = [row for row in measured if isinstance(row, rows.CeilingRow)]
+    blocks += [_host_table(host)] if host else []
     blocks += [_memory_table(memory)] if memory else []
     blocks += [_step_table(steps)] if steps else []
-    legend = "Medians of interleaved runs, in brackets the speed-up over eager. "
+    blocks += [_ceiling_line(ceilings)] if ceilings else []
+    shares = any(row.share_of_peak is not None for row in times)
+    legend = "Medians of interleaved runs, in brackets the speed-up over eager"
+    legend += " and the share of the matrix-product ceiling. " if shares else ". "
     source = (legend if times else "") + source_line(measured[0].origin)
     return "\n\n".join([*blocks, source, *disturbance_note([*times, *steps])])
 
@@ -74,7 +81,7 @@ def _time_table(times: Sequence[rows.TimeRow]) -> str:
     ]
     for case, by_provider in cases_of(times).items():
         cells = [_time_cell(by_provider.get(name)) for name in names]
-        fixed = [str(case.shape), case.dtype, case.mode, f"{case.dropout:g}"]
+        fixed = [case.place, case.dtype, case.mode, f"{case.dropout:g}"]
         lines.append("| " + " | ".join([*fixed, *cells]) + " |")
     return "\n".join(lines)
 
@@ -83,19 +90,41 @@ def _time_cell(row: rows.TimeRow | None) -> str:
     if row is None:
         return ""
     time = f"{row.median_ms:.3g}" if row.median_ms < 100 else f"{row.median_ms:.0f}"
-    if row.provider == EAGER or row.ratio_to_eager is None:
-        return time
-    return f"{time} ({row.ratio_to_eager:.1f}x)"
+    beside = []
+    if row.provider != EAGER and row.ratio_to_eager is not None:
+        beside.append(f"{row.ratio_to_eager:.1f}x")
+    if row.share_of_peak is not None:
+        beside.append(f"{row.share_of_peak:.0%}")
+    return f"{time} ({', '.join(beside)})" if beside else time
+
+
+def _host_table(host: Sequence[rows.HostRow]) -> str:
+    lines = [
+        "| (B,H,L,D) | type | pass | provider | until the call returns, us | quartiles |",
+        "|---|---|---|---|---:|---:|",
+    ]
+    for row in host:
+        fixed = [row.case.place, row.dtype, row.mode, row.provider]
+        lines.append("| " + " | ".join([*fixed, f"{row.median_us:.1f}", f"{row.q1_us:.1f} to {row.q3_us:.1f}"]) + " |")
+    return "\n".join(lines)
+
+
+def _ceiling_line(ceilings: Sequence[rows.CeilingRow]) -> str:
+    """The fastest product of each type."""
+    best: dict[str, rows.CeilingRow] = {}
+    for row in sorted(ceilings, key=lambda row: row.gflops):
+        best[row.dtype] = row
+    return "Fastest matrix products: " + "; ".join(map(str, best.values())) + "."
 
 
 def _memory_table(memory: Sequence[rows.MemoryRow]) -> str:
     lines = [
-        "| (B,H,L,D) | type | dropout | provider | inputs, MB | output | saved | gradients | beyond them |",
-        "|---|---|---|---|---:|---:|---:|---:|---:|",
+        "| (B,H,L,D) | type | pass | dropout | provider | inputs, MB | output | saved | gradients | beyond them |",
+        "|---|---|---|---|---|---:|---:|---:|---:|---:|",
     ]
     for row in memory:
         sizes = (row.input_mb, row.output_mb, row.saved_mb, row.gradient_mb, row.extra_mb)
-        fixed = [str(row.case.shape), row.dtype, f"{row.dropout:g}", row.provider]
+        fixed = [row.case.place, row.dtype, row.mode, f"{row.dropout:g}", row.provider]
         lines.append("| " + " | ".join([*fixed, *(f"{size:.1f}" for size in sizes)]) + " |")
     return "\n".join(lines)
 

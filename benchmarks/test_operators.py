@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from benchmarks import rows, verify
-from benchmarks.providers import BACKENDS, COMPILED, EAGER, ONE_MAP, PROVIDERS
+from benchmarks.providers import BACKENDS, COMPILED, COMPOSITION, EAGER, ONE_MAP, PROVIDERS
 from benchmarks.shapes import FORWARD, FORWARD_BACKWARD, PARAGRAPHS, QUICK_SHAPES, SENTENCES, draw_sets, grid
 from benchmarks.timing import make_step
 
@@ -29,7 +29,7 @@ _UNTIMED_CASES = [
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     timed = metafunc.config.getoption("benchmark_enable")
     metafunc.parametrize("case", _CASES if timed else _UNTIMED_CASES, ids=str)
-    metafunc.parametrize("name", [EAGER, COMPILED, ONE_MAP, *BACKENDS])
+    metafunc.parametrize("name", [EAGER, COMPILED, COMPOSITION, ONE_MAP, *BACKENDS])
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.providers import Call
-from benchmarks.shapes import BACKWARD, FORWARD, FORWARD_BACKWARD, Case, Inputs
+from benchmarks.shapes import BACKWARD, FORWARD, FORWARD_BACKWARD, TRAINING_FORWARD, Case, Inputs
 
 Step = Callable[[int], float]
 
@@ -27,6 +27,7 @@ class Effort:
 
 
 ON_DEVICE = Effort(seconds=1.0, fewest_rounds=5, most_rounds=40)
+STEADY = Effort(seconds=3, fewest_rounds=5, most_rounds=40)
 THOROUGH = Effort(seconds=8, fewest_rounds=5, most_rounds=60)
 QUICK = Effort(seconds=1, fewest_rounds=3, most_rounds=10, warmup_rounds=1)
 
@@ -113,12 +114,17 @@ class _DeviceClock:
         return 1e-3 * self._events[0].elapsed_time(self._events[1])
 
 
+def clock(device: str) -> _HostClock | _DeviceClock:
+    """What takes the time of work on a device."""
+    return _HostClock() if device == "cpu" else _DeviceClock(device)
+
+
 def make_step(call: Call, case: Case, sets: list[Inputs]) -> Step:
     """A function that runs a provider once on the n-th set of inputs and returns the seconds taken.
 
     The results are freed after the clock has stopped.
     """
-    clock = _HostClock() if case.device == "cpu" else _DeviceClock(case.device)
+    watch = clock(case.device)
 
     def gradients(out, inputs: Inputs):
         # The floor has no use for the context and lambda.
@@ -126,32 +132,33 @@ def make_step(call: Call, case: Case, sets: list[Inputs]) -> Step:
 
     def forward(turn: int) -> float:
         inputs = sets[turn % len(sets)]
-        with torch.no_grad():
-            clock.start()
+        with torch.set_grad_enabled(case.mode == TRAINING_FORWARD):
+            watch.start()
             out = call(*inputs.operands)
-            taken = clock.stop()
+            taken = watch.stop()
         del out
         return taken
 
     def forward_backward(turn: int) -> float:
         inputs = sets[turn % len(sets)]
-        clock.start()
+        watch.start()
         out = call(*inputs.operands)
         grads = gradients(out, inputs)
-        taken = clock.stop()
+        taken = watch.stop()
         del out, grads
         return taken
 
     def backward(turn: int) -> float:
         inputs = sets[turn % len(sets)]
         out = call(*inputs.operands)
-        clock.start()
+        watch.start()
         grads = gradients(out, inputs)
-        taken = clock.stop()
+        taken = watch.stop()
         del out, grads
         return taken
 
-    return {FORWARD: forward, FORWARD_BACKWARD: forward_backward, BACKWARD: backward}[case.mode]
+    steps = {FORWARD: forward, TRAINING_FORWARD: forward, FORWARD_BACKWARD: forward_backward, BACKWARD: backward}
+    return steps[case.mode]
 
 
 def interleave(steps: dict[str, Step], effort: Effort) -> dict[str, list[float]]:

@@ -31,32 +31,51 @@ def require_parity(device: str = "cpu") -> int:
 
 
 def require_agreement(calls: dict[str, Call], case: Case, inputs: Inputs) -> None:
-    """Judges output and gradients by the package's error rule, for the first and the last (sequence, head).
-
-    With dropout the providers draw different cells and nothing can be compared; there the parity report
-    alone answers for them.
+    """Raises unless there are no disagreements.
 
     Raises:
         ParityError: a provider breaks the rule; the message names it, the tensor, error and budget.
     """
+    wrong = disagreements(calls, case, inputs)
+    if wrong:
+        raise ParityError("\n".join(wrong.values()))
+
+
+def disagreements(calls: dict[str, Call], case: Case, inputs: Inputs) -> dict[str, str]:
+    """What the first wrong tensor of each wrong provider is off by, by the package's error rule.
+
+    Judged are output and gradients, for the first and the last (sequence, head). With dropout the providers draw
+    different cells and nothing can be compared; there the parity report alone answers for them. One that raises is
+    wrong too.
+    """
     if case.dropout:
-        return
+        return {}
     corners = [(0, 0), (-1, -1)]
     exact = [_run(eager_attention, case, _corner(inputs, case, at, torch.float64)) for at in corners]
     of_eager = [_run(eager_attention, case, _corner(inputs, case, at, inputs.query.dtype)) for at in corners]
+    found = {}
     for name, call in calls.items():
         if name == EAGER:
             continue
-        got = _run(call, case, inputs)
-        for index, tensor in enumerate(_NAMES[: len(got)]):
-            for at, eager, truth in zip(corners, of_eager, exact):
-                part = _rows(got[index], case, at)
-                v = judge(tensor, part, eager[index][0, 0], truth[index][0, 0])
-                if not v.ok:
-                    raise ParityError(
-                        f"{name}, {case}: {tensor} is off by {v.error:.3g}, budget {v.budget:.3g}; "
-                        f"in root mean square {v.rms_error:.3g}, budget {v.rms_budget:.3g}"
-                    )
+        try:
+            wrong = _first_wrong(_run(call, case, inputs), case, list(zip(corners, of_eager, exact)))
+        except RuntimeError as error:  # such as an operand that its output does not depend on
+            wrong = str(error)
+        if wrong:
+            found[name] = f"{name}, {case}: {wrong}"
+    return found
+
+
+def _first_wrong(got: list[torch.Tensor], case: Case, corners: list[tuple]) -> str | None:
+    for index, tensor in enumerate(_NAMES[: len(got)]):
+        for at, eager, truth in corners:
+            v = judge(tensor, _rows(got[index], case, at), eager[index][0, 0], truth[index][0, 0])
+            if not v.ok:
+                return (
+                    f"{tensor} is off by {v.error:.3g}, budget {v.budget:.3g}; "
+                    f"in root mean square {v.rms_error:.3g}, budget {v.rms_budget:.3g}"
+                )
+    return None
 
 
 def _rows(t: torch.Tensor, case: Case, at: tuple[int, int]) -> torch.Tensor:

@@ -196,8 +196,12 @@ def _run(problem: Problem, backend: str, return_lambda: bool):
     differentiable = torch.is_grad_enabled() and any(
         t is not None and t.requires_grad for t in problem.tensors()
     )
-    saved = chosen.residuals(problem) if differentiable else ops.SAVE_NOTHING
-    outputs = ops.forward_op(dispatch.name_of(chosen))(*problem.tensors(), **problem.options(), **saved)
+    name = dispatch.name_of(chosen)
+    options = problem.options() | (chosen.residuals(problem) if differentiable else ops.SAVE_NOTHING)
+    if differentiable and not torch.compiler.is_compiling():
+        outputs = ops.EagerForward.apply(name, options, *problem.tensors())
+    else:
+        outputs = ops.forward_op(name)(*problem.tensors(), **options)
     out, query_gate, key_gate = outputs[0], outputs[5], outputs[6]
     if not return_lambda:
         return out

@@ -5,6 +5,8 @@ backend supplies only the two kernels. Absent tensors (a gate that was not given
 saved) come back with zero elements, because an operator cannot return None.
 """
 
+from functools import partial
+
 import torch
 from torch import Tensor
 
@@ -130,16 +132,32 @@ def _setup_context(ctx, inputs, keyword_only_inputs, output):
     ctx.set_materialize_grads(False)
 
 
-def _make_autograd_formula(backend: str):
-    def differentiate(ctx, grad_out, _softmax_out, _quasi_out, _max, _sum, grad_query_gate, grad_key_gate):
-        *saved, out = ctx.saved_tensors
-        if grad_out is None:
-            grad_out = torch.zeros_like(out)
-        grads = backward_op(backend)(grad_out, grad_query_gate, grad_key_gate, *saved, **ctx.options)
-        present = [g if t is not None else None for g, t in zip(grads, saved[:_DIFFERENTIABLE])]
-        return *present, *[None] * (_INPUT_COUNT - _DIFFERENTIABLE)
+def _differentiate(backend, ctx, grad_out, _softmax_out, _quasi_out, _max, _sum, grad_query_gate, grad_key_gate):
+    *saved, out = ctx.saved_tensors
+    if grad_out is None:
+        grad_out = torch.zeros_like(out)
+    grads = backward_op(backend)(grad_out, grad_query_gate, grad_key_gate, *saved, **ctx.options)
+    present = [g if t is not None else None for g, t in zip(grads, saved[:_DIFFERENTIABLE])]
+    return *present, *[None] * (_INPUT_COUNT - _DIFFERENTIABLE)
 
-    return differentiate
+
+class EagerForward(torch.autograd.Function):
+    """The forward operator with its autograd formula, for calls outside a graph that is being made.
+
+    The formula registered with an operator costs torch a look through its whole schema at every call, several times
+    what a short row takes. `apply` takes the name of the backend, the options and the tensors.
+    """
+
+    @staticmethod
+    def forward(ctx, backend, options, *tensors):
+        outputs = forward_op(backend)(*tensors, **options)
+        ctx.backend = backend
+        _setup_context(ctx, tensors, options, outputs)
+        return outputs
+
+    @staticmethod
+    def backward(ctx, *grads):
+        return None, None, *_differentiate(ctx.backend, ctx, *grads)
 
 
 def _refuse_second_derivative(ctx, *grads):
@@ -158,7 +176,7 @@ def _define() -> None:
         torch.library.register_fake(f"qacg::{forward}", _fake_forward, lib=_library)
         torch.library.register_fake(f"qacg::{backward}", _fake_backward, lib=_library)
         torch.library.register_autograd(
-            f"qacg::{forward}", _make_autograd_formula(backend), setup_context=_setup_context, lib=_library
+            f"qacg::{forward}", partial(_differentiate, backend), setup_context=_setup_context, lib=_library
         )
         torch.library.register_autograd(f"qacg::{backward}", _refuse_second_derivative, lib=_library)
 

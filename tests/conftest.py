@@ -1,5 +1,6 @@
 """Options and fixtures of all tests; `backend` and `dtype` run a test over what this machine offers."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -24,9 +25,10 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    # The tensors are small, and threads that wait for one another on a busy machine cost ten times the work;
-    # test_threads.py is about threads.
+    # The tensors are small, and threads that wait for one another on a busy machine cost ten times the work, here and
+    # in the processes that tests start; test_threads.py is about threads.
     torch.set_num_threads(1)
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
     outcomes, seconds = config.getoption("--outcomes"), config.getoption("--seconds")
     if outcomes is not None:
         config.pluginmanager.register(Recorder(outcomes))

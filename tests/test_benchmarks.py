@@ -11,7 +11,7 @@ import torch
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))  # benchmarks is not part of the package
 
-from benchmarks import marks, memory, rows, table, timing, verify
+from benchmarks import ceiling, marks, memory, rows, table, timing, verdicts, verify
 from benchmarks.providers import COMPILED, EAGER, ONE_MAP, PROVIDERS, chosen
 from benchmarks.shapes import FORWARD, FORWARD_BACKWARD, MAIN_SHAPES, Case, Shape, draw, draw_sets, grid
 from qacg_kernels.testing import ParityRow
@@ -36,6 +36,10 @@ def seconds_rows(case=SMALL, **seconds):
     names = {"eager": EAGER, "compiled": COMPILED, "one_map": ONE_MAP}
     taken = {names.get(name, name): times for name, times in seconds.items()}
     return rows.time_rows(case, {name: PROVIDERS[name] for name in taken}, taken, 0.01, ORIGIN)
+
+
+def a_product(dtype):
+    return ceiling.Product("some product", dtype, flops=1e6, step=lambda turn: 1e-3)
 
 
 def memory_row(extra_mb):
@@ -99,6 +103,21 @@ def test_rows_survive_a_file_and_keep_their_case(tmp_path):
     assert rows.load([writer.path]) == []
 
 
+def test_a_file_tells_once_what_its_rows_share(tmp_path):
+    later = replace(ORIGIN, taken="2030-01-02T04:00:00Z")
+    other_count = replace(seconds_rows(cpu=[0.3])[0], flop_convention="another one")
+    measured = [memory_row(1.0), *seconds_rows(eager=[0.2], cpu=[0.1]), other_count]
+    measured.append(replace(memory_row(2.0), origin=later))
+    writer = rows.Writer(tmp_path, "marks", ORIGIN)
+    for row in measured:
+        writer.add([row])
+    assert rows.load([writer.path]) == measured
+    text = writer.path.read_text()
+    assert text.count("Some CPU") == 4  # the origin, twice with a convention that changes, and the later origin
+    writer.path.write_text(rows.to_line(measured[0]) + "\n" + text)  # lines that have all to themselves are read too
+    assert rows.load([writer.path]) == [measured[0], *measured]
+
+
 def test_writer_without_a_folder_writes_nothing(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rows.Writer(None, "marks", ORIGIN).add([memory_row(1.0)])
@@ -143,14 +162,28 @@ def test_table_shows_times_speedups_and_holes():
         "| (2,3,20,8) | float32 | forward | 0 | 200 | 10 (20.0x) |  |",
         "| (2,3,20,8) | float32 | forward+backward | 0.1 | 31.2 |  | 15.6 (2.0x) |",
         "",
-        "| (B,H,L,D) | type | dropout | provider | inputs, MB | output | saved | gradients | beyond them |",
-        "|---|---|---|---|---:|---:|---:|---:|---:|",
-        "| (1,12,8192,64) | float32 | 0 | cpu | 1.0 | 2.0 | 3.0 | 4.0 | 50.0 |",
+        "| (B,H,L,D) | type | pass | dropout | provider | inputs, MB | output | saved | gradients | beyond them |",
+        "|---|---|---|---|---|---:|---:|---:|---:|---:|",
+        "| (1,12,8192,64) | float32 | forward+backward | 0 | cpu | 1.0 | 2.0 | 3.0 | 4.0 | 50.0 |",
         "",
         "Medians of interleaved runs, in brackets the speed-up over eager. Some CPU (R) 9000, 2 threads, "
         "kernels on avx512, avx512_bf16, torch 2.13.0, commit 0123456789ab, 2030-01-02.",
     ]
     assert len(table.markdown([memory_row(50.0)]).splitlines()) == 5
+
+
+def test_table_shows_shares_of_the_ceiling_lengths_and_the_host():
+    case = replace(SMALL, lengths="packed")
+    (timed,) = rows.time_rows(case, {"cpu": PROVIDERS["cpu"]}, {"cpu": [1e-3]}, 0.01, ORIGIN, 1e-2)
+    assert timed.share_of_peak == pytest.approx(6 * case.products / 1e-3 / 1e9 / 1e-2, rel=1e-3)
+    ceilings = [rows.ceiling_row(name, "float32", "cpu", [rate], ORIGIN) for name, rate in (("a", 9.0), ("b", 8.0))]
+    where = rows.case_fields(SMALL)
+    host = rows.HostRow(ORIGIN, **where, provider="cpu", median_us=12.34, q1_us=12, q3_us=13, repeats=9)
+    text = table.markdown([timed, host, *ceilings])
+    assert f"| (2,3,20,8) packed | float32 | forward | 0 | 1 ({timed.share_of_peak:.0%}) |" in text
+    assert "| (2,3,20,8) | float32 | forward | cpu | 12.3 | 12.0 to 13.0 |" in text
+    assert "Fastest matrix products: a in float32: 9 GFLOP/s." in text
+    assert "and the share of the matrix-product ceiling" in text
 
 
 def test_table_refuses_to_mix_origins():
@@ -179,8 +212,8 @@ def test_plot_writes_the_format_that_the_name_asks_for(tmp_path):
 
 @pytest.mark.parametrize(("cpu_seconds", "met"), [(0.1, True), (0.101, False)])
 def test_mark_compares_medians_with_its_rival(cpu_seconds, met):
-    mark = marks.Mark(SMALL, COMPILED, 2.5)
-    verdict = marks.judge(mark, "cpu", seconds_rows(eager=[9.0], compiled=[0.25], cpu=[cpu_seconds]))
+    measured = seconds_rows(eager=[9.0], compiled=[0.25], cpu=[cpu_seconds])
+    verdict = verdicts.judge_ratio(verdicts.Ratio(SMALL, COMPILED, 2.5), "cpu", verdicts.times_of(measured))
     assert verdict.met is met
     assert verdict.measured == f"{0.25 / cpu_seconds:.2f}x"
     assert ("met" if met else "MISSED") in str(verdict)
@@ -231,6 +264,7 @@ def test_a_wrong_answer_misses_its_marks_without_a_figure(monkeypatch, capsys):
         raise verify.ParityError("reference: out is off by 3")
 
     monkeypatch.setattr(verify, "require_parity", lambda: 1)
+    monkeypatch.setattr(ceiling, "measure", lambda dtype, *_: (a_product(dtype), []))
     monkeypatch.setattr(marks, "measure_case", wrong)
     monkeypatch.setattr(marks, "measure_memory", lambda *_: memory_row(1.0))
     assert marks.main(["--backend", "reference"]) == 1
@@ -253,6 +287,7 @@ def test_ctrl_c_ends_marks_with_what_was_measured(monkeypatch, capsys, tmp_path)
         return [replace(r, **rows.case_fields(case)) for r in measured]
 
     monkeypatch.setattr(verify, "require_parity", lambda: 1)
+    monkeypatch.setattr(ceiling, "measure", lambda dtype, *_: (a_product(dtype), []))
     monkeypatch.setattr(marks, "measure_case", once)
     assert marks.main(["--backend", "reference", "--out", str(tmp_path)]) == 130
     assert len(rows.load(tmp_path.iterdir())) == 4
@@ -358,6 +393,10 @@ def _not_a_number(*operands):
     return _eager(*operands) * float("nan")
 
 
+def _without_context(q, k, v, *_):
+    return q + k + v
+
+
 _eager = PROVIDERS[EAGER].build(SMALL)
 
 
@@ -368,6 +407,7 @@ _eager = PROVIDERS[EAGER].build(SMALL)
         (_softmax_alone, "out is off by"),
         (_half_the_gradient, "grad context_query is off by"),
         (_not_a_number, "out is off by"),
+        (_without_context, "appears to not have been used"),
     ],
 )
 def test_a_wrong_provider_is_named(wrong, message):
@@ -405,6 +445,33 @@ def test_peak_meter_sees_what_was_freed_again():
     assert quiet < 4 * 2**20
     assert peak - quiet == pytest.approx(40 * 2**20, abs=2 * 2**20)
     assert control == pytest.approx(64e6, abs=4e6)
+
+
+@needs_peak
+def test_memory_of_inference_and_of_packed_sentences():
+    # In one process of its own; the second case reads the first one's freed pages at most low.
+    script = (
+        "from benchmarks import memory, rows; from benchmarks.shapes import Case, Shape;"
+        "print(rows.to_line(memory.measure(Case(Shape(1, 4, 1024, 16)), 'eager')));"
+        "packed = Case(Shape(8, 2, 64, 16), mode='forward+backward', lengths='packed');"
+        "print(rows.to_line(memory.measure(packed, 'reference')))"
+    )
+    root = Path(__file__).resolve().parent.parent
+    result = subprocess.run([sys.executable, "-c", script], cwd=root, capture_output=True, text=True, check=True)
+    inference, packed = map(rows.from_line, result.stdout.splitlines())
+    one_map = 4 * 1024 * 1024 * 4 / 1e6
+    assert (inference.saved_mb, inference.gradient_mb, inference.backward_extra_mb) == (0, 0, 0)
+    assert inference.output_mb == pytest.approx(4 * 1024 * 16 * 4 / 1e6, rel=0.01)
+    # Both scores, both maps, their sum and its dropout at once, and what the method is off by.
+    assert 6 * one_map - 4 < inference.extra_mb < 7 * one_map + 4
+    tokens = sum(packed.case.sequence_lengths)
+    assert packed.output_mb == pytest.approx(tokens * 2 * 16 * 4 / 1e6, rel=0.01)
+    assert packed.gradient_mb == pytest.approx(5 * packed.output_mb + tokens * 2 * 4 / 1e6, rel=0.01)
+
+
+def test_memory_of_what_compiles_as_it_runs_is_refused():
+    with pytest.raises(memory.NotMeasurableError, match="compiles in the process that is measured"):
+        memory.measure(SMALL, COMPILED)
 
 
 def test_memory_is_not_guessed_where_the_peak_cannot_be_set_back(monkeypatch, tmp_path):

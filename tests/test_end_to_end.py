@@ -1,6 +1,8 @@
 """The end-to-end benchmark: what it runs is what it says, and what it reckons from times is right."""
 
+import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,9 +11,10 @@ from qacg_models import QACGBertConfig, QACGBertForSequenceClassification
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))  # benchmarks is not part of the package
 
-from benchmarks import end_to_end, rows, steps, table
+from benchmarks import end_to_end, rows, step_marks, step_names, steps, table
 from benchmarks.released import ReleasedQACGBert
 from benchmarks.sentences import load_sentences
+from benchmarks.sentences import main as main_of_sentences
 
 ORIGIN = rows.Origin(
     machine={"cpu": "Some CPU", "threads": 2, "instruction_sets": {"float32": "avx512"}},
@@ -42,7 +45,7 @@ def step_rows(size="minilm", mode="training", **seconds):
     taken = {(provider.replace("_", " "), dtype): times for (provider, dtype), times in taken.items()}
     counts = {"batches": 2, "sentences": 128, "tokens": 4000, "cells": 10000}
     return rows.step_rows(
-        taken, 0.01, ORIGIN, (steps.RELEASED, "float32"), size=size, mode=mode, lengths="somewhere", **counts
+        taken, 0.01, ORIGIN, (step_names.RELEASED, "float32"), size=size, mode=mode, lengths="somewhere", **counts
     )
 
 
@@ -53,14 +56,14 @@ def test_ratios_are_of_medians_and_marks_are_judged_by_them():
     assert (released.median_ms, released.sentences_per_second, released.ratio_to_released) == (4000, 32, 1)
     assert (packed.ratio_to_released, packed.min_ms, packed.repeats) == (5, 500, 3)
     assert half.ratio_to_released == 10
-    lines = end_to_end.verdicts([released, packed, half])
-    assert [line[:6] for line in lines] == ["met   ", "met   "]
-    assert lines[0].endswith("at least 5x, measured 5.00x")
-    (line,) = end_to_end.verdicts(
-        step_rows("base-12", released_in_float32=[5.0], fused_packed_in_float32=[1.0])
-    )
-    assert line.startswith("MISSED  base-12 training, fused packed in float32 vs released")
-    assert end_to_end.verdicts([packed]) == []
+    first, second, third = step_marks.judge(step_marks.MARKS, [released, packed, half])
+    assert (first.target, first.measured, first.met) == ("at least 5x", "5.00x", True)
+    assert (second.measured, second.met) == ("10.00x", True)
+    assert (third.measured, third.met) == ("not measured", False)
+    slow = step_rows("base-12", released_in_float32=[5.0], fused_packed_in_float32=[1.0])
+    missed, unknown = step_marks.judge(step_marks.AIMS, slow)
+    assert str(missed).startswith("MISSED  base-12 training, fused packed in float32 vs released")
+    assert unknown.measured == "not measured"
     (alone,) = step_rows(fused_packed_in_float32=[1.0])
     assert alone.ratio_to_released is None
 
@@ -92,6 +95,15 @@ def test_batches_hold_the_same_sentences_padded_and_packed(sentences):
         sentences.draw(1000, 64)
 
 
+def test_lengths_are_counted_as_the_committed_histogram_holds_them(sentences, capsys, monkeypatch):
+    monkeypatch.delenv("QACG_DATA", raising=False)
+    assert main_of_sentences([]) == 0
+    counts = json.loads(capsys.readouterr().out)["counts"]
+    assert sum(counts.values()) == len(sentences.features)
+    assert counts[str(len(sentences.features[0]["input_ids"]))] > 0
+    assert main_of_sentences(["--data", "no/such/folder"]) == 1
+
+
 def test_the_released_operations_give_the_outputs_and_maps_of_the_model():
     torch.manual_seed(0)
     config = QACGBertConfig(**SMALL, initializer_range=0.5)
@@ -116,24 +128,32 @@ def test_the_released_operations_give_the_outputs_and_maps_of_the_model():
         ReleasedQACGBert(QACGBertForSequenceClassification(QACGBertConfig(**SMALL, pooler="attention")))
 
 
-RACE = [steps.RELEASED, steps.FUSED, steps.PACKED, steps.FOLDED, steps.BERT]
+RACE = [step_names.RELEASED, step_names.FUSED, step_names.PACKED, step_names.FOLDED, step_names.BERT]
 
 
 def test_a_quick_run_writes_a_row_for_every_provider(tmp_path, monkeypatch, capsys):
     monkeypatch.delenv("QACG_DATA", raising=False)
     threads = str(torch.get_num_threads())
     arguments = ["--quick", "--threads", threads, "--out", str(tmp_path), "--dtypes", "float32", "--providers", *RACE]
+    clean = replace(rows.origin(), dirty=False)
+    monkeypatch.setattr(rows, "origin", lambda: clean)
+    assert end_to_end.main([*arguments, "--minutes", "0"]) == 0
+    assert capsys.readouterr().out.count("not measured, the time is spent") == 2
     assert end_to_end.main(arguments) == 0, capsys.readouterr().err
     (path,) = tmp_path.iterdir()
     measured = rows.load([path])
-    wanted = {(mode, name) for mode in steps.MODES for name in RACE if steps.takes(name, mode)}
+    wanted = {(mode, name) for mode in step_names.MODES for name in RACE if steps.takes(name, mode)}
     assert {(row.mode, row.provider) for row in measured} == wanted
     for row in measured:
         assert row.size == "tiny"
         assert row.sentences == 16
         assert 0 < row.tokens < row.cells
-        rival = next(other for other in measured if (other.mode, other.provider) == (row.mode, steps.RELEASED))
+        rival = next(other for other in measured if (other.mode, other.provider) == (row.mode, step_names.RELEASED))
         assert row.ratio_to_released == pytest.approx(rival.median_ms / row.median_ms, rel=1e-3)
+    monkeypatch.setattr(end_to_end, "measure", lambda *_: pytest.fail("measured again"))
+    assert end_to_end.main(arguments) == 0
+    assert rows.load([path]) == measured
+    assert capsys.readouterr().out.count(": kept") == 2
 
 
 def test_no_figure_for_a_provider_that_computes_something_else(monkeypatch, capsys):
@@ -145,8 +165,8 @@ def test_no_figure_for_a_provider_that_computes_something_else(monkeypatch, caps
         runner.model.bert.encoder.layer[0].attention.self.lambda_q_query_layer.weight = torch.nn.Parameter(weight + 1)
         return runner
 
-    monkeypatch.setitem(steps.PROVIDERS, steps.PACKED, wrong)
-    arguments = ["--quick", "--dtypes", "float32", "--modes", "inference", "--providers", steps.PACKED]
+    monkeypatch.setitem(steps.PROVIDERS, step_names.PACKED, wrong)
+    arguments = ["--quick", "--dtypes", "float32", "--modes", "inference", "--providers", step_names.PACKED]
     assert end_to_end.main([*arguments, "--threads", str(torch.get_num_threads())]) == 1
     out, err = capsys.readouterr()
     assert "parity fails, so there are no figures" in err

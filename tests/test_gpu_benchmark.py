@@ -4,18 +4,23 @@ import json
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 import torch
+import torch.nn.functional as F
+from torch.nn.attention.flex_attention import flex_attention
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))  # benchmarks is not part of the package
 
 from test_benchmarks import ORIGIN, memory_row
 
-from benchmarks import gpu, gpu_marks, gpu_plan, host, rows, timing, verify
+from benchmarks import composition, gpu, gpu_marks, gpu_plan, host, rows, timing, verify
+from benchmarks.lengths import sentence_lengths
 from benchmarks.providers import COMPILED, COMPOSITION, EAGER, ONE_MAP, PROVIDERS
+from benchmarks.session import TIME, Budget, Item, Session
 from benchmarks.shapes import (
     BACKWARD,
     FORWARD,
@@ -28,7 +33,6 @@ from benchmarks.shapes import (
     Shape,
     draw_sets,
     offsets,
-    sentence_lengths,
 )
 
 TINY = Case(Shape(3, 2, 24, 16), mode=FORWARD_BACKWARD)
@@ -38,14 +42,6 @@ NO_EFFORT = timing.Effort(seconds=0, fewest_rounds=2, most_rounds=2, warmup_roun
 def time_row(case, provider, milliseconds, peak=None):
     (row,) = rows.time_rows(case, {provider: PROVIDERS[provider]}, {provider: [1e-3 * milliseconds]}, 0.0, ORIGIN, peak)
     return row
-
-
-def test_sentences_have_the_mean_and_the_longest_that_are_asked_for():
-    lengths = sentence_lengths(64, 128)
-    assert max(lengths) == lengths[-1] == 128
-    assert sum(lengths) / 64 == pytest.approx(29, abs=1.5)
-    assert min(lengths) >= 1 and len(set(lengths)) > 20
-    assert sentence_lengths(1, 7) == (7,)
 
 
 def test_products_of_a_case_count_no_padding():
@@ -73,14 +69,15 @@ def test_a_row_from_before_there_were_lengths_is_still_one():
 def test_providers_agree_in_every_mode_and_form(mode, lengths):
     case = replace(TINY, mode=mode, lengths=lengths)
     names = [n for n in (COMPOSITION, "reference", "cpu") if not PROVIDERS[n].reasons_against(case)]
-    assert (COMPOSITION in names) == (lengths == "full" and mode == FORWARD)
+    assert COMPOSITION in names
     verify.require_agreement({n: PROVIDERS[n].build(case) for n in names}, case, draw_sets(case)[0])
 
 
-def test_the_composition_is_judged():
+def test_the_composition_through_flex_is_judged():
     """Without the factor exp(logsumexp) it would be another function, and is told so."""
     case = replace(TINY, mode=FORWARD)
-    call = PROVIDERS[COMPOSITION].build(case)
+    call = partial(composition.through_flex, F.scaled_dot_product_attention, flex_attention)
+    verify.require_agreement({"through flex": call}, case, draw_sets(case)[0])
 
     def forgetful(query, key, value, context_query, context_key, gate_lambda):
         return call(query, key, value, context_query, context_key, gate_lambda / 24)
@@ -118,11 +115,15 @@ def test_a_step_of_the_backward_leaves_the_forward_out_of_its_clock():
 def test_plan_has_the_marks_first_and_all_that_is_promised():
     plan = gpu_plan.items(("triton", "cuda"))
     assert len({item.case for item in plan} | {(i.case, i.providers) for i in plan}) > len(plan)
+    plan = [item for item in plan if item.kind == TIME]
     first = [item.case.shape for item in plan[:6]]
     assert set(first) == set(gpu_plan.MARK_SHAPES)
     full = [i.case for i in plan if i.case.lengths == "full"]
     assert {(c.shape.length, c.shape.head_dim, c.mode) for c in full if not c.dropout} >= {
-        (length, head_dim, mode) for length in gpu_plan.LENGTHS for head_dim in (64, 128) for mode in MODES
+        (length, head_dim, mode)
+        for length in gpu_plan.LENGTHS
+        for head_dim in (64, 128)
+        for mode in (FORWARD, BACKWARD, FORWARD_BACKWARD)
     }
     assert {c.shape.length for c in full if c.dropout} >= {128, 16384}
     assert {i.case.lengths for i in plan} == {"full", PADDED, PACKED}
@@ -134,7 +135,10 @@ def test_plan_has_the_marks_first_and_all_that_is_promised():
 def test_every_mark_is_measured_by_the_plan():
     """With all of the plan's rows no mark is left without a figure."""
     measured = [
-        time_row(item.case, name, 1.0, 8e5) for item in gpu_plan.items(("triton",)) for name in item.providers
+        time_row(item.case, name, 1.0, 8e5)
+        for item in gpu_plan.items(("triton",))
+        if item.kind == TIME
+        for name in item.providers
     ]
     verdicts = gpu_marks.judge("triton", measured)
     missing = [v.what for v in verdicts if v.measured == "not measured"]
@@ -175,7 +179,7 @@ def test_marks_judge_rates_ratios_memory_and_the_host():
 
 def a_run(tmp_path, seconds=60.0):
     writer = rows.Writer(tmp_path, "gpu", ORIGIN)
-    return gpu.Run(writer, ORIGIN, NO_EFFORT, gpu.Budget(seconds)), writer
+    return Session(writer, ORIGIN, NO_EFFORT, Budget(seconds)), writer
 
 
 def test_a_run_keeps_rows_and_reasons(tmp_path, monkeypatch, capsys):
@@ -191,8 +195,8 @@ def test_a_run_keeps_rows_and_reasons(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(PROVIDERS, EAGER, replace(PROVIDERS[EAGER], build=no_memory))
     monkeypatch.setitem(PROVIDERS, "cpu", replace(PROVIDERS["cpu"], build=wrong, reasons_against=lambda case: []))
     run, writer = a_run(tmp_path)
-    run.times(gpu_plan.Item(TINY, (EAGER, ONE_MAP, "cpu", "reference")))
-    run.times(gpu_plan.Item(replace(TINY, mode=FORWARD, dropout=0.1), (COMPOSITION, "reference")))
+    run.measure(Item(TINY, (EAGER, ONE_MAP, "cpu", "reference")))
+    run.measure(Item(replace(TINY, mode=FORWARD, dropout=0.1), (COMPOSITION, "reference")))
     assert [(r.provider, r.dropout) for r in rows.load([writer.path])] == [
         (ONE_MAP, 0.0),
         ("reference", 0.0),
@@ -201,7 +205,7 @@ def test_a_run_keeps_rows_and_reasons(tmp_path, monkeypatch, capsys):
     assert [m.split(": ", 1)[1].split(",")[0] for m in run.missing] == [
         "OutOfMemoryError: CUDA out of memory",
         "cpu",
-        "FlexAttention has no dropout",
+        "its two maps would drop cells apart",
     ]
     assert "out is off by" in run.missing[1] and len(run.wrong) == 1
     assert "reference" in capsys.readouterr().out
@@ -209,15 +213,15 @@ def test_a_run_keeps_rows_and_reasons(tmp_path, monkeypatch, capsys):
 
 def test_a_spent_budget_leaves_cases_out_by_name(tmp_path):
     run, _ = a_run(tmp_path, seconds=0.0)
-    run.times(gpu_plan.Item(TINY, ("reference",)))
-    assert run.rows == [] and run.missing == [f"{TINY}: the time is spent"]
+    run.measure(Item(TINY, ("reference",)))
+    assert run.rows == [] and run.missing == [f"{TINY}, time: the time is spent"]
 
 
 def test_report_tells_the_marks_what_is_missing_and_draws(tmp_path, capsys):
     pytest.importorskip("matplotlib")
     run, writer = a_run(tmp_path)
     for mode in MODES:
-        run.times(gpu_plan.Item(replace(TINY, mode=mode), (ONE_MAP, "reference")))
+        run.measure(Item(replace(TINY, mode=mode), (ONE_MAP, "reference")))
     run.missing.append("something: the time is spent")
     gpu.report(run, ("reference",), "NVIDIA H200", writer, "cpu")
     text = writer.path.with_suffix(".txt").read_text()

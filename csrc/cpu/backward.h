@@ -26,7 +26,7 @@ class Backward {
     Arena arena(scratch);
     const int64_t keys = round_up(longest_key, Engine::kKeyStep);
     // Sums over queries are read and written once per block of rows: short rows leave room for more of them.
-    row_block_ = keys <= kKeyBlock * 2 ? 2 * Engine::kRowBlock : Engine::kRowBlock;
+    row_block_ = keys <= kKeyBlock * 2 ? 2 * kTileRows : kTileRows;
     const int64_t rows = round_up(smaller(row_block_, longest_query), Engine::kRowStep);
     span_ = smaller(keys, kSpan);
     stride_ = tile_stride(span_);

@@ -116,7 +116,7 @@ struct AmxEngine {
   };
   static constexpr int64_t kKeyStep = kTileDepth;
   static constexpr int64_t kRowStep = kTileSide;
-  static constexpr int64_t kRowBlock = 64;
+  static constexpr int64_t kRowBlock = 128;
   static constexpr int64_t kWholeRowKeys = 2048;
   static constexpr int64_t kDeeper = kParts * kTileSize;
 

@@ -3,7 +3,7 @@
 // Keys are taken in spans. A row that fits one span is held whole: its softmax is exact at once and, when no branch output
 // is wanted, P and lambda G are added before a single product with V (three products in all). Longer rows keep a running
 // maximum and two accumulators, rescaled for P and not for G (four products). Saving a product is worth holding rows
-// longer than kSpan, few at a time, up to Engine::kWholeRowKeys.
+// longer than kSpan, up to Engine::kWholeRowKeys.
 #pragma once
 
 #include "rows.h"
@@ -15,6 +15,9 @@ constexpr float kLog2e = 1.4426950408889634f;
 // A masked score (in powers of two) this low hides the key: its sigmoid is exactly 0, as that of -10000 should be.
 constexpr float kHiddenScore = -125.0f;
 constexpr int64_t kSpan = 512;  // a multiple of kChunk
+// Up to so many packed keys stay in the second-level cache beside a tile of kTileRows queries. More of them are read from
+// further away once for every tile, so that larger tiles are better.
+constexpr int64_t kResidentKeys = 1024, kTileRows = 64;
 constexpr int64_t kChunk = 128;  // a multiple of every kPanel and of the dropout block
 
 // Rows of a tile stand a little apart from a multiple of 4096 bytes: reading down a column would otherwise fall into
@@ -35,9 +38,7 @@ class Forward {
     const int64_t keys = round_up(longest_key, Engine::kKeyStep);
     const bool branches = p.softmax_out.data || p.quasi_out.data;
     span_ = !branches && keys <= Engine::kWholeRowKeys ? keys : smaller(keys, kSpan);
-    // The longer the rows, the fewer at a time: a tile stays in the second-level cache.
-    tile_rows_ = Engine::kRowBlock;
-    while (tile_rows_ * span_ > Engine::kRowBlock * kSpan * 4) tile_rows_ /= 2;
+    tile_rows_ = span_ > kResidentKeys ? Engine::kRowBlock : smaller(Engine::kRowBlock, kTileRows);
     const int64_t rows = round_up(smaller(tile_rows_, longest_query), Engine::kRowStep);
     stride_ = tile_stride(span_);
     key_panels_ = arena.take<Packed>(Engine::panels_size(keys, dim_));

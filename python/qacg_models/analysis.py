@@ -14,7 +14,7 @@ from qacg_models.inference import TrainedModel
 from qacg_models.map_viewer import token_strip, viewer, viewer_script, viewer_style
 from qacg_models.maps import RowMaps, check_has_gate, row_maps
 from qacg_models.report import Report, Section
-from qacg_models.token_scores import TokenScores, token_scores
+from qacg_models.token_scores import token_scores
 
 READING = (
     "A token (down) looks at the tokens of the sentence (across). P is plain softmax attention; λ·G is the gated"
@@ -73,7 +73,7 @@ def write_analysis(
         section.quote(sentence)
         maps = [row_maps(trained, row) for row in group]
         _verdicts(section, trained, maps)
-        _tokens(report, section, f"sentence-{number}", [token_scores(trained, row) for row in group], maps)
+        _tokens(report, section, f"sentence-{number}", trained, maps)
         section.heading("Attention maps")
         section.markup(viewer(f"maps-{number}", maps))
         _lambda(report, section, f"sentence-{number}", maps)
@@ -98,14 +98,15 @@ def _verdicts(section: Section, trained: TrainedModel, maps: Sequence[RowMaps]) 
 
 
 def _tokens(
-    report: Report, section: Section, name: str, scores: Sequence[TokenScores], maps: Sequence[RowMaps]
+    report: Report, section: Section, name: str, trained: TrainedModel, maps: Sequence[RowMaps]
 ) -> None:
-    by_context = dict(zip((one.row.context for one in maps), scores))
+    by_context = {one.row.context: token_scores(trained, one.row) for one in maps}
+    verdicts = {one.row.context: trained.task.labels[int(one.probabilities.argmax())] for one in maps}
     for field, title in (("sensitivity", "Sensitivity"), ("relevance", "Relevance")):
         section.heading(title)
         for context, one in by_context.items():
             values = getattr(one, field)
-            section.text(context, "note")
+            section.text(f"{context}: {verdicts[context]}", "note")
             # Contexts are compared by pattern, not by size, so each has the whole range of colours.
             section.markup(token_strip(one.tokens, values, float(np.abs(values).max())))
         panels = {context: (one.tokens, getattr(one, field)) for context, one in by_context.items()}

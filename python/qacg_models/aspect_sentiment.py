@@ -72,12 +72,7 @@ class AspectSentiment:
             ModelFolderError: something is missing or unreadable, with its name.
             InputError: an attention that the model does not have, or a device that is not there.
         """
-        trained = load_trained(folder, attention)
-        try:
-            trained.model.to(device)
-        except (RuntimeError, AssertionError) as error:  # torch asserts that it was built with CUDA
-            raise InputError(f"device: got {device!r}, which cannot be used ({error})") from None
-        return cls(trained)
+        return cls(load_trained(folder, attention, device=device))
 
     @property
     def labels(self) -> tuple[str, ...]:

@@ -158,7 +158,10 @@ def _prepare(output: Path, parts: Path, plan: dict, resume: bool, overwrite: boo
     if overwrite:
         shutil.rmtree(parts, ignore_errors=True)
     if (parts / PLAN_NAME).is_file():
-        before = json.loads((parts / PLAN_NAME).read_text(encoding="utf-8"))
+        try:
+            before = json.loads((parts / PLAN_NAME).read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise InputError(f"{parts / PLAN_NAME}: is no JSON ({error}); --overwrite begins anew") from None
         other = [name for name in plan if before.get(name) != plan[name]]
         if other:
             raise InputError(f"{parts}: holds a run of another {', '.join(other)}; --overwrite begins anew")

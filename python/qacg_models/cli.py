@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from qacg_models.commands import analyze, convert, demo, evaluate, info, predict, train
+from qacg_models.commands import analyze, convert, demo, evaluate, info, predict, table, train
 from qacg_models.errors import InputError
 
 COMMANDS = {
@@ -15,6 +15,7 @@ COMMANDS = {
     "evaluate": evaluate,
     "predict": predict,
     "analyze": analyze,
+    "table": table,
     "convert": convert,
     "info": info,
 }
@@ -45,12 +46,18 @@ def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
+def _formatter(prog: str) -> argparse.HelpFormatter:
+    return argparse.HelpFormatter(prog, max_help_position=34)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="qacg", description="Aspect-based sentiment with quasi-attention.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, command in COMMANDS.items():
         description = getattr(command, "DESCRIPTION", command.HELP)
-        command.add_arguments(commands.add_parser(name, help=command.HELP, description=description))
+        command.add_arguments(
+            commands.add_parser(name, help=command.HELP, description=description, formatter_class=_formatter)
+        )
     return parser
 
 

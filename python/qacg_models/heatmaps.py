@@ -10,6 +10,7 @@ import numpy as np
 from qacg_models.maps import RowMaps
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 COLOURS = "RdBu_r"  # red above 0, blue below, white at 0
@@ -32,22 +33,30 @@ def layer_figure(maps: RowMaps, layer: int) -> Figure:
     """
     from matplotlib.figure import Figure
 
-    tokens = maps.tokens
-    heads = maps.softmax.shape[1]
-    panel = max(2.0, 0.145 * len(tokens))
-    figure = Figure(figsize=(panel * heads + 1.9, panel * len(NAMES) + 1.2), layout="constrained")
-    axes = figure.subplots(len(NAMES), heads, squeeze=False)
+    tokens, heads = maps.tokens, maps.softmax.shape[1]
+    # Inches. Placed by hand: matplotlib's layout takes most of the time that such a figure needs.
+    panel, gap, letter = max(2.0, 0.145 * len(tokens)), 0.12, 0.065
+    longest = max(len(token) for token in tokens) * letter
+    left, bottom, top, right = longest + 0.45, longest + 0.15, 0.35, 0.85
+    width = left + heads * (panel + gap) + right
+    height = bottom + len(NAMES) * (panel + gap) + top
+    figure = Figure(figsize=(width, height))
+
+    def axes_at(x: float, y: float, across: float) -> Axes:
+        return figure.add_axes((x / width, y / height, across / width, panel / height))
+
     for line, (field, title) in enumerate(NAMES.items()):
-        values = getattr(maps, field)[layer]
+        values, y = getattr(maps, field)[layer], bottom + (len(NAMES) - 1 - line) * (panel + gap)
         limit = max(float(np.abs(values).max()), 1e-12)
-        for head, axis in enumerate(axes[line]):
+        for head in range(heads):
+            axis = axes_at(left + head * (panel + gap), y, panel)
             image = axis.imshow(values[head], cmap=COLOURS, vmin=-limit, vmax=limit, interpolation="none")
             _label(axis, tokens, left=head == 0, below=line == len(NAMES) - 1)
             if line == 0:
                 axis.set_title(f"head {head + 1}", fontsize=10)
             if head == 0:
                 axis.set_ylabel(title, fontsize=11)
-        bar = figure.colorbar(image, ax=list(axes[line]), fraction=0.02, pad=0.01)
+        bar = figure.colorbar(image, cax=axes_at(width - right, y, 0.15))
         bar.ax.tick_params(labelsize=8)
     return figure
 
@@ -153,8 +162,8 @@ def loss_figure(points: list[list[float]]) -> Figure:
 def _label(axis, tokens: list[str], left: bool, below: bool) -> None:
     positions = range(len(tokens))
     axis.tick_params(length=0, pad=1)
-    axis.set_yticks(positions, tokens if left else [], fontsize=7)
-    axis.set_xticks(positions, tokens if below else [], fontsize=7, rotation=90)
+    axis.set_yticks(positions if left else [], tokens if left else [], fontsize=7)
+    axis.set_xticks(positions if below else [], tokens if below else [], fontsize=7, rotation=90)
     # A thin line before each piece that closes or opens a segment shows where the context name begins.
     for position, token in enumerate(tokens[:-1]):
         if token == "[SEP]":

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 RECORD_NAME = "training.json"
 RECORD_FORMAT = 2
+_NEEDED = ("task", "contexts", "max_length", "options", "data_options", "label_shares")
 
 
 class ModelFolderError(InputError):
@@ -92,16 +93,17 @@ class TrainedModel:
         return judge(self.task, rows, majority_probabilities(self.record["label_shares"], len(rows)))
 
 
-def load_trained(folder: Path | str, attention: str | None = None) -> TrainedModel:
+def load_trained(folder: Path | str, attention: str | None = None, *, device: str = "cpu") -> TrainedModel:
     """Load a folder that training wrote.
 
     Args:
         folder: the folder.
         attention: an implementation of the model; None takes the one it was trained with.
+        device: where the model runs, such as "cuda".
 
     Raises:
         ModelFolderError: something is missing or unreadable, with its name.
-        InputError: an attention that the model does not have.
+        InputError: an attention that the model does not have, or a device that is not there.
     """
     folder = Path(folder)
     record = read_record(folder)
@@ -121,6 +123,10 @@ def load_trained(folder: Path | str, attention: str | None = None) -> TrainedMod
     # A head that is not there would start at random, and figures on record would be those of another model.
     if not loading["report"].clean:
         raise ModelFolderError(f"{folder}: is not what training wrote: {loading['report']}")
+    try:
+        model.to(device)
+    except (RuntimeError, AssertionError) as error:  # torch asserts that it was built with CUDA
+        raise InputError(f"device: got {device!r}, which cannot be used ({error})") from None
     return TrainedModel(model.eval(), tokenizer, record)
 
 
@@ -149,6 +155,14 @@ def read_record(folder: Path | str) -> dict:
         raise ModelFolderError(f"{folder}/{RECORD_NAME}: is no JSON ({error})") from None
     if not isinstance(record, dict) or record.get("format") != RECORD_FORMAT:
         raise ModelFolderError(f"{folder}/{RECORD_NAME}: is no training record of format {RECORD_FORMAT}")
+    missing = [name for name in _NEEDED if name not in record]
+    if missing:
+        raise ModelFolderError(f"{folder}/{RECORD_NAME}: lacks {', '.join(missing)}, so it is not whole")
+    unknown = record["data_options"].keys() - {field.name for field in fields(DataOptions)}
+    if unknown:
+        raise ModelFolderError(
+            f"{folder}/{RECORD_NAME}: data_options has {', '.join(sorted(unknown))}, which this version does not know"
+        )
     return record
 
 

@@ -7,8 +7,9 @@ the released code (`recipes.py`).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 
+from qacg_models.choices import chooser
 from qacg_models.errors import InputError
 from qacg_models.recipes import RECIPES
 
@@ -17,13 +18,11 @@ PROTOCOLS = ("dev", "released")
 # What a checkpoint settles, so that --from leaves no choice.
 SIZES = ("hidden_size", "layers", "heads", "intermediate_size", "vocab_size", "initializer_range")
 
-
-def _choice(default, text: str, *choices: str, kind: type | None = None):
-    return field(default=default, metadata={"help": text, "choices": choices or None, "kind": kind or type(default)})
-
-
-def _open(kind: type, text: str, *choices: str):
-    return _choice(None, text, *choices, kind=kind)
+_what = chooser("what is trained")
+_step = chooser("steps")
+_watch = chooser("evaluations and checkpoints")
+_shape = chooser("shape of the model, beyond what a checkpoint settles")
+_machine = chooser("machine")
 
 
 @dataclass(frozen=True)
@@ -34,53 +33,79 @@ class TrainingOptions:
         InputError: a value outside its range, or two that exclude one another.
     """
 
-    model: str = _choice("qacg-bert", "backbone", *MODELS)
-    from_checkpoint: str | None = _open(
-        str, "folder or file of a checkpoint to begin from, with its tokenizer; without it weights begin at random"
+    model: str = _what("qacg-bert", "backbone", *MODELS)
+    from_checkpoint: str | None = _what(
+        None,
+        "folder or file of a checkpoint to begin from, with its tokenizer; without it weights begin at random",
+        kind=str,
+        metavar="PATH",
     )
-    protocol: str = _choice(
+    protocol: str = _what(
         "dev", "how the checkpoint is chosen and trained: on dev, or as in the released code, on test", *PROTOCOLS
     )
-    epochs: int | None = _open(int, "passes over the training split")
-    max_steps: int | None = _open(int, "stop after so many steps, whatever the epochs say")
-    batch_size: int = _choice(64, "rows per step and process, before accumulation")
-    gradient_accumulation: int = _choice(1, "batches per step")
-    learning_rate: float | None = _open(float, "highest rate; rises over the warm-up, falls to 0 in a line")
-    warmup: float = _choice(0.1, "share of the steps over which the rate rises")
-    balance: float | None = _open(
-        float, "how far the drawing of rows evens out classes: 0 not at all, 1 draws every class equally often"
+    tokenizer: str | None = _what(
+        None,
+        "tokenizer folder or vocab.txt; without it the checkpoint's, or one learned from the training split",
+        kind=str,
+        metavar="PATH",
     )
-    weight_decay: float = _choice(0.01, "on all but biases and LayerNorm, not mixed into the moments")
-    max_grad_norm: float = _choice(1.0, "norm to which gradients are clipped; 0 does not clip")
-    dropout: float | None = _open(float, "of hidden states and of attention, in [0, 1); a checkpoint has its own")
-    bf16: bool = _choice(False, "bfloat16 autocast; weights and moments stay float32")
-    eval_every: int | None = _open(int, "steps between evaluations; 0: once per epoch")
-    patience: int = _choice(0, "stop after so many evaluations without a better one; 0 never stops early")
-    checkpoint_every: int = _choice(200, "steps between checkpoints, from which --resume goes on")
-    keep_checkpoints: int = _choice(2, "newest checkpoints that are kept while training; none is kept afterwards")
-    max_length: int = _choice(128, "most tokens of an input, special tokens included; what is over is cut")
-    tokenizer: str | None = _open(
-        str, "tokenizer folder or vocab.txt; without it the checkpoint's, or one learned from the training split"
+    cased: bool = _what(False, "the vocab.txt given as tokenizer is cased")
+    max_length: int = _what(128, "most tokens of an input, special tokens included; what is over is cut")
+    seed: int = _what(0, "of initial weights, order and dropout")
+
+    epochs: int | None = _step(None, "passes over the training split", kind=int)
+    max_steps: int | None = _step(None, "stop after so many steps, whatever the epochs say", kind=int)
+    batch_size: int = _step(64, "rows per step and process, before accumulation")
+    gradient_accumulation: int = _step(1, "batches per step")
+    learning_rate: float | None = _step(
+        None, "highest rate; rises over the warm-up, falls to 0 in a line", kind=float
     )
-    cased: bool = _choice(False, "the vocab.txt given as tokenizer is cased")
-    hidden_size: int | None = _open(int, "width of a model from scratch")
-    layers: int | None = _open(int, "number of its layers")
-    heads: int | None = _open(int, "its attention heads per layer")
-    intermediate_size: int | None = _open(int, "width inside its feed-forward blocks")
-    vocab_size: int | None = _open(int, "most pieces of a vocabulary learned from the training split")
-    initializer_range: float | None = _open(float, "standard deviation of its initial weights")
-    pooler: str | None = _open(str, "what the classifier reads: the first token or an average", "cls", "attention")
-    context_projection: str | None = _open(str, "context projections: whole or per head", "hidden", "head")
-    context_standalone: bool | None = _open(
-        bool, "give the aspect by context id only, without its name as a second segment"
+    warmup: float = _step(0.1, "share of the steps over which the rate rises")
+    balance: float | None = _step(
+        None,
+        "how far the drawing of rows evens out classes: 0 not at all, 1 draws every class equally often",
+        kind=float,
     )
-    attention: str = _choice(
+    weight_decay: float = _step(0.01, "on all but biases and LayerNorm, not mixed into the moments")
+    max_grad_norm: float = _step(1.0, "norm to which gradients are clipped; 0 does not clip")
+    dropout: float | None = _step(
+        None, "of hidden states and of attention, in [0, 1); a checkpoint has its own", kind=float
+    )
+
+    eval_every: int | None = _watch(None, "steps between evaluations; 0: once per epoch", kind=int)
+    patience: int = _watch(0, "stop after so many evaluations without a better one; 0 never stops early")
+    checkpoint_every: int = _watch(200, "steps between checkpoints, from which --resume goes on")
+    keep_checkpoints: int = _watch(2, "newest checkpoints that are kept while training; none is kept afterwards")
+    tensorboard: str | None = _watch(
+        None, "folder for TensorBoard logs, which the extra `tensorboard` writes", kind=str, metavar="DIR"
+    )
+
+    hidden_size: int | None = _shape(None, "width", kind=int)
+    layers: int | None = _shape(None, "number of layers", kind=int)
+    heads: int | None = _shape(None, "attention heads per layer", kind=int)
+    intermediate_size: int | None = _shape(None, "width inside the feed-forward blocks", kind=int)
+    vocab_size: int | None = _shape(
+        None, "most pieces of a vocabulary learned from the training split", kind=int
+    )
+    initializer_range: float | None = _shape(None, "standard deviation of the initial weights", kind=float)
+    pooler: str | None = _shape(
+        None, "what the classifier reads: the first token or an average", "cls", "attention", kind=str
+    )
+    context_projection: str | None = _shape(
+        None, "context projections: whole or per head", "hidden", "head", kind=str
+    )
+    context_standalone: bool | None = _shape(
+        None, "give the aspect by context id only, without its name as a second segment", kind=bool
+    )
+
+    attention: str = _machine(
         "auto", "implementation of attention; auto takes the model's fastest", "auto", "fused", "sdpa", "eager"
     )
-    threads: int | None = _open(int, "CPU threads; 0 leaves it to torch, which pays off for larger models")
-    fsdp: bool = _choice(False, "under torchrun, shard weights, gradients and moments over the processes (FSDP2)")
-    tensorboard: str | None = _open(str, "folder for TensorBoard logs")
-    seed: int = _choice(0, "of initial weights, order and dropout")
+    bf16: bool = _machine(False, "bfloat16 autocast; weights and moments stay float32")
+    threads: int | None = _machine(
+        None, "CPU threads; 0 leaves it to torch, which pays off for larger models", kind=int
+    )
+    fsdp: bool = _machine(False, "under torchrun, shard weights, gradients and moments over the processes (FSDP2)")
 
     def __post_init__(self):
         for option in fields(self):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from transformers import TrainerCallback
@@ -14,6 +15,13 @@ from qacg_models.ranks import is_main
 def _interval() -> float:
     """Seconds between updates: in a log file every one is a line of its own, and one every five is enough."""
     return 0.1 if sys.stderr.isatty() else 5.0
+
+
+def beside_bars() -> AbstractContextManager:
+    """Inside, lines may be printed: bars are off the terminal, and come back afterwards."""
+    from tqdm import tqdm
+
+    return tqdm.external_write_mode()
 
 
 class LineBar:

@@ -26,6 +26,11 @@ def is_main() -> bool:
     return rank() == 0
 
 
+def in_main(say: Callable[[str], None]) -> Callable[[str], None]:
+    """`say` in the main process; in the others what says nothing."""
+    return say if is_main() else lambda line: None
+
+
 def join_group() -> None:
     """Makes the processes one group, which the functions below need; nothing for a single process."""
     if world_size() > 1:
@@ -67,6 +72,14 @@ def wait_for_all() -> None:
         dist.barrier()
 
 
-def own_device(name: str) -> str:
-    """The device that is meant here by a name: of several GPUs, "cuda" is the one of this process."""
+def own_device(name: str = "auto") -> str:
+    """The device that is meant here by a name: of several GPUs, "cuda" is the one of this process.
+
+    Args:
+        name: "auto" is a GPU where there is one, and the CPU elsewhere.
+    """
+    if name == "auto":
+        import torch
+
+        name = "cuda" if torch.cuda.is_available() else "cpu"
     return f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if name == "cuda" and world_size() > 1 else name

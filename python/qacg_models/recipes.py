@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
+from qacg_models.choices import shown
+
 RECIPES = MappingProxyType(
     {
         # Found on the bundled sample: wide initial weights and a high rate, for models of two layers.
@@ -45,3 +47,14 @@ RECIPES = MappingProxyType(
         },
     }
 )
+
+
+def described(name: str) -> str | None:
+    """What the recipes settle a choice to, as a help text says it; None for a choice that they leave open."""
+    scratch, pretrained, released = (RECIPES[recipe].get(name) for recipe in ("scratch", "pretrained", "released"))
+    if scratch is None:
+        return None
+    parts = [shown(scratch)] if pretrained in (scratch, None) else [f"{shown(scratch)} from scratch"]
+    parts += [f"{shown(pretrained)} with --from"] if pretrained not in (scratch, None) else []
+    parts += [f"{shown(released)} with --protocol released"] if released not in (pretrained, None) else []
+    return ", ".join(parts)

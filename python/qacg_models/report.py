@@ -121,8 +121,9 @@ class Report:
     def keep(self, name: str, figure: Figure) -> None:
         """Keep a figure as figures/NAME.svg and .png without showing it."""
         # Laid out once: matplotlib would do it again, at most of the cost, for every form that is written.
-        figure.draw_without_rendering()
-        figure.set_layout_engine("none")
+        if figure.get_layout_engine() is not None:
+            figure.draw_without_rendering()
+            figure.set_layout_engine("none")
         self.figures[name] = figure
 
     def write(self) -> Path:

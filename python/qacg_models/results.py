@@ -67,12 +67,25 @@ def selection_note(record: dict) -> str:
     return note
 
 
-def compare_with_stored(record: dict, split: str, path: Path, result: Figures) -> str:
-    """Whether a new evaluation gives the figures on record: a line that says so, or why it cannot be said."""
-    if split not in record["metrics"]:
-        return f"training stored no figures for {split}"
-    if file_digest(path) != record["data"][split]["sha256"]:
-        return f"{path} is not the file whose figures training stored"
-    if result.to_json() == record["metrics"][split]:
-        return "the same figures, to the last digit, as training stored"
-    return "not the figures that training stored; other versions, thread counts or attention round differently"
+def compare_with_stored(record: dict, path: Path, rows: int, result: Figures) -> str:
+    """Whether a new evaluation gives the figures on record: a line that says so, or why it cannot be said.
+
+    Args:
+        path: the file that was evaluated.
+        rows: how many of its rows; where training took dev from it, that many are the split.
+    """
+    digest = file_digest(path)
+    parts = {split: part["rows"] for split, part in record["data"].items() if part["sha256"] == digest}
+    split = next((split for split, count in parts.items() if count == rows), None)
+    if split in record["metrics"]:
+        same = result.to_json() == record["metrics"][split]
+        return (
+            "the same figures, to the last digit, as training stored"
+            if same
+            else "not the figures that training stored; another version, device, attention or thread count rounds"
+            " otherwise"
+        )
+    if "train" in parts:
+        hint = "; --split dev takes those it was not" if "dev" in parts else ""
+        return f"the model was trained on rows of {path}, so the figures are too good{hint}"
+    return f"training stored no figures for {path}"

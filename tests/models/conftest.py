@@ -5,15 +5,23 @@ import pytest
 from qacg_models.data import sample_directory
 
 
-@pytest.fixture
-def sentihood() -> Path:
-    """Folder of the real SentiHood files, which are not part of the repository; skips where there is none."""
+def _published(name: str) -> Path:
+    """Folder of real files, which are not part of the repository; skips where there is none."""
     named = os.environ.get("QACG_DATA")
     base = Path(named) if named else Path(__file__).resolve().parents[2].parent / "shared" / "data"
-    folder = base / "sentihood"
-    if not folder.is_dir():
-        pytest.skip(f"no SentiHood files at {folder}; set QACG_DATA to the folder that holds sentihood/")
-    return folder
+    if not (base / name).is_dir():
+        pytest.skip(f"no files at {base / name}; set QACG_DATA to the folder that holds {name}/")
+    return base / name
+
+
+@pytest.fixture
+def sentihood() -> Path:
+    return _published("sentihood")
+
+
+@pytest.fixture
+def semeval() -> Path:
+    return _published("semeval2014")
 
 
 @pytest.fixture

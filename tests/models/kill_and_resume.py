@@ -1,4 +1,4 @@
-"""Trains as another process, which test_resume.py kills: `kill_and_resume.py DATA OUTPUT CHECKPOINT_EVERY [resume]`."""
+"""Trains as another process, which test_resume.py kills: `kill_and_resume.py DATA OUTPUT`."""
 
 import sys
 
@@ -7,7 +7,7 @@ from qacg_models.options import TrainingOptions
 from qacg_models.training import train
 
 OPTIONS = TrainingOptions(
-    epochs=3,
+    epochs=2,
     batch_size=16,
     learning_rate=3e-3,
     hidden_size=16,
@@ -19,5 +19,5 @@ OPTIONS = TrainingOptions(
 )
 
 if __name__ == "__main__":
-    data, output, *resume = sys.argv[1:]
-    train(load_data(data), output, OPTIONS, resume=bool(resume))
+    data, output = sys.argv[1:]
+    train(load_data(data), output, OPTIONS)

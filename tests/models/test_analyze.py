@@ -82,6 +82,8 @@ def test_scores_and_verdicts_are_those_of_the_model(trained, page):
         (verdict,) = [one for one in tables["Sentence 1"]["verdicts"] if one["aspect"] == aspect]
         assert verdict["the model says"] == trained.task.labels[int(shares.argmax())]
         assert verdict["p(good)"] == f"{float(shares[1]):.3f}"
+        note = f'<p class="note">{aspect}: {verdict["the model says"]}</p>'
+        assert page.read_text(encoding="utf-8").count(note) == 2, "each strip says whose logit it is about"
         maps = row_maps(trained, row(SENTENCES[0], aspect))
         np.testing.assert_allclose(tables["Sentence 1"]["mean lambda"][aspect], maps.lambdas.mean(-1), rtol=1e-5)
     assert "the data say" not in tables["Sentence 1"]["verdicts"][0]

@@ -29,9 +29,8 @@ def ask(folders):
     return AspectSentiment.from_pretrained(folders["standalone"])
 
 
-def alone(folder, text, context):
+def alone(trained, text, context):
     """Probabilities by the model itself, of one row as it is encoded, unpacked and unfolded."""
-    trained = load_trained(folder, "eager")
     pair = () if getattr(trained.model.config, "context_standalone", False) else (context,)
     batch = trained.tokenizer(text, *pair, return_tensors="pt", return_token_type_ids=True)
     if hasattr(trained.model.config, "contexts"):
@@ -48,10 +47,10 @@ def test_says_what_the_model_says_of_each_row_alone(folders, case):
     assert [[(p.text, p.aspect, p.target) for p in one] for one in found] == [
         [(text, "service", ""), (text, "food", "")] for text in TEXTS[:3]
     ]
-    seen = set()
+    plain, seen = load_trained(folders[case], "eager"), set()
     for prediction in (p for one in found for p in one):
         values = np.array(list(prediction.probabilities.values()))
-        np.testing.assert_allclose(values, alone(folders[case], prediction.text, prediction.aspect), atol=2e-5)
+        np.testing.assert_allclose(values, alone(plain, prediction.text, prediction.aspect), atol=2e-5)
         assert list(prediction.probabilities) == list(OWN.labels)
         assert prediction.label == OWN.labels[values.argmax()]
         seen.add(tuple(values.round(4)))

@@ -197,9 +197,70 @@ def test_evaluate_reproduces_what_training_stored(model, small_data, tmp_path, c
 
 def test_evaluate_says_when_figures_cannot_be_compared(model, small_data, capsys):
     assert main(["evaluate", str(model), "--data", str(sample_directory()), "--split", "dev"]) == 0
-    assert "dev.tsv is not the file whose figures training stored" in capsys.readouterr().out
+    assert "training stored no figures for " in capsys.readouterr().out
     assert main(["evaluate", str(model), "--data", str(small_data), "--split", "train"]) == 0
-    assert "training stored no figures for train" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert f"the model was trained on rows of {small_data / 'train.tsv'}, so the figures are too good\n" in out
+
+
+def test_from_a_file_of_ones_own_to_an_explained_model(tmp_path, capsys):
+    data, model = tmp_path / "reviews.csv", str(tmp_path / "model")
+    words = {"good": "superb", "bad": "awful"}
+    lines = [
+        f"the {topic} was {words[label]} in week {week};{topic};{label}"
+        for week in range(60)
+        for topic, label in (("food", ("good", "bad")[week % 2]), ("staff", ("good", "bad")[week % 3 == 0]))
+    ]
+    data.write_text("\n".join(["review;topic;verdict", *lines]) + "\n", encoding="utf-8-sig")
+    columns = ["--text-column", "review", "--aspect-column", "topic", "--label-column", "verdict"]
+    train = ["train", "--data", str(data), "--output", model, *columns, *SIZES, "--epochs", "6"]
+    fails(capsys, train, f"{data}:1: lacks 'review', 'topic', 'verdict'", "given by --delimiter ';'")
+    assert main([*train, "--delimiter", ";"]) == 0
+    assert "no dev is shipped: 10% of the training sentences became dev" in capsys.readouterr().out
+    evaluate = ["evaluate", model, "--data", str(data), "--bootstrap", "0"]
+    assert main([*evaluate, "--split", "dev"]) == 0
+    assert "the same figures, to the last digit, as training stored" in capsys.readouterr().out
+    assert main(evaluate) == 0
+    assert "so the figures are too good; --split dev takes those it was not" in capsys.readouterr().out
+    fails(capsys, [*evaluate, "--split", "test"], "is one file, which gives train and dev; test wants one")
+    question = ["--text", "the food was awful", "--aspects", "food"]
+    assert main(["predict", model, *question]) == 0
+    assert capsys.readouterr().out.splitlines()[2].split()[4:6] == ["food", "bad"]
+    assert main(["analyze", model, *question, "--output", str(tmp_path / "page"), "--no-layer-figures"]) == 0
+    assert "the food was awful" in (tmp_path / "page" / "index.html").read_text(encoding="utf-8")
+    # A run that is done is left as it is, unless it was another one.
+    before = (tmp_path / "model" / "training.json").read_bytes()
+    capsys.readouterr()
+    assert main([*train, "--delimiter", ";", "--resume"]) == 0
+    assert "seed 0: done before" in capsys.readouterr().out
+    assert (tmp_path / "model" / "training.json").read_bytes() == before
+    fails(capsys, [*train, "--delimiter", ";", "--resume", "--dev-seed", "1"], "trained with dev_seed = 0, and now")
+
+
+@pytest.mark.parametrize("command", ["train", "evaluate", "predict", "analyze"])
+def test_help_is_grouped_and_shows_defaults(command, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "300")
+    with pytest.raises(SystemExit) as stopped:
+        main([command, "--help"])
+    assert stopped.value.code == 0
+    text = capsys.readouterr().out
+    flags = {line.split()[0].rstrip(","): line for line in text.splitlines() if line.startswith("  --")}
+    assert text.startswith(f"usage: qacg {command} ") and "[option ...]" in text.splitlines()[0]
+    if command == "predict":
+        assert "\noutput:\n" in text and flags["--window"].endswith("(default: 1024)")
+        return
+    assert flags["--text-column"].endswith("(default: text)")
+    assert text.index("\ndata:\n") < text.index("  --format") < text.index("\nCSV, JSON and JSONL of your own:\n")
+    if command == "train":
+        groups = [field.metadata["group"] for field in dataclasses.fields(TrainingOptions)]
+        assert [text.index(f"\n{group}:\n") for group in groups] == sorted(
+            text.index(f"\n{group}:\n") for group in groups
+        )
+        assert flags["--learning-rate"].endswith(
+            "(default: 0.002 from scratch, 5e-05 with --from, 2e-05 with --protocol released)"
+        )
+        assert flags["--bf16"].endswith("(default: off)")
+        assert flags["--balance"].endswith("(default: 0.3, 1.0 with --protocol released)")
 
 
 def test_fused_and_eager_evaluate_alike(model, small_data, capsys):
@@ -255,6 +316,7 @@ def test_other_bad_input(model, small_data, tmp_path, capsys):
     fails(capsys, [*evaluate, tmp_path / "no"], "no such folder")
     fails(capsys, [*evaluate, tmp_path], "has no training.json")
     fails(capsys, ["evaluate", model, "--data", tmp_path], "has no data in any known form")
+    fails(capsys, [*evaluate, model, "--device", "abacus"], "device: got 'abacus', which cannot be used")
 
 
 def test_a_damaged_model_folder(model, small_data, tmp_path, capsys):
@@ -270,6 +332,12 @@ def test_a_damaged_model_folder(model, small_data, tmp_path, capsys):
     fails(capsys, evaluate, "training.json", "is no JSON")
     (tmp_path / "training.json").write_text('{"format": 99}')
     fails(capsys, evaluate, "is no training record of format 2")
+    record = json.loads((model / "training.json").read_text())
+    (tmp_path / "training.json").write_text(json.dumps(record | {"data_options": {"colour": "red"}}))
+    fails(capsys, evaluate, "data_options has colour, which this version does not know")
+    del record["contexts"]
+    (tmp_path / "training.json").write_text(json.dumps(record))
+    fails(capsys, evaluate, "training.json: lacks contexts, so it is not whole")
 
 
 def test_a_model_folder_that_lacks_a_tensor(model, tmp_path):

@@ -1,10 +1,8 @@
 """Every form of data beside SentiHood's pairs: the published originals, and one's own files."""
 
 import json
-import os
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from qacg_models.data import DataError, DataOptions, describe, load_data
@@ -14,16 +12,6 @@ from qacg_models.data.sentihood_json import prepared
 from qacg_models.data.splitting import split_dev
 from qacg_models.errors import InputError
 from qacg_models.tasks import SEMEVAL, SENTIHOOD
-
-
-@pytest.fixture
-def semeval() -> Path:
-    """Folder of the real SemEval files, which are not part of the repository; skips where there is none."""
-    named = os.environ.get("QACG_DATA")
-    base = Path(named) if named else Path(__file__).resolve().parents[2].parent / "shared" / "data"
-    if not (base / "semeval2014").is_dir():
-        pytest.skip(f"no SemEval files at {base}; set QACG_DATA to the folder that holds semeval2014/")
-    return base / "semeval2014"
 
 
 def content(rows):
@@ -239,7 +227,11 @@ def test_columns_by_other_names_and_given_names(tmp_path):
 @pytest.mark.parametrize(
     "text,line,reason",
     [
-        ("text,aspect\nx,y\n", 1, "lacks 'label'; it has text, aspect; other names are given by --text-column"),
+        ("", None, "has no rows"),
+        ("text,aspect,label\n\n", None, "has no rows"),
+        ("text,aspect\nx,y\n", 1, "lacks 'label'; it has 'text', 'aspect'; other names are given by --text-column"),
+        ("text;aspect;label\n", 1, "it has 'text;aspect;label'; another delimiter is given by --delimiter ';'"),
+        ("text\taspect\tlabel\n", 1, r"another delimiter is given by --delimiter '\\t'"),
         ("text,aspect,label,label\n", 1, "has 'label' twice"),
         ("text,aspect,label\nx,y\n", 2, "has 2 fields, the header has 3"),
         ("text,aspect,label\nx,food,good\nx,service,\n", 3, "has an empty 'label'"),
@@ -252,6 +244,20 @@ def test_bad_csv(tmp_path, text, line, reason):
     with pytest.raises(DataError, match=reason) as caught:
         load_data(tmp_path, ("train",))
     assert caught.value.line == line
+
+
+@pytest.mark.parametrize("typed", ["\t", "\\t"])
+def test_a_csv_from_a_spreadsheet(tmp_path, typed):
+    """A byte order mark, CRLF, tabs, quoted line ends and quotes, blank lines."""
+    text = '\ufefftext\taspect\tlabel\r\n"He said ""no""\r\nand left"\tfood\tbad\r\n\r\nFine\tfood\tgood\r\n'
+    (tmp_path / "train.csv").write_bytes(text.encode())
+    options = DataOptions(delimiter=typed, dev_fraction=0.5)
+    splits = load_data(tmp_path, ("train", "dev"), options).splits
+    rows = sorted([*splits["train"], *splits["dev"]], key=lambda row: row.line)
+    assert [(row.sentence, row.aspect, row.label, row.line) for row in rows] == [
+        ('He said "no"\nand left', "food", 0, 2),
+        ("Fine", "food", 1, 5),
+    ]
 
 
 def test_labels_and_aspects_of_other_splits_are_those_of_training(tmp_path):

@@ -10,6 +10,7 @@ import torch
 from qacg_models.data import load_data
 from qacg_models.errors import InputError
 from qacg_models.inference import load_trained
+from qacg_models.ranks import own_device
 from qacg_models.training import train
 from qacg_models.training.arguments import training_arguments
 from two_processes import OPTIONS
@@ -22,32 +23,56 @@ def one(small_data, tmp_path_factory):
     return train(load_data(small_data), tmp_path_factory.mktemp("one") / "model", OPTIONS)
 
 
-@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
-def test_two_processes_train_as_one(kind, small_data, tmp_path, one):
+@pytest.fixture(scope="module")
+def two(small_data, tmp_path_factory):
+    """The folder in which two processes trained two seeds by DDP, and one by FSDP2 in two goes."""
+    output = tmp_path_factory.mktemp("two")
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     done = subprocess.run(
-        [*launcher, str(SCRIPT), str(small_data), str(tmp_path / "model"), kind],
+        [*launcher, str(SCRIPT), str(small_data), str(output)],
         capture_output=True,
         text=True,
-        timeout=1200,
+        timeout=540,
         check=False,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.count("model: QACG-BERT") == 1, "one process speaks"
-    two = load_trained(tmp_path / "model")
-    assert [path.name for path in tmp_path.iterdir()] == ["model"]
-    steps, losses = zip(*two.record["loss"])
+    assert done.stdout.count("model: QACG-BERT") == 4, "one process speaks"
+    assert done.stdout.count("going on from checkpoint-6") == 1
+    assert sorted(path.name for path in output.iterdir()) == ["ddp", "fsdp"]
+    assert sorted(path.name for path in (output / "ddp").iterdir()) == ["run.yaml", "seed-0", "seed-1", "seeds.json"]
+    return output
+
+
+@pytest.mark.parametrize("folder", ["ddp/seed-0", "fsdp"])
+def test_two_processes_train_as_one(folder, two, one):
+    trained = load_trained(two / folder)
+    steps, losses = zip(*trained.record["loss"])
     wanted_steps, wanted = zip(*one.record["loss"])
     assert steps == wanted_steps
     assert losses == pytest.approx(wanted, rel=1e-4)
-    assert two.record["selected"]["step"] == one.record["selected"]["step"]
-    assert two.record["selected"]["value"] == pytest.approx(one.record["selected"]["value"])
-    weights, wanted_weights = two.model.state_dict(), one.model.state_dict()
+    assert trained.record["selected"]["step"] == one.record["selected"]["step"]
+    assert trained.record["selected"]["value"] == pytest.approx(one.record["selected"]["value"])
+    weights, wanted_weights = trained.model.state_dict(), one.model.state_dict()
     assert weights.keys() == wanted_weights.keys()
     for name, value in weights.items():
         # Adam divides by the root of tiny squares, which makes rounding of tiny gradients large.
         torch.testing.assert_close(value, wanted_weights[name], atol=2e-3, rtol=1e-2, msg=lambda m, n=name: f"{n}: {m}")
+
+
+def test_seeds_of_two_processes_differ(two):
+    first, second = (load_trained(two / "ddp" / f"seed-{seed}").record["loss"] for seed in (0, 1))
+    assert [step for step, _ in first] == [step for step, _ in second] and first != second
+
+
+def test_each_process_has_a_gpu_of_its_own_where_there_are_any(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert own_device() == "cpu"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert (own_device(), own_device("cpu")) == ("cuda", "cpu")
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    monkeypatch.setenv("LOCAL_RANK", "3")
+    assert (own_device(), own_device("cpu"), own_device("cuda:1")) == ("cuda:3", "cpu", "cuda:1")
 
 
 def test_sharding_one_process_is_refused(tmp_path, one):

@@ -148,6 +148,11 @@ def test_an_unfinished_run_goes_on_and_makes_again_what_changed(ask, tmp_path, m
             bulk(ask, **other).write(requests(), output, model_digest="m", resume=True)
     with pytest.raises(InputError, match="holds a run of another model"):
         bulk(ask).write(requests(), output, model_digest="n", resume=True)
+    plan = (parts / "plan.json").read_text()
+    (parts / "plan.json").write_text("{")
+    with pytest.raises(InputError, match=r"plan\.json: is no JSON .*; --overwrite begins anew"):
+        bulk(ask).write(requests(), output, model_digest="m", resume=True)
+    (parts / "plan.json").write_text(plan)
     (parts / ".00000003.999").write_text("half a part")
     # The second window changed meanwhile: it is made again, and the two others are taken.
     changed = requests([*MANY[:5], TEXTS[1], *MANY[6:]])
@@ -230,7 +235,7 @@ def test_bad_input_is_named(model, ask, tmp_path, capsys):
         ([*given, "--output", tmp_path / "o.csv", "--resume", "--overwrite"], "resume: got it beside overwrite"),
         (["--text", " "], "text: got an empty one"),
         (["--input", empty], f"{empty}: has no texts"),
-        (["--input", broken], f"{broken}:2: lacks 'text'; it has words"),
+        (["--input", broken], f"{broken}:2: lacks 'text'; it has 'words'"),
         (["--input", broken, "--aspect-column=a", "--aspects=food"], "aspects: got some beside --aspect-column"),
         (["--input", broken, "--target-column=a"], "target-column: got one, but this model's contexts are aspects"),
         (["--input", tmp_path / "in.pdf"], "has no suffix of a known form; say which by --input-format"),

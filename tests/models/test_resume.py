@@ -56,12 +56,14 @@ def test_killed_in_mid_epoch_and_gone_on_with(small_data, tmp_path, undisturbed)
     newest = checkpoints(work)[-1]
     before = json.loads((newest / "trainer_state.json").read_text())["global_step"]
     assert before % 15 and before >= 14
+    seconds = float((newest / "seconds.txt").read_text())
 
     said = []
     trained = train(load_data(small_data), output, OPTIONS, resume=True, say=said.append)
     assert f"going on from checkpoint-{before}" in said
     assert not work.exists()
     same_end(trained, undisturbed)
+    assert trained.record["seconds"] > seconds > 0, "the time before the end counts"
 
 
 class Died(BaseException):
@@ -97,38 +99,35 @@ def test_a_half_written_checkpoint_is_never_loaded(dataset, tmp_path, monkeypatc
     same_end(train(dataset, tmp_path / "model", OPTIONS, resume=True), undisturbed)
 
 
-def test_only_the_newest_checkpoints_are_kept(dataset, tmp_path, monkeypatch):
+def test_an_unfinished_run_is_neither_lost_nor_mixed_with_another(dataset, small_data, tmp_path, monkeypatch):
+    output, work, options = tmp_path / "model", tmp_path / "model.unfinished", replace(OPTIONS, keep_checkpoints=3)
     with monkeypatch.context() as dying:
-        die_at(dying, AspectTrainer, "_save_checkpoint", 6)
+        die_at(dying, AspectTrainer, "_save_checkpoint", 5)
         with pytest.raises(Died):
-            train(dataset, tmp_path / "model", replace(OPTIONS, keep_checkpoints=3))
-    names = {path.name for path in (tmp_path / "model.unfinished").iterdir() if not path.name.startswith(".")}
+            train(dataset, output, options)
+    names = {path.name for path in work.iterdir() if not path.name.startswith(".")}
     best = {name for name in names if name.startswith("best-")}
-    assert names - best == {"choices.json", "checkpoint-21", "checkpoint-28", "checkpoint-35"}
+    assert names - best == {"choices.json", "checkpoint-14", "checkpoint-21", "checkpoint-28"}, "the newest are kept"
     assert len(best) == 1
 
-
-def test_an_unfinished_run_is_neither_lost_nor_mixed_with_another(dataset, small_data, tmp_path, monkeypatch):
-    output = tmp_path / "model"
-    with monkeypatch.context() as dying:
-        die_at(dying, AspectTrainer, "_save_checkpoint", 3)
-        with pytest.raises(Died):
-            train(dataset, output, OPTIONS)
     with pytest.raises(InputError, match=r"an unfinished run; go on with --resume, or begin anew with --overwrite"):
-        train(dataset, output, OPTIONS)
+        train(dataset, output, options)
     with pytest.raises(InputError, match=r"begun with training learning_rate = 0\.003, and now it is 0\.1"):
-        train(dataset, output, replace(OPTIONS, learning_rate=0.1), resume=True)
+        train(dataset, output, replace(options, learning_rate=0.1), resume=True)
     changed = tmp_path / "changed"
     changed.mkdir()
     for split in ("train", "dev", "test"):
         text = (small_data / f"{split}.tsv").read_text(encoding="utf-8")
         (changed / f"{split}.tsv").write_text(text + ("\n" if split == "dev" else ""), encoding="utf-8")
     with pytest.raises(InputError, match="begun with files dev ="):
-        train(load_data(changed), output, OPTIONS, resume=True)
+        train(load_data(changed), output, options, resume=True)
+    (work / "choices.json").write_text("{")
+    with pytest.raises(InputError, match=r"choices\.json: is no JSON .*; begin anew with --overwrite"):
+        train(dataset, output, options, resume=True)
+    short = replace(options, max_steps=2)
+    train(dataset, output, short, overwrite=True)
+    assert load_trained(output).record["steps"] == 2 and not work.exists()
     said = []
-    short = replace(OPTIONS, epochs=1)
-    train(dataset, output, short, overwrite=True, say=said.append)
-    assert load_trained(output).record["steps"] == 15
     train(dataset, tmp_path / "other", short, resume=True, say=said.append)
     assert "there is no unfinished run; this one begins" in said
 
@@ -136,7 +135,7 @@ def test_an_unfinished_run_is_neither_lost_nor_mixed_with_another(dataset, small
 def test_a_failure_before_the_first_checkpoint_leaves_nothing(dataset, tmp_path, monkeypatch):
     die_at(monkeypatch, AspectTrainer, "_determine_best_metric", 1)
     with pytest.raises(Died):
-        train(dataset, tmp_path / "model", replace(OPTIONS, checkpoint_every=1000))
+        train(dataset, tmp_path / "model", replace(OPTIONS, eval_every=2, checkpoint_every=1000))
     assert not list(tmp_path.iterdir())
 
 

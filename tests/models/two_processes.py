@@ -1,10 +1,16 @@
-"""What test_distributed.py starts under torchrun: `two_processes.py DATA OUTPUT {ddp,fsdp}`."""
+"""What test_distributed.py starts under torchrun: `two_processes.py DATA OUTPUT` makes OUTPUT/ddp and OUTPUT/fsdp.
+
+The run of FSDP2 fails after its last step and goes on from its checkpoint.
+"""
 
 import sys
+from dataclasses import replace
+from pathlib import Path
 
 from qacg_models.data import load_data
 from qacg_models.options import TrainingOptions
-from qacg_models.training import train
+from qacg_models.training import train, train_seeds
+from qacg_models.training.trainer import AspectTrainer
 
 OPTIONS = TrainingOptions(
     max_steps=8,
@@ -20,7 +26,21 @@ OPTIONS = TrainingOptions(
 )
 
 if __name__ == "__main__":
-    from dataclasses import replace
+    dataset, output = load_data(sys.argv[1]), Path(sys.argv[2])
+    options = replace(OPTIONS, batch_size=OPTIONS.batch_size // 2)
+    train_seeds(dataset, output / "ddp", options, [0, 1])
 
-    data, output, kind = sys.argv[1:]
-    train(load_data(data), output, replace(OPTIONS, batch_size=OPTIONS.batch_size // 2, fsdp=kind == "fsdp"))
+    plain = AspectTrainer._determine_best_metric
+
+    def failing(trainer, metrics, trial):
+        if trainer.state.global_step == OPTIONS.max_steps:
+            raise RuntimeError("the disk is full")
+        return plain(trainer, metrics, trial)
+
+    AspectTrainer._determine_best_metric = failing
+    try:
+        train(dataset, output / "fsdp", replace(options, fsdp=True))
+    except RuntimeError as error:
+        assert "disk" in str(error)
+    AspectTrainer._determine_best_metric = plain
+    train(dataset, output / "fsdp", replace(options, fsdp=True), resume=True)

@@ -6,7 +6,7 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
-from qacg_models.commands.flags import add_flags, taken
+from qacg_models.commands.flags import OF_TRAINING, add_flags, taken
 from qacg_models.data.options import DataOptions
 from qacg_models.errors import InputError
 
@@ -15,11 +15,11 @@ DESCRIPTION = (
     "Writes one HTML file that needs no network, with the figures as SVG and PNG and their numbers as JSON beside it. "
     "Aspects of one sentence are shown side by side."
 )
-_SETTLED = ("aspects", "labels", "absent_label", "dev_fraction", "dev_seed")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments to its parser."""
+    parser.usage = "%(prog)s MODEL (--text TEXT ... | --data FILE --lines N ...) [option ...]"
     parser.add_argument("model", type=Path, metavar="MODEL", help="folder that qacg train wrote")
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--text", nargs="+", metavar="TEXT", help="sentences")
@@ -28,15 +28,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--targets", nargs="+", metavar="NAME", help="targets of --text; without it those it names")
     parser.add_argument("--lines", type=int, nargs="+", metavar="N", help="lines of --data")
     parser.add_argument(
-        "--output", type=Path, default=Path("analysis"), metavar="DIR", help="folder of the page (%(default)s)"
+        "--output", type=Path, default=Path("analysis"), metavar="DIR", help="folder of the page (default: %(default)s)"
     )
     parser.add_argument(
-        "--layer-figures",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="draw the maps of every layer as SVG and PNG too, which takes most of the time",
+        "--no-layer-figures",
+        dest="layer_figures",
+        action="store_false",
+        help="leave out the maps of every layer as SVG and PNG, which take most of the time",
     )
-    add_flags(parser, DataOptions, leave_out=_SETTLED)
+    add_flags(parser, DataOptions, leave_out=OF_TRAINING)
 
 
 def run(arguments: argparse.Namespace) -> int:

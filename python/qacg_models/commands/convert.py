@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments to its parser."""
     parser.add_argument("src", type=Path, metavar="SRC", help="folder, file of weights, or index of shards")
     parser.add_argument("dst", type=Path, metavar="DST", help="folder to make")
-    parser.add_argument("--to", choices=FORMATS, default="own", help="format of DST (%(default)s)")
+    parser.add_argument("--to", choices=FORMATS, default="own", help="format of DST (default: %(default)s)")
     parser.add_argument(
         "--model",
         metavar="CLASS",
@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--drop-unplaced", action="store_true", help="leave out tensors that the format has no place for"
     )
-    parser.add_argument("--seed", type=int, default=0, help="of tensors with initial values (%(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="of tensors with initial values (default: %(default)s)")
     parser.add_argument("--overwrite", action="store_true", help="replace the model that is in DST")
     parser.add_argument("--json", action="store_true", help="print the report as JSON, tensor by tensor")
 

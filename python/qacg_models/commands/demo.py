@@ -11,12 +11,16 @@ HELP = "check this machine, train on the bundled sample, write a report"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments to its parser."""
     parser.add_argument(
-        "--report", type=Path, default=Path("report"), metavar="DIR", help="folder of the report (%(default)s)"
+        "--report", type=Path, default=Path("report"), metavar="DIR", help="folder of the report (default: %(default)s)"
     )
     parser.add_argument(
-        "--output", type=Path, default=Path("runs/demo"), metavar="DIR", help="folder of the model (%(default)s)"
+        "--output",
+        type=Path,
+        default=Path("runs/demo"),
+        metavar="DIR",
+        help="folder of the model (default: %(default)s)",
     )
-    parser.add_argument("--seed", type=int, default=0, help="of training (%(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="of training (default: %(default)s)")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -3,37 +3,50 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
+
+from qacg_models.choices import help_text, shown
 
 # Flags that are no words of Python, or shorter than their field.
 NAMES = {"from_checkpoint": "from"}
+# Fields of DataOptions that a trained model has settled.
+OF_TRAINING = ("aspects", "labels", "absent_label", "dev_fraction", "dev_seed")
 
 
-def add_flags(parser: argparse.ArgumentParser, choices: type, *, leave_out: Sequence[str] = ()) -> None:
-    """One flag per field, absent from the parsed arguments unless it is given.
+def add_flags(
+    parser: argparse.ArgumentParser,
+    choices: type,
+    *,
+    leave_out: Sequence[str] = (),
+    settled: Callable[[str], str | None] = lambda name: None,
+) -> None:
+    """One flag per field, under the field's group; absent from the parsed arguments unless it is given.
 
     Args:
         choices: the dataclass.
         leave_out: fields that get no flag.
+        settled: what a field without a default of its own comes to, by its name; None: the help text says it.
     """
-    group = parser.add_argument_group(choices.__name__.replace("Options", " options").lower())
+    groups: dict[str, argparse._ArgumentGroup] = {}
     for field in fields(choices):
         if field.name in leave_out:
             continue
-        kind, text = field.metadata["kind"], field.metadata["help"]
-        if field.default is not None and kind is not bool:
-            text = f"{text} ({str(field.default).replace('%', '%%')})"
-        settings: dict = {"dest": field.name, "default": argparse.SUPPRESS, "help": text}
-        if kind is bool:
+        known = field.metadata
+        if known["group"] not in groups:
+            groups[known["group"]] = parser.add_argument_group(known["group"])
+        default = settled(field.name) if field.default is None else shown(field.default)
+        settings: dict = {"dest": field.name, "default": argparse.SUPPRESS, "help": help_text(known["help"], default)}
+        if known["kind"] is bool:
             settings |= {"action": argparse.BooleanOptionalAction}
-        elif kind is list:
-            settings |= {"nargs": "+", "metavar": "NAME"}
+        elif known["kind"] is list:
+            settings |= {"nargs": "+", "metavar": known["metavar"]}
+        elif known["choices"]:
+            settings |= {"choices": known["choices"]}
         else:
-            settings |= {"type": kind, "choices": field.metadata["choices"]}
-            if not field.metadata["choices"]:
-                settings |= {"metavar": {int: "N", float: "X", str: "TEXT"}[kind]}
-        group.add_argument("--" + NAMES.get(field.name, field.name).replace("_", "-"), **settings)
+            settings |= {"type": known["kind"], "metavar": known["metavar"]}
+        name = NAMES.get(field.name, field.name)
+        groups[known["group"]].add_argument("--" + name.replace("_", "-"), **settings)
 
 
 def taken(arguments: dict[str, object], choices: type) -> dict[str, object]:

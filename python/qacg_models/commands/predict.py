@@ -19,42 +19,61 @@ DESCRIPTION = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments to its parser."""
+    parser.usage = "%(prog)s MODEL (--text TEXT ... | --input FILE) [option ...]"
     parser.add_argument("model", type=Path, metavar="MODEL", help="folder that qacg train wrote")
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--text", nargs="+", metavar="TEXT", help="texts")
     source.add_argument("--input", type=Path, metavar="FILE", help="file of texts; - for standard input")
-    parser.add_argument("--aspects", nargs="+", metavar="NAME", help="aspects to ask about; without it all")
-    parser.add_argument(
+    asked = parser.add_argument_group("what is asked")
+    asked.add_argument("--aspects", nargs="+", metavar="NAME", help="aspects to ask about; without it all")
+    asked.add_argument(
         "--targets", nargs="+", metavar="NAME", help="targets to ask about; without it those that a text names"
     )
-    parser.add_argument(
+    file = parser.add_argument_group("input file")
+    file.add_argument(
         "--input-format",
         default="auto",
         choices=("auto", *FORMS),
-        help="form of the input: a text a line, or records; auto goes by the suffix (%(default)s)",
+        help="form of the input: a text a line, or records; auto goes by the suffix (default: %(default)s)",
     )
-    parser.add_argument("--text-column", default="text", metavar="TEXT", help="column or key (%(default)s)")
-    parser.add_argument("--aspect-column", metavar="TEXT", help="column of the one aspect that a record asks about")
-    parser.add_argument("--target-column", metavar="TEXT", help="column of the one target that a record asks about")
-    parser.add_argument("--id-column", metavar="TEXT", help="column of an id, which is handed on")
-    parser.add_argument("--delimiter", default=",", metavar="TEXT", help="between the fields of a CSV (%(default)s)")
-    parser.add_argument(
+    file.add_argument("--text-column", default="text", metavar="NAME", help="column or key (default: %(default)s)")
+    file.add_argument("--aspect-column", metavar="NAME", help="column of the one aspect that a record asks about")
+    file.add_argument("--target-column", metavar="NAME", help="column of the one target that a record asks about")
+    file.add_argument("--id-column", metavar="NAME", help="column of an id, which is handed on")
+    file.add_argument(
+        "--delimiter",
+        default=",",
+        metavar="CHARACTER",
+        help="between the fields of a CSV; \\t is a tab (default: %(default)s)",
+    )
+    output = parser.add_argument_group("output")
+    output.add_argument(
         "--output",
         type=Path,
         metavar="FILE",
         help="file to write, .csv or .jsonl; without it a table of --text, and JSONL of --input, is printed",
     )
-    parser.add_argument(
-        "--window", type=int, default=1024, metavar="N", help="texts that are in memory at a time (%(default)s)"
+    output.add_argument("--resume", action="store_true", help="go on with an unfinished run")
+    output.add_argument("--overwrite", action="store_true", help="replace the output, or unfinished run, in the way")
+    machine = parser.add_argument_group("machine")
+    machine.add_argument(
+        "--window",
+        type=int,
+        default=1024,
+        metavar="N",
+        help="texts that are in memory at a time (default: %(default)s)",
     )
-    parser.add_argument("--batch-size", type=int, default=64, metavar="N", help="rows of a batch (%(default)s)")
-    parser.add_argument("--resume", action="store_true", help="go on with an unfinished run")
-    parser.add_argument("--overwrite", action="store_true", help="replace the output, or unfinished run, in the way")
-    parser.add_argument(
+    machine.add_argument(
+        "--batch-size", type=int, default=64, metavar="N", help="rows of a batch (default: %(default)s)"
+    )
+    machine.add_argument(
         "--attention", choices=("fused", "sdpa", "eager"), help="implementation; without it the one of training"
     )
-    parser.add_argument(
-        "--device", default="cpu", help="where the model runs; cuda is each process's own under torchrun (%(default)s)"
+    machine.add_argument(
+        "--device",
+        default="auto",
+        help="where the model runs; auto: a GPU where there is one, of several each process's own"
+        " (default: %(default)s)",
     )
 
 

@@ -10,6 +10,7 @@ from qacg_models.commands.flags import add_flags, taken
 from qacg_models.data.options import DataOptions
 from qacg_models.errors import InputError
 from qacg_models.options import TrainingOptions
+from qacg_models.recipes import described
 
 HELP = "train on SentiHood, SemEval-2014, or CSV, JSON and JSONL of your own"
 DESCRIPTION = (
@@ -21,6 +22,7 @@ DESCRIPTION = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments to its parser."""
+    parser.usage = "%(prog)s --data PATH --output DIR [option ...]"
     parser.add_argument(
         "--config", type=Path, metavar="FILE", help="choices as YAML or JSON, such as MODEL/run.yaml; flags win"
     )
@@ -37,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         default=argparse.SUPPRESS,
         metavar="N",
-        help="one model per seed, in OUTPUT/seed-N, with mean and standard deviation (0)",
+        help="one model per seed, in OUTPUT/seed-N, with mean and standard deviation (default: 0)",
     )
     parser.add_argument(
         "--resume", action="store_true", help="go on with an unfinished run, from its newest checkpoint"
@@ -49,14 +51,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--rows", type=Path, metavar="DIR", help="folder in which to keep the figures, one line of JSON per seed"
     )
     add_flags(parser, DataOptions)
-    add_flags(parser, TrainingOptions, leave_out=("seed",))
+    add_flags(parser, TrainingOptions, leave_out=("seed",), settled=described)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Trains, and prints the figures."""
     from qacg_models.commands.quiet import hide_other_bars
     from qacg_models.data import describe, load_data
-    from qacg_models.ranks import is_main
+    from qacg_models.ranks import in_main, is_main
     from qacg_models.results import selection_note, show, show_seeds, stored_results
     from qacg_models.rows import append_rows
     from qacg_models.training import train_seeds
@@ -65,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
     from qacg_models.training.seeds import summarize
 
     hide_other_bars()
-    say = print if is_main() else _nothing
+    say = in_main(print)
     given = {} if arguments.config is None else read_run_file(arguments.config)
     given |= vars(arguments)
     for name in ("data", "output"):
@@ -99,7 +101,3 @@ def run(arguments: argparse.Namespace) -> int:
         say(f"rows in {append_rows(arguments.rows, records)}")
     say(f"{'model' if len(seeds) == 1 else 'models'} in {given['output']}")
     return 0
-
-
-def _nothing(line: str) -> None:
-    """Says nothing, in the processes that are not the main one."""

@@ -19,6 +19,8 @@ from qacg_models.errors import InputError
 from qacg_models.tasks import Task
 
 SUFFIXES = (".csv", ".json", ".jsonl")
+# What divides the fields of a CSV that was read with the wrong delimiter, as a shell takes it.
+_DELIMITERS = {";": ";", "\t": "\\t", "|": "|", ",": ","}
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,7 @@ class Columns:
     Attributes:
         aspect, label: None where records are read that have none, as texts to predict.
         id, target: None where the data has none.
-        delimiter: of CSV files.
+        delimiter: of CSV files; a backslash and t is a tab.
     """
 
     text: str = "text"
@@ -39,6 +41,8 @@ class Columns:
     delimiter: str = ","
 
     def __post_init__(self):
+        if self.delimiter == "\\t":  # as a shell hands it over
+            object.__setattr__(self, "delimiter", "\t")
         names = self.names()
         if len(set(names)) < len(names):
             raise InputError(f"columns: got {', '.join(names)}, wanted distinct names")
@@ -99,6 +103,8 @@ def discover(
         for _, record in records(path, columns):
             found_aspects.add(record[columns.aspect])
             found_labels.add(record[columns.label])
+        if not found_labels:
+            raise DataError(path, None, "has no rows")
     names = list(labels or sorted(found_labels, key=natural_key))
     if len(names) < 2:
         raise DataError(path, None, f"has {len(names)} labels ({', '.join(names)}), wanted at least 2")
@@ -196,12 +202,14 @@ def _object(path: Path, line: int, record: object, columns: Columns) -> dict:
 def _check_names(path: Path, line: int, names: list[str], columns: Columns) -> None:
     missing = [name for name in columns.names() if name not in names]
     if missing:
-        has = ", ".join(names) or "nothing"
-        raise DataError(
-            path,
-            line,
-            f"lacks {', '.join(map(repr, missing))}; it has {has}; other names are given by --text-column and its like",
+        has = ", ".join(map(repr, names)) or "nothing"
+        other = next((typed for mark, typed in _DELIMITERS.items() if len(names) == 1 and mark in names[0]), None)
+        hint = (
+            f"another delimiter is given by --delimiter '{other}'"
+            if other
+            else "other names are given by --text-column and its like"
         )
+        raise DataError(path, line, f"lacks {', '.join(map(repr, missing))}; it has {has}; {hint}")
     twice = [name for name in columns.names() if names.count(name) > 1]
     if twice:
         raise DataError(path, line, f"has {', '.join(map(repr, twice))} twice")

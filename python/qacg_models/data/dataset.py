@@ -76,6 +76,8 @@ def load_data(
     divided = "dev" not in found and "train" in found and bool({"train", "dev"} & set(splits))
     for split in splits:
         if split not in found and split not in optional and not (divided and split == "dev"):
+            if path.is_file():
+                raise DataError(path, None, f"is one file, which gives train and dev; {split} wants one of its own")
             raise DataError(path, None, f"has no {' or '.join(form.names(split))}")
     files = {split: file for split, file in found.items() if split in splits or (divided and split == "train")}
     if not files:
@@ -158,8 +160,11 @@ def describe(dataset: Dataset) -> list[str]:
 
 def file_digest(path: Path) -> str:
     """SHA-256 of a file, by which a later evaluation knows that it sees the same data."""
+    digest = hashlib.sha256()  # hashlib.file_digest came with Python 3.11
     with path.open("rb") as handle:
-        return hashlib.file_digest(handle, "sha256").hexdigest()
+        for block in iter(lambda: handle.read(1 << 20), b""):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def _files(path: Path, form: Format) -> dict[str, Path]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from qacg_models.choices import chooser
 from qacg_models.data.columns import Columns
 from qacg_models.errors import InputError
 
-
-def _choice(default, text: str, kind: type = str):
-    return field(default=default, metadata={"help": text, "choices": None, "kind": kind})
+_data = chooser("data")
+_own = chooser("CSV, JSON and JSONL of your own")
 
 
 @dataclass(frozen=True)
@@ -20,20 +20,28 @@ class DataOptions:
         InputError: a value outside its range.
     """
 
-    format: str = _choice("auto", "form of the data; auto goes by the names of the files")
-    text_column: str = _choice("text", "column or key of the sentence, in CSV, JSON and JSONL of your own")
-    aspect_column: str = _choice("aspect", "column of the aspect")
-    label_column: str = _choice("label", "column of the label")
-    id_column: str | None = _choice(None, "column of the sentence's id; without it neighbouring equal texts are one")
-    target_column: str | None = _choice(None, "column of the target, where aspects are of one target among several")
-    delimiter: str = _choice(",", "between the fields of a CSV")
-    aspects: tuple[str, ...] | None = _choice(None, "the aspects; without it those of the training split", list)
-    labels: tuple[str, ...] | None = _choice(None, "the labels; without it those of the training split", list)
-    absent_label: str | None = _choice(
-        None, 'the label that means "no opinion"; without it one called none, if there is one'
+    format: str = _data("auto", "form of the data; auto goes by the names of the files", metavar="FORM")
+    dev_fraction: float = _data(0.1, "share of the training sentences that become dev where no dev is shipped")
+    dev_seed: int = _data(0, "of that choice")
+
+    text_column: str = _own("text", "column or key of the sentence", metavar="NAME")
+    aspect_column: str = _own("aspect", "column or key of the aspect", metavar="NAME")
+    label_column: str = _own("label", "column or key of the label", metavar="NAME")
+    id_column: str | None = _own(
+        None, "column of the sentence's id; without it neighbouring equal texts are one", kind=str, metavar="NAME"
     )
-    dev_fraction: float = _choice(0.1, "share of the training sentences that become dev where no dev is shipped", float)
-    dev_seed: int = _choice(0, "of that choice", int)
+    target_column: str | None = _own(
+        None, "column of the target, where aspects are of one target among several", kind=str, metavar="NAME"
+    )
+    delimiter: str = _own(",", "between the fields of a CSV; \\t is a tab", metavar="CHARACTER")
+    aspects: tuple[str, ...] | None = _own(None, "the aspects; without it those of the training split", kind=list)
+    labels: tuple[str, ...] | None = _own(None, "the labels; without it those of the training split", kind=list)
+    absent_label: str | None = _own(
+        None,
+        'the label that means "no opinion"; without it one called none, if there is one',
+        kind=str,
+        metavar="NAME",
+    )
 
     def __post_init__(self):
         from qacg_models.data.formats import NAMES

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from transformers import TrainerCallback
 
 from qacg_models.errors import InputError
+from qacg_models.progress import beside_bars
 
 CLASSES_SEEN = "predicted_classes"
 
@@ -46,10 +47,11 @@ class CollapseWarning(TrainerCallback):
         collapsed = metrics[f"eval_{CLASSES_SEEN}"] == 1
         if collapsed and not self.collapsed and state.is_world_process_zero:
             label = self.labels[int(metrics["eval_most_predicted"])]
-            self.say(
-                f"collapse at step {state.global_step}: {label!r} is predicted for every row of {self.split}. Early in"
-                " training that may pass; if it stays, the learning rate is too high, or balance too low"
-            )
+            with beside_bars():
+                self.say(
+                    f"collapse at step {state.global_step}: {label!r} is predicted for every row of {self.split}. Early"
+                    " in training that may pass; if it stays, the learning rate is too high, or balance too low"
+                )
         self.collapsed = collapsed
 
 
@@ -70,12 +72,23 @@ def tensorboard(folder: str) -> TrainerCallback:
     """Writes the log as TensorBoard reads it.
 
     Raises:
+        InputError: as for `summary_writer`.
+    """
+    from transformers.integrations import TensorBoardCallback
+
+    return TensorBoardCallback(summary_writer()(folder))
+
+
+def summary_writer() -> type:
+    """The class that writes TensorBoard's files.
+
+    Raises:
         InputError: TensorBoard is not installed.
     """
     try:
         from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise InputError("tensorboard: is not installed; pip install tensorboard, or leave the choice out") from None
-    from transformers.integrations import TensorBoardCallback
-
-    return TensorBoardCallback(SummaryWriter(folder))
+    except ImportError as error:
+        raise InputError(
+            f"tensorboard: cannot be used ({error}); pip install tensorboard, the extra of that name, or leave it out"
+        ) from None
+    return SummaryWriter

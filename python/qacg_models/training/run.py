@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -18,7 +17,7 @@ from qacg_models.folders import put_in_place
 from qacg_models.inference import RECORD_FORMAT, RECORD_NAME, TrainedModel, load_trained
 from qacg_models.options import TrainingOptions
 from qacg_models.origin import origin
-from qacg_models.ranks import is_main, join_group, on_main, wait_for_all
+from qacg_models.ranks import in_main, is_main, join_group, on_main, own_device, wait_for_all
 from qacg_models.threads import cpu_threads
 from qacg_models.tokenization import encode_rows
 from qacg_models.training.beginning import begin_model, begin_tokenizer, settle_attention
@@ -60,8 +59,8 @@ def train(
         The model as loaded back from `output`; its record holds the figures and the loss curve.
 
     Raises:
-        InputError: `output` exists and may not be replaced, a split is missing, an option does not fit, or an
-            unfinished run is in the way or was begun otherwise.
+        InputError: `output` exists and may not be replaced, a split is missing, an option does not fit or needs
+            what is not installed, or an unfinished run is in the way or was begun otherwise.
     """
     options = (options or TrainingOptions()).resolved()
     options = replace(options, attention=settle_attention(options))
@@ -69,8 +68,12 @@ def train(
     for split in ("train", selection_split(options)):
         if split not in dataset.splits:
             raise InputError(f"training needs the split {split!r}; this data has {', '.join(dataset.splits)}")
+    if options.tensorboard is not None:
+        from qacg_models.training.callbacks import summary_writer
+
+        summary_writer()
     join_group()
-    say = say if is_main() else _quiet
+    say = in_main(say)
     checkpoint = on_main(lambda: _take_up(dataset, output, options, overwrite, resume, say))
     try:
         with cpu_threads(options.threads):
@@ -106,7 +109,7 @@ def _take_up(
 def _finish(dataset: Dataset, output: Path) -> None:
     """Takes the figures of what was written, puts it in place, and removes the rest."""
     work = unfinished(output)
-    trained = load_trained(work / MODEL)
+    trained = load_trained(work / MODEL, device=own_device())
     # The figures on record are those of the files on disk, not of the model still in memory.
     _write_json(work / MODEL / RECORD_NAME, trained.record | _figures(trained, dataset))
     put_in_place(work / MODEL, output)
@@ -150,10 +153,9 @@ def _train_into(
     if split == "test":
         say("protocol released: the checkpoint is chosen on test, so the figures on test are too good")
 
-    trainer = _trainer(work, dataset, options, model, encoded, make_batch, say)
-    start = time.perf_counter()
+    trainer = _trainer(work, dataset, options, model, encoded, make_batch, checkpoint, say)
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-    seconds = time.perf_counter() - start
+    seconds = trainer.seconds()
     on_main(lambda: _write_model(work, dataset, options, trainer, tokenizer, padding, seconds))
 
 
@@ -204,22 +206,23 @@ def _write_model(
     _write_json(work / MODEL / RECORD_NAME, record)
 
 
-def _trainer(work, dataset, options, model, encoded, make_batch, say) -> AspectTrainer:
+def _trainer(work, dataset, options, model, encoded, make_batch, checkpoint, say) -> AspectTrainer:
     from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
     from qacg_models.progress import StepBar
     from qacg_models.training.arguments import training_arguments
     from qacg_models.training.callbacks import CollapseWarning, EarlyStopping, FinalEvaluation, tensorboard
     from qacg_models.training.evaluation import EvaluatedRows
-    from qacg_models.training.trainer import AspectTrainer
+    from qacg_models.training.trainer import AspectTrainer, seconds_before
 
     split, task = selection_split(options), dataset.task
     arguments: TrainingArguments = training_arguments(work, options, len(encoded["train"]), model, task.selection)
     order = by_length(encoded[split])
     callbacks = [FinalEvaluation(), CollapseWarning(task.labels, split, say)]
     callbacks += [EarlyStopping(options.patience)] if options.patience else []
-    callbacks += [tensorboard(options.tensorboard)] if options.tensorboard is not None else []
-    callbacks += [StepBar(task.selection, split)] if is_main() else []
+    if is_main():
+        callbacks += [tensorboard(options.tensorboard)] if options.tensorboard is not None else []
+        callbacks += [StepBar(task.selection, split)]
     trainer = AspectTrainer(
         options=options,
         model=model,
@@ -229,6 +232,7 @@ def _trainer(work, dataset, options, model, encoded, make_batch, say) -> AspectT
         make_batch=make_batch,
         compute_metrics=EvaluatedRows(task, [dataset.splits[split][index] for index in order]),
         callbacks=callbacks,
+        earlier=seconds_before(checkpoint),
     )
     for default in (ProgressCallback, PrinterCallback):
         trainer.remove_callback(default)
@@ -246,7 +250,3 @@ def _figures(trained: TrainedModel, dataset: Dataset) -> dict:
 
 def _write_json(path: Path, content: dict) -> None:
     path.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-
-
-def _quiet(line: str) -> None:
-    """Says nothing, in the processes that are not the main one."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 
@@ -76,8 +75,3 @@ def _typed(path: Path, name: str, value: object, kind: type) -> object:
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise InputError(f"{path}: {name}: got {value!r}, wanted a value of type {kind.__name__}")
     return value
-
-
-def merged(given: Mapping[str, object], flags: Mapping[str, object]) -> dict[str, object]:
-    """Choices of a file, under those of the command line."""
-    return {**given, **flags}

@@ -9,14 +9,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from qacg_models.data import Dataset
+from qacg_models.data import Dataset, file_digest
 from qacg_models.errors import InputError
 from qacg_models.inference import RECORD_NAME, read_record
 from qacg_models.options import TrainingOptions
-from qacg_models.ranks import on_main
+from qacg_models.ranks import join_group, on_main
 from qacg_models.training.beginning import settle_attention
 from qacg_models.training.run import train
 from qacg_models.training.run_file import RUN_NAME, write_run_file
+from qacg_models.training.workplace import plain, unfinished
 
 SUMMARY_NAME = "seeds.json"
 
@@ -33,8 +34,8 @@ def train_seeds(
 ) -> list[dict]:
     """Trains once per seed: `output` itself for one seed, `output/seed-N` for several.
 
-    With several, `output/seeds.json` gets the mean and standard deviation, and `output/run.yaml` the choices. With
-    `resume`, seeds that are done are left as they are.
+    With several, `output/seeds.json` gets the mean and standard deviation, `output/run.yaml` the choices, and each
+    seed a folder of TensorBoard logs of its own. With `resume`, seeds that are done are left as they are.
 
     Returns:
         The record of every seed, in the order of `seeds`.
@@ -44,22 +45,26 @@ def train_seeds(
     """
     if not seeds or len(set(seeds)) < len(seeds):
         raise InputError(f"seeds: got {list(seeds)}, wanted one or several different ones")
-    output = Path(output)
-    if len(seeds) == 1:
-        chosen = replace(options, seed=seeds[0])
-        return [train(dataset, output, chosen, overwrite=overwrite, resume=resume, say=say).record]
-    on_main(lambda: _check_output(output, overwrite, resume))
+    join_group()
+    output, several = Path(output), len(seeds) > 1
+    if several:
+        on_main(lambda: _check_output(output, overwrite, resume))
     records = []
     for seed in seeds:
-        folder, chosen = output / f"seed-{seed}", replace(options, seed=seed)
-        if resume and (folder / RECORD_NAME).is_file():
-            records.append(_finished(folder, chosen))
+        folder, chosen = output, replace(options, seed=seed)
+        if several:
+            folder, logs = output / f"seed-{seed}", options.tensorboard
+            chosen = replace(chosen, tensorboard=logs and str(Path(logs, folder.name)))
+        if resume and (folder / RECORD_NAME).is_file() and not unfinished(folder).exists():
+            records.append(_finished(folder, dataset, chosen))
             say(f"seed {seed}: done before")
             continue
-        say(f"seed {seed}")
+        if several:
+            say(f"seed {seed}")
         records.append(train(dataset, folder, chosen, overwrite=overwrite, resume=resume, say=say).record)
-    summary = summarize(records)
-    on_main(lambda: _write(output, dataset, options, list(seeds), summary))
+    if several:
+        summary = summarize(records)
+        on_main(lambda: _write(output, dataset, options, list(seeds), summary))
     return records
 
 
@@ -89,16 +94,22 @@ def summarize(records: Sequence[dict]) -> dict:
     }
 
 
-def _finished(folder: Path, options: TrainingOptions) -> dict:
+def _finished(folder: Path, dataset: Dataset, options: TrainingOptions) -> dict:
+    """The record of a seed that is done, once it is known to be of the same choices and files."""
     record = read_record(folder)
     settled = options.resolved()
-    wanted = json.loads(json.dumps(asdict(replace(settled, attention=settle_attention(settled)))))
-    other = next((name for name, value in wanted.items() if record["options"][name] != value), None)
-    if other is not None:
-        raise InputError(
-            f"{folder}: was trained with {other} = {record['options'][other]!r}, and now it is {wanted[other]!r};"
-            " choose another --output, or --overwrite"
-        )
+    wanted = plain(asdict(replace(settled, attention=settle_attention(settled))))
+    pairs = [(name, record["options"].get(name), value) for name, value in wanted.items()]
+    reading = plain(asdict(dataset.options))
+    pairs += [(name, record["data_options"].get(name), value) for name, value in reading.items()]
+    digests = {split: part["sha256"] for split, part in record["data"].items()}
+    pairs += [(f"{split}'s file", digests.get(split), file_digest(path)) for split, path in dataset.files.items()]
+    for name, was, now in pairs:
+        if was != now:
+            raise InputError(
+                f"{folder}: was trained with {name} = {was!r}, and now it is {now!r};"
+                " choose another --output, or --overwrite"
+            )
     return record
 
 

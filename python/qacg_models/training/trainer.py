@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from qacg_models.training.bert_adam import BertAdam, warm_up_then_fall
 from qacg_models.training.sampling import EpochSampler
 
 BEST = "best"
+SECONDS_NAME = "seconds.txt"
 
 
 class AspectTrainer(Trainer):
@@ -30,6 +32,7 @@ class AspectTrainer(Trainer):
         options: resolved.
         train_features, eval_features: features of `encode_rows`.
         compute_metrics: from an EvalPrediction; holds `args.metric_for_best_model`.
+        earlier: seconds that training took before the checkpoint from which it goes on.
     """
 
     def __init__(
@@ -43,8 +46,9 @@ class AspectTrainer(Trainer):
         make_batch: Callable[[Sequence[dict]], dict],
         compute_metrics: Callable,
         callbacks: Sequence[TrainerCallback],
+        earlier: float = 0.0,
     ):
-        self.options = options
+        self.options, self.earlier, self.begun = options, earlier, time.perf_counter()
         self.sampler = EpochSampler([feature["labels"] for feature in train_features], options.balance, options.seed)
         self.staging: Path | None = None
         super().__init__(
@@ -65,6 +69,10 @@ class AspectTrainer(Trainer):
     def best_weights(self) -> Path:
         """Folder of the weights of the best evaluation."""
         return self.folder / f"{BEST}-{self.state.best_global_step}"
+
+    def seconds(self) -> float:
+        """Seconds that training has taken, those before the checkpoint from which it went on included."""
+        return self.earlier + time.perf_counter() - self.begun
 
     def _get_train_sampler(self, train_dataset=None) -> EpochSampler:
         return self.sampler
@@ -108,6 +116,7 @@ class AspectTrainer(Trainer):
             staging, self.staging = self.staging, None
         wait_for_all()
         if is_main():
+            (staging / name / SECONDS_NAME).write_text(f"{self.seconds()}\n", encoding="utf-8")
             publish(staging / name, self.folder / name)
             for old in checkpoints(self.folder)[: -self.options.keep_checkpoints]:
                 remove(old)
@@ -142,6 +151,11 @@ def checkpoints(folder: Path) -> list[Path]:
     """The whole checkpoints of a folder, oldest first."""
     found = [path for path in folder.glob(f"{PREFIX_CHECKPOINT_DIR}-*") if path.is_dir()]
     return sorted(found, key=lambda path: int(path.name.rpartition("-")[2]))
+
+
+def seconds_before(checkpoint: Path | None) -> float:
+    """How long training took up to a checkpoint; 0 without one."""
+    return 0.0 if checkpoint is None else float((checkpoint / SECONDS_NAME).read_text(encoding="utf-8"))
 
 
 def publish(written: Path, name: Path) -> None:

@@ -14,6 +14,11 @@ from qacg_models.training.trainer import checkpoints
 CHOICES = "choices.json"
 
 
+def plain(choices: dict) -> dict:
+    """Choices as a JSON file gives them back."""
+    return json.loads(json.dumps(choices))
+
+
 def unfinished(output: Path) -> Path:
     """Where a run that is to become `output` works."""
     return output.with_name(f"{output.name}.unfinished")
@@ -30,10 +35,10 @@ def check_output(output: Path | str, overwrite: bool) -> None:
         return
     if output.is_dir() and not any(output.iterdir()):
         return
+    if not (output / RECORD_NAME).is_file():
+        raise InputError(f"{output}: already exists, and is no model folder; choose another --output")
     if not overwrite:
         raise InputError(f"{output}: already exists; choose another --output, or replace it with --overwrite")
-    if not (output / RECORD_NAME).is_file():
-        raise InputError(f"{output}: is no model folder, so --overwrite leaves it alone")
 
 
 def open_workplace(
@@ -51,7 +56,7 @@ def open_workplace(
         InputError: there is an unfinished run and nothing says what to do with it, or it was made by other choices.
     """
     folder = unfinished(output)
-    choices = json.loads(json.dumps(choices))
+    choices = plain(choices)
     if folder.exists() and not (folder / CHOICES).is_file():
         raise InputError(f"{folder}: is no unfinished run, and stands where this one would work; move it away")
     if folder.exists() and resume:
@@ -79,8 +84,12 @@ def leave(output: Path, say: Callable[[str], None]) -> None:
 
 
 def _check_same(folder: Path, choices: dict) -> None:
-    before = json.loads((folder / CHOICES).read_text(encoding="utf-8"))
-    for part in choices.keys() | before.keys():
+    path = folder / CHOICES
+    try:
+        before = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise InputError(f"{path}: is no JSON ({error}); begin anew with --overwrite") from None
+    for part in sorted(choices.keys() | before.keys()):
         was, now = before.get(part, {}), choices.get(part, {})
         for name in sorted(was.keys() | now.keys()):
             if was.get(name) != now.get(name):

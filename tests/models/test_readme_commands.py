@@ -1,0 +1,76 @@
+"""The README's way from a CSV to an explained model, typed as it stands there."""
+
+import csv
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from qacg_models.cli import main
+
+ROOT = Path(__file__).resolve().parents[2]
+SECTION = (ROOT / "README.md").read_text(encoding="utf-8").partition("## From your own CSV")[2].partition("\n## ")[0]
+LINES = re.findall(r"^    ((?:qacg|torchrun) [^#\n]*)", SECTION, re.MULTILINE)
+COMMANDS = [part.strip() for line in LINES if "CHECKPOINT" not in line for part in line.split("&&")]
+
+
+@pytest.fixture(scope="module")
+def typed(tmp_path_factory):
+    """The folder in which every command of one process was typed, and what each one printed."""
+    folder = tmp_path_factory.mktemp("readme")
+    sample = list(csv.reader(re.findall(r"^    ((?:review,|\").*)$", SECTION, re.MULTILINE)))
+    header, answers = sample[0], {aspect: label for _, aspect, label in sample[1:]}
+    rows = [[f"{sample[1][0]} in week {week}", *pair] for week in range(30) for pair in answers.items()]
+    for name, lines in (("reviews", [header, *rows]), ("new", [[header[0]], *([row[0]] for row in rows[::3])])):
+        with (folder / f"{name}.csv").open("w", encoding="utf-8", newline="") as handle:
+            csv.writer(handle).writerows(lines)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        for command in COMMANDS:
+            program, *arguments = shlex.split(command)
+            if program == "qacg":
+                assert main(arguments) == 0, command
+        exec(re.search(r"```python\n(.*?)```", SECTION, re.DOTALL)[1], found := {})
+    return folder, found["answers"]
+
+
+def test_there_is_a_line_for_every_step():
+    assert [shlex.split(command)[1] for command in COMMANDS if command.startswith("qacg")] == [
+        *("train", "evaluate", "predict", "predict", "analyze", "train", "train", "table", "info"),
+    ]
+
+
+def test_every_line_leaves_what_it_says(typed):
+    folder, answers = typed
+    assert [(answer.aspect, answer.text) for answer in answers] == [
+        ("food", "the bill was a shock"),
+        ("price", "the bill was a shock"),
+    ]
+    with (folder / "predictions.csv").open(encoding="utf-8", newline="") as handle:
+        found = list(csv.DictReader(handle))
+    # Every sentence says the same of an aspect, which even so small a model learns.
+    assert len(found) == 30 * 3
+    assert {(one["aspect"], one["label"]) for one in found} == {("food", "good"), ("price", "bad"), ("service", "none")}
+    assert (folder / "page" / "index.html").is_file()
+    assert (folder / "mine" / "model.safetensors").read_bytes() == (folder / "again" / "model.safetensors").read_bytes()
+    summary = json.loads((folder / "three" / "seeds.json").read_text(encoding="utf-8"))
+    assert summary["seeds"] == [0, 1, 2]
+    assert sum(len(path.read_text().splitlines()) for path in (folder / "rows").iterdir()) == 3
+
+
+@pytest.mark.parametrize("command", [command for command in COMMANDS if command.startswith("torchrun")])
+def test_lines_for_several_processes_are_understood(command, typed, monkeypatch, capsys):
+    """test_distributed.py and test_predict.py run such lines; here their flags are taken and nothing is done."""
+    arguments = shlex.split(command)
+    assert arguments[:5] == ["torchrun", "--nproc-per-node", "2", "-m", "qacg_models.cli"]
+    monkeypatch.chdir(typed[0])
+    done = []
+    monkeypatch.setattr("qacg_models.training.train_seeds", lambda *given, **_: done.append(given) or stop())
+    monkeypatch.setattr("qacg_models.bulk_prediction.BulkPrediction.write", lambda *given, **_: done.append(given) or 0)
+    assert main(arguments[5:]) in (0, 130)
+    assert len(done) == 1
+
+
+def stop():
+    raise KeyboardInterrupt

@@ -1,0 +1,93 @@
+"""Rows of trainings as a table: means over seeds, what tells runs apart, and what cannot stand in one table."""
+
+import copy
+import json
+
+import pytest
+from qacg_models.cli import main
+from qacg_models.errors import InputError
+from qacg_models.row_table import markdown, read_rows
+from qacg_models.rows import append_rows, row_of
+
+FIGURES = {"accuracy": 0.5, "macro_f1": 0.25, "strict_accuracy": 0.125, "aspect_f1": None, "sentiment_accuracy": 1.0}
+
+
+def record(seed=0, seconds=60.0, accuracy=0.5, **options):
+    figures = FIGURES | {"accuracy": accuracy, "undefined": ["aspect_f1"]}
+    chosen = {
+        "model": "qacg-bert", "from_checkpoint": "/somewhere/minilm/model", "tokenizer": "/secret", "protocol": "dev",
+        "attention": "fused", "epochs": 8, "seed": seed, "tensorboard": "/secret", "context_projection": "hidden",
+    }  # fmt: skip
+    return {
+        "task": {"name": "own"}, "options": chosen | options, "metrics": {"dev": figures, "test": figures},
+        "majority": {"dev": FIGURES, "test": FIGURES}, "selected": {"split": "dev"}, "collapsed_steps": [],
+        "overlap": [], "padding": 0.5, "steps": 3, "seconds": seconds, "written": "2026-01-02T03:04:05+00:00",
+        "data": {"test": {"sha256": "a", "rows": 4}, "dev": {"sha256": "b", "rows": 4}}, "versions": {"torch": "2.13"},
+        "machine": {"cpu": {"model": "abacus"}, "cuda": {"devices": []}, "threads": 2},
+        "commit": f"{'c' * 40}-modified",
+    }  # fmt: skip
+
+
+def cells(text):
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")]
+
+
+def test_seeds_of_one_kind_of_run_are_one_line():
+    records = [record(0, 60, 0.5), record(1, 120, 0.7), record(0, 240, attention="eager"), record(0, epochs=2)]
+    text = markdown([row_of(one) for one in records])
+    header, _, fused, eager, short, majority = cells(text)
+    known = ["minilm/model", "dev"]
+    assert header[:6] == ["model", "from", "protocol", "attention", "seeds", "accuracy"]
+    # The deviation of 50 and 70 is 20 / sqrt(2).
+    assert fused == ["QACG-BERT, epochs 8", *known, "fused", "0 1", "60.0 ± 14.1", "25.0 ± 0.0", "12.5 ± 0.0", "n/a",
+                     "100.0 ± 0.0", "1.5 ± 0.7"]  # fmt: skip
+    assert eager[:6] == ["QACG-BERT, epochs 8", *known, "eager", "0", "50.0"] and eager[-1] == "4.0"
+    assert short[0] == "QACG-BERT, epochs 2"
+    assert majority == ["majority", "", "", "", "", "50.0", "25.0", "12.5", "n/a", "100.0", ""]
+    assert "own, test, in %:" in text and "abacus, 2 threads, torch 2.13, commit cccccccccccc-modified, 2026" in text
+    assert "chosen on dev" in text and "too good" not in text
+
+
+def test_rows_are_kept_once_and_without_paths(tmp_path, capsys):
+    for _ in range(2):
+        path = append_rows(tmp_path, [record(0), record(1)])
+    assert path.name == "own-qacg-bert-dev.jsonl" and len(path.read_text().splitlines()) == 2
+    assert "secret" not in path.read_text() and "somewhere" not in path.read_text()
+    assert main(["table", str(tmp_path), "--split", "dev"]) == 0
+    assert cells(capsys.readouterr().out)[2][4] == "0 1"
+
+
+def test_what_cannot_stand_in_one_table_is_named(tmp_path, capsys):
+    other = copy.deepcopy(record(1))
+    other["machine"]["threads"] = 1
+    for records, wanted in (
+        ([record(0), other], "rows: got those of 2 machines, wanted one"),
+        ([record(0), record(0, 3.0)], r"rows: got seeds \[0, 0\] of one kind of QACG-BERT, wanted each once"),
+    ):
+        with pytest.raises(InputError, match=wanted):
+            markdown([row_of(one) for one in records])
+    untested = record(1)
+    del untested["metrics"]["test"], untested["data"]["test"]
+    assert "own, dev, in %:" in markdown([row_of(untested)])
+    with pytest.raises(InputError, match="seed 1 of QACG-BERT has no figures on test"):
+        markdown([row_of(record()), row_of(untested)])
+    empty, broken = tmp_path / "empty", tmp_path / "rows.jsonl"
+    empty.mkdir()
+    for text, wanted in (("{}\n", f"{broken}:1: is no row"), (json.dumps(row_of(record())) + "\n{", f"{broken}:2: is")):
+        broken.write_text(text)
+        with pytest.raises(InputError, match=wanted):
+            read_rows([broken])
+    assert main(["table", str(empty)]) == 2
+    assert f"rows: got none in {empty}" in capsys.readouterr().err
+    assert main(["table", str(tmp_path / "none.jsonl")]) == 2
+    assert "none.jsonl: cannot be read" in capsys.readouterr().err
+
+
+def test_data_sets_have_tables_of_their_own_and_choice_on_test_is_said():
+    second = record(0, protocol="released", epochs=30)
+    second["selected"] = {"split": "test"}
+    text = markdown([row_of(record()), row_of(second)])
+    assert [row[0] for row in cells(text)[2:]] == ["QACG-BERT", "QACG-BERT", "majority"], "the protocol says the rest"
+    assert "chosen on dev, test. What was chosen on test is too good there." in text
+    second["data"] = {"test": {"sha256": "z", "rows": 4}}
+    assert markdown([row_of(record()), row_of(second)]).count("own, test, in %:") == 2

@@ -1,0 +1,115 @@
+"""The matrix-product ceiling: the products are products, the fastest is kept, and it takes its turn."""
+
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+sys.path.append(str(Path(__file__).resolve().parent.parent))  # benchmarks is not part of the package
+
+from test_benchmarks import ORIGIN, SMALL
+
+from benchmarks import ceiling, rows, run, timing, verify
+from benchmarks.providers import COMPILED, COMPOSITION, EAGER, ONE_MAP, PROVIDERS, default_names
+from benchmarks.shapes import FORWARD_BACKWARD, PACKED, draw_sets
+
+ONCE = timing.Effort(seconds=0, fewest_rounds=2, most_rounds=2, warmup_rounds=0)
+
+
+def product(name, dtype="float32", seconds=1e-3):
+    return ceiling.Product(name, dtype, flops=2e6, step=lambda turn: seconds)
+
+
+@pytest.fixture
+def small(monkeypatch):
+    monkeypatch.setattr(ceiling, "_EFFORT", ONCE)
+    monkeypatch.setattr(ceiling, "_SQUARE", 16)
+    monkeypatch.setattr(ceiling, "_TILES", ((16, 32, 64),))
+    monkeypatch.setattr(ceiling, "_TILE_FLOPS", 1e5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_fastest_product_is_kept_and_all_have_rows(small, monkeypatch, capsys, dtype):
+    fast = product("a fast one", dtype, seconds=1e-9)
+    monkeypatch.setattr(ceiling, "_brgemm_products", lambda dtype: [fast])
+    kept, tried = ceiling.measure(dtype, ORIGIN)
+    assert kept is fast
+    assert [row.product for row in tried] == ["torch.mm 16^3", "torch.bmm 2x(16,32,64)", "a fast one"]
+    assert all(row.gflops > 0 and row.dtype == dtype for row in tried)
+    assert tried[-1].gflops == pytest.approx(2e6)
+    assert rows.from_line(rows.to_line(tried[0])) == tried[0]
+    assert f"ceiling: a fast one in {dtype}" in capsys.readouterr().out
+
+
+def test_without_brgemm_it_says_so(small, monkeypatch, capsys):
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    kept, tried = ceiling.measure("float32", ORIGIN)
+    assert len(tried) == 2 and kept.name.startswith("torch.")
+    assert "brgemm.cpp cannot be built" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(not any(map(shutil.which, ("c++", "g++", "clang++"))), reason="there is no C++ compiler")
+def test_brgemm_multiplies():
+    try:
+        torch.ops.load_library(ceiling._library())
+        a, b, c = torch.randn(2, 8, 32), torch.randn(2, 32, 16), torch.full((2, 8, 16), torch.nan)
+        torch.ops.qacg_benchmarks.brgemm(a, b, c, 3)
+    except (ceiling.NoBrgemmError, RuntimeError) as error:
+        pytest.skip(f"no brgemm on this machine: {error}")
+    torch.testing.assert_close(c, a @ b)
+    with pytest.raises(RuntimeError, match="wanted three contiguous tensors"):
+        torch.ops.qacg_benchmarks.brgemm(a, b.mT, c, 1)
+    with pytest.raises(RuntimeError, match="brgemm: got"):
+        torch.ops.qacg_benchmarks.brgemm(a, b, c[:1], 1)
+
+
+def test_a_failed_build_names_what_the_compiler_said(monkeypatch, tmp_path):
+    def fails(command, **_):
+        raise subprocess.CalledProcessError(1, command, stderr="brgemm.cpp:3: no such header\nmore")
+
+    monkeypatch.setattr(ceiling, "_BUILD", tmp_path)
+    monkeypatch.setattr(subprocess, "run", fails)
+    with pytest.raises(ceiling.NoBrgemmError, match=r"cannot be built: brgemm\.cpp:3: no such header$"):
+        ceiling._library()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_has_shares_for_any_lengths_and_names_who_refuses(small, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(ceiling, "_brgemm_products", lambda dtype: [])
+    monkeypatch.setattr(verify, "require_parity", lambda: 1)
+    monkeypatch.setattr(timing, "QUICK", ONCE)
+    threads = str(torch.get_num_threads())
+    arguments = ["--quick", "--threads", threads, "--shapes", "3,2,20,8", "--modes", "training-forward"]
+    providers = ["--providers", COMPOSITION, "reference"]
+    lengths = ["--lengths", "full", "padded", "packed"]
+    assert run.main([*arguments, *providers, *lengths, "--out", str(tmp_path)]) == 0
+    measured = rows.load(tmp_path.iterdir())
+    times = [row for row in measured if row.kind == "time"]
+    assert [(row.lengths, row.provider) for row in times] == [
+        (form, name) for form in ("full", "padded", "packed") for name in (COMPOSITION, "reference")
+    ]
+    assert all(row.share_of_peak > 0 for row in times)
+    assert "| (3,2,20,8) packed | float32 | training-forward | 0 |" in capsys.readouterr().out
+    assert run.main([*arguments, "--providers", EAGER, "--lengths", "packed"]) == 1
+    assert "'eager' does not take (3,2,20,8) float32 training-forward packed" in capsys.readouterr().err
+
+
+def test_who_races_by_default_takes_the_case():
+    here = default_names(SMALL)
+    assert here[:4] == [EAGER, COMPILED, COMPOSITION, ONE_MAP] and "reference" not in here
+    packed = replace(SMALL, lengths=PACKED)
+    assert default_names(packed) == [COMPOSITION, *here[4:]]
+    assert COMPOSITION not in default_names(replace(SMALL, mode=FORWARD_BACKWARD, dropout=0.1))
+
+
+def test_the_product_takes_turns_and_gives_the_share():
+    calls = {name: PROVIDERS[name].build(SMALL) for name in (EAGER, "reference")}
+    measured = run.time_calls(SMALL, calls, draw_sets(SMALL)[:2], ONCE, ORIGIN, product("some product"))
+    assert [row.provider for row in measured] == [EAGER, "reference"]
+    assert {row.matrix_peak_gflops for row in measured} == {2.0}  # 2e6 in 1 ms
+    for row in measured:
+        assert row.share_of_peak == pytest.approx(row.gflops / 2)
