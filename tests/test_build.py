@@ -3,12 +3,15 @@
 import importlib.util
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from torch.utils.cpp_extension import include_paths
 
 from qacg_kernels import libraries
 
@@ -153,3 +156,18 @@ def test_what_was_asked_for_and_can_not_be_built_fails(tmp_path):
     done = build(tmp_path, QACG_BUILD_CPU="0", QACG_BUILD_CUDA="1", CUDA_HOME=str(tmp_path))
     assert done.returncode != 0
     assert "QACG_BUILD_CUDA=1, but nvcc was not found at installation" in done.stderr
+
+
+def test_the_host_half_of_cuda_wants_c_functions_of_torch_alone(setup, tmp_path):
+    """The stable ABI: one library then loads on any torch from 2.9 on, whatever its C++ names are."""
+    if setup.why_no_library() or not shutil.which("nm"):
+        pytest.skip(setup.why_no_library() or "nm, which lists the symbols of an object, is not on this machine")
+    if tuple(map(int, torch.__version__.split(".")[:2])) < setup.OLDEST_TORCH:
+        pytest.skip(f"torch {torch.__version__} has not the headers")
+    made = tmp_path / "attention.o"
+    flags = [*setup.COMMON, "-O0", *(f"-isystem{path}" for path in include_paths()), setup.STABLE_ABI]
+    subprocess.run([setup.compiler(), *flags, "-c", str(ROOT / setup.CUDA_HOST_SOURCE), "-o", str(made)], check=True)
+    listed = subprocess.run(["nm", "--undefined-only", str(made)], capture_output=True, text=True, check=True).stdout
+    wanted = {line.split()[-1] for line in listed.splitlines()}
+    assert any(name.startswith("aoti_torch_") for name in wanted)
+    assert not [name for name in wanted if re.match(r"_ZNK?(2at|3c10|5torch)", name)]
