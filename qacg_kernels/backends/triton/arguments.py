@@ -160,8 +160,8 @@ class Form:
         even_dim: the head size is block_d, which is a power of two of at least 16.
         fast_sigmoid: by a polynomial, for 16 bits.
         precision: of products of float32, "ieee" or "tf32".
-        by_parts: products take few features or keys at a time, again from memory: exact float32, which tensor cores
-            do not have, keeps operands in registers, and those of a whole tile would not fit.
+        by_parts: products take few features or keys at a time, from memory: float32, whose exact products keep their
+            operands in registers, where those of a whole tile would not fit.
         block_m, block_n: queries and keys of a tile.
     """
 
