@@ -1,6 +1,6 @@
 """Machine code of the Triton kernels for GPUs that are not here: it compiles, fits the chip, and does not spill.
 
-A selection: each kernel on each chip in one dtype and head size. `make check-triton` compiles all.
+Every row of every table at its heaviest call. `make check-triton` adds the other calls, types and head sizes.
 """
 
 import importlib.util
