@@ -1,7 +1,7 @@
 """One call of quasi-attention: its tensors, its options, and the checks that make it well-formed."""
 
 import itertools
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -56,16 +56,26 @@ class Problem:
         """Number of keys in the longest row of scores."""
         return self.max_seqlen if self.packed else self.key.shape[-2]
 
+    # Spelled out: torch.compile follows it, and for short rows the host's time is what counts.
     def tensors(self) -> tuple[Tensor | None, ...]:
-        return tuple([getattr(self, name) for name in _TENSORS])
+        return (
+            self.query, self.key, self.value, self.context_query, self.context_key, self.gate_lambda,
+            self.gate_query, self.gate_context_query, self.gate_key, self.gate_context_key,
+            self.gate_query_bias, self.gate_key_bias, self.attn_mask, self.key_lengths, self.cu_seqlens,
+            self.dropout_seed,
+        )  # fmt: skip
 
     def options(self) -> dict[str, object]:
-        return {name: getattr(self, name) for name in _OPTIONS}
-
-
-# Made once: a call reads them on its way to every kernel, and for short rows the host's time is what counts.
-_NAMES = tuple(f.name for f in fields(Problem))
-_TENSORS, _OPTIONS = _NAMES[:16], _NAMES[16:]
+        return {
+            "max_seqlen": self.max_seqlen,
+            "is_causal": self.is_causal,
+            "dropout_p": self.dropout_p,
+            "scale": self.scale,
+            "quasi_scale": self.quasi_scale,
+            "beta": self.beta,
+            "gamma": self.gamma,
+            "column_gate": self.column_gate,
+        }
 
 
 def _shape(t: Tensor) -> str:

@@ -48,6 +48,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     builds = [b for b in every_build() if all(word in str(b).replace(",", "").split() for word in options.only.split())]
     broken: list[str] = []
+    started = time.monotonic()
     for number, outcome in enumerate(outcomes(builds, options.jobs), 1):
         used = "; ".join(
             f"{name} {r.registers} registers, {r.stack} B of stack, {r.shared} B shared"
@@ -55,7 +56,9 @@ def main(arguments: list[str] | None = None) -> int:
         )
         print(f"{number}/{len(builds)} {outcome.build}: {used or 'failed'} ({outcome.seconds:.0f} s)", flush=True)
         broken += outcome.faults
-    print(f"{len(builds)} builds, {len(broken)} faults", *broken, sep="\n")
+    minutes = (time.monotonic() - started) / 60
+    print(f"{len(builds)} builds in {minutes:.1f} minutes on {options.jobs} processes, {len(broken)} faults")
+    print(*broken, sep="\n")
     return int(bool(broken) or not builds)
 
 

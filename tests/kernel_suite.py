@@ -22,6 +22,7 @@ TESTS = Path(__file__).resolve().parent
 FILES = (
     "test_backends_within_budget.py",
     "test_gpu.py",
+    "test_triton_kernels.py",
     "test_atomic_gradients.py",
     "test_operators.py",
     "test_edges.py",

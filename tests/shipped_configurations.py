@@ -1,25 +1,38 @@
 """What of the Triton backend is compiled without a GPU, and what the machine code may use.
 
-A build is one kernel of the tables on one architecture, in one dtype, for one head size and one variant of a call;
-"small kernels" are those of rows x D, and "atomic" is key_gradients with dQ by atomic additions.
+A build is one kernel of the tables on one chip, in one dtype, for one head size and one variant of a call. "small
+kernels" are those of rows x D; "atomic" is key_gradients with dQ by atomic additions; "row sums" is query_gradients
+for a forward that saved no branch outputs, which only the raw operator allows.
 """
 
+import contextlib
 import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import torch
 from ahead_of_time import Resources, kernels_of, resources
 
 from qacg_kernels.backends.triton import launch
-from qacg_kernels.backends.triton.configurations import KERNELS, Table, shipped, shipped_architectures
+from qacg_kernels.backends.triton.configurations import HEAD_DIMS, KERNELS, Table, nearest_shipped
 from qacg_kernels.problem import Problem, dense_problem, packed_problem
 from qacg_kernels.testing_inputs import Case, make_inputs
 
-SHARED_BYTES = {"sm_80": 163 * 1024, "sm_90": 227 * 1024, "sm_100": 227 * 1024}  # of a block
+# Of a block. The chips of OWN_TABLE have a table of their own; the others take one of an older chip.
+SHARED_BYTES = {
+    "sm_80": 163 * 1024,
+    "sm_86": 99 * 1024,
+    "sm_89": 99 * 1024,
+    "sm_90": 227 * 1024,
+    "sm_100": 227 * 1024,
+    "sm_120": 99 * 1024,
+}
+OWN_TABLE = ("sm_80", "sm_90", "sm_100")
 TENSOR_COLUMNS = 512
-# Of a thread, in bytes. The backward holds three accumulators and three tiles of scores.
-BACKWARD_STACK = {(16, 64): 64, (16, 128): 64, (16, 256): 64, (32, 64): 64, (32, 128): 64, (32, 256): 64}
-ATOMIC_STACK = 512
+# Of a thread, in bytes. The forward has none. The backward holds three accumulators and three tiles of scores; whole
+# rows of float32 beyond 128 features come near this, all else stays within 64.
+BACKWARD_STACK = 160
+ATOMIC_STACK = 512  # no shipped table asks for it
 
 _HEAVY = dict(mask="additive", is_causal=True, dropout_p=0.1, gate="per_head", bias="per_head", key_lengths=True)
 VARIANTS: dict[str, dict[str, object]] = {
@@ -30,10 +43,17 @@ VARIANTS: dict[str, dict[str, object]] = {
     "row gate, all at once": dict(_HEAVY, lambda_gradient=True),
     "column gate, all at once": dict(_HEAVY, form="column"),
     "packed, dropout": dict(gate="shared", bias="shared", packed=True, dropout_p=0.1),
+    "TF32": dict(gate="shared", bias="shared", key_lengths=True, is_causal=True, tf32=True),
+    "TF32, all at once": dict(_HEAVY, form="column", tf32=True),
 }
 # The heaviest of calls that are not busy and of those that are.
 HEAVIEST = ("row gate, lengths, causal", "column gate, all at once")
+_TF32 = ("TF32", "TF32, all at once")
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
+# Off powers of two, where features are masked: one in the upper half of each row's range, and the least of all. Off
+# multiples of 16 rows are read element by element and some kernels spill: README.md beside the tables.
+_UNEVEN_HEAD_DIMS = (48, 112, 208)
+_LEAST_HEAD_DIM = 16
 _TILED_LENGTH = 256  # longer than any row that is taken whole
 _FORWARD = ("whole_row_forward", "tiled_forward")
 _FUNCTIONS = {
@@ -41,7 +61,8 @@ _FUNCTIONS = {
     "tiled_forward": ("forward_kernel",),
     "whole_row_backward": ("key_blocks_kernel",),
     "key_gradients": ("key_blocks_kernel",),
-    "query_gradients": ("query_blocks_kernel", "query_blocks_kernel_sums"),
+    "query_gradients": ("query_blocks_kernel",),
+    "row sums": ("query_blocks_kernel_sums",),
     "atomic": ("key_blocks_kernel",),
     "small kernels": ("key_gates_kernel", "gate_sums_kernel", "row_terms_kernel", "finish_queries_kernel"),
 }
@@ -61,52 +82,40 @@ class Build:
 
 
 def every_build() -> list[Build]:
-    """Each row of each table at the variants that hold most, then the other variants, dtypes and head sizes."""
-    architectures = shipped_architectures()
-    heaviest = [
-        Build(*parts)
-        for parts in itertools.product(architectures, KERNELS, DTYPES, (64, 128, 256), HEAVIEST)
-    ]
-    others = [
-        Build(*parts)
-        for parts in itertools.product(
-            architectures, KERNELS, (torch.bfloat16,), (64,), tuple(v for v in VARIANTS if v not in HEAVIEST)
-        )
-    ]
-    sizes = [
-        Build(*parts)
-        for parts in itertools.product(architectures, KERNELS, (torch.bfloat16,), (16, 20, 32, 80), HEAVIEST)
-    ]
-    extra = [
-        Build(*parts)
-        for parts in itertools.product(
-            architectures, ("atomic", "small kernels"), DTYPES, (64, 128, 256), ("row gate, all at once",)
-        )
-    ]
-    return [*heaviest, *others, *sizes, *extra]
+    """Each row of each table in each dtype at the heaviest variants; then other head sizes, variants and chips."""
+    others = tuple(v for v in VARIANTS if v not in HEAVIEST + _TF32)
+    groups = (
+        (OWN_TABLE, KERNELS, DTYPES, HEAD_DIMS, HEAVIEST),
+        (OWN_TABLE, KERNELS, (torch.bfloat16, torch.float32), _UNEVEN_HEAD_DIMS, HEAVIEST),
+        (OWN_TABLE, KERNELS, (torch.float32,), HEAD_DIMS, _TF32),
+        (OWN_TABLE, KERNELS, DTYPES, (_LEAST_HEAD_DIM,), HEAVIEST[1:]),
+        (OWN_TABLE, KERNELS, (torch.bfloat16,), (64,), others),
+        (OWN_TABLE, ("row sums",), DTYPES, HEAD_DIMS, HEAVIEST),
+        (OWN_TABLE, ("atomic", "small kernels"), DTYPES, HEAD_DIMS, ("row gate, all at once",)),
+        (("sm_86", "sm_89", "sm_120"), KERNELS, (torch.bfloat16, torch.float32), HEAD_DIMS, HEAVIEST[1:]),
+    )
+    return [Build(*parts) for group in groups for parts in itertools.product(*group)]
 
 
 def selected_builds() -> list[Build]:
-    """What every run of the tests compiles: bfloat16 at head size 64, each kernel on each chip; other forms once."""
-    heaviest = [
-        Build(*parts)
-        for parts in itertools.product(shipped_architectures(), KERNELS, (torch.bfloat16,), (64,), HEAVIEST[1:])
-    ]
-    return [
-        *heaviest,
-        *(Build("sm_90", kernel, torch.bfloat16, 64, HEAVIEST[0]) for kernel in KERNELS),
-        *(Build("sm_90", kernel, torch.float16, 128, HEAVIEST[0]) for kernel in _FORWARD),
-        Build("sm_90", "small kernels", torch.bfloat16, 64, "row gate, all at once"),
-        Build("sm_90", "whole_row_backward", torch.bfloat16, 64, "packed"),
-    ]
+    """What every run of the tests compiles: each row of each table at its heaviest call, 16 bits in one of both types.
+
+    Which one changes from row to row and from chip to chip, so that every row of 16 bits is compiled in both.
+    """
+    builds = []
+    for number, (kernel, head_dim, variant) in enumerate(itertools.product(KERNELS, HEAD_DIMS, HEAVIEST)):
+        for c, chip in enumerate(OWN_TABLE):
+            narrow = DTYPES[(number + c) % 2]
+            builds += [Build(chip, kernel, dtype, head_dim, variant) for dtype in (narrow, torch.float32)]
+    return [*builds, Build("sm_90", "small kernels", torch.bfloat16, 64, "row gate, all at once")]
 
 
 def compile_build(build: Build) -> dict[str, Resources]:
     """What each function of a build uses."""
     table = _table(build)
     problem, grad_out = _problem(build, table)
-    takes_whole = build.kernel.startswith("whole_row")
-    saved = dict(save_softmax_out=not takes_whole, save_quasi_out=not takes_whole and not problem.column_gate)
+    saves = not build.kernel.startswith("whole_row") and build.kernel != "row sums"
+    saved = dict(save_softmax_out=saves, save_quasi_out=saves and not problem.column_gate)
     functions = _FUNCTIONS[build.kernel]
 
     def call() -> None:
@@ -115,14 +124,25 @@ def compile_build(build: Build) -> dict[str, Resources]:
             launch.backward(grad_out, None, None, *problem.tensors(), *rest, **problem.options())
 
     capability = int(build.architecture.removeprefix("sm_"))
-    kernels = kernels_of(call, table, capability, lambda name: name in functions)
+    with _products_in_tf32(build.variant in _TF32):
+        kernels = kernels_of(call, table, capability, lambda name: name in functions)
     if not kernels:
         raise AssertionError(f"{build}: the call launches none of {', '.join(functions)}")
     return {name: resources(kernel) for name, kernel in kernels.items()}
 
 
+@contextlib.contextmanager
+def _products_in_tf32(allowed: bool) -> Iterator[None]:
+    before = torch.backends.cuda.matmul.fp32_precision
+    torch.backends.cuda.matmul.fp32_precision = "tf32" if allowed else "ieee"
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.fp32_precision = before
+
+
 def _table(build: Build) -> Table:
-    table = shipped(build.architecture)
+    table = nearest_shipped(build.architecture, SHARED_BYTES[build.architecture])
     if build.kernel in ("atomic", "small kernels"):
         rows = (replace(row, atomic=row.kernel == "key_gradients") for row in table.rows)
         table = replace(table, rows=tuple(rows))
@@ -131,6 +151,7 @@ def _table(build: Build) -> Table:
 
 def _problem(build: Build, table: Table) -> tuple[Problem, torch.Tensor]:
     options = dict(VARIANTS[build.variant])
+    options.pop("tf32", None)
     busy = any(options.get(name) for name in ("mask", "dropout_p")) or options.get("form") == "column"
     length = _TILED_LENGTH
     if build.kernel.startswith("whole_row"):
@@ -150,15 +171,14 @@ def _problem(build: Build, table: Table) -> tuple[Problem, torch.Tensor]:
 def faults(build: Build, used: dict[str, Resources]) -> list[str]:
     """What of a build breaks the limits of this file; empty if nothing does."""
     found = []
-    bits = 8 * build.dtype.itemsize
-    head_dim = next(d for d in (64, 128, 256) if build.head_dim <= d)
-    stack = ATOMIC_STACK if build.kernel == "atomic" else BACKWARD_STACK[bits, head_dim]
+    stack = ATOMIC_STACK if build.kernel == "atomic" else BACKWARD_STACK
+    shared = min(SHARED_BYTES[build.architecture], _table(build).shared_bytes)
     if build.kernel in (*_FORWARD, "small kernels"):
         stack = 0
     for function, r in used.items():
         for what, value, most in (
             ("bytes of stack", r.stack, stack),
-            ("bytes of shared memory", r.shared, SHARED_BYTES[build.architecture]),
+            ("bytes of shared memory", r.shared, shared),
             ("columns of tensor memory", r.tensor_columns, TENSOR_COLUMNS),
         ):
             if value > most:

@@ -34,6 +34,18 @@ def test_large_scores(case, backend, dtype, device):
     check(case, backend, dtype, device)
 
 
+@pytest.mark.parametrize("mean", [-6, -10])
+def test_context_scores_far_below_zero(mean, backend, dtype, device):
+    """The sigmoid is near 0 there, and its error is judged against its own size."""
+    inputs = make_inputs(Case("far below zero", batch=1, heads=1, queries=40, head_dim=16), dtype, device)
+    tensors = dict(inputs.tensors)
+    for name, sign in (("context_query", 1), ("context_key", -1)):
+        tensors[name] = tensors[name].clone()
+        tensors[name][..., 0] = sign * (-mean * inputs.case.head_dim**0.5) ** 0.5
+    judges = judges_of(replace(inputs, tensors=tensors))
+    compare(evaluate(judges[0], through_backend(backend)), judges, backend)
+
+
 @pytest.mark.parametrize("layout", [name for name in LAYOUTS if name != "contiguous"])
 def test_upstream_gradient_of_another_layout(layout, backend, dtype, device):
     """The gradient that arrives has strides of its own, those of `layout`; the inputs are contiguous."""

@@ -1,6 +1,6 @@
 """Machine code of the Triton kernels for GPUs that are not here: it compiles, fits the chip, and does not spill.
 
-A fixed selection in 16 bits: head size 64 on each chip, the forward of 128 on one. `make check-triton` compiles all.
+Every row of every table at its heaviest call. `make check-triton` adds the other calls, types and head sizes.
 """
 
 import importlib.util
@@ -11,11 +11,14 @@ import pytest
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
 
 
-def test_selected_builds_compile_fit_and_do_not_spill():
+def test_selected_builds_compile_fit_and_do_not_spill(capsys):
     from check_triton import outcomes
-    from shipped_configurations import selected_builds
+    from shipped_configurations import every_build, selected_builds
 
     builds = selected_builds()
+    with capsys.disabled():
+        left = len(every_build()) - len(builds)
+        print(f" {len(builds)} builds of the Triton kernels; {left} others are left to make check-triton ", end="")
     found = list(outcomes(builds, len(os.sched_getaffinity(0))))
     assert sorted(map(str, (o.build for o in found))) == sorted(map(str, builds))
     assert [fault for o in found for fault in o.faults] == []
@@ -25,7 +28,8 @@ def test_selected_builds_compile_fit_and_do_not_spill():
 def test_the_selection_is_part_of_the_whole_check():
     from shipped_configurations import every_build, selected_builds
 
-    whole = set(map(str, every_build()))
+    whole = list(map(str, every_build()))
+    assert len(set(whole)) == len(whole)
     assert not [str(b) for b in selected_builds() if str(b) not in whole]
 
 
@@ -35,11 +39,11 @@ def test_limits_are_told_by_build_and_function():
     from shipped_configurations import Build, faults
 
     forward = Build("sm_80", "tiled_forward", torch.bfloat16, 64, "lambda")
-    assert faults(forward, {"forward_kernel": Resources(255, 0, 163 * 1024, 0)}) == []
-    told = faults(forward, {"forward_kernel": Resources(255, 8, 164 * 1024, 513)})
+    assert faults(forward, {"forward_kernel": Resources(255, 0, 99 * 1024, 0)}) == []
+    told = faults(forward, {"forward_kernel": Resources(255, 8, 100 * 1024, 513)})
     assert [text.split("takes ")[1] for text in told] == [
         "8 bytes of stack, at most 0 are wanted",
-        f"{164 * 1024} bytes of shared memory, at most {163 * 1024} are wanted",
+        f"{100 * 1024} bytes of shared memory, at most {99 * 1024} are wanted",
         "513 columns of tensor memory, at most 512 are wanted",
     ]
     assert all(text.startswith("sm_80 tiled_forward bfloat16 D=64, lambda: forward_kernel") for text in told)

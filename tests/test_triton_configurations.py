@@ -5,6 +5,7 @@ import subprocess
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -29,14 +30,19 @@ def no_memory():
 
 @pytest.fixture
 def a_gpu(monkeypatch, tmp_path):
-    """A GPU by what torch tells of it; returns a function that changes its capability."""
-    capability = [(9, 0)]
+    """A GPU by what torch tells of it; returns a function that changes its capability and its shared memory."""
+    capability, shared = [(9, 0)], [227]
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability[0])
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA H200 (some)")
+    monkeypatch.setattr(
+        torch.cuda,
+        "get_device_properties",
+        lambda device: SimpleNamespace(shared_memory_per_block_optin=1024 * shared[0]),
+    )
     monkeypatch.setenv("QACG_TRITON_TABLES", str(tmp_path))
 
-    def becomes(major, minor):
-        capability[0] = (major, minor)
+    def becomes(major, minor, kibibytes):
+        capability[0], shared[0] = (major, minor), kibibytes
         configurations._found.cache_clear()
 
     return becomes
@@ -56,6 +62,7 @@ def test_shipped_tables_have_one_row_for_each_kind_of_call(architecture):
         (lambda r: r.update(speed=1), r"unknown members \['speed'\]"),
         (lambda r: r.update(architecture="gfx90a"), "architecture: got 'gfx90a'"),
         (lambda r: r.update(measured="yes"), "measured: got 'yes'"),
+        (lambda r: r.update(shared_bytes=True), "shared_bytes: got True, wanted a number of bytes"),
         (lambda r: r.update(rows={}), "rows: got dict, wanted a list"),
         (lambda r: r["rows"][3].update(block_m=48), r"rows\[3\]: block_m: got 48, wanted one of 16, 32, 64, 128"),
         (lambda r: r["rows"][3].update(num_warps=True), r"rows\[3\]: num_warps: got True"),
@@ -124,9 +131,12 @@ def test_a_tuned_table_is_preferred_and_told(a_gpu, tmp_path):
     assert "tuned for this GPU" in configurations.source_of(device)
 
 
-@pytest.mark.parametrize(("capability", "nearest"), [((8, 6), "sm_80"), ((9, 0), "sm_90"), ((12, 0), "sm_100")])
-def test_an_unknown_gpu_takes_the_nearest_older_table_and_says_so(a_gpu, capability, nearest):
-    a_gpu(*capability)
+@pytest.mark.parametrize(
+    ("gpu", "nearest"),
+    [((8, 6, 99), "sm_80"), ((9, 0, 227), "sm_90"), ((10, 3, 227), "sm_100"), ((12, 0, 99), "sm_80")],
+)
+def test_an_unknown_gpu_takes_the_nearest_older_table_that_fits_and_says_so(a_gpu, gpu, nearest):
+    a_gpu(*gpu)
     device = torch.device("cuda", 0)
     assert configurations.table_for(device).architecture == nearest
     told = configurations.source_of(device)
@@ -134,8 +144,14 @@ def test_an_unknown_gpu_takes_the_nearest_older_table_and_says_so(a_gpu, capabil
 
 
 def test_a_gpu_older_than_every_table_is_refused(a_gpu):
-    a_gpu(7, 5)
+    a_gpu(7, 5, 64)
     with pytest.raises(ValueError, match="got 'sm_75', wanted 'sm_80' or newer"):
+        configurations.table_for(torch.device("cuda", 0))
+
+
+def test_a_gpu_with_less_shared_memory_than_every_table_is_refused(a_gpu):
+    a_gpu(8, 6, 48)
+    with pytest.raises(ValueError, match="shared memory of a block: got 49152 bytes, wanted 101376 or more"):
         configurations.table_for(torch.device("cuda", 0))
 
 
@@ -172,6 +188,8 @@ def test_candidates_are_rows_of_their_key_without_repeats(key):
     rows = candidates(key)
     assert len(rows) >= 3 and len(set(rows)) == len(rows)
     assert {row.key for row in rows} == {key}
+    shipped = [configurations.shipped(name) for name in configurations.shipped_architectures()]
+    assert {row for table in shipped for row in table.rows if row.key == key} <= set(rows)
 
 
 def test_tuning_keeps_the_fastest_that_runs_and_what_it_was_not_given():

@@ -1,11 +1,12 @@
 """The Triton kernels against the float64 judge on a machine without a GPU, in Triton's interpreter.
 
-Triton reads TRITON_INTERPRET when a kernel is defined, so this runs the operators' own tests in a process of its
-own. By hand: TRITON_INTERPRET=1 pytest --backend triton tests/test_backends_within_budget.py -k "small". bfloat16
-is left out: its products are wrong in some interpreters.
+Triton reads TRITON_INTERPRET when a kernel is defined, so this runs the operators' own tests in processes of their own:
+every kernel in every variant on small tiles, the operators' schemas and fakes, torch.compile, what must not be read.
+`make check-interpreted` runs all tests so. bfloat16 is left out: its products are wrong in some interpreters.
 """
 
 import importlib.util
+import json
 import os
 import subprocess
 import sys
@@ -14,18 +15,33 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-SELECTIONS = {
-    "small": ("test_backends_within_budget.py", "test_small"),
-}
+FILES = (
+    "test_triton_kernels.py",
+    "test_atomic_gradients.py",
+    "test_operators.py",
+    "test_compile.py",
+    "test_edges.py",
+    "test_backends_within_budget.py",
+)
+SELECTION = (
+    "test_triton_kernels or test_atomic or opcheck or test_fullgraph or (keys_beyond and 17)"
+    " or (nan_is_not_swallowed and 17) or far_below_zero"
+)
+# Of each file, so that a selection that stops finding its tests is seen.
+LEAST = {"kernels": 96, "atomic": 6, "operators": 15, "compile": 5, "edges": 15, "budget": 2}
 
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
-@pytest.mark.parametrize("name", SELECTIONS)
-def test_interpreted(name):
-    file, selection = SELECTIONS[name]
-    command = [sys.executable, "-m", "pytest", "--backend", "triton", "-k", selection, str(ROOT / "tests" / file)]
-    paths = f"{ROOT}{os.pathsep}{ROOT / 'python'}"
-    environment = os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
+def test_kernels_in_the_interpreter(tmp_path):
+    command = [
+        sys.executable, str(ROOT / "tests" / "kernel_suite.py"), "--device", "cpu", "--backends", "triton",
+        "--out", str(tmp_path), "--seconds", "1500", "--select", SELECTION, "--files", *FILES,
+    ]  # fmt: skip
+    paths = os.pathsep.join(map(str, (ROOT, ROOT / "python", ROOT / "tests")))
+    environment = os.environ | {"PYTHONPATH": paths}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    summary = done.stdout.strip().splitlines()[-1:] or [done.stderr]
-    assert done.returncode == 0 and " passed" in summary[0], done.stdout[-6000:] + done.stderr[-2000:]
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+    _, *rows = map(json.loads, (tmp_path / "outcomes.jsonl").read_text().splitlines())
+    passed = [row["test"] for row in rows if row["outcome"] == "passed"]
+    counts = {word: sum(word in test.split("::")[0] for test in passed) for word in LEAST}
+    assert all(counts[word] >= least for word, least in LEAST.items()), counts

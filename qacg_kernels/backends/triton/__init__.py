@@ -9,7 +9,14 @@ import os
 
 import torch
 
-from qacg_kernels.backends.triton.configurations import MOST_HEAD_DIM, is_busy, source_of, table_for
+from qacg_kernels.backends.triton.configurations import (
+    HEAD_DIMS,
+    MOST_HEAD_DIM,
+    is_busy,
+    is_short,
+    longest_whole_rows,
+    source_of,
+)
 from qacg_kernels.ops import register_kernels
 
 # Read by dispatch: why "auto" passes this backend by. It goes when the whole suite has passed on a GPU.
@@ -76,10 +83,13 @@ def residuals(problem) -> dict[str, bool]:
     """Which branch outputs the backward wants from the forward: none for rows that it takes whole."""
     query = problem.query
     queries = problem.max_seqlen if problem.packed else query.shape[-2]
-    busy = is_busy(problem.attn_mask is not None, problem.dropout_p, problem.column_gate)
-    whole = table_for(query.device).takes_whole_rows(
-        "whole_row_backward", query.dtype, problem.head_dim, busy, queries, problem.longest_row
-    )
+    kernel, bits = "whole_row_backward", 8 * query.dtype.itemsize
+    if is_busy(problem.attn_mask is not None, problem.dropout_p, problem.column_gate):
+        limits = longest_whole_rows(query.device, kernel, bits, True)
+    else:
+        limits = longest_whole_rows(query.device, kernel, bits, False)
+    longest = next(limit for limit, head_dim in zip(limits, HEAD_DIMS) if problem.head_dim <= head_dim)
+    whole = is_short(kernel, queries, problem.longest_row, longest)
     return {"save_softmax_out": not whole, "save_quasi_out": not whole and not problem.column_gate}
 
 

@@ -65,13 +65,11 @@ class Sizes(NamedTuple):
 class Factors(NamedTuple):
     """Scalars of a call, folded on the host.
 
-    score: scale * log2(e), so that exp2 serves for exp; context: scale times what `sigmoid` of tiles.py wants its
-    argument multiplied by; keep and threshold: those of dropout.py.
+    score: scale * log2(e), so that exp2 serves for exp; keep and threshold: those of dropout.py.
     """
 
     scale: float
     score: float
-    context: float
     quasi: float
     keep: float
     threshold: int
@@ -139,6 +137,19 @@ class Place(NamedTuple):
     seen_keys: int  # keys below the sequence's length
 
 
+class Operand(NamedTuple):
+    """Rows of an input that take part in products; made inside the kernels.
+
+    tile: (rows, block_d), or None where `form.by_parts` has products read what they need as they need it.
+    """
+
+    source: Strided
+    first: int
+    rows: Tensor
+    stop: int  # rows from here on count as 0
+    tile: Tensor | None
+
+
 @dataclass(frozen=True, eq=False)
 class Form:
     """What a kernel is compiled for. Compared by identity, which is quick at every launch: `launch` keeps one of each.
@@ -147,8 +158,10 @@ class Form:
         whole_row: no row has more than block_n keys, and they are taken as one tile.
         even_keys: there is no last block of keys in part: with whole_row, every sequence has block_n keys.
         even_dim: the head size is block_d, which is a power of two of at least 16.
-        fast_sigmoid: by tanh.approx.
+        fast_sigmoid: by a polynomial, for 16 bits.
         precision: of products of float32, "ieee" or "tf32".
+        by_parts: products take few features or keys at a time, from memory: float32, whose exact products keep their
+            operands in registers, where those of a whole tile would not fit.
         block_m, block_n: queries and keys of a tile.
     """
 
@@ -159,6 +172,7 @@ class Form:
     even_dim: bool
     fast_sigmoid: bool
     precision: str
+    by_parts: bool
     block_m: int
     block_n: int
     block_d: int

@@ -9,14 +9,15 @@ import triton
 import triton.language as tl
 
 from qacg_kernels.backends.triton.tiles import (
-    add_product,
+    add_product_over_rows,
     gate_vector,
     keep_cells,
-    load_at,
     load_rows,
     load_tile,
+    operand,
+    operand_at,
     place_of,
-    product,
+    product_over_features,
     score_arguments,
     sigmoid,
     store_rows,
@@ -48,10 +49,9 @@ def key_blocks_kernel(call, saved, grads, form: tl.constexpr):
 def _key_block(block, call, saved, grads, place, form: tl.constexpr, BLOCK_N: tl.constexpr):
     first_key = block * BLOCK_N
     keys = first_key + tl.arange(0, BLOCK_N)
-    here = keys < place.seen_keys
-    k = load_tile(call.key, place, keys, here, call, form)
-    ck = load_tile(call.context_key, place, keys, here, call, form)
-    v = load_tile(call.value, place, keys, here, call, form)
+    k = operand(call.key, place, first_key, keys, place.seen_keys, call, form)
+    ck = operand(call.context_key, place, first_key, keys, place.seen_keys, call, form)
+    v = operand(call.value, place, first_key, keys, place.seen_keys, call, form)
     dk = tl.full((BLOCK_N, form.block_d), 0.0, tl.float32)
     dck = tl.full((BLOCK_N, form.block_d), 0.0, tl.float32)
     dv = tl.full((BLOCK_N, form.block_d), 0.0, tl.float32)
@@ -110,11 +110,11 @@ def _add_queries(
     for first_row in range(start, stop, form.block_m):
         rows = first_row + tl.arange(0, form.block_m)
         present = rows < place.queries
-        q = load_tile(call.query, place, rows, present, call, form)
-        cq = load_tile(call.context_query, place, rows, present, call, form)
+        q = operand(call.query, place, first_row, rows, place.queries, call, form)
+        cq = operand(call.context_query, place, first_row, rows, place.queries, call, form)
         scores, context_scores, visible = score_arguments(
-            product(k, tl.trans(q), form), product(ck, tl.trans(cq), form), rows[None, :], keys[:, None],
-            place, call, form, CHECKED,
+            product_over_features(k, q, place, call, form), product_over_features(ck, cq, place, call, form),
+            rows[None, :], keys[:, None], place, call, form, CHECKED,
         )  # fmt: skip
         p = _softmax(scores, rows, present, call, saved, place, True)
         g = sigmoid(context_scores, form.fast_sigmoid)
@@ -124,14 +124,14 @@ def _add_queries(
         if form.column_gate:
             lk = load_rows(saved.key_gate, place, keys, keys < place.seen_keys)
             weight -= call.factors.quasi * call.gate.gamma * lk[:, None]
-        do = load_tile(saved.grad_out, place, rows, present, call, form)
-        da = call.factors.keep * product(v, tl.trans(do), form)
+        do = operand(saved.grad_out, place, first_row, rows, place.queries, call, form)
+        da = call.factors.keep * product_over_features(v, do, place, call, form)
         a = p + weight * g
         if call.seed is not None:
             keep = keep_cells(call, place, rows, first_key, BLOCK_N, True)
             a = tl.where(keep, a, 0.0)
             da = tl.where(keep, da, 0.0)
-        dv = add_product(dv, call.factors.keep * a, do, form)
+        dv = add_product_over_rows(dv, call.factors.keep * a, do, place, call, form)
         if form.whole_row:
             delta = tl.sum(da * p, 0)
             gate_term = call.factors.quasi * tl.sum(da * g, 0)
@@ -143,13 +143,14 @@ def _add_queries(
             delta = load_rows(grads.delta, place, rows, present)
         if form.column_gate:
             key_logit -= call.gate.gamma * call.factors.quasi * tl.sum(da * g, 1)
-        ds = (p * (da - delta[None, :])).to(k.dtype)
-        du = (weight * da * g * (1.0 - g)).to(k.dtype)
-        dk = add_product(dk, ds, q, form)
-        dck = add_product(dck, du, cq, form)
+        ds = (p * (da - delta[None, :])).to(call.key.data.dtype.element_ty)
+        du = (weight * da * g * (1.0 - g)).to(call.key.data.dtype.element_ty)
+        dk = add_product_over_rows(dk, ds, q, place, call, form)
+        dck = add_product_over_rows(dck, du, cq, place, call, form)
+        nothing = tl.full((form.block_m, form.block_d), 0.0, tl.float32)
         if form.whole_row:
-            dq = call.factors.scale * product(tl.trans(ds), k, form)
-            dcq = call.factors.scale * product(tl.trans(du), ck, form)
+            dq = call.factors.scale * add_product_over_rows(nothing, tl.trans(ds), k, place, call, form)
+            dcq = call.factors.scale * add_product_over_rows(nothing, tl.trans(du), ck, place, call, form)
             if call.gate is not None:
                 dq += query_logit[:, None] * gate_vector(call.gate.query.vector, place, call, form)[None, :]
                 dcq += query_logit[:, None] * gate_vector(call.gate.query.context_vector, place, call, form)[None, :]
@@ -157,9 +158,9 @@ def _add_queries(
             store_tile(grads.context_query, place, rows, present, dcq, call, form)
         elif grads.query is not None:
             feature = (tl.arange(0, form.block_d) < call.sizes.head_dim)[None, :] & present[:, None]
-            dq = product(tl.trans(ds), k, form)
+            dq = add_product_over_rows(nothing, tl.trans(ds), k, place, call, form)
             tl.atomic_add(tile_pointers(grads.query, place, rows, form), dq, mask=feature, sem="relaxed")
-            dcq = product(tl.trans(du), ck, form)
+            dcq = add_product_over_rows(nothing, tl.trans(du), ck, place, call, form)
             tl.atomic_add(tile_pointers(grads.context_query, place, rows, form), dcq, mask=feature, sem="relaxed")
     return dk, dck, dv, key_logit
 
@@ -174,9 +175,10 @@ def query_blocks_kernel(call, saved, grads, form: tl.constexpr, SUMS_ONLY: tl.co
         return
     rows = block * form.block_m + tl.arange(0, form.block_m)
     present = rows < place.queries
-    q = load_tile(call.query, place, rows, present, call, form)
-    cq = load_tile(call.context_query, place, rows, present, call, form)
-    do = load_tile(saved.grad_out, place, rows, present, call, form)
+    first_row = block * form.block_m
+    q = operand(call.query, place, first_row, rows, place.queries, call, form)
+    cq = operand(call.context_query, place, first_row, rows, place.queries, call, form)
+    do = operand(saved.grad_out, place, first_row, rows, place.queries, call, form)
     lam = row_gate(rows, present, call, saved, place, form)
     delta = tl.full((form.block_m,), 0.0, tl.float32)
     if not SUMS_ONLY:
@@ -238,18 +240,18 @@ def _add_keys(
     for first_key in range(start, stop, form.block_n):
         keys = first_key + block
         here = keys < place.seen_keys
-        k = load_at(k_pointers, here, call, form, CHECKED)
-        ck = load_at(ck_pointers, here, call, form, CHECKED)
-        v = load_at(v_pointers, here, call, form, CHECKED)
+        k = operand_at(k_pointers, call.key, first_key, keys, place.seen_keys, call, form, CHECKED)
+        ck = operand_at(ck_pointers, call.context_key, first_key, keys, place.seen_keys, call, form, CHECKED)
+        v = operand_at(v_pointers, call.value, first_key, keys, place.seen_keys, call, form, CHECKED)
         scores, context_scores, visible = score_arguments(
-            product(q, tl.trans(k), form), product(cq, tl.trans(ck), form), rows[:, None], keys[None, :],
-            place, call, form, CHECKED,
+            product_over_features(q, k, place, call, form), product_over_features(cq, ck, place, call, form),
+            rows[:, None], keys[None, :], place, call, form, CHECKED,
         )  # fmt: skip
         p = _softmax(scores, rows, present, call, saved, place, False)
         g = sigmoid(context_scores, form.fast_sigmoid)
         if CHECKED:
             g = tl.where(visible, g, 0.0)
-        da = call.factors.keep * product(do, tl.trans(v), form)
+        da = call.factors.keep * product_over_features(do, v, place, call, form)
         if call.seed is not None:
             da = tl.where(keep_cells(call, place, rows, first_key, form.block_n, False), da, 0.0)
         if SUMS_ONLY:
@@ -259,8 +261,8 @@ def _add_keys(
             if form.column_gate:
                 lk = load_rows(saved.key_gate, place, keys, here)
                 weight -= call.factors.quasi * call.gate.gamma * lk[None, :]
-            dq = add_product(dq, p * (da - delta[:, None]), k, form)
-            dcq = add_product(dcq, weight * da * g * (1.0 - g), ck, form)
+            dq = add_product_over_rows(dq, p * (da - delta[:, None]), k, place, call, form)
+            dcq = add_product_over_rows(dcq, weight * da * g * (1.0 - g), ck, place, call, form)
         if SUMS_ONLY or form.column_gate:
             gate_term += tl.sum(da * g, 1)
         k_pointers += step * call.key.row

@@ -1,6 +1,6 @@
-"""Which configurations are worth trying for a row of the tables. Imports no Triton.
+"""Which configurations are worth trying for a row of the tables: `tune` measures them. Imports no Triton.
 
-Two readers: the search for tiles that do not spill, which takes the first that fits, and `tune`, which measures them.
+A shipped row that nobody has measured is the first of them, roughly, that spills nothing on its chip.
 """
 
 from qacg_kernels.backends.triton.configurations import Key, Row
@@ -13,19 +13,21 @@ _WHOLE_FORWARD = (
 )  # fmt: skip
 _TILED_FORWARD = (
     (128, 64, 8, 2), (64, 64, 4, 2), (64, 64, 8, 2), (128, 32, 8, 2), (64, 32, 4, 2), (64, 32, 8, 2), (64, 32, 8, 1),
-    (32, 64, 4, 1), (32, 64, 8, 1), (32, 32, 4, 1), (32, 32, 8, 1), (16, 32, 4, 1), (16, 32, 8, 1), (16, 16, 8, 1),
+    (32, 64, 4, 1), (32, 64, 8, 1), (32, 32, 8, 2), (32, 32, 4, 1), (32, 32, 8, 1), (16, 64, 8, 1), (16, 32, 4, 1),
+    (16, 32, 8, 1), (16, 32, 16, 1), (16, 16, 8, 1),
 )  # fmt: skip
 _WHOLE_BACKWARD = (
     (64, 128, 8, 1), (32, 128, 8, 1), (16, 128, 8, 1), (64, 64, 4, 1), (64, 64, 8, 1), (32, 64, 4, 1), (32, 64, 8, 1),
-    (16, 64, 8, 1), (32, 32, 4, 1), (32, 32, 8, 1), (16, 32, 4, 1), (16, 32, 8, 1), (16, 16, 4, 1), (16, 16, 8, 1),
+    (16, 64, 8, 1), (32, 32, 4, 1), (32, 32, 8, 1), (16, 32, 4, 1), (16, 32, 8, 1), (64, 16, 8, 1), (32, 16, 8, 1),
+    (16, 16, 4, 1), (16, 16, 8, 1), (16, 16, 16, 1),
 )  # fmt: skip
 _KEY_GRADIENTS = (
     (64, 64, 8, 1), (32, 64, 8, 1), (64, 32, 8, 1), (64, 32, 4, 1), (32, 64, 4, 1), (32, 32, 4, 1), (32, 32, 8, 1),
-    (16, 32, 8, 1), (16, 32, 4, 1), (32, 16, 8, 1), (16, 16, 4, 1), (16, 16, 8, 1),
+    (16, 32, 8, 1), (16, 32, 4, 1), (64, 16, 8, 1), (32, 16, 8, 1), (16, 16, 4, 1), (16, 16, 8, 1),
 )  # fmt: skip
 _QUERY_GRADIENTS = (
     (64, 64, 8, 1), (64, 32, 8, 1), (64, 32, 4, 1), (32, 64, 8, 1), (32, 64, 4, 1), (32, 32, 4, 1), (32, 32, 8, 1),
-    (32, 16, 4, 1), (32, 16, 8, 1), (16, 32, 8, 1), (16, 16, 4, 1), (16, 16, 8, 1),
+    (32, 16, 4, 1), (32, 16, 8, 1), (16, 64, 8, 1), (16, 32, 8, 1), (16, 16, 4, 1), (16, 16, 8, 1),
 )  # fmt: skip
 _TILES = {
     "whole_row_forward": _WHOLE_FORWARD,
@@ -34,8 +36,11 @@ _TILES = {
     "key_gradients": _KEY_GRADIENTS,
     "query_gradients": _QUERY_GRADIENTS,
 }
-# Elements of one operand of a tile, (block_m + block_n) x D, beyond which float32 fits no chip's registers.
-_MOST_FLOAT32_ELEMENTS = 12288
+# Of all accumulators in float32, elements a warp. More would leave no registers for the operands, which lie there too.
+_MOST_ELEMENTS = 1536
+_ACCUMULATORS = {
+    "whole_row_forward": 1, "tiled_forward": 2, "whole_row_backward": 3, "key_gradients": 3, "query_gradients": 2,
+}  # fmt: skip
 
 
 def candidates(key: Key) -> list[Row]:
@@ -43,5 +48,6 @@ def candidates(key: Key) -> list[Row]:
     kernel, bits, head_dim, busy = key
     tiles = _TILES[kernel]
     if bits == 32:
-        tiles = [t for t in tiles if (t[0] + t[1]) * head_dim <= _MOST_FLOAT32_ELEMENTS]
+        own = 1 if kernel in ("whole_row_backward", "key_gradients") else 0  # whose rows the accumulators have
+        tiles = [t for t in tiles if _ACCUMULATORS[kernel] * t[own] * head_dim <= _MOST_ELEMENTS * t[2]]
     return [Row(kernel, bits, head_dim, busy, *tile) for tile in tiles]

@@ -1,8 +1,9 @@
 """Tile sizes, warps and pipeline stages: tables as data, and which row a call takes. Imports no Triton.
 
-A table is a JSON file: `architecture`, `measured` (None, or where and when the rows were timed) and `rows`, one
-for each kernel, width of the elements, greatest head size and kind of call: busy or not. Shipped tables are in
-`tables/`; one for this very GPU in the folder that `saved_path` names is preferred.
+A table is a JSON file: `architecture`, `shared_bytes` (the memory of a block that its rows may take), `measured` (None,
+or where and when the rows were timed) and `rows`, one for each kernel, width of the elements, greatest head size and
+kind of call: busy or not. Shipped tables are in `tables/`; one for this very GPU in the folder that `saved_path` names
+is preferred.
 """
 
 import contextlib
@@ -30,6 +31,12 @@ KEYS: tuple[Key, ...] = tuple(itertools.product(KERNELS, BITS, HEAD_DIMS, (False
 def is_busy(has_mask: bool, dropout_p: float, column_gate: bool) -> bool:
     """Whether a call's cells cost registers beside the products: a mask, dropout or a column gate."""
     return has_mask or dropout_p > 0 or column_gate
+
+
+def is_short(kernel: str, queries: int, keys: int, longest: int) -> bool:
+    """Whether a whole-row kernel that takes `longest` keys takes a call of these sizes."""
+    few_queries = kernel == "whole_row_forward" or 0 < queries <= _POWERS[-1]
+    return few_queries and 0 < keys <= longest
 
 
 @dataclass(frozen=True)
@@ -82,6 +89,7 @@ class Table:
     """All rows of one architecture ("sm_90") or of one GPU."""
 
     architecture: str
+    shared_bytes: int
     measured: dict[str, str] | None
     rows: tuple[Row, ...]
 
@@ -92,11 +100,11 @@ class Table:
                 raise ValueError(f"rows: got {have.count(key)} for {key} (kernel, bits, head_dim, busy), wanted one")
 
     @functools.cached_property
-    def _by_key(self) -> dict[Key, Row]:
+    def by_key(self) -> dict[Key, Row]:
         return {row.key: row for row in self.rows}
 
     def row(self, kernel: str, dtype: torch.dtype, head_dim: int, busy: bool) -> Row:
-        return self._by_key[kernel, 8 * dtype.itemsize, next(d for d in HEAD_DIMS if head_dim <= d), busy]
+        return self.by_key[kernel, 8 * dtype.itemsize, next(d for d in HEAD_DIMS if head_dim <= d), busy]
 
     def takes_whole_rows(
         self, kernel: str, dtype: torch.dtype, head_dim: int, busy: bool, queries: int, keys: int
@@ -104,8 +112,7 @@ class Table:
         """Whether a call of these sizes goes through the whole-row `kernel`."""
         if dtype.itemsize > 4 or head_dim > MOST_HEAD_DIM:
             return False
-        few_queries = kernel == "whole_row_forward" or 0 < queries <= _POWERS[-1]
-        return few_queries and 0 < keys <= self.row(kernel, dtype, head_dim, busy).block_n
+        return is_short(kernel, queries, keys, self.row(kernel, dtype, head_dim, busy).block_n)
 
 
 def parse(text: str) -> Table:
@@ -119,14 +126,16 @@ def parse(text: str) -> Table:
     except json.JSONDecodeError as error:
         raise ValueError(f"not JSON: {error}") from error
     _check_members("table", record, {field.name for field in fields(Table)})
-    architecture, measured, rows = record["architecture"], record["measured"], record["rows"]
+    architecture, shared, measured, rows = (record[field.name] for field in fields(Table))
     if not isinstance(architecture, str) or not re.fullmatch(r"sm_\d{2,3}", architecture):
         raise ValueError(f"architecture: got {architecture!r}, wanted one such as 'sm_90'")
+    if type(shared) is not int or shared <= 0:
+        raise ValueError(f"shared_bytes: got {shared!r}, wanted a number of bytes")
     if measured is not None and not isinstance(measured, dict):
         raise ValueError(f"measured: got {measured!r}, wanted null or an object")
     if not isinstance(rows, list):
         raise ValueError(f"rows: got {type(rows).__name__}, wanted a list")
-    return Table(architecture, measured, tuple(_row(number, row) for number, row in enumerate(rows)))
+    return Table(architecture, shared, measured, tuple(_row(number, row) for number, row in enumerate(rows)))
 
 
 def _row(number: int, record: object) -> Row:
@@ -200,15 +209,26 @@ def load(path: Path, architecture: str) -> Table:
     return table
 
 
-def nearest_shipped(architecture: str) -> str:
-    """The newest shipped architecture not above this one.
+def shared_bytes_of(device: torch.device) -> int:
+    """The most shared memory that a block may have."""
+    return torch.cuda.get_device_properties(device).shared_memory_per_block_optin
+
+
+def nearest_shipped(architecture: str, shared_bytes: int) -> Table:
+    """The newest shipped table that is not for a newer architecture and whose rows fit in so much shared memory.
+
+    A GPU may have less of it than an older one: sm_86, sm_89 and sm_120 have 99 KiB.
 
     Raises:
-        ValueError: every shipped one is newer.
+        ValueError: there is none.
     """
-    fitting = [a for a in shipped_architectures() if _number(a) <= _number(architecture)]
-    if not fitting:
+    older = [shipped(a) for a in shipped_architectures() if _number(a) <= _number(architecture)]
+    if not older:
         raise ValueError(f"architecture: got {architecture!r}, wanted {shipped_architectures()[0]!r} or newer")
+    fitting = [table for table in older if table.shared_bytes <= shared_bytes]
+    if not fitting:
+        least = min(table.shared_bytes for table in older)
+        raise ValueError(f"shared memory of a block: got {shared_bytes} bytes, wanted {least} or more")
     return fitting[-1]
 
 
@@ -226,12 +246,23 @@ def trial(table: Table) -> Iterator[None]:
 
 
 def table_for(device: torch.device) -> Table:
-    """The table of a device: its own tuned one, else that of the newest shipped architecture not above it.
+    """The table of a device: its own tuned one, else `nearest_shipped`.
 
     Raises:
-        ValueError: the tuned table is damaged; the message names its file.
+        ValueError: the tuned table is damaged (the message names its file), or no shipped one fits the device.
     """
     return _on_trial[-1] if _on_trial else _found(device)[0]
+
+
+def longest_whole_rows(device: torch.device, kernel: str, bits: int, busy: bool) -> tuple[int, ...]:
+    """Up to how many keys a kernel takes a row whole, for the head sizes of HEAD_DIMS."""
+    rows = table_for(device).by_key
+    return tuple(rows[kernel, bits, head_dim, busy].block_n for head_dim in HEAD_DIMS)
+
+
+# A trace takes its result and does not enter it, where files are read. This is all that
+# torch.compiler.assume_constant_result does, which would import the compiler.
+longest_whole_rows._dynamo_marked_constant = True
 
 
 def source_of(device: torch.device) -> str:
@@ -248,9 +279,9 @@ def _found(device: torch.device) -> tuple[Table, str]:
     path = saved_path(torch.cuda.get_device_name(device))
     if path.exists():
         return load(path, architecture), f"tiles tuned for this GPU, {path}"
-    nearest = nearest_shipped(architecture)
-    how = "" if nearest == architecture else f", the nearest older one to this GPU's {architecture}"
-    table = shipped(nearest)
+    table = nearest_shipped(architecture, shared_bytes_of(device))
+    nearest = table.architecture
+    how = "" if nearest == architecture else f", the nearest older one that fits this GPU's {architecture}"
     measured = "measured" if table.measured else "reckoned, not measured"
     advice = "python -m qacg_kernels.backends.triton.tune makes a table for this GPU"
     return table, f"shipped tiles of {nearest}{how}, {measured}; {advice}"

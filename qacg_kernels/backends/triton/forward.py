@@ -5,14 +5,14 @@ import triton.language as tl
 
 from qacg_kernels.backends.triton.tiles import (
     MINUS_INFINITY,
-    add_product,
+    add_product_over_rows,
     gate_logit_sigmoid,
     keep_cells,
-    load_at,
     load_rows,
-    load_tile,
+    operand,
+    operand_at,
     place_of,
-    product,
+    product_over_features,
     score_arguments,
     sigmoid,
     store_rows,
@@ -39,8 +39,8 @@ def forward_kernel(
 
     rows = block * form.block_m + tl.arange(0, form.block_m)
     present = rows < place.queries
-    q = load_tile(call.query, place, rows, present, call, form)
-    cq = load_tile(call.context_query, place, rows, present, call, form)
+    q = operand(call.query, place, block * form.block_m, rows, place.queries, call, form)
+    cq = operand(call.context_query, place, block * form.block_m, rows, place.queries, call, form)
     lam = _row_gate(q, cq, rows, present, query_gate, key_gate, place, call, form)
     if form.whole_row:
         # Where lengths vary, a short sequence takes a half or a quarter of the widest tile.
@@ -70,13 +70,11 @@ def _row_gate(q, cq, rows, present, query_gate, key_gate, place, call, form: tl.
     if call.gate is None:
         lam = load_rows(call.gate_lambda, place, rows, present)
     else:
-        lq = gate_logit_sigmoid(q, cq, call.gate.query, place, call, form)
+        lq = gate_logit_sigmoid(call.query, call.context_query, rows, present, call.gate.query, place, call, form)
         store_rows(query_gate, place, rows, present, lq)
         lam = 1.0 - call.gate.beta * lq
         if not form.column_gate:
-            k = load_tile(call.key, place, rows, present, call, form)
-            ck = load_tile(call.context_key, place, rows, present, call, form)
-            lk = gate_logit_sigmoid(k, ck, call.gate.key, place, call, form)
+            lk = gate_logit_sigmoid(call.key, call.context_key, rows, present, call.gate.key, place, call, form)
             store_rows(key_gate, place, rows, present, lk)
             lam -= call.gate.gamma * lk
     return lam
@@ -91,12 +89,12 @@ def _whole_row(q, cq, lam, rows, key_gate, place, call, form: tl.constexpr, BLOC
     CHECKED: tl.constexpr = (not form.even_keys) or form.is_causal or (call.mask is not None)
     keys = tl.arange(0, BLOCK_N)
     here = keys < place.seen_keys
-    k = load_tile(call.key, place, keys, here, call, form, not form.even_keys)
-    ck = load_tile(call.context_key, place, keys, here, call, form, not form.even_keys)
-    v = load_tile(call.value, place, keys, here, call, form, not form.even_keys)
+    k = operand(call.key, place, 0, keys, place.seen_keys, call, form, not form.even_keys)
+    ck = operand(call.context_key, place, 0, keys, place.seen_keys, call, form, not form.even_keys)
+    v = operand(call.value, place, 0, keys, place.seen_keys, call, form, not form.even_keys)
     scores, context_scores, visible = score_arguments(
-        product(q, tl.trans(k), form), product(cq, tl.trans(ck), form), rows[:, None], keys[None, :],
-        place, call, form, CHECKED,
+        product_over_features(q, k, place, call, form), product_over_features(cq, ck, place, call, form),
+        rows[:, None], keys[None, :], place, call, form, CHECKED,
     )  # fmt: skip
     row_max = tl.max(scores, 1)
     if CHECKED:
@@ -113,7 +111,8 @@ def _whole_row(q, cq, lam, rows, key_gate, place, call, form: tl.constexpr, BLOC
     a = p * (1.0 / tl.where(row_sum == 0.0, 1.0, row_sum))[:, None] + weight * g
     if call.seed is not None:
         a = tl.where(keep_cells(call, place, rows, 0, BLOCK_N, False), a, 0.0)
-    return call.factors.keep * product(a.to(v.dtype), v, form), row_max, row_sum
+    o = tl.full((rows.shape[0], form.block_d), 0.0, tl.float32)
+    return call.factors.keep * add_product_over_rows(o, a, v, place, call, form), row_max, row_sum
 
 
 @triton.jit
@@ -166,11 +165,11 @@ def _sweep(
     for first_key in range(start, stop, form.block_n):
         keys = first_key + block
         here = keys < place.seen_keys
-        k = load_at(k_pointers, here, call, form, CHECKED)
-        ck = load_at(ck_pointers, here, call, form, CHECKED)
+        k = operand_at(k_pointers, call.key, first_key, keys, place.seen_keys, call, form, CHECKED)
+        ck = operand_at(ck_pointers, call.context_key, first_key, keys, place.seen_keys, call, form, CHECKED)
         scores, context_scores, visible = score_arguments(
-            product(q, tl.trans(k), form), product(cq, tl.trans(ck), form), rows[:, None], keys[None, :],
-            place, call, form, CHECKED,
+            product_over_features(q, k, place, call, form), product_over_features(cq, ck, place, call, form),
+            rows[:, None], keys[None, :], place, call, form, CHECKED,
         )  # fmt: skip
         new_max = tl.maximum(row_max, tl.max(scores, 1))
         shift = new_max
@@ -187,14 +186,14 @@ def _sweep(
             keep = keep_cells(call, place, rows, first_key, form.block_n, False)
             p = tl.where(keep, p, 0.0)
             g = tl.where(keep, g, 0.0)
-        v = load_at(v_pointers, here, call, form, CHECKED)
-        o1 = add_product(o1 * rescale[:, None], p, v, form)
+        v = operand_at(v_pointers, call.value, first_key, keys, place.seen_keys, call, form, CHECKED)
+        o1 = add_product_over_rows(o1 * rescale[:, None], p, v, place, call, form)
         if PLAIN:
-            plain_o2 = add_product(plain_o2, g, v, form)
+            plain_o2 = add_product_over_rows(plain_o2, g, v, place, call, form)
         if form.column_gate:
             lk = load_rows(key_gate, place, keys, here)
             g *= lam[:, None] - call.gate.gamma * lk[None, :]
-        o2 = add_product(o2, g, v, form)
+        o2 = add_product_over_rows(o2, g, v, place, call, form)
         k_pointers += step * call.key.row
         ck_pointers += step * call.context_key.row
         v_pointers += step * call.value.row

@@ -18,9 +18,8 @@ def key_gates_kernel(call, key_gate, form: tl.constexpr):
     blocks = tl.cdiv(call.sizes.keys if call.cu_seqlens is None else call.sizes.queries, form.block_n)
     place = place_of(tl.program_id(0) // blocks, call)
     keys = tl.program_id(0) % blocks * form.block_n + tl.arange(0, form.block_n)
-    k = load_tile(call.key, place, keys, keys < place.seen_keys, call, form)
-    ck = load_tile(call.context_key, place, keys, keys < place.seen_keys, call, form)
-    lk = gate_logit_sigmoid(k, ck, call.gate.key, place, call, form)
+    seen = keys < place.seen_keys
+    lk = gate_logit_sigmoid(call.key, call.context_key, keys, seen, call.gate.key, place, call, form)
     store_rows(key_gate, place, keys, keys < place.keys, lk)
 
 

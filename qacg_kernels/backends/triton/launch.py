@@ -57,6 +57,7 @@ class _Traits(NamedTuple):
     column_gate: bool
     fast_sigmoid: bool
     precision: str
+    by_parts: bool
 
 
 @functools.lru_cache(maxsize=4096)
@@ -71,7 +72,7 @@ def _form(
     even_keys = not traits.uneven and (keys == block_n if whole_row else keys % block_n == 0)
     form = Form(
         traits.is_causal, traits.column_gate, whole_row, even_keys, head_dim == block_d, traits.fast_sigmoid,
-        traits.precision, block_m, block_n, block_d,
+        traits.precision, traits.by_parts, block_m, block_n, block_d,
     )  # fmt: skip
     warps, stages = (row.num_warps, row.num_stages) if row else (_SMALL_WARPS, 1)
     # A matrix instruction gives 16 x 16 results a warp: more warps than that would compute the same.
@@ -99,14 +100,14 @@ class _Operation:
         else:
             self.sequences, self.heads, self.queries, self.head_dim = query.shape
             self.keys, tokens = key.shape[2], 0
-        fast_sigmoid = query.dtype.itemsize == 2 and not interpreted()
         tf32 = query.dtype == torch.float32 and torch.backends.cuda.matmul.fp32_precision == "tf32"
         self.traits = _Traits(
             uneven=self.packed or key_lengths is not None,
             is_causal=options["is_causal"],
             column_gate=self.column_gate,
-            fast_sigmoid=fast_sigmoid,
+            fast_sigmoid=query.dtype.itemsize == 2,
             precision="tf32" if tf32 and not interpreted() else "ieee",
+            by_parts=query.dtype == torch.float32,
         )
         scale, dropout_p = options["scale"], options["dropout_p"]
         self.call = Call(
@@ -121,7 +122,6 @@ class _Operation:
             factors=Factors(
                 scale,
                 scale * _LOG2E,
-                scale * (0.5 if fast_sigmoid else _LOG2E),
                 options["quasi_scale"],
                 keep_scale(dropout_p),
                 drop_threshold(dropout_p),
@@ -214,9 +214,18 @@ def forward(*inputs, save_softmax_out=True, save_quasi_out=False, **options):
         op.launch(key_gates_kernel, None, "keys", op.rows(key_gate))
     whole = op.takes_whole_rows("whole_row_forward") and not (save_softmax_out or save_quasi_out)
     role = "whole_row_forward" if whole else "tiled_forward"
-    outputs = (out, softmax_out, quasi_out, row_max, row_sum, query_gate, key_gate)
-    op.launch(forward_kernel, role, "queries", *(op.rows(t) for t in outputs))
-    return outputs
+    packed = op.packed
+    op.launch(
+        forward_kernel, role, "queries",
+        strided(out, packed),
+        strided(softmax_out, packed) if save_softmax_out else None,
+        strided(quasi_out, packed) if save_quasi_out else None,
+        strided(row_max, packed),
+        strided(row_sum, packed),
+        strided(query_gate, packed) if has_vectors else None,
+        strided(key_gate, packed) if has_vectors else None,
+    )  # fmt: skip
+    return out, softmax_out, quasi_out, row_max, row_sum, query_gate, key_gate
 
 
 def backward(grad_out, grad_query_gate, grad_key_gate, *tensors, **options):

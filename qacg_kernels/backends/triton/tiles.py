@@ -7,12 +7,19 @@ j as tensors that broadcast to the tile and need not know which.
 import triton
 import triton.language as tl
 
-from qacg_kernels.backends.triton.arguments import Place
+from qacg_kernels.backends.triton.arguments import Operand, Place
 from qacg_kernels.dropout import ROUNDS
 
 PHILOX_ROUNDS = tl.constexpr(ROUNDS)
 LOG2E = tl.constexpr(1.4426950408889634)
 MINUS_INFINITY = tl.constexpr(float("-inf"))
+# Of the polynomial for 1 / (1 + u) on [0, 1] with the least relative error among those that are 1 at u = 0.
+SIGMOID_1 = tl.constexpr(-0.99730818)
+SIGMOID_2 = tl.constexpr(0.95915478)
+SIGMOID_3 = tl.constexpr(-0.78354047)
+SIGMOID_4 = tl.constexpr(0.43077698)
+SIGMOID_5 = tl.constexpr(-0.10911264)
+PART = tl.constexpr(16)  # features or rows of a product by parts
 
 
 @triton.jit
@@ -88,34 +95,80 @@ def store_tile(t, place, rows, present, tile, call, form: tl.constexpr):
 
 
 @triton.jit
-def product(a, b, form: tl.constexpr):
-    """a b over the features. Exact float32 goes by parts of 32: a thread would hold its rows over all of them."""
-    FEATURES: tl.constexpr = a.shape[1]
-    if form.precision == "ieee" and FEATURES > 32 and a.dtype == tl.float32:
-        a_low, a_high = tl.split(tl.permute(tl.reshape(a, (a.shape[0], 2, FEATURES // 2)), (0, 2, 1)))
-        b_low, b_high = tl.split(tl.permute(tl.reshape(b, (2, FEATURES // 2, b.shape[1])), (1, 2, 0)))
-        c = product(a_low, b_low, form) + product(a_high, b_high, form)
-    else:
-        c = tl.dot(a, b, input_precision=form.precision)
-    return c
+def operand(t, place, first, rows, stop, call, form: tl.constexpr, CHECKED: tl.constexpr = True):
+    """Rows first, first + 1, ... of a tensor as an Operand."""
+    tile = None
+    if not form.by_parts:
+        tile = load_tile(t, place, rows, rows < stop, call, form, CHECKED)
+    return Operand(t, first, rows, stop, tile)
 
 
 @triton.jit
-def add_product(total, a, b, form: tl.constexpr):
-    return tl.dot(a.to(b.dtype), b, total, input_precision=form.precision)
+def operand_at(pointers, t, first, rows, stop, call, form: tl.constexpr, CHECKED: tl.constexpr):
+    """As `operand`, of a tile whose pointers a loop carries along."""
+    tile = None
+    if not form.by_parts:
+        tile = load_at(pointers, rows < stop, call, form, CHECKED)
+    return Operand(t, first, rows, stop, tile)
+
+
+@triton.jit
+def product_over_features(x, y, place, call, form: tl.constexpr):
+    """x y^T of two operands: (rows of x, rows of y), float32."""
+    if form.by_parts:
+        total = tl.full((x.rows.shape[0], y.rows.shape[0]), 0.0, tl.float32)
+        for first in range(0, form.block_d, PART):
+            a, b = _features(x, first, place, call, form), _features(y, first, place, call, form)
+            total = tl.dot(a, tl.trans(b), total, input_precision=form.precision)
+    else:
+        total = tl.dot(x.tile, tl.trans(y.tile), input_precision=form.precision)
+    return total
+
+
+@triton.jit
+def _features(x, first, place, call, form: tl.constexpr):
+    """(rows, PART)"""
+    features = first + tl.arange(0, PART)
+    pointers = row_pointers(x.source, place, x.rows)[:, None] + features[None, :]
+    present = (x.rows < x.stop)[:, None]
+    if not form.even_dim:
+        present &= (features < call.sizes.head_dim)[None, :]
+    return tl.load(pointers, mask=present, other=0.0)
+
+
+@triton.jit
+def add_product_over_rows(total, a, y, place, call, form: tl.constexpr):
+    """total + a y for a (M, rows of y) and an operand y."""
+    if form.by_parts:
+        PARTS: tl.constexpr = a.shape[1] // PART
+        by_part = tl.reshape(a, (a.shape[0], PARTS, PART))
+        number = tl.arange(0, PARTS)[None, :, None]
+        for part in range(0, PARTS):
+            rows = y.first + part * PART + tl.arange(0, PART)
+            tile = load_tile(y.source, place, rows, rows < y.stop, call, form)
+            columns = tl.sum(tl.where(number == part, by_part, 0.0), 1)  # those of the part: a sum with zeros is exact
+            total = tl.dot(columns, tile, total, input_precision=form.precision)
+    else:
+        total = tl.dot(a.to(y.tile.dtype), y.tile, total, input_precision=form.precision)
+    return total
 
 
 @triton.jit
 def sigmoid(x, FAST: tl.constexpr):
-    """sigmoid(y) of x = y / 2 if FAST, by one instruction good to 2**-11; else of x = y log2(e), exactly.
+    """sigmoid(y) of x = y log2(e), to 2**-14 of its value if FAST, else to float32's own precision.
 
-    The context score so needs no multiplication of its own: Factors.context holds it.
+    sigmoid(|y|) = 1 / (1 + u) and sigmoid(-|y|) = u / (1 + u) with u = exp(-|y|) in (0, 1]. FAST takes a polynomial for
+    1 / (1 + u), which leaves the unit for special functions with one exp2; its last coefficient is 1, so that both
+    tails are as exact as u.
     """
     if FAST:
-        tanh = tl.inline_asm_elementwise(
-            "tanh.approx.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
-        )
-        y = 0.5 * tanh + 0.5
+        u = tl.exp2(-tl.abs(x))
+        inverse = SIGMOID_5 * u + SIGMOID_4
+        inverse = inverse * u + SIGMOID_3
+        inverse = inverse * u + SIGMOID_2
+        inverse = inverse * u + SIGMOID_1
+        inverse = inverse * u + 1.0
+        y = tl.where(x < 0, u * inverse, inverse)
     else:
         y = 1.0 / (1.0 + tl.exp2(-x))
     return y
@@ -128,7 +181,7 @@ def score_arguments(scores, context_scores, i, j, place, call, form: tl.constexp
     Unless CHECKED every cell is visible, and no mask is read.
     """
     scores *= call.factors.score
-    context_scores *= call.factors.context
+    context_scores *= call.factors.score
     visible = (i < place.queries) & (j < place.seen_keys)
     if CHECKED:
         if form.is_causal:
@@ -143,14 +196,16 @@ def score_arguments(scores, context_scores, i, j, place, call, form: tl.constexp
                 bias = tl.load(cells, mask=visible, other=MINUS_INFINITY).to(tl.float32)
                 visible &= bias != MINUS_INFINITY
                 scores += bias * LOG2E
-                context_scores += bias * (0.5 if form.fast_sigmoid else LOG2E)
+                context_scores += bias * LOG2E
         scores = tl.where(visible, scores, MINUS_INFINITY)
     return scores, context_scores, visible
 
 
 @triton.jit
-def gate_logit_sigmoid(x, context, side, place, call, form: tl.constexpr):
-    """lq or lk of a tile's rows, eq. 4: (rows)."""
+def gate_logit_sigmoid(x_source, context_source, rows, present, side, place, call, form: tl.constexpr):
+    """lq or lk of rows of two inputs, eq. 4: (rows)."""
+    x = load_tile(x_source, place, rows, present, call, form)
+    context = load_tile(context_source, place, rows, present, call, form)
     logit = tl.sum(x.to(tl.float32) * gate_vector(side.vector, place, call, form)[None, :], 1)
     logit += tl.sum(context.to(tl.float32) * gate_vector(side.context_vector, place, call, form)[None, :], 1)
     if side.bias is not None:

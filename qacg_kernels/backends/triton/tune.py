@@ -154,7 +154,8 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     device = torch.device("cuda", torch.cuda.current_device())
     name, architecture = torch.cuda.get_device_name(device), configurations.architecture_of(device)
-    base = configurations.shipped(configurations.nearest_shipped(architecture))
+    shared_bytes = configurations.shared_bytes_of(device)
+    base = configurations.nearest_shipped(architecture, shared_bytes)
     keys = [key for key in KEYS if key[1] in options.bits and key[2] in options.head_dims]
     end = time.monotonic() + options.seconds
     table = tuned(base, keys, seconds, lambda: time.monotonic() >= end, lambda line: print(line, flush=True))
@@ -167,7 +168,8 @@ def main(arguments: list[str] | None = None) -> int:
         "triton": triton.__version__,
     }
     path = options.output or configurations.saved_path(name)
-    configurations.save(replace(table, architecture=architecture, measured=measured), path)
+    table = replace(table, architecture=architecture, shared_bytes=shared_bytes, measured=measured)
+    configurations.save(table, path)
     print(f"saved to {path}")
     return 0
 

@@ -1,0 +1,89 @@
+"""Every Triton kernel in every variant of a call, on tiles so small that few tokens pass their borders.
+
+A case is run with rows that are taken whole, two blocks of queries to a head, and again by tiles of 16 x 16. On a CPU
+it is Triton's interpreter that runs the kernels, as test_triton_interpreted.py has it do; on a GPU they are compiled.
+"""
+
+import contextlib
+from dataclasses import replace
+
+import pytest
+import torch
+from judging import check
+
+from qacg_kernels.testing_inputs import Case
+
+VARIANTS = {
+    "lambda": dict(queries=39),
+    "row gate": dict(queries=35, head_dim=20, gate="shared", bias="shared", lambda_gradient=True),
+    "row gate, per head": dict(head_dim=8, gate="per_head", bias="per_head", beta=0.7, gamma=1.3, is_causal=True),
+    "column gate": dict(head_dim=33, gate="per_head", bias="shared", form="column", mask="boolean"),
+    "column gate, dropout": dict(gate="shared", form="column", dropout_p=0.3, key_lengths=(21,)),
+    "boolean mask, empty rows": dict(head_dim=24, gate="shared", mask="boolean_empty_rows", dropout_p=0.2),
+    "boolean mask, strides of zero": dict(mask="boolean_expanded", layout="heads_inside"),
+    "boolean mask, two dims": dict(mask="boolean_two_dims", gate="shared", layout="shared_heads"),
+    "additive mask, by head": dict(mask="additive", gate="shared"),
+    "additive mask, by query": dict(mask="additive_queries", layout="fused_projection"),
+    "additive mask, one dim": dict(mask="additive_row", is_causal=True, layout="strided", head_dim=12),
+    "minus infinity": dict(mask="minus_infinity", gate="shared", bias="per_head"),
+    "lengths": dict(batch=3, key_lengths=(0, 1, 17), gate="shared", bias="shared", layout="rows_first"),
+    "lengths, causal": dict(batch=2, key_lengths=(19, 27), is_causal=True),
+    "one key": dict(queries=18, keys=1),
+    "cross, more keys": dict(queries=18, keys=30),
+    "cross, more queries": dict(queries=33, keys=20, is_causal=True, dropout_p=0.1),
+    "own scale and alpha": dict(scale=-0.2, quasi_scale=-1.5, gate="shared", head_dim=64),
+    "packed, row gate": dict(sequences=(19, 0, 1), gate="shared", bias="shared", head_dim=20, dropout_p=0.25),
+    "packed, lambda": dict(sequences=(2, 27), is_causal=True, layout="fused_projection"),
+    "packed, column gate": dict(sequences=(1, 21), gate="per_head", form="column"),
+}
+CASES = [Case(name, **dict(batch=1, queries=27) | options) for name, options in VARIANTS.items()]
+
+
+@contextlib.contextmanager
+def tiles(device, whole_keys, **changes):
+    """The device's table with rows of up to `whole_keys` keys taken whole, and other changes of all its rows."""
+    from qacg_kernels.backends.triton import configurations
+
+    def changed(row):
+        whole = dict(block_n=whole_keys) if row.kernel.startswith("whole_row") else {}
+        return replace(row, num_warps=4, num_stages=1, **changes | whole)
+
+    table = configurations.table_for(torch.device(device))
+    with configurations.trial(replace(table, rows=tuple(map(changed, table.rows)))):
+        yield
+
+
+@pytest.fixture(autouse=True)
+def triton_alone(kernel):
+    if kernel != "triton":
+        pytest.skip("this backend has no tables of tiles")
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("form", ["whole", "tiled"])
+def test_variants(form, case, kernel, dtype, device):
+    heads = 2 if form == "whole" or case.gate == "per_head" else 1  # tiles take long in the interpreter
+    with tiles(device, 64 if form == "whole" else 16, block_m=16, block_n=16):
+        check(replace(case, name=f"{form}: {case.name}", heads=heads), kernel, dtype, device)
+
+
+# A tile's width decides which words of a counter its cells take, and which of them are cells of a narrower part.
+@pytest.mark.parametrize("width", [16, 32, 64, 128])
+def test_dropout_in_tiles_of_every_width(width, kernel, dtype, device):
+    case = Case(f"tiles of {width}", batch=1, heads=1, queries=16, keys=150, dropout_p=0.4)
+    with tiles(device, 16, block_m=16, block_n=width):
+        check(case, kernel, dtype, device)
+
+
+@pytest.mark.parametrize("width", [64, 128])
+def test_short_sequences_take_a_part_of_the_widest_row(width, kernel, dtype, device):
+    """Half and quarter of the tile, and one sequence that takes it whole."""
+    lengths = (width // 4, width // 2, width // 2 + 9)
+    options = dict(batch=3, heads=1, head_dim=16, dropout_p=0.2, gate="shared")
+    cases = (
+        Case(f"parts of {width}", queries=16, keys=lengths[-1], key_lengths=lengths, **options | dict(gate="lambda")),
+        Case(f"packed parts of {width}", sequences=lengths, **options),
+    )
+    with tiles(device, width, block_m=64, block_n=16):
+        for case in cases:
+            check(case, kernel, dtype, device)
