@@ -20,7 +20,7 @@ def pytest_addoption(parser):
     parser.addoption("--shard", metavar="K/N", help="only the K-th part of N, counted from 0, of the tests")
     parser.addoption("--seconds", type=float, help="begin no test after so many")
     parser.addoption("--outcomes", type=Path, metavar="FILE", help="a row of JSON for each test")
-    parser.addoption("--thorough-cuda", action="store_true", help="emulate and compile all CUDA kernels, in all types")
+    parser.addoption("--thorough-cuda", action="store_true", help="emulate all CUDA kernels, in all types")
     parser.addoption("--random-calls", type=int, default=60, help="how many calls test_random_calls.py draws")
 
 

@@ -1,6 +1,5 @@
 """Machine code of the CUDA kernels for GPUs that are not here: it compiles, and nothing is spilled.
 
-Without `--thorough-cuda` the tensor-core path is compiled in bfloat16 only: float16 differs in two instructions.
 Shared memory is held to its limits by static assertions in csrc/cuda/mma_launch.h.
 """
 
@@ -85,10 +84,8 @@ def test_names_are_read_from_mangled_ones():
     assert short_name("_ZN4qacg4cuda5plain7forwardENS0_7ProblemE") == "forward"
 
 
-def test_kernels_compile_and_spill_nothing(request, tmp_path):
-    every = request.config.getoption("--thorough-cuda")
-    sources = [s for s in SETUP.CUDA_SOURCES if every or "float16" not in s or "bfloat16" in s]
-    pairs = [(source, gpu) for source in sources for gpu in GPUS if gpu != "10.0" or knows_sm_100()]
+def test_kernels_compile_and_spill_nothing(tmp_path):
+    pairs = [(source, gpu) for source in SETUP.CUDA_SOURCES for gpu in GPUS if gpu != "10.0" or knows_sm_100()]
     with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         results = list(pool.map(lambda pair: compiled(*pair, tmp_path), pairs))
     spilled, crowded = [], []
