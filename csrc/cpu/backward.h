@@ -447,6 +447,7 @@ class Backward {
     }
   }
 
+  FlushDenormals flush_denormals_;
   const qacg::Problem& p_;
   const qacg::Gradients& g_;
   Engine engine_;

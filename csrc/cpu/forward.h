@@ -323,6 +323,7 @@ class Forward {
     }
   }
 
+  FlushDenormals flush_denormals_;
   const qacg::Problem& p_;
   Engine engine_;
   const int64_t dim_;
