@@ -119,6 +119,7 @@ struct AmxEngine {
   static constexpr int64_t kRowBlock = 128;
   static constexpr int64_t kWholeRowKeys = 2048;
   static constexpr int64_t kDeeper = kParts * kTileSize;
+  static constexpr int64_t kKeySumColumns = 32;
 
   explicit AmxEngine(const qacg::Problem&) { _tile_loadconfig(&kTiles); }
   ~AmxEngine() { _tile_release(); }
@@ -299,18 +300,22 @@ struct AmxEngine {
   // those from `first` on. The sums lie transposed, dim x keys: T is then a right operand, whose pairs are of whole rows.
   void key_sums(const float* tile, int64_t stride, int64_t rows, int64_t keys, int64_t dim, const Packed* x,
                 Packed* scratch, float* total, int64_t first, int64_t all_keys, bool accumulate) {
-    const int64_t cols = round_up(keys, kTileDepth), depth = round_up(rows, kTileDepth) / kTileDepth;
-    const int64_t deeper = cols / kTileSide * kDeeper;
-    for (int64_t p = 0; p < depth * kTileSide; ++p) {
-      const int64_t low = p / kTileSide * kTileDepth + p % kTileSide, high = low + kTileSide;
-      Packed* to = scratch + p / kTileSide * deeper + p % kTileSide * kTileDepth;
-      for (int64_t j = 0; j < cols; j += kTileSide, to += kDeeper) {
-        store_pairs(low < rows ? load(tile + low * stride + j) : Vec{},
-                    high < rows ? load(tile + high * stride + j) : Vec{}, to);
+    const int64_t depth = round_up(rows, kTileDepth) / kTileDepth;
+    // A few columns at a time, so that they are in the first-level cache from packing to product.
+    for (int64_t j0 = 0; j0 < keys; j0 += kKeySumColumns) {
+      const int64_t cols = round_up(smaller(kKeySumColumns, keys - j0), kTileDepth);
+      const int64_t deeper = cols / kTileSide * kDeeper;
+      for (int64_t p = 0; p < depth * kTileSide; ++p) {
+        const int64_t low = p / kTileSide * kTileDepth + p % kTileSide, high = low + kTileSide;
+        Packed* to = scratch + p / kTileSide * deeper + p % kTileSide * kTileDepth;
+        for (int64_t j = j0; j < j0 + cols; j += kTileSide, to += kDeeper) {
+          store_pairs(low < rows ? load(tile + low * stride + j) : Vec{},
+                      high < rows ? load(tile + high * stride + j) : Vec{}, to);
+        }
       }
+      product(dim, cols, depth, {x, kDeeper, dim / kTileSide * kDeeper}, {scratch, kDeeper, deeper}, total + first + j0,
+              key_sums_stride(all_keys), accumulate);
     }
-    product(dim, cols, depth, {x, kDeeper, dim / kTileSide * kDeeper}, {scratch, kDeeper, deeper}, total + first,
-            key_sums_stride(all_keys), accumulate);
   }
   static int64_t key_sums_stride(int64_t keys) { return keys + kTileSide; }
   static int64_t key_sums_size(int64_t keys, int64_t dim) { return dim * key_sums_stride(keys); }
