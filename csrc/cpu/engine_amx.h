@@ -283,9 +283,24 @@ struct AmxEngine {
   // C (rows x cols) = A X^T for packed columns from `first` on, a multiple of 32. Writes whole tiles of rows.
   void scores(int64_t rows, int64_t cols, int64_t dim, Left a, const Packed* panels, int64_t first, float* c,
               int64_t c_stride) {
-    const int64_t depth = dim / kTileDepth, next = depth * kDeeper;
-    product(rows, cols, depth, {a.data, a.next, kDeeper}, {panels + first / kTileSide * next, next, kDeeper}, c, c_stride,
-            false);
+    const int64_t depth = dim / kTileDepth;
+    product(rows, cols, depth, {a.data, a.next, kDeeper}, right_of(panels, first, depth), c, c_stride, false, kNothing);
+  }
+
+  // The same, and `largest`: for every row (of whole tiles) a register whose largest lane is the largest of the row. It is
+  // taken while later tiles are multiplied, which leaves room for some arithmetic.
+  static constexpr bool kTakesLargest = true;
+  void scores_and_largest(int64_t rows, int64_t cols, int64_t dim, Left a, const Packed* panels, int64_t first, float* c,
+                          int64_t c_stride, Vec* largest) {
+    const int64_t depth = dim / kTileDepth;
+    for (int64_t r = 0; r < round_up(rows, kTileSide); ++r) largest[r] = splat(-__builtin_inff());
+    product(rows, cols, depth, {a.data, a.next, kDeeper}, right_of(panels, first, depth), c, c_stride, false,
+            [&](int64_t m, int64_t n, int64_t stored_rows) QACG_INLINE_LAMBDA {
+              for (int64_t r = m; r < m + stored_rows; ++r) {
+                const float* row = c + r * c_stride + n;
+                largest[r] = at_least(at_least(load(row), load(row + kLanes)), largest[r]);
+              }
+            });
   }
 
   // C (rows x dim) = or += A X for packed rows from `first` on, a multiple of 32.
@@ -293,7 +308,7 @@ struct AmxEngine {
                     bool accumulate) {
     const int64_t deeper = dim / kTileSide * kDeeper;
     product(rows, dim, round_up(depth, kTileDepth) / kTileDepth, {a.data, a.next, kDeeper},
-            {packed + first / kTileDepth * deeper, kDeeper, deeper}, c, dim, accumulate);
+            {packed + first / kTileDepth * deeper, kDeeper, deeper}, c, dim, accumulate, kNothing);
   }
 
   // total = or += T^T X, for a tile T (rows x keys), X from pack_summed, and sums over `all_keys` keys, of which this tile's are
@@ -314,7 +329,7 @@ struct AmxEngine {
         }
       }
       product(dim, cols, depth, {x, kDeeper, dim / kTileSide * kDeeper}, {scratch, kDeeper, deeper}, total + first + j0,
-              key_sums_stride(all_keys), accumulate);
+              key_sums_stride(all_keys), accumulate, kNothing);
     }
   }
   static int64_t key_sums_stride(int64_t keys) { return keys + kTileSide; }
@@ -331,19 +346,33 @@ struct AmxEngine {
   }
 
  private:
-  // `cols` is a multiple of 32.
-  void product(int64_t rows, int64_t cols, int64_t depth, Tiles a, Tiles b, float* c, int64_t c_stride, bool accumulate) {
-    // The compiler does not know that the loads of tiles read what was packed just before.
-    asm volatile("" ::: "memory");
+  static constexpr auto kNothing = [](int64_t, int64_t, int64_t) {};
+
+  static Tiles right_of(const Packed* panels, int64_t first, int64_t depth) {
+    const int64_t next = depth * kDeeper;
+    return {panels + first / kTileSide * next, next, kDeeper};
+  }
+
+  // `cols` is a multiple of 32. stored(m, n, count) is called when `count` rows from m on of the 32 columns from n on are in C.
+  template <typename F>
+  void product(int64_t rows, int64_t cols, int64_t depth, Tiles a, Tiles b, float* c, int64_t c_stride, bool accumulate,
+               const F& stored) {
+    // The compiler does not know that tiles are loaded and stored in memory: what was packed just before is loaded, what is
+    // stored is read just after.
+    const auto memory_changes = []() QACG_INLINE_LAMBDA { asm volatile("" ::: "memory"); };
+    memory_changes();
     for (int64_t n = 0; n < cols; n += 2 * kTileSide, b.data += 2 * b.next) {
       Tiles left = a;
       for (int64_t m = 0; m < rows; m += 2 * kTileSide, left.data += 2 * left.next) {
         float* to = c + m * c_stride + n;
-        if (rows - m > kTileSide) {
-          tile_product<kParts, 2, 2>(prefetch, depth, left, b, to, c_stride, accumulate);
-        } else {
+        const bool one = rows - m <= kTileSide;
+        if (one) {
           tile_product<kParts, 1, 2>(prefetch, depth, left, b, to, c_stride, accumulate);
+        } else {
+          tile_product<kParts, 2, 2>(prefetch, depth, left, b, to, c_stride, accumulate);
         }
+        memory_changes();
+        stored(m, n, one ? kTileSide : 2 * kTileSide);
       }
     }
   }

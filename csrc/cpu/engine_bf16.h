@@ -155,6 +155,7 @@ struct Bfloat16Engine {
     return {to, depth};
   }
 
+  static constexpr bool kTakesLargest = false;
   void scores(int64_t rows, int64_t cols, int64_t dim, Left a, const Packed* panels, int64_t first, float* c,
               int64_t c_stride) {
     // A span starts at a multiple of kColumns.

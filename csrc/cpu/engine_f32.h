@@ -94,6 +94,7 @@ struct Float32Engine {
   // A computed tile as a left operand.
   static Left left(const float* tile, int64_t stride, int64_t, int64_t, Packed*) { return {tile, stride, 1}; }
 
+  static constexpr bool kTakesLargest = false;
   // C (rows x cols) = A X^T for packed columns from `first` on, a multiple of kPanel.
   void scores(int64_t rows, int64_t cols, int64_t dim, Left a, const Packed* panels, int64_t first, float* c,
               int64_t c_stride) {

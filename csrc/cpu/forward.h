@@ -33,7 +33,10 @@ class Forward {
 
  public:
   Forward(const qacg::Problem& p, void* scratch, int64_t longest_query, int64_t longest_key)
-      : p_(p), engine_(p), dim_(Engine::padded_dim(p.head_dim)) {
+      : p_(p),
+        engine_(p),
+        dim_(Engine::padded_dim(p.head_dim)),
+        takes_largest_(Engine::kTakesLargest && p.mask_kind == qacg::Mask::kNone && p.scale > 0) {
     Arena arena(scratch);
     const int64_t keys = round_up(longest_key, Engine::kKeyStep);
     const bool branches = p.softmax_out.data || p.quasi_out.data;
@@ -60,6 +63,7 @@ class Forward {
     gated_sum_ = arena.take<float>(sums);
     keep_ = arena.take<int32_t>(kChunk);
     key_gate_ = arena.take<float>(round_up(keys, kLanes));
+    largest_ = arena.take<Vec>(takes_largest_ ? rows : 0);
     max_ = arena.take<float>(rows);
     sum_ = arena.take<float>(rows);
     lambda_ = arena.take<float>(rows);
@@ -147,7 +151,7 @@ class Forward {
 
     for (int64_t key = 0; key < keys; key += span_) {
       const int64_t count = smaller(span_, keys - key);
-      engine_.scores(rows, round_up(count, Engine::kKeyStep), dim_, query, key_panels_, key, softmax_, stride_);
+      softmax_scores(rows, key, count, query);
       for (int64_t r = 0; r < rows; ++r) softmax_row(s, first + r, r, key, count), engine_.prefetch.step();
       // The context scores are taken by chunks that stay in the first-level cache from product to product.
       for (int64_t chunk = key; chunk < key + count; chunk += kChunk) {
@@ -162,6 +166,16 @@ class Forward {
     }
     if (keys <= 0) clear(rows);
     write(s, first, rows, one_sum);
+  }
+
+  void softmax_scores(int64_t rows, int64_t key, int64_t count, Left query) {
+    const int64_t cols = round_up(count, Engine::kKeyStep);
+    if constexpr (Engine::kTakesLargest) {
+      if (takes_largest_) {
+        return engine_.scores_and_largest(rows, cols, dim_, query, key_panels_, key, softmax_, stride_, largest_);
+      }
+    }
+    engine_.scores(rows, cols, dim_, query, key_panels_, key, softmax_, stride_);
   }
 
   int64_t visible_in_span(const Sequence& s, int64_t i, int64_t key, int64_t count) const {
@@ -206,7 +220,7 @@ class Forward {
     float* row = softmax_ + r * stride_;
     const int64_t seen = visible_in_span(s, i, key, count), cols = round_up(count, Engine::kKeyStep);
     const float factor = prepare(s, i, key, seen, row);
-    const float row_max = largest_of(row, seen) * factor;
+    const float row_max = (takes_largest_ && seen == cols ? largest(largest_[r]) : largest_of(row, seen)) * factor;
     const float new_max = row_max > max_[r] ? row_max : max_[r];
     // With nothing visible so far every exponent is -inf; a shift of 0 keeps them from being NaN.
     const float shift = new_max == -kInfinity ? 0.0f : new_max;
@@ -331,6 +345,9 @@ class Forward {
   Packed *key_panels_, *context_panels_, *values_, *query_, *context_query_, *left_, *softmax_left_, *gated_left_;
   float *softmax_, *quasi_, *gated_, *softmax_sum_, *quasi_sum_, *gated_sum_, *key_gate_, *max_, *sum_, *lambda_;
   int32_t* keep_;
+  // Whether products give the largest score of each row; of no use once a mask or the sign of the scale changes the order.
+  const bool takes_largest_;
+  Vec* largest_;
 };
 
 }  // namespace QACG_ISA
