@@ -85,6 +85,8 @@ TILED = (
     Case("700 nothing visible", batch=1, heads=2, queries=9, keys=700, head_dim=8, mask="none_visible"),
     Case("700 padding of -10000", batch=2, heads=1, queries=65, keys=700, head_dim=64, mask="minus_10000"),
     Case("700 x 256 dims", batch=1, heads=1, queries=63, keys=700, head_dim=256, layout="strided"),
+    Case("1216 keys, three tiles", batch=1, heads=1, queries=300, keys=1216, head_dim=64),
+    Case("900 x 256 dims, two tiles", batch=1, heads=1, queries=140, keys=900, head_dim=256, is_causal=True),
     Case("700 one dim", batch=1, heads=1, queries=17, keys=700, head_dim=1, mask="boolean"),
     Case(
         "700 keys, column gate",

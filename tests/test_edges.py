@@ -135,3 +135,11 @@ def test_nan_is_not_swallowed(name, keys, backend, dtype, device):
         assert out[1, 2].isnan().all()
         out[1, 2] = clean[1, 2]
     assert torch.equal(out, clean)
+
+
+def test_small_numbers_are_left_to_the_caller(kernel, device):
+    """A kernel may flush numbers below the smallest normal one, but only while it runs."""
+    inputs = make_inputs(Case("denormals", queries=33, gate="shared"), torch.float32, device)
+    evaluate(inputs, through_backend(kernel))
+    denormal = torch.full((64,), 1e-30) * 1e-10
+    assert (denormal != 0).all()

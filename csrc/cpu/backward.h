@@ -25,10 +25,12 @@ class Backward {
       : p_(p), g_(g), engine_(p), dim_(Engine::padded_dim(p.head_dim)) {
     Arena arena(scratch);
     const int64_t keys = round_up(longest_key, Engine::kKeyStep);
-    // Sums over queries are read and written once per block of rows: short rows leave room for more of them.
-    row_block_ = keys <= kKeyBlock * 2 ? 2 * kTileRows : kTileRows;
+    // Rows of up to kSpan keys are held whole, which gives delta at once. Sums over queries are read and written, and packed keys
+    // read, once per block of rows: short rows and short spans leave room for more of them.
+    const bool whole = keys <= kSpan;
+    span_ = smaller(keys, whole ? kSpan : kSpan / 2);
+    row_block_ = span_ <= kSpan / 2 ? 2 * kTileRows : kTileRows;
     const int64_t rows = round_up(smaller(row_block_, longest_query), Engine::kRowStep);
-    span_ = smaller(keys, kSpan);
     stride_ = tile_stride(span_);
     for (auto panels : {&key_panels_, &context_panels_, &value_panels_}) {
       *panels = arena.take<Packed>(Engine::panels_size(keys, dim_));

@@ -71,9 +71,9 @@ struct Tiles {
   int64_t next, deeper;
 };
 
-// C (16 kRowTiles x 16 kColTiles) = or += A B over `depth` tiles.
-template <int kParts, int kRowTiles, int kColTiles>
-QACG_INLINE void tile_product(Prefetch& prefetch, int64_t depth, Tiles a, Tiles b, float* c, int64_t c_stride,
+// C (16 kRowTiles x 16 kColTiles) = or += A B over `depth` tiles; between() is called after every few instructions.
+template <int kParts, int kRowTiles, int kColTiles, typename F>
+QACG_INLINE void tile_product(const F& between, int64_t depth, Tiles a, Tiles b, float* c, int64_t c_stride,
                               bool accumulate) {
   if (accumulate) {
     load_sums<kRowTiles, kColTiles>(c, c_stride);
@@ -88,7 +88,7 @@ QACG_INLINE void tile_product(Prefetch& prefetch, int64_t depth, Tiles a, Tiles 
     const auto right = [&](int part) QACG_INLINE_LAMBDA { load_right<kColTiles>(b.data + part * kTileSize, b.next); };
     const auto multiply = [&]() QACG_INLINE_LAMBDA {
       multiply_tiles<kRowTiles, kColTiles>();
-      prefetch.step();
+      between();
     };
     if constexpr (kParts == 3) {
       // In an order that loads few tiles; the largest product comes last.
@@ -125,7 +125,8 @@ struct AmxEngine {
   ~AmxEngine() { _tile_release(); }
   AmxEngine(const AmxEngine&) = delete;
 
-  Prefetch prefetch;
+  Prefetch prefetch;  // of the caller's tensors
+  Stream keys_ahead;  // packed keys that are out of the cache
   // Calls of prefetch.step() that one row block makes, for so many score products, sums over keys and sums over rows.
   static int64_t steps(int64_t keys, int64_t dim, int64_t scores, int64_t key_sums, int64_t row_sums) {
     const int64_t blocks = kRowBlock / 32 * ((keys + 31) / 32) * (dim / 32);
@@ -360,6 +361,7 @@ struct AmxEngine {
     // The compiler does not know that tiles are loaded and stored in memory: what was packed just before is loaded, what is
     // stored is read just after.
     const auto memory_changes = []() QACG_INLINE_LAMBDA { asm volatile("" ::: "memory"); };
+    const auto between = [&]() QACG_INLINE_LAMBDA { prefetch.step(), keys_ahead.step(); };
     memory_changes();
     for (int64_t n = 0; n < cols; n += 2 * kTileSide, b.data += 2 * b.next) {
       Tiles left = a;
@@ -367,9 +369,9 @@ struct AmxEngine {
         float* to = c + m * c_stride + n;
         const bool one = rows - m <= kTileSide;
         if (one) {
-          tile_product<kParts, 1, 2>(prefetch, depth, left, b, to, c_stride, accumulate);
+          tile_product<kParts, 1, 2>(between, depth, left, b, to, c_stride, accumulate);
         } else {
-          tile_product<kParts, 2, 2>(prefetch, depth, left, b, to, c_stride, accumulate);
+          tile_product<kParts, 2, 2>(between, depth, left, b, to, c_stride, accumulate);
         }
         memory_changes();
         stored(m, n, one ? kTileSide : 2 * kTileSide);

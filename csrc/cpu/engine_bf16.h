@@ -25,7 +25,8 @@ struct Bfloat16Engine {
 
   explicit Bfloat16Engine(const qacg::Problem& p) : product_(p.bfloat16_product) {}
 
-  Prefetch prefetch;
+  Prefetch prefetch;  // of the caller's tensors
+  Stream keys_ahead;  // packed keys that are out of the cache
   // Calls of prefetch.step() that one row block makes, for so many score products, sums over keys and sums over rows.
   static int64_t steps(int64_t keys, int64_t, int64_t scores, int64_t key_sums, int64_t row_sums) {
     return (keys + kColumns - 1) / kColumns * scores + (keys + kDepth - 1) / kDepth * key_sums +

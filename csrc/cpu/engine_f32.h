@@ -19,7 +19,8 @@ struct Float32Engine {
 
   explicit Float32Engine(const qacg::Problem&) {}
 
-  Prefetch prefetch;
+  Prefetch prefetch;  // of the caller's tensors
+  Stream keys_ahead;  // packed keys that are out of the cache
   // Calls of prefetch.step() that one row block makes, for so many score products, sums over keys and sums over rows.
   static int64_t steps(int64_t keys, int64_t dim, int64_t scores, int64_t key_sums, int64_t row_sums) {
     const int64_t groups = kRowBlock / kBlockRows, panels = (keys + kPanel - 1) / kPanel;

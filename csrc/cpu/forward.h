@@ -6,6 +6,7 @@
 // longer than kSpan, up to Engine::kWholeRowKeys.
 #pragma once
 
+#include "prefetch.h"
 #include "rows.h"
 #include "vec_math.h"
 
@@ -15,9 +16,9 @@ constexpr float kLog2e = 1.4426950408889634f;
 // A masked score (in powers of two) this low hides the key: its sigmoid is exactly 0, as that of -10000 should be.
 constexpr float kHiddenScore = -125.0f;
 constexpr int64_t kSpan = 512;  // a multiple of kChunk
-// Up to so many packed keys stay in the second-level cache beside a tile of kTileRows queries. More of them are read from
-// further away once for every tile, so that larger tiles are better.
-constexpr int64_t kResidentKeys = 1024, kTileRows = 64;
+// Up to so many bytes of packed keys and values stay in the second-level cache beside a tile of kTileRows queries. More of them
+// are read from further away once for every tile: larger tiles are better then, and the keys are fetched ahead.
+constexpr int64_t kResidentBytes = 5 << 18, kTileRows = 64;
 constexpr int64_t kChunk = 128;  // a multiple of every kPanel and of the dropout block
 
 // Rows of a tile stand a little apart from a multiple of 4096 bytes: reading down a column would otherwise fall into
@@ -41,7 +42,8 @@ class Forward {
     const int64_t keys = round_up(longest_key, Engine::kKeyStep);
     const bool branches = p.softmax_out.data || p.quasi_out.data;
     span_ = !branches && keys <= Engine::kWholeRowKeys ? keys : smaller(keys, kSpan);
-    tile_rows_ = span_ > kResidentKeys ? Engine::kRowBlock : smaller(Engine::kRowBlock, kTileRows);
+    resident_ = 3 * Engine::panels_size(keys, dim_) * static_cast<int64_t>(sizeof(Packed)) <= kResidentBytes;
+    tile_rows_ = resident_ ? smaller(Engine::kRowBlock, kTileRows) : Engine::kRowBlock;
     const int64_t rows = round_up(smaller(tile_rows_, longest_query), Engine::kRowStep);
     stride_ = tile_stride(span_);
     key_panels_ = arena.take<Packed>(Engine::panels_size(keys, dim_));
@@ -157,9 +159,15 @@ class Forward {
       for (int64_t chunk = key; chunk < key + count; chunk += kChunk) {
         const int64_t part = smaller(kChunk, key + count - chunk), cols = round_up(part, Engine::kKeyStep);
         engine_.scores(rows, cols, dim_, context_query, context_panels_, chunk, quasi_, kChunkStride);
+        fetch_packed(values_ahead_, values_, chunk, rows);
+        if (chunk + kChunk < key + count) {
+          fetch_packed(engine_.keys_ahead, context_panels_, chunk + kChunk, rows);
+        } else {
+          fetch_packed(engine_.keys_ahead, key_panels_, key + count < keys ? key + count : 0, rows);
+        }
         for (int64_t r = 0; r < rows; ++r) {
           quasi_row(s, first + r, r, key, chunk, part, one_sum);
-          engine_.prefetch.step();
+          engine_.prefetch.step(), engine_.keys_ahead.step(), values_ahead_.step();
         }
         accumulate(s, rows, key, chunk, part, one_sum);
       }
@@ -170,12 +178,24 @@ class Forward {
 
   void softmax_scores(int64_t rows, int64_t key, int64_t count, Left query) {
     const int64_t cols = round_up(count, Engine::kKeyStep);
+    // A few columns ahead of the product.
+    constexpr int64_t kAhead = 32;
+    fetch_packed(engine_.keys_ahead, key_panels_, key + kAhead,
+                 Engine::steps(kChunk, dim_, 1, 0, 0) * rows / Engine::kRowBlock, count - kAhead);
     if constexpr (Engine::kTakesLargest) {
       if (takes_largest_) {
         return engine_.scores_and_largest(rows, cols, dim_, query, key_panels_, key, softmax_, stride_, largest_);
       }
     }
     engine_.scores(rows, cols, dim_, query, key_panels_, key, softmax_, stride_);
+  }
+
+  // Fetches `count` packed keys or values from `first` on, unless they stay in the cache, at the rate of kChunk in `steps` steps.
+  void fetch_packed(Stream& stream, const Packed* packed, int64_t first, int64_t steps, int64_t count = kChunk) const {
+    if (resident_) return;
+    const int64_t key = Engine::panels_size(kChunk, dim_) / kChunk;
+    const int64_t bytes = key * static_cast<int64_t>(sizeof(Packed));
+    stream.begin(packed + first * key, count * bytes, kChunk * bytes / (steps > 0 ? steps : 1));
   }
 
   int64_t visible_in_span(const Sequence& s, int64_t i, int64_t key, int64_t count) const {
@@ -340,8 +360,10 @@ class Forward {
   FlushDenormals flush_denormals_;
   const qacg::Problem& p_;
   Engine engine_;
+  Stream values_ahead_;
   const int64_t dim_;
   int64_t span_, tile_rows_, stride_, used_;
+  bool resident_;
   Packed *key_panels_, *context_panels_, *values_, *query_, *context_query_, *left_, *softmax_left_, *gated_left_;
   float *softmax_, *quasi_, *gated_, *softmax_sum_, *quasi_sum_, *gated_sum_, *key_gate_, *max_, *sum_, *lambda_;
   int32_t* keep_;

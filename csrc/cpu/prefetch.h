@@ -1,5 +1,5 @@
-// Operands of the next unit of work, fetched into the second-level cache a few lines at a time between products: the
-// products leave the memory idle, and packing would leave the arithmetic idle.
+// Operands fetched into the second-level cache a few lines at a time between products: the products leave the memory idle, and
+// packing would leave the arithmetic idle.
 #pragma once
 
 #include "vec.h"
@@ -46,6 +46,26 @@ class Prefetch {
   Range ranges_[kRanges];
   int added_ = 0, range_ = 0;
   int64_t row_ = 0, byte_ = 0, row_bytes_ = 0, per_step_ = 0;
+};
+
+// The same for memory in one piece, at a rate.
+class Stream {
+ public:
+  // From `from` on, `per_step` bytes at every call of step() until there have been `bytes`.
+  void begin(const void* from, int64_t bytes, int64_t per_step) {
+    next_ = static_cast<const char*>(from), end_ = next_ + bytes;
+    per_step_ = round_up(per_step, kLine);
+  }
+
+  QACG_INLINE void step() {
+    if (next_ >= end_) return;
+    for (const char* last = next_ + per_step_; next_ < last; next_ += kLine) __builtin_prefetch(next_, 0, 2);
+  }
+
+ private:
+  static constexpr int64_t kLine = 64;
+  const char *next_ = nullptr, *end_ = nullptr;
+  int64_t per_step_ = 0;
 };
 
 }  // namespace QACG_ISA
