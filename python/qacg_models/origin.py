@@ -21,8 +21,12 @@ def origin() -> dict[str, object]:
         | {"qacg-kernels": facts["package"], "python": platform.python_version()},
         "machine": {"cpu": facts["cpu"], "cuda": facts["cuda"], "threads": torch.get_num_threads()},
         "commit": commit(),
-        "written": datetime.now(timezone.utc).isoformat(timespec="seconds"),
     }
+
+
+def now() -> str:
+    """The time in UTC, to the second."""
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
 def commit() -> str | None:

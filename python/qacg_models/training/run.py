@@ -16,7 +16,7 @@ from qacg_models.errors import InputError
 from qacg_models.folders import put_in_place
 from qacg_models.inference import RECORD_FORMAT, RECORD_NAME, TrainedModel, load_trained
 from qacg_models.options import TrainingOptions
-from qacg_models.origin import origin
+from qacg_models.origin import now, origin
 from qacg_models.ranks import in_main, is_main, join_group, on_main, own_device, wait_for_all
 from qacg_models.threads import cpu_threads
 from qacg_models.tokenization import encode_rows
@@ -127,6 +127,8 @@ def _train_into(
     from transformers import set_seed
 
     set_seed(options.seed)
+    # A checkout may have moved on by the time that training ends.
+    made_with = origin()
     split = selection_split(options)
     tokenizer = begin_tokenizer(dataset, options)
     model = begin_model(dataset, options, tokenizer, say)
@@ -155,8 +157,7 @@ def _train_into(
 
     trainer = _trainer(work, dataset, options, model, encoded, make_batch, checkpoint, say)
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-    seconds = trainer.seconds()
-    on_main(lambda: _write_model(work, dataset, options, trainer, tokenizer, padding, seconds))
+    on_main(lambda: _write_model(work, dataset, options, trainer, tokenizer, padding, made_with))
 
 
 def _write_model(
@@ -166,10 +167,11 @@ def _write_model(
     trainer: AspectTrainer,
     tokenizer,
     padding: float,
-    seconds: float,
+    made_with: dict[str, object],
 ) -> None:
     from qacg_models.training.callbacks import collapsed_steps
 
+    seconds = trainer.seconds()
     state, split, task = trainer.state, selection_split(options), dataset.task
     if state.best_global_step is None:
         raise InputError(f"{task.selection} cannot be taken on {split}, so no checkpoint could be chosen by it")
@@ -201,7 +203,8 @@ def _write_model(
         "steps": state.global_step,
         "seconds": seconds,
         "loss": [[entry["step"], entry["loss"]] for entry in state.log_history if "loss" in entry],
-        **origin(),
+        **made_with,
+        "written": now(),
     }
     _write_json(work / MODEL / RECORD_NAME, record)
 
