@@ -7,6 +7,7 @@ are there already, from the same sources, is not measured again: a run that was 
 
 import argparse
 import math
+import re
 import sys
 import time
 from collections.abc import Callable
@@ -29,28 +30,42 @@ _JUDGED = 4  # sentences of the batch on which providers are compared in float64
 def require_agreement(builder: Builder, runners: dict[str, Runner], batch: Batch, dtype: str) -> None:
     """Judges the logits and every gradient of every provider by the package's error rule, without dropout.
 
-    Plain BERT is another model and is left to the tests of its own.
+    A parameter is judged in all layers at once: the error of a single number, such as a gate's bias, says little of
+    how far roundings go. Plain BERT is another model and is left to the tests of its own.
 
     Raises:
         benchmarks.verify.ParityError: a provider computes something else.
     """
     exact = builder.exact()
     wanted = _outcome(Runner(exact, lambda b: exact(**b.padded, return_dict=False)[:2]), batch, "float32")
-    of_eager = _outcome(builder.build(EAGER), batch, dtype)
+    truths, scales = _by_layers(wanted), _by_layers({name: _size(truth) for name, truth in wanted.items()})
+    of_eager = _by_layers(_outcome(builder.build(EAGER), batch, dtype))
     for name, runner in runners.items():
         if name == BERT:
             continue
-        got = _outcome(runner, batch, dtype)
-        for tensor, truth in wanted.items():
-            # Of embeddings only the rows of these sentences have gradients: the others say nothing of the scale.
-            there = truth[truth != 0]
-            scale = there.square().mean().sqrt().expand_as(truth) if len(there) else None
-            v = judge(tensor, got[tensor], of_eager[tensor], truth, scale)
+        got = _by_layers(_outcome(runner, batch, dtype))
+        for tensor, truth in truths.items():
+            v = judge(tensor, got[tensor], of_eager[tensor], truth, scales[tensor])
             if not v.ok:
                 raise verify.ParityError(
                     f"{name}, {dtype}: {tensor} is off by {v.error:.3g}, budget {v.budget:.3g}; in root mean "
                     f"square {v.rms_error:.3g}, budget {v.rms_budget:.3g}"
                 )
+
+
+def _by_layers(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Tensors whose names differ in the number of the layer alone, stacked."""
+    groups: dict[str, list[torch.Tensor]] = {}
+    for name, tensor in tensors.items():
+        groups.setdefault(re.sub(r"\.\d+\.", ".*.", name), []).append(tensor)
+    return {name: torch.stack(group) for name, group in groups.items()}
+
+
+def _size(truth: torch.Tensor) -> torch.Tensor:
+    """The root mean square of a tensor's numbers that are not zero, in its shape: of embeddings only the rows of the
+    batch have gradients, and the others say nothing of the scale."""
+    there = truth[truth != 0]
+    return (there.square().mean().sqrt() if len(there) else truth.new_zeros(())).expand_as(truth)
 
 
 def _outcome(runner: Runner, batch: Batch, dtype: str) -> dict[str, torch.Tensor]:
