@@ -24,26 +24,32 @@ from benchmarks.step_names import BERT, COMPILED, EAGER, MODES, RELEASED, TRAINI
 from benchmarks.steps import PROVIDERS, SIZES, Builder, Runner, takes
 from qacg_kernels.testing import judge
 
-_JUDGED = 4  # sentences of the batch on which providers are compared in float64
+# Providers are compared in float64 on so many batches of so many sentences.
+_JUDGED_BATCHES, _JUDGED_SENTENCES = 4, 4
+_MANY = 4096  # numbers that show in one batch how far roundings go
 
 
-def require_agreement(builder: Builder, runners: dict[str, Runner], batch: Batch, dtype: str) -> None:
+def require_agreement(builder: Builder, runners: dict[str, Runner], batches: list[Batch], dtype: str) -> None:
     """Judges the logits and every gradient of every provider by the package's error rule, without dropout.
 
-    A parameter is judged in all layers at once: the error of a single number, such as a gate's bias, says little of
-    how far roundings go. Plain BERT is another model and is left to the tests of its own.
+    A parameter is judged in all layers at once, and one of few numbers in all batches: the error of a single number,
+    such as a gate's bias, says little of how far roundings go. Plain BERT is another model and is left to the tests of
+    its own.
 
     Raises:
         benchmarks.verify.ParityError: a provider computes something else.
     """
-    exact = builder.exact()
-    wanted = _outcome(Runner(exact, lambda b: exact(**b.padded, return_dict=False)[:2]), batch, "float32")
-    truths, scales = _by_layers(wanted), _by_layers({name: _size(truth) for name, truth in wanted.items()})
-    of_eager = _by_layers(_outcome(builder.build(EAGER), batch, dtype))
+    model = builder.exact()
+    exact = Runner(model, lambda batch: model(**batch.padded, return_dict=False)[:2])
+    wanted = [_outcome(exact, batch, "float32") for batch in batches]
+    truths = _together(wanted)
+    scales = _together([{name: _scale(name, outcome) for name in outcome} for outcome in wanted])
+    eager = builder.build(EAGER)
+    of_eager = _together([_outcome(eager, batch, dtype) for batch in batches])
     for name, runner in runners.items():
         if name == BERT:
             continue
-        got = _by_layers(_outcome(runner, batch, dtype))
+        got = _together([_outcome(runner, batch, dtype) for batch in batches])
         for tensor, truth in truths.items():
             v = judge(tensor, got[tensor], of_eager[tensor], truth, scales[tensor])
             if not v.ok:
@@ -53,19 +59,29 @@ def require_agreement(builder: Builder, runners: dict[str, Runner], batch: Batch
                 )
 
 
-def _by_layers(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Tensors whose names differ in the number of the layer alone, stacked."""
+def _together(outcomes: list[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+    """Tensors whose names differ in the number of the layer alone, stacked; those of few numbers from all outcomes."""
     groups: dict[str, list[torch.Tensor]] = {}
-    for name, tensor in tensors.items():
-        groups.setdefault(re.sub(r"\.\d+\.", ".*.", name), []).append(tensor)
+    for outcome in outcomes:
+        for name, tensor in outcome.items():
+            if outcome is outcomes[0] or tensor.numel() < _MANY:
+                groups.setdefault(re.sub(r"\.\d+\.", ".*.", name), []).append(tensor)
     return {name: torch.stack(group) for name, group in groups.items()}
 
 
+def _scale(name: str, wanted: dict[str, torch.Tensor]) -> torch.Tensor:
+    """By what errors of a tensor are judged, in its shape: its root mean square, but for a bias at least that of its
+    weights, for the terms of a bias's gradient may cancel and leave little but their rounding."""
+    size = _size(wanted[name])
+    if name.endswith(".bias") and (weight := wanted.get(name.removesuffix("bias") + "weight")) is not None:
+        size = torch.maximum(size, _size(weight))
+    return size.expand_as(wanted[name])
+
+
 def _size(truth: torch.Tensor) -> torch.Tensor:
-    """The root mean square of a tensor's numbers that are not zero, in its shape: of embeddings only the rows of the
-    batch have gradients, and the others say nothing of the scale."""
+    """The root mean square of what is not zero: of embeddings only the rows of the batch have gradients."""
     there = truth[truth != 0]
-    return (there.square().mean().sqrt() if len(there) else truth.new_zeros(())).expand_as(truth)
+    return there.square().mean().sqrt() if len(there) else truth.new_zeros(())
 
 
 def _outcome(runner: Runner, batch: Batch, dtype: str) -> dict[str, torch.Tensor]:
@@ -129,7 +145,7 @@ def measure(
     """
     builder = Builder(SIZES[size], len(sentences.contexts))
     runners = {name: builder.build(name) for name in names if takes(name, mode)}
-    judged = sentences.draw(1, _JUDGED, seed=1)[0]
+    judged = sentences.draw(_JUDGED_BATCHES, _JUDGED_SENTENCES, seed=1)
     for dtype in dtypes:
         require_agreement(builder, runners, judged, dtype)
     steps = {}
