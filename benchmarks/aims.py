@@ -116,11 +116,11 @@ def notes(measured: Sequence[rows.Row]) -> list[str]:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.aims", description="Judges rows by the aims.")
-    parser.add_argument("files", nargs="+", help="files of rows, of one machine, thread number and commit")
+    parser.add_argument("files", nargs="+", help="files of rows, of one machine and commit; not those of fewer threads")
     parser.add_argument("--backend", choices=(*BACKENDS, "reference"), default="cpu")
     options = parser.parse_args(arguments)
     try:
-        measured = rows.load(options.files)
+        measured = table.at_most_threads(rows.load(options.files))
         table.require_one_origin(measured)
     except (OSError, ValueError) as error:
         print(error, file=sys.stderr)

@@ -15,7 +15,7 @@ from benchmarks import rows
 from benchmarks.cost_model import Model, fit, too_few
 from benchmarks.providers import PROVIDERS
 from benchmarks.shapes import BACKWARD, DTYPES, FORWARD, FORWARD_BACKWARD, FULL, MAIN_SHAPES, MODES, PACKED, Case
-from benchmarks.table import disturbance_note, require_one_origin, source_line
+from benchmarks.table import at_most_threads, disturbance_note, require_one_origin, source_line, threads_of
 
 _COLOURS = ("#0b6e6e", "#c8553d", "#4a3f8f", "#8a6d1a", "#6b7683")
 _DRAWN = (FORWARD, BACKWARD, FORWARD_BACKWARD)
@@ -23,16 +23,9 @@ _SERIES = len(_COLOURS)
 Series = dict[object, list[rows.TimeRow]]
 
 
-def threads_of(row: rows.Row) -> int:
-    """Threads of torch in the run of a row."""
-    return int(row.origin.machine["threads"])
-
-
 def of_one_thread_number(measured: Iterable[rows.TimeRow]) -> list[rows.TimeRow]:
     """The rows with the most threads, of each case the latest."""
-    measured = list(measured)
-    most = max((threads_of(row) for row in measured), default=0)
-    return list({row.case: row for row in measured if threads_of(row) == most}.values())
+    return list({row.case: row for row in at_most_threads(list(measured))}.values())
 
 
 def select(measured: Sequence[rows.Row], provider: str, dtype: str) -> list[rows.TimeRow]:
@@ -155,7 +148,8 @@ def draw(measured: Sequence[rows.Row], provider: str, dtype: str, path: str) -> 
         line[2].set_ylabel("ms", fontsize=8)
     for axis, what in zip(axes[0], ("length L", "head size D", "batch B", "heads H", "threads")):
         axis.set_title(f"over {what}", fontsize=9)
-    footer = " ".join([f"{provider}, {dtype}.", source_line(times[0].origin), *disturbance_note(times)])
+    source = source_line(at_most_threads(times)[0].origin)
+    footer = " ".join([f"{provider}, {dtype}.", source, *disturbance_note(times)])
     figure.text(0.5, 0.01, footer, ha="center", fontsize=7, color="#555555")
     figure.tight_layout(rect=(0, 0.03, 1, 1))
     figure.savefig(path, dpi=160, metadata={"Date": None} if path.endswith(".svg") else None)

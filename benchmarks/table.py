@@ -62,6 +62,17 @@ def require_one_origin(measured: Sequence[rows.Row]) -> None:
         raise ValueError("the rows come from different machines, versions or commits; show each by itself")
 
 
+def threads_of(row: rows.Row) -> int:
+    """Threads of torch in the run of a row."""
+    return int(row.origin.machine["threads"])
+
+
+def at_most_threads(measured: Sequence[rows.Row]) -> list[rows.Row]:
+    """The rows of the runs with the most threads. The suite has some with fewer, which are for `scaling.py`."""
+    most = max(map(threads_of, measured), default=0)
+    return [row for row in measured if threads_of(row) == most]
+
+
 def disturbance_note(times: Sequence[rows.TimeRow | rows.StepRow]) -> list[str]:
     """A sentence when other processes had more of the machine than a figure to be quoted can bear."""
     share = max((row.others_share for row in times if row.others_share is not None), default=0.0)
@@ -89,7 +100,7 @@ def _time_table(times: Sequence[rows.TimeRow]) -> str:
 def _time_cell(row: rows.TimeRow | None) -> str:
     if row is None:
         return ""
-    time = f"{row.median_ms:.3g}" if row.median_ms < 100 else f"{row.median_ms:.0f}"
+    time = _short(row.median_ms)
     beside = []
     if row.provider != EAGER and row.ratio_to_eager is not None:
         beside.append(f"{row.ratio_to_eager:.1f}x")
@@ -148,7 +159,12 @@ def _step_cell(row: rows.StepRow | None) -> str:
     if row is None:
         return ""
     ratio = "" if row.ratio_to_released is None else f" ({row.ratio_to_released:.1f}x)"
-    return f"{row.sentences_per_second:.3g}{ratio}"
+    return f"{_short(row.sentences_per_second)}{ratio}"
+
+
+def _short(number: float) -> str:
+    """Three digits, or all those before the point."""
+    return f"{number:.3g}" if number < 100 else f"{number:.0f}"
 
 
 def source_line(source: rows.Origin) -> str:
@@ -167,9 +183,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.table", description="Markdown tables from rows."
     )
-    parser.add_argument("files", nargs="+", help="files of rows, of one machine and commit")
+    parser.add_argument("files", nargs="+", help="files of rows, of one machine and commit; not those of fewer threads")
     try:
-        print(markdown(rows.load(parser.parse_args(arguments).files)))
+        print(markdown(at_most_threads(rows.load(parser.parse_args(arguments).files))))
     except (OSError, ValueError) as error:
         print(error, file=sys.stderr)
         return 1

@@ -144,7 +144,10 @@ def test_aims_of_files_include_whole_steps(tmp_path, capsys):
     counts = {"batches": 2, "sentences": 128, "tokens": 4000, "cells": 10000}
     where = {"size": "base-12", "mode": "training", "lengths": "somewhere"}
     steps.add(rows.step_rows(taken, 0.01, ORIGIN, ("released", "float32"), **where, **counts))
-    assert aims.main([str(writer.path), str(steps.path)]) == 0
+    one_thread = replace(ORIGIN, machine=ORIGIN.machine | {"threads": 1})
+    alone = rows.Writer(tmp_path, "one-thread", one_thread)
+    alone.add([replace(time_row(Case(SENTENCES), "cpu", 9.0), origin=one_thread)])
+    assert aims.main([str(alone.path), str(writer.path), str(steps.path)]) == 0
     text = capsys.readouterr().out
     assert "10.00x" in text and "6.10x" in text and "2 of 26 aims met" in text
     assert aims.main([str(tmp_path / "nothing")]) == 1
