@@ -36,7 +36,13 @@ def flat(found):
 SDPA_GRADIENT_BAND = 64
 
 
-def check_against_formulas(build, implementation, dtype, results, truth, gradient_band=16):
+# From one draw of weights to another eager's own error is 9 to 100 roundings in the worst gradient of a QACG-BERT, and
+# so is that of the kernels, whatever their instructions: with 16 beside twice eager's error, 3 of 24 draws would fail
+# with AVX2, AVX-512 and AMX alike.
+GRADIENT_BAND = 32
+
+
+def check_against_formulas(build, implementation, dtype, results, truth, gradient_band=GRADIENT_BAND):
     """Holds a model in one implementation to its formulas; eager in the same dtype is the measure.
 
     Args:

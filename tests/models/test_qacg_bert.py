@@ -88,9 +88,7 @@ def test_outputs_and_every_gradient_match_the_formulas(variant, dtype):
     def make(implementation, dtype):
         return build(implementation, dtype, **variant)
 
-    # Through the attention pooler's scores eager's own error is 4 to 40 roundings, from one draw of weights to another.
-    band = 32 if variant.get("pooler") == "attention" else 16
-    check_against_formulas(make, "fused", dtype, model_results, oracle_results, band)
+    check_against_formulas(make, "fused", dtype, model_results, oracle_results)
 
 
 @pytest.mark.parametrize(
