@@ -1,11 +1,13 @@
 """What a model is compared to, and the comparison: every output, and the gradient of every parameter."""
 
+import statistics
+
 import torch
 
 
-def strengthen(model):
+def strengthen(model, seed=1):
     """Gives a model weights with which scores, gates and biases all matter."""
-    generator = torch.Generator().manual_seed(1)
+    generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, p in model.named_parameters():
             centre = 1.0 if name.endswith("LayerNorm.weight") else 0.0
@@ -36,13 +38,7 @@ def flat(found):
 SDPA_GRADIENT_BAND = 64
 
 
-# From one draw of weights to another eager's own error is 9 to 100 roundings in the worst gradient of a QACG-BERT, and
-# so is that of the kernels, whatever their instructions: with 16 beside twice eager's error, 3 of 24 draws would fail
-# with AVX2, AVX-512 and AMX alike.
-GRADIENT_BAND = 32
-
-
-def check_against_formulas(build, implementation, dtype, results, truth, gradient_band=GRADIENT_BAND):
+def check_against_formulas(build, implementation, dtype, results, truth, gradient_band=16, draws=1):
     """Holds a model in one implementation to its formulas; eager in the same dtype is the measure.
 
     Args:
@@ -51,7 +47,31 @@ def check_against_formulas(build, implementation, dtype, results, truth, gradien
         results: a model to its named outputs, tensors or lists of tensors.
         truth: float64 weights by name, and the configuration, to outputs of the same names, among others.
         gradient_band: roundings of the largest element that a gradient may be off beside the rule.
+        draws: of weights; the medians of their errors are compared. Where few numbers are judged, one draw compares
+            eager's luck to a kernel's, and the largest of several do no better: one in eight is three times the rest.
     """
+    found = {}
+    for seed in range(1, draws + 1):
+
+        def drawn(kind, dtype, seed=seed):
+            model = build(kind, dtype)
+            return model if seed == 1 else strengthen(model, seed)
+
+        for name, errors in _errors(drawn, implementation, dtype, results, truth).items():
+            found.setdefault(name, []).append(errors)
+    for name, errors in found.items():
+        error, own = map(statistics.median, zip(*errors))
+        # Over as few elements as here eager's own error is a matter of luck, 0.1 to 5 roundings of the largest
+        # element, and kernels rebuild P from the logsumexp of a row, which costs roundings of the size of a score;
+        # hence the band.
+        band = gradient_band if name.startswith("gradient of ") else 16
+        assert error <= 2 * own + band, f"{name}: {error:.3g} roundings, eager's {own:.3g}"
+        # And eager is itself the formula: its error is rounding, through two layers and back.
+        assert own <= 100, f"eager {name}: {own:.3g} roundings"
+
+
+def _errors(build, implementation, dtype, results, truth):
+    """Of every output and gradient the largest error, and eager's, in roundings of its scale."""
     outputs, gradients = {}, {}
     for kind in (implementation, "eager"):
         model = build(kind, dtype)
@@ -62,10 +82,11 @@ def check_against_formulas(build, implementation, dtype, results, truth, gradien
     true = flat(truth(weights, model.config))
     true = {name: true[name] for name in outputs["eager"]}
     weighted_sum(true.values()).backward()
+    errors = {}
     with torch.no_grad():
         for name, t in true.items():
-            scale = float(t.abs().max())
-            _check(name, outputs[implementation][name], outputs["eager"][name], t, scale, dtype, band=16)
+            judged, eager = (outputs[kind][name] for kind in (implementation, "eager"))
+            errors[name] = _in_roundings(judged, eager, t, float(t.abs().max()), dtype)
         largest = {}
         for name, leaf in weights.items():
             layer = name.rpartition(".")[0]
@@ -74,17 +95,16 @@ def check_against_formulas(build, implementation, dtype, results, truth, gradien
             # A bias may cancel to nothing (the pooler's score, which a softmax follows): the terms of its sum
             # are as large as those of the weight.
             scale = largest[name.rpartition(".")[0]]
-            grads = (gradients[kind][name] for kind in (implementation, "eager"))
-            _check(f"gradient of {name}", *grads, leaf.grad, scale, dtype, gradient_band)
+            judged, eager = (gradients[kind][name] for kind in (implementation, "eager"))
+            errors[f"gradient of {name}"] = _in_roundings(judged, eager, leaf.grad, scale, dtype)
+    return errors
 
 
-def _check(name, judged, eager, true, scale, dtype, band):
-    # Over as few elements as here eager's own error is a matter of luck, 0.1 to 5 roundings of the largest
-    # element, and kernels rebuild P from the logsumexp of a row, which costs roundings of the size of a score;
-    # hence the band.
+def _in_roundings(judged, eager, true, scale, dtype):
     rounding = torch.finfo(dtype).eps * scale
-    own = float((eager.double() - true).abs().max())
-    error = float((judged.double() - true).abs().max())
-    assert error <= 2 * own + band * rounding, f"{name}: {error:.3e}, eager's {own:.3e}, rounding {rounding:.3e}"
-    # And eager is itself the formula: its error is rounding, through two layers and back.
-    assert own <= 100 * rounding, f"eager {name}: {own:.3e}, rounding {rounding:.3e}"
+    return [_share(float((t.double() - true).abs().max()), rounding) for t in (judged, eager)]
+
+
+def _share(error, rounding):
+    # Where the truth is zero throughout, so has every result to be.
+    return error / rounding if rounding else (0.0 if error == 0 else float("inf"))

@@ -88,7 +88,9 @@ def test_outputs_and_every_gradient_match_the_formulas(variant, dtype):
     def make(implementation, dtype):
         return build(implementation, dtype, **variant)
 
-    check_against_formulas(make, "fused", dtype, model_results, oracle_results)
+    # Through the attention pooler's scores eager's own error is 4 to 40 roundings, from one draw of weights to another.
+    band = 32 if variant.get("pooler") == "attention" else 16
+    check_against_formulas(make, "fused", dtype, model_results, oracle_results, band)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +116,7 @@ def test_regression_and_many_labels_match_the_formulas(settings, labels):
     def make(implementation, dtype):
         return build(implementation, dtype, **settings)
 
-    check_against_formulas(make, "fused", torch.float32, results, truth)
+    check_against_formulas(make, "fused", torch.float32, results, truth, draws=5)
 
 
 def oracle_of_contexts(model, ids):
