@@ -294,6 +294,15 @@ void in_parallel(int64_t count, int64_t scratch_bytes, const Work& work) {
   });
 }
 
+// Gradients of so many bytes leave the caches before somebody reads them. Written past the caches they need not be read first.
+constexpr int64_t kStreamedBytes = int64_t{32} << 20, kCacheLine = 64;
+
+bool rows_are_whole_lines(const Tensor& t) {
+  bool whole = reinterpret_cast<uintptr_t>(t.const_data_ptr()) % kCacheLine == 0;
+  for (int64_t d = 0; d + 1 < t.dim(); ++d) whole = whole && t.stride(d) * t.element_size() % kCacheLine == 0;
+  return whole && t.size(-1) * t.element_size() % kCacheLine == 0;
+}
+
 Tensor no_rows(const Tensor& like, at::ScalarType type) { return at::empty({0}, like.options().dtype(type)); }
 
 // (B, H, L) of a (B, H, L, D) tensor, (T, H) of a packed one.
@@ -375,7 +384,14 @@ BackwardResult attention_backward(
   Tensor wide_grads[5];
   Tensor4* slots[] = {&g.query, &g.key, &g.value, &g.context_query, &g.context_key};
   const Tensor* inputs[] = {&query, &key, &value, &context_query, &context_key};
-  for (int t = 0; t < 5; ++t) *slots[t] = wide(wide_grads[t] = empty_dense_like(*inputs[t]));
+  int64_t bytes_out = 0;
+  bool whole_lines = true;
+  for (int t = 0; t < 5; ++t) {
+    *slots[t] = wide(wide_grads[t] = empty_dense_like(*inputs[t]));
+    bytes_out += wide_grads[t].nbytes();
+    whole_lines = whole_lines && rows_are_whole_lines(wide_grads[t]);
+  }
+  g.streams = whole_lines && bytes_out >= kStreamedBytes;
   const auto row_grad = [&](const OptionalTensor& t) { return t ? rows(call.keep(t->to(at::kFloat))) : Rows{}; };
   Tensor delta = empty_rows(query), d_lambda = no_rows(query, at::kFloat), partial_vectors, partial_biases;
   g.delta = rows(delta);

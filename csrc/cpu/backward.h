@@ -54,6 +54,10 @@ class Backward {
     for (auto vector : {&lambda_, &delta_, &lambda_sum_}) *vector = arena.take<float>(rows);
     used_ = arena.used(scratch);
   }
+  ~Backward() {
+    if (g_.streams) end_streams();
+  }
+  Backward(const Backward&) = delete;
   int64_t used() const { return used_; }
 
   // `next` as in Forward::run.
@@ -94,8 +98,10 @@ class Backward {
     const auto add = [&](const qacg::Tensor4& t, const Sequence& of, int64_t rows, bool written) {
       engine_.prefetch.add(row_of<const Scalar>(t, of, 0), t.row * sizeof(Scalar), rows, written);
     };
-    for (const qacg::Tensor4* t : {&g_.query, &g_.context_query}) add(*t, s, s.queries, true);
-    for (const qacg::Tensor4* t : {&g_.key, &g_.context_key, &g_.value}) add(*t, s, s.keys, true);
+    if (!g_.streams) {
+      for (const qacg::Tensor4* t : {&g_.query, &g_.context_query}) add(*t, s, s.queries, true);
+      for (const qacg::Tensor4* t : {&g_.key, &g_.context_key, &g_.value}) add(*t, s, s.keys, true);
+    }
     if (next) {
       const Sequence n = sequence_of(p_, next->sequence, next->head);
       for (const qacg::Tensor4* t : {&p_.key, &p_.context_key, &p_.value}) add(*t, n, n.keys, false);
@@ -371,10 +377,13 @@ class Backward {
 
   // total * scale + logit * vector, to a row of the output; the vector is one of the four gate vectors.
   void write_gradient(const float* total, float logit, int vector, const Sequence& s, Scalar* to) const {
-    if (!p_.gate_vectors) return write_row(total, p_.scale, p_.head_dim, to);
+    if (!p_.gate_vectors) return write_row(total, p_.scale, p_.head_dim, to, g_.streams);
     const float* v = p_.gate_vectors + (vector * p_.heads + s.head) * p_.head_dim;
     int64_t d = 0;
-    for (; d + kLanes <= p_.head_dim; d += kLanes) store(to + d, load(total + d) * p_.scale + logit * load(v + d));
+    for (; d + kLanes <= p_.head_dim; d += kLanes) {
+      const Vec gradient = load(total + d) * p_.scale + logit * load(v + d);
+      g_.streams ? stream(to + d, gradient) : store(to + d, gradient);
+    }
     for (; d < p_.head_dim; ++d) store_one(to + d, total[d] * p_.scale + logit * v[d]);
   }
 
@@ -428,7 +437,7 @@ class Backward {
         const int64_t row = (j - first) * dim_;
         write_gradient(keys + row, key_logit, 2, s, row_of<Scalar>(g_.key, s, key + j));
         write_gradient(context_keys + row, key_logit, 3, s, row_of<Scalar>(g_.context_key, s, key + j));
-        write_row(values + row, 1.0f, p_.head_dim, row_of<Scalar>(g_.value, s, key + j));
+        write_row(values + row, 1.0f, p_.head_dim, row_of<Scalar>(g_.value, s, key + j), g_.streams);
       }
     }
   }

@@ -38,6 +38,13 @@ QACG_INLINE HalfBits narrow(float x) {
   return static_cast<HalfBits>((b + 0x7fffu + ((b >> 16) & 1u)) >> 16);
 }
 QACG_INLINE void store(HalfBits* p, Vec v) { *reinterpret_cast<UnalignedHalfVec*>(p) = narrow(v); }
+#if defined(__AVX512F__)
+QACG_INLINE void stream(HalfBits* p, Vec v) { _mm256_stream_si256(reinterpret_cast<__m256i*>(p), (__m256i)narrow(v)); }
+#elif defined(__AVX2__)
+QACG_INLINE void stream(HalfBits* p, Vec v) { _mm_stream_si128(reinterpret_cast<__m128i*>(p), (__m128i)narrow(v)); }
+#else
+QACG_INLINE void stream(HalfBits* p, Vec v) { store(p, v); }
+#endif
 QACG_INLINE void store_one(float* p, float x) { *p = x; }
 QACG_INLINE void store_one(HalfBits* p, float x) { *p = narrow(x); }
 
@@ -50,11 +57,14 @@ QACG_INLINE void widen_row(const Scalar* from, int64_t count, int64_t padded, fl
   for (; d < padded; ++d) to[d] = 0;
 }
 
-// factor * from, to a row of the output type.
+// factor * from, to a row of the output type; `streams` asks for rows of whole cache lines.
 template <typename Scalar>
-QACG_INLINE void write_row(const float* from, float factor, int64_t count, Scalar* to) {
+QACG_INLINE void write_row(const float* from, float factor, int64_t count, Scalar* to, bool streams = false) {
   int64_t d = 0;
-  for (; d + kLanes <= count; d += kLanes) store(to + d, factor * load(from + d));
+  for (; d + kLanes <= count; d += kLanes) {
+    const Vec v = factor * load(from + d);
+    streams ? stream(to + d, v) : store(to + d, v);
+  }
   for (; d < count; ++d) store_one(to + d, factor * from[d]);
 }
 

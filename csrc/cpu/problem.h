@@ -66,6 +66,8 @@ struct Gradients {
   Rows lambda;                 // outgoing: d lambda, or null
   float* gate_vectors;         // outgoing, (B * H, 4, D) partial sums, or null
   float* gate_biases;          // outgoing, (B * H, 2) partial sums
+  // The five are more than caches keep until somebody reads them, and their rows are whole cache lines.
+  bool streams;
   // Per row, between the passes: delta, and what reaches the logits of the two gates.
   Rows delta, query_logit, key_logit;
 };

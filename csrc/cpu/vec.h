@@ -35,6 +35,19 @@ typedef float UnalignedVec __attribute__((vector_size(4 * kLanes), aligned(4), m
 
 QACG_INLINE Vec load(const float* p) { return *reinterpret_cast<const UnalignedVec*>(p); }
 QACG_INLINE void store(float* p, Vec v) { *reinterpret_cast<UnalignedVec*>(p) = v; }
+// To memory without a place in the caches; `p` is a multiple of the register. Other threads see it after end_streams().
+#if defined(__AVX512F__)
+QACG_INLINE void stream(float* p, Vec v) { _mm512_stream_ps(p, (__m512)v); }
+#elif defined(__AVX2__)
+QACG_INLINE void stream(float* p, Vec v) { _mm256_stream_ps(p, (__m256)v); }
+#else
+QACG_INLINE void stream(float* p, Vec v) { store(p, v); }
+#endif
+#if defined(__AVX2__)
+QACG_INLINE void end_streams() { _mm_sfence(); }
+#else
+QACG_INLINE void end_streams() {}
+#endif
 #if defined(__AVX512F__)
 QACG_INLINE Vec splat(float x) { return (Vec)_mm512_set1_ps(x); }
 #elif defined(__AVX2__)
