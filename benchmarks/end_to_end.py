@@ -41,15 +41,12 @@ def require_agreement(builder: Builder, runners: dict[str, Runner], batches: lis
     """
     model = builder.exact()
     exact = Runner(model, lambda batch: model(**batch.padded, return_dict=False)[:2])
-    wanted = [_outcome(exact, batch, "float32") for batch in batches]
-    truths = _together(wanted)
-    scales = _together([{name: _scale(name, outcome) for name in outcome} for outcome in wanted])
-    eager = builder.build(EAGER)
-    of_eager = _together([_outcome(eager, batch, dtype) for batch in batches])
+    truths, scales = _outcomes(exact, batches, "float32")
+    of_eager, _ = _outcomes(builder.build(EAGER), batches, dtype)
     for name, runner in runners.items():
         if name == BERT:
             continue
-        got = _together([_outcome(runner, batch, dtype) for batch in batches])
+        got, _ = _outcomes(runner, batches, dtype)
         for tensor, truth in truths.items():
             v = judge(tensor, got[tensor], of_eager[tensor], truth, scales[tensor])
             if not v.ok:
@@ -59,23 +56,31 @@ def require_agreement(builder: Builder, runners: dict[str, Runner], batches: lis
                 )
 
 
-def _together(outcomes: list[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
-    """Tensors whose names differ in the number of the layer alone, stacked; those of few numbers from all outcomes."""
-    groups: dict[str, list[torch.Tensor]] = {}
-    for outcome in outcomes:
+def _outcomes(
+    runner: Runner, batches: list[Batch], dtype: str
+) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    """What a runner gives and the scales of it: tensors whose names differ in the number of the layer alone, stacked;
+    those of few numbers from all batches, the others from the first, for a model's gradients are as large as itself."""
+    values: dict[str, list[torch.Tensor]] = {}
+    scales: dict[str, list[torch.Tensor]] = {}
+    for batch in batches:
+        outcome = _outcome(runner, batch, dtype)
         for name, tensor in outcome.items():
-            if outcome is outcomes[0] or tensor.numel() < _MANY:
-                groups.setdefault(re.sub(r"\.\d+\.", ".*.", name), []).append(tensor)
-    return {name: torch.stack(group) for name, group in groups.items()}
+            if batch is batches[0] or tensor.numel() < _MANY:
+                group = re.sub(r"\.\d+\.", ".*.", name)
+                values.setdefault(group, []).append(tensor)
+                scales.setdefault(group, []).append(_scale(name, outcome))
+    stacked = {name: torch.stack(values.pop(name)) for name in list(values)}
+    return stacked, {name: torch.stack(group) for name, group in scales.items()}
 
 
-def _scale(name: str, wanted: dict[str, torch.Tensor]) -> torch.Tensor:
-    """By what errors of a tensor are judged, in its shape: its root mean square, but for a bias at least that of its
-    weights, for the terms of a bias's gradient may cancel and leave little but their rounding."""
-    size = _size(wanted[name])
-    if name.endswith(".bias") and (weight := wanted.get(name.removesuffix("bias") + "weight")) is not None:
+def _scale(name: str, outcome: dict[str, torch.Tensor]) -> torch.Tensor:
+    """By what errors of a tensor are judged, one number of as many dimensions: its root mean square, but for a bias at
+    least that of its weights, for the terms of a bias's gradient may cancel and leave little but their rounding."""
+    size = _size(outcome[name])
+    if name.endswith(".bias") and (weight := outcome.get(name.removesuffix("bias") + "weight")) is not None:
         size = torch.maximum(size, _size(weight))
-    return size.expand_as(wanted[name])
+    return size.reshape((1,) * outcome[name].dim())
 
 
 def _size(truth: torch.Tensor) -> torch.Tensor:
