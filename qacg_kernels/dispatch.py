@@ -1,59 +1,141 @@
 """Which backend takes a call, and why the others would not."""
 
-from qacg_kernels.backends import cpu, cuda, reference, triton
+import warnings
 
-# In order of preference; the reference takes everything and comes last.
-_BACKENDS = {"cuda": cuda, "triton": triton, "cpu": cpu, "reference": reference}
-NAMES = ("auto", "reference", "cpu", "triton", "cuda")
+import torch
+
+from qacg_kernels.backends import cpu, cuda, reference, triton
+from qacg_kernels.backends.protocol import Backend
+from qacg_kernels.certificates import policy, standing
+from qacg_kernels.certificates.family import kind_of
+from qacg_kernels.ops import BACKENDS
+from qacg_kernels.problem import Problem
+
+_MODULES: tuple[Backend, ...] = (cuda, triton, cpu, reference)
+_BY_NAME: dict[str, Backend] = {name: next(m for m in _MODULES if name == m.NAME) for name in BACKENDS}
+NEED_CERTIFICATE = tuple(m.NAME for m in _MODULES if m.NEEDS_CERTIFICATE)
+AUTO = "auto"
+NAMES = (AUTO, *BACKENDS)
 
 
 def available_backends() -> tuple[str, ...]:
     """Names of the backends that can run on this machine, fastest first."""
-    return tuple(name for name, module in _BACKENDS.items() if not module.missing())
+    return tuple(name for name, module in _BY_NAME.items() if not module.missing())
 
 
-def reasons_against(problem) -> dict[str, list[str]]:
+def certifiable_backends() -> tuple[str, ...]:
+    """Those that can run here and that "auto" uses only where they have been proven."""
+    return tuple(name for name in NEED_CERTIFICATE if not _BY_NAME[name].missing())
+
+
+def backend_of(name: str) -> Backend:
+    """The backend of a name of `ops.BACKENDS`."""
+    return _BY_NAME[name]
+
+
+def reasons_against(problem: Problem) -> dict[str, list[str]]:
     """For each backend name, why it would not take `problem`; an empty list means it would."""
-    return {name: module.missing() or module.unsupported(problem) for name, module in _BACKENDS.items()}
+    return {name: module.missing() or module.unsupported(problem) for name, module in _BY_NAME.items()}
 
 
-def passed_by(problem) -> list[str]:
-    """The backends that take `problem` and that "auto" nevertheless passes by, each with the reason (UNPROVEN)."""
-    reasons = reasons_against(problem)
-    return [
-        f"{name}: {module.UNPROVEN}" for name, module in _BACKENDS.items() if _unproven(module) and not reasons[name]
-    ]
+def select(problem: Problem, backend: str, differentiable: bool) -> Backend:
+    """The backend for a call: the named one, or for "auto" the best that has been proven for it.
 
-
-def notes(problem) -> list[str]:
-    """What the backends that take `problem` tell of how they would."""
-    reasons = reasons_against(problem)
-    return [f"{n}: {m.note(problem)}" for n, m in _BACKENDS.items() if hasattr(m, "note") and not reasons[n]]
-
-
-def _unproven(module) -> str | None:
-    return getattr(module, "UNPROVEN", None)
-
-
-def select(problem, backend: str):
-    """The backend module for a call: the named one, or for "auto" the first that is proven and takes it.
+    Args:
+        differentiable: whether a backward pass may follow, whose kernels must then be proven too.
 
     Raises:
-        ValueError: the name is unknown.
-        RuntimeError: the named backend does not take the call; the message lists its reasons.
+        ValueError: the name, or the value of QACG_CERTIFY, is unknown.
+        RuntimeError: the named backend does not take the call, with its reasons; or QACG_CERTIFY=require and no
+            fused kernel is certified for the call.
     """
-    if backend == "auto":
-        proven = (m for m in _BACKENDS.values() if not _unproven(m))
-        return next(m for m in proven if not (m.missing() or m.unsupported(problem)))
+    if backend == AUTO:
+        return _automatic(problem, differentiable)
     if backend not in NAMES:
         raise ValueError(f"backend: got {backend!r}, wanted one of {', '.join(map(repr, NAMES))}")
-    module = _BACKENDS[backend]
+    module = _BY_NAME[backend]
     why = module.missing() or module.unsupported(problem)
     if why:
         raise RuntimeError(f"backend {backend!r} does not take this call: " + "; ".join(why))
     return module
 
 
-def name_of(module) -> str:
-    """The backend name of a module that `select` returned."""
-    return module.__name__.rpartition(".")[2]
+def _automatic(problem: Problem, differentiable: bool) -> Backend:
+    certifiable, chosen = _takers(problem)
+    passed_by = {}
+    if certifiable:
+        name, passed_by, _ = _choice(problem, differentiable, certifiable)
+        if name is not None:
+            return _BY_NAME[name]
+    if chosen is reference and not torch.compiler.is_compiling():
+        _tell_once(problem, passed_by)
+    return chosen
+
+
+def _takers(problem: Problem) -> tuple[tuple[str, ...], Backend]:
+    """The backends that would take a call if they were certified, and the first that needs no certificate."""
+    certifiable = []
+    for module in _MODULES:
+        if module.missing() or module.unsupported(problem):
+            continue
+        if not module.NEEDS_CERTIFICATE:
+            return tuple(certifiable), module
+        certifiable.append(module.NAME)
+    raise AssertionError("the reference takes every call")
+
+
+def _choice(problem: Problem, differentiable: bool, certifiable: tuple[str, ...]) -> standing.Choice:
+    device = problem.query.device
+    if torch.compiler.is_compiling():
+        return standing.choice_in_a_trace(device, kind_of(problem, differentiable, traced=True), certifiable)
+    return standing.of(device).choose(kind_of(problem, differentiable), certifiable)
+
+
+def explained(problem: Problem, backend: str, differentiable: bool) -> tuple[str, dict[str, str]]:
+    """What `select` would choose now, and why "auto" passes by other backends that take the call.
+
+    Nothing is proven on the way. Raises what `select` raises for a named backend.
+    """
+    certifiable, other = _takers(problem)
+    passed_by, name = {}, None
+    if certifiable:
+        kind = kind_of(problem, differentiable)
+        name, passed_by, _ = standing.of(problem.query.device).choose(kind, certifiable, may_prove=False)
+    if backend != AUTO:
+        return select(problem, backend, differentiable).NAME, passed_by
+    return name or other.NAME, passed_by
+
+
+def notes(problem: Problem) -> dict[str, str]:
+    """What the backends that take `problem` tell of how they would, by name."""
+    takers = (m for m in _MODULES if not (m.missing() or m.unsupported(problem)))
+    return {m.NAME: text for m in takers if (text := m.note(problem))}
+
+
+def certificate_of(device: torch.device) -> str | None:
+    """What has been proven of the GPU kernels on a device, in a line; None for a device that has none of them."""
+    here = standing.of(device)
+    here.load()
+    return here.summary(NEED_CERTIFICATE) if device.type == "cuda" or here.certificate is not None else None
+
+
+_told = False
+
+
+def _tell_once(problem: Problem, passed_by: dict[str, str]) -> None:
+    """Warns, once in a process, that a call stores its maps where a fused kernel could have taken it."""
+    global _told  # noqa: PLW0603
+    if _told or policy.is_quiet():
+        return
+    _told = True
+    reasons = dict(passed_by)
+    for module in _MODULES:
+        # Of the others only those for tensors that lie there: a GPU's kernels are no cure for a call on the CPU.
+        if module is not reference and module.NAME not in reasons and problem.query.device.type == module.DEVICE:
+            reasons[module.NAME] = "; ".join(module.missing() or module.unsupported(problem))
+    told = "; ".join(f"{name}: {why}" for name, why in reasons.items()) or "no fused kernel is for such a device"
+    warnings.warn(
+        f"this call of quasi-attention runs through the PyTorch reference, which is slow and stores maps of size L x S "
+        f"({told}). Said once; {policy.QUIET}=1 silences it",
+        stacklevel=6,
+    )

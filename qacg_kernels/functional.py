@@ -5,6 +5,7 @@ from torch import Tensor
 
 from qacg_kernels import dispatch, ops
 from qacg_kernels.dropout import draw_dropout_seed
+from qacg_kernels.explanation import Explanation
 from qacg_kernels.gate import GateParameters
 from qacg_kernels.problem import Problem, dense_problem, packed_problem
 
@@ -124,23 +125,27 @@ def quasi_attention_varlen(
     return _run(problem, backend, return_lambda)
 
 
-def explain(*args, backend: str = "auto", **kwargs) -> dict[str, list[str]]:
-    """Why each backend would or would not take a call.
+def explain(*args, backend: str = "auto", **kwargs) -> Explanation:
+    """Why each backend would or would not take a call, and which one does. Nothing is computed or proven.
 
-    Args: those of `quasi_attention`, or of `quasi_attention_varlen` when `cu_seqlens` is among them.
+    Args: those of `quasi_attention`, or of `quasi_attention_varlen` when `cu_seqlens` is among them. Whether the
+        kernels of the backward count too goes by the tensors and torch.is_grad_enabled(), as in the call itself.
 
-    Returns:
-        A dict from backend name to its list of reasons against; an empty list means that it takes the call.
-        The key "selected" holds, in a list, the name that `backend` resolves to; "passed by auto" the backends that
-        take the call but are only used by name, with the reason; "notes" what those that take it tell of how.
+    Raises:
+        TypeError, ValueError: as for the call.
+        RuntimeError: the backend that is named does not take the call.
     """
     kwargs.pop("return_lambda", None)
     build = _explained_packed if "cu_seqlens" in kwargs else _explained_dense
     problem = build(*args, **kwargs)
-    reasons = dispatch.reasons_against(problem)
-    selected = dispatch.name_of(dispatch.select(problem, backend))
-    passed_by, notes = dispatch.passed_by(problem), dispatch.notes(problem)
-    return reasons | {"selected": [selected], "passed by auto": passed_by, "notes": notes}
+    selected, passed_by = dispatch.explained(problem, backend, _differentiable(problem))
+    return Explanation(
+        selected,
+        dispatch.reasons_against(problem),
+        passed_by,
+        dispatch.notes(problem),
+        dispatch.certificate_of(problem.query.device),
+    )
 
 
 def _explained_dense(
@@ -186,23 +191,25 @@ def _seed(given: Tensor | None, dropout_p: float, query: Tensor) -> Tensor | Non
     return draw_dropout_seed(query.device)
 
 
+def _differentiable(problem: Problem) -> bool:
+    return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in problem.tensors())
+
+
 def _run(problem: Problem, backend: str, return_lambda: bool):
     if return_lambda and problem.column_gate:
         raise ValueError(
             "return_lambda: a column gate has one lambda per pair of positions, of size L x S; "
             "ask attention_maps for the rows you need"
         )
-    chosen = dispatch.select(problem, backend)
-    differentiable = torch.is_grad_enabled() and any(
-        t is not None and t.requires_grad for t in problem.tensors()
-    )
-    name = dispatch.name_of(chosen)
+    differentiable = _differentiable(problem)
+    chosen = dispatch.select(problem, backend, differentiable)
+    name = chosen.NAME
     options = problem.options() | (chosen.residuals(problem) if differentiable else ops.SAVE_NOTHING)
     if differentiable and not torch.compiler.is_compiling():
         outputs = ops.EagerForward.apply(name, options, *problem.tensors())
     else:
         outputs = ops.forward_op(name)(*problem.tensors(), **options)
-    out, query_gate, key_gate = outputs[0], outputs[5], outputs[6]
+    out, _, _, _, _, query_gate, key_gate = outputs
     if not return_lambda:
         return out
     if problem.gate_lambda is not None:

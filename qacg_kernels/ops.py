@@ -10,7 +10,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
-BACKENDS = ("reference", "cpu", "triton", "cuda")
+# In order of preference; the reference takes everything and comes last.
+BACKENDS = ("cuda", "triton", "cpu", "reference")
 
 _INPUTS = """Tensor query, Tensor key, Tensor value, Tensor context_query, Tensor context_key,
     Tensor? gate_lambda, Tensor? gate_query, Tensor? gate_context_query, Tensor? gate_key,

@@ -19,17 +19,27 @@ def test_reference_is_always_there_and_comes_last():
 
 
 def test_explain_has_an_answer_for_every_name(device):
-    reasons = qk.explain(*call_of(device=device))
-    selected, passed_by = reasons.pop("selected"), {text.split(":")[0] for text in reasons.pop("passed by auto")}
-    taken = {name for name in dispatch.NAMES if reasons.get(name) == []}
-    assert all(text.split(":")[0] in taken for text in reasons.pop("notes"))
-    assert set(reasons) == set(dispatch.NAMES) - {"auto"}
-    assert reasons["reference"] == []
-    assert selected == [next(n for n in qk.available_backends() if not reasons[n] and n not in passed_by)]
-    for name, why in reasons.items():
+    explanation = qk.explain(*call_of(device=device))
+    taken = {name for name, why in explanation.reasons.items() if not why}
+    assert set(explanation.notes) <= taken and set(explanation.passed_by) <= taken
+    assert set(explanation.reasons) == set(dispatch.NAMES) - {"auto"}
+    assert explanation.reasons["reference"] == []
+    assert explanation.selected == next(n for n in qk.available_backends() if n in taken - set(explanation.passed_by))
+    for name, why in explanation.reasons.items():
         assert all(isinstance(text, str) and len(text) > 10 for text in why), name
         if name not in qk.available_backends():
             assert why, f"{name} is not available and does not say why"
+
+
+def test_explain_is_also_the_dictionary_that_it_was(device):
+    explanation = qk.explain(*call_of(torch.float64, device))
+    assert dict(explanation) == {
+        **explanation.reasons, "selected": [explanation.selected], "passed by auto": [], "notes": [],
+    }  # fmt: skip
+    assert explanation["selected"] == ["reference"] and len(explanation) == len(dict(explanation))
+    assert str(explanation).startswith("reference takes this call\n") and "cpu does not: dtype is" in str(explanation)
+    with pytest.raises(KeyError):
+        explanation["tpu"]
 
 
 def test_explain_takes_packed_calls(device):
@@ -62,7 +72,7 @@ def test_several_reasons_are_all_given(device):
 
 
 def test_missing_backend_says_how_to_get_it(monkeypatch, device):
-    module = dispatch._BACKENDS["cpu"]
+    module = dispatch.backend_of("cpu")
     monkeypatch.setattr(module, "missing", lambda: ["the library was not built; do so"])
     assert "cpu" not in qk.available_backends()
     arguments = call_of(device=device)

@@ -16,6 +16,7 @@ SOURCES = {"qacg_kernels": ROOT, "qacg_models": ROOT / "python", "benchmarks": R
 LAYERS = (
     ("qacg_kernels.ops", "qacg_kernels.gate", "qacg_kernels.dropout", "qacg_kernels.libraries"),
     ("qacg_kernels.problem", "qacg_kernels.backends"),
+    ("qacg_kernels.certificates",),
     ("qacg_kernels.dispatch",),
     ("qacg_kernels",),  # functional, maps, nn and whatever else is not named in a lower layer
     ("qacg_models",),

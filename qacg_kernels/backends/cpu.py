@@ -4,6 +4,10 @@ import torch
 
 from qacg_kernels.libraries import library, why_not_built
 
+NAME = "cpu"
+NEEDS_CERTIFICATE = False
+DEVICE = "cpu"
+
 # The backward holds rows of at most this many keys whole (csrc/cpu/forward.h, kSpan) and finds delta on the way, so
 # the forward saves no branch output for them.
 WHOLE_ROW_KEYS = 512
@@ -55,3 +59,8 @@ def unsupported(problem) -> list[str]:
 def residuals(problem) -> dict[str, bool]:
     """Which branch outputs the backward wants from the forward."""
     return {"save_softmax_out": problem.longest_row > WHOLE_ROW_KEYS, "save_quasi_out": False}
+
+
+def note(problem) -> str | None:
+    """Nothing that a user would have to know."""
+    return None

@@ -4,10 +4,8 @@ import torch
 
 from qacg_kernels.libraries import library, why_not_built
 
-# Read by dispatch: why "auto" passes this backend by. It goes when the whole suite has passed on a GPU
-# (pytest --device cuda).
-UNPROVEN = "its kernels have run in an emulator but on no GPU yet; choose it by name, backend='cuda'"
-
+NAME = "cuda"
+NEEDS_CERTIFICATE = True
 # Where the tensors must be. The emulator's tests set it to "cpu".
 DEVICE = "cuda"
 
@@ -57,3 +55,8 @@ def unsupported(problem) -> list[str]:
 def residuals(problem) -> dict[str, bool]:
     """Which branch outputs the backward wants from the forward."""
     return {"save_softmax_out": problem.longest_row > WHOLE_ROW_KEYS, "save_quasi_out": False}
+
+
+def note(problem) -> str | None:
+    """Nothing that a user would have to know."""
+    return None

@@ -14,6 +14,10 @@ from torch import Tensor
 from qacg_kernels import dropout
 from qacg_kernels.ops import empty_dense_like, register_kernels, row_dtype
 
+NAME = "reference"
+NEEDS_CERTIFICATE = False
+DEVICE = None
+
 
 def missing() -> list[str]:
     """Why this backend is not on this machine: it always is."""
@@ -28,6 +32,11 @@ def unsupported(problem) -> list[str]:
 def residuals(problem) -> dict[str, bool]:
     """Which branch outputs the backward wants from the forward."""
     return {"save_softmax_out": False, "save_quasi_out": False}
+
+
+def note(problem) -> str | None:
+    """Nothing that a user would have to know."""
+    return None
 
 
 @dataclass

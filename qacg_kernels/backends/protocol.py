@@ -1,0 +1,28 @@
+"""What a backend is: a module of this folder with these members."""
+
+from typing import Protocol
+
+from qacg_kernels.problem import Problem
+
+
+class Backend(Protocol):
+    """Attributes:
+        NAME: by which users choose it; one of `ops.BACKENDS`.
+        NEEDS_CERTIFICATE: whether "auto" uses it only where it has been proven on the very machine
+            (`qacg_kernels.certificates`). The tests are proof enough for the others.
+    """
+
+    NAME: str
+    NEEDS_CERTIFICATE: bool
+
+    def missing(self) -> list[str]:
+        """Why this backend is not on this machine; empty if it is."""
+
+    def unsupported(self, problem: Problem) -> list[str]:
+        """Reasons why this backend would not take a call; empty if it would."""
+
+    def residuals(self, problem: Problem) -> dict[str, bool]:
+        """Which branch outputs the backward wants from the forward."""
+
+    def note(self, problem: Problem) -> str | None:
+        """What a user should know of how a call would be computed, for `explain`."""

@@ -1,0 +1,49 @@
+"""When the GPU kernels are proven: what the user asked for, and moments at which no process may be started."""
+
+import os
+import sys
+
+import torch
+
+VARIABLE = "QACG_CERTIFY"
+FIRST_USE, CACHED, OFF, REQUIRE = "first-use", "cached", "off", "require"
+CHOICES = (FIRST_USE, CACHED, OFF, REQUIRE)
+QUIET = "QACG_QUIET"
+
+# A proof's processes take their own contexts and small tensors, about a gigabyte each.
+LEAST_FREE_BYTES = 2 << 30
+
+
+def asked_for() -> str:
+    """The value of QACG_CERTIFY.
+
+    Raises:
+        ValueError: it is not one of CHOICES.
+    """
+    value = os.environ.get(VARIABLE, FIRST_USE)
+    if value not in CHOICES:
+        raise ValueError(f"{VARIABLE}: got {value!r}, wanted one of {', '.join(map(repr, CHOICES))}")
+    return value
+
+
+def is_quiet() -> bool:
+    return os.environ.get(QUIET) == "1"
+
+
+def why_not_at_this_moment(device: torch.device) -> str | None:
+    """What passes by itself and keeps a proof from being begun; None where nothing does."""
+    if device.type == "cuda" and torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+        return "a CUDA graph is being captured"
+    return None
+
+
+def what_is_lacking(device: torch.device) -> str | None:
+    """What a proof on a device would need and does not have; None where it has all."""
+    if device.type != "cuda" or not torch.cuda.is_available():
+        return "torch finds no GPU for it"
+    if not sys.executable:
+        return "this Python is embedded and cannot start another"
+    free = torch.cuda.mem_get_info(device)[0]
+    if free < LEAST_FREE_BYTES:
+        return f"{free / 2**30:.1f} GiB of the GPU's memory are free, and a proof takes {LEAST_FREE_BYTES >> 30}"
+    return None

@@ -1,0 +1,81 @@
+"""The calls by which a family is judged.
+
+Sizes are full size: a kernel's tiles shrink with short rows and few queries, so every power of two up to the largest
+tile has a length here, and what is judged are the very tiles that a user's call takes. The features come with a row
+gate, as models have them; "plain" has a lambda tensor and what is odd: head sizes, strides, a single key.
+"""
+
+import zlib
+from collections.abc import Iterable
+from dataclasses import replace
+
+from qacg_kernels.certificates.family import Family
+from qacg_kernels.testing_inputs import Case
+
+_GATED = dict(gate="shared", bias="shared")
+_FEATURES: dict[str, dict[str, object]] = {
+    "plain": dict(),
+    "mask": dict(mask="boolean_empty_rows", **_GATED),
+    "lengths": dict(**_GATED),
+    "causal": dict(is_causal=True, **_GATED),
+    "dropout": dict(dropout_p=0.1, **_GATED),
+    "row_gate": dict(gate="per_head", bias="per_head", lambda_gradient=True),
+    "column_gate": dict(form="column", beta=0.7, **_GATED),
+}
+_WHOLE_ROWS = (9, 20, 50, 128)
+_TILED = (200, 512)
+_PACKED = ((9, 0, 4), (20, 1), (50, 0, 3), (17, 128), (300, 1, 0, 129))
+# A head size of each class that is no power of two, and one whose rows do not start at multiples of 16 bytes.
+_ODD_HEAD_DIMS = {64: (40, 33), 128: (80, 97), 256: (160, 201)}
+_SMALL_HEAD_DIM, _SMALL_WHOLE_ROW, _SMALL_TILED = 16, 20, 130
+
+
+def seed_of(case: Case) -> int:
+    """What the values of a case are drawn from."""
+    return zlib.crc32(case.name.encode())
+
+
+def cases(family: Family, small: bool = False) -> list[Case]:
+    """The cases of a family; `small` ones are fewer and have small heads, for a rehearsal in Triton's interpreter."""
+    head_dim = _SMALL_HEAD_DIM if small else family.head_dim
+    heads = 1 if small else 2
+    base = Case("", heads=heads, head_dim=head_dim, layout="heads_inside", **_FEATURES[family.feature])
+    sized = list(_sized(base, family, small))
+    if not small and family.feature == "plain":
+        sized += _odd(base, family)
+    if not small and family.feature == "mask":
+        additive = ("additive", "minus_10000", "minus_infinity")
+        sized += [replace(sized[-1], mask=mask) for mask in additive]
+    return [replace(case, name=f"{family.route}, {family.feature}, {_size(case)}") for case in sized]
+
+
+def _sized(base: Case, family: Family, small: bool) -> Iterable[Case]:
+    if family.route == "packed":
+        for sequences in _PACKED[:1] if small else _PACKED:
+            yield replace(base, sequences=sequences)
+        return
+    whole = family.route == "whole_row"
+    lengths = (_WHOLE_ROWS if whole else _TILED) if not small else (_SMALL_WHOLE_ROW if whole else _SMALL_TILED,)
+    for length in lengths:
+        key_lengths = (length, 0, max(1, length - 6)) if family.feature == "lengths" else None
+        yield replace(base, batch=3 if key_lengths else 2, queries=length, key_lengths=key_lengths)
+
+
+def _odd(base: Case, family: Family) -> list[Case]:
+    if family.route == "packed":
+        shape = dict(sequences=(70, 1, 19))
+        layouts = ("fused_projection", "strided")
+        more = []
+    else:
+        length = 70 if family.route == "whole_row" else 150
+        shape = dict(queries=length)
+        layouts = ("contiguous", "fused_projection", "strided")
+        across = (200, 100) if family.route == "whole_row" else (40, 300)
+        more = [replace(base, queries=across[0], keys=across[1]), replace(base, queries=17, keys=1)]
+    odd = [replace(base, head_dim=d, **shape) for d in _ODD_HEAD_DIMS[family.head_dim]]
+    return [*odd, *(replace(base, layout=layout, **shape) for layout in layouts), *more]
+
+
+def _size(case: Case) -> str:
+    rows = case.sequences if case.sequences is not None else f"{case.queries} x {case.key_count}"
+    return f"{rows}, {case.head_dim} dims, {case.layout}{f', {case.mask}' if case.mask else ''}"
