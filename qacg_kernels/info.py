@@ -9,6 +9,7 @@ import json
 import os
 import platform
 from collections.abc import Callable
+from functools import partial
 from importlib import metadata
 
 import torch
@@ -66,6 +67,7 @@ def render(facts: dict[str, object]) -> str:
             lines.append(
                 f"  device {index}    {device['name']}, sm_{device['capability']}, {device['memory_gib']} GiB"
             )
+            lines.append(f"    certificate {device['certificate']}")
     return "\n".join(lines)
 
 
@@ -138,6 +140,7 @@ def _cuda() -> dict[str, object]:
                 "name": properties.name,
                 "capability": f"{properties.major}{properties.minor}",
                 "memory_gib": round(properties.total_memory / 2**30, 1),
+                "certificate": _probe(partial(dispatch.certificate_of, torch.device("cuda", index))),
             }
         )
     return {"version": torch.version.cuda, "devices": devices}

@@ -21,6 +21,7 @@ def pytest_addoption(parser):
     parser.addoption("--seconds", type=float, help="begin no test after so many")
     parser.addoption("--outcomes", type=Path, metavar="FILE", help="a row of JSON for each test")
     parser.addoption("--thorough-cuda", action="store_true", help="emulate all CUDA kernels, in all types")
+    parser.addoption("--all-faults", action="store_true", help="rehearse a certification with each of its faults")
     parser.addoption("--random-calls", type=int, default=60, help="how many calls test_random_calls.py draws")
 
 

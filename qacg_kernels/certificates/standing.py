@@ -36,7 +36,7 @@ class Standing:
         self.certificate: Certificate | None = None
         self.path: Path | None = None
         self._loaded = False
-        self._tried: set[Scope] = set()
+        self._tried: dict[Scope, str | None] = {}  # with what kept a proof from being begun
         self._agreed: set[Scope] = set()
         self._choices: dict[tuple[CallKind, tuple[str, ...]], Choice] = {}
         self._lock = threading.RLock()
@@ -102,7 +102,7 @@ class Standing:
             verdicts = [v.holds for f, v in self.certificate.verdicts.items() if f.backend == name]
             parts.append(f"{name}: {sum(verdicts)} of {len(verdicts)} families hold")
         where = f"kept in {self.path}" if self.path else "kept in memory alone: no folder could be written"
-        return f"{', '.join(parts)}; {where}"
+        return f"{', '.join(parts)}; of {self.certificate.made}, {where}"
 
     def choose(self, kind: CallKind, takers: tuple[str, ...], may_prove: bool = True) -> Choice:
         """Which of `takers`, backends that would take a call of this kind, may serve it here.
@@ -130,13 +130,13 @@ class Standing:
             why = f"{policy.VARIABLE}=off: auto uses no kernel that needs a certificate"
             return Choice(None, dict.fromkeys(takers, why))
         self.load()
-        hindrance, settled = None, True
+        hindrance, settled = self._tried.get(scope), True
         if not self._covers(scope, takers) and scope not in self._tried:
             hindrance, settled = self._why_unproven(asked, may_prove)
             if hindrance is None:
                 self.prove((scope,), takers)
             if settled:
-                self._tried.add(scope)
+                self._tried[scope] = hindrance
         if agreement.is_wanted() and self._covers(scope, takers) and scope not in self._agreed:
             self.adopt(agreement.agreed(self.certificate, scope), self.path)
             self._agreed.add(scope)

@@ -20,6 +20,7 @@ from pathlib import Path
 PROGRAM = "qacg_kernels.proving.worker"
 _SOURCES = str(Path(__file__).resolve().parents[2])
 _LAST_WORDS = 2000
+_LAST_BREATH = 10
 
 
 class WorkerGone(Exception):
@@ -85,6 +86,8 @@ class Worker:
                 self.end()
                 raise WorkerGone(f"hung: no sign of life for {wait:.0f} s") from None
             if line is None:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._process.wait(_LAST_BREATH)  # else its end would be ours, and say nothing
                 self.end()
                 raise WorkerGone(self._ending())
             answer = json.loads(line)

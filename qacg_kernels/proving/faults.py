@@ -56,9 +56,9 @@ class Injection:
         elif self._name == "out-of-bounds":
             memory.zones[-1][0] = 0
         elif self._name == "nondeterministic":
-            # By one unit in the last place, which the error rule allows.
-            away = torch.tensor(torch.inf, dtype=out.dtype) if self._calls % 2 else torch.tensor(0.0, dtype=out.dtype)
-            out[first] = torch.nextafter(out[first], away)
+            # By one unit in the last place, which the error rule allows; a run makes one call or two.
+            towards = torch.inf if self._calls // 2 % 2 else -torch.inf
+            out[first] = torch.nextafter(out[first], torch.tensor(towards, dtype=out.dtype))
         elif self._name == "hang":
             time.sleep(1e6)
         elif self._name == "abort":

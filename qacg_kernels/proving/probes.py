@@ -22,7 +22,8 @@ _FEATURES: dict[str, dict[str, object]] = {
     "row_gate": dict(gate="per_head", bias="per_head", lambda_gradient=True),
     "column_gate": dict(form="column", beta=0.7, **_GATED),
 }
-_WHOLE_ROWS = (9, 20, 50, 128)
+# Of every tile a length that fills it and one that does not: where all sequences fill it, no bounds are checked.
+_PART_OF_A_TILE, _WHOLE_TILES = (9, 20, 50, 100), (16, 32, 64, 128)
 _TILED = (200, 512)
 _PACKED = ((9, 0, 4), (20, 1), (50, 0, 3), (17, 128), (300, 1, 0, 129))
 # A head size of each class that is no power of two, and one whose rows do not start at multiples of 16 bytes.
@@ -54,11 +55,18 @@ def _sized(base: Case, family: Family, small: bool) -> Iterable[Case]:
         for sequences in _PACKED[:1] if small else _PACKED:
             yield replace(base, sequences=sequences)
         return
-    whole = family.route == "whole_row"
-    lengths = (_WHOLE_ROWS if whole else _TILED) if not small else (_SMALL_WHOLE_ROW if whole else _SMALL_TILED,)
-    for length in lengths:
+    for length in _lengths(family, small):
         key_lengths = (length, 0, max(1, length - 6)) if family.feature == "lengths" else None
         yield replace(base, batch=3 if key_lengths else 2, queries=length, key_lengths=key_lengths)
+
+
+def _lengths(family: Family, small: bool) -> tuple[int, ...]:
+    if family.route == "tiled":
+        return (_SMALL_TILED,) if small else _TILED
+    if small:
+        return (_SMALL_WHOLE_ROW,)
+    # With lengths bounds are checked at every size.
+    return _PART_OF_A_TILE + (() if family.feature == "lengths" else _WHOLE_TILES)
 
 
 def _odd(base: Case, family: Family) -> list[Case]:
