@@ -57,6 +57,25 @@ def test_a_gpu_without_the_instructions_is_told_so_whatever_was_built(reasons):
     assert "compute capability 7.0" in reason and "8.0 and newer" in reason and "TORCH_CUDA_ARCH_LIST" not in reason
 
 
+@pytest.mark.compiles
+@pytest.mark.filterwarnings("error")
+def test_torch_compile_takes_the_answer_for_a_constant(monkeypatch):
+    """It would warn of the cache and trace the functions behind it."""
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 6))
+    cuda._capability.cache_clear()
+
+    def takes(x):
+        return x if cuda._no_code_on(x.device) else x + 1
+
+    try:
+        for gpus, wanted in ((("8.0",), 1.0), (("9.0",), 0.0)):
+            monkeypatch.setattr(cuda, "_gpus", gpus)
+            torch._dynamo.reset()
+            assert torch.compile(takes, backend="eager", fullgraph=True)(torch.zeros(1)).item() == wanted
+    finally:
+        cuda._capability.cache_clear()
+
+
 def test_no_capability_is_asked_for_where_there_is_no_gpu(reasons, monkeypatch):
     (reason,) = reasons((7, 0), "8.0", device="cpu")
     assert "tensors are on cpu" in reason

@@ -70,7 +70,7 @@ def unsupported(problem) -> list[str]:
     if query.device.type != DEVICE:
         reasons.append(f"tensors are on {query.device}; move them to a CUDA device or choose another backend")
     elif DEVICE == "cuda":
-        reasons += _no_code_for(_capability(query.device), _gpus)
+        reasons += _no_code_on(query.device)
     if query.dtype not in (torch.float32, torch.float16, torch.bfloat16):
         reasons.append(f"dtype is {query.dtype}; it takes float32, float16 and bfloat16")
     if problem.head_dim > 256:
@@ -96,6 +96,12 @@ def runs_on(gpu: str, capability: tuple[int, int]) -> bool:
 @functools.cache
 def _capability(device: torch.device) -> tuple[int, int]:
     return torch.cuda.get_device_capability(device)
+
+
+@torch.compiler.assume_constant_result  # known when torch.compile traces the call
+def _no_code_on(device: torch.device) -> tuple[str, ...]:
+    """Why the library has no code for a device; empty if it has."""
+    return _no_code_for(_capability(device), _gpus)
 
 
 @functools.cache
