@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import outcomes
 import torch
 
 TESTS = Path(__file__).resolve().parent
@@ -50,10 +51,10 @@ def triton_cache() -> Path:
 
 
 def _command(options: argparse.Namespace, folder: Path, shard: int) -> list[str]:
-    outcomes = folder / f"outcomes-{shard}.jsonl"
+    rows = folder / f"outcomes-{shard}.jsonl"
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--device", options.device]
     command += [part for name in options.backends for part in ("--backend", name)]
-    command += ["--shard", f"{shard}/{options.jobs}", "--seconds", str(options.seconds), "--outcomes", str(outcomes)]
+    command += ["--shard", f"{shard}/{options.jobs}", "--seconds", str(options.seconds), "--outcomes", str(rows)]
     command += ["--random-calls", str(RANDOM_CALLS)]
     command += ["-k", options.select] if options.select else []
     return command + [str(TESTS / name) for name in options.files]
@@ -72,8 +73,7 @@ def _wait(processes: list[subprocess.Popen], folder: Path, seconds: float) -> No
 
 
 def _read(folder: Path) -> list[dict[str, object]]:
-    lines = (line for path in sorted(folder.glob("outcomes-*.jsonl")) for line in path.read_text().splitlines())
-    return [json.loads(line) for line in lines]
+    return [row for path in sorted(folder.glob("outcomes-*.jsonl")) for row in outcomes.read(path)]
 
 
 def _counts(rows: list[dict[str, object]]) -> Counter:
@@ -118,6 +118,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def report(rows: list[dict[str, object]], statuses: list[int], out: Path) -> int:
     """Writes the rows into one file, prints what matters of them, and returns the suite's exit status."""
+    rows = [*rows, *outcomes.not_reached(rows)]
     origin = next((row for row in rows if row["kind"] == "origin"), None)
     tests = sorted((row for row in rows if row["kind"] == "test"), key=lambda row: row["test"])
     lines = [json.dumps(row) for row in ([origin] if origin else []) + tests]

@@ -30,18 +30,32 @@ class Rows:
             file.write(json.dumps(record) + "\n")
 
 
-def read_tests(path: Path) -> list[dict[str, object]]:
-    """The rows of a Recorder's file; none if it is not there. A process that was killed may leave part of a line."""
+def read(path: Path) -> list[dict[str, object]]:
+    """The rows of a file, none if it is not there. A process that was killed may have left part of a line."""
     text = path.read_text(encoding="utf-8") if path.exists() else ""
-    rows = [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
-    return [row for row in rows if row["kind"] == "test"]
+    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+
+
+def not_reached(rows: list[dict[str, object]]) -> list[dict[str, object]]:
+    """A row for each test that was collected and has none, since its process ended before."""
+    reached = {row["test"] for row in rows if row["kind"] == "test"}
+    collected = [name for row in rows if row["kind"] == "collected" for name in row["tests"]]
+    message = "its process ended, or was stopped when the time was over"
+    return [
+        dict(kind="test", test=name, outcome="left out", seconds=0.0, message=message)
+        for name in collected
+        if name not in reached
+    ]
 
 
 class Recorder:
-    """A pytest plugin: a row for each test."""
+    """A pytest plugin: a row for all tests that there are to run, then one for each."""
 
     def __init__(self, path: Path) -> None:
         self._rows = Rows(path)
+
+    def pytest_collection_finish(self, session) -> None:
+        self._rows.add({"kind": "collected", "tests": [item.nodeid for item in session.items]})
 
     def pytest_runtest_logreport(self, report) -> None:
         if report.when != "call" and report.outcome == "passed":

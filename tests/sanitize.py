@@ -17,7 +17,7 @@ from collections import Counter
 from pathlib import Path
 
 import torch
-from outcomes import Rows, read_tests
+from outcomes import Rows, not_reached, read
 
 from qacg_kernels.backends import cuda
 
@@ -77,7 +77,8 @@ def run(tool: str, out: Path, seconds: float) -> dict[str, object]:
         with contextlib.suppress(ProcessLookupError):  # its group is the tool and all that it started
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-    tests = Counter(row["outcome"] for row in read_tests(_tests_file(tool, out)))
+    rows = read(_tests_file(tool, out))
+    tests = Counter(row["outcome"] for row in [*rows, *not_reached(rows)] if row["kind"] == "test")
     return {
         "kind": "sanitizer",
         "tool": tool,

@@ -213,3 +213,14 @@ def test_the_host_half_of_cuda_wants_c_functions_of_torch_alone(setup, tmp_path)
     wanted = {line.split()[-1] for line in listed.splitlines()}
     assert any(name.startswith("aoti_torch_") for name in wanted)
     assert not [name for name in wanted if re.match(r"_ZNK?(2at|3c10|5torch)", name)]
+
+
+def test_the_built_cuda_library_exports_its_functions_and_wants_c_functions_of_torch_alone():
+    path = libraries.library("_cuda")
+    if path is None or not shutil.which("nm"):
+        pytest.skip(f"the CUDA library is not there: {libraries.why_not_built('_cuda')}" if path is None else "no nm")
+    listed = subprocess.run(["nm", "-D", str(path)], capture_output=True, text=True, check=True).stdout
+    kinds = {line.split()[-1]: line.split()[-2] for line in listed.splitlines()}
+    assert kinds["qacg_cuda_gpus"] == kinds["qacg_cuda_shared_memory"] == "T"
+    assert kinds["aoti_torch_get_current_cuda_stream"] == "U"
+    assert not [name for name in kinds if re.match(r"_ZNK?(2at|3c10|5torch)", name) and kinds[name] == "U"]

@@ -117,6 +117,30 @@ def test_compiled_kernels_are_kept_where_the_next_run_finds_them(tmp_path, monke
         monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "mine"))
 
 
+def test_a_process_that_dies_leaves_a_row_for_every_test_that_it_had_still_to_run(tmp_path, capsys, monkeypatch):
+    """It may die in the middle of a row."""
+    rows = [dict(kind="collected", tests=["a", "b", "c"]), dict(kind="test", test="a", outcome="passed")]
+    text = "".join(json.dumps(row) + "\n" for row in rows) + '{"kind": "test", "te'
+    dies = "import os, sys; open(sys.argv[1], 'w').write(sys.argv[2]); os.abort()"
+    monkeypatch.setattr(
+        kernel_suite,
+        "_command",
+        lambda _, folder, shard: [sys.executable, "-c", dies, str(folder / f"outcomes-{shard}.jsonl"), text],
+    )
+    assert kernel_suite.main([*CPU, str(tmp_path), "--jobs", "1"]) == 1
+    told = capsys.readouterr().out
+    assert "left out: b\nleft out: c\nprocesses that did not end well, see their logs: 0 (-6)" in told
+    assert "2 left out, 1 passed" in told
+    assert [row["outcome"] for row in lines(tmp_path / "outcomes.jsonl")] == ["passed", "left out", "left out"]
+
+
+def test_what_is_collected_is_a_row(tmp_path):
+    recorder = outcomes.Recorder(tmp_path / "rows.jsonl")
+    recorder.pytest_collection_finish(SimpleNamespace(items=[SimpleNamespace(nodeid=name) for name in "ab"]))
+    rows = outcomes.read(tmp_path / "rows.jsonl")
+    assert [row["test"] for row in outcomes.not_reached(rows)] == ["a", "b"]
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_without_a_gpu_it_refuses(tmp_path, capsys):
     assert kernel_suite.main(["--out", str(tmp_path / "rows")]) == 2

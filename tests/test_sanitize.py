@@ -46,7 +46,8 @@ def runs(monkeypatch, tmp_path):
 
 
 def record(*outcomes):
-    rows = "".join(json.dumps(dict(kind="test", outcome=outcome)) + "\n" for outcome in outcomes)
+    rows = [dict(kind="test", test=f"test_{n}", outcome=outcome) for n, outcome in enumerate(outcomes)]
+    rows = "".join(json.dumps(row) + "\n" for row in rows)
     return f"import sys, time; open(sys.argv[1], 'w').write({rows!r}); "
 
 
