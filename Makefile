@@ -6,6 +6,7 @@
 # make bench  the operators under pytest-benchmark;  make marks OUT=dir  the project's marks, rows to OUT
 # make suite OUT=dir  the whole benchmark suite on the CPU, an hour at a time: again to go on
 # make sanitize-gpu OUT=dir  the CUDA kernels under compute-sanitizer, on a machine with a GPU
+# The three for a GPU build the CUDA library first; with QACG_BUILD_CUDA=0 they go without it.
 #
 # An environment that already has torch (a GPU machine, say) is used as it is by an empty VENV:
 #   make test VENV= PYTHON=/path/to/python
@@ -17,10 +18,14 @@ OUT ?= build/marks
 ifeq ($(strip $(VENV)),)
 PY := $(PYTHON)
 READY := build/.ready
+install = $(PY) setup.py build_ext --inplace && mkdir -p $(@D)
 export PYTHONPATH := .:python
 else
 PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
+PIP := $(PY) -m pip install --quiet -c constraints.txt
+install = { test -x $(PY) || $(PYTHON) -m venv $(VENV); } && $(PIP) torch ninja numpy "setuptools>=77" wheel && \
+	$(PIP) --no-build-isolation -e ".[models,test]"
 endif
 
 .PHONY: run test lint bench marks suite check-triton check-interpreted test-gpu bench-gpu sanitize-gpu clean
@@ -55,27 +60,29 @@ check-interpreted: $(READY)
 	PYTHONPATH=.:tests $(PY) tests/kernel_suite.py --device cpu --backends triton --seconds 3600 --out $(OUT)
 
 test-gpu: OUT = build/test-gpu
-test-gpu: $(READY)
+test-gpu: $(READY)-cuda
 	PYTHONPATH=.:tests $(PY) tests/kernel_suite.py --out $(OUT)
 
 bench-gpu: OUT = build/bench-gpu
-bench-gpu: $(READY)
+bench-gpu: $(READY)-cuda
 	$(PY) -m benchmarks.gpu --out $(OUT)
 
 sanitize-gpu: OUT = build/sanitize
-sanitize-gpu: $(READY)
+sanitize-gpu: $(READY)-cuda
 	$(PY) tests/sanitize.py $(OUT)
 
-$(READY): pyproject.toml setup.py constraints.txt $(wildcard csrc/*/*.h csrc/*/*.cpp csrc/*/*.cu)
-ifeq ($(strip $(VENV)),)
-	$(PY) setup.py build_ext --inplace
-	mkdir -p $(@D)
-else
-	test -x $(PY) || $(PYTHON) -m venv $(VENV)
-	$(PY) -m pip install --quiet -c constraints.txt torch ninja numpy "setuptools>=77" wheel
-	$(PY) -m pip install --quiet --no-build-isolation -c constraints.txt -e ".[models,test]"
-endif
+SOURCES := pyproject.toml setup.py constraints.txt $(wildcard csrc/*/*.h csrc/*/*.cpp csrc/*/*.cu)
+
+$(READY): $(SOURCES)
+	$(install)
 	touch $@
+
+# With the CUDA library, which an installation that does not ask for it takes away.
+$(READY)-cuda: $(SOURCES) $(if $(wildcard qacg_kernels/_cuda.*so),,always)
+	export QACG_BUILD_CUDA=$${QACG_BUILD_CUDA:-1}; $(install)
+	touch $(READY) $@
+
+.PHONY: always
 
 clean:
 	rm -rf build report $(VENV) qacg_kernels/*.so qacg_kernels/_build_*.json *.egg-info

@@ -2,8 +2,8 @@
 
 Environment:
     QACG_BUILD_CPU        auto (default: build if torch, ninja and a C++ compiler are there), 1 (fail if not), 0 (never)
-    QACG_BUILD_CUDA       auto (default: build if moreover nvcc is there and torch is a CUDA build), 1 (fail if it can't
-                          be built; a torch without CUDA will do, the library is then for another one), 0 (never)
+    QACG_BUILD_CUDA       1 (build it, with nvcc, or fail; a torch without CUDA will do, the library is then for another
+                          one), auto (default: do not, and say what asks for it), 0 (never)
     CUDA_HOME             the CUDA toolkit, else that of the nvcc on the path, else /usr/local/cuda
     TORCH_CUDA_ARCH_LIST  GPUs to build for, such as "8.0 9.0 10.0+PTX"; else those three as far as nvcc knows them
     CXX                   the compiler, else c++, g++ or clang++
@@ -46,7 +46,12 @@ SOURCES = {
     "csrc/cpu/kernels_amx.cpp": [*KERNEL, *AVX512, "-mamx-tile", "-mamx-bf16"],
 }
 CUDA_HOST_SOURCE = "csrc/cuda/attention.cpp"
-CUDA_SOURCES = ("csrc/cuda/kernels_plain.cu", "csrc/cuda/kernels_mma_float16.cu", "csrc/cuda/kernels_mma_bfloat16.cu")
+CUDA_SOURCES = (
+    "csrc/cuda/about.cu",
+    "csrc/cuda/kernels_plain.cu",
+    "csrc/cuda/kernels_mma_float16.cu",
+    "csrc/cuda/kernels_mma_bfloat16.cu",
+)
 # The library wants no more than the stable ABI of torch 2.9, but 2.10 has the first headers that write all of it out.
 STABLE_ABI = "-DTORCH_TARGET_VERSION=0x0209000000000000"
 OLDEST_TORCH = (2, 10)
@@ -128,6 +133,11 @@ def gpus(version: tuple[int, int]) -> list[str]:
     return taken
 
 
+def gpu_flags(gpus: list[str]) -> list[str]:
+    """What tells nvcc to make code for these GPUs, and the library (csrc/cuda/about.cu) for which it was made."""
+    return [*(flag for gpu in gpus for flag in code_flags(gpu)), f"-DQACG_GPUS={':'.join(gpus)}"]
+
+
 def code_flags(gpu: str) -> list[str]:
     """What tells nvcc to make machine code for a GPU, and with +PTX what later ones can translate."""
     number = gpu.removesuffix("+PTX").replace(".", "")
@@ -152,8 +162,8 @@ def why_no_cuda_library() -> str | None:
         return f"nvcc is of CUDA {release}, and {'.'.join(map(str, OLDEST_NVCC))} is the oldest that will do"
     if torch.version.cuda is None and asked("QACG_BUILD_CUDA") == "auto":
         return (
-            f"torch {torch.__version__} was built without CUDA: install a CUDA build of torch, or set "
-            "QACG_BUILD_CUDA=1 to build the library for another torch"
+            f"torch {torch.__version__} was built without CUDA: install a CUDA build of torch, or build the library "
+            "for another torch"
         )
     if torch.version.cuda is not None and int(torch.version.cuda.split(".")[0]) != version[0]:
         return (
@@ -251,8 +261,10 @@ def write_cuda_ninja(path: Path, library: Path) -> None:
         kernel_flags = ["-std=c++17", "-O0", "-g", "-lineinfo", "-Xcompiler=-fPIC,-fvisibility=hidden"]
     if os.environ.get("CXX"):
         kernel_flags += ["-ccbin", shlex.split(os.environ["CXX"])[-1]]
-    for gpu in gpus(nvcc_version(cuda_compiler)):
-        kernel_flags += code_flags(gpu)
+    targets = gpus(nvcc_version(cuda_compiler))
+    # Beside the sources that ninja compiles at a time, the GPUs of one source, as far as there are cores for them.
+    jobs = int(os.environ.get("MAX_JOBS") or os.cpu_count() or 1)
+    kernel_flags += [*gpu_flags(targets), f"--threads={max(1, min(len(targets), jobs // len(CUDA_SOURCES)))}"]
     optimise = ["-O0", "-g"] if debugging() else ["-O2", "-DNDEBUG"]
     host_flags = [*COMMON, *optimise, *(f"-isystem{p}" for p in include_paths()), STABLE_ABI]
     lines = [
@@ -275,17 +287,30 @@ def _path(p: Path) -> str:
 
 
 class Library(NamedTuple):
-    """A library of the package: what asks for it, why it can't be built, what writes its ninja file."""
+    """A library of the package: what asks for it, if it must, why it can't be built, what writes its ninja file."""
 
     variable: str
+    unasked: bool
     why_not: Callable[[], str | None]
     write_ninja: Callable[[Path, Path], None]
 
 
 LIBRARIES = {
-    "_cpu": Library("QACG_BUILD_CPU", lambda: None, write_cpu_ninja),
-    "_cuda": Library("QACG_BUILD_CUDA", why_no_cuda_library, write_cuda_ninja),
+    "_cpu": Library("QACG_BUILD_CPU", True, lambda: None, write_cpu_ninja),
+    "_cuda": Library("QACG_BUILD_CUDA", False, why_no_cuda_library, write_cuda_ninja),
 }
+
+
+def why_not_built(wanted: Library) -> str | None:
+    """Why a library is not built, with what asks for it, or None if it is to be built."""
+    wish = asked(wanted.variable)
+    if wish == "0":
+        return f"{wanted.variable}=0 was set at installation"
+    reason = why_no_library() or wanted.why_not()
+    if wish == "1" or wanted.unasked:
+        return reason
+    reason = reason or "it takes minutes, and nothing asked for it"
+    return f"{reason}; {wanted.variable}=1 pip install --no-build-isolation . builds it"
 
 
 def note(name: str) -> str:
@@ -301,10 +326,7 @@ class BuildWithNinja(build_ext):
         wanted, path = LIBRARIES[name], Path(self.get_ext_fullpath(ext.name)).resolve()
         for stale in (path, path.parent / note(name)):
             stale.unlink(missing_ok=True)
-        if asked(wanted.variable) == "0":
-            reason = f"{wanted.variable}=0 was set at installation"
-        else:
-            reason = why_no_library() or wanted.why_not()
+        reason = why_not_built(wanted)
         if reason:
             if asked(wanted.variable) == "1":
                 raise RuntimeError(f"{wanted.variable}=1, but {reason}")
@@ -318,14 +340,7 @@ class BuildWithNinja(build_ext):
         wanted.write_ninja(folder / "build.ninja", path)
         jobs = os.environ.get("MAX_JOBS")
         ninja = shutil.which("ninja") or _ninja_module()
-        done = subprocess.run([ninja, "-C", str(folder), *(["-j", jobs] if jobs else [])], check=False)
-        if done.returncode and name == "_cuda" and asked(wanted.variable) == "auto":
-            # Its backend is chosen by name only, so far: without it the package is as good as before.
-            reason = f"its build failed; QACG_BUILD_CUDA=1 in {ROOT} shows how"
-            print(f"qacg_kernels: {path.name} is not built: {reason}", file=sys.stderr)
-            (path.parent / note(name)).write_text(json.dumps({"reason": reason}))
-        else:
-            done.check_returncode()
+        subprocess.run([ninja, "-C", str(folder), *(["-j", jobs] if jobs else [])], check=True)
 
     def get_outputs(self):
         # A skipped build leaves its note where the installer would look for the library.

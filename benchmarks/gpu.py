@@ -1,7 +1,7 @@
 """The GPU benchmark: `make bench-gpu OUT=dir`, or `python -m benchmarks.gpu --out DIR`.
 
 Goes through the plan of `gpu_plan.py` as `session.py` does, within a budget of time, most wanted first. Then the marks,
-and a plot of the rows.
+and a plot of the rows. A backend whose results are wrong is left out, and the command fails in the end.
 """
 
 import argparse
@@ -31,24 +31,38 @@ def main(arguments: list[str] | None = None) -> int:
         print("bench-gpu: neither triton nor cuda is available (python -m qacg_kernels.info)", file=sys.stderr)
         return 2
     torch.cuda.set_device(0)
-    budget, source = Budget(options.seconds), rows.origin()
-    print(f"{torch.cuda.get_device_name()}; {heading(source)}\n{rows.FLOP_CONVENTION}", flush=True)
+    budget, source, device_name = Budget(options.seconds), rows.origin(), torch.cuda.get_device_name()
+    print(f"{device_name}; {heading(source)}\n{rows.FLOP_CONVENTION}", flush=True)
     writer = rows.Writer(options.out, "gpu", source)
     run = Session(writer, source, timing.ON_DEVICE, budget)
     try:
-        print(f"parity: {verify.require_parity('cuda')} checks passed", flush=True)
+        sound = tuple(name for name in backends if is_sound(name))
+        failures = [f"{name}: parity fails" for name in backends if name not in sound]
+        if not sound:
+            print("no backend is right here, so there are no figures", file=sys.stderr)
+            return 1
         run.take_ceilings([gpu_plan.DTYPE], "cuda")
-        for item in gpu_plan.items(backends):
+        for item in gpu_plan.items(sound):
             run.measure(item)
             torch.cuda.empty_cache()
     except KeyboardInterrupt:
         print("interrupted; what was measured is kept")
         return INTERRUPTED
-    except verify.ParityError as error:
-        print(f"parity fails, so there are no figures:\n{error}", file=sys.stderr)
-        return 1
-    report(run, backends, torch.cuda.get_device_name(), writer)
-    return int(bool(run.wrong))
+    except RuntimeError as error:  # after an illegal access, say, nothing runs on the GPU any more
+        failures.append(f"the rest of the plan: {error}")
+    run.missing += failures
+    report(run, sound, device_name, writer)
+    return int(bool(run.wrong or failures))
+
+
+def is_sound(backend: str, device: str = "cuda") -> bool:
+    """Whether a backend gives right results, which is printed. A backend that does not has no figures."""
+    try:
+        print(f"parity of {backend}: {verify.require_parity(device, [backend])} checks passed", flush=True)
+    except Exception as error:  # a wrong row, or whatever the compiler of its kernels raises
+        print(f"parity of {backend} fails, so it has no figures:\n{type(error).__name__}: {error}", file=sys.stderr)
+        return False
+    return True
 
 
 def report(

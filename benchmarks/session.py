@@ -98,6 +98,7 @@ class Session:
 
     def _in_this_process(self, item: Item, names: list[str]) -> list[rows.Row]:
         """Rows of the providers that run and are right."""
+        torch._dynamo.reset()  # items must not count towards one another's limit of recompilations
         case, sets = item.case, draw_sets(item.case)
         running = {name: call for name in names if (call := self._running(case, name, sets)) is not None}
         calls = self._right(running, case, sets[0])
@@ -114,7 +115,7 @@ class Session:
         for name, take in measurements.items():
             try:
                 found.append(take())
-            except RuntimeError as error:
+            except Exception as error:
                 self._leave_out(case, name, str(error))
         return found
 
@@ -130,7 +131,7 @@ class Session:
         try:
             call = PROVIDERS[name].build(case)
             timing.make_step(call, case, sets)(0)
-        except RuntimeError as error:
+        except Exception as error:  # compilers of kernels have errors of their own kinds
             first_line = next(iter(str(error).splitlines()), "")
             self._leave_out(case, name, f"{type(error).__name__}: {first_line[:200]}")
             return None

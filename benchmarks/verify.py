@@ -1,5 +1,7 @@
 """No figure for a wrong answer: parity of the backends, and of each provider on the very inputs timed."""
 
+from collections.abc import Iterable
+
 import torch
 
 from benchmarks.providers import EAGER, Call, eager_attention
@@ -13,13 +15,13 @@ class ParityError(RuntimeError):
     """A provider does not compute quasi-attention; its time means nothing."""
 
 
-def require_parity(device: str = "cpu") -> int:
-    """Runs the package's parity report and returns its number of rows.
+def require_parity(device: str = "cpu", backends: Iterable[str] | None = None) -> int:
+    """Runs the package's parity report, of all backends unless some are named, and returns its number of rows.
 
     Raises:
         ParityError: a row fails.
     """
-    rows = list(parity_report(device=device))
+    rows = list(parity_report(backends, device))
     failed = [
         f"{r.backend} {r.dtype}, {r.case}: {r.tensor} is off by {r.error:.3g}, budget {r.budget:.3g}"
         for r in rows
@@ -59,8 +61,8 @@ def disagreements(calls: dict[str, Call], case: Case, inputs: Inputs) -> dict[st
             continue
         try:
             wrong = _first_wrong(_run(call, case, inputs), case, list(zip(corners, of_eager, exact)))
-        except RuntimeError as error:  # such as an operand that its output does not depend on
-            wrong = str(error)
+        except Exception as error:  # such as an operand that its output does not depend on, or a kernel's compiler
+            wrong = f"{type(error).__name__}: {error}"
         if wrong:
             found[name] = f"{name}, {case}: {wrong}"
     return found

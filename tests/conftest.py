@@ -20,6 +20,7 @@ def pytest_addoption(parser):
     parser.addoption("--shard", metavar="K/N", help="only the K-th part of N, counted from 0, of the tests")
     parser.addoption("--seconds", type=float, help="begin no test after so many")
     parser.addoption("--outcomes", type=Path, metavar="FILE", help="a row of JSON for each test")
+    parser.addoption("--unpoisoned", action="store_true", help="leave fresh memory as it is, for tools that watch it")
     parser.addoption("--thorough-cuda", action="store_true", help="emulate all CUDA kernels, in all types")
     parser.addoption("--all-faults", action="store_true", help="rehearse a certification with each of its faults")
     parser.addoption("--random-calls", type=int, default=60, help="how many calls test_random_calls.py draws")
@@ -81,7 +82,7 @@ def device(request) -> str:
 @pytest.fixture(autouse=True)
 def poisoned_memory(request):
     """Fresh memory holds NaN, so a kernel that leaves part of its output unwritten is seen."""
-    if request.node.get_closest_marker("compiles"):
+    if request.node.get_closest_marker("compiles") or request.config.getoption("--unpoisoned"):
         yield  # Inductor's own buffers are no business of these tests
         return
     torch.use_deterministic_algorithms(True, warn_only=True)

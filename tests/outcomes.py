@@ -13,8 +13,8 @@ LEFT_OUT = "left out: the time is spent"
 _LONGEST_MESSAGE = 2000
 
 
-class Recorder:
-    """A pytest plugin: the first line of its file is where the rows come from, then one for each test."""
+class Rows:
+    """A file of rows, each written at once; the first says where they come from."""
 
     def __init__(self, path: Path) -> None:
         sys.path.append(str(Path(__file__).resolve().parent.parent))  # benchmarks is not part of the package
@@ -22,12 +22,40 @@ class Recorder:
 
         self._path = path
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._write(path, "w", {"kind": "origin"} | asdict(rows.origin()))
+        path.write_text("", encoding="utf-8")
+        self.add({"kind": "origin"} | asdict(rows.origin()))
 
-    @staticmethod
-    def _write(path: Path, mode: str, record: dict[str, object]) -> None:
-        with path.open(mode, encoding="utf-8") as file:
+    def add(self, record: dict[str, object]) -> None:
+        with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
+
+
+def read(path: Path) -> list[dict[str, object]]:
+    """The rows of a file, none if it is not there. A process that was killed may have left part of a line."""
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+
+
+def not_reached(rows: list[dict[str, object]]) -> list[dict[str, object]]:
+    """A row for each test that was collected and has none, since its process ended before."""
+    reached = {row["test"] for row in rows if row["kind"] == "test"}
+    collected = [name for row in rows if row["kind"] == "collected" for name in row["tests"]]
+    message = "its process ended, or was stopped when the time was over"
+    return [
+        dict(kind="test", test=name, outcome="left out", seconds=0.0, message=message)
+        for name in collected
+        if name not in reached
+    ]
+
+
+class Recorder:
+    """A pytest plugin: a row for all tests that there are to run, then one for each."""
+
+    def __init__(self, path: Path) -> None:
+        self._rows = Rows(path)
+
+    def pytest_collection_finish(self, session) -> None:
+        self._rows.add({"kind": "collected", "tests": [item.nodeid for item in session.items]})
 
     def pytest_runtest_logreport(self, report) -> None:
         if report.when != "call" and report.outcome == "passed":
@@ -39,7 +67,7 @@ class Recorder:
         elif outcome == "failed":
             message = str(report.longrepr)[-_LONGEST_MESSAGE:]
         row = dict(kind="test", test=report.nodeid, outcome=outcome, seconds=round(report.duration, 3), message=message)
-        self._write(self._path, "a", row)
+        self._rows.add(row)
 
 
 class Budget:

@@ -1,22 +1,30 @@
 """Runs the small operator tests of the CUDA backend under compute-sanitizer: `python tests/sanitize.py OUT`.
 
-Two passes, memcheck (addresses) and racecheck (shared memory), each with its report in OUT/<tool>.txt. Every kernel of
-the tests, torch's own too, runs many times slower under them.
+Four passes: memcheck (addresses), racecheck (shared memory), synccheck (barriers) and initcheck (memory that was never
+written). Each has its time, its report in OUT/<tool>.txt, its tests in OUT/<tool>-tests.jsonl and a row in
+OUT/sanitizer.jsonl. Every kernel of the tests, torch's own too, runs many times slower under them.
 """
 
 import argparse
+import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
+from collections import Counter
 from pathlib import Path
 
 import torch
+from outcomes import Rows, not_reached, read
 
 from qacg_kernels.backends import cuda
 
 ROOT = Path(__file__).resolve().parents[1]
-TOOLS = ("memcheck", "racecheck")
+TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
+SECONDS = 130  # for each: the four end within nine minutes
+_LAST_TEST = 40  # seconds that are kept for the test under way when no more are begun
 TESTS = ("-k", "test_small or test_strips", "tests/test_backends_within_budget.py")
 FOUND = 86  # the exit code that says the tool found an error, unlike any of pytest's
 
@@ -38,34 +46,79 @@ def why_not() -> str | None:
     return None
 
 
-def command(tool: str, out: Path) -> list[str]:
+def command(tool: str, out: Path, seconds: float) -> list[str]:
     """What runs the tests under one tool."""
     options = ["--tool", tool, "--error-exitcode", str(FOUND), "--log-file", str(out / f"{tool}.txt")]
     # A child of the tests that uses no GPU would end the run with an error of its own.
     options += ["--target-processes", "application-only"]
     tests = [sys.executable, "-m", "pytest", "-x", "--device", "cuda", "--backend", "cuda", *TESTS]
+    tests += ["--seconds", str(max(0.0, seconds - _LAST_TEST)), "--outcomes", str(_tests_file(tool, out))]
+    # Poison is written to memory, which initcheck would take for what a kernel has written.
+    tests += ["--unpoisoned"] if tool == "initcheck" else []
     return [sanitizer(), *options, *tests]
+
+
+def _tests_file(tool: str, out: Path) -> Path:
+    return out / f"{tool}-tests.jsonl"
+
+
+def run(tool: str, out: Path, seconds: float) -> dict[str, object]:
+    """Runs the tests under one tool and returns its row."""
+    _tests_file(tool, out).unlink(missing_ok=True)
+    # With its own cache torch hands out pieces of large blocks, and a read beyond a piece is inside the block.
+    environment = os.environ | {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+    started = time.monotonic()
+    process = subprocess.Popen(command(tool, out, seconds), cwd=ROOT, env=environment, start_new_session=True)
+    try:
+        code = process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        code = None
+    finally:
+        with contextlib.suppress(ProcessLookupError):  # its group is the tool and all that it started
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    rows = read(_tests_file(tool, out))
+    tests = Counter(row["outcome"] for row in [*rows, *not_reached(rows)] if row["kind"] == "test")
+    return {
+        "kind": "sanitizer",
+        "tool": tool,
+        "outcome": _outcome(code, tests),
+        "seconds": round(time.monotonic() - started, 1),
+        "tests": dict(sorted(tests.items())),
+        "report": f"{tool}.txt",
+    }
+
+
+def _outcome(code: int | None, tests: Counter) -> str:
+    if code is None:
+        return "stopped: the time is spent"
+    if code == FOUND:
+        return "errors found"
+    if code:
+        return f"tests failed ({code})"
+    if not tests["passed"]:
+        return "no test ran"
+    return f"clean, {tests['left out']} tests left out" if tests["left out"] else "clean"
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition(":")[0])
     parser.add_argument("out", type=Path, help="folder for the tools' reports")
-    out = parser.parse_args(arguments).out.resolve()
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="of each tool")
+    options = parser.parse_args(arguments)
     reason = why_not()
     if reason:
         print(f"sanitize-gpu: nothing was run: {reason}", file=sys.stderr)
         return 1
-    out.mkdir(parents=True, exist_ok=True)
-    # With its own cache torch hands out pieces of large blocks, and a read beyond a piece is inside the block.
-    environment = os.environ | {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
-    failed = []
+    out = options.out.resolve()
+    rows, outcomes = Rows(out / "sanitizer.jsonl"), []
     for tool in TOOLS:
-        code = subprocess.run(command(tool, out), cwd=ROOT, env=environment, check=False).returncode
-        print(f"{tool}: {'clean' if code == 0 else 'errors found' if code == FOUND else f'tests failed ({code})'}")
-        if code:
-            failed.append(tool)
+        row = run(tool, out, options.seconds)
+        rows.add(row)
+        outcomes.append(row["outcome"])
+        print(f"{tool}: {row['outcome']}", flush=True)
     print(f"reports are in {out}")
-    return 1 if failed else 0
+    return 0 if all(outcome.startswith("clean") for outcome in outcomes) else 1
 
 
 if __name__ == "__main__":

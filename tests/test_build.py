@@ -64,9 +64,10 @@ def test_a_torch_whose_headers_are_too_old(setup, toolkit, monkeypatch):
 def test_a_torch_without_cuda_is_built_for_on_demand_only(setup, toolkit, monkeypatch):
     toolkit("12.8")
     monkeypatch.setattr(torch.version, "cuda", None)
-    reason = setup.why_no_cuda_library()
+    reason = setup.why_not_built(setup.LIBRARIES["_cuda"])
     assert "built without CUDA" in reason and "QACG_BUILD_CUDA=1" in reason
     monkeypatch.setenv("QACG_BUILD_CUDA", "1")
+    assert setup.why_not_built(setup.LIBRARIES["_cuda"]) is None
     assert setup.why_no_cuda_library() is None
 
 
@@ -78,6 +79,32 @@ def test_a_toolkit_and_a_torch_of_different_cuda(asked, setup, toolkit, monkeypa
     reason = setup.why_no_cuda_library()
     assert "nvcc is of CUDA 13.0" in reason and "of CUDA 12.8" in reason
     assert "a toolkit of CUDA 12" in reason and "a torch for CUDA 13" in reason
+
+
+def test_where_all_is_there_the_cuda_library_is_built_when_asked_for_alone(setup, toolkit, monkeypatch):
+    toolkit("12.8")
+    monkeypatch.setattr(torch.version, "cuda", "12.8")
+    monkeypatch.setattr(setup, "why_no_library", lambda: None)
+    cuda, cpu = (setup.LIBRARIES[name] for name in ("_cuda", "_cpu"))
+    for wish in (None, "auto"):
+        if wish:
+            monkeypatch.setenv("QACG_BUILD_CUDA", wish)
+        reason = setup.why_not_built(cuda)
+        assert "nothing asked for it; QACG_BUILD_CUDA=1 pip install --no-build-isolation . builds it" in reason
+        assert "\n" not in reason
+    monkeypatch.setenv("QACG_BUILD_CUDA", "0")
+    assert setup.why_not_built(cuda) == "QACG_BUILD_CUDA=0 was set at installation"
+    monkeypatch.setenv("QACG_BUILD_CUDA", "1")
+    assert setup.why_not_built(cuda) is None and setup.why_not_built(cpu) is None
+
+
+def test_what_is_lacking_is_told_with_what_asks_for_it(setup, tmp_path, monkeypatch):
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    monkeypatch.setattr(setup, "why_no_library", lambda: None)
+    reason = setup.why_not_built(setup.LIBRARIES["_cuda"])
+    assert "nvcc was not found" in reason and "QACG_BUILD_CUDA=1 pip install" in reason
+    monkeypatch.setenv("QACG_BUILD_CUDA", "1")
+    assert "pip install" not in setup.why_not_built(setup.LIBRARIES["_cuda"])
 
 
 def test_minor_versions_may_differ(setup, toolkit, monkeypatch):
@@ -129,6 +156,21 @@ def test_machine_code_and_what_later_gpus_translate(setup):
     assert setup.code_flags("10.0+PTX")[1:] == ["-gencode=arch=compute_100,code=compute_100"]
 
 
+def test_the_library_is_told_the_gpus_beside_the_flags_for_their_code(setup):
+    *code, told = setup.gpu_flags(["8.0", "9.0a", "10.0+PTX"])
+    assert code == [*setup.code_flags("8.0"), *setup.code_flags("9.0a"), *setup.code_flags("10.0+PTX")]
+    assert told == "-DQACG_GPUS=8.0:9.0a:10.0+PTX"
+
+
+@pytest.mark.parametrize(("jobs", "threads"), [("2", 1), ("8", 2), ("16", 3)])
+def test_nvcc_gets_the_cores_that_ninja_leaves(jobs, threads, setup, toolkit, tmp_path, monkeypatch):
+    toolkit("13.0")
+    monkeypatch.setenv("MAX_JOBS", jobs)
+    setup.write_cuda_ninja(tmp_path / "build.ninja", tmp_path / "_cuda.so")
+    text = (tmp_path / "build.ninja").read_text()
+    assert f"--threads={threads}\n" in text and text.count("-DQACG_GPUS=8.0:9.0:10.0+PTX") == len(setup.CUDA_SOURCES)
+
+
 @pytest.mark.parametrize("variable", ["QACG_BUILD_CPU", "QACG_BUILD_CUDA"])
 def test_a_wish_that_is_none(variable, setup, monkeypatch):
     monkeypatch.setenv(variable, "yes")
@@ -171,3 +213,14 @@ def test_the_host_half_of_cuda_wants_c_functions_of_torch_alone(setup, tmp_path)
     wanted = {line.split()[-1] for line in listed.splitlines()}
     assert any(name.startswith("aoti_torch_") for name in wanted)
     assert not [name for name in wanted if re.match(r"_ZNK?(2at|3c10|5torch)", name)]
+
+
+def test_the_built_cuda_library_exports_its_functions_and_wants_c_functions_of_torch_alone():
+    path = libraries.library("_cuda")
+    if path is None or not shutil.which("nm"):
+        pytest.skip(f"the CUDA library is not there: {libraries.why_not_built('_cuda')}" if path is None else "no nm")
+    listed = subprocess.run(["nm", "-D", str(path)], capture_output=True, text=True, check=True).stdout
+    kinds = {line.split()[-1]: line.split()[-2] for line in listed.splitlines()}
+    assert kinds["qacg_cuda_gpus"] == kinds["qacg_cuda_shared_memory"] == "T"
+    assert kinds["aoti_torch_get_current_cuda_stream"] == "U"
+    assert not [name for name in kinds if re.match(r"_ZNK?(2at|3c10|5torch)", name) and kinds[name] == "U"]

@@ -4,6 +4,7 @@ Shared memory is held to its limits by static assertions in csrc/cuda/mma_launch
 """
 
 import concurrent.futures
+import ctypes
 import importlib.util
 import os
 import re
@@ -16,6 +17,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 GPUS = ("8.0", "9.0a", "10.0")
 REGISTERS_PER_MULTIPROCESSOR = 65536
+KERNELS = {"about": 0, "kernels_plain": 6, "kernels_mma_float16": 12, "kernels_mma_bfloat16": 12}  # in a source
 # Blocks of a kernel that are to fit a multiprocessor's registers at a time, other kernels one: threads, blocks.
 RESIDENT = {
     "forward_short<32>": (128, 3),
@@ -90,7 +92,7 @@ def test_kernels_compile_and_spill_nothing(tmp_path):
         results = list(pool.map(lambda pair: compiled(*pair, tmp_path), pairs))
     spilled, crowded = [], []
     for (source, gpu), kernels in zip(pairs, results):
-        assert len(kernels) == (6 if "plain" in source else 12), sorted(kernels)
+        assert len(kernels) == KERNELS[Path(source).stem], sorted(kernels)
         for name, used in kernels.items():
             print(f"{Path(source).name} sm_{gpu.replace('.', '')} {name}: {used}")
             if used.stack or used.stores or used.loads:
@@ -104,3 +106,20 @@ def test_kernels_compile_and_spill_nothing(tmp_path):
 
 def knows_sm_100() -> bool:
     return SETUP.nvcc_version(SETUP.nvcc()) >= SETUP.DEFAULT_GPUS["10.0"]
+
+
+def test_the_library_names_the_gpus_that_its_code_is_for(tmp_path):
+    """The words go through nvcc's own preprocessing and its host compiler's."""
+    if SETUP.compiler() is None:
+        pytest.skip("no C++ compiler for nvcc to work with")
+    built, gpus = tmp_path / "about.so", ["8.0", "9.0a", "9.0+PTX"]
+    command = [SETUP.nvcc(), "-std=c++17", "-O0", "-shared", "-Xcompiler=-fPIC,-fvisibility=hidden"]
+    command += [*SETUP.gpu_flags(gpus), str(ROOT / "csrc/cuda/about.cu"), "-o", str(built)]
+    subprocess.run(command, check=True)
+    about = ctypes.CDLL(str(built))
+    about.qacg_cuda_gpus.restype = ctypes.c_char_p
+    assert about.qacg_cuda_gpus().decode().split(":") == gpus
+    about.qacg_cuda_shared_memory.restype = ctypes.c_int64
+    # As csrc/cuda/README.md has them, in whole KiB.
+    assert [-(-about.qacg_cuda_shared_memory(d, 1) // 1024) for d in (64, 72, 128)] == [101, 111, 111]
+    assert [-(-about.qacg_cuda_shared_memory(d, 0) // 1024) for d in (128,)] == [83]

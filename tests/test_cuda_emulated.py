@@ -5,10 +5,12 @@ is among the slowest; with `--thorough-cuda` by all three.
 """
 
 import ctypes
+import os
 import re
 import shutil
 import subprocess
-from dataclasses import replace
+from dataclasses import fields, replace
+from itertools import pairwise
 
 import pytest
 import test_edges
@@ -17,12 +19,15 @@ from cases import LARGE_SCORES, LAYOUT_CASES, SMALL, STRIPS, TILED
 from cuda_emulator import build
 from judging import check, compare, judges_of
 
+import qacg_kernels as qk
 from qacg_kernels.backends import cuda
+from qacg_kernels.problem import dense_problem
 from qacg_kernels.testing import evaluate, through_backend
 from qacg_kernels.testing_inputs import Case, make_inputs
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 LONG = TILED + LARGE_SCORES
+LIMIT = 163 * 1024  # of a block's shared memory, unless QACG_EMULATOR_SHARED_LIMIT says otherwise
 SLOWEST = ("1030 row gate", "packed beyond 2048")
 
 
@@ -39,6 +44,10 @@ def emulated(library, monkeypatch):
     """The backend is there and takes CPU tensors."""
     monkeypatch.setattr(cuda, "_missing", [])
     monkeypatch.setattr(cuda, "DEVICE", "cpu")
+    monkeypatch.setattr(cuda, "_about", None)  # and with it what _ask sets goes back when the test is over
+    monkeypatch.setattr(cuda, "_gpus", ())
+    monkeypatch.setattr(cuda, "_shared_memory", lambda device: int(os.environ.get("QACG_EMULATOR_SHARED_LIMIT", LIMIT)))
+    cuda._ask(library)
 
 
 def pytest_generate_tests(metafunc):
@@ -115,35 +124,113 @@ def test_the_order_of_warps_and_copies_changes_no_bit(case, monkeypatch):
             assert torch.equal(t, wanted[name]), f"{name} differs under seed {seed}"
 
 
-@pytest.mark.parametrize("limit", [48, 99])
-def test_a_gpu_with_less_shared_memory_takes_another_path(limit, library, monkeypatch):
-    """Whole rows of 128 dims want 131 KiB: below, keys go in tiles (83 KiB); below that, without tensor cores."""
+@pytest.mark.parametrize(
+    ("case", "limit", "wanted"),
+    [
+        (STRIPS[1], 163, "forward and backward on tensor cores"),
+        (Case("one row, of odd strides", queries=1, head_dim=16), 163, "forward and backward on tensor cores"),
+        (Case("dims off 8", head_dim=20), 163, "head size is 20"),
+        (Case("too many dims", queries=5, head_dim=136), 163, "head size is 136"),
+        (Case("rows off 16 bytes", head_dim=16, layout="strided"), 163, "rows of context_key do not start"),
+        (Case("no 16 bits", head_dim=16), 163, "dtype is torch.float32"),
+        # Whole rows of 128 dims want 131 KiB: below, keys go in tiles (83 KiB), and the backward (111) does without.
+        (STRIPS[-1], 99, "backward without tensor cores: with head size 128"),
+        (STRIPS[-1], 48, "forward and backward without tensor cores: with head size 128"),
+    ],
+    ids=lambda value: value.name if isinstance(value, Case) else str(value)[:30],
+)
+def test_a_call_goes_by_the_path_that_is_told(case, limit, wanted, library, monkeypatch):
+    """And is right either way."""
     monkeypatch.setenv("QACG_EMULATOR_SHARED_LIMIT", str(limit * 1024))
+    dtype = torch.float32 if "float32" in wanted else torch.bfloat16
+    inputs = make_inputs(case, dtype)
+    (note,) = (n for n in qk.explain(*inputs.arguments(), **inputs.options)["notes"] if n.startswith("cuda: "))
+    assert wanted in note
+    slow = note.removeprefix("cuda: ").partition(" without")[0] if "without" in note else ""
+    products = [library.qacg_emulator_products()]
+    out, leaves = attend(inputs)
+    products.append(library.qacg_emulator_products())
+    torch.autograd.grad(out, leaves, inputs.grad_out)
+    products.append(library.qacg_emulator_products())
+    assert [b > a for a, b in pairwise(products)] == ["forward" not in slow, "backward" not in slow]
+    check(case, "cuda", dtype, "cpu")
+
+
+def attend(inputs):
+    """The output and the tensors that it can be differentiated by."""
+    leaves = {name: t.detach().requires_grad_() for name, t in inputs.tensors.items()}
+    return through_backend("cuda")(inputs, leaves)[0], list(leaves.values())
+
+
+@pytest.mark.parametrize("kind", ["of a sum", "off 16 bytes"])
+def test_a_gradient_that_is_not_laid_out_for_them_keeps_the_tensor_cores(kind, library):
+    """out.sum() sends back a gradient whose strides are all zero."""
+    inputs = make_inputs(STRIPS[1], torch.bfloat16)
+    if kind == "of a sum":
+        grad_out = torch.ones((), dtype=torch.bfloat16).expand(inputs.grad_out.shape)
+    else:
+        memory = torch.empty(inputs.grad_out.numel() + 1, dtype=torch.bfloat16)
+        grad_out = memory[1:].view(inputs.grad_out.shape).copy_(inputs.grad_out)
+    out, leaves = attend(inputs)
     before = library.qacg_emulator_products()
-    check(STRIPS[-1], "cuda", torch.bfloat16, "cpu")
-    assert (library.qacg_emulator_products() > before) == (limit == 99)
+    torch.autograd.grad(out, leaves, grad_out)
+    assert library.qacg_emulator_products() > before, "the backward did not go by the tensor cores' path"
+    judges = judges_of(replace(inputs, grad_out=grad_out))
+    compare(evaluate(judges[0], through_backend("cuda")), judges, kind)
+
+
+@pytest.mark.parametrize("misplaced", ["query", "value", "gate_key_bias", "attn_mask", "key_lengths", "dropout_seed"])
+def test_a_tensor_on_another_device_is_an_error_that_names_it(misplaced):
+    """Past the dispatcher, which sends mixed devices here where they are a GPU's and the CPU's."""
+    sizes = dict(queries=5, head_dim=8, key_lengths=(3, 5))
+    case = Case("devices", **sizes, gate="shared", bias="shared", mask="boolean", dropout_p=0.1)
+    with pytest.raises(RuntimeError, match=f"{misplaced}: wanted a tensor on"):
+        run_raw("cuda_attention", raw_arguments(case, misplaced), save_softmax_out=False, save_quasi_out=False)
+
+
+@pytest.mark.parametrize("misplaced", ["grad_out", "grad_key_gate", "row_max", "key_gate"])
+def test_a_tensor_of_the_backward_on_another_device_is_an_error_that_names_it(misplaced):
+    arguments = raw_arguments(Case("devices", queries=5, head_dim=8, gate="shared"))
+    saved = run_raw("cuda_attention", arguments, save_softmax_out=False, save_quasi_out=False)
+    names = ("out", "softmax_out", "quasi_out", "row_max", "row_sum", "query_gate", "key_gate")
+    saved = dict(zip(names, saved))
+    first = dict(grad_out=saved.pop("out"), grad_query_gate=None, grad_key_gate=saved["key_gate"])
+    given = {name: t.to("meta") if name == misplaced else t for name, t in (first | arguments | saved).items()}
+    with pytest.raises(RuntimeError, match=f"{misplaced}: wanted a tensor on"):
+        run_raw("cuda_attention_backward", given)
+
+
+def raw_arguments(case, misplaced=""):
+    """The tensors of the operator's schema by name, one of them on another device."""
+    inputs = make_inputs(case, torch.bfloat16)
+    *five, gate = inputs.arguments()
+    options = dict(attn_mask=None, key_lengths=None, dropout_seed=None) | inputs.options
+    problem = dense_problem(*five, gate, **options)
+    names = [f.name for f in fields(problem)][: len(problem.tensors())]
+    return {n: t.to("meta") if n == misplaced else t for n, t in zip(names, problem.tensors())}
+
+
+def run_raw(name, arguments, **options):
+    options |= dict(max_seqlen=0, is_causal=False, dropout_p=0.0, scale=0.25, quasi_scale=1.0, beta=1.0, gamma=1.0)
+    operator = getattr(torch.ops.qacg, name).default
+    cpu = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
+    return operator.redispatch(cpu, *arguments.values(), **options, column_gate=False)
 
 
 @pytest.mark.parametrize(
-    "case",
+    ("case", "name", "wrong", "message"),
     [
-        Case("dims off 8", head_dim=20),
-        Case("rows off 16 bytes", head_dim=16, layout="strided"),
-        Case("too many dims", queries=5, head_dim=136),
+        (Case("a", queries=5, keys=9), "value", lambda t: t[:, :, :8], "of matching"),
+        (Case("b", queries=5, keys=9), "context_query", lambda t: t[:1], "of matching"),
+        (Case("c", queries=5, key_lengths=(3, 5)), "key_lengths", lambda t: t[:1], "got 1 lengths, wanted 2"),
     ],
-    ids=lambda case: case.name,
+    ids=["rows", "batch", "lengths"],
 )
-def test_calls_that_do_not_suit_tensor_cores_go_without(case, library):
-    before = library.qacg_emulator_products()
-    evaluate(make_inputs(case, torch.bfloat16), through_backend("cuda"))
-    assert library.qacg_emulator_products() == before
-
-
-def test_a_backward_without_tensor_cores_after_a_forward_with_them():
-    """out.sum() sends back a gradient whose strides are all zero."""
-    inputs = make_inputs(STRIPS[1], torch.bfloat16)
-    judges = judges_of(replace(inputs, grad_out=torch.ones((), dtype=torch.bfloat16).expand(inputs.grad_out.shape)))
-    compare(evaluate(judges[0], through_backend("cuda")), judges, "sum as the loss")
+def test_sizes_that_would_be_read_beyond_are_errors(case, name, wrong, message):
+    arguments = raw_arguments(case)
+    arguments[name] = wrong(arguments[name])
+    with pytest.raises(RuntimeError, match=message):
+        run_raw("cuda_attention", arguments, save_softmax_out=False, save_quasi_out=False)
 
 
 def test_the_host_half_uses_the_stable_abi_alone(library):

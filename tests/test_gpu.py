@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from turns import turn
 
 import qacg_kernels as qk
 from qacg_kernels.testing import evaluate, through_backend
@@ -91,6 +92,15 @@ def test_tensors_of_another_device_are_computed_there(case, kernel, device):
         assert t.device == torch.device("cuda:1") and torch.equal(t.to("cuda:0"), wanted[name]), name
 
 
+@pytest.fixture
+def most_of_the_memory():
+    """For tests that would not fit beside one another; what they had is given back before the next one's turn."""
+    with turn("gpu-memory"):
+        yield
+        torch.cuda.empty_cache()
+
+
+@pytest.mark.usefixtures("most_of_the_memory")
 @pytest.mark.parametrize("length", [64, 256], ids=["whole rows", "tiled"])
 def test_tensors_of_more_than_two_to_the_31_elements(length, kernel, device):
     """The last sequence of a huge batch gives what it gives alone, forward and backward."""

@@ -17,6 +17,7 @@ sys.path.append(str(Path(__file__).resolve().parent.parent))  # benchmarks is no
 
 from test_benchmarks import ORIGIN, memory_row
 
+import qacg_kernels as qk
 from benchmarks import composition, gpu, gpu_marks, gpu_plan, host, rows, timing, verify
 from benchmarks.lengths import sentence_lengths
 from benchmarks.providers import COMPILED, COMPOSITION, EAGER, ONE_MAP, PROVIDERS
@@ -209,6 +210,75 @@ def test_a_run_keeps_rows_and_reasons(tmp_path, monkeypatch, capsys):
     ]
     assert "out is off by" in run.missing[1] and len(run.wrong) == 1
     assert "reference" in capsys.readouterr().out
+
+
+def test_a_provider_whose_compiler_fails_is_left_out_whatever_it_raises(tmp_path, monkeypatch):
+    class CompilationError(Exception):
+        """As Triton's: no RuntimeError."""
+
+    def fails(case):
+        def call(*operands):
+            raise CompilationError("at 12:3: NoneType has no type")
+
+        return call
+
+    monkeypatch.setitem(PROVIDERS, EAGER, replace(PROVIDERS[EAGER], build=fails))
+    run, writer = a_run(tmp_path)
+    run.measure(Item(TINY, (EAGER, "reference")))
+    assert [row.provider for row in rows.load([writer.path])] == ["reference"]
+    assert run.missing == [f"{TINY}, {EAGER}: CompilationError: at 12:3: NoneType has no type"]
+
+
+@pytest.mark.compiles
+def test_items_do_not_use_up_one_anothers_recompilations(tmp_path, monkeypatch):
+    """The same function compiled for one shape after another, as the composition is."""
+
+    def build(case):
+        return torch.compile(PROVIDERS["reference"].build(case), backend="eager", fullgraph=True, dynamic=False)
+
+    monkeypatch.setitem(PROVIDERS, EAGER, replace(PROVIDERS[EAGER], build=build))
+    monkeypatch.setattr(torch._dynamo.config, "recompile_limit", 2)
+    run, writer = a_run(tmp_path)
+    for length in range(3, 9):
+        run.measure(Item(Case(Shape(1, 1, length, 8), mode=FORWARD), (EAGER,)))
+    assert run.missing == [] and len(rows.load([writer.path])) == 6
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyError])
+def test_a_backend_that_fails_its_parity_is_told_and_has_no_figures(error, monkeypatch, capsys):
+    assert gpu.is_sound("reference", "cpu")
+    assert "parity of reference: " in capsys.readouterr().out
+
+    def fails(*_):
+        raise error("no kernel image")
+
+    monkeypatch.setattr(verify, "parity_report", fails)
+    assert not gpu.is_sound("reference", "cpu")
+    told = capsys.readouterr().err
+    assert "parity of reference fails" in told and "no kernel image" in told
+
+
+def test_a_gpu_that_fails_for_good_ends_the_run_with_a_report_of_what_was_measured(tmp_path, monkeypatch, capsys):
+    def dead():
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    for name, stand_in in dict(
+        is_available=lambda: True, set_device=lambda n: None, get_device_name=lambda: "GPU", empty_cache=dead
+    ).items():
+        monkeypatch.setattr(torch.cuda, name, stand_in)
+    monkeypatch.setattr(gpu, "BACKENDS", ("reference", "cpu"))
+    monkeypatch.setattr(gpu, "is_sound", lambda name: name == "reference")
+    monkeypatch.setattr(rows, "origin", lambda: ORIGIN)
+    monkeypatch.setattr(Session, "take_ceilings", lambda *_: None)
+    items = [Item(replace(TINY, mode=mode), ("reference",)) for mode in MODES]
+    monkeypatch.setattr(gpu_plan, "items", lambda backends: items if backends == ("reference",) else [])
+    monkeypatch.setattr(timing, "ON_DEVICE", NO_EFFORT)
+    assert gpu.main(["--out", str(tmp_path)]) == 1
+    (path,) = tmp_path.glob("*-gpu.jsonl")
+    assert [row.case.mode for row in rows.load([path])] == [MODES[0]]
+    told = capsys.readouterr().out
+    assert "the rest of the plan: CUDA error: an illegal memory access" in told and "marks met on GPU" in told
+    assert ("cpu: parity fails" in told) == ("cpu" in qk.available_backends())
 
 
 def test_a_spent_budget_leaves_cases_out_by_name(tmp_path):

@@ -1,6 +1,7 @@
 """The parity suite's driver: every test in one shard, a row for each outcome, what it did not reach, refusal."""
 
 import json
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -90,6 +91,54 @@ def test_the_status_is_good_only_if_all_ran_and_passed(rows, statuses, status, t
     tests = [dict(kind="test", test=name, outcome=outcome) for outcome, name in rows]
     assert kernel_suite.report(tests, statuses, tmp_path) == status
     assert ("did not end well" in capsys.readouterr().out) == (-9 in statuses)
+
+
+@pytest.mark.parametrize(("cores", "jobs"), [(1, 1), (2, 2), (3, 2), (4, 2), (8, 6), (16, 14), (64, 14)])
+def test_as_many_processes_as_the_machine_can_feed(cores, jobs):
+    assert kernel_suite.default_jobs(cores) == jobs
+
+
+def test_no_test_can_take_the_suite_beyond_eight_minutes():
+    assert kernel_suite.SECONDS + kernel_suite._GRACE <= 480
+
+
+def test_compiled_kernels_are_kept_where_the_next_run_finds_them(tmp_path, monkeypatch, capsys):
+    """And every process is told so."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(
+        kernel_suite, "_command", lambda *_: [sys.executable, "-c", "import os; print(os.environ['TRITON_CACHE_DIR'])"]
+    )
+    monkeypatch.delenv("TRITON_CACHE_DIR", raising=False)
+    for wanted in (kernel_suite.TESTS.parent / "build/triton-cache", tmp_path / "mine"):
+        kernel_suite.main(["--out", str(tmp_path / "rows"), "--jobs", "2"])
+        logs = [path.read_text().strip() for path in sorted((tmp_path / "rows").glob("log-*.txt"))]
+        assert logs == [str(wanted)] * 2
+        assert f"2 processes; compiled Triton kernels are kept in {wanted}" in capsys.readouterr().out
+        monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "mine"))
+
+
+def test_a_process_that_dies_leaves_a_row_for_every_test_that_it_had_still_to_run(tmp_path, capsys, monkeypatch):
+    """It may die in the middle of a row."""
+    rows = [dict(kind="collected", tests=["a", "b", "c"]), dict(kind="test", test="a", outcome="passed")]
+    text = "".join(json.dumps(row) + "\n" for row in rows) + '{"kind": "test", "te'
+    dies = "import os, sys; open(sys.argv[1], 'w').write(sys.argv[2]); os.abort()"
+    monkeypatch.setattr(
+        kernel_suite,
+        "_command",
+        lambda _, folder, shard: [sys.executable, "-c", dies, str(folder / f"outcomes-{shard}.jsonl"), text],
+    )
+    assert kernel_suite.main([*CPU, str(tmp_path), "--jobs", "1"]) == 1
+    told = capsys.readouterr().out
+    assert "left out: b\nleft out: c\nprocesses that did not end well, see their logs: 0 (-6)" in told
+    assert "2 left out, 1 passed" in told
+    assert [row["outcome"] for row in lines(tmp_path / "outcomes.jsonl")] == ["passed", "left out", "left out"]
+
+
+def test_what_is_collected_is_a_row(tmp_path):
+    recorder = outcomes.Recorder(tmp_path / "rows.jsonl")
+    recorder.pytest_collection_finish(SimpleNamespace(items=[SimpleNamespace(nodeid=name) for name in "ab"]))
+    rows = outcomes.read(tmp_path / "rows.jsonl")
+    assert [row["test"] for row in outcomes.not_reached(rows)] == ["a", "b"]
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

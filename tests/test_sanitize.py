@@ -1,5 +1,10 @@
 """The command behind `make sanitize-gpu`, where it can run nothing: what it refuses, what it would run."""
 
+import json
+import sys
+from pathlib import Path
+
+import pytest
 import sanitize
 
 from qacg_kernels.backends import cuda
@@ -21,21 +26,80 @@ def test_refuses_without_a_gpu_a_library_or_the_tool(monkeypatch, capsys, tmp_pa
     assert "compute-sanitizer was not found" in refuses(capsys, tmp_path)
 
 
-def test_runs_each_tool_and_tells_its_errors_from_failed_tests(monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr(sanitize, "why_not", lambda: None)
-    monkeypatch.setattr(sanitize, "command", lambda tool, out: [sanitize.sys.executable, "-c", f"exit({codes[tool]})"])
-    codes = {"memcheck": 0, "racecheck": sanitize.FOUND}
-    assert sanitize.main([str(tmp_path)]) == 1
+@pytest.fixture
+def runs(monkeypatch, tmp_path):
+    """Runs the command with a program in each tool's place; its status and its rows."""
+
+    def run(programs, *arguments):
+        def command(tool, out, seconds):
+            return [sys.executable, "-c", programs.get(tool, PASSES), str(sanitize._tests_file(tool, out))]
+
+        monkeypatch.setattr(sanitize, "why_not", lambda: None)
+        monkeypatch.setattr(sanitize, "command", command)
+        status = sanitize.main([str(tmp_path), *arguments])
+        origin, *rows = [json.loads(line) for line in (tmp_path / "sanitizer.jsonl").read_text().splitlines()]
+        assert origin["kind"] == "origin" and all(row["kind"] == "sanitizer" for row in rows)
+        assert [row["tool"] for row in rows] == list(sanitize.TOOLS)
+        return status, {row["tool"]: row for row in rows}
+
+    return run
+
+
+def record(*outcomes):
+    rows = [dict(kind="test", test=f"test_{n}", outcome=outcome) for n, outcome in enumerate(outcomes)]
+    rows = "".join(json.dumps(row) + "\n" for row in rows)
+    return f"import sys, time; open(sys.argv[1], 'w').write({rows!r}); "
+
+
+PASSES = record("passed", "passed")
+
+
+def test_every_tool_has_its_row_and_errors_are_told_from_failed_tests(runs, capsys):
+    status, rows = runs(
+        {
+            "racecheck": PASSES + f"sys.exit({sanitize.FOUND})",
+            "synccheck": record("passed", "failed") + "sys.exit(1)",
+            "initcheck": record("passed", "left out", "left out"),
+        }
+    )
+    assert status == 1
+    assert {tool: row["outcome"] for tool, row in rows.items()} == {
+        "memcheck": "clean",
+        "racecheck": "errors found",
+        "synccheck": "tests failed (1)",
+        "initcheck": "clean, 2 tests left out",
+    }
+    assert rows["synccheck"]["tests"] == {"passed": 1, "failed": 1} and rows["memcheck"]["report"] == "memcheck.txt"
     assert capsys.readouterr().out.splitlines()[:2] == ["memcheck: clean", "racecheck: errors found"]
-    codes = {"memcheck": 1, "racecheck": 0}
-    assert sanitize.main([str(tmp_path)]) == 1
-    assert "memcheck: tests failed (1)" in capsys.readouterr().out
-    codes = {"memcheck": 0, "racecheck": 0}
-    assert sanitize.main([str(tmp_path)]) == 0
+
+
+def test_all_clean_is_a_success(runs):
+    assert runs({})[0] == 0
+
+
+def test_a_tool_that_runs_no_test_is_not_clean(runs):
+    status, rows = runs({"memcheck": "pass"})
+    assert status == 1 and rows["memcheck"]["outcome"] == "no test ran"
+
+
+def test_a_tool_that_hangs_is_stopped_with_all_it_started_and_the_others_run(runs, tmp_path):
+    child = "import subprocess; p = subprocess.Popen(['sleep', '600']); "
+    hangs = record("passed") + child + f"open({str(tmp_path / 'child')!r}, 'w').write(str(p.pid)); time.sleep(600)"
+    status, rows = runs({"memcheck": hangs}, "--seconds", "5")
+    assert status == 1 and rows["memcheck"]["outcome"] == "stopped: the time is spent"
+    assert rows["memcheck"]["tests"] == {"passed": 1} and rows["initcheck"]["outcome"] == "clean"
+    state = Path(f"/proc/{(tmp_path / 'child').read_text()}/stat")
+    assert not state.exists() or state.read_text().split()[2] == "Z", "what the tool had started goes on"
 
 
 def test_the_command_names_the_tool_and_the_backend(monkeypatch, tmp_path):
     monkeypatch.setattr(sanitize, "sanitizer", lambda: "/opt/compute-sanitizer")
-    command = sanitize.command("racecheck", tmp_path)
+    command = sanitize.command("racecheck", tmp_path, 130)
     assert command[:3] == ["/opt/compute-sanitizer", "--tool", "racecheck"]
     assert " ".join(command).count("cuda") >= 2 and "--error-exitcode" in command
+    assert command[command.index("--seconds") + 1] == "90" and "--unpoisoned" not in command
+    assert "--unpoisoned" in sanitize.command("initcheck", tmp_path, 130)
+
+
+def test_all_tools_end_within_ten_minutes():
+    assert len(sanitize.TOOLS) * sanitize.SECONDS < 600

@@ -7,9 +7,9 @@
 #include <torch/csrc/stable/tensor.h>
 
 #include <algorithm>
-#include <initializer_list>
 #include <optional>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "current_stream.h"
@@ -101,32 +101,44 @@ Element element_of(const Tensor& query) {
   }
 }
 
+void check_device(const Tensor& t, const Tensor& query, const char* name) {
+  STD_TORCH_CHECK(is_on_own_device(t) && t.get_device_index() == query.get_device_index(), name,
+                  ": wanted a tensor on query's device");
+}
+
+// Comes before anything that takes query's device for granted, the stream's guard too.
 void check_devices(const Arguments& a) {
-  const auto beside_query = [&](const Tensor& t) {
-    return t.is_cuda() == a.query.is_cuda() && t.get_device_index() == a.query.get_device_index();
-  };
-  for (const Tensor* t : {&a.query, &a.key, &a.value, &a.context_query, &a.context_key}) {
-    STD_TORCH_CHECK(beside_query(*t), "query, key, value, context_query, context_key: wanted tensors on one device");
-  }
-  for (const OptionalTensor* t :
-       {&a.gate_lambda, &a.gate_query, &a.gate_context_query, &a.gate_key, &a.gate_context_key, &a.gate_query_bias,
-        &a.gate_key_bias, &a.attn_mask, &a.key_lengths, &a.cu_seqlens, &a.dropout_seed}) {
-    STD_TORCH_CHECK(!*t || beside_query(**t),
-                    "gate, attn_mask, key_lengths, cu_seqlens, dropout_seed: wanted tensors on query's device");
+  STD_TORCH_CHECK(is_on_own_device(a.query), "query: wanted a tensor on a CUDA device for backend 'cuda'");
+  check_device(a.key, a.query, "key");
+  check_device(a.value, a.query, "value");
+  check_device(a.context_query, a.query, "context_query");
+  check_device(a.context_key, a.query, "context_key");
+  const std::pair<const OptionalTensor&, const char*> others[] = {
+      {a.gate_lambda, "gate_lambda"},           {a.gate_query, "gate_query"},
+      {a.gate_context_query, "gate_context_query"}, {a.gate_key, "gate_key"},
+      {a.gate_context_key, "gate_context_key"}, {a.gate_query_bias, "gate_query_bias"},
+      {a.gate_key_bias, "gate_key_bias"},       {a.attn_mask, "attn_mask"},
+      {a.key_lengths, "key_lengths"},           {a.cu_seqlens, "cu_seqlens"},
+      {a.dropout_seed, "dropout_seed"}};
+  for (const auto& [t, name] : others) {
+    if (t) check_device(*t, a.query, name);
   }
 }
 
 void check_wide(const Arguments& a) {
-  const int64_t dims = a.cu_seqlens ? 3 : 4;
-  for (const Tensor* t : {&a.query, &a.key, &a.value, &a.context_query, &a.context_key}) {
-    STD_TORCH_CHECK(t->dim() == dims && t->scalar_type() == a.query.scalar_type() &&
-                        t->size(1) == a.query.size(1) && t->size(dims - 1) == a.query.size(dims - 1),
+  const int64_t dims = a.cu_seqlens ? 3 : 4, row = dims == 4 ? 2 : 0, last = dims - 1;
+  const std::pair<const Tensor&, const Tensor&> with_as_many_rows[] = {
+      {a.query, a.query}, {a.key, a.key}, {a.value, a.key}, {a.context_query, a.query}, {a.context_key, a.key}};
+  for (const auto& [t, other] : with_as_many_rows) {
+    STD_TORCH_CHECK(t.dim() == dims && t.scalar_type() == a.query.scalar_type() && t.size(1) == a.query.size(1) &&
+                        t.size(last) == a.query.size(last) && (dims == 3 || t.size(0) == a.query.size(0)) &&
+                        t.size(row) == other.size(row),
                     "query, key, value, context_query, context_key: wanted tensors of one dtype and of matching "
                     "(B, H, rows, D), or packed (T, H, D)");
   }
-  const int64_t head_dim = a.query.size(dims - 1);
+  const int64_t head_dim = a.query.size(last);
   STD_TORCH_CHECK(head_dim >= 1 && head_dim <= 256, "query: got head size ", head_dim, ", wanted 1 to 256");
-  for (const int64_t length : {a.query.size(dims == 4 ? 2 : 0), a.key.size(dims == 4 ? 2 : 0)}) {
+  for (const int64_t length : {a.query.size(row), a.key.size(row)}) {
     STD_TORCH_CHECK(length < int64_t{1} << 30, "query, key: got ", length, " rows, wanted fewer than 2^30");
   }
 }
@@ -141,6 +153,7 @@ void describe_lengths(Call& call, const Arguments& a) {
   Problem& p = call.problem;
   if (a.cu_seqlens) {
     p.cu_seqlens = integers(call, *a.cu_seqlens, "cu_seqlens");
+    STD_TORCH_CHECK(a.cu_seqlens->size(0) > 0, "cu_seqlens: got no offset, wanted one more than there are sequences");
     p.sequences = a.cu_seqlens->size(0) - 1;
     p.packed_rows = a.query.size(0);
     p.query_length = p.key_length = std::min(a.max_seqlen, p.packed_rows);
@@ -149,7 +162,10 @@ void describe_lengths(Call& call, const Arguments& a) {
   p.sequences = a.query.size(0);
   p.query_length = a.query.size(2);
   p.key_length = a.key.size(2);
-  if (a.key_lengths) p.key_lengths = integers(call, *a.key_lengths, "key_lengths");
+  if (!a.key_lengths) return;
+  p.key_lengths = integers(call, *a.key_lengths, "key_lengths");
+  STD_TORCH_CHECK(a.key_lengths->size(0) == p.sequences, "key_lengths: got ", a.key_lengths->size(0),
+                  " lengths, wanted ", p.sequences);
 }
 
 void describe_gate(Call& call, const Arguments& a) {
@@ -191,7 +207,6 @@ Call describe(const Arguments& a) {
   Call call;
   call.kept.reserve(8);
   Problem& p = call.problem;
-  check_devices(a);
   p.element = element_of(a.query);
   check_wide(a);
   p.heads = a.query.size(1);
@@ -228,13 +243,13 @@ bool has_aligned_rows(const Tensor& t) {
   return true;
 }
 
-// Whether the tensor-core path takes a call, as far as its tensors go; `others` are inputs of the backward alone.
-bool suits_tensor_cores(const Arguments& a, std::initializer_list<const Tensor*> others = {}) {
+// Whether the tensor-core path takes a call, as far as its tensors go. `note` in backends/cuda.py tells users of it.
+bool suits_tensor_cores(const Arguments& a) {
   const int64_t head_dim = a.query.size(a.query.dim() - 1);
   if (a.query.scalar_type() == ScalarType::Float || head_dim % 8 || head_dim > 128) return false;
   const auto aligned = [](const Tensor* t) { return has_aligned_rows(*t); };
   const auto inputs = {&a.query, &a.key, &a.value, &a.context_query, &a.context_key};
-  return std::all_of(inputs.begin(), inputs.end(), aligned) && std::all_of(others.begin(), others.end(), aligned);
+  return std::all_of(inputs.begin(), inputs.end(), aligned);
 }
 
 void run_forward(const Problem& p, bool tensor_cores, void* stream) {
@@ -266,11 +281,12 @@ ForwardResult attention(const Tensor& query, const Tensor& key, const Tensor& va
                         const OptionalTensor& dropout_seed, int64_t max_seqlen, bool is_causal, double dropout_p,
                         double scale, double quasi_scale, double beta, double gamma, bool column_gate,
                         bool save_softmax_out, bool save_quasi_out) {
-  const CurrentStream stream(query);
   const Arguments arguments{query, key, value, context_query, context_key, gate_lambda, gate_query, gate_context_query,
                             gate_key, gate_context_key, gate_query_bias, gate_key_bias, attn_mask, key_lengths,
                             cu_seqlens, dropout_seed, max_seqlen, is_causal, dropout_p, scale, quasi_scale, beta, gamma,
                             column_gate};
+  check_devices(arguments);
+  const CurrentStream stream(query);
   Call call = describe(arguments);
   Problem& p = call.problem;
   const ScalarType type = query.scalar_type();
@@ -309,11 +325,18 @@ BackwardResult attention_backward(
     const Tensor& /*quasi_out*/, const Tensor& row_max, const Tensor& row_sum, const Tensor& query_gate,
     const Tensor& key_gate, int64_t max_seqlen, bool is_causal, double dropout_p, double scale, double quasi_scale,
     double beta, double gamma, bool column_gate) {
-  const CurrentStream stream(query);
   const Arguments arguments{query, key, value, context_query, context_key, gate_lambda, gate_query, gate_context_query,
                             gate_key, gate_context_key, gate_query_bias, gate_key_bias, attn_mask, key_lengths,
                             cu_seqlens, dropout_seed, max_seqlen, is_causal, dropout_p, scale, quasi_scale, beta, gamma,
                             column_gate};
+  check_devices(arguments);
+  const std::pair<const Tensor&, const char*> others[] = {
+      {grad_out, "grad_out"}, {softmax_out, "softmax_out"}, {row_max, "row_max"},
+      {row_sum, "row_sum"},   {query_gate, "query_gate"},   {key_gate, "key_gate"}};
+  for (const auto& [t, name] : others) check_device(t, query, name);
+  if (grad_query_gate) check_device(*grad_query_gate, query, "grad_query_gate");
+  if (grad_key_gate) check_device(*grad_key_gate, query, "grad_key_gate");
+  const CurrentStream stream(query);
   Call call = describe(arguments);
   Problem& p = call.problem;
   const ScalarType type = query.scalar_type();
@@ -323,8 +346,11 @@ BackwardResult attention_backward(
   if (softmax_out.numel() > 0) p.softmax_out = wide(softmax_out);
 
   Gradients g{};
-  STD_TORCH_CHECK(grad_out.scalar_type() == type, "grad_out: wanted query's dtype");
-  g.out = wide(grad_out);
+  STD_TORCH_CHECK(grad_out.scalar_type() == type && sizes_of(grad_out) == sizes_of(query),
+                  "grad_out: wanted query's dtype and shape");
+  const bool tensor_cores = suits_tensor_cores(arguments) && (!p.softmax_out.data || has_aligned_rows(softmax_out));
+  // What autograd sends is not the user's to lay out: a sum's gradient has strides of 0.
+  g.out = wide(tensor_cores && !has_aligned_rows(grad_out) ? call.keep(dense_copy(grad_out)) : grad_out);
   std::vector<Tensor> results;
   Tensor4* slots[] = {&g.query, &g.key, &g.value, &g.context_query, &g.context_key};
   const Tensor* inputs[] = {&query, &key, &value, &context_query, &context_key};
@@ -356,8 +382,6 @@ BackwardResult attention_backward(
     if (has_vectors && *arguments.biases(side)) g.gate_biases[side] = per_head(gradient, 0);
   }
 
-  const bool tensor_cores = suits_tensor_cores(arguments, {&grad_out}) &&
-                            (!p.softmax_out.data || has_aligned_rows(softmax_out));
   run_backward(p, g, tensor_cores, stream.handle());
   if (has_vectors) check_launch(run_gate_sums(p, g, stream.handle()));
   return {results[0], results[1], results[2], results[3], results[4],  results[5],

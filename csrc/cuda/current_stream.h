@@ -16,6 +16,9 @@ extern "C" AOTITorchError aoti_torch_get_current_cuda_stream(int32_t device_inde
 
 namespace qacg::cuda {
 
+// Whether a tensor is where these operators work.
+inline bool is_on_own_device(const torch::stable::Tensor& t) { return t.is_cuda(); }
+
 class CurrentStream {
  public:
   explicit CurrentStream(const torch::stable::Tensor& t) : guard_(t.get_device_index()) {

@@ -11,6 +11,8 @@
 
 #include <cuda_runtime.h>
 
+#include "shared_memory.h"
+
 #define QACG_DEVICE __device__ __forceinline__
 #define QACG_KERNEL(threads, blocks_per_multiprocessor) \
   __global__ void __launch_bounds__(threads, blocks_per_multiprocessor)
@@ -42,31 +44,16 @@ QACG_DEVICE char* shared_memory() {
   return memory;
 }
 
-// Shared memory that a block of the current device may ask for.
-inline const char* shared_memory_limit(int64_t* bytes) {
-  int device = 0, limit = 0;
-  cudaError_t error = cudaGetDevice(&device);
-  if (error == cudaSuccess) {
-    error = cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-  }
-  *bytes = limit;
-  return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
-}
-
 // Runs a kernel on a stream; returns null, or the launch's error in words. No blocks: nothing to do.
 template <typename... Parameters>
 const char* launch(void (*kernel)(Parameters...), int64_t blocks, int threads, int64_t shared_bytes, void* stream,
                    const Parameters&... parameters) {
   if (blocks == 0) return nullptr;
   if (blocks > 0x7fffffff) return "the call needs more than 2^31 - 1 thread blocks; split the batch";
-  if (shared_bytes > 48 * 1024) {
-    const cudaError_t error =
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
-    if (error != cudaSuccess) return cudaGetErrorString(error);
-  }
+  const char* refused = allow_shared_memory(reinterpret_cast<const void*>(kernel), shared_bytes);
+  if (refused) return refused;
   kernel<<<static_cast<unsigned>(blocks), threads, shared_bytes, static_cast<cudaStream_t>(stream)>>>(parameters...);
-  const cudaError_t error = cudaGetLastError();
-  return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
+  return words_for(cudaGetLastError());
 }
 
 }  // namespace qacg::cuda

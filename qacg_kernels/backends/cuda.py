@@ -1,5 +1,9 @@
 """The compiled CUDA kernels: finding the library, and what they take."""
 
+import ctypes
+import functools
+import re
+
 import torch
 
 from qacg_kernels.libraries import library, why_not_built
@@ -9,11 +13,19 @@ NEEDS_CERTIFICATE = True
 # Where the tensors must be. The emulator's tests set it to "cpu".
 DEVICE = "cuda"
 
+OLDEST_CAPABILITY = (8, 0)  # its instructions are those of csrc/cuda/mma.h
+
 # Short rows: the backward finds delta by a pass of its own, so the forward saves no branch output for them
 # (csrc/cuda/README.md).
 WHOLE_ROW_KEYS = 128
 
+_BUILD = "QACG_BUILD_CUDA=1 pip install --no-build-isolation ."
+_TENSOR_CORES = (torch.float16, torch.bfloat16)
+
 _missing: list[str] = []
+# The library's functions that are no operators (csrc/cuda/about.cu), and the GPUs that it has code for.
+_about: ctypes.CDLL | None = None
+_gpus: tuple[str, ...] = ()
 
 
 def _load() -> None:
@@ -25,8 +37,18 @@ def _load() -> None:
     else:
         try:
             torch.ops.load_library(path)
+            _ask(ctypes.CDLL(str(path)))
         except OSError as error:
             _missing.append(f"the compiled CUDA library does not load ({error}); torch 2.9 or newer is needed")
+        except AttributeError as error:
+            _missing.append(f"the compiled CUDA library is of another version ({error}); build it again: {_BUILD}")
+
+
+def _ask(about: ctypes.CDLL) -> None:
+    global _about, _gpus
+    about.qacg_cuda_gpus.restype = ctypes.c_char_p
+    about.qacg_cuda_shared_memory.restype = ctypes.c_int64
+    _about, _gpus = about, tuple(about.qacg_cuda_gpus().decode().split(":"))
 
 
 _load()
@@ -45,11 +67,101 @@ def unsupported(problem) -> list[str]:
     query = problem.query
     if query.device.type != DEVICE:
         reasons.append(f"tensors are on {query.device}; move them to a CUDA device or choose another backend")
+    elif DEVICE == "cuda":
+        reasons += _no_code_on(query.device)
     if query.dtype not in (torch.float32, torch.float16, torch.bfloat16):
         reasons.append(f"dtype is {query.dtype}; it takes float32, float16 and bfloat16")
     if problem.head_dim > 256:
         reasons.append(f"head size is {problem.head_dim}; it takes 1 to 256")
     return reasons
+
+
+def runs_on(gpu: str, capability: tuple[int, int]) -> bool:
+    """Whether code for `gpu`, as TORCH_CUDA_ARCH_LIST names it, runs on a GPU of this compute capability.
+
+    Machine code runs on GPUs of the same major number and no older minor one, and with +PTX the driver translates it
+    for all newer ones. Code for 9.0a is for that GPU alone, code for 10.0f for its major number (CUDA C++ Programming
+    Guide, feature sets of compute capabilities).
+    """
+    major, minor, features, ptx = re.fullmatch(r"(\d+)\.(\d+)([af]?)(\+PTX)?", gpu).groups()
+    built = (int(major), int(minor))
+    if features == "a":
+        return capability == built
+    same_family = capability[0] == built[0] and capability[1] >= built[1]
+    return same_family or (ptx is not None and not features and capability >= built)
+
+
+@functools.cache
+def _capability(device: torch.device) -> tuple[int, int]:
+    return torch.cuda.get_device_capability(device)
+
+
+@torch.compiler.assume_constant_result  # known when torch.compile traces the call
+def _no_code_on(device: torch.device) -> tuple[str, ...]:
+    """Why the library has no code for a device; empty if it has."""
+    return _no_code_for(_capability(device), _gpus)
+
+
+@functools.cache
+def _no_code_for(capability: tuple[int, int], gpus: tuple[str, ...]) -> tuple[str, ...]:
+    number = ".".join(map(str, capability))
+    if capability < OLDEST_CAPABILITY:
+        return (f"the GPU has compute capability {number}; it takes 8.0 and newer",)
+    if any(runs_on(gpu, capability) for gpu in gpus):
+        return ()
+    return (
+        f"the GPU has compute capability {number} and the library has code for {', '.join(gpus)}; to build it for this "
+        f"one: TORCH_CUDA_ARCH_LIST={number} {_BUILD}",
+    )
+
+
+def note(problem) -> str:
+    """Which passes of a call go by the tensor cores, and why others do not (csrc/cuda/README.md, "Two paths")."""
+    why = _why_plain(problem)
+    if why:
+        return f"forward and backward without tensor cores: {'; '.join(why)}"
+    there = _shared_memory(problem.query.device)
+    needed = [_about.qacg_cuda_shared_memory(problem.head_dim, backward) for backward in (0, 1)]
+    slow = [name for name, bytes_needed in zip(("forward", "backward"), needed) if bytes_needed > there]
+    if not slow:
+        return "forward and backward on tensor cores"
+    return (
+        f"{' and '.join(slow)} without tensor cores: with head size {problem.head_dim} a thread block wants "
+        f"{max(needed) / 1024:.1f} KiB of shared memory, and this GPU has {there / 1024:.1f}"
+    )
+
+
+def _why_plain(problem) -> list[str]:
+    """What keeps a call from the tensor cores; `suits_tensor_cores` in csrc/cuda/attention.cpp decides."""
+    why = []
+    if problem.query.dtype not in _TENSOR_CORES:
+        why.append(f"dtype is {problem.query.dtype}, and they take float16 and bfloat16")
+    if problem.head_dim % 8 or problem.head_dim > 128:
+        why.append(f"head size is {problem.head_dim}, and they take multiples of 8 up to 128")
+    if why:
+        return why
+    for name in ("query", "key", "value", "context_query", "context_key"):
+        t = getattr(problem, name)
+        steps = [step for size, step in zip(t.shape[:-1], t.stride()[:-1]) if size > 1]
+        if t.stride(-1) != 1 or _address(t) % 16 or any(step % 8 for step in steps):
+            why.append(
+                f"rows of {name} do not start at multiples of 16 bytes with their dims side by side; a copy's do "
+                "(.clone(memory_format=torch.contiguous_format))"
+            )
+    return why
+
+
+def _address(t: torch.Tensor) -> int:
+    from torch._subclasses.fake_tensor import FakeTensor
+
+    # A fake tensor has none; real memory begins at a multiple of 512.
+    return t.storage_offset() * t.element_size() if isinstance(t, FakeTensor) else t.data_ptr()
+
+
+@functools.cache
+def _shared_memory(device: torch.device) -> int:
+    """Bytes of shared memory that a thread block may have."""
+    return torch.cuda.get_device_properties(device).shared_memory_per_block_optin
 
 
 def residuals(problem) -> dict[str, bool]:

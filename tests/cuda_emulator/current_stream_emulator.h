@@ -5,6 +5,8 @@
 
 namespace qacg::cuda {
 
+inline bool is_on_own_device(const torch::stable::Tensor& t) { return t.is_cpu(); }
+
 struct CurrentStream {
   explicit CurrentStream(const torch::stable::Tensor&) {}
   void* handle() const { return nullptr; }

@@ -1,0 +1,48 @@
+// How much shared memory a block may have on the current device. More than 48 KiB has to be asked for.
+#pragma once
+
+#include <cuda_runtime.h>
+#include <stdint.h>
+
+#include <map>
+#include <mutex>
+#include <utility>
+
+namespace qacg::cuda {
+
+// What went wrong, in words, or null. The runtime forgets the error: it would tell it again at the next launch.
+inline const char* words_for(cudaError_t error) {
+  if (error == cudaSuccess) return nullptr;
+  cudaGetLastError();
+  return cudaGetErrorString(error);
+}
+
+// Shared memory that a block of the current device may ask for.
+inline const char* shared_memory_limit(int64_t* bytes) {
+  int device = 0, limit = 0;
+  cudaError_t error = cudaGetDevice(&device);
+  if (error == cudaSuccess) {
+    error = cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+  }
+  *bytes = limit;
+  return words_for(error);
+}
+
+// Allows blocks of a kernel so much shared memory; the runtime is told once for each kernel and device.
+inline const char* allow_shared_memory(const void* kernel, int64_t bytes) {
+  constexpr int64_t kAllowedAnyway = 48 * 1024;
+  if (bytes <= kAllowedAnyway) return nullptr;
+  int device = 0;
+  cudaError_t error = cudaGetDevice(&device);
+  if (error != cudaSuccess) return words_for(error);
+  static std::mutex mutex;
+  static std::map<std::pair<const void*, int>, int64_t> allowed;
+  const std::lock_guard<std::mutex> lock(mutex);
+  int64_t& most = allowed[{kernel, device}];
+  if (bytes <= most) return nullptr;
+  error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
+  if (error == cudaSuccess) most = bytes;
+  return words_for(error);
+}
+
+}  // namespace qacg::cuda

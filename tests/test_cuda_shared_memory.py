@@ -1,0 +1,62 @@
+"""csrc/cuda/shared_memory.h against a stand-in for the CUDA runtime that counts what it is asked."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from cuda_emulator import build
+
+ROOT = Path(__file__).resolve().parents[1]
+RUNTIME = """
+#pragma once
+enum cudaError_t { cudaSuccess = 0, cudaErrorInvalidValue = 1 };
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
+enum cudaDeviceAttr { cudaDevAttrMaxSharedMemoryPerBlockOptin = 97 };
+inline int device = 0, times_set = 0, most = 100 * 1024;
+inline cudaError_t last = cudaSuccess;
+inline cudaError_t told(cudaError_t error) { return error == cudaSuccess ? error : last = error; }
+inline cudaError_t cudaGetLastError() { const cudaError_t error = last; last = cudaSuccess; return error; }
+inline const char* cudaGetErrorString(cudaError_t) { return "invalid value"; }
+inline cudaError_t cudaGetDevice(int* d) { *d = device; return cudaSuccess; }
+inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) { *value = most; return cudaSuccess; }
+inline cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute, int bytes) {
+  ++times_set;
+  return told(bytes <= most ? cudaSuccess : cudaErrorInvalidValue);
+}
+"""
+PROGRAM = """
+#include <stdio.h>
+#include <string.h>
+#include "shared_memory.h"
+#define CHECK(holds) if (!(holds)) { printf("line %d: " #holds "\\n", __LINE__); return 1; }
+int main() {
+  using namespace qacg::cuda;
+  const char kernels[2] = {};
+  CHECK(!allow_shared_memory(kernels, 48 * 1024) && times_set == 0);
+  for (int n = 0; n < 3; ++n) CHECK(!allow_shared_memory(kernels, 80 * 1024) && times_set == 1);
+  CHECK(!allow_shared_memory(kernels + 1, 80 * 1024) && times_set == 2);
+  CHECK(!allow_shared_memory(kernels, 90 * 1024) && times_set == 3);
+  CHECK(!allow_shared_memory(kernels, 80 * 1024) && times_set == 3);
+  device = 1;
+  for (int n = 0; n < 3; ++n) CHECK(!allow_shared_memory(kernels, 80 * 1024) && times_set == 4);
+  for (int n = 0; n < 2; ++n) {  // refused every time, and nothing is left for the next launch to report
+    const char* refused = allow_shared_memory(kernels, 101 * 1024);
+    CHECK(refused && !strcmp(refused, "invalid value") && times_set == 5 + n && last == cudaSuccess);
+  }
+  int64_t limit = 0;
+  CHECK(!shared_memory_limit(&limit) && limit == most);
+  return 0;
+}
+"""
+
+
+def test_the_runtime_is_told_once_for_each_kernel_and_device(tmp_path):
+    if build.compiler() is None:
+        pytest.skip("no C++ compiler")
+    (tmp_path / "cuda_runtime.h").write_text(RUNTIME)
+    (tmp_path / "program.cpp").write_text(PROGRAM)
+    program = tmp_path / "program"
+    command = [build.compiler(), "-std=c++17", "-Wall", f"-I{tmp_path}", f"-I{ROOT / 'csrc/cuda'}"]
+    subprocess.run([*command, str(tmp_path / "program.cpp"), "-o", str(program)], check=True)
+    done = subprocess.run([program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
