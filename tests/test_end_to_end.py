@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from model_sizes import TINY
 from qacg_models import QACGBertConfig, QACGBertForSequenceClassification
 
 from benchmarks import end_to_end, rows
@@ -24,12 +25,8 @@ ORIGIN = rows.Origin(
     taken="2030-01-02T03:04:05Z",
 )
 SMALL = {
+    **TINY,
     "vocab_size": 40,
-    "hidden_size": 12,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 3,
-    "intermediate_size": 20,
-    "max_position_embeddings": 9,
     "contexts": 3,
     "num_labels": 3,
 }
