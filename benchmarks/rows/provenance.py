@@ -1,11 +1,10 @@
 """Where rows come from: the machine, the versions and the commit."""
 
-import subprocess
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from pathlib import Path
 
 from qacg_kernels import info
+from qacg_kernels.checkout import checkout_of
 
 
 @dataclass(frozen=True)
@@ -45,17 +44,8 @@ _VERSIONS = {"qacg_kernels": "package", "python": "python", "torch": "torch", "t
 
 def _commit() -> tuple[str, bool]:
     """The commit of the sources, and whether anything but results differs from it."""
-    folder = Path(__file__).resolve().parents[2]
-
-    def git(*arguments: str) -> str:
-        done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, check=True)
-        return done.stdout.strip()
-
-    try:
-        changed = git("status", "--porcelain", "--", ".", ":!benchmarks/results")
-        return git("rev-parse", "--short=12", "HEAD"), bool(changed)
-    except (OSError, subprocess.CalledProcessError):
-        return "not a git checkout", True
+    found = checkout_of(__file__, "--", ":/", ":(top,exclude)benchmarks/results")
+    return (found[0][:12], found[1]) if found else ("not a git checkout", True)
 
 
 def heading(source: Origin) -> str:
