@@ -41,6 +41,7 @@ test: lint
 
 lint: $(READY)
 	$(PY) -m ruff check .
+	$(PY) -m ruff format --check benchmarks
 
 bench: $(READY)
 	$(PY) -m pytest benchmarks --benchmark-enable

@@ -7,173 +7,21 @@ are there already, from the same sources, is not measured again: a run that was 
 
 import argparse
 import math
-import re
 import sys
-import time
-from collections.abc import Callable
 
 import torch
 from qacg_models.errors import InputError
 
-from benchmarks import rows, step_marks, timing, verify
-from benchmarks.run import INTERRUPTED, add_common_options, heading
-from benchmarks.sentences import Batch, Sentences, default_data, load_sentences
-from benchmarks.session import Budget
-from benchmarks.shapes import DTYPES
-from benchmarks.step_names import BERT, COMPILED, EAGER, MODES, RELEASED, TRAINING
-from benchmarks.steps import PROVIDERS, SIZES, Builder, Runner, takes
-from qacg_kernels.testing import judge
-
-# Providers are compared in float64 on so many batches of so many sentences.
-_JUDGED_BATCHES, _JUDGED_SENTENCES = 4, 4
-_MANY = 4096  # numbers that show in one batch how far roundings go
-
-
-def require_agreement(builder: Builder, runners: dict[str, Runner], batches: list[Batch], dtype: str) -> None:
-    """Judges the logits and every gradient of every provider by the package's error rule, without dropout.
-
-    A parameter is judged in all layers at once, and one of few numbers in all batches: the error of a single number,
-    such as a gate's bias, says little of how far roundings go. Plain BERT is another model and is left to the tests of
-    its own.
-
-    Raises:
-        benchmarks.verify.ParityError: a provider computes something else.
-    """
-    model = builder.exact()
-    exact = Runner(model, lambda batch: model(**batch.padded, return_dict=False)[:2])
-    truths, scales = _outcomes(exact, batches, "float32")
-    of_eager, _ = _outcomes(builder.build(EAGER), batches, dtype)
-    for name, runner in runners.items():
-        if name == BERT:
-            continue
-        got, _ = _outcomes(runner, batches, dtype)
-        for tensor, truth in truths.items():
-            v = judge(tensor, got[tensor], of_eager[tensor], truth, scales[tensor])
-            if not v.ok:
-                raise verify.ParityError(
-                    f"{name}, {dtype}: {tensor} is off by {v.error:.3g}, budget {v.budget:.3g}; in root mean "
-                    f"square {v.rms_error:.3g}, budget {v.rms_budget:.3g}"
-                )
-
-
-def _outcomes(
-    runner: Runner, batches: list[Batch], dtype: str
-) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
-    """What a runner gives and the scales of it: tensors whose names differ in the number of the layer alone, stacked;
-    those of few numbers from all batches, the others from the first, for a model's gradients are as large as itself."""
-    values: dict[str, list[torch.Tensor]] = {}
-    scales: dict[str, list[torch.Tensor]] = {}
-    for batch in batches:
-        outcome = _outcome(runner, batch, dtype)
-        for name, tensor in outcome.items():
-            if batch is batches[0] or tensor.numel() < _MANY:
-                group = re.sub(r"\.\d+\.", ".*.", name)
-                values.setdefault(group, []).append(tensor)
-                scales.setdefault(group, []).append(_scale(name, outcome))
-    stacked = {name: torch.stack(values.pop(name)) for name in list(values)}
-    return stacked, {name: torch.stack(group) for name, group in scales.items()}
-
-
-def _scale(name: str, outcome: dict[str, torch.Tensor]) -> torch.Tensor:
-    """By what errors of a tensor are judged, one number of as many dimensions: its root mean square, but for a bias at
-    least that of its weights, for the terms of a bias's gradient may cancel and leave little but their rounding."""
-    size = _size(outcome[name])
-    if name.endswith(".bias") and (weight := outcome.get(name.removesuffix("bias") + "weight")) is not None:
-        size = torch.maximum(size, _size(weight))
-    return size.reshape((1,) * outcome[name].dim())
-
-
-def _size(truth: torch.Tensor) -> torch.Tensor:
-    """The root mean square of what is not zero: of embeddings only the rows of the batch have gradients."""
-    there = truth[truth != 0]
-    return there.square().mean().sqrt() if len(there) else truth.new_zeros(())
-
-
-def _outcome(runner: Runner, batch: Batch, dtype: str) -> dict[str, torch.Tensor]:
-    """Logits, and the gradient of every parameter by its name inside the model."""
-    runner.model.eval()
-    runner.prepare()
-    runner.model.zero_grad()
-    with torch.no_grad(), _precision(dtype):
-        logits = runner.run(batch)[1]
-    with _precision(dtype):
-        loss = runner.run(batch)[0]
-    loss.backward()
-    grads = {f"grad {name.removeprefix('model.')}": p.grad for name, p in runner.model.named_parameters()}
-    runner.model.zero_grad()
-    return {"logits": logits.float() if logits.dtype != torch.float64 else logits, **grads}
-
-
-def _precision(dtype: str) -> torch.autocast:
-    return torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bfloat16")
-
-
-def make_step(runner: Runner, mode: str, dtype: str, batches: list[Batch]) -> Callable[[int], float]:
-    """A function that runs all batches once and returns the seconds; its argument, the turn, is not used."""
-
-    def train(_turn: int) -> float:
-        taken = 0.0
-        for batch in batches:
-            runner.model.zero_grad()
-            start = time.perf_counter()
-            with _precision(dtype):
-                loss = runner.run(batch)[0]
-            loss.backward()
-            taken += time.perf_counter() - start
-        runner.model.zero_grad()
-        return taken
-
-    def infer(_turn: int) -> float:
-        start = time.perf_counter()
-        with torch.no_grad(), _precision(dtype):
-            for batch in batches:
-                runner.run(batch)
-        return time.perf_counter() - start
-
-    return train if mode == TRAINING else infer
-
-
-def measure(
-    size: str,
-    mode: str,
-    names: list[str],
-    dtypes: list[str],
-    batches: list[Batch],
-    sentences: Sentences,
-    effort: timing.Effort,
-    source: rows.Origin,
-) -> list[rows.StepRow]:
-    """Checks that the providers agree, times them in turn in all dtypes, and returns a row for each.
-
-    Raises:
-        benchmarks.verify.ParityError: a provider computes something else.
-    """
-    builder = Builder(SIZES[size], len(sentences.contexts))
-    runners = {name: builder.build(name) for name in names if takes(name, mode)}
-    judged = sentences.draw(_JUDGED_BATCHES, _JUDGED_SENTENCES, seed=1)
-    for dtype in dtypes:
-        require_agreement(builder, runners, judged, dtype)
-    steps = {}
-    for name, runner in runners.items():
-        runner.model.train(mode == TRAINING)
-        runner.prepare()
-        for dtype in dtypes:
-            steps[name, dtype] = make_step(runner, mode, dtype, batches)
-    disturbance = timing.Disturbance()
-    taken = timing.interleave(steps, effort)
-    return rows.step_rows(
-        taken,
-        disturbance.share(),
-        source,
-        rival=(RELEASED, "float32"),
-        size=size,
-        mode=mode,
-        lengths=sentences.source,
-        batches=len(batches),
-        sentences=sum(batch.sentences for batch in batches),
-        tokens=sum(batch.tokens for batch in batches),
-        cells=sum(batch.cells for batch in batches),
-    )
+from benchmarks import rows
+from benchmarks.cases.case import DTYPES
+from benchmarks.cli.options import INTERRUPTED, add_common_options
+from benchmarks.measure import timing, verify
+from benchmarks.plans.session import Budget
+from benchmarks.steps.names import COMPILED, MODES
+from benchmarks.steps.providers import PROVIDERS, SIZES, takes
+from benchmarks.steps.sentences import Batch, default_data, load_sentences
+from benchmarks.steps.step_times import measure
+from benchmarks.targets import step_marks
 
 
 def _done(
@@ -214,7 +62,7 @@ def main(arguments: list[str] | None = None) -> int:
     budget = Budget(60 * options.minutes)
     effort = timing.Effort(seconds=0, fewest_rounds=repeats, most_rounds=repeats, warmup_rounds=1)
     source = rows.origin()
-    print(heading(source), flush=True)
+    print(rows.heading(source), flush=True)
     measured: list[rows.StepRow] = []
     try:
         sentences = load_sentences(options.data, options.tokenizer)

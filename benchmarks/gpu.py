@@ -10,9 +10,14 @@ import sys
 import torch
 
 import qacg_kernels as qk
-from benchmarks import gpu_marks, gpu_plan, rows, timing, verify
-from benchmarks.run import INTERRUPTED, heading
-from benchmarks.session import Budget, Session
+from benchmarks import rows
+from benchmarks.analysis import rate_plot
+from benchmarks.cases import flops
+from benchmarks.cli.options import INTERRUPTED
+from benchmarks.measure import timing, verify
+from benchmarks.plans import gpu_plan
+from benchmarks.plans.session import Budget, Session
+from benchmarks.targets import gpu_marks
 
 SECONDS = 420
 BACKENDS = ("triton", "cuda")
@@ -32,7 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     torch.cuda.set_device(0)
     budget, source, device_name = Budget(options.seconds), rows.origin(), torch.cuda.get_device_name()
-    print(f"{device_name}; {heading(source)}\n{rows.FLOP_CONVENTION}", flush=True)
+    print(f"{device_name}; {rows.heading(source)}\n{flops.CONVENTION}", flush=True)
     writer = rows.Writer(options.out, "gpu", source)
     run = Session(writer, source, timing.ON_DEVICE, budget)
     try:
@@ -78,9 +83,7 @@ def report(
     print("\n".join(lines), flush=True)
     writer.path.with_suffix(".txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     try:
-        from benchmarks import gpu_plot
-
-        gpu_plot.draw(run.rows, str(writer.path.with_suffix(".svg")))
+        rate_plot.draw(run.rows, str(writer.path.with_suffix(".svg")))
     except (ImportError, ValueError) as error:
         print(f"no plot: {error}; later: python -m benchmarks.gpu_plot {writer.path}")
 

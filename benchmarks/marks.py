@@ -10,60 +10,16 @@ import sys
 import torch
 
 import qacg_kernels as qk
-from benchmarks import ceiling, rows, table, timing, verify
-from benchmarks.providers import BACKENDS, COMPILED, EAGER, ONE_MAP, PROVIDERS
-from benchmarks.run import (
-    INTERRUPTED,
-    add_common_options,
-    heading,
-    measure_case,
-    measure_memory,
-)
-from benchmarks.shapes import (
-    DOCUMENTS,
-    FORWARD,
-    FORWARD_BACKWARD,
-    MAIN_SHAPES,
-    MEMORY_SHAPE,
-    PARAGRAPHS,
-    SENTENCES,
-    Case,
-)
-from benchmarks.verdicts import Ratio, Verdict, judge_ratio, times_of
-
-_DROPOUT = 0.1
-MOST_EXTRA_MB = 64.0
-
-
-def _against_eager(dtype: str, mode: str, dropout: float, targets: tuple[float, float, float]) -> list[Ratio]:
-    shapes = (SENTENCES, PARAGRAPHS, DOCUMENTS)
-    return [Ratio(Case(s, dtype, mode, dropout), EAGER, target) for s, target in zip(shapes, targets)]
-
-
-MARKS = [
-    *_against_eager("float32", FORWARD, 0.0, (7, 8, 14)),
-    *(Ratio(Case(shape), COMPILED, 2.5) for shape in MAIN_SHAPES),
-    *(Ratio(Case(shape), ONE_MAP, 1.0) for shape in MAIN_SHAPES),
-    *_against_eager("float32", FORWARD_BACKWARD, 0.0, (4.5, 6, 5)),
-    *_against_eager("float32", FORWARD_BACKWARD, _DROPOUT, (5, 5, 5)),
-    *_against_eager("bfloat16", FORWARD, 0.0, (3, 4, 5)),
-]
-
-
-def without_figure(mark: Ratio, backend: str, why: Exception) -> Verdict:
-    """A mark is missed when an answer is wrong; how fast it came is not told."""
-    return Verdict(*mark.question(backend), measured=f"no figure: {why}", met=False, right=False)
-
-
-def judge_memory(row: rows.MemoryRow) -> Verdict:
-    """Compares the memory beyond inputs, output, saved tensors and gradients."""
-    parts = f"forward {row.forward_extra_mb:.1f}, backward {row.backward_extra_mb:.1f}"
-    return Verdict(
-        what=f"{row.case}, {row.provider}, memory",
-        target=f"at most {MOST_EXTRA_MB:g} MB",
-        measured=f"{row.extra_mb:.1f} MB ({parts})",
-        met=row.extra_mb <= MOST_EXTRA_MB,
-    )
+from benchmarks import rows
+from benchmarks.cases.case import FORWARD_BACKWARD, MEMORY_SHAPE, SENTENCES, Case
+from benchmarks.cli.options import INTERRUPTED, add_common_options
+from benchmarks.measure import ceiling, timing, verify
+from benchmarks.measure.memory_process import measure_memory
+from benchmarks.measure.side_by_side import measure_case
+from benchmarks.providers.registry import BACKENDS, PROVIDERS
+from benchmarks.rows.selection import disturbance_note
+from benchmarks.targets.cpu_marks import MARKS, judge_memory, without_figure
+from benchmarks.targets.verdicts import Verdict, judge_ratio, times_of
 
 
 def _backend(asked: str | None) -> str:
@@ -101,7 +57,7 @@ def run(backend: str, effort: timing.Effort, writer: rows.Writer, source: rows.O
     memory = measure_memory(Case(MEMORY_SHAPE, mode=FORWARD_BACKWARD), backend, torch.get_num_threads())
     writer.add([memory])
     tell(judge_memory(memory))
-    for note in table.disturbance_note(times):
+    for note in disturbance_note(times):
         print(note)
     return verdicts
 
@@ -111,13 +67,11 @@ def main(arguments: list[str] | None = None) -> int:
         prog="python -m benchmarks.marks", description="Measures the project's marks and says which are met."
     )
     add_common_options(parser)
-    parser.add_argument(
-        "--backend", choices=(*BACKENDS, "reference"), help="the fastest available if not given"
-    )
+    parser.add_argument("--backend", choices=(*BACKENDS, "reference"), help="the fastest available if not given")
     options = parser.parse_args(arguments)
     torch.set_num_threads(options.threads)
     source = rows.origin()
-    print(heading(source), flush=True)
+    print(rows.heading(source), flush=True)
     try:
         backend = _backend(options.backend)
         print(f"parity: {verify.require_parity()} checks passed", flush=True)

@@ -5,100 +5,13 @@ Draws what the rows hold and measures nothing. Needs matplotlib.
 
 import argparse
 import sys
-from collections.abc import Sequence
-from itertools import groupby
 
 from benchmarks import rows
-from benchmarks.providers import COMPILED, COMPOSITION, EAGER, ONE_MAP, PROVIDERS
-from benchmarks.table import cases_of, disturbance_note, require_one_origin, source_line
-
-# Strong for the kernels, grey for what they are held against; lightness alone tells them apart.
-_GREYS = {COMPILED: "#9aa5b1", COMPOSITION: "#b7bfc8", ONE_MAP: "#d5dae0"}
-_COLOURS = ("#0b6e6e", "#c8553d", "#4a3f8f", "#8a6d1a")
-
-
-def draw(measured: Sequence[rows.Row], path: str) -> None:
-    """Draws one panel per type, pass and dropout, the shapes along it; the suffix of `path` is the format.
-
-    Raises:
-        ValueError: no row has a ratio to eager, or the rows come from more than one origin.
-    """
-    import matplotlib
-    import matplotlib.pyplot as plt
-
-    matplotlib.use("Agg")
-    # Text stays text, and the same rows give the same file.
-    plt.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "qacg"})
-    times = [row for row in measured if isinstance(row, rows.TimeRow) and row.ratio_to_eager is not None]
-    times = [row for row in times if row.provider != EAGER]
-    if not times:
-        raise ValueError("no row has a ratio to eager; run eager beside the others")
-    require_one_origin(times)
-    names = [name for name in PROVIDERS if any(row.provider == name for row in times)]
-    colours = _GREYS | dict(zip((name for name in names if name not in _GREYS), _COLOURS))
-    panels = _panels(times)
-
-    columns = min(2, len(panels))
-    lines = -(-len(panels) // columns)
-    figure, axes = plt.subplots(
-        lines, columns, figsize=(5.2 * columns, 0.9 + 3.0 * lines), squeeze=False, sharey=True
-    )
-    for axis, (title, cases) in zip(axes.flat, panels.items()):
-        _panel(axis, title, cases, names, colours)
-    for axis in axes.flat[len(panels) :]:
-        axis.set_visible(False)
-    for line in axes:
-        line[0].set_ylabel("times as fast as eager")
-    patches = [plt.Rectangle((0, 0), 1, 1, color=colours[name]) for name in names]
-    figure.legend(patches, names, loc="upper center", ncols=len(names), frameon=False)
-    footer = " ".join([source_line(times[0].origin), *disturbance_note(times)])
-    figure.text(0.5, 0.01, _wrapped(footer), ha="center", fontsize=7, color="#555555")
-    figure.tight_layout(rect=(0, 0.5 / (0.9 + 3.0 * lines), 1, 1 - 0.4 / (0.9 + 3.0 * lines)))
-    figure.savefig(path, dpi=160, metadata={"Date": None} if path.endswith(".svg") else None)
-    plt.close(figure)
-
-
-def _panels(times: Sequence[rows.TimeRow]) -> dict[str, dict[object, dict[str, rows.TimeRow]]]:
-    """Cases by what they share besides the shape."""
-
-    def title(row: rows.TimeRow) -> str:
-        return f"{row.dtype}, {row.mode}" + (f", dropout {row.dropout:g}" if row.dropout else "")
-
-    ordered = sorted(times, key=lambda row: (row.dtype != "float32", row.mode, row.dropout, row.length))
-    return {key: cases_of(list(group)) for key, group in groupby(ordered, title)}
-
-
-def _panel(axis, title, cases, names, colours) -> None:
-    here = [name for name in names if any(name in by_provider for by_provider in cases.values())]
-    width = 0.8 / len(here)
-    for place, by_provider in enumerate(cases.values()):
-        for index, name in enumerate(here):
-            row = by_provider.get(name)
-            if row is None:
-                continue
-            x = place + (index - (len(here) - 1) / 2) * width
-            height = row.ratio_to_eager
-            axis.bar(x, height, 0.92 * width, color=colours[name])
-            axis.plot([x, x], [row.ratio_q1, row.ratio_q3], color="#222222", linewidth=1)
-            top = max(height, row.ratio_q3)
-            axis.text(x, top, f"{height:.1f}", ha="center", va="bottom", fontsize=7)
-    axis.axhline(1, color="#222222", linewidth=0.8, linestyle=":")
-    axis.set_xticks(range(len(cases)), [case.place for case in cases], fontsize=8)
-    axis.set_title(title, fontsize=9)
-    axis.spines[["top", "right"]].set_visible(False)
-    axis.margins(y=0.12)
-
-
-def _wrapped(text: str) -> str:
-    import textwrap
-
-    return "\n".join(textwrap.wrap(text, 120))
+from benchmarks.analysis.speedup_plot import draw
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.plot", description="A plot of speed-ups from rows."
-    )
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.plot", description="A plot of speed-ups from rows.")
     parser.add_argument("files", nargs="+", help="files of rows, of one machine and commit")
     parser.add_argument("-o", "--output", default="speed.svg", help="an .svg, .png or .pdf file")
     options = parser.parse_args(arguments)

@@ -10,12 +10,17 @@ import sys
 
 import torch
 
-from benchmarks import aims, rows, suite_plan, table, timing, verify
-from benchmarks.providers import PROVIDERS
-from benchmarks.run import INTERRUPTED, add_common_options, heading
-from benchmarks.session import Budget, Session
-from benchmarks.shapes import DTYPES, SENTENCES, Case
-from benchmarks.suite_plan import PARTS, Stage
+from benchmarks import rows
+from benchmarks.cases import flops
+from benchmarks.cases.case import DTYPES, SENTENCES, Case
+from benchmarks.cli.options import INTERRUPTED, add_common_options
+from benchmarks.measure import timing, verify
+from benchmarks.plans import suite_plan
+from benchmarks.plans.session import Budget, Session
+from benchmarks.plans.suite_plan import PARTS, Stage
+from benchmarks.providers.registry import PROVIDERS
+from benchmarks.rows.selection import disturbance_note
+from benchmarks.targets.cpu_aims import judge_operators, notes
 
 MINUTES = 60
 
@@ -54,9 +59,7 @@ class Suite:
 
     @property
     def missing(self) -> list[str]:
-        return [
-            f"{threads} threads: {line}" for threads, session in self._sessions.items() for line in session.missing
-        ]
+        return [f"{threads} threads: {line}" for threads, session in self._sessions.items() for line in session.missing]
 
     @property
     def wrong(self) -> list[str]:
@@ -66,9 +69,9 @@ class Suite:
 def report(suite: Suite, backend: str, threads: int) -> None:
     """Prints the aims, and what has no row."""
     measured = suite.session(threads).rows
-    verdicts = aims.judge_operators(measured, backend)
+    verdicts = judge_operators(measured, backend)
     times = [row for row in measured if isinstance(row, rows.TimeRow)]
-    print("\n".join(map(str, [*verdicts, *aims.notes(measured), *table.disturbance_note(times)])))
+    print("\n".join(map(str, [*verdicts, *notes(measured), *disturbance_note(times)])))
     print(f"{sum(verdict.met for verdict in verdicts)} of {len(verdicts)} aims of the operators met")
     print("\n".join(["not measured:", *suite.missing]) if suite.missing else "everything of the plan was measured")
 
@@ -90,7 +93,7 @@ def main(arguments: list[str] | None = None) -> int:
     name, effort = ("suite-quick", timing.QUICK) if options.quick else ("suite", timing.STEADY)
     suite = Suite(options.out, name, effort, Budget(60 * options.minutes))
     torch.set_num_threads(options.threads)
-    print(f"{heading(rows.origin())}\n{rows.FLOP_CONVENTION}", flush=True)
+    print(f"{rows.heading(rows.origin())}\n{flops.CONVENTION}", flush=True)
     try:
         print(f"parity: {verify.require_parity()} checks passed", flush=True)
         suite.run(suite_plan.stages(options.backend, options.threads, tuple(options.parts)))

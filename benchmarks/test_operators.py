@@ -9,10 +9,13 @@ import itertools
 import pytest
 import torch
 
-from benchmarks import rows, verify
-from benchmarks.providers import BACKENDS, COMPILED, COMPOSITION, EAGER, ONE_MAP, PROVIDERS
-from benchmarks.shapes import FORWARD, FORWARD_BACKWARD, PARAGRAPHS, QUICK_SHAPES, SENTENCES, draw_sets, grid
-from benchmarks.timing import make_step
+from benchmarks import rows
+from benchmarks.cases.case import FORWARD, FORWARD_BACKWARD, PARAGRAPHS, QUICK_SHAPES, SENTENCES, grid
+from benchmarks.cases.inputs import draw_sets
+from benchmarks.measure import verify
+from benchmarks.measure.timing import make_step
+from benchmarks.providers.names import COMPILED, COMPOSITION, EAGER, ONE_MAP
+from benchmarks.providers.registry import BACKENDS, PROVIDERS
 
 _ROUNDS = 7
 _MODES = (FORWARD, FORWARD_BACKWARD)

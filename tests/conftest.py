@@ -1,6 +1,7 @@
 """Options and fixtures of all tests; `backend` and `dtype` run a test over what this machine offers."""
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,8 @@ from outcomes import Budget, Recorder, in_shard
 
 from qacg_kernels import available_backends
 from qacg_kernels.testing import supported_dtypes
+
+sys.path.append(str(Path(__file__).resolve().parent.parent))  # benchmarks is not part of the package
 
 
 def pytest_addoption(parser):

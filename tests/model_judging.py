@@ -62,8 +62,8 @@ def check_against_formulas(build, implementation, dtype, results, truth, gradien
     for name, errors in found.items():
         error, own = map(statistics.median, zip(*errors))
         # Over as few elements as here eager's own error is a matter of luck, 0.1 to 5 roundings of the largest
-        # element, and kernels rebuild P from the logsumexp of a row, which costs roundings of the size of a score;
-        # hence the band.
+        # element, and kernels keep scores in powers of two, whose rounded factor log2 e shows in P as roundings of the
+        # size of a score; hence the band.
         band = gradient_band if name.startswith("gradient of ") else 16
         assert error <= 2 * own + band, f"{name}: {error:.3g} roundings, eager's {own:.3g}"
         # And eager is itself the formula: its error is rounding, through two layers and back.

@@ -1,7 +1,6 @@
 """A row for each test that ran, was skipped or was left out, as JSON lines, written as it ends."""
 
 import json
-import sys
 import time
 import zlib
 from dataclasses import asdict
@@ -17,7 +16,6 @@ class Rows:
     """A file of rows, each written at once; the first says where they come from."""
 
     def __init__(self, path: Path) -> None:
-        sys.path.append(str(Path(__file__).resolve().parent.parent))  # benchmarks is not part of the package
         from benchmarks import rows
 
         self._path = path

@@ -1,18 +1,17 @@
 """What kernels are raced against and on what: the chunked composition, sentences of real lengths."""
 
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
 
-sys.path.append(str(Path(__file__).resolve().parent.parent))  # benchmarks is not part of the package
-
-from benchmarks import chunked_sigmoid, timing, verify
-from benchmarks.lengths import LONGEST, histogram, sentence_lengths
-from benchmarks.providers import COMPOSITION, PROVIDERS
-from benchmarks.shapes import FORWARD_BACKWARD, LENGTHS, TRAINING_FORWARD, Case, Shape, draw_sets
+from benchmarks.cases.case import FORWARD_BACKWARD, LENGTHS, TRAINING_FORWARD, Case, Shape
+from benchmarks.cases.inputs import draw_sets
+from benchmarks.cases.lengths import LONGEST, histogram, sentence_lengths
+from benchmarks.measure import timing, verify
+from benchmarks.providers import chunked_sigmoid
+from benchmarks.providers.names import COMPOSITION
+from benchmarks.providers.registry import PROVIDERS
 
 CASE = Case(Shape(3, 2, 41, 8), mode=FORWARD_BACKWARD)
 

@@ -2,20 +2,19 @@
 
 import shutil
 import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
+from benchmark_rows import ORIGIN, SMALL
 
-sys.path.append(str(Path(__file__).resolve().parent.parent))  # benchmarks is not part of the package
-
-from test_benchmarks import ORIGIN, SMALL
-
-from benchmarks import ceiling, rows, run, timing, verify
-from benchmarks.providers import COMPILED, COMPOSITION, EAGER, ONE_MAP, PROVIDERS, default_names
-from benchmarks.shapes import FORWARD_BACKWARD, PACKED, draw_sets
+from benchmarks import rows, run
+from benchmarks.cases.case import FORWARD_BACKWARD, PACKED
+from benchmarks.cases.inputs import draw_sets
+from benchmarks.measure import ceiling, timing, verify
+from benchmarks.measure.side_by_side import time_calls
+from benchmarks.providers.names import COMPILED, COMPOSITION, EAGER, ONE_MAP
+from benchmarks.providers.registry import PROVIDERS, default_names
 
 ONCE = timing.Effort(seconds=0, fewest_rounds=2, most_rounds=2, warmup_rounds=0)
 
@@ -108,7 +107,7 @@ def test_who_races_by_default_takes_the_case():
 
 def test_the_product_takes_turns_and_gives_the_share():
     calls = {name: PROVIDERS[name].build(SMALL) for name in (EAGER, "reference")}
-    measured = run.time_calls(SMALL, calls, draw_sets(SMALL)[:2], ONCE, ORIGIN, product("some product"))
+    measured = time_calls(SMALL, calls, draw_sets(SMALL)[:2], ONCE, ORIGIN, product("some product"))
     assert [row.provider for row in measured] == [EAGER, "reference"]
     assert {row.matrix_peak_gflops for row in measured} == {2.0}  # 2e6 in 1 ms
     for row in measured:

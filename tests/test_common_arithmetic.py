@@ -8,7 +8,7 @@ import pytest
 import torch
 from cuda_emulator import build
 
-from qacg_kernels.dropout import drop_threshold, keep_mask
+from qacg_kernels.dropout import drop_threshold, keep_mask, keep_scale
 
 HERE = Path(__file__).parent
 
@@ -20,7 +20,7 @@ def common():
     if build.compiler() is None:
         pytest.skip("no C++ compiler")
     library = ctypes.CDLL(str(build.single(HERE / "common_arithmetic/arithmetic.cpp", ("-std=c++17", "-O2", "-fPIC"))))
-    library.logit_gradient.restype = ctypes.c_float
+    library.logit_gradient.restype = library.scale_of.restype = ctypes.c_float
     return library
 
 
@@ -33,6 +33,14 @@ def test_generator_gives_the_published_numbers(common):
     words = np.zeros(4, dtype=np.uint32)
     common.philox_words(0, 0, 0, ctypes.c_uint64(0), pointer(words))
     assert [f"{w:08x}" for w in words] == ["5f6fb709", "0d893f64", "4f121f81", "4f730a48"]
+
+
+# The ends, both sides of a half of 2^-16, and numbers that float32 would round to another draw.
+@pytest.mark.parametrize("p", [0.0, 2**-17 - 1e-12, 2**-17, 0.1, 0.3, 0.5, 0.99999, 1 - 2**-16, 1 - 2**-18, 1 - 1e-12])
+def test_a_probability_is_rounded_as_the_reference_does(p, common):
+    threshold = common.threshold_of(ctypes.c_double(p))
+    assert threshold == drop_threshold(p)
+    assert common.scale_of(threshold) == np.float32(keep_scale(p))
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2**62 - 1, 2**63 - 1, -1, -(2**63), 0x0123456789ABCDEF])

@@ -1,20 +1,21 @@
 """The end-to-end benchmark: what it runs is what it says, and what it reckons from times is right."""
 
 import json
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
+from model_sizes import TINY
 from qacg_models import QACGBertConfig, QACGBertForSequenceClassification
 
-sys.path.append(str(Path(__file__).resolve().parent.parent))  # benchmarks is not part of the package
-
-from benchmarks import end_to_end, rows, step_marks, step_names, steps, table
-from benchmarks.released import ReleasedQACGBert
-from benchmarks.sentences import load_sentences
-from benchmarks.sentences import main as main_of_sentences
+from benchmarks import end_to_end, rows
+from benchmarks import sentences as sentences_command
+from benchmarks.analysis.tables import markdown
+from benchmarks.steps import names as step_names
+from benchmarks.steps import providers, step_times
+from benchmarks.steps.released import ReleasedQACGBert
+from benchmarks.steps.sentences import load_sentences
+from benchmarks.targets import step_marks
 
 ORIGIN = rows.Origin(
     machine={"cpu": "Some CPU", "threads": 2, "instruction_sets": {"float32": "avx512"}},
@@ -24,12 +25,8 @@ ORIGIN = rows.Origin(
     taken="2030-01-02T03:04:05Z",
 )
 SMALL = {
+    **TINY,
     "vocab_size": 40,
-    "hidden_size": 12,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 3,
-    "intermediate_size": 20,
-    "max_position_embeddings": 9,
     "contexts": 3,
     "num_labels": 3,
 }
@@ -44,7 +41,7 @@ def step_rows(size="minilm", mode="training", **seconds):
     taken = {tuple(name.split("_in_")): times for name, times in seconds.items()}
     taken = {(provider.replace("_", " "), dtype): times for (provider, dtype), times in taken.items()}
     counts = {"batches": 2, "sentences": 128, "tokens": 4000, "cells": 10000}
-    return rows.step_rows(
+    return step_times.step_rows(
         taken, 0.01, ORIGIN, (step_names.RELEASED, "float32"), size=size, mode=mode, lengths="somewhere", **counts
     )
 
@@ -73,7 +70,7 @@ def test_rows_survive_a_file_and_make_a_table(tmp_path):
     writer = rows.Writer(tmp_path, "end-to-end", ORIGIN)
     writer.add(measured)
     assert rows.load([writer.path]) == measured
-    text = table.markdown(measured)
+    text = markdown(measured)
     assert "| minilm | training | float32 | 32 (1.0x) | 160 (5.0x) |" in text
     assert "somewhere, 60% padding" in text
 
@@ -97,11 +94,11 @@ def test_batches_hold_the_same_sentences_padded_and_packed(sentences):
 
 def test_lengths_are_counted_as_the_committed_histogram_holds_them(sentences, capsys, monkeypatch):
     monkeypatch.delenv("QACG_DATA", raising=False)
-    assert main_of_sentences([]) == 0
+    assert sentences_command.main([]) == 0
     counts = json.loads(capsys.readouterr().out)["counts"]
     assert sum(counts.values()) == len(sentences.features)
     assert counts[str(len(sentences.features[0]["input_ids"]))] > 0
-    assert main_of_sentences(["--data", "no/such/folder"]) == 1
+    assert sentences_command.main(["--data", "no/such/folder"]) == 1
 
 
 def test_the_released_operations_give_the_outputs_and_maps_of_the_model():
@@ -142,7 +139,7 @@ def test_a_quick_run_writes_a_row_for_every_provider(tmp_path, monkeypatch, caps
     assert end_to_end.main(arguments) == 0, capsys.readouterr().err
     (path,) = tmp_path.iterdir()
     measured = rows.load([path])
-    wanted = {(mode, name) for mode in step_names.MODES for name in RACE if steps.takes(name, mode)}
+    wanted = {(mode, name) for mode in step_names.MODES for name in RACE if providers.takes(name, mode)}
     assert {(row.mode, row.provider) for row in measured} == wanted
     for row in measured:
         assert row.size == "tiny"
@@ -160,12 +157,12 @@ def test_no_figure_for_a_provider_that_computes_something_else(monkeypatch, caps
     monkeypatch.delenv("QACG_DATA", raising=False)
 
     def wrong(builder):
-        runner = steps.Builder.packed(builder)
+        runner = providers.Builder.packed(builder)
         weight = runner.model.bert.encoder.layer[0].attention.self.lambda_q_query_layer.weight
         runner.model.bert.encoder.layer[0].attention.self.lambda_q_query_layer.weight = torch.nn.Parameter(weight + 1)
         return runner
 
-    monkeypatch.setitem(steps.PROVIDERS, step_names.PACKED, wrong)
+    monkeypatch.setitem(providers.PROVIDERS, step_names.PACKED, wrong)
     arguments = ["--quick", "--dtypes", "float32", "--modes", "inference", "--providers", step_names.PACKED]
     assert end_to_end.main([*arguments, "--threads", str(torch.get_num_threads())]) == 1
     out, err = capsys.readouterr()

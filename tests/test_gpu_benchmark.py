@@ -1,47 +1,37 @@
 """The GPU benchmark without a GPU: plan, marks, rivals at tiny shapes, what it keeps and what it leaves out."""
 
 import json
-import sys
 import time
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
+from benchmark_rows import ORIGIN, memory_row
 from torch.nn.attention.flex_attention import flex_attention
 
-sys.path.append(str(Path(__file__).resolve().parent.parent))  # benchmarks is not part of the package
-
-from test_benchmarks import ORIGIN, memory_row
-
 import qacg_kernels as qk
-from benchmarks import composition, gpu, gpu_marks, gpu_plan, host, rows, timing, verify
-from benchmarks.lengths import sentence_lengths
-from benchmarks.providers import COMPILED, COMPOSITION, EAGER, ONE_MAP, PROVIDERS
-from benchmarks.session import TIME, Budget, Item, Session
-from benchmarks.shapes import (
-    BACKWARD,
-    FORWARD,
-    FORWARD_BACKWARD,
-    MODES,
-    PACKED,
-    PADDED,
-    SENTENCES,
-    Case,
-    Shape,
-    draw_sets,
-    offsets,
-)
+from benchmarks import gpu, rows
+from benchmarks.cases.case import BACKWARD, FORWARD, FORWARD_BACKWARD, MODES, PACKED, PADDED, SENTENCES, Case, Shape
+from benchmarks.cases.inputs import draw_sets, offsets
+from benchmarks.cases.lengths import sentence_lengths
+from benchmarks.measure import host, timing, verify
+from benchmarks.measure.side_by_side import time_rows
+from benchmarks.plans import gpu_plan
+from benchmarks.plans.session import TIME, Budget, Item, Session
+from benchmarks.providers import composition
+from benchmarks.providers.names import COMPILED, COMPOSITION, EAGER, ONE_MAP
+from benchmarks.providers.registry import PROVIDERS
+from benchmarks.targets import gpu_marks
 
 TINY = Case(Shape(3, 2, 24, 16), mode=FORWARD_BACKWARD)
 NO_EFFORT = timing.Effort(seconds=0, fewest_rounds=2, most_rounds=2, warmup_rounds=1)
 
 
 def time_row(case, provider, milliseconds, peak=None):
-    (row,) = rows.time_rows(case, {provider: PROVIDERS[provider]}, {provider: [1e-3 * milliseconds]}, 0.0, ORIGIN, peak)
+    (row,) = time_rows(case, {provider: PROVIDERS[provider]}, {provider: [1e-3 * milliseconds]}, 0.0, ORIGIN, peak)
     return row
 
 

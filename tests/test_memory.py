@@ -1,6 +1,6 @@
 """Nothing of size L x S: how far a process grows in forward and backward.
 
-benchmarks/memory.py measures the 12 heads of the project's mark; here fewer heads do, since a single map of
+`python -m benchmarks.memory` measures the 12 heads of the project's mark; here fewer heads do, since a single map of
 one of them is four times the bound.
 """
 

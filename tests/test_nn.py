@@ -18,8 +18,8 @@ VISIBLE = torch.tensor([[True] * LENGTH, [True, True, True, False, False]])
 
 
 # Roundings of the largest element that a result may be off beside twice eager's error. Eager's own error over
-# so few elements is a matter of luck (it may be 0). The kernels rebuild P from the logsumexp of a row instead
-# of normalising it again, which costs roundings of the size of a score, here up to 5.
+# so few elements is a matter of luck (it may be 0). The kernels keep scores in powers of two: the factor log2 e is
+# rounded with them, which shows in P as roundings of the size of a score, here up to 5.
 ROUNDINGS = {"reference": 2, "auto": 16}
 
 

@@ -1,19 +1,16 @@
 """The cost model finds the constants that made the times, and the plot is of rows."""
 
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
+from benchmark_rows import ORIGIN
 
-sys.path.append(str(Path(__file__).resolve().parent.parent))  # benchmarks is not part of the package
-
-from test_benchmarks import ORIGIN
-
-from benchmarks import cost_model, rows, scaling
-from benchmarks.providers import PROVIDERS
-from benchmarks.shapes import BACKWARD, FORWARD, PACKED, SENTENCES, Case, Shape
+from benchmarks import rows, scaling
+from benchmarks.analysis import cost_model, scaling_plot, scaling_report
+from benchmarks.cases.case import BACKWARD, FORWARD, PACKED, SENTENCES, Case, Shape
+from benchmarks.measure import side_by_side
+from benchmarks.providers.registry import PROVIDERS
 
 CALL, ELEMENT, CELL, RATE = 20e-6, 2e-10, 5e-10, 300e9
 SHAPES = [Shape(4, 12, length, head_dim) for length in (16, 128, 1024, 4096) for head_dim in (32, 64, 128)]
@@ -31,11 +28,12 @@ FLOPS = {FORWARD: 6, BACKWARD: 16}
 
 
 def time_rows(cases, origin=ORIGIN, factor=1.0):
+    cpu = {"cpu": PROVIDERS["cpu"]}
     taken = [factor * seconds(case, FLOPS[case.mode]) for case in cases]
     return [
         row
         for case, s in zip(cases, taken)
-        for row in rows.time_rows(case, {"cpu": PROVIDERS["cpu"]}, {"cpu": [0.99 * s, s, 1.01 * s]}, 0.01, origin)
+        for row in side_by_side.time_rows(case, cpu, {"cpu": [0.99 * s, s, 1.01 * s]}, 0.01, origin)
     ]
 
 
@@ -83,7 +81,7 @@ def test_the_plot_and_the_report_are_of_rows(tmp_path):
     cases.append(Case(SENTENCES, lengths=PACKED))
     single = replace(ORIGIN, machine=ORIGIN.machine | {"threads": 1})
     measured = [*time_rows(cases), *time_rows(cases[:2], single, factor=1.6)]
-    lines = scaling.draw(measured, "cpu", "float32", str(tmp_path / "a.svg"))
+    lines = scaling_plot.draw(measured, "cpu", "float32", str(tmp_path / "a.svg"))
     text = (tmp_path / "a.svg").read_text()
     for shown in ("over threads", "D = 128", "L = 4096", "(·,12,128,64)", "(4,·,128,64)", "Some CPU (R) 9000"):
         assert shown in text
@@ -101,9 +99,10 @@ def test_the_plot_and_the_report_are_of_rows(tmp_path):
 def test_other_commits_and_too_few_cases_are_refused(tmp_path, capsys):
     measured = time_rows([Case(shape) for shape in SHAPES])
     with pytest.raises(ValueError, match="no row has times of 'cpu' in bfloat16"):
-        scaling.select(measured, "cpu", "bfloat16")
+        scaling_report.select(measured, "cpu", "bfloat16")
     with pytest.raises(ValueError, match="different machines, versions or commits"):
-        scaling.select([*measured, replace(measured[0], origin=replace(ORIGIN, commit="other"))], "cpu", "float32")
+        elsewhere = replace(measured[0], origin=replace(ORIGIN, commit="other"))
+        scaling_report.select([*measured, elsewhere], "cpu", "float32")
     writer = rows.Writer(tmp_path, "suite", ORIGIN)
     writer.add(measured[:3])
     assert scaling.main([str(writer.path), "-o", str(tmp_path / "no.svg")]) == 1

@@ -1,20 +1,13 @@
 """The suite: its plan, that it goes on where it was cut off, and the aims judged from rows."""
 
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
+from benchmark_rows import ORIGIN, a_product, memory_row
 
-sys.path.append(str(Path(__file__).resolve().parent.parent))  # benchmarks is not part of the package
-
-from test_benchmarks import ORIGIN, a_product, memory_row
-
-from benchmarks import aims, ceiling, rows, suite, suite_plan, timing, verify
-from benchmarks.providers import COMPILED, COMPOSITION, EAGER, ONE_MAP, PROVIDERS
-from benchmarks.session import HOST, MEMORY, TIME, Budget, Item, Session
-from benchmarks.shapes import (
+from benchmarks import aims, rows, suite
+from benchmarks.cases.case import (
     BACKWARD,
     DOCUMENTS,
     DTYPES,
@@ -27,6 +20,15 @@ from benchmarks.shapes import (
     Case,
     Shape,
 )
+from benchmarks.measure import ceiling, timing, verify
+from benchmarks.measure.ceiling import ceiling_row
+from benchmarks.measure.side_by_side import time_rows
+from benchmarks.plans import suite_plan
+from benchmarks.plans.session import HOST, MEMORY, TIME, Budget, Item, Session
+from benchmarks.providers.names import COMPILED, COMPOSITION, EAGER, ONE_MAP
+from benchmarks.providers.registry import PROVIDERS
+from benchmarks.steps.step_times import step_rows
+from benchmarks.targets import cpu_aims
 
 TINY = Case(Shape(3, 2, 24, 16))
 NO_EFFORT = timing.Effort(seconds=0, fewest_rounds=2, most_rounds=2, warmup_rounds=1)
@@ -37,7 +39,7 @@ def plan(*parts):
 
 
 def time_row(case, provider, milliseconds, peak=None):
-    (row,) = rows.time_rows(case, {provider: PROVIDERS[provider]}, {provider: [1e-3 * milliseconds]}, 0.0, ORIGIN, peak)
+    (row,) = time_rows(case, {provider: PROVIDERS[provider]}, {provider: [1e-3 * milliseconds]}, 0.0, ORIGIN, peak)
     return row
 
 
@@ -81,10 +83,10 @@ def test_maps_of_the_curves_fit_into_memory():
 
 def test_every_aim_is_measured_by_its_part():
     measured = [time_row(item.case, name, 1.0, 1e6) for item in plan("aims") for name in item.providers]
-    verdicts = aims.judge_operators(measured, "cpu")
+    verdicts = cpu_aims.judge_operators(measured, "cpu")
     assert len(verdicts) == 12 + 4 + 3 + 3 + 2
     assert not [v.what for v in verdicts if v.measured == "not measured"]
-    assert {v.measured for v in aims.judge_operators([], "cpu")} == {"not measured"}
+    assert {v.measured for v in cpu_aims.judge_operators([], "cpu")} == {"not measured"}
 
 
 def test_aims_judge_shares_ratios_dropout_and_packing():
@@ -101,7 +103,7 @@ def test_aims_judge_shares_ratios_dropout_and_packing():
         time_row(replace(sentences, lengths=PACKED), "cpu", 10 * tokens - 0.01),
         time_row(replace(both, lengths=PACKED), "cpu", 10 * tokens + 0.1),
     ]
-    found = {v.what: v for v in aims.judge_operators(measured, "cpu")}
+    found = {v.what: v for v in cpu_aims.judge_operators(measured, "cpu")}
     assert found[f"{sentences}, cpu of the ceiling"].met  # 66 %, of 65 wanted
     assert found[f"{sentences}, cpu of the ceiling"].measured.startswith("66% (")
     assert not found[f"{Case(DOCUMENTS)}, cpu of the ceiling"].met  # of 75 wanted
@@ -121,7 +123,7 @@ def test_cases_that_ran_one_after_another_are_compared_in_units_of_the_product()
         time_row(replace(both, dropout=0.1), "cpu", 22.0, peak=50.0),
         time_row(replace(both, lengths=PACKED), "cpu", 4.0, peak=50.0),
     ]
-    found = {v.what: v for v in aims.judge_operators(measured, "cpu")}
+    found = {v.what: v for v in cpu_aims.judge_operators(measured, "cpu")}
     assert found[f"{replace(both, dropout=0.1)}, cpu vs dropout 0"].measured.startswith("0.91x")
     assert found[f"{replace(both, lengths=PACKED)}, cpu of full"].measured.startswith("20%")
 
@@ -129,11 +131,11 @@ def test_cases_that_ran_one_after_another_are_compared_in_units_of_the_product()
 def test_notes_name_the_fastest_products_and_what_amx_makes_of_them():
     tried = [("a", "float32", 300.0), ("b", "float32", 400.0), ("c", "bfloat16", 3000.0)]
     amx = replace(ORIGIN, machine=ORIGIN.machine | {"instruction_sets": {"float32": "amx"}})
-    measured = [rows.ceiling_row(name, dtype, "cpu", [rate], amx) for name, dtype, rate in tried]
-    first, second, third = aims.notes(measured)
+    measured = [ceiling_row(name, dtype, "cpu", [rate], amx) for name, dtype, rate in tried]
+    first, second, third = cpu_aims.notes(measured)
     assert (first, second) == ("ceiling: b in float32: 400 GFLOP/s", "ceiling: c in bfloat16: 3000 GFLOP/s")
     assert "500 GFLOP/s at the bfloat16 ceiling" in third
-    assert len(aims.notes([replace(row, origin=ORIGIN) for row in measured])) == 2
+    assert len(cpu_aims.notes([replace(row, origin=ORIGIN) for row in measured])) == 2
 
 
 def test_aims_of_files_include_whole_steps(tmp_path, capsys):
@@ -143,7 +145,7 @@ def test_aims_of_files_include_whole_steps(tmp_path, capsys):
     taken = {("released", "float32"): [6.1], ("fused packed", "float32"): [1.0]}
     counts = {"batches": 2, "sentences": 128, "tokens": 4000, "cells": 10000}
     where = {"size": "base-12", "mode": "training", "lengths": "somewhere"}
-    steps.add(rows.step_rows(taken, 0.01, ORIGIN, ("released", "float32"), **where, **counts))
+    steps.add(step_rows(taken, 0.01, ORIGIN, ("released", "float32"), **where, **counts))
     one_thread = replace(ORIGIN, machine=ORIGIN.machine | {"threads": 1})
     alone = rows.Writer(tmp_path, "one-thread", one_thread)
     alone.add([replace(time_row(Case(SENTENCES), "cpu", 9.0), origin=one_thread)])
@@ -231,7 +233,7 @@ def test_memory_is_taken_in_a_process_of_its_own(tmp_path, monkeypatch):
             raise RuntimeError("not measured: no such file")
         return replace(memory_row(1.0), **rows.case_fields(case), provider=name)
 
-    monkeypatch.setattr("benchmarks.session.measure_memory", measured)
+    monkeypatch.setattr("benchmarks.plans.session.measure_memory", measured)
     session = Session(rows.Writer(tmp_path, "suite", ORIGIN), ORIGIN, NO_EFFORT, Budget(60))
     session.measure(Item(TINY, (EAGER, "reference"), MEMORY))
     assert [name for _, name, _ in asked] == [EAGER, "reference"]

@@ -6,10 +6,9 @@
 #endif
 
 #include "inline.h"
+#include "log2e.h"
 
 namespace qacg {
-
-constexpr float kLog2e = 1.4426950408889634f;
 
 // How exp2 and a reciprocal are taken: correctly rounded or nearly so for float32 results.
 struct Accurate {

@@ -6,7 +6,18 @@
 
 namespace qacg {
 
+constexpr uint32_t kDropoutDraws = 1u << 16;              // a cell draws 16 bits
 constexpr int kDropoutSlots = kDropoutBlock / kDropoutGroups;  // cells of one counter
+
+// How many of the draws drop a cell, and the factor on kept cells, 1 / (1 - p) for the p that the draws can tell.
+QACG_SHARED uint32_t drop_threshold(double dropout_p) {
+  const uint32_t nearest = static_cast<uint32_t>(dropout_p * kDropoutDraws + 0.5);
+  return nearest < kDropoutDraws ? nearest : kDropoutDraws - 1;
+}
+
+QACG_SHARED float keep_scale(uint32_t threshold) {
+  return static_cast<float>(kDropoutDraws) / static_cast<float>(kDropoutDraws - threshold);
+}
 
 struct PhiloxWords {
   uint32_t word[4];

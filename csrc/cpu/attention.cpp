@@ -20,6 +20,7 @@
 #include <tuple>
 #include <vector>
 
+#include "../common/dropout.h"
 #include "problem.h"
 
 namespace qacg {
@@ -35,8 +36,8 @@ namespace {
 using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 
-// QACG_CPU_CAPABILITY lowers the choice ("plain", "avx2", "avx512", "avx512_bf16"): a way to test what an older CPU would
-// run.
+// QACG_CPU_CAPABILITY lowers the choice ("plain", "avx2", "avx512", "avx512_bf16", "amx"): a way to test what an older CPU
+// would run.
 int capability_limit() {
   const char* wish = std::getenv("QACG_CPU_CAPABILITY");
   if (!wish || !*wish) return 4;
@@ -231,9 +232,9 @@ Call describe(const Arguments& a) {
   p.scale = static_cast<float>(a.scale);
   p.quasi_scale = static_cast<float>(a.quasi_scale);
   // As dropout.py rounds it: p to a multiple of 2^-16.
-  p.drop_threshold = static_cast<uint32_t>(std::min(static_cast<int>(a.dropout_p * 65536 + 0.5), 65535));
+  p.drop_threshold = drop_threshold(a.dropout_p);
   p.has_dropout = p.drop_threshold > 0;
-  p.keep_scale = 65536.0f / static_cast<float>(65536 - p.drop_threshold);
+  p.keep_scale = keep_scale(p.drop_threshold);
   if (p.has_dropout) {
     TORCH_CHECK_VALUE(a.dropout_seed, "dropout_seed: got none, wanted a seed since dropout_p > 0");
     p.seed = static_cast<uint64_t>(a.dropout_seed->item<int64_t>());
@@ -278,7 +279,7 @@ void in_parallel(int64_t count, int64_t scratch_bytes, const Work& work) {
   const int64_t threads = std::min<int64_t>(at::get_num_threads(), count);
   const int64_t aligned = (scratch_bytes + 63) / 64 * 64;
   Tensor scratch = at::empty({threads * aligned + 64}, at::kByte);
-  char* base = scratch.data_ptr<uint8_t>() ? reinterpret_cast<char*>(scratch.data_ptr<uint8_t>()) : nullptr;
+  char* base = reinterpret_cast<char*>(scratch.data_ptr<uint8_t>());
   base += (64 - reinterpret_cast<uintptr_t>(base) % 64) % 64;
   std::atomic<int64_t> taken{0};
   at::parallel_for(0, threads, 1, [&](int64_t begin, int64_t end) {

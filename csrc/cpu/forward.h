@@ -6,13 +6,15 @@
 // longer than kSpan, up to Engine::kWholeRowKeys.
 #pragma once
 
+#include "../common/log2e.h"
 #include "prefetch.h"
 #include "rows.h"
 #include "vec_math.h"
 
 namespace QACG_ISA {
 
-constexpr float kLog2e = 1.4426950408889634f;
+using qacg::kLog2e;
+
 // A masked score (in powers of two) this low hides the key: its sigmoid is exactly 0, as that of -10000 should be.
 constexpr float kHiddenScore = -125.0f;
 constexpr int64_t kSpan = 512;  // a multiple of kChunk
@@ -149,7 +151,10 @@ class Forward {
                                                  p_.context_query.row, rows, p_.head_dim, context_query_);
     const int64_t keys = seen_keys(p_, s, first + rows - 1);  // the last row sees the most
     const bool one_sum = keys <= span_ && !p_.softmax_out.data && !p_.quasi_out.data;
-    for (int64_t r = 0; r < rows; ++r) max_[r] = -kInfinity, sum_[r] = 0;
+    for (int64_t r = 0; r < rows; ++r) {
+      max_[r] = -kInfinity;
+      sum_[r] = 0;
+    }
 
     for (int64_t key = 0; key < keys; key += span_) {
       const int64_t count = smaller(span_, keys - key);
@@ -262,7 +267,10 @@ class Forward {
     };
     int64_t j = 0;
     for (; j + kLanes <= seen; j += kLanes) exponential(j, kAllLanes);
-    if (j < seen) exponential(j, lanes_below(seen - j)), j += kLanes;
+    if (j < seen) {
+      exponential(j, lanes_below(seen - j));
+      j += kLanes;
+    }
     for (; j < cols; j += kLanes) store(row + j, Vec{});
     sum_[r] += sum(total);
   }

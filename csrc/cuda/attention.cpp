@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "../common/dropout.h"
 #include "current_stream.h"
 #include "kernels.h"
 
@@ -223,8 +224,8 @@ Call describe(const Arguments& a) {
   p.scale = static_cast<float>(a.scale);
   p.quasi_scale = static_cast<float>(a.quasi_scale);
   // As dropout.py rounds it: p to a multiple of 2^-16.
-  p.drop_threshold = static_cast<uint32_t>(std::min(static_cast<int>(a.dropout_p * 65536 + 0.5), 65535));
-  p.keep_scale = 65536.0f / static_cast<float>(65536 - p.drop_threshold);
+  p.drop_threshold = qacg::drop_threshold(a.dropout_p);
+  p.keep_scale = qacg::keep_scale(p.drop_threshold);
   if (p.drop_threshold > 0) {
     STD_TORCH_CHECK(a.dropout_seed && a.dropout_seed->scalar_type() == ScalarType::Long,
                     "dropout_seed: wanted an int64 scalar since dropout_p > 0");

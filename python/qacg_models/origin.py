@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import platform
-import subprocess
 from datetime import datetime, timezone
 from importlib.metadata import version
-from pathlib import Path
 
 
 def origin() -> dict[str, object]:
@@ -31,15 +29,7 @@ def now() -> str:
 
 def commit() -> str | None:
     """The commit of a checkout, marked where files differ from it; None for an installed package."""
-    here = Path(__file__).resolve().parent
+    from qacg_kernels.checkout import checkout_of
 
-    def git(*arguments: str) -> str:
-        done = subprocess.run(["git", "-C", str(here), *arguments], capture_output=True, text=True, check=True)
-        return done.stdout.strip()
-
-    try:
-        if Path(__file__).name not in git("ls-files", Path(__file__).name):
-            return None
-        return git("rev-parse", "HEAD") + ("-modified" if git("status", "--porcelain", "-uno") else "")
-    except (OSError, subprocess.CalledProcessError):
-        return None
+    found = checkout_of(__file__, "-uno")
+    return found and found[0] + ("-modified" if found[1] else "")

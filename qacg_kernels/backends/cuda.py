@@ -96,10 +96,14 @@ def _capability(device: torch.device) -> tuple[int, int]:
     return torch.cuda.get_device_capability(device)
 
 
-@torch.compiler.assume_constant_result  # known when torch.compile traces the call
 def _no_code_on(device: torch.device) -> tuple[str, ...]:
     """Why the library has no code for a device; empty if it has."""
     return _no_code_for(_capability(device), _gpus)
+
+
+# Known when torch.compile traces the call: all that torch.compiler.assume_constant_result does, which would import
+# the compiler.
+_no_code_on._dynamo_marked_constant = True
 
 
 @functools.cache
@@ -167,8 +171,3 @@ def _shared_memory(device: torch.device) -> int:
 def residuals(problem) -> dict[str, bool]:
     """Which branch outputs the backward wants from the forward."""
     return {"save_softmax_out": problem.longest_row > WHOLE_ROW_KEYS, "save_quasi_out": False}
-
-
-def note(problem) -> str | None:
-    """Nothing that a user would have to know."""
-    return None

@@ -12,6 +12,9 @@ void philox_words(uint32_t c0, uint32_t c1, uint32_t c2, uint64_t seed, uint32_t
   for (int n = 0; n < 4; ++n) words[n] = draw.word[n];
 }
 
+uint32_t threshold_of(double dropout_p) { return drop_threshold(dropout_p); }
+float scale_of(uint32_t threshold) { return keep_scale(threshold); }
+
 void keep_row(uint64_t seed, uint32_t threshold, uint32_t sequence_head, uint32_t query, int64_t keys, uint8_t* keep) {
   for (int64_t j = 0; j < keys; ++j) keep[j] = keeps_cell(seed, threshold, sequence_head, query, j);
 }

@@ -2,16 +2,10 @@
 
 import torch
 import transformers
+from model_sizes import TINY
 from parity import strengthen
 
-SIZES = {
-    "vocab_size": 31,
-    "hidden_size": 12,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 3,
-    "intermediate_size": 20,
-    "max_position_embeddings": 16,
-}
+SIZES = {**TINY, "max_position_embeddings": 16}
 
 
 def bert_config(**settings):

@@ -5,17 +5,10 @@ from dataclasses import dataclass, field
 import qacg_models
 import torch
 import transformers
+from model_sizes import TINY
 from parity import strengthen, weighted_sum
 
-SIZES = {
-    "vocab_size": 31,
-    "hidden_size": 12,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 3,
-    "intermediate_size": 20,
-    "max_position_embeddings": 16,
-    "type_vocab_size": 2,
-}
+SIZES = {**TINY, "max_position_embeddings": 16, "type_vocab_size": 2}
 SEP = 3
 TOKENS = {
     "input_ids": torch.tensor([[2, 7, 30, SEP, 11, 9, 14, SEP], [2, 9, SEP, 5, 6, SEP, 0, 0]]),

@@ -5,6 +5,7 @@ import threading
 import pytest
 import torch
 from model_judging import strengthen
+from model_sizes import TINY
 from oracle import relevance as oracle
 from oracle.pieces import gelu
 from qacg_models import (
@@ -23,15 +24,7 @@ from qacg_models import (
 )
 from torch.utils._python_dispatch import TorchDispatchMode
 
-SIZES = {
-    "vocab_size": 31,
-    "hidden_size": 12,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 3,
-    "intermediate_size": 20,
-    "max_position_embeddings": 9,
-    "num_labels": 3,
-}
+SIZES = {**TINY, "num_labels": 3}
 TOKENS = {
     "input_ids": torch.tensor([[2, 7, 30, 11, 3], [2, 9, 3, 0, 0]]),
     "attention_mask": torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]]),

@@ -4,19 +4,12 @@ import pytest
 import torch
 import transformers
 from model_judging import SDPA_GRADIENT_BAND, check_against_formulas, strengthen
+from model_sizes import TINY
 from oracle import bert as oracle
 from oracle.pieces import classification_loss, cross_entropy, linear
 from qacg_models import BertForQuestionAnswering, BertForSequenceClassification, BertModel, PlainBertConfig
 
-SIZES = {
-    "vocab_size": 31,
-    "hidden_size": 12,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 3,
-    "intermediate_size": 20,
-    "max_position_embeddings": 9,
-    "type_vocab_size": 2,
-}
+SIZES = {**TINY, "type_vocab_size": 2}
 TOKENS = {
     "input_ids": torch.tensor([[2, 7, 30, 11, 3], [2, 9, 3, 0, 0]]),
     "attention_mask": torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]]),

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from model_judging import SDPA_GRADIENT_BAND, check_against_formulas, flat, strengthen
+from model_sizes import TINY
 from oracle import cg_bert as oracle
 from oracle.pieces import cross_entropy
 from qacg_models import CGBertConfig, CGBertForSequenceClassification
@@ -11,16 +12,7 @@ from torch import nn
 from qacg_kernels import apply_fused_attention
 from qacg_kernels.nn import NAMINGS
 
-SIZES = {
-    "vocab_size": 31,
-    "hidden_size": 12,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 3,
-    "intermediate_size": 20,
-    "max_position_embeddings": 9,
-    "contexts": ["price", "safety", "general"],
-    "num_labels": 3,
-}
+SIZES = {**TINY, "contexts": ["price", "safety", "general"], "num_labels": 3}
 VARIANTS = {
     "code": {},
     "paper": {"gate_activation": "tanh", "lambda_per_head": True, "pooler": "attention"},

@@ -9,6 +9,7 @@ import pytest
 import torch
 import transformers
 from model_judging import strengthen
+from model_sizes import TINY
 from qacg_models import (
     BertForSequenceClassification,
     BertModel,
@@ -27,15 +28,7 @@ from qacg_models.commands import convert as command
 from qacg_models.errors import CheckpointError
 from safetensors.torch import load_file, save_file
 
-SIZES = {
-    "vocab_size": 31,
-    "hidden_size": 12,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 3,
-    "intermediate_size": 20,
-    "max_position_embeddings": 9,
-    "type_vocab_size": 2,
-}
+SIZES = {**TINY, "type_vocab_size": 2}
 INPUTS = {
     "input_ids": torch.tensor([[2, 7, 30, 11, 3], [2, 9, 3, 0, 0]]),
     "attention_mask": torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]]),

@@ -8,6 +8,7 @@ import pytest
 import torch
 import transformers
 from model_judging import strengthen
+from model_sizes import TINY
 from qacg_models import (
     BertForQuestionAnswering,
     BertForSequenceClassification,
@@ -23,12 +24,7 @@ from qacg_models.errors import CheckpointError
 from safetensors.torch import save_file
 
 SIZES = {
-    "vocab_size": 31,
-    "hidden_size": 12,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 3,
-    "intermediate_size": 20,
-    "max_position_embeddings": 9,
+    **TINY,
     "type_vocab_size": 2,
     "hidden_act": "gelu",
     "hidden_dropout_prob": 0.1,

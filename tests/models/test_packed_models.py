@@ -5,6 +5,7 @@ from contextlib import contextmanager
 import pytest
 import torch
 from model_judging import SDPA_GRADIENT_BAND, check_against_formulas, flat, strengthen
+from model_sizes import TINY
 from oracle import bert as bert_oracle
 from oracle import cg_bert as cg_oracle
 from oracle import qacg_bert as qacg_oracle
@@ -25,16 +26,7 @@ from qacg_models.dropout import Dropout
 from qacg_models.packing import Packing, PackingCollator
 from torch import nn
 
-SIZES = {
-    "vocab_size": 31,
-    "hidden_size": 12,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 3,
-    "intermediate_size": 20,
-    "max_position_embeddings": 9,
-    "type_vocab_size": 2,
-    "num_labels": 3,
-}
+SIZES = {**TINY, "type_vocab_size": 2, "num_labels": 3}
 CLASSES = {
     "qacg": (QACGBertForSequenceClassification, QACGBertConfig),
     "cg": (CGBertForSequenceClassification, CGBertConfig),

@@ -6,6 +6,7 @@ import sys
 import pytest
 import torch
 from model_judging import check_against_formulas, flat, strengthen
+from model_sizes import TINY
 from oracle import qacg_bert as oracle
 from oracle.pieces import classification_loss, cross_entropy
 from qacg_models import QACGBertConfig, QACGBertForSequenceClassification, QACGBertModel
@@ -13,12 +14,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 SIZES = {
-    "vocab_size": 31,
-    "hidden_size": 12,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 3,
-    "intermediate_size": 20,
-    "max_position_embeddings": 9,
+    **TINY,
     "type_vocab_size": 2,
     "contexts": ["price", "safety", "general"],
     "num_labels": 3,

@@ -85,6 +85,7 @@ def residuals(problem) -> dict[str, bool]:
     query = problem.query
     queries = problem.max_seqlen if problem.packed else query.shape[-2]
     kernel, bits = "whole_row_backward", 8 * query.dtype.itemsize
+    # Literals: torch.compile may trace dropout_p as a symbol, and what it marks as constant takes no symbolic bool.
     if is_busy(problem.attn_mask is not None, problem.dropout_p, problem.column_gate):
         limits = longest_whole_rows(query.device, kernel, bits, True)
     else:

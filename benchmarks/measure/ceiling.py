@@ -1,0 +1,172 @@
+"""The matrix-product ceiling: the fastest product that this machine is seen to run in a type, with these threads.
+
+Tried on the CPU: torch's product of two large matrices, its batched product of tiles, and oneDNN's brgemm on tiles
+that stay in cache, which `brgemm.cpp` calls; on a GPU one large product. The fastest then takes its turn among the
+providers, so that a figure's share of the ceiling is one of times from the same rounds.
+"""
+
+import hashlib
+import os
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from benchmarks import rows
+from benchmarks.cases.case import DTYPES
+from benchmarks.measure import timing
+
+_SOURCE = Path(__file__).with_name("brgemm.cpp")
+_BUILD = Path(__file__).resolve().parents[2] / "build" / "benchmarks"
+_EFFORT = timing.Effort(seconds=0.5, fewest_rounds=5, most_rounds=30, warmup_rounds=2)
+_SQUARE = 1024
+_SQUARE_ON_DEVICE = 8192
+# M, N, K of one tile: scores, values, and a square.
+_TILES = ((128, 512, 64), (128, 64, 512), (256, 256, 256))
+_TILE_FLOPS = 1e9  # of one step: a few milliseconds
+
+
+class NoBrgemmError(RuntimeError):
+    """brgemm cannot be called here; the message says why."""
+
+
+@dataclass(frozen=True)
+class Product:
+    """A product that takes turns.
+
+    Attributes:
+        name: what is multiplied.
+        dtype: of both operands.
+        flops: of one step, two for a multiplication and an addition.
+        step: runs it once and returns the seconds.
+    """
+
+    name: str
+    dtype: str
+    flops: float
+    step: timing.Step
+
+    def gflops(self, seconds: float) -> float:
+        """The rate of a step of that duration."""
+        return self.flops / seconds / 1e9
+
+
+def _product(name: str, dtype: str, device: str, flops: float, run: Callable[[], object]) -> Product:
+    clock = timing.clock(device)
+
+    def step(_turn: int) -> float:
+        clock.start()
+        run()
+        return clock.stop()
+
+    return Product(name, dtype, flops, step)
+
+
+def _random(*sizes: int, dtype: str, device: str = "cpu") -> torch.Tensor:
+    return torch.randn(sizes, device=device).to(DTYPES[dtype])
+
+
+def _square(size: int, dtype: str, device: str) -> Product:
+    a, b, c = (_random(size, size, dtype=dtype, device=device) for _ in range(3))
+    return _product(f"torch.mm {size}^3", dtype, device, 2.0 * size**3, lambda: torch.mm(a, b, out=c))
+
+
+def _batched(tile: tuple[int, int, int], dtype: str) -> Product:
+    m, n, k = tile
+    count = max(1, round(_TILE_FLOPS / (2 * m * n * k)))
+    a, b, c = (_random(count, *size, dtype=dtype) for size in ((m, k), (k, n), (m, n)))
+    flops = 2.0 * count * m * n * k
+    return _product(f"torch.bmm {count}x({m},{n},{k})", dtype, "cpu", flops, lambda: torch.bmm(a, b, out=c))
+
+
+def _brgemm(tile: tuple[int, int, int], dtype: str) -> Product:
+    m, n, k = tile
+    threads = torch.get_num_threads()
+    repeats = max(1, round(_TILE_FLOPS / (2 * m * n * k * threads)))
+    a, b = (_random(threads, *size, dtype=dtype) for size in ((m, k), (k, n)))
+    c = _random(threads, m, n, dtype="float32")
+    flops = 2.0 * threads * repeats * m * n * k
+    call = torch.ops.qacg_benchmarks.brgemm
+    return _product(f"brgemm ({m},{n},{k})", dtype, "cpu", flops, lambda: call(a, b, c, repeats))
+
+
+def _library() -> Path:
+    """The library of brgemm.cpp for this torch, built if it is not there.
+
+    Raises:
+        NoBrgemmError: it cannot be built.
+    """
+    from torch.utils import cpp_extension
+
+    wanted = os.environ.get("CXX")
+    compiler = shlex.split(wanted) if wanted else [next(filter(shutil.which, ("c++", "g++", "clang++")), "c++")]
+    source = _SOURCE.read_bytes()
+    key = hashlib.sha256(source + f"{torch.__version__} {compiler}".encode()).hexdigest()[:16]
+    library = _BUILD / f"brgemm-{key}.so"
+    if library.exists():
+        return library
+    folders = [f"-I{path}" for path in cpp_extension.include_paths()]
+    for path in cpp_extension.library_paths():
+        folders += [f"-L{path}", f"-Wl,-rpath,{path}"]
+    abi = f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"
+    try:
+        _BUILD.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=_BUILD) as folder:
+            made = Path(folder) / library.name
+            command = [*compiler, "-O2", "-std=c++20", "-fPIC", "-shared", "-fopenmp", abi, str(_SOURCE), *folders]
+            command += ["-ltorch_cpu", "-lc10", "-o", str(made)]
+            subprocess.run(command, check=True, capture_output=True, text=True)
+            made.replace(library)
+    except (OSError, subprocess.CalledProcessError) as error:
+        said = getattr(error, "stderr", None) or str(error)
+        raise NoBrgemmError(f"brgemm.cpp cannot be built: {said.strip().splitlines()[0]}") from error
+    return library
+
+
+def _brgemm_products(dtype: str) -> list[Product]:
+    """Raises: NoBrgemmError: there is no compiler, or this CPU's oneDNN has no brgemm of the type."""
+    torch.ops.load_library(_library())
+    products = [_brgemm(tile, dtype) for tile in _TILES]
+    try:
+        products[0].step(0)
+    except RuntimeError as error:
+        raise NoBrgemmError(f"brgemm in {dtype}: {str(error).splitlines()[0]}") from error
+    return products
+
+
+def ceiling_row(product: str, dtype: str, device: str, rates: list[float], source: rows.Origin) -> rows.CeilingRow:
+    """The row of a product from its rates in GFLOP/s."""
+    spread = rows.Spread.of(rates)
+    parts = (rows.figure(rate) for rate in (spread.median, spread.q1, spread.q3))
+    return rows.CeilingRow(source, product, dtype, device, *parts, len(rates))
+
+
+def measure(dtype: str, source: rows.Origin, device: str = "cpu") -> tuple[Product, list[rows.CeilingRow]]:
+    """The fastest product of a type by its median, and a row for each that was tried; they are printed too."""
+    if device == "cpu":
+        products = [_square(_SQUARE, dtype, device), *(_batched(tile, dtype) for tile in _TILES)]
+        try:
+            products += _brgemm_products(dtype)
+        except NoBrgemmError as error:
+            print(f"{error}; the ceiling is the fastest of torch's own products", flush=True)
+    else:
+        products = [_square(_SQUARE_ON_DEVICE, dtype, device)]
+    taken = timing.interleave({product.name: product.step for product in products}, _EFFORT)
+    tried = [ceiling_row(p.name, dtype, device, [p.gflops(s) for s in taken[p.name]], source) for p in products]
+    fastest, product = max(zip(tried, products), key=lambda pair: pair[0].gflops)
+    print(f"ceiling: {fastest}", flush=True)
+    return product, tried
+
+
+def measure_all(
+    dtypes: Iterable[str], source: rows.Origin, device: str = "cpu"
+) -> tuple[dict[str, Product], list[rows.CeilingRow]]:
+    """The fastest product of each type, and the rows of all that were tried."""
+    found = {dtype: measure(dtype, source, device) for dtype in dict.fromkeys(dtypes)}
+    products = {dtype: product for dtype, (product, _) in found.items()}
+    return products, [row for _, tried in found.values() for row in tried]

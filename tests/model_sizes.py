@@ -1,0 +1,10 @@
+"""Sizes of the models that tests build: as small as every part of one still counts, no two of them alike."""
+
+TINY = {
+    "vocab_size": 31,
+    "hidden_size": 12,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "intermediate_size": 20,
+    "max_position_embeddings": 9,
+}

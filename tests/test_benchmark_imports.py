@@ -1,0 +1,120 @@
+"""The rooms of `benchmarks` import one way: from floors below their own, and within a room without a circle."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+# From the bottom up. Rooms of one floor do not know each other, and the commands on top are no library.
+FLOORS = (
+    {"cases"},
+    {"providers", "rows"},
+    {"measure"},
+    {"plans", "steps"},
+    {"analysis", "targets"},
+    {"cli"},
+    {"commands"},
+)
+FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
+NAME_OF_A_MODULE = re.compile(r"benchmarks(\.\w+)+")
+
+
+def modules():
+    found = {}
+    for path in sorted((ROOT / "benchmarks").rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+MODULES = modules()
+ROOMS = {name for name, path in MODULES.items() if path.name == "__init__.py" and name != "benchmarks"}
+
+
+def room_of(name):
+    parts = name.split(".")
+    return parts[1] if len(parts) > 2 or name in ROOMS else "commands"
+
+
+def named_in(tree, known):
+    """Modules of `known` that code imports, anywhere in it, or names in a string: for a process, or to import late."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            members = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= {member if member in known else node.module for member in members}
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and NAME_OF_A_MODULE.fullmatch(node.value):
+            found.add(node.value)
+    return found & set(known) - {"benchmarks"}
+
+
+def wrong_way(name, imported):
+    """Whether an import leads to a room of the same floor or of one above, or to a command."""
+    here, there = room_of(name), room_of(imported)
+    return there == "commands" or (here != there and FLOOR_OF[there] >= FLOOR_OF[here])
+
+
+def circle(imports):
+    """The modules of one circle of imports, the first of them repeated at the end; None: there is none."""
+    done, path = set(), []
+
+    def visit(name):
+        if name in path:
+            return [*path[path.index(name) :], name]
+        if name in done:
+            return None
+        path.append(name)
+        found = next(filter(None, map(visit, sorted(imports[name]))), None)
+        path.pop()
+        done.add(name)
+        return found
+
+    return next(filter(None, map(visit, imports)), None)
+
+
+IMPORTS = {
+    name: named_in(ast.parse(path.read_text(encoding="utf-8")), MODULES) - {name} for name, path in MODULES.items()
+}
+
+
+def test_every_room_has_a_floor_and_every_floor_its_rooms():
+    assert {name.split(".")[1] for name in ROOMS} | {"commands"} == set(FLOOR_OF)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_imports_run_down(name):
+    assert not [imported for imported in IMPORTS[name] if wrong_way(name, imported)]
+
+
+def test_no_circle():
+    assert circle(IMPORTS) is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import benchmarks.marks",
+        "from benchmarks import marks",
+        "from benchmarks.marks import main",
+        'subprocess.run([sys.executable, "-m", "benchmarks.marks"])',
+        'importlib.import_module("benchmarks.marks")',
+    ],
+)
+def test_the_reader_sees_every_way_to_import(line):
+    late = f"def later():\n    {line}\n"
+    assert named_in(ast.parse(late), MODULES) == {"benchmarks.marks"}
+    assert wrong_way("benchmarks.aims", "benchmarks.marks")
+
+
+def test_the_judges_of_direction_and_circles_know_wrong_from_right():
+    assert wrong_way("benchmarks.cases.case", "benchmarks.rows")
+    assert wrong_way("benchmarks.plans.session", "benchmarks.steps.names")
+    assert not wrong_way("benchmarks.rows.files", "benchmarks.cases.case")
+    assert not wrong_way("benchmarks.rows.files", "benchmarks.rows.kinds")
+    assert circle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c", "b"]
+    assert circle({"a": {"b", "c"}, "b": {"c"}, "c": set()}) is None

@@ -1,0 +1,49 @@
+"""The commit of a checkout, as records of measurements and trainings name it."""
+
+import subprocess
+
+import pytest
+
+from qacg_kernels.checkout import checkout_of
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """A file under version control in a folder of a checkout, whose commit is made here."""
+
+    def git(*arguments):
+        command = ["git", "-C", str(tmp_path), "-c", "user.name=n", "-c", "user.email=e", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    file = tmp_path / "package" / "module.py"
+    file.parent.mkdir()
+    file.write_text("x = 1\n")
+    git("init", "--quiet")
+    git("add", ".")
+    git("commit", "--quiet", "--message", "first")
+    return file, git("rev-parse", "HEAD")
+
+
+def test_commit_and_differences_that_count(checkout):
+    file, commit = checkout
+    assert checkout_of(file) == (commit, False)
+    results = file.parent.parent / "results"
+    results.mkdir()
+    (results / "row").write_text("{}")
+    assert checkout_of(file) == (commit, True)
+    assert checkout_of(file, "-uno") == (commit, False)
+    assert checkout_of(file, "--", ":/", ":(top,exclude)results") == (commit, False)
+    file.write_text("x = 2\n")
+    assert checkout_of(file, "-uno") == (commit, True)
+    assert checkout_of(file, "--", ":/", ":(top,exclude)results") == (commit, True)
+
+
+def test_a_file_that_is_not_kept_has_no_commit(checkout, tmp_path_factory, monkeypatch):
+    file, _ = checkout
+    (file.parent / "copied.py").write_text("")
+    assert checkout_of(file.parent / "copied.py") is None
+    elsewhere = tmp_path_factory.mktemp("installed") / "module.py"
+    elsewhere.write_text("")
+    assert checkout_of(elsewhere) is None
+    monkeypatch.setenv("PATH", "")
+    assert checkout_of(file) is None

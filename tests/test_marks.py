@@ -1,0 +1,81 @@
+"""The marks: judged from rows, and no figure for a wrong answer."""
+
+from dataclasses import replace
+
+import pytest
+from benchmark_rows import SMALL, a_product, memory_row, seconds_rows
+
+from benchmarks import marks, rows
+from benchmarks.cases.case import MAIN_SHAPES
+from benchmarks.measure import ceiling, verify
+from benchmarks.providers.names import COMPILED, EAGER, ONE_MAP
+from benchmarks.providers.registry import PROVIDERS
+from benchmarks.targets import cpu_marks, verdicts
+
+
+@pytest.mark.parametrize(("cpu_seconds", "met"), [(0.1, True), (0.101, False)])
+def test_mark_compares_medians_with_its_rival(cpu_seconds, met):
+    measured = seconds_rows(eager=[9.0], compiled=[0.25], cpu=[cpu_seconds])
+    verdict = verdicts.judge_ratio(verdicts.Ratio(SMALL, COMPILED, 2.5), "cpu", verdicts.times_of(measured))
+    assert verdict.met is met
+    assert verdict.measured == f"{0.25 / cpu_seconds:.2f}x"
+    assert ("met" if met else "MISSED") in str(verdict)
+
+
+@pytest.mark.parametrize(("extra_mb", "met"), [(64.0, True), (64.1, False)])
+def test_memory_mark_is_an_upper_bound(extra_mb, met):
+    assert cpu_marks.judge_memory(memory_row(extra_mb)).met is met
+
+
+def test_marks_name_only_providers_that_exist_and_each_once():
+    assert all(mark.rival in PROVIDERS for mark in cpu_marks.MARKS)
+    assert len({(mark.case, mark.rival) for mark in cpu_marks.MARKS}) == len(cpu_marks.MARKS)
+    assert {mark.case.shape for mark in cpu_marks.MARKS} == set(MAIN_SHAPES)
+
+
+def test_no_figure_while_parity_fails(monkeypatch, capsys, tmp_path):
+    def fail():
+        raise verify.ParityError("cpu bfloat16 output: off by 3")
+
+    def never(*_):
+        raise AssertionError("measured although parity fails")
+
+    monkeypatch.setattr(verify, "require_parity", fail)
+    monkeypatch.setattr(marks, "measure_case", never)
+    assert marks.main(["--backend", "reference", "--out", str(tmp_path / "rows")]) == 1
+    assert "off by 3" in capsys.readouterr().err
+    assert not (tmp_path / "rows").exists()
+
+
+def test_a_wrong_answer_misses_its_marks_without_a_figure(monkeypatch, capsys):
+    def wrong(case, *_):
+        raise verify.ParityError("reference: out is off by 3")
+
+    monkeypatch.setattr(verify, "require_parity", lambda: 1)
+    monkeypatch.setattr(ceiling, "measure", lambda dtype, *_: (a_product(dtype), []))
+    monkeypatch.setattr(marks, "measure_case", wrong)
+    monkeypatch.setattr(marks, "measure_memory", lambda *_: memory_row(1.0))
+    assert marks.main(["--backend", "reference"]) == 1
+    shown = capsys.readouterr().out
+    assert shown.count("no figure: reference: out is off by 3") == len(cpu_marks.MARKS)
+    assert f"1 of {len(cpu_marks.MARKS) + 1} marks met" in shown
+
+
+def test_ctrl_c_ends_marks_with_what_was_measured(monkeypatch, capsys, tmp_path):
+    measured = [
+        replace(r, provider=n) for n, r in zip((EAGER, COMPILED, ONE_MAP, "reference"), 4 * seconds_rows(cpu=[1.0]))
+    ]
+    calls = []
+
+    def once(case, *_):
+        calls.append(case)
+        if len(calls) > 1:
+            raise KeyboardInterrupt
+        return [replace(r, **rows.case_fields(case)) for r in measured]
+
+    monkeypatch.setattr(verify, "require_parity", lambda: 1)
+    monkeypatch.setattr(ceiling, "measure", lambda dtype, *_: (a_product(dtype), []))
+    monkeypatch.setattr(marks, "measure_case", once)
+    assert marks.main(["--backend", "reference", "--out", str(tmp_path)]) == 130
+    assert len(rows.load(tmp_path.iterdir())) == 4
+    assert "1.00x" in capsys.readouterr().out
