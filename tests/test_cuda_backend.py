@@ -58,7 +58,7 @@ def test_a_gpu_without_the_instructions_is_told_so_whatever_was_built(reasons):
 
 
 @pytest.mark.compiles
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error:.*lru_cache")
 def test_torch_compile_takes_the_answer_for_a_constant(monkeypatch):
     """It would warn of the cache and trace the functions behind it."""
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 6))
