@@ -227,10 +227,10 @@ def test_items_do_not_use_up_one_anothers_recompilations(tmp_path, monkeypatch):
         return torch.compile(PROVIDERS["reference"].build(case), backend="eager", fullgraph=True, dynamic=False)
 
     monkeypatch.setitem(PROVIDERS, EAGER, replace(PROVIDERS[EAGER], build=build))
-    monkeypatch.setattr(torch._dynamo.config, "recompile_limit", 2)
     run, writer = a_run(tmp_path)
-    for length in range(3, 9):
-        run.measure(Item(Case(Shape(1, 1, length, 8), mode=FORWARD), (EAGER,)))
+    with torch._dynamo.config.patch(recompile_limit=2):  # undone by monkeypatch, the setting would be gone
+        for length in range(3, 9):
+            run.measure(Item(Case(Shape(1, 1, length, 8), mode=FORWARD), (EAGER,)))
     assert run.missing == [] and len(rows.load([writer.path])) == 6
 
 
