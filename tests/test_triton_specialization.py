@@ -21,13 +21,9 @@ pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reas
 @pytest.fixture(scope="module")
 def told():
     """What tests/launched_calls.py prints."""
-    paths = os.pathsep.join(map(str, (ROOT, ROOT / "tests")))
     inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)  # another Triton's folder, it may be
-    environment = os.environ | {
-        "PYTHONPATH": os.pathsep.join([*filter(None, inherited), paths]),
-        "OMP_NUM_THREADS": "1",
-        "TRITON_INTERPRET": "0",
-    }
+    paths = os.pathsep.join([*filter(None, inherited), str(ROOT), str(ROOT / "tests")])
+    environment = os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "TRITON_INTERPRET": "0"}
     command = [sys.executable, str(ROOT / "tests" / "launched_calls.py")]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=ROOT)
     assert done.returncode == 0, done.stderr[-3000:]
