@@ -16,8 +16,8 @@ ROOT = Path(__file__).resolve().parent.parent
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
 
 # Calls of functions, Python's and C's, of one forward of the operator with a lambda tensor, from quasi_attention to
-# the driver. Triton's own are about a third of them; 3.5 describes a launch's arguments in Python, and 3.9 does a little
-# more than those between.
+# the driver. Triton's own are about a third of them; its version 3.5 describes a launch's arguments in Python, and 3.9
+# does a little more than those between.
 MOST_CALLS = 340
 MOST_CALLS_BY_VERSION = {"3.5": 800, "3.9": 380}
 
