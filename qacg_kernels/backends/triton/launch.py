@@ -75,10 +75,13 @@ def _form(
         traits.precision, traits.by_parts, block_m, block_n, block_d,
     )  # fmt: skip
     warps, stages = (row.num_warps, row.num_stages) if row else (_SMALL_WARPS, 1)
-    # A matrix instruction gives 16 x 16 results a warp: more warps than that would compute the same.
-    widest = max(block_n, block_d)
+    if not traits.by_parts:
+        # A matrix instruction gives 16 x 16 results a warp: more warps than that would compute the same. float32 is not
+        # held to it: in the few warps of a call with few queries the sums for many keys would spill.
+        widest = max(block_n, block_d)
+        warps = min(warps, block_m * widest // 256)
     # Triton 3.10 is to stop fusing a multiplication and an addition unless it is asked to, as 3.9 warns.
-    return form, {"num_warps": min(warps, block_m * widest // 256), "num_stages": stages, "enable_fp_fusion": True}
+    return form, {"num_warps": warps, "num_stages": stages, "enable_fp_fusion": True}
 
 
 class _Operation:
