@@ -1,6 +1,8 @@
 # make run    the main job, in an environment of its own (.venv)
 # make test   lint and all tests
 # make check-triton       every configuration of the Triton kernels compiled for each GPU that has a table; no GPU needed
+#                         ONLY="sm_90 bfloat16" those whose line has these words; BUILDS=kinds every kind of call, one chip;
+#                         TRITON=3.6.0 with that version, in a folder of its own under build/
 # make check-interpreted  the operator tests of the Triton kernels in Triton's interpreter, all of them
 # make test-gpu OUT=dir   the operator tests on the GPU of this machine;  make bench-gpu OUT=dir  the benchmark there
 # make bench  the operators under pytest-benchmark;  make marks OUT=dir  the project's marks, rows to OUT
@@ -53,8 +55,20 @@ suite: OUT = build/suite
 suite: $(READY)
 	$(PY) -m benchmarks.suite --out $(OUT)
 
-check-triton: $(READY)
-	PYTHONPATH=.:tests $(PY) tests/check_triton.py
+# Of another Triton, which is first on the path, also of the processes that compile. Kept between calls.
+TRITON ?=
+ONLY ?=
+BUILDS ?= all
+OTHER_TRITON := $(if $(strip $(TRITON)),build/triton/$(strip $(TRITON)))
+
+check-triton: $(READY) $(if $(OTHER_TRITON),$(OTHER_TRITON)/.ready)
+	PYTHONPATH=$(if $(OTHER_TRITON),$(OTHER_TRITON):).:tests $(PY) tests/check_triton.py \
+		--builds $(BUILDS) --only "$(ONLY)" $(if $(OTHER_TRITON),--expect $(strip $(TRITON)))
+
+build/triton/%/.ready: | $(READY)
+	rm -rf $(@D)
+	$(PY) -m pip install --quiet --no-deps --target $(@D) triton==$*
+	touch $@
 
 check-interpreted: OUT = build/check-interpreted
 check-interpreted: $(READY)

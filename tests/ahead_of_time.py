@@ -1,21 +1,27 @@
 """Compiles calls of the Triton backend for a GPU that is not there, and reads back what the machine code uses.
 
 The backend's own host code runs, on CPU tensors; only the launch is replaced. So what is compiled is what a call
-compiles, with the same specialisation of its arguments. Triton keeps compiled kernels by content (TRITON_CACHE_DIR).
+compiles, with the same specialisation of its arguments (`tests/test_triton_specialization.py`). Triton keeps compiled
+kernels by content (TRITON_CACHE_DIR).
 """
 
+import contextlib
 import re
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
 import triton
 from triton.backends.compiler import GPUTarget
+from triton.runtime.jit import JITFunction
 
 from qacg_kernels.backends.triton import launch
+from qacg_kernels.backends.triton.arguments import Form
 from qacg_kernels.backends.triton.configurations import Table, trial
 
 CUOBJDUMP = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
@@ -68,6 +74,38 @@ def kernels_of(
     with trial(table), launch.through(compile_only):
         action()
     return compiled
+
+
+class Description(NamedTuple):
+    """What machine code is made from beside a kernel's source, in Triton's own words.
+
+    Arguments go by path: (0, 5, 1) is the second member of the sixth of the first argument.
+    """
+
+    signature: dict[str, object]  # types; "constexpr" is one known when the kernel is compiled
+    constants: dict[tuple[int, ...], object]  # of these: None, 1, and the kernel's own constants
+    attributes: dict[tuple[int, ...], object]  # numbers and addresses that are multiples of 16
+    options: dict[str, object]
+
+
+@contextlib.contextmanager
+def describing() -> Iterator[dict[str, list[Description]]]:
+    """Within it Triton neither compiles nor launches; what each function would be compiled from, by the name of
+    `kernels_of`, in the order of the launches."""
+    found: dict[str, list[Description]] = defaultdict(list)
+
+    def describe(kernel, key, signature, device, constants, options, attributes, warmup):
+        values = {path: asdict(v) if isinstance(v, Form) else v for path, v in constants.items()}
+        by_name = {kernel.arg_names[path[0]]: value for path, value in values.items() if len(path) == 1}
+        name = kernel.fn.__name__ + ("_sums" if by_name.get("SUMS_ONLY") else "")
+        found[name].append(Description(signature, values, attributes, dict(options.__dict__)))
+
+    compile_it = JITFunction._do_compile
+    JITFunction._do_compile = describe
+    try:
+        yield found
+    finally:
+        JITFunction._do_compile = compile_it
 
 
 def resources(kernel: object) -> Resources:

@@ -1,7 +1,8 @@
 """Compiles the Triton kernels for every GPU that has a table and checks what they use: `make check-triton`.
 
-Takes no GPU. A build is told as it ends; the last lines name those that break a limit. Triton keeps what it has
-compiled (TRITON_CACHE_DIR), so a second run is short.
+Takes no GPU. A build is told as it ends; the last lines name those that do not compile or break a limit, and the exit
+status is 1 if there are any. Triton keeps what it has compiled (TRITON_CACHE_DIR), so a second run is short. Another
+version of Triton is checked from a folder of its own: `make check-triton TRITON=3.6.0`.
 """
 
 import argparse
@@ -13,8 +14,9 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import torch
+import triton
 from ahead_of_time import Resources
-from shipped_configurations import Build, compile_build, every_build, faults
+from shipped_configurations import Build, builds_of_every_kind, compile_build, every_build, faults
 
 
 class Outcome(NamedTuple):
@@ -22,6 +24,9 @@ class Outcome(NamedTuple):
     used: dict[str, Resources]
     faults: list[str]
     seconds: float
+
+
+_SELECTIONS = {"all": every_build, "kinds": builds_of_every_kind}
 
 
 def _outcome(build: Build) -> Outcome:
@@ -45,8 +50,18 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Compiles every shipped configuration of the Triton kernels.")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--only", default="", metavar="TEXT", help="builds whose line has all of these words")
+    parser.add_argument(
+        "--builds", choices=_SELECTIONS, default="all", help="kinds: every kind of call for one chip and head size"
+    )
+    parser.add_argument("--expect", metavar="VERSION", help="the version of Triton that is meant")
     options = parser.parse_args(arguments)
-    builds = [b for b in every_build() if all(word in str(b).replace(",", "").split() for word in options.only.split())]
+    if options.expect and options.expect != triton.__version__:
+        parser.error(f"--expect: got {options.expect}, but {triton.__file__} is Triton {triton.__version__}")
+    words = options.only.replace(",", " ").split()
+    builds = [b for b in _SELECTIONS[options.builds]() if all(w in str(b).replace(",", "").split() for w in words)]
+    if not builds:
+        parser.error(f"--only: got {options.only!r}, which no build has; a line is such as {str(every_build()[0])!r}")
+    print(f"Triton {triton.__version__}, {len(builds)} builds", flush=True)
     broken: list[str] = []
     started = time.monotonic()
     for number, outcome in enumerate(outcomes(builds, options.jobs), 1):
@@ -57,9 +72,12 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"{number}/{len(builds)} {outcome.build}: {used or 'failed'} ({outcome.seconds:.0f} s)", flush=True)
         broken += outcome.faults
     minutes = (time.monotonic() - started) / 60
-    print(f"{len(builds)} builds in {minutes:.1f} minutes on {options.jobs} processes, {len(broken)} faults")
+    print(
+        f"Triton {triton.__version__}: {len(builds)} builds in {minutes:.1f} minutes on {options.jobs} processes, "
+        f"{len(broken)} faults"
+    )
     print(*broken, sep="\n")
-    return int(bool(broken) or not builds)
+    return int(bool(broken))
 
 
 if __name__ == "__main__":

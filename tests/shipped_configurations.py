@@ -7,16 +7,16 @@ for a forward that saved no branch outputs, which only the raw operator allows.
 
 import contextlib
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import torch
-from ahead_of_time import Resources, kernels_of, resources
+from ahead_of_time import Description, Resources, describing, kernels_of, resources
 
 from qacg_kernels.backends.triton import launch
 from qacg_kernels.backends.triton.configurations import HEAD_DIMS, KERNELS, Table, nearest_shipped
 from qacg_kernels.problem import Problem, dense_problem, packed_problem
-from qacg_kernels.testing_inputs import Case, make_inputs
+from qacg_kernels.testing_inputs import Case, Inputs, make_inputs
 
 # Of a block. The chips of OWN_TABLE have a table of their own; the others take one of an older chip.
 SHARED_BYTES = {
@@ -43,18 +43,27 @@ VARIANTS: dict[str, dict[str, object]] = {
     "row gate, all at once": dict(_HEAVY, lambda_gradient=True),
     "column gate, all at once": dict(_HEAVY, form="column"),
     "packed, dropout": dict(gate="shared", bias="shared", packed=True, dropout_p=0.1),
+    # Sizes and strides of 1 are constants to Triton, and numbers off 16 are not known to be multiples of it.
+    "one head, packed": dict(gate="per_head", bias="per_head", packed=True, heads=1),
+    "one query": dict(gate="per_head", bias="per_head", form="column", queries=1),
+    "odd sizes": dict(gate="shared", shortened_by=5),
+    "no gradient": dict(saves=False),
     "TF32": dict(gate="shared", bias="shared", key_lengths=True, is_causal=True, tf32=True),
     "TF32, all at once": dict(_HEAVY, form="column", tf32=True),
 }
 # The heaviest of calls that are not busy and of those that are.
 HEAVIEST = ("row gate, lengths, causal", "column gate, all at once")
 _TF32 = ("TF32", "TF32, all at once")
+_NO_GRADIENT = "no gradient"  # what other forwards save, none does here: for tiles alone, as whole rows never save
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 # Off powers of two, where features are masked: one in the upper half of each row's range, and the least of all. Off
 # multiples of 16 rows are read element by element and some kernels spill: README.md beside the tables.
 _UNEVEN_HEAD_DIMS = (48, 112, 208)
 _LEAST_HEAD_DIM = 16
 _TILED_LENGTH = 256  # longer than any row that is taken whole
+# As models have them: heads inside of rows in memory, of a number that no power of two divides far.
+_LAYOUT = "heads_inside"
+_HEADS = 12
 _FORWARD = ("whole_row_forward", "tiled_forward")
 _FUNCTIONS = {
     "whole_row_forward": ("forward_kernel",),
@@ -83,13 +92,14 @@ class Build:
 
 def every_build() -> list[Build]:
     """Each row of each table in each dtype at the heaviest variants; then other head sizes, variants and chips."""
-    others = tuple(v for v in VARIANTS if v not in HEAVIEST + _TF32)
+    others = tuple(v for v in VARIANTS if v not in (*HEAVIEST, *_TF32, _NO_GRADIENT))
     groups = (
         (OWN_TABLE, KERNELS, DTYPES, HEAD_DIMS, HEAVIEST),
         (OWN_TABLE, KERNELS, (torch.bfloat16, torch.float32), _UNEVEN_HEAD_DIMS, HEAVIEST),
         (OWN_TABLE, KERNELS, (torch.float32,), HEAD_DIMS, _TF32),
         (OWN_TABLE, KERNELS, DTYPES, (_LEAST_HEAD_DIM,), HEAVIEST[1:]),
         (OWN_TABLE, KERNELS, (torch.bfloat16,), (64,), others),
+        (OWN_TABLE, ("tiled_forward",), (torch.bfloat16,), (64,), (_NO_GRADIENT,)),
         (OWN_TABLE, ("row sums",), DTYPES, HEAD_DIMS, HEAVIEST),
         (OWN_TABLE, ("atomic", "small kernels"), DTYPES, HEAD_DIMS, ("row gate, all at once",)),
         (("sm_86", "sm_89", "sm_120"), KERNELS, (torch.bfloat16, torch.float32), HEAD_DIMS, HEAVIEST[1:]),
@@ -112,27 +122,58 @@ def selected_builds() -> list[Build]:
 
 def compile_build(build: Build) -> dict[str, Resources]:
     """What each function of a build uses."""
-    table = _table(build)
-    problem, grad_out = _problem(build, table)
-    saves = not build.kernel.startswith("whole_row") and build.kernel != "row sums"
-    saved = dict(save_softmax_out=saves, save_quasi_out=saves and not problem.column_gate)
     functions = _FUNCTIONS[build.kernel]
-
-    def call() -> None:
-        _, *rest = launch.forward(*problem.tensors(), **problem.options(), **saved)
-        if build.kernel not in _FORWARD:
-            launch.backward(grad_out, None, None, *problem.tensors(), *rest, **problem.options())
-
-    capability = int(build.architecture.removeprefix("sm_"))
-    with _products_in_tf32(build.variant in _TF32):
-        kernels = kernels_of(call, table, capability, lambda name: name in functions)
+    kernels = _kernels(build, functions.__contains__)
     if not kernels:
         raise AssertionError(f"{build}: the call launches none of {', '.join(functions)}")
     return {name: resources(kernel) for name, kernel in kernels.items()}
 
 
+def describe_build(build: Build) -> dict[str, list[Description]]:
+    """What every function that a build's call launches would be compiled from."""
+    with describing() as found:
+        _kernels(build, lambda name: True)
+    return found
+
+
+def builds_of_every_kind() -> list[Build]:
+    """Every kernel in every kind of call, in 16 bits and in float32: one chip, one head size.
+
+    What a version's front end cannot take depends on these, not on tiles. Both types of 16 bits take turns.
+    """
+    builds = []
+    for number, (kernel, variant) in enumerate(itertools.product(KERNELS, VARIANTS)):
+        if variant not in (*_TF32, _NO_GRADIENT):
+            dtypes = (DTYPES[number % 2], torch.float32)
+            builds += [Build("sm_90", kernel, dtype, 64, variant) for dtype in dtypes]
+    builds += [Build("sm_90", kernel, torch.float32, 64, _TF32[0]) for kernel in KERNELS]
+    for dtype in (torch.bfloat16, torch.float32):
+        builds.append(Build("sm_90", "tiled_forward", dtype, 64, _NO_GRADIENT))
+        builds += [Build("sm_90", "row sums", dtype, 64, variant) for variant in HEAVIEST]
+        builds += [Build("sm_90", kernel, dtype, 64, "row gate, all at once") for kernel in ("atomic", "small kernels")]
+    return builds
+
+
+def _kernels(build: Build, wanted: Callable[[str], bool]) -> dict[str, object]:
+    table = table_of(build)
+    problem, inputs = _problem(build, table)
+    saves = VARIANTS[build.variant].get("saves", True)
+    saves = saves and not build.kernel.startswith("whole_row") and build.kernel != "row sums"
+    saved = dict(save_softmax_out=saves, save_quasi_out=saves and not problem.column_gate)
+
+    def call() -> None:
+        _, *rest = launch.forward(*problem.tensors(), **problem.options(), **saved)
+        if build.kernel not in _FORWARD:
+            grad_gates = [torch.empty_like(t) if inputs.case.lambda_gradient else None for t in rest[-2:]]
+            launch.backward(inputs.grad_out, *grad_gates, *problem.tensors(), *rest, **problem.options())
+
+    capability = int(build.architecture.removeprefix("sm_"))
+    with products_in_tf32(build.variant in _TF32):
+        return kernels_of(call, table, capability, wanted)
+
+
 @contextlib.contextmanager
-def _products_in_tf32(allowed: bool) -> Iterator[None]:
+def products_in_tf32(allowed: bool) -> Iterator[None]:
     before = torch.backends.cuda.matmul.fp32_precision
     torch.backends.cuda.matmul.fp32_precision = "tf32" if allowed else "ieee"
     try:
@@ -141,7 +182,7 @@ def _products_in_tf32(allowed: bool) -> Iterator[None]:
         torch.backends.cuda.matmul.fp32_precision = before
 
 
-def _table(build: Build) -> Table:
+def table_of(build: Build) -> Table:
     table = nearest_shipped(build.architecture, SHARED_BYTES[build.architecture])
     if build.kernel in ("atomic", "small kernels"):
         rows = (replace(row, atomic=row.kernel == "key_gradients") for row in table.rows)
@@ -149,30 +190,36 @@ def _table(build: Build) -> Table:
     return table
 
 
-def _problem(build: Build, table: Table) -> tuple[Problem, torch.Tensor]:
+def _problem(build: Build, table: Table) -> tuple[Problem, Inputs]:
     options = dict(VARIANTS[build.variant])
-    options.pop("tf32", None)
-    busy = any(options.get(name) for name in ("mask", "dropout_p")) or options.get("form") == "column"
-    length = _TILED_LENGTH
-    if build.kernel.startswith("whole_row"):
-        length = table.row(build.kernel, build.dtype, build.head_dim, busy).block_n
+    length = length_of(build, table) - options.pop("shortened_by", 0)
+    for name in ("tf32", "saves"):
+        options.pop(name, None)
     if options.pop("packed", False):
-        options["sequences"] = (length, length)
+        options["sequences"] = (length, length - 5)
     if options.get("key_lengths"):
         options["key_lengths"] = (length,)
-    inputs = make_inputs(
-        Case("ahead of time", batch=1, heads=2, queries=length, head_dim=build.head_dim, **options), build.dtype
-    )
+    sizes = dict(batch=1, heads=_HEADS, queries=length, keys=length, head_dim=build.head_dim, layout=_LAYOUT)
+    inputs = make_inputs(Case("ahead of time", **sizes | options), build.dtype)
     make = packed_problem if "sequences" in options else dense_problem
     defaults = dict(dropout_seed=None) | ({} if "sequences" in options else dict(attn_mask=None, key_lengths=None))
-    return make(*inputs.arguments(), **defaults | inputs.options), inputs.grad_out
+    return make(*inputs.arguments(), **defaults | inputs.options), inputs
+
+
+def length_of(build: Build, table: Table) -> int:
+    """Keys of a build's call: as many as a whole-row kernel takes, or more than any does."""
+    if not build.kernel.startswith("whole_row"):
+        return _TILED_LENGTH
+    variant = VARIANTS[build.variant]
+    busy = any(variant.get(name) for name in ("mask", "dropout_p")) or variant.get("form") == "column"
+    return table.row(build.kernel, build.dtype, build.head_dim, busy).block_n
 
 
 def faults(build: Build, used: dict[str, Resources]) -> list[str]:
     """What of a build breaks the limits of this file; empty if nothing does."""
     found = []
     stack = ATOMIC_STACK if build.kernel == "atomic" else BACKWARD_STACK
-    shared = min(SHARED_BYTES[build.architecture], _table(build).shared_bytes)
+    shared = min(SHARED_BYTES[build.architecture], table_of(build).shared_bytes)
     if build.kernel in (*_FORWARD, "small kernels"):
         stack = 0
     for function, r in used.items():

@@ -1,8 +1,10 @@
 """Tables of tile sizes: reading, refusing, saving, choosing, tuning. Needs neither Triton nor a GPU."""
 
 import json
+import re
 import subprocess
 import sys
+import warnings
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,9 +25,15 @@ def record():
 
 @pytest.fixture(autouse=True)
 def no_memory():
-    configurations._found.cache_clear()
+    forget()
     yield
+    forget()
+
+
+def forget():
+    """Forgets which tables were read, as a new process would."""
     configurations._found.cache_clear()
+    configurations._tuned.cache_clear()
 
 
 @pytest.fixture
@@ -43,7 +51,7 @@ def a_gpu(monkeypatch, tmp_path):
 
     def becomes(major, minor, kibibytes):
         capability[0], shared[0] = (major, minor), kibibytes
-        configurations._found.cache_clear()
+        forget()
 
     return becomes
 
@@ -119,6 +127,51 @@ def test_saved_tables_lie_in_the_users_cache(monkeypatch, tmp_path):
     assert configurations.saved_path("NVIDIA H200 (some)") == wanted
 
 
+@pytest.mark.parametrize("variable", ["QACG_TRITON_TABLES", "XDG_CACHE_HOME", None])
+def test_a_user_without_a_home_is_no_error(a_gpu, monkeypatch, tmp_path, variable):
+    def unknown(path):
+        raise RuntimeError("Could not determine home directory.")  # what Path.home() says of a uid without an entry
+
+    monkeypatch.setattr(configurations.Path, "home", classmethod(unknown))
+    for name in ("QACG_TRITON_TABLES", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    if variable:
+        monkeypatch.setenv(variable, str(tmp_path))
+    path = configurations.saved_path("GPU")
+    assert path is None if variable is None else tmp_path in path.parents
+    assert configurations.table_for(torch.device("cuda", 0)) == configurations.shipped("sm_90")
+
+
+def _cut_short(path):
+    path.write_text(json.dumps(record())[:1000])
+
+
+def _foreign(path):
+    path.write_text(json.dumps(record() | {"architecture": "sm_80"}))
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (_cut_short, "not JSON: .*; delete it or tune again"),
+        (lambda path: path.write_bytes(b"\xff\xfe{}"), ".*can't decode byte 0xff.*; delete it or tune again"),
+        (_foreign, "architecture: got 'sm_80', wanted 'sm_90' as this GPU has; delete it or tune again"),
+        (lambda path: path.mkdir(), "Is a directory; make it readable, delete it or tune again"),
+    ],
+)
+def test_a_damaged_tuned_table_is_told_once_and_passed_by(a_gpu, tmp_path, damage, said):
+    path = tmp_path / "nvidia-h200-some.json"
+    damage(path)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for index in (0, 0, 1):  # two GPUs of one name share the file
+            assert configurations.table_for(torch.device("cuda", index)) == configurations.shipped("sm_90")
+            told_again = configurations.source_of(torch.device("cuda", index))
+    (warning,) = told
+    assert re.search(f"shipped ones are used: {re.escape(str(path))}: {said}", str(warning.message))
+    assert told_again.startswith("shipped tiles of sm_90") and re.search(said, told_again)
+
+
 def test_a_tuned_table_is_preferred_and_told(a_gpu, tmp_path):
     device = torch.device("cuda", 0)
     assert configurations.table_for(device) == configurations.shipped("sm_90")
@@ -126,7 +179,7 @@ def test_a_tuned_table_is_preferred_and_told(a_gpu, tmp_path):
     own = configurations.shipped("sm_90")
     own = replace(own, rows=(replace(own.rows[0], num_warps=2), *own.rows[1:]), measured={})
     configurations.save(own, tmp_path / "nvidia-h200-some.json")
-    configurations._found.cache_clear()
+    forget()
     assert configurations.table_for(device) == own
     assert "tuned for this GPU" in configurations.source_of(device)
 
@@ -231,6 +284,14 @@ def test_tuning_refuses_without_a_gpu():
     command = [sys.executable, "-m", "qacg_kernels.backends.triton.tune"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 2 and "no NVIDIA GPU" in done.stderr
+
+
+def test_tuning_refuses_before_it_measures_where_nothing_can_be_saved(a_gpu, monkeypatch, capsys):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(configurations, "saved_path", lambda name: None)
+    assert tune.main([]) == 2
+    assert "set QACG_TRITON_TABLES to a folder" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("key", [KEYS[0], KEYS[7], KEYS[-1]], ids=str)

@@ -16,8 +16,10 @@ ROOT = Path(__file__).resolve().parent.parent
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
 
 # Calls of functions, Python's and C's, of one forward of the operator with a lambda tensor, from quasi_attention to
-# the driver. Triton's own are about a third of them.
+# the driver. Triton's own are about a third of them; its version 3.5 describes a launch's arguments in Python, and 3.9
+# does a little more than those between.
 MOST_CALLS = 340
+MOST_CALLS_BY_VERSION = {"3.5": 800, "3.9": 380}
 
 # In a process of its own: Triton's driver is replaced for good, and the interpreter must be off.
 SCRIPT = """
@@ -57,17 +59,18 @@ with configurations.trial(configurations.shipped("sm_90")), torch.no_grad():
     sys.setprofile(count)
     call()
     sys.setprofile(None)
-print(json.dumps([launched, calls]))
+print(json.dumps([launched, calls, triton.__version__]))
 """
 
 
 def test_a_forward_is_one_launch_with_little_python_around_it():
-    paths = os.pathsep.join(map(str, (ROOT, ROOT / "tests")))
+    inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)  # another Triton's folder, it may be
+    paths = os.pathsep.join([*filter(None, inherited), str(ROOT), str(ROOT / "tests")])
     environment = os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "TRITON_INTERPRET": "0"}
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False, env=environment, cwd=ROOT
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    launched, calls = json.loads(done.stdout)
+    launched, calls, version = json.loads(done.stdout)
     assert launched == [["forward_kernel", 2 * 3, 1, 1, 0]]
-    assert 50 < calls <= MOST_CALLS
+    assert 50 < calls <= MOST_CALLS_BY_VERSION.get(version.rsplit(".", 1)[0], MOST_CALLS)

@@ -49,7 +49,7 @@ def _capability(device: torch.device) -> tuple[int, int]:
 def missing() -> list[str]:
     """Why this backend is not on this machine; empty if it is."""
     if not _triton_is_installed():
-        return ["triton is not installed: on Linux, pip install 'triton>=3.4' (torch for CUDA brings its own)"]
+        return ["triton is not installed: on Linux, pip install 'triton>=3.5' (torch for CUDA brings its own)"]
     if not interpreted() and not _gpu_is_there():
         return ["torch sees no NVIDIA GPU; for tests, TRITON_INTERPRET=1 runs the kernels on CPU tensors"]
     return []

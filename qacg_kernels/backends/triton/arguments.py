@@ -2,6 +2,10 @@
 
 Triton takes a tuple as it takes its members, so a kernel reads `call.key.data` and `call.key.row`; a member that is
 None is known to be so when the kernel is compiled.
+
+A group that holds another group ends in `constant`, which nobody reads. Triton takes an int that is 1 for a constant,
+and so also a stride of 1. Triton 3.5 and 3.6 turn such a stride, two groups deep, into None at the next `if` or `for`
+that is decided on the GPU, unless a later member of the outer group is a constant as well.
 """
 
 from dataclasses import dataclass
@@ -43,6 +47,7 @@ class Side(NamedTuple):
     vector: PerHead
     context_vector: PerHead
     bias: PerHead | None
+    constant: int = 1
 
 
 class Gate(NamedTuple):
@@ -50,6 +55,7 @@ class Gate(NamedTuple):
     key: Side
     beta: float
     gamma: float
+    constant: int = 1
 
 
 class Sizes(NamedTuple):
@@ -76,7 +82,10 @@ class Factors(NamedTuple):
 
 
 class Call(NamedTuple):
-    """The inputs of a call, as the operator has them."""
+    """The inputs of a call, as the operator has them; either gate_lambda or gate is None.
+
+    Kernels ask whether gate_lambda is None: Triton 3.5 and 3.6 cannot ask it of a tuple that has a None inside.
+    """
 
     query: Strided
     key: Strided
@@ -91,6 +100,7 @@ class Call(NamedTuple):
     seed: Tensor | None
     sizes: Sizes
     factors: Factors
+    constant: int = 1
 
 
 class Saved(NamedTuple):
@@ -105,6 +115,7 @@ class Saved(NamedTuple):
     key_gate: Strided | None
     grad_query_gate: Strided | None
     grad_key_gate: Strided | None
+    constant: int = 1
 
 
 class Gradients(NamedTuple):
@@ -124,6 +135,7 @@ class Gradients(NamedTuple):
     query_logit: Strided | None
     key_logit: Strided | None
     delta: Strided | None
+    constant: int = 1
 
 
 class Place(NamedTuple):
@@ -140,14 +152,14 @@ class Place(NamedTuple):
 class Operand(NamedTuple):
     """Rows of an input that take part in products; made inside the kernels.
 
-    tile: (rows, block_d), or None where `form.by_parts` has products read what they need as they need it.
+    tile: (rows, block_d); where `form.by_parts` has products read what they need as they need it, `rows` stands there.
     """
 
     source: Strided
     first: int
     rows: Tensor
     stop: int  # rows from here on count as 0
-    tile: Tensor | None
+    tile: Tensor
 
 
 @dataclass(frozen=True, eq=False)

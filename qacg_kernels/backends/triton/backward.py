@@ -83,7 +83,7 @@ def _key_block(block, call, saved, grads, place, form: tl.constexpr, BLOCK_N: tl
     inside = keys < place.keys
     dk *= call.factors.scale
     dck *= call.factors.scale
-    if call.gate is not None:
+    if call.gate_lambda is None:
         if form.column_gate:
             key_logit = _key_gate_term(key_logit, keys, inside, call, saved, place)
             store_rows(grads.key_logit, place, keys, inside, key_logit)
@@ -136,7 +136,7 @@ def _add_queries(
             delta = tl.sum(da * p, 0)
             gate_term = call.factors.quasi * tl.sum(da * g, 0)
             query_logit, own_key_logit = store_gate_terms(gate_term, rows, present, call, saved, grads, place, form)
-            if (call.gate is not None) and (not form.column_gate):
+            if (call.gate_lambda is None) and (not form.column_gate):
                 # The row gate reads the key at the query's position: the diagonal of the tile.
                 key_logit += tl.sum(tl.where(rows[None, :] == keys[:, None], own_key_logit[None, :], 0.0), 1)
         else:
@@ -151,7 +151,7 @@ def _add_queries(
         if form.whole_row:
             dq = call.factors.scale * add_product_over_rows(nothing, tl.trans(ds), k, place, call, form)
             dcq = call.factors.scale * add_product_over_rows(nothing, tl.trans(du), ck, place, call, form)
-            if call.gate is not None:
+            if call.gate_lambda is None:
                 dq += query_logit[:, None] * gate_vector(call.gate.query.vector, place, call, form)[None, :]
                 dcq += query_logit[:, None] * gate_vector(call.gate.query.context_vector, place, call, form)[None, :]
             store_tile(grads.query, place, rows, present, dq, call, form)
@@ -213,7 +213,7 @@ def query_blocks_kernel(call, saved, grads, form: tl.constexpr, SUMS_ONLY: tl.co
     else:
         dq *= call.factors.scale
         dcq *= call.factors.scale
-        if call.gate is not None:
+        if call.gate_lambda is None:
             if form.column_gate:
                 query_logit, _ = store_gate_terms(
                     call.factors.quasi * gate_term, rows, present, call, saved, grads, place, form
@@ -301,7 +301,7 @@ def finish_queries_kernel(call, sums, grads, form: tl.constexpr):
     present = rows < place.queries
     dq = call.factors.scale * load_tile(sums.query, place, rows, present, call, form)
     dcq = call.factors.scale * load_tile(sums.context_query, place, rows, present, call, form)
-    if call.gate is not None:
+    if call.gate_lambda is None:
         query_logit = load_rows(grads.query_logit, place, rows, present)
         dq += query_logit[:, None] * gate_vector(call.gate.query.vector, place, call, form)[None, :]
         dcq += query_logit[:, None] * gate_vector(call.gate.query.context_vector, place, call, form)[None, :]
@@ -325,7 +325,7 @@ def _softmax(scores, rows, present, call, saved, place, KEYS_FIRST: tl.constexpr
 @triton.jit
 def row_gate(rows, present, call, saved, place, form: tl.constexpr):
     """lambda of each row, or of a column gate its part 1 - beta lq, from the saved gates: (M)."""
-    if call.gate is None:
+    if call.gate_lambda is not None:
         lam = load_rows(call.gate_lambda, place, rows, present)
     else:
         lam = 1.0 - call.gate.beta * load_rows(saved.query_gate, place, rows, present)
@@ -339,7 +339,7 @@ def store_gate_terms(gate_term, rows, present, call, saved, grads, place, form: 
     """Stores what sum_j dlambda_ij (M) means for the gate, eq. 13 and 14; returns tq and the row gate's tk."""
     query_logit = gate_term
     key_logit = gate_term
-    if call.gate is None:
+    if call.gate_lambda is not None:
         store_rows(grads.gate_lambda, place, rows, present, gate_term)
     else:
         lq = load_rows(saved.query_gate, place, rows, present)

@@ -12,6 +12,7 @@ import itertools
 import json
 import os
 import re
+import warnings
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -168,12 +169,21 @@ def save(table: Table, path: Path) -> None:
         unfinished.unlink(missing_ok=True)
 
 
-def saved_path(device_name: str) -> Path:
-    """Where the table tuned for a GPU of this name lies: QACG_TRITON_TABLES, or a folder of the user's cache."""
-    folder = os.environ.get("QACG_TRITON_TABLES")
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+def saved_path(device_name: str) -> Path | None:
+    """Where the table tuned for a GPU of this name lies: QACG_TRITON_TABLES, or a folder of the user's cache.
+
+    None for a user without either: neither XDG_CACHE_HOME nor HOME is set, and the system does not know the uid.
+    """
     name = re.sub(r"[^a-z0-9]+", "-", device_name.lower()).strip("-")
-    return (Path(folder) if folder else cache / "qacg_kernels" / "triton") / f"{name}.json"
+    if folder := os.environ.get("QACG_TRITON_TABLES"):
+        return Path(folder) / f"{name}.json"
+    cache = os.environ.get("XDG_CACHE_HOME")
+    if not cache:
+        try:
+            cache = Path.home() / ".cache"
+        except RuntimeError:
+            return None
+    return Path(cache) / "qacg_kernels" / "triton" / f"{name}.json"
 
 
 def shipped(architecture: str) -> Table:
@@ -248,8 +258,10 @@ def trial(table: Table) -> Iterator[None]:
 def table_for(device: torch.device) -> Table:
     """The table of a device: its own tuned one, else `nearest_shipped`.
 
+    A tuned table that cannot be read is passed by, with a warning that names its file.
+
     Raises:
-        ValueError: the tuned table is damaged (the message names its file), or no shipped one fits the device.
+        ValueError: no shipped table fits the device.
     """
     return _on_trial[-1] if _on_trial else _found(device)[0]
 
@@ -277,11 +289,27 @@ def _found(device: torch.device) -> tuple[Table, str]:
         return shipped(oldest), f"tiles of {oldest}, for the interpreter"
     architecture = architecture_of(device)
     path = saved_path(torch.cuda.get_device_name(device))
-    if path.exists():
-        return load(path, architecture), f"tiles tuned for this GPU, {path}"
+    tuned, fault = _tuned(path, architecture) if path else (None, "")
+    if tuned:
+        return tuned, f"tiles tuned for this GPU, {path}"
     table = nearest_shipped(architecture, shared_bytes_of(device))
     nearest = table.architecture
     how = "" if nearest == architecture else f", the nearest older one that fits this GPU's {architecture}"
     measured = "measured" if table.measured else "reckoned, not measured"
-    advice = "python -m qacg_kernels.backends.triton.tune makes a table for this GPU"
+    advice = fault or "python -m qacg_kernels.backends.triton.tune makes a table for this GPU"
     return table, f"shipped tiles of {nearest}{how}, {measured}; {advice}"
+
+
+@functools.cache
+def _tuned(path: Path, architecture: str) -> tuple[Table | None, str]:
+    """The table of a file, or None and what is wrong with the file, which is told once; "" where there is none."""
+    try:
+        return load(path, architecture), ""
+    except (FileNotFoundError, NotADirectoryError):
+        return None, ""
+    except OSError as error:
+        fault = f"{path}: {error.strerror}; make it readable, delete it or tune again"
+    except ValueError as error:
+        fault = str(error)
+    warnings.warn(f"the tiles tuned for this GPU are passed by, shipped ones are used: {fault}", stacklevel=2)
+    return None, fault

@@ -67,7 +67,7 @@ def forward_kernel(
 @triton.jit
 def _row_gate(q, cq, rows, present, query_gate, key_gate, place, call, form: tl.constexpr):
     """lambda of each row, eq. 5, or of a column gate its part 1 - beta lq, (M); stores the gates."""
-    if call.gate is None:
+    if call.gate_lambda is not None:
         lam = load_rows(call.gate_lambda, place, rows, present)
     else:
         lq = gate_logit_sigmoid(call.query, call.context_query, rows, present, call.gate.query, place, call, form)

@@ -63,7 +63,7 @@ class _Traits(NamedTuple):
 @functools.lru_cache(maxsize=4096)
 def _form(
     row: Row | None, head_dim: int, queries: int, keys: int, whole_row: bool, traits: _Traits
-) -> tuple[Form, dict[str, int]]:
+) -> tuple[Form, dict[str, int | bool]]:
     """The form of a kernel and its launch options; `row` is None for the small kernels."""
     block_m = min(row.block_m if row else _SMALL_ROWS, _power_of_two(queries))
     block_n = row.block_n if row else _SMALL_ROWS
@@ -75,9 +75,13 @@ def _form(
         traits.precision, traits.by_parts, block_m, block_n, block_d,
     )  # fmt: skip
     warps, stages = (row.num_warps, row.num_stages) if row else (_SMALL_WARPS, 1)
-    # A matrix instruction gives 16 x 16 results a warp: more warps than that would compute the same.
-    widest = max(block_n, block_d)
-    return form, {"num_warps": min(warps, block_m * widest // 256), "num_stages": stages}
+    if not traits.by_parts:
+        # A matrix instruction gives 16 x 16 results a warp: more warps than that would compute the same. float32 is not
+        # held to it: in the few warps of a call with few queries the sums for many keys would spill.
+        widest = max(block_n, block_d)
+        warps = min(warps, block_m * widest // 256)
+    # Triton 3.10 is to stop fusing a multiplication and an addition unless it is asked to, as 3.9 warns.
+    return form, {"num_warps": warps, "num_stages": stages, "enable_fp_fusion": True}
 
 
 class _Operation:
@@ -165,11 +169,16 @@ class _Operation:
         _launch(kernel, programs, (self.call, *arguments), {"form": form, **constants}, options, self.query.device)
 
 
-Launch = Callable[[Callable, int, tuple, dict, dict[str, int], torch.device], None]
+Launch = Callable[[Callable, int, tuple, dict, dict[str, int | bool], torch.device], None]
 
 
 def run(
-    kernel: Callable, programs: int, arguments: tuple, constants: dict, options: dict[str, int], device: torch.device
+    kernel: Callable,
+    programs: int,
+    arguments: tuple,
+    constants: dict,
+    options: dict[str, int | bool],
+    device: torch.device,
 ) -> None:
     """Launches a kernel on the device of its tensors, in the current stream."""
     if not programs:

@@ -97,7 +97,7 @@ def store_tile(t, place, rows, present, tile, call, form: tl.constexpr):
 @triton.jit
 def operand(t, place, first, rows, stop, call, form: tl.constexpr, CHECKED: tl.constexpr = True):
     """Rows first, first + 1, ... of a tensor as an Operand."""
-    tile = None
+    tile = rows  # nobody reads it by parts; Triton 3.5 and 3.6 cannot return a None
     if not form.by_parts:
         tile = load_tile(t, place, rows, rows < stop, call, form, CHECKED)
     return Operand(t, first, rows, stop, tile)
@@ -106,7 +106,7 @@ def operand(t, place, first, rows, stop, call, form: tl.constexpr, CHECKED: tl.c
 @triton.jit
 def operand_at(pointers, t, first, rows, stop, call, form: tl.constexpr, CHECKED: tl.constexpr):
     """As `operand`, of a tile whose pointers a loop carries along."""
-    tile = None
+    tile = rows  # as in `operand`
     if not form.by_parts:
         tile = load_at(pointers, rows < stop, call, form, CHECKED)
     return Operand(t, first, rows, stop, tile)

@@ -154,6 +154,10 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     device = torch.device("cuda", torch.cuda.current_device())
     name, architecture = torch.cuda.get_device_name(device), configurations.architecture_of(device)
+    path = options.output or configurations.saved_path(name)
+    if path is None:
+        print("tune: there is no home folder to save to; set QACG_TRITON_TABLES to a folder", file=sys.stderr)
+        return 2
     shared_bytes = configurations.shared_bytes_of(device)
     base = configurations.nearest_shipped(architecture, shared_bytes)
     keys = [key for key in KEYS if key[1] in options.bits and key[2] in options.head_dims]
@@ -167,7 +171,6 @@ def main(arguments: list[str] | None = None) -> int:
         "torch": torch.__version__,
         "triton": triton.__version__,
     }
-    path = options.output or configurations.saved_path(name)
     table = replace(table, architecture=architecture, shared_bytes=shared_bytes, measured=measured)
     configurations.save(table, path)
     print(f"saved to {path}")

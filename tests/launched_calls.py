@@ -1,0 +1,183 @@
+"""Calls as a model makes them, up to Triton's description of each launch, beside what the builds compile.
+
+`python tests/launched_calls.py` prints one JSON object: by build, the functions that a model's call launched and where
+their descriptions differ from the build's. In a process of its own: Triton's driver is replaced for good, and the
+interpreter must be off.
+"""
+
+import json
+from dataclasses import dataclass, replace
+
+import torch
+import triton
+from ahead_of_time import AbsentGPU, Description, describing
+from shipped_configurations import VARIANTS, Build, describe_build, length_of, products_in_tf32, table_of
+
+import qacg_kernels as qk
+from qacg_kernels.backends import triton as backend
+from qacg_kernels.backends.triton import configurations
+
+# None of them a build's own: a description must hold for calls of other sizes.
+BATCH, HEADS, TILED_LENGTH = 3, 20, 384
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A model's attention: what distinguishes its call, and the variant of a build that is to stand for it."""
+
+    variant: str
+    gate: str = "lambda"  # or "row", "column"
+    per_head: bool = False
+    bias: bool = False
+    packed: bool = False
+    causal: bool = False
+    lengths: bool = False
+    mask: str | None = None  # or "boolean", "additive"
+    dropout_p: float = 0.0
+    heads: int = HEADS
+    queries: int | None = None
+    shortened_by: int = 0
+    lambda_gradient: bool = False
+    gradient: bool = True
+    dtype: torch.dtype = torch.bfloat16
+    head_dims: tuple[int, ...] = (64,)
+
+
+_HEAVY = dict(per_head=True, bias=True, causal=True, lengths=True, mask="additive", dropout_p=0.1)
+_ROW = dict(gate="row", bias=True, causal=True, lengths=True)
+KINDS = (
+    Kind("lambda"),
+    Kind("row gate, lengths, causal", **_ROW, head_dims=(64, 128, 256, 40, 1)),
+    Kind("row gate, lengths, causal", **_ROW, dtype=torch.float32),
+    Kind("packed", gate="row", per_head=True, packed=True, causal=True),
+    Kind("boolean mask", mask="boolean"),
+    Kind("row gate, all at once", gate="row", **_HEAVY, lambda_gradient=True),
+    Kind("column gate, all at once", gate="column", **_HEAVY, head_dims=(64, 72)),
+    Kind("packed, dropout", gate="row", bias=True, packed=True, dropout_p=0.1),
+    Kind("one head, packed", gate="row", per_head=True, bias=True, packed=True, heads=1),
+    Kind("one query", gate="column", per_head=True, bias=True, queries=1),
+    Kind("odd sizes", gate="row", shortened_by=5),
+    Kind("no gradient", gradient=False),
+    Kind("TF32", **_ROW, dtype=torch.float32),
+)
+
+
+def model_call(kind: Kind, head_dim: int, length: int) -> None:
+    """Projections, the attention, and the way back."""
+    lengths = [length, length // 3, length - 7]
+    keys = length
+    queries = kind.queries or length
+    tokens = sum(lengths)
+
+    def projected(rows: int) -> torch.Tensor:
+        lead = (tokens,) if kind.packed else (BATCH, rows)
+        x = torch.zeros(*lead, kind.heads * head_dim, dtype=kind.dtype, requires_grad=kind.gradient)
+        heads = x.view(*lead, kind.heads, head_dim)
+        return heads if kind.packed else heads.transpose(1, 2)
+
+    query, context_query = projected(queries), projected(queries)
+    key, value, context_key = (projected(keys) for _ in range(3))
+    if kind.gate == "lambda":
+        x = torch.zeros(BATCH, queries, kind.heads, dtype=kind.dtype, requires_grad=kind.gradient)
+        gate = x.transpose(1, 2)
+    else:
+        head = (kind.heads,) if kind.per_head else ()
+        vectors = [torch.zeros(*head, head_dim, dtype=kind.dtype, requires_grad=True) for _ in range(4)]
+        biases = [torch.zeros(head, dtype=kind.dtype, requires_grad=True) if kind.bias else None for _ in range(2)]
+        gate = qk.GateParameters(*vectors, *biases, form=kind.gate)
+    options = dict(
+        is_causal=kind.causal, dropout_p=kind.dropout_p, return_lambda=kind.lambda_gradient, backend="triton"
+    )
+    inputs = (query, key, value, context_query, context_key, gate)
+    if kind.packed:
+        offsets = torch.tensor([0, *lengths]).cumsum(0).int()
+        out = qk.quasi_attention_varlen(*inputs, cu_seqlens=offsets, max_seqlen=length, **options)
+    else:
+        if kind.lengths:
+            options["key_lengths"] = torch.tensor(lengths)
+        if kind.mask == "boolean":
+            options["attn_mask"] = torch.ones(BATCH, 1, queries, keys, dtype=torch.bool)
+        elif kind.mask == "additive":
+            options["attn_mask"] = torch.zeros(1, kind.heads, queries, keys, dtype=kind.dtype)
+        out = qk.quasi_attention(*inputs, **options)
+    if not kind.gradient:
+        return
+    out, gate_out = out if kind.lambda_gradient else (out, None)
+    merged = (out if kind.packed else out.transpose(1, 2)).flatten(-2)
+    loss = (merged @ torch.zeros(merged.shape[-1], dtype=kind.dtype)).sum()
+    if gate_out is not None:
+        loss = loss + (gate_out * torch.ones_like(gate_out)).sum()
+    loss.backward()
+
+
+def builds_of(kind: Kind, head_dim: int) -> list[Build]:
+    """Those whose calls are to launch what the model's call launches."""
+    roles = ("whole_row_forward", "whole_row_backward", "key_gradients") if kind.gradient else ("tiled_forward",)
+    return [Build("sm_90", role, kind.dtype, head_dim, kind.variant) for role in roles]
+
+
+def launched(kind: Kind, build: Build) -> dict[str, list[Description]]:
+    """Of a model's call of the build's route: whole rows with or without a gradient, or tiles."""
+    table = table_of(build)
+    whole = build.kernel.startswith("whole_row")
+    length = (length_of(build, table) if whole else TILED_LENGTH) - kind.shortened_by
+    triton.runtime.driver.set_active(AbsentGPU(90))
+    differentiable = kind.gradient and build.kernel != "whole_row_forward"
+    tf32 = VARIANTS[kind.variant].get("tf32", False)
+    with describing() as found, configurations.trial(table), products_in_tf32(tf32):
+        if differentiable:
+            model_call(kind, build.head_dim, length)
+        else:
+            with torch.no_grad():
+                model_call(replace(kind, gradient=False), build.head_dim, length)
+    return found
+
+
+def differences(real: dict[str, list[Description]], built: dict[str, list[Description]]) -> list[str]:
+    """Where the descriptions of two calls are not equal, in words."""
+    if {name: len(calls) for name, calls in real.items()} != {name: len(calls) for name, calls in built.items()}:
+        return [f"launched {sorted(real)}, built {sorted(built)}"]
+    found = []
+    for name, calls in real.items():
+        for one, other in zip(calls, built[name]):
+            for part in Description._fields:
+                mine, its = flat(getattr(one, part)), flat(getattr(other, part))
+                found += [
+                    f"{name}: {part} of {path}: launched {mine.get(path)!r}, built {its.get(path)!r}"
+                    for path in sorted(mine.keys() | its.keys())
+                    if mine.get(path) != its.get(path)
+                ]
+    return found
+
+
+def flat(value: object, path: str = "") -> dict[str, object]:
+    """The leaves of nested dicts and tuples, by path."""
+    if isinstance(value, dict):
+        members = value.items()
+    elif hasattr(value, "_asdict"):
+        members = value._asdict().items()
+    else:
+        return {path: value}
+    return {k: v for name, member in members for k, v in flat(member, f"{path} {name}").items()}
+
+
+def main() -> None:
+    backend.missing, backend.unsupported = list, lambda problem: []
+    told = {}
+    for kind in KINDS:
+        for head_dim in kind.head_dims:
+            for build in builds_of(kind, head_dim):
+                real, built = launched(kind, build), describe_build(build)
+                told[str(build)] = {"functions": sorted(real), "differences": differences(real, built)}
+    print(json.dumps({"calls": told, "packed beside one head": _of_unlike_calls()}))
+
+
+def _of_unlike_calls() -> list[str]:
+    """Differences that have to be found: strides and a size that are 1 in one of two calls."""
+    packed = next(kind for kind in KINDS if kind.variant == "packed, dropout")
+    build = builds_of(packed, 64)[0]
+    return differences(launched(packed, build), launched(replace(packed, heads=1), build))
+
+
+if __name__ == "__main__":
+    main()
