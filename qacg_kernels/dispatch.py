@@ -60,16 +60,37 @@ def select(problem: Problem, backend: str, differentiable: bool) -> Backend:
     return module
 
 
+# For calls on a GPU: what was chosen for others that differ in nothing that counts.
+_remembered: dict[tuple, Backend] = {}
+_MOST_REMEMBERED = 4096  # one for each length, among others
+
+
 def _automatic(problem: Problem, differentiable: bool) -> Backend:
+    if problem.query.device.type == "cpu" or torch.compiler.is_compiling():
+        return _chosen(problem, differentiable)[0]
+    key = (problem.query.device, standing.generation(), *kind_of(problem, differentiable))
+    backend = _remembered.get(key)
+    if backend is None:
+        backend, settled = _chosen(problem, differentiable)
+        if settled:
+            if len(_remembered) >= _MOST_REMEMBERED:
+                _remembered.clear()
+            # A proof on the way began a new generation.
+            _remembered[problem.query.device, standing.generation(), *key[2:]] = backend
+    return backend
+
+
+def _chosen(problem: Problem, differentiable: bool) -> tuple[Backend, bool]:
+    """The backend for a call, and whether the next such call would get the same."""
     certifiable, chosen = _takers(problem)
-    passed_by = {}
+    passed_by, settled = {}, True
     if certifiable:
-        name, passed_by, _ = _choice(problem, differentiable, certifiable)
+        name, passed_by, settled = _choice(problem, differentiable, certifiable)
         if name is not None:
-            return _BY_NAME[name]
+            return _BY_NAME[name], settled
     if chosen is reference and not torch.compiler.is_compiling():
         _tell_once(problem, passed_by)
-    return chosen
+    return chosen, settled
 
 
 def _takers(problem: Problem) -> tuple[tuple[str, ...], Backend]:
@@ -137,5 +158,5 @@ def _tell_once(problem: Problem, passed_by: dict[str, str]) -> None:
     warnings.warn(
         f"this call of quasi-attention runs through the PyTorch reference, which is slow and stores maps of size L x S "
         f"({told}). Said once; {policy.QUIET}=1 silences it",
-        stacklevel=6,
+        stacklevel=7,
     )

@@ -19,7 +19,10 @@ class Backend(Protocol):
         """Why this backend is not on this machine; empty if it is."""
 
     def unsupported(self, problem: Problem) -> list[str]:
-        """Reasons why this backend would not take a call; empty if it would."""
+        """Reasons why this backend would not take a call; empty if it would.
+
+        By the call's device and its `certificates.family.CallKind` alone: calls that agree in these share one choice.
+        """
 
     def residuals(self, problem: Problem) -> dict[str, bool]:
         """Which branch outputs the backward wants from the forward."""

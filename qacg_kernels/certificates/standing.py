@@ -38,7 +38,6 @@ class Standing:
         self._loaded = False
         self._tried: dict[Scope, str | None] = {}  # with what kept a proof from being begun
         self._agreed: set[Scope] = set()
-        self._choices: dict[tuple[CallKind, tuple[str, ...]], Choice] = {}
         self._lock = threading.RLock()
 
     def adopt(self, certificate: Certificate | None, path: Path | None = None) -> None:
@@ -46,7 +45,7 @@ class Standing:
         with self._lock:
             self.certificate, self.path, self._loaded = certificate, path, True
             self._agreed.clear()
-            self._choices.clear()
+            _changed()
 
     def load(self) -> None:
         """Reads the certificate of this device's environment, once."""
@@ -114,15 +113,6 @@ class Standing:
             ValueError: QACG_CERTIFY has an unknown value.
             RuntimeError: QACG_CERTIFY=require, and none of them is certified for the call.
         """
-        key = (kind, takers)
-        choice = self._choices.get(key)
-        if choice is None or (agreement.is_wanted() and kind.scope is not None and kind.scope not in self._agreed):
-            choice = self._choose(kind, takers, may_prove)
-            if choice.settled:
-                self._choices[key] = choice
-        return choice
-
-    def _choose(self, kind: CallKind, takers: tuple[str, ...], may_prove: bool) -> Choice:
         asked, scope = policy.asked_for(), kind.scope
         if scope is None:
             return Choice(None, dict.fromkeys(takers, "no family of the certificate covers a call of this kind"))
@@ -205,6 +195,17 @@ class Standing:
 
 
 _standings: dict[torch.device, Standing] = {}
+_generation = 0
+
+
+def _changed() -> None:
+    global _generation  # noqa: PLW0603
+    _generation += 1
+
+
+def generation() -> tuple[int, bool]:
+    """Changes whenever a choice may come out otherwise than before; for those who remember choices."""
+    return _generation, agreement.is_wanted()
 
 
 def of(device: torch.device) -> Standing:
@@ -223,6 +224,7 @@ def known() -> list[Standing]:
 def forget() -> None:
     """Forgets all that was read, proven and chosen in this process."""
     _standings.clear()
+    _changed()
 
 
 def choice_in_a_trace(device: torch.device, kind: CallKind, takers: tuple[str, ...]) -> Choice:
