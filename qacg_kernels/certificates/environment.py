@@ -77,9 +77,8 @@ def _digest(patterns: tuple[str, ...]) -> str:
 
 def _tuned_tiles(device: torch.device) -> str:
     """Of the table that was tuned for this very GPU, which is preferred to the shipped one where it is there."""
-    if device.type != "cuda":
-        return "none"
+    path = saved_path(torch.cuda.get_device_name(device)) if device.type == "cuda" else None
     try:
-        return hashlib.blake2b(saved_path(torch.cuda.get_device_name(device)).read_bytes(), digest_size=10).hexdigest()
-    except (OSError, RuntimeError):  # Path.home() raises RuntimeError for a user without a name
+        return "none" if path is None else hashlib.blake2b(path.read_bytes(), digest_size=10).hexdigest()
+    except OSError:
         return "none"

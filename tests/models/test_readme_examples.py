@@ -1,4 +1,4 @@
-"""The README's table of systems and its examples, run as they stand there, one after the other."""
+"""The models' page's table of systems and its examples, run as they stand there, one after the other."""
 
 import re
 from pathlib import Path
@@ -11,7 +11,7 @@ from qacg_models.tokenization import train_tokenizer
 from transformers import BertModel
 
 ROOT = Path(__file__).resolve().parents[2]
-SECTION = (ROOT / "README.md").read_text(encoding="utf-8").partition("| system |")[2].partition("\n    qacg train")[0]
+SECTION = (ROOT / "python" / "README.md").read_text(encoding="utf-8").partition("| system |")[2].partition("\n    qacg train")[0]
 EXAMPLES = dict(re.findall(r"```python\n# (\d+)\.[^\n]*\n(.*?)```", SECTION, re.DOTALL))
 ROWS = [[cell.strip() for cell in line.split("|")[1:-1]] for line in SECTION.splitlines() if line.startswith("| ")]
 
