@@ -8,6 +8,7 @@ from qacg_kernels.dropout import draw_dropout_seed
 from qacg_kernels.functional import quasi_attention, quasi_attention_varlen
 from qacg_kernels.gate import GateParameters
 from qacg_kernels.maps import attention_maps
+from qacg_kernels.masks import cast_mask
 
 # The one home of parameter names: what each layer is for, and what the two published namings call it.
 NAMINGS = {
@@ -206,9 +207,10 @@ class FusedQuasiAttention(nn.Module):
 
         Args:
             hidden_states: (B, L, hidden_size); packed, with `cu_seqlens`, (T, hidden_size).
-            attention_mask: None; boolean, True where attention is allowed, or floating, added to both scores,
-                of three dimensions (B, L, L) or four that broadcast to (B, H, L, L); or of two dimensions
-                (B, L), boolean or integer 0 and 1, saying which keys may be seen.
+            attention_mask: None; boolean, True where attention is allowed, or floating, added to both scores
+                (at or below half the lowest number of its own dtype it hides the key as False does), of three
+                dimensions (B, L, L) or four that broadcast to (B, H, L, L); or of two dimensions (B, L),
+                boolean or integer 0 and 1, saying which keys may be seen.
             device: the published call passes the device third; it must be the kind hidden_states lie on.
             context: shape of hidden_states. `C_embed` and `context_embedded` are the published names of it.
             output_attentions: whether to return the maps; None takes the constructor's choice.
@@ -380,7 +382,7 @@ def _mask_for_scores(mask: object, query: Tensor) -> Tensor | None:
             f"{got} boolean or floating (B, L, L) or like (B, H, L, L), or boolean or integer (B, L)"
         )
     mask = mask if mask.dim() == 4 else mask[:, None]
-    return mask if mask.dtype == torch.bool else mask.to(query.dtype)
+    return mask if mask.dtype == torch.bool else cast_mask(mask, query.dtype)
 
 
 def accept_other_naming(module, state_dict, prefix, *_) -> None:

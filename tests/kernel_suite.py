@@ -26,6 +26,7 @@ FILES = (
     "test_atomic_gradients.py",
     "test_operators.py",
     "test_edges.py",
+    "test_hidden_keys.py",
     "test_dropout.py",
     "test_packed.py",
     "test_compile.py",

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import pytest
 import test_edges
+import test_hidden_keys
 import torch
 from cases import LARGE_SCORES, LAYOUT_CASES, SMALL, STRIPS, TILED
 from cuda_emulator import build
@@ -95,6 +96,14 @@ def test_padding_of_a_column_gate_is_not_read(dtype):
     gate = dict(gate="shared", form="column", bias="shared")
     unread = ("key", "value", "context_key")
     test_edges.test_keys_beyond_the_length_are_not_read(gate, unread, 140, "cuda", dtype, "cpu")
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("keys", [17, 140])
+def test_numbers_that_hide_a_key(keys, dtype):
+    test_hidden_keys.test_every_number_that_hides_does_what_a_boolean_mask_does(keys, "cuda", dtype, "cpu")
+    test_hidden_keys.test_a_score_that_is_nan_is_hidden_too(keys, "cuda", dtype, "cpu")
+    test_hidden_keys.test_numbers_above_the_bound_are_summands(keys, "cuda", dtype, "cpu")
 
 
 ORDERED = (
