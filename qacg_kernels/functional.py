@@ -55,6 +55,7 @@ def quasi_attention(
     Raises:
         TypeError, ValueError: an argument has the wrong type, dtype, device, shape or range.
         RuntimeError: the named backend does not take this call (see `explain`).
+        NotImplementedError: forward-mode differentiation, or a second derivative.
     """
     problem = dense_problem(
         query,

@@ -9,6 +9,7 @@ from qacg_kernels.functional import quasi_attention, quasi_attention_varlen
 from qacg_kernels.gate import GateParameters
 from qacg_kernels.maps import attention_maps
 from qacg_kernels.masks import cast_mask
+from qacg_kernels.problem import values_readable
 
 # The one home of parameter names: what each layer is for, and what the two published namings call it.
 NAMINGS = {
@@ -370,9 +371,7 @@ def _mask_for_scores(mask: object, query: Tensor) -> Tensor | None:
             )
         if mask.shape != (query.shape[0], query.shape[2]):
             raise ValueError(f"{got} (B, L) = ({query.shape[0]}, {query.shape[2]})")
-        # On other devices reading the values would synchronise, under compile it would break the graph.
-        readable = mask.device.type == "cpu" and not torch.compiler.is_compiling()
-        if readable and mask.dtype != torch.bool and bool(((mask != 0) & (mask != 1)).any()):
+        if values_readable(mask) and mask.dtype != torch.bool and bool(((mask != 0) & (mask != 1)).any()):
             raise ValueError(
                 "attention_mask: got integers other than 0 and 1, wanted 1 where a key may be seen"
             )

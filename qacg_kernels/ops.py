@@ -69,6 +69,18 @@ def empty_dense_like(t: Tensor) -> Tensor:
     return t.new_empty(t.shape)
 
 
+def may_exceed(length: int | torch.SymInt, limit: int) -> bool:
+    """Whether a length is beyond a limit; of an exported program's dynamic length, whether it may ever be.
+
+    There a comparison would bind the program to the one side of the limit that the example was on.
+    """
+    if torch.compiler.is_exporting():
+        from torch.fx.experimental.symbolic_shapes import statically_known_true  # it loads sympy
+
+        return not statically_known_true(length <= limit)
+    return length > limit
+
+
 def row_dtype(query: Tensor) -> torch.dtype:
     """Type of everything kept per row (the softmax's maximum and sum, gates): float32, float64 for float64 inputs."""
     return torch.float64 if query.dtype == torch.float64 else torch.float32

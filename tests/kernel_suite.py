@@ -30,6 +30,7 @@ FILES = (
     "test_dropout.py",
     "test_packed.py",
     "test_compile.py",
+    "test_transforms.py",
     "test_random_calls.py",
     "test_dispatch.py",
 )
