@@ -12,6 +12,7 @@
 #include <tuple>
 #include <vector>
 
+#include "../common/checks.h"
 #include "current_stream.h"
 #include "kernels.h"
 
@@ -193,6 +194,8 @@ Call describe(const Arguments& a) {
   Problem& p = call.problem;
   check_devices(a);
   p.element = element_of(a.query);
+  const std::string wrong = wrong_arguments(a);
+  STD_TORCH_CHECK(wrong.empty(), wrong);
   check_wide(a);
   p.heads = a.query.size(1);
   p.head_dim = static_cast<int32_t>(a.query.size(a.query.dim() - 1));
@@ -323,7 +326,9 @@ BackwardResult attention_backward(
   if (softmax_out.numel() > 0) p.softmax_out = wide(softmax_out);
 
   Gradients g{};
-  STD_TORCH_CHECK(grad_out.scalar_type() == type, "grad_out: wanted query's dtype");
+  const std::string wrong = wrong_gradients(arguments, grad_out, grad_query_gate, grad_key_gate, softmax_out, row_max,
+                                            row_sum, query_gate, key_gate);
+  STD_TORCH_CHECK(wrong.empty(), wrong);
   g.out = wide(grad_out);
   std::vector<Tensor> results;
   Tensor4* slots[] = {&g.query, &g.key, &g.value, &g.context_query, &g.context_key};
