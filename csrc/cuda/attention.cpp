@@ -318,6 +318,9 @@ BackwardResult attention_backward(
                             cu_seqlens, dropout_seed, max_seqlen, is_causal, dropout_p, scale, quasi_scale, beta, gamma,
                             column_gate};
   Call call = describe(arguments);
+  const std::string wrong = wrong_gradients(arguments, grad_out, grad_query_gate, grad_key_gate, softmax_out, row_max,
+                                            row_sum, query_gate, key_gate);
+  STD_TORCH_CHECK(wrong.empty(), wrong);
   Problem& p = call.problem;
   const ScalarType type = query.scalar_type();
   const bool has_vectors = !gate_lambda;
@@ -326,9 +329,6 @@ BackwardResult attention_backward(
   if (softmax_out.numel() > 0) p.softmax_out = wide(softmax_out);
 
   Gradients g{};
-  const std::string wrong = wrong_gradients(arguments, grad_out, grad_query_gate, grad_key_gate, softmax_out, row_max,
-                                            row_sum, query_gate, key_gate);
-  STD_TORCH_CHECK(wrong.empty(), wrong);
   g.out = wide(grad_out);
   std::vector<Tensor> results;
   Tensor4* slots[] = {&g.query, &g.key, &g.value, &g.context_query, &g.context_key};
