@@ -17,6 +17,9 @@
 #include <atomic>
 #include <cstdlib>
 #include <string>
+#if defined(QACG_STD_THREADS)
+#include <thread>
+#endif
 #include <tuple>
 #include <vector>
 
@@ -272,6 +275,22 @@ std::vector<Unit> units_of(const Call& call, bool keys, bool whole) {
   return units;
 }
 
+// Runs part(0), ..., part(count - 1), each on a thread.
+template <typename Part>
+void on_threads(int64_t count, const Part& part) {
+#if defined(QACG_STD_THREADS)
+  // For the thread sanitizer (tests/check_sanitizers.py), to which OpenMP's joins are invisible.
+  std::vector<std::thread> others;
+  for (int64_t n = 1; n < count; ++n) others.emplace_back(part, n);
+  part(0);
+  for (std::thread& other : others) other.join();
+#else
+  at::parallel_for(0, count, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t n = begin; n < end; ++n) part(n);
+  });
+#endif
+}
+
 // Runs work(index, next, scratch) for every index, on threads that take one more when they are free; `next` is the index
 // that the thread will run afterwards, or `count`. Which thread runs what does not change any result.
 template <typename Work>
@@ -283,14 +302,12 @@ void in_parallel(int64_t count, int64_t scratch_bytes, const Work& work) {
   char* base = scratch.data_ptr<uint8_t>() ? reinterpret_cast<char*>(scratch.data_ptr<uint8_t>()) : nullptr;
   base += (64 - reinterpret_cast<uintptr_t>(base) % 64) % 64;
   std::atomic<int64_t> taken{0};
-  at::parallel_for(0, threads, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t worker = begin; worker < end; ++worker) {
-      int64_t index = taken++;
-      while (index < count) {
-        const int64_t next = taken++;
-        work(index, next, base + worker * aligned);
-        index = next;
-      }
+  on_threads(threads, [&](int64_t worker) {
+    int64_t index = taken++;
+    while (index < count) {
+      const int64_t next = taken++;
+      work(index, next, base + worker * aligned);
+      index = next;
     }
     at::native::cpublas::brgemm_release(/*is_vnni=*/true);
   });
