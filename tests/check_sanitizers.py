@@ -11,6 +11,7 @@ import argparse
 import concurrent.futures
 import ctypes
 import functools
+import hashlib
 import os
 import platform
 import shutil
@@ -56,14 +57,20 @@ def run(command: list[str], **options) -> subprocess.CompletedProcess:
     return subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False, **options)
 
 
-def built(command: list[str]) -> None:
+def compile_to(target: Path, arguments: list[str | Path]) -> None:
+    unfinished = target.with_suffix(".unfinished")
+    command = [compiler(), *arguments, "-o", unfinished]
     done = run(command)
     if done.returncode:
         raise SystemExit(f"{' '.join(map(str, command))}\n{done.stderr}")
+    unfinished.rename(target)
 
 
 def build(name: str, folder: Path) -> None:
-    """A copy of the package in `folder` whose library has a sanitizer in it, and the library of faults."""
+    """A copy of the package in `folder` whose library has a sanitizer in it, and the library of faults.
+
+    Objects of the same sources and flags are kept: a file of kernels takes a minute or more.
+    """
     sys.path.insert(0, str(ROOT))
     import torch
     from torch.utils.cpp_extension import include_paths, library_paths
@@ -79,19 +86,24 @@ def build(name: str, folder: Path) -> None:
         del sources[setup.AMX_SOURCE]
         torch_flags.append("-DQACG_WITHOUT_AMX")
     torch_flags += setup.OPENMP if name == "address" else []
-    package = folder / "qacg_kernels"
-    shutil.rmtree(folder, ignore_errors=True)
+    digest = hashlib.sha256(repr((flags, torch_flags, torch.__version__)).encode())
+    for path in sorted([*(ROOT / "csrc/cpu").iterdir(), *(ROOT / "csrc/common").iterdir()]):
+        digest.update(path.name.encode() + path.read_bytes())
+    package, kept = folder / "qacg_kernels", folder / f"objects-{digest.hexdigest()[:16]}"
+    for old in folder.glob("objects-*"):
+        if old != kept:
+            shutil.rmtree(old)
+    kept.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(package, ignore_errors=True)
     shutil.copytree(ROOT / "qacg_kernels", package, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
-    objects = {source: folder / f"{Path(source).stem}.o" for source in sources}
-    commands = [
-        [compiler(), *flags, *(sources[s] or torch_flags), "-c", ROOT / s, "-o", o] for s, o in objects.items()
-    ]
-    commands.append([compiler(), *flags, "-shared", ROOT / "tests/sanitizer_faults.cpp", "-o", folder / "faults.so"])
+    objects = {source: kept / f"{Path(source).stem}.o" for source in sources}
+    wanted = {o: [*flags, *(sources[s] or torch_flags), "-c", ROOT / s] for s, o in objects.items() if not o.exists()}
+    wanted[folder / "faults.so"] = [*flags, "-shared", ROOT / "tests/sanitizer_faults.cpp"]
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(built, commands))
+        list(pool.map(compile_to, wanted.keys(), wanted.values()))
     links = [f"-L{p}" for p in library_paths()] + ["-ltorch_cpu", "-lc10", "-pthread"]
     links += setup.OPENMP if name == "address" else []
-    built([compiler(), *flags, "-shared", *objects.values(), *links, "-o", package / "_cpu.so"])
+    compile_to(package / "_cpu.so", [*flags, "-shared", *objects.values(), *links])
 
 
 def inside(name: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess:

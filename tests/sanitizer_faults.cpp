@@ -1,16 +1,16 @@
 // Faults that the sanitizers must see, else they would not see ours either: one for each, run by name.
 #include <thread>
 
-extern "C" {
+#define FAULT extern "C" __attribute__((visibility("default")))
 
-int read_beyond(int count) {
+FAULT int read_beyond(int count) {
   volatile int* numbers = new int[count]();
   return numbers[count];
 }
 
-int overflow(int count) { return 2147483647 + count; }
+FAULT int overflow(int count) { return 2147483647 + count; }
 
-int race(int count) {
+FAULT int race(int count) {
   int shared = 0;
   const auto add = [&] {
     for (int n = 0; n < count; ++n) ++*static_cast<volatile int*>(&shared);
@@ -19,5 +19,4 @@ int race(int count) {
   add();
   other.join();
   return shared;
-}
 }
