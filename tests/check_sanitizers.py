@@ -46,7 +46,9 @@ SANITIZERS = {
     ),
 }
 # Torch's own threads are OpenMP's, whose joins the sanitizer does not see; ours in this build are std::thread.
-SUPPRESSIONS = ("called_from_lib:libtorch_cpu.so", "called_from_lib:libtorch_python.so", "called_from_lib:libgomp")
+# The loader frees the thread-local memory of threads that have ended, under locks of its own.
+LIBRARIES = ("libtorch_cpu.so", "libtorch_python.so", "libgomp", "ld-linux")
+SUPPRESSIONS = tuple(f"called_from_lib:{library}" for library in LIBRARIES)
 
 
 def compiler() -> str:
