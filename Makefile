@@ -7,6 +7,7 @@
 # make test-gpu OUT=dir   the operator tests on the GPU of this machine;  make bench-gpu OUT=dir  the benchmark there
 # make bench  the operators under pytest-benchmark;  make marks OUT=dir  the project's marks, rows to OUT
 # make suite OUT=dir  the whole benchmark suite on the CPU, an hour at a time: again to go on
+# make check-sanitizers CALLS=100  the C++ CPU kernels under the address, undefined-behaviour and thread sanitizers
 # make sanitize-gpu OUT=dir  the CUDA kernels under compute-sanitizer, on a machine with a GPU
 # The three for a GPU build the CUDA library first; with QACG_BUILD_CUDA=0 they go without it.
 #
@@ -30,7 +31,7 @@ install = { test -x $(PY) || $(PYTHON) -m venv $(VENV); } && $(PIP) torch ninja 
 	$(PIP) --no-build-isolation -e ".[models,test]"
 endif
 
-.PHONY: run test lint bench marks suite check-triton check-interpreted test-gpu bench-gpu sanitize-gpu clean
+.PHONY: run test lint bench marks suite check-triton check-interpreted check-sanitizers test-gpu bench-gpu sanitize-gpu clean
 
 run: $(READY)
 	$(PY) -m qacg_models.cli demo
@@ -73,6 +74,11 @@ build/triton/%/.ready: | $(READY)
 check-interpreted: OUT = build/check-interpreted
 check-interpreted: $(READY)
 	PYTHONPATH=.:tests $(PY) tests/kernel_suite.py --device cpu --backends triton --seconds 3600 --out $(OUT)
+
+CALLS ?= 100
+check-sanitizers: OUT = build/sanitizers
+check-sanitizers: $(READY)
+	$(PY) tests/check_sanitizers.py --calls $(CALLS) --out $(OUT)
 
 test-gpu: OUT = build/test-gpu
 test-gpu: $(READY)-cuda

@@ -37,8 +37,9 @@ def quasi_attention(
         query, context_query: (B, H, L, D), float16, bfloat16, float32 or float64.
         key, value, context_key: (B, H, S, D), dtype and device of query. Any strides.
         gate: lambda, (B, H, L), or GateParameters from which it is computed inside the kernel.
-        attn_mask: boolean (True: may be seen) or of query's dtype (added to T and to Tc), up to four
-            dimensions that broadcast to (B, H, L, S). It gets no gradient.
+        attn_mask: boolean (True: may be seen) or of query's dtype (added to T and to Tc; at or below half the
+            dtype's lowest number it hides the key as False does), up to four dimensions that broadcast to
+            (B, H, L, S). It gets no gradient.
         key_lengths: (B,) int32 or int64; keys at and beyond the length are not read.
         is_causal: query i sees keys j <= i.
         dropout_p: probability, in [0, 1), that a cell of A is dropped; applied whenever it is positive.
@@ -55,6 +56,7 @@ def quasi_attention(
     Raises:
         TypeError, ValueError: an argument has the wrong type, dtype, device, shape or range.
         RuntimeError: the named backend does not take this call (see `explain`).
+        NotImplementedError: forward-mode differentiation, or a second derivative.
     """
     problem = dense_problem(
         query,
@@ -192,7 +194,11 @@ def _seed(given: Tensor | None, dropout_p: float, query: Tensor) -> Tensor | Non
 
 
 def _differentiable(problem: Problem) -> bool:
-    return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in problem.tensors())
+    # Under torch.func a tensor that is mapped does not tell whether it will be differentiated.
+    return torch.is_grad_enabled() and (
+        torch._C._are_functorch_transforms_active()
+        or any(t is not None and t.requires_grad for t in problem.tensors())
+    )
 
 
 def _run(problem: Problem, backend: str, return_lambda: bool):
@@ -203,12 +209,8 @@ def _run(problem: Problem, backend: str, return_lambda: bool):
         )
     differentiable = _differentiable(problem)
     chosen = dispatch.select(problem, backend, differentiable)
-    name = chosen.NAME
     options = problem.options() | (chosen.residuals(problem) if differentiable else ops.SAVE_NOTHING)
-    if differentiable and not torch.compiler.is_compiling():
-        outputs = ops.EagerForward.apply(name, options, *problem.tensors())
-    else:
-        outputs = ops.forward_op(name)(*problem.tensors(), **options)
+    outputs = ops.run_forward(chosen.NAME, options, problem.tensors(), differentiable)
     out, _, _, _, _, query_gate, key_gate = outputs
     if not return_lambda:
         return out

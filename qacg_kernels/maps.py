@@ -5,7 +5,7 @@ from torch import Tensor
 
 from qacg_kernels.backends import reference
 from qacg_kernels.gate import GateParameters
-from qacg_kernels.problem import dense_problem
+from qacg_kernels.problem import dense_problem, has_values
 
 
 def attention_maps(
@@ -83,6 +83,6 @@ def _checked_rows(rows: Tensor | list[int], query: Tensor) -> Tensor:
     length = query.shape[2]
     if rows.dim() != 1:
         raise ValueError(f"rows: got shape {tuple(rows.shape)}, wanted one dimension")
-    if rows.numel() and not torch.compiler.is_compiling() and (rows.min() < 0 or rows.max() >= length):
+    if rows.numel() and has_values(rows) and (rows.min() < 0 or rows.max() >= length):
         raise ValueError(f"rows: got positions {int(rows.min())} to {int(rows.max())}, wanted 0 to {length - 1}")
     return rows

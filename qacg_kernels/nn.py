@@ -3,11 +3,14 @@
 import torch
 from torch import Tensor, nn
 
+from qacg_kernels.absent_maps import absent_map
 from qacg_kernels.dispatch import NAMES as BACKEND_NAMES
 from qacg_kernels.dropout import draw_dropout_seed
 from qacg_kernels.functional import quasi_attention, quasi_attention_varlen
 from qacg_kernels.gate import GateParameters
 from qacg_kernels.maps import attention_maps
+from qacg_kernels.masks import cast_mask
+from qacg_kernels.problem import values_readable
 
 # The one home of parameter names: what each layer is for, and what the two published namings call it.
 NAMINGS = {
@@ -53,7 +56,53 @@ class GateLayer(nn.Linear):
             nn.init.zeros_(self.bias)
 
 
-class FusedQuasiAttention(nn.Module):
+class ContextAttention(nn.Module):
+    """What self-attentions with a context share: the nine layers of NAMINGS, and heads from them.
+
+    A subclass sets hidden_size, num_heads, context_projection and naming, and has a child `dropout`.
+    """
+
+    hidden_size: int
+    num_heads: int
+    context_projection: str
+    naming: str
+
+    def layer(self, role: str) -> nn.Module:
+        """The layer of a role (a key of NAMINGS["released"]) under this module's naming."""
+        return getattr(self, NAMINGS[self.naming][role])
+
+    def _split(self, projected: Tensor) -> Tensor:
+        """(..., hidden) to (..., H, D), a view."""
+        return projected.unflatten(-1, (self.num_heads, self.hidden_size // self.num_heads))
+
+    def _project_context(self, role: str, context: Tensor) -> Tensor:
+        layer = self.layer(role)
+        return (
+            layer(self._split(context)) if self.context_projection == "head" else self._split(layer(context))
+        )
+
+    def check_inputs(self, hidden_states, context, device, packed: bool) -> None:
+        for name, t in (("hidden_states", hidden_states), ("context", context)):
+            if not isinstance(t, Tensor):
+                raise TypeError(f"{name}: got {type(t).__name__}, wanted a torch.Tensor")
+        wanted = f"(T, {self.hidden_size})" if packed else f"(B, L, {self.hidden_size})"
+        if hidden_states.dim() != (2 if packed else 3) or hidden_states.shape[-1] != self.hidden_size:
+            raise ValueError(f"hidden_states: got shape {tuple(hidden_states.shape)}, wanted {wanted}")
+        if context.shape != hidden_states.shape:
+            raise ValueError(
+                f"context: got shape {tuple(context.shape)}, "
+                f"wanted {tuple(hidden_states.shape)} as hidden_states has"
+            )
+        if context.device != hidden_states.device:
+            raise ValueError(
+                f"context: got device {context.device}, wanted {hidden_states.device} as hidden_states has"
+            )
+        # Kinds only: a replica on cuda:1 is still called with the device of the whole model, cuda:0.
+        if device is not None and torch.device(device).type != hidden_states.device.type:
+            raise ValueError(f"device: got {device}, but hidden_states lie on {hidden_states.device}")
+
+
+class FusedQuasiAttention(ContextAttention):
     """Multi-head self-attention with a context, A = softmax(T) + lambda * alpha * sigmoid(Tc), fused.
 
     Projects hidden states to query, key and value and a context to a second query and key, and runs
@@ -159,12 +208,8 @@ class FusedQuasiAttention(nn.Module):
         self.backend = backend
         self.output_attentions = output_attentions
         # True after apply_fused_attention: the models it is for call .clone() on every map, absent or not.
-        self.empty_maps = False
+        self.stands_in_for_maps = False
         self.register_load_state_dict_pre_hook(accept_other_naming)
-
-    def layer(self, role: str) -> nn.Module:
-        """The layer of a role (a key of NAMINGS["released"]) under this module's naming."""
-        return getattr(self, NAMINGS[self.naming][role])
 
     def gate(self, like: Tensor) -> GateParameters:
         """The gate's parameters in the dtype of `like`, which under autocast is not that of the weights."""
@@ -206,9 +251,10 @@ class FusedQuasiAttention(nn.Module):
 
         Args:
             hidden_states: (B, L, hidden_size); packed, with `cu_seqlens`, (T, hidden_size).
-            attention_mask: None; boolean, True where attention is allowed, or floating, added to both scores,
-                of three dimensions (B, L, L) or four that broadcast to (B, H, L, L); or of two dimensions
-                (B, L), boolean or integer 0 and 1, saying which keys may be seen.
+            attention_mask: None; boolean, True where attention is allowed, or floating, added to both scores
+                (at or below half the lowest number of its own dtype it hides the key as False does), of three
+                dimensions (B, L, L) or four that broadcast to (B, H, L, L); or of two dimensions (B, L),
+                boolean or integer 0 and 1, saying which keys may be seen.
             device: the published call passes the device third; it must be the kind hidden_states lie on.
             context: shape of hidden_states. `C_embed` and `context_embedded` are the published names of it.
             output_attentions: whether to return the maps; None takes the constructor's choice.
@@ -222,9 +268,10 @@ class FusedQuasiAttention(nn.Module):
         Raises:
             TypeError, ValueError: an argument is missing, given twice, or of a wrong type, shape or device.
         """
-        context = _one_context(context, C_embed, context_embedded)
+        check_order(hidden_states, attention_mask, device, (context, C_embed, context_embedded))
+        context = one_context(context, C_embed, context_embedded)
         packed = cu_seqlens is not None
-        self._check_inputs(hidden_states, context, device, packed)
+        self.check_inputs(hidden_states, context, device, packed)
         want_maps = self.output_attentions if output_attentions is None else output_attentions
         if packed:
             _check_packed(attention_mask, max_seqlen, want_maps)
@@ -247,10 +294,10 @@ class FusedQuasiAttention(nn.Module):
             )
             return out.flatten(-2), None, None, None, lam.unsqueeze(-1)
         heads = tuple(t.transpose(1, 2) for t in heads)
-        mask = _mask_for_scores(attention_mask, heads[0])
+        mask = mask_for_scores(attention_mask, heads[0])
         out, maps, lam = self.attend(heads, gate, mask, dropout_p, want_maps)
         if maps is None:
-            hole = out.new_empty(*out.shape[:2], 0, 0) if self.empty_maps else None
+            hole = absent_map(out) if self.stands_in_for_maps else None
             maps = (hole, hole, hole)
         return out.transpose(1, 2).flatten(-2), *maps, lam.unsqueeze(-1)
 
@@ -289,36 +336,6 @@ class FusedQuasiAttention(nn.Module):
         out, lam = quasi_attention(*heads, gate, **options, backend=self.backend, return_lambda=True)
         return out, attention_maps(*heads, gate, **options)[:3] if want_maps else None, lam
 
-    def _split(self, projected: Tensor) -> Tensor:
-        """(..., hidden) to (..., H, D), a view."""
-        return projected.unflatten(-1, (self.num_heads, self.head_dim))
-
-    def _project_context(self, role: str, context: Tensor) -> Tensor:
-        layer = self.layer(role)
-        return (
-            layer(self._split(context)) if self.context_projection == "head" else self._split(layer(context))
-        )
-
-    def _check_inputs(self, hidden_states, context, device, packed: bool) -> None:
-        for name, t in (("hidden_states", hidden_states), ("context", context)):
-            if not isinstance(t, Tensor):
-                raise TypeError(f"{name}: got {type(t).__name__}, wanted a torch.Tensor")
-        wanted = f"(T, {self.hidden_size})" if packed else f"(B, L, {self.hidden_size})"
-        if hidden_states.dim() != (2 if packed else 3) or hidden_states.shape[-1] != self.hidden_size:
-            raise ValueError(f"hidden_states: got shape {tuple(hidden_states.shape)}, wanted {wanted}")
-        if context.shape != hidden_states.shape:
-            raise ValueError(
-                f"context: got shape {tuple(context.shape)}, "
-                f"wanted {tuple(hidden_states.shape)} as hidden_states has"
-            )
-        if context.device != hidden_states.device:
-            raise ValueError(
-                f"context: got device {context.device}, wanted {hidden_states.device} as hidden_states has"
-            )
-        # Kinds only: a replica on cuda:1 is still called with the device of the whole model, cuda:0.
-        if device is not None and torch.device(device).type != hidden_states.device.type:
-            raise ValueError(f"device: got {device}, but hidden_states lie on {hidden_states.device}")
-
     def extra_repr(self) -> str:
         return (
             f"hidden_size={self.hidden_size}, num_heads={self.num_heads}, "
@@ -332,7 +349,19 @@ def check_choice(name: str, value: object, known: tuple[str, ...]) -> None:
         raise ValueError(f"{name}: got {value!r}, wanted one of {', '.join(map(repr, known))}")
 
 
-def _one_context(context: object, C_embed: object, context_embedded: object) -> object:
+def check_order(hidden_states: object, attention_mask: object, device: object, contexts: tuple) -> None:
+    """The published order is (hidden_states, attention_mask, device, context): a context is easily put too early."""
+    order = "the order is (hidden_states, attention_mask, device, context): pass context=..."
+    if isinstance(device, Tensor):
+        raise TypeError(f"device: got a tensor as the third argument; {order}")
+    if not isinstance(attention_mask, Tensor) or any(c is not None for c in contexts):
+        return
+    if attention_mask.is_floating_point() and attention_mask.shape == getattr(hidden_states, "shape", None):
+        got = f"got {tuple(attention_mask.shape)} as the second argument, the shape of hidden_states, and no context"
+        raise TypeError(f"attention_mask: {got}; {order}")
+
+
+def one_context(context: object, C_embed: object, context_embedded: object) -> object:
     given = [c for c in (context, C_embed, context_embedded) if c is not None]
     if len(given) != 1:
         raise TypeError(
@@ -353,7 +382,7 @@ def _check_packed(attention_mask: object, max_seqlen: object, want_maps: bool) -
         raise ValueError("output_attentions: got True beside cu_seqlens; maps are for padded batches only")
 
 
-def _mask_for_scores(mask: object, query: Tensor) -> Tensor | None:
+def mask_for_scores(mask: object, query: Tensor) -> Tensor | None:
     """The mask in the operator's terms: boolean or of query's dtype, with four dimensions."""
     if mask is None:
         return None
@@ -368,9 +397,7 @@ def _mask_for_scores(mask: object, query: Tensor) -> Tensor | None:
             )
         if mask.shape != (query.shape[0], query.shape[2]):
             raise ValueError(f"{got} (B, L) = ({query.shape[0]}, {query.shape[2]})")
-        # On other devices reading the values would synchronise, under compile it would break the graph.
-        readable = mask.device.type == "cpu" and not torch.compiler.is_compiling()
-        if readable and mask.dtype != torch.bool and bool(((mask != 0) & (mask != 1)).any()):
+        if values_readable(mask) and mask.dtype != torch.bool and bool(((mask != 0) & (mask != 1)).any()):
             raise ValueError(
                 "attention_mask: got integers other than 0 and 1, wanted 1 where a key may be seen"
             )
@@ -380,7 +407,7 @@ def _mask_for_scores(mask: object, query: Tensor) -> Tensor | None:
             f"{got} boolean or floating (B, L, L) or like (B, H, L, L), or boolean or integer (B, L)"
         )
     mask = mask if mask.dim() == 4 else mask[:, None]
-    return mask if mask.dtype == torch.bool else mask.to(query.dtype)
+    return mask if mask.dtype == torch.bool else cast_mask(mask, query.dtype)
 
 
 def accept_other_naming(module, state_dict, prefix, *_) -> None:

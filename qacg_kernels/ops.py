@@ -9,6 +9,7 @@ from functools import partial
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 # In order of preference; the reference takes everything and comes last.
 BACKENDS = ("cuda", "triton", "cpu", "reference")
@@ -67,6 +68,18 @@ def empty_dense_like(t: Tensor) -> Tensor:
         batch, heads, rows, head_dim = t.shape
         return t.new_empty((batch, rows, heads, head_dim)).transpose(1, 2)
     return t.new_empty(t.shape)
+
+
+def may_exceed(length: int | torch.SymInt, limit: int) -> bool:
+    """Whether a length is beyond a limit; of an exported program's dynamic length, whether it may ever be.
+
+    There a comparison would bind the program to the one side of the limit that the example was on.
+    """
+    if torch.compiler.is_exporting():
+        from torch.fx.experimental.symbolic_shapes import statically_known_true  # it loads sympy
+
+        return not statically_known_true(length <= limit)
+    return length > limit
 
 
 def row_dtype(query: Tensor) -> torch.dtype:
@@ -137,7 +150,11 @@ def _differentiate(backend, ctx, grad_out, _softmax_out, _quasi_out, _max, _sum,
     *saved, out = ctx.saved_tensors
     if grad_out is None:
         grad_out = torch.zeros_like(out)
-    grads = backward_op(backend)(grad_out, grad_query_gate, grad_key_gate, *saved, **ctx.options)
+    arguments = (grad_out, grad_query_gate, grad_key_gate, *saved)
+    if torch._C._are_functorch_transforms_active():
+        grads = TransformableBackward.apply(backend, ctx.options, *arguments)
+    else:
+        grads = backward_op(backend)(*arguments, **ctx.options)
     present = [g if t is not None else None for g, t in zip(grads, saved[:_DIFFERENTIABLE])]
     return *present, *[None] * (_INPUT_COUNT - _DIFFERENTIABLE)
 
@@ -160,11 +177,83 @@ class EagerForward(torch.autograd.Function):
     def backward(ctx, *grads):
         return None, None, *_differentiate(ctx.backend, ctx, *grads)
 
+    @staticmethod
+    def jvp(ctx, *tangents):
+        _refuse_forward_mode()
+
+
+class TransformableForward(torch.autograd.Function):
+    """EagerForward for calls under torch.func (grad, vjp, jacrev, vmap), in the form that those want.
+
+    That form costs every call an inspection of `forward`'s signature. vmap runs the operators sample by sample.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(backend, options, *tensors):
+        return forward_op(backend)(*tensors, **options)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.backend, options, *tensors = inputs
+        _setup_context(ctx, tensors, options, output)
+
+    backward = EagerForward.backward
+    jvp = EagerForward.jvp
+
+
+class TransformableBackward(torch.autograd.Function):
+    """The backward operator under torch.func: it can be mapped, not differentiated."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(backend, options, *tensors):
+        return backward_op(backend)(*tensors, **options)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    @staticmethod
+    def backward(ctx, *grads):
+        _refuse_second_derivative(ctx, *grads)
+
+    @staticmethod
+    def jvp(ctx, *tangents):
+        _refuse_second_derivative(ctx, *tangents)
+
+
+def run_forward(backend: str, options: dict[str, object], tensors, differentiable: bool):
+    """The outputs of the forward operator, by whatever lets torch differentiate them as the surroundings ask for.
+
+    Raises:
+        NotImplementedError: a tensor has a tangent (forward-mode differentiation).
+    """
+    if torch.compiler.is_compiling():
+        return forward_op(backend)(*tensors, **options)
+    if torch._C._are_functorch_transforms_active():
+        return TransformableForward.apply(backend, options, *tensors)
+    # The operator alone would drop tangents without a word.
+    if differentiable or forward_ad._current_level >= 0:
+        return EagerForward.apply(backend, options, *tensors)
+    return forward_op(backend)(*tensors, **options)
+
+
+_PLAIN_PYTORCH = "qacg_kernels.attention_maps, which is plain PyTorch"
+
 
 def _refuse_second_derivative(ctx, *grads):
     raise NotImplementedError(
-        "quasi_attention can be differentiated once; for second derivatives compute the maps with "
-        "qacg_kernels.attention_maps, which is plain PyTorch"
+        "quasi_attention can be differentiated once; for second derivatives compute the maps with " + _PLAIN_PYTORCH
+    )
+
+
+def _refuse_forward_mode():
+    raise NotImplementedError(
+        "quasi_attention is differentiated in reverse mode only (backward, torch.func.grad, vjp, jacrev); for "
+        "torch.func.jvp, jacfwd and dual tensors compute the maps with " + _PLAIN_PYTORCH
     )
 
 

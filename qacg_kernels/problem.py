@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 
 from qacg_kernels.gate import FORMS, GateParameters
 
@@ -192,9 +193,19 @@ def _integers(name: str, t: object, query: Tensor) -> Tensor:
     return t.to(torch.int32)
 
 
-def _values_readable(t: Tensor) -> bool:
-    # Reading values would synchronise a GPU and break a compiled graph: there the kernels clamp instead.
-    return t.device.type == "cpu" and not torch.compiler.is_compiling()
+def has_values(t: Tensor) -> bool:
+    """Whether a tensor has values to look at: not in a graph being made, nor in FakeTensorMode or under vmap."""
+    return (
+        not torch.compiler.is_compiling()
+        and not isinstance(t, FakeTensor)
+        and torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is None
+        and not torch._C._functorch.is_batchedtensor(t)
+    )
+
+
+def values_readable(t: Tensor) -> bool:
+    """Whether its values can be had for nothing: a GPU would wait. Where they can't, the kernels clamp instead."""
+    return t.device.type == "cpu" and has_values(t)
 
 
 def dense_problem(
@@ -236,7 +247,7 @@ def dense_problem(
     if key_lengths is not None:
         key_lengths = _integers("key_lengths", key_lengths, query)
         _check_shape("key_lengths", key_lengths, (batch,), meaning="one length per sequence")
-        if _values_readable(key_lengths) and batch:
+        if values_readable(key_lengths) and batch:
             low, high = (int(x) for x in key_lengths.aminmax())
             if low < 0 or high > key_length:
                 raise ValueError(f"key_lengths: got values from {low} to {high}, wanted 0 to S = {key_length}")
@@ -289,7 +300,7 @@ def packed_problem(
         raise TypeError(f"max_seqlen: got {type(max_seqlen).__name__}, wanted an int")
     if max_seqlen < 0:
         raise ValueError(f"max_seqlen: got {max_seqlen}, wanted the length of the longest sequence")
-    if _values_readable(cu_seqlens):
+    if values_readable(cu_seqlens):
         offsets = cu_seqlens.tolist()
         lengths = [b - a for a, b in itertools.pairwise(offsets)]
         if offsets[0] != 0 or offsets[-1] != query.shape[0] or min(lengths, default=0) < 0:

@@ -25,6 +25,7 @@ from qacg_kernels.dispatch import available_backends
 from qacg_kernels.dropout import keep_mask, keep_scale
 from qacg_kernels.functional import explain, quasi_attention, quasi_attention_varlen
 from qacg_kernels.gate import GateParameters
+from qacg_kernels.masks import hides
 from qacg_kernels.testing_inputs import Case, Inputs, make_inputs
 
 OUTPUT_FACTOR = 2.0
@@ -53,10 +54,11 @@ def _split_mask(query, key, attn_mask, key_lengths, is_causal) -> tuple[Tensor |
     if attn_mask is not None and attn_mask.dtype == torch.bool:
         parts.append(attn_mask)
     elif attn_mask is not None:
-        additive = attn_mask
-        if not torch.compiler.is_compiling() and torch.isneginf(attn_mask).any():
-            parts.append(~torch.isneginf(attn_mask))
-            additive = attn_mask.masked_fill(torch.isneginf(attn_mask), 0.0)
+        additive, hidden = attn_mask, hides(attn_mask)
+        # Reading a value would break a compiled graph, where splitting costs next to nothing.
+        if torch.compiler.is_compiling() or hidden.any():
+            parts.append(~hidden)
+            additive = attn_mask.masked_fill(hidden, 0.0)
     j = torch.arange(key.shape[2], device=key.device)
     if is_causal:
         parts.append(j <= torch.arange(query.shape[2], device=key.device).unsqueeze(1))

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from qacg_kernels.gate import GateParameters
+from qacg_kernels.masks import cast_mask
 
 WIDE = ("query", "key", "value", "context_query", "context_key")
 VECTORS = ("gate.query", "gate.context_query", "gate.key", "gate.context_key")
@@ -75,15 +76,19 @@ class Inputs:
         return *(tensors[name] for name in WIDE), self.gate(tensors)
 
     def to(self, dtype: torch.dtype) -> "Inputs":
-        """The same values in another dtype."""
+        """The same values in another dtype; what a mask hides stays hidden."""
 
         def cast(t):
             return t.to(dtype) if isinstance(t, Tensor) and t.is_floating_point() else t
 
+        options = {name: cast(t) for name, t in self.options.items()}
+        mask = self.options.get("attn_mask")
+        if mask is not None and mask.is_floating_point():
+            options["attn_mask"] = cast_mask(mask, dtype)
         return replace(
             self,
             tensors={name: cast(t) for name, t in self.tensors.items()},
-            options={name: cast(t) for name, t in self.options.items()},
+            options=options,
             grad_out=cast(self.grad_out),
             grad_lambda=cast(self.grad_lambda),
         )
@@ -188,6 +193,15 @@ def _minus_infinity(shape: Shape4, generator) -> Tensor:
     return torch.zeros(shape, dtype=torch.float64).masked_fill(hidden, -torch.inf)
 
 
+# Stands for the lowest finite number of the type that a mask is cast to.
+_LOWEST = torch.finfo(torch.float64).min
+
+
+def _lowest(shape: Shape4, generator) -> Tensor:
+    hidden = ~_boolean_empty_rows(shape, generator)
+    return torch.zeros(shape, dtype=torch.float64).masked_fill(hidden, _LOWEST)
+
+
 MASKS: dict[str, Callable[[Shape4, torch.Generator], Tensor]] = {
     "boolean": _boolean,
     "boolean_empty_rows": _boolean_empty_rows,
@@ -201,6 +215,7 @@ MASKS: dict[str, Callable[[Shape4, torch.Generator], Tensor]] = {
     "minus_10000": lambda shape, g: ~_boolean_keys(shape, g) * -10000.0,
     "minus_10000_all": lambda shape, g: torch.full((shape[0], 1, 1, shape[3]), -10000.0),
     "minus_infinity": _minus_infinity,
+    "lowest": _lowest,
 }
 
 
@@ -254,7 +269,9 @@ def make_inputs(case: Case, dtype: torch.dtype = torch.float32, device: torch.de
         if case.mask is not None:
             sizes = (case.batch, case.heads, case.queries, case.key_count)
             mask = MASKS[case.mask](sizes, generator)
-            options["attn_mask"] = mask.to(device) if mask.dtype == torch.bool else mask.to(device, dtype)
+            if mask.dtype != torch.bool:
+                mask = mask.to(dtype).masked_fill(mask == _LOWEST, torch.finfo(dtype).min)
+            options["attn_mask"] = mask.to(device)
         if case.key_lengths is not None:
             options["key_lengths"] = torch.tensor(case.key_lengths, dtype=torch.int64, device=device)
     return Inputs(

@@ -27,9 +27,11 @@ FILES = (
     "test_atomic_gradients.py",
     "test_operators.py",
     "test_edges.py",
+    "test_hidden_keys.py",
     "test_dropout.py",
     "test_packed.py",
     "test_compile.py",
+    "test_transforms.py",
     "test_random_calls.py",
     "test_dispatch.py",
 )

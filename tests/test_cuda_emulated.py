@@ -14,6 +14,8 @@ from itertools import pairwise
 
 import pytest
 import test_edges
+import test_hidden_keys
+import test_raw_operators
 import torch
 from cases import LARGE_SCORES, LAYOUT_CASES, SMALL, STRIPS, TILED
 from cuda_emulator import build
@@ -104,6 +106,30 @@ def test_padding_of_a_column_gate_is_not_read(dtype):
     gate = dict(gate="shared", form="column", bias="shared")
     unread = ("key", "value", "context_key")
     test_edges.test_keys_beyond_the_length_are_not_read(gate, unread, 140, "cuda", dtype, "cpu")
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("keys", [17, 140])
+def test_numbers_that_hide_a_key(keys, dtype):
+    test_hidden_keys.test_every_number_that_hides_does_what_a_boolean_mask_does(keys, "cuda", dtype, "cpu")
+    test_hidden_keys.test_a_score_that_is_nan_is_hidden_too(keys, "cuda", dtype, "cpu")
+    test_hidden_keys.test_numbers_above_the_bound_are_summands(keys, "cuda", dtype, "cpu")
+
+
+@pytest.mark.parametrize(("kind", "changes", "message"), test_raw_operators.BAD_FORWARD, ids=str)
+def test_the_raw_forward_refuses(kind, changes, message):
+    test_raw_operators.refuses(test_raw_operators.forward, "cuda", kind, changes, message)
+
+
+@pytest.mark.parametrize(("kind", "changes", "message"), test_raw_operators.BAD_BACKWARD, ids=str)
+def test_the_raw_backward_refuses(kind, changes, message):
+    test_raw_operators.refuses(test_raw_operators.backward, "cuda", kind, changes, message)
+
+
+@pytest.mark.parametrize("kind", test_raw_operators.GOOD)
+def test_good_raw_calls_are_taken(kind):
+    test_raw_operators.test_the_good_calls_are_taken(kind, "cuda")
+    test_raw_operators.test_saved_outputs_may_have_any_strides("cuda")
 
 
 ORDERED = (

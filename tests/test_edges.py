@@ -41,6 +41,7 @@ def test_empty(case, backend, dtype, device):
     [
         dict(mask="none_visible"),
         dict(mask="minus_infinity"),
+        dict(mask="lowest"),
         dict(mask="boolean_empty_rows"),
         dict(key_lengths=(0, 3)),
         dict(mask="boolean_empty_rows", is_causal=True, dropout_p=0.2),

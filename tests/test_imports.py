@@ -14,7 +14,7 @@ SOURCES = {"qacg_kernels": ROOT, "qacg_models": ROOT / "python", "benchmarks": R
 
 # From the bottom up: a module may import from its own layer and from those above it in this list.
 LAYERS = (
-    ("qacg_kernels.ops", "qacg_kernels.gate", "qacg_kernels.dropout", "qacg_kernels.libraries"),
+    ("qacg_kernels.ops", "qacg_kernels.gate", "qacg_kernels.dropout", "qacg_kernels.masks", "qacg_kernels.libraries"),
     ("qacg_kernels.problem", "qacg_kernels.backends"),
     ("qacg_kernels.certificates",),
     ("qacg_kernels.dispatch",),

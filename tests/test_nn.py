@@ -61,13 +61,16 @@ class PublishedAttention(nn.Module):
     def apply_layer(self, role, x):
         return getattr(self, self.names[role])(x)
 
+    def drop(self, x):
+        return self.dropout(x)
+
     def heads(self, x):
         return x.reshape(*x.shape[:2], HEADS, -1).permute(0, 2, 1, 3)
 
     def context_heads(self, role, context):
         if self.projection == "head":
-            return self.dropout(self.apply_layer(role, self.heads(context)))
-        return self.dropout(self.heads(self.apply_layer(role, context)))
+            return self.drop(self.apply_layer(role, self.heads(context)))
+        return self.drop(self.heads(self.apply_layer(role, context)))
 
     def forward(self, hidden_states, attention_mask, device=None, C_embed=None):
         q, k, v = (self.heads(self.apply_layer(r, hidden_states)) for r in ("query", "key", "value"))
@@ -77,7 +80,7 @@ class PublishedAttention(nn.Module):
         lq = self.quasi_act(self.apply_layer("gate_query", q) + self.apply_layer("gate_context_query", cq))
         lk = self.quasi_act(self.apply_layer("gate_key", k) + self.apply_layer("gate_context_key", ck))
         lam = 1 - (lq + lk)
-        a = self.dropout(p + lam * g)
+        a = self.drop(p + lam * g)
         out = (a @ v).permute(0, 2, 1, 3).reshape(hidden_states.shape)
         return out, a, p, lam * g, lam
 
@@ -556,6 +559,20 @@ def test_a_named_backend_is_used_or_raises():
         module(X, None, None, C)
 
 
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda m: m(X, C), r"attention_mask: got \(2, 5, 12\) as the second argument.*pass context="),
+        (lambda m: m(X, None, C), r"device: got a tensor as the third argument.*pass context="),
+        (lambda m: m(X, additive(), C, C), r"device: got a tensor"),
+    ],
+    ids=["second", "third", "third and fourth"],
+)
+def test_a_context_put_too_early_is_named(call, message):
+    with pytest.raises(TypeError, match=message):
+        call(FusedQuasiAttention(HIDDEN, HEADS))
+
+
 # --- apply_fused_attention ------------------------------------------------------------------------------
 
 
@@ -673,9 +690,19 @@ def test_a_module_used_twice_is_replaced_once():
     assert model.layer[1].self is model.layer[0].self
 
 
+class DropsOtherwise(PublishedAttention):
+    """Its dropout may have another name, be a number or be absent."""
+
+    def drop(self, x):
+        if hasattr(self, "attention_dropout"):
+            return self.attention_dropout(x)
+        p = getattr(self, "dropout", 0.0)
+        return p(x) if isinstance(p, nn.Dropout) else nn.functional.dropout(x, p, self.training)
+
+
 @pytest.mark.parametrize("form", ["called dropout", "other name", "number", "none"])
 def test_the_dropout_of_the_replaced_module_is_kept(form):
-    module = PublishedAttention(dropout=0.25)
+    module = DropsOtherwise(dropout=0.25)
     layer = module.dropout
     if form == "other name":
         del module.dropout
@@ -685,7 +712,7 @@ def test_the_dropout_of_the_replaced_module_is_kept(form):
         module.dropout = 0.25
     elif form == "none":
         del module.dropout
-    assert apply_fused_attention(module, verify=False) == 1
+    assert apply_fused_attention(module) == 1
     assert module.dropout.p == (0.0 if form == "none" else 0.25)
     assert module.dropout.training
     if form in ("called dropout", "other name"):

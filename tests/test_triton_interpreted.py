@@ -21,14 +21,15 @@ FILES = (
     "test_operators.py",
     "test_compile.py",
     "test_edges.py",
+    "test_hidden_keys.py",
     "test_backends_within_budget.py",
 )
 SELECTION = (
     "test_triton_kernels or test_atomic or opcheck or test_fullgraph or (keys_beyond and 17)"
-    " or (nan_is_not_swallowed and 17) or far_below_zero"
+    " or (nan_is_not_swallowed and 17) or far_below_zero or (test_hidden_keys and triton)"
 )
 # Of each file, so that a selection that stops finding its tests is seen.
-LEAST = {"kernels": 96, "atomic": 6, "operators": 15, "compile": 5, "edges": 15, "budget": 2}
+LEAST = {"kernels": 96, "atomic": 6, "operators": 15, "compile": 5, "edges": 15, "hidden": 12, "budget": 2}
 
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")

@@ -26,6 +26,7 @@ VARIANTS = {
     "additive mask, by query": dict(mask="additive_queries", layout="fused_projection"),
     "additive mask, one dim": dict(mask="additive_row", is_causal=True, layout="strided", head_dim=12),
     "minus infinity": dict(mask="minus_infinity", gate="shared", bias="per_head"),
+    "lowest number": dict(mask="lowest", gate="shared"),
     "lengths": dict(batch=3, key_lengths=(0, 1, 17), gate="shared", bias="shared", layout="rows_first"),
     "lengths, causal": dict(batch=2, key_lengths=(19, 27), is_causal=True),
     "one key": dict(queries=18, keys=1),

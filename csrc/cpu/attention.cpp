@@ -17,9 +17,13 @@
 #include <atomic>
 #include <cstdlib>
 #include <string>
+#if defined(QACG_STD_THREADS)
+#include <thread>
+#endif
 #include <tuple>
 #include <vector>
 
+#include "../common/checks.h"
 #include "../common/dropout.h"
 #include "problem.h"
 
@@ -145,14 +149,23 @@ struct Arguments {
   bool column_gate;
 };
 
+void check_devices(const Arguments& a) {
+  bool on_cpu = true;
+  for (const Tensor* t : {&a.query, &a.key, &a.value, &a.context_query, &a.context_key}) on_cpu &= t->is_cpu();
+  for (const OptionalTensor* t :
+       {&a.gate_lambda, &a.gate_query, &a.gate_context_query, &a.gate_key, &a.gate_context_key, &a.gate_query_bias,
+        &a.gate_key_bias, &a.attn_mask, &a.key_lengths, &a.cu_seqlens, &a.dropout_seed}) {
+    on_cpu &= !*t || (*t)->is_cpu();
+  }
+  TORCH_CHECK_VALUE(on_cpu, "backend 'cpu': wanted every tensor on the CPU");
+}
+
 void describe_gate(Call& call, const Arguments& a) {
   Problem& p = call.problem;
   if (a.gate_lambda) {
     p.lambda = rows(call.keep(a.gate_lambda->to(at::kFloat)));
     return;
   }
-  TORCH_CHECK_VALUE(a.gate_query && a.gate_context_query && a.gate_key && a.gate_context_key,
-                    "gate: got neither gate_lambda nor all four gate vectors");
   const auto options = a.query.options().dtype(at::kFloat);
   Tensor vectors = at::empty({4, p.heads, p.head_dim}, options);
   Tensor biases = at::zeros({2, p.heads}, options);
@@ -172,10 +185,7 @@ void describe_mask(Call& call, const Arguments& a) {
   p.mask_kind = Mask::kNone;
   if (!a.attn_mask) return;
   const Tensor mask = *a.attn_mask;
-  TORCH_CHECK_VALUE(mask.dim() == 4, "attn_mask: got ", mask.dim(), " dimensions, wanted 4, each 1 or full");
   p.mask_kind = mask.scalar_type() == at::kBool ? Mask::kBoolean : Mask::kAdditive;
-  TORCH_CHECK_TYPE(p.mask_kind == Mask::kBoolean || mask.scalar_type() == a.query.scalar_type(),
-                   "attn_mask: got dtype ", mask.scalar_type(), ", wanted bool or ", a.query.scalar_type());
   p.mask = call.keep(mask).data_ptr();
   for (int d = 0; d < 4; ++d) p.mask_strides[d] = mask.size(d) == 1 ? 0 : mask.stride(d);
 }
@@ -208,13 +218,9 @@ Call describe(const Arguments& a) {
   call.kept.reserve(16);
   Problem& p = call.problem;
   p.element = element_of(a.query);
-  for (const Tensor* t : {&a.query, &a.key, &a.value, &a.context_query, &a.context_key}) {
-    TORCH_CHECK_VALUE(t->device().is_cpu() && t->scalar_type() == a.query.scalar_type() &&
-                          t->dim() == (a.cu_seqlens ? 3 : 4) && t->size(-1) == a.query.size(-1) &&
-                          t->size(1) == a.query.size(1),
-                      "query, key, value, context_query, context_key: wanted CPU tensors of one dtype and of matching "
-                      "(B, H, rows, D), or packed (T, H, D)");
-  }
+  check_devices(a);
+  const std::string wrong = wrong_arguments(a);
+  TORCH_CHECK_VALUE(wrong.empty(), wrong);
   p.heads = a.query.size(1);
   p.head_dim = a.query.size(-1);
   TORCH_CHECK_VALUE(p.head_dim >= 1 && p.head_dim <= 256, "query: got head size ", p.head_dim, ", wanted 1 to 256");
@@ -236,7 +242,6 @@ Call describe(const Arguments& a) {
   p.has_dropout = p.drop_threshold > 0;
   p.keep_scale = keep_scale(p.drop_threshold);
   if (p.has_dropout) {
-    TORCH_CHECK_VALUE(a.dropout_seed, "dropout_seed: got none, wanted a seed since dropout_p > 0");
     p.seed = static_cast<uint64_t>(a.dropout_seed->item<int64_t>());
   }
   return call;
@@ -271,6 +276,22 @@ std::vector<Unit> units_of(const Call& call, bool keys, bool whole) {
   return units;
 }
 
+// Runs part(0), ..., part(count - 1), each on a thread.
+template <typename Part>
+void on_threads(int64_t count, const Part& part) {
+#if defined(QACG_STD_THREADS)
+  // For the thread sanitizer (tests/check_sanitizers.py), to which OpenMP's joins are invisible.
+  std::vector<std::thread> others;
+  for (int64_t n = 1; n < count; ++n) others.emplace_back(part, n);
+  part(0);
+  for (std::thread& other : others) other.join();
+#else
+  at::parallel_for(0, count, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t n = begin; n < end; ++n) part(n);
+  });
+#endif
+}
+
 // Runs work(index, next, scratch) for every index, on threads that take one more when they are free; `next` is the index
 // that the thread will run afterwards, or `count`. Which thread runs what does not change any result.
 template <typename Work>
@@ -282,14 +303,12 @@ void in_parallel(int64_t count, int64_t scratch_bytes, const Work& work) {
   char* base = reinterpret_cast<char*>(scratch.data_ptr<uint8_t>());
   base += (64 - reinterpret_cast<uintptr_t>(base) % 64) % 64;
   std::atomic<int64_t> taken{0};
-  at::parallel_for(0, threads, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t worker = begin; worker < end; ++worker) {
-      int64_t index = taken++;
-      while (index < count) {
-        const int64_t next = taken++;
-        work(index, next, base + worker * aligned);
-        index = next;
-      }
+  on_threads(threads, [&](int64_t worker) {
+    int64_t index = taken++;
+    while (index < count) {
+      const int64_t next = taken++;
+      work(index, next, base + worker * aligned);
+      index = next;
     }
     at::native::cpublas::brgemm_release(/*is_vnni=*/true);
   });
@@ -371,14 +390,22 @@ BackwardResult attention_backward(
     const Tensor& /*quasi_out*/, const Tensor& row_max, const Tensor& row_sum, const Tensor& query_gate, const Tensor& key_gate,
     int64_t /*max_seqlen*/, bool is_causal, double dropout_p, double scale, double quasi_scale, double beta,
     double gamma, bool column_gate) {
-  Call call = describe({query, key, value, context_query, context_key, gate_lambda, gate_query, gate_context_query,
-                        gate_key, gate_context_key, gate_query_bias, gate_key_bias, attn_mask, key_lengths, cu_seqlens,
-                        dropout_seed, is_causal, dropout_p, scale, quasi_scale, beta, gamma, column_gate});
+  const Arguments arguments{query, key, value, context_query, context_key, gate_lambda, gate_query, gate_context_query,
+                            gate_key, gate_context_key, gate_query_bias, gate_key_bias, attn_mask, key_lengths,
+                            cu_seqlens, dropout_seed, is_causal, dropout_p, scale, quasi_scale, beta, gamma,
+                            column_gate};
+  Call call = describe(arguments);
+  const std::string wrong = wrong_gradients(arguments, grad_out, grad_query_gate, grad_key_gate, softmax_out, row_max,
+                                            row_sum, query_gate, key_gate);
+  TORCH_CHECK_VALUE(wrong.empty(), wrong);
+  for (const Tensor* t : {&grad_out, &softmax_out, &row_max, &row_sum, &query_gate, &key_gate}) {
+    TORCH_CHECK_VALUE(t->is_cpu(), "backend 'cpu': wanted every tensor on the CPU");
+  }
   Problem& p = call.problem;
   const bool has_vectors = !gate_lambda;
   p.row_max = rows(row_max);
   p.row_sum = rows(row_sum);
-  if (softmax_out.numel() > 0) p.softmax_out = wide(softmax_out);
+  if (softmax_out.numel() > 0) p.softmax_out = wide(call.keep(readable(softmax_out)));
 
   Gradients g{};
   g.out = wide(call.keep(readable(grad_out)));

@@ -1,6 +1,7 @@
 // Which keys a query sees, and which cells of its row dropout keeps.
 #pragma once
 
+#include "../common/mask.h"
 #include "../common/philox.h"
 #include "pack.h"
 #include "problem.h"
@@ -41,7 +42,11 @@ QACG_INLINE int64_t seen_keys(const qacg::Problem& p, const Sequence& s, int64_t
   return p.is_causal ? smaller(s.keys, i + 1) : s.keys;
 }
 
-// Scores of query i against keys [first, first + count), times `factor`, with the mask: added, or -inf where false.
+QACG_INLINE constexpr float hiding_bias(const float*) { return qacg::kHidingFloat32; }
+QACG_INLINE constexpr float hiding_bias(const HalfBits*) { return qacg::kHidingBfloat16; }
+
+// Scores of query i against keys [first, first + count), times `factor`, with the mask: added, or -inf where it hides
+// the key, whatever the score is.
 template <typename Scalar>
 inline void mask_row(const qacg::Problem& p, const Sequence& s, int64_t i, int64_t first, int64_t count, float factor,
                      float mask_factor, float* scores) {
@@ -53,7 +58,11 @@ inline void mask_row(const qacg::Problem& p, const Sequence& s, int64_t i, int64
     for (int64_t j = 0; j < count; ++j) scores[j] = mask[j * step] ? scores[j] * factor : -kInfinity;
   } else {
     const Scalar* mask = static_cast<const Scalar*>(p.mask) + offset;
-    for (int64_t j = 0; j < count; ++j) scores[j] = scores[j] * factor + widen(mask[j * step]) * mask_factor;
+    const float hiding = hiding_bias(mask);
+    for (int64_t j = 0; j < count; ++j) {
+      const float bias = widen(mask[j * step]);
+      scores[j] = bias <= hiding ? -kInfinity : scores[j] * factor + bias * mask_factor;
+    }
   }
 }
 

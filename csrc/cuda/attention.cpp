@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "../common/checks.h"
 #include "../common/dropout.h"
 #include "current_stream.h"
 #include "kernels.h"
@@ -209,6 +210,8 @@ Call describe(const Arguments& a) {
   call.kept.reserve(8);
   Problem& p = call.problem;
   p.element = element_of(a.query);
+  const std::string wrong = wrong_arguments(a);
+  STD_TORCH_CHECK(wrong.empty(), wrong);
   check_wide(a);
   p.heads = a.query.size(1);
   p.head_dim = static_cast<int32_t>(a.query.size(a.query.dim() - 1));
@@ -339,6 +342,9 @@ BackwardResult attention_backward(
   if (grad_key_gate) check_device(*grad_key_gate, query, "grad_key_gate");
   const CurrentStream stream(query);
   Call call = describe(arguments);
+  const std::string wrong = wrong_gradients(arguments, grad_out, grad_query_gate, grad_key_gate, softmax_out, row_max,
+                                            row_sum, query_gate, key_gate);
+  STD_TORCH_CHECK(wrong.empty(), wrong);
   Problem& p = call.problem;
   const ScalarType type = query.scalar_type();
   const bool has_vectors = !gate_lambda;
@@ -347,8 +353,6 @@ BackwardResult attention_backward(
   if (softmax_out.numel() > 0) p.softmax_out = wide(softmax_out);
 
   Gradients g{};
-  STD_TORCH_CHECK(grad_out.scalar_type() == type && sizes_of(grad_out) == sizes_of(query),
-                  "grad_out: wanted query's dtype and shape");
   const bool tensor_cores = suits_tensor_cores(arguments) && (!p.softmax_out.data || has_aligned_rows(softmax_out));
   // What autograd sends is not the user's to lay out: a sum's gradient has strides of 0.
   g.out = wide(tensor_cores && !has_aligned_rows(grad_out) ? call.keep(dense_copy(grad_out)) : grad_out);

@@ -3,6 +3,7 @@
 
 #include "../common/cell.h"
 #include "../common/dropout.h"
+#include "../common/mask.h"
 #include "../common/narrow.h"
 #include "machine.h"
 #include "problem.h"
@@ -81,7 +82,11 @@ QACG_DEVICE float mask_at(const Problem& p, const Sequence& s, int i, int j) {
   const int64_t offset = s.index * p.mask_strides[0] + s.head * p.mask_strides[1] + i * p.mask_strides[2] +
                          j * p.mask_strides[3];
   if (p.mask_kind == Mask::kBoolean) return static_cast<const uint8_t*>(p.mask)[offset] ? 0.0f : -INFINITY;
-  return read(p.element, p.mask, offset) * kLog2e;
+  const float bias = read(p.element, p.mask, offset);
+  const float hiding = p.element == Element::kFloat32   ? kHidingFloat32
+                       : p.element == Element::kFloat16 ? kHidingFloat16
+                                                        : kHidingBfloat16;
+  return bias <= hiding ? -INFINITY : bias * kLog2e;
 }
 
 // Eq. 1 and 2 for query i and key j: the scores in powers of two from their products, -inf both for a hidden key.

@@ -3,6 +3,7 @@
 import torch
 
 from qacg_kernels.libraries import library, why_not_built
+from qacg_kernels.ops import may_exceed
 
 NAME = "cpu"
 NEEDS_CERTIFICATE = False
@@ -58,7 +59,7 @@ def unsupported(problem) -> list[str]:
 
 def residuals(problem) -> dict[str, bool]:
     """Which branch outputs the backward wants from the forward."""
-    return {"save_softmax_out": problem.longest_row > WHOLE_ROW_KEYS, "save_quasi_out": False}
+    return {"save_softmax_out": may_exceed(problem.longest_row, WHOLE_ROW_KEYS), "save_quasi_out": False}
 
 
 def note(problem) -> str | None:

@@ -7,6 +7,7 @@ import re
 import torch
 
 from qacg_kernels.libraries import library, why_not_built
+from qacg_kernels.ops import may_exceed
 
 NAME = "cuda"
 NEEDS_CERTIFICATE = True
@@ -170,4 +171,4 @@ def _shared_memory(device: torch.device) -> int:
 
 def residuals(problem) -> dict[str, bool]:
     """Which branch outputs the backward wants from the forward."""
-    return {"save_softmax_out": problem.longest_row > WHOLE_ROW_KEYS, "save_quasi_out": False}
+    return {"save_softmax_out": may_exceed(problem.longest_row, WHOLE_ROW_KEYS), "save_quasi_out": False}

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from qacg_kernels import dropout
+from qacg_kernels.masks import hides
 from qacg_kernels.ops import empty_dense_like, register_kernels, row_dtype
 
 NAME = "reference"
@@ -81,7 +82,7 @@ def visible(query: Tensor, key: Tensor, attn_mask, key_lengths, is_causal: bool,
     if key_lengths is not None:
         seen = seen & (j < key_lengths.view(-1, 1, 1, 1))
     if attn_mask is not None:
-        seen = seen & (attn_mask if attn_mask.dtype == torch.bool else attn_mask != -torch.inf)
+        seen = seen & (attn_mask if attn_mask.dtype == torch.bool else ~hides(attn_mask))
     return seen
 
 

@@ -10,7 +10,8 @@ import pytest
 from qacg_models.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
-SECTION = (ROOT / "python" / "README.md").read_text(encoding="utf-8").partition("## From your own CSV")[2].partition("\n## ")[0]
+PAGE = (ROOT / "python" / "README.md").read_text(encoding="utf-8")
+SECTION = PAGE.partition("## From your own CSV")[2].partition("\n## ")[0]
 LINES = re.findall(r"^    ((?:qacg|torchrun) [^#\n]*)", SECTION, re.MULTILINE)
 COMMANDS = [part.strip() for line in LINES if "CHECKPOINT" not in line for part in line.split("&&")]
 

@@ -11,7 +11,8 @@ from qacg_models.tokenization import train_tokenizer
 from transformers import BertModel
 
 ROOT = Path(__file__).resolve().parents[2]
-SECTION = (ROOT / "python" / "README.md").read_text(encoding="utf-8").partition("| system |")[2].partition("\n    qacg train")[0]
+PAGE = (ROOT / "python" / "README.md").read_text(encoding="utf-8")
+SECTION = PAGE.partition("| system |")[2].partition("\n    qacg train")[0]
 EXAMPLES = dict(re.findall(r"```python\n# (\d+)\.[^\n]*\n(.*?)```", SECTION, re.DOTALL))
 ROWS = [[cell.strip() for cell in line.split("|")[1:-1]] for line in SECTION.splitlines() if line.startswith("| ")]
 

@@ -10,6 +10,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+# A summand at or below it hides the key: half the lowest finite number of float32, which float64 has in common with it.
+HIDING = -(2 - 2**-23) * 2.0**126
+
 
 class Result(NamedTuple):
     out: Tensor  # (B, H, L, D)
@@ -74,7 +77,7 @@ def _sees(i: int, j: int, mask_cell, length: int | None, causal: bool) -> bool:
         return False
     if mask_cell is None:
         return True
-    return bool(mask_cell) if mask_cell.dtype == torch.bool else bool(mask_cell != float("-inf"))
+    return bool(mask_cell) if mask_cell.dtype == torch.bool else float(mask_cell) > HIDING
 
 
 def quasi_attention(

@@ -4,15 +4,20 @@ Tiles of cells come in two orders, (queries, keys) and (keys, queries). Function
 j as tensors that broadcast to the tile and need not know which.
 """
 
+import torch
 import triton
 import triton.language as tl
 
 from qacg_kernels.backends.triton.arguments import Operand, Place
 from qacg_kernels.dropout import ROUNDS
+from qacg_kernels.masks import HIDING
 
 PHILOX_ROUNDS = tl.constexpr(ROUNDS)
 LOG2E = tl.constexpr(1.4426950408889634)
 MINUS_INFINITY = tl.constexpr(float("-inf"))
+HIDING_FLOAT16 = tl.constexpr(HIDING[torch.float16])
+HIDING_BFLOAT16 = tl.constexpr(HIDING[torch.bfloat16])
+HIDING_FLOAT32 = tl.constexpr(HIDING[torch.float32])
 # Of the polynomial for 1 / (1 + u) on [0, 1] with the least relative error among those that are 1 at u = 0.
 SIGMOID_1 = tl.constexpr(-0.99730818)
 SIGMOID_2 = tl.constexpr(0.95915478)
@@ -194,7 +199,12 @@ def score_arguments(scores, context_scores, i, j, place, call, form: tl.constexp
                 visible &= tl.load(cells, mask=visible, other=0) != 0
             else:
                 bias = tl.load(cells, mask=visible, other=MINUS_INFINITY).to(tl.float32)
-                visible &= bias != MINUS_INFINITY
+                if call.mask.data.dtype.element_ty == tl.float16:
+                    visible &= bias > HIDING_FLOAT16
+                elif call.mask.data.dtype.element_ty == tl.bfloat16:
+                    visible &= bias > HIDING_BFLOAT16
+                else:
+                    visible &= bias > HIDING_FLOAT32
                 scores += bias * LOG2E
                 context_scores += bias * LOG2E
         scores = tl.where(visible, scores, MINUS_INFINITY)

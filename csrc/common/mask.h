@@ -1,0 +1,8 @@
+// Which values of an additive mask hide their key, as qacg_kernels/masks.py says: half the lowest number of the type.
+#pragma once
+
+namespace qacg {
+
+constexpr float kHidingFloat32 = -0x1.fffffep126f, kHidingBfloat16 = -0x1.fep126f, kHidingFloat16 = -32752.0f;
+
+}  // namespace qacg

@@ -1,0 +1,80 @@
+"""CG-BERT's self-attention in place of the published one: a context mixed into queries and keys, then fused SDPA."""
+
+import torch
+from torch import Tensor, nn
+
+from qacg_kernels.masks import hides
+from qacg_kernels.nn import ContextAttention, accept_other_naming, check_order, mask_for_scores, one_context
+
+
+class FusedContextMixing(ContextAttention):
+    """A V with A = softmax(Q' K'^T / sqrt(D)) and, of a context per token,
+
+        Q' = (1 - lq) Q + lq Qc,  lq = sigmoid(Q . vq + Qc . vqc + bq),  and K' in the same way.
+
+    After Wu and Ong (2021) and their released code: no dropout on the context query and key, one result. Softmax
+    attention alone is what torch.nn.functional.scaled_dot_product_attention has fused kernels for.
+
+    Made by `apply_fused_attention` from a module that has the nine layers of NAMINGS and a dropout.
+    """
+
+    def configure(self, *, hidden_size: int, num_heads: int, context_projection: str, naming: str) -> None:
+        """Sets everything but the layers."""
+        self.hidden_size = hidden_size
+        self.num_heads = num_heads
+        self.context_projection = context_projection
+        self.naming = naming
+        self.register_load_state_dict_pre_hook(accept_other_naming)
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        attention_mask: Tensor | None = None,
+        device: torch.device | str | None = None,
+        context: Tensor | None = None,
+        *,
+        C_embed: Tensor | None = None,
+        context_embedded: Tensor | None = None,
+    ) -> Tensor:
+        """Attends within each sequence; the arguments are those of FusedQuasiAttention.forward.
+
+        Returns:
+            The attended values, (B, L, hidden_size) as hidden_states; 0 for a query that sees no key.
+
+        Raises:
+            TypeError, ValueError: an argument is missing, given twice, or of a wrong type, shape or device.
+        """
+        check_order(hidden_states, attention_mask, device, (context, C_embed, context_embedded))
+        context = one_context(context, C_embed, context_embedded)
+        self.check_inputs(hidden_states, context, device, packed=False)
+        query, key, value = (
+            self._split(self.layer(role)(hidden_states)).transpose(1, 2) for role in ("query", "key", "value")
+        )
+        query, key = (
+            self._mixed(side, x, self._project_context(f"context_{side}", context).transpose(1, 2))
+            for side, x in (("query", query), ("key", key))
+        )
+        mask = mask_for_scores(attention_mask, query)
+        if mask is not None and mask.is_floating_point():
+            mask = mask.masked_fill(hides(mask), -torch.inf)
+        out = nn.functional.scaled_dot_product_attention(
+            query, key, value, attn_mask=mask, dropout_p=self.dropout.p if self.dropout.training else 0.0
+        )
+        return out.transpose(1, 2).flatten(-2)
+
+    def _mixed(self, side: str, x: Tensor, context: Tensor) -> Tensor:
+        """(1 - l) x + l context for heads (B, H, L, D)."""
+        gate = torch.sigmoid(self._logit(f"gate_{side}", x) + self._logit(f"gate_context_{side}", context))
+        return torch.lerp(x, context, gate)
+
+    def _logit(self, role: str, x: Tensor) -> Tensor:
+        """x . v + b, (B, H, L, 1), with one v for all heads or one each."""
+        layer = self.layer(role)
+        logit = (x * layer.weight.to(x.dtype)[:, None]).sum(-1, keepdim=True)
+        return logit if layer.bias is None else logit + layer.bias.to(x.dtype).view(-1, 1, 1)
+
+    def extra_repr(self) -> str:
+        return (
+            f"hidden_size={self.hidden_size}, num_heads={self.num_heads}, "
+            f"context_projection={self.context_projection!r}, naming={self.naming!r}"
+        )

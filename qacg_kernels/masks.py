@@ -1,0 +1,20 @@
+"""Which values of an additive mask hide their key (MATH.md, eq. 1)."""
+
+import torch
+from torch import Tensor
+
+# At or below half the lowest finite number of its type. Half, because such masks arrive with a little added (a bias, a
+# second mask) or rounded to another type. float64 has float32's bound: masks are made in float32 and then widened.
+# C++ and CUDA have these numbers in csrc/common/mask.h.
+HIDING = {dtype: torch.finfo(dtype).min / 2 for dtype in (torch.float16, torch.bfloat16, torch.float32)}
+HIDING[torch.float64] = HIDING[torch.float32]
+
+
+def hides(mask: Tensor) -> Tensor:
+    """True where an additive mask hides its key as completely as False in a boolean mask does."""
+    return mask <= HIDING[mask.dtype]
+
+
+def cast_mask(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """An additive mask in another float type, -inf where it hides a key in its own type."""
+    return mask if mask.dtype == dtype else mask.to(dtype).masked_fill(hides(mask), -torch.inf)

@@ -1,0 +1,213 @@
+"""The C++ CPU kernels under sanitizers: random calls, forward and backward, by every instruction set of this machine.
+
+    python tests/check_sanitizers.py --out build/sanitizers --calls 100
+
+builds the library twice, with the address and undefined-behaviour sanitizers and with the thread sanitizer, and runs
+the calls of test_random_calls.py at 1, 2 and 4 threads, whose results must agree bit for bit. Each sanitizer is shown
+faults of its own first. What it reports ends the run, with an exit code of 1. It needs GCC with libasan and libtsan.
+"""
+
+import argparse
+import concurrent.futures
+import ctypes
+import functools
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+LEVELS = ("plain", "avx2", "avx512", "avx512_bf16", "amx")
+THREADS = (1, 2, 4)
+UNDEFINED = "signed-integer-overflow,integer-divide-by-zero,float-cast-overflow,shift,bounds,return,bool,enum"
+# Name: flags, the library to load before Python, its options, and the faults that it must see.
+SANITIZERS = {
+    "address": (
+        # Addresses are checked by calls, and pointers not once more as undefined behaviour: a file of kernels would
+        # take the compiler twenty times as long.
+        [
+            "-fsanitize=address",
+            "--param=asan-instrumentation-with-call-threshold=0",
+            f"-fsanitize={UNDEFINED}",
+            f"-fno-sanitize-recover={UNDEFINED}",
+        ],
+        "libasan.so",
+        {"ASAN_OPTIONS": "detect_leaks=0:halt_on_error=1", "UBSAN_OPTIONS": "print_stacktrace=1"},
+        ("read_beyond", "overflow"),
+    ),
+    "thread": (
+        ["-fsanitize=thread", "-DQACG_STD_THREADS"],
+        "libtsan.so",
+        {"TSAN_OPTIONS": "halt_on_error=1:exitcode=66"},
+        ("race",),
+    ),
+}
+# Torch's own threads are OpenMP's, whose joins the sanitizer does not see; ours in this build are std::thread.
+# The loader frees the thread-local memory of threads that have ended, under locks of its own.
+LIBRARIES = ("libtorch_cpu.so", "libtorch_python.so", "libgomp", "ld-linux")
+SUPPRESSIONS = tuple(f"called_from_lib:{library}" for library in LIBRARIES)
+
+
+def compiler() -> str:
+    return os.environ.get("CXX") or "g++"
+
+
+def run(command: list[str], **options) -> subprocess.CompletedProcess:
+    return subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False, **options)
+
+
+def compile_to(target: Path, arguments: list[str | Path]) -> None:
+    unfinished = target.with_suffix(".unfinished")
+    command = [compiler(), *arguments, "-o", unfinished]
+    done = run(command)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(map(str, command))}\n{done.stderr}")
+    unfinished.rename(target)
+
+
+def build(name: str, folder: Path) -> None:
+    """A copy of the package in `folder` whose library has a sanitizer in it, and the library of faults.
+
+    Objects of the same sources and flags are kept: a file of kernels takes a minute or more.
+    """
+    sys.path.insert(0, str(ROOT))
+    import torch
+    from torch.utils.cpp_extension import include_paths, library_paths
+
+    import setup
+
+    flags = [*setup.COMMON, "-O1", "-g", "-DNDEBUG", "-fno-omit-frame-pointer", *SANITIZERS[name][0]]
+    x86 = platform.machine().lower() in ("x86_64", "amd64")
+    sources = {s: f for s, f in setup.SOURCES.items() if x86 or not any(word in s for word in setup.X86_ONLY)}
+    torch_flags = [f"-isystem{p}" for p in include_paths()]
+    torch_flags.append(f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}")
+    if setup.AMX_SOURCE in sources and not setup.accepts(sources[setup.AMX_SOURCE]):
+        del sources[setup.AMX_SOURCE]
+        torch_flags.append("-DQACG_WITHOUT_AMX")
+    torch_flags += setup.OPENMP if name == "address" else []
+    digest = hashlib.sha256(repr((flags, torch_flags, torch.__version__)).encode())
+    for path in sorted([*(ROOT / "csrc/cpu").iterdir(), *(ROOT / "csrc/common").iterdir()]):
+        digest.update(path.name.encode() + path.read_bytes())
+    package, kept = folder / "qacg_kernels", folder / f"objects-{digest.hexdigest()[:16]}"
+    for old in folder.glob("objects-*"):
+        if old != kept:
+            shutil.rmtree(old)
+    kept.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(package, ignore_errors=True)
+    shutil.copytree(ROOT / "qacg_kernels", package, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+    objects = {source: kept / f"{Path(source).stem}.o" for source in sources}
+    wanted = {o: [*flags, *(sources[s] or torch_flags), "-c", ROOT / s] for s, o in objects.items() if not o.exists()}
+    wanted[folder / "faults.so"] = [*flags, "-shared", ROOT / "tests/sanitizer_faults.cpp"]
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(compile_to, wanted.keys(), wanted.values()))
+    links = [f"-L{p}" for p in library_paths()] + ["-ltorch_cpu", "-lc10", "-pthread"]
+    links += setup.OPENMP if name == "address" else []
+    compile_to(package / "_cpu.so", [*flags, "-shared", *objects.values(), *links])
+
+
+def inside(name: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess:
+    """This file again, in a Python that has the sanitizer."""
+    _, library, options, _ = SANITIZERS[name]
+    path = run([compiler(), f"-print-file-name={library}"]).stdout.strip()
+    (folder / "suppressions").write_text("".join(line + "\n" for line in SUPPRESSIONS))
+    if name == "thread":
+        options = {key: f"{value}:suppressions={folder / 'suppressions'}" for key, value in options.items()}
+    paths = os.pathsep.join(map(str, (folder, ROOT, ROOT / "tests")))
+    environment = os.environ | options | {"LD_PRELOAD": path, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
+    # The thread sanitizer wants the memory where it was in its time.
+    command = ["setarch", "-R"] if name == "thread" and shutil.which("setarch") else []
+    return run([*command, sys.executable, Path(__file__), *arguments], env=environment)
+
+
+def check_faults(name: str, folder: Path) -> None:
+    for fault in SANITIZERS[name][3]:
+        done = inside(name, folder, "--fault", fault, "--library", str(folder / "faults.so"))
+        if done.returncode == 0 or not ("Sanitizer" in done.stderr or "runtime error" in done.stderr):
+            sys.exit(f"{name}: the fault {fault} was not reported (exit {done.returncode}):\n{done.stderr[-2000:]}")
+
+
+def make_fault(fault: str, library: str) -> None:
+    getattr(ctypes.CDLL(library), fault)(1000)
+
+
+def levels_here() -> list[str]:
+    """The instruction sets that this machine runs, by name of QACG_CPU_CAPABILITY."""
+    from qacg_kernels.backends import cpu
+
+    found = []
+    for level in LEVELS:
+        os.environ["QACG_CPU_CAPABILITY"] = level
+        if level in cpu.instruction_sets().values():
+            found.append(level)
+    return found
+
+
+def make_calls(count: int, levels: list[str]) -> None:
+    import torch
+    from test_random_calls import drawn
+
+    import qacg_kernels
+    from qacg_kernels.backends import cpu
+    from qacg_kernels.testing import evaluate, through_backend
+    from qacg_kernels.testing_inputs import make_inputs
+
+    if ROOT in Path(qacg_kernels.__file__).parents and "build" not in Path(qacg_kernels.__file__).parts:
+        raise RuntimeError("the package of the checkout was found, not the copy with the sanitizer")
+    if cpu.missing():
+        raise RuntimeError(cpu.missing()[0])
+    levels = levels or levels_here()
+    done = 0
+    for level in levels:
+        os.environ["QACG_CPU_CAPABILITY"] = level
+        for number in range(count):
+            dtype = (torch.float32, torch.bfloat16)[number % 2]
+            inputs = make_inputs(drawn(number), dtype)
+            alone = None
+            for threads in THREADS:
+                torch.set_num_threads(threads)
+                results = evaluate(inputs, through_backend("cpu"))
+                alone = alone or results
+                for name, t in results.items():
+                    if not torch.equal(t.nan_to_num(), alone[name].nan_to_num()):
+                        raise AssertionError(f"call {number}, {level}: {name} differs at {threads} threads")
+                done += 1
+        print(f"{level}: {count} calls at {', '.join(map(str, THREADS))} threads", file=sys.stderr, flush=True)
+    missing = [level for level in LEVELS if level not in levels_here()]
+    print(f"{done} calls by {', '.join(levels)}; not on this machine: {', '.join(missing) or 'none'}", flush=True)
+    # A report ends the process where it happens; what torch does with its own mutexes when Python ends is not ours.
+    os._exit(0)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=ROOT / "build/sanitizers", help="where the libraries are built")
+    parser.add_argument("--calls", type=int, default=100, help="random calls for each instruction set")
+    parser.add_argument("--only", choices=SANITIZERS, action="append", help="one sanitizer; both if not given")
+    parser.add_argument("--levels", nargs="+", choices=LEVELS, default=[], help="instruction sets; all of this machine")
+    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--fault", help=argparse.SUPPRESS)
+    parser.add_argument("--library", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.fault:
+        return make_fault(options.fault, options.library)
+    if options.inside:
+        return make_calls(options.calls, options.levels)
+    say = functools.partial(print, flush=True)
+    for name in options.only or SANITIZERS:
+        folder = options.out.resolve() / name
+        say(f"{name}: building")
+        build(name, folder)
+        check_faults(name, folder)
+        say(f"{name}: running")
+        levels = ["--levels", *options.levels] if options.levels else []
+        done = inside(name, folder, "--inside", "--calls", str(options.calls), *levels)
+        if done.returncode:
+            sys.exit(f"{name}: exit {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-8000:]}")
+        say(f"{name}: no report in {done.stdout.strip()}")
+
+
+if __name__ == "__main__":
+    main()

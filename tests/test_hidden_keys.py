@@ -1,0 +1,102 @@
+"""An additive mask hides a key at or below half the lowest number of its type (MATH.md, eq. 1), everywhere alike."""
+
+import pytest
+import torch
+
+import qacg_kernels as qk
+from qacg_kernels.masks import HIDING, cast_mask
+from qacg_kernels.testing import eager_attention, evaluate, through_backend
+from qacg_kernels.testing_inputs import Case, make_inputs
+
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+def edge_of(dtype):
+    """The largest number that hides a key and the smallest that does not, of a type."""
+    hiding = torch.tensor(HIDING[dtype], dtype=dtype)
+    assert hiding.item() == HIDING[dtype], "the bound is a number of the type"
+    return hiding.item(), torch.nextafter(hiding, torch.zeros((), dtype=dtype)).item()
+
+
+def numbers_that_hide(dtype):
+    return -torch.inf, torch.finfo(dtype).min, edge_of(dtype)[0]
+
+
+def mask_of(shape, value, hidden, dtype):
+    return torch.zeros(shape, dtype=dtype).masked_fill(hidden, value)
+
+
+@pytest.mark.parametrize("keys", [17, 600])
+def test_every_number_that_hides_does_what_a_boolean_mask_does(keys, backend, dtype, device):
+    inputs = make_inputs(Case("hides", queries=5, keys=keys), dtype, device)
+    hidden = torch.zeros(2, 1, 5, keys, dtype=torch.bool, device=device)
+    hidden[..., 3] = hidden[:, :, 2] = True
+    inputs.options["attn_mask"] = ~hidden
+    wanted = evaluate(inputs, through_backend(backend))
+    assert wanted["out"][:, :, 2].eq(0).all()
+    for value in numbers_that_hide(dtype):
+        inputs.options["attn_mask"] = mask_of(hidden.shape, value, hidden.cpu(), dtype).to(device)
+        for name, t in evaluate(inputs, through_backend(backend)).items():
+            # A boolean mask and an additive one may round a score in different places.
+            torch.testing.assert_close(t, wanted[name], msg=lambda m, n=name, v=value: f"{n}, {v}: {m}")
+            assert torch.equal(t == 0, wanted[name] == 0), f"{name}, {value}"
+
+
+@pytest.mark.parametrize("keys", [17, 600])
+def test_a_score_that_is_nan_is_hidden_too(keys, backend, dtype, device):
+    inputs = make_inputs(Case("hides NaN", queries=5, keys=keys), dtype, device)
+    inputs.tensors["key"][:, :, 3] = inputs.tensors["context_key"][:, :, 3] = torch.nan
+    for value in numbers_that_hide(dtype):
+        mask = torch.zeros(keys, dtype=dtype, device=device)
+        mask[3] = value
+        assert qk.quasi_attention(*inputs.arguments(), attn_mask=mask, backend=backend).isfinite().all()
+
+
+@pytest.mark.parametrize("keys", [17, 600])
+def test_numbers_above_the_bound_are_summands(keys, backend, dtype, device):
+    """A row that has the same summand everywhere keeps its softmax and loses its sigmoid, as with -10000."""
+    inputs = make_inputs(Case("summands", queries=5, keys=keys), dtype, device)
+    inputs.options["attn_mask"] = torch.full((1, 1, 1, keys), edge_of(dtype)[1], dtype=dtype, device=device)
+    out = evaluate(inputs, through_backend(backend))["out"]
+    # Such a summand leaves nothing of scores of ordinary size, but in float16.
+    if dtype != torch.float16:
+        value = inputs.tensors["value"].double()
+        wanted = value.mean(2, keepdim=True).expand(out.shape)
+        assert float((out.double() - wanted).abs().max()) <= 4 * torch.finfo(dtype).eps * float(value.abs().max())
+    assert not out.eq(0).all(-1).any()
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_a_row_hidden_throughout_is_zero_in_every_formulation(dtype):
+    inputs = make_inputs(Case("hidden throughout", queries=5, keys=9), dtype)
+    for value in numbers_that_hide(dtype):
+        mask = torch.zeros(5, 9, dtype=dtype)
+        mask[1] = value
+        arguments = inputs.arguments()
+        for backend in ("auto", "reference"):
+            assert qk.quasi_attention(*arguments, attn_mask=mask, backend=backend)[:, :, 1].eq(0).all()
+        assert eager_attention(*arguments, attn_mask=mask)[0][:, :, 1].eq(0).all()
+        for shown in qk.attention_maps(*arguments, attn_mask=mask)[:3]:
+            assert shown[:, :, 1].eq(0).all() and shown[:, :, 0].ne(0).all()
+
+
+@pytest.mark.parametrize("made_in", FLOATS, ids=str)
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_a_mask_cast_to_another_type_hides_the_same_keys(made_in, dtype):
+    """Under autocast the scores' type is not that of the mask; masks are made in float32 and cast."""
+    numbers = [0.0, -10000.0, HIDING[made_in] / 2, *numbers_that_hide(made_in)]
+    seen = cast_mask(torch.tensor(numbers, dtype=made_in), dtype) > HIDING[dtype]
+    # Of the wide types half a bound is beyond the numbers of float16.
+    fits = made_in == torch.float16 or dtype != torch.float16
+    assert seen.tolist() == [True, True, fits, False, False, False]
+
+
+def test_the_module_hides_by_the_type_of_the_mask():
+    """float16's lowest number is an ordinary one in float32."""
+    module = qk.FusedQuasiAttention(16, 2, dropout=0.0).eval()
+    x, c = torch.randn(2, 1, 5, 16).unbind(0)
+    mask = torch.zeros(1, 1, 5, 5, dtype=torch.float16)
+    mask[:, :, 2] = torch.finfo(torch.float16).min
+    out, *maps, _ = module(x, mask, None, c, output_attentions=True)
+    assert out[:, 2].eq(0).all() and out[:, 1].ne(0).any()
+    assert all(m[:, :, 2].eq(0).all() for m in maps)

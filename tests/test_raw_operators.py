@@ -1,0 +1,170 @@
+"""Raw operators of the compiled backends meet no Python check: what does not fit together is refused in C++ by name."""
+
+import pytest
+import torch
+
+from qacg_kernels import ops
+from qacg_kernels.problem import dense_problem, packed_problem
+from qacg_kernels.testing_inputs import Case, make_inputs
+
+B, H, L, S, D, T = 3, 2, 6, 6, 8, 9
+INPUTS = (
+    "query", "key", "value", "context_query", "context_key", "gate_lambda", "gate_query", "gate_context_query",
+    "gate_key", "gate_context_key", "gate_query_bias", "gate_key_bias", "attn_mask", "key_lengths", "cu_seqlens",
+    "dropout_seed",
+)  # fmt: skip
+UPSTREAM = ("grad_out", "grad_query_gate", "grad_key_gate")
+SAVED = ("softmax_out", "quasi_out", "row_max", "row_sum", "query_gate", "key_gate")
+GOOD = {
+    "lambda": Case("raw lambda", batch=B, heads=H, queries=L, head_dim=D, mask="additive", dropout_p=0.1),
+    "gate": Case("raw gate", batch=B, heads=H, queries=L, head_dim=D, gate="per_head", bias="per_head",
+                 key_lengths=(6, 0, 2)),
+    "packed": Case("raw packed", heads=H, sequences=(5, 0, 4), head_dim=D, gate="shared", bias="shared"),
+}  # fmt: skip
+
+
+def call_of(kind):
+    """Tensors and options of a good forward call, by the names of the schema."""
+    inputs = make_inputs(GOOD[kind], torch.float32)
+    build = packed_problem if kind == "packed" else dense_problem
+    absent = dict(dropout_seed=None) | ({} if kind == "packed" else dict(attn_mask=None, key_lengths=None))
+    problem = build(*inputs.arguments(), **absent | inputs.options)
+    return dict(zip(INPUTS, problem.tensors())), problem.options()
+
+
+def forward(backend, kind, **changes):
+    tensors, options = call_of(kind)
+    for name, value in changes.items():
+        (options if name in options else tensors)[name] = value
+    return ops.forward_op(backend)(*tensors.values(), **options)
+
+
+def backward(backend, kind, **changes):
+    tensors, options = call_of(kind)
+    out, *saved = ops.forward_op(backend)(*tensors.values(), **options)
+    named = dict(zip(UPSTREAM, (out, *(t if t.numel() else None for t in saved[4:])))) | tensors
+    named |= dict(zip(SAVED, saved))
+    for name, value in changes.items():
+        (options if name in options else named)[name] = value
+    return ops.backward_op(backend)(*named.values(), **options)
+
+
+def of(*shape, dtype=torch.float32):
+    return torch.zeros(shape, dtype=dtype)
+
+
+def whole(*values, dtype=torch.int32):
+    return torch.tensor(values, dtype=dtype)
+
+
+# The kind of call, what is changed in it, and what the message begins with.
+BAD_FORWARD = [
+    ("lambda", dict(query=of(B, H, L)), "query: wanted"),
+    ("lambda", dict(key=of(H, S, D)), "key: wanted"),
+    ("lambda", dict(key=of(B - 1, H, S, D)), r"key: got shape \(2, 2, 6, 8\), wanted \(3, 2, 6, 8\)"),
+    ("lambda", dict(value=of(1, H, S, D)), r"value: got shape \(1, 2, 6, 8\), wanted \(3, 2, 6, 8\)"),
+    ("lambda", dict(value=of(B, H, S - 1, D)), "value: got shape"),
+    ("lambda", dict(value=of(B, H, S, D, dtype=torch.bfloat16)), "key, value, .* query's dtype"),
+    ("lambda", dict(context_query=of(B, H, L - 1, D)), "context_query: got shape"),
+    ("lambda", dict(context_key=of(B, H, S - 2, D)), "context_key: got shape"),
+    ("lambda", dict(context_key=of(B, 1, S, D)), "context_key: got shape"),
+    ("lambda", dict(gate_lambda=of(1, H, L)), r"gate_lambda: got shape \(1, 2, 6\), wanted \(3, 2, 6\)"),
+    ("lambda", dict(gate_lambda=of(B, H, L - 1)), "gate_lambda: got shape"),
+    ("lambda", dict(gate_lambda=of(L)), "gate_lambda: got shape"),
+    ("lambda", dict(gate_lambda=of(B, H, L, dtype=torch.float64)), "gate_lambda: wanted query's dtype"),
+    ("lambda", dict(gate_lambda=None), "gate_query: wanted a tensor"),
+    ("lambda", dict(column_gate=True), "column_gate: wanted"),
+    ("lambda", dict(attn_mask=of(1, 1, 1, S - 1)), r"attn_mask: got shape \(1, 1, 1, 5\), wanted each 1 or that of"),
+    ("lambda", dict(attn_mask=of(2, 1, 1, S)), "attn_mask: got shape"),
+    ("lambda", dict(attn_mask=of(L, S)), "attn_mask: got shape"),
+    ("lambda", dict(attn_mask=of(1, 1, 1, S, dtype=torch.int64)), "attn_mask: wanted bool or query's dtype"),
+    ("lambda", dict(dropout_seed=None), "dropout_seed: wanted an int64 scalar"),
+    ("lambda", dict(dropout_seed=of()), "dropout_seed: wanted an int64 scalar"),
+    ("lambda", dict(dropout_p=1.0), "dropout_p: wanted a probability"),
+    ("lambda", dict(dropout_p=-0.5), "dropout_p: wanted a probability"),
+    ("lambda", dict(dropout_p=float("nan")), "dropout_p: wanted a probability"),
+    ("gate", dict(key_lengths=whole(6, 6)), r"key_lengths: got shape \(2\), wanted \(3\)"),
+    ("gate", dict(key_lengths=of(B)), "key_lengths: wanted one dimension of int32"),
+    ("gate", dict(gate_query=of(D - 1)), r"gate_query: got shape \(7\), wanted \(8\) or \(2, 8\)"),
+    ("gate", dict(gate_key=of(H + 1, D)), "gate_key: got shape"),
+    ("gate", dict(gate_context_key=None), "gate_context_key: wanted a tensor"),
+    ("gate", dict(gate_key_bias=of(H + 1)), r"gate_key_bias: got shape \(3\), wanted \(\) or \(2\)"),
+    ("gate", {n: of(B, H, S - 1, D) for n in ("key", "value", "context_key")}, "gate: wanted as many keys as queries"),
+    ("packed", dict(value=of(T - 1, H, D)), "value: got shape"),
+    ("packed", dict(key=of(T + 1, H, D), value=of(T + 1, H, D), context_key=of(T + 1, H, D)), "key: got shape"),
+    ("packed", dict(cu_seqlens=whole()), "cu_seqlens: wanted offsets"),
+    ("packed", dict(cu_seqlens=whole(0, T)[None]), "cu_seqlens: wanted one dimension"),
+    ("packed", dict(attn_mask=of(1, 1, 1, T)), "attn_mask, key_lengths: wanted None"),
+    ("packed", dict(key_lengths=whole(1, 1, 1)), "attn_mask, key_lengths: wanted None"),
+]
+# Their values are looked at where that costs nothing; CUDA's kernels clamp them.
+BAD_OFFSETS = [whole(0, 5, 5, T + 100), whole(1, 5, 5, T), whole(0, 7, 5, T), whole(-4, 5, 5, T), whole(0, 50, 50, T)]
+BAD_BACKWARD = [
+    ("lambda", dict(grad_out=of(B, H, L - 1, D)), r"grad_out: got shape \(3, 2, 5, 8\), wanted \(3, 2, 6, 8\)"),
+    ("lambda", dict(grad_out=of(1, H, L, D)), "grad_out: got shape"),
+    ("lambda", dict(grad_out=of(B, H, L, D, dtype=torch.float64)), "grad_out: wanted query's dtype"),
+    ("lambda", dict(softmax_out=of(B, H, 1, D)), "softmax_out: got shape"),
+    ("lambda", dict(row_max=of(B, H, L - 1)), "row_max: got shape"),
+    ("lambda", dict(row_max=of(B, H, L, dtype=torch.float64)), "row_max: wanted float32"),
+    ("lambda", dict(row_sum=of(L)), "row_sum: got shape"),
+    ("lambda", dict(gate_lambda=of(B, 1, L)), "gate_lambda: got shape"),
+    ("lambda", dict(value=of(B, H, S + 1, D)), "value: got shape"),
+    ("gate", dict(query_gate=of(0)), "query_gate: got shape"),
+    ("gate", dict(key_gate=of(B, H, L - 1)), "key_gate: got shape"),
+    ("gate", dict(grad_query_gate=of(B, L)), "grad_query_gate: got shape"),
+    ("gate", dict(grad_key_gate=of(B, H, 1)), "grad_key_gate: got shape"),
+    ("packed", dict(grad_out=of(T - 2, H, D)), "grad_out: got shape"),
+    ("packed", dict(row_sum=of(T, 1)), "row_sum: got shape"),
+]
+
+
+def refuses(run, backend, kind, changes, message):
+    with pytest.raises((ValueError, RuntimeError), match=message):
+        run(backend, kind, **changes)
+
+
+@pytest.fixture
+def compiled():
+    """The compiled backend of this file; test_cuda_emulated.py runs the same rows over the other."""
+    from qacg_kernels.backends import cpu
+
+    if cpu.missing():
+        pytest.skip(cpu.missing()[0])
+    return "cpu"
+
+
+@pytest.mark.parametrize(("kind", "changes", "message"), BAD_FORWARD, ids=str)
+def test_forward_refuses(kind, changes, message, compiled):
+    refuses(forward, compiled, kind, changes, message)
+
+
+@pytest.mark.parametrize(("kind", "changes", "message"), BAD_BACKWARD, ids=str)
+def test_backward_refuses(kind, changes, message, compiled):
+    refuses(backward, compiled, kind, changes, message)
+
+
+@pytest.mark.parametrize("offsets", BAD_OFFSETS, ids=str)
+@pytest.mark.parametrize("run", [forward, backward])
+def test_offsets_that_lead_outside_are_refused(run, offsets, compiled):
+    refuses(run, compiled, "packed", dict(cu_seqlens=offsets), "cu_seqlens: ")
+
+
+@pytest.mark.parametrize("kind", GOOD)
+def test_the_good_calls_are_taken(kind, compiled):
+    assert forward(compiled, kind)[0].isfinite().all()
+    assert all(g.isfinite().all() for g in backward(compiled, kind))
+
+
+def test_lengths_that_lead_outside_are_clamped(compiled):
+    wild = dict(key_lengths=whole(10**6, -5, 2, dtype=torch.int64))
+    for run in (forward, backward):
+        for got, wanted in zip(run(compiled, "gate", **wild), run(compiled, "gate")):
+            assert torch.equal(got, wanted)
+
+
+def test_saved_outputs_may_have_any_strides(compiled):
+    tensors, options = call_of("lambda")
+    softmax_out = ops.forward_op(compiled)(*tensors.values(), **options)[1]
+    strided = torch.full((*softmax_out.shape, 2), torch.nan)[..., 0].copy_(softmax_out)
+    for got, wanted in zip(backward(compiled, "lambda", softmax_out=strided), backward(compiled, "lambda")):
+        assert torch.equal(got, wanted)

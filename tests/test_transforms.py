@@ -1,0 +1,174 @@
+"""torch.func, forward-mode differentiation, fake tensors and export: each works, or is refused in our own words."""
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.autograd import forward_ad
+
+import qacg_kernels as qk
+from qacg_kernels.testing import evaluate, through_backend
+from qacg_kernels.testing_inputs import Case, make_inputs
+
+GATED = Case("transformed", queries=7, head_dim=8, gate="shared", bias="shared", lambda_gradient=True)
+
+
+def of_query(case, backend, device):
+    """Inputs, and the output as a function of the query alone."""
+    inputs = make_inputs(case, torch.float32, device)
+    _, *others = inputs.arguments()
+
+    def function(query):
+        return qk.quasi_attention(query, *others, **inputs.options, backend=backend)
+
+    return inputs, function
+
+
+@pytest.mark.parametrize("needs_grad", [False, True])
+def test_dual_tensors_are_refused_with_advice(needs_grad, backend, device):
+    inputs, function = of_query(GATED, backend, device)
+    query = inputs.tensors["query"].requires_grad_(needs_grad)
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(query, torch.ones_like(query))
+        with pytest.raises(NotImplementedError, match=r"reverse mode only.*attention_maps"):
+            function(dual)
+        # Without a tangent there is nothing to refuse.
+        assert torch.equal(function(query), function(query.detach()))
+
+
+@pytest.mark.parametrize("transform", [torch.func.jacfwd, torch.func.hessian], ids=["jacfwd", "hessian"])
+def test_forward_mode_transforms_are_refused_with_advice(transform, backend, device):
+    inputs, function = of_query(GATED, backend, device)
+    with pytest.raises(NotImplementedError, match=r"reverse mode only.*attention_maps"):
+        transform(lambda query: function(query).sum())(inputs.tensors["query"])
+
+
+def test_jvp_is_refused_and_its_advice_holds(backend, device):
+    inputs, function = of_query(GATED, backend, device)
+    query, tangent = inputs.tensors["query"], torch.randn_like(inputs.tensors["query"])
+    with pytest.raises(NotImplementedError, match=r"torch\.func\.jvp.*attention_maps"):
+        torch.func.jvp(function, (query,), (tangent,))
+
+    def through_maps(query):
+        arguments = (query, *inputs.arguments()[1:])
+        return qk.attention_maps(*arguments, **inputs.options)[0] @ inputs.tensors["value"]
+
+    out, derivative = torch.func.jvp(through_maps, (query,), (tangent,))
+    torch.testing.assert_close(out, function(query))
+    step = 1e-2
+    slope = (through_maps(query + step * tangent) - through_maps(query - step * tangent)) / (2 * step)
+    torch.testing.assert_close(derivative, slope, rtol=1e-2, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [GATED, Case("transformed, long", batch=1, heads=1, queries=530, head_dim=8, mask="boolean", dropout_p=0.2)],
+    ids=lambda case: case.name,
+)
+def test_grad_of_torch_func_is_that_of_autograd(case, backend, device):
+    inputs = make_inputs(case, torch.float32, device)
+    wanted = evaluate(inputs, through_backend(backend))
+
+    def loss(tensors):
+        out, lam = through_backend(backend)(inputs, tensors)
+        return (out * inputs.grad_out).sum() + (0 if lam is None else (lam * inputs.grad_lambda).sum())
+
+    for name, t in torch.func.grad(loss)(inputs.tensors).items():
+        torch.testing.assert_close(t, wanted[f"grad {name}"], msg=lambda m, name=name: f"{name}: {m}")
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")  # torch's own, of operators mapped sample by sample
+@pytest.mark.parametrize("order", ["vmap of grad", "grad of vmap"])
+def test_gradients_per_sample(order, backend, device):
+    samples = [make_inputs(Case(f"sample {n}", batch=1, queries=7, key_lengths=(5,)), device=device) for n in range(3)]
+    wanted = [evaluate(inputs, through_backend(backend)) for inputs in samples]
+    stacked = {name: torch.stack([s.tensors[name] for s in samples]) for name in samples[0].tensors}
+    upstream = torch.stack([s.grad_out for s in samples])
+
+    def loss(tensors, grad_out):
+        return (through_backend(backend)(samples[0], tensors)[0] * grad_out).sum()
+
+    if order == "vmap of grad":
+        got = torch.func.vmap(torch.func.grad(loss))(stacked, upstream)
+    else:
+        got = torch.func.grad(lambda tensors: torch.func.vmap(loss)(tensors, upstream).sum())(stacked)
+    for name, t in got.items():
+        expected = torch.stack([w[f"grad {name}"] for w in wanted])
+        torch.testing.assert_close(t, expected, msg=lambda m, name=name: f"{name}: {m}")
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+def test_lengths_may_be_mapped(backend, device):
+    inputs = make_inputs(Case("mapped lengths", batch=1, queries=7), device=device)
+    lengths = torch.tensor([[3], [7]], device=device)
+
+    def call(lengths):
+        return qk.quasi_attention(*inputs.arguments(), key_lengths=lengths, backend=backend)
+
+    torch.testing.assert_close(torch.func.vmap(call)(lengths), torch.stack([call(n) for n in lengths]))
+
+
+def test_second_derivatives_through_torch_func_are_refused_with_advice(backend, device):
+    inputs, function = of_query(GATED, backend, device)
+
+    def first(query):
+        return torch.func.grad(lambda q: function(q).square().sum())(query).sum()
+
+    with pytest.raises(NotImplementedError, match=r"differentiated once.*attention_maps"):
+        torch.func.grad(first)(inputs.tensors["query"])
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_fake_tensors_take_every_argument(training, backend):
+    with FakeTensorMode():
+        q, k, v, qc, kc = (torch.randn(2, 3, 5, 8, requires_grad=training) for _ in range(5))
+        lengths = torch.tensor([3, 5])
+        out = qk.quasi_attention(q, k, v, qc, kc, torch.rand(2, 3, 5), key_lengths=lengths, backend=backend)
+        assert out.shape == q.shape
+        packed = [t.transpose(1, 2).flatten(0, 1) for t in (q, k, v, qc, kc)]
+        offsets = torch.tensor([0, 3, 10])
+        out = qk.quasi_attention_varlen(
+            *packed, torch.rand(10, 3), cu_seqlens=offsets, max_seqlen=7, dropout_p=0.1, backend=backend
+        )
+        assert out.shape == (10, 3, 8)
+        if training:
+            assert torch.autograd.grad(out.sum(), q)[0].shape == q.shape
+        assert qk.attention_maps(q, k, v, qc, kc, torch.rand(2, 3, 5), rows=[0, 2])[0].shape == (2, 3, 2, 5)
+        module = qk.FusedQuasiAttention(16, 2, backend=backend)
+        x = torch.randn(2, 5, 16)
+        assert module(x, torch.ones(2, 5, dtype=torch.int64), context=x)[0].shape == x.shape
+
+
+class Attended(torch.nn.Module):
+    """FusedQuasiAttention's first output alone."""
+
+    def __init__(self, backend):
+        super().__init__()
+        self.attention = qk.FusedQuasiAttention(16, 2, dropout=0.0, backend=backend)
+
+    def forward(self, x, c):
+        return self.attention(x, context=c)[0]
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("strict", [False, True], ids=["not strict", "strict"])
+@pytest.mark.parametrize("example", [16, 600])
+def test_exports_with_a_dynamic_length_on_both_sides_of_every_limit(example, strict, backend, device):
+    """Of whole rows (512 keys on the CPU, 128 on CUDA): with gradients to come, other tensors are saved beyond it."""
+    module = Attended(backend).to(device)
+    length = torch.export.Dim("length", min=2, max=4096)
+    program = torch.export.export(
+        module,
+        tuple(torch.randn(2, 2, example, 16, device=device).unbind(0)),
+        dynamic_shapes=({1: length}, {1: length}),
+        strict=strict,
+    ).module()
+    for n in (7, 130, 530):
+        x, c = torch.randn(2, 2, n, 16, device=device).unbind(0)
+        gradients = []
+        for run in (module, program):
+            out = run(x, c)
+            module.zero_grad()
+            out.square().sum().backward()
+            gradients.append([out.detach(), *(p.grad.clone() for p in module.parameters())])
+        for got, wanted in zip(gradients[1], gradients[0]):
+            torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-4)
