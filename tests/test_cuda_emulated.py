@@ -117,7 +117,7 @@ def test_the_order_of_warps_and_copies_changes_no_bit(case, monkeypatch):
 
 @pytest.mark.parametrize("limit", [48, 99])
 def test_a_gpu_with_less_shared_memory_takes_another_path(limit, library, monkeypatch):
-    """Whole rows of 128 dims want 131 KiB: below, keys go in tiles (83 KiB); below that, without tensor cores."""
+    """Whole rows of 128 dims want 131 KiB: below, keys go in tiles (81 KiB); below that, without tensor cores."""
     monkeypatch.setenv("QACG_EMULATOR_SHARED_LIMIT", str(limit * 1024))
     before = library.qacg_emulator_products()
     check(STRIPS[-1], "cuda", torch.bfloat16, "cpu")

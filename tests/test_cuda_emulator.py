@@ -157,8 +157,9 @@ SMALLEST = 2.0**-12
 def test_roundings_of_tensor_cores(left, right, nearest, truncated, sign, trial, monkeypatch):
     rows, columns = np.zeros((16, 16)), np.zeros((16, 8))
     rows[0, : len(left)], columns[: len(right), 0] = sign * np.array(left), right
-    a = [halves((GROUP + 8 * (r % 2),) * 2, (2 * PAIR + 8 * (r // 2), 2 * PAIR + 8 * (r // 2) + 1), rows) for r in range(4)]
-    b = [halves((2 * PAIR + 8 * r, 2 * PAIR + 8 * r + 1), (GROUP,) * 2, columns) for r in range(2)]
+    pairs = [(2 * PAIR + 8 * r, 2 * PAIR + 8 * r + 1) for r in range(2)]
+    a = [halves((GROUP + 8 * (r % 2),) * 2, pairs[r // 2], rows) for r in range(4)]
+    b = [halves(pairs[r], (GROUP,) * 2, columns) for r in range(2)]
     for rounding, wanted in (("float32", nearest), ("truncate", truncated)):
         monkeypatch.setenv("QACG_EMULATOR_ROUNDING", rounding)
         said, out = trial("products", np.stack(a + b, axis=1))

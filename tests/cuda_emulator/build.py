@@ -16,8 +16,8 @@ CSRC = ROOT / "csrc"
 OUT = ROOT / "build/cuda_emulator"
 FLAGS = ("-std=c++17", "-O2", "-fPIC", "-fno-math-errno", "-DQACG_EMULATED", f"-I{HERE}")
 DETECTOR = HERE / "race_detector.cpp"
-# With the race detector: lines for its reports, and before each access to memory a call of its hooks, which the compiler
-# would otherwise take from a library of its own.
+# With the race detector: line numbers for its reports, and before each access to memory a call of its hooks, which the
+# linker would otherwise find in the compiler's own library.
 RACES = ("-g1", "-DQACG_RACES")
 HOOKED = ("-fsanitize=thread",)
 # The fibers' stacks look like jumps over frames to the checked longjmp.
@@ -33,8 +33,8 @@ def detects_races() -> bool:
     """Whether the compiler is GCC, whose hooks the race detector has; Clang's are others."""
     if compiler() is None:
         return False
-    macros = subprocess.run([compiler(), "-dM", "-E", "-x", "c++", os.devnull], capture_output=True, text=True, check=True)
-    return "__clang__" not in macros.stdout
+    command = [compiler(), "-dM", "-E", "-x", "c++", os.devnull]
+    return "__clang__" not in subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 def library(csrc: Path = CSRC, races: bool = False) -> Path:

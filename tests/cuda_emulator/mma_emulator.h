@@ -25,7 +25,9 @@ struct Product {
 template <typename Scalar>
 QACG_UNHOOKED void multiply_add(const Lanes<Product>& of) {
   ++products;
-  const auto element = [](uint32_t pair, int half) { return widen(Scalar{static_cast<uint16_t>(pair >> (16 * half))}); };
+  const auto element = [](uint32_t two, int half) {
+    return widen(Scalar{static_cast<uint16_t>(two >> (16 * half))});
+  };
   float left[16][16], right[16][8], sums[16][8];
   for (int lane = 0; lane < kWarp; ++lane) {
     const int group = lane / 4, pair = lane % 4;
@@ -79,7 +81,8 @@ QACG_UNHOOKED void load_matrices(const Lanes<MatrixRow>& of) {
 }
 
 inline MatrixRow matrix_row(uint32_t (&to)[4], uint32_t row, races::Place where) {
-  return {reinterpret_cast<const uint16_t*>(shared_bytes(row, 16, "ldmatrix: a bad address in shared memory")), to, where};
+  const char* bytes = shared_bytes(row, 16, "ldmatrix: a bad address in shared memory");
+  return {reinterpret_cast<const uint16_t*>(bytes), to, where};
 }
 
 QACG_UNHOOKED inline Bytes16 load_bytes(uint32_t from, races::Place where) {

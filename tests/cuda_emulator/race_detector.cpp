@@ -25,8 +25,8 @@ struct Access {
   Kind kind = Kind::kRead;
 };
 
-// What is remembered of a byte. The last write is enough, since one that is not ordered behind the write before has been
-// reported. So are two readers, if they are chosen such that a write that races with any races with one of these.
+// What is remembered of a byte. The last write is enough, since one that is not ordered behind the write before has
+// been reported. So are two readers, if they are chosen such that a write that races with any races with one of these.
 struct Byte {
   Access write;
   Access reads[2];
@@ -89,7 +89,7 @@ std::string output_of(const std::string& command) {
   return text;
 }
 
-// A place in the code as its lines in the kernels, innermost first, and the function that all of them were inlined into.
+// A place in the code as its lines in the kernels, innermost first, and the function that they were inlined into.
 struct Words {
   std::string lines, function;
 };
@@ -120,16 +120,17 @@ Words words_for(const char* where) {
 
 std::string side(const Access& access) {
   // A place is where a call returns to, which may be the next line already.
+  const std::string lines = words_for(origin() + access.where - 1).lines;
   return std::string(kNames[static_cast<int>(access.kind)]) + " by lane " + std::to_string(access.thread % kWarp) +
-         " of warp " + std::to_string(access.thread / kWarp) + " (" + words_for(origin() + access.where - 1).lines + ")";
+         " of warp " + std::to_string(access.thread / kWarp) + " (" + lines + ")";
 }
 
 void describe(const Access& before, const Access& now, uint64_t offset) {
   const std::string kernel = words_for(static_cast<const char*>(block.kernel)).function;
+  const bool in_flight = before.kind == Kind::kBeginCopy;
   report = "a race in " + kernel + ", block " + std::to_string(block.index) + ", byte " + std::to_string(offset) +
            " of shared memory: " + side(before) +
-           (before.kind == Kind::kBeginCopy ? "; before its thread has waited for it, " : "; with no barrier between, ") +
-           side(now);
+           (in_flight ? "; before its thread has waited for it, " : "; with no barrier between, ") + side(now);
 }
 
 // The first earlier access to a byte that an access races with, or null.

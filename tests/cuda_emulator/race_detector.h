@@ -1,8 +1,8 @@
 // Finds accesses to a block's shared memory that no barrier orders: see README.md for the rules.
 //
 // The emulator tells it which thread runs, which barriers were met and what its own instructions read and write. All
-// other accesses come from the compiler: kernels built with -fsanitize=thread call the hooks in race_detector.cpp. Without
-// QACG_RACES nothing is looked at.
+// other accesses come from the compiler: kernels built with -fsanitize=thread call the hooks in race_detector.cpp.
+// Without QACG_RACES nothing is looked at.
 #pragma once
 
 #include <stdint.h>

@@ -1,10 +1,10 @@
 // The arithmetic of one tensor-core instruction on float32 sums of products of 16-bit elements.
 //
-// NVIDIA documents no rounding of it. QACG_EMULATOR_ROUNDING chooses one: "float32", the default, rounds every addition to
-// nearest; "truncate" does what experiments found (Fasi, Higham, Mikaitis and Pranesh, Numerical behavior of NVIDIA tensor
-// cores, PeerJ Computer Science 2021, on V100, T4 and A100): products are exact; a sum and the products that are added to
-// it at a time are shifted to the largest exponent among them, and what falls off the end is cut off, not rounded; so is
-// what their sum has beyond the 24 bits of a float32.
+// NVIDIA documents no rounding of it. QACG_EMULATOR_ROUNDING chooses one: "float32", the default, rounds every addition
+// to nearest; "truncate" does what experiments found (Fasi, Higham, Mikaitis and Pranesh, Numerical behavior of NVIDIA
+// tensor cores, PeerJ Computer Science 2021, on V100, T4 and A100): products are exact; a sum and the products that are
+// added to it at a time are shifted to the largest exponent among them, and what falls off the end is cut off, not
+// rounded; so is what their sum has beyond the 24 bits of a float32.
 #pragma once
 
 #include <math.h>
@@ -19,8 +19,8 @@
 namespace qacg::cuda::emulator {
 
 constexpr int kDepth = 16;  // of a product
-// Products that are added at a time, and bits that addends keep beyond the 24 of the largest: of an A100, which cuts off
-// more, and more often, than the GPUs after it.
+// Products that are added at a time, and bits that addends keep beyond the 24 of the largest: of an A100, which cuts
+// off more, and more often, than the GPUs after it.
 constexpr int kAddedAtATime = 8, kExtraBits = 1;
 
 // x without what a float32 can not hold.
