@@ -6,6 +6,7 @@ for each run, and exit status 1 if there was a race. A process of its own: it re
 
 import argparse
 import ctypes
+import itertools
 import os
 import sys
 from dataclasses import replace
@@ -55,6 +56,7 @@ def parsed(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=3, help="how many orders of threads and copies each case runs in")
     parser.add_argument("--cases", metavar="WORDS", default="", help="only cases with these words in their names")
     parser.add_argument("--thorough", action="store_true", help="the operator tests' cases too, and both 16-bit types")
+    parser.add_argument("--first", action="store_true", help="stop at the first race")
     parser.add_argument("--csrc", type=Path, default=build.CSRC, help="another folder in place of csrc")
     return parser.parse_args(arguments)
 
@@ -78,16 +80,17 @@ def main(arguments: list[str] | None = None) -> int:
     if not pairs:
         print(f"check_races: no case has the words {options.cases!r} in its name", file=sys.stderr)
         return 2
-    races = 0
-    for case, dtype in pairs:
-        for seed in range(options.seeds):
-            os.environ["QACG_EMULATOR_SEED"] = str(seed)
-            before = counters.qacg_emulator_accesses()
-            race = run(case, dtype)
-            races += race is not None
-            count = counters.qacg_emulator_accesses() - before
-            print(f"{case.name}, {dtype}, seed {seed}: {count:,} accesses, {race or 'no race'}", flush=True)
-    print(f"{len(pairs)} cases x {options.seeds} seeds, {counters.qacg_emulator_accesses():,} accesses, {races} races")
+    runs = races = 0
+    for (case, dtype), seed in itertools.product(pairs, range(options.seeds)):
+        os.environ["QACG_EMULATOR_SEED"] = str(seed)
+        before = counters.qacg_emulator_accesses()
+        race = run(case, dtype)
+        runs, races = runs + 1, races + (race is not None)
+        count = counters.qacg_emulator_accesses() - before
+        print(f"{case.name}, {dtype}, seed {seed}: {count:,} accesses, {race or 'no race'}", flush=True)
+        if race and options.first:
+            break
+    print(f"{runs} runs, {counters.qacg_emulator_accesses():,} accesses, {races} races")
     return int(races > 0)
 
 

@@ -71,6 +71,18 @@ def test_tensor_cores(case, dtype, library):
     assert library.qacg_emulator_products() > before, "the call did not go by the tensor cores' path"
 
 
+@pytest.mark.parametrize("n, case", list(enumerate(STRIPS)), ids=lambda value: getattr(value, "name", ""))
+def test_roundings_of_tensor_cores_are_within_the_error_rule(n, case, monkeypatch):
+    """Sums that are cut off rather than rounded, as in tests/cuda_emulator/tensor_core_emulator.h."""
+    dtype = DTYPES[1 + n % 2]
+    inputs = make_inputs(case, dtype)
+    nearest = evaluate(inputs, through_backend("cuda"))
+    monkeypatch.setenv("QACG_EMULATOR_ROUNDING", "truncate")
+    cut = evaluate(inputs, through_backend("cuda"))
+    assert any(not torch.equal(t, cut[name]) for name, t in nearest.items()), "the roundings changed nothing"
+    check(case, "cuda", dtype, "cpu")
+
+
 @pytest.mark.parametrize("dtype", DTYPES[::2], ids=str)
 @pytest.mark.parametrize("case", test_edges.EMPTY, ids=lambda case: case.name)
 def test_empty(case, dtype):
