@@ -1,7 +1,7 @@
 """No two threads of a CUDA kernel touch the same byte of shared memory without a barrier between; where a barrier or a
 wait is taken out of the kernels' source, that is seen.
 
-The rules are in tests/cuda_emulator/README.md. By default the shorter list of tests/check_races.py under two seeds, and
+The rules are in tests/cuda_emulator/README.md. By default the shorter list of tests/check_races.py under three seeds, and
 one barrier taken out; with `--thorough-cuda` the longer list, and each barrier and each wait of the tensor-core path
 taken out in turn.
 """
@@ -66,7 +66,7 @@ def gcc():
 
 def test_kernels_have_no_race(request):
     thorough = request.config.getoption("--thorough-cuda")
-    seeds = 3 if thorough else 2
+    seeds = 6 if thorough else 3
     done = command("--seeds", str(seeds), *(["--thorough"] if thorough else []))
     print(done.stdout)
     assert done.returncode == 0, done.stdout + done.stderr
