@@ -1,9 +1,9 @@
 """No two threads of a CUDA kernel touch the same byte of shared memory without a barrier between; where a barrier or a
 wait is taken out of the kernels' source, that is seen.
 
-The rules are in tests/cuda_emulator/README.md. By default the shorter list of tests/check_races.py under three seeds, and
-one barrier taken out; with `--thorough-cuda` the longer list, and each barrier and each wait of the tensor-core path
-taken out in turn.
+The rules are in tests/cuda_emulator/README.md. By default the shorter list of tests/check_races.py under three seeds,
+and one barrier taken out; with `--thorough-cuda` the longer list, and each barrier and each wait of the tensor-core
+path taken out in turn.
 """
 
 import re

@@ -1,10 +1,10 @@
 // csrc/cuda/machine.h on a CPU: the threads of a block are fibers on one core, and a barrier switches between them.
 //
 // What a GPU leaves open is drawn from a seed (QACG_EMULATOR_SEED): the order of a block's warps; how far one runs
-// ahead of the others; whether a warp's lanes take turns from the first or from the last on; and for each asynchronous copy
-// whether it happens when it is issued or when it is waited for. With seed 0 lanes ascend and copies happen late, with
-// seed 1 they descend and happen early; with both, warps run until they wait. Shared memory starts as NaN and ends in a
-// guard that no kernel may touch; race_detector.h looks at every access to it.
+// ahead of the others; whether a warp's lanes take turns from the first or from the last on; and for each asynchronous
+// copy whether it happens when it is issued or when it is waited for. With seed 0 lanes ascend and copies happen late,
+// with seed 1 they descend and happen early; with both, warps run until they wait. Shared memory starts as NaN and ends
+// in a guard that no kernel may touch; race_detector.h looks at every access to it.
 #pragma once
 
 #include <setjmp.h>
