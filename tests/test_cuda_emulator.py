@@ -15,7 +15,19 @@ def trial():
     """Runs a trial of trials.cu: what the emulator says, and 128 words of output."""
     if build.compiler() is None:
         pytest.skip("no C++ compiler to build the emulator with")
-    library = ctypes.CDLL(str(build.single(HERE / "trials.cu")))
+    return runner(build.single(HERE / "trials.cu"))
+
+
+@pytest.fixture(scope="module")
+def watched_trial():
+    """The same with the race detector."""
+    if not build.detects_races():
+        pytest.skip("no GCC, which the race detector is built with")
+    return runner(build.single(HERE / "trials.cu", races=True))
+
+
+def runner(path):
+    library = ctypes.CDLL(str(path))
     library.run_trial.restype = ctypes.c_char_p
 
     def run(name, words=()):
@@ -123,3 +135,86 @@ def test_a_missing_barrier_gives_different_bits(barrier, trial, monkeypatch):
 )
 def test_a_mistake_is_found(name, said, trial):
     assert trial(name)[0] == said
+
+
+SMALLEST = 2.0**-12
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize(
+    "left, right, nearest, truncated",
+    [
+        # Each falls off to nearest even; tensor cores keep one bit more and add eight at a time.
+        ([1] + 15 * [SMALLEST], [1] + 15 * [SMALLEST], 1, 1 + 7 * 2**-23),
+        # One more bit down all are lost.
+        ([1] + 15 * [SMALLEST], [1] + 15 * [SMALLEST / 2], 1, 1),
+        ([1, 1.75 * SMALLEST], [1, 2 * SMALLEST], 1 + 2**-22, 1 + 2**-23),
+        ([1, 2**-14, -1], [1, 2**-14, 1], 0, 0),
+        # Cancelled in one step, so not to the step's last bit but exactly.
+        ([1, 2**-11, -1], [1, 2**-11, 1], 2**-22, 2**-22),
+    ],
+)
+def test_roundings_of_tensor_cores(left, right, nearest, truncated, sign, trial, monkeypatch):
+    rows, columns = np.zeros((16, 16)), np.zeros((16, 8))
+    rows[0, : len(left)], columns[: len(right), 0] = sign * np.array(left), right
+    pairs = [(2 * PAIR + 8 * r, 2 * PAIR + 8 * r + 1) for r in range(2)]
+    a = [halves((GROUP + 8 * (r % 2),) * 2, pairs[r // 2], rows) for r in range(4)]
+    b = [halves(pairs[r], (GROUP,) * 2, columns) for r in range(2)]
+    for rounding, wanted in (("float32", nearest), ("truncate", truncated)):
+        monkeypatch.setenv("QACG_EMULATOR_ROUNDING", rounding)
+        said, out = trial("products", np.stack(a + b, axis=1))
+        assert said is None
+        assert out.view(np.float32)[0] == sign * wanted, rounding
+
+
+RACES = {
+    "neighbours without a barrier": ("write by lane 0", "read by lane 0"),
+    "write, read, same warp": ("write by lane 0 of warp 0", "read by lane 1 of warp 0"),
+    "write, shuffle, read, same warp": ("write by lane 0 of warp 0", "read by lane 1 of warp 0"),
+    "write, warp's barrier, read, next warp": ("write by lane 0 of warp 0", "read by lane 0 of warp 1"),
+    "read, write, next warp": ("read by lane 0 of warp 0", "write by lane 0 of warp 1"),
+    "write, write, next warp": ("write by lane 0 of warp 0", "write by lane 0 of warp 1"),
+    "reads, warp's barriers, write, next warp": ("read by lane", "write by lane 0 of warp 1"),
+    "copy, read, same thread": ("cp.async by lane 0 of warp 0", "read by lane 0 of warp 0"),
+    "copy, wait, read, next warp": ("cp.async by lane 0 of warp 0", "read by lane 0 of warp 1"),
+    "copy, block's barrier, read, next warp": ("cp.async by lane 0 of warp 0", "read by lane 0 of warp 1"),
+    "copy onto a copy": ("cp.async by lane", "cp.async by lane"),
+    "copy without a wait": ("cp.async by lane", "read by lane"),
+    "store, matrices": ("write by lane", "read by lane"),
+    "matrices, store": ("read by lane", "write by lane"),
+}
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("name", RACES)
+def test_a_race_is_found_in_any_order(name, seed, watched_trial, monkeypatch):
+    """Both accesses are told, in the order in which this run made them, with their lines."""
+    monkeypatch.setenv("QACG_EMULATOR_SEED", str(seed))
+    said, _ = watched_trial(name, [1, 2, 3, 4])
+    assert said and said.startswith("a race in ")
+    assert all(side in said for side in RACES[name]), said
+    assert said.count("(trials.cu:") == 2, said
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize(
+    "name",
+    [
+        "neighbours",
+        "matrices",
+        "copy with a wait",
+        "write, warp's barrier, read, same warp",
+        "write, block's barrier, read, next warp",
+        "write, read, same thread",
+        "read, read, next warp",
+        "write, block's barrier, write, next warp",
+        "reads, warp's barrier, write, same warp",
+        "bytes side by side",
+        "copy, wait, read, same thread",
+        "copy, wait, block's barrier, read, next warp",
+        "store, barrier, matrices, barrier, store",
+    ],
+)
+def test_what_is_ordered_is_no_race(name, seed, watched_trial, monkeypatch):
+    monkeypatch.setenv("QACG_EMULATOR_SEED", str(seed))
+    assert watched_trial(name, [1, 2, 3, 4])[0] is None

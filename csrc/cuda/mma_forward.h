@@ -10,8 +10,9 @@ template <int kDim>
 struct ForwardShape {
   static constexpr int kThreads = 128, kRows = 64;
   static constexpr int kKeys = kDim > 64 ? 32 : 64;
-  static constexpr int64_t kShared = (2 * kRows + 2 * 3 * kKeys) * kDim * 2 + arena_bytes(4 * kDim * 4) +
-                                     arena_bytes(kRows * 4) + arena_bytes(2 * kKeys * 4);
+  // With 128 dims two blocks fit a multiprocessor of sm_80, with 512 bytes to spare for each.
+  static constexpr int64_t kShared =
+      (2 * kRows + 2 * 3 * kKeys) * kDim * 2 + arena_bytes(kRows * 4) + arena_bytes(2 * kKeys * 4);
 };
 
 template <typename Scalar, int kDim>
@@ -26,9 +27,11 @@ QACG_KERNEL(ForwardShape<kDim>::kThreads, 1) forward(QACG_PARAMETER Problem p) {
 
   Arena arena;
   const auto query = arena.tile<kDim>(Shape::kRows), context_query = arena.tile<kDim>(Shape::kRows);
+  // The gate vectors lie where the first keys go: the barrier behind the gates is before the first copy of keys.
+  float* vectors = Arena(arena).array<float>(4 * kDim);
+  static_assert(4 * kDim * sizeof(float) <= 2 * kKeys * kDim * 2);
   const auto all_keys = arena.tile<kDim>(2 * kKeys), all_context_keys = arena.tile<kDim>(2 * kKeys);
   const auto all_values = arena.tile<kDim>(2 * kKeys);
-  float* vectors = arena.array<float>(4 * kDim);
   float* lambdas = arena.array<float>(Shape::kRows);
   float* column_parts = arena.array<float>(2 * kKeys);
 

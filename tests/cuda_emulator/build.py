@@ -12,8 +12,14 @@ from torch.utils.cpp_extension import include_paths, library_paths
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
-KERNELS = tuple(sorted((ROOT / "csrc/cuda").glob("*.cu")))
+CSRC = ROOT / "csrc"
+OUT = ROOT / "build/cuda_emulator"
 FLAGS = ("-std=c++17", "-O2", "-fPIC", "-fno-math-errno", "-DQACG_EMULATED", f"-I{HERE}")
+DETECTOR = HERE / "race_detector.cpp"
+# With the race detector: line numbers for its reports, and before each access to memory a call of its hooks, which the
+# linker would otherwise find in the compiler's own library.
+RACES = ("-g1", "-DQACG_RACES")
+HOOKED = ("-fsanitize=thread",)
 # The fibers' stacks look like jumps over frames to the checked longjmp.
 QUIET = ("-Wall", "-Wno-unknown-pragmas", "-U_FORTIFY_SOURCE")
 
@@ -23,45 +29,55 @@ def compiler() -> str | None:
     return os.environ.get("CXX") or next((c for c in ("c++", "g++", "clang++") if shutil.which(c)), None)
 
 
-def library() -> Path:
-    """Path of the library, built now unless one of the same sources is there."""
-    headers = [*(ROOT / "csrc/cuda").iterdir(), *(ROOT / "csrc/common").iterdir(), *HERE.glob("*.h")]
-    digest = hashlib.sha256(repr((FLAGS, torch.__version__)).encode())
-    for path in sorted(p for p in headers if p.suffix in (".h", ".cu", ".cpp")):
+def detects_races() -> bool:
+    """Whether the compiler is GCC, whose hooks the race detector has; Clang's are others."""
+    if compiler() is None:
+        return False
+    command = [compiler(), "-dM", "-E", "-x", "c++", os.devnull]
+    return "__clang__" not in subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def library(csrc: Path = CSRC, races: bool = False) -> Path:
+    """Path of the library, built now unless one of the same sources is there; `csrc` may be a changed copy."""
+    torch_flags = [f"-isystem{p}" for p in include_paths()] + ["-DTORCH_TARGET_VERSION=0x0209000000000000"]
+    extra = RACES if races else ()
+    flags = {csrc / "cuda/attention.cpp": (*torch_flags, *extra)}
+    for kernel in sorted((csrc / "cuda").glob("*.cu")):
+        flags[kernel] = (*extra, *(HOOKED if races else ()), "-x", "c++")
+    links = [f"-L{p}" for p in library_paths()] + ["-ltorch_cpu", "-lc10"]
+    return _built("cuda_emulated", csrc, flags, links, races)
+
+
+def single(source: Path, flags: tuple[str, ...] = FLAGS, races: bool = False) -> Path:
+    """Path of a library of one source that needs no torch, built now unless one of the same text is there."""
+    extra = (*RACES, *HOOKED) if races else ()
+    return _built(source.stem, CSRC, {source: (*extra, "-x", "c++")}, [], races, flags)
+
+
+def _built(name: str, csrc: Path, sources: dict, links: list[str], races: bool, flags: tuple = FLAGS) -> Path:
+    if races:
+        sources = {**sources, DETECTOR: RACES}
+        links = [*links, "-ldl", "-Wl,-z,defs"]
+    digest = hashlib.sha256(repr((flags, list(sources.values()), torch.__version__)).encode())
+    headers = [*(csrc / "cuda").glob("*.h"), *(csrc / "common").glob("*.h"), *HERE.glob("*.h")]
+    for path in (*sorted(headers), *sources):
         digest.update(path.name.encode() + path.read_bytes())
-    folder = ROOT / "build/cuda_emulator" / digest.hexdigest()[:16]
-    built = folder / "cuda_emulated.so"
+    folder = OUT / f"{name}-{digest.hexdigest()[:16]}"
+    built = folder / f"{name}.so"
     if built.exists():
         return built
     folder.mkdir(parents=True, exist_ok=True)
-    torch_flags = [f"-isystem{p}" for p in include_paths()] + ["-DTORCH_TARGET_VERSION=0x0209000000000000"]
-    sources = {ROOT / "csrc/cuda/attention.cpp": torch_flags, **{k: ["-x", "c++"] for k in KERNELS}}
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        objects = list(pool.map(lambda s: _compile(s, sources[s], folder), sources))
+        objects = list(pool.map(lambda s: _compile(s, [*flags, f"-I{csrc}", *sources[s]], folder), sources))
     unfinished = folder / "unfinished.so"
-    links = [f"-L{p}" for p in library_paths()] + ["-ltorch_cpu", "-lc10"]
     _run([compiler(), "-shared", *map(str, objects), *links, "-o", str(unfinished)])
     unfinished.rename(built)
     return built
 
 
-def single(source: Path, flags: tuple[str, ...] = FLAGS) -> Path:
-    """Path of a library of one source that needs no torch, built now unless one of the same text is there."""
-    digest = hashlib.sha256(repr(flags).encode())
-    for path in sorted([source, *(ROOT / "csrc").glob("c*/*.h"), *HERE.glob("*.h")]):
-        digest.update(path.name.encode() + path.read_bytes())
-    built = ROOT / "build/cuda_emulator" / f"{source.stem}-{digest.hexdigest()[:16]}.so"
-    if not built.exists():
-        built.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = built.with_suffix(".unfinished")
-        _run([compiler(), *flags, *QUIET, "-shared", "-x", "c++", str(source), "-o", str(unfinished)])
-        unfinished.rename(built)
-    return built
-
-
 def _compile(source: Path, flags: list[str], folder: Path) -> Path:
     target = folder / f"{source.stem}.o"
-    _run([compiler(), *FLAGS, *QUIET, *flags, "-c", str(source), "-o", str(target)])
+    _run([compiler(), *QUIET, *flags, "-c", str(source), "-o", str(target)])
     return target
 
 

@@ -1,8 +1,10 @@
 // csrc/cuda/machine.h on a CPU: the threads of a block are fibers on one core, and a barrier switches between them.
 //
-// What a GPU leaves open is drawn from a seed (QACG_EMULATOR_SEED): the order of a block's warps, for seeds from 2 on how
-// far one runs ahead of the others, and whether an asynchronous copy happens when it is issued (odd seeds) or when it is
-// waited for. A kernel with a missing barrier or wait gives different bits for different seeds. Shared memory starts as NaN and ends in a guard that no kernel may touch.
+// What a GPU leaves open is drawn from a seed (QACG_EMULATOR_SEED): the order of a block's warps; how far one runs
+// ahead of the others; whether a warp's lanes take turns from the first or from the last on; and for each asynchronous
+// copy whether it happens when it is issued or when it is waited for. With seed 0 lanes ascend and copies happen late,
+// with seed 1 they descend and happen early; with both, warps run until they wait. Shared memory starts as NaN and ends
+// in a guard that no kernel may touch; race_detector.h looks at every access to it.
 #pragma once
 
 #include <setjmp.h>
@@ -13,10 +15,14 @@
 #include <sys/mman.h>
 #include <ucontext.h>
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
+
+#include "race_detector.h"
+#include "tensor_core_emulator.h"
 
 #define QACG_DEVICE inline
 #define QACG_KERNEL(threads, blocks_per_multiprocessor) void
@@ -38,6 +44,8 @@ enum class State { kReady, kInWarp, kInBlock, kDone };
 struct AsyncCopy {
   void* to;
   const void* from;  // null: fill with zeros
+  races::Place where;
+  bool done;
 };
 
 struct Fiber {
@@ -53,6 +61,17 @@ struct Warp {
   const char* operation = nullptr;
   void* operands[kWarp];
   int arrived = 0;
+};
+
+// The operands of an instruction that a warp's threads run together.
+template <typename Operand>
+class Lanes {
+ public:
+  explicit Lanes(void* const (&operands)[kWarp]) : operands_(operands) {}
+  Operand& operator()(int lane) const { return *static_cast<Operand*>(operands_[lane]); }
+
+ private:
+  void* const (&operands_)[kWarp];
 };
 
 // A stack that is kept from launch to launch, with an unreadable page below it.
@@ -77,8 +96,8 @@ class Machine {
   char* shared = nullptr;
   int64_t shared_bytes = 0;
 
-  // Runs one block; null, or what went wrong.
-  const char* run(int threads, int64_t bytes, uint64_t seed, const std::function<void()>& body) {
+  // Runs one block of a kernel; null, or what went wrong.
+  const char* run(const void* kernel, int threads, int64_t bytes, uint64_t seed, const std::function<void()>& body) {
     body_ = &body;
     error_ = nullptr;
     shared_bytes = bytes;
@@ -89,8 +108,10 @@ class Machine {
     warps_.assign((threads + kWarp - 1) / kWarp, Warp{});
     while (static_cast<int>(stacks_.size()) < threads) stacks_.push_back(std::make_unique<Stack>());
     for (int t = 0; t < threads; ++t) fibers_[t].index = t;
-    eager_copies = seed & 1;
-    draw_ = seed;
+    seed_ = seed;
+    draw_ = seed + static_cast<uint64_t>(block) * 0x9e3779b97f4a7c15u;
+    truncates = emulator::truncates();
+    races::begin_block(kernel, block, shared, bytes, threads);
     std::vector<int> order(warps_.size());
     for (size_t w = 0; w < order.size(); ++w) order[w] = static_cast<int>(w);
 
@@ -111,7 +132,9 @@ class Machine {
       for (Fiber& fiber : fibers_) {
         if (fiber.state == State::kInBlock) fiber.state = State::kReady;
       }
+      races::block_met();
     }
+    races::end_block();
     for (int64_t b = 0; b < kGuardBytes && !error_; ++b) {
       if (shared[bytes + b] != static_cast<char>(0xff)) fail("a kernel wrote beyond its shared memory");
     }
@@ -120,15 +143,16 @@ class Machine {
 
   void wait_for_block() { leave(State::kInBlock); }
 
-  // Gathers the operands of a warp's 32 threads; the last to come does the work for all.
-  template <typename Operand, typename Work>
-  void together(const char* operation, Operand& operand, const Work& work) {
+  // Gathers the operands of a warp's 32 threads; the last to come does the work for all. That all have come orders no
+  // accesses to memory, but for the one instruction that says so, and whose work is to tell races::warp_met.
+  template <typename Operand>
+  void together(const char* operation, Operand operand, void (*work)(const Lanes<Operand>&)) {
     Warp& warp = warps_[current->index / kWarp];
     if (warp.arrived == 0) warp.operation = operation;
     if (strcmp(warp.operation, operation) != 0) fail("threads of a warp run different instructions");
     warp.operands[current->index % kWarp] = &operand;
     if (++warp.arrived < kWarp) return leave(State::kInWarp);
-    work([&](int lane) -> Operand& { return *static_cast<Operand*>(warp.operands[lane]); });
+    work(Lanes<Operand>(warp.operands));
     warp.arrived = 0;
     Fiber* first = &fibers_[current->index / kWarp * kWarp];
     for (int lane = 0; lane < kWarp; ++lane) {
@@ -140,7 +164,10 @@ class Machine {
     if (!error_) error_ = what;
   }
 
-  bool eager_copies = false;
+  // Whether a copy that is issued now happens now.
+  bool copies_at_once() { return drawn(false, true); }
+
+  bool truncates = false;  // whether products are added as tensor_core_emulator.h says of tensor cores
 
  private:
   static constexpr size_t kAllSteps = ~size_t{0};
@@ -150,14 +177,22 @@ class Machine {
     return (draw_ >> 33) % below;
   }
 
+  // What seeds 0 and 1 stand for; from 2 on, a throw.
+  bool drawn(bool with_0, bool with_1) { return seed_ == 0 ? with_0 : seed_ == 1 ? with_1 : random(2) == 1; }
+
   // Runs a warp's threads up to the next instruction that they run together, that many times or until all wait.
   void run_warp(int warp, size_t steps) {
+    const size_t first = static_cast<size_t>(warp) * kWarp, lanes = std::min<size_t>(kWarp, fibers_.size() - first);
     for (bool moved = true; moved && steps > 0 && !error_; --steps) {
       moved = false;
-      for (size_t t = warp * kWarp; t < fibers_.size() && t < (warp + 1u) * kWarp && !error_; ++t) {
-        if (fibers_[t].state != State::kReady) continue;
+      const bool descending = drawn(false, true);
+      for (size_t n = 0; n < lanes && !error_; ++n) {
+        Fiber& fiber = fibers_[first + (descending ? lanes - 1 - n : n)];
+        if (fiber.state != State::kReady) continue;
         moved = true;
-        enter(fibers_[t]);
+        races::run_thread(fiber.index);
+        enter(fiber);
+        if (const char* race = races::found()) fail(race);
       }
     }
   }
@@ -191,7 +226,7 @@ class Machine {
   static inline Machine* running_ = nullptr;
   const std::function<void()>* body_ = nullptr;
   const char* error_ = nullptr;
-  uint64_t draw_ = 0;
+  uint64_t seed_ = 0, draw_ = 0;
   jmp_buf scheduler_;
   std::vector<char> memory_;
   std::vector<Fiber> fibers_;
@@ -202,14 +237,6 @@ class Machine {
 inline Machine& machine() {
   static Machine one;
   return one;
-}
-
-inline void perform(const AsyncCopy& copy) {
-  if (copy.from) {
-    memcpy(copy.to, copy.from, 16);
-  } else {
-    memset(copy.to, 0, 16);
-  }
 }
 
 }  // namespace emulator
@@ -225,19 +252,23 @@ Word here(Word x) {
 }
 
 inline void synchronise_warp() {
-  int nothing = 0;
-  emulator::machine().together("syncwarp", nothing, [](const auto&) {});
+  struct Nothing {};
+  emulator::machine().together<Nothing>("syncwarp", {}, [](const emulator::Lanes<Nothing>&) {
+    emulator::races::warp_met(thread_index() / kWarp);
+  });
 }
 
 inline float shuffle_xor(float x, int lanes) {
   struct Operand {
-    float value, result;
+    float value;
+    float* result;
     int lanes;
-  } mine{x, 0, lanes};
-  emulator::machine().together("shuffle", mine, [](const auto& of) {
-    for (int lane = 0; lane < kWarp; ++lane) of(lane).result = of(lane ^ of(lane).lanes).value;
+  };
+  float result = 0;
+  emulator::machine().together<Operand>("shuffle", {x, &result, lanes}, [](const emulator::Lanes<Operand>& of) {
+    for (int lane = 0; lane < kWarp; ++lane) *of(lane).result = of(lane ^ of(lane).lanes).value;
   });
-  return mine.result;
+  return result;
 }
 
 inline const char* shared_memory_limit(int64_t* bytes) {
@@ -257,7 +288,8 @@ const char* launch(void (*kernel)(Parameters...), int64_t blocks, int threads, i
   if (shared_bytes > limit) return "a kernel asked for more shared memory than there is";
   for (int64_t block = 0; block < blocks; ++block) {
     machine.block = block;
-    const char* error = machine.run(threads, shared_bytes, seed, [&] { kernel(parameters...); });
+    const char* error = machine.run(reinterpret_cast<const void*>(kernel), threads, shared_bytes, seed,
+                                    [&] { kernel(parameters...); });
     if (error) return error;
   }
   return nullptr;

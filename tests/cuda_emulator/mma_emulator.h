@@ -2,8 +2,9 @@
 // mma.m16n8k16 with floating point type" and "ldmatrix"; tests/test_cuda_emulator.py checks them one element at a time.
 #pragma once
 
-#include "../../csrc/common/narrow.h"
+#include "common/narrow.h"
 #include "machine_emulator.h"
+#include "tensor_core_emulator.h"
 
 namespace qacg::cuda {
 
@@ -15,37 +16,33 @@ inline int64_t products = 0;  // so that a test knows which path a call took
 //   a: register r holds columns 2 pair, 2 pair + 1 (+ 8 for r >= 2) of row group (+ 8 for odd r);
 //   b: register r holds rows 2 pair, 2 pair + 1 (+ 8 for r = 1) of column group;
 //   c: element e is column 2 pair + e % 2 of row group (+ 8 for e >= 2).
+struct Product {
+  float* c;
+  const uint32_t* a;
+  uint32_t b[2];
+};
+
 template <typename Scalar>
-void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  struct Operand {
-    float* c;
-    const uint32_t* a;
-    uint32_t b[2];
-  } mine{c, a, {b0, b1}};
-  machine().together("mma", mine, [](const auto& of) {
-    ++products;
-    const auto element = [](uint32_t pair, int half) {
-      return widen(Scalar{static_cast<uint16_t>(pair >> (16 * half))});
-    };
-    float left[16][16], right[16][8], sums[16][8] = {};
-    for (int lane = 0; lane < kWarp; ++lane) {
-      const int group = lane / 4, pair = lane % 4;
-      for (int half = 0; half < 2; ++half) {
-        for (int r = 0; r < 4; ++r) {
-          left[group + 8 * (r % 2)][2 * pair + half + 8 * (r / 2)] = element(of(lane).a[r], half);
-        }
-        for (int r = 0; r < 2; ++r) right[2 * pair + half + 8 * r][group] = element(of(lane).b[r], half);
+QACG_UNHOOKED void multiply_add(const Lanes<Product>& of) {
+  ++products;
+  const auto element = [](uint32_t two, int half) {
+    return widen(Scalar{static_cast<uint16_t>(two >> (16 * half))});
+  };
+  float left[16][16], right[16][8], sums[16][8];
+  for (int lane = 0; lane < kWarp; ++lane) {
+    const int group = lane / 4, pair = lane % 4;
+    for (int half = 0; half < 2; ++half) {
+      for (int r = 0; r < 4; ++r) {
+        left[group + 8 * (r % 2)][2 * pair + half + 8 * (r / 2)] = element(of(lane).a[r], half);
       }
+      for (int r = 0; r < 2; ++r) right[2 * pair + half + 8 * r][group] = element(of(lane).b[r], half);
     }
-    for (int i = 0; i < 16; ++i) {
-      for (int k = 0; k < 16; ++k) {
-        for (int j = 0; j < 8; ++j) sums[i][j] += left[i][k] * right[k][j];
-      }
-    }
-    for (int lane = 0; lane < kWarp; ++lane) {
-      for (int e = 0; e < 4; ++e) of(lane).c[e] += sums[lane / 4 + 8 * (e / 2)][2 * (lane % 4) + e % 2];
-    }
-  });
+    for (int e = 0; e < 4; ++e) sums[group + 8 * (e / 2)][2 * pair + e % 2] = of(lane).c[e];
+  }
+  add_product(sums, left, right, machine().truncates);
+  for (int lane = 0; lane < kWarp; ++lane) {
+    for (int e = 0; e < 4; ++e) of(lane).c[e] = sums[lane / 4 + 8 * (e / 2)][2 * (lane % 4) + e % 2];
+  }
 }
 
 // The bytes at an address of shared memory, which counts from the block's first; a place of no use if it is a bad one.
@@ -58,65 +55,114 @@ inline char* shared_bytes(uint32_t address, uint32_t bytes, const char* what) {
 }
 
 // Matrix r: thread `lane` receives elements 2 (lane % 4) and the next of row lane / 4, or of column lane / 4 if
-// transposed.
-inline void load_matrices(uint32_t (&to)[4], uint32_t row, bool transposed) {
-  struct Operand {
-    const uint16_t* row;
-    uint32_t* to;
-  } mine{reinterpret_cast<const uint16_t*>(shared_bytes(row, 16, "ldmatrix: a bad address in shared memory")), to};
-  machine().together(transposed ? "ldmatrix.trans" : "ldmatrix", mine, [transposed](const auto& of) {
-    for (int lane = 0; lane < kWarp; ++lane) {
-      for (int r = 0; r < 4; ++r) {
-        uint32_t pair = 0;
-        for (int half = 0; half < 2; ++half) {
-          const int along = 2 * (lane % 4) + half, across = lane / 4;
-          const uint16_t element =
-              transposed ? of(8 * r + along).row[across] : of(8 * r + across).row[along];
-          pair |= static_cast<uint32_t>(element) << (16 * half);
-        }
-        of(lane).to[r] = pair;
+// transposed. It is that thread which reads them, whichever names the row. That all threads are there when the
+// instruction begins orders nothing: PTX calls it a weak operation on memory, and what others stored may come later.
+struct MatrixRow {
+  const uint16_t* row;
+  uint32_t* to;
+  races::Place where;
+};
+
+template <bool kTransposed>
+QACG_UNHOOKED void load_matrices(const Lanes<MatrixRow>& of) {
+  for (int lane = 0; lane < kWarp; ++lane) {
+    const int thread = machine().current->index / kWarp * kWarp + lane;
+    for (int r = 0; r < 4; ++r) {
+      uint32_t pair = 0;
+      for (int half = 0; half < 2; ++half) {
+        const int along = 2 * (lane % 4) + half, across = lane / 4;
+        const uint16_t* from = kTransposed ? of(8 * r + along).row + across : of(8 * r + across).row + along;
+        races::read(thread, from, 2, of(lane).where);
+        pair |= static_cast<uint32_t>(*from) << (16 * half);
       }
+      of(lane).to[r] = pair;
     }
-  });
+  }
+}
+
+inline MatrixRow matrix_row(uint32_t (&to)[4], uint32_t row, races::Place where) {
+  const char* bytes = shared_bytes(row, 16, "ldmatrix: a bad address in shared memory");
+  return {reinterpret_cast<const uint16_t*>(bytes), to, where};
+}
+
+QACG_UNHOOKED inline Bytes16 load_bytes(uint32_t from, races::Place where) {
+  Bytes16 x;
+  const char* bytes = shared_bytes(from, 16, "a load from a bad address in shared memory");
+  races::read(machine().current->index, bytes, sizeof(x), where);
+  memcpy(&x, bytes, sizeof(x));
+  return x;
+}
+
+QACG_UNHOOKED inline void store_word(uint32_t to, uint32_t word, races::Place where) {
+  char* bytes = shared_bytes(to, 4, "a store to a bad address in shared memory");
+  races::write(machine().current->index, bytes, sizeof(word), where);
+  memcpy(bytes, &word, sizeof(word));
+}
+
+QACG_UNHOOKED inline void perform(const AsyncCopy& copy) {
+  if (copy.from) {
+    memcpy(copy.to, copy.from, 16);
+  } else {
+    memset(copy.to, 0, 16);
+  }
+}
+
+QACG_UNHOOKED inline void begin_copy(uint32_t to, const void* from, bool inside, races::Place where) {
+  Machine& m = machine();
+  char* target = shared_bytes(to, 16, "cp.async: a bad address in shared memory");
+  if (inside && reinterpret_cast<uintptr_t>(from) % 16) m.fail("cp.async: a source off 16 bytes");
+  const AsyncCopy copy{target, inside ? from : nullptr, where, m.copies_at_once()};
+  races::begin_copy(m.current->index, target, 16, where);
+  if (copy.done) {
+    perform(copy);
+  } else {
+    // Until the copy is waited for, its target holds nothing that may be used.
+    memset(target, 0xff, 16);
+  }
+  m.current->open.push_back(copy);
+}
+
+QACG_UNHOOKED inline void end_copies(int groups_left) {
+  Fiber& fiber = *machine().current;
+  while (static_cast<int>(fiber.groups.size()) > groups_left) {
+    for (const AsyncCopy& copy : fiber.groups.front()) {
+      if (!copy.done) perform(copy);
+      races::end_copy(fiber.index, copy.to, 16, copy.where);
+    }
+    fiber.groups.erase(fiber.groups.begin());
+  }
 }
 
 }  // namespace emulator
 
 inline void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, Bfloat16) {
-  emulator::multiply_add<Bfloat16>(c, a, b0, b1);
+  emulator::machine().together("mma", emulator::Product{c, a, {b0, b1}}, emulator::multiply_add<Bfloat16>);
 }
 
 inline void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, Float16) {
-  emulator::multiply_add<Float16>(c, a, b0, b1);
+  emulator::machine().together("mma", emulator::Product{c, a, {b0, b1}}, emulator::multiply_add<Float16>);
 }
 
-inline void load_matrices(uint32_t (&to)[4], uint32_t row) { emulator::load_matrices(to, row, false); }
+QACG_IN_PLACE void load_matrices(uint32_t (&to)[4], uint32_t row) {
+  emulator::machine().together("ldmatrix", emulator::matrix_row(to, row, emulator::races::place()),
+                               emulator::load_matrices<false>);
+}
 
-inline void load_matrices_transposed(uint32_t (&to)[4], uint32_t row) { emulator::load_matrices(to, row, true); }
+QACG_IN_PLACE void load_matrices_transposed(uint32_t (&to)[4], uint32_t row) {
+  emulator::machine().together("ldmatrix.trans", emulator::matrix_row(to, row, emulator::races::place()),
+                               emulator::load_matrices<true>);
+}
 
 inline uint32_t shared_address(const void* p) {
   return static_cast<uint32_t>(static_cast<const char*>(p) - emulator::machine().shared);
 }
 
-inline Bytes16 load_bytes(uint32_t from) {
-  Bytes16 x;
-  memcpy(&x, emulator::shared_bytes(from, 16, "a load from a bad address in shared memory"), sizeof(x));
-  return x;
-}
+QACG_IN_PLACE Bytes16 load_bytes(uint32_t from) { return emulator::load_bytes(from, emulator::races::place()); }
 
-inline void store_word(uint32_t to, uint32_t word) {
-  memcpy(emulator::shared_bytes(to, 4, "a store to a bad address in shared memory"), &word, sizeof(word));
-}
+QACG_IN_PLACE void store_word(uint32_t to, uint32_t word) { emulator::store_word(to, word, emulator::races::place()); }
 
-inline void copy_async(uint32_t to, const void* from, bool inside) {
-  emulator::Machine& m = emulator::machine();
-  char* target = emulator::shared_bytes(to, 16, "cp.async: a bad address in shared memory");
-  if (inside && reinterpret_cast<uintptr_t>(from) % 16) m.fail("cp.async: a source off 16 bytes");
-  const emulator::AsyncCopy copy{target, inside ? from : nullptr};
-  if (m.eager_copies) return emulator::perform(copy);
-  // Until the copy is waited for, its target holds nothing that may be used.
-  memset(target, 0xff, 16);
-  m.current->open.push_back(copy);
+QACG_IN_PLACE void copy_async(uint32_t to, const void* from, bool inside) {
+  emulator::begin_copy(to, from, inside, emulator::races::place());
 }
 
 inline void commit_copies() {
@@ -127,11 +173,7 @@ inline void commit_copies() {
 
 template <int kGroups>
 void wait_for_copies() {
-  auto& groups = emulator::machine().current->groups;
-  while (static_cast<int>(groups.size()) > kGroups) {
-    for (const emulator::AsyncCopy& copy : groups.front()) emulator::perform(copy);
-    groups.erase(groups.begin());
-  }
+  emulator::end_copies(kGroups);
 }
 
 }  // namespace qacg::cuda

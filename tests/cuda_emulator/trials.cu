@@ -1,5 +1,5 @@
 // Kernels that test the emulator: the tensor cores' instructions on their own, and kernels with one mistake each.
-#include "../../csrc/cuda/mma.h"
+#include "cuda/mma.h"
 
 namespace qacg::cuda {
 namespace {
@@ -84,6 +84,80 @@ void a_bad_row(const Numbers) {
 
 void a_source_off_16_bytes(const Numbers n) { copy_async(0, n.in + 1, true); }
 
+// What may stand between two accesses of two threads.
+enum class Between { kNothing, kShuffle, kWarp, kBlock };
+
+template <Between kBetween>
+void pass() {
+  if (kBetween == Between::kShuffle) shuffle_xor(0.0f, 1);
+  if (kBetween == Between::kWarp) synchronise_warp();
+  if (kBetween == Between::kBlock) synchronise_block();
+}
+
+// Thread 1, of the same warp, or 32, of the next, touches the word that thread 0 has touched.
+template <Between kBetween, int kOther, bool kFirstWrites, bool kSecondWrites>
+void two_threads(const Numbers n) {
+  float* word = reinterpret_cast<float*>(shared_memory()) + 5;
+  const auto touch = [&](bool write) {
+    if (write) {
+      *word = 1.0f;
+    } else {
+      memcpy(n.out, word, 4);
+    }
+  };
+  if (thread_index() == 0) touch(kFirstWrites);
+  pass<kBetween>();
+  if (thread_index() == kOther) touch(kSecondWrites);
+}
+
+// Every thread of the first warp reads a word, before and behind a barrier of the warp; then thread kWriter writes it.
+template <int kWriter, bool kBarrierLast>
+void write_behind_readers(const Numbers n) {
+  float* word = reinterpret_cast<float*>(shared_memory());
+  const bool reads = thread_index() < kWarp;
+  if (reads) memcpy(n.out + thread_index(), word, 4);
+  synchronise_warp();
+  if (reads && !kBarrierLast) memcpy(n.out + thread_index(), word, 4);
+  synchronise_warp();
+  if (thread_index() == kWriter) *word = 1.0f;
+}
+
+void bytes_side_by_side(const Numbers) { shared_memory()[thread_index()] = 1; }
+
+// Thread 0 copies 16 bytes; thread kReader reads some of them.
+template <bool kWaits, Between kBetween, int kReader>
+void read_behind_a_copy(const Numbers n) {
+  if (thread_index() == 0) {
+    copy_async(0, n.in, true);
+    commit_copies();
+    if (kWaits) wait_for_copies<0>();
+  }
+  pass<kBetween>();
+  if (thread_index() == kReader) memcpy(n.out, shared_memory() + 4, 4);
+}
+
+// Two copies to the same bytes, the second before the first has been waited for.
+void copy_onto_a_copy(const Numbers n) {
+  copy_async(16 * thread_index(), n.in, true);
+  commit_copies();
+  copy_async(16 * thread_index(), n.in, true);
+}
+
+// ldmatrix hands a row to other lanes than the one that stored it.
+template <Between kBefore, Between kBehind>
+void matrices_between_stores(const Numbers n) {
+  const auto store = [&] {
+    for (int word = 0; word < 4; ++word) store_word(16 * thread_index() + 4 * word, n.in[word]);
+  };
+  store();
+  pass<kBefore>();
+  uint32_t to[4];
+  load_matrices(to, 16 * thread_index());
+  memcpy(n.out + thread_index(), to, 4);
+  pass<kBehind>();
+  store();
+}
+
 struct Trial {
   const char* name;
   void (*kernel)(const Numbers);
@@ -109,6 +183,28 @@ constexpr Trial kTrials[] = {
     {"a bad row", a_bad_row, 128, 4096},
     {"a source off 16 bytes", a_source_off_16_bytes, 128, 4096},
     {"too much shared memory", unwritten, 32, 1 << 20},
+    {"write, read, same warp", two_threads<Between::kNothing, 1, true, false>, 64, 4096},
+    {"write, shuffle, read, same warp", two_threads<Between::kShuffle, 1, true, false>, 64, 4096},
+    {"write, warp's barrier, read, same warp", two_threads<Between::kWarp, 1, true, false>, 64, 4096},
+    {"write, warp's barrier, read, next warp", two_threads<Between::kWarp, 32, true, false>, 64, 4096},
+    {"write, block's barrier, read, next warp", two_threads<Between::kBlock, 32, true, false>, 64, 4096},
+    {"write, read, same thread", two_threads<Between::kNothing, 0, true, false>, 64, 4096},
+    {"read, read, next warp", two_threads<Between::kNothing, 32, false, false>, 64, 4096},
+    {"read, write, next warp", two_threads<Between::kNothing, 32, false, true>, 64, 4096},
+    {"write, write, next warp", two_threads<Between::kNothing, 32, true, true>, 64, 4096},
+    {"write, block's barrier, write, next warp", two_threads<Between::kBlock, 32, true, true>, 64, 4096},
+    {"reads, warp's barrier, write, same warp", write_behind_readers<7, false>, 64, 4096},
+    {"reads, warp's barriers, write, next warp", write_behind_readers<32, true>, 64, 4096},
+    {"bytes side by side", bytes_side_by_side, 64, 4096},
+    {"copy, wait, read, same thread", read_behind_a_copy<true, Between::kNothing, 0>, 64, 4096},
+    {"copy, read, same thread", read_behind_a_copy<false, Between::kNothing, 0>, 64, 4096},
+    {"copy, wait, read, next warp", read_behind_a_copy<true, Between::kNothing, 32>, 64, 4096},
+    {"copy, block's barrier, read, next warp", read_behind_a_copy<false, Between::kBlock, 32>, 64, 4096},
+    {"copy, wait, block's barrier, read, next warp", read_behind_a_copy<true, Between::kBlock, 32>, 64, 4096},
+    {"copy onto a copy", copy_onto_a_copy, 32, 4096},
+    {"store, matrices", matrices_between_stores<Between::kNothing, Between::kWarp>, 32, 4096},
+    {"matrices, store", matrices_between_stores<Between::kWarp, Between::kNothing>, 32, 4096},
+    {"store, barrier, matrices, barrier, store", matrices_between_stores<Between::kWarp, Between::kWarp>, 32, 4096},
 };
 
 }  // namespace

@@ -1,0 +1,100 @@
+"""Looks for races in the CUDA kernels, emulated on the CPU: `python tests/check_races.py`, no GPU needed.
+
+Runs cases, forward and backward, under several seeds with the detector of tests/cuda_emulator (README.md there); a line
+for each run, and exit status 1 if there was a race. A process of its own: it replaces the CUDA backend's operators.
+"""
+
+import argparse
+import ctypes
+import itertools
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from cases import LAYOUT_CASES, SMALL, STRIPS, TILED
+from cuda_emulator import build
+
+from qacg_kernels.backends import cuda
+from qacg_kernels.testing import evaluate, through_backend
+from qacg_kernels.testing_inputs import Case, make_inputs
+
+# Every kernel, and every way through one that touches shared memory: whole rows and tiles, O1 saved or not, each gate,
+# masks, lengths, packed sequences, causality, dropout, each padded head size, blocks without a key. Heads are blocks of
+# their own, which share nothing: one will do.
+TENSOR_CORES = (
+    *(replace(case, heads=1) for case in STRIPS),
+    Case("races, 128 dims, dropout", batch=1, heads=1, queries=70, keys=150, head_dim=128, dropout_p=0.1),
+    Case("races, 64 dims, column", batch=1, heads=1, queries=90, keys=170, head_dim=64, gate="shared", form="column"),
+    Case("races, packed, causal", heads=1, sequences=(150, 0, 30), head_dim=64, is_causal=True, dropout_p=0.1),
+    Case("races, no key at all", batch=2, heads=1, queries=64, keys=130, head_dim=64, key_lengths=(0, 0)),
+)
+PLAIN = (
+    Case("races, plain path", heads=1, queries=40, keys=70, head_dim=20, gate="shared", form="column", dropout_p=0.1),
+    Case("races, plain path, packed", heads=1, sequences=(40, 0, 33), head_dim=36, gate="per_head", is_causal=True),
+)
+THOROUGH = tuple(
+    replace(case, heads=1) for case in (*SMALL, *LAYOUT_CASES, *TILED) if max(case.queries, case.key_count) <= 520
+)
+
+
+def run(case: Case, dtype: torch.dtype) -> str | None:
+    """The race that was found, or None."""
+    inputs = make_inputs(case, dtype)
+    try:
+        evaluate(inputs, through_backend("cuda"))
+        with torch.no_grad():  # a forward that saves nothing is another way through a kernel
+            through_backend("cuda")(inputs, inputs.tensors)
+    except RuntimeError as error:
+        if "a race in" not in str(error):
+            raise
+        return str(error)
+    return None
+
+
+def parsed(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--seeds", type=int, default=3, help="how many orders of threads and copies each case runs in")
+    parser.add_argument("--cases", metavar="WORDS", default="", help="only cases with these words in their names")
+    parser.add_argument("--thorough", action="store_true", help="the operator tests' cases too, and both 16-bit types")
+    parser.add_argument("--first", action="store_true", help="stop at the first race")
+    parser.add_argument("--csrc", type=Path, default=build.CSRC, help="another folder in place of csrc")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = parsed(arguments)
+    if not build.detects_races():
+        print("check_races: the race detector wants GCC, found by CXX or on the path", file=sys.stderr)
+        return 2
+    library = build.library(options.csrc, races=True)
+    torch.ops.load_library(library)
+    counters = ctypes.CDLL(str(library))
+    counters.qacg_emulator_accesses.restype = ctypes.c_int64
+    cuda._missing, cuda.DEVICE = [], "cpu"
+    torch.set_num_threads(1)
+    narrow = (torch.bfloat16, torch.float16)
+    pairs = [(case, narrow[n % 2]) for n, case in enumerate(TENSOR_CORES)] + [(case, torch.float32) for case in PLAIN]
+    if options.thorough:
+        pairs = [(case, dtype) for case in (*TENSOR_CORES, *PLAIN, *THOROUGH) for dtype in (*narrow, torch.float32)]
+    pairs = [(case, dtype) for case, dtype in pairs if options.cases in case.name]
+    if not pairs:
+        print(f"check_races: no case has the words {options.cases!r} in its name", file=sys.stderr)
+        return 2
+    runs = races = 0
+    for (case, dtype), seed in itertools.product(pairs, range(options.seeds)):
+        os.environ["QACG_EMULATOR_SEED"] = str(seed)
+        before = counters.qacg_emulator_accesses()
+        race = run(case, dtype)
+        runs, races = runs + 1, races + (race is not None)
+        count = counters.qacg_emulator_accesses() - before
+        print(f"{case.name}, {dtype}, seed {seed}: {count:,} accesses, {race or 'no race'}", flush=True)
+        if race and options.first:
+            break
+    print(f"{runs} runs, {counters.qacg_emulator_accesses():,} accesses, {races} races")
+    return int(races > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

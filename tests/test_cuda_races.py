@@ -1,0 +1,86 @@
+"""No two threads of a CUDA kernel touch the same byte of shared memory without a barrier between; where a barrier or a
+wait is taken out of the kernels' source, that is seen.
+
+The rules are in tests/cuda_emulator/README.md. By default the shorter list of tests/check_races.py under three seeds,
+and one barrier taken out; with `--thorough-cuda` the longer list, and each barrier and each wait of the tensor-core
+path taken out in turn.
+"""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import check_races
+import pytest
+from cuda_emulator import build
+
+ROOT = Path(__file__).resolve().parents[1]
+BARRIER = re.compile(r"synchronise_(?:block|warp)\(\);|wait_for_copies<\d>\(\);")
+
+
+def command(*options: str) -> subprocess.CompletedProcess:
+    run = [sys.executable, str(ROOT / "tests/check_races.py"), *options]
+    return subprocess.run(run, capture_output=True, text=True, check=False)
+
+
+def barriers() -> list[tuple[str, int]]:
+    """Each barrier and wait of the tensor-core path: file and number among those of the file."""
+    found = []
+    for path in sorted((build.CSRC / "cuda").glob("mma_*.h")):
+        found += [(path.name, n) for n in range(len(BARRIER.findall(path.read_text())))]
+    return found
+
+
+def without(name: str, number: int, folder: Path) -> Path:
+    """A copy of csrc without one barrier."""
+    csrc = folder / "csrc"
+    shutil.copytree(build.CSRC, csrc, ignore=shutil.ignore_patterns("cpu"))
+    path = csrc / "cuda" / name
+    text = path.read_text()
+    place = list(BARRIER.finditer(text))[number]
+    path.write_text(text[: place.start()] + text[place.end() :])
+    return csrc
+
+
+def end_of_body() -> tuple[str, int]:
+    """The barrier between a tile's last use and the copies over it."""
+    text = (build.CSRC / "cuda/mma_tile.h").read_text()
+    before = text[: text.index("body(n, n % 2);\n")]
+    return "mma_tile.h", len(BARRIER.findall(before))
+
+
+def pytest_generate_tests(metafunc):
+    if "barrier" in metafunc.fixturenames:
+        every = metafunc.config.getoption("--thorough-cuda")
+        chosen = barriers() if every else [end_of_body()]
+        metafunc.parametrize("barrier", chosen, ids=lambda barrier: f"{barrier[0]} {barrier[1]}")
+
+
+@pytest.fixture(autouse=True)
+def gcc():
+    if not build.detects_races():
+        pytest.skip("no GCC, which the race detector is built with")
+
+
+def test_kernels_have_no_race(request):
+    thorough = request.config.getoption("--thorough-cuda")
+    seeds = 6 if thorough else 3
+    done = command("--seeds", str(seeds), *(["--thorough"] if thorough else []))
+    print(done.stdout)
+    assert done.returncode == 0, done.stdout + done.stderr
+    runs = re.findall(r": ([\d,]+) accesses, no race$", done.stdout, re.MULTILINE)
+    assert len(runs) >= seeds * len(check_races.TENSOR_CORES + check_races.PLAIN)
+    # A case without an access, or one that took none of the kernels, would have proved nothing.
+    assert all(int(accesses.replace(",", "")) > 10_000 for accesses in runs), done.stdout
+
+
+def test_a_missing_barrier_is_reported(barrier, tmp_path):
+    done = command("--csrc", str(without(*barrier, tmp_path)), "--first")
+    said = done.stdout.splitlines()
+    assert done.returncode == 1, f"{barrier}: no race was reported\n{done.stdout}{done.stderr}"
+    race = said[-2]
+    assert re.search(r"a race in .*qacg::cuda::mma::\w+<.*>, block \d+, byte \d+ of shared memory: ", race), race
+    if barrier == end_of_body():
+        assert re.search(r"read by lane .* \(mma_tile.h:\d+.*\); with no barrier between, cp.async by", race), race
