@@ -2,46 +2,48 @@
 
 import importlib
 
+from qacg_models.models.auto import register_with
+
 _HOMES = {
-    "AspectPrediction": "aspect_sentiment",
-    "AspectSentiment": "aspect_sentiment",
-    "BertForQuestionAnswering": "bert",
-    "BertForSequenceClassification": "bert",
-    "BertModel": "bert",
-    "CGBertConfig": "configuration",
-    "CGBertForSequenceClassification": "cg_bert",
-    "CGBertModel": "cg_bert",
-    "CGBertModelOutput": "outputs",
-    "CGBertSequenceClassifierOutput": "outputs",
-    "PlainBertConfig": "configuration",
-    "QACGBertConfig": "configuration",
-    "QACGBertModel": "qacg_bert",
-    "QACGBertForSequenceClassification": "qacg_bert",
-    "QACGBertModelOutput": "outputs",
-    "QACGBertSequenceClassifierOutput": "outputs",
-    "attention_relevance": "relevance",
-    "embedding_gradient": "sensitivity",
-    "gradient_relevance": "relevance",
-    "layerwise_relevance": "relevance",
-    "register_auto_classes": "auto",
-    "token_sensitivity": "sensitivity",
-    "MultiHeadedAttention": "multi_headed_attention",
-    "empty_layer_cache": "multi_headed_attention",
-    "PositionwiseFeedForward": "bertsum_layers",
-    "PositionalEncoding": "bertsum_layers",
-    "TransformerEncoderLayer": "bertsum_layers",
-    "TransformerInterEncoder": "bertsum_layers",
-    "TransformerInterEncoderOutput": "bertsum_layers",
-    "BertSumConfig": "bertsum",
-    "BertSumForExtractiveSummarization": "bertsum",
-    "BertSumOutput": "bertsum",
-    "ExtractiveSummarizer": "summarization",
-    "Summary": "summarization",
-    "QueryAttentionConfig": "query_attention",
-    "QueryAttentionForQuestionAnswering": "query_attention",
-    "QueryAttentionOutput": "query_attention",
-    "QuestionAnswerer": "question_answering",
-    "Answer": "question_answering",
+    "AspectPrediction": "qacg_models.inference.aspect_sentiment",
+    "AspectSentiment": "qacg_models.inference.aspect_sentiment",
+    "BertForQuestionAnswering": "qacg_models.models.bert",
+    "BertForSequenceClassification": "qacg_models.models.bert",
+    "BertModel": "qacg_models.models.bert",
+    "CGBertConfig": "qacg_models.configs.cg_bert",
+    "CGBertForSequenceClassification": "qacg_models.models.cg_bert",
+    "CGBertModel": "qacg_models.models.cg_bert",
+    "CGBertModelOutput": "qacg_models.models.outputs",
+    "CGBertSequenceClassifierOutput": "qacg_models.models.outputs",
+    "PlainBertConfig": "qacg_models.configs.bert",
+    "QACGBertConfig": "qacg_models.configs.qacg_bert",
+    "QACGBertModel": "qacg_models.models.qacg_bert",
+    "QACGBertForSequenceClassification": "qacg_models.models.qacg_bert",
+    "QACGBertModelOutput": "qacg_models.models.outputs",
+    "QACGBertSequenceClassifierOutput": "qacg_models.models.outputs",
+    "attention_relevance": "qacg_models.attribution.relevance",
+    "embedding_gradient": "qacg_models.attribution.sensitivity",
+    "gradient_relevance": "qacg_models.attribution.relevance",
+    "layerwise_relevance": "qacg_models.attribution.relevance",
+    "register_auto_classes": "qacg_models.models.auto",
+    "token_sensitivity": "qacg_models.attribution.sensitivity",
+    "MultiHeadedAttention": "qacg_models.modules.multi_headed_attention",
+    "empty_layer_cache": "qacg_models.modules.multi_headed_attention",
+    "PositionwiseFeedForward": "qacg_models.modules.bertsum_layers",
+    "PositionalEncoding": "qacg_models.modules.bertsum_layers",
+    "TransformerEncoderLayer": "qacg_models.modules.bertsum_layers",
+    "TransformerInterEncoder": "qacg_models.modules.bertsum_layers",
+    "TransformerInterEncoderOutput": "qacg_models.modules.bertsum_layers",
+    "BertSumConfig": "qacg_models.configs.bertsum",
+    "BertSumForExtractiveSummarization": "qacg_models.models.bertsum",
+    "BertSumOutput": "qacg_models.models.bertsum",
+    "ExtractiveSummarizer": "qacg_models.inference.summarization",
+    "Summary": "qacg_models.inference.summarization",
+    "QueryAttentionConfig": "qacg_models.configs.query_attention",
+    "QueryAttentionForQuestionAnswering": "qacg_models.models.query_attention",
+    "QueryAttentionOutput": "qacg_models.models.query_attention",
+    "QuestionAnswerer": "qacg_models.inference.question_answering",
+    "Answer": "qacg_models.inference.question_answering",
 }
 
 __all__ = list(_HOMES)
@@ -51,7 +53,9 @@ __all__ = list(_HOMES)
 def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    found = getattr(importlib.import_module(_HOMES[name]), name)
+    register_with(name)
+    return found
 
 
 def __dir__() -> list[str]:

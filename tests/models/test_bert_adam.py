@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 from qacg_models.data import load_data
-from qacg_models.options import TrainingOptions
+from qacg_models.runs.options import TrainingOptions
 from qacg_models.training import train
 from qacg_models.training.bert_adam import BertAdam, warm_up_then_fall
 

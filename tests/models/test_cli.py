@@ -7,9 +7,10 @@ import pytest
 import torch
 from qacg_models.cli import main
 from qacg_models.data import DataOptions, load_data, sample_directory
-from qacg_models.inference import ModelFolderError, load_trained
-from qacg_models.options import SIZES as SIZE_OPTIONS
-from qacg_models.options import TrainingOptions
+from qacg_models.errors import ModelFolderError
+from qacg_models.inference.trained_model import load_trained
+from qacg_models.runs.options import SIZES as SIZE_OPTIONS
+from qacg_models.runs.options import TrainingOptions
 from safetensors.torch import load_file, save_file
 
 SIZES = [

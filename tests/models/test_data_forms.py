@@ -10,8 +10,8 @@ from qacg_models.data.columns import Columns
 from qacg_models.data.formats import find_format
 from qacg_models.data.sentihood_json import prepared
 from qacg_models.data.splitting import split_dev
+from qacg_models.data.task import SEMEVAL, SENTIHOOD
 from qacg_models.errors import InputError
-from qacg_models.tasks import SEMEVAL, SENTIHOOD
 
 
 def content(rows):

@@ -9,10 +9,10 @@ import pytest
 import torch
 from qacg_models.data import load_data
 from qacg_models.errors import InputError
-from qacg_models.inference import load_trained
-from qacg_models.ranks import own_device
+from qacg_models.inference.trained_model import load_trained
 from qacg_models.training import train
 from qacg_models.training.arguments import training_arguments
+from qacg_models.utils.distributed import own_device
 from two_processes import OPTIONS
 
 SCRIPT = Path(__file__).with_name("two_processes.py")

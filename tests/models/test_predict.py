@@ -13,13 +13,13 @@ from typing import ClassVar
 
 import pytest
 from qacg_models import AspectSentiment
-from qacg_models.bulk_prediction import BulkPrediction
 from qacg_models.cli import main
 from qacg_models.data import DataError
 from qacg_models.data.requests import Request, count_lines, read_requests
+from qacg_models.data.task import SENTIHOOD
 from qacg_models.errors import InputError
-from qacg_models.prediction_lines import PredictionLines
-from qacg_models.tasks import SENTIHOOD
+from qacg_models.inference.bulk_prediction import BulkPrediction
+from qacg_models.inference.prediction_format import PredictionLines
 from untrained import OWN, TEXTS, write_model
 
 MANY = [f"{TEXTS[number % 3]} {'very ' * (number % 7)}" for number in range(23)]

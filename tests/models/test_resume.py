@@ -14,7 +14,7 @@ import torch
 from kill_and_resume import OPTIONS
 from qacg_models.data import load_data
 from qacg_models.errors import InputError
-from qacg_models.inference import load_trained
+from qacg_models.inference.trained_model import load_trained
 from qacg_models.training import train
 from qacg_models.training.trainer import AspectTrainer, checkpoints, publish, remove
 

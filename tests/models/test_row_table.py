@@ -6,8 +6,8 @@ import json
 import pytest
 from qacg_models.cli import main
 from qacg_models.errors import InputError
-from qacg_models.row_table import markdown, read_rows
-from qacg_models.rows import append_rows, row_of
+from qacg_models.reporting.run_records import append_rows, row_of
+from qacg_models.reporting.run_table import markdown, read_rows
 
 FIGURES = {"accuracy": 0.5, "macro_f1": 0.25, "strict_accuracy": 0.125, "aspect_f1": None, "sentiment_accuracy": 1.0}
 

@@ -11,11 +11,11 @@ import torch
 from qacg_models import training
 from qacg_models.data import DataOptions, Dataset, load_data
 from qacg_models.errors import InputError
-from qacg_models.inference import load_trained
+from qacg_models.inference.trained_model import load_trained
 from qacg_models.metrics import FIGURES
-from qacg_models.options import TrainingOptions
+from qacg_models.runs.options import TrainingOptions
 from qacg_models.training import run
-from qacg_models.training.evaluation import EvaluatedRows
+from qacg_models.training.compute_metrics import EvaluatedRows
 from qacg_models.training.sampling import EpochSampler
 from qacg_models.training.trainer import AspectTrainer
 

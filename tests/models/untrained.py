@@ -10,9 +10,9 @@ from qacg_models import (
     QACGBertConfig,
     QACGBertForSequenceClassification,
 )
-from qacg_models.options import TrainingOptions
-from qacg_models.tasks import SENTIHOOD, Task
-from qacg_models.tokenization import train_tokenizer
+from qacg_models.data.task import SENTIHOOD, Task
+from qacg_models.data.tokenization import train_tokenizer
+from qacg_models.runs.options import TrainingOptions
 
 OWN = Task("own", ("none", "good", "bad"), ("food", "price", "service"), has_absent=True)
 TEXTS = (

@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from qacg_models.data.example import DataError, Row
 from qacg_models.data.lines import json_array, numbered_lines
-from qacg_models.data.rows import DataError, Row
+from qacg_models.data.task import Task
 from qacg_models.errors import InputError
-from qacg_models.tasks import Task
 
 SUFFIXES = (".csv", ".json", ".jsonl")
 # What divides the fields of a CSV that was read with the wrong delimiter, as a shell takes it.

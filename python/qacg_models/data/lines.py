@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from qacg_models.data.rows import DataError
+from qacg_models.data.example import DataError
 
 _SPACE = re.compile(r"\s*")
 

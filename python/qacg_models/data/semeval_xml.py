@@ -10,9 +10,9 @@ import xml.sax
 from collections.abc import Iterator
 from pathlib import Path
 
+from qacg_models.data.example import DataError, Row
 from qacg_models.data.lines import open_file
-from qacg_models.data.rows import DataError, Row
-from qacg_models.tasks import SEMEVAL, Task
+from qacg_models.data.task import SEMEVAL, Task
 
 # The one category whose name the pairs shorten.
 SHORT_NAMES = {"anecdotes/miscellaneous": "anecdotes"}

@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from qacg_models.data.example import DataError, Row
 from qacg_models.data.lines import json_array
-from qacg_models.data.rows import DataError, Row
-from qacg_models.tasks import SENTIHOOD, Task
+from qacg_models.data.task import SENTIHOOD, Task
 
 # Aspects of the data that the task leaves out.
 OTHER_ASPECTS = (

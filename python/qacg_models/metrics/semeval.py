@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from qacg_models.metrics.figures import Figures, check_rows, f1, ratio
+from qacg_models.metrics.base import Figures, check_rows, f1, ratio
 from qacg_models.metrics.groups import group_table
 
 NONE, POSITIVE, NEUTRAL, NEGATIVE, CONFLICT = range(5)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from transformers import TrainerCallback
 
 from qacg_models.errors import InputError
-from qacg_models.progress import beside_bars
+from qacg_models.utils.progress import beside_bars
 
 CLASSES_SEEN = "predicted_classes"
 

@@ -9,20 +9,21 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qacg_models.backbones import TITLES
-from qacg_models.batches import batch_maker, by_length, padding_share
 from qacg_models.data import Dataset, file_digest, label_shares
+from qacg_models.data.collators import batch_maker, by_length, padding_share
+from qacg_models.data.tokenization import encode_rows
 from qacg_models.errors import InputError
-from qacg_models.folders import put_in_place
-from qacg_models.inference import RECORD_FORMAT, RECORD_NAME, TrainedModel, load_trained
-from qacg_models.options import TrainingOptions
-from qacg_models.origin import now, origin
-from qacg_models.ranks import in_main, is_main, join_group, on_main, own_device, wait_for_all
-from qacg_models.threads import cpu_threads
-from qacg_models.tokenization import encode_rows
-from qacg_models.training.beginning import begin_model, begin_tokenizer, settle_attention
-from qacg_models.training.run_file import RUN_NAME, write_run_file
-from qacg_models.training.workplace import check_output, leave, open_workplace, unfinished
+from qacg_models.inference.trained_model import TrainedModel, load_trained
+from qacg_models.models.auto import BACKBONES
+from qacg_models.runs.options import TrainingOptions
+from qacg_models.runs.record import RECORD_FORMAT, RECORD_NAME
+from qacg_models.runs.run_config import RUN_NAME, write_run_file
+from qacg_models.training.model_setup import begin_model, begin_tokenizer, settle_attention
+from qacg_models.training.run_folder import check_output, leave, open_workplace, unfinished
+from qacg_models.utils.atomic_files import put_in_place
+from qacg_models.utils.distributed import in_main, is_main, join_group, on_main, own_device, wait_for_all
+from qacg_models.utils.provenance import now, origin
+from qacg_models.utils.threads import cpu_threads
 
 if TYPE_CHECKING:
     from transformers import TrainingArguments
@@ -147,8 +148,8 @@ def _train_into(
     weights = sum(parameter.numel() for parameter in model.parameters())
     padding = padding_share(encoded["train"], options.batch_size, options.seed)
     say(
-        f"model: {TITLES[options.model]}, {model.config.num_hidden_layers} layers, hidden {model.config.hidden_size},"
-        f" {weights:,} weights, {options.attention} attention"
+        f"model: {BACKBONES[options.model].title}, {model.config.num_hidden_layers} layers,"
+        f" hidden {model.config.hidden_size}, {weights:,} weights, {options.attention} attention"
     )
     make_batch = batch_maker(model, tokenizer)
     say(make_batch.describe(padding))
@@ -212,10 +213,10 @@ def _write_model(
 def _trainer(work, dataset, options, model, encoded, make_batch, checkpoint, say) -> AspectTrainer:
     from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
-    from qacg_models.progress import StepBar
     from qacg_models.training.arguments import training_arguments
     from qacg_models.training.callbacks import CollapseWarning, EarlyStopping, FinalEvaluation, tensorboard
-    from qacg_models.training.evaluation import EvaluatedRows
+    from qacg_models.training.compute_metrics import EvaluatedRows
+    from qacg_models.training.progress import StepBar
     from qacg_models.training.trainer import AspectTrainer, seconds_before
 
     split, task = selection_split(options), dataset.task

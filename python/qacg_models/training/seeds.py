@@ -11,13 +11,13 @@ from pathlib import Path
 
 from qacg_models.data import Dataset, file_digest
 from qacg_models.errors import InputError
-from qacg_models.inference import RECORD_NAME, read_record
-from qacg_models.options import TrainingOptions
-from qacg_models.ranks import join_group, on_main
-from qacg_models.training.beginning import settle_attention
+from qacg_models.runs.options import TrainingOptions
+from qacg_models.runs.record import RECORD_NAME, read_record
+from qacg_models.runs.run_config import RUN_NAME, write_run_file
+from qacg_models.training.model_setup import settle_attention
 from qacg_models.training.run import train
-from qacg_models.training.run_file import RUN_NAME, write_run_file
-from qacg_models.training.workplace import plain, unfinished
+from qacg_models.training.run_folder import plain, unfinished
+from qacg_models.utils.distributed import join_group, on_main
 
 SUMMARY_NAME = "seeds.json"
 
