@@ -330,11 +330,12 @@ def test_a_damaged_model_folder(model, small_data, tmp_path, capsys):
     (tmp_path / "model.safetensors").unlink()
     fails(capsys, evaluate, "has no model.safetensors")
     (tmp_path / "training.json").write_text("{")
-    fails(capsys, evaluate, "training.json", "is no JSON")
+    fails(capsys, evaluate, "training.json", "is not JSON")
     (tmp_path / "training.json").write_text('{"format": 99}')
-    fails(capsys, evaluate, "is no training record of format 2")
+    fails(capsys, evaluate, "training.json: is not a training record of format 2")
     record = json.loads((model / "training.json").read_text())
-    (tmp_path / "training.json").write_text(json.dumps(record | {"data_options": {"colour": "red"}}))
+    read = record["data_options"] | {"colour": "red"}
+    (tmp_path / "training.json").write_text(json.dumps(record | {"data_options": read}))
     fails(capsys, evaluate, "data_options has colour, which this version does not know")
     del record["contexts"]
     (tmp_path / "training.json").write_text(json.dumps(record))

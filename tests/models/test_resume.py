@@ -34,8 +34,9 @@ def undisturbed(dataset, tmp_path_factory):
 def same_end(trained, undisturbed):
     weights, wanted = trained.model.state_dict(), undisturbed.model.state_dict()
     assert all(torch.equal(weights[name], wanted[name]) for name in wanted)
+    found, expected = trained.record.to_json(), undisturbed.record.to_json()
     for part in ("metrics", "selected", "steps", "loss"):
-        assert trained.record[part] == undisturbed.record[part], part
+        assert found[part] == expected[part], part
 
 
 def test_killed_in_mid_epoch_and_gone_on_with(small_data, tmp_path, undisturbed):
@@ -63,7 +64,7 @@ def test_killed_in_mid_epoch_and_gone_on_with(small_data, tmp_path, undisturbed)
     assert f"going on from checkpoint-{before}" in said
     assert not work.exists()
     same_end(trained, undisturbed)
-    assert trained.record["seconds"] > seconds > 0, "the time before the end counts"
+    assert trained.record.seconds > seconds > 0, "the time before the end counts"
 
 
 class Died(BaseException):
@@ -126,7 +127,7 @@ def test_an_unfinished_run_is_neither_lost_nor_mixed_with_another(dataset, small
         train(dataset, output, options, resume=True)
     short = replace(options, max_steps=2)
     train(dataset, output, short, overwrite=True)
-    assert load_trained(output).record["steps"] == 2 and not work.exists()
+    assert load_trained(output).record.steps == 2 and not work.exists()
     said = []
     train(dataset, tmp_path / "other", short, resume=True, say=said.append)
     assert "there is no unfinished run; this one begins" in said

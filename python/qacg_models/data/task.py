@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from qacg_models.errors import InputError
 
@@ -70,15 +70,6 @@ class Task:
             return self.labels.index(label)
         except ValueError:
             raise ValueError(f"unknown label {label!r}; this task knows {', '.join(self.labels)}") from None
-
-    def to_json(self) -> dict:
-        """As plain types for a JSON file."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, values: dict) -> Task:
-        """Inverse of `to_json`."""
-        return cls(**values | {"labels": tuple(values["labels"]), "aspects": tuple(values["aspects"])})
 
 
 SENTIHOOD = Task(

@@ -77,7 +77,7 @@ def run(report: Path | str, output: Path | str, options: TrainingOptions | None 
     test = dataset.splits["test"]
     _attention(page, maps, trained, pick_rows(test))
     _gate(page, gate, trained, test)
-    loss = loss_figure(trained.record["loss"])
+    loss = loss_figure(trained.record.loss)
     page.figure(training, "loss", loss, "Training loss, each point the mean over the steps since the last.")
     path = page.write()
     print(f"{path} (open it in a browser), figures as SVG and PNG beside it; model in {output}")

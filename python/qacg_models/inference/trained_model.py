@@ -20,7 +20,7 @@ from qacg_models.data.tokenization import encode_rows, load_tokenizer
 from qacg_models.errors import CheckpointError, InputError, ModelFolderError
 from qacg_models.metrics import Figures, judge, judge_for, majority_probabilities
 from qacg_models.models.auto import BACKBONES, load_class
-from qacg_models.runs.record import read_record
+from qacg_models.runs.record import TrainingRecord, read_record
 from qacg_models.utils.threads import cpu_threads
 
 if TYPE_CHECKING:
@@ -40,27 +40,27 @@ class TrainedModel:
 
     model: EncoderPreTrainedModel
     tokenizer: PreTrainedTokenizerFast
-    record: dict
+    record: TrainingRecord
 
     @property
     def title(self) -> str:
         """What tables call the model."""
-        return BACKBONES[self.record["options"]["model"]].title
+        return BACKBONES[self.record.options.model].title
 
     @property
     def task(self) -> Task:
         """Labels and aspects the model was trained for."""
-        return Task.from_json(self.record["task"])
+        return self.record.task
 
     @property
     def contexts(self) -> tuple[str, ...]:
         """Names of the contexts, which a BERT, too, was trained on; the index is the context id."""
-        return tuple(self.record["contexts"])
+        return self.record.contexts
 
     @property
     def data_options(self) -> DataOptions:
         """How the data of training was read."""
-        return DataOptions(**self.record["data_options"])
+        return self.record.data_options
 
     def probabilities(self, rows: Sequence[Row], batch_size: int = 64) -> np.ndarray:
         """(N, classes) float64 probabilities, in the order of `rows`.
@@ -68,8 +68,8 @@ class TrainedModel:
         Raises:
             InputError: a row's context is none of the model's.
         """
-        with cpu_threads(self.record["options"]["threads"]):
-            return predict(self.model, self.tokenizer, rows, self.record["max_length"], batch_size)
+        with cpu_threads(self.record.options.threads):
+            return predict(self.model, self.tokenizer, rows, self.record.max_length, batch_size)
 
     def evaluate(self, rows: Sequence[Row]) -> Figures:
         """The task's metrics of the model on `rows`, in the same batches and threads every time."""
@@ -81,7 +81,7 @@ class TrainedModel:
 
     def majority(self, rows: Sequence[Row]) -> Figures:
         """The same metrics of the baseline that knows only the label shares of the training split."""
-        return judge(self.task, rows, majority_probabilities(self.record["label_shares"], len(rows)))
+        return judge(self.task, rows, majority_probabilities(self.record.label_shares, len(rows)))
 
 
 def load_trained(folder: Path | str, attention: str | None = None, *, device: str = "cpu") -> TrainedModel:
@@ -101,8 +101,8 @@ def load_trained(folder: Path | str, attention: str | None = None, *, device: st
     for name in ("config.json", "model.safetensors", "tokenizer.json"):
         if not (folder / name).is_file():
             raise ModelFolderError(f"{folder}: has no {name}, so this is no complete model")
-    kind = load_class(BACKBONES[record["options"]["model"]])
-    implementation = attention or record["options"]["attention"]
+    kind = load_class(BACKBONES[record.options.model])
+    implementation = attention or record.options.attention
     check_attention(kind, implementation)
     tokenizer = load_tokenizer(folder)
     try:

@@ -8,6 +8,8 @@ from typing import ClassVar
 
 import numpy as np
 
+from qacg_models.utils.json_fields import typed_fields
+
 
 @dataclass(frozen=True)
 class Figures:
@@ -30,10 +32,18 @@ class Figures:
         return values | {"undefined": list(self.undefined)}
 
     @classmethod
-    def from_json(cls, values: dict) -> Figures:
-        """Inverse of `to_json`."""
-        figures = {name: math.nan if values[name] is None else values[name] for name in cls.TITLES}
-        return cls(**figures, undefined=tuple(values["undefined"]))
+    def from_json(cls, content: object, path: str = "") -> Figures:
+        """Inverse of `to_json`.
+
+        Args:
+            path: of the content, as errors name it.
+
+        Raises:
+            InputError: naming the figure that is missing, unknown or no number.
+        """
+        kinds = dict.fromkeys(cls.TITLES, float | None) | {"undefined": tuple[str, ...]}
+        values = typed_fields(kinds, content, path)
+        return cls(**{name: math.nan if value is None else value for name, value in values.items()})
 
 
 def ratio(part: float, whole: float) -> float:

@@ -94,7 +94,7 @@ def padded_inputs(trained: TrainedModel, rows: Sequence[Row]) -> tuple[dict, lis
     """
     config = trained.model.config
     features, _ = encode_rows(
-        rows, trained.tokenizer, config.contexts, trained.record["max_length"], config.context_standalone
+        rows, trained.tokenizer, config.contexts, trained.record.max_length, config.context_standalone
     )
     batch = PaddingCollator(trained.tokenizer.pad_token_id)(features)
     batch.pop("labels", None)

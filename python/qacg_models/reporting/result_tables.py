@@ -9,23 +9,20 @@ from qacg_models.data import file_digest
 from qacg_models.metrics import FIGURES, Figures
 from qacg_models.models.auto import BACKBONES
 from qacg_models.reporting.tables import metric_cells, text_table, undefined_notes
+from qacg_models.runs.record import TrainingRecord
 
 MAJORITY = "majority"
 
 
-def stored_results(record: dict, split: str) -> dict[str, Figures]:
+def stored_results(record: TrainingRecord, split: str) -> dict[str, Figures]:
     """What training stored for a split: the model and the majority row."""
-    kind = FIGURES[record["task"]["metrics"]]
-    return {
-        row_title(record, split): kind.from_json(record["metrics"][split]),
-        MAJORITY: kind.from_json(record["majority"][split]),
-    }
+    return {row_title(record, split): record.metrics[split], MAJORITY: record.majority[split]}
 
 
-def row_title(record: dict, split: str) -> str:
+def row_title(record: TrainingRecord, split: str) -> str:
     """What a table of a split calls the model: marked where the split chose the checkpoint that it judges."""
-    title = BACKBONES[record["options"]["model"]].title
-    chosen_on_test = split == "test" and record["selected"]["split"] == "test"
+    title = BACKBONES[record.options.model].title
+    chosen_on_test = split == "test" and record.selected.split == "test"
     return f"{title} (chosen on test)" if chosen_on_test else title
 
 
@@ -55,19 +52,19 @@ def _titles(names: Sequence[str]) -> list[str]:
     return list(kind.TITLES.values())
 
 
-def selection_note(record: dict) -> str:
+def selection_note(record: TrainingRecord) -> str:
     """Which checkpoint was kept, and by what."""
-    selected = record["selected"]
+    selected = record.selected
     note = (
-        f"checkpoint of step {selected['step']} of {record['steps']}, chosen by"
-        f" {selected['metric'].replace('_', ' ')} on {selected['split']} ({selected['value']:.1%})"
+        f"checkpoint of step {selected.step} of {record.steps}, chosen by"
+        f" {selected.metric.replace('_', ' ')} on {selected.split} ({selected.value:.1%})"
     )
-    if selected["split"] == "test":
+    if selected.split == "test":
         note += "; chosen on test, as in the released recipe, so the figures on test are too good"
     return note
 
 
-def compare_with_stored(record: dict, path: Path, rows: int, result: Figures) -> str:
+def compare_with_stored(record: TrainingRecord, path: Path, rows: int, result: Figures) -> str:
     """Whether a new evaluation gives the figures on record: a line that says so, or why it cannot be said.
 
     Args:
@@ -75,10 +72,10 @@ def compare_with_stored(record: dict, path: Path, rows: int, result: Figures) ->
         rows: how many of its rows; where training took dev from it, that many are the split.
     """
     digest = file_digest(path)
-    parts = {split: part["rows"] for split, part in record["data"].items() if part["sha256"] == digest}
+    parts = {split: part.rows for split, part in record.data.items() if part.sha256 == digest}
     split = next((split for split, count in parts.items() if count == rows), None)
-    if split in record["metrics"]:
-        same = result.to_json() == record["metrics"][split]
+    if split in record.metrics:
+        same = result.to_json() == record.metrics[split].to_json()
         return (
             "the same figures, to the last digit, as training stored"
             if same

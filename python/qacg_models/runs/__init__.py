@@ -1,4 +1,4 @@
-"""A run on paper: what is asked of it, and what it left on record. Importing this loads neither torch nor numpy.
+"""A run on paper: what is asked of it, and what it left on record. Options and recipes load nothing heavy.
 
 | question | its home |
 |---|---|

@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields, replace
 
-from qacg_models.models.auto import BACKBONES
-from qacg_models.utils.option_fields import chooser
 from qacg_models.errors import InputError
+from qacg_models.models.auto import BACKBONES
 from qacg_models.runs.recipes import RECIPES
+from qacg_models.utils.option_fields import chooser
 
 PROTOCOLS = ("dev", "released")
 # What a checkpoint settles, so that --from leaves no choice.

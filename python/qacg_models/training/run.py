@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -16,7 +15,7 @@ from qacg_models.errors import InputError
 from qacg_models.inference.trained_model import TrainedModel, load_trained
 from qacg_models.models.auto import BACKBONES
 from qacg_models.runs.options import TrainingOptions
-from qacg_models.runs.record import RECORD_FORMAT, RECORD_NAME
+from qacg_models.runs.record import RECORD_NAME, Selection, SplitFile, TrainingRecord, write_record
 from qacg_models.runs.run_config import RUN_NAME, write_run_file
 from qacg_models.training.model_setup import begin_model, begin_tokenizer, settle_attention
 from qacg_models.training.run_folder import check_output, leave, open_workplace, unfinished
@@ -112,7 +111,13 @@ def _finish(dataset: Dataset, output: Path) -> None:
     work = unfinished(output)
     trained = load_trained(work / MODEL, device=own_device())
     # The figures on record are those of the files on disk, not of the model still in memory.
-    _write_json(work / MODEL / RECORD_NAME, trained.record | _figures(trained, dataset))
+    splits = [split for split in dataset.splits if split != "train"]
+    record = replace(
+        trained.record,
+        metrics={split: trained.evaluate(dataset.splits[split]) for split in splits},
+        majority={split: trained.majority(dataset.splits[split]) for split in splits},
+    )
+    write_record(work / MODEL / RECORD_NAME, record)
     put_in_place(work / MODEL, output)
     shutil.rmtree(work)
 
@@ -180,34 +185,29 @@ def _write_model(
     shutil.copytree(trainer.best_weights(), work / MODEL, ignore=shutil.ignore_patterns("training_args.bin"))
     tokenizer.save_pretrained(work / MODEL)
     write_run_file(work / MODEL / RUN_NAME, str(dataset.source), dataset.options, options, [options.seed])
-    record = {
-        "format": RECORD_FORMAT,
-        "task": task.to_json(),
-        "contexts": list(dataset.contexts),
-        "max_length": options.max_length,
-        "options": asdict(options),
-        "data_options": asdict(dataset.options),
-        "selected": {
-            "split": split,
-            "metric": task.selection,
-            "step": state.best_global_step,
-            "value": state.best_metric,
+    record = TrainingRecord(
+        task=task,
+        contexts=dataset.contexts,
+        max_length=options.max_length,
+        options=options,
+        data_options=dataset.options,
+        selected=Selection(split, task.selection, state.best_global_step, state.best_metric),
+        collapsed_steps=tuple(collapsed_steps(state.log_history)),
+        label_shares=tuple(label_shares(dataset.splits["train"], task)),
+        overlap=tuple((a, b, count) for (a, b), count in dataset.overlap.items()),
+        data={
+            name: SplitFile(len(rows), file_digest(dataset.files[name])) for name, rows in dataset.splits.items()
         },
-        "collapsed_steps": collapsed_steps(state.log_history),
-        "label_shares": label_shares(dataset.splits["train"], task),
-        "overlap": [[a, b, count] for (a, b), count in dataset.overlap.items()],
-        "data": {
-            name: {"rows": len(rows), "sha256": file_digest(dataset.files[name])}
-            for name, rows in dataset.splits.items()
-        },
-        "padding": padding,
-        "steps": state.global_step,
-        "seconds": seconds,
-        "loss": [[entry["step"], entry["loss"]] for entry in state.log_history if "loss" in entry],
+        padding=padding,
+        steps=state.global_step,
+        seconds=seconds,
+        loss=tuple((entry["step"], entry["loss"]) for entry in state.log_history if "loss" in entry),
         **made_with,
-        "written": now(),
-    }
-    _write_json(work / MODEL / RECORD_NAME, record)
+        written=now(),
+        metrics={},
+        majority={},
+    )
+    write_record(work / MODEL / RECORD_NAME, record)
 
 
 def _trainer(work, dataset, options, model, encoded, make_batch, checkpoint, say) -> AspectTrainer:
@@ -241,16 +241,3 @@ def _trainer(work, dataset, options, model, encoded, make_batch, checkpoint, say
     for default in (ProgressCallback, PrinterCallback):
         trainer.remove_callback(default)
     return trainer
-
-
-def _figures(trained: TrainedModel, dataset: Dataset) -> dict:
-    """Metrics of the model and of the majority row on every split but train."""
-    splits = [split for split in dataset.splits if split != "train"]
-    return {
-        "metrics": {split: trained.evaluate(dataset.splits[split]).to_json() for split in splits},
-        "majority": {split: trained.majority(dataset.splits[split]).to_json() for split in splits},
-    }
-
-
-def _write_json(path: Path, content: dict) -> None:
-    path.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")

@@ -91,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
         else None,
         "split": split,
         "rows": len(rows),
-        "selected_on": trained.record["selected"]["split"],
+        "selected_on": trained.record.selected.split,
         "stored": stored,
     }
     text = json.dumps(content, indent=1, allow_nan=False)

@@ -91,12 +91,12 @@ def run(arguments: argparse.Namespace) -> int:
         resume=arguments.resume,
         say=say,
     )
-    for name in records[0]["metrics"]:
+    for name in records[0].metrics:
         shown = show(stored_results(records[0], name)) if len(seeds) == 1 else show_seeds(summarize(records), name)
         say(f"\n{name}\n{shown}")
     say("")
     for record in records:
-        say(f"seed {record['options']['seed']}: {selection_note(record)}")
+        say(f"seed {record.options.seed}: {selection_note(record)}")
     if arguments.rows is not None and is_main():
         say(f"rows in {append_rows(arguments.rows, records)}")
     say(f"{'model' if len(seeds) == 1 else 'models'} in {given['output']}")
