@@ -12,6 +12,7 @@ from qacg_models.inference.trained_model import load_trained
 from qacg_models.runs.options import SIZES as SIZE_OPTIONS
 from qacg_models.runs.options import TrainingOptions
 from safetensors.torch import load_file, save_file
+from untrained import write_model
 
 SIZES = [
     "--hidden-size=16",
@@ -405,3 +406,29 @@ def test_usage_errors(arguments, capsys):
         main(arguments)
     assert stopped.value.code == 2
     assert "usage: qacg" in capsys.readouterr().err
+
+
+def test_a_process_for_a_prediction_loads_nothing_of_other_models(tmp_path):
+    """What transformers would load for images and object detection; what the process itself wants is still there."""
+    write_model(tmp_path)
+    script = (
+        "import sys; from qacg_models.cli import main; "
+        f"sys.argv[1:] = ['predict', {str(tmp_path)!r}, '--text', 'the bill']; status = main(); "
+        "loaded = {name.split('.')[0] for name in sys.modules}; "
+        "print(status, sorted(loaded & {'scipy', 'PIL', 'accelerate', 'sklearn', 'matplotlib', 'tensorboard'})); "
+        "import gc, PIL, accelerate, scipy; print(gc.isenabled())"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-2:] == ["0 []", "True"]
+
+
+def test_a_command_called_by_a_program_leaves_it_all_of_transformers(tmp_path):
+    write_model(tmp_path)
+    script = (
+        "from qacg_models.cli import main; "
+        f"status = main(['predict', {str(tmp_path)!r}, '--text', 'the bill']); "
+        "from transformers.utils import is_accelerate_available, is_scipy_available; "
+        "print(status, is_accelerate_available(), is_scipy_available())"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "0 True True"

@@ -49,7 +49,8 @@ def write_model(folder, task=OWN, kind="qacg-bert", layers=2, heads=2, **options
         model = QACGBertForSequenceClassification(QACGBertConfig(**sizes, **context))
     strengthen(model).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    write_record(folder / RECORD_NAME, record_of(task, contexts, replace(chosen, attention="fused", **options)))
+    settled = replace(chosen, attention=options.get("attention", "fused"))
+    write_record(folder / RECORD_NAME, record_of(task, contexts, settled))
     return folder
 
 

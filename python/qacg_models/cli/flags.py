@@ -52,10 +52,3 @@ def add_flags(
 def taken(arguments: dict[str, object], choices: type) -> dict[str, object]:
     """The fields of `choices` among parsed arguments."""
     return {field.name: arguments[field.name] for field in fields(choices) if field.name in arguments}
-
-
-def hide_other_bars() -> None:
-    """Keeps the libraries' own progress bars off the terminal; ours stays, and so do warnings."""
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()

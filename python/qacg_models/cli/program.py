@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from qacg_models.cli.commands import analyze, convert, demo, evaluate, info, predict, table, train
+from qacg_models.cli.libraries import load_libraries
 from qacg_models.errors import InputError
 
 COMMANDS = {
@@ -33,7 +34,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = _parser().parse_args(argv)
     try:
-        return COMMANDS[arguments.command].run(arguments)
+        command = COMMANDS[arguments.command]
+        if hasattr(command, "NEEDS"):
+            load_libraries(command.NEEDS, alone=argv is None)
+        return command.run(arguments)
     except (InputError, OSError) as error:
         print(f"qacg {arguments.command}: {_one_line(error)}", file=sys.stderr)
         return 2

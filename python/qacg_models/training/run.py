@@ -13,6 +13,7 @@ from qacg_models.data.collators import batch_maker, by_length, padding_share
 from qacg_models.data.tokenization import encode_rows
 from qacg_models.errors import InputError
 from qacg_models.inference.trained_model import TrainedModel, load_trained
+from qacg_models.metrics import Figures
 from qacg_models.models.auto import BACKBONES
 from qacg_models.runs.options import TrainingOptions
 from qacg_models.runs.record import RECORD_NAME, Selection, SplitFile, TrainingRecord, write_record
@@ -111,13 +112,7 @@ def _finish(dataset: Dataset, output: Path) -> None:
     work = unfinished(output)
     trained = load_trained(work / MODEL, device=own_device())
     # The figures on record are those of the files on disk, not of the model still in memory.
-    splits = [split for split in dataset.splits if split != "train"]
-    record = replace(
-        trained.record,
-        metrics={split: trained.evaluate(dataset.splits[split]) for split in splits},
-        majority={split: trained.majority(dataset.splits[split]) for split in splits},
-    )
-    write_record(work / MODEL / RECORD_NAME, record)
+    write_record(work / MODEL / RECORD_NAME, replace(trained.record, **_figures(trained, dataset)))
     put_in_place(work / MODEL, output)
     shutil.rmtree(work)
 
@@ -241,3 +236,12 @@ def _trainer(work, dataset, options, model, encoded, make_batch, checkpoint, say
     for default in (ProgressCallback, PrinterCallback):
         trainer.remove_callback(default)
     return trainer
+
+
+def _figures(trained: TrainedModel, dataset: Dataset) -> dict[str, dict[str, Figures]]:
+    """Metrics of the model and of the majority row on every split but train."""
+    splits = [split for split in dataset.splits if split != "train"]
+    return {
+        "metrics": {split: trained.evaluate(dataset.splits[split]) for split in splits},
+        "majority": {split: trained.majority(dataset.splits[split]) for split in splits},
+    }

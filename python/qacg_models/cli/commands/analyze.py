@@ -10,6 +10,7 @@ from qacg_models.cli.flags import OF_TRAINING, add_flags, taken
 from qacg_models.data.options import DataOptions
 from qacg_models.errors import InputError
 
+NEEDS = "inference"
 HELP = "a page with signed attention maps, lambda and token scores of chosen sentences"
 DESCRIPTION = (
     "Writes one HTML file that needs no network, with the figures as SVG and PNG and their numbers as JSON beside it. "
@@ -41,12 +42,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Runs the model and writes the page."""
-    from qacg_models.cli.flags import hide_other_bars
     from qacg_models.inference.aspect_queries import Questions
     from qacg_models.inference.trained_model import load_trained
     from qacg_models.reporting.analysis_page import write_analysis
 
-    hide_other_bars()
     _check(arguments)
     trained = load_trained(arguments.model)
     if arguments.data is None:

@@ -12,6 +12,7 @@ from qacg_models.errors import InputError
 FORMATS = ("own", "huggingface", "released", "tensorflow-names")
 
 
+NEEDS = "inference"
 HELP = "checkpoints of BERT and of the published code into our models, and back"
 DESCRIPTION = (
     "Reads TensorFlow-converted files, released state dicts, transformers' BERT of any head and models of this "
@@ -69,12 +70,9 @@ def _assignment(text: str) -> tuple[str, object]:
 
 def run(arguments: argparse.Namespace) -> int:
     """Converts, and prints what became of every tensor."""
-    from transformers.utils import logging
-
     from qacg_models.checkpoints.fitting import Permissions
     from qacg_models.conversion.convert import convert
 
-    logging.disable_progress_bar()
     overrides = dict(arguments.set)
     for flag, field in (("truncate_positions", "max_position_embeddings"), ("resize_vocabulary", "vocab_size")):
         number = getattr(arguments, flag)

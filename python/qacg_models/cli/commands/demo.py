@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+NEEDS = "training"
 HELP = "check this machine, train on the bundled sample, write a report"
 
 
@@ -25,9 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Runs the demonstration; 1 if a check does not pass."""
-    from qacg_models.cli.flags import hide_other_bars
     from qacg_models.demos.sample_demo import run
     from qacg_models.runs.options import TrainingOptions
 
-    hide_other_bars()
     return run(arguments.report, arguments.output, TrainingOptions(seed=arguments.seed))

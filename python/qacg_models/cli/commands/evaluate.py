@@ -12,6 +12,7 @@ from qacg_models.cli.flags import OF_TRAINING, add_flags, taken
 from qacg_models.data.options import DataOptions
 from qacg_models.errors import InputError
 
+NEEDS = "inference"
 HELP = "the published metrics of a trained model"
 
 
@@ -52,14 +53,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Evaluates, and says whether the figures are those that training stored."""
-    from qacg_models.cli.flags import hide_other_bars
     from qacg_models.data import check_contexts, describe_rows, load_data, load_file
     from qacg_models.inference.trained_model import load_trained
     from qacg_models.metrics import intervals
     from qacg_models.reporting.result_tables import MAJORITY, compare_with_stored, row_title, selection_note, show
     from qacg_models.utils.distributed import own_device
 
-    hide_other_bars()
     if arguments.bootstrap < 0:
         raise InputError(f"bootstrap: got {arguments.bootstrap}, wanted at least 0")
     trained = load_trained(arguments.model, arguments.attention, device=own_device(arguments.device))

@@ -9,6 +9,7 @@ from qacg_models.data.lines import STANDARD_INPUT
 from qacg_models.data.requests import FORMS
 from qacg_models.errors import InputError
 
+NEEDS = "inference"
 HELP = "labels and probabilities of aspects, for a text or a file of any size"
 DESCRIPTION = (
     "Asks a trained model about every aspect of every text, or about the aspects named. A file is read as a stream; "
@@ -81,7 +82,6 @@ def run(arguments: argparse.Namespace) -> int:
     """Predicts, and writes or prints."""
     import sys
 
-    from qacg_models.cli.flags import hide_other_bars
     from qacg_models.cli.progress import LineBar
     from qacg_models.data import file_digest
     from qacg_models.data.columns import Columns
@@ -91,7 +91,6 @@ def run(arguments: argparse.Namespace) -> int:
     from qacg_models.inference.prediction_format import PredictionLines
     from qacg_models.utils.distributed import is_main, own_device, world_size
 
-    hide_other_bars()
     columns = Columns(
         text=arguments.text_column,
         aspect=arguments.aspect_column,

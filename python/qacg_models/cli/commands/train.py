@@ -12,6 +12,7 @@ from qacg_models.errors import InputError
 from qacg_models.runs.options import TrainingOptions
 from qacg_models.runs.recipes import described
 
+NEEDS = "training"
 HELP = "train on SentiHood, SemEval-2014, or CSV, JSON and JSONL of your own"
 DESCRIPTION = (
     "Trains a model from scratch or from a checkpoint, keeps the weights that do best on dev, and evaluates them on "
@@ -56,7 +57,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Trains, and prints the figures."""
-    from qacg_models.cli.flags import hide_other_bars
     from qacg_models.data import describe, load_data
     from qacg_models.reporting.result_tables import selection_note, show, show_seeds, stored_results
     from qacg_models.reporting.run_records import append_rows
@@ -66,7 +66,6 @@ def run(arguments: argparse.Namespace) -> int:
     from qacg_models.training.seeds import summarize
     from qacg_models.utils.distributed import in_main, is_main
 
-    hide_other_bars()
     say = in_main(print)
     given = {} if arguments.config is None else read_run_file(arguments.config)
     given |= vars(arguments)
