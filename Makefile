@@ -1,5 +1,6 @@
 # make run    the main job, in an environment of its own (.venv)
-# make test   lint and all tests
+# make test   lint, types and all tests
+# make types  the public modules under mypy
 # make check-triton       every configuration of the Triton kernels compiled for each GPU that has a table; no GPU needed
 # make check-interpreted  the operator tests of the Triton kernels in Triton's interpreter, all of them
 # make test-gpu OUT=dir   the operator tests on the GPU of this machine;  make bench-gpu OUT=dir  the benchmark there
@@ -23,7 +24,7 @@ PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
 endif
 
-.PHONY: run test lint bench marks suite check-triton check-interpreted test-gpu bench-gpu sanitize-gpu clean
+.PHONY: run test lint types bench marks suite check-triton check-interpreted test-gpu bench-gpu sanitize-gpu clean
 
 run: $(READY)
 	$(PY) -m qacg_models.cli demo
@@ -31,11 +32,14 @@ run: $(READY)
 # Over the cores, a file at a time, where pytest-xdist is installed.
 PARALLEL = $(shell $(PY) -c "import xdist" 2>/dev/null && echo '-n auto --maxprocesses 4 --dist loadfile')
 
-test: lint
+test: lint types
 	$(PY) -m pytest $(PARALLEL)
 
 lint: $(READY)
 	$(PY) -m ruff check .
+
+types: $(READY)
+	$(PY) -m mypy
 
 bench: $(READY)
 	$(PY) -m pytest benchmarks --benchmark-enable

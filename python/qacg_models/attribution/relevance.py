@@ -7,6 +7,7 @@ size L x L x D is made: the attention rule is one matrix product.
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -93,7 +94,7 @@ def layerwise_relevance(
         TypeError, ValueError: as the model does, and for a model or target that does not fit.
     """
     with evaluation_mode(model), torch.inference_mode(False), torch.no_grad():
-        bert = model.base_model
+        bert: Any = model.base_model
         layers = list(bert.encoder.layer)
         with _recorded([*layers, bert.pooler, bert.pooler.dense, model.classifier]) as seen:
             logits = classify(model, batch)
@@ -110,7 +111,7 @@ def layerwise_relevance(
 @dataclass(frozen=True)
 class _Call:
     args: tuple
-    out: object
+    out: Any
 
 
 @contextmanager
@@ -136,7 +137,7 @@ def _through(function, x: Tensor, relevance: Tensor) -> Tensor:
         return gradient_relevance(function(leaf), leaf, relevance)
 
 
-def _through_pooler(pooler: nn.Module, seen: Mapping[nn.Module, _Call], relevance: Tensor) -> Tensor:
+def _through_pooler(pooler: Any, seen: Mapping[nn.Module, _Call], relevance: Tensor) -> Tensor:
     """(B, hidden) to the tokens, (B, L, hidden)."""
     hidden_states, visible = seen[pooler].args
     summary = seen[pooler.dense].args[0]
@@ -149,7 +150,7 @@ def _through_pooler(pooler: nn.Module, seen: Mapping[nn.Module, _Call], relevanc
     return spread
 
 
-def _through_layer(layer: nn.Module, args: tuple, heads: int, relevance: Tensor) -> Tensor:
+def _through_layer(layer: Any, args: tuple, heads: int, relevance: Tensor) -> Tensor:
     """(B, L, hidden) at the layer's output to its input, of any model here: they share the names of the parts.
 
     Args:
@@ -171,7 +172,7 @@ def _through_layer(layer: nn.Module, args: tuple, heads: int, relevance: Tensor)
     return _through(attention.self.value, value.args[0], merge_heads(relevance))
 
 
-def _through_block_end(block: nn.Module, seen: Mapping[nn.Module, _Call], relevance: Tensor) -> Tensor:
+def _through_block_end(block: Any, seen: Mapping[nn.Module, _Call], relevance: Tensor) -> Tensor:
     """From LayerNorm(residual + dense(x)) to x."""
     dense = seen[block.dense]
     residual = seen[block].args[1]

@@ -1,6 +1,8 @@
 """Configuration of BERT."""
 
-from qacg_models.configs.encoder import EncoderConfig
+from typing_extensions import Unpack
+
+from qacg_models.configs.encoder import EncoderConfig, EncoderFields
 
 
 class PlainBertConfig(EncoderConfig):
@@ -12,5 +14,5 @@ class PlainBertConfig(EncoderConfig):
 
     model_type = "plain_bert"
 
-    def __init__(self, **kwargs):  # documented and checked in EncoderConfig
+    def __init__(self, **kwargs: Unpack[EncoderFields]):  # documented and checked in EncoderConfig
         super().__init__(**kwargs)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from transformers import PreTrainedConfig
+from typing_extensions import Unpack
 
+from qacg_models.configs.common_fields import CommonFields
 from qacg_models.configs.encoder_head import EncoderHeadConfig
 from qacg_models.configs.field_checks import check_integer, check_probability
 
@@ -31,7 +33,7 @@ class BertSumConfig(EncoderHeadConfig):
         heads: int = 8,
         ff_size: int = 2048,
         dropout: float = 0.1,
-        **kwargs,  # the fields every transformers configuration has
+        **kwargs: Unpack[CommonFields],
     ):
         self.inter_layers = inter_layers
         self.heads = heads

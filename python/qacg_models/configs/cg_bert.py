@@ -1,9 +1,19 @@
 """Configuration of CG-BERT: the published field names, and every published variant as a named choice."""
 
-from qacg_models.configs.context import ContextConfig
+from typing import Any
+
+from typing_extensions import Unpack
+
+from qacg_models.configs.context import ContextConfig, ContextFields
 from qacg_models.configs.field_checks import check_one_of
 
 GATE_ACTIVATIONS = ("sigmoid", "tanh")
+
+
+class CGBertFields(ContextFields, total=False):
+    """Fields that `CGBertConfig` reads beside its own."""
+
+    A_prob_dropout_prob: float  # what a published text calls attention_probs_dropout_prob
 
 
 class CGBertConfig(ContextConfig):
@@ -28,17 +38,18 @@ class CGBertConfig(ContextConfig):
         context_projection: str = "head",
         lambda_bias: bool = False,
         gate_activation: str = "sigmoid",
-        **kwargs,  # of ContextConfig
+        **kwargs: Unpack[CGBertFields],
     ):
         self.gate_activation = gate_activation
-        if "A_prob_dropout_prob" in kwargs:
-            other = kwargs.pop("A_prob_dropout_prob")
-            if kwargs.setdefault("attention_probs_dropout_prob", other) != other:
+        rest: dict[str, Any] = dict(kwargs)
+        if "A_prob_dropout_prob" in rest:
+            other = rest.pop("A_prob_dropout_prob")
+            if rest.setdefault("attention_probs_dropout_prob", other) != other:
                 raise ValueError(
                     f"A_prob_dropout_prob: got {other} beside attention_probs_dropout_prob = "
-                    f"{kwargs['attention_probs_dropout_prob']}; they are two names of one field"
+                    f"{rest['attention_probs_dropout_prob']}; they are two names of one field"
                 )
-        super().__init__(context_projection=context_projection, lambda_bias=lambda_bias, **kwargs)
+        super().__init__(context_projection=context_projection, lambda_bias=lambda_bias, **rest)
 
     def check(self) -> None:
         """Raises TypeError or ValueError for the first field that is out of its limits."""

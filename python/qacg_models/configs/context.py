@@ -2,10 +2,20 @@
 
 from collections.abc import Sequence
 
-from qacg_models.configs.encoder import EncoderConfig
+from typing_extensions import Unpack
+
+from qacg_models.configs.encoder import EncoderConfig, EncoderFields
 from qacg_models.configs.field_checks import check_flag, check_one_of
 
 CONTEXT_PROJECTIONS = ("hidden", "head")
+
+
+class ContextFields(EncoderFields, total=False):
+    """The fields of `ContextConfig` that its variants hand on as they are."""
+
+    contexts: int | Sequence[str]
+    context_standalone: bool
+    lambda_per_head: bool
 
 
 class ContextConfig(EncoderConfig):
@@ -35,7 +45,7 @@ class ContextConfig(EncoderConfig):
         context_projection: str,
         lambda_bias: bool,
         lambda_per_head: bool = False,
-        **kwargs,  # of EncoderConfig
+        **kwargs: Unpack[EncoderFields],
     ):
         if "num_contexts" in kwargs:
             raise TypeError("num_contexts: derived from contexts; pass contexts=N or contexts=[names]")

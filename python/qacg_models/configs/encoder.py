@@ -2,11 +2,13 @@
 
 import difflib
 import inspect
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from transformers import PreTrainedConfig
 from transformers.activations import ACT2FN
+from typing_extensions import Unpack
 
+from qacg_models.configs.common_fields import CommonFields
 from qacg_models.configs.field_checks import check_integer, check_number, check_one_of, check_probability
 
 POOLERS = ("cls", "attention")
@@ -47,6 +49,33 @@ _FIXED = {
 _OF_ANOTHER_POOLER = {
     *("pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head")
 }
+
+
+class PublishedFields(CommonFields, total=False):
+    """Fields that `EncoderConfig` reads beside its own."""
+
+    full_pooler: bool | None  # what published configurations have for `pooler`
+
+
+class EncoderFields(PublishedFields, total=False):
+    """The fields of `EncoderConfig`, for the signatures of those that hand them on."""
+
+    vocab_size: int
+    hidden_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    intermediate_size: int
+    hidden_act: str
+    hidden_dropout_prob: float
+    attention_probs_dropout_prob: float
+    classifier_dropout: float | None
+    max_position_embeddings: int
+    type_vocab_size: int
+    initializer_range: float
+    layer_norm_eps: float
+    pad_token_id: int | None
+    pooler: str | None
+    unpad: bool
 
 
 class EncoderConfig(PreTrainedConfig):
@@ -104,7 +133,7 @@ class EncoderConfig(PreTrainedConfig):
         pad_token_id: int | None = 0,
         pooler: str | None = None,
         unpad: bool = False,
-        **kwargs,  # the fields every transformers configuration has: id2label, output_hidden_states, ...
+        **kwargs: Unpack[PublishedFields],
     ):
         self.vocab_size = vocab_size
         self.hidden_size = hidden_size
@@ -121,18 +150,19 @@ class EncoderConfig(PreTrainedConfig):
         self.layer_norm_eps = layer_norm_eps
         self.pooler = _pooler(pooler, kwargs.pop("full_pooler", None))
         self.unpad = unpad
-        self._check_known(kwargs)
-        _check_label_count(kwargs)
-        super().__init__(**kwargs)
+        rest: dict[str, Any] = dict(kwargs)
+        self._check_known(rest)
+        _check_label_count(rest)
+        super().__init__(**rest)
         self.pad_token_id = pad_token_id  # not earlier: transformers would compare it before check() does
-        if self.label2id is None:
+        if self.label2id is None:  # type: ignore[has-type]  # transformers declares it
             self.label2id = {name: i for i, name in self.id2label.items()}
         self.check()
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and contents(self) == contents(other)
 
-    __hash__ = None
+    __hash__ = None  # type: ignore[assignment]  # fields may change
 
     @classmethod
     def get_config_dict(cls, pretrained_model_name_or_path, **kwargs):

@@ -8,8 +8,10 @@ import difflib
 from typing import ClassVar
 
 from transformers import AutoConfig, PreTrainedConfig
+from typing_extensions import Unpack
 
 from qacg_models.configs import encoders  # noqa: F401 - the encoder may be one of ours, saved by another process
+from qacg_models.configs.common_fields import CommonFields
 from qacg_models.configs.encoder import contents
 
 # Fields that transformers takes or writes beside those it declares; none says what a model computes.
@@ -40,14 +42,14 @@ class EncoderHeadConfig(PreTrainedConfig):
         # Transformers makes every configuration a dataclass, whose generated == knows its own fields only.
         cls.__eq__ = EncoderHeadConfig.__eq__
 
-    def __init__(self, *, encoder: PreTrainedConfig | dict | None = None, **kwargs):
+    def __init__(self, *, encoder: PreTrainedConfig | dict | None = None, **kwargs: Unpack[CommonFields]):
         kind = kwargs.pop("model_type", self.model_type)
         if kind != self.model_type:
             raise ValueError(
                 f"model_type: got {kind!r}, wanted {self.model_type!r}; "
                 "an encoder's own configuration goes into the field encoder"
             )
-        self._refuse_unknown(kwargs)
+        self._refuse_unknown(dict(kwargs))
         self.encoder = _encoder_config(encoder)
         chosen = self.encoder._attn_implementation
         if chosen is not None:  # transformers would reset the encoder's choice along with this one
@@ -63,7 +65,7 @@ class EncoderHeadConfig(PreTrainedConfig):
         del own["encoder"]
         return own, contents(self.encoder)
 
-    __hash__ = None
+    __hash__ = None  # type: ignore[assignment]  # fields may change
 
     def get_text_config(self, decoder: bool | None = None, encoder: bool | None = None) -> PreTrainedConfig:
         """The encoder's configuration, which has the size of the vocabulary and of the initial weights."""

@@ -1,6 +1,7 @@
 """Checks of single configuration fields: an error names the field, what came and what was wanted."""
 
 import math
+from typing import Any
 
 
 def check_integer(field: str, value: object, at_least: int, below: int | None = None) -> None:
@@ -23,7 +24,7 @@ def check_number(field: str, value: object, at_least: float | None = None) -> No
         raise ValueError(f"{field}: got {value}, wanted at least {at_least:g}")
 
 
-def check_probability(field: str, value: object) -> None:
+def check_probability(field: str, value: Any) -> None:
     """Raises unless `value` is a number in [0, 1), as dropout takes it."""
     check_number(field, value)
     if not 0.0 <= value < 1.0:

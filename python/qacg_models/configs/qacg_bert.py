@@ -1,7 +1,9 @@
 """Configuration of QACG-BERT: the published field names, and every published variant as a named choice."""
 
+from typing_extensions import Unpack
+
 from qacg_kernels.nn import NAMINGS
-from qacg_models.configs.context import ContextConfig
+from qacg_models.configs.context import ContextConfig, ContextFields
 from qacg_models.configs.field_checks import check_number, check_one_of
 
 
@@ -33,7 +35,7 @@ class QACGBertConfig(ContextConfig):
         beta: float = 1.0,
         gamma: float = 1.0,
         attention_naming: str = "released",
-        **kwargs,  # of ContextConfig
+        **kwargs: Unpack[ContextFields],
     ):
         self.quasi_scale = quasi_scale
         self.beta = beta

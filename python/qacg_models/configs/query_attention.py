@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from transformers import PreTrainedConfig
+from typing_extensions import Unpack
 
+from qacg_models.configs.common_fields import CommonFields
 from qacg_models.configs.encoder_head import EncoderHeadConfig
 from qacg_models.configs.field_checks import check_flag, check_integer, check_number, check_one_of, check_probability
 
@@ -43,11 +45,12 @@ class QueryAttentionConfig(EncoderHeadConfig):
         sep_token_id: int | None = None,
         allow_no_answer: bool = False,
         no_answer_threshold: float = 0.0,
-        **kwargs,  # the fields every transformers configuration has
+        **kwargs: Unpack[CommonFields],
     ):
         self.head = head
         self.conv_channels = conv_channels
-        self.head_dropout = HEAD_DROPOUT.get(head) if head_dropout is None else head_dropout
+        # An unknown head is refused by check().
+        self.head_dropout = HEAD_DROPOUT.get(head, 0.0) if head_dropout is None else head_dropout
         self.num_question_types = num_question_types
         self.question_type_loss_weight = question_type_loss_weight
         self.sep_token_id = sep_token_id

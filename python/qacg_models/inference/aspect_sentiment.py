@@ -146,4 +146,4 @@ class AspectSentiment:
 
     def _prediction(self, row: Row, probabilities: np.ndarray) -> AspectPrediction:
         by_label = dict(zip(self.labels, probabilities.tolist()))
-        return AspectPrediction(row.sentence, row.target, row.aspect, max(by_label, key=by_label.get), by_label)
+        return AspectPrediction(row.sentence, row.target, row.aspect, max(by_label, key=by_label.__getitem__), by_label)

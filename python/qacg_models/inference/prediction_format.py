@@ -40,7 +40,7 @@ class PredictionLines:
         """One prediction, with its line end."""
         shares = {label: round(share, DIGITS) for label, share in prediction.probabilities.items()}
         optional = {"id": request.id, "target": prediction.target}
-        fields = {"line": request.line}
+        fields: dict[str, object] = {"line": request.line}
         fields |= {name: optional[name] for name in self._optional(*optional)}
         fields |= {"text": prediction.text, "aspect": prediction.aspect, "label": prediction.label}
         if self.form == "jsonl":

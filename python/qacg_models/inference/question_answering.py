@@ -153,7 +153,9 @@ class QuestionAnswerer:
             # Two tokens may stand for the same characters, so that spans can fall together: some more are read.
             for window, found in zip(part, best_spans(starts, ends, allowed, self.max_answer_tokens, 4 * count)):
                 for span in found:
-                    place = _trimmed(context, window.offsets[span.first][0], window.offsets[span.last][1])
+                    first, last = window.offsets[span.first], window.offsets[span.last]
+                    # Only tokens of the text are allowed.
+                    place = _trimmed(context, first[0], last[1]) if first and last else None
                     if place is not None:
                         spans[place] = max(span.score, spans.get(place, float("-inf")))
             nothing = min(nothing, (starts[:, 0] + ends[:, 0]).min().item())
@@ -196,7 +198,7 @@ def pad_windows(part: list[Window], pad_token_id: int) -> dict[str, Tensor]:
         "attention_mask": padded([[1] * len(w.input_ids) for w in part], 0),
     }
     if part[0].token_type_ids is not None:
-        batch["token_type_ids"] = padded([w.token_type_ids for w in part], 0)
+        batch["token_type_ids"] = padded([w.token_type_ids or [] for w in part], 0)
     return batch
 
 

@@ -64,9 +64,11 @@ def label_span(offsets: list[tuple[int, int] | None], start: int, end: int) -> t
     if start >= end:
         raise ValueError(f"start, end: got {start} and {end}, wanted at least one character")
     touched = [i for i, place in enumerate(offsets) if place is not None and place[0] < end and place[1] > start]
-    if not touched or offsets[touched[0]][0] > start or offsets[touched[-1]][1] < end:
+    if not touched:
         return None
-    return touched[0], touched[-1]
+    places = [place for place in offsets[touched[0] : touched[-1] + 1] if place is not None]
+    whole = places[0][0] <= start and places[-1][1] >= end
+    return (touched[0], touched[-1]) if whole else None
 
 
 def allowed_tokens(offsets: list[list[tuple[int, int] | None]], length: int, device: torch.device) -> Tensor:

@@ -45,7 +45,7 @@ class TrainedModel:
     @property
     def title(self) -> str:
         """What tables call the model."""
-        return BACKBONES[self.record.options.model].title
+        return BACKBONES[self.record.options.model].title or self.record.options.model
 
     @property
     def task(self) -> Task:

@@ -45,11 +45,14 @@ class BertSelfAttention(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         """(B, L, hidden) and a boolean mask (B, 1, 1, L) or None to (B, L, hidden) and A (B, H, L, L) or None; or
         (T, hidden) and its packing to (T, hidden) and A (B, H, max_seqlen, max_seqlen) or None."""
+        query, key, value = (
+            layer(hidden_states).unflatten(-1, (self.config.num_attention_heads, -1))
+            for layer in (self.query, self.key, self.value)
+        )
         return attend_split(
-            *(
-                layer(hidden_states).unflatten(-1, (self.config.num_attention_heads, -1))
-                for layer in (self.query, self.key, self.value)
-            ),
+            query,
+            key,
+            value,
             mask,
             dropout_p=self.dropout.p if self.dropout.training else 0.0,
             implementation=self.config._attn_implementation,
@@ -76,6 +79,7 @@ class BertAttention(nn.Module):
         of each packed sequence."""
         attended, attention = self.self(hidden_states, mask, output_attentions)
         if first_only:
+            assert isinstance(mask, Packing), "only packed batches have first tokens"
             attended, hidden_states = mask.first(attended), mask.first(hidden_states)
         return self.output(attended, hidden_states), attention
 
@@ -326,7 +330,7 @@ class BertForQuestionAnswering(BertPreTrainedModel):
         Raises:
             TypeError, ValueError: as for `BertModel`, and for positions.
         """
-        labelled = has_answers(start_positions, end_positions)
+        has_answers(start_positions, end_positions)
         encoded = self.bert(
             input_ids,
             attention_mask,
@@ -339,7 +343,7 @@ class BertForQuestionAnswering(BertPreTrainedModel):
         )
         start_logits, end_logits = self.qa_outputs(encoded.last_hidden_state).unbind(-1)
         loss = None
-        if labelled:
+        if start_positions is not None and end_positions is not None:
             loss = span_loss(start_logits, end_logits, start_positions, end_positions)
         output = QuestionAnsweringModelOutput(
             loss=loss,

@@ -116,7 +116,7 @@ class BertSumForExtractiveSummarization(EncoderHeadModel):
             TypeError, ValueError: naming the argument, what came and what was wanted. Values are looked at on
                 the CPU and outside torch.compile only.
         """
-        _check_positions(sentence_positions, input_ids)
+        sentence_positions = _checked_positions(sentence_positions, input_ids)
         if token_type_ids is not None and not self.takes_token_types:
             name = type(self.base_model).__name__
             raise ValueError(f"token_type_ids: {name} has one token type or none, wanted None")
@@ -169,13 +169,13 @@ def sentence_loss(logits: Tensor, labels: Tensor, sentence: Tensor) -> Tensor:
     return each.masked_fill(~counted, 0.0).sum() / counted.sum().clamp_min(1)
 
 
-def _check_positions(positions: object, input_ids: object) -> None:
+def _checked_positions(positions: object, input_ids: object) -> Tensor:
     if not isinstance(positions, Tensor):
         raise TypeError(f"sentence_positions: got {type(positions).__name__}, wanted a torch.Tensor (B, S)")
     if positions.dtype not in (torch.int64, torch.int32):
         raise TypeError(f"sentence_positions: got dtype {positions.dtype}, wanted torch.int64 or torch.int32")
     if not isinstance(input_ids, Tensor) or input_ids.dim() != 2:
-        return  # the check of input_ids says what is wrong with it
+        return positions  # the check of input_ids says what is wrong with it
     batch, length = input_ids.shape
     if positions.dim() != 2 or positions.shape[0] != batch:
         raise ValueError(f"sentence_positions: got shape {tuple(positions.shape)}, wanted ({batch}, S)")
@@ -186,3 +186,4 @@ def _check_positions(positions: object, input_ids: object) -> None:
                 f"sentence_positions: got values from {low} to {high}, wanted 0 to {length - 1}, or {NO_SENTENCE} "
                 "for padding"
             )
+    return positions

@@ -1,5 +1,7 @@
 """The context path of a whole model folded for inference; `modules/context_fold.py` has the folding of one layer."""
 
+from typing import Any
+
 from torch import nn
 
 from qacg_models.modules.context_encoder import ContextBertEncoder
@@ -22,11 +24,8 @@ def fold_context(model: nn.Module) -> int:
     encoders = [module for module in model.modules() if isinstance(module, ContextBertEncoder)]
     if not encoders:
         raise ValueError(f"model: got a {type(model).__name__} without context layers, wanted a QACG-BERT or CG-BERT")
-    folds = [
-        (layer, ContextFold(layer.attention.self, context_layer))
-        for encoder in encoders
-        for layer, context_layer in zip(encoder.layer, encoder.context_layer)
-    ]
+    pairs: list[Any] = [pair for encoder in encoders for pair in zip(encoder.layer, encoder.context_layer)]
+    folds = [(layer, ContextFold(layer.attention.self, context_layer)) for layer, context_layer in pairs]
     for layer, fold in folds:
         layer.fold = fold.eval()
     return len(folds)

@@ -67,7 +67,7 @@ class EncoderHeadModel(CardWriting, HeadCheckpointLoading, PreTrainedModel):
         # Transformers would look in the source file for a call of its own dispatcher.
         return True
 
-    def get_input_embeddings(self) -> nn.Module:
+    def get_input_embeddings(self) -> nn.Embedding:
         return self.base_model.get_input_embeddings()
 
     def set_input_embeddings(self, value: nn.Module) -> None:
@@ -114,7 +114,7 @@ class EncoderHeadModel(CardWriting, HeadCheckpointLoading, PreTrainedModel):
             one_for_all = isinstance(position_ids, Tensor) and position_ids.shape[:1] == (1,)
             rows, limit = (1 if one_for_all else shape[0], shape[1]), config.max_position_embeddings
             check_ids("position_ids", position_ids, rows, limit, "max_position_embeddings")
-        visible = key_mask(attention_mask, shape)
+        visible = key_mask(attention_mask, (shape[0], shape[1]))
         if output_attentions is None:
             output_attentions = self.config.output_attentions
         if output_hidden_states is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from transformers import PreTrainedModel
 
@@ -12,8 +12,13 @@ CARD_NAME = "README.md"
 # What a configuration says about itself and not about the model.
 _NOT_OF_THE_MODEL = ("encoder", "architectures", "transformers_version", "model_type", "dtype")
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel as _Model
+else:  # it is mixed in before the model
+    _Model = object
 
-class CardWriting:
+
+class CardWriting(_Model):
     """Mixed into a PreTrainedModel before it: saving writes a model card where the folder has none."""
 
     card_task: ClassVar[str]  # the hub's name for what the model does

@@ -14,7 +14,7 @@ from qacg_models.models.pretrained import EncoderPreTrainedModel, as_dict, class
 from qacg_models.modules.bert_layers import POOLERS, BertEmbeddings
 from qacg_models.modules.context_encoder import ContextBertEncoder
 from qacg_models.modules.encoder_batch import read_batch
-from qacg_models.modules.input_checks import check_context_ids
+from qacg_models.modules.input_checks import checked_context_ids
 from qacg_models.modules.losses import classification_loss
 from qacg_models.modules.quasi_self_attention import IMPLEMENTATIONS, QuasiSelfAttention
 
@@ -107,8 +107,7 @@ class QACGBertModel(QACGBertPreTrainedModel):
             max_seqlen,
             leave_out_padding=self.config.unpad and not output_attentions,
         )
-        check_context_ids(self.config, context_ids, batch.size)
-        context_embedding = self.context_embeddings(context_ids.reshape(-1))
+        context_embedding = self.context_embeddings(checked_context_ids(self.config, context_ids, batch.size))
 
         embedded = self.embeddings(batch.input_ids, batch.token_type_ids, batch.position_ids, batch.inputs_embeds)
         first_only = pooled_only and batch.only_first_needed(self.config, output_hidden_states)

@@ -112,8 +112,8 @@ def _check_embeds(embeds: object, hidden_size: int, packed: bool) -> None:
         )
 
 
-def check_context_ids(config, context_ids: object, batch: int) -> None:
-    """Raises unless `context_ids`, (B) or (B, 1), has one known context for each sequence."""
+def checked_context_ids(config, context_ids: Tensor | None, batch: int) -> Tensor:
+    """`context_ids`, (B) or (B, 1), as (B), once each is known to be that of a context."""
     if context_ids is None:
         raise ValueError(
             f"context_ids: got None, wanted one id per sequence, 0 to {config.num_contexts - 1}; "
@@ -121,6 +121,7 @@ def check_context_ids(config, context_ids: object, batch: int) -> None:
         )
     rows = (batch, 1) if isinstance(context_ids, Tensor) and context_ids.dim() == 2 else (batch,)
     check_ids("context_ids", context_ids, rows, config.num_contexts, "num_contexts")
+    return context_ids.reshape(-1)
 
 
 def key_mask(attention_mask: object, shape: tuple[int, int]) -> Tensor | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 from qacg_models.errors import InputError
 from qacg_models.models.auto import BACKBONES
@@ -147,7 +148,7 @@ class TrainingOptions:
 
     def resolved(self) -> TrainingOptions:
         """The same with every choice settled, but for those that a checkpoint settles."""
-        recipe = dict(RECIPES["scratch" if self.from_checkpoint is None else "pretrained"])
+        recipe: dict[str, Any] = dict(RECIPES["scratch" if self.from_checkpoint is None else "pretrained"])
         if self.protocol == "released":
             recipe |= RECIPES["released"]
         if not BACKBONES[self.model].contexts:

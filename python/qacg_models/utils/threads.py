@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def cpu_threads(count: int) -> Iterator[None]:
-    """Let torch use `count` threads inside the block; 0 leaves its own choice.
+def cpu_threads(count: int | None) -> Iterator[None]:
+    """Let torch use `count` threads inside the block; 0 or None leaves its own choice.
 
     A small model's operations are too short to share out, and on a busy machine two threads that wait for
     each other at every operation were measured to take ten times as long as one.
