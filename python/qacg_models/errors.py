@@ -10,4 +10,4 @@ class CheckpointError(InputError):
 
 
 class ModelFolderError(InputError):
-    """A folder that is no complete model of this package; the text begins with the folder."""
+    """A folder that is not a complete model of this package; the text begins with the folder."""

@@ -165,13 +165,13 @@ def test_the_released_protocol_says_everywhere_that_it_chose_on_test(small_data,
     printed = capsys.readouterr().out
     assert "QACG-BERT (chosen on test)" in printed
     assert "chosen by strict accuracy on test" in printed
-    assert "so the figures on test are too good" in printed
+    assert "so the figures on test are optimistic" in printed
     record = json.loads((output / "training.json").read_text())
     assert record["selected"]["split"] == "test"
     assert record["options"] | {"balance": 1.0, "eval_every": 25, "pooler": "cls"} == record["options"]
     assert main(["evaluate", str(output), "--data", str(small_data), "--bootstrap", "20"]) == 0
     printed = capsys.readouterr().out
-    assert "QACG-BERT (chosen on test)" in printed and "too good" in printed
+    assert "QACG-BERT (chosen on test)" in printed and "optimistic" in printed
     assert main(["evaluate", str(output), "--data", str(small_data), "--bootstrap", "0", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["selected_on"] == "test"
 
@@ -202,7 +202,7 @@ def test_evaluate_says_when_figures_cannot_be_compared(model, small_data, capsys
     assert "training stored no figures for " in capsys.readouterr().out
     assert main(["evaluate", str(model), "--data", str(small_data), "--split", "train"]) == 0
     out = capsys.readouterr().out
-    assert f"the model was trained on rows of {small_data / 'train.tsv'}, so the figures are too good\n" in out
+    assert f"the model was trained on rows of {small_data / 'train.tsv'}, so the figures are optimistic\n" in out
 
 
 def test_from_a_file_of_ones_own_to_an_explained_model(tmp_path, capsys):
@@ -223,7 +223,7 @@ def test_from_a_file_of_ones_own_to_an_explained_model(tmp_path, capsys):
     assert main([*evaluate, "--split", "dev"]) == 0
     assert "the same figures, to the last digit, as training stored" in capsys.readouterr().out
     assert main(evaluate) == 0
-    assert "so the figures are too good; --split dev takes those it was not" in capsys.readouterr().out
+    assert "so the figures are optimistic; --split dev takes those it was not" in capsys.readouterr().out
     fails(capsys, [*evaluate, "--split", "test"], "is one file, which gives train and dev; test wants one")
     question = ["--text", "the food was awful", "--aspects", "food"]
     assert main(["predict", model, *question]) == 0
@@ -312,7 +312,7 @@ def test_other_bad_input(model, small_data, tmp_path, capsys):
     fails(capsys, [*train, model], "already exists", "--overwrite")
     fails(capsys, [*train, tmp_path, "--heads", 5], "hidden_size must be a multiple of heads")
     fails(capsys, [*train, tmp_path, "--tokenizer", tmp_path / "vocab.txt"], "no such tokenizer")
-    fails(capsys, [*train, tmp_path, "--cased"], "cased speaks of a vocabulary given as tokenizer")
+    fails(capsys, [*train, tmp_path, "--cased"], "cased: got True without a tokenizer")
     fails(capsys, [*train, tmp_path, "--max-length", 2], "max_length must be at least")
     evaluate = ["evaluate", "--data", small_data]
     fails(capsys, [*evaluate, tmp_path / "no"], "no such folder")

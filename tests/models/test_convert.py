@@ -320,7 +320,7 @@ def test_the_destination_is_whole_or_untouched(tmp_path, capsys, monkeypatch):
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "thesis.txt").write_text("years of work")
     assert "already exists" in refused(capsys, tmp_path / "own", tmp_path / "notes")
-    assert "is no model folder" in refused(capsys, tmp_path / "own", tmp_path / "notes", "--overwrite")
+    assert "is not a model folder" in refused(capsys, tmp_path / "own", tmp_path / "notes", "--overwrite")
     assert "would be lost" in refused(capsys, tmp_path / "own", tmp_path / "own", "--overwrite")
     assert "would be lost" in refused(capsys, tmp_path / "own" / "model.safetensors", tmp_path / "own", "--overwrite")
     assert run(tmp_path / "own", tmp_path / "new") == 0

@@ -150,7 +150,7 @@ def test_an_unfinished_run_goes_on_and_makes_again_what_changed(ask, tmp_path, m
         bulk(ask).write(requests(), output, model_digest="n", resume=True)
     plan = (parts / "plan.json").read_text()
     (parts / "plan.json").write_text("{")
-    with pytest.raises(InputError, match=r"plan\.json: is no JSON .*; --overwrite begins anew"):
+    with pytest.raises(InputError, match=r"plan\.json: is not JSON .*; --overwrite begins anew"):
         bulk(ask).write(requests(), output, model_digest="m", resume=True)
     (parts / "plan.json").write_text(plan)
     (parts / ".00000003.999").write_text("half a part")

@@ -123,14 +123,14 @@ def test_an_unfinished_run_is_neither_lost_nor_mixed_with_another(dataset, small
     with pytest.raises(InputError, match="begun with files dev ="):
         train(load_data(changed), output, options, resume=True)
     (work / "choices.json").write_text("{")
-    with pytest.raises(InputError, match=r"choices\.json: is no JSON .*; begin anew with --overwrite"):
+    with pytest.raises(InputError, match=r"choices\.json: is not JSON .*; begin anew with --overwrite"):
         train(dataset, output, options, resume=True)
     short = replace(options, max_steps=2)
     train(dataset, output, short, overwrite=True)
     assert load_trained(output).record.steps == 2 and not work.exists()
     said = []
     train(dataset, tmp_path / "other", short, resume=True, say=said.append)
-    assert "there is no unfinished run; this one begins" in said
+    assert "there is not an unfinished run; this one begins" in said
 
 
 def test_a_failure_before_the_first_checkpoint_leaves_nothing(dataset, tmp_path, monkeypatch):

@@ -66,7 +66,7 @@ def evaluation_mode(model: EncoderPreTrainedModel) -> Iterator[None]:
     """Puts a sequence classifier into evaluation mode, and each of its modules back into its own at the end.
 
     Raises:
-        TypeError: `model` is no sequence classifier of this package.
+        TypeError: `model` is not a sequence classifier of this package.
     """
     if not isinstance(model, EncoderPreTrainedModel) or not hasattr(model, "classifier"):
         raise TypeError(f"model: got {type(model).__name__}, wanted a sequence classifier of this package")

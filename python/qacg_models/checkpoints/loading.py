@@ -1,4 +1,4 @@
-"""`from_pretrained` through the doctor: every kind of checkpoint, with a report, and refusals."""
+"""`from_pretrained` for every kind of checkpoint: with a report, and refusals that name the tensor."""
 
 from __future__ import annotations
 

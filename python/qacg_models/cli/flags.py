@@ -8,7 +8,7 @@ from dataclasses import fields
 
 from qacg_models.utils.option_fields import help_text, shown
 
-# Flags that are no words of Python, or shorter than their field.
+# Flags that are not words of Python, or shorter than their field.
 NAMES = {"from_checkpoint": "from"}
 # Fields of DataOptions that a trained model has settled.
 OF_TRAINING = ("aspects", "labels", "absent_label", "dev_fraction", "dev_seed")

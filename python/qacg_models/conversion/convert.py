@@ -153,7 +153,7 @@ def _check_destination(src: Path, dst: Path, overwrite: bool) -> None:
     if not overwrite:
         raise CheckpointError(f"{dst}: already exists; choose another folder, or ask to overwrite it")
     if not any((dst / name).is_file() for name in CONFIG_NAMES):
-        raise CheckpointError(f"{dst}: is no model folder, so it is left alone")
+        raise CheckpointError(f"{dst}: is not a model folder, so it is left alone")
 
 
 def _write_own(

@@ -1,4 +1,4 @@
-"""Which sentences become dev where no dev is shipped, and which stand in two splits, so that a figure is too good."""
+"""Which sentences become dev where no dev is shipped, and which stand in two splits, so that figures are optimistic."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def tokenizer_from_vocabulary(path: Path | str, lowercase: bool = True) -> PreTr
         vocabulary[piece] = index
     missing = [token for token in SPECIAL_TOKENS.values() if token not in vocabulary]
     if missing:
-        raise InputError(f"{path}: is no BERT vocabulary, it lacks {', '.join(missing)}")
+        raise InputError(f"{path}: is not a BERT vocabulary, it lacks {', '.join(missing)}")
     tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=SPECIAL_TOKENS["unk_token"]))
     _set_text_steps(tokenizer, lowercase)
     return _as_pretrained(tokenizer)

@@ -43,7 +43,7 @@ class Questions:
             targets: None: those that a text names.
 
         Raises:
-            TypeError: names that are no sequence of texts.
+            TypeError: names that are not a sequence of texts.
             InputError: no name, one twice, or one that the model does not know.
         """
         known = tuple(dict.fromkeys(task.split_context(context)[0] for context in contexts))
@@ -63,7 +63,7 @@ class Questions:
             target, aspect: the text's own, in place of those that are asked about every text.
 
         Raises:
-            TypeError: `text` is no text.
+            TypeError: `text` is not a str.
             InputError: it is empty, or names no target where none was given; or an unknown target or aspect.
         """
         if not isinstance(text, str):

@@ -129,7 +129,7 @@ class AspectSentiment:
         """What the model says of rows, in their order; their labels, if any, are not looked at.
 
         Raises:
-            TypeError, InputError: `batch_size` is no positive int, or a row's context is none of the model's.
+            TypeError, InputError: `batch_size` is not a positive int, or a row's context is none of the model's.
         """
         if isinstance(batch_size, bool) or not isinstance(batch_size, int):
             raise TypeError(f"batch_size: got {type(batch_size).__name__}, wanted int")

@@ -161,7 +161,7 @@ def _prepare(output: Path, parts: Path, plan: dict, resume: bool, overwrite: boo
         try:
             before = json.loads((parts / PLAN_NAME).read_text(encoding="utf-8"))
         except ValueError as error:
-            raise InputError(f"{parts / PLAN_NAME}: is no JSON ({error}); --overwrite begins anew") from None
+            raise InputError(f"{parts / PLAN_NAME}: is not JSON ({error}); --overwrite begins anew") from None
         other = [name for name in plan if before.get(name) != plan[name]]
         if other:
             raise InputError(f"{parts}: holds a run of another {', '.join(other)}; --overwrite begins anew")

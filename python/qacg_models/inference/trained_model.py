@@ -100,7 +100,7 @@ def load_trained(folder: Path | str, attention: str | None = None, *, device: st
     record = read_record(folder)
     for name in ("config.json", "model.safetensors", "tokenizer.json"):
         if not (folder / name).is_file():
-            raise ModelFolderError(f"{folder}: has no {name}, so this is no complete model")
+            raise ModelFolderError(f"{folder}: has no {name}, so this is not a complete model")
     kind = load_class(BACKBONES[record.options.model])
     implementation = attention or record.options.attention
     check_attention(kind, implementation)

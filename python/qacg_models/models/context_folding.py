@@ -17,7 +17,7 @@ def fold_context(model: nn.Module) -> int:
 
     Raises:
         ValueError: the model is in training mode, or has no layer with a context.
-        TypeError: a projection is no plain nn.Linear.
+        TypeError: a projection is not a plain nn.Linear.
     """
     if model.training:
         raise ValueError("model: got one in training mode, wanted model.eval() before folding for inference")

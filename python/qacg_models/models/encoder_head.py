@@ -36,7 +36,7 @@ class EncoderHeadModel(CardWriting, HeadCheckpointLoading, PreTrainedModel):
             config: of the head; its field `encoder` is replaced by the encoder's own. None: the defaults.
 
         Raises:
-            TypeError: `encoder` is no transformers model, or `config` is one of another class.
+            TypeError: `encoder` is not a transformers model, or `config` is one of another class.
         """
         if not isinstance(encoder, PreTrainedModel):
             raise TypeError(f"encoder: got {type(encoder).__name__}, wanted a transformers PreTrainedModel")

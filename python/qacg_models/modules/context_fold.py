@@ -24,7 +24,7 @@ class ContextFold(nn.Module):
         context_layer: W (hidden, 2 hidden) and b.
 
     Raises:
-        TypeError: a layer is no plain nn.Linear, such as one with an adapter around it.
+        TypeError: a layer is not a plain nn.Linear, such as one with an adapter around it.
     """
 
     def __init__(self, attention: nn.Module, context_layer: nn.Linear):

@@ -28,7 +28,7 @@ class MultiHeadedAttention(nn.Module):
         use_final_linear: merge the heads and project them; without it heads come back as they are.
 
     Raises:
-        ValueError: `model_dim` is no multiple of `head_count`.
+        ValueError: `model_dim` is not a multiple of `head_count`.
     """
 
     def __init__(self, head_count: int, model_dim: int, dropout: float = 0.1, use_final_linear: bool = True):

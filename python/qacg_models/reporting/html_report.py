@@ -93,7 +93,7 @@ class Report:
         style, script: CSS and JavaScript of the page, beside what every report has.
 
     Raises:
-        InputError: something that is no report is already there.
+        InputError: something that is not a report is already there.
     """
 
     def __init__(self, folder: Path | str, title: str, lead: str, *, style: str = "", script: str = ""):

@@ -60,7 +60,7 @@ def selection_note(record: TrainingRecord) -> str:
         f" {selected.metric.replace('_', ' ')} on {selected.split} ({selected.value:.1%})"
     )
     if selected.split == "test":
-        note += "; chosen on test, as in the released recipe, so the figures on test are too good"
+        note += "; chosen on test, as in the released recipe, so the figures on test are optimistic"
     return note
 
 
@@ -84,5 +84,5 @@ def compare_with_stored(record: TrainingRecord, path: Path, rows: int, result: F
         )
     if "train" in parts:
         hint = "; --split dev takes those it was not" if "dev" in parts else ""
-        return f"the model was trained on rows of {path}, so the figures are too good{hint}"
+        return f"the model was trained on rows of {path}, so the figures are optimistic{hint}"
     return f"training stored no figures for {path}"

@@ -20,7 +20,7 @@ def read_rows(paths: Sequence[Path]) -> list[dict]:
     """The rows of files, of which those in a folder are its *.jsonl.
 
     Raises:
-        InputError: no rows, a file that cannot be read, or a line that is no such row.
+        InputError: no rows, a file that cannot be read, or a line that is not such a row.
     """
     rows = []
     for path in _files(paths):
@@ -32,9 +32,9 @@ def read_rows(paths: Sequence[Path]) -> list[dict]:
             try:
                 row = json.loads(line)
             except ValueError as error:
-                raise InputError(f"{path}:{number}: is no JSON ({error})") from None
+                raise InputError(f"{path}:{number}: is not JSON ({error})") from None
             if not isinstance(row, dict) or not {"task", "backbone", "metrics", "options", "data"} <= row.keys():
-                raise InputError(f"{path}:{number}: is no row of qacg train --rows")
+                raise InputError(f"{path}:{number}: is not a row of qacg train --rows")
             rows.append(row)
     if not rows:
         raise InputError(f"rows: got none in {', '.join(map(str, paths))}, wanted files of qacg train --rows")
@@ -121,7 +121,7 @@ def _source(rows: Sequence[dict]) -> str:
     chosen = ", ".join(dict.fromkeys(row["selected"]["split"] for row in rows))
     dates = sorted(row["written"][:10] for row in rows)
     days = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
-    note = " What was chosen on test is too good there." if "test" in chosen else ""
+    note = " Figures on test are optimistic where test chose the checkpoint." if "test" in chosen else ""
     return (
         f"Checkpoints chosen on {chosen}.{note} {', '.join(map(str, devices))}, {machine['threads']} threads,"
         f" torch {versions['torch']}, commit {commits}, {days}. Minutes include the evaluations."

@@ -139,7 +139,7 @@ class TrainingOptions:
         if self.from_checkpoint is not None and given:
             raise InputError(f"{given[0]}: the checkpoint {self.from_checkpoint} settles it; wanted none beside it")
         if self.cased and self.tokenizer is None:
-            raise InputError("cased speaks of a vocabulary given as tokenizer; there is none")
+            raise InputError("cased: got True without a tokenizer, wanted --tokenizer with a vocab.txt beside it")
         if not BACKBONES[self.model].contexts and (self.context_standalone or self.context_projection):
             raise InputError(
                 f"model: {self.model!r} has no contexts, so the aspect's name has to be a second segment; "

@@ -1,4 +1,4 @@
-"""What watches a training: when to stop, and whether the model has given up."""
+"""What watches a training: when to stop, and whether the model predicts one label for every row."""
 
 from __future__ import annotations
 

@@ -154,7 +154,7 @@ def _train_into(
     make_batch = batch_maker(model, tokenizer)
     say(make_batch.describe(padding))
     if split == "test":
-        say("protocol released: the checkpoint is chosen on test, so the figures on test are too good")
+        say("protocol released: the checkpoint is chosen on test, so the figures on test are optimistic")
 
     trainer = _trainer(work, dataset, options, model, encoded, make_batch, checkpoint, say)
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)

@@ -28,7 +28,7 @@ def check_output(output: Path | str, overwrite: bool) -> None:
     """Refuse a folder that would be lost.
 
     Raises:
-        InputError: it exists and may not be replaced, or is no model folder or empty folder.
+        InputError: it exists and may not be replaced, or is not a model folder or empty folder.
     """
     output = Path(output)
     if not output.exists():
@@ -36,7 +36,7 @@ def check_output(output: Path | str, overwrite: bool) -> None:
     if output.is_dir() and not any(output.iterdir()):
         return
     if not (output / RECORD_NAME).is_file():
-        raise InputError(f"{output}: already exists, and is no model folder; choose another --output")
+        raise InputError(f"{output}: already exists, and is not a model folder; choose another --output")
     if not overwrite:
         raise InputError(f"{output}: already exists; choose another --output, or replace it with --overwrite")
 
@@ -58,7 +58,7 @@ def open_workplace(
     folder = unfinished(output)
     choices = plain(choices)
     if folder.exists() and not (folder / CHOICES).is_file():
-        raise InputError(f"{folder}: is no unfinished run, and stands where this one would work; move it away")
+        raise InputError(f"{folder}: is not an unfinished run, and stands where this one would work; move it away")
     if folder.exists() and resume:
         _check_same(folder, choices)
         found = checkpoints(folder)
@@ -67,7 +67,7 @@ def open_workplace(
     if folder.exists() and not overwrite:
         raise InputError(f"{folder}: an unfinished run; go on with --resume, or begin anew with --overwrite")
     if resume:
-        say("there is no unfinished run; this one begins")
+        say("there is not an unfinished run; this one begins")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     (folder / CHOICES).write_text(json.dumps(choices, indent=1) + "\n", encoding="utf-8")
@@ -88,7 +88,7 @@ def _check_same(folder: Path, choices: dict) -> None:
     try:
         before = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise InputError(f"{path}: is no JSON ({error}); begin anew with --overwrite") from None
+        raise InputError(f"{path}: is not JSON ({error}); begin anew with --overwrite") from None
     for part in sorted(choices.keys() | before.keys()):
         was, now = before.get(part, {}), choices.get(part, {})
         for name in sorted(was.keys() | now.keys()):

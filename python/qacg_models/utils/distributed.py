@@ -73,7 +73,7 @@ def wait_for_all() -> None:
 
 
 def own_device(name: str = "auto") -> str:
-    """The device that is meant here by a name: of several GPUs, "cuda" is the one of this process.
+    """The device that a name stands for in this process: of several GPUs, "cuda" is the process's own.
 
     Args:
         name: "auto" is a GPU where there is one, and the CPU elsewhere.
