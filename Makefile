@@ -1,5 +1,6 @@
 # make run    the main job, in an environment of its own (.venv)
-# make test   lint and all tests
+# make test   lint, types and all tests
+# make types  the public modules under mypy
 # make check-triton       every configuration of the Triton kernels compiled for each GPU that has a table; no GPU needed
 #                         ONLY="sm_90 bfloat16" those whose line has these words; BUILDS=kinds every kind of call, one chip;
 #                         TRITON=3.6.0 with that version, in a folder of its own under build/
@@ -31,7 +32,7 @@ install = { test -x $(PY) || $(PYTHON) -m venv $(VENV); } && $(PIP) torch ninja 
 	$(PIP) --no-build-isolation -e ".[models,test]"
 endif
 
-.PHONY: run test lint bench marks suite check-triton check-interpreted check-sanitizers test-gpu bench-gpu sanitize-gpu clean
+.PHONY: run test lint types bench marks suite check-triton check-interpreted check-sanitizers test-gpu bench-gpu sanitize-gpu clean
 
 run: $(READY)
 	$(PY) -m qacg_models.cli demo
@@ -39,12 +40,15 @@ run: $(READY)
 # Over the cores, a file at a time, where pytest-xdist is installed.
 PARALLEL = $(shell $(PY) -c "import xdist" 2>/dev/null && echo '-n auto --maxprocesses 4 --dist loadfile')
 
-test: lint
+test: lint types
 	$(PY) -m pytest $(PARALLEL)
 
 lint: $(READY)
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check benchmarks
+
+types: $(READY)
+	$(PY) -m mypy
 
 bench: $(READY)
 	$(PY) -m pytest benchmarks --benchmark-enable

@@ -83,7 +83,8 @@ def _automatic(problem: Problem, differentiable: bool) -> Backend:
 def _chosen(problem: Problem, differentiable: bool) -> tuple[Backend, bool]:
     """The backend for a call, and whether the next such call would get the same."""
     certifiable, chosen = _takers(problem)
-    passed_by, settled = {}, True
+    passed_by: dict[str, str] = {}
+    settled = True
     if certifiable:
         name, passed_by, settled = _choice(problem, differentiable, certifiable)
         if name is not None:
@@ -95,7 +96,7 @@ def _chosen(problem: Problem, differentiable: bool) -> tuple[Backend, bool]:
 
 def _takers(problem: Problem) -> tuple[tuple[str, ...], Backend]:
     """The backends that would take a call if they were certified, and the first that needs no certificate."""
-    certifiable = []
+    certifiable: list[str] = []
     for module in _MODULES:
         if module.missing() or module.unsupported(problem):
             continue
@@ -118,7 +119,8 @@ def explained(problem: Problem, backend: str, differentiable: bool) -> tuple[str
     Nothing is proven on the way. Raises what `select` raises for a named backend.
     """
     certifiable, other = _takers(problem)
-    passed_by, name = {}, None
+    passed_by: dict[str, str] = {}
+    name = None
     if certifiable:
         kind = kind_of(problem, differentiable)
         name, passed_by, _ = standing.of(problem.query.device).choose(kind, certifiable, may_prove=False)

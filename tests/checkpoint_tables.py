@@ -1,6 +1,6 @@
 """Names and orientation of the tensors of checkpoints, written out by hand from published files and code.
 
-Nothing here comes from `qacg_models.checkpoints.names`, which these tables judge.
+Nothing here comes from `qacg_models.checkpoints.tensor_names`, which these tables judge.
 """
 
 import torch

@@ -1,8 +1,9 @@
-"""Imports run one way, and importing the package stays cheap."""
+"""Imports run one way, whether a statement or a string names the module, and importing the package stays cheap."""
 
 import ast
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,16 +13,31 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = {"qacg_kernels": ROOT, "qacg_models": ROOT / "python", "benchmarks": ROOT}
 
-# From the bottom up: a module may import from its own layer and from those above it in this list.
-LAYERS = (
-    ("qacg_kernels.ops", "qacg_kernels.gate", "qacg_kernels.dropout", "qacg_kernels.masks", "qacg_kernels.libraries"),
-    ("qacg_kernels.problem", "qacg_kernels.backends"),
+# From the bottom up: a module imports from its own room and from floors below. A room is a package, but for those of
+# its modules that have a room of their own, or a single module; rooms of one floor do not import one another.
+FLOORS = (
+    tuple(f"qacg_kernels.{name}" for name in ("gate", "dropout", "masks", "libraries", "checkout")),
+    ("qacg_kernels.ops",),
+    ("qacg_kernels.problem",),
+    ("qacg_kernels.backends",),
     ("qacg_kernels.certificates",),
     ("qacg_kernels.dispatch",),
-    ("qacg_kernels",),  # functional, maps, nn and whatever else is not named in a lower layer
-    ("qacg_models",),
+    ("qacg_kernels",),  # functional, maps, nn and whatever else is not named on a lower floor
+    ("qacg_models.errors",),
+    ("qacg_models.configs", "qacg_models.utils"),
+    ("qacg_models.checkpoints", "qacg_models.modules", "qacg_models.data"),
+    ("qacg_models.models", "qacg_models.metrics"),
+    ("qacg_models.runs", "qacg_models.attribution", "qacg_models.conversion"),
+    ("qacg_models.inference",),
+    ("qacg_models.training", "qacg_models.reporting"),
+    ("qacg_models.demos",),
+    ("qacg_models.cli",),
+    ("qacg_models",),  # the doors: __init__, packing, context_fold
     ("benchmarks",),
 )
+# A module that starts a process of its own by another's name imports nothing.
+STARTED = {"qacg_kernels.certificates.workers": {"qacg_kernels.proving.worker"}}
+FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 
 
 def modules():
@@ -38,9 +54,15 @@ MODULES = modules()
 
 
 def imports_of(name):
-    """Names of our own modules that a module imports, anywhere in it."""
-    tree = ast.parse(MODULES[name].read_text())
-    package = name if MODULES[name].name == "__init__.py" else name.rpartition(".")[0]
+    """Names of our own modules that a module imports, anywhere in it, by a statement or by a string."""
+    found = imports_in(MODULES[name].read_text(), name, MODULES[name].name == "__init__.py")
+    return found - {name} - STARTED.get(name, set())
+
+
+def imports_in(source, name, is_package):
+    """As `imports_of`, for the source of a module called `name`."""
+    tree = ast.parse(source)
+    package = name if is_package else name.rpartition(".")[0]
     found = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -53,18 +75,33 @@ def imports_of(name):
                 ).strip(".")
             members = {f"{base}.{alias.name}" for alias in node.names}
             found |= {m if m in MODULES else base for m in members}
-    return {m for m in found if m.split(".")[0] in SOURCES} - {name}
+    found |= {module for text in strings_of(tree) if (module := module_named(text))}
+    return {m for m in found if m.split(".")[0] in SOURCES}
 
 
-def layer_of(name):
-    """The layer of the longest entry of LAYERS that is the module or a package around it."""
-    matches = [
-        (len(entry), layer)
-        for layer, entries in enumerate(LAYERS)
-        for entry in entries
-        if name == entry or name.startswith(entry + ".")
-    ]
-    return max(matches)[1]
+def strings_of(tree):
+    """The strings of a module but for texts that stand alone, such as docstrings."""
+    alone = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in alone:
+            yield node.value
+
+
+def module_named(text):
+    """The module that a string such as "qacg_models.models.bert" or "qacg_models.cli:main" names, if it names one."""
+    if not re.fullmatch(r"\w+(\.\w+)+(:\w+)?", text):
+        return None
+    parts = text.partition(":")[0].split(".")
+    return next((n for end in range(len(parts), 1, -1) if (n := ".".join(parts[:end])) in MODULES), None)
+
+
+def room_of(name):
+    """The room of a module: the longest entry of FLOORS that is the module or a package around it."""
+    return max((room for room in FLOOR_OF if name == room or name.startswith(room + ".")), key=len)
+
+
+def floor_of(name):
+    return FLOOR_OF[room_of(name)]
 
 
 def backend_of(name):
@@ -72,16 +109,73 @@ def backend_of(name):
     return parts[2] if parts[:2] == ["qacg_kernels", "backends"] and len(parts) > 2 else None
 
 
+def backward(name, imported):
+    """Those of the imported modules that lie on a higher floor, or in another room of the same one."""
+    return {other for other in imported if room_of(other) != room_of(name) and floor_of(other) >= floor_of(name)}
+
+
+def circle(arrows):
+    """A circle in a graph of names to sets of names, as a list that begins and ends with one name; None without."""
+    done, path = set(), []
+
+    def visit(name):
+        if name in path:
+            return [*path[path.index(name) :], name]
+        if name in done:
+            return None
+        path.append(name)
+        found = next((c for other in sorted(arrows.get(name, ())) if (c := visit(other))), None)
+        path.pop()
+        done.add(name)
+        return found
+
+    return next((found for name in sorted(arrows) if (found := visit(name))), None)
+
+
 def test_the_reader_of_imports_sees_them():
     assert "qacg_kernels.backends.reference" in imports_of("qacg_kernels.dispatch")
     assert "qacg_kernels.dropout" in imports_of("qacg_kernels.backends.reference")
-    assert layer_of("qacg_kernels.backends.cpu") < layer_of("qacg_kernels.dispatch") < layer_of("qacg_models")
+    assert "qacg_models.models.qacg_bert" in imports_of("qacg_models.models.auto"), "a string in a table"
+    assert "qacg_models.inference.aspect_sentiment" in imports_of("qacg_models"), "a string in a table"
+    assert floor_of("qacg_kernels.backends.cpu") < floor_of("qacg_kernels.dispatch") < floor_of("qacg_models.errors")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from qacg_models.inference import trained_model",
+        "def late():\n    from qacg_models.inference.trained_model import load_trained",
+        'importlib.import_module("qacg_models.inference.trained_model")',
+        'HOMES = {"load_trained": "qacg_models.inference.trained_model"}',
+        'ENTRY = "qacg_models.inference.trained_model:load_trained"',
+        "if TYPE_CHECKING:\n    from qacg_models.inference.trained_model import TrainedModel",
+    ],
+)
+def test_an_arrow_that_runs_back_up_is_seen(line):
+    found = imports_in(line, "qacg_models.models.bert", False)
+    assert backward("qacg_models.models.bert", found) == {"qacg_models.inference.trained_model"}
+
+
+def test_a_room_of_the_same_floor_is_out_of_bounds():
+    found = imports_in("from qacg_models.metrics.base import Figures", "qacg_models.models.bert", False)
+    assert backward("qacg_models.models.bert", found) == {"qacg_models.metrics.base"}
+
+
+def test_a_circle_is_seen():
+    assert circle({"a": {"b"}, "b": {"c", "d"}, "d": {"b"}}) == ["b", "d", "b"]
+    assert circle({"a": {"b", "c"}, "b": {"c"}, "c": set()}) is None
 
 
 @pytest.mark.parametrize("name", MODULES)
 def test_imports_run_one_way(name):
-    upward = {other for other in imports_of(name) if layer_of(other) > layer_of(name)}
-    assert not upward, f"{name} imports from layers above its own"
+    assert not backward(name, imports_of(name)), f"{name} imports from above its floor, or from the room beside it"
+
+
+@pytest.mark.parametrize("package", ["qacg_models", "benchmarks"])
+def test_no_modules_import_one_another_in_a_circle(package):
+    names = {name for name in MODULES if name.split(".")[0] == package}
+    found = circle({name: imports_of(name) & names for name in names})
+    assert found is None, " -> ".join(found)
 
 
 @pytest.mark.parametrize("name", [name for name in MODULES if backend_of(name)])
@@ -105,16 +199,52 @@ def test_the_kernels_know_no_model_and_no_heavy_package(name):
     assert top_level <= allowed
 
 
-def test_importing_the_package_loads_neither_triton_nor_transformers():
+def loaded_by(statement, *before):
+    """Packages that a statement loads beside those that the modules `before` have loaded."""
     script = (
-        "import sys, json, torch; before = set(sys.modules); import qacg_kernels; "
+        f"import sys, json{''.join(f', {name}' for name in before)}; before = set(sys.modules); {statement}; "
         "print(json.dumps(sorted({name.split('.')[0] for name in set(sys.modules) - before})))"
     )
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "python")])}
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, env=environment, cwd=ROOT
     )
     assert done.stderr == "", "importing prints nothing, warnings included"
-    loaded = set(json.loads(done.stdout))
+    return set(json.loads(done.stdout))
+
+
+def test_importing_the_package_loads_neither_triton_nor_transformers():
+    loaded = loaded_by("import qacg_kernels", "torch")
     assert "qacg_kernels" in loaded
     assert not loaded & {"triton", "transformers", "numpy", "sklearn", "matplotlib"}
+
+
+@pytest.mark.parametrize("module", ["qacg_models", "qacg_models.cli", "qacg_models.runs.options"])
+def test_what_a_help_text_needs_loads_nothing_heavy(module):
+    loaded = loaded_by(f"import {module}")
+    assert "qacg_models" in loaded
+    assert not loaded & {"torch", "numpy", "transformers", "tqdm", "yaml"}
+
+
+def documented_names():
+    """What README and CHANGELOG tell a user to import, as (module, name); and modules to import or run whole."""
+    pairs, whole = set(), set()
+    for file in ("README.md", "python/README.md", "CHANGELOG.md", "CONTRIBUTING.md"):
+        text = (ROOT / file).read_text()
+        for module, names in re.findall(r"^\s*from (qacg_\w+[\w.]*) import ([\w, ]+)", text, re.MULTILINE):
+            pairs |= {(module, name.split(" as ")[0].strip()) for name in names.split(",")}
+        whole |= set(re.findall(r"\bqacg_(?:models|kernels)(?:\.\w+)+", text))
+    return sorted(pairs), sorted(whole)
+
+
+def test_every_documented_name_can_be_imported():
+    pairs, whole = documented_names()
+    assert ("qacg_models", "QACGBertForSequenceClassification") in pairs and "qacg_models.cli" in whole
+    pairs += [("qacg_models.packing", "PackingCollator"), ("qacg_models.context_fold", "fold_context")]
+    statements = [f"from {module} import {name}" for module, name in pairs]
+    for name in whole:
+        module = next(name.rsplit(".", cut)[0] for cut in range(3) if name.rsplit(".", cut)[0] in MODULES)
+        attribute = name.removeprefix(module).removeprefix(".")
+        statements.append(f"from {module} import {attribute}" if attribute else f"import {module}")
+    statements.append("import qacg_models; [getattr(qacg_models, name) for name in qacg_models.__all__]")
+    loaded_by("; ".join(statements))

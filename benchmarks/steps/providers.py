@@ -10,7 +10,7 @@ from qacg_models import (
     QACGBertConfig,
     QACGBertForSequenceClassification,
 )
-from qacg_models.context_fold import fold_context
+from qacg_models.models.context_folding import fold_context
 from torch import Tensor, nn
 
 from benchmarks.steps.names import BERT, COMPILED, EAGER, FOLDED, FUSED, INFERENCE, PACKED, RELEASED

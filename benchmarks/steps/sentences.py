@@ -6,8 +6,8 @@ from pathlib import Path
 
 import torch
 from qacg_models.data import load_data, sample_directory
-from qacg_models.packing import PackingCollator
-from qacg_models.tokenization import PaddingCollator, encode_rows, load_tokenizer, train_tokenizer
+from qacg_models.data.collators import PackingCollator, PaddingCollator
+from qacg_models.data.tokenization import encode_rows, load_tokenizer, train_tokenizer
 
 from benchmarks.cases.lengths import LONGEST
 

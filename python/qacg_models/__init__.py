@@ -1,57 +1,171 @@
 """The models built on quasi-attention, and the aspect-based sentiment application that uses them."""
 
 import importlib
+from typing import TYPE_CHECKING
+
+from qacg_models.models.auto import register_with
+
+# transformers takes seconds to import, so a name is fetched when it is first used. Type checkers read this; the table
+# below says the same, and a test compares the two.
+if TYPE_CHECKING:
+    from qacg_models.attribution.relevance import (
+        attention_relevance as attention_relevance,
+    )
+    from qacg_models.attribution.relevance import (
+        gradient_relevance as gradient_relevance,
+    )
+    from qacg_models.attribution.relevance import (
+        layerwise_relevance as layerwise_relevance,
+    )
+    from qacg_models.attribution.sensitivity import (
+        embedding_gradient as embedding_gradient,
+    )
+    from qacg_models.attribution.sensitivity import (
+        token_sensitivity as token_sensitivity,
+    )
+    from qacg_models.configs.bert import PlainBertConfig as PlainBertConfig
+    from qacg_models.configs.bertsum import BertSumConfig as BertSumConfig
+    from qacg_models.configs.cg_bert import CGBertConfig as CGBertConfig
+    from qacg_models.configs.qacg_bert import QACGBertConfig as QACGBertConfig
+    from qacg_models.configs.query_attention import QueryAttentionConfig as QueryAttentionConfig
+    from qacg_models.inference.aspect_sentiment import (
+        AspectPrediction as AspectPrediction,
+    )
+    from qacg_models.inference.aspect_sentiment import (
+        AspectSentiment as AspectSentiment,
+    )
+    from qacg_models.inference.question_answering import (
+        Answer as Answer,
+    )
+    from qacg_models.inference.question_answering import (
+        QuestionAnswerer as QuestionAnswerer,
+    )
+    from qacg_models.inference.summarization import (
+        ExtractiveSummarizer as ExtractiveSummarizer,
+    )
+    from qacg_models.inference.summarization import (
+        Summary as Summary,
+    )
+    from qacg_models.models.auto import register_auto_classes as register_auto_classes
+    from qacg_models.models.bert import (
+        BertForQuestionAnswering as BertForQuestionAnswering,
+    )
+    from qacg_models.models.bert import (
+        BertForSequenceClassification as BertForSequenceClassification,
+    )
+    from qacg_models.models.bert import (
+        BertModel as BertModel,
+    )
+    from qacg_models.models.bertsum import (
+        BertSumForExtractiveSummarization as BertSumForExtractiveSummarization,
+    )
+    from qacg_models.models.bertsum import (
+        BertSumOutput as BertSumOutput,
+    )
+    from qacg_models.models.cg_bert import (
+        CGBertForSequenceClassification as CGBertForSequenceClassification,
+    )
+    from qacg_models.models.cg_bert import (
+        CGBertModel as CGBertModel,
+    )
+    from qacg_models.models.outputs import (
+        CGBertModelOutput as CGBertModelOutput,
+    )
+    from qacg_models.models.outputs import (
+        CGBertSequenceClassifierOutput as CGBertSequenceClassifierOutput,
+    )
+    from qacg_models.models.outputs import (
+        QACGBertModelOutput as QACGBertModelOutput,
+    )
+    from qacg_models.models.outputs import (
+        QACGBertSequenceClassifierOutput as QACGBertSequenceClassifierOutput,
+    )
+    from qacg_models.models.qacg_bert import (
+        QACGBertForSequenceClassification as QACGBertForSequenceClassification,
+    )
+    from qacg_models.models.qacg_bert import (
+        QACGBertModel as QACGBertModel,
+    )
+    from qacg_models.models.query_attention import (
+        QueryAttentionForQuestionAnswering as QueryAttentionForQuestionAnswering,
+    )
+    from qacg_models.models.query_attention import (
+        QueryAttentionOutput as QueryAttentionOutput,
+    )
+    from qacg_models.modules.bertsum_layers import (
+        PositionalEncoding as PositionalEncoding,
+    )
+    from qacg_models.modules.bertsum_layers import (
+        PositionwiseFeedForward as PositionwiseFeedForward,
+    )
+    from qacg_models.modules.bertsum_layers import (
+        TransformerEncoderLayer as TransformerEncoderLayer,
+    )
+    from qacg_models.modules.bertsum_layers import (
+        TransformerInterEncoder as TransformerInterEncoder,
+    )
+    from qacg_models.modules.bertsum_layers import (
+        TransformerInterEncoderOutput as TransformerInterEncoderOutput,
+    )
+    from qacg_models.modules.multi_headed_attention import (
+        MultiHeadedAttention as MultiHeadedAttention,
+    )
+    from qacg_models.modules.multi_headed_attention import (
+        empty_layer_cache as empty_layer_cache,
+    )
 
 _HOMES = {
-    "AspectPrediction": "aspect_sentiment",
-    "AspectSentiment": "aspect_sentiment",
-    "BertForQuestionAnswering": "bert",
-    "BertForSequenceClassification": "bert",
-    "BertModel": "bert",
-    "CGBertConfig": "configuration",
-    "CGBertForSequenceClassification": "cg_bert",
-    "CGBertModel": "cg_bert",
-    "CGBertModelOutput": "outputs",
-    "CGBertSequenceClassifierOutput": "outputs",
-    "PlainBertConfig": "configuration",
-    "QACGBertConfig": "configuration",
-    "QACGBertModel": "qacg_bert",
-    "QACGBertForSequenceClassification": "qacg_bert",
-    "QACGBertModelOutput": "outputs",
-    "QACGBertSequenceClassifierOutput": "outputs",
-    "attention_relevance": "relevance",
-    "embedding_gradient": "sensitivity",
-    "gradient_relevance": "relevance",
-    "layerwise_relevance": "relevance",
-    "register_auto_classes": "auto",
-    "token_sensitivity": "sensitivity",
-    "MultiHeadedAttention": "multi_headed_attention",
-    "empty_layer_cache": "multi_headed_attention",
-    "PositionwiseFeedForward": "bertsum_layers",
-    "PositionalEncoding": "bertsum_layers",
-    "TransformerEncoderLayer": "bertsum_layers",
-    "TransformerInterEncoder": "bertsum_layers",
-    "TransformerInterEncoderOutput": "bertsum_layers",
-    "BertSumConfig": "bertsum",
-    "BertSumForExtractiveSummarization": "bertsum",
-    "BertSumOutput": "bertsum",
-    "ExtractiveSummarizer": "summarization",
-    "Summary": "summarization",
-    "QueryAttentionConfig": "query_attention",
-    "QueryAttentionForQuestionAnswering": "query_attention",
-    "QueryAttentionOutput": "query_attention",
-    "QuestionAnswerer": "question_answering",
-    "Answer": "question_answering",
+    "AspectPrediction": "qacg_models.inference.aspect_sentiment",
+    "AspectSentiment": "qacg_models.inference.aspect_sentiment",
+    "BertForQuestionAnswering": "qacg_models.models.bert",
+    "BertForSequenceClassification": "qacg_models.models.bert",
+    "BertModel": "qacg_models.models.bert",
+    "CGBertConfig": "qacg_models.configs.cg_bert",
+    "CGBertForSequenceClassification": "qacg_models.models.cg_bert",
+    "CGBertModel": "qacg_models.models.cg_bert",
+    "CGBertModelOutput": "qacg_models.models.outputs",
+    "CGBertSequenceClassifierOutput": "qacg_models.models.outputs",
+    "PlainBertConfig": "qacg_models.configs.bert",
+    "QACGBertConfig": "qacg_models.configs.qacg_bert",
+    "QACGBertModel": "qacg_models.models.qacg_bert",
+    "QACGBertForSequenceClassification": "qacg_models.models.qacg_bert",
+    "QACGBertModelOutput": "qacg_models.models.outputs",
+    "QACGBertSequenceClassifierOutput": "qacg_models.models.outputs",
+    "attention_relevance": "qacg_models.attribution.relevance",
+    "embedding_gradient": "qacg_models.attribution.sensitivity",
+    "gradient_relevance": "qacg_models.attribution.relevance",
+    "layerwise_relevance": "qacg_models.attribution.relevance",
+    "register_auto_classes": "qacg_models.models.auto",
+    "token_sensitivity": "qacg_models.attribution.sensitivity",
+    "MultiHeadedAttention": "qacg_models.modules.multi_headed_attention",
+    "empty_layer_cache": "qacg_models.modules.multi_headed_attention",
+    "PositionwiseFeedForward": "qacg_models.modules.bertsum_layers",
+    "PositionalEncoding": "qacg_models.modules.bertsum_layers",
+    "TransformerEncoderLayer": "qacg_models.modules.bertsum_layers",
+    "TransformerInterEncoder": "qacg_models.modules.bertsum_layers",
+    "TransformerInterEncoderOutput": "qacg_models.modules.bertsum_layers",
+    "BertSumConfig": "qacg_models.configs.bertsum",
+    "BertSumForExtractiveSummarization": "qacg_models.models.bertsum",
+    "BertSumOutput": "qacg_models.models.bertsum",
+    "ExtractiveSummarizer": "qacg_models.inference.summarization",
+    "Summary": "qacg_models.inference.summarization",
+    "QueryAttentionConfig": "qacg_models.configs.query_attention",
+    "QueryAttentionForQuestionAnswering": "qacg_models.models.query_attention",
+    "QueryAttentionOutput": "qacg_models.models.query_attention",
+    "QuestionAnswerer": "qacg_models.inference.question_answering",
+    "Answer": "qacg_models.inference.question_answering",
 }
 
 __all__ = list(_HOMES)
 
+if not TYPE_CHECKING:  # a checker would take any name for one that exists
 
-# transformers takes seconds to import; a name is fetched when it is first used.
-def __getattr__(name: str) -> object:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    def __getattr__(name: str) -> object:
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found = getattr(importlib.import_module(_HOMES[name]), name)
+        register_with(name)
+        return found
 
 
 def __dir__() -> list[str]:

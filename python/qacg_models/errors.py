@@ -7,3 +7,7 @@ class InputError(ValueError):
 
 class CheckpointError(InputError):
     """A checkpoint that cannot be used: the text names the file, and the tensor or field in question."""
+
+
+class ModelFolderError(InputError):
+    """A folder that is not a complete model of this package; the text begins with the folder."""

@@ -15,6 +15,10 @@ class Backend(Protocol):
     NAME: str
     NEEDS_CERTIFICATE: bool
 
+    @property
+    def DEVICE(self) -> str | None:
+        """The type of the devices whose tensors it takes, "cpu" or "cuda"; None for all of them."""
+
     def missing(self) -> list[str]:
         """Why this backend is not on this machine; empty if it is."""
 

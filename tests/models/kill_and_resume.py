@@ -3,7 +3,7 @@
 import sys
 
 from qacg_models.data import load_data
-from qacg_models.options import TrainingOptions
+from qacg_models.runs.options import TrainingOptions
 from qacg_models.training import train
 
 OPTIONS = TrainingOptions(

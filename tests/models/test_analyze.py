@@ -12,14 +12,14 @@ import pytest
 import torch
 from matplotlib.image import imread
 from qacg_models import layerwise_relevance, token_sensitivity
-from qacg_models.analysis import write_analysis
 from qacg_models.cli import main
 from qacg_models.data import Row
 from qacg_models.errors import InputError
-from qacg_models.heatmaps import lambda_histograms
-from qacg_models.inference import load_trained
-from qacg_models.map_viewer import token_strip
-from qacg_models.maps import padded_inputs, row_maps
+from qacg_models.inference.trained_model import load_trained
+from qacg_models.reporting.analysis_page import write_analysis
+from qacg_models.reporting.attention_maps import padded_inputs, row_maps
+from qacg_models.reporting.heatmaps import lambda_histograms
+from qacg_models.reporting.map_viewer import token_strip
 from test_report import Page
 from untrained import TEXTS, write_model
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 from qacg_models import AspectSentiment
-from qacg_models.errors import InputError
-from qacg_models.inference import ModelFolderError, load_trained
-from qacg_models.tasks import SENTIHOOD
+from qacg_models.data.task import SENTIHOOD
+from qacg_models.errors import InputError, ModelFolderError
+from qacg_models.inference.trained_model import load_trained
 from untrained import OWN, TEXTS, write_model
 
 CASES = {

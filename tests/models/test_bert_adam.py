@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 from qacg_models.data import load_data
-from qacg_models.options import TrainingOptions
+from qacg_models.runs.options import TrainingOptions
 from qacg_models.training import train
 from qacg_models.training.bert_adam import BertAdam, warm_up_then_fall
 
@@ -81,5 +81,5 @@ def test_the_released_protocol_trains_by_it(small_data, tmp_path, monkeypatch):
     assert (decayed["weight_decay"], other["weight_decay"]) == (0.01, 0.0)
     assert all(value.dim() == 2 for value in decayed["params"])
     assert all(value.dim() == 1 for value in other["params"])
-    assert record["selected"]["split"] == "test"
+    assert record.selected.split == "test"
     assert replace(options).resolved().balance == 1.0

@@ -2,7 +2,7 @@
 
 import checkpoint_tables as tables
 import pytest
-from qacg_models.checkpoints.names import CONVERTED, HUGGING_FACE, RELEASED, TENSORFLOW, Layout, part_of
+from qacg_models.checkpoints.tensor_names import CONVERTED, HUGGING_FACE, RELEASED, TENSORFLOW, Layout, part_of
 from qacg_models.errors import CheckpointError
 
 ROWS = tables.rows(layers=2)

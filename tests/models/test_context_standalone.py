@@ -7,9 +7,9 @@ from model_judging import strengthen
 from oracle import qacg_bert as oracle
 from qacg_models import QACGBertConfig, QACGBertForSequenceClassification
 from qacg_models.data import Row
-from qacg_models.inference import TrainedModel, predict
-from qacg_models.maps import row_maps
-from qacg_models.tokenization import train_tokenizer
+from qacg_models.data.tokenization import train_tokenizer
+from qacg_models.inference.trained_model import TrainedModel, predict
+from qacg_models.reporting.attention_maps import row_maps
 
 NAMES = ["location - 1 - price", "location - 1 - safety"]
 SENTENCES = ["location - 1 is cheap but dark at night", "location - 1 feels safe"]

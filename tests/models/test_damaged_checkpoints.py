@@ -54,7 +54,7 @@ def test_pickled_code_is_never_run(kind, tmp_path):
     if kind != "plain pickle":
         assert "mkdir" in text
     assert not (tmp_path / "trace").exists()
-    # The trap is a trap: without the doctor it springs.
+    # The trap is a trap: without our loading it springs.
     torch.load(path, weights_only=False) if kind != "plain pickle" else pickle.loads(path.read_bytes())
     assert (tmp_path / "trace").exists()
 
@@ -186,7 +186,7 @@ def test_shards(tmp_path):
     with pytest.raises(CheckpointError, match=r"names the shard '\.\./a\.safetensors', wanted a file of the same"):
         read_tensors(index)
     for content, message in (
-        ("{", "is no JSON"),
+        ("{", "is not JSON"),
         ("[]", "holds a list, wanted a JSON object"),
         ("{}", "has no weight_map"),
         ('{"weight_map": {"a": 3}}', "has no weight_map"),
@@ -229,7 +229,7 @@ def test_a_source_names_its_file(tmp_path):
         open_source(tmp_path)
     (tmp_path / "config.json").write_text("{")
     save_file(TENSORS, tmp_path / "model.safetensors")
-    with pytest.raises(CheckpointError, match=r"config\.json: is no JSON"):
+    with pytest.raises(CheckpointError, match=r"config\.json: is not JSON"):
         open_source(tmp_path)
     (tmp_path / "config.json").write_text("{}")
     kernel = "bert/encoder/layer_0/attention/output/dense/kernel"

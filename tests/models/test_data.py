@@ -12,7 +12,7 @@ from qacg_models.data import (
     load_file,
     sample_directory,
 )
-from qacg_models.tasks import SENTIHOOD
+from qacg_models.data.task import SENTIHOOD
 
 
 def read_sentihood(path):

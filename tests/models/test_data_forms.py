@@ -10,8 +10,8 @@ from qacg_models.data.columns import Columns
 from qacg_models.data.formats import find_format
 from qacg_models.data.sentihood_json import prepared
 from qacg_models.data.splitting import split_dev
+from qacg_models.data.task import SEMEVAL, SENTIHOOD
 from qacg_models.errors import InputError
-from qacg_models.tasks import SEMEVAL, SENTIHOOD
 
 
 def content(rows):
@@ -111,7 +111,7 @@ def test_bad_sentihood_json(tmp_path, item, reason):
     [
         ('{"a": 1}', None, r"has to begin with \["),
         ('[\n{"id": 1, "text": "LOCATION1", "opinions": []}\n{"a": 2}]', 3, r"without , or \]"),
-        ('[\n{"a": }]', 2, "is no JSON"),
+        ('[\n{"a": }]', 2, "is not JSON"),
         ("[]\n[]", 2, "goes on after the end"),
         ("[]", None, "has no rows"),
     ],
@@ -152,7 +152,7 @@ def test_semeval_xml_by_hand(tmp_path):
         ("anecdotes/miscellaneous", "food", 7, "two polarities on 'food'"),
         ('id="7"', "", 3, "the sentence has no id"),
         ("Great sushi &amp; rude staff.", " ", 9, "has no text"),
-        ("</sentences>", "", 9, "is no XML"),
+        ("</sentences>", "", 9, "is not XML"),
     ],
 )
 def test_bad_semeval_xml(tmp_path, old, new, line, reason):
@@ -235,7 +235,7 @@ def test_columns_by_other_names_and_given_names(tmp_path):
         ("text,aspect,label,label\n", 1, "has 'label' twice"),
         ("text,aspect,label\nx,y\n", 2, "has 2 fields, the header has 3"),
         ("text,aspect,label\nx,food,good\nx,service,\n", 3, "has an empty 'label'"),
-        ('text,aspect,label\n"x,food,good\n', 2, "is no CSV"),
+        ('text,aspect,label\n"x,food,good\n', 2, "is not CSV"),
         ("text,aspect,label\nx,food,good\ny,food,good\n", None, "has 1 labels"),
     ],
 )
@@ -271,7 +271,7 @@ def test_labels_and_aspects_of_other_splits_are_those_of_training(tmp_path):
 def test_bad_jsonl(tmp_path):
     path = tmp_path / "train.jsonl"
     for text, reason in (
-        ('{"text": "x", "aspect": "a", "label": "b"}\n{"text"\n', ":2: is no JSON"),
+        ('{"text": "x", "aspect": "a", "label": "b"}\n{"text"\n', ":2: is not JSON"),
         ('["x"]\n', ":1: is a list, wanted an object with text, aspect, label"),
         ('{"text": "x", "aspect": "a", "label": null}\n', ":1: 'label' is None, wanted a text"),
     ):
@@ -308,4 +308,3 @@ def test_a_task_refuses_what_it_cannot_be():
         replace(SENTIHOOD, labels=("a",))
     with pytest.raises(InputError, match="aspects"):
         replace(SENTIHOOD, aspects=("a", "a"))
-    assert type(SENTIHOOD).from_json(json.loads(json.dumps(SENTIHOOD.to_json()))) == SENTIHOOD

@@ -9,10 +9,10 @@ import pytest
 import torch
 from qacg_models.data import load_data
 from qacg_models.errors import InputError
-from qacg_models.inference import load_trained
-from qacg_models.ranks import own_device
+from qacg_models.inference.trained_model import load_trained
 from qacg_models.training import train
 from qacg_models.training.arguments import training_arguments
+from qacg_models.utils.distributed import own_device
 from two_processes import OPTIONS
 
 SCRIPT = Path(__file__).with_name("two_processes.py")
@@ -47,12 +47,12 @@ def two(small_data, tmp_path_factory):
 @pytest.mark.parametrize("folder", ["ddp/seed-0", "fsdp"])
 def test_two_processes_train_as_one(folder, two, one):
     trained = load_trained(two / folder)
-    steps, losses = zip(*trained.record["loss"])
-    wanted_steps, wanted = zip(*one.record["loss"])
+    steps, losses = zip(*trained.record.loss)
+    wanted_steps, wanted = zip(*one.record.loss)
     assert steps == wanted_steps
     assert losses == pytest.approx(wanted, rel=1e-4)
-    assert trained.record["selected"]["step"] == one.record["selected"]["step"]
-    assert trained.record["selected"]["value"] == pytest.approx(one.record["selected"]["value"])
+    assert trained.record.selected.step == one.record.selected.step
+    assert trained.record.selected.value == pytest.approx(one.record.selected.value)
     weights, wanted_weights = trained.model.state_dict(), one.model.state_dict()
     assert weights.keys() == wanted_weights.keys()
     for name, value in weights.items():
@@ -61,7 +61,7 @@ def test_two_processes_train_as_one(folder, two, one):
 
 
 def test_seeds_of_two_processes_differ(two):
-    first, second = (load_trained(two / "ddp" / f"seed-{seed}").record["loss"] for seed in (0, 1))
+    first, second = (load_trained(two / "ddp" / f"seed-{seed}").record.loss for seed in (0, 1))
     assert [step for step, _ in first] == [step for step, _ in second] and first != second
 
 

@@ -16,10 +16,10 @@ from qacg_models import (
     QueryAttentionConfig,
     QueryAttentionForQuestionAnswering,
 )
-from qacg_models.checkpoints.conversion import convert
 from qacg_models.checkpoints.fitting import Permissions
 from qacg_models.checkpoints.head_names import BERTSUM, BERTSUM_ALIASES, PRESUMM, HeadLayout
 from qacg_models.cli import main
+from qacg_models.conversion.convert import convert
 from qacg_models.errors import CheckpointError
 from safetensors.torch import load_file, save_file
 

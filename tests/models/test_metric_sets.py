@@ -5,14 +5,14 @@ import math
 
 import numpy as np
 import pytest
-from qacg_models.data.rows import Row
+from qacg_models.data.example import Row
+from qacg_models.data.task import SEMEVAL, SENTIHOOD, Task
 from qacg_models.errors import InputError
 from qacg_models.metrics import intervals, judge, judge_for, majority_probabilities
 from qacg_models.metrics.auc import Auc
 from qacg_models.metrics.classification import ClassificationJudge
 from qacg_models.metrics.semeval import SemEvalJudge
 from qacg_models.metrics.sentihood import SentiHoodJudge
-from qacg_models.tasks import SEMEVAL, SENTIHOOD, Task
 from sklearn.metrics import f1_score, precision_recall_fscore_support, roc_auc_score
 
 RNG = np.random.default_rng(5)

@@ -21,9 +21,11 @@ from qacg_models import (
     QACGBertForSequenceClassification,
     token_sensitivity,
 )
-from qacg_models.context_fold import ContextFold, fold_context
-from qacg_models.dropout import Dropout
-from qacg_models.packing import Packing, PackingCollator
+from qacg_models.data.collators import PackingCollator
+from qacg_models.models.context_folding import fold_context
+from qacg_models.modules.context_fold import ContextFold
+from qacg_models.modules.dropout import Dropout
+from qacg_models.modules.packing import Packing
 from torch import nn
 
 SIZES = {**TINY, "type_vocab_size": 2, "num_labels": 3}

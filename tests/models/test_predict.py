@@ -13,13 +13,13 @@ from typing import ClassVar
 
 import pytest
 from qacg_models import AspectSentiment
-from qacg_models.bulk_prediction import BulkPrediction
 from qacg_models.cli import main
 from qacg_models.data import DataError
 from qacg_models.data.requests import Request, count_lines, read_requests
+from qacg_models.data.task import SENTIHOOD
 from qacg_models.errors import InputError
-from qacg_models.prediction_lines import PredictionLines
-from qacg_models.tasks import SENTIHOOD
+from qacg_models.inference.bulk_prediction import BulkPrediction
+from qacg_models.inference.prediction_format import PredictionLines
 from untrained import OWN, TEXTS, write_model
 
 MANY = [f"{TEXTS[number % 3]} {'very ' * (number % 7)}" for number in range(23)]
@@ -150,7 +150,7 @@ def test_an_unfinished_run_goes_on_and_makes_again_what_changed(ask, tmp_path, m
         bulk(ask).write(requests(), output, model_digest="n", resume=True)
     plan = (parts / "plan.json").read_text()
     (parts / "plan.json").write_text("{")
-    with pytest.raises(InputError, match=r"plan\.json: is no JSON .*; --overwrite begins anew"):
+    with pytest.raises(InputError, match=r"plan\.json: is not JSON .*; --overwrite begins anew"):
         bulk(ask).write(requests(), output, model_digest="m", resume=True)
     (parts / "plan.json").write_text(plan)
     (parts / ".00000003.999").write_text("half a part")

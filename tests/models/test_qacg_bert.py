@@ -246,9 +246,9 @@ def test_choice_of_implementation(tmp_path):
         QACGBertModel.from_pretrained(tmp_path, attn_implementation="flash")
     model = build()
     calls = []
-    operator = "qacg_models.quasi_self_attention.eager_quasi_attention"
+    operator = "qacg_models.modules.quasi_self_attention.eager_quasi_attention"
     with pytest.MonkeyPatch.context() as patch:
-        from qacg_models.quasi_self_attention import eager_quasi_attention
+        from qacg_models.modules.quasi_self_attention import eager_quasi_attention
 
         patch.setattr(operator, lambda *args: calls.append(1) or eager_quasi_attention(*args))
         model(**BATCH)

@@ -8,10 +8,10 @@ import torch
 from encoders import bert_config, roberta_config
 from parity import random
 from qacg_models import QueryAttentionConfig, QueryAttentionForQuestionAnswering, QuestionAnswerer
+from qacg_models.data.tokenization import train_tokenizer
 from qacg_models.errors import InputError
-from qacg_models.question_answering import Answer, pad_windows, windows
-from qacg_models.span_decoding import allowed_tokens, best_spans, label_span
-from qacg_models.tokenization import train_tokenizer
+from qacg_models.inference.question_answering import Answer, pad_windows, windows
+from qacg_models.inference.span_decoding import allowed_tokens, best_spans, label_span
 from torch import nn
 from transformers import PreTrainedTokenizerFast
 

@@ -68,7 +68,8 @@ def test_lines_for_several_processes_are_understood(command, typed, monkeypatch,
     monkeypatch.chdir(typed[0])
     done = []
     monkeypatch.setattr("qacg_models.training.train_seeds", lambda *given, **_: done.append(given) or stop())
-    monkeypatch.setattr("qacg_models.bulk_prediction.BulkPrediction.write", lambda *given, **_: done.append(given) or 0)
+    predict = "qacg_models.inference.bulk_prediction.BulkPrediction.write"
+    monkeypatch.setattr(predict, lambda *given, **_: done.append(given) or 0)
     assert main(arguments[5:]) in (0, 130)
     assert len(done) == 1
 

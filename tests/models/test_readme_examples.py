@@ -7,7 +7,7 @@ import pytest
 import qacg_models
 import torch
 from encoders import bert_config, build
-from qacg_models.tokenization import train_tokenizer
+from qacg_models.data.tokenization import train_tokenizer
 from transformers import BertModel
 
 ROOT = Path(__file__).resolve().parents[2]

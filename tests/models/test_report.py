@@ -4,16 +4,17 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
-import qacg_models.speed
+import qacg_models.demos.speed
 from matplotlib.figure import Figure
-from qacg_models import demo, heatmaps
 from qacg_models.data import load_data, sample_directory
+from qacg_models.demos import sample_demo as demo
 from qacg_models.errors import InputError
-from qacg_models.maps import mean_lambda, row_maps
 from qacg_models.metrics.sentihood import NEGATIVE, POSITIVE
-from qacg_models.options import TrainingOptions
-from qacg_models.report import Report
-from qacg_models.tables import html_table, text_table
+from qacg_models.reporting import heatmaps
+from qacg_models.reporting.attention_maps import mean_lambda, row_maps
+from qacg_models.reporting.html_report import Report
+from qacg_models.reporting.tables import html_table, text_table
+from qacg_models.runs.options import TrainingOptions
 from qacg_models.training import train
 
 TINY = TrainingOptions(epochs=1, hidden_size=16, layers=2, heads=2, intermediate_size=32)
@@ -167,7 +168,7 @@ def test_tables_align_numbers_to_the_right():
 
 
 def test_speed_rows_hold_what_was_measured():
-    forward, both = qacg_models.speed.speed_table(shapes=((1, 2, 300, 16),), seconds=0, minimum_runs=3)
+    forward, both = qacg_models.demos.speed.speed_table(shapes=((1, 2, 300, 16),), seconds=0, minimum_runs=3)
     assert (forward.backward, both.backward) == (False, True)
     assert forward.runs == both.runs == 3
     assert forward.eager_ms > 0
@@ -184,14 +185,14 @@ def test_fused_and_eager_compute_the_same_in_the_speed_table():
     from qacg_kernels import GateParameters
 
     gate = GateParameters(*torch.randn(4, 16), None, None)
-    fused, eager = (qacg_models.speed.IMPLEMENTATIONS[name](tensors, gate) for name in ("fused", "eager"))
+    fused, eager = (qacg_models.demos.speed.IMPLEMENTATIONS[name](tensors, gate) for name in ("fused", "eager"))
     torch.testing.assert_close(fused, eager, rtol=1e-4, atol=1e-5)
 
 
 def test_the_whole_demo_in_small(tmp_path, monkeypatch, capsys):
-    whole = qacg_models.speed.speed_table
+    whole = qacg_models.demos.speed.speed_table
     small = {"shapes": ((1, 1, 8, 8),), "seconds": 0, "minimum_runs": 1}
-    monkeypatch.setattr(qacg_models.speed, "speed_table", lambda: whole(**small))
+    monkeypatch.setattr(qacg_models.demos.speed, "speed_table", lambda: whole(**small))
     status = demo.run(tmp_path / "report", tmp_path / "model", TINY)
     out = capsys.readouterr().out
     assert status == 1  # one epoch of so small a model cannot beat the majority row by enough

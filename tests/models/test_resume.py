@@ -14,7 +14,7 @@ import torch
 from kill_and_resume import OPTIONS
 from qacg_models.data import load_data
 from qacg_models.errors import InputError
-from qacg_models.inference import load_trained
+from qacg_models.inference.trained_model import load_trained
 from qacg_models.training import train
 from qacg_models.training.trainer import AspectTrainer, checkpoints, publish, remove
 
@@ -34,8 +34,9 @@ def undisturbed(dataset, tmp_path_factory):
 def same_end(trained, undisturbed):
     weights, wanted = trained.model.state_dict(), undisturbed.model.state_dict()
     assert all(torch.equal(weights[name], wanted[name]) for name in wanted)
+    found, expected = trained.record.to_json(), undisturbed.record.to_json()
     for part in ("metrics", "selected", "steps", "loss"):
-        assert trained.record[part] == undisturbed.record[part], part
+        assert found[part] == expected[part], part
 
 
 def test_killed_in_mid_epoch_and_gone_on_with(small_data, tmp_path, undisturbed):
@@ -63,7 +64,7 @@ def test_killed_in_mid_epoch_and_gone_on_with(small_data, tmp_path, undisturbed)
     assert f"going on from checkpoint-{before}" in said
     assert not work.exists()
     same_end(trained, undisturbed)
-    assert trained.record["seconds"] > seconds > 0, "the time before the end counts"
+    assert trained.record.seconds > seconds > 0, "the time before the end counts"
 
 
 class Died(BaseException):
@@ -122,14 +123,14 @@ def test_an_unfinished_run_is_neither_lost_nor_mixed_with_another(dataset, small
     with pytest.raises(InputError, match="begun with files dev ="):
         train(load_data(changed), output, options, resume=True)
     (work / "choices.json").write_text("{")
-    with pytest.raises(InputError, match=r"choices\.json: is no JSON .*; begin anew with --overwrite"):
+    with pytest.raises(InputError, match=r"choices\.json: is not JSON .*; begin anew with --overwrite"):
         train(dataset, output, options, resume=True)
     short = replace(options, max_steps=2)
     train(dataset, output, short, overwrite=True)
-    assert load_trained(output).record["steps"] == 2 and not work.exists()
+    assert load_trained(output).record.steps == 2 and not work.exists()
     said = []
     train(dataset, tmp_path / "other", short, resume=True, say=said.append)
-    assert "there is no unfinished run; this one begins" in said
+    assert "there is not an unfinished run; this one begins" in said
 
 
 def test_a_failure_before_the_first_checkpoint_leaves_nothing(dataset, tmp_path, monkeypatch):

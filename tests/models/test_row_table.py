@@ -1,31 +1,36 @@
 """Rows of trainings as a table: means over seeds, what tells runs apart, and what cannot stand in one table."""
 
-import copy
 import json
+from dataclasses import replace
 
 import pytest
 from qacg_models.cli import main
 from qacg_models.errors import InputError
-from qacg_models.row_table import markdown, read_rows
-from qacg_models.rows import append_rows, row_of
+from qacg_models.metrics.classification import ClassificationMetrics
+from qacg_models.reporting.run_records import append_rows, row_of
+from qacg_models.reporting.run_table import markdown, read_rows
+from qacg_models.runs.options import TrainingOptions
+from qacg_models.runs.record import SplitFile
+from untrained import OWN, record_of
 
-FIGURES = {"accuracy": 0.5, "macro_f1": 0.25, "strict_accuracy": 0.125, "aspect_f1": None, "sentiment_accuracy": 1.0}
+SHARES = {"accuracy": 0.5, "macro_f1": 0.25, "strict_accuracy": 0.125, "aspect_f1": None, "sentiment_accuracy": 1.0}
 
 
-def record(seed=0, seconds=60.0, accuracy=0.5, **options):
-    figures = FIGURES | {"accuracy": accuracy, "undefined": ["aspect_f1"]}
-    chosen = {
-        "model": "qacg-bert", "from_checkpoint": "/somewhere/minilm/model", "tokenizer": "/secret", "protocol": "dev",
-        "attention": "fused", "epochs": 8, "seed": seed, "tensorboard": "/secret", "context_projection": "hidden",
-    }  # fmt: skip
-    return {
-        "task": {"name": "own"}, "options": chosen | options, "metrics": {"dev": figures, "test": figures},
-        "majority": {"dev": FIGURES, "test": FIGURES}, "selected": {"split": "dev"}, "collapsed_steps": [],
-        "overlap": [], "padding": 0.5, "steps": 3, "seconds": seconds, "written": "2026-01-02T03:04:05+00:00",
-        "data": {"test": {"sha256": "a", "rows": 4}, "dev": {"sha256": "b", "rows": 4}}, "versions": {"torch": "2.13"},
-        "machine": {"cpu": {"model": "abacus"}, "cuda": {"devices": []}, "threads": 2},
-        "commit": f"{'c' * 40}-modified",
-    }  # fmt: skip
+def figures(**shares):
+    return ClassificationMetrics.from_json(SHARES | shares | {"undefined": ["aspect_f1"]})
+
+
+def record(seed=0, seconds=60.0, accuracy=0.5, splits=("dev", "test"), **options):
+    chosen = {"from_checkpoint": "/somewhere/minilm/model", "tokenizer": "/secret", "tensorboard": "/secret"}
+    chosen |= {"attention": "fused", "epochs": 8, "seed": seed, "context_projection": "hidden"} | options
+    base = record_of(replace(OWN, metrics="classification"), OWN.aspects, TrainingOptions(**chosen))
+    return replace(
+        base,
+        seconds=seconds,
+        metrics={split: figures(accuracy=accuracy) for split in splits},
+        majority={split: figures() for split in splits},
+        data={split: base.data[split] for split in splits},
+    )
 
 
 def cells(text):
@@ -45,7 +50,7 @@ def test_seeds_of_one_kind_of_run_are_one_line():
     assert short[0] == "QACG-BERT, epochs 2"
     assert majority == ["majority", "", "", "", "", "50.0", "25.0", "12.5", "n/a", "100.0", ""]
     assert "own, test, in %:" in text and "abacus, 2 threads, torch 2.13, commit cccccccccccc-modified, 2026" in text
-    assert "chosen on dev" in text and "too good" not in text
+    assert "chosen on dev" in text and "optimistic" not in text
 
 
 def test_rows_are_kept_once_and_without_paths(tmp_path, capsys):
@@ -58,22 +63,21 @@ def test_rows_are_kept_once_and_without_paths(tmp_path, capsys):
 
 
 def test_what_cannot_stand_in_one_table_is_named(tmp_path, capsys):
-    other = copy.deepcopy(record(1))
-    other["machine"]["threads"] = 1
+    other = replace(record(1), machine=record().machine | {"threads": 1})
     for records, wanted in (
         ([record(0), other], "rows: got those of 2 machines, wanted one"),
         ([record(0), record(0, 3.0)], r"rows: got seeds \[0, 0\] of one kind of QACG-BERT, wanted each once"),
     ):
         with pytest.raises(InputError, match=wanted):
             markdown([row_of(one) for one in records])
-    untested = record(1)
-    del untested["metrics"]["test"], untested["data"]["test"]
+    untested = record(1, splits=("dev",))
     assert "own, dev, in %:" in markdown([row_of(untested)])
     with pytest.raises(InputError, match="seed 1 of QACG-BERT has no figures on test"):
         markdown([row_of(record()), row_of(untested)])
     empty, broken = tmp_path / "empty", tmp_path / "rows.jsonl"
     empty.mkdir()
-    for text, wanted in (("{}\n", f"{broken}:1: is no row"), (json.dumps(row_of(record())) + "\n{", f"{broken}:2: is")):
+    cut = json.dumps(row_of(record())) + "\n{"
+    for text, wanted in (("{}\n", f"{broken}:1: is not a row"), (cut, f"{broken}:2: is not JSON")):
         broken.write_text(text)
         with pytest.raises(InputError, match=wanted):
             read_rows([broken])
@@ -85,9 +89,9 @@ def test_what_cannot_stand_in_one_table_is_named(tmp_path, capsys):
 
 def test_data_sets_have_tables_of_their_own_and_choice_on_test_is_said():
     second = record(0, protocol="released", epochs=30)
-    second["selected"] = {"split": "test"}
+    second = replace(second, selected=replace(second.selected, split="test"))
     text = markdown([row_of(record()), row_of(second)])
     assert [row[0] for row in cells(text)[2:]] == ["QACG-BERT", "QACG-BERT", "majority"], "the protocol says the rest"
-    assert "chosen on dev, test. What was chosen on test is too good there." in text
-    second["data"] = {"test": {"sha256": "z", "rows": 4}}
+    assert "chosen on dev, test. Figures on test are optimistic where test chose the checkpoint." in text
+    second = replace(second, data={"test": SplitFile(4, "z")})
     assert markdown([row_of(record()), row_of(second)]).count("own, test, in %:") == 2

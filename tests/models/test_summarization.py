@@ -8,10 +8,17 @@ import pytest
 import torch
 from encoders import bert_config, build, roberta_config
 from qacg_models import BertSumConfig, BertSumForExtractiveSummarization, ExtractiveSummarizer
+from qacg_models.data.tokenization import train_tokenizer
+from qacg_models.demos.summarization import found_share, invented_minutes, text_of_the_example, train_summarizer
 from qacg_models.errors import InputError
-from qacg_models.summarization import Document, encode_document, pad_documents, select, split_sentences, trigrams
-from qacg_models.summary_example import found_share, invented_minutes, text_of_the_example, train_summarizer
-from qacg_models.tokenization import train_tokenizer
+from qacg_models.inference.summarization import (
+    Document,
+    encode_document,
+    pad_documents,
+    select,
+    split_sentences,
+    trigrams,
+)
 
 SENTENCES = [
     "The river rose in the night.",
@@ -169,7 +176,7 @@ def test_the_example_learns_to_find_decisions():
 
 def test_the_example_runs():
     done = subprocess.run(
-        [sys.executable, "-m", "qacg_models.summary_example"], capture_output=True, text=True, check=True
+        [sys.executable, "-m", "qacg_models.demos.summarization"], capture_output=True, text=True, check=True
     )
     assert "of the decisions are selected" in done.stdout
     assert done.stdout.count("->") == 2

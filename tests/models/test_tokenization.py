@@ -1,14 +1,9 @@
 import pytest
 import torch
 from qacg_models.data import Row
+from qacg_models.data.collators import PaddingCollator
+from qacg_models.data.tokenization import encode_rows, load_tokenizer, tokenizer_from_vocabulary, train_tokenizer
 from qacg_models.errors import InputError
-from qacg_models.tokenization import (
-    PaddingCollator,
-    encode_rows,
-    load_tokenizer,
-    tokenizer_from_vocabulary,
-    train_tokenizer,
-)
 
 CONTEXTS = ("location - 1 - price", "location - 1 - safety")
 TEXTS = ["location - 1 is cheap but not safe at night", "is location - 1 safe", *CONTEXTS]

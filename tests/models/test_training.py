@@ -11,11 +11,12 @@ import torch
 from qacg_models import training
 from qacg_models.data import DataOptions, Dataset, load_data
 from qacg_models.errors import InputError
-from qacg_models.inference import load_trained
+from qacg_models.inference.trained_model import load_trained
 from qacg_models.metrics import FIGURES
-from qacg_models.options import TrainingOptions
+from qacg_models.runs.options import TrainingOptions
+from qacg_models.runs.record import Selection
 from qacg_models.training import run
-from qacg_models.training.evaluation import EvaluatedRows
+from qacg_models.training.compute_metrics import EvaluatedRows
 from qacg_models.training.sampling import EpochSampler
 from qacg_models.training.trainer import AspectTrainer
 
@@ -32,7 +33,7 @@ TINY = TrainingOptions(
 
 
 def losses(trained):
-    return [loss for _, loss in trained.record["loss"]]
+    return [loss for _, loss in trained.record.loss]
 
 
 @pytest.fixture(scope="module")
@@ -60,16 +61,16 @@ def test_the_folder_is_complete_and_says_how_it_was_made(folder, dataset):
     trained = load_trained(folder)
     assert trained.model.config.contexts == list(dataset.contexts)
     assert trained.model.config.id2label == {0: "None", 1: "Positive", 2: "Negative"}
-    assert trained.record["options"]["hidden_size"] == 16
-    assert trained.record["selected"]["split"] == "dev"
+    assert trained.record.options.hidden_size == 16
+    assert trained.record.selected.split == "dev"
     assert trained.model.config._attn_implementation == "fused"
 
 
 def test_figures_on_record_come_from_the_files_on_disk(folder, dataset):
     trained = load_trained(folder)
     for split in ("dev", "test"):
-        assert trained.evaluate(dataset.splits[split]).to_json() == trained.record["metrics"][split]
-        assert trained.majority(dataset.splits[split]).to_json() == trained.record["majority"][split]
+        assert trained.evaluate(dataset.splits[split]).to_json() == trained.record.metrics[split].to_json()
+        assert trained.majority(dataset.splits[split]).to_json() == trained.record.majority[split].to_json()
 
 
 def test_the_kept_checkpoint_is_the_best_one_on_dev(folder):
@@ -91,7 +92,7 @@ def test_an_early_best_checkpoint_is_kept_over_the_last(dataset, tmp_path, monke
 
     monkeypatch.setattr(AspectTrainer, "_determine_best_metric", spy)
     trained = training.train(dataset, tmp_path / "model", replace(TINY, max_steps=12, eval_every=4))
-    assert trained.record["selected"] == {"split": "dev", "metric": "strict_accuracy", "step": 8, "value": 0.7}
+    assert trained.record.selected == Selection("dev", "strict_accuracy", 8, 0.7)
     kept = trained.model.state_dict()
     assert all(torch.equal(kept[name], value) for name, value in saved[8].items())
     assert not all(torch.equal(kept[name], value) for name, value in saved[12].items())
@@ -151,7 +152,7 @@ def test_output_is_never_lost(dataset, folder, tmp_path, monkeypatch):
     assert said[-1] == f"{unfinished} keeps checkpoint-5; --resume goes on from it"
     monkeypatch.undo()
     trained = training.train(dataset, folder, short, overwrite=True, resume=True)
-    assert trained.record["options"]["seed"] == load_trained(folder).record["options"]["seed"] == 9
+    assert trained.record.options.seed == load_trained(folder).record.options.seed == 9
     assert not unfinished.exists()
 
 
@@ -202,19 +203,19 @@ def test_balance_draws_rare_classes_more_often(balance, share):
 
 def test_metrics_survive_the_record(folder):
     record = load_trained(folder).record
-    for figures in (record["metrics"]["dev"], record["majority"]["dev"]):
+    for figures in (record.metrics["dev"].to_json(), record.majority["dev"].to_json()):
         assert FIGURES["sentihood"].from_json(json.loads(json.dumps(figures))).to_json() == figures
 
 
 @pytest.mark.parametrize("model", ["qacg-bert", "cg-bert", "bert"])
 def test_every_backbone_trains_and_loads(dataset, tmp_path, model):
     trained = training.train(dataset, tmp_path / "m", replace(TINY, model=model, epochs=3))
-    assert trained.record["options"]["attention"] == trained.model.config._attn_implementation != "eager"
-    assert trained.record["options"]["context_standalone"] is (model != "bert")
+    assert trained.record.options.attention == trained.model.config._attn_implementation != "eager"
+    assert trained.record.options.context_standalone is (model != "bert")
     curve = losses(trained)
     third = len(curve) // 3
     assert sum(curve[-third:]) < 0.9 * sum(curve[:third])
-    assert trained.evaluate(dataset.splits["test"]).to_json() == trained.record["metrics"]["test"]
+    assert trained.evaluate(dataset.splits["test"]).to_json() == trained.record.metrics["test"].to_json()
     with pytest.raises(InputError, match="attention: got 'flash', wanted one of"):
         load_trained(tmp_path / "m", "flash")
 
@@ -238,7 +239,7 @@ def test_accumulation_makes_one_step_of_several_batches(dataset, tmp_path):
     options = replace(TINY, dropout=0.0, epochs=1)
     whole = training.train(dataset, tmp_path / "whole", options)
     parts = training.train(dataset, tmp_path / "parts", replace(options, batch_size=8, gradient_accumulation=2))
-    assert parts.record["steps"] == whole.record["steps"]
+    assert parts.record.steps == whole.record.steps
     assert losses(parts) == pytest.approx(losses(whole), rel=1e-4)
 
 
@@ -256,8 +257,8 @@ def test_patience_stops_after_evaluations_that_are_no_better(dataset, tmp_path, 
     watched = {"predicted_classes": 3, "most_predicted": 0}
     monkeypatch.setattr(EvaluatedRows, "__call__", lambda *_: {"strict_accuracy": next(values), **watched})
     trained = training.train(dataset, tmp_path / "m", replace(TINY, patience=3, eval_every=2))
-    assert trained.record["steps"] == 5 * 2
-    assert trained.record["selected"]["step"] == 2 * 2
+    assert trained.record.steps == 5 * 2
+    assert trained.record.selected.step == 2 * 2
 
 
 def test_a_collapse_is_said_once_and_kept_on_record(dataset, tmp_path):
@@ -268,7 +269,7 @@ def test_a_collapse_is_said_once_and_kept_on_record(dataset, tmp_path):
     assert len(warnings) == 1
     assert warnings[0].startswith("collapse at step 3: ")
     assert "is predicted for every row of dev" in warnings[0]
-    assert record["collapsed_steps"] == [3, 6]
+    assert record.collapsed_steps == (3, 6)
 
 
 def test_tensorboard_that_is_missing_is_said_before_anything_is_done(dataset, tmp_path, monkeypatch):
@@ -287,12 +288,12 @@ def test_tensorboard_logs_hold_the_curve_on_record(dataset, tmp_path):
     options = replace(TINY, max_steps=6, eval_every=3, tensorboard=str(tmp_path / "logs"))
     records = training.train_seeds(dataset, tmp_path / "m", options, [1, 2])
     for record in records:
-        written = reader.EventAccumulator(str(tmp_path / "logs" / f"seed-{record['options']['seed']}")).Reload()
+        written = reader.EventAccumulator(str(tmp_path / "logs" / f"seed-{record.options.seed}")).Reload()
         curve = [[event.step, event.value] for event in written.Scalars("train/loss")]
-        assert curve == [[step, pytest.approx(loss, rel=1e-6)] for step, loss in record["loss"]]
+        assert curve == [[step, pytest.approx(loss, rel=1e-6)] for step, loss in record.loss]
         figures = written.Scalars("eval/strict_accuracy")
         assert [event.step for event in figures] == [3, 6]
-        assert max(event.value for event in figures) == pytest.approx(record["selected"]["value"])
+        assert max(event.value for event in figures) == pytest.approx(record.selected.value)
 
 
 def test_data_of_ones_own_from_one_file(tmp_path):
@@ -308,5 +309,5 @@ def test_data_of_ones_own_from_one_file(tmp_path):
     trained = training.train(own, tmp_path / "m", replace(TINY, epochs=6, batch_size=8))
     assert trained.contexts == ("food", "staff")
     assert trained.data_options == reading
-    assert trained.record["metrics"].keys() == {"dev"}
+    assert trained.record.metrics.keys() == {"dev"}
     assert trained.evaluate(own.splits["dev"]).accuracy > 0.9

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from qacg_models.data import load_data
-from qacg_models.options import TrainingOptions
+from qacg_models.runs.options import TrainingOptions
 from qacg_models.training import train, train_seeds
 from qacg_models.training.trainer import AspectTrainer
 

@@ -1,6 +1,6 @@
 """Folders as `qacg train` writes them, with weights at random: for tests of what is done with a model."""
 
-import json
+from dataclasses import replace
 
 import torch
 from model_judging import strengthen
@@ -10,9 +10,12 @@ from qacg_models import (
     QACGBertConfig,
     QACGBertForSequenceClassification,
 )
-from qacg_models.options import TrainingOptions
-from qacg_models.tasks import SENTIHOOD, Task
-from qacg_models.tokenization import train_tokenizer
+from qacg_models.data.options import DataOptions
+from qacg_models.data.task import SENTIHOOD, Task
+from qacg_models.data.tokenization import train_tokenizer
+from qacg_models.metrics import FIGURES
+from qacg_models.runs.options import TrainingOptions
+from qacg_models.runs.record import RECORD_NAME, Selection, SplitFile, TrainingRecord, write_record
 
 OWN = Task("own", ("none", "good", "bad"), ("food", "price", "service"), has_absent=True)
 TEXTS = (
@@ -46,14 +49,34 @@ def write_model(folder, task=OWN, kind="qacg-bert", layers=2, heads=2, **options
         model = QACGBertForSequenceClassification(QACGBertConfig(**sizes, **context))
     strengthen(model).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    record = {
-        "format": 2,
-        "options": vars(chosen) | {"attention": options.get("attention", "fused"), "threads": 1},
-        "task": task.to_json(),
-        "contexts": contexts,
-        "data_options": {},
-        "max_length": 48,
-        "label_shares": [1 / len(task.labels)] * len(task.labels),
-    }
-    (folder / "training.json").write_text(json.dumps(record), encoding="utf-8")
+    settled = replace(chosen, attention=options.get("attention", "fused"))
+    write_record(folder / RECORD_NAME, record_of(task, contexts, settled))
     return folder
+
+
+def record_of(task, contexts, options):
+    """The record of a training that never was: a number in every place, and figures of a coin."""
+    figures = {name: 0.5 for name in FIGURES[task.metrics].TITLES} | {"undefined": []}
+    coin = {split: FIGURES[task.metrics].from_json(figures) for split in ("dev", "test")}
+    return TrainingRecord(
+        task=task,
+        contexts=tuple(contexts),
+        max_length=48,
+        options=replace(options, threads=1),
+        data_options=DataOptions(),
+        selected=Selection("dev", task.selection, 2, 0.5),
+        collapsed_steps=(1,),
+        label_shares=(1 / len(task.labels),) * len(task.labels),
+        overlap=(("dev", "test", 0),),
+        data={split: SplitFile(4, f"digest of {split}") for split in ("train", "dev", "test")},
+        padding=0.5,
+        steps=3,
+        seconds=60.0,
+        loss=((1, 0.75), (2, 0.5)),
+        versions={"torch": "2.13"},
+        machine={"cpu": {"model": "abacus"}, "cuda": {"devices": []}, "threads": 2},
+        commit="c" * 40 + "-modified",
+        written="2026-01-02T03:04:05+00:00",
+        metrics=coin,
+        majority=coin,
+    )

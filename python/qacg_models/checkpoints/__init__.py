@@ -1,13 +1,12 @@
-"""The checkpoint doctor: foreign checkpoints into our models, our models into foreign checkpoints.
+"""Checkpoints of any origin fitted to our models: every tensor accounted for, and none filled in silently.
 
 | question | its home |
 |---|---|
-| what a tensor is called elsewhere | `names.py` |
+| what a tensor is called elsewhere | `tensor_names.py` |
 | how a file is read, and what a damaged one is told | `files.py` |
-| what a configuration says, and whether the tensors agree | `fields.py` |
+| what a configuration says, and whether the tensors agree | `config_fields.py` |
 | which tensor goes where, in which shape, and what is missing | `fitting.py` |
 | `from_pretrained` | `loading.py` |
-| `qacg convert` | `conversion.py`, `../commands/convert.py` |
 | the same for heads over any encoder, BertSum's published names among them | `head_*.py` |
 | a repository of the hub | `hub.py` |
 """

@@ -105,7 +105,7 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
     _check_length(path)
     try:
         with safe_open(path, framework="pt") as opened:
-            return {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118, it is no dict
+            return {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118, it is not a dict
     except SafetensorError as error:
         raise CheckpointError(f"{path}: is damaged ({error})") from None
 
@@ -130,7 +130,7 @@ def _check_length(path: Path) -> None:
 
 
 def _read_torch(path: Path) -> dict[str, Tensor]:
-    # Files of torch before 1.6 are no zip archives and cannot be mapped into memory.
+    # Files of torch before 1.6 are not zip archives and cannot be mapped into memory.
     archive = zipfile.is_zipfile(path)
     stood_in_for: dict[str, Callable] = {}
     while True:
@@ -198,7 +198,7 @@ def read_json(path: Path) -> dict:
     except FileNotFoundError:
         raise CheckpointError(f"{path}: no such file") from None
     except ValueError as error:
-        raise CheckpointError(f"{path}: is no JSON ({error})") from None
+        raise CheckpointError(f"{path}: is not JSON ({error})") from None
     if not isinstance(content, dict):
         raise CheckpointError(f"{path}: holds a {type(content).__name__}, wanted a JSON object")
     return content

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from qacg_kernels.nn import CONTEXT_ROLES, GATE_ROLES
 from qacg_models.checkpoints.files import some
-from qacg_models.checkpoints.names import part_of, role_of
-from qacg_models.checkpoints.report import Report
+from qacg_models.checkpoints.load_report import Report
 from qacg_models.checkpoints.source import Source
+from qacg_models.checkpoints.tensor_names import part_of, role_of
 from qacg_models.errors import CheckpointError
 
 WORDS = "bert.embeddings.word_embeddings.weight"

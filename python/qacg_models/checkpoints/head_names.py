@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from qacg_models.checkpoints.names import norm_from_gamma_beta, norm_to_gamma_beta
+from qacg_models.checkpoints.tensor_names import norm_from_gamma_beta, norm_to_gamma_beta
 
 _DATA_PARALLEL = "module."
 

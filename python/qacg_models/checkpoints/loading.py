@@ -1,4 +1,4 @@
-"""`from_pretrained` through the doctor: every kind of checkpoint, with a report, and refusals."""
+"""`from_pretrained` for every kind of checkpoint: with a report, and refusals that name the tensor."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel, modeling_utils
 
-from qacg_models.checkpoints.fields import check_agreement, configuration
+from qacg_models.checkpoints.config_fields import check_agreement, configuration
 from qacg_models.checkpoints.fitting import NOTHING, Permissions, fit
 from qacg_models.checkpoints.hub import HubOptions, locate
-from qacg_models.checkpoints.names import BASE, Layout
-from qacg_models.checkpoints.report import Report
+from qacg_models.checkpoints.load_report import Report
 from qacg_models.checkpoints.source import Source, open_source
+from qacg_models.checkpoints.tensor_names import BASE, Layout
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from torch import Tensor
 
 from qacg_models.checkpoints.files import read_json, read_tensors, weights_file
-from qacg_models.checkpoints.names import Layout
+from qacg_models.checkpoints.tensor_names import Layout
 from qacg_models.errors import CheckpointError
 
 CONFIG_NAMES = ("config.json", "bert_config.json")

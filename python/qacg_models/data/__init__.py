@@ -2,11 +2,12 @@
 
 | question | its home |
 |---|---|
-| what a row is, and when its group is whole | `rows.py` |
+| what a row is, and when its group is whole | `example.py` |
 | which form a folder is in, and what its files are called | `formats.py` |
 | how a form is read | `sentihood_tsv.py`, `sentihood_json.py`, `semeval_csv.py`, `semeval_xml.py`, `columns.py` |
-| which sentences become dev where no dev is shipped | `splitting.py` |
-| what leaks between splits | `leakage.py` |
+| which sentences become dev where no dev is shipped, and what leaks between splits | `splitting.py` |
+| labels and aspects | `task.py` |
+| rows as inputs of a model, and batches of them | `tokenization.py`, `collators.py` |
 """
 
 from qacg_models.data.dataset import (
@@ -19,9 +20,9 @@ from qacg_models.data.dataset import (
     load_file,
     sample_directory,
 )
-from qacg_models.data.leakage import count_overlap
+from qacg_models.data.example import DataError, Row, describe_rows, label_shares
 from qacg_models.data.options import DataOptions
-from qacg_models.data.rows import DataError, Row, describe_rows, label_shares
+from qacg_models.data.splitting import count_overlap
 
 __all__ = [
     "DataError",

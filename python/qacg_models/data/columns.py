@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from qacg_models.data.example import DataError, Row
 from qacg_models.data.lines import json_array, numbered_lines
-from qacg_models.data.rows import DataError, Row
+from qacg_models.data.task import Task
 from qacg_models.errors import InputError
-from qacg_models.tasks import Task
 
 SUFFIXES = (".csv", ".json", ".jsonl")
 # What divides the fields of a CSV that was read with the wrong delimiter, as a shell takes it.
@@ -96,7 +96,7 @@ def discover(
 
     Raises:
         DataError: as for `records`, or there is nothing to tell apart.
-        InputError: `absent_label` is no label.
+        InputError: `absent_label` is not a label.
     """
     found_aspects, found_labels = set(aspects or ()), set(labels or ())
     if aspects is None or labels is None:
@@ -173,7 +173,7 @@ def _csv_records(path: Path, columns: Columns) -> Iterator[tuple[int, dict[str, 
             else:
                 yield line, dict(zip(header, fields))
     except csv.Error as error:
-        raise DataError(path, start, f"is no CSV with the delimiter {columns.delimiter!r} ({error})") from None
+        raise DataError(path, start, f"is not CSV with the delimiter {columns.delimiter!r} ({error})") from None
 
 
 def _jsonl_records(path: Path, columns: Columns) -> Iterator[tuple[int, dict]]:
@@ -183,7 +183,7 @@ def _jsonl_records(path: Path, columns: Columns) -> Iterator[tuple[int, dict]]:
         try:
             record = json.loads(text)
         except json.JSONDecodeError as error:
-            raise DataError(path, line, f"is no JSON ({error.msg}, column {error.colno})") from None
+            raise DataError(path, line, f"is not JSON ({error.msg}, column {error.colno})") from None
         yield line, _object(path, line, record, columns)
 
 

@@ -9,12 +9,11 @@ from pathlib import Path
 
 from qacg_models.data import sentihood_json
 from qacg_models.data.columns import discover, natural_key
+from qacg_models.data.example import DataError, Row, describe_rows
 from qacg_models.data.formats import SPLITS, Format, find_format
-from qacg_models.data.leakage import count_overlap, describe_overlap
 from qacg_models.data.options import DataOptions
-from qacg_models.data.rows import DataError, Row, describe_rows
-from qacg_models.data.splitting import split_dev
-from qacg_models.tasks import Task
+from qacg_models.data.splitting import count_overlap, describe_overlap, split_dev
+from qacg_models.data.task import Task
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from qacg_models.data import columns, semeval_csv, semeval_xml, sentihood_json, sentihood_tsv
 from qacg_models.data.columns import Columns
-from qacg_models.data.rows import DataError, Row, checked
-from qacg_models.tasks import SEMEVAL, SENTIHOOD, Task
+from qacg_models.data.example import DataError, Row, checked
+from qacg_models.data.task import SEMEVAL, SENTIHOOD, Task
 
 SPLITS = ("train", "dev", "test")
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from qacg_models.data.rows import DataError
+from qacg_models.data.example import DataError
 
 _SPACE = re.compile(r"\s*")
 
@@ -50,14 +50,14 @@ def json_array(path: Path) -> Iterator[tuple[int, object]]:
     """Line of its beginning, and value, of every item of a JSON array; the text is in memory as a whole.
 
     Raises:
-        DataError: the file cannot be read, or is no JSON array.
+        DataError: the file cannot be read, or is not a JSON array.
     """
     text = "\n".join(line for _, line in numbered_lines(path))
     decoder = json.JSONDecoder()
     position = _SPACE.match(text).end()
     line, seen = 1, 0
     if not text.startswith("[", position):
-        raise DataError(path, None, "is no JSON array; it has to begin with [")
+        raise DataError(path, None, "is not a JSON array; it has to begin with [")
     position = _SPACE.match(text, position + 1).end()
     more = not text.startswith("]", position)
     while more:
@@ -65,12 +65,12 @@ def json_array(path: Path) -> Iterator[tuple[int, object]]:
         try:
             item, position = decoder.raw_decode(text, position)
         except json.JSONDecodeError as error:
-            raise DataError(path, error.lineno, f"is no JSON ({error.msg}, column {error.colno})") from None
+            raise DataError(path, error.lineno, f"is not JSON ({error.msg}, column {error.colno})") from None
         yield line, item
         position = _SPACE.match(text, position).end()
         more = text.startswith(",", position)
         if not more and not text.startswith("]", position):
-            raise DataError(path, text.count("\n", 0, position) + 1, "is no JSON (an item ends without , or ])")
+            raise DataError(path, text.count("\n", 0, position) + 1, "is not JSON (an item ends without , or ])")
         position = _SPACE.match(text, position + 1).end() if more else position
     position = _SPACE.match(text, position + 1).end()
     if position < len(text):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from qacg_models.choices import chooser
 from qacg_models.data.columns import Columns
 from qacg_models.errors import InputError
+from qacg_models.utils.option_fields import chooser
 
 _data = chooser("data")
 _own = chooser("CSV, JSON and JSONL of your own")

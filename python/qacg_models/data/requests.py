@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from qacg_models.data.columns import Columns, records
+from qacg_models.data.example import DataError
 from qacg_models.data.lines import numbered_lines, open_file
-from qacg_models.data.rows import DataError
 
 FORMS = ("txt", "csv", "jsonl")
 _BLOCK = 1 << 20

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from qacg_models.data.example import DataError, Row
 from qacg_models.data.lines import numbered_lines
-from qacg_models.data.rows import DataError, Row
-from qacg_models.tasks import SEMEVAL, Task
+from qacg_models.data.task import SEMEVAL, Task
 
 COLUMNS = ("id", "label", "aspect", "text")
 

@@ -10,9 +10,9 @@ import xml.sax
 from collections.abc import Iterator
 from pathlib import Path
 
+from qacg_models.data.example import DataError, Row
 from qacg_models.data.lines import open_file
-from qacg_models.data.rows import DataError, Row
-from qacg_models.tasks import SEMEVAL, Task
+from qacg_models.data.task import SEMEVAL, Task
 
 # The one category whose name the pairs shorten.
 SHORT_NAMES = {"anecdotes/miscellaneous": "anecdotes"}
@@ -23,7 +23,7 @@ def read(path: Path, task: Task = SEMEVAL) -> Iterator[Row]:
     """Rows of a file, which is parsed block by block: every sentence under every aspect.
 
     Raises:
-        DataError: the file is no such XML, or a sentence has no id or text, an unknown category or polarity, or
+        DataError: the file is not such XML, or a sentence has no id or text, an unknown category or polarity, or
             two polarities on one category.
     """
     handler = _Sentences(path, task)
@@ -37,7 +37,7 @@ def read(path: Path, task: Task = SEMEVAL) -> Iterator[Row]:
                 yield from handler.take()
             parser.close()
         except xml.sax.SAXParseException as error:
-            raise DataError(path, error.getLineNumber(), f"is no XML ({error.getMessage()})") from None
+            raise DataError(path, error.getLineNumber(), f"is not XML ({error.getMessage()})") from None
     yield from handler.take()
 
 

@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from qacg_models.data.example import DataError, Row
 from qacg_models.data.lines import json_array
-from qacg_models.data.rows import DataError, Row
-from qacg_models.tasks import SENTIHOOD, Task
+from qacg_models.data.task import SENTIHOOD, Task
 
 # Aspects of the data that the task leaves out.
 OTHER_ASPECTS = (
@@ -58,7 +58,7 @@ def _fields(path: Path, line: int, item: object) -> tuple[str, str, list[dict]]:
         raise DataError(path, line, "the sentence that starts here lacks id, text or opinions")
     number, text, opinions = item["id"], item["text"], item["opinions"]
     if not isinstance(text, str) or not text.strip() or not isinstance(opinions, list):
-        raise DataError(path, line, f"sentence {number} has no text, or opinions that are no list")
+        raise DataError(path, line, f"sentence {number} has no text, or opinions that are not a list")
     wanted = ("sentiment", "aspect", "target_entity")
     for opinion in opinions:
         if not isinstance(opinion, dict) or not all(isinstance(opinion.get(name), str) for name in wanted):

@@ -2,14 +2,14 @@
 
 | question | its home |
 |---|---|
-| what a set of figures is | `figures.py` |
+| what a set of figures is | `base.py` |
 | what each figure means | `sentihood.py`, `semeval.py`, `classification.py` |
-| which set judges a task | `judging.py` |
+| which set judges a task | `task_metrics.py` |
 | confidence intervals | `bootstrap.py` |
 """
 
+from qacg_models.metrics.base import Figures
 from qacg_models.metrics.bootstrap import intervals
-from qacg_models.metrics.figures import Figures
-from qacg_models.metrics.judging import FIGURES, judge, judge_for, majority_probabilities
+from qacg_models.metrics.task_metrics import FIGURES, judge, judge_for, majority_probabilities
 
 __all__ = ["FIGURES", "Figures", "intervals", "judge", "judge_for", "majority_probabilities"]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Sequence
 import numpy as np
 
 from qacg_models.errors import InputError
-from qacg_models.metrics.figures import Figures
+from qacg_models.metrics.base import Figures
 
 
 def intervals(

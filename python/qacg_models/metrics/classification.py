@@ -16,7 +16,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from qacg_models.metrics.figures import Figures, check_rows, f1, ratio
+from qacg_models.metrics.base import Figures, check_rows, f1, ratio
 
 
 @dataclass(frozen=True)

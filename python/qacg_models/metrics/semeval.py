@@ -1,6 +1,6 @@
 """SemEval-2014's metrics of aspect categories and of their sentiment.
 
-- aspect precision, recall, F1: of "the sentence speaks of this category", over all sentences and categories;
+- aspect precision, recall, F1: of "the sentence is about this category", over all sentences and categories;
 - accuracy among k classes: over rows whose true label is among the k, the label with the highest probability
   among the k. The four are positive, neutral, negative and conflict; three leave conflict out, two neutral as well.
 """
@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from qacg_models.metrics.figures import Figures, check_rows, f1, ratio
+from qacg_models.metrics.base import Figures, check_rows, f1, ratio
 from qacg_models.metrics.groups import group_table
 
 NONE, POSITIVE, NEUTRAL, NEGATIVE, CONFLICT = range(5)

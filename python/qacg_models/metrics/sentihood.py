@@ -21,7 +21,7 @@ from typing import ClassVar
 import numpy as np
 
 from qacg_models.metrics.auc import Auc
-from qacg_models.metrics.figures import Figures, check_rows, ratio
+from qacg_models.metrics.base import Figures, check_rows, ratio
 from qacg_models.metrics.groups import group_table
 
 NONE, POSITIVE, NEGATIVE = 0, 1, 2

@@ -4,12 +4,11 @@
 |---|---|
 | one training, from data to a model folder | `run.py` |
 | several seeds | `seeds.py` |
-| what lies in the folder of an unfinished run, and when it may go on | `workplace.py` |
-| a model and tokenizer to begin from | `beginning.py` |
+| what lies in the folder of an unfinished run, and when it may go on | `run_folder.py` |
+| a model and tokenizer to begin from | `model_setup.py` |
 | checkpoints that are whole or absent, the best weights, the order of rows | `trainer.py`, `sampling.py` |
 | the released optimizer and schedule | `bert_adam.py` |
 | stopping early, and the warning of a collapse | `callbacks.py` |
-| files of choices | `run_file.py` |
 """
 
 from qacg_models.training.run import check_output, train

@@ -9,8 +9,8 @@ import torch
 from transformers import PreTrainedModel, TrainingArguments
 
 from qacg_models.errors import InputError
-from qacg_models.options import TrainingOptions
-from qacg_models.ranks import world_size
+from qacg_models.runs.options import TrainingOptions
+from qacg_models.utils.distributed import world_size
 
 EVALUATION_BATCH = 64
 

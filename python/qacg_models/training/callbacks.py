@@ -1,4 +1,4 @@
-"""What watches a training: when to stop, and whether the model has given up."""
+"""What watches a training: when to stop, and whether the model predicts one label for every row."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from transformers import TrainerCallback
 
 from qacg_models.errors import InputError
-from qacg_models.progress import beside_bars
+from qacg_models.utils.progress import beside_bars
 
 CLASSES_SEEN = "predicted_classes"
 

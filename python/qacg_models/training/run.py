@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qacg_models.backbones import TITLES
-from qacg_models.batches import batch_maker, by_length, padding_share
 from qacg_models.data import Dataset, file_digest, label_shares
+from qacg_models.data.collators import batch_maker, by_length, padding_share
+from qacg_models.data.tokenization import encode_rows
 from qacg_models.errors import InputError
-from qacg_models.folders import put_in_place
-from qacg_models.inference import RECORD_FORMAT, RECORD_NAME, TrainedModel, load_trained
-from qacg_models.options import TrainingOptions
-from qacg_models.origin import now, origin
-from qacg_models.ranks import in_main, is_main, join_group, on_main, own_device, wait_for_all
-from qacg_models.threads import cpu_threads
-from qacg_models.tokenization import encode_rows
-from qacg_models.training.beginning import begin_model, begin_tokenizer, settle_attention
-from qacg_models.training.run_file import RUN_NAME, write_run_file
-from qacg_models.training.workplace import check_output, leave, open_workplace, unfinished
+from qacg_models.inference.trained_model import TrainedModel, load_trained
+from qacg_models.metrics import Figures
+from qacg_models.models.auto import BACKBONES
+from qacg_models.runs.options import TrainingOptions
+from qacg_models.runs.record import RECORD_NAME, Selection, SplitFile, TrainingRecord, write_record
+from qacg_models.runs.run_config import RUN_NAME, write_run_file
+from qacg_models.training.model_setup import begin_model, begin_tokenizer, settle_attention
+from qacg_models.training.run_folder import check_output, leave, open_workplace, unfinished
+from qacg_models.utils.atomic_files import put_in_place
+from qacg_models.utils.distributed import in_main, is_main, join_group, on_main, own_device, wait_for_all
+from qacg_models.utils.provenance import now, origin
+from qacg_models.utils.threads import cpu_threads
 
 if TYPE_CHECKING:
     from transformers import TrainingArguments
@@ -111,7 +112,7 @@ def _finish(dataset: Dataset, output: Path) -> None:
     work = unfinished(output)
     trained = load_trained(work / MODEL, device=own_device())
     # The figures on record are those of the files on disk, not of the model still in memory.
-    _write_json(work / MODEL / RECORD_NAME, trained.record | _figures(trained, dataset))
+    write_record(work / MODEL / RECORD_NAME, replace(trained.record, **_figures(trained, dataset)))
     put_in_place(work / MODEL, output)
     shutil.rmtree(work)
 
@@ -147,13 +148,13 @@ def _train_into(
     weights = sum(parameter.numel() for parameter in model.parameters())
     padding = padding_share(encoded["train"], options.batch_size, options.seed)
     say(
-        f"model: {TITLES[options.model]}, {model.config.num_hidden_layers} layers, hidden {model.config.hidden_size},"
-        f" {weights:,} weights, {options.attention} attention"
+        f"model: {BACKBONES[options.model].title}, {model.config.num_hidden_layers} layers,"
+        f" hidden {model.config.hidden_size}, {weights:,} weights, {options.attention} attention"
     )
     make_batch = batch_maker(model, tokenizer)
     say(make_batch.describe(padding))
     if split == "test":
-        say("protocol released: the checkpoint is chosen on test, so the figures on test are too good")
+        say("protocol released: the checkpoint is chosen on test, so the figures on test are optimistic")
 
     trainer = _trainer(work, dataset, options, model, encoded, make_batch, checkpoint, say)
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
@@ -179,43 +180,38 @@ def _write_model(
     shutil.copytree(trainer.best_weights(), work / MODEL, ignore=shutil.ignore_patterns("training_args.bin"))
     tokenizer.save_pretrained(work / MODEL)
     write_run_file(work / MODEL / RUN_NAME, str(dataset.source), dataset.options, options, [options.seed])
-    record = {
-        "format": RECORD_FORMAT,
-        "task": task.to_json(),
-        "contexts": list(dataset.contexts),
-        "max_length": options.max_length,
-        "options": asdict(options),
-        "data_options": asdict(dataset.options),
-        "selected": {
-            "split": split,
-            "metric": task.selection,
-            "step": state.best_global_step,
-            "value": state.best_metric,
+    record = TrainingRecord(
+        task=task,
+        contexts=dataset.contexts,
+        max_length=options.max_length,
+        options=options,
+        data_options=dataset.options,
+        selected=Selection(split, task.selection, state.best_global_step, state.best_metric),
+        collapsed_steps=tuple(collapsed_steps(state.log_history)),
+        label_shares=tuple(label_shares(dataset.splits["train"], task)),
+        overlap=tuple((a, b, count) for (a, b), count in dataset.overlap.items()),
+        data={
+            name: SplitFile(len(rows), file_digest(dataset.files[name])) for name, rows in dataset.splits.items()
         },
-        "collapsed_steps": collapsed_steps(state.log_history),
-        "label_shares": label_shares(dataset.splits["train"], task),
-        "overlap": [[a, b, count] for (a, b), count in dataset.overlap.items()],
-        "data": {
-            name: {"rows": len(rows), "sha256": file_digest(dataset.files[name])}
-            for name, rows in dataset.splits.items()
-        },
-        "padding": padding,
-        "steps": state.global_step,
-        "seconds": seconds,
-        "loss": [[entry["step"], entry["loss"]] for entry in state.log_history if "loss" in entry],
+        padding=padding,
+        steps=state.global_step,
+        seconds=seconds,
+        loss=tuple((entry["step"], entry["loss"]) for entry in state.log_history if "loss" in entry),
         **made_with,
-        "written": now(),
-    }
-    _write_json(work / MODEL / RECORD_NAME, record)
+        written=now(),
+        metrics={},
+        majority={},
+    )
+    write_record(work / MODEL / RECORD_NAME, record)
 
 
 def _trainer(work, dataset, options, model, encoded, make_batch, checkpoint, say) -> AspectTrainer:
     from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
-    from qacg_models.progress import StepBar
     from qacg_models.training.arguments import training_arguments
     from qacg_models.training.callbacks import CollapseWarning, EarlyStopping, FinalEvaluation, tensorboard
-    from qacg_models.training.evaluation import EvaluatedRows
+    from qacg_models.training.compute_metrics import EvaluatedRows
+    from qacg_models.training.progress import StepBar
     from qacg_models.training.trainer import AspectTrainer, seconds_before
 
     split, task = selection_split(options), dataset.task
@@ -242,14 +238,10 @@ def _trainer(work, dataset, options, model, encoded, make_batch, checkpoint, say
     return trainer
 
 
-def _figures(trained: TrainedModel, dataset: Dataset) -> dict:
+def _figures(trained: TrainedModel, dataset: Dataset) -> dict[str, dict[str, Figures]]:
     """Metrics of the model and of the majority row on every split but train."""
     splits = [split for split in dataset.splits if split != "train"]
     return {
-        "metrics": {split: trained.evaluate(dataset.splits[split]).to_json() for split in splits},
-        "majority": {split: trained.majority(dataset.splits[split]).to_json() for split in splits},
+        "metrics": {split: trained.evaluate(dataset.splits[split]) for split in splits},
+        "majority": {split: trained.majority(dataset.splits[split]) for split in splits},
     }
-
-
-def _write_json(path: Path, content: dict) -> None:
-    path.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")

@@ -7,6 +7,9 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch.utils.data import Sampler
 
+# No two pairs of a seed and an epoch below this share a generator's seed. Another number would draw other rows.
+_EPOCHS_PER_SEED = 100_003
+
 
 class EpochSampler(Sampler):
     """Draws a row of class c with a weight of count(c) ** -balance, with replacement; or every row once.
@@ -32,7 +35,7 @@ class EpochSampler(Sampler):
         return self.size
 
     def __iter__(self) -> Iterator[int]:
-        generator = torch.Generator().manual_seed(self.seed * 100_003 + self.epoch)
+        generator = torch.Generator().manual_seed(self.seed * _EPOCHS_PER_SEED + self.epoch)
         if self.weights is None:
             return iter(torch.randperm(self.size, generator=generator).tolist())
         return iter(torch.multinomial(self.weights, self.size, replacement=True, generator=generator).tolist())

@@ -11,13 +11,13 @@ from pathlib import Path
 
 from qacg_models.data import Dataset, file_digest
 from qacg_models.errors import InputError
-from qacg_models.inference import RECORD_NAME, read_record
-from qacg_models.options import TrainingOptions
-from qacg_models.ranks import join_group, on_main
-from qacg_models.training.beginning import settle_attention
+from qacg_models.runs.options import TrainingOptions
+from qacg_models.runs.record import RECORD_NAME, TrainingRecord, read_record
+from qacg_models.runs.run_config import RUN_NAME, write_run_file
+from qacg_models.training.model_setup import settle_attention
 from qacg_models.training.run import train
-from qacg_models.training.run_file import RUN_NAME, write_run_file
-from qacg_models.training.workplace import plain, unfinished
+from qacg_models.training.run_folder import plain, unfinished
+from qacg_models.utils.distributed import join_group, on_main
 
 SUMMARY_NAME = "seeds.json"
 
@@ -31,7 +31,7 @@ def train_seeds(
     overwrite: bool = False,
     resume: bool = False,
     say: Callable[[str], None] = print,
-) -> list[dict]:
+) -> list[TrainingRecord]:
     """Trains once per seed: `output` itself for one seed, `output/seed-N` for several.
 
     With several, `output/seeds.json` gets the mean and standard deviation, `output/run.yaml` the choices, and each
@@ -68,11 +68,13 @@ def train_seeds(
     return records
 
 
-def summarize(records: Sequence[dict]) -> dict:
+def summarize(records: Sequence[TrainingRecord]) -> dict:
     """Mean and standard deviation (of a sample) of every figure over the records of several seeds."""
 
+    every = [record.to_json()["metrics"] for record in records]
+
     def spread(split: str, name: str) -> dict:
-        values = [record["metrics"][split][name] for record in records]
+        values = [metrics[split][name] for metrics in every]
         known = [value for value in values if value is not None]
         whole = len(known) == len(values)
         return {
@@ -83,26 +85,27 @@ def summarize(records: Sequence[dict]) -> dict:
 
     first = records[0]
     return {
-        "seeds": [record["options"]["seed"] for record in records],
-        "selected_on": first["selected"]["split"],
+        "seeds": [record.options.seed for record in records],
+        "selected_on": first.selected.split,
         "metrics": {
             split: {name: spread(split, name) for name in figures if name != "undefined"}
-            for split, figures in first["metrics"].items()
+            for split, figures in every[0].items()
         },
-        "majority": first["majority"],
-        "seconds": math.fsum(record["seconds"] for record in records),
+        "majority": first.to_json()["majority"],
+        "seconds": math.fsum(record.seconds for record in records),
     }
 
 
-def _finished(folder: Path, dataset: Dataset, options: TrainingOptions) -> dict:
+def _finished(folder: Path, dataset: Dataset, options: TrainingOptions) -> TrainingRecord:
     """The record of a seed that is done, once it is known to be of the same choices and files."""
     record = read_record(folder)
     settled = options.resolved()
     wanted = plain(asdict(replace(settled, attention=settle_attention(settled))))
-    pairs = [(name, record["options"].get(name), value) for name, value in wanted.items()]
+    trained, read = (plain(asdict(choices)) for choices in (record.options, record.data_options))
+    pairs = [(name, trained[name], value) for name, value in wanted.items()]
     reading = plain(asdict(dataset.options))
-    pairs += [(name, record["data_options"].get(name), value) for name, value in reading.items()]
-    digests = {split: part["sha256"] for split, part in record["data"].items()}
+    pairs += [(name, read[name], value) for name, value in reading.items()]
+    digests = {split: part.sha256 for split, part in record.data.items()}
     pairs += [(f"{split}'s file", digests.get(split), file_digest(path)) for split, path in dataset.files.items()]
     for name, was, now in pairs:
         if was != now:

@@ -13,10 +13,10 @@ from torch.optim.lr_scheduler import LambdaLR
 from transformers import PreTrainedModel, Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
-from qacg_models.options import TrainingOptions
-from qacg_models.ranks import is_main, wait_for_all
+from qacg_models.runs.options import TrainingOptions
 from qacg_models.training.bert_adam import BertAdam, warm_up_then_fall
 from qacg_models.training.sampling import EpochSampler
+from qacg_models.utils.distributed import is_main, wait_for_all
 
 BEST = "best"
 SECONDS_NAME = "seconds.txt"

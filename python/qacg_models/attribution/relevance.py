@@ -1,0 +1,180 @@
+"""Layer-wise relevance, as in the analysis released with QACG-BERT: two rules, and the way back through a model.
+
+A rule takes the relevance R of an output and gives that of its input. Nothing outlives a call, and nothing of
+size L x L x D is made: the attention rule is one matrix product.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from qacg_models.attribution.sensitivity import classify, evaluation_mode, one_hot
+from qacg_models.models.pretrained import EncoderPreTrainedModel
+from qacg_models.modules.bert_layers import AttentionPooler
+from qacg_models.modules.softmax_attention import merge_heads, split_heads
+
+
+def gradient_relevance(output: Tensor, inputs: Tensor, relevance: Tensor, eps: float = 1e-7) -> Tensor:
+    """The rule for everything but attention: |x * d(s . y)/dx| with s = R / y, scaled to keep each sum of R.
+
+    Args:
+        output: y, (..., N), computed from `inputs` with autograd on.
+        inputs: x, (..., M).
+        relevance: R, (..., N).
+        eps: added to y, to x and to the sum that is divided by.
+
+    Returns:
+        (..., M), without gradient. Over the last dimension it sums to what `relevance` sums to (up to eps), and
+        has its sign.
+    """
+    output_share = relevance / (output.detach() + eps)
+    (gradient,) = torch.autograd.grad(output, inputs, grad_outputs=output_share, retain_graph=True)
+    parts = ((inputs.detach() + eps) * gradient).abs()
+    return parts * (relevance.sum(-1, keepdim=True) / (parts.sum(-1, keepdim=True) + eps))
+
+
+def attention_relevance(
+    output: Tensor, value: Tensor, attention: Tensor, relevance: Tensor, eps: float = 1e-6
+) -> Tensor:
+    """The rule for O = A V: value j gets of the relevance of output i the share A_ij V_jd / O_id, for each d.
+
+    With e = eps sign(O), the share is (A_ij V_jd + e_id / (S D)) / (O_id + e_id). The sum over i is taken first:
+    with M = R / (O + e) it is V o (A^T M) + sum_i e o M / (S D), so that no message is stored.
+
+    Args:
+        output: O, (..., L, D).
+        value: V, (..., S, D).
+        attention: A, (..., L, S); its entries may be negative.
+        relevance: R, (..., L, D).
+
+    Returns:
+        (..., S, D).
+    """
+    stabiliser = torch.where(output >= 0, eps, -eps)
+    message = relevance / (output + stabiliser)
+    spread = (stabiliser * message).sum(-2, keepdim=True) / (value.shape[-2] * value.shape[-1])
+    return value * (attention.transpose(-1, -2) @ message) + spread
+
+
+@dataclass(frozen=True)
+class LayerwiseRelevance:
+    """Relevance of the tokens to one logit of each row.
+
+    Attributes:
+        tokens: (B, L), at the embeddings; the entries of a row sum to `logit` up to the rules' eps.
+        layers: (B, L) each: at the embeddings and after every layer.
+        logit: (B), what was distributed.
+    """
+
+    tokens: Tensor
+    layers: tuple[Tensor, ...]
+    logit: Tensor
+
+
+def layerwise_relevance(
+    model: EncoderPreTrainedModel, batch: Mapping[str, Tensor], target: int | Tensor | None = None
+) -> LayerwiseRelevance:
+    """Distributes a logit over the tokens, from the classifier back to the embeddings.
+
+    As in the released analysis relevance passes LayerNorm and activations unchanged, goes through the blocks
+    and not past them on the residual, and enters attention through the values only: neither queries and keys
+    nor the context get any. Maps are made again for one layer at a time.
+
+    Args:
+        model: a sequence classifier of this package, run in evaluation mode. No other thread may run it
+            meanwhile.
+        batch: arguments of its forward, by name; labels are not used.
+        target: the class whose logit is distributed, one for all or (B); None: each row's highest.
+
+    Raises:
+        TypeError, ValueError: as the model does, and for a model or target that does not fit.
+    """
+    with evaluation_mode(model), torch.inference_mode(False), torch.no_grad():
+        bert: Any = model.base_model
+        layers = list(bert.encoder.layer)
+        with _recorded([*layers, bert.pooler, bert.pooler.dense, model.classifier]) as seen:
+            logits = classify(model, batch)
+        start = one_hot(logits, target) * logits
+        relevance = _through(model.classifier, seen[model.classifier].args[0], start)
+        relevance = _through_pooler(bert.pooler, seen, relevance)
+        per_layer = [relevance.sum(-1)]
+        for layer in reversed(layers):
+            relevance = _through_layer(layer, seen[layer].args, model.config.num_attention_heads, relevance)
+            per_layer.append(relevance.sum(-1))
+    return LayerwiseRelevance(per_layer[-1], tuple(reversed(per_layer)), start.sum(-1))
+
+
+@dataclass(frozen=True)
+class _Call:
+    args: tuple
+    out: Any
+
+
+@contextmanager
+def _recorded(modules: list[nn.Module]) -> Iterator[dict[nn.Module, _Call]]:
+    """What the modules are called with and return while the context lasts."""
+    calls: dict[nn.Module, _Call] = {}
+
+    def record(module: nn.Module, args: tuple, out: object) -> None:
+        calls[module] = _Call(args, out)
+
+    handles = [module.register_forward_hook(record) for module in modules]
+    try:
+        yield calls
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _through(function, x: Tensor, relevance: Tensor) -> Tensor:
+    """`gradient_relevance` of function(x), computed again."""
+    with torch.enable_grad():
+        leaf = x.detach().requires_grad_()
+        return gradient_relevance(function(leaf), leaf, relevance)
+
+
+def _through_pooler(pooler: Any, seen: Mapping[nn.Module, _Call], relevance: Tensor) -> Tensor:
+    """(B, hidden) to the tokens, (B, L, hidden)."""
+    hidden_states, visible = seen[pooler].args
+    summary = seen[pooler.dense].args[0]
+    relevance = _through(pooler.dense, summary, relevance)
+    if isinstance(pooler, AttentionPooler):
+        weights = pooler.weights(hidden_states, visible).unsqueeze(1)
+        return attention_relevance(summary.unsqueeze(1), hidden_states, weights, relevance.unsqueeze(1))
+    spread = torch.zeros_like(hidden_states)
+    spread[:, 0] = relevance
+    return spread
+
+
+def _through_layer(layer: Any, args: tuple, heads: int, relevance: Tensor) -> Tensor:
+    """(B, L, hidden) at the layer's output to its input, of any model here: they share the names of the parts.
+
+    Args:
+        args: what the layer was called with; the last says whether it returns maps.
+    """
+    attention = layer.attention
+    parts = [attention.self, attention.self.value, attention.output, attention.output.dense]
+    parts += [layer.intermediate.dense, layer.output, layer.output.dense]
+    with _recorded(parts) as seen:
+        layer(*args[:-1], True)
+    relevance = _through_block_end(layer.output, seen, relevance)
+    relevance = _through(layer.intermediate.dense, seen[layer.intermediate.dense].args[0], relevance)
+    relevance = _through_block_end(attention.output, seen, relevance)
+    value = seen[attention.self.value]
+    attended, attention_map = seen[attention.self].out[:2]
+    relevance = attention_relevance(
+        split_heads(attended, heads), split_heads(value.out, heads), attention_map, split_heads(relevance, heads)
+    )
+    return _through(attention.self.value, value.args[0], merge_heads(relevance))
+
+
+def _through_block_end(block: Any, seen: Mapping[nn.Module, _Call], relevance: Tensor) -> Tensor:
+    """From LayerNorm(residual + dense(x)) to x."""
+    dense = seen[block.dense]
+    residual = seen[block].args[1]
+    relevance = _through(lambda branch: branch + residual, dense.out, relevance)
+    return _through(block.dense, dense.args[0], relevance)

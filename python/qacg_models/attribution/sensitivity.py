@@ -1,0 +1,118 @@
+"""Gradient sensitivity: how strongly a logit depends on the embedding of each token."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from qacg_models.models.pretrained import EncoderPreTrainedModel
+
+
+def token_sensitivity(
+    model: EncoderPreTrainedModel, batch: Mapping[str, Tensor], target: int | Tensor | None = None
+) -> Tensor:
+    """Squared norm of d logit / d embedding of every token.
+
+    Args:
+        model: a sequence classifier of this package. It is run in evaluation mode; parameters and their
+            gradients are left alone.
+        batch: arguments of its forward, by name; labels are not used.
+        target: the class whose logit is meant, one for all or (B); None: each row's highest.
+
+    Returns:
+        (B, L). Padding has 0.
+
+    Raises:
+        TypeError, ValueError: as the model does, and for a model or target that does not fit.
+    """
+    with evaluation_mode(model), _leaf_embeddings(model) as leaves:
+        logits = classify(model, batch)
+        weights = one_hot(logits, target)
+        (gradient,) = torch.autograd.grad(logits, leaves[0], grad_outputs=weights)
+    return gradient.square().sum(-1)
+
+
+def embedding_gradient(
+    model: EncoderPreTrainedModel, batch: Mapping[str, Tensor], weights: Tensor
+) -> Tensor:
+    """Gradient of sum(weights * logits) by the output of the embeddings, after LayerNorm.
+
+    The published `backward_gradient(sensitivity_grads)`, without hooks that outlive the call.
+
+    Args:
+        model, batch: as for `token_sensitivity`.
+        weights: (B, num_labels).
+
+    Returns:
+        (B, L, hidden_size).
+    """
+    with evaluation_mode(model), _leaf_embeddings(model) as leaves:
+        logits = classify(model, batch)
+        if not isinstance(weights, Tensor) or weights.shape != logits.shape:
+            got = tuple(weights.shape) if isinstance(weights, Tensor) else type(weights).__name__
+            raise ValueError(f"weights: got {got}, wanted a tensor of shape {tuple(logits.shape)}")
+        (gradient,) = torch.autograd.grad(logits, leaves[0], grad_outputs=weights.to(logits))
+    return gradient
+
+
+def classify(model: EncoderPreTrainedModel, batch: Mapping[str, Tensor]) -> Tensor:
+    """Logits (B, C) of a sequence classifier; labels of the batch are not used."""
+    return model(**{name: value for name, value in batch.items() if name != "labels"}, return_dict=True).logits
+
+
+@contextmanager
+def evaluation_mode(model: EncoderPreTrainedModel) -> Iterator[None]:
+    """Puts a sequence classifier into evaluation mode, and each of its modules back into its own at the end.
+
+    Raises:
+        TypeError: `model` is not a sequence classifier of this package.
+    """
+    if not isinstance(model, EncoderPreTrainedModel) or not hasattr(model, "classifier"):
+        raise TypeError(f"model: got {type(model).__name__}, wanted a sequence classifier of this package")
+    training = [module for module in model.modules() if module.training]
+    unpad, model.config.unpad = model.config.unpad, False  # what is looked at has a place for every token given
+    model.eval()
+    try:
+        yield
+    finally:
+        model.config.unpad = unpad
+        for module in training:
+            module.training = True
+
+
+def one_hot(logits: Tensor, target: int | Tensor | None) -> Tensor:
+    """(B, C) with 1 at each row's target class: an integer, (B) integers, or None for the highest logit."""
+    rows, classes = logits.shape
+    if target is None:
+        target = logits.argmax(-1)
+    target = torch.as_tensor(target, device=logits.device)
+    if target.is_floating_point() or target.dim() > 1 or (target.dim() == 1 and len(target) != rows):
+        raise ValueError(
+            f"target: got {target.dtype} of shape {tuple(target.shape)}, wanted an integer or ({rows},) of them"
+        )
+    if target.numel() and not 0 <= int(target.min()) <= int(target.max()) < classes:
+        raise ValueError(
+            f"target: got classes {int(target.min())} to {int(target.max())}, wanted 0 to {classes - 1}"
+        )
+    return nn.functional.one_hot(target.long().expand(rows), classes).to(logits.dtype)
+
+
+@contextmanager
+def _leaf_embeddings(model: EncoderPreTrainedModel) -> Iterator[list[Tensor]]:
+    """Cuts the graph behind the embeddings' output, which becomes a leaf; the leaf is put into the list.
+
+    So parameters may be frozen, and no gradient is computed below.
+    """
+    leaves = []
+
+    def cut(module: nn.Module, args: tuple, out: Tensor) -> Tensor:
+        leaves.append(out.detach().requires_grad_())
+        return leaves[-1]
+
+    handle = model.base_model.embeddings.register_forward_hook(cut)
+    try:
+        with torch.inference_mode(False), torch.enable_grad():
+            yield leaves
+    finally:
+        handle.remove()

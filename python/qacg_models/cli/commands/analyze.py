@@ -1,0 +1,89 @@
+"""`qacg analyze`: a page that shows what a model looked at."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+
+from qacg_models.cli.flags import OF_TRAINING, add_flags, taken
+from qacg_models.data.options import DataOptions
+from qacg_models.errors import InputError
+
+NEEDS = "inference"
+HELP = "a page with signed attention maps, lambda and token scores of chosen sentences"
+DESCRIPTION = (
+    "Writes one HTML file that needs no network, with the figures as SVG and PNG and their numbers as JSON beside it. "
+    "Aspects of one sentence are shown side by side."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's arguments to its parser."""
+    parser.usage = "%(prog)s MODEL (--text TEXT ... | --data FILE --lines N ...) [option ...]"
+    parser.add_argument("model", type=Path, metavar="MODEL", help="folder that qacg train wrote")
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--text", nargs="+", metavar="TEXT", help="sentences")
+    source.add_argument("--data", type=Path, metavar="FILE", help="file of data, of which --lines are shown")
+    parser.add_argument("--aspects", nargs="+", metavar="NAME", help="aspects of --text; without it all")
+    parser.add_argument("--targets", nargs="+", metavar="NAME", help="targets of --text; without it those it names")
+    parser.add_argument("--lines", type=int, nargs="+", metavar="N", help="lines of --data")
+    parser.add_argument(
+        "--output", type=Path, default=Path("analysis"), metavar="DIR", help="folder of the page (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--no-layer-figures",
+        dest="layer_figures",
+        action="store_false",
+        help="leave out the maps of every layer as SVG and PNG, which take most of the time",
+    )
+    add_flags(parser, DataOptions, leave_out=OF_TRAINING)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Runs the model and writes the page."""
+    from qacg_models.inference.aspect_queries import Questions
+    from qacg_models.inference.trained_model import load_trained
+    from qacg_models.reporting.analysis_page import write_analysis
+
+    _check(arguments)
+    trained = load_trained(arguments.model)
+    if arguments.data is None:
+        questions = Questions.of(trained.task, trained.contexts, arguments.aspects, arguments.targets)
+        rows = [row for text in dict.fromkeys(arguments.text) for row in questions.rows(text)]
+    else:
+        rows = _rows(arguments, trained)
+    path = write_analysis(
+        trained,
+        rows,
+        arguments.output,
+        title="What the model looked at",
+        layer_figures=arguments.layer_figures,
+    )
+    print(f"{path} (open it in a browser), figures as SVG and PNG beside it")
+    return 0
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    of_text = [name for name in ("aspects", "targets") if getattr(arguments, name)]
+    if arguments.data is None and arguments.lines:
+        raise InputError("lines: got some beside --text, wanted --data FILE")
+    if arguments.data is not None and of_text:
+        raise InputError(f"{of_text[0]}: got some beside --data, whose lines have their own; wanted --lines N")
+    if arguments.data is not None and not arguments.lines:
+        raise InputError("lines: got none, wanted the lines of --data that are to be shown")
+
+
+def _rows(arguments: argparse.Namespace, trained) -> list:
+    from qacg_models.data import check_contexts, load_file
+
+    options = replace(trained.data_options, **taken(vars(arguments), DataOptions))
+    rows: dict[int, list] = {}
+    for row in load_file(arguments.data, trained.task, options):
+        rows.setdefault(row.line, []).append(row)
+    missing = [line for line in arguments.lines if line not in rows]
+    if missing:
+        raise InputError(f"lines: got {missing[0]}, where {arguments.data} has no row; rows begin on line {min(rows)}")
+    chosen = [row for line in dict.fromkeys(arguments.lines) for row in rows[line]]
+    check_contexts(chosen, trained.contexts, arguments.data)
+    return chosen

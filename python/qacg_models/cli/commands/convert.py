@@ -1,0 +1,103 @@
+"""`qacg convert`: foreign checkpoints into our models, and back."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from qacg_models.errors import InputError
+
+# The formats of conversion/convert.py, which is not imported for a help text; a test compares them.
+FORMATS = ("own", "huggingface", "released", "tensorflow-names")
+
+
+NEEDS = "inference"
+HELP = "checkpoints of BERT and of the published code into our models, and back"
+DESCRIPTION = (
+    "Reads TensorFlow-converted files, released state dicts, transformers' BERT of any head and models of this "
+    "package, as safetensors or torch files, in one piece or sharded; says what became of every tensor; and refuses "
+    "to go on with half a backbone."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's arguments to its parser."""
+    parser.add_argument("src", type=Path, metavar="SRC", help="folder, file of weights, or index of shards")
+    parser.add_argument("dst", type=Path, metavar="DST", help="folder to make")
+    parser.add_argument("--to", choices=FORMATS, default="own", help="format of DST (default: %(default)s)")
+    parser.add_argument(
+        "--model",
+        metavar="CLASS",
+        help="model of this package that SRC is for; without it that of our own config.json, or "
+        "QACGBertForSequenceClassification where the tensors leave no doubt (with --to others, BERT for a BERT)",
+    )
+    parser.add_argument("--config", type=Path, metavar="FILE", help="configuration; without it the one beside SRC")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        type=_assignment,
+        metavar="FIELD=JSON",
+        help='configuration field, as in --set \'contexts=["price", "safety"]\' --set num_labels=3',
+    )
+    parser.add_argument("--truncate-positions", type=int, metavar="N", help="keep the first N positions")
+    parser.add_argument("--resize-vocabulary", type=int, metavar="N", help="keep the first N words, or add new ones")
+    parser.add_argument(
+        "--truncate-contexts", action="store_true", help="keep the first contexts, as many as the field has names"
+    )
+    parser.add_argument("--new-head", action="store_true", help="start a new head if SRC's has another size")
+    parser.add_argument(
+        "--initialize-missing", action="store_true", help="start tensors at random that SRC should have and lacks"
+    )
+    parser.add_argument(
+        "--drop-unplaced", action="store_true", help="leave out tensors that the format has no place for"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of tensors with initial values (default: %(default)s)")
+    parser.add_argument("--overwrite", action="store_true", help="replace the model that is in DST")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON, tensor by tensor")
+
+
+def _assignment(text: str) -> tuple[str, object]:
+    field, found, value = text.partition("=")
+    if not found or not field:
+        raise argparse.ArgumentTypeError(f"got {text!r}, wanted FIELD=JSON")
+    try:
+        return field, json.loads(value)
+    except ValueError:
+        return field, value  # a bare word, as in pooler=attention
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Converts, and prints what became of every tensor."""
+    from qacg_models.checkpoints.fitting import Permissions
+    from qacg_models.conversion.convert import convert
+
+    overrides = dict(arguments.set)
+    for flag, field in (("truncate_positions", "max_position_embeddings"), ("resize_vocabulary", "vocab_size")):
+        number = getattr(arguments, flag)
+        if number is None:
+            continue
+        if field in overrides:
+            raise InputError(f"--{flag.replace('_', '-')} sets {field}, and so does --set; wanted one of them")
+        overrides[field] = number
+    report = convert(
+        arguments.src,
+        arguments.dst,
+        to=arguments.to,
+        model=arguments.model,
+        config=arguments.config,
+        overrides=overrides,
+        permissions=Permissions(
+            initialize_missing=arguments.initialize_missing,
+            truncate_positions=arguments.truncate_positions is not None,
+            truncate_contexts=arguments.truncate_contexts,
+            resize_vocabulary=arguments.resize_vocabulary is not None,
+            ignore_mismatched_sizes=arguments.new_head,
+        ),
+        drop_unplaced=arguments.drop_unplaced,
+        overwrite=arguments.overwrite,
+        seed=arguments.seed,
+    )
+    print(json.dumps(report.to_json(), indent=1) if arguments.json else f"{report}\nwritten to {arguments.dst}")
+    return 0

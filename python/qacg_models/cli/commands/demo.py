@@ -1,0 +1,32 @@
+"""`qacg demo`: check this machine, train on the bundled sample, write a report."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+NEEDS = "training"
+HELP = "check this machine, train on the bundled sample, write a report"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's arguments to its parser."""
+    parser.add_argument(
+        "--report", type=Path, default=Path("report"), metavar="DIR", help="folder of the report (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=Path("runs/demo"),
+        metavar="DIR",
+        help="folder of the model (default: %(default)s)",
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of training (default: %(default)s)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Runs the demonstration; 1 if a check does not pass."""
+    from qacg_models.demos.sample_demo import run
+    from qacg_models.runs.options import TrainingOptions
+
+    return run(arguments.report, arguments.output, TrainingOptions(seed=arguments.seed))

@@ -1,0 +1,107 @@
+"""`qacg evaluate`: the published metrics of a trained model on a split or a file, with confidence intervals."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+from qacg_models.cli.flags import OF_TRAINING, add_flags, taken
+from qacg_models.data.options import DataOptions
+from qacg_models.errors import InputError
+
+NEEDS = "inference"
+HELP = "the published metrics of a trained model"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's arguments to its parser."""
+    parser.usage = "%(prog)s MODEL --data PATH [option ...]"
+    parser.add_argument("model", type=Path, metavar="MODEL", help="folder that qacg train wrote")
+    parser.add_argument(
+        "--data", type=Path, required=True, metavar="PATH", help="folder with the split's file, or one file"
+    )
+    parser.add_argument(
+        "--split",
+        choices=("train", "dev", "test"),
+        help="which split; without it test of a folder, and all rows of a file",
+    )
+    parser.add_argument(
+        "--attention", choices=("fused", "sdpa", "eager"), help="implementation; without it the one of training"
+    )
+    parser.add_argument(
+        "--device",
+        default="auto",
+        help="where the model runs; auto: a GPU where there is one (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--bootstrap",
+        type=int,
+        default=1000,
+        metavar="N",
+        help="samples for the intervals; 0: none (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--bootstrap-seed", type=int, default=0, metavar="N", help="of the samples (default: %(default)s)"
+    )
+    parser.add_argument("--output", type=Path, metavar="FILE", help="JSON file to write, with all digits")
+    parser.add_argument("--json", action="store_true", help="print the JSON instead of a table")
+    add_flags(parser, DataOptions, leave_out=OF_TRAINING)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Evaluates, and says whether the figures are those that training stored."""
+    from qacg_models.data import check_contexts, describe_rows, load_data, load_file
+    from qacg_models.inference.trained_model import load_trained
+    from qacg_models.metrics import intervals
+    from qacg_models.reporting.result_tables import MAJORITY, compare_with_stored, row_title, selection_note, show
+    from qacg_models.utils.distributed import own_device
+
+    if arguments.bootstrap < 0:
+        raise InputError(f"bootstrap: got {arguments.bootstrap}, wanted at least 0")
+    trained = load_trained(arguments.model, arguments.attention, device=own_device(arguments.device))
+    options = replace(trained.data_options, **taken(vars(arguments), DataOptions))
+    path, split = arguments.data, arguments.split
+    if path.is_file() and split is None:
+        rows, split = load_file(path, trained.task, options), path.name
+    else:
+        split = split or "test"
+        dataset = load_data(path, (split,), options, task=trained.task)
+        rows, path = dataset.splits[split], dataset.files[split]
+    check_contexts(rows, trained.contexts, path)
+    judge = trained.judge(rows)
+    model, figures = row_title(trained.record, split), judge(None)
+    results = {model: figures, MAJORITY: trained.majority(rows)}
+    bounds = {}
+    if arguments.bootstrap:
+        sentences = [row.sentence for row in rows]
+        bounds[model] = intervals(judge, sentences, repeats=arguments.bootstrap, seed=arguments.bootstrap_seed)
+    stored = compare_with_stored(trained.record, path, len(rows), figures)
+    content = {name: result.to_json() for name, result in results.items()} | {
+        "intervals": {
+            "level": 0.95,
+            "samples": arguments.bootstrap,
+            "seed": arguments.bootstrap_seed,
+            **{name: [None if math.isnan(value) else value for value in pair] for name, pair in bounds[model].items()},
+        }
+        if bounds
+        else None,
+        "split": split,
+        "rows": len(rows),
+        "selected_on": trained.record.selected.split,
+        "stored": stored,
+    }
+    text = json.dumps(content, indent=1, allow_nan=False)
+    if arguments.output is not None:
+        arguments.output.parent.mkdir(parents=True, exist_ok=True)
+        arguments.output.write_text(text + "\n", encoding="utf-8")
+    if arguments.json:
+        print(text)
+        return 0
+    print(f"{describe_rows(split, rows, trained.task)}\n{show(results, bounds)}")
+    if bounds:
+        print(f"from, to: 95 % of {arguments.bootstrap} samples of sentences, seed {arguments.bootstrap_seed}")
+    print(f"{selection_note(trained.record)}\n{stored}")
+    return 0

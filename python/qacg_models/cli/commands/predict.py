@@ -1,0 +1,181 @@
+"""`qacg predict`: labels and probabilities of aspects, for texts given here or in a file of any size."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from qacg_models.data.lines import STANDARD_INPUT
+from qacg_models.data.requests import FORMS
+from qacg_models.errors import InputError
+
+NEEDS = "inference"
+HELP = "labels and probabilities of aspects, for a text or a file of any size"
+DESCRIPTION = (
+    "Asks a trained model about every aspect of every text, or about the aspects named. A file is read as a stream; "
+    "under torchrun several processes share it. An output file appears when it is complete; an interrupted run "
+    "goes on with --resume."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's arguments to its parser."""
+    parser.usage = "%(prog)s MODEL (--text TEXT ... | --input FILE) [option ...]"
+    parser.add_argument("model", type=Path, metavar="MODEL", help="folder that qacg train wrote")
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--text", nargs="+", metavar="TEXT", help="texts")
+    source.add_argument("--input", type=Path, metavar="FILE", help="file of texts; - for standard input")
+    asked = parser.add_argument_group("what is asked")
+    asked.add_argument("--aspects", nargs="+", metavar="NAME", help="aspects to ask about; without it all")
+    asked.add_argument(
+        "--targets", nargs="+", metavar="NAME", help="targets to ask about; without it those that a text names"
+    )
+    file = parser.add_argument_group("input file")
+    file.add_argument(
+        "--input-format",
+        default="auto",
+        choices=("auto", *FORMS),
+        help="form of the input: a text a line, or records; auto goes by the suffix (default: %(default)s)",
+    )
+    file.add_argument("--text-column", default="text", metavar="NAME", help="column or key (default: %(default)s)")
+    file.add_argument("--aspect-column", metavar="NAME", help="column of the one aspect that a record asks about")
+    file.add_argument("--target-column", metavar="NAME", help="column of the one target that a record asks about")
+    file.add_argument("--id-column", metavar="NAME", help="column of an id, which is handed on")
+    file.add_argument(
+        "--delimiter",
+        default=",",
+        metavar="CHARACTER",
+        help="between the fields of a CSV; \\t is a tab (default: %(default)s)",
+    )
+    output = parser.add_argument_group("output")
+    output.add_argument(
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help="file to write, .csv or .jsonl; without it a table of --text, and JSONL of --input, is printed",
+    )
+    output.add_argument("--resume", action="store_true", help="go on with an unfinished run")
+    output.add_argument("--overwrite", action="store_true", help="replace the output, or unfinished run, in the way")
+    machine = parser.add_argument_group("machine")
+    machine.add_argument(
+        "--window",
+        type=int,
+        default=1024,
+        metavar="N",
+        help="texts that are in memory at a time (default: %(default)s)",
+    )
+    machine.add_argument(
+        "--batch-size", type=int, default=64, metavar="N", help="rows of a batch (default: %(default)s)"
+    )
+    machine.add_argument(
+        "--attention", choices=("fused", "sdpa", "eager"), help="implementation; without it the one of training"
+    )
+    machine.add_argument(
+        "--device",
+        default="auto",
+        help="where the model runs; auto: a GPU where there is one, of several each process's own"
+        " (default: %(default)s)",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Predicts, and writes or prints."""
+    import sys
+
+    from qacg_models.cli.progress import LineBar
+    from qacg_models.data import file_digest
+    from qacg_models.data.columns import Columns
+    from qacg_models.data.requests import Request, form_of, read_requests
+    from qacg_models.inference.aspect_sentiment import AspectSentiment
+    from qacg_models.inference.bulk_prediction import BulkPrediction
+    from qacg_models.inference.prediction_format import PredictionLines
+    from qacg_models.utils.distributed import is_main, own_device, world_size
+
+    columns = Columns(
+        text=arguments.text_column,
+        aspect=arguments.aspect_column,
+        label=None,
+        id=arguments.id_column,
+        target=arguments.target_column,
+        delimiter=arguments.delimiter,
+    )
+    _check(arguments, world_size())
+    source = Path("--text") if arguments.input is None else arguments.input
+    if arguments.input is None:
+        requests = [Request(number, text) for number, text in enumerate(arguments.text, 1)]
+    else:
+        requests = read_requests(source, form_of(source, arguments.input_format), columns)
+    ask = AspectSentiment.from_pretrained(
+        arguments.model, attention=arguments.attention, device=own_device(arguments.device)
+    )
+    if arguments.target_column is not None and not ask.targets:
+        raise InputError("target-column: got one, but this model's contexts are aspects alone; wanted none")
+    bulk = BulkPrediction(
+        ask,
+        ask.questions(arguments.aspects, arguments.targets),
+        PredictionLines(_form(arguments.output), ask.trained.task, arguments.id_column is not None),
+        source,
+        arguments.window,
+        arguments.batch_size,
+    )
+    if arguments.output is None and arguments.input is None:
+        print(_table(bulk, requests))
+        return 0
+    if arguments.output is None:
+        for line in bulk.stream(requests):
+            sys.stdout.write(line)
+        return 0
+    with LineBar(None if arguments.input in (None, STANDARD_INPUT) else source) as bar:
+        taken = bulk.write(
+            requests,
+            arguments.output,
+            model_digest=file_digest(arguments.model / "model.safetensors"),
+            resume=arguments.resume,
+            overwrite=arguments.overwrite,
+            seen=lambda request: bar.reach(request.line),
+        )
+    if is_main():
+        again = f", {taken} windows of the main process from the run before" if taken else ""
+        print(f"predictions in {arguments.output}{again}")
+    return 0
+
+
+def _check(arguments: argparse.Namespace, processes: int) -> None:
+    if arguments.output is None:
+        for name in ("resume", "overwrite"):
+            if getattr(arguments, name):
+                raise InputError(f"{name}: got it without an output file, wanted --output FILE beside it")
+        if processes > 1:
+            raise InputError(f"output: got none with {processes} processes, wanted a file that they write together")
+    if arguments.input == STANDARD_INPUT and processes > 1:
+        raise InputError(f"input: got - with {processes} processes, wanted a file that each of them can read")
+    if arguments.input == STANDARD_INPUT and arguments.input_format == "auto":
+        arguments.input_format = "txt"
+    records = [f"{name}_column" for name in ("aspect", "target", "id") if getattr(arguments, f"{name}_column")]
+    form = arguments.input_format
+    lines_only = arguments.input is None or form == "txt" or (form, arguments.input.suffix.lower()) == ("auto", ".txt")
+    if lines_only and records:
+        raise InputError(f"{records[0]}: got one, but these texts have no columns; wanted CSV or JSONL as --input")
+    for name in ("aspect", "target"):
+        if getattr(arguments, f"{name}_column") and getattr(arguments, f"{name}s"):
+            raise InputError(f"{name}s: got some beside --{name}-column, wanted one of them")
+
+
+def _form(output: Path | None) -> str:
+    from qacg_models.inference.prediction_format import FORMS
+
+    form = "jsonl" if output is None else output.suffix.lower().removeprefix(".")
+    if form not in FORMS:
+        raise InputError(f"output: got {output}, wanted a name that ends in .{' or .'.join(FORMS)}")
+    return form
+
+
+def _table(bulk, requests) -> str:
+    from qacg_models.reporting.tables import text_table
+
+    rows = []
+    for request in requests:
+        for answer in bulk.ask.predict(bulk.questions.rows(request.text), bulk.batch_size):
+            context = bulk.ask.trained.task.context(answer.target, answer.aspect)
+            rows.append([answer.text, context, answer.label, *(f"{p:.3f}" for p in answer.probabilities.values())])
+    return text_table(["text", "aspect", "label", *(f"p({label})" for label in bulk.ask.labels)], rows)

@@ -1,0 +1,54 @@
+"""Command-line flags for the fields of a dataclass of choices, whose help texts are in the fields' metadata."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+
+from qacg_models.utils.option_fields import help_text, shown
+
+# Flags that are not words of Python, or shorter than their field.
+NAMES = {"from_checkpoint": "from"}
+# Fields of DataOptions that a trained model has settled.
+OF_TRAINING = ("aspects", "labels", "absent_label", "dev_fraction", "dev_seed")
+
+
+def add_flags(
+    parser: argparse.ArgumentParser,
+    choices: type,
+    *,
+    leave_out: Sequence[str] = (),
+    settled: Callable[[str], str | None] = lambda name: None,
+) -> None:
+    """One flag per field, under the field's group; absent from the parsed arguments unless it is given.
+
+    Args:
+        choices: the dataclass.
+        leave_out: fields that get no flag.
+        settled: what a field without a default of its own comes to, by its name; None: the help text says it.
+    """
+    groups: dict[str, argparse._ArgumentGroup] = {}
+    for field in fields(choices):
+        if field.name in leave_out:
+            continue
+        known = field.metadata
+        if known["group"] not in groups:
+            groups[known["group"]] = parser.add_argument_group(known["group"])
+        default = settled(field.name) if field.default is None else shown(field.default)
+        settings: dict = {"dest": field.name, "default": argparse.SUPPRESS, "help": help_text(known["help"], default)}
+        if known["kind"] is bool:
+            settings |= {"action": argparse.BooleanOptionalAction}
+        elif known["kind"] is list:
+            settings |= {"nargs": "+", "metavar": known["metavar"]}
+        elif known["choices"]:
+            settings |= {"choices": known["choices"]}
+        else:
+            settings |= {"type": known["kind"], "metavar": known["metavar"]}
+        name = NAMES.get(field.name, field.name)
+        groups[known["group"]].add_argument("--" + name.replace("_", "-"), **settings)
+
+
+def taken(arguments: dict[str, object], choices: type) -> dict[str, object]:
+    """The fields of `choices` among parsed arguments."""
+    return {field.name: arguments[field.name] for field in fields(choices) if field.name in arguments}

@@ -1,0 +1,65 @@
+"""The command-line program `qacg`: picks a subcommand of `cli/commands/` and turns bad input into one line."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from qacg_models.cli.commands import analyze, convert, demo, evaluate, info, predict, table, train
+from qacg_models.cli.libraries import load_libraries
+from qacg_models.errors import InputError
+
+COMMANDS = {
+    "demo": demo,
+    "train": train,
+    "evaluate": evaluate,
+    "predict": predict,
+    "analyze": analyze,
+    "table": table,
+    "convert": convert,
+    "info": info,
+}
+INTERRUPTED = 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Args:
+        argv: arguments without the program's name; None takes those of the process.
+
+    Returns:
+        The exit status: 0 for success, 1 for a check that did not pass, 2 for input that cannot be used.
+    """
+    arguments = _parser().parse_args(argv)
+    try:
+        command = COMMANDS[arguments.command]
+        if hasattr(command, "NEEDS"):
+            load_libraries(command.NEEDS, alone=argv is None)
+        return command.run(arguments)
+    except (InputError, OSError) as error:
+        print(f"qacg {arguments.command}: {_one_line(error)}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(f"qacg {arguments.command}: interrupted", file=sys.stderr)
+        return INTERRUPTED
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+def _formatter(prog: str) -> argparse.HelpFormatter:
+    return argparse.HelpFormatter(prog, max_help_position=34)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="qacg", description="Aspect-based sentiment with quasi-attention.")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, command in COMMANDS.items():
+        description = getattr(command, "DESCRIPTION", command.HELP)
+        command.add_arguments(
+            commands.add_parser(name, help=command.HELP, description=description, formatter_class=_formatter)
+        )
+    return parser

@@ -1,0 +1,53 @@
+"""Configuration of BertSum."""
+
+from __future__ import annotations
+
+from transformers import PreTrainedConfig
+from typing_extensions import Unpack
+
+from qacg_models.configs.common_fields import CommonFields
+from qacg_models.configs.encoder_head import EncoderHeadConfig
+from qacg_models.configs.field_checks import check_integer, check_probability
+
+
+class BertSumConfig(EncoderHeadConfig):
+    """Configuration of BertSum, the published options by their names.
+
+    Args:
+        encoder: as in `EncoderHeadConfig`.
+        inter_layers: transformer layers over sentences; 0 leaves a LayerNorm and a linear classifier.
+        heads, ff_size: attention heads and inner width of those layers.
+        dropout: probability in those layers.
+
+    Raises:
+        TypeError, ValueError: naming the field, its value and its limit.
+    """
+
+    model_type = "bertsum"
+
+    def __init__(
+        self,
+        *,
+        encoder: PreTrainedConfig | dict | None = None,
+        inter_layers: int = 2,
+        heads: int = 8,
+        ff_size: int = 2048,
+        dropout: float = 0.1,
+        **kwargs: Unpack[CommonFields],
+    ):
+        self.inter_layers = inter_layers
+        self.heads = heads
+        self.ff_size = ff_size
+        self.dropout = dropout
+        super().__init__(encoder=encoder, **kwargs)
+
+    def check(self) -> None:
+        super().check()
+        check_integer("inter_layers", self.inter_layers, 0)
+        check_integer("heads", self.heads, 1)
+        check_integer("ff_size", self.ff_size, 1)
+        check_probability("dropout", self.dropout)
+        if self.encoder.hidden_size % self.heads:
+            raise ValueError(
+                f"heads: got {self.heads}, wanted a divisor of the encoder's hidden_size = {self.encoder.hidden_size}"
+            )

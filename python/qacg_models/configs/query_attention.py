@@ -1,0 +1,71 @@
+"""Configuration of Query Attention."""
+
+from __future__ import annotations
+
+from transformers import PreTrainedConfig
+from typing_extensions import Unpack
+
+from qacg_models.configs.common_fields import CommonFields
+from qacg_models.configs.encoder_head import EncoderHeadConfig
+from qacg_models.configs.field_checks import check_flag, check_integer, check_number, check_one_of, check_probability
+
+HEAD_DROPOUT = {"linear": 0.7, "convolutional": 0.3}  # as published
+
+
+class QueryAttentionConfig(EncoderHeadConfig):
+    """Configuration of Query Attention.
+
+    Args:
+        encoder: as in `EncoderHeadConfig`.
+        head: "linear" or "convolutional".
+        conv_channels: channels of each of the three convolutions.
+        head_dropout: dropout before the last layer; None: 0.7 for the linear head, 0.3 for the convolutional one.
+        num_question_types: classes of the question-type head.
+        question_type_loss_weight: weight of its loss beside the span's.
+        sep_token_id: id of the separator that ends the question. Needed for inputs without token types: tokens
+            before the first separator are then the question.
+        allow_no_answer: whether a question may have no answer, in which case both ends are the first token.
+        no_answer_threshold: by how much the score of no answer has to beat the best span's.
+
+    Raises:
+        TypeError, ValueError: naming the field, its value and its limit.
+    """
+
+    model_type = "query_attention"
+
+    def __init__(
+        self,
+        *,
+        encoder: PreTrainedConfig | dict | None = None,
+        head: str = "linear",
+        conv_channels: int = 1024,
+        head_dropout: float | None = None,
+        num_question_types: int = 6,
+        question_type_loss_weight: float = 1.0,
+        sep_token_id: int | None = None,
+        allow_no_answer: bool = False,
+        no_answer_threshold: float = 0.0,
+        **kwargs: Unpack[CommonFields],
+    ):
+        self.head = head
+        self.conv_channels = conv_channels
+        # An unknown head is refused by check().
+        self.head_dropout = HEAD_DROPOUT.get(head, 0.0) if head_dropout is None else head_dropout
+        self.num_question_types = num_question_types
+        self.question_type_loss_weight = question_type_loss_weight
+        self.sep_token_id = sep_token_id
+        self.allow_no_answer = allow_no_answer
+        self.no_answer_threshold = no_answer_threshold
+        super().__init__(encoder=encoder, **kwargs)
+
+    def check(self) -> None:
+        super().check()
+        check_one_of("head", self.head, tuple(HEAD_DROPOUT))
+        check_integer("conv_channels", self.conv_channels, 1)
+        check_integer("num_question_types", self.num_question_types, 1)
+        check_probability("head_dropout", self.head_dropout)
+        check_number("question_type_loss_weight", self.question_type_loss_weight, at_least=0.0)
+        check_number("no_answer_threshold", self.no_answer_threshold)
+        check_flag("allow_no_answer", self.allow_no_answer)
+        if self.sep_token_id is not None:
+            check_integer("sep_token_id", self.sep_token_id, 0, below=self.encoder.vocab_size)

@@ -1,0 +1,89 @@
+"""What `qacg convert` does with a head over any encoder: to our folders, and to the format of published BertSum."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from transformers import PreTrainedConfig
+
+from qacg_models.checkpoints.files import read_json, read_tensors, some
+from qacg_models.checkpoints.fitting import Permissions
+from qacg_models.checkpoints.head_loading import HeadCheckpointLoading, head_configuration
+from qacg_models.checkpoints.head_names import BERTSUM
+from qacg_models.checkpoints.load_report import Report
+from qacg_models.checkpoints.source import config_file
+from qacg_models.errors import CheckpointError
+from qacg_models.models.auto import MODELS, load_class
+
+_BERTS = ("bert", "plain_bert")
+
+
+def choose_head(weights: Path, name: str | None, config: Path | str | None) -> type[HeadCheckpointLoading] | None:
+    """The class of a model with a head over any encoder: the one called `name`, or that of our own configuration.
+
+    None: it is a model of another kind.
+    """
+    heads = [entry for entry in MODELS if entry.tensors == "head"]
+    if name is not None:
+        chosen = [entry for entry in heads if entry.name == name]
+    else:
+        path = config_file(weights, config)
+        kind = None if path is None else read_json(path).get("model_type")
+        chosen = [entry for entry in heads if entry.model_type == kind]
+    return load_class(chosen[0]) if chosen else None
+
+
+def write_head(
+    folder: Path,
+    weights: Path,
+    model_class: type[HeadCheckpointLoading],
+    *,
+    to: str,
+    config: Path | str | None,
+    overrides: Mapping[str, object],
+    permissions: Permissions,
+    seed: int,
+) -> Report:
+    """Writes `folder` in the format `to`; arguments as for `convert`.
+
+    Raises:
+        CheckpointError: the source cannot be read or does not fit, or not into that format.
+    """
+    options = {
+        "initialize_missing": permissions.initialize_missing,
+        "ignore_mismatched_sizes": permissions.ignore_mismatched_sizes,
+    }
+    for asked in ("truncate_positions", "truncate_contexts", "resize_vocabulary"):
+        if getattr(permissions, asked):
+            raise CheckpointError(f"{asked}: {model_class.__name__} takes the tables of its encoder as they are")
+    ready = head_configuration(model_class.config_class, weights, config, overrides)
+    if to == "own":
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            model, info = model_class.from_file(weights, config=ready, **options)
+        model.save_pretrained(folder)
+        report = info["report"]
+        if report.missing:
+            report.notes.append(f"what was missing has initial values, drawn with seed {seed}")
+        return report
+    kind = ready.encoder.model_type
+    if to != "released" or ready.model_type != "bertsum" or kind not in _BERTS:
+        raise CheckpointError(
+            f"to: got {to!r} for {model_class.__name__} over an encoder of type {kind!r}; wanted 'own', or 'released' "
+            "for a BertSum over BERT"
+        )
+    state, report = model_class.fit(read_tensors(weights), ready, source=weights, **options)
+    if report.missing:
+        raise CheckpointError(f"{weights}: lacks {some(report.missing)}, without which the released code loads none")
+    torch.save({"model": _as_released(state, ready)}, folder / "checkpoint.pt")
+    ready.save_pretrained(folder)
+    report.notes.append(f"{len(state)} tensors written as released; zeros for a pooler that it wants and never uses")
+    return report
+
+
+def _as_released(state: Mapping[str, torch.Tensor], config: PreTrainedConfig) -> dict[str, torch.Tensor]:
+    size = config.encoder.hidden_size
+    pooler = {"bert.pooler.dense.weight": torch.zeros(size, size), "bert.pooler.dense.bias": torch.zeros(size)}
+    return {BERTSUM.from_ours(name): tensor.clone() for name, tensor in {**state, **pooler}.items()}

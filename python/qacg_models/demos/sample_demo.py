@@ -1,0 +1,227 @@
+"""`qacg demo`: from the operator to a trained model and a report, on this machine, in under three minutes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from qacg_models.data import Row, describe, load_data, sample_directory
+from qacg_models.metrics.sentihood import NEGATIVE, POSITIVE
+from qacg_models.reporting.result_tables import MAJORITY, row_title, selection_note, show, stored_results
+from qacg_models.reporting.tables import metric_cells, text_table, undefined_notes
+from qacg_models.runs.options import TrainingOptions
+
+MARGIN = 0.15  # by which strict accuracy has to beat the majority row on the test split
+STEPS = ("machine", "agreement with the reference", "speed and memory", "training", "evaluation", "report")
+
+
+def run(report: Path | str, output: Path | str, options: TrainingOptions | None = None) -> int:
+    """Run the whole demonstration, printing as it goes.
+
+    Args:
+        report: folder for the page; an earlier report there is replaced.
+        output: folder for the trained model; an earlier model there is replaced.
+        options: of training; None for the defaults.
+
+    Returns:
+        0, or 1 if the operator is outside its error budget or the model is too close to the majority row.
+
+    Raises:
+        InputError: `report` or `output` holds something else.
+    """
+    from qacg_models.reporting.heatmaps import loss_figure
+    from qacg_models.reporting.html_report import Report
+    from qacg_models.training import check_output, train
+
+    start = time.perf_counter()
+    page = Report(
+        report,
+        "QACG-BERT on this machine",
+        "Written by qacg demo; nothing on this page is loaded from elsewhere.",
+    )
+    check_output(output, overwrite=True)
+    # The page begins with what a reader wants to see; the work begins with what everything rests on.
+    results, maps, gate, training, speed, agreement, machine = (
+        page.section(title)
+        for title in (
+            "Results on the sample",
+            "Attention maps",
+            "Lambda",
+            "Training",
+            "Speed and memory",
+            "Agreement with the reference",
+            "Machine",
+        )
+    )
+
+    _announce(1)
+    _machine(machine)
+
+    _announce(2)
+    agrees = _agreement(agreement)
+
+    _announce(3)
+    _speed(speed)
+
+    _announce(4)
+    dataset = load_data(sample_directory())
+    lines = describe(dataset)
+    print("\n".join(["bundled sample, written for this project", *lines]))
+    trained = train(dataset, output, options, overwrite=True)
+
+    _announce(5)
+    beats = _evaluation(results, trained, lines)
+
+    _announce(6)
+    test = dataset.splits["test"]
+    _attention(page, maps, trained, pick_rows(test))
+    _gate(page, gate, trained, test)
+    loss = loss_figure(trained.record.loss)
+    page.figure(training, "loss", loss, "Training loss, each point the mean over the steps since the last.")
+    path = page.write()
+    print(f"{path} (open it in a browser), figures as SVG and PNG beside it; model in {output}")
+    print(f"total {time.perf_counter() - start:.0f} s")
+    return 0 if agrees and beats else 1
+
+
+def pick_rows(rows: Sequence[Row]) -> list[Row]:
+    """Rows worth looking at, chosen by their true labels alone, the same for every model.
+
+    From the shortest one-target sentence with a Positive and a Negative aspect: both of these rows. From the
+    shortest longer two-target sentence that praises one target and blames the other for the same aspect: the
+    row of the praised one.
+    """
+    by_sentence: dict[str, list[Row]] = {}
+    for row in rows:
+        by_sentence.setdefault(row.sentence, []).append(row)
+    one_target, two_targets = [], []
+    for sentence, group in sorted(by_sentence.items(), key=lambda item: (len(item[0]), item[0])):
+        praise = [row for row in group if row.label == POSITIVE]
+        blame = [row for row in group if row.label == NEGATIVE]
+        if len({row.target for row in group}) == 1 and praise and blame:
+            one_target.append([praise[0], blame[0]])
+        pairs = [a for a in praise for b in blame if a.aspect == b.aspect and a.target != b.target]
+        if pairs and len(sentence.split()) > 8:
+            two_targets.append(pairs[:1])
+    return [*(one_target[0] if one_target else ()), *(two_targets[0] if two_targets else ())]
+
+
+def _announce(step: int) -> None:
+    print(f"\n[{step}/{len(STEPS)}] {STEPS[step - 1]}", flush=True)
+
+
+def _machine(section) -> None:
+    from qacg_kernels import info
+
+    text = info.render(info.collect())
+    print(text)
+    section.preformatted(text)
+
+
+def _agreement(section) -> bool:
+    from qacg_kernels.testing import ParityRow, parity_report
+
+    rows = parity_report()
+    worst: dict[tuple[str, str, str], ParityRow] = {}
+    for row in rows:
+        key = (row.case, row.backend, row.dtype)
+        if key not in worst or row.error / row.budget > worst[key].error / worst[key].budget:
+            worst[key] = row
+    shown = sorted(worst.values(), key=lambda row: (row.case, row.dtype, row.backend))
+
+    def figures(row: ParityRow) -> list[str]:
+        return [f"{row.error:.2e}", f"{row.budget:.2e}", "yes" if row.ok else "NO"]
+
+    cells = (
+        ["case", "backend", "dtype", "closest to its budget", "error", "budget", "within"],
+        [[row.case, row.backend, row.dtype, row.tensor, *figures(row)] for row in shown],
+    )
+    failed = sum(not row.ok for row in rows)
+    note = (
+        f"Output and gradients against float64: {len(rows)} tensors, {failed} outside the budget; of each"
+        " case the tensor closest to its budget is shown."
+    )
+    section.table("agreement", cells)
+    section.text(note, "note")
+    print(text_table(*cells))
+    print(note)
+    return not failed
+
+
+def _speed(section) -> None:
+    from qacg_models.demos.speed import METHOD, speed_cells, speed_table
+
+    cells = speed_cells(speed_table())
+    section.table("speed", cells)
+    section.text(METHOD, "note")
+    print(text_table(*cells))
+    print(METHOD)
+
+
+def _evaluation(section, trained, lines: Sequence[str]) -> bool:
+    for split in ("test", "dev"):
+        results = stored_results(trained.record, split)
+        print(f"{split}\n{show(results)}\n")
+        section.heading(split)
+        section.table(split, metric_cells(results))
+        for line in undefined_notes(results):
+            section.text(line, "note")
+    note = selection_note(trained.record) + "; test was looked at once, afterwards"
+    print(note)
+    results = stored_results(trained.record, "test")
+    margin = results[row_title(trained.record, "test")].strict_accuracy - results[MAJORITY].strict_accuracy
+    verdict = "beats" if margin >= MARGIN else "DOES NOT BEAT"
+    points = f"{100 * MARGIN:.0f} points: {100 * margin:+.1f}"
+    print(f"strict accuracy on test {verdict} the majority row by {points}")
+    for line in (
+        note,
+        *lines,
+        "The sample was written for this project and is easier than SentiHood: the figures say that training"
+        " works, not how models compare.",
+    ):
+        section.text(line, "note")
+    return margin >= MARGIN
+
+
+def _attention(page, section, trained, rows: Sequence[Row]) -> None:
+    from qacg_models.reporting.attention_maps import row_maps
+    from qacg_models.reporting.heatmaps import layer_figure
+
+    labels = trained.task.labels
+    section.text(
+        "Red is above 0, blue below, white is 0; each line of panels has a scale of its own. Queries go down,"
+        " keys across."
+    )
+    if trained.model.config.context_standalone:
+        section.text(
+            "The aspect reaches this model by its context id alone. So in layer 1 the softmax map P is the"
+            " same for every aspect of a sentence, and all that tells them apart is λ·G."
+        )
+    for number, row in enumerate(rows, 1):
+        maps = row_maps(trained, row)
+        says = int(maps.probabilities.argmax())
+        shares = ", ".join(f"{label} {share:.0%}" for label, share in zip(labels, maps.probabilities))
+        section.heading(f"{number}. {row.context}: {labels[row.label]}")
+        section.quote(row.sentence)
+        right = "rightly" if says == row.label else "wrongly"
+        section.text(f"The model says {labels[says]}, {right} ({shares}).", "note")
+        for layer in range(len(maps.softmax)):
+            name = f"row-{number}-layer-{layer + 1}"
+            page.figure(section, name, layer_figure(maps, layer), f"Layer {layer + 1}")
+
+
+def _gate(page, section, trained, rows: Sequence[Row]) -> None:
+    from qacg_models.reporting.attention_maps import mean_lambda
+    from qacg_models.reporting.heatmaps import lambda_figure
+
+    section.text(
+        "The gate decides the sign and the weight of the sigmoid map: at λ = 0 attention is plain softmax,"
+        " below 0 the sigmoid map is taken away."
+    )
+    page.figure(
+        section,
+        "lambda",
+        lambda_figure(mean_lambda(trained, rows)),
+        "Mean over all tokens of the test split.",
+    )

@@ -1,0 +1,184 @@
+"""Time and memory of the fused operator beside the same attention in plain PyTorch operations.
+
+Run as a module, it measures the memory of one implementation in a process of its own.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+SHAPES = ((8, 12, 128, 64), (2, 12, 512, 64))
+METHOD = (
+    "Float32, no mask, median of interleaved runs (eager, fused, eager, fused, ...) in one process."
+    " Memory: growth of the peak resident memory over one forward and backward, each in a fresh process after"
+    " a small warm-up; it counts outputs, gradients and whatever is kept for the backward, not the inputs."
+)
+
+
+@dataclass(frozen=True)
+class SpeedRow:
+    """One shape in one direction.
+
+    Attributes:
+        shape: (B, H, L, D).
+        backward: whether the backward is included.
+        eager_ms, fused_ms: medians in milliseconds.
+        runs: how many of each.
+        eager_mb, fused_mb: memory in MB (10^6 bytes) of forward and backward together; None where the system
+            does not tell.
+    """
+
+    shape: tuple[int, int, int, int]
+    backward: bool
+    eager_ms: float
+    fused_ms: float
+    runs: int
+    eager_mb: float | None
+    fused_mb: float | None
+
+    @property
+    def speedup(self) -> float:
+        """How many times faster fused is."""
+        return self.eager_ms / self.fused_ms
+
+
+def speed_table(shapes=SHAPES, seconds: float = 1.5, minimum_runs: int = 5) -> list[SpeedRow]:
+    """Measure every shape, forward and forward with backward.
+
+    Args:
+        shapes: (B, H, L, D) each.
+        seconds: time to spend per row, beyond the first run of each, which is not counted.
+        minimum_runs: runs of each implementation, however long they take.
+    """
+    rows = []
+    for shape in shapes:
+        memory = {name: peak_growth(name, shape) for name in IMPLEMENTATIONS}
+        for backward in (False, True):
+            calls = {name: _call(name, shape, backward) for name in IMPLEMENTATIONS}
+            times = _interleaved(calls, seconds, minimum_runs)
+            eager, fused = (1e3 * median(times[name]) for name in ("eager", "fused"))
+            rows.append(
+                SpeedRow(shape, backward, eager, fused, len(times["fused"]), memory["eager"], memory["fused"])
+            )
+    return rows
+
+
+def speed_cells(rows: list[SpeedRow]) -> tuple[list[str], list[list[str]]]:
+    """Header and rows of the table."""
+    header = ["(B, H, L, D)", "direction", "eager ms", "fused ms", "times faster", "eager MB", "fused MB"]
+
+    def memory(row: SpeedRow, value: float | None) -> str:
+        if not row.backward:
+            return ""
+        return "n/a" if value is None else f"{value:.1f}"
+
+    return header, [
+        [
+            str(row.shape),
+            "forward + backward" if row.backward else "forward",
+            f"{row.eager_ms:.2f}",
+            f"{row.fused_ms:.2f}",
+            f"{row.speedup:.1f}",
+            memory(row, row.eager_mb),
+            memory(row, row.fused_mb),
+        ]
+        for row in rows
+    ]
+
+
+def peak_growth(name: str, shape: tuple[int, int, int, int]) -> float | None:
+    """MB (10^6 bytes) that one forward and backward adds to the peak resident memory of a fresh process.
+
+    None where /proc does not tell.
+
+    Raises:
+        subprocess.CalledProcessError: the process failed; its errors went to stderr.
+    """
+    if _resident("VmHWM") is None:
+        return None
+    command = [sys.executable, "-m", "qacg_models.demos.speed", name, *map(str, shape)]
+    out = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    return int(out) / 1e6
+
+
+def _fused(tensors, gate):
+    import qacg_kernels
+
+    return qacg_kernels.quasi_attention(*tensors, gate)
+
+
+def _eager(tensors, gate):
+    from qacg_models.modules.quasi_self_attention import eager_quasi_attention
+
+    return eager_quasi_attention(tensors, gate, None, 0.0, 1.0)[0]
+
+
+IMPLEMENTATIONS = {"eager": _eager, "fused": _fused}
+
+
+def _call(name: str, shape: tuple[int, int, int, int], backward: bool) -> Callable[[], None]:
+    import torch
+
+    from qacg_kernels import GateParameters
+
+    generator = torch.Generator().manual_seed(0)
+    tensors = tuple(torch.randn(shape, generator=generator, requires_grad=backward) for _ in range(5))
+    vectors = [torch.randn(shape[-1], generator=generator, requires_grad=backward) for _ in range(4)]
+    query, context_query, key, context_key = vectors
+    gate = GateParameters(query, context_query, key, context_key, None, None)
+    weight = torch.randn(shape, generator=generator)
+    attend = IMPLEMENTATIONS[name]
+
+    def call() -> None:
+        with torch.set_grad_enabled(backward):
+            out = attend(tensors, gate)
+            if backward:
+                # Gradients of this run only: nothing is added up from run to run.
+                torch.autograd.grad(out, (*tensors, *vectors), weight)
+
+    return call
+
+
+def _interleaved(
+    calls: dict[str, Callable[[], None]], seconds: float, minimum_runs: int
+) -> dict[str, list[float]]:
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for call in calls.values():
+        call()
+    end = time.perf_counter() + seconds
+    while len(times["fused"]) < minimum_runs or time.perf_counter() < end:
+        for name, call in calls.items():
+            start = time.perf_counter()
+            call()
+            times[name].append(time.perf_counter() - start)
+    return times
+
+
+def _resident(field: str) -> int | None:
+    """Bytes of VmRSS (now) or VmHWM (peak) of this process."""
+    try:
+        status = Path("/proc/self/status").read_text(encoding="ascii")
+    except OSError:
+        return None
+    # VmHWM belongs to this program alone; getrusage's figure would begin with that of the parent process.
+    found = re.search(rf"^{field}:\s+(\d+) kB", status, re.MULTILINE)
+    return int(found[1]) * 1024 if found else None
+
+
+def _main(name: str, *shape: str) -> None:
+    _call(name, (1, 1, 16, int(shape[-1])), backward=True)()
+    call = _call(name, tuple(map(int, shape)), backward=True)
+    before = _resident("VmHWM")
+    call()
+    print(_resident("VmHWM") - before)
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])

@@ -1,0 +1,149 @@
+"""Aspect sentiment of texts in one line: a trained model that is asked about aspects by name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from qacg_models.data import Row
+from qacg_models.data.collators import PackingCollator
+from qacg_models.errors import InputError
+from qacg_models.inference.aspect_queries import Questions
+from qacg_models.inference.trained_model import TrainedModel, load_trained, predict
+from qacg_models.models.context_folding import fold_context
+from qacg_models.utils.threads import cpu_threads
+
+
+@dataclass(frozen=True)
+class AspectPrediction:
+    """What the model says of one aspect of a text.
+
+    Attributes:
+        text: as it was given.
+        target: whose aspect it is; empty for a model without targets.
+        label: the most probable one.
+        probabilities: of every label, by name, in the order of the model's classes; they sum to 1.
+    """
+
+    text: str
+    target: str
+    aspect: str
+    label: str
+    probabilities: dict[str, float]
+
+    def to_json(self) -> dict:
+        """As plain types for a JSON file."""
+        return asdict(self)
+
+
+class AspectSentiment:
+    """A trained model, ready to be asked.
+
+    Args:
+        trained: the model. It stays in evaluation mode, and its context path is folded (`fold_context`).
+
+    Example:
+        >>> ask = AspectSentiment.from_pretrained("runs/mine")  # doctest: +SKIP
+        >>> ask("the food was great but the bill was not", aspects=["food", "price"])  # doctest: +SKIP
+    """
+
+    def __init__(self, trained: TrainedModel):
+        if not isinstance(trained, TrainedModel):
+            raise TypeError(f"trained: got {type(trained).__name__}, wanted a TrainedModel")
+        self.trained = trained
+        # A plain BERT knows contexts by their names alone, and has no context path.
+        if hasattr(trained.model.config, "contexts"):
+            fold_context(trained.model.eval())
+
+    @classmethod
+    def from_pretrained(
+        cls, folder: Path | str, *, attention: str | None = None, device: str = "cpu"
+    ) -> AspectSentiment:
+        """Load a folder that `qacg train` wrote.
+
+        Args:
+            attention: an implementation of the model; None takes the one it was trained with.
+            device: where the model runs, such as "cuda".
+
+        Raises:
+            ModelFolderError: something is missing or unreadable, with its name.
+            InputError: an attention that the model does not have, or a device that is not there.
+        """
+        return cls(load_trained(folder, attention, device=device))
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Names of the labels, in the order of the classes."""
+        return self.trained.task.labels
+
+    @property
+    def aspects(self) -> tuple[str, ...]:
+        """Names of the aspects."""
+        return self.trained.task.aspects
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """Names of the targets; none for a model without targets."""
+        return self.questions().known_targets if self.trained.task.has_targets else ()
+
+    def questions(self, aspects: Sequence[str] | None = None, targets: Sequence[str] | None = None) -> Questions:
+        """What is asked about every text; arguments and errors as for a call."""
+        return Questions.of(self.trained.task, self.trained.contexts, aspects, targets)
+
+    def __call__(
+        self,
+        texts: str | Sequence[str],
+        aspects: Sequence[str] | None = None,
+        targets: Sequence[str] | None = None,
+        batch_size: int = 64,
+    ) -> list[AspectPrediction] | list[list[AspectPrediction]]:
+        """What the model says of a text, or of each of several.
+
+        Args:
+            texts: one text, or a sequence of them.
+            aspects: names; None: all of the model's.
+            targets: names, for a model with targets; None: those that a text names.
+            batch_size: most pairs of text and context in one packed batch.
+
+        Returns:
+            A list with one prediction for each target and aspect, in the order in which they were given; for a
+            sequence of texts a list of such lists.
+
+        Raises:
+            TypeError: an argument of another type.
+            InputError: an empty text, an unknown aspect or target, or a text that names no target.
+        """
+        questions = self.questions(aspects, targets)
+        if isinstance(texts, str):
+            return self.predict(questions.rows(texts), batch_size)
+        if not isinstance(texts, Sequence):
+            raise TypeError(f"texts: got {type(texts).__name__}, wanted str or a sequence of str")
+        asked = [questions.rows(text) for text in texts]
+        found = iter(self.predict([row for rows in asked for row in rows], batch_size))
+        return [[next(found) for _ in rows] for rows in asked]
+
+    def predict(self, rows: Sequence[Row], batch_size: int = 64) -> list[AspectPrediction]:
+        """What the model says of rows, in their order; their labels, if any, are not looked at.
+
+        Raises:
+            TypeError, InputError: `batch_size` is not a positive int, or a row's context is none of the model's.
+        """
+        if isinstance(batch_size, bool) or not isinstance(batch_size, int):
+            raise TypeError(f"batch_size: got {type(batch_size).__name__}, wanted int")
+        if batch_size < 1:
+            raise InputError(f"batch_size: got {batch_size}, wanted at least 1")
+        if not rows:
+            return []
+        model, record = self.trained.model, self.trained.record
+        with cpu_threads(record.options.threads):
+            found = predict(
+                model, self.trained.tokenizer, rows, record.max_length, batch_size, PackingCollator()
+            )
+        return [self._prediction(row, probabilities) for row, probabilities in zip(rows, found)]
+
+    def _prediction(self, row: Row, probabilities: np.ndarray) -> AspectPrediction:
+        by_label = dict(zip(self.labels, probabilities.tolist()))
+        return AspectPrediction(row.sentence, row.target, row.aspect, max(by_label, key=by_label.__getitem__), by_label)

@@ -1,0 +1,195 @@
+"""Prediction of any number of texts at constant memory, by one process or several, that can be killed and go on.
+
+Texts are read a window at a time. Window k is the work of rank k modulo the number of processes, which writes it as
+`OUTPUT.parts/K` and gives the file its name once it is on the disk. When all are there the main process joins them.
+A part begins with the digest of the texts it was made from, so that a resumed run, of any number of processes, takes
+the parts that are still true and makes the others again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+
+from qacg_models.data import DataError
+from qacg_models.data.requests import Request
+from qacg_models.errors import InputError
+from qacg_models.inference.aspect_queries import Questions
+from qacg_models.inference.aspect_sentiment import AspectSentiment
+from qacg_models.inference.prediction_format import PredictionLines
+from qacg_models.utils.atomic_files import written_whole
+from qacg_models.utils.distributed import join_group, on_main, rank, wait_for_all, world_size
+
+PLAN_NAME = "plan.json"
+PLAN_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class BulkPrediction:
+    """What is asked of every text, and how the answers are written.
+
+    Attributes:
+        ask: the model.
+        questions: aspects and targets of texts that bring none.
+        lines: how predictions are written.
+        source: the file of the texts, as errors name it.
+        window: texts that are read, sorted by length and predicted together.
+        batch_size: pairs of text and context in one batch.
+    """
+
+    ask: AspectSentiment
+    questions: Questions
+    lines: PredictionLines
+    source: Path
+    window: int = 1024
+    batch_size: int = 64
+
+    def __post_init__(self):
+        for name in ("window", "batch_size"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name}: got {getattr(self, name)}, wanted at least 1")
+
+    def stream(self, requests: Iterable[Request]) -> Iterator[str]:
+        """The header, then the lines of every text, in the order of the texts.
+
+        Raises:
+            DataError: at the first text with an unknown aspect or target, or that names no target.
+        """
+        yield self.lines.header()
+        for texts in windows(requests, self.window):
+            yield from self.answers(texts)
+
+    def answers(self, texts: list[Request]) -> list[str]:
+        """The lines of one window."""
+        rows, asked = [], []
+        for request in texts:
+            try:
+                found = self.questions.rows(request.text, target=request.target, aspect=request.aspect)
+            except InputError as error:
+                raise DataError(self.source, request.line, str(error)) from None
+            rows += found
+            asked += [request] * len(found)
+        return [self.lines.line(*pair) for pair in zip(asked, self.ask.predict(rows, self.batch_size))]
+
+    def write(
+        self,
+        requests: Iterable[Request],
+        output: Path,
+        *,
+        model_digest: str,
+        resume: bool = False,
+        overwrite: bool = False,
+        seen: Callable[[Request], None] | None = None,
+    ) -> int:
+        """Writes all lines to a file, which appears when it is complete.
+
+        Args:
+            requests: the same in every process.
+            output: the file.
+            model_digest: of the model, so that parts of another one are not taken.
+            resume: take the parts of an unfinished run. There need be none.
+            overwrite: replace a file, or parts, that are in the way.
+            seen: called with the last text of every window, in every process.
+
+        Returns:
+            How many windows this process took from an earlier run.
+
+        Raises:
+            InputError: a file or parts are in the way, or parts of a run with other choices.
+            DataError: as for `stream`.
+        """
+        if resume and overwrite:
+            raise InputError("resume: got it beside overwrite, wanted one of them")
+        parts = output.with_name(output.name + ".parts")
+        plan = self._plan(model_digest)
+        join_group()
+        on_main(lambda: _prepare(output, parts, plan, resume, overwrite))
+        count = taken = 0
+        for index, texts in enumerate(windows(requests, self.window)):
+            count += 1
+            if index % world_size() == rank():
+                part, digest = _part(parts, index), _digest(texts)
+                if _begins_with(part, digest):
+                    taken += 1
+                else:
+                    lines = self.answers(texts)
+                    with written_whole(part) as handle:
+                        handle.writelines([f"{digest}\n", *lines])
+            if seen is not None:
+                seen(texts[-1])
+        wait_for_all()
+        on_main(lambda: _join(parts, count, output, self.lines.header()))
+        return taken
+
+    def _plan(self, model_digest: str) -> dict:
+        questions = self.questions
+        plan = {
+            "format": PLAN_FORMAT,
+            "model": model_digest,
+            "attention": self.ask.trained.model.config._attn_implementation,
+            "aspects": questions.aspects,
+            "targets": questions.targets,
+            "written as": self.lines.form,
+            "ids": self.lines.has_id,
+            "window": self.window,
+        }
+        return json.loads(json.dumps(plan))
+
+
+def windows(requests: Iterable[Request], size: int) -> Iterator[list[Request]]:
+    """Lists of `size` texts one after another; the last may be shorter."""
+    iterator = iter(requests)
+    while texts := list(islice(iterator, size)):
+        yield texts
+
+
+def _prepare(output: Path, parts: Path, plan: dict, resume: bool, overwrite: bool) -> None:
+    if output.is_dir():
+        raise InputError(f"{output}: is a folder, wanted a file to write")
+    if output.exists() and not overwrite:
+        raise InputError(f"{output}: is already there; --overwrite replaces it")
+    if parts.exists() and not resume and not overwrite:
+        raise InputError(f"{parts}: holds an unfinished run; --resume goes on with it, --overwrite begins anew")
+    if overwrite:
+        shutil.rmtree(parts, ignore_errors=True)
+    if (parts / PLAN_NAME).is_file():
+        try:
+            before = json.loads((parts / PLAN_NAME).read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise InputError(f"{parts / PLAN_NAME}: is not JSON ({error}); --overwrite begins anew") from None
+        other = [name for name in plan if before.get(name) != plan[name]]
+        if other:
+            raise InputError(f"{parts}: holds a run of another {', '.join(other)}; --overwrite begins anew")
+    parts.mkdir(parents=True, exist_ok=True)
+    with written_whole(parts / PLAN_NAME) as handle:
+        json.dump(plan, handle, indent=1)
+
+
+def _part(parts: Path, index: int) -> Path:
+    return parts / f"{index:08}"
+
+
+def _digest(texts: list[Request]) -> str:
+    return hashlib.sha256(json.dumps([asdict(request) for request in texts]).encode()).hexdigest()
+
+
+def _begins_with(part: Path, digest: str) -> bool:
+    if not part.is_file():
+        return False
+    with part.open(encoding="utf-8", newline="") as handle:
+        return handle.readline() == f"{digest}\n"
+
+
+def _join(parts: Path, count: int, output: Path, header: str) -> None:
+    with written_whole(output) as joined:
+        joined.write(header)
+        for index in range(count):
+            with _part(parts, index).open(encoding="utf-8", newline="") as handle:
+                handle.readline()
+                shutil.copyfileobj(handle, joined)
+    shutil.rmtree(parts)

@@ -1,0 +1,210 @@
+"""Answers to questions about texts of any length: windows over the text, the best span of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from qacg_models.errors import InputError
+from qacg_models.inference.span_decoding import allowed_tokens, best_spans
+from qacg_models.models.encoder_head import position_limit
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerFast
+
+DEFAULT_LENGTH = 384  # of a window, where the encoder has room for it
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An answer: `text` is `context[start:end]`; both are None, and `text` is empty, for "no answer".
+
+    `score` is the sum of the logits of the first and last token. It compares answers to one question.
+    """
+
+    text: str
+    start: int | None
+    end: int | None
+    score: float
+
+
+@dataclass(frozen=True)
+class Window:
+    """A question with a part of its text, as a model reads it.
+
+    Attributes:
+        input_ids, token_type_ids: of each token; types are None if the tokenizer gives none.
+        offsets: characters of the text that a token stands for; None for tokens that are not of the text.
+    """
+
+    input_ids: list[int]
+    token_type_ids: list[int] | None
+    offsets: list[tuple[int, int] | None]
+
+
+def windows(
+    question: str, context: str, tokenizer: PreTrainedTokenizerFast, max_length: int, stride: int
+) -> list[Window]:
+    """The text cut into windows of at most `max_length` tokens, question included; neighbours share `stride`.
+
+    Raises:
+        InputError: an empty question or text, a tokenizer without offsets, or no room for text.
+    """
+    for name, text in (("question", question), ("context", context)):
+        if not isinstance(text, str) or not text.strip():
+            raise InputError(f"{name}: got {text!r}, wanted text")
+    if not tokenizer.is_fast:
+        raise InputError(f"tokenizer: {type(tokenizer).__name__} gives no character offsets, wanted a fast one")
+    if stride < 0:
+        raise InputError(f"stride: got {stride}, wanted at least 0")
+    asked = len(tokenizer(question, add_special_tokens=False)["input_ids"])
+    around = asked + tokenizer.num_special_tokens_to_add(pair=True)
+    if max_length - around <= stride:
+        raise InputError(
+            f"max_length: got {max_length}, wanted more than {around + stride}: the question and special tokens "
+            f"take {around}, and neighbouring windows share stride = {stride}"
+        )
+    encoded = tokenizer(
+        question,
+        context,
+        truncation="only_second",
+        max_length=max_length,
+        stride=stride,
+        return_overflowing_tokens=True,
+        return_offsets_mapping=True,
+    )
+    found = []
+    for i, ids in enumerate(encoded["input_ids"]):
+        places = zip(encoded.sequence_ids(i), encoded["offset_mapping"][i])
+        types = encoded["token_type_ids"][i] if "token_type_ids" in encoded else None
+        found.append(Window(ids, types, [tuple(place) if source == 1 else None for source, place in places]))
+    return found
+
+
+class QuestionAnswerer:
+    """Answers questions with a model that gives `start_logits` and `end_logits`.
+
+    Args:
+        model: `QueryAttentionForQuestionAnswering`, or any other extractive question-answering model.
+        tokenizer: the model's, a fast one.
+        max_length: tokens of a window; None: 384, or fewer if the encoder has positions for fewer.
+        stride: tokens that neighbouring windows share; an answer longer than that may be cut by both.
+        max_answer_tokens: longest answer in tokens.
+        batch_size: windows read at once.
+
+    Raises:
+        InputError: model and tokenizer do not fit together, or a number is out of its limits.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerFast,
+        *,
+        max_length: int | None = None,
+        stride: int = 128,
+        max_answer_tokens: int = 30,
+        batch_size: int = 16,
+    ):
+        limit = position_limit(model)
+        if max_length is None:
+            max_length = DEFAULT_LENGTH if limit is None else min(DEFAULT_LENGTH, limit)
+        elif limit is not None and max_length > limit:
+            raise InputError(f"max_length: got {max_length}, wanted at most {limit}, the positions of the encoder")
+        for name, value in (("max_answer_tokens", max_answer_tokens), ("batch_size", batch_size)):
+            if value < 1:
+                raise InputError(f"{name}: got {value}, wanted at least 1")
+        rows = model.get_input_embeddings().num_embeddings
+        if len(tokenizer) > rows:
+            raise InputError(f"tokenizer: has {len(tokenizer)} tokens, but the model {rows} embeddings")
+        if tokenizer.pad_token_id is None:
+            raise InputError("tokenizer: has no pad_token")
+        self.model = model
+        self.tokenizer = tokenizer
+        self.max_length = max_length
+        self.stride = stride
+        self.max_answer_tokens = max_answer_tokens
+        self.batch_size = batch_size
+
+    def answer(self, question: str, context: str) -> Answer:
+        """The best answer; "no answer" only where the model's configuration allows it.
+
+        Raises:
+            InputError: an empty question or text, or a question that leaves no room for text.
+        """
+        return self.answers(question, context, 1)[0]
+
+    def answers(self, question: str, context: str, count: int = 5) -> list[Answer]:
+        """Up to `count` different answers, best first, over all windows of the text.
+
+        Where the configuration has `allow_no_answer`, "no answer" comes first if its score beats the best
+        span's by more than `no_answer_threshold`. Its score is the lowest of all windows, since a window
+        without the answer says nothing about the others.
+        """
+        spans: dict[tuple[int, int], float] = {}
+        nothing = float("inf")
+        read = windows(question, context, self.tokenizer, self.max_length, self.stride)
+        for part, starts, ends in self._scores(read):
+            allowed = allowed_tokens([w.offsets for w in part], starts.shape[1], starts.device)
+            # Two tokens may stand for the same characters, so that spans can fall together: some more are read.
+            for window, found in zip(part, best_spans(starts, ends, allowed, self.max_answer_tokens, 4 * count)):
+                for span in found:
+                    first, last = window.offsets[span.first], window.offsets[span.last]
+                    # Only tokens of the text are allowed.
+                    place = _trimmed(context, first[0], last[1]) if first and last else None
+                    if place is not None:
+                        spans[place] = max(span.score, spans.get(place, float("-inf")))
+            nothing = min(nothing, (starts[:, 0] + ends[:, 0]).min().item())
+        ranked = sorted(spans.items(), key=lambda item: (-item[1], item[0]))
+        answers = [Answer(context[a:b], a, b, score) for (a, b), score in ranked[:count]]
+        config = self.model.config
+        if getattr(config, "allow_no_answer", False) and (
+            not answers or nothing - answers[0].score > config.no_answer_threshold
+        ):
+            answers = [Answer("", None, None, nothing), *answers][:count]
+        if not answers:
+            raise InputError("context: the tokenizer finds no token in it")
+        return answers
+
+    @torch.inference_mode()
+    def _scores(self, read: list[Window]) -> Iterator[tuple[list[Window], Tensor, Tensor]]:
+        """Batches of windows with start and end logits, (B, L) in float32, on the CPU."""
+        device = self.model.device
+        training = self.model.training
+        self.model.eval()
+        try:
+            for i in range(0, len(read), self.batch_size):
+                part = read[i : i + self.batch_size]
+                inputs = {name: t.to(device) for name, t in pad_windows(part, self.tokenizer.pad_token_id).items()}
+                out = self.model(**inputs)
+                yield part, out.start_logits.float().cpu(), out.end_logits.float().cpu()
+        finally:
+            self.model.train(training)
+
+
+def pad_windows(part: list[Window], pad_token_id: int) -> dict[str, Tensor]:
+    """The windows as one padded batch: input_ids, attention_mask and, if there are any, token_type_ids, (B, L)."""
+    length = max(len(w.input_ids) for w in part)
+
+    def padded(rows: list[list[int]], fill: int) -> Tensor:
+        return torch.tensor([row + [fill] * (length - len(row)) for row in rows])
+
+    batch = {
+        "input_ids": padded([w.input_ids for w in part], pad_token_id),
+        "attention_mask": padded([[1] * len(w.input_ids) for w in part], 0),
+    }
+    if part[0].token_type_ids is not None:
+        batch["token_type_ids"] = padded([w.token_type_ids or [] for w in part], 0)
+    return batch
+
+
+def _trimmed(context: str, start: int, end: int) -> tuple[int, int] | None:
+    """The span without spaces at its ends, which some tokenizers count to a token; None if nothing is left."""
+    text = context[start:end]
+    start += len(text) - len(text.lstrip())
+    end -= len(text) - len(text.rstrip())
+    return (start, end) if start < end else None

@@ -1,0 +1,77 @@
+"""The best answer spans of a batch of windows, from the scores of their first and last tokens."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+
+class Span(NamedTuple):
+    """Tokens `first` to `last`, both included, and the sum of their two logits."""
+
+    first: int
+    last: int
+    score: float
+
+
+def best_spans(
+    start_logits: Tensor, end_logits: Tensor, allowed: Tensor, max_tokens: int, count: int
+) -> list[list[Span]]:
+    """The `count` best spans of each window, best first; fewer where a window has fewer.
+
+    Args:
+        start_logits, end_logits: (B, L).
+        allowed: (B, L) booleans, tokens that an answer may begin or end with.
+        max_tokens: longest answer in tokens.
+
+    Raises:
+        ValueError: shapes differ, or a number is below 1.
+    """
+    if start_logits.dim() != 2 or not start_logits.shape == end_logits.shape == allowed.shape:
+        shapes = ", ".join(str(tuple(t.shape)) for t in (start_logits, end_logits, allowed))
+        raise ValueError(f"start_logits, end_logits, allowed: got shapes {shapes}, wanted (B, L) thrice")
+    for name, value in (("max_tokens", max_tokens), ("count", count)):
+        if value < 1:
+            raise ValueError(f"{name}: got {value}, wanted at least 1")
+    batch, length = start_logits.shape
+    if not start_logits.numel():
+        return [[] for _ in range(batch)]
+    width = min(max_tokens, length)
+    starts = start_logits.float().masked_fill(~allowed, float("-inf"))
+    ends = F.pad(end_logits.float().masked_fill(~allowed, float("-inf")), (0, width - 1), value=float("-inf"))
+    # (B, L, width): the span that begins at i and has j + 1 tokens.
+    scores = starts.unsqueeze(-1) + ends.unfold(1, width, 1)
+    values, places = scores.flatten(1).topk(min(count, length * width))
+    found = []
+    for row_values, row_places in zip(values.tolist(), places.tolist()):
+        pairs = [(value, *divmod(place, width)) for value, place in zip(row_values, row_places)]
+        found.append([Span(i, i + j, value) for value, i, j in pairs if value > float("-inf")])
+    return found
+
+
+def label_span(offsets: list[tuple[int, int] | None], start: int, end: int) -> tuple[int, int] | None:
+    """First and last token of the characters `start` to `end` (excluded); None if they are not all in the window.
+
+    Args:
+        offsets: of each token, its characters in the text, or None for a token that is not of the text.
+
+    Raises:
+        ValueError: the span is empty.
+    """
+    if start >= end:
+        raise ValueError(f"start, end: got {start} and {end}, wanted at least one character")
+    touched = [i for i, place in enumerate(offsets) if place is not None and place[0] < end and place[1] > start]
+    if not touched:
+        return None
+    places = [place for place in offsets[touched[0] : touched[-1] + 1] if place is not None]
+    whole = places[0][0] <= start and places[-1][1] >= end
+    return (touched[0], touched[-1]) if whole else None
+
+
+def allowed_tokens(offsets: list[list[tuple[int, int] | None]], length: int, device: torch.device) -> Tensor:
+    """(B, length) booleans: True for tokens that have characters of the text."""
+    rows = [[place is not None and place[0] < place[1] for place in row] for row in offsets]
+    return torch.tensor([row + [False] * (length - len(row)) for row in rows], dtype=torch.bool, device=device)

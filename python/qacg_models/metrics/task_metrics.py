@@ -1,0 +1,48 @@
+"""Which metrics judge a task, and the baseline that every table of results shows beside a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from qacg_models.data.example import Row
+from qacg_models.data.task import Task
+from qacg_models.metrics.base import Figures
+from qacg_models.metrics.classification import ClassificationJudge, ClassificationMetrics
+from qacg_models.metrics.semeval import SemEvalJudge, SemEvalMetrics
+from qacg_models.metrics.sentihood import SentiHoodJudge, SentiHoodMetrics
+
+FIGURES: dict[str, type[Figures]] = {
+    "sentihood": SentiHoodMetrics,
+    "semeval": SemEvalMetrics,
+    "classification": ClassificationMetrics,
+}
+
+
+def judge_for(task: Task, rows: Sequence[Row], probabilities: np.ndarray) -> Callable[[np.ndarray | None], Figures]:
+    """What takes weights of the rows, or None, and gives the task's figures.
+
+    Args:
+        probabilities: (N, classes), in the order of `rows`.
+
+    Raises:
+        ValueError: as for the judge of the task.
+    """
+    groups, gold = [row.group for row in rows], [row.label for row in rows]
+    aspects = [row.aspect for row in rows]
+    if task.metrics == "sentihood":
+        return SentiHoodJudge(groups, aspects, gold, probabilities)
+    if task.metrics == "semeval":
+        return SemEvalJudge(groups, aspects, gold, probabilities)
+    return ClassificationJudge(groups, gold, probabilities, has_absent=task.has_absent)
+
+
+def judge(task: Task, rows: Sequence[Row], probabilities: np.ndarray) -> Figures:
+    """The task's figures, every row counted once."""
+    return judge_for(task, rows, probabilities)(None)
+
+
+def majority_probabilities(label_shares: Sequence[float], rows: int) -> np.ndarray:
+    """(rows, classes) probabilities of a baseline that knows only the label shares of training."""
+    return np.tile(np.asarray(label_shares, dtype=np.float64), (rows, 1))

@@ -1,0 +1,355 @@
+"""BERT (Devlin et al., 2019), with plain softmax attention, for sequences and for answer spans.
+
+The other encoders of this package say how they differ from this file. Parameters have the names of published
+BERT checkpoints, so their state dicts load as they are. It differs from transformers' BERT in refusing ids and
+lengths that its tables do not have, in a padding row of the embeddings that is trained, and in what a query
+that sees no key gives: 0.
+"""
+
+from typing import ClassVar
+
+from torch import Tensor, nn
+from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.modeling_outputs import (
+    BaseModelOutputWithPooling,
+    QuestionAnsweringModelOutput,
+    SequenceClassifierOutput,
+)
+
+from qacg_models.configs.bert import PlainBertConfig
+from qacg_models.models.pretrained import EncoderPreTrainedModel, as_dict, classifier_dropout
+from qacg_models.modules.bert_layers import POOLERS, BertEmbeddings, BertIntermediate, BertResidualOutput
+from qacg_models.modules.encoder_batch import read_batch
+from qacg_models.modules.losses import classification_loss, has_answers, span_loss
+from qacg_models.modules.packing import Packing
+from qacg_models.modules.softmax_attention import IMPLEMENTATIONS, attend_split
+
+
+class BertSelfAttention(nn.Module):
+    """softmax(Q K^T / sqrt(D)) V over the heads.
+
+    The implementation is read from the configuration at every call, so that `set_attn_implementation` takes
+    effect at once.
+    """
+
+    def __init__(self, config: PlainBertConfig):
+        super().__init__()
+        self.config = config
+        self.query = nn.Linear(config.hidden_size, config.hidden_size)
+        self.key = nn.Linear(config.hidden_size, config.hidden_size)
+        self.value = nn.Linear(config.hidden_size, config.hidden_size)
+        self.dropout = nn.Dropout(config.attention_probs_dropout_prob)
+
+    def forward(
+        self, hidden_states: Tensor, mask: Packing | Tensor | None, output_attentions: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        """(B, L, hidden) and a boolean mask (B, 1, 1, L) or None to (B, L, hidden) and A (B, H, L, L) or None; or
+        (T, hidden) and its packing to (T, hidden) and A (B, H, max_seqlen, max_seqlen) or None."""
+        query, key, value = (
+            layer(hidden_states).unflatten(-1, (self.config.num_attention_heads, -1))
+            for layer in (self.query, self.key, self.value)
+        )
+        return attend_split(
+            query,
+            key,
+            value,
+            mask,
+            dropout_p=self.dropout.p if self.dropout.training else 0.0,
+            implementation=self.config._attn_implementation,
+            want_map=output_attentions,
+        )
+
+
+class BertAttention(nn.Module):
+    """The attention block. The odd names `self` and `output` are those of BERT checkpoints."""
+
+    def __init__(self, config: PlainBertConfig):
+        super().__init__()
+        self.self = BertSelfAttention(config)
+        self.output = BertResidualOutput(config, config.hidden_size)
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        mask: Packing | Tensor | None,
+        output_attentions: bool,
+        first_only: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """As `BertSelfAttention`, with the residual and LayerNorm; with first_only (B, hidden), for the first token
+        of each packed sequence."""
+        attended, attention = self.self(hidden_states, mask, output_attentions)
+        if first_only:
+            assert isinstance(mask, Packing), "only packed batches have first tokens"
+            attended, hidden_states = mask.first(attended), mask.first(hidden_states)
+        return self.output(attended, hidden_states), attention
+
+
+class BertLayer(GradientCheckpointingLayer):
+    """Attention block, feed-forward block."""
+
+    def __init__(self, config: PlainBertConfig):
+        super().__init__()
+        self.attention = BertAttention(config)
+        self.intermediate = BertIntermediate(config)
+        self.output = BertResidualOutput(config, config.intermediate_size)
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        mask: Packing | Tensor | None,
+        output_attentions: bool,
+        first_only: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """As `BertAttention`."""
+        attended, attention = self.attention(hidden_states, mask, output_attentions, first_only)
+        return self.output(self.intermediate(attended), attended), attention
+
+
+class BertEncoder(nn.Module):
+    """The layers."""
+
+    def __init__(self, config: PlainBertConfig):
+        super().__init__()
+        self.layer = nn.ModuleList(BertLayer(config) for _ in range(config.num_hidden_layers))
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        mask: Packing | Tensor | None,
+        output_attentions: bool,
+        first_only: bool = False,
+    ) -> tuple[list[Tensor], list[Tensor | None]]:
+        """Hidden states (B, L, hidden), the input first, and A (B, H, L, L) or None of every layer; with first_only
+        the last hidden states are (B, hidden)."""
+        every_hidden, every_map = [hidden_states], []
+        for layer in self.layer:
+            only = {"first_only": True} if first_only and layer is self.layer[-1] else {}
+            hidden, attention = layer(every_hidden[-1], mask, output_attentions, **only)
+            every_hidden.append(hidden)
+            every_map.append(attention)
+        return every_hidden, every_map
+
+
+class BertPreTrainedModel(EncoderPreTrainedModel):
+    """Configuration and implementations of the models of this file: "sdpa" (the default), "fused" and "eager"."""
+
+    config: PlainBertConfig
+    config_class = PlainBertConfig
+    implementations: ClassVar = IMPLEMENTATIONS
+    card_task = "feature-extraction"
+    _no_split_modules = ("BertEmbeddings", "BertLayer")
+
+
+class BertModel(BertPreTrainedModel):
+    """BERT without a head: embeddings, encoder and pooler.
+
+    Args:
+        config: sizes; checked again here, since fields may have been set since it was made.
+        add_pooling_layer: False leaves the pooler out, and `pooler_output` is None.
+    """
+
+    def __init__(self, config: PlainBertConfig, add_pooling_layer: bool = True):
+        super().__init__(config)
+        config.check()
+        self.embeddings = BertEmbeddings(config)
+        self.encoder = BertEncoder(config)
+        self.pooler = POOLERS[config.pooler](config) if add_pooling_layer else None
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Embedding:
+        return self.embeddings.word_embeddings
+
+    def set_input_embeddings(self, value: nn.Embedding) -> None:
+        self.embeddings.word_embeddings = value
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        *,
+        inputs_embeds: Tensor | None = None,
+        cu_seqlens: Tensor | None = None,
+        max_seqlen: int | None = None,
+        pooled_only: bool = False,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+        return_dict: bool | None = None,
+    ) -> BaseModelOutputWithPooling | tuple[Tensor, ...]:
+        """Encodes a padded or a packed batch.
+
+        Args:
+            input_ids: (B, L) below vocab_size, L at most max_position_embeddings.
+            attention_mask: (B, L), 1 for tokens and 0 for padding; None: no padding.
+            token_type_ids: (B, L) below type_vocab_size; None: all 0.
+            position_ids: (B, L) or (1, L); None: 0 to L - 1.
+            inputs_embeds: (B, L, hidden_size), word embeddings in place of input_ids.
+            cu_seqlens: (B + 1) int32 or int64 offsets of a packed batch: then input_ids, token_type_ids and
+                position_ids are (T), inputs_embeds (T, hidden_size), there is no attention_mask, and what is
+                returned for each token is packed too. `PackingCollator` makes such batches.
+            max_seqlen: length of its longest sequence; None: read from cu_seqlens, where that costs nothing.
+            pooled_only: leave out what pooler_output does not need; last_hidden_state is None. With the pooler
+                "cls" the last layer of a packed batch then computes no other token beyond its attention.
+            output_attentions: return A after dropout, (B, H, L, L), of every layer, L being max_seqlen of a
+                packed batch; None: as the configuration says.
+            output_hidden_states: return the embeddings and every layer's output; None: as configured.
+            return_dict: False for a plain tuple; None: as configured.
+
+        Raises:
+            TypeError, ValueError: naming the argument, what came and what was wanted. Values are looked at on
+                the CPU and outside torch.compile only, as elsewhere that would synchronise or break a graph.
+        """
+        output_attentions = self.config.output_attentions if output_attentions is None else output_attentions
+        if output_hidden_states is None:
+            output_hidden_states = self.config.output_hidden_states
+        if pooled_only and self.pooler is None:
+            raise ValueError("pooled_only: got True, wanted False for a model without pooler")
+        batch = read_batch(
+            self.config,
+            input_ids,
+            attention_mask,
+            token_type_ids,
+            position_ids,
+            inputs_embeds,
+            cu_seqlens,
+            max_seqlen,
+            # Without pooler the hidden states are what is wanted, those of padding too.
+            leave_out_padding=self.config.unpad and self.pooler is not None and not output_attentions,
+        )
+        embedded = self.embeddings(batch.input_ids, batch.token_type_ids, batch.position_ids, batch.inputs_embeds)
+        first_only = pooled_only and batch.only_first_needed(self.config, output_hidden_states)
+        every_hidden, every_map = self.encoder(embedded, batch.mask, bool(output_attentions), first_only)
+        output = BaseModelOutputWithPooling(
+            last_hidden_state=None if pooled_only else batch.restored(every_hidden[-1]),
+            pooler_output=self.pooler and self.pooler(*batch.pooled_from(every_hidden[-1], first_only)),
+            hidden_states=tuple(map(batch.restored, every_hidden)) if output_hidden_states else None,
+            attentions=tuple(every_map) if output_attentions else None,
+        )
+        return output if as_dict(return_dict, self.config) else output.to_tuple()
+
+
+class BertForSequenceClassification(BertPreTrainedModel):
+    """BERT with a linear classifier on the pooled output."""
+
+    card_task = "text-classification"
+
+    def __init__(self, config: PlainBertConfig):
+        super().__init__(config)
+        self.num_labels = config.num_labels
+        self.bert = BertModel(config)
+        self.dropout = classifier_dropout(config)
+        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
+        self.post_init()
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        *,
+        inputs_embeds: Tensor | None = None,
+        cu_seqlens: Tensor | None = None,
+        max_seqlen: int | None = None,
+        labels: Tensor | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+        return_dict: bool | None = None,
+    ) -> SequenceClassifierOutput | tuple[Tensor, ...]:
+        """Classifies the sequences of a padded or packed batch.
+
+        Args:
+            labels: as `classification_loss` wants them for the configuration's problem_type; None: no loss.
+            Others: as for `BertModel`.
+
+        Raises:
+            TypeError, ValueError: as for `BertModel`, and for labels.
+        """
+        if output_hidden_states is None:
+            output_hidden_states = self.config.output_hidden_states
+        encoded = self.bert(
+            input_ids,
+            attention_mask,
+            token_type_ids,
+            position_ids,
+            inputs_embeds=inputs_embeds,
+            cu_seqlens=cu_seqlens,
+            max_seqlen=max_seqlen,
+            pooled_only=not output_hidden_states,
+            output_attentions=output_attentions,
+            output_hidden_states=output_hidden_states,
+            return_dict=True,
+        )
+        logits = self.classifier(self.dropout(encoded.pooler_output))
+        output = SequenceClassifierOutput(
+            loss=None if labels is None else classification_loss(logits, labels, self.config.problem_type),
+            logits=logits,
+            hidden_states=encoded.hidden_states,
+            attentions=encoded.attentions,
+        )
+        return output if as_dict(return_dict, self.config) else output.to_tuple()
+
+
+class BertForQuestionAnswering(BertPreTrainedModel):
+    """BERT with two scores per token: for the first and for the last token of an answer. It has no pooler."""
+
+    card_task = "question-answering"
+    _keys_to_ignore_on_load_unexpected: ClassVar = [
+        *EncoderPreTrainedModel._keys_to_ignore_on_load_unexpected,
+        r"^(bert\.)?pooler\.",
+    ]
+
+    def __init__(self, config: PlainBertConfig):
+        super().__init__(config)
+        self.bert = BertModel(config, add_pooling_layer=False)
+        self.qa_outputs = nn.Linear(config.hidden_size, 2)
+        self.post_init()
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        *,
+        inputs_embeds: Tensor | None = None,
+        start_positions: Tensor | None = None,
+        end_positions: Tensor | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+        return_dict: bool | None = None,
+    ) -> QuestionAnsweringModelOutput | tuple[Tensor, ...]:
+        """Scores the tokens of a padded batch.
+
+        Args:
+            start_positions, end_positions: (B), of the first and of the last token of the answers; those
+                outside the sequence are left out (see `span_loss`). Both or neither.
+            Others: as for `BertModel`.
+
+        Raises:
+            TypeError, ValueError: as for `BertModel`, and for positions.
+        """
+        has_answers(start_positions, end_positions)
+        encoded = self.bert(
+            input_ids,
+            attention_mask,
+            token_type_ids,
+            position_ids,
+            inputs_embeds=inputs_embeds,
+            output_attentions=output_attentions,
+            output_hidden_states=output_hidden_states,
+            return_dict=True,
+        )
+        start_logits, end_logits = self.qa_outputs(encoded.last_hidden_state).unbind(-1)
+        loss = None
+        if start_positions is not None and end_positions is not None:
+            loss = span_loss(start_logits, end_logits, start_positions, end_positions)
+        output = QuestionAnsweringModelOutput(
+            loss=loss,
+            start_logits=start_logits,
+            end_logits=end_logits,
+            hidden_states=encoded.hidden_states,
+            attentions=encoded.attentions,
+        )
+        return output if as_dict(return_dict, self.config) else output.to_tuple()

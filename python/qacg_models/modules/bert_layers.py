@@ -1,0 +1,126 @@
+"""The parts that BERT shares with the models built on it, under the names that checkpoints have for them."""
+
+import torch
+from torch import Tensor, nn
+from transformers.activations import ACT2FN
+
+from qacg_models.modules.dropout import Dropout
+from qacg_models.modules.packing import Packing
+
+GATE_WIDTH = 32  # of the attention pooler, as published
+
+
+class BertEmbeddings(nn.Module):
+    """LayerNorm of word, position and token-type embeddings.
+
+    Differs from transformers' in having no padding row that stays zero: the published code trains all rows.
+    """
+
+    def __init__(self, config):
+        super().__init__()
+        self.word_embeddings = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.position_embeddings = nn.Embedding(config.max_position_embeddings, config.hidden_size)
+        self.token_type_embeddings = nn.Embedding(config.type_vocab_size, config.hidden_size)
+        self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.dropout = Dropout(config.hidden_dropout_prob)
+
+    def forward(
+        self,
+        input_ids: Tensor | None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+    ) -> Tensor:
+        """(B, L) ids, or (B, L, hidden_size) word embeddings in their place, to (B, L, hidden_size); or packed,
+        (T) to (T, hidden_size).
+
+        Token types default to 0; positions to 0, 1, 2, ... of a padded batch, and are needed of a packed one.
+        """
+        words = self.word_embeddings(input_ids) if inputs_embeds is None else inputs_embeds
+        if position_ids is None:
+            position_ids = torch.arange(words.shape[-2], device=words.device)
+        if token_type_ids is None:
+            token_type_ids = torch.zeros(words.shape[:-1], dtype=torch.long, device=words.device)
+        embedded = words + self.token_type_embeddings(token_type_ids)
+        return self.dropout(self.LayerNorm(embedded + self.position_embeddings(position_ids)))
+
+
+class BertResidualOutput(nn.Module):
+    """LayerNorm(residual + dropout(dense(x))), the end of the attention and of the feed-forward block."""
+
+    def __init__(self, config, input_size: int):
+        super().__init__()
+        self.dense = nn.Linear(input_size, config.hidden_size)
+        self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.dropout = Dropout(config.hidden_dropout_prob)
+
+    def forward(self, x: Tensor, residual: Tensor) -> Tensor:
+        """(..., input_size) and (..., hidden_size) to (..., hidden_size)."""
+        return self.LayerNorm(residual + self.dropout(self.dense(x)))
+
+
+class BertIntermediate(nn.Module):
+    """activation(dense(x)): the wide half of the feed-forward block."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.intermediate_size)
+        self.activation = ACT2FN[config.hidden_act]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., hidden_size) to (..., intermediate_size)."""
+        return self.activation(self.dense(x))
+
+
+class ClsPooler(nn.Module):
+    """tanh(dense(first token))."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+
+    def forward(self, hidden_states: Tensor, layout: Packing | Tensor | None) -> Tensor:
+        """(B, L, hidden_size) to (B, hidden_size), or with a packing (T, hidden_size).
+
+        The first token is never padding, so no mask is needed. A packed sequence without tokens counts as 0.
+        """
+        first = layout.first(hidden_states) if isinstance(layout, Packing) else hidden_states[:, 0]
+        return torch.tanh(self.dense(first))
+
+
+class AttentionPooler(nn.Module):
+    """tanh(dense(average of the tokens)), weighted by a softmax over a small learned score of each token."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.attention_gate = nn.Sequential(
+            nn.Linear(config.hidden_size, GATE_WIDTH),
+            nn.ReLU(),
+            Dropout(config.hidden_dropout_prob),
+            nn.Linear(GATE_WIDTH, 1),
+        )
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+
+    def forward(self, hidden_states: Tensor, layout: Packing | Tensor | None) -> Tensor:
+        """(B, L, hidden_size), and (B, L) True for tokens to weigh (None: all), to (B, hidden_size); or
+        (T, hidden_size) with a packing, of which a sequence without tokens counts as 0."""
+        weights = self.weights(hidden_states, layout)
+        if isinstance(layout, Packing):
+            average = layout.total(weights.unsqueeze(-1) * hidden_states)
+        else:
+            average = (weights.unsqueeze(1) @ hidden_states).squeeze(1)
+        return torch.tanh(self.dense(average))
+
+    def weights(self, hidden_states: Tensor, layout: Packing | Tensor | None) -> Tensor:
+        """The weights of the average, (B, L) or packed (T)."""
+        scores = self.attention_gate(hidden_states).squeeze(-1)
+        # The lowest finite number: with -inf a sequence of padding alone would give NaN.
+        lowest = torch.finfo(scores.dtype).min
+        if isinstance(layout, Packing):
+            return layout.unpad(layout.pad(scores, lowest).softmax(-1))
+        if layout is not None:
+            scores = scores.masked_fill(~layout, lowest)
+        return scores.softmax(-1)
+
+
+POOLERS = {"cls": ClsPooler, "attention": AttentionPooler}

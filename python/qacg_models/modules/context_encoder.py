@@ -1,0 +1,150 @@
+"""The encoder of the models with a context. It differs from BERT's in two places:
+
+- every sequence has one context embedding Ec, which is given to all layers;
+- layer i mixes it with the hidden states, c = W_i [Ec ; X] + b_i + Ec, always from the same Ec, and its
+  self-attention gets c beside X.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from transformers.modeling_layers import GradientCheckpointingLayer
+
+from qacg_models.configs.context import ContextConfig
+from qacg_models.modules.bert_layers import BertIntermediate, BertResidualOutput
+from qacg_models.modules.context_fold import ContextFold, folding_pays, mix_context, project_folded
+from qacg_models.modules.packing import Packing
+
+
+class ContextBertAttention(nn.Module):
+    """The attention block. The odd names `self` and `output` are those of BERT checkpoints."""
+
+    def __init__(self, config: ContextConfig, self_attention: Callable[[ContextConfig], nn.Module]):
+        super().__init__()
+        self.self = self_attention(config)
+        self.output = BertResidualOutput(config, config.hidden_size)
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        mask: Packing | Tensor | None,
+        context: Tensor | None,
+        projected: tuple[Tensor, ...] | None,
+        output_attentions: bool,
+        first_only: bool,
+    ):
+        """(..., hidden) and a context of that shape, or what was projected of both, to (..., hidden), and what the
+        self-attention returns beside it; with first_only to (B, hidden), for the first token of each packed
+        sequence."""
+        attended, *others = self.self(
+            hidden_states, mask, context=context, projected=projected, output_attentions=output_attentions
+        )
+        if first_only:
+            attended, hidden_states = mask.first(attended), mask.first(hidden_states)
+        return self.output(attended, hidden_states), *others
+
+
+class ContextBertLayer(GradientCheckpointingLayer):
+    """Context mixing, attention block, feed-forward block."""
+
+    def __init__(self, config: ContextConfig, self_attention: Callable[[ContextConfig], nn.Module]):
+        super().__init__()
+        self.attention = ContextBertAttention(config, self_attention)
+        self.intermediate = BertIntermediate(config)
+        self.output = BertResidualOutput(config, config.intermediate_size)
+        self.fold: ContextFold | None = None  # see fold_context
+        self.register_load_state_dict_pre_hook(_drop_fold)
+
+    def train(self, mode: bool = True) -> "ContextBertLayer":
+        """As in torch; training drops the folded weights, which would not follow it."""
+        if mode:
+            self.fold = None
+        return super().train(mode)
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        context_embedding: Tensor,
+        context_layer: nn.Linear,
+        mask: Packing | Tensor | None,
+        output_attentions: bool,
+        first_only: bool = False,
+    ) -> tuple[Tensor | None, ...]:
+        """One layer.
+
+        Args:
+            hidden_states: (B, L, hidden), or packed (T, hidden).
+            context_embedding: (B, hidden), one per sequence.
+            context_layer: 2 hidden to hidden. The encoder owns it, as in checkpoints; it is applied here so
+                that gradient checkpointing need not keep the mixed context of every layer.
+            mask: None or boolean (B, 1, 1, L); or the packing.
+            first_only: go on behind the attention with the first token of each packed sequence alone.
+
+        Returns:
+            hidden states in the shape they came in, with first_only (B, hidden), and what the self-attention returns
+            beside its output.
+        """
+        attention = self.attention.self
+        context = projected = None
+        if output_attentions:
+            context = mix_context(context_layer, context_embedding, hidden_states, mask)
+        elif self.fold is not None and not torch.is_grad_enabled():
+            projected = self.fold(hidden_states, context_embedding, mask)
+        elif folding_pays(attention, hidden_states):
+            projected = project_folded(attention, context_layer, context_embedding, hidden_states, mask)
+        else:
+            context = mix_context(context_layer, context_embedding, hidden_states, mask)
+        attended, *others = self.attention(
+            hidden_states, mask, context, projected, output_attentions, first_only
+        )
+        return self.output(self.intermediate(attended), attended), *others
+
+
+def _drop_fold(layer: ContextBertLayer, *_) -> None:
+    layer.fold = None
+
+
+class ContextBertEncoder(nn.Module):
+    """The layers, and the context layer of each.
+
+    Args:
+        self_attention: makes the self-attention of a layer, whose forward is called as
+            (hidden states (B, L, hidden), mask (B, 1, 1, L) or None, context=(B, L, hidden) or None,
+            projected=None or in place of context what the fold makes of both, output_attentions=bool); packed,
+            (T, hidden) and the packing as mask.
+    """
+
+    def __init__(self, config: ContextConfig, self_attention: Callable[[ContextConfig], nn.Module]):
+        super().__init__()
+        layers = range(config.num_hidden_layers)
+        self.layer = nn.ModuleList(ContextBertLayer(config, self_attention) for _ in layers)
+        self.context_layer = nn.ModuleList(
+            nn.Linear(2 * config.hidden_size, config.hidden_size) for _ in layers
+        )
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        context_embedding: Tensor,
+        mask: Packing | Tensor | None,
+        output_attentions: bool,
+        first_only: bool = False,
+    ) -> tuple[list[Tensor], list[list[Tensor | None]]]:
+        """Runs all layers.
+
+        Args: as for `ContextBertLayer`; first_only is for the last layer.
+
+        Returns:
+            Lists over layers: hidden states in the shape they came in, the input first; and what the
+            self-attention returns beside its output.
+        """
+        every_hidden, every_other = [hidden_states], []
+        for layer, context_layer in zip(self.layer, self.context_layer):
+            only = {"first_only": True} if first_only and layer is self.layer[-1] else {}
+            hidden, *others = layer(
+                every_hidden[-1], context_embedding, context_layer, mask, output_attentions, **only
+            )
+            every_hidden.append(hidden)
+            every_other.append(others)
+        return every_hidden, every_other

@@ -1,0 +1,144 @@
+"""A context layer and the projections that follow it, one after another or folded (qacg_kernels/MATH.md).
+
+With W = [We | Wx] the context query of a layer is Uq (Wx X + We E + b + E) + uq. Folded, it is (Uq Wx) X plus
+Uq (We E + b + E) + uq, which no token enters; the same for the key. So queries, keys, values and both context parts
+are five H x H products per token in place of six, and two small ones per sequence. Folded weights are made once for
+inference (`models/context_folding.py`), and on the way where a batch is large enough to pay for them.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from qacg_kernels.nn import CONTEXT_ROLES
+from qacg_models.modules.packing import Packing
+
+_OWN_ROLES = ("query", "key", "value")
+
+
+class ContextFold(nn.Module):
+    """The folded weights of one layer, in buffers that no state dict holds.
+
+    Args:
+        attention: a self-attention with `layer(role)`, `num_heads` and `context_projection`.
+        context_layer: W (hidden, 2 hidden) and b.
+
+    Raises:
+        TypeError: a layer is not a plain nn.Linear, such as one with an adapter around it.
+    """
+
+    def __init__(self, attention: nn.Module, context_layer: nn.Linear):
+        super().__init__()
+        layers = {role: attention.layer(role) for role in (*_OWN_ROLES, *CONTEXT_ROLES)}
+        for name, layer in {**layers, "context layer": context_layer}.items():
+            if type(layer) is not nn.Linear:
+                raise TypeError(f"{name}: got {type(layer).__name__}, wanted a plain nn.Linear to fold")
+        self.num_heads = attention.num_heads
+        own, uses = ([layers[role] for role in roles] for roles in (_OWN_ROLES, CONTEXT_ROLES))
+        repeats = attention.num_heads if attention.context_projection == "head" else 1
+        with torch.no_grad():
+            # In float64, so that the only rounding is that of the folded weights.
+            of_context, of_tokens = context_layer.weight.double().chunk(2, 1)
+            outer = torch.cat([torch.block_diag(*[use.weight.double()] * repeats) for use in uses])
+            outer_bias = torch.cat([use.bias.double().repeat(repeats) for use in uses])
+            identity = torch.eye(*of_context.shape, dtype=torch.float64, device=of_context.device)
+            folded = {
+                "weight": torch.cat([*(layer.weight.double() for layer in own), outer @ of_tokens]),
+                "bias": torch.cat([*(layer.bias.double() for layer in own), torch.zeros_like(outer_bias)]),
+                "context_weight": outer @ (of_context + identity),
+                "context_bias": outer @ context_layer.bias.double() + outer_bias,
+            }
+        for name, value in folded.items():
+            self.register_buffer(name, value.to(context_layer.weight.dtype), persistent=False)
+
+    def forward(
+        self, hidden_states: Tensor, context_embedding: Tensor, layout: Packing | Tensor | None
+    ) -> tuple[Tensor, ...]:
+        """Query, key, value, context query and context key, views (..., H, D) of one tensor.
+
+        Args:
+            hidden_states: (B, L, hidden), or (T, hidden) with a packing.
+            context_embedding: (B, hidden).
+            layout: the packing, or whatever masks a padded batch.
+        """
+        projected = F.linear(hidden_states, self.weight, self.bias)
+        per_sequence = F.linear(context_embedding, self.context_weight, self.context_bias)
+        projected[..., 3 * hidden_states.shape[-1] :] += _per_token(per_sequence, projected, layout)
+        return projected.unflatten(-1, (5, self.num_heads, -1)).unbind(-3)
+
+
+def mix_context(
+    context_layer: nn.Linear, context_embedding: Tensor, hidden_states: Tensor, layout: Packing | Tensor | None
+) -> Tensor:
+    """The context of a layer, W [E ; X] + b + E, unfolded.
+
+    Args:
+        context_layer: W (hidden, 2 hidden) and b (hidden).
+        context_embedding: E, (B, hidden).
+        hidden_states: X, (B, L, hidden), or (T, hidden) with a packing.
+        layout: the packing, or whatever masks a padded batch.
+
+    Returns:
+        In the shape of hidden_states.
+    """
+    of_tokens = F.linear(hidden_states, _token_weight(context_layer))
+    return of_tokens + _per_token(_sequence_part(context_layer, context_embedding), of_tokens, layout)
+
+
+def folding_pays(attention: nn.Module, hidden_states: Tensor) -> bool:
+    """Whether `project_folded` takes less work than projecting `mix_context`.
+
+    It saves one H x H product per token and makes two of the weights, so from 2 H tokens on. Layers that anything
+    is wrapped around or hooked to are called as modules. A compiled or exported graph, which is to serve any number of
+    tokens, does not ask for it.
+    """
+    if torch.compiler.is_compiling():
+        return False
+    tokens = hidden_states.shape[:-1].numel()
+    return (
+        attention.context_projection == "hidden"
+        and tokens > 2 * hidden_states.shape[-1]
+        and all(_is_plain(attention.layer(role)) for role in CONTEXT_ROLES)
+    )
+
+
+def project_folded(
+    attention: nn.Module,
+    context_layer: nn.Linear,
+    context_embedding: Tensor,
+    hidden_states: Tensor,
+    layout: Packing | Tensor | None,
+) -> tuple[Tensor, ...]:
+    """Query, key, value, context query and context key, (..., H, D) each, by folding on the way; differentiable.
+
+    Args: of `mix_context`, and the self-attention, of context projection "hidden".
+    """
+    per_sequence = _sequence_part(context_layer, context_embedding)
+    projected = [attention.layer(role)(hidden_states) for role in _OWN_ROLES]
+    for role in CONTEXT_ROLES:
+        use = attention.layer(role)
+        of_tokens = F.linear(hidden_states, use.weight @ _token_weight(context_layer))
+        projected.append(of_tokens + _per_token(F.linear(per_sequence, use.weight, use.bias), of_tokens, layout))
+    return tuple(x.unflatten(-1, (attention.num_heads, -1)) for x in projected)
+
+
+def _token_weight(context_layer: nn.Linear) -> Tensor:
+    return context_layer.weight[:, context_layer.out_features :]
+
+
+def _sequence_part(context_layer: nn.Linear, context_embedding: Tensor) -> Tensor:
+    """We E + b + E, (B, hidden): one row per sequence, not one per token."""
+    weight = context_layer.weight[:, : context_layer.out_features]
+    return F.linear(context_embedding, weight, context_layer.bias) + context_embedding
+
+
+def _per_token(per_sequence: Tensor, like: Tensor, layout: Packing | Tensor | None) -> Tensor:
+    """(B, N) to (T, N) or (B, 1, N), in the dtype of `like`, which under autocast is the narrower one."""
+    per_sequence = per_sequence.to(like.dtype)
+    return layout.per_token(per_sequence) if isinstance(layout, Packing) else per_sequence.unsqueeze(1)
+
+
+def _is_plain(layer: nn.Module) -> bool:
+    return type(layer) is nn.Linear and not (
+        layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks or layer._backward_pre_hooks
+    )

@@ -1,0 +1,207 @@
+"""BertSum's multi-head attention: softmax attention with a cache of keys and values, and a graph for the last head."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from qacg_models.modules.softmax_attention import softmax_attention, softmax_map
+
+IMPLEMENTATIONS = ("sdpa", "eager")
+GRAPH_EPSILON = 1e-9  # added to the sum that renormalises the map under a graph, as published
+CACHE_OF = {"self": ("self_keys", "self_values"), "context": ("memory_keys", "memory_values")}
+
+
+def empty_layer_cache() -> dict[str, Tensor | None]:
+    """A cache for one layer before its first call."""
+    return {name: None for names in CACHE_OF.values() for name in names}
+
+
+class MultiHeadedAttention(nn.Module):
+    """Multi-head attention with the interface and the parameter names of BertSum (Liu, 2019).
+
+    Args:
+        head_count: number of heads, H.
+        model_dim: width of keys, values and queries, a multiple of `head_count`.
+        dropout: probability that a cell of the attention map is dropped in training.
+        use_final_linear: merge the heads and project them; without it heads come back as they are.
+
+    Raises:
+        ValueError: `model_dim` is not a multiple of `head_count`.
+    """
+
+    def __init__(self, head_count: int, model_dim: int, dropout: float = 0.1, use_final_linear: bool = True):
+        super().__init__()
+        if head_count < 1 or model_dim < 1 or model_dim % head_count:
+            raise ValueError(f"model_dim: got {model_dim}, wanted a multiple of head_count = {head_count}")
+        self.head_count = head_count
+        self.model_dim = model_dim
+        self.dim_per_head = model_dim // head_count
+        self.use_final_linear = use_final_linear
+        self.linear_keys = nn.Linear(model_dim, model_dim)
+        self.linear_values = nn.Linear(model_dim, model_dim)
+        self.linear_query = nn.Linear(model_dim, model_dim)
+        self.dropout = nn.Dropout(dropout)
+        if use_final_linear:
+            self.final_linear = nn.Linear(model_dim, model_dim)
+
+    def forward(
+        self,
+        key: Tensor | None,
+        value: Tensor | None,
+        query: Tensor,
+        mask: Tensor | None = None,
+        layer_cache: dict[str, Tensor | None] | None = None,
+        type: str | None = None,
+        predefined_graph_1: Tensor | None = None,
+        *,
+        attn_implementation: str = "sdpa",
+        output_attentions: bool = False,
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """Attends from `query` to `key` and `value`.
+
+        Args:
+            key, value: (B, S, model_dim). With a cache, "self" takes keys and values from `query` and reads
+                neither, and "context" reads them in the first call only; they may be None there.
+            query: (B, L, model_dim).
+            mask: broadcastable to (B, L, T), of any dtype; other than 0 means HIDDEN. T counts keys with those
+                from the cache. A query that sees no key gets zeros; the published code averages over hidden keys.
+            layer_cache: None, or a dictionary as `empty_layer_cache` makes it, which this call fills: "self"
+                appends keys and values along time, "context" projects them once and then reuses them.
+                Each entry is (B, H, T, D).
+            type: "self" or "context", the half of the cache that is meant. Without a cache it changes nothing.
+            predefined_graph_1: (B, L, T) or broadcastable, multiplies the map of the last head, whose rows are
+                then divided by their sum + 1e-9. That head is computed by plain operations, the others are not.
+            attn_implementation: "sdpa" for PyTorch's fused attention, "eager" for plain operations.
+            output_attentions: return the map too, (B, H, L, T) after dropout; computed by plain operations.
+
+        Returns:
+            (B, L, model_dim), or (B, H, L, D) without the final linear layer; with the map if asked for.
+
+        Raises:
+            TypeError, ValueError: naming the argument or the entry of the cache, what came and what was wanted.
+        """
+        if attn_implementation not in IMPLEMENTATIONS:
+            known = ", ".join(map(repr, IMPLEMENTATIONS))
+            raise ValueError(f"attn_implementation: got {attn_implementation!r}, wanted one of {known}")
+        if type not in (None, *CACHE_OF):
+            raise ValueError(f"type: got {type!r}, wanted 'self', 'context' or None")
+        self._check_width("query", query, None)
+        queries = self._split(self.linear_query(query))
+        keys, values = self._keys_and_values(key, value, query, queries, layer_cache, type)
+        shape = (query.shape[0], query.shape[1], keys.shape[2])
+        visible = None if mask is None else _broadcastable("mask", mask, shape).eq(0).unsqueeze(1)
+        graph = None
+        if predefined_graph_1 is not None:
+            graph = _broadcastable("predefined_graph_1", predefined_graph_1, shape).unsqueeze(1)
+        dropout_p = self.dropout.p if self.training else 0.0
+        if output_attentions or attn_implementation == "eager":
+            out, weights = _plain(queries, keys, values, visible, graph, dropout_p)
+        elif graph is None:
+            out, weights = _fused(queries, keys, values, visible, dropout_p), None
+        else:
+            parts = [
+                _fused(queries[:, :-1], keys[:, :-1], values[:, :-1], visible, dropout_p),
+                _plain(queries[:, -1:], keys[:, -1:], values[:, -1:], visible, graph, dropout_p)[0],
+            ]
+            out, weights = torch.cat(parts, 1), None
+        if self.use_final_linear:
+            out = self.final_linear(out.transpose(1, 2).flatten(2))
+        return (out, weights) if output_attentions else out
+
+    def _keys_and_values(self, key, value, query, queries, layer_cache, type) -> tuple[Tensor, Tensor]:
+        """Keys and values of all heads, (B, H, T, D) each, with the cache read and filled."""
+        if layer_cache is None:
+            return self._project(key, value, query.shape[0])
+        if type is None:
+            raise ValueError("type: got None with a layer_cache, wanted 'self' or 'context'")
+        names = CACHE_OF[type]
+        cached = _cached(layer_cache, names, queries)
+        if type == "self":
+            keys, values = self._project(query, query, query.shape[0])
+            if cached is not None:
+                keys, values = torch.cat((cached[0], keys), 2), torch.cat((cached[1], values), 2)
+        elif cached is None:
+            keys, values = self._project(key, value, query.shape[0])
+        else:
+            keys, values = cached
+            if key is not None and key.shape[1] != keys.shape[2]:
+                raise ValueError(
+                    f"layer_cache[{names[0]!r}]: got {keys.shape[2]} keys, wanted the {key.shape[1]} of `key`; "
+                    "a cache belongs to one memory"
+                )
+        layer_cache[names[0]], layer_cache[names[1]] = keys, values
+        return keys, values
+
+    def _project(self, key: Tensor, value: Tensor, batch: int) -> tuple[Tensor, Tensor]:
+        self._check_width("key", key, batch)
+        self._check_width("value", value, batch)
+        if value.shape[1] != key.shape[1]:
+            raise ValueError(f"value: got {value.shape[1]} positions, wanted the {key.shape[1]} of `key`")
+        return self._split(self.linear_keys(key)), self._split(self.linear_values(value))
+
+    def _split(self, x: Tensor) -> Tensor:
+        """(B, L, model_dim) to (B, H, L, D)."""
+        return x.unflatten(-1, (self.head_count, self.dim_per_head)).transpose(1, 2)
+
+    def _check_width(self, name: str, x: object, batch: int | None) -> None:
+        if not isinstance(x, Tensor):
+            raise TypeError(f"{name}: got {x.__class__.__name__}, wanted a torch.Tensor")
+        if x.dim() != 3 or x.shape[2] != self.model_dim or (batch is not None and x.shape[0] != batch):
+            wanted = f"({'B' if batch is None else batch}, length, {self.model_dim})"
+            raise ValueError(f"{name}: got shape {tuple(x.shape)}, wanted {wanted}")
+
+
+def _cached(layer_cache: dict, names: tuple[str, str], like: Tensor) -> tuple[Tensor, Tensor] | None:
+    """The entries `names` of a cache, on the device of `like` (B, H, L, D); None before the first call."""
+    missing = [name for name in names if name not in layer_cache]
+    if missing:
+        raise ValueError(f"layer_cache: has no {', '.join(map(repr, missing))}; empty_layer_cache() makes a new one")
+    entries = tuple(layer_cache[name] for name in names)
+    if entries == (None, None):
+        return None
+    batch, heads, _, size = like.shape
+    length = None
+    for name, entry in zip(names, entries):
+        if not isinstance(entry, Tensor):
+            raise TypeError(f"layer_cache[{name!r}]: got {type(entry).__name__}, wanted a torch.Tensor")
+        good = entry.dim() == 4 and (entry.shape[0], entry.shape[1], entry.shape[3]) == (batch, heads, size)
+        if not good or (length is not None and entry.shape[2] != length):
+            wanted = (batch, heads, "T" if length is None else length, size)
+            raise ValueError(
+                f"layer_cache[{name!r}]: got shape {tuple(entry.shape)}, wanted ({', '.join(map(str, wanted))})"
+            )
+        if entry.dtype != like.dtype:
+            raise TypeError(f"layer_cache[{name!r}]: got dtype {entry.dtype}, wanted {like.dtype}")
+        length = entry.shape[2]
+    return tuple(entry.to(like.device) for entry in entries)
+
+
+def _broadcastable(name: str, x: object, shape: tuple[int, int, int]) -> Tensor:
+    if not isinstance(x, Tensor):
+        raise TypeError(f"{name}: got {type(x).__name__}, wanted a torch.Tensor or None")
+    if x.dim() != 3 or any(have not in (1, want) for have, want in zip(x.shape, shape)):
+        raise ValueError(f"{name}: got shape {tuple(x.shape)}, wanted (B, L, T) = {shape} or 1 in any place")
+    return x
+
+
+def _fused(query: Tensor, key: Tensor, value: Tensor, visible: Tensor | None, dropout_p: float) -> Tensor:
+    """(B, H, L, D) each; `visible` boolean, broadcastable to (B, H, L, T)."""
+    options = {"dropout_p": dropout_p, "implementation": "sdpa", "want_map": False}
+    return softmax_attention(query, key, value, visible, **options)[0]
+
+
+def _plain(
+    query: Tensor, key: Tensor, value: Tensor, visible: Tensor | None, graph: Tensor | None, dropout_p: float
+) -> tuple[Tensor, Tensor]:
+    """Softmax attention with `graph` (None or broadcastable to (B, 1, L, T)) on the last head; output and map."""
+    weights = softmax_map(query, key, visible)
+    if graph is not None:
+        # In float32 at least: in float16 the epsilon is 0, and an empty row would be 0 / 0.
+        wide = torch.promote_types(weights.dtype, torch.float32)
+        last = weights[:, -1:].to(wide) * graph.to(wide)
+        last = last / (last.sum(-1, keepdim=True) + GRAPH_EPSILON)
+        weights = torch.cat((weights[:, :-1], last.to(weights.dtype)), 1)
+    weights = F.dropout(weights, dropout_p, training=dropout_p > 0)
+    return weights @ value, weights

@@ -1,0 +1,144 @@
+"""Self-attention of QACG-BERT: one set of weights, computed fused or in plain PyTorch operations."""
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from qacg_kernels.functional import quasi_attention_varlen
+from qacg_kernels.gate import GateParameters
+from qacg_kernels.nn import FusedQuasiAttention
+from qacg_models.modules.dropout import Dropout
+from qacg_models.modules.packing import Packing
+
+IMPLEMENTATIONS = ("fused", "eager")
+
+
+class QuasiSelfAttention(FusedQuasiAttention):
+    """`FusedQuasiAttention` with the sizes of a configuration, and its choice of implementation.
+
+    The choice is read at every call, so that `model.set_attn_implementation` takes effect at once.
+    """
+
+    def __init__(self, config):
+        super().__init__(
+            config.hidden_size,
+            config.num_attention_heads,
+            dropout=config.attention_probs_dropout_prob,
+            context_projection=config.context_projection,
+            lambda_bias=config.lambda_bias,
+            lambda_per_head=config.lambda_per_head,
+            naming=config.attention_naming,
+            quasi_scale=config.quasi_scale,
+            beta=config.beta,
+            gamma=config.gamma,
+        )
+        self.config = config
+        self.dropout = Dropout(config.attention_probs_dropout_prob)
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        mask: Packing | Tensor | None,
+        *,
+        context: Tensor | None,
+        projected: tuple[Tensor, ...] | None,
+        output_attentions: bool,
+    ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor]:
+        """Attends within each sequence. N stands for B, L padded and for T packed.
+
+        Packed heads are padded, for the attention alone, where maps are asked for and for "eager".
+
+        Args:
+            hidden_states: (N, hidden).
+            mask: None or boolean (B, 1, 1, L); or the packing.
+            context: (N, hidden), or None with `projected`.
+            projected: query, key, value, context query and context key before dropout, (N, H, D) each, or None.
+
+        Returns:
+            The attended values (N, hidden); A after dropout, P and lambda * G, (B, H, L, L) each, with
+            L = max_seqlen if packed, or None; lambda (B, H, L, 1), packed (T, H, 1).
+        """
+        if projected is None:
+            heads = self.project(hidden_states, context)
+        else:
+            heads = (*projected[:3], *(self.dropout(x) for x in projected[3:]))
+        gate = self.gate(like=heads[0])
+        dropout_p = self.dropout.p if self.dropout.training else 0.0
+        if not isinstance(mask, Packing):
+            heads = tuple(x.transpose(1, 2) for x in heads)
+            out, maps, lam = self.attend(heads, gate, mask, dropout_p, output_attentions)
+            out = out.transpose(1, 2)
+        elif output_attentions or self.config._attn_implementation == "eager":
+            heads = tuple(mask.pad(x).transpose(1, 2) for x in heads)
+            out, maps, lam = self.attend(heads, gate, mask.pairs(), dropout_p, output_attentions)
+            out, lam = (mask.unpad(x.transpose(1, 2)) for x in (out, lam))
+        else:
+            maps = None
+            out, lam = quasi_attention_varlen(
+                *heads,
+                gate,
+                cu_seqlens=mask.cu_seqlens,
+                max_seqlen=mask.max_seqlen,
+                dropout_p=dropout_p,
+                quasi_scale=self.quasi_scale,
+                return_lambda=True,
+            )
+        return out.flatten(-2), *(maps or (None, None, None)), lam.unsqueeze(-1)
+
+    def attend(self, heads, gate, mask, dropout_p, want_maps):
+        if self.config._attn_implementation == "fused":
+            return super().attend(heads, gate, mask, dropout_p, want_maps)
+        out, maps, lam = eager_quasi_attention(heads, gate, mask, dropout_p, self.quasi_scale)
+        return out, maps if want_maps else None, lam
+
+
+def eager_quasi_attention(
+    heads: tuple[Tensor, Tensor, Tensor, Tensor, Tensor],
+    gate: GateParameters,
+    mask: Tensor | None,
+    dropout_p: float,
+    quasi_scale: float,
+) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor], Tensor]:
+    """Quasi-attention from its equations (MATH.md, eq. 1 to 8), differentiated by autograd.
+
+    Args:
+        heads: query, key, value, context query and context key, (B, H, L, D) each.
+        mask: None; or boolean, True where attention is allowed, or added to both scores; four dimensions that
+            broadcast to (B, H, L, L).
+
+    Returns:
+        The output (B, H, L, D); the maps A, P and lambda * G, (B, H, L, L); lambda (B, H, L).
+    """
+    query, key, value, context_query, context_key = heads
+    scale = query.shape[-1] ** -0.5
+    scores = query @ key.transpose(-1, -2) * scale
+    context_scores = context_query @ context_key.transpose(-1, -2) * scale
+    if mask is not None and mask.dtype != torch.bool:
+        scores, context_scores, mask = scores + mask, context_scores + mask, None
+    if mask is None:
+        softmax_map = scores.softmax(-1)
+        quasi_map = quasi_scale * context_scores.sigmoid()
+    else:
+        # The lowest finite number, then zeros: with -inf a row without visible keys would be NaN, not 0.
+        lowest = torch.finfo(scores.dtype).min
+        softmax_map = scores.masked_fill(~mask, lowest).softmax(-1).masked_fill(~mask, 0.0)
+        quasi_map = quasi_scale * context_scores.sigmoid().masked_fill(~mask, 0.0)
+    query_gate = _gate(query, gate.query, context_query, gate.context_query, gate.query_bias)
+    key_gate = _gate(key, gate.key, context_key, gate.context_key, gate.key_bias)
+    lam = 1 - (gate.beta * query_gate + gate.gamma * key_gate)
+    gated_map = lam.unsqueeze(-1) * quasi_map
+    combined = F.dropout(softmax_map + gated_map, dropout_p, training=dropout_p > 0)
+    return combined @ value, (combined, softmax_map, gated_map), lam
+
+
+def _gate(x: Tensor, vector: Tensor, context: Tensor, context_vector: Tensor, bias: Tensor | None) -> Tensor:
+    """sigmoid(x . vector + context . context_vector + bias), (B, H, L); vectors (D) or (H, D)."""
+    logit = _dot(x, vector) + _dot(context, context_vector)
+    if bias is not None:
+        logit = logit + bias.view(-1, 1)
+    return logit.sigmoid()
+
+
+def _dot(x: Tensor, vector: Tensor) -> Tensor:
+    columns = vector.unsqueeze(-1)  # (D, 1), or (H, D, 1), which meets the heads of x
+    return (x @ columns).squeeze(-1)

@@ -1,0 +1,152 @@
+"""Plain softmax attention: torch's scaled_dot_product_attention, our operator with a gate of 0, or its equations."""
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from qacg_kernels import quasi_attention, quasi_attention_varlen
+from qacg_kernels.backends import cpu
+from qacg_models.modules.packing import Packing
+
+# The first is the default of the models.
+IMPLEMENTATIONS = ("sdpa", "fused", "eager")
+
+
+def softmax_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    *,
+    dropout_p: float,
+    implementation: str,
+    want_map: bool,
+) -> tuple[Tensor, Tensor | None]:
+    """A V with A = dropout(softmax(Q K^T / sqrt(D))).
+
+    Args:
+        query, key, value: (B, H, L, D) each. A query that sees no key gives 0.
+        mask: None, or boolean, True where attention is allowed, broadcastable to (B, H, L, L).
+        dropout_p: probability, 0 outside training.
+        implementation: one of IMPLEMENTATIONS. "fused" makes two maps, one of them for nothing, and yet on the CPU
+            its backward is the faster one for sentences, by more in bfloat16; at inference, and wherever the
+            operator has no compiled kernel, "sdpa" is.
+        want_map: also return A. It is then computed by its equations whatever the implementation, since the
+            others have no map, so that A and the output show the same dropped cells.
+
+    Returns:
+        The output (B, H, L, D), and A after dropout (B, H, L, L) or None.
+    """
+    if implementation == "sdpa" and not want_map:
+        return _sdpa(query, key, value, mask, dropout_p), None
+    if implementation == "fused" and not want_map:
+        # Any context scores do, and what is detached gets no gradients of 0 added.
+        context = query.detach(), key.detach()
+        gate = query.new_zeros(query.shape[:3])
+        return quasi_attention(query, key, value, *context, gate, attn_mask=mask, dropout_p=dropout_p), None
+    weights = F.dropout(softmax_map(query, key, mask), dropout_p, training=dropout_p > 0)
+    return weights @ value, weights if want_map else None
+
+
+def softmax_map(query: Tensor, key: Tensor, mask: Tensor | None) -> Tensor:
+    """softmax(Q K^T / sqrt(D)), (B, H, L, S); the row of a query that sees no key is 0. Arguments as above."""
+    scores = query * query.shape[-1] ** -0.5 @ key.transpose(-1, -2)
+    if mask is None:
+        return scores.softmax(-1)
+    # The lowest finite number, then zeros: with -inf a row without visible keys would be NaN, not 0.
+    lowest = torch.finfo(scores.dtype).min
+    return scores.masked_fill(~mask, lowest).softmax(-1).masked_fill(~mask, 0.0)
+
+
+def _sdpa(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout_p: float) -> Tensor:
+    if mask is None:
+        return F.scaled_dot_product_attention(query, key, value, dropout_p=dropout_p)
+    # Not every kernel behind this call gives zeros for a row without visible keys: such a row sees all keys
+    # there, and is cleared.
+    blind = ~mask.any(-1, keepdim=True)
+    out = F.scaled_dot_product_attention(query, key, value, attn_mask=mask | blind, dropout_p=dropout_p)
+    return out.masked_fill(blind, 0.0)
+
+
+def attend_split(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    layout: Packing | Tensor | None,
+    *,
+    dropout_p: float,
+    implementation: str,
+    want_map: bool,
+) -> tuple[Tensor, Tensor | None]:
+    """`softmax_attention` of heads as projections give them, padded or packed.
+
+    Args:
+        query, key, value: (B, L, H, D) each, or (T, H, D) with a packing.
+        layout: the mask of `softmax_attention`, or the packing.
+        Others: as for `softmax_attention`.
+
+    Returns:
+        The output (B, L, H D) or (T, H D), and A after dropout, (B, H, L, L), or None. Of a packed batch A is
+        (B, H, max_seqlen, max_seqlen), and 0 beyond the lengths.
+    """
+    options = {"dropout_p": dropout_p, "implementation": implementation, "want_map": want_map}
+    if isinstance(layout, Packing):
+        out, attention = _packed_attention(query, key, value, layout, **options)
+        return out.flatten(-2), attention
+    out, attention = softmax_attention(*(x.transpose(1, 2) for x in (query, key, value)), layout, **options)
+    return merge_heads(out), attention
+
+
+def _packed_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    packing: Packing,
+    *,
+    dropout_p: float,
+    implementation: str,
+    want_map: bool,
+) -> tuple[Tensor, Tensor | None]:
+    """`softmax_attention` within each sequence of a packed batch.
+
+    Where quasi-attention has a compiled kernel, "sdpa" is that kernel with a gate of 0, which leaves softmax
+    attention: with one map for nothing it is still two to four times as fast on sentences as
+    scaled_dot_product_attention on them padded. Else only the heads are padded, for the attention alone.
+    """
+    ours = implementation == "fused" or (implementation == "sdpa" and _has_kernel(query))
+    if ours and not want_map:
+        out = quasi_attention_varlen(
+            query,
+            key,
+            value,
+            # Any scores do, and what is detached gets no gradients of 0 added.
+            query.detach(),
+            key.detach(),
+            query.new_zeros(query.shape[:2]),
+            cu_seqlens=packing.cu_seqlens,
+            max_seqlen=packing.max_seqlen,
+            dropout_p=dropout_p,
+        )
+        return out, None
+    out, attention = softmax_attention(
+        *(packing.pad(x).transpose(1, 2) for x in (query, key, value)),
+        packing.pairs(),
+        dropout_p=dropout_p,
+        implementation=implementation,
+        want_map=want_map,
+    )
+    return packing.unpad(out.transpose(1, 2)), attention
+
+
+def _has_kernel(x: Tensor) -> bool:
+    return x.device.type == "cpu" and x.dtype in (torch.float32, torch.bfloat16) and not cpu.missing()
+
+
+def split_heads(x: Tensor, heads: int) -> Tensor:
+    """(B, L, H D) to (B, H, L, D), a view."""
+    return x.unflatten(-1, (heads, -1)).transpose(1, 2)
+
+
+def merge_heads(x: Tensor) -> Tensor:
+    """(B, H, L, D) to (B, L, H D)."""
+    return x.transpose(1, 2).flatten(-2)

@@ -1,0 +1,110 @@
+"""The maps and gates of a trained model for chosen rows, as arrays with the tokens they belong to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from qacg_models.data import Row
+from qacg_models.data.collators import PaddingCollator
+from qacg_models.data.tokenization import encode_rows
+from qacg_models.errors import InputError
+from qacg_models.inference.trained_model import TrainedModel
+
+
+@dataclass(frozen=True)
+class RowMaps:
+    """What one row looked like inside the model. Shapes: N layers, H heads, L tokens.
+
+    Attributes:
+        row: the sentence and its context.
+        tokens: (L) pieces as the model saw them.
+        probabilities: (classes).
+        softmax: P, (N, H, L, L), rows sum to 1.
+        quasi: lambda * G, (N, H, L, L), of either sign.
+        combined: A = P + lambda * G, (N, H, L, L), of either sign.
+        lambdas: (N, H, L), between -1 and 1.
+    """
+
+    row: Row
+    tokens: list[str]
+    probabilities: np.ndarray
+    softmax: np.ndarray
+    quasi: np.ndarray
+    combined: np.ndarray
+    lambdas: np.ndarray
+
+
+def row_maps(trained: TrainedModel, row: Row) -> RowMaps:
+    """Run one row alone, without padding, and take its maps from the model's output.
+
+    Raises:
+        InputError: the row's context is none of the model's, or the model has no gated map.
+    """
+    check_has_gate(trained)
+    output, features = _run(trained, [row], output_attentions=True)
+
+    def stacked(layers) -> np.ndarray:
+        return np.stack([layer[0].float().numpy() for layer in layers])
+
+    return RowMaps(
+        row,
+        trained.tokenizer.convert_ids_to_tokens(features[0]["input_ids"]),
+        output.logits[0].double().softmax(-1).numpy(),
+        stacked(output.softmax_maps),
+        stacked(output.quasi_maps),
+        stacked(output.attentions),
+        stacked(output.lambdas),
+    )
+
+
+def mean_lambda(trained: TrainedModel, rows: Sequence[Row], batch_size: int = 64) -> np.ndarray:
+    """Mean of lambda over all real tokens of the rows, (N, H).
+
+    Raises:
+        InputError: a row's context is none of the model's.
+    """
+    total, count = 0.0, 0
+    for start in range(0, len(rows), batch_size):
+        output, features = _run(trained, rows[start : start + batch_size], output_attentions=False)
+        for index, feature in enumerate(features):
+            length = len(feature["input_ids"])
+            total = total + np.stack(
+                [layer[index, :, :length].double().sum(-1).numpy() for layer in output.lambdas]
+            )
+            count += length
+    return total / count
+
+
+def check_has_gate(trained: TrainedModel) -> None:
+    """Raises InputError for a model whose attention is not P + lambda * G."""
+    from qacg_models.models.qacg_bert import QACGBertForSequenceClassification
+
+    if not isinstance(trained.model, QACGBertForSequenceClassification):
+        raise InputError(f"model: got a {trained.title}, whose attention has no gated map; wanted a QACG-BERT")
+
+
+def padded_inputs(trained: TrainedModel, rows: Sequence[Row]) -> tuple[dict, list[dict]]:
+    """A padded batch of rows for a model with contexts, and the features it was made of.
+
+    Raises:
+        InputError: a row's context is none of the model's.
+    """
+    config = trained.model.config
+    features, _ = encode_rows(
+        rows, trained.tokenizer, config.contexts, trained.record.max_length, config.context_standalone
+    )
+    batch = PaddingCollator(trained.tokenizer.pad_token_id)(features)
+    batch.pop("labels", None)
+    return batch, features
+
+
+def _run(trained: TrainedModel, rows: Sequence[Row], output_attentions: bool):
+    import torch
+
+    batch, features = padded_inputs(trained, rows)
+    with torch.inference_mode():
+        output = trained.model(**batch, output_attentions=output_attentions, output_lambda=True)
+    return output, features

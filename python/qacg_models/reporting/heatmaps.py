@@ -1,0 +1,173 @@
+"""Figures of signed maps: colours are centred at 0, since lambda * G and A may be negative."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from qacg_models.reporting.attention_maps import RowMaps
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLOURS = "RdBu_r"  # red above 0, blue below, white at 0
+NAMES = {
+    "softmax": "P (softmax)",
+    "quasi": "λ·G (gated sigmoid)",
+    "combined": "A = P + λ·G",
+}
+
+
+def layer_figure(maps: RowMaps, layer: int) -> Figure:
+    """The three maps of every head of one layer: a row per map, a column per head.
+
+    Each row of panels shares one scale, symmetric about 0, whose ends are the largest absolute value in it.
+    Queries go down, keys across.
+
+    Args:
+        maps: of one row.
+        layer: counted from 0.
+    """
+    from matplotlib.figure import Figure
+
+    tokens, heads = maps.tokens, maps.softmax.shape[1]
+    # Inches. Placed by hand: matplotlib's layout takes most of the time that such a figure needs.
+    panel, gap, letter = max(2.0, 0.145 * len(tokens)), 0.12, 0.065
+    longest = max(len(token) for token in tokens) * letter
+    left, bottom, top, right = longest + 0.45, longest + 0.15, 0.35, 0.85
+    width = left + heads * (panel + gap) + right
+    height = bottom + len(NAMES) * (panel + gap) + top
+    figure = Figure(figsize=(width, height))
+
+    def axes_at(x: float, y: float, across: float) -> Axes:
+        return figure.add_axes((x / width, y / height, across / width, panel / height))
+
+    for line, (field, title) in enumerate(NAMES.items()):
+        values, y = getattr(maps, field)[layer], bottom + (len(NAMES) - 1 - line) * (panel + gap)
+        limit = max(float(np.abs(values).max()), 1e-12)
+        for head in range(heads):
+            axis = axes_at(left + head * (panel + gap), y, panel)
+            image = axis.imshow(values[head], cmap=COLOURS, vmin=-limit, vmax=limit, interpolation="none")
+            _label(axis, tokens, left=head == 0, below=line == len(NAMES) - 1)
+            if line == 0:
+                axis.set_title(f"head {head + 1}", fontsize=10)
+            if head == 0:
+                axis.set_ylabel(title, fontsize=11)
+        bar = figure.colorbar(image, cax=axes_at(width - right, y, 0.15))
+        bar.ax.tick_params(labelsize=8)
+    return figure
+
+
+def lambda_figure(values: np.ndarray, limit: float | None = None) -> Figure:
+    """Lambda per layer and head, with the number in each cell.
+
+    Args:
+        values: (layers, heads).
+        limit: value at the ends of the colours; None: the largest absolute value. Give one where figures are compared.
+    """
+    from matplotlib.figure import Figure
+
+    layers, heads = values.shape
+    limit = max(float(np.abs(values).max()) if limit is None else limit, 1e-12)
+    figure = Figure(figsize=(0.9 * heads + 2.2, 0.55 * layers + 1.1), layout="constrained")
+    axis = figure.subplots()
+    image = axis.imshow(values, cmap=COLOURS, vmin=-limit, vmax=limit, interpolation="none", aspect="auto")
+    axis.set_xticks(range(heads), [f"head {head + 1}" for head in range(heads)], fontsize=9)
+    axis.set_yticks(range(layers), [f"layer {layer + 1}" for layer in range(layers)], fontsize=9)
+    for layer in range(layers):
+        for head in range(heads):
+            value = values[layer, head]
+            shade = "white" if abs(value) > 0.6 * limit else "black"
+            axis.text(head, layer, f"{value:+.3f}", ha="center", va="center", color=shade, fontsize=9)
+    figure.colorbar(image).ax.tick_params(labelsize=8)
+    return figure
+
+
+def lambda_histograms(lambdas: Mapping[str, np.ndarray]) -> Figure:
+    """How lambda is spread over the tokens: a row of panels per layer, a column per head, an outline per name.
+
+    All panels share one axis, symmetric about 0; a line marks 0. Heights are shares of the tokens.
+
+    Args:
+        lambdas: (layers, heads, tokens) by name; numbers of tokens may differ.
+    """
+    from matplotlib.figure import Figure
+
+    layers, heads = next(iter(lambdas.values())).shape[:2]
+    limit = max(*(float(np.abs(values).max()) for values in lambdas.values()), 1e-12)
+    edges = np.linspace(-limit, limit, 26)
+    figure = Figure(figsize=(max(1.0 * heads, 4.0) + 1.2, 0.8 * layers + 1.2), layout="constrained")
+    axes = figure.subplots(layers, heads, squeeze=False, sharex=True, sharey=True)
+    for layer in range(layers):
+        for head, axis in enumerate(axes[layer]):
+            axis.axvline(0, color="0.75", linewidth=0.8)
+            for number, (name, values) in enumerate(lambdas.items()):
+                shares = np.histogram(values[layer, head], edges)[0] / values.shape[-1]
+                axis.stairs(shares, edges, color=f"C{number}", linewidth=1.1, label=name)
+            axis.tick_params(labelsize=7, length=2)
+            if layer == 0:
+                axis.set_title(f"head {head + 1}", fontsize=9)
+            if head == 0:
+                axis.set_ylabel(f"layer {layer + 1}", fontsize=9)
+    handles, names = axes[0][0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside lower center", fontsize=9, ncols=min(len(names), 4), frameon=False)
+    return figure
+
+
+def token_figure(scores: Mapping[str, tuple[list[str], np.ndarray]], title: str) -> Figure:
+    """A score of every token as bars, a panel per name; all panels share one axis.
+
+    Args:
+        scores: tokens and their (L) values, of either sign, by name.
+        title: of the score.
+    """
+    from matplotlib.figure import Figure
+
+    longest = max(len(tokens) for tokens, _ in scores.values())
+    figure = Figure(figsize=(max(0.24 * longest, 4.0) + 1.2, 1.9 * len(scores) + 0.3), layout="constrained")
+    axes = figure.subplots(len(scores), 1, squeeze=False, sharey=True)[:, 0]
+    for axis, (name, (tokens, values)) in zip(axes, scores.items()):
+        axis.bar(range(len(tokens)), values, color=["#b2182b" if value > 0 else "#2166ac" for value in values])
+        axis.axhline(0, color="0.4", linewidth=0.6)
+        axis.set_xticks(range(len(tokens)), tokens, rotation=90, fontsize=8)
+        axis.tick_params(axis="y", labelsize=7)
+        axis.set_title(f"{title}: {name}", fontsize=10, loc="left")
+        for side in ("top", "right"):
+            axis.spines[side].set_visible(False)
+    return figure
+
+
+def loss_figure(points: list[list[float]]) -> Figure:
+    """The training loss over steps.
+
+    Args:
+        points: (step, loss) pairs.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.4, 2.6), layout="constrained")
+    axis = figure.subplots()
+    axis.plot([step for step, _ in points], [loss for _, loss in points], color="#2166ac")
+    axis.set_ylim(bottom=0)
+    axis.set_xlabel("step")
+    axis.set_ylabel("cross-entropy")
+    for side in ("top", "right"):
+        axis.spines[side].set_visible(False)
+    return figure
+
+
+def _label(axis, tokens: list[str], left: bool, below: bool) -> None:
+    positions = range(len(tokens))
+    axis.tick_params(length=0, pad=1)
+    axis.set_yticks(positions if left else [], tokens if left else [], fontsize=7)
+    axis.set_xticks(positions if below else [], tokens if below else [], fontsize=7, rotation=90)
+    # A thin line before each piece that closes or opens a segment shows where the context name begins.
+    for position, token in enumerate(tokens[:-1]):
+        if token == "[SEP]":
+            axis.axvline(position + 0.5, color="0.6", linewidth=0.5)
+            axis.axhline(position + 0.5, color="0.6", linewidth=0.5)
+    for side in axis.spines.values():
+        side.set_color("0.7")

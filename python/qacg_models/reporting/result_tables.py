@@ -1,0 +1,88 @@
+"""Results of a model: shown beside the majority row, and compared with what training stored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from qacg_models.data import file_digest
+from qacg_models.metrics import FIGURES, Figures
+from qacg_models.models.auto import BACKBONES
+from qacg_models.reporting.tables import metric_cells, text_table, undefined_notes
+from qacg_models.runs.record import TrainingRecord
+
+MAJORITY = "majority"
+
+
+def stored_results(record: TrainingRecord, split: str) -> dict[str, Figures]:
+    """What training stored for a split: the model and the majority row."""
+    return {row_title(record, split): record.metrics[split], MAJORITY: record.majority[split]}
+
+
+def row_title(record: TrainingRecord, split: str) -> str:
+    """What a table of a split calls the model: marked where the split chose the checkpoint that it judges."""
+    title = BACKBONES[record.options.model].title
+    chosen_on_test = split == "test" and record.selected.split == "test"
+    return f"{title} (chosen on test)" if chosen_on_test else title
+
+
+def show(results: Mapping[str, Figures], bounds: Mapping[str, Mapping[str, tuple[float, float]]] | None = None) -> str:
+    """Results as a table for a terminal, with a note on every figure that could not be taken.
+
+    Args:
+        bounds: intervals of the figures by row, for the rows that have them.
+    """
+    return "\n".join([text_table(*metric_cells(results, bounds or {})), *undefined_notes(results)])
+
+
+def show_seeds(summary: dict, split: str) -> str:
+    """Mean and standard deviation over seeds as a table for a terminal, in per cent."""
+    figures = summary["metrics"][split]
+    rows = []
+    for title, key in (("mean", "mean"), ("deviation", "deviation")):
+        values = [figure[key] for figure in figures.values()]
+        rows.append([title, *("n/a" if value is None else f"{100 * value:.1f}" for value in values)])
+    values = [summary["majority"][split][name] for name in figures]
+    rows.append([MAJORITY, *("n/a" if value is None else f"{100 * value:.1f}" for value in values)])
+    return text_table([f"in %, seeds {', '.join(map(str, summary['seeds']))}", *_titles(figures)], rows)
+
+
+def _titles(names: Sequence[str]) -> list[str]:
+    kind = next(kind for kind in FIGURES.values() if list(kind.TITLES) == list(names))
+    return list(kind.TITLES.values())
+
+
+def selection_note(record: TrainingRecord) -> str:
+    """Which checkpoint was kept, and by what."""
+    selected = record.selected
+    note = (
+        f"checkpoint of step {selected.step} of {record.steps}, chosen by"
+        f" {selected.metric.replace('_', ' ')} on {selected.split} ({selected.value:.1%})"
+    )
+    if selected.split == "test":
+        note += "; chosen on test, as in the released recipe, so the figures on test are optimistic"
+    return note
+
+
+def compare_with_stored(record: TrainingRecord, path: Path, rows: int, result: Figures) -> str:
+    """Whether a new evaluation gives the figures on record: a line that says so, or why it cannot be said.
+
+    Args:
+        path: the file that was evaluated.
+        rows: how many of its rows; where training took dev from it, that many are the split.
+    """
+    digest = file_digest(path)
+    parts = {split: part.rows for split, part in record.data.items() if part.sha256 == digest}
+    split = next((split for split, count in parts.items() if count == rows), None)
+    if split in record.metrics:
+        same = result.to_json() == record.metrics[split].to_json()
+        return (
+            "the same figures, to the last digit, as training stored"
+            if same
+            else "not the figures that training stored; another version, device, attention or thread count rounds"
+            " otherwise"
+        )
+    if "train" in parts:
+        hint = "; --split dev takes those it was not" if "dev" in parts else ""
+        return f"the model was trained on rows of {path}, so the figures are optimistic{hint}"
+    return f"training stored no figures for {path}"

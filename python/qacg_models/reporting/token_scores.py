@@ -1,0 +1,42 @@
+"""What each token of a row means for the model's verdict: gradient sensitivity and layer-wise relevance."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from qacg_models.attribution.relevance import layerwise_relevance
+from qacg_models.attribution.sensitivity import token_sensitivity
+from qacg_models.data import Row
+from qacg_models.inference.trained_model import TrainedModel
+from qacg_models.reporting.attention_maps import padded_inputs
+
+
+@dataclass(frozen=True)
+class TokenScores:
+    """Scores of the L tokens of one row, for the label that the model finds most probable.
+
+    Attributes:
+        tokens: (L) pieces as the model saw them.
+        sensitivity: (L), squared norm of d logit / d embedding; never negative.
+        relevance: (L), of either sign; sums to the logit up to the rules' eps.
+    """
+
+    tokens: list[str]
+    sensitivity: np.ndarray
+    relevance: np.ndarray
+
+
+def token_scores(trained: TrainedModel, row: Row) -> TokenScores:
+    """Both scores of one row, run alone and without padding.
+
+    Raises:
+        InputError: the row's context is none of the model's.
+    """
+    batch, features = padded_inputs(trained, [row])
+    return TokenScores(
+        trained.tokenizer.convert_ids_to_tokens(features[0]["input_ids"]),
+        token_sensitivity(trained.model, batch)[0].double().numpy(),
+        layerwise_relevance(trained.model, batch).tokens[0].double().numpy(),
+    )

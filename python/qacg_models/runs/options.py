@@ -1,0 +1,164 @@
+"""How a model is trained: every choice, with its help text and its limits, in one place.
+
+A choice left open is settled by the recipe: that of small models from scratch, that of pretrained weights, or that of
+the released code (`recipes.py`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from qacg_models.errors import InputError
+from qacg_models.models.auto import BACKBONES
+from qacg_models.runs.recipes import RECIPES
+from qacg_models.utils.option_fields import chooser
+
+PROTOCOLS = ("dev", "released")
+# What a checkpoint settles, so that --from leaves no choice.
+SIZES = ("hidden_size", "layers", "heads", "intermediate_size", "vocab_size", "initializer_range")
+
+_what = chooser("what is trained")
+_step = chooser("steps")
+_watch = chooser("evaluations and checkpoints")
+_shape = chooser("shape of the model, beyond what a checkpoint settles")
+_machine = chooser("machine")
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """How to train. The fields are the arguments; the help text beside each says what it means.
+
+    Raises:
+        InputError: a value outside its range, or two that exclude one another.
+    """
+
+    model: str = _what("qacg-bert", "backbone", *BACKBONES)
+    from_checkpoint: str | None = _what(
+        None,
+        "folder or file of a checkpoint to begin from, with its tokenizer; without it weights begin at random",
+        kind=str,
+        metavar="PATH",
+    )
+    protocol: str = _what(
+        "dev", "how the checkpoint is chosen and trained: on dev, or as in the released code, on test", *PROTOCOLS
+    )
+    tokenizer: str | None = _what(
+        None,
+        "tokenizer folder or vocab.txt; without it the checkpoint's, or one learned from the training split",
+        kind=str,
+        metavar="PATH",
+    )
+    cased: bool = _what(False, "the vocab.txt given as tokenizer is cased")
+    max_length: int = _what(128, "most tokens of an input, special tokens included; what is over is cut")
+    seed: int = _what(0, "of initial weights, order and dropout")
+
+    epochs: int | None = _step(None, "passes over the training split", kind=int)
+    max_steps: int | None = _step(None, "stop after so many steps, whatever the epochs say", kind=int)
+    batch_size: int = _step(64, "rows per step and process, before accumulation")
+    gradient_accumulation: int = _step(1, "batches per step")
+    learning_rate: float | None = _step(
+        None, "highest rate; rises over the warm-up, falls to 0 in a line", kind=float
+    )
+    warmup: float = _step(0.1, "share of the steps over which the rate rises")
+    balance: float | None = _step(
+        None,
+        "how far the drawing of rows evens out classes: 0 not at all, 1 draws every class equally often",
+        kind=float,
+    )
+    weight_decay: float = _step(0.01, "on all but biases and LayerNorm, not mixed into the moments")
+    max_grad_norm: float = _step(1.0, "norm to which gradients are clipped; 0 does not clip")
+    dropout: float | None = _step(
+        None, "of hidden states and of attention, in [0, 1); a checkpoint has its own", kind=float
+    )
+
+    eval_every: int | None = _watch(None, "steps between evaluations; 0: once per epoch", kind=int)
+    patience: int = _watch(0, "stop after so many evaluations without a better one; 0 never stops early")
+    checkpoint_every: int = _watch(200, "steps between checkpoints, from which --resume goes on")
+    keep_checkpoints: int = _watch(2, "newest checkpoints that are kept while training; none is kept afterwards")
+    tensorboard: str | None = _watch(
+        None, "folder for TensorBoard logs, which the extra `tensorboard` writes", kind=str, metavar="DIR"
+    )
+
+    hidden_size: int | None = _shape(None, "width", kind=int)
+    layers: int | None = _shape(None, "number of layers", kind=int)
+    heads: int | None = _shape(None, "attention heads per layer", kind=int)
+    intermediate_size: int | None = _shape(None, "width inside the feed-forward blocks", kind=int)
+    vocab_size: int | None = _shape(
+        None, "most pieces of a vocabulary learned from the training split", kind=int
+    )
+    initializer_range: float | None = _shape(None, "standard deviation of the initial weights", kind=float)
+    pooler: str | None = _shape(
+        None, "what the classifier reads: the first token or an average", "cls", "attention", kind=str
+    )
+    context_projection: str | None = _shape(
+        None, "context projections: whole or per head", "hidden", "head", kind=str
+    )
+    context_standalone: bool | None = _shape(
+        None, "give the aspect by context id only, without its name as a second segment", kind=bool
+    )
+
+    attention: str = _machine(
+        "auto", "implementation of attention; auto takes the model's fastest", "auto", "fused", "sdpa", "eager"
+    )
+    bf16: bool = _machine(False, "bfloat16 autocast; weights and moments stay float32")
+    threads: int | None = _machine(
+        None, "CPU threads; 0 leaves it to torch, which pays off for larger models", kind=int
+    )
+    fsdp: bool = _machine(False, "under torchrun, shard weights, gradients and moments over the processes (FSDP2)")
+
+    def __post_init__(self):
+        for option in fields(self):
+            value, known = getattr(self, option.name), option.metadata["choices"]
+            if known and value is not None and value not in known:
+                raise InputError(f"{option.name}: got {value!r}, wanted one of {', '.join(known)}")
+        for name, least in _LEAST.items():
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise InputError(f"{name} must be at least {least}; got {value}")
+        for name in ("learning_rate", "initializer_range"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise InputError(f"{name} must be a positive number; got {value}")
+        for name in ("weight_decay", "max_grad_norm"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise InputError(f"{name} must be at least 0; got {getattr(self, name)}")
+        for name in ("balance", "warmup"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value <= 1:
+                raise InputError(f"{name} must be from 0 to 1; got {value}")
+        if self.dropout is not None and not 0 <= self.dropout < 1:
+            raise InputError(f"dropout must be in [0, 1); got {self.dropout}")
+        self._check_together()
+
+    def _check_together(self) -> None:
+        if self.hidden_size is not None and self.heads is not None and self.hidden_size % self.heads:
+            raise InputError(f"hidden_size must be a multiple of heads; got {self.hidden_size} and {self.heads}")
+        given = [name for name in SIZES if getattr(self, name) is not None]
+        if self.from_checkpoint is not None and given:
+            raise InputError(f"{given[0]}: the checkpoint {self.from_checkpoint} settles it; wanted none beside it")
+        if self.cased and self.tokenizer is None:
+            raise InputError("cased: got True without a tokenizer, wanted --tokenizer with a vocab.txt beside it")
+        if not BACKBONES[self.model].contexts and (self.context_standalone or self.context_projection):
+            raise InputError(
+                f"model: {self.model!r} has no contexts, so the aspect's name has to be a second segment; "
+                "wanted no context_standalone and no context_projection"
+            )
+
+    def resolved(self) -> TrainingOptions:
+        """The same with every choice settled, but for those that a checkpoint settles."""
+        recipe: dict[str, Any] = dict(RECIPES["scratch" if self.from_checkpoint is None else "pretrained"])
+        if self.protocol == "released":
+            recipe |= RECIPES["released"]
+        if not BACKBONES[self.model].contexts:
+            recipe |= {"context_standalone": False, "context_projection": None}
+        settled = {name: value for name, value in recipe.items() if getattr(self, name) is None}
+        return replace(self, **settled)
+
+
+_LEAST = {
+    **dict.fromkeys(("epochs", "max_steps", "batch_size", "gradient_accumulation", "checkpoint_every"), 1),
+    **dict.fromkeys(("keep_checkpoints", "hidden_size", "layers", "heads", "intermediate_size"), 1),
+    **dict.fromkeys(("eval_every", "patience", "threads", "seed"), 0),
+}

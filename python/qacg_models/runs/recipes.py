@@ -1,0 +1,60 @@
+"""Choices that go together: what training settles where nothing else was said."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+from qacg_models.utils.option_fields import shown
+
+RECIPES = MappingProxyType(
+    {
+        # Found on the bundled sample: wide initial weights and a high rate, for models of two layers.
+        "scratch": {
+            "epochs": 16,
+            "learning_rate": 2e-3,
+            "balance": 0.3,
+            "dropout": 0.2,
+            "eval_every": 0,
+            "hidden_size": 64,
+            "layers": 2,
+            "heads": 4,
+            "intermediate_size": 256,
+            "vocab_size": 4000,
+            "initializer_range": 0.08,
+            "pooler": "attention",
+            "context_projection": "hidden",
+            "context_standalone": True,
+            "threads": 1,
+        },
+        "pretrained": {
+            "epochs": 8,
+            "learning_rate": 5e-5,
+            "balance": 0.3,
+            "eval_every": 0,
+            "pooler": "cls",
+            "context_projection": "hidden",
+            "context_standalone": False,
+            "threads": 0,
+        },
+        # The released code's; its batch, warm-up, decay, clipping and length are the defaults of everything here.
+        "released": {
+            "epochs": 30,
+            "learning_rate": 2e-5,
+            "balance": 1.0,
+            "eval_every": 25,
+            "pooler": "cls",
+            "context_standalone": False,
+        },
+    }
+)
+
+
+def described(name: str) -> str | None:
+    """What the recipes settle a choice to, as a help text says it; None for a choice that they leave open."""
+    scratch, pretrained, released = (RECIPES[recipe].get(name) for recipe in ("scratch", "pretrained", "released"))
+    if scratch is None:
+        return None
+    parts = [shown(scratch)] if pretrained in (scratch, None) else [f"{shown(scratch)} from scratch"]
+    parts += [f"{shown(pretrained)} with --from"] if pretrained not in (scratch, None) else []
+    parts += [f"{shown(released)} with --protocol released"] if released not in (pretrained, None) else []
+    return ", ".join(parts)

@@ -1,0 +1,157 @@
+"""The record of a training, `training.json` in the folder of a model: how it was trained, on what, how well it does."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from qacg_models.data.options import DataOptions
+from qacg_models.data.task import Task
+from qacg_models.errors import InputError, ModelFolderError
+from qacg_models.metrics import FIGURES, Figures
+from qacg_models.runs.options import TrainingOptions
+from qacg_models.utils.atomic_files import written_whole
+from qacg_models.utils.json_fields import typed
+
+RECORD_NAME = "training.json"
+RECORD_FORMAT = 2
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which checkpoint was kept.
+
+    Attributes:
+        split: on which the metric was taken.
+        metric: of the task, by which checkpoints were compared.
+        step: of the checkpoint.
+        value: of the metric, as a share.
+    """
+
+    split: str
+    metric: str
+    step: int
+    value: float
+
+
+@dataclass(frozen=True)
+class SplitFile:
+    """A split as it was read: its number of rows, and the digest of its file."""
+
+    rows: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class TrainingRecord:
+    """The content of training.json.
+
+    Attributes:
+        task: labels and aspects.
+        contexts: names of the contexts; the index is the context id.
+        max_length: most tokens of an input.
+        options: every choice of training, settled.
+        data_options: how the data was read.
+        selected: the checkpoint that was kept.
+        collapsed_steps: steps of evaluations at which one label was predicted for every row.
+        label_shares: share of each label among the rows of the training split.
+        overlap: pairs of splits, and the number of sentences that stand in both.
+        data: the splits.
+        padding: share of padding in batches padded to their longest row.
+        steps: how many were taken.
+        seconds: how long they took, evaluations included.
+        loss: pairs of a step and the loss there.
+        versions, machine, commit: with what it was trained; no commit for an installed package.
+        written: when, in UTC.
+        metrics, majority: figures of the model, and of the majority row, by split; none while training goes on.
+    """
+
+    task: Task
+    contexts: tuple[str, ...]
+    max_length: int
+    options: TrainingOptions
+    data_options: DataOptions
+    selected: Selection
+    collapsed_steps: tuple[int, ...]
+    label_shares: tuple[float, ...]
+    overlap: tuple[tuple[str, str, int], ...]
+    data: dict[str, SplitFile]
+    padding: float
+    steps: int
+    seconds: float
+    loss: tuple[tuple[int, float], ...]
+    versions: dict[str, str]
+    machine: dict[str, object]
+    commit: str | None
+    written: str
+    metrics: dict[str, Figures]
+    majority: dict[str, Figures]
+
+    def __post_init__(self):
+        if self.max_length < 1:
+            raise InputError(f"max_length: got {self.max_length}, wanted at least 1")
+        shares, labels = len(self.label_shares), len(self.task.labels)
+        if shares != labels:
+            raise InputError(f"label_shares: got {shares} shares, wanted {labels}, one for each label")
+        for context in self.contexts:
+            try:
+                self.task.split_context(context)
+            except ValueError as error:
+                raise InputError(f"contexts: {error}") from None
+        if self.metrics.keys() != self.majority.keys():
+            raise InputError(f"majority: got the splits {[*self.majority]}, wanted those of metrics, {[*self.metrics]}")
+
+    def to_json(self) -> dict:
+        """As plain types for a JSON file."""
+        plain = {"format": RECORD_FORMAT} | asdict(self)
+        for name in ("metrics", "majority"):
+            plain[name] = {split: figures.to_json() for split, figures in getattr(self, name).items()}
+        return plain
+
+    @classmethod
+    def from_json(cls, content: object) -> TrainingRecord:
+        """Inverse of `to_json`.
+
+        Raises:
+            InputError: naming the field that is missing, unknown, of another type or out of its limits.
+        """
+        if not isinstance(content, dict) or content.get("format") != RECORD_FORMAT:
+            raise InputError(f"is not a training record of format {RECORD_FORMAT}")
+        given = {name: value for name, value in content.items() if name != "format"}
+        if "task" not in given:
+            raise InputError("lacks task, so it is not whole")
+        task = typed(Task, given["task"], "task")
+
+        def figures(value: object, path: str) -> Figures:
+            return FIGURES[task.metrics].from_json(value, path)
+
+        return typed(cls, given, "", {Figures: figures})
+
+
+def read_record(folder: Path | str) -> TrainingRecord:
+    """The record of a model folder.
+
+    Raises:
+        ModelFolderError: no such folder or file, or one that is not such a record, with the field in question.
+    """
+    folder = Path(folder)
+    path = folder / RECORD_NAME
+    if not folder.is_dir():
+        raise ModelFolderError(f"{folder}: no such folder")
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ModelFolderError(f"{folder}: has no {RECORD_NAME}; `qacg train` writes it") from None
+    except ValueError as error:
+        raise ModelFolderError(f"{path}: is not JSON ({error})") from None
+    try:
+        return TrainingRecord.from_json(content)
+    except InputError as error:
+        raise ModelFolderError(f"{path}: {error}") from None
+
+
+def write_record(path: Path, record: TrainingRecord) -> None:
+    """Writes training.json."""
+    with written_whole(path) as handle:
+        handle.write(json.dumps(record.to_json(), indent=1, allow_nan=False) + "\n")

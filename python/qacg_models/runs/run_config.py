@@ -1,0 +1,77 @@
+"""Files of choices, YAML or JSON: what a run is given, and what it writes beside its model to be run again."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+
+from qacg_models.data import DataOptions
+from qacg_models.errors import InputError
+from qacg_models.runs.options import TrainingOptions
+
+RUN_NAME = "run.yaml"
+# What a file may say beside the fields of the options.
+OTHERS = ("data", "output", "seeds")
+
+
+def read_run_file(path: Path | str) -> dict[str, object]:
+    """The choices of a file.
+
+    Raises:
+        InputError: it cannot be read, is neither YAML nor JSON, or names a choice that does not exist.
+    """
+    import yaml
+
+    path = Path(path)
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))  # JSON is YAML too
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise InputError(f"{path}: cannot be read as YAML or JSON ({' '.join(str(error).split())})") from None
+    if not isinstance(content, dict):
+        raise InputError(f"{path}: is a {type(content).__name__}, wanted names of choices with their values")
+    kinds = choice_kinds()
+    for name, value in content.items():
+        if name not in kinds:
+            raise InputError(f"{path}: unknown choice {name!r}; known: {', '.join(kinds)}")
+        if value is not None:
+            content[name] = _typed(path, name, value, kinds[name])
+    return {name: value for name, value in content.items() if value is not None}
+
+
+def write_run_file(
+    path: Path, data: str, data_options: DataOptions, options: TrainingOptions, seeds: list[int]
+) -> None:
+    """Writes every choice of a run, those that were settled for it included."""
+    import yaml
+
+    content: dict[str, object] = {"data": data, "seeds": seeds}
+    for source in (data_options, options):
+        values = {field.name: getattr(source, field.name) for field in fields(source) if field.name != "seed"}
+        content |= {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+    path.write_text(yaml.safe_dump(content, sort_keys=False, allow_unicode=True), encoding="utf-8")
+
+
+def choice_kinds() -> dict[str, type]:
+    """The type of every choice by its name."""
+    kinds: dict[str, type] = {"data": str, "output": str, "seeds": list}
+    for field in fields(DataOptions):
+        kinds[field.name] = field.metadata["kind"]
+    for field in fields(TrainingOptions):
+        if field.name != "seed":
+            kinds[field.name] = field.metadata["kind"]
+    return kinds
+
+
+def _typed(path: Path, name: str, value: object, kind: type) -> object:
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if kind is float and isinstance(value, str):  # YAML reads 2e-5 as a text, for want of a point
+        try:
+            return float(value)
+        except ValueError:
+            pass
+    if kind is list and isinstance(value, list):
+        return [int(item) for item in value] if name == "seeds" else [str(item) for item in value]
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise InputError(f"{path}: {name}: got {value!r}, wanted a value of type {kind.__name__}")
+    return value

@@ -1,0 +1,36 @@
+"""The figures of an evaluation during training."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from qacg_models.data import Row
+from qacg_models.data.task import Task
+from qacg_models.metrics import judge
+from qacg_models.training.callbacks import CLASSES_SEEN
+
+if TYPE_CHECKING:
+    from transformers import EvalPrediction
+
+
+class EvaluatedRows:
+    """Judges logits given for `rows`: the task's figures, and what shows a collapse."""
+
+    def __init__(self, task: Task, rows: Sequence[Row]):
+        self.task, self.rows = task, rows
+
+    def __call__(self, prediction: EvalPrediction) -> dict[str, float]:
+        import torch
+
+        if prediction.label_ids.tolist() != [row.label for row in self.rows]:
+            raise RuntimeError("the Trainer evaluated the rows in another order than they were given")
+        probabilities = torch.from_numpy(prediction.predictions).double().softmax(-1).numpy()
+        figures = judge(self.task, self.rows, probabilities)
+        counts = np.bincount(probabilities.argmax(axis=1))
+        return {name: getattr(figures, name) for name in figures.TITLES} | {
+            CLASSES_SEEN: int((counts > 0).sum()),
+            "most_predicted": int(counts.argmax()),
+        }

@@ -1,0 +1,120 @@
+"""What training begins from: a tokenizer, and a model with random weights or those of a checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from qacg_models.data import Dataset
+from qacg_models.data.tokenization import load_tokenizer, train_tokenizer
+from qacg_models.errors import InputError
+from qacg_models.inference.trained_model import check_attention
+from qacg_models.models.auto import BACKBONES, load_class
+from qacg_models.runs.options import TrainingOptions
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+    from qacg_models.models.pretrained import EncoderPreTrainedModel
+
+
+def settle_attention(options: TrainingOptions) -> str:
+    """The implementation that `options` asks for.
+
+    Raises:
+        InputError: the model does not have it.
+    """
+    kind = load_class(BACKBONES[options.model])
+    fastest = "fused" if "fused" in kind.implementations else kind.implementations[0]
+    chosen = fastest if options.attention == "auto" else options.attention
+    check_attention(kind, chosen)
+    return chosen
+
+
+def begin_tokenizer(dataset: Dataset, options: TrainingOptions) -> PreTrainedTokenizerFast:
+    """The tokenizer that is given, the one beside the checkpoint, or one learned from the training split.
+
+    Raises:
+        InputError: it cannot be loaded.
+    """
+    if options.tokenizer is not None:
+        return load_tokenizer(options.tokenizer, lowercase=not options.cased)
+    if options.from_checkpoint is not None:
+        path = Path(options.from_checkpoint)
+        return load_tokenizer(path if path.is_dir() else path.parent)
+    names = () if options.context_standalone else dataset.contexts
+    texts = [*dict.fromkeys(row.sentence for row in dataset.splits["train"]), *names]
+    return train_tokenizer(texts, options.vocab_size)
+
+
+def begin_model(
+    dataset: Dataset,
+    options: TrainingOptions,
+    tokenizer: PreTrainedTokenizerFast,
+    say: Callable[[str], None],
+) -> EncoderPreTrainedModel:
+    """The model before its first step.
+
+    Args:
+        options: resolved.
+        say: receives what became of the checkpoint's tensors.
+
+    Raises:
+        InputError: the checkpoint cannot be used, or has too few positions or words.
+    """
+    kind, fields = load_class(BACKBONES[options.model]), _fields(dataset, options)
+    if options.from_checkpoint is None:
+        config = kind.config_class(
+            vocab_size=len(tokenizer),
+            hidden_size=options.hidden_size,
+            num_hidden_layers=options.layers,
+            num_attention_heads=options.heads,
+            intermediate_size=options.intermediate_size,
+            max_position_embeddings=options.max_length,
+            initializer_range=options.initializer_range,
+            pad_token_id=tokenizer.pad_token_id,
+            **fields,
+        )
+        return kind._from_config(config, attn_implementation=settle_attention(options))
+    from qacg_models.checkpoints.fitting import Permissions
+    from qacg_models.checkpoints.source import open_source
+
+    model, loading = kind.from_source(
+        open_source(options.from_checkpoint),
+        overrides=fields,
+        permissions=Permissions(ignore_mismatched_sizes=True),
+        attn_implementation=settle_attention(options),
+    )
+    say(str(loading["report"]))
+    config = model.config
+    if options.max_length > config.max_position_embeddings:
+        raise InputError(
+            f"max_length: got {options.max_length}, wanted at most {config.max_position_embeddings}, the positions of"
+            f" {options.from_checkpoint}"
+        )
+    if len(tokenizer) > config.vocab_size:
+        raise InputError(
+            f"tokenizer: has {len(tokenizer)} pieces, wanted at most {config.vocab_size}, the words of"
+            f" {options.from_checkpoint}"
+        )
+    return model
+
+
+def _fields(dataset: Dataset, options: TrainingOptions) -> dict[str, object]:
+    """Configuration fields that the data and the options settle, whatever the weights."""
+    labels = dataset.task.labels
+    fields: dict[str, object] = {
+        "id2label": dict(enumerate(labels)),
+        "label2id": {label: index for index, label in enumerate(labels)},
+        "pooler": options.pooler,
+    }
+    if options.dropout is not None:
+        fields |= dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), options.dropout)
+    if BACKBONES[options.model].contexts:
+        fields |= {
+            "contexts": list(dataset.contexts),
+            "context_projection": options.context_projection,
+            "context_standalone": options.context_standalone,
+        }
+    return fields

@@ -1,0 +1,52 @@
+"""The table of models agrees with the classes that it names, and what it says reaches transformers."""
+
+import subprocess
+import sys
+
+import pytest
+import qacg_models
+import transformers
+from qacg_models.checkpoints.head_loading import HeadCheckpointLoading
+from qacg_models.checkpoints.loading import CheckpointLoading
+from qacg_models.configs.encoders import ENCODER_CONFIGS
+from qacg_models.models.auto import BACKBONES, MODELS, load_class
+
+
+@pytest.mark.parametrize("entry", MODELS, ids=lambda entry: entry.name)
+def test_an_entry_agrees_with_its_class(entry):
+    model = load_class(entry)
+    assert model.__name__ == entry.name and getattr(qacg_models, entry.name) is model
+    config = getattr(qacg_models, entry.configuration)
+    assert model.config_class is config and config.model_type == entry.model_type
+    assert issubclass(model, {"bert": CheckpointLoading, "head": HeadCheckpointLoading}[entry.tensors])
+    assert hasattr(config(), "contexts") == entry.contexts
+    assert (entry.model_type in ENCODER_CONFIGS) == (entry.tensors == "bert")
+    assert (entry.backbone is None) == (entry.title is None)
+    assert getattr(transformers, entry.auto_class)._model_mapping[config] is model
+
+
+def test_every_public_model_is_in_the_table_once():
+    named = [entry.name for entry in MODELS]
+    assert len(set(named)) == len(named) and len(BACKBONES) == 3
+    public = (getattr(qacg_models, name) for name in qacg_models.__all__)
+    models = {kind for kind in public if isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel)}
+    assert {model.__name__ for model in models} == set(named)
+
+
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [
+        ("BertModel", "plain_bert"),
+        ("QACGBertConfig", "qacg_bert"),
+        # The encoder of a head may be any model of this package.
+        ("BertSumForExtractiveSummarization", "cg_bert"),
+        ("QueryAttentionConfig", "qacg_bert"),
+    ],
+)
+def test_taking_a_name_makes_models_known(name, known):
+    script = (
+        f"from qacg_models import {name}; from transformers import AutoConfig, AutoModel; "
+        f"AutoModel.from_config(AutoConfig.for_model({known!r}, hidden_size=8, num_attention_heads=2, "
+        "num_hidden_layers=1, intermediate_size=8, vocab_size=9))"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)

@@ -1,0 +1,148 @@
+"""The record of a training: read as it was written, and refused in one line that names the file and the field."""
+
+import copy
+import json
+import math
+from dataclasses import fields, replace
+
+import pytest
+from qacg_models.cli import main
+from qacg_models.data.options import DataOptions
+from qacg_models.data.task import SENTIHOOD
+from qacg_models.errors import InputError, ModelFolderError
+from qacg_models.runs.options import TrainingOptions
+from qacg_models.runs.record import RECORD_NAME, TrainingRecord, read_record, write_record
+from untrained import OWN, record_of
+
+RECORD = record_of(OWN, OWN.aspects, TrainingOptions().resolved())
+CONTENT = json.loads(json.dumps(RECORD.to_json()))
+# Objects whose names are the writer's own: any may be missing, and of `machine` any value will do.
+FREE = ("machine", "versions", "data", "metrics", "majority")
+
+
+def paths(content, before=()):
+    """Every field of an object, of objects in it, and of what lies in its lists, as a tuple of names and indices."""
+    for name, value in content.items() if isinstance(content, dict) else enumerate(content):
+        here = (*before, name)
+        yield here
+        if isinstance(value, (dict, list)) and here[0] != "machine":
+            yield from paths(value, here)
+
+
+FIELDS = [path for path in paths(CONTENT) if path != ("format",)]
+# None in this record, and a text in others.
+TEXTS_OR_NONE = [
+    field.name
+    for kind in (TrainingOptions, DataOptions)
+    for field in fields(kind)
+    if field.metadata["kind"] is str and field.default is None
+]
+NEEDED = [path for path in FIELDS if isinstance(path[-1], str) and not (len(path) == 2 and path[0] in FREE)]
+
+
+def changed(path, change):
+    content = copy.deepcopy(CONTENT)
+    inside = content
+    for step in path[:-1]:
+        inside = inside[step]
+    change(inside, path[-1])
+    return content
+
+
+def written(path):
+    """A path as errors write it: names after points, indices in brackets."""
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).lstrip(".")
+
+
+def refusal(folder, content, capsys):
+    """The one line of a command that reads a folder with this record."""
+    (folder / RECORD_NAME).write_text(content if isinstance(content, str) else json.dumps(content))
+    assert main(["predict", str(folder), "--text", "service is slow"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == "" and captured.err.count("\n") == 1
+    assert f"{folder}/{RECORD_NAME}: " in captured.err
+    return captured.err.partition(f"{RECORD_NAME}: ")[2]
+
+
+def test_a_record_is_read_as_it_was_written(tmp_path):
+    write_record(tmp_path / RECORD_NAME, RECORD)
+    assert read_record(tmp_path) == RECORD
+    assert json.loads((tmp_path / RECORD_NAME).read_text()) == CONTENT
+
+
+def test_figures_that_could_not_be_taken_survive():
+    silent = {"dev": replace(RECORD.metrics["dev"], aspect_f1=math.nan, undefined=("aspect_f1",))}
+    plain = replace(RECORD, metrics=silent, majority=silent).to_json()
+    assert plain["metrics"]["dev"]["aspect_f1"] is None
+    back = TrainingRecord.from_json(json.loads(json.dumps(plain)))
+    assert math.isnan(back.metrics["dev"].aspect_f1) and back.metrics["dev"].undefined == ("aspect_f1",)
+
+
+def test_the_fields_are_all_there():
+    assert len(FIELDS) > 100 and ("selected", "step") in FIELDS and ("options", "seed") in FIELDS
+    assert ("metrics", "dev", "accuracy") in FIELDS and ("loss", 0, 1) in FIELDS
+
+
+@pytest.mark.parametrize("path", NEEDED, ids=written)
+def test_a_field_that_is_missing_is_named(path, tmp_path, capsys):
+    said = refusal(tmp_path, changed(path, dict.pop), capsys)
+    assert f"lacks {path[-1]}, so it is not whole" in said
+    assert said.startswith(written(path[:-1])), "and the object it is missing from"
+
+
+@pytest.mark.parametrize("path", FIELDS, ids=written)
+def test_a_field_of_another_type_is_named(path, tmp_path, capsys):
+    def change(inside, name):
+        inside[name] = [{"abacus": 7}] if isinstance(inside[name], str) else "abacus"
+        if path[-1] in TEXTS_OR_NONE:
+            inside[name] = 7
+
+    said = refusal(tmp_path, changed(path, change), capsys)
+    assert said.startswith(f"{written(path)}: got ") and "wanted " in said
+
+
+@pytest.mark.parametrize("path", NEEDED, ids=written)
+def test_a_field_that_is_misspelt_is_named(path, tmp_path, capsys):
+    said = refusal(tmp_path, changed(path, lambda inside, name: inside.update({f"{name}e": inside.pop(name)})), capsys)
+    assert f"lacks {path[-1]}, so" in said
+
+
+@pytest.mark.parametrize("inside", [(), ("task",), ("selected",), ("options",), ("data_options",), ("data", "dev")])
+def test_a_field_that_nobody_knows_is_named(inside, tmp_path, capsys):
+    said = refusal(tmp_path, changed((*inside, "colour"), lambda part, name: part.update({name: "red"})), capsys)
+    assert "has colour, which this version does not know" in said
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "wanted"),
+    [
+        (("steps",), True, "steps: got True, wanted an integer"),
+        (("steps",), 1.5, "steps: got 1.5, wanted an integer"),
+        (("seconds",), float("nan"), "seconds: got nan, wanted a number"),
+        (("commit",), 7, "commit: got 7, wanted a text or null"),
+        (("loss", 0), [1], "loss[0]: got 1 values, wanted 2"),
+        (("max_length",), 0, "max_length: got 0, wanted at least 1"),
+        (("contexts", 1), "fod", "contexts: unknown context 'fod'"),
+        (("label_shares",), [1.0], "label_shares: got 1 shares, wanted 3"),
+        (("options", "model"), "albert", "options: model: got 'albert', wanted one of"),
+        (("task", "metrics"), "luck", "task: metrics: got 'luck', wanted one of"),
+        (("majority",), {}, "majority: got the splits [], wanted those of metrics, ['dev', 'test']"),
+    ],
+)
+def test_a_value_out_of_its_limits_is_named(path, value, wanted, tmp_path, capsys):
+    assert wanted in refusal(tmp_path, changed(path, lambda inside, name: inside.__setitem__(name, value)), capsys)
+
+
+def test_a_record_that_is_cut_off_is_said_to_be(tmp_path, capsys):
+    text = json.dumps(CONTENT, indent=1)
+    for length in range(0, len(text), 97):
+        assert "is not JSON" in refusal(tmp_path, text[:length], capsys)
+    for other in ("[]", "null", '"text"', '{"format": 1}'):
+        assert "is not a training record of format 2" in refusal(tmp_path, other, capsys)
+
+
+def test_the_errors_are_those_of_input():
+    assert issubclass(ModelFolderError, InputError) and issubclass(InputError, ValueError)
+    sentihood = record_of(SENTIHOOD, ["location - 1 - price"], TrainingOptions().resolved())
+    with pytest.raises(InputError, match="contexts: unknown context 'price'"):
+        replace(sentihood, contexts=("price",))

@@ -1,0 +1,107 @@
+"""What a type checker says of a user's script: nothing of one that is right, and every mistake of one that is not."""
+
+import ast
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+from typing import get_type_hints
+
+import pytest
+import qacg_models
+
+ROOT = Path(__file__).resolve().parents[1]
+
+RIGHT = """
+import torch
+from qacg_kernels import FusedQuasiAttention, GateParameters, apply_fused_attention, explain, quasi_attention
+from qacg_models import AspectSentiment, QACGBertConfig, QACGBertForSequenceClassification, layerwise_relevance
+from qacg_models.context_fold import fold_context
+from qacg_models.packing import PackingCollator
+from qacg_models.runs.options import TrainingOptions
+
+config = QACGBertConfig(contexts=["food", "price"], num_labels=3, hidden_size=64, num_attention_heads=4, unpad=True)
+model = QACGBertForSequenceClassification(config).eval()
+print(fold_context(model) + 1, PackingCollator()([{"input_ids": [1, 2]}])["cu_seqlens"])
+print(AspectSentiment.from_pretrained("runs/mine")("the bill was a shock", aspects=["price"]))
+print(TrainingOptions(epochs=3, learning_rate=1e-3).resolved().learning_rate)
+"""
+WRONG = """
+from qacg_kernels import quasi_attention
+from qacg_models import AspectSentiment, BertSumConfig, CGBertConfig, QACGBertConfig
+from qacg_models.runs.options import TrainingOptions
+QACGBertConfig(hiden_size=64)  # wrong: "hiden_size"
+QACGBertConfig(hidden_size="64")  # wrong: "hidden_size"
+CGBertConfig(gate_activations="tanh")  # wrong: "gate_activations"
+CGBertConfig(problem_type="regresion")  # wrong: "problem_type"
+BertSumConfig(inter_layer=2)  # wrong: "inter_layer"
+TrainingOptions(epoch=3)  # wrong: "epoch"
+AspectSentiment.from_pretrained("runs/mine", devise="cuda")  # wrong: "devise"
+AspectSentiment.from_pretrained("runs/mine")(7)  # wrong: "int"
+AspectSentiment.from_pretrained("runs/mine").aspect  # wrong: "aspect"
+quasi_attention("q", "k", "v")  # wrong: "str"
+from qacg_models import QACGBertModle  # wrong: "QACGBertModle"
+"""
+
+
+def checked(folder, script):
+    """What mypy says of a script that uses the packages, by line."""
+    pytest.importorskip("mypy", reason="mypy is not installed")
+    path = folder / "script.py"
+    path.write_text(script)
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--config-file", str(ROOT / "pyproject.toml"), str(path)],
+        capture_output=True, text=True, check=False, cwd=ROOT,
+    )  # fmt: skip
+    assert done.returncode in (0, 1), done.stderr + done.stdout
+    found = {}
+    for line in done.stdout.splitlines():
+        place, mark, text = line.partition(": error: ")
+        if mark:
+            name, _, number = place.rpartition(":")
+            assert name.endswith("script.py"), line
+            found[int(number)] = found.get(int(number), "") + text
+    return found
+
+
+def test_a_script_that_is_right_passes(tmp_path):
+    assert checked(tmp_path, RIGHT) == {}
+
+
+def test_every_mistake_of_a_script_is_seen(tmp_path):
+    wrong = {}
+    for number, line in enumerate(WRONG.splitlines(), 1):
+        if "# wrong: " in line:
+            wrong[number] = line.partition("# wrong: ")[2]
+    found = checked(tmp_path, WRONG)
+    assert found.keys() == wrong.keys()
+    assert all(named in found[number] for number, named in wrong.items()), found
+
+
+def test_type_checkers_and_python_find_the_same_public_names():
+    tree = ast.parse(Path(qacg_models.__file__).read_text())
+    block = next(n for n in tree.body if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING")
+    told = {alias.name: node.module for node in block.body for alias in node.names}
+    assert told == qacg_models._HOMES
+
+
+@pytest.mark.parametrize(
+    ("fields", "config"),
+    [("encoder.EncoderFields", "encoder.EncoderConfig"), ("context.ContextFields", "context.ContextConfig")],
+)
+def test_fields_that_are_handed_on_are_those_of_the_signature(fields, config):
+    """The signatures of configurations name the fields of the class below as a TypedDict."""
+    import importlib
+
+    def found(dotted):
+        module, name = dotted.split(".")
+        return getattr(importlib.import_module(f"qacg_models.configs.{module}"), name)
+
+    own = found(fields).__annotations__
+    inherited = {name for base in found(fields).__orig_bases__ for name in getattr(base, "__annotations__", ())}
+    hints = get_type_hints(found(config).__init__)
+    parameters = inspect.signature(found(config).__init__).parameters.values()
+    named = {p.name: hints[p.name] for p in parameters if p.kind is p.KEYWORD_ONLY}
+    variants = {"context_projection", "lambda_bias"}  # every variant has a default of its own for these
+    told = {name: hint for name, hint in get_type_hints(found(fields)).items() if name not in inherited}
+    assert told == {name: hint for name, hint in named.items() if name not in variants} and set(own) >= set(told)
