@@ -1,5 +1,7 @@
 """Quasi-attention as functions: softmax attention plus lambda-gated sigmoid attention on a context."""
 
+import inspect
+
 import torch
 from torch import Tensor
 
@@ -137,9 +139,7 @@ def explain(*args, backend: str = "auto", **kwargs) -> Explanation:
         TypeError, ValueError: as for the call.
         RuntimeError: the backend that is named does not take the call.
     """
-    kwargs.pop("return_lambda", None)
-    build = _explained_packed if "cu_seqlens" in kwargs else _explained_dense
-    problem = build(*args, **kwargs)
+    problem = problem_of(*args, **kwargs)
     selected, passed_by = dispatch.explained(problem, backend, _differentiable(problem))
     return Explanation(
         selected,
@@ -150,41 +150,16 @@ def explain(*args, backend: str = "auto", **kwargs) -> Explanation:
     )
 
 
-def _explained_dense(
-    *args,
-    attn_mask=None,
-    key_lengths=None,
-    is_causal=False,
-    dropout_p=0.0,
-    scale=None,
-    quasi_scale=1.0,
-    dropout_seed=None,
-) -> Problem:
-    return dense_problem(
-        *args,
-        attn_mask=attn_mask,
-        key_lengths=key_lengths,
-        is_causal=is_causal,
-        dropout_p=dropout_p,
-        scale=scale,
-        quasi_scale=quasi_scale,
-        dropout_seed=dropout_seed,
-    )
+_DENSE_CALL, _PACKED_CALL = inspect.signature(quasi_attention), inspect.signature(quasi_attention_varlen)
 
 
-def _explained_packed(
-    *args, cu_seqlens, max_seqlen, is_causal=False, dropout_p=0.0, scale=None, quasi_scale=1.0, dropout_seed=None
-) -> Problem:
-    return packed_problem(
-        *args,
-        cu_seqlens=cu_seqlens,
-        max_seqlen=max_seqlen,
-        is_causal=is_causal,
-        dropout_p=dropout_p,
-        scale=scale,
-        quasi_scale=quasi_scale,
-        dropout_seed=dropout_seed,
-    )
+def problem_of(*args, **kwargs) -> Problem:
+    """The checked problem of a call of `quasi_attention`, or of `quasi_attention_varlen` with `cu_seqlens`."""
+    packed = "cu_seqlens" in kwargs
+    call = (_PACKED_CALL if packed else _DENSE_CALL).bind(*args, **kwargs)
+    call.apply_defaults()
+    values = {name: v for name, v in call.arguments.items() if name not in ("backend", "return_lambda")}
+    return packed_problem(**values) if packed else dense_problem(**values)
 
 
 def _seed(given: Tensor | None, dropout_p: float, query: Tensor) -> Tensor | None:
@@ -211,9 +186,9 @@ def _run(problem: Problem, backend: str, return_lambda: bool):
     chosen = dispatch.select(problem, backend, differentiable)
     options = problem.options() | (chosen.residuals(problem) if differentiable else ops.SAVE_NOTHING)
     outputs = ops.run_forward(chosen.NAME, options, problem.tensors(), differentiable)
-    out, _, _, _, _, query_gate, key_gate = outputs
     if not return_lambda:
-        return out
+        return outputs.out
     if problem.gate_lambda is not None:
-        return out, problem.gate_lambda
-    return out, (1 - (problem.beta * query_gate + problem.gamma * key_gate)).to(out.dtype)
+        return outputs.out, problem.gate_lambda
+    lam = 1 - (problem.beta * outputs.query_gate + problem.gamma * outputs.key_gate)
+    return outputs.out, lam.to(outputs.out.dtype)

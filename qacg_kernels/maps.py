@@ -7,6 +7,13 @@ from qacg_kernels.backends import reference
 from qacg_kernels.gate import GateParameters
 from qacg_kernels.problem import dense_problem, has_values
 
+# What `reference.maps` takes of a problem, in its order, and what of it has a row for each query.
+_MAPPED = (
+    *("query", "key", "context_query", "context_key", "gate_lambda", "gate_query", "gate_context_query"),
+    *("gate_key", "gate_context_key", "gate_query_bias", "gate_key_bias"),
+)
+_OF_QUERIES = ("query", "context_query", "gate_lambda")
+
 
 def attention_maps(
     query: Tensor,
@@ -57,25 +64,21 @@ def attention_maps(
         quasi_scale=quasi_scale,
         dropout_seed=dropout_seed,
     )
-    tensors = dict(zip(("query", "key", "context_query", "context_key", "gate_lambda"), _row_inputs(p)))
+    tensors = {name: getattr(p, name) for name in _MAPPED}
     mask = p.attn_mask
     if rows is not None:
         rows = _checked_rows(rows, query)
-        for name in ("query", "context_query", "gate_lambda"):
+        for name in _OF_QUERIES:
             tensors[name] = None if tensors[name] is None else tensors[name][:, :, rows]
         if mask is not None and mask.shape[2] != 1:
             mask = mask[:, :, rows]
     dtype = reference.row_dtype(query)
-    promoted = [None if t is None else t.to(dtype) for t in (*tensors.values(), *p.tensors()[6:12])]
+    promoted = [None if t is None else t.to(dtype) for t in tensors.values()]
     options = p.options()
     options.pop("max_seqlen")
     m = reference.maps(*promoted, mask, p.key_lengths, p.dropout_seed, **options, rows=rows)
     lam = m.gate if p.column_gate else m.gate[..., 0]
     return m.combined(), m.softmax, m.gate * m.quasi, lam
-
-
-def _row_inputs(p) -> tuple[Tensor | None, ...]:
-    return p.query, p.key, p.context_query, p.context_key, p.gate_lambda
 
 
 def _checked_rows(rows: Tensor | list[int], query: Tensor) -> Tensor:

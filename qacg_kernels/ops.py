@@ -6,6 +6,7 @@ saved) come back with zero elements, because an operator cannot return None.
 """
 
 from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -35,6 +36,19 @@ BACKWARD_SCHEMA = f"""(Tensor grad_out, Tensor? grad_query_gate, Tensor? grad_ke
         Tensor grad_context_key, Tensor grad_lambda, Tensor grad_gate_query, Tensor grad_gate_context_query,
         Tensor grad_gate_key, Tensor grad_gate_context_key, Tensor grad_gate_query_bias,
         Tensor grad_gate_key_bias)"""
+
+
+class ForwardOutputs(NamedTuple):
+    """What the forward operator gives, in the schema's order; shapes are those of `_fake_forward`."""
+
+    out: Tensor
+    softmax_out: Tensor
+    quasi_out: Tensor
+    row_max: Tensor
+    row_sum: Tensor
+    query_gate: Tensor
+    key_gate: Tensor
+
 
 SAVE_NOTHING = {"save_softmax_out": False, "save_quasi_out": False}
 _INPUT_COUNT = 16
@@ -138,11 +152,12 @@ def _fake_backward(grad_out, grad_query_gate, grad_key_gate, *args, **options):
 
 
 def _setup_context(ctx, inputs, keyword_only_inputs, output):
-    out, *saved = output
+    o = ForwardOutputs(*output)
     # grad_out may be absent (a loss on lambda alone); its stand-in needs only out's geometry.
-    ctx.save_for_backward(*inputs, *saved, out)
+    residuals = (o.softmax_out, o.quasi_out, o.row_max, o.row_sum)
+    ctx.save_for_backward(*inputs, *residuals, o.query_gate, o.key_gate, o.out)
     ctx.options = {k: v for k, v in keyword_only_inputs.items() if not k.startswith("save_")}
-    ctx.mark_non_differentiable(*saved[:4])
+    ctx.mark_non_differentiable(*residuals)
     ctx.set_materialize_grads(False)
 
 
@@ -225,20 +240,20 @@ class TransformableBackward(torch.autograd.Function):
         _refuse_second_derivative(ctx, *tangents)
 
 
-def run_forward(backend: str, options: dict[str, object], tensors, differentiable: bool):
+def run_forward(backend: str, options: dict[str, object], tensors, differentiable: bool) -> ForwardOutputs:
     """The outputs of the forward operator, by whatever lets torch differentiate them as the surroundings ask for.
 
     Raises:
         NotImplementedError: a tensor has a tangent (forward-mode differentiation).
     """
     if torch.compiler.is_compiling():
-        return forward_op(backend)(*tensors, **options)
+        return ForwardOutputs(*forward_op(backend)(*tensors, **options))
     if torch._C._are_functorch_transforms_active():
-        return TransformableForward.apply(backend, options, *tensors)
+        return ForwardOutputs(*TransformableForward.apply(backend, options, *tensors))
     # The operator alone would drop tangents without a word.
     if differentiable or forward_ad._current_level >= 0:
-        return EagerForward.apply(backend, options, *tensors)
-    return forward_op(backend)(*tensors, **options)
+        return ForwardOutputs(*EagerForward.apply(backend, options, *tensors))
+    return ForwardOutputs(*forward_op(backend)(*tensors, **options))
 
 
 _PLAIN_PYTORCH = "qacg_kernels.attention_maps, which is plain PyTorch"

@@ -19,6 +19,7 @@ from qacg_kernels.certificates.certificate import Certificate, Verdict
 from qacg_kernels.certificates.family import CallKind, Family, Scope, families_in
 from qacg_kernels.certificates.lengths import Timed, by_speed, is_slower, timed_as
 from qacg_kernels.certificates.prover import Outcome
+from qacg_kernels.functional import problem_of
 
 SCOPE = Scope("bfloat16", 64)
 WHAT_IS_LACKING = policy.what_is_lacking  # the fixture `gpu` replaces it
@@ -308,7 +309,6 @@ def test_a_backend_by_name_needs_no_certificate(gpu):
 
 
 def selected(gpu, **call):
-    problem_of = qk.functional._explained_dense
     return dispatch.select(problem_of(*gpu.call(**call)), "auto", call.get("training", False)).NAME
 
 
