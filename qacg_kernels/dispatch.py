@@ -1,7 +1,5 @@
 """Which backend takes a call, and why the others would not."""
 
-import warnings
-
 import torch
 
 from qacg_kernels.backends import cpu, cuda, reference, triton
@@ -63,6 +61,7 @@ def select(problem: Problem, backend: str, differentiable: bool) -> Backend:
 # For calls on a GPU: what was chosen for others that differ in nothing that counts.
 _remembered: dict[tuple, Backend] = {}
 _MOST_REMEMBERED = 4096  # one for each length, among others
+_USERS_LINE = 7  # calls up from where a warning is made: to whoever called `quasi_attention`
 
 
 def _automatic(problem: Problem, differentiable: bool) -> Backend:
@@ -86,11 +85,16 @@ def _chosen(problem: Problem, differentiable: bool) -> tuple[Backend, bool]:
     passed_by: dict[str, str] = {}
     settled = True
     if certifiable:
-        name, passed_by, settled = _choice(problem, differentiable, certifiable)
+        if torch.compiler.is_compiling():
+            kind = kind_of(problem, differentiable, traced=True)
+            name = standing.name_in_a_trace(problem.query.device, certifiable, *kind)
+        else:
+            kind = kind_of(problem, differentiable)
+            name, passed_by, settled = standing.of(problem.query.device).choose(kind, certifiable)
         if name is not None:
             return _BY_NAME[name], settled
     if chosen is reference and not torch.compiler.is_compiling():
-        _tell_once(problem, passed_by)
+        _tell_of_the_reference(problem, passed_by)
     return chosen, settled
 
 
@@ -104,13 +108,6 @@ def _takers(problem: Problem) -> tuple[tuple[str, ...], Backend]:
             return tuple(certifiable), module
         certifiable.append(module.NAME)
     raise AssertionError("the reference takes every call")
-
-
-def _choice(problem: Problem, differentiable: bool, certifiable: tuple[str, ...]) -> standing.Choice:
-    device = problem.query.device
-    if torch.compiler.is_compiling():
-        return standing.choice_in_a_trace(device, kind_of(problem, differentiable, traced=True), certifiable)
-    return standing.of(device).choose(kind_of(problem, differentiable), certifiable)
 
 
 def explained(problem: Problem, backend: str, differentiable: bool) -> tuple[str, dict[str, str]]:
@@ -142,23 +139,10 @@ def certificate_of(device: torch.device) -> str | None:
     return here.summary(NEED_CERTIFICATE) if device.type == "cuda" or here.certificate is not None else None
 
 
-_told = False
-
-
-def _tell_once(problem: Problem, passed_by: dict[str, str]) -> None:
-    """Warns, once in a process, that a call stores its maps where a fused kernel could have taken it."""
-    global _told  # noqa: PLW0603
-    if _told or policy.is_quiet():
-        return
-    _told = True
+def _tell_of_the_reference(problem: Problem, passed_by: dict[str, str]) -> None:
     reasons = dict(passed_by)
     for module in _MODULES:
         # Of the others only those for tensors that lie there: a GPU's kernels are no cure for a call on the CPU.
-        if module is not reference and module.NAME not in reasons and problem.query.device.type == module.DEVICE:
+        if module.NAME not in reasons and problem.query.device.type == module.DEVICE:
             reasons[module.NAME] = "; ".join(module.missing() or module.unsupported(problem))
-    told = "; ".join(f"{name}: {why}" for name, why in reasons.items()) or "no fused kernel is for such a device"
-    warnings.warn(
-        f"this call of quasi-attention runs through the PyTorch reference, which is slow and stores maps of size L x S "
-        f"({told}). Said once; {policy.QUIET}=1 silences it",
-        stacklevel=7,
-    )
+    policy.tell_of_the_reference(reasons, stacklevel=_USERS_LINE)

@@ -14,6 +14,7 @@ import torch
 
 import qacg_kernels as qk
 from qacg_kernels import dispatch
+from qacg_kernels.backends import cpu
 from qacg_kernels.certificates import policy, standing, store
 from qacg_kernels.certificates.certificate import Certificate, Verdict
 from qacg_kernels.certificates.family import CallKind, Family, Scope, families_in
@@ -402,12 +403,41 @@ def test_a_trace_takes_what_is_known_for_every_length_and_proves_nothing(gpu, mo
     assert selected(gpu, length=20) == "triton"  # another length would need the family that failed
 
 
+@pytest.mark.compiles
+@pytest.mark.parametrize("training", [False, True])
+def test_a_compiled_call_goes_by_the_certificate(training, monkeypatch, tmp_path):
+    """On the CPU, whose kernels are made to need one; a whole graph, and what is in it."""
+    monkeypatch.setattr(cpu, "NEEDS_CERTIFICATE", True)
+    if cpu.missing():
+        pytest.skip("the compiled CPU library is not there")
+    here, graphs = torch.device("cpu"), []
+
+    def keep(graph, inputs):
+        graphs.append(graph.code)
+        return graph.forward
+
+    x = torch.randn(2, 3, 20, 16, requires_grad=training)
+    gate = torch.rand(2, 3, 20)
+    try:
+        for certificate, wanted in (
+            (None, "reference_attention"),
+            (faked_gpu.certificate(Scope("float32", 64), names=("cpu",)), "cpu_attention"),
+        ):
+            standing.of(here).adopt(certificate)
+            torch._dynamo.reset()
+            compiled = torch.compile(qk.quasi_attention, backend=keep, fullgraph=True)
+            assert torch.equal(compiled(x, x, x, x, x, gate), qk.quasi_attention(x, x, x, x, x, gate))
+            assert f"qacg.{wanted}" in graphs[-1]
+    finally:
+        standing.forget()
+
+
 # Nobody is slow without knowing
 
 
 @pytest.fixture
 def untold(monkeypatch):
-    monkeypatch.setattr(dispatch, "_told", False)
+    monkeypatch.setattr(policy, "_told", False)
 
 
 def test_the_reference_is_told_once(gpu, untold, monkeypatch):
@@ -417,6 +447,19 @@ def test_the_reference_is_told_once(gpu, untold, monkeypatch):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         selected(gpu, length=7)
+
+
+def test_a_trace_tells_too(gpu, untold, monkeypatch):
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    with pytest.warns(UserWarning, match=r"stores maps of size L x S \(cuda: not proven on this device yet"):
+        selected(gpu)
+
+
+def test_the_warning_points_at_the_users_line(untold):
+    x = torch.randn(1, 2, 5, 300)
+    with pytest.warns(UserWarning, match="runs through the PyTorch reference") as caught:
+        qk.quasi_attention(x, x, x, x, x, x[..., 0])
+    assert caught[0].filename == __file__
 
 
 def test_quiet_silences_it(gpu, untold, monkeypatch):
@@ -431,7 +474,7 @@ def test_on_the_cpu_a_missing_library_or_an_unsupported_argument_is_told(untold,
     x = torch.randn(1, 2, 5, 300)
     with pytest.warns(UserWarning, match=r"cpu: head size is 300; it takes 1 to 256\)"):
         qk.quasi_attention(x, x, x, x, x, x[..., 0])
-    monkeypatch.setattr(dispatch, "_told", False)
+    monkeypatch.setattr(policy, "_told", False)
     monkeypatch.setattr(dispatch.backend_of("cpu"), "missing", lambda: ["no compiler was found; install one"])
     with pytest.warns(UserWarning, match="cpu: no compiler was found; install one"):
         qk.quasi_attention(*(x[..., :16],) * 5, x[..., 0])

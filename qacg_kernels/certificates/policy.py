@@ -2,6 +2,7 @@
 
 import os
 import sys
+import warnings
 
 import torch
 
@@ -28,6 +29,28 @@ def asked_for() -> str:
 
 def is_quiet() -> bool:
     return os.environ.get(QUIET) == "1"
+
+
+_told = False
+
+
+def tell_of_the_reference(reasons: dict[str, str], stacklevel: int) -> None:
+    """Warns, once in a process, that a call stores its maps where a fused kernel could have taken it.
+
+    Args:
+        reasons: why each of the fused kernels did not.
+        stacklevel: how many callers up the user's line is, as for warnings.warn.
+    """
+    global _told  # noqa: PLW0603
+    if _told or is_quiet():
+        return
+    _told = True
+    told = "; ".join(f"{name}: {why}" for name, why in reasons.items()) or "no fused kernel is for such a device"
+    warnings.warn(
+        f"this call of quasi-attention runs through the PyTorch reference, which is slow and stores maps of size L x S "
+        f"({told}). Said once; {QUIET}=1 silences it",
+        stacklevel=stacklevel + 1,
+    )
 
 
 def why_not_at_this_moment(device: torch.device) -> str | None:

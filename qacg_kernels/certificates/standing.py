@@ -227,11 +227,17 @@ def forget() -> None:
     _changed()
 
 
-def choice_in_a_trace(device: torch.device, kind: CallKind, takers: tuple[str, ...]) -> Choice:
-    """The choice for a graph that is being made: by what is known already, good for every length."""
-    return of(device).choose(kind, takers, may_prove=False)
+def name_in_a_trace(device: torch.device, takers: tuple[str, ...], *kind: object) -> str | None:
+    """The backend for a graph that is being made: by what is known already, good for every length.
+
+    `kind` is a CallKind, field by field: a trace passes on tuples of other types in pieces.
+    """
+    choice = of(device).choose(CallKind(*kind), takers, may_prove=False)
+    if choice.name is None:
+        policy.tell_of_the_reference(choice.passed_by, stacklevel=2)  # the user's line is not known in a trace
+    return choice.name
 
 
 # A trace takes the result and does not enter, where files are read: all that torch.compiler.assume_constant_result
 # does, which would import the compiler.
-choice_in_a_trace._dynamo_marked_constant = True
+name_in_a_trace._dynamo_marked_constant = True
