@@ -132,6 +132,16 @@ def notes(problem: Problem) -> dict[str, str]:
     return {m.NAME: text for m in takers if (text := m.note(problem))}
 
 
+def chosen_so_far() -> dict[str, dict[str, object]]:
+    """Which backends "auto" has taken in this process, by device, and by which certificate: for a record of a run."""
+    cpu_backend = next(m.NAME for m in _MODULES if m.DEVICE in ("cpu", None) and not m.missing())
+    found: dict[str, dict[str, object]] = {"cpu": {"backends": [cpu_backend], "certificate": None}}
+    for device in {key[0] for key in _remembered}:
+        names = sorted({backend.NAME for key, backend in _remembered.items() if key[0] == device})
+        found[str(device)] = {"backends": names, "certificate": certificate_of(device)}
+    return found
+
+
 def certificate_of(device: torch.device) -> str | None:
     """What has been proven of the GPU kernels on a device, in a line; None for a device that has none of them."""
     here = standing.of(device)

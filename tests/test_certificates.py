@@ -30,6 +30,7 @@ EVEN = {"cuda": 2e-3, "triton": 1e-3, "reference": 9e-3}
 @pytest.fixture
 def gpu(monkeypatch, tmp_path):
     faked_gpu.install(monkeypatch, tmp_path / "certificates")
+    monkeypatch.setattr(dispatch, "_remembered", {})
     yield faked_gpu
     standing.forget()
 
@@ -320,6 +321,14 @@ def test_the_first_call_proves_and_later_ones_read(gpu, monkeypatch):
     standing.forget()  # another process
     assert selected(gpu) == "triton" and len(tasks) == 1
     assert "kept in" in qk.explain(*gpu.call()).certificate
+
+
+def test_a_run_can_be_recorded_with_what_was_chosen(gpu):
+    assert set(dispatch.chosen_so_far()) == {"cpu"}
+    certify_with(faked_gpu.certificate(SCOPE, EVEN))
+    selected(gpu)
+    chosen = dispatch.chosen_so_far()["cuda:0"]
+    assert chosen["backends"] == ["triton"] and "38 of 38" in chosen["certificate"]
 
 
 def test_another_type_is_proven_when_it_is_first_used(gpu, monkeypatch):

@@ -22,7 +22,7 @@ from qacg_models.training.model_setup import begin_model, begin_tokenizer, settl
 from qacg_models.training.run_folder import check_output, leave, open_workplace, unfinished
 from qacg_models.utils.atomic_files import put_in_place
 from qacg_models.utils.distributed import in_main, is_main, join_group, on_main, own_device, wait_for_all
-from qacg_models.utils.provenance import now, origin
+from qacg_models.utils.provenance import attention_backends, now, origin
 from qacg_models.utils.threads import cpu_threads
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ def _write_model(
         steps=state.global_step,
         seconds=seconds,
         loss=tuple((entry["step"], entry["loss"]) for entry in state.log_history if "loss" in entry),
-        **made_with,
+        **made_with | {"machine": made_with["machine"] | {"attention": attention_backends()}},
         written=now(),
         metrics={},
         majority={},

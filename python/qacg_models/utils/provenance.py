@@ -22,6 +22,13 @@ def origin() -> dict[str, object]:
     }
 
 
+def attention_backends() -> dict[str, object]:
+    """Which attention kernels were chosen for this process's calls, by device; to be asked after the calls."""
+    from qacg_kernels import dispatch
+
+    return dispatch.chosen_so_far()
+
+
 def now() -> str:
     """The time in UTC, to the second."""
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
