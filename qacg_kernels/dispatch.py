@@ -90,7 +90,9 @@ def _chosen(problem: Problem, differentiable: bool) -> tuple[Backend, bool]:
             name = standing.name_in_a_trace(problem.query.device, certifiable, *kind)
         else:
             kind = kind_of(problem, differentiable)
-            name, passed_by, settled = standing.of(problem.query.device).choose(kind, certifiable)
+            choice = standing.of(problem.query.device).choose(kind, certifiable)
+            choice.check_required()
+            name, passed_by, settled = choice
         if name is not None:
             return _BY_NAME[name], settled
     if chosen is reference and not torch.compiler.is_compiling():

@@ -374,6 +374,8 @@ def test_require_raises_where_auto_would_fall_back(gpu, monkeypatch):
     with pytest.raises(RuntimeError, match=r"QACG_CERTIFY=require.*cuda: failed.*triton: failed"):
         selected(gpu)
     assert selected(gpu, length=300) == "triton"
+    told = qk.explain(*gpu.call())  # answers all the same
+    assert told.selected == "reference" and qk.explain(*gpu.call(), backend="cuda").selected == "cuda"
 
 
 def test_an_unknown_value_is_named(gpu, monkeypatch):
@@ -396,6 +398,7 @@ def test_no_proof_begins_without_memory_for_it(gpu, monkeypatch):
     monkeypatch.setattr(policy, "what_is_lacking", WHAT_IS_LACKING)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 1)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1 << 30, 8 << 30))
     assert selected(gpu) == "reference" and tasks == []
     assert "1.0 GiB of the GPU's memory are free" in qk.explain(*gpu.call()).passed_by["triton"]

@@ -60,13 +60,23 @@ def why_not_at_this_moment(device: torch.device) -> str | None:
     return None
 
 
+def free_bytes(device: torch.device) -> int:
+    """Memory of a GPU that is free, as far as can be told without taking a context there.
+
+    On a GPU in exclusive mode this process's context would keep out those that prove.
+    """
+    if torch.cuda.memory_reserved(device):
+        return torch.cuda.mem_get_info(device)[0]
+    return torch.cuda.get_device_properties(device).total_memory
+
+
 def what_is_lacking(device: torch.device) -> str | None:
     """What a proof on a device would need and does not have; None where it has all."""
     if device.type != "cuda" or not torch.cuda.is_available():
         return "torch finds no GPU for it"
     if not sys.executable:
         return "this Python is embedded and cannot start another"
-    free = torch.cuda.mem_get_info(device)[0]
+    free = free_bytes(device)
     if free < LEAST_FREE_BYTES:
         return f"{free / 2**30:.1f} GiB of the GPU's memory are free, and a proof takes {LEAST_FREE_BYTES >> 30}"
     return None

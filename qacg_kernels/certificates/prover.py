@@ -12,6 +12,7 @@ from datetime import datetime, timezone
 
 import torch
 
+from qacg_kernels.certificates import policy
 from qacg_kernels.certificates.certificate import Certificate, Verdict
 from qacg_kernels.certificates.environment import environment_of
 from qacg_kernels.certificates.family import PASSES, Family, Scope
@@ -20,8 +21,8 @@ from qacg_kernels.certificates.workers import Worker, WorkerGone
 
 # On 16 cores a third of it: what takes the time is compiling some 300 kernels of Triton, once.
 SECONDS = 180.0
-# A kernel is compiled in seconds, in tens of seconds on a crowded machine.
-_SILENCE = 60.0
+# A case compiles up to five kernels, each in seconds, in tens of seconds on a crowded machine.
+_SILENCE = 120.0
 _MOST_WORKERS = 14
 _BYTES_OF_A_WORKER = 1 << 30
 # Share of the time that is kept for timing what holds.
@@ -99,8 +100,11 @@ class _Proof:
         if self._task.workers is not None:
             return self._task.workers
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        free = torch.cuda.mem_get_info(self._task.device)[0] if self._task.device.type == "cuda" else 4 << 30
-        return max(1, min(cores - 1, _MOST_WORKERS, free // (2 * _BYTES_OF_A_WORKER), families))
+        cores //= int(os.environ.get("LOCAL_WORLD_SIZE", "1"))  # torchrun's: ranks of this machine prove at once
+        most = [cores - 1, _MOST_WORKERS, families]
+        if self._task.device.type == "cuda":
+            most.append(policy.free_bytes(self._task.device) // (2 * _BYTES_OF_A_WORKER))
+        return max(1, min(most))
 
     def _watch(self, threads: list[threading.Thread]) -> None:
         told = time.monotonic()
@@ -212,6 +216,8 @@ class _Proof:
         if not missing:
             return None
         why = self._undecided.get(missing[0]) or self._no_start or "the time was spent"
+        if self._no_start and not self._verdicts:
+            why += "; on a GPU in exclusive mode prove them before another process takes it"
         return f"{len(missing)} of {self._total} families were not judged, {missing[0]} first: {why}"
 
 

@@ -27,6 +27,16 @@ class Choice(NamedTuple):
     passed_by: dict[str, str]
     settled: bool = True
 
+    def check_required(self) -> None:
+        """To be asked where a call is made.
+
+        Raises:
+            RuntimeError: none is chosen, and QACG_CERTIFY=require.
+        """
+        if self.name is None and policy.asked_for() == policy.REQUIRE:
+            reasons = "; ".join(f"{name}: {why}" for name, why in self.passed_by.items())
+            raise RuntimeError(f"{policy.VARIABLE}=require, and no fused kernel is certified for this call: {reasons}")
+
 
 class Standing:
     """What one device has been proven to do."""
@@ -111,7 +121,6 @@ class Standing:
 
         Raises:
             ValueError: QACG_CERTIFY has an unknown value.
-            RuntimeError: QACG_CERTIFY=require, and none of them is certified for the call.
         """
         asked, scope = policy.asked_for(), kind.scope
         if scope is None:
@@ -130,11 +139,7 @@ class Standing:
         if agreement.is_wanted() and self._covers(scope, takers) and scope not in self._agreed:
             self.adopt(agreement.agreed(self.certificate, scope), self.path)
             self._agreed.add(scope)
-        choice = self._judge(kind, takers, hindrance)._replace(settled=settled)
-        if choice.name is None and asked == policy.REQUIRE:
-            reasons = "; ".join(f"{name}: {why}" for name, why in choice.passed_by.items())
-            raise RuntimeError(f"{policy.VARIABLE}=require, and no fused kernel is certified for this call: {reasons}")
-        return choice
+        return self._judge(kind, takers, hindrance)._replace(settled=settled)
 
     def _covers(self, scope: Scope, backends: tuple[str, ...]) -> bool:
         return self.certificate is not None and self.certificate.covers(scope, backends)
@@ -233,6 +238,7 @@ def name_in_a_trace(device: torch.device, takers: tuple[str, ...], *kind: object
     `kind` is a CallKind, field by field: a trace passes on tuples of other types in pieces.
     """
     choice = of(device).choose(CallKind(*kind), takers, may_prove=False)
+    choice.check_required()
     if choice.name is None:
         policy.tell_of_the_reference(choice.passed_by, stacklevel=2)  # the user's line is not known in a trace
     return choice.name
