@@ -374,7 +374,7 @@ def test_require_raises_where_auto_would_fall_back(gpu, monkeypatch):
     with pytest.raises(RuntimeError, match=r"QACG_CERTIFY=require.*cuda: failed.*triton: failed"):
         selected(gpu)
     assert selected(gpu, length=300) == "triton"
-    told = qk.explain(*gpu.call())  # answers all the same
+    told = qk.explain(*gpu.call())
     assert told.selected == "reference" and qk.explain(*gpu.call(), backend="cuda").selected == "cuda"
 
 

@@ -248,3 +248,11 @@ def test_every_documented_name_can_be_imported():
         statements.append(f"from {module} import {attribute}" if attribute else f"import {module}")
     statements.append("import qacg_models; [getattr(qacg_models, name) for name in qacg_models.__all__]")
     loaded_by("; ".join(statements))
+
+
+def test_every_package_is_installed():
+    """A room that pyproject.toml does not name would be missing from a wheel, and there from a checkout."""
+    text = (ROOT / "pyproject.toml").read_text()
+    listed = set(re.findall(r'"([\w.]+)"', text.partition("packages = [")[2].partition("]")[0]))
+    packages = {name for name, path in MODULES.items() if path.name == "__init__.py"}
+    assert listed == {name for name in packages if not name.startswith("benchmarks")}

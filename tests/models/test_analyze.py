@@ -13,11 +13,11 @@ import torch
 from matplotlib.image import imread
 from qacg_models import layerwise_relevance, token_sensitivity
 from qacg_models.cli import main
-from qacg_models.data import Row
+from qacg_models.data import Example
 from qacg_models.errors import InputError
 from qacg_models.inference.trained_model import load_trained
 from qacg_models.reporting.analysis_page import write_analysis
-from qacg_models.reporting.attention_maps import padded_inputs, row_maps
+from qacg_models.reporting.attention_maps import example_maps, padded_inputs
 from qacg_models.reporting.heatmaps import lambda_histograms
 from qacg_models.reporting.map_viewer import token_strip
 from test_report import Page
@@ -41,7 +41,7 @@ def page(trained, tmp_path_factory):
 
 
 def row(sentence, aspect, label=None):
-    return Row("", sentence, aspect, "", aspect, label, 1)
+    return Example("", sentence, aspect, "", aspect, label, 1)
 
 
 def embedded(page):
@@ -62,7 +62,7 @@ def test_the_page_holds_the_maps_of_the_model(trained, page):
     assert [one["title"] for one in first["rows"]] == ["food", "price"] and len(second["rows"]) == 1
     assert min(first["shades"][len(first["shades"]) // 2]) >= 246, "0 is white"
     for one in first["rows"]:
-        maps = row_maps(trained, row(SENTENCES[0], one["title"]))
+        maps = example_maps(trained, row(SENTENCES[0], one["title"]))
         assert one["tokens"] == maps.tokens
         for kind in ("softmax", "quasi"):
             true = getattr(maps, kind)
@@ -84,7 +84,7 @@ def test_scores_and_verdicts_are_those_of_the_model(trained, page):
         assert verdict["p(good)"] == f"{float(shares[1]):.3f}"
         note = f'<p class="note">{aspect}: {verdict["the model says"]}</p>'
         assert page.read_text(encoding="utf-8").count(note) == 2, "each strip says whose logit it is about"
-        maps = row_maps(trained, row(SENTENCES[0], aspect))
+        maps = example_maps(trained, row(SENTENCES[0], aspect))
         np.testing.assert_allclose(tables["Sentence 1"]["mean lambda"][aspect], maps.lambdas.mean(-1), rtol=1e-5)
     assert "the data say" not in tables["Sentence 1"]["verdicts"][0]
     assert tables["Sentence 2"]["verdicts"][0]["the data say"] == "bad"
@@ -177,7 +177,7 @@ def test_a_browser_shows_the_head_that_was_chosen(trained, page, browse):
     assert dom.count("<svg") == 3 + 2
     first = dom[dom.index('id="maps-1"') :]
     first = first[first.index('<div class="bar"') : first.index("<svg")]
-    maps = [row_maps(trained, row(SENTENCES[0], aspect)) for aspect in ("food", "price")]
+    maps = [example_maps(trained, row(SENTENCES[0], aspect)) for aspect in ("food", "price")]
     for kind, text in zip(("softmax", "quasi", "combined"), re.findall(r"<span>\+([\d.]+)</span>white is 0", first)):
         limit = max(np.abs(getattr(one, kind)[1]).max() for one in maps)
         assert float(text) == pytest.approx(limit, abs=0.0051 if limit >= 0.1 else 0.000051)

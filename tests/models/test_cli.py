@@ -317,7 +317,7 @@ def test_other_bad_input(model, small_data, tmp_path, capsys):
     evaluate = ["evaluate", "--data", small_data]
     fails(capsys, [*evaluate, tmp_path / "no"], "no such folder")
     fails(capsys, [*evaluate, tmp_path], "has no training.json")
-    fails(capsys, ["evaluate", model, "--data", tmp_path], "has no data in any known form")
+    fails(capsys, ["evaluate", model, "--data", tmp_path], "has no data in any known format")
     fails(capsys, [*evaluate, model, "--device", "abacus"], "device: got 'abacus', which cannot be used")
 
 

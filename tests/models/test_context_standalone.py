@@ -1,22 +1,28 @@
 """The aspect by context id alone, `[CLS] sentence [SEP]`, from rows of data to probabilities and maps."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from model_judging import strengthen
 from oracle import qacg_bert as oracle
 from qacg_models import QACGBertConfig, QACGBertForSequenceClassification
-from qacg_models.data import Row
+from qacg_models.data import Example
+from qacg_models.data.task import SENTIHOOD
 from qacg_models.data.tokenization import train_tokenizer
 from qacg_models.inference.trained_model import TrainedModel, predict
-from qacg_models.reporting.attention_maps import row_maps
+from qacg_models.reporting.attention_maps import example_maps
+from qacg_models.runs.options import TrainingOptions
+from untrained import record_of
 
 NAMES = ["location - 1 - price", "location - 1 - safety"]
+RECORD = replace(record_of(SENTIHOOD, NAMES, TrainingOptions()), max_length=32)
 SENTENCES = ["location - 1 is cheap but dark at night", "location - 1 feels safe"]
 
 
 ROWS = [
-    Row(str(i), sentence, name, "location - 1", name.rpartition(" - ")[2], 0, 2)
+    Example(str(i), sentence, name, "location - 1", name.rpartition(" - ")[2], 0, 2)
     for i, sentence in enumerate(SENTENCES)
     for name in NAMES
 ]
@@ -82,8 +88,8 @@ def test_what_the_model_reads_and_says(standalone, tokenizer, tmp_path):
 
 
 def test_only_the_quasi_map_of_the_first_layer_knows_the_aspect(tokenizer, tmp_path):
-    trained = TrainedModel(model(tokenizer, tmp_path, True), tokenizer, {"max_length": 32})
-    price, safety = (row_maps(trained, row) for row in ROWS[:2])
+    trained = TrainedModel(model(tokenizer, tmp_path, True), tokenizer, RECORD)
+    price, safety = (example_maps(trained, row) for row in ROWS[:2])
     assert price.tokens == safety.tokens == ["[CLS]", *tokenizer.tokenize(SENTENCES[0]), "[SEP]"]
     np.testing.assert_array_equal(price.softmax[0], safety.softmax[0])
     assert np.abs(price.quasi[0] - safety.quasi[0]).max() > 1e-3

@@ -122,7 +122,7 @@ def test_empty_file(tmp_path, content):
 def test_directory_problems(tmp_path, write_split):
     with pytest.raises(DataError, match="no such folder"):
         load_data(tmp_path / "nowhere")
-    with pytest.raises(DataError, match="has no data in any known form"):
+    with pytest.raises(DataError, match="has no data in any known format"):
         load_data(tmp_path)
     write_split(FOUR + group("8", "another"), "train.tsv")
     with pytest.raises(DataError, match=re.escape("has no test.tsv or test_NLI_M.tsv")):

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from qacg_models.data.example import Row
+from qacg_models.data.example import Example
 from qacg_models.data.task import SEMEVAL, SENTIHOOD, Task
 from qacg_models.errors import InputError
 from qacg_models.metrics import intervals, judge, judge_for, majority_probabilities
@@ -150,7 +150,7 @@ def test_a_task_is_judged_by_its_metrics_and_has_its_majority_row():
     own = Task(name="own", labels=("no", "yes"), aspects=("a", "b"))
     for task, size in ((SENTIHOOD, 3), (SEMEVAL, 5), (own, 2)):
         rows = [
-            Row(str(number), f"text {number}", aspect, "", aspect, (number + index) % size, 1)
+            Example(str(number), f"text {number}", aspect, "", aspect, (number + index) % size, 1)
             for number in range(6)
             for index, aspect in enumerate(task.aspects)
         ]

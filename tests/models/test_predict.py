@@ -238,7 +238,7 @@ def test_bad_input_is_named(model, ask, tmp_path, capsys):
         (["--input", broken], f"{broken}:2: lacks 'text'; it has 'words'"),
         (["--input", broken, "--aspect-column=a", "--aspects=food"], "aspects: got some beside --aspect-column"),
         (["--input", broken, "--target-column=a"], "target-column: got one, but this model's contexts are aspects"),
-        (["--input", tmp_path / "in.pdf"], "has no suffix of a known form; say which by --input-format"),
+        (["--input", tmp_path / "in.pdf"], "has no suffix of a known format; say which by --input-format"),
         (["--input", tmp_path / "none.txt"], "cannot be read"),
     ):
         assert run(model, *arguments) == 2

@@ -11,7 +11,7 @@ from qacg_models.demos import sample_demo as demo
 from qacg_models.errors import InputError
 from qacg_models.metrics.sentihood import NEGATIVE, POSITIVE
 from qacg_models.reporting import heatmaps
-from qacg_models.reporting.attention_maps import mean_lambda, row_maps
+from qacg_models.reporting.attention_maps import example_maps, mean_lambda
 from qacg_models.reporting.html_report import Report
 from qacg_models.reporting.tables import html_table, text_table
 from qacg_models.runs.options import TrainingOptions
@@ -69,7 +69,7 @@ def small_figure():
 
 
 def test_maps_add_up_and_softmax_rows_sum_to_one(trained, rows):
-    maps = row_maps(trained, rows[0])
+    maps = example_maps(trained, rows[0])
     length = len(maps.tokens)
     assert maps.softmax.shape == maps.quasi.shape == maps.combined.shape == (2, 2, length, length)
     np.testing.assert_allclose(maps.combined, maps.softmax + maps.quasi, atol=1e-6)
@@ -81,7 +81,7 @@ def test_maps_add_up_and_softmax_rows_sum_to_one(trained, rows):
 
 def test_mean_lambda_leaves_padding_out(trained, rows):
     some = sorted(rows[:40], key=lambda row: len(row.sentence))[::13]
-    single = [row_maps(trained, row) for row in some]
+    single = [example_maps(trained, row) for row in some]
     assert len({len(maps.tokens) for maps in single}) > 1
     total = sum(maps.lambdas.sum(-1) for maps in single)
     want = total / sum(len(maps.tokens) for maps in single)
@@ -89,7 +89,7 @@ def test_mean_lambda_leaves_padding_out(trained, rows):
 
 
 def test_scales_are_centred_at_zero_and_shared_along_a_line(trained, rows):
-    maps = row_maps(trained, rows[0])
+    maps = example_maps(trained, rows[0])
     figure = heatmaps.layer_figure(maps, 1)
     panels = [axis.images[0] for axis in figure.axes if axis.images and axis.get_label() != "<colorbar>"]
     assert len(panels) == 3 * 2

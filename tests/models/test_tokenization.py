@@ -1,8 +1,8 @@
 import pytest
 import torch
-from qacg_models.data import Row
+from qacg_models.data import Example
 from qacg_models.data.collators import PaddingCollator
-from qacg_models.data.tokenization import encode_rows, load_tokenizer, tokenizer_from_vocabulary, train_tokenizer
+from qacg_models.data.tokenization import encode_examples, load_tokenizer, tokenizer_from_vocabulary, train_tokenizer
 from qacg_models.errors import InputError
 
 CONTEXTS = ("location - 1 - price", "location - 1 - safety")
@@ -11,7 +11,7 @@ TEXTS = ["location - 1 is cheap but not safe at night", "is location - 1 safe", 
 
 def row(sentence, context=CONTEXTS[1], label=2):
     target, _, aspect = context.rpartition(" - ")
-    return Row("1", sentence, context, target, aspect, label, 2)
+    return Example("1", sentence, context, target, aspect, label, 2)
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +20,7 @@ def tokenizer():
 
 
 def test_two_segments_with_their_types(tokenizer):
-    (feature,), cut = encode_rows([row("Location - 1 is SAFE")], tokenizer, CONTEXTS, 32)
+    (feature,), cut = encode_examples([row("Location - 1 is SAFE")], tokenizer, CONTEXTS, 32)
     tokens = tokenizer.convert_ids_to_tokens(feature["input_ids"])
     first = ["[CLS]", "location", "-", "1", "is", "safe", "[SEP]"]
     second = ["location", "-", "1", "-", "safety", "[SEP]"]
@@ -30,7 +30,7 @@ def test_two_segments_with_their_types(tokenizer):
 
 
 def test_context_standalone_leaves_the_name_out(tokenizer):
-    (feature,), _ = encode_rows(
+    (feature,), _ = encode_examples(
         [row("is cheap", CONTEXTS[0])], tokenizer, CONTEXTS, 32, context_standalone=True
     )
     assert tokenizer.convert_ids_to_tokens(feature["input_ids"]) == ["[CLS]", "is", "cheap", "[SEP]"]
@@ -39,7 +39,7 @@ def test_context_standalone_leaves_the_name_out(tokenizer):
 
 
 def test_the_longer_segment_is_cut_from_its_end(tokenizer):
-    features, cut = encode_rows([row("is " * 30 + "cheap"), row("is cheap")], tokenizer, CONTEXTS, 16)
+    features, cut = encode_examples([row("is " * 30 + "cheap"), row("is cheap")], tokenizer, CONTEXTS, 16)
     tokens = tokenizer.convert_ids_to_tokens(features[0]["input_ids"])
     assert tokens == ["[CLS]", *["is"] * 8, "[SEP]", "location", "-", "1", "-", "safety", "[SEP]"]
     assert cut == 1
@@ -53,7 +53,7 @@ def test_saved_and_loaded_gives_the_same_inputs(tokenizer, tmp_path):
     tokenizer.save_pretrained(tmp_path / "saved")
     rows = [row("is location - 1 safe at night ?"), row("cheap", CONTEXTS[0])]
     loaded = load_tokenizer(tmp_path / "saved")
-    assert encode_rows(rows, loaded, CONTEXTS, 12) == encode_rows(rows, tokenizer, CONTEXTS, 12)
+    assert encode_examples(rows, loaded, CONTEXTS, 12) == encode_examples(rows, tokenizer, CONTEXTS, 12)
     assert loaded.pad_token_id == tokenizer.pad_token_id
 
 
@@ -100,9 +100,9 @@ def test_paths_that_hold_no_tokenizer(tmp_path):
 
 def test_bad_arguments(tokenizer):
     with pytest.raises(InputError, match="max_length must be at least 5"):
-        encode_rows([row("is")], tokenizer, CONTEXTS, 4)
+        encode_examples([row("is")], tokenizer, CONTEXTS, 4)
     with pytest.raises(InputError, match="unknown context 'location - 1 - price'"):
-        encode_rows([row("is", CONTEXTS[0])], tokenizer, CONTEXTS[1:], 32)
+        encode_examples([row("is", CONTEXTS[0])], tokenizer, CONTEXTS[1:], 32)
     with pytest.raises(InputError, match="vocab_size must be more than 5"):
         train_tokenizer(TEXTS, vocab_size=5)
 

@@ -12,7 +12,7 @@ from qacg_models import training
 from qacg_models.data import DataOptions, Dataset, load_data
 from qacg_models.errors import InputError
 from qacg_models.inference.trained_model import load_trained
-from qacg_models.metrics import FIGURES
+from qacg_models.metrics import METRIC_CLASSES
 from qacg_models.runs.options import TrainingOptions
 from qacg_models.runs.record import Selection
 from qacg_models.training import run
@@ -138,7 +138,7 @@ def test_output_is_never_lost(dataset, folder, tmp_path, monkeypatch):
     other = tmp_path / "other"
     other.mkdir()
     (other / "thesis.txt").write_text("three years")
-    with pytest.raises(InputError, match="no model folder"):
+    with pytest.raises(InputError, match="not a model folder"):
         training.train(dataset, other, TINY, overwrite=True)
 
     before = (folder / "model.safetensors").read_bytes()
@@ -204,7 +204,7 @@ def test_balance_draws_rare_classes_more_often(balance, share):
 def test_metrics_survive_the_record(folder):
     record = load_trained(folder).record
     for figures in (record.metrics["dev"].to_json(), record.majority["dev"].to_json()):
-        assert FIGURES["sentihood"].from_json(json.loads(json.dumps(figures))).to_json() == figures
+        assert METRIC_CLASSES["sentihood"].from_json(json.loads(json.dumps(figures))).to_json() == figures
 
 
 @pytest.mark.parametrize("model", ["qacg-bert", "cg-bert", "bert"])

@@ -13,7 +13,7 @@ from qacg_models import (
 from qacg_models.data.options import DataOptions
 from qacg_models.data.task import SENTIHOOD, Task
 from qacg_models.data.tokenization import train_tokenizer
-from qacg_models.metrics import FIGURES
+from qacg_models.metrics import METRIC_CLASSES
 from qacg_models.runs.options import TrainingOptions
 from qacg_models.runs.record import RECORD_NAME, Selection, SplitFile, TrainingRecord, write_record
 
@@ -56,8 +56,8 @@ def write_model(folder, task=OWN, kind="qacg-bert", layers=2, heads=2, **options
 
 def record_of(task, contexts, options):
     """The record of a training that never was: a number in every place, and figures of a coin."""
-    figures = {name: 0.5 for name in FIGURES[task.metrics].TITLES} | {"undefined": []}
-    coin = {split: FIGURES[task.metrics].from_json(figures) for split in ("dev", "test")}
+    figures = {name: 0.5 for name in METRIC_CLASSES[task.metrics].TITLES} | {"undefined": []}
+    coin = {split: METRIC_CLASSES[task.metrics].from_json(figures) for split in ("dev", "test")}
     return TrainingRecord(
         task=task,
         contexts=tuple(contexts),

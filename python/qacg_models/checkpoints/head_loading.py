@@ -15,8 +15,8 @@ from qacg_models.checkpoints.files import read_json, read_tensors, weights_file
 from qacg_models.checkpoints.head_fitting import fit_head
 from qacg_models.checkpoints.hub import HubOptions, locate
 from qacg_models.checkpoints.load_report import Report
-from qacg_models.checkpoints.loading import OPTIONS, log_report, one_report, refuse_other_sources
 from qacg_models.checkpoints.source import config_file
+from qacg_models.checkpoints.transformers_hooks import OPTIONS, log_report, one_report, refuse_other_sources
 from qacg_models.errors import CheckpointError
 
 

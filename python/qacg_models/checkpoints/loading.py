@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import copy
 import inspect
-import logging
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedConfig, PreTrainedModel, modeling_utils
+from transformers import PreTrainedConfig, PreTrainedModel
 
 from qacg_models.checkpoints.config_fields import check_agreement, configuration
 from qacg_models.checkpoints.fitting import NOTHING, Permissions, fit
@@ -21,11 +19,7 @@ from qacg_models.checkpoints.hub import HubOptions, locate
 from qacg_models.checkpoints.load_report import Report
 from qacg_models.checkpoints.source import Source, open_source
 from qacg_models.checkpoints.tensor_names import BASE, Layout
-
-logger = logging.getLogger(__name__)
-
-# Attributes of a configuration that from_pretrained takes as options of loading.
-OPTIONS = ("dtype", "torch_dtype", "attn_implementation", "quantization_config")
+from qacg_models.checkpoints.transformers_hooks import OPTIONS, log_report, one_report, refuse_other_sources
 
 
 @dataclass(frozen=True)
@@ -117,7 +111,7 @@ class CheckpointLoading:
     ):
         """Loads a checkpoint of this package, of the published code, of TensorFlow's BERT or of transformers' BERT.
 
-        A report of loaded, missing, unexpected and reshaped tensors goes to this module's logger, as a warning
+        A report of loaded, missing, unexpected and reshaped tensors goes to a logger, as a warning
         unless every tensor had its place. Parts that a checkpoint lacks as a whole (a head, a pooler, the context
         of a plain BERT) start at their initial values.
 
@@ -222,31 +216,3 @@ class CheckpointLoading:
                 **kwargs,
             )
         return model, info | {"report": prepared.report}
-
-
-def refuse_other_sources(name: object, weights_only: bool, options: Mapping[str, object]) -> None:
-    """ValueError for options of transformers' from_pretrained that would take tensors from somewhere else."""
-    if not weights_only:
-        raise ValueError("weights_only: got False; pickled code is never run")
-    for other in ("state_dict", "gguf_file"):
-        if name is not None and options.get(other) is not None:
-            raise ValueError(f"{other}: got one beside {name}, wanted one of them")
-
-
-def log_report(report: Report) -> None:
-    """Sends a report to this module's logger, as a warning unless every tensor had its place."""
-    logger.log(logging.INFO if report.clean else logging.WARNING, "%s", report)
-
-
-@contextmanager
-def one_report() -> Iterator[None]:
-    """Keeps transformers' own table of missing tensors back, which would repeat part of ours."""
-
-    def hide(record: logging.LogRecord) -> bool:
-        return "LOAD REPORT" not in record.getMessage()
-
-    modeling_utils.logger.addFilter(hide)
-    try:
-        yield
-    finally:
-        modeling_utils.logger.removeFilter(hide)

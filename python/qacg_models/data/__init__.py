@@ -1,13 +1,13 @@
-"""Data of aspect-based sentiment: every form of it read into the same rows.
+"""Data of aspect-based sentiment: every format of it read into the same rows.
 
 | question | its home |
 |---|---|
-| what a row is, and when its group is whole | `example.py` |
-| which form a folder is in, and what its files are called | `formats.py` |
-| how a form is read | `sentihood_tsv.py`, `sentihood_json.py`, `semeval_csv.py`, `semeval_xml.py`, `columns.py` |
+| what an example is, which a row of a file holds, and when its group is whole | `example.py` |
+| which format a folder is in, and what its files are called | `formats.py` |
+| how a format is read | `sentihood_tsv.py`, `sentihood_json.py`, `semeval_csv.py`, `semeval_xml.py`, `columns.py` |
 | which sentences become dev where no dev is shipped, and what leaks between splits | `splitting.py` |
 | labels and aspects | `task.py` |
-| rows as inputs of a model, and batches of them | `tokenization.py`, `collators.py` |
+| examples as inputs of a model, and batches of them | `tokenization.py`, `collators.py` |
 """
 
 from qacg_models.data.dataset import (
@@ -20,7 +20,7 @@ from qacg_models.data.dataset import (
     load_file,
     sample_directory,
 )
-from qacg_models.data.example import DataError, Row, describe_rows, label_shares
+from qacg_models.data.example import DataError, Example, describe_examples, label_shares
 from qacg_models.data.options import DataOptions
 from qacg_models.data.splitting import count_overlap
 
@@ -28,12 +28,12 @@ __all__ = [
     "DataError",
     "DataOptions",
     "Dataset",
-    "Row",
+    "Example",
     "check_contexts",
     "context_names",
     "count_overlap",
     "describe",
-    "describe_rows",
+    "describe_examples",
     "file_digest",
     "label_shares",
     "load_data",

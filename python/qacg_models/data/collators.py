@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class PaddingCollator:
-    """Stacks the features of `encode_rows`, padded to the longest of the batch.
+    """Stacks the features of `encode_examples`, padded to the longest of the batch.
 
     Args:
         pad_token_id: fills `input_ids`; token types and the attention mask are filled with 0.
@@ -41,7 +41,7 @@ class PaddingCollator:
 
 
 class PackingCollator:
-    """Joins features as `encode_rows` makes them into a packed batch, for a `Trainer` or a `DataLoader`.
+    """Joins features as `encode_examples` makes them into a packed batch, for a `Trainer` or a `DataLoader`.
 
     The batch holds (B,) labels and context_ids, (T,) input_ids, token_type_ids and position_ids, cu_seqlens
     (B + 1,) int32, and the integer max_seqlen: the keyword arguments of the models here, one row per feature.
@@ -79,7 +79,7 @@ class PaddedBatches:
         self.collate = PaddingCollator(pad_token_id)
 
     def __call__(self, features: Sequence[dict]) -> dict:
-        """The inputs of the model for features of `encode_rows`."""
+        """The inputs of the model for features of `encode_examples`."""
         return self.collate(features)
 
     def describe(self, padding: float) -> str:
@@ -91,7 +91,7 @@ class PackedBatches:
     """Batches (T) of rows one after another, without padding."""
 
     def __call__(self, features: Sequence[dict]) -> dict:
-        """The inputs of the model for features of `encode_rows`."""
+        """The inputs of the model for features of `encode_examples`."""
         return PackingCollator()(features)
 
     def describe(self, padding: float) -> str:
@@ -100,7 +100,7 @@ class PackedBatches:
 
 
 def batch_maker(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> PaddedBatches | PackedBatches:
-    """What turns features of `encode_rows` into the inputs of `model`.
+    """What turns features of `encode_examples` into the inputs of `model`.
 
     Packed batches for fused attention, which reads them as they are; other implementations would pad them again.
     """

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from qacg_models.data.example import DataError, Row
+from qacg_models.data.example import DataError, Example
 from qacg_models.data.lines import json_array, numbered_lines
 from qacg_models.data.task import Task
 from qacg_models.errors import InputError
@@ -55,7 +55,7 @@ class Columns:
         return [self.text, *(name for name in optional if name is not None)]
 
 
-def read(path: Path, task: Task, columns: Columns) -> Iterator[Row]:
+def read(path: Path, task: Task, columns: Columns) -> Iterator[Example]:
     """Rows of a file; CSV and JSONL are read one record at a time.
 
     Raises:
@@ -77,7 +77,7 @@ def read(path: Path, task: Task, columns: Columns) -> Iterator[Row]:
         elif text != text_before or (target, aspect) in aspects_seen:
             group, text_before, aspects_seen = f"line {line}", text, set()
         aspects_seen.add((target, aspect))
-        yield Row(group, text, task.context(target, aspect), target, aspect, index, line)
+        yield Example(group, text, task.context(target, aspect), target, aspect, index, line)
 
 
 def discover(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from qacg_models.data import sentihood_json
 from qacg_models.data.columns import discover, natural_key
-from qacg_models.data.example import DataError, Row, describe_rows
+from qacg_models.data.example import DataError, Example, describe_examples
 from qacg_models.data.formats import SPLITS, Format, find_format
 from qacg_models.data.options import DataOptions
 from qacg_models.data.splitting import count_overlap, describe_overlap, split_dev
@@ -32,7 +32,7 @@ class Dataset:
     """
 
     task: Task
-    splits: dict[str, list[Row]]
+    splits: dict[str, list[Example]]
     files: dict[str, Path]
     contexts: tuple[str, ...]
     overlap: dict[tuple[str, str], int]
@@ -70,31 +70,31 @@ def load_data(
             wants it, or a context that the training split does not have.
     """
     path, options = Path(path), options or DataOptions()
-    form = find_format(path, options.format)
-    found = _files(path, form)
+    data_format = find_format(path, options.format)
+    found = _files(path, data_format)
     divided = "dev" not in found and "train" in found and bool({"train", "dev"} & set(splits))
     for split in splits:
         if split not in found and split not in optional and not (divided and split == "dev"):
             if path.is_file():
                 raise DataError(path, None, f"is one file, which gives train and dev; {split} wants one of its own")
-            raise DataError(path, None, f"has no {' or '.join(form.names(split))}")
+            raise DataError(path, None, f"has no {' or '.join(data_format.names(split))}")
     files = {split: file for split, file in found.items() if split in splits or (divided and split == "train")}
     if not files:
         raise DataError(path, None, f"has none of the splits {', '.join(splits)}")
     names = options.columns()
     if task is None:
-        task = form.task or discover(
+        task = data_format.task or discover(
             next(iter(files.values())),
             names,
             aspects=options.aspects,
             labels=options.labels,
             absent_label=options.absent_label,
         )
-    rows = {split: form.rows(file, task, names) for split, file in files.items()}
+    rows = {split: data_format.rows(file, task, names) for split, file in files.items()}
     contexts = context_names(rows.get("train") or [row for split in rows.values() for row in split], task)
     for split, file in files.items():
         check_contexts(rows[split], contexts, file)
-    notes = _notes(form, task, files)
+    notes = _notes(data_format, task, files)
     if divided:
         rows["train"], rows["dev"] = split_dev(rows["train"], options.dev_fraction, options.dev_seed)
         files["dev"] = files["train"]
@@ -116,26 +116,26 @@ def load_data(
     )
 
 
-def load_file(path: Path | str, task: Task, options: DataOptions | None = None) -> list[Row]:
+def load_file(path: Path | str, task: Task, options: DataOptions | None = None) -> list[Example]:
     """All rows of one file, for a task that is known.
 
     Raises:
-        DataError: as for `load_data`, or the file's form belongs to another task.
+        DataError: as for `load_data`, or the file's format belongs to another task.
     """
     path, options = Path(path), options or DataOptions()
-    form = find_format(path, options.format)
-    if form.task not in (None, task):
-        raise DataError(path, None, f"is {form.name}, and the task here is {task.name!r}")
-    return form.rows(path, task, options.columns())
+    data_format = find_format(path, options.format)
+    if data_format.task not in (None, task):
+        raise DataError(path, None, f"is {data_format.name}, and the task here is {task.name!r}")
+    return data_format.rows(path, task, options.columns())
 
 
-def context_names(rows: Sequence[Row], task: Task) -> tuple[str, ...]:
+def context_names(rows: Sequence[Example], task: Task) -> tuple[str, ...]:
     """Every context of the rows: targets in natural order (2 before 10), aspects in the task's order."""
     targets = sorted({row.target for row in rows}, key=natural_key)
     return tuple(task.context(target, aspect) for target in targets for aspect in task.aspects)
 
 
-def check_contexts(rows: Sequence[Row], contexts: Sequence[str], path: Path | str) -> None:
+def check_contexts(rows: Sequence[Example], contexts: Sequence[str], path: Path | str) -> None:
     """Refuse rows under a context that is not among `contexts`.
 
     Raises:
@@ -151,7 +151,7 @@ def check_contexts(rows: Sequence[Row], contexts: Sequence[str], path: Path | st
 def describe(dataset: Dataset) -> list[str]:
     """Lines that say what was read: what was decided, a line per split, and the sentences they share."""
     lines = [*dataset.notes]
-    lines += [describe_rows(split, rows, dataset.task) for split, rows in dataset.splits.items()]
+    lines += [describe_examples(split, rows, dataset.task) for split, rows in dataset.splits.items()]
     if len(dataset.splits) > 1:
         lines.append(describe_overlap(dataset.overlap))
     return lines
@@ -166,21 +166,21 @@ def file_digest(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _files(path: Path, form: Format) -> dict[str, Path]:
+def _files(path: Path, data_format: Format) -> dict[str, Path]:
     """The file of every split that there is, in the order of SPLITS."""
     if path.is_file():
         return {"train": path}
-    return {split: file for split in SPLITS if (file := form.file(path, split)) is not None}
+    return {split: file for split in SPLITS if (file := data_format.file(path, split)) is not None}
 
 
-def _notes(form: Format, task: Task, files: dict[str, Path]) -> list[str]:
-    notes = [f"read as {form.name}: {', '.join(file.name for file in files.values())}"]
-    if form.task is None:
+def _notes(data_format: Format, task: Task, files: dict[str, Path]) -> list[str]:
+    notes = [f"read as {data_format.name}: {', '.join(file.name for file in files.values())}"]
+    if data_format.task is None:
         notes.append(f"aspects: {', '.join(task.aspects)}; labels: {', '.join(task.labels)}")
         if task.has_absent:
             notes.append(f"the label {task.labels[0]!r} says that there is no opinion")
-    if form.name == "sentihood-json":
+    if data_format.name == "sentihood-json":
         notes.append(f"opinions on other aspects are left out: {', '.join(sentihood_json.OTHER_ASPECTS)}")
-    if "conflict" in task.labels and form.task is not None:
+    if "conflict" in task.labels and data_format.task is not None:
         notes.append("'conflict' is a label of its own, which 3- and 2-class accuracy leave out")
     return notes

@@ -1,4 +1,4 @@
-"""A row: one sentence seen under one context, with its label and the line it came from."""
+"""An example: one sentence seen under one context, as a row of a file has it, with its label and its line."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class DataError(InputError):
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class Example:
     """One sentence seen under one context, with the line of the file it came from.
 
     Attributes:
@@ -43,15 +43,15 @@ class Row:
         return self.id, self.target
 
 
-def checked(rows: Iterable[Row], path: Path | str, task: Task) -> list[Row]:
+def checked(rows: Iterable[Example], path: Path | str, task: Task) -> list[Example]:
     """The rows, once their groups are known to be whole.
 
     Raises:
         DataError: no rows; or at the first row that repeats an aspect of its group or has another sentence;
             or, where the task says that groups are complete, at the first row of a group that lacks an aspect.
     """
-    kept: list[Row] = []
-    groups: dict[tuple[str, str], dict[str, Row]] = {}
+    kept: list[Example] = []
+    groups: dict[tuple[str, str], dict[str, Example]] = {}
     for row in rows:
         group = groups.setdefault(row.group, {})
         if row.aspect in group:
@@ -77,13 +77,13 @@ def checked(rows: Iterable[Row], path: Path | str, task: Task) -> list[Row]:
     return kept
 
 
-def label_shares(rows: Sequence[Row], task: Task) -> list[float]:
+def label_shares(rows: Sequence[Example], task: Task) -> list[float]:
     """Share of each label among the rows, in the task's order; sums to 1."""
     counts = Counter(row.label for row in rows)
     return [counts[index] / len(rows) for index in range(len(task.labels))]
 
 
-def describe_rows(split: str, rows: Sequence[Row], task: Task) -> str:
+def describe_examples(split: str, rows: Sequence[Example], task: Task) -> str:
     """One line with the size of a split and the shares of its labels."""
     shares = ", ".join(f"{name} {share:.1%}" for name, share in zip(task.labels, label_shares(rows, task)))
     sentences = len({row.sentence for row in rows})

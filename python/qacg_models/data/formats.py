@@ -8,7 +8,7 @@ from pathlib import Path
 
 from qacg_models.data import columns, semeval_csv, semeval_xml, sentihood_json, sentihood_tsv
 from qacg_models.data.columns import Columns
-from qacg_models.data.example import DataError, Row, checked
+from qacg_models.data.example import DataError, Example, checked
 from qacg_models.data.task import SEMEVAL, SENTIHOOD, Task
 
 SPLITS = ("train", "dev", "test")
@@ -27,7 +27,7 @@ class Format:
     name: str
     task: Task | None
     names: Callable[[str], tuple[str, ...]]
-    reader: Callable[[Path, Task, Columns], Iterator[Row]]
+    reader: Callable[[Path, Task, Columns], Iterator[Example]]
 
     def file(self, folder: Path, split: str) -> Path | None:
         """The file of a split, None if the folder has none.
@@ -40,7 +40,7 @@ class Format:
             raise DataError(folder, None, f"holds both {found[0].name} and {found[1].name}; keep one of them")
         return found[0] if found else None
 
-    def rows(self, path: Path, task: Task, names: Columns) -> list[Row]:
+    def rows(self, path: Path, task: Task, names: Columns) -> list[Example]:
         """The checked rows of a file.
 
         Raises:
@@ -54,7 +54,7 @@ def _xml_names(split: str) -> tuple[str, ...]:
     return (f"{split}.xml", *(published[name] for name in (split,) if name in published))
 
 
-# Of two forms of one data set in one folder, which give the same rows, the first is read.
+# Of two formats of one data set in one folder, which give the same rows, the first is read.
 FORMATS = (
     Format(
         "sentihood-tsv",
@@ -77,7 +77,7 @@ FORMATS = (
     Format("semeval-xml", SEMEVAL, _xml_names, lambda path, task, _: semeval_xml.read(path, task)),
     Format("columns", None, lambda split: tuple(split + suffix for suffix in columns.SUFFIXES), columns.read),
 )
-NAMES = tuple(form.name for form in FORMATS)
+NAMES = tuple(one.name for one in FORMATS)
 
 
 def find_format(path: Path, name: str = "auto") -> Format:
@@ -92,23 +92,23 @@ def find_format(path: Path, name: str = "auto") -> Format:
     if not path.exists():
         raise DataError(path, None, "no such folder or file")
     if name != "auto":
-        return next(form for form in FORMATS if form.name == name)
+        return next(one for one in FORMATS if one.name == name)
     if path.is_file():
         return _format_of_file(path)
-    found = [form for form in FORMATS if any(form.file(path, split) for split in SPLITS)]
+    found = [one for one in FORMATS if any(one.file(path, split) for split in SPLITS)]
     if not found:
-        wanted = "; ".join(f"{form.name}: {' or '.join(form.names('train'))}" for form in FORMATS)
-        raise DataError(path, None, f"has no data in any known form ({wanted}, and so on)")
-    if len({form.task for form in found}) > 1:
-        raise DataError(path, None, f"holds {' and '.join(form.name for form in found)}; say which by --format")
+        wanted = "; ".join(f"{one.name}: {' or '.join(one.names('train'))}" for one in FORMATS)
+        raise DataError(path, None, f"has no data in any known format ({wanted}, and so on)")
+    if len({one.task for one in found}) > 1:
+        raise DataError(path, None, f"holds {' and '.join(one.name for one in found)}; say which by --format")
     return found[0]
 
 
 def _format_of_file(path: Path) -> Format:
-    for form in FORMATS:
-        if any(path.name in form.names(split) for split in SPLITS) or _by_suffix(path) == form.name:
-            return form
-    raise DataError(path, None, f"has no name or suffix of a known form; say which by --format {{{','.join(NAMES)}}}")
+    for data_format in FORMATS:
+        if any(path.name in data_format.names(split) for split in SPLITS) or _by_suffix(path) == data_format.name:
+            return data_format
+    raise DataError(path, None, f"has no name or suffix of a known format; say which by --format {{{','.join(NAMES)}}}")
 
 
 def _by_suffix(path: Path) -> str | None:

@@ -20,7 +20,7 @@ class DataOptions:
         InputError: a value outside its range.
     """
 
-    format: str = _data("auto", "form of the data; auto goes by the names of the files", metavar="FORM")
+    format: str = _data("auto", "format of the data; auto goes by the names of the files", metavar="FORMAT")
     dev_fraction: float = _data(0.1, "share of the training sentences that become dev where no dev is shipped")
     dev_seed: int = _data(0, "of that choice")
 

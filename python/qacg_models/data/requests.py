@@ -10,7 +10,7 @@ from qacg_models.data.columns import Columns, records
 from qacg_models.data.example import DataError
 from qacg_models.data.lines import numbered_lines, open_file
 
-FORMS = ("txt", "csv", "jsonl")
+FORMATS = ("txt", "csv", "jsonl")
 _BLOCK = 1 << 20
 
 
@@ -30,38 +30,39 @@ class Request:
     aspect: str | None = None
 
 
-def form_of(path: Path, form: str = "auto") -> str:
-    """The form of a file, one of FORMS.
+def format_of(path: Path, data_format: str = "auto") -> str:
+    """The format of a file, one of FORMATS.
 
     Raises:
         DataError: no such file, or "auto" and a name that does not say.
     """
-    if form == "auto":
-        form = path.suffix.lower().removeprefix(".")
-    if form not in FORMS:
-        raise DataError(path, None, f"has no suffix of a known form; say which by --input-format {{{','.join(FORMS)}}}")
+    if data_format == "auto":
+        data_format = path.suffix.lower().removeprefix(".")
+    if data_format not in FORMATS:
+        known = ",".join(FORMATS)
+        raise DataError(path, None, f"has no suffix of a known format; say which by --input-format {{{known}}}")
     open_file(path).close()
-    return form
+    return data_format
 
 
-def read_requests(path: Path, form: str, columns: Columns) -> Iterator[Request]:
+def read_requests(path: Path, data_format: str, columns: Columns) -> Iterator[Request]:
     """The texts of a file, one at a time; empty lines are passed over.
 
     Args:
         path: `lines.STANDARD_INPUT` for standard input.
-        form: one of FORMS; a text file has a text on every line, and no columns.
+        data_format: one of FORMATS; a text file has a text on every line, and no columns.
 
     Raises:
         DataError: as for `columns.records`, or a file without texts.
     """
     request = None
-    if form == "txt":
+    if data_format == "txt":
         for line, text in numbered_lines(path):
             if text.strip():
                 request = Request(line, text)
                 yield request
     else:
-        for line, record in records(path, columns, f".{form}"):
+        for line, record in records(path, columns, f".{data_format}"):
             others = (record[name] if name else None for name in (columns.id, columns.target, columns.aspect))
             request = Request(line, record[columns.text], *others)
             yield request

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from qacg_models.data.example import DataError, Row
+from qacg_models.data.example import DataError, Example
 from qacg_models.data.lines import numbered_lines
 from qacg_models.data.task import SEMEVAL, Task
 
 COLUMNS = ("id", "label", "aspect", "text")
 
 
-def read(path: Path, task: Task = SEMEVAL) -> Iterator[Row]:
+def read(path: Path, task: Task = SEMEVAL) -> Iterator[Example]:
     """Rows of a file, one line in memory at a time.
 
     Raises:
@@ -34,4 +34,4 @@ def read(path: Path, task: Task = SEMEVAL) -> Iterator[Row]:
             index = task.label_index(label)
         except ValueError as error:
             raise DataError(path, line, str(error)) from None
-        yield Row(row_id, sentence, aspect, "", aspect, index, line)
+        yield Example(row_id, sentence, aspect, "", aspect, index, line)

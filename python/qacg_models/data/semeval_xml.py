@@ -10,7 +10,7 @@ import xml.sax
 from collections.abc import Iterator
 from pathlib import Path
 
-from qacg_models.data.example import DataError, Row
+from qacg_models.data.example import DataError, Example
 from qacg_models.data.lines import open_file
 from qacg_models.data.task import SEMEVAL, Task
 
@@ -19,7 +19,7 @@ SHORT_NAMES = {"anecdotes/miscellaneous": "anecdotes"}
 _BLOCK = 1 << 16
 
 
-def read(path: Path, task: Task = SEMEVAL) -> Iterator[Row]:
+def read(path: Path, task: Task = SEMEVAL) -> Iterator[Example]:
     """Rows of a file, which is parsed block by block: every sentence under every aspect.
 
     Raises:
@@ -47,11 +47,11 @@ class _Sentences(xml.sax.ContentHandler):
     def __init__(self, path: Path, task: Task):
         super().__init__()
         self.path, self.task = path, task
-        self.rows: list[Row] = []
+        self.rows: list[Example] = []
         self.sentence: str | None = None
         self.text: list[str] | None = None
 
-    def take(self) -> list[Row]:
+    def take(self) -> list[Example]:
         rows, self.rows = self.rows, []
         return rows
 
@@ -79,7 +79,7 @@ class _Sentences(xml.sax.ContentHandler):
                 raise self._error(f"sentence {self.sentence!r} has no text")
             for aspect in self.task.aspects:
                 label = self.task.label_index(self.labels.get(aspect, self.task.labels[0]))
-                self.rows.append(Row(self.sentence, text, aspect, "", aspect, label, self.line))
+                self.rows.append(Example(self.sentence, text, aspect, "", aspect, label, self.line))
             self.sentence = None
 
     def _category(self, attrs) -> None:

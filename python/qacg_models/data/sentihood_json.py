@@ -1,7 +1,7 @@
 """SentiHood as it was published: a JSON array of sentences with opinions on `LOCATION1` and `LOCATION2`.
 
 Twelve aspects occur; the task, like all published figures, keeps four of them (81 % of the opinions). Sentences are
-split into words and lowercased as in the published pairs, so that both forms give the same rows.
+split into words and lowercased as in the published pairs, so that both formats give the same rows.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from qacg_models.data.example import DataError, Row
+from qacg_models.data.example import DataError, Example
 from qacg_models.data.lines import json_array
 from qacg_models.data.task import SENTIHOOD, Task
 
@@ -22,7 +22,7 @@ OTHER_ASPECTS = (
 _TARGET = re.compile(r"LOCATION[0-9]+")
 
 
-def read(path: Path, task: Task = SENTIHOOD) -> Iterator[Row]:
+def read(path: Path, task: Task = SENTIHOOD) -> Iterator[Example]:
     """Rows of a file: every target that a sentence names or has an opinion on, under every aspect.
 
     Raises:
@@ -45,7 +45,7 @@ def read(path: Path, task: Task = SENTIHOOD) -> Iterator[Row]:
             name = target.replace("LOCATION", "location - ")
             for aspect in task.aspects:
                 label = task.label_index(labels.get((target, aspect), task.labels[0]))
-                yield Row(number, sentence, task.context(name, aspect), name, aspect, label, line)
+                yield Example(number, sentence, task.context(name, aspect), name, aspect, label, line)
 
 
 def _others(opinions: list[dict]) -> set[str]:

@@ -1,4 +1,4 @@
-"""SentiHood as pairs, the form that BERT-pair and QACG-BERT are trained on.
+"""SentiHood as pairs, the format that BERT-pair and QACG-BERT are trained on.
 
 The header is `id sentence1 sentence2 label` (any column order), tab separated, then one row per sentence and
 context. Lines are split at tabs and nothing else: quotes are ordinary characters, and the label `None` stays the
@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from qacg_models.data.example import DataError, Row
+from qacg_models.data.example import DataError, Example
 from qacg_models.data.lines import numbered_lines
 from qacg_models.data.task import SENTIHOOD, Task
 
 COLUMNS = ("id", "sentence1", "sentence2", "label")
 
 
-def read(path: Path, task: Task = SENTIHOOD) -> Iterator[Row]:
+def read(path: Path, task: Task = SENTIHOOD) -> Iterator[Example]:
     """Rows of a file, one line in memory at a time.
 
     Raises:
@@ -42,7 +42,7 @@ def read(path: Path, task: Task = SENTIHOOD) -> Iterator[Row]:
             index = task.label_index(label)
         except ValueError as error:
             raise DataError(path, line, str(error)) from None
-        yield Row(row_id, sentence, context, target, aspect, index, line)
+        yield Example(row_id, sentence, context, target, aspect, index, line)
 
 
 def _column_order(path: Path, line: int, header: list[str]) -> list[int]:

@@ -6,11 +6,11 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 
-from qacg_models.data.example import Row
+from qacg_models.data.example import Example
 from qacg_models.errors import InputError
 
 
-def count_overlap(splits: Mapping[str, Sequence[Row]]) -> dict[tuple[str, str], int]:
+def count_overlap(splits: Mapping[str, Sequence[Example]]) -> dict[tuple[str, str], int]:
     """Distinct sentences that two splits share, for every pair; case and spaces do not make a difference."""
     sentences = {name: {plain(row.sentence) for row in rows} for name, rows in splits.items()}
     return {(a, b): len(sentences[a] & sentences[b]) for a, b in combinations(sentences, 2)}
@@ -27,7 +27,7 @@ def describe_overlap(overlap: Mapping[tuple[str, str], int]) -> str:
     return "sentences shared between splits: " + (", ".join(shared) or "none")
 
 
-def split_dev(rows: Sequence[Row], fraction: float, seed: int) -> tuple[list[Row], list[Row]]:
+def split_dev(rows: Sequence[Example], fraction: float, seed: int) -> tuple[list[Example], list[Example]]:
     """Training rows and dev rows, each in the order of `rows`.
 
     Sentences are ordered by a hash of the seed and their text, and the first `fraction` of them are dev; all rows of
@@ -44,7 +44,7 @@ def split_dev(rows: Sequence[Row], fraction: float, seed: int) -> tuple[list[Row
             f"{'training' if count else 'dev'} split; wanted another fraction, or a file of its own for dev"
         )
     chosen = set(keys[:count])
-    parts: tuple[list[Row], list[Row]] = ([], [])
+    parts: tuple[list[Example], list[Example]] = ([], [])
     for row in rows:
         parts[plain(row.sentence) in chosen].append(row)
     return parts

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerFast
 
-    from qacg_models.data import Row
+    from qacg_models.data import Example
 
 SPECIAL_TOKENS = {
     "pad_token": "[PAD]",
@@ -127,8 +127,8 @@ def load_tokenizer(path: Path | str, lowercase: bool = True) -> PreTrainedTokeni
     return tokenizer
 
 
-def encode_rows(
-    rows: Sequence[Row],
+def encode_examples(
+    rows: Sequence[Example],
     tokenizer: PreTrainedTokenizerFast,
     contexts: Sequence[str] | None,
     max_length: int,

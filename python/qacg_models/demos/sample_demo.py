@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from qacg_models.data import Row, describe, load_data, sample_directory
+from qacg_models.data import Example, describe, load_data, sample_directory
 from qacg_models.metrics.sentihood import NEGATIVE, POSITIVE
 from qacg_models.reporting.result_tables import MAJORITY, row_title, selection_note, show, stored_results
 from qacg_models.reporting.tables import metric_cells, text_table, undefined_notes
@@ -85,14 +85,14 @@ def run(report: Path | str, output: Path | str, options: TrainingOptions | None 
     return 0 if agrees and beats else 1
 
 
-def pick_rows(rows: Sequence[Row]) -> list[Row]:
+def pick_rows(rows: Sequence[Example]) -> list[Example]:
     """Rows worth looking at, chosen by their true labels alone, the same for every model.
 
     From the shortest one-target sentence with a Positive and a Negative aspect: both of these rows. From the
     shortest longer two-target sentence that praises one target and blames the other for the same aspect: the
     row of the praised one.
     """
-    by_sentence: dict[str, list[Row]] = {}
+    by_sentence: dict[str, list[Example]] = {}
     for row in rows:
         by_sentence.setdefault(row.sentence, []).append(row)
     one_target, two_targets = [], []
@@ -184,8 +184,8 @@ def _evaluation(section, trained, lines: Sequence[str]) -> bool:
     return margin >= MARGIN
 
 
-def _attention(page, section, trained, rows: Sequence[Row]) -> None:
-    from qacg_models.reporting.attention_maps import row_maps
+def _attention(page, section, trained, rows: Sequence[Example]) -> None:
+    from qacg_models.reporting.attention_maps import example_maps
     from qacg_models.reporting.heatmaps import layer_figure
 
     labels = trained.task.labels
@@ -199,7 +199,7 @@ def _attention(page, section, trained, rows: Sequence[Row]) -> None:
             " same for every aspect of a sentence, and all that tells them apart is λ·G."
         )
     for number, row in enumerate(rows, 1):
-        maps = row_maps(trained, row)
+        maps = example_maps(trained, row)
         says = int(maps.probabilities.argmax())
         shares = ", ".join(f"{label} {share:.0%}" for label, share in zip(labels, maps.probabilities))
         section.heading(f"{number}. {row.context}: {labels[row.label]}")
@@ -211,7 +211,7 @@ def _attention(page, section, trained, rows: Sequence[Row]) -> None:
             page.figure(section, name, layer_figure(maps, layer), f"Layer {layer + 1}")
 
 
-def _gate(page, section, trained, rows: Sequence[Row]) -> None:
+def _gate(page, section, trained, rows: Sequence[Example]) -> None:
     from qacg_models.reporting.attention_maps import mean_lambda
     from qacg_models.reporting.heatmaps import lambda_figure
 

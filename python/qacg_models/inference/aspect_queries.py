@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from qacg_models.data import Row
+from qacg_models.data import Example
 from qacg_models.data.task import Task
 from qacg_models.errors import InputError
 
@@ -56,7 +56,7 @@ class Questions:
 
     def rows(
         self, text: str, *, row_id: str = "", line: int = 0, target: str | None = None, aspect: str | None = None
-    ) -> list[Row]:
+    ) -> list[Example]:
         """A row without a label for each target and aspect, targets first, in the order in which they were given.
 
         Args:
@@ -73,7 +73,7 @@ class Questions:
         targets = self._targets_in(text) if target is None else _names("target", [target], self.known_targets)
         aspects = self.aspects if aspect is None else _names("aspect", [aspect], self.task.aspects)
         return [
-            Row(row_id, text, self.task.context(target, aspect), target, aspect, None, line)
+            Example(row_id, text, self.task.context(target, aspect), target, aspect, None, line)
             for target in targets
             for aspect in aspects
         ]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from qacg_models.data import Row
+from qacg_models.data import Example
 from qacg_models.data.collators import PackingCollator
 from qacg_models.errors import InputError
 from qacg_models.inference.aspect_queries import Questions
@@ -125,7 +125,7 @@ class AspectSentiment:
         found = iter(self.predict([row for rows in asked for row in rows], batch_size))
         return [[next(found) for _ in rows] for rows in asked]
 
-    def predict(self, rows: Sequence[Row], batch_size: int = 64) -> list[AspectPrediction]:
+    def predict(self, rows: Sequence[Example], batch_size: int = 64) -> list[AspectPrediction]:
         """What the model says of rows, in their order; their labels, if any, are not looked at.
 
         Raises:
@@ -144,6 +144,6 @@ class AspectSentiment:
             )
         return [self._prediction(row, probabilities) for row, probabilities in zip(rows, found)]
 
-    def _prediction(self, row: Row, probabilities: np.ndarray) -> AspectPrediction:
+    def _prediction(self, row: Example, probabilities: np.ndarray) -> AspectPrediction:
         by_label = dict(zip(self.labels, probabilities.tolist()))
         return AspectPrediction(row.sentence, row.target, row.aspect, max(by_label, key=by_label.__getitem__), by_label)

@@ -11,7 +11,7 @@ from qacg_models.data.requests import Request
 from qacg_models.data.task import Task
 from qacg_models.inference.aspect_sentiment import AspectPrediction
 
-FORMS = ("csv", "jsonl")
+FORMATS = ("csv", "jsonl")
 DIGITS = 6  # of a probability, behind the point
 
 
@@ -20,18 +20,18 @@ class PredictionLines:
     """How predictions are written: line of the input, id, text, target, aspect, label, probabilities.
 
     Attributes:
-        form: one of FORMS.
+        data_format: one of FORMATS.
         task: of the model; without targets there is no field for them.
         has_id: whether the input has ids.
     """
 
-    form: str
+    data_format: str
     task: Task
     has_id: bool
 
     def header(self) -> str:
         """The first line of a file; JSONL has none."""
-        if self.form == "jsonl":
+        if self.data_format == "jsonl":
             return ""
         fields = ["line", *self._optional("id", "target"), "text", "aspect", "label"]
         return _csv_line([*fields, *(f"p({label})" for label in self.task.labels)])
@@ -43,7 +43,7 @@ class PredictionLines:
         fields: dict[str, object] = {"line": request.line}
         fields |= {name: optional[name] for name in self._optional(*optional)}
         fields |= {"text": prediction.text, "aspect": prediction.aspect, "label": prediction.label}
-        if self.form == "jsonl":
+        if self.data_format == "jsonl":
             return json.dumps(fields | {"probabilities": shares}, ensure_ascii=False) + "\n"
         return _csv_line([*fields.values(), *(f"{share:.{DIGITS}f}" for share in shares.values())])
 

@@ -1,7 +1,7 @@
 """A trained model folder: what lies in it, loading it, and its probabilities for rows.
 
 `MODEL/` holds config.json (contexts and labels too), model.safetensors, tokenizer.json, run.yaml (the choices that
-give it again), and training.json (how it was trained, on what, and the figures it reached).
+give it again), and training.json (how it was trained, on what, and the metrics it reached).
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from qacg_models.data import DataOptions, Row
+from qacg_models.data import DataOptions, Example
 from qacg_models.data.collators import batch_maker, by_length
 from qacg_models.data.task import Task
-from qacg_models.data.tokenization import encode_rows, load_tokenizer
+from qacg_models.data.tokenization import encode_examples, load_tokenizer
 from qacg_models.errors import CheckpointError, InputError, ModelFolderError
-from qacg_models.metrics import Figures, judge, judge_for, majority_probabilities
+from qacg_models.metrics import Metrics, judge, judge_for, majority_probabilities
 from qacg_models.models.auto import BACKBONES, load_class
 from qacg_models.runs.record import TrainingRecord, read_record
 from qacg_models.utils.threads import cpu_threads
@@ -62,7 +62,7 @@ class TrainedModel:
         """How the data of training was read."""
         return self.record.data_options
 
-    def probabilities(self, rows: Sequence[Row], batch_size: int = 64) -> np.ndarray:
+    def probabilities(self, rows: Sequence[Example], batch_size: int = 64) -> np.ndarray:
         """(N, classes) float64 probabilities, in the order of `rows`.
 
         Raises:
@@ -71,15 +71,15 @@ class TrainedModel:
         with cpu_threads(self.record.options.threads):
             return predict(self.model, self.tokenizer, rows, self.record.max_length, batch_size)
 
-    def evaluate(self, rows: Sequence[Row]) -> Figures:
+    def evaluate(self, rows: Sequence[Example]) -> Metrics:
         """The task's metrics of the model on `rows`, in the same batches and threads every time."""
         return judge(self.task, rows, self.probabilities(rows))
 
-    def judge(self, rows: Sequence[Row]) -> Callable[[np.ndarray | None], Figures]:
+    def judge(self, rows: Sequence[Example]) -> Callable[[np.ndarray | None], Metrics]:
         """The task's metrics of the model for weights of `rows`; the model runs once."""
         return judge_for(self.task, rows, self.probabilities(rows))
 
-    def majority(self, rows: Sequence[Row]) -> Figures:
+    def majority(self, rows: Sequence[Example]) -> Metrics:
         """The same metrics of the baseline that knows only the label shares of the training split."""
         return judge(self.task, rows, majority_probabilities(self.record.label_shares, len(rows)))
 
@@ -111,7 +111,7 @@ def load_trained(folder: Path | str, attention: str | None = None, *, device: st
         )
     except (OSError, CheckpointError) as error:
         raise ModelFolderError(f"{folder}: cannot be loaded ({error})") from None
-    # A head that is not there would start at random, and figures on record would be those of another model.
+    # A head that is not there would start at random, and metrics on record would be those of another model.
     if not loading["report"].clean:
         raise ModelFolderError(f"{folder}: is not what training wrote: {loading['report']}")
     try:
@@ -132,7 +132,7 @@ def check_attention(kind: type[EncoderPreTrainedModel], attention: str) -> None:
 def predict(
     model: EncoderPreTrainedModel,
     tokenizer: PreTrainedTokenizerFast,
-    rows: Sequence[Row],
+    rows: Sequence[Example],
     max_length: int,
     batch_size: int = 64,
     make_batch: Callable[[Sequence[dict]], dict] | None = None,
@@ -148,7 +148,7 @@ def predict(
     import torch
 
     config = model.config
-    features, _ = encode_rows(
+    features, _ = encode_examples(
         rows,
         tokenizer,
         getattr(config, "contexts", None),

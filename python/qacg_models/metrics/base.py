@@ -1,4 +1,4 @@
-"""A set of figures: shares between 0 and 1, NaN where there is not a single case to judge."""
+"""A set of metrics: shares between 0 and 1, NaN where there is not a single case to judge."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from qacg_models.utils.json_fields import typed_fields
 
 
 @dataclass(frozen=True)
-class Figures:
-    """Base of the sets. A set's fields are its figures, and `undefined`.
+class Metrics:
+    """Base of the sets. A set's fields are its metrics, and `undefined`.
 
     Attributes:
-        TITLES: what tables call each figure, in their order.
+        TITLES: what tables call each metric, in their order.
         undefined: what could not be taken, such as `"sentiment_auc: safety"` (only one class occurs there);
             a mean is taken without it.
     """
@@ -32,14 +32,14 @@ class Figures:
         return values | {"undefined": list(self.undefined)}
 
     @classmethod
-    def from_json(cls, content: object, path: str = "") -> Figures:
+    def from_json(cls, content: object, path: str = "") -> Metrics:
         """Inverse of `to_json`.
 
         Args:
             path: of the content, as errors name it.
 
         Raises:
-            InputError: naming the figure that is missing, unknown or no number.
+            InputError: naming the metric that is missing, unknown or no number.
         """
         kinds = dict.fromkeys(cls.TITLES, float | None) | {"undefined": tuple[str, ...]}
         values = typed_fields(kinds, content, path)

@@ -1,4 +1,4 @@
-"""Confidence intervals by the bootstrap over sentences (Efron, 1979): percentiles of resampled figures."""
+"""Confidence intervals by the bootstrap over sentences (Efron, 1979): percentiles of resampled metrics."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from collections.abc import Callable, Hashable, Sequence
 import numpy as np
 
 from qacg_models.errors import InputError
-from qacg_models.metrics.base import Figures
+from qacg_models.metrics.base import Metrics
 
 
 def intervals(
-    judge: Callable[[np.ndarray], Figures],
+    judge: Callable[[np.ndarray], Metrics],
     sentences: Sequence[Hashable],
     *,
     repeats: int = 1000,
     level: float = 0.95,
     seed: int = 0,
 ) -> dict[str, tuple[float, float]]:
-    """Lower and upper bound of every figure.
+    """Lower and upper bound of every metric.
 
     Sentences, not rows, are drawn with replacement: rows of one sentence depend on one another, and rows taken for
-    independent would make intervals too narrow. Repeats in which a figure cannot be taken are left out of it.
+    independent would make intervals too narrow. Repeats in which a metric cannot be taken are left out of it.
 
     Args:
-        judge: figures for (N) weights of the rows.
+        judge: metrics for (N) weights of the rows.
         sentences: (N) sentence of each row.
 
     Raises:
@@ -39,11 +39,11 @@ def intervals(
     drawn: dict[str, list[float]] = {}
     for _ in range(repeats):
         picks = generator.integers(len(numbers), size=len(numbers))
-        figures = judge(np.bincount(picks, minlength=len(numbers))[sentence].astype(np.float64))
-        for name in figures.TITLES:
-            drawn.setdefault(name, []).append(getattr(figures, name))
+        metrics = judge(np.bincount(picks, minlength=len(numbers))[sentence].astype(np.float64))
+        for name in metrics.TITLES:
+            drawn.setdefault(name, []).append(getattr(metrics, name))
     tail = 100 * (1 - level) / 2
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # a figure that no repeat gives has no interval: NaN
+        warnings.simplefilter("ignore", RuntimeWarning)  # a metric that no repeat gives has no interval: NaN
         bounds = {name: np.nanpercentile(values, (tail, 100 - tail)) for name, values in drawn.items()}
     return {name: (float(low), float(high)) for name, (low, high) in bounds.items()}

@@ -16,11 +16,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from qacg_models.metrics.base import Figures, check_rows, f1, ratio
+from qacg_models.metrics.base import Metrics, check_rows, f1, ratio
 
 
 @dataclass(frozen=True)
-class ClassificationMetrics(Figures):
+class ClassificationMetrics(Metrics):
     """Five shares between 0 and 1; the last two are NaN where no label says that there is no opinion."""
 
     TITLES: ClassVar = {

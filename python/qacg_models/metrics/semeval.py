@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from qacg_models.metrics.base import Figures, check_rows, f1, ratio
+from qacg_models.metrics.base import Metrics, check_rows, f1, ratio
 from qacg_models.metrics.groups import group_table
 
 NONE, POSITIVE, NEUTRAL, NEGATIVE, CONFLICT = range(5)
@@ -26,7 +26,7 @@ CLASSES = {
 
 
 @dataclass(frozen=True)
-class SemEvalMetrics(Figures):
+class SemEvalMetrics(Metrics):
     """Six shares between 0 and 1. Without a single guess precision is 0, and so is F1."""
 
     TITLES: ClassVar = {

@@ -21,14 +21,14 @@ from typing import ClassVar
 import numpy as np
 
 from qacg_models.metrics.auc import Auc
-from qacg_models.metrics.base import Figures, check_rows, ratio
+from qacg_models.metrics.base import Metrics, check_rows, ratio
 from qacg_models.metrics.groups import group_table
 
 NONE, POSITIVE, NEGATIVE = 0, 1, 2
 
 
 @dataclass(frozen=True)
-class SentiHoodMetrics(Figures):
+class SentiHoodMetrics(Metrics):
     """Five shares between 0 and 1; an AUC is averaged over the aspects for which it can be taken."""
 
     TITLES: ClassVar = {
@@ -107,9 +107,9 @@ class SentiHoodJudge:
             undefined=tuple(undefined),
         )
 
-    def _mean(self, figure: str, values: list[float], undefined: list[str]) -> float:
+    def _mean(self, metric: str, values: list[float], undefined: list[str]) -> float:
         """Mean over the aspects whose value is known; the others are noted."""
-        undefined += [f"{figure}: {name}" for name, value in zip(self.names, values) if math.isnan(value)]
+        undefined += [f"{metric}: {name}" for name, value in zip(self.names, values) if math.isnan(value)]
         known = [value for value in values if not math.isnan(value)]
         return float(np.mean(known)) if known else math.nan
 

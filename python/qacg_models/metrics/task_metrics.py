@@ -6,22 +6,22 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from qacg_models.data.example import Row
+from qacg_models.data.example import Example
 from qacg_models.data.task import Task
-from qacg_models.metrics.base import Figures
+from qacg_models.metrics.base import Metrics
 from qacg_models.metrics.classification import ClassificationJudge, ClassificationMetrics
 from qacg_models.metrics.semeval import SemEvalJudge, SemEvalMetrics
 from qacg_models.metrics.sentihood import SentiHoodJudge, SentiHoodMetrics
 
-FIGURES: dict[str, type[Figures]] = {
+METRIC_CLASSES: dict[str, type[Metrics]] = {
     "sentihood": SentiHoodMetrics,
     "semeval": SemEvalMetrics,
     "classification": ClassificationMetrics,
 }
 
 
-def judge_for(task: Task, rows: Sequence[Row], probabilities: np.ndarray) -> Callable[[np.ndarray | None], Figures]:
-    """What takes weights of the rows, or None, and gives the task's figures.
+def judge_for(task: Task, rows: Sequence[Example], probabilities: np.ndarray) -> Callable[[np.ndarray | None], Metrics]:
+    """What takes weights of the rows, or None, and gives the task's metrics.
 
     Args:
         probabilities: (N, classes), in the order of `rows`.
@@ -38,8 +38,8 @@ def judge_for(task: Task, rows: Sequence[Row], probabilities: np.ndarray) -> Cal
     return ClassificationJudge(groups, gold, probabilities, has_absent=task.has_absent)
 
 
-def judge(task: Task, rows: Sequence[Row], probabilities: np.ndarray) -> Figures:
-    """The task's figures, every row counted once."""
+def judge(task: Task, rows: Sequence[Example], probabilities: np.ndarray) -> Metrics:
+    """The task's metrics, every row counted once."""
     return judge_for(task, rows, probabilities)(None)
 
 

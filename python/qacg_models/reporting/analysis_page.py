@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from qacg_models.data import Row
+from qacg_models.data import Example
 from qacg_models.errors import InputError
 from qacg_models.inference.trained_model import TrainedModel
-from qacg_models.reporting.attention_maps import RowMaps, check_has_gate, row_maps
+from qacg_models.reporting.attention_maps import ExampleMaps, check_has_gate, example_maps
 from qacg_models.reporting.heatmaps import lambda_figure, lambda_histograms, layer_figure, token_figure
 from qacg_models.reporting.html_report import Report, Section
 from qacg_models.reporting.map_viewer import token_strip, viewer, viewer_script, viewer_style
@@ -28,7 +28,7 @@ READING = (
 
 def write_analysis(
     trained: TrainedModel,
-    rows: Sequence[Row],
+    rows: Sequence[Example],
     folder: Path | str,
     *,
     title: str,
@@ -54,7 +54,7 @@ def write_analysis(
     check_has_gate(trained)
     if not rows:
         raise InputError("rows: got none, wanted at least one")
-    sentences: dict[str, list[Row]] = {}
+    sentences: dict[str, list[Example]] = {}
     for row in rows:
         group = sentences.setdefault(row.sentence, [])
         if row.context in [other.context for other in group]:
@@ -71,7 +71,7 @@ def write_analysis(
         say(f"sentence {number} of {len(sentences)}: {', '.join(row.context for row in group)}")
         section = report.section(f"Sentence {number}")
         section.quote(sentence)
-        maps = [row_maps(trained, row) for row in group]
+        maps = [example_maps(trained, row) for row in group]
         _verdicts(section, trained, maps)
         _tokens(report, section, f"sentence-{number}", trained, maps)
         section.heading("Attention maps")
@@ -86,7 +86,7 @@ def write_analysis(
     return report.write()
 
 
-def _verdicts(section: Section, trained: TrainedModel, maps: Sequence[RowMaps]) -> None:
+def _verdicts(section: Section, trained: TrainedModel, maps: Sequence[ExampleMaps]) -> None:
     labels = trained.task.labels
     known = all(one.row.label is not None for one in maps)
     header = ["aspect", "the model says", *(["the data say"] if known else []), *(f"p({label})" for label in labels)]
@@ -98,7 +98,7 @@ def _verdicts(section: Section, trained: TrainedModel, maps: Sequence[RowMaps]) 
 
 
 def _tokens(
-    report: Report, section: Section, name: str, trained: TrainedModel, maps: Sequence[RowMaps]
+    report: Report, section: Section, name: str, trained: TrainedModel, maps: Sequence[ExampleMaps]
 ) -> None:
     by_context = {one.row.context: token_scores(trained, one.row) for one in maps}
     verdicts = {one.row.context: trained.task.labels[int(one.probabilities.argmax())] for one in maps}
@@ -117,7 +117,7 @@ def _tokens(
     }
 
 
-def _lambda(report: Report, section: Section, name: str, maps: Sequence[RowMaps]) -> None:
+def _lambda(report: Report, section: Section, name: str, maps: Sequence[ExampleMaps]) -> None:
     section.heading("Lambda by layer and head")
     means = {one.row.context: one.lambdas.mean(-1) for one in maps}
     limit = max(float(np.abs(values).max()) for values in means.values())

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qacg_models.data import Row
+from qacg_models.data import Example
 from qacg_models.data.collators import PaddingCollator
-from qacg_models.data.tokenization import encode_rows
+from qacg_models.data.tokenization import encode_examples
 from qacg_models.errors import InputError
 from qacg_models.inference.trained_model import TrainedModel
 
 
 @dataclass(frozen=True)
-class RowMaps:
+class ExampleMaps:
     """What one row looked like inside the model. Shapes: N layers, H heads, L tokens.
 
     Attributes:
@@ -28,7 +28,7 @@ class RowMaps:
         lambdas: (N, H, L), between -1 and 1.
     """
 
-    row: Row
+    row: Example
     tokens: list[str]
     probabilities: np.ndarray
     softmax: np.ndarray
@@ -37,7 +37,7 @@ class RowMaps:
     lambdas: np.ndarray
 
 
-def row_maps(trained: TrainedModel, row: Row) -> RowMaps:
+def example_maps(trained: TrainedModel, row: Example) -> ExampleMaps:
     """Run one row alone, without padding, and take its maps from the model's output.
 
     Raises:
@@ -49,7 +49,7 @@ def row_maps(trained: TrainedModel, row: Row) -> RowMaps:
     def stacked(layers) -> np.ndarray:
         return np.stack([layer[0].float().numpy() for layer in layers])
 
-    return RowMaps(
+    return ExampleMaps(
         row,
         trained.tokenizer.convert_ids_to_tokens(features[0]["input_ids"]),
         output.logits[0].double().softmax(-1).numpy(),
@@ -60,7 +60,7 @@ def row_maps(trained: TrainedModel, row: Row) -> RowMaps:
     )
 
 
-def mean_lambda(trained: TrainedModel, rows: Sequence[Row], batch_size: int = 64) -> np.ndarray:
+def mean_lambda(trained: TrainedModel, rows: Sequence[Example], batch_size: int = 64) -> np.ndarray:
     """Mean of lambda over all real tokens of the rows, (N, H).
 
     Raises:
@@ -86,14 +86,14 @@ def check_has_gate(trained: TrainedModel) -> None:
         raise InputError(f"model: got a {trained.title}, whose attention has no gated map; wanted a QACG-BERT")
 
 
-def padded_inputs(trained: TrainedModel, rows: Sequence[Row]) -> tuple[dict, list[dict]]:
+def padded_inputs(trained: TrainedModel, rows: Sequence[Example]) -> tuple[dict, list[dict]]:
     """A padded batch of rows for a model with contexts, and the features it was made of.
 
     Raises:
         InputError: a row's context is none of the model's.
     """
     config = trained.model.config
-    features, _ = encode_rows(
+    features, _ = encode_examples(
         rows, trained.tokenizer, config.contexts, trained.record.max_length, config.context_standalone
     )
     batch = PaddingCollator(trained.tokenizer.pad_token_id)(features)
@@ -101,7 +101,7 @@ def padded_inputs(trained: TrainedModel, rows: Sequence[Row]) -> tuple[dict, lis
     return batch, features
 
 
-def _run(trained: TrainedModel, rows: Sequence[Row], output_attentions: bool):
+def _run(trained: TrainedModel, rows: Sequence[Example], output_attentions: bool):
     import torch
 
     batch, features = padded_inputs(trained, rows)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from qacg_models.reporting.attention_maps import RowMaps
+from qacg_models.reporting.attention_maps import ExampleMaps
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,7 +21,7 @@ NAMES = {
 }
 
 
-def layer_figure(maps: RowMaps, layer: int) -> Figure:
+def layer_figure(maps: ExampleMaps, layer: int) -> Figure:
     """The three maps of every head of one layer: a row per map, a column per head.
 
     Each row of panels shares one scale, symmetric about 0, whose ends are the largest absolute value in it.

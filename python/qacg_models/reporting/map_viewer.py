@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from qacg_models.reporting.attention_maps import RowMaps
+from qacg_models.reporting.attention_maps import ExampleMaps
 from qacg_models.reporting.heatmaps import COLOURS, NAMES
 
 _FOLDER = Path(__file__).with_name("page")
@@ -32,7 +32,7 @@ def viewer_style() -> str:
     return (_FOLDER / "viewer.css").read_text(encoding="utf-8")
 
 
-def viewer(name: str, maps: Sequence[RowMaps]) -> str:
+def viewer(name: str, maps: Sequence[ExampleMaps]) -> str:
     """HTML of one viewer, which shows rows side by side.
 
     Args:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from qacg_models.data import file_digest
-from qacg_models.metrics import FIGURES, Figures
+from qacg_models.metrics import METRIC_CLASSES, Metrics
 from qacg_models.models.auto import BACKBONES
 from qacg_models.reporting.tables import metric_cells, text_table, undefined_notes
 from qacg_models.runs.record import TrainingRecord
@@ -14,7 +14,7 @@ from qacg_models.runs.record import TrainingRecord
 MAJORITY = "majority"
 
 
-def stored_results(record: TrainingRecord, split: str) -> dict[str, Figures]:
+def stored_results(record: TrainingRecord, split: str) -> dict[str, Metrics]:
     """What training stored for a split: the model and the majority row."""
     return {row_title(record, split): record.metrics[split], MAJORITY: record.majority[split]}
 
@@ -26,7 +26,7 @@ def row_title(record: TrainingRecord, split: str) -> str:
     return f"{title} (chosen on test)" if chosen_on_test else title
 
 
-def show(results: Mapping[str, Figures], bounds: Mapping[str, Mapping[str, tuple[float, float]]] | None = None) -> str:
+def show(results: Mapping[str, Metrics], bounds: Mapping[str, Mapping[str, tuple[float, float]]] | None = None) -> str:
     """Results as a table for a terminal, with a note on every figure that could not be taken.
 
     Args:
@@ -48,7 +48,7 @@ def show_seeds(summary: dict, split: str) -> str:
 
 
 def _titles(names: Sequence[str]) -> list[str]:
-    kind = next(kind for kind in FIGURES.values() if list(kind.TITLES) == list(names))
+    kind = next(kind for kind in METRIC_CLASSES.values() if list(kind.TITLES) == list(names))
     return list(kind.TITLES.values())
 
 
@@ -64,7 +64,7 @@ def selection_note(record: TrainingRecord) -> str:
     return note
 
 
-def compare_with_stored(record: TrainingRecord, path: Path, rows: int, result: Figures) -> str:
+def compare_with_stored(record: TrainingRecord, path: Path, rows: int, result: Metrics) -> str:
     """Whether a new evaluation gives the figures on record: a line that says so, or why it cannot be said.
 
     Args:

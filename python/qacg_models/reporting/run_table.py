@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from qacg_models.errors import InputError
-from qacg_models.metrics import FIGURES
+from qacg_models.metrics import METRIC_CLASSES
 from qacg_models.reporting.result_tables import MAJORITY
 
 # Options with columns of their own, and those that only name the model in other words.
@@ -68,7 +68,8 @@ def _table(rows: Sequence[dict], split: str) -> str:
     for row in rows:
         kinds.setdefault(_kind(row), []).append(row)
     first = rows[0]
-    titles = next(kind.TITLES for kind in FIGURES.values() if kind.TITLES.keys() <= first["metrics"][split].keys())
+    taken = first["metrics"][split].keys()
+    titles = next(kind.TITLES for kind in METRIC_CLASSES.values() if kind.TITLES.keys() <= taken)
     header = ["model", "from", "protocol", "attention", "seeds", *titles.values(), "minutes a seed"]
     lines = []
     for chosen in kinds.values():

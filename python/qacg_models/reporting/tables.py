@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from qacg_models.metrics import Figures
+from qacg_models.metrics import Metrics
 
 
 def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -38,7 +38,7 @@ def html_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def metric_cells(
-    results: Mapping[str, Figures], bounds: Mapping[str, Mapping[str, tuple[float, float]]] = MappingProxyType({})
+    results: Mapping[str, Metrics], bounds: Mapping[str, Mapping[str, tuple[float, float]]] = MappingProxyType({})
 ) -> tuple[list[str], list[list[str]]]:
     """Header and rows that show results in per cent, one row per name.
 
@@ -55,7 +55,7 @@ def metric_cells(
     return ["in %", *titles.values()], rows
 
 
-def undefined_notes(results: Mapping[str, Figures]) -> list[str]:
+def undefined_notes(results: Mapping[str, Metrics]) -> list[str]:
     """One line per result that says which figures could not be taken, if any."""
     return [
         f"{name}: without cases of both kinds, so left out: {', '.join(result.undefined)}"

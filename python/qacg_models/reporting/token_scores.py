@@ -8,7 +8,7 @@ import numpy as np
 
 from qacg_models.attribution.relevance import layerwise_relevance
 from qacg_models.attribution.sensitivity import token_sensitivity
-from qacg_models.data import Row
+from qacg_models.data import Example
 from qacg_models.inference.trained_model import TrainedModel
 from qacg_models.reporting.attention_maps import padded_inputs
 
@@ -28,7 +28,7 @@ class TokenScores:
     relevance: np.ndarray
 
 
-def token_scores(trained: TrainedModel, row: Row) -> TokenScores:
+def token_scores(trained: TrainedModel, row: Example) -> TokenScores:
     """Both scores of one row, run alone and without padding.
 
     Raises:

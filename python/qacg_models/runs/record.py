@@ -9,7 +9,7 @@ from pathlib import Path
 from qacg_models.data.options import DataOptions
 from qacg_models.data.task import Task
 from qacg_models.errors import InputError, ModelFolderError
-from qacg_models.metrics import FIGURES, Figures
+from qacg_models.metrics import METRIC_CLASSES, Metrics
 from qacg_models.runs.options import TrainingOptions
 from qacg_models.utils.atomic_files import written_whole
 from qacg_models.utils.json_fields import typed
@@ -64,7 +64,7 @@ class TrainingRecord:
         loss: pairs of a step and the loss there.
         versions, machine, commit: with what it was trained; no commit for an installed package.
         written: when, in UTC.
-        metrics, majority: figures of the model, and of the majority row, by split; none while training goes on.
+        metrics, majority: those of the model, and of the majority row, by split; none while training goes on.
     """
 
     task: Task
@@ -85,8 +85,8 @@ class TrainingRecord:
     machine: dict[str, object]
     commit: str | None
     written: str
-    metrics: dict[str, Figures]
-    majority: dict[str, Figures]
+    metrics: dict[str, Metrics]
+    majority: dict[str, Metrics]
 
     def __post_init__(self):
         if self.max_length < 1:
@@ -106,7 +106,7 @@ class TrainingRecord:
         """As plain types for a JSON file."""
         plain = {"format": RECORD_FORMAT} | asdict(self)
         for name in ("metrics", "majority"):
-            plain[name] = {split: figures.to_json() for split, figures in getattr(self, name).items()}
+            plain[name] = {split: taken.to_json() for split, taken in getattr(self, name).items()}
         return plain
 
     @classmethod
@@ -123,10 +123,10 @@ class TrainingRecord:
             raise InputError("lacks task, so it is not whole")
         task = typed(Task, given["task"], "task")
 
-        def figures(value: object, path: str) -> Figures:
-            return FIGURES[task.metrics].from_json(value, path)
+        def of_task(value: object, path: str) -> Metrics:
+            return METRIC_CLASSES[task.metrics].from_json(value, path)
 
-        return typed(cls, given, "", {Figures: figures})
+        return typed(cls, given, "", {Metrics: of_task})
 
 
 def read_record(folder: Path | str) -> TrainingRecord:

@@ -1,4 +1,4 @@
-"""The figures of an evaluation during training."""
+"""The metrics of an evaluation during training."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from qacg_models.data import Row
+from qacg_models.data import Example
 from qacg_models.data.task import Task
 from qacg_models.metrics import judge
 from qacg_models.training.callbacks import CLASSES_SEEN
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 class EvaluatedRows:
-    """Judges logits given for `rows`: the task's figures, and what shows a collapse."""
+    """Judges logits given for `rows`: the task's metrics, and what shows a collapse."""
 
-    def __init__(self, task: Task, rows: Sequence[Row]):
+    def __init__(self, task: Task, rows: Sequence[Example]):
         self.task, self.rows = task, rows
 
     def __call__(self, prediction: EvalPrediction) -> dict[str, float]:
@@ -28,9 +28,9 @@ class EvaluatedRows:
         if prediction.label_ids.tolist() != [row.label for row in self.rows]:
             raise RuntimeError("the Trainer evaluated the rows in another order than they were given")
         probabilities = torch.from_numpy(prediction.predictions).double().softmax(-1).numpy()
-        figures = judge(self.task, self.rows, probabilities)
+        metrics = judge(self.task, self.rows, probabilities)
         counts = np.bincount(probabilities.argmax(axis=1))
-        return {name: getattr(figures, name) for name in figures.TITLES} | {
+        return {name: getattr(metrics, name) for name in metrics.TITLES} | {
             CLASSES_SEEN: int((counts > 0).sum()),
             "most_predicted": int(counts.argmax()),
         }

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from qacg_models.data import Dataset, file_digest, label_shares
 from qacg_models.data.collators import batch_maker, by_length, padding_share
-from qacg_models.data.tokenization import encode_rows
+from qacg_models.data.tokenization import encode_examples
 from qacg_models.errors import InputError
 from qacg_models.inference.trained_model import TrainedModel, load_trained
-from qacg_models.metrics import Figures
+from qacg_models.metrics import Metrics
 from qacg_models.models.auto import BACKBONES
 from qacg_models.runs.options import TrainingOptions
 from qacg_models.runs.record import RECORD_NAME, Selection, SplitFile, TrainingRecord, write_record
@@ -135,7 +135,7 @@ def _train_into(
     model = begin_model(dataset, options, tokenizer, say)
     encoded, cut = {}, {}
     for name in ("train", split):
-        encoded[name], cut[name] = encode_rows(
+        encoded[name], cut[name] = encode_examples(
             dataset.splits[name],
             tokenizer,
             getattr(model.config, "contexts", None),
@@ -238,7 +238,7 @@ def _trainer(work, dataset, options, model, encoded, make_batch, checkpoint, say
     return trainer
 
 
-def _figures(trained: TrainedModel, dataset: Dataset) -> dict[str, dict[str, Figures]]:
+def _figures(trained: TrainedModel, dataset: Dataset) -> dict[str, dict[str, Metrics]]:
     """Metrics of the model and of the majority row on every split but train."""
     splits = [split for split in dataset.splits if split != "train"]
     return {

@@ -30,7 +30,7 @@ class AspectTrainer(Trainer):
 
     Args:
         options: resolved.
-        train_features, eval_features: features of `encode_rows`.
+        train_features, eval_features: features of `encode_examples`.
         compute_metrics: from an EvalPrediction; holds `args.metric_for_best_model`.
         earlier: seconds that training took before the checkpoint from which it goes on.
     """

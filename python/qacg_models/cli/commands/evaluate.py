@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Evaluates, and says whether the figures are those that training stored."""
-    from qacg_models.data import check_contexts, describe_rows, load_data, load_file
+    from qacg_models.data import check_contexts, describe_examples, load_data, load_file
     from qacg_models.inference.trained_model import load_trained
     from qacg_models.metrics import intervals
     from qacg_models.reporting.result_tables import MAJORITY, compare_with_stored, row_title, selection_note, show
@@ -100,7 +100,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(text)
         return 0
-    print(f"{describe_rows(split, rows, trained.task)}\n{show(results, bounds)}")
+    print(f"{describe_examples(split, rows, trained.task)}\n{show(results, bounds)}")
     if bounds:
         print(f"from, to: 95 % of {arguments.bootstrap} samples of sentences, seed {arguments.bootstrap_seed}")
     print(f"{selection_note(trained.record)}\n{stored}")

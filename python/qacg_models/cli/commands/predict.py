@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from qacg_models.data.lines import STANDARD_INPUT
-from qacg_models.data.requests import FORMS
+from qacg_models.data.requests import FORMATS
 from qacg_models.errors import InputError
 
 NEEDS = "inference"
@@ -34,8 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     file.add_argument(
         "--input-format",
         default="auto",
-        choices=("auto", *FORMS),
-        help="form of the input: a text a line, or records; auto goes by the suffix (default: %(default)s)",
+        choices=("auto", *FORMATS),
+        help="format of the input: a text a line, or records; auto goes by the suffix (default: %(default)s)",
     )
     file.add_argument("--text-column", default="text", metavar="NAME", help="column or key (default: %(default)s)")
     file.add_argument("--aspect-column", metavar="NAME", help="column of the one aspect that a record asks about")
@@ -85,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
     from qacg_models.cli.progress import LineBar
     from qacg_models.data import file_digest
     from qacg_models.data.columns import Columns
-    from qacg_models.data.requests import Request, form_of, read_requests
+    from qacg_models.data.requests import Request, format_of, read_requests
     from qacg_models.inference.aspect_sentiment import AspectSentiment
     from qacg_models.inference.bulk_prediction import BulkPrediction
     from qacg_models.inference.prediction_format import PredictionLines
@@ -104,7 +104,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.input is None:
         requests = [Request(number, text) for number, text in enumerate(arguments.text, 1)]
     else:
-        requests = read_requests(source, form_of(source, arguments.input_format), columns)
+        requests = read_requests(source, format_of(source, arguments.input_format), columns)
     ask = AspectSentiment.from_pretrained(
         arguments.model, attention=arguments.attention, device=own_device(arguments.device)
     )
@@ -152,8 +152,9 @@ def _check(arguments: argparse.Namespace, processes: int) -> None:
     if arguments.input == STANDARD_INPUT and arguments.input_format == "auto":
         arguments.input_format = "txt"
     records = [f"{name}_column" for name in ("aspect", "target", "id") if getattr(arguments, f"{name}_column")]
-    form = arguments.input_format
-    lines_only = arguments.input is None or form == "txt" or (form, arguments.input.suffix.lower()) == ("auto", ".txt")
+    data_format = arguments.input_format
+    by_suffix = arguments.input is not None and (data_format, arguments.input.suffix.lower()) == ("auto", ".txt")
+    lines_only = arguments.input is None or data_format == "txt" or by_suffix
     if lines_only and records:
         raise InputError(f"{records[0]}: got one, but these texts have no columns; wanted CSV or JSONL as --input")
     for name in ("aspect", "target"):
@@ -162,12 +163,12 @@ def _check(arguments: argparse.Namespace, processes: int) -> None:
 
 
 def _form(output: Path | None) -> str:
-    from qacg_models.inference.prediction_format import FORMS
+    from qacg_models.inference.prediction_format import FORMATS
 
-    form = "jsonl" if output is None else output.suffix.lower().removeprefix(".")
-    if form not in FORMS:
-        raise InputError(f"output: got {output}, wanted a name that ends in .{' or .'.join(FORMS)}")
-    return form
+    data_format = "jsonl" if output is None else output.suffix.lower().removeprefix(".")
+    if data_format not in FORMATS:
+        raise InputError(f"output: got {output}, wanted a name that ends in .{' or .'.join(FORMATS)}")
+    return data_format
 
 
 def _table(bulk, requests) -> str:
