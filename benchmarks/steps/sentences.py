@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from qacg_models.data import load_data, sample_directory
 from qacg_models.data.collators import PackingCollator, PaddingCollator
-from qacg_models.data.tokenization import encode_rows, load_tokenizer, train_tokenizer
+from qacg_models.data.tokenization import encode_examples, load_tokenizer, train_tokenizer
 
 from benchmarks.cases.lengths import LONGEST
 
@@ -79,7 +79,7 @@ def load_sentences(data: str | None, tokenizer: str | None) -> Sentences:
         pieces = train_tokenizer([*dict.fromkeys(row.sentence for row in rows), *dataset.contexts], VOCABULARY)
     else:
         pieces = load_tokenizer(tokenizer)
-    features, _ = encode_rows(rows, pieces, dataset.contexts, LONGEST)
+    features, _ = encode_examples(rows, pieces, dataset.contexts, LONGEST)
     by = "learned" if tokenizer is None else "given"
     where = "bundled sample" if data is None else f"{Path(data).name}, train split"
     return Sentences(features, list(dataset.contexts), f"{where}, {by} vocabulary of {len(pieces)}")
