@@ -9,6 +9,7 @@
 # make bench  the operators under pytest-benchmark;  make marks OUT=dir  the project's marks, rows to OUT
 # make suite OUT=dir  the whole benchmark suite on the CPU, an hour at a time: again to go on
 # make check-sanitizers CALLS=100  the C++ CPU kernels under the address, undefined-behaviour and thread sanitizers
+# make check-races  the CUDA kernels, emulated on the CPU, under a race detector; RACES="--thorough --seeds 6" more of it
 # make sanitize-gpu OUT=dir  the CUDA kernels under compute-sanitizer, on a machine with a GPU
 # The three for a GPU build the CUDA library first; with QACG_BUILD_CUDA=0 they go without it.
 #
@@ -32,7 +33,8 @@ install = { test -x $(PY) || $(PYTHON) -m venv $(VENV); } && $(PIP) torch ninja 
 	$(PIP) --no-build-isolation -e ".[models,test]"
 endif
 
-.PHONY: run test lint types bench marks suite check-triton check-interpreted check-sanitizers test-gpu bench-gpu sanitize-gpu clean
+.PHONY: run test lint types bench marks suite check-triton check-interpreted check-races \
+	check-sanitizers test-gpu bench-gpu sanitize-gpu clean
 
 run: $(READY)
 	$(PY) -m qacg_models.cli demo
@@ -67,7 +69,7 @@ BUILDS ?= all
 OTHER_TRITON := $(if $(strip $(TRITON)),build/triton/$(strip $(TRITON)))
 
 check-triton: $(READY) $(if $(OTHER_TRITON),$(OTHER_TRITON)/.ready)
-	PYTHONPATH=$(if $(OTHER_TRITON),$(OTHER_TRITON):).:tests $(PY) tests/check_triton.py \
+	PYTHONPATH=$(if $(OTHER_TRITON),$(OTHER_TRITON):).:tests/support $(PY) tests/check_triton.py \
 		--builds $(BUILDS) --only "$(ONLY)" $(if $(OTHER_TRITON),--expect $(strip $(TRITON)))
 
 build/triton/%/.ready: | $(READY)
@@ -77,7 +79,11 @@ build/triton/%/.ready: | $(READY)
 
 check-interpreted: OUT = build/check-interpreted
 check-interpreted: $(READY)
-	PYTHONPATH=.:tests $(PY) tests/kernel_suite.py --device cpu --backends triton --seconds 3600 --out $(OUT)
+	PYTHONPATH=.:tests/support $(PY) tests/kernel_suite.py --device cpu --backends triton --seconds 3600 --out $(OUT)
+
+RACES ?=
+check-races: $(READY)
+	PYTHONPATH=.:tests/support $(PY) tests/check_races.py $(RACES)
 
 CALLS ?= 100
 check-sanitizers: OUT = build/sanitizers
@@ -86,7 +92,7 @@ check-sanitizers: $(READY)
 
 test-gpu: OUT = build/test-gpu
 test-gpu: $(READY)-cuda
-	PYTHONPATH=.:tests $(PY) tests/kernel_suite.py --out $(OUT)
+	PYTHONPATH=.:tests/support $(PY) tests/kernel_suite.py --out $(OUT)
 
 bench-gpu: OUT = build/bench-gpu
 bench-gpu: $(READY)-cuda
@@ -94,7 +100,7 @@ bench-gpu: $(READY)-cuda
 
 sanitize-gpu: OUT = build/sanitize
 sanitize-gpu: $(READY)-cuda
-	$(PY) tests/sanitize.py $(OUT)
+	PYTHONPATH=.:tests/support $(PY) tests/sanitize.py $(OUT)
 
 SOURCES := pyproject.toml setup.py constraints.txt $(wildcard csrc/*/*.h csrc/*/*.cpp csrc/*/*.cu)
 

@@ -1,4 +1,4 @@
-"""Looks for races in the CUDA kernels, emulated on the CPU: `python tests/check_races.py`, no GPU needed.
+"""Looks for races in the CUDA kernels, emulated on the CPU: `make check-races`, no GPU needed.
 
 Runs cases, forward and backward, under several seeds with the detector of tests/cuda_emulator (README.md there); a line
 for each run, and exit status 1 if there was a race. A process of its own: it replaces the CUDA backend's operators.

@@ -1,6 +1,6 @@
 """The C++ CPU kernels under sanitizers: random calls, forward and backward, by every instruction set of this machine.
 
-    python tests/check_sanitizers.py --out build/sanitizers --calls 100
+    make check-sanitizers CALLS=100
 
 builds the library twice, with the address and undefined-behaviour sanitizers and with the thread sanitizer, and runs
 the calls of test_random_calls.py at 1, 2 and 4 threads, whose results must agree bit for bit. Each sanitizer is shown
@@ -100,7 +100,7 @@ def build(name: str, folder: Path) -> None:
     shutil.copytree(ROOT / "qacg_kernels", package, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
     objects = {source: kept / f"{Path(source).stem}.o" for source in sources}
     wanted = {o: [*flags, *(sources[s] or torch_flags), "-c", ROOT / s] for s, o in objects.items() if not o.exists()}
-    wanted[folder / "faults.so"] = [*flags, "-shared", ROOT / "tests/sanitizer_faults.cpp"]
+    wanted[folder / "faults.so"] = [*flags, "-shared", ROOT / "tests/support/sanitizer_faults.cpp"]
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(compile_to, wanted.keys(), wanted.values()))
     links = [f"-L{p}" for p in library_paths()] + ["-ltorch_cpu", "-lc10", "-pthread"]
@@ -115,7 +115,7 @@ def inside(name: str, folder: Path, *arguments: str) -> subprocess.CompletedProc
     (folder / "suppressions").write_text("".join(line + "\n" for line in SUPPRESSIONS))
     if name == "thread":
         options = {key: f"{value}:suppressions={folder / 'suppressions'}" for key, value in options.items()}
-    paths = os.pathsep.join(map(str, (folder, ROOT, ROOT / "tests")))
+    paths = os.pathsep.join(map(str, (folder, ROOT, *(ROOT / "tests" / room for room in ("support", "kernels")))))
     environment = os.environ | options | {"LD_PRELOAD": path, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
     # The thread sanitizer wants the memory where it was in its time.
     command = ["setarch", "-R"] if name == "thread" and shutil.which("setarch") else []

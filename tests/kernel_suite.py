@@ -59,7 +59,7 @@ def _command(options: argparse.Namespace, folder: Path, shard: int) -> list[str]
     command += ["--shard", f"{shard}/{options.jobs}", "--seconds", str(options.seconds), "--outcomes", str(rows)]
     command += ["--random-calls", str(RANDOM_CALLS)]
     command += ["-k", options.select] if options.select else []
-    return command + [str(TESTS / name) for name in options.files]
+    return command + [str(TESTS / "kernels" / name) for name in options.files]
 
 
 def _wait(processes: list[subprocess.Popen], folder: Path, seconds: float) -> None:
@@ -90,7 +90,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=SECONDS, help="begin no test after so many")
     parser.add_argument("--jobs", type=int, default=default_jobs(len(os.sched_getaffinity(0))))
     parser.add_argument("--select", help="an expression for pytest -k")
-    parser.add_argument("--files", nargs="+", default=list(FILES), metavar="NAME", help="files of tests/")
+    parser.add_argument("--files", nargs="+", default=list(FILES), metavar="NAME", help="files of tests/kernels")
     options = parser.parse_args(arguments)
     if options.device != "cpu" and not torch.cuda.is_available():
         print("test-gpu: torch sees no NVIDIA GPU on this machine; run it on one", file=sys.stderr)

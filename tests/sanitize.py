@@ -1,4 +1,4 @@
-"""Runs the small operator tests of the CUDA backend under compute-sanitizer: `python tests/sanitize.py OUT`.
+"""Runs the small operator tests of the CUDA backend under compute-sanitizer: `make sanitize-gpu OUT=dir`.
 
 Four passes: memcheck (addresses), racecheck (shared memory), synccheck (barriers) and initcheck (memory that was never
 written). Each has its time, its report in OUT/<tool>.txt, its tests in OUT/<tool>-tests.jsonl and a row in
@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[1]
 TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
 SECONDS = 130  # for each: the four end within nine minutes
 _LAST_TEST = 40  # seconds that are kept for the test under way when no more are begun
-TESTS = ("-k", "test_small or test_strips", "tests/test_backends_within_budget.py")
+TESTS = ("-k", "test_small or test_strips", "tests/kernels/test_backends_within_budget.py")
 FOUND = 86  # the exit code that says the tool found an error, unlike any of pytest's
 
 

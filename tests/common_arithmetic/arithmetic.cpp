@@ -1,4 +1,4 @@
-// csrc/common as functions of arrays, for tests/test_common_arithmetic.py.
+// csrc/common as functions of arrays, for tests/kernels/test_common_arithmetic.py.
 #include "../../csrc/common/cell.h"
 #include "../../csrc/common/dropout.h"
 #include "../../csrc/common/narrow.h"

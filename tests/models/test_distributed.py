@@ -15,7 +15,7 @@ from qacg_models.training.arguments import training_arguments
 from qacg_models.utils.distributed import own_device
 from two_processes import OPTIONS
 
-SCRIPT = Path(__file__).with_name("two_processes.py")
+SCRIPT = Path(__file__).parents[1] / "support" / "two_processes.py"
 
 
 @pytest.fixture(scope="module")

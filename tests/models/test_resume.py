@@ -18,7 +18,7 @@ from qacg_models.inference.trained_model import load_trained
 from qacg_models.training import train
 from qacg_models.training.trainer import AspectTrainer, checkpoints, publish, remove
 
-TRAINS = Path(__file__).with_name("kill_and_resume.py")
+TRAINS = Path(__file__).parents[1] / "support" / "kill_and_resume.py"
 
 
 @pytest.fixture(scope="module")

@@ -1,8 +1,8 @@
 """Calls as a model makes them, up to Triton's description of each launch, beside what the builds compile.
 
-`python tests/launched_calls.py` prints one JSON object: by build, the functions that a model's call launched and where
-their descriptions differ from the build's. In a process of its own: Triton's driver is replaced for good, and the
-interpreter must be off.
+`python tests/support/launched_calls.py` prints one JSON object: by build, the functions that a model's call launched
+and where their descriptions differ from the build's. In a process of its own: Triton's driver is replaced for good,
+and the interpreter must be off.
 """
 
 import json

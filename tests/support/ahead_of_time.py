@@ -1,8 +1,8 @@
 """Compiles calls of the Triton backend for a GPU that is not there, and reads back what the machine code uses.
 
 The backend's own host code runs, on CPU tensors; only the launch is replaced. So what is compiled is what a call
-compiles, with the same specialisation of its arguments (`tests/test_triton_specialization.py`). Triton keeps compiled
-kernels by content (TRITON_CACHE_DIR).
+compiles, with the same specialisation of its arguments (`tests/kernels/test_triton_specialization.py`). Triton keeps
+compiled kernels by content (TRITON_CACHE_DIR).
 """
 
 import contextlib

@@ -16,7 +16,7 @@ from qacg_kernels.backends.triton import arguments, configurations, tune
 from qacg_kernels.backends.triton.candidates import candidates
 from qacg_kernels.backends.triton.configurations import KEYS, Row
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def record():

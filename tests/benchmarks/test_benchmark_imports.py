@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 # From the bottom up. Rooms of one floor do not know each other, and the commands on top are no library.
 FLOORS = (

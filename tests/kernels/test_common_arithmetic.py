@@ -10,7 +10,7 @@ from cuda_emulator import build
 
 from qacg_kernels.dropout import drop_threshold, keep_mask, keep_scale
 
-HERE = Path(__file__).parent
+TESTS = Path(__file__).parents[1]
 
 LOG2_E = 1.0 / np.log(2.0)
 
@@ -19,7 +19,7 @@ LOG2_E = 1.0 / np.log(2.0)
 def common():
     if build.compiler() is None:
         pytest.skip("no C++ compiler")
-    library = ctypes.CDLL(str(build.single(HERE / "common_arithmetic/arithmetic.cpp", ("-std=c++17", "-O2", "-fPIC"))))
+    library = ctypes.CDLL(str(build.single(TESTS / "common_arithmetic/arithmetic.cpp", ("-std=c++17", "-O2", "-fPIC"))))
     library.logit_gradient.restype = library.scale_of.restype = ctypes.c_float
     return library
 

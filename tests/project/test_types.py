@@ -10,7 +10,7 @@ from typing import get_type_hints
 import pytest
 import qacg_models
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 RIGHT = """
 import torch

@@ -14,7 +14,7 @@ from qacg_kernels.backends import cpu
 from qacg_kernels.certificates import standing
 from qacg_kernels.certificates.family import Scope
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_facts_survive_json_and_name_the_running_versions():

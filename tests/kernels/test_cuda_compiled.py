@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 GPUS = ("8.0", "9.0a", "10.0")
 REGISTERS_PER_MULTIPROCESSOR = 65536
 KERNELS = {"about": 0, "kernels_plain": 6, "kernels_mma_float16": 12, "kernels_mma_bfloat16": 12}  # in a source

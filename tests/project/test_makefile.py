@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 PYTHON = """#!/bin/sh
 test "$1" = setup.py || exit 0
 echo "${QACG_BUILD_CUDA:-auto}" >> installations

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from cuda_emulator import build
 
-HERE = Path(__file__).parent / "cuda_emulator"
+HERE = Path(__file__).parents[1] / "cuda_emulator"
 
 
 @pytest.fixture(scope="module")

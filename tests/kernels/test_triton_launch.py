@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
 
 # Calls of functions, Python's and C's, of one forward of the operator with a lambda tensor, from quasi_attention to
@@ -65,7 +65,7 @@ print(json.dumps([launched, calls, triton.__version__]))
 
 def test_a_forward_is_one_launch_with_little_python_around_it():
     inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)  # another Triton's folder, it may be
-    paths = os.pathsep.join([*filter(None, inherited), str(ROOT), str(ROOT / "tests")])
+    paths = os.pathsep.join([*filter(None, inherited), str(ROOT), str(ROOT / "tests/support")])
     environment = os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "TRITON_INTERPRET": "0"}
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False, env=environment, cwd=ROOT

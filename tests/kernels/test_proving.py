@@ -20,7 +20,7 @@ from qacg_kernels.certificates.prover import Task, prove
 from qacg_kernels.certificates.workers import Worker, WorkerGone
 from qacg_kernels.proving import faults, judging, probes, timing
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 CPU = torch.device("cpu")
 SCOPE = Scope("float32", 64)
 VICTIM = Family("cpu", "backward", *SCOPE, "whole_row", "row_gate")
@@ -247,7 +247,7 @@ torch.distributed.destroy_process_group()
 
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="torch has no distributed package")
 def test_all_ranks_choose_alike(tmp_path):
-    script = RANK.format(root=str(ROOT), tests=str(ROOT / "tests"))
+    script = RANK.format(root=str(ROOT), tests=str(ROOT / "tests/support"))
     command = [sys.executable, "-c", script]
     commands = [[*command, str(rank), str(tmp_path / "store")] for rank in range(2)]
     ranks = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for command in commands]
@@ -324,7 +324,7 @@ print(json.dumps([unproven, sum(map(len, proven.values()))]))
 def test_the_probes_run_the_very_forms_of_the_kernels_that_calls_run():
     """By the launcher's own description of each launch: kernel, tiles, constants, warps and stages, absent members."""
     environment = os.environ | {"TRITON_INTERPRET": "0", "OMP_NUM_THREADS": "1"}
-    script = FORMS.format(tests=str(ROOT / "tests"))
+    script = FORMS.format(tests=str(ROOT / "tests/support"))
     command = [sys.executable, "-c", script]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=environment)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -30,7 +30,7 @@ def test_peak_meter_sees_what_was_freed_again():
         "meter.run(lambda: torch.ones(40 * 2**18).sum());"  # starts threads, whose stacks would count
         "print(meter.run(lambda: torch.ones(40 * 2**18).sum())[1], meter.run(lambda: None)[1], control())"
     )
-    root = Path(__file__).resolve().parent.parent
+    root = Path(__file__).resolve().parents[2]
     result = subprocess.run([sys.executable, "-c", script], cwd=root, capture_output=True, text=True, check=True)
     peak, quiet, control = map(float, result.stdout.split())
     # A run of nothing reads as the meter's own floor, up to 4 MiB: pages the kernel counts late.
@@ -49,7 +49,7 @@ def test_memory_of_inference_and_of_packed_sentences():
         "packed = Case(Shape(8, 2, 64, 16), mode='forward+backward', lengths='packed');"
         "print(rows.to_line(measure(packed, 'reference')))"
     )
-    root = Path(__file__).resolve().parent.parent
+    root = Path(__file__).resolve().parents[2]
     result = subprocess.run([sys.executable, "-c", script], cwd=root, capture_output=True, text=True, check=True)
     inference, packed = map(rows.from_line, result.stdout.splitlines())
     one_map = 4 * 1024 * 1024 * 4 / 1e6

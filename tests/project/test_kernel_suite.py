@@ -73,7 +73,7 @@ def test_a_suite_that_leaves_tests_out_has_not_passed(tmp_path, capsys):
         [*CPU, str(tmp_path), "--jobs", "1", "--seconds", "0", "--files", "test_dispatch.py", "--select", "explain"]
     )
     assert status == 1
-    assert "left out: tests/test_dispatch.py::test_explain_takes_packed_calls" in capsys.readouterr().out
+    assert "left out: tests/kernels/test_dispatch.py::test_explain_takes_packed_calls" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -149,4 +149,4 @@ def test_without_a_gpu_it_refuses(tmp_path, capsys):
 
 
 def test_every_file_of_the_suite_is_there():
-    assert all((kernel_suite.TESTS / name).exists() for name in kernel_suite.FILES)
+    assert all((kernel_suite.TESTS / "kernels" / name).exists() for name in kernel_suite.FILES)

@@ -6,6 +6,7 @@ and one barrier taken out; with `--thorough-cuda` the longer list, and each barr
 path taken out in turn.
 """
 
+import os
 import re
 import shutil
 import subprocess
@@ -16,13 +17,15 @@ import check_races
 import pytest
 from cuda_emulator import build
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 BARRIER = re.compile(r"synchronise_(?:block|warp)\(\);|wait_for_copies<\d>\(\);")
 
 
 def command(*options: str) -> subprocess.CompletedProcess:
     run = [sys.executable, str(ROOT / "tests/check_races.py"), *options]
-    return subprocess.run(run, capture_output=True, text=True, check=False)
+    paths = [str(ROOT), str(ROOT / "tests/support"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+    return subprocess.run(run, capture_output=True, text=True, check=False, env=environment)
 
 
 def barriers() -> list[tuple[str, int]]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 MEGABYTE = 2**20
 
 # Runs in a process of its own, because a high-water mark cannot be lowered. What a call rightly keeps is

@@ -2,7 +2,8 @@
 
 Triton makes machine code for a description that it takes from a call's arguments: absent members, strides and sizes of
 1 are constants, numbers and addresses may be known as multiples of 16. Here its own description of a model's calls, on
-a GPU that is not there, is held equal to that of the builds that `tests/shipped_configurations.py` compiles and checks.
+a GPU that is not there, is held equal to that of the builds that `tests/support/shipped_configurations.py` compiles and
+checks.
 """
 
 import importlib.util
@@ -14,17 +15,17 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
 
 
 @pytest.fixture(scope="module")
 def told():
-    """What tests/launched_calls.py prints."""
+    """What tests/support/launched_calls.py prints."""
     inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)  # another Triton's folder, it may be
-    paths = os.pathsep.join([*filter(None, inherited), str(ROOT), str(ROOT / "tests")])
+    paths = os.pathsep.join([*filter(None, inherited), str(ROOT), str(ROOT / "tests/support")])
     environment = os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "TRITON_INTERPRET": "0"}
-    command = [sys.executable, str(ROOT / "tests" / "launched_calls.py")]
+    command = [sys.executable, str(ROOT / "tests/support/launched_calls.py")]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=ROOT)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout)

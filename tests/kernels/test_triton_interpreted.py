@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 FILES = (
     "test_triton_kernels.py",
     "test_atomic_gradients.py",
@@ -35,10 +35,10 @@ LEAST = {"kernels": 96, "atomic": 6, "operators": 15, "compile": 5, "edges": 15,
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
 def test_kernels_in_the_interpreter(tmp_path):
     command = [
-        sys.executable, str(ROOT / "tests" / "kernel_suite.py"), "--device", "cpu", "--backends", "triton",
+        sys.executable, str(ROOT / "tests/kernel_suite.py"), "--device", "cpu", "--backends", "triton",
         "--out", str(tmp_path), "--seconds", "1500", "--select", SELECTION, "--files", *FILES,
     ]  # fmt: skip
-    paths = os.pathsep.join(map(str, (ROOT, ROOT / "python", ROOT / "tests")))
+    paths = os.pathsep.join(map(str, (ROOT, ROOT / "python", ROOT / "tests/support")))
     environment = os.environ | {"PYTHONPATH": paths}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]

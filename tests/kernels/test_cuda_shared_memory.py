@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from cuda_emulator import build
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 RUNTIME = """
 #pragma once
 enum cudaError_t { cudaSuccess = 0, cudaErrorInvalidValue = 1 };

@@ -15,7 +15,7 @@ from torch.utils.cpp_extension import include_paths
 
 from qacg_kernels import libraries
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
