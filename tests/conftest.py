@@ -1,6 +1,11 @@
 """Options and fixtures of all tests; `backend` and `dtype` run a test over what this machine offers."""
 
 import os
+
+# Else MKL's float32 sums depend on where a tensor lies in memory and on who made the processor, to the last bits: a
+# reloaded model would not give the same bits, and eager's error, the measure of all others, would be another elsewhere.
+os.environ.setdefault("MKL_CBWR", "COMPATIBLE")
+
 import sys
 from pathlib import Path
 

@@ -80,7 +80,8 @@ def open_source(
             raise CheckpointError(f"{weights}: {names[ours]} and {name} are names of one tensor, {ours}")
         if transposed and tensor.dim() != 2:
             raise CheckpointError(f"{weights}: {name} has shape {tuple(tensor.shape)}, wanted two dimensions")
-        tensors[ours] = tensor.T if transposed else tensor
+        # Contiguous: a view would be the model's own weight for good, with other roundings in its products.
+        tensors[ours] = tensor.T.contiguous() if transposed else tensor
         names[ours] = name
     fields_path = config_file(weights, config)
     fields = None if fields_path is None else read_json(fields_path)
