@@ -5,6 +5,7 @@
 | what a row is, and when its group is whole | `example.py` |
 | which form a folder is in, and what its files are called | `formats.py` |
 | how a form is read | `sentihood_tsv.py`, `sentihood_json.py`, `semeval_csv.py`, `semeval_xml.py`, `columns.py` |
+| how records of one's own become rows, and which task they have | `records.py` |
 | which sentences become dev where no dev is shipped, and what leaks between splits | `splitting.py` |
 | labels and aspects | `task.py` |
 | rows as inputs of a model, and batches of them | `tokenization.py`, `collators.py` |
