@@ -87,7 +87,11 @@ def test_type_checkers_and_python_find_the_same_public_names():
 
 @pytest.mark.parametrize(
     ("fields", "config"),
-    [("encoder.EncoderFields", "encoder.EncoderConfig"), ("context.ContextFields", "context.ContextConfig")],
+    [
+        ("encoder.EncoderFields", "encoder.EncoderConfig"),
+        ("context.ContextFields", "context.ContextConfig"),
+        ("gated_context.GatedContextFields", "gated_context.GatedContextConfig"),
+    ],
 )
 def test_fields_that_are_handed_on_are_those_of_the_signature(fields, config):
     """The signatures of configurations name the fields of the class below as a TypedDict."""

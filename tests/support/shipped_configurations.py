@@ -14,12 +14,21 @@ import torch
 from ahead_of_time import Description, Resources, describing, kernels_of, resources
 
 from qacg_kernels.backends.triton import launch
-from qacg_kernels.backends.triton.configurations import HEAD_DIMS, KERNELS, Table, nearest_shipped
+from qacg_kernels.backends.triton.configurations import (
+    HEAD_DIMS,
+    KERNELS,
+    Table,
+    nearest_shipped,
+    shipped,
+    shipped_architectures,
+)
 from qacg_kernels.problem import Problem, dense_problem, packed_problem
 from qacg_kernels.testing_inputs import Case, Inputs, make_inputs
 
-# Of a block. The chips of OWN_TABLE have a table of their own; the others take one of an older chip.
-SHARED_BYTES = {
+# The chips with a table of their own; others take one of an older chip.
+OWN_TABLE = tuple(shipped_architectures())
+# Of a block, of the chip; of one that is not named here as much as its table says.
+SHARED_BYTES = {chip: shipped(chip).shared_bytes for chip in OWN_TABLE} | {
     "sm_80": 163 * 1024,
     "sm_86": 99 * 1024,
     "sm_89": 99 * 1024,
@@ -27,7 +36,6 @@ SHARED_BYTES = {
     "sm_100": 227 * 1024,
     "sm_120": 99 * 1024,
 }
-OWN_TABLE = ("sm_80", "sm_90", "sm_100")
 TENSOR_COLUMNS = 512
 # Of a thread, in bytes. The forward has none. The backward holds three accumulators and three tiles of scores; whole
 # rows of float32 beyond 128 features come near this, all else stays within 64.

@@ -4,26 +4,26 @@ from typing import Any
 
 from typing_extensions import Unpack
 
-from qacg_models.configs.context import ContextConfig, ContextFields
 from qacg_models.configs.field_checks import check_one_of
+from qacg_models.configs.gated_context import GatedContextConfig, GatedContextFields
 
 GATE_ACTIVATIONS = ("sigmoid", "tanh")
 
 
-class CGBertFields(ContextFields, total=False):
+class CGBertFields(GatedContextFields, total=False):
     """Fields that `CGBertConfig` reads beside its own."""
 
     A_prob_dropout_prob: float  # what a published text calls attention_probs_dropout_prob
 
 
-class CGBertConfig(ContextConfig):
+class CGBertConfig(GatedContextConfig):
     """Sizes and variants of a CG-BERT.
 
     The published code has `context_projection="head", lambda_bias=False` (the default here).
 
     Args:
         gate_activation: "sigmoid" (the published code) or "tanh" (the paper).
-        Others: as in `ContextConfig` and `EncoderConfig`. `A_prob_dropout_prob`, as one published text calls
+        Others: as in `GatedContextConfig` and the classes above it. `A_prob_dropout_prob`, as one published text calls
             it, is read as attention_probs_dropout_prob.
 
     Raises:

@@ -1,21 +1,18 @@
-"""What configurations of encoders with a context share: names of the contexts, variants of their projections."""
+"""What configurations of encoders with a context share: the names of the contexts."""
 
 from collections.abc import Sequence
 
 from typing_extensions import Unpack
 
 from qacg_models.configs.encoder import EncoderConfig, EncoderFields
-from qacg_models.configs.field_checks import check_flag, check_one_of
-
-CONTEXT_PROJECTIONS = ("hidden", "head")
+from qacg_models.configs.field_checks import check_flag
 
 
 class ContextFields(EncoderFields, total=False):
-    """The fields of `ContextConfig` that its variants hand on as they are."""
+    """The fields of `ContextConfig`, for the signatures of those that hand them on."""
 
     contexts: int | Sequence[str]
     context_standalone: bool
-    lambda_per_head: bool
 
 
 class ContextConfig(EncoderConfig):
@@ -26,12 +23,7 @@ class ContextConfig(EncoderConfig):
         context_standalone: whether inputs leave the aspect to the context id, without a second sentence.
             The model does the same either way; it is kept here so that inputs are built at prediction as
             they were in training.
-        context_projection: "hidden" projects the whole context (hidden x hidden), "head" each head's slice
-            with one matrix shared by the heads (head size x head size).
-        lambda_bias: whether the layers of the gates have biases.
-        lambda_per_head: whether every head has gate weights of its own (the paper) or all share them (the
-            published code).
-        Others: as in `EncoderConfig`. The gates' weights start at 0.01 whatever initializer_range is.
+        Others: as in `EncoderConfig`.
 
     Raises:
         TypeError, ValueError: naming the field, its value and its limit.
@@ -42,18 +34,12 @@ class ContextConfig(EncoderConfig):
         *,
         contexts: int | Sequence[str] = 8,
         context_standalone: bool = False,
-        context_projection: str,
-        lambda_bias: bool,
-        lambda_per_head: bool = False,
         **kwargs: Unpack[EncoderFields],
     ):
         if "num_contexts" in kwargs:
             raise TypeError("num_contexts: derived from contexts; pass contexts=N or contexts=[names]")
         self.contexts = _context_names(contexts)
         self.context_standalone = context_standalone
-        self.context_projection = context_projection
-        self.lambda_bias = lambda_bias
-        self.lambda_per_head = lambda_per_head
         super().__init__(**kwargs)
 
     @property
@@ -77,9 +63,7 @@ class ContextConfig(EncoderConfig):
     def check(self) -> None:
         """Raises TypeError or ValueError for the first field that is out of its limits."""
         super().check()
-        check_one_of("context_projection", self.context_projection, CONTEXT_PROJECTIONS)
-        for field in ("context_standalone", "lambda_bias", "lambda_per_head"):
-            check_flag(field, getattr(self, field))
+        check_flag("context_standalone", self.context_standalone)
         self.contexts = _context_names(self.contexts)
 
 

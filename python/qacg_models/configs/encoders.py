@@ -6,7 +6,12 @@ from qacg_models.configs.bert import PlainBertConfig
 from qacg_models.configs.cg_bert import CGBertConfig
 from qacg_models.configs.qacg_bert import QACGBertConfig
 
-ENCODER_CONFIGS = {config.model_type: config for config in (PlainBertConfig, CGBertConfig, QACGBertConfig)}
+CONFIGS = (
+    PlainBertConfig,
+    CGBertConfig,
+    QACGBertConfig,
+)
+ENCODER_CONFIGS = {config.model_type: config for config in CONFIGS}
 
 for _model_type, _config in ENCODER_CONFIGS.items():
     # exist_ok: reloading a module in a notebook registers its new classes.

@@ -3,11 +3,11 @@
 from typing_extensions import Unpack
 
 from qacg_kernels.nn import NAMINGS
-from qacg_models.configs.context import ContextConfig, ContextFields
 from qacg_models.configs.field_checks import check_number, check_one_of
+from qacg_models.configs.gated_context import GatedContextConfig, GatedContextFields
 
 
-class QACGBertConfig(ContextConfig):
+class QACGBertConfig(GatedContextConfig):
     """Sizes and variants of a QACG-BERT.
 
     The published variants are `pooler="cls", context_projection="hidden", lambda_bias=True` (the released
@@ -17,7 +17,7 @@ class QACGBertConfig(ContextConfig):
         quasi_scale, beta, gamma: scalars of quasi-attention and of its gate, 1 in the published code.
         attention_naming: "released" or "compact", which published names the attention's parameters have
             (`qacg_kernels.nn.NAMINGS`). Checkpoints load under either.
-        Others: as in `ContextConfig` and `EncoderConfig`. attention_probs_dropout_prob is the dropout of the
+        Others: as in `GatedContextConfig` and the classes above it. attention_probs_dropout_prob is the dropout of the
             map A and of context queries and keys.
 
     Raises:
@@ -35,7 +35,7 @@ class QACGBertConfig(ContextConfig):
         beta: float = 1.0,
         gamma: float = 1.0,
         attention_naming: str = "released",
-        **kwargs: Unpack[ContextFields],
+        **kwargs: Unpack[GatedContextFields],
     ):
         self.quasi_scale = quasi_scale
         self.beta = beta

@@ -5,6 +5,7 @@
 | what an example is, which a row of a file holds, and when its group is whole | `example.py` |
 | which format a folder is in, and what its files are called | `formats.py` |
 | how a format is read | `sentihood_tsv.py`, `sentihood_json.py`, `semeval_csv.py`, `semeval_xml.py`, `columns.py` |
+| how records of one's own become examples, and which task they have | `records.py` |
 | which sentences become dev where no dev is shipped, and what leaks between splits | `splitting.py` |
 | labels and aspects | `task.py` |
 | examples as inputs of a model, and batches of them | `tokenization.py`, `collators.py` |

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from qacg_models.data import sentihood_json
-from qacg_models.data.columns import discover, natural_key
 from qacg_models.data.example import DataError, Example, describe_examples
 from qacg_models.data.formats import SPLITS, Format, find_format
 from qacg_models.data.options import DataOptions
+from qacg_models.data.records import discover, natural_key
 from qacg_models.data.splitting import count_overlap, describe_overlap, split_dev
 from qacg_models.data.task import Task
 
@@ -83,13 +82,7 @@ def load_data(
         raise DataError(path, None, f"has none of the splits {', '.join(splits)}")
     names = options.columns()
     if task is None:
-        task = data_format.task or discover(
-            next(iter(files.values())),
-            names,
-            aspects=options.aspects,
-            labels=options.labels,
-            absent_label=options.absent_label,
-        )
+        task = data_format.task or _discovered(data_format, next(iter(files.values())), options)
     rows = {split: data_format.rows(file, task, names) for split, file in files.items()}
     contexts = context_names(rows.get("train") or [row for split in rows.values() for row in split], task)
     for split, file in files.items():
@@ -173,14 +166,27 @@ def _files(path: Path, data_format: Format) -> dict[str, Path]:
     return {split: file for split in SPLITS if (file := data_format.file(path, split)) is not None}
 
 
+def _discovered(data_format: Format, path: Path, options: DataOptions) -> Task:
+    assert data_format.records is not None, "a format without a task of its own"
+    names = options.columns()
+    return discover(
+        data_format.records(path, names),
+        path,
+        names,
+        aspects=options.aspects,
+        labels=options.labels,
+        absent_label=options.absent_label,
+    )
+
+
 def _notes(data_format: Format, task: Task, files: dict[str, Path]) -> list[str]:
     notes = [f"read as {data_format.name}: {', '.join(file.name for file in files.values())}"]
     if data_format.task is None:
         notes.append(f"aspects: {', '.join(task.aspects)}; labels: {', '.join(task.labels)}")
         if task.has_absent:
             notes.append(f"the label {task.labels[0]!r} says that there is no opinion")
-    if data_format.name == "sentihood-json":
-        notes.append(f"opinions on other aspects are left out: {', '.join(sentihood_json.OTHER_ASPECTS)}")
+    if data_format.note:
+        notes.append(data_format.note)
     if "conflict" in task.labels and data_format.task is not None:
         notes.append("'conflict' is a label of its own, which 3- and 2-class accuracy leave out")
     return notes

@@ -9,6 +9,7 @@ from pathlib import Path
 from qacg_models.data import columns, semeval_csv, semeval_xml, sentihood_json, sentihood_tsv
 from qacg_models.data.columns import Columns
 from qacg_models.data.example import DataError, Example, checked
+from qacg_models.data.records import Record, examples_of
 from qacg_models.data.task import SEMEVAL, SENTIHOOD, Task
 
 SPLITS = ("train", "dev", "test")
@@ -18,16 +19,28 @@ SPLITS = ("train", "dev", "test")
 class Format:
     """How the splits of a data set lie in a folder.
 
+    It has a task and `published`, or neither and `records`.
+
     Attributes:
-        task: fixed by the format; None for data of one's own, whose task is discovered or given.
         names: file names of a split, any of which may be there.
-        reader: rows of a file.
+        task: labels and aspects that the format fixes; None for data of one's own, whose task is discovered or given.
+        published: rows of a file of that task.
+        records: of a file of one's own. They become rows in `records.py`.
+        suffixes: of files of another name, by which a single one is known.
+        note: what a reader of the data should know, such as what is left out.
     """
 
     name: str
-    task: Task | None
     names: Callable[[str], tuple[str, ...]]
-    reader: Callable[[Path, Task, Columns], Iterator[Example]]
+    task: Task | None = None
+    published: Callable[[Path, Task], Iterator[Example]] | None = None
+    records: Callable[[Path, Columns], Iterator[Record]] | None = None
+    suffixes: tuple[str, ...] = ()
+    note: str = ""
+
+    def __post_init__(self):
+        if (self.published is None) != (self.task is None) or (self.records is None) == (self.task is None):
+            raise ValueError(f"{self.name}: wanted a task and published, or neither and records")
 
     def file(self, folder: Path, split: str) -> Path | None:
         """The file of a split, None if the folder has none.
@@ -46,7 +59,12 @@ class Format:
         Raises:
             DataError: at the first line, or group, that is not as the format wants it.
         """
-        return checked(self.reader(path, task, names), path, task)
+        if self.records is not None:
+            found = examples_of(self.records(path, names), path, task, names)
+        else:
+            assert self.published is not None, "a format that fixes its task"
+            found = self.published(path, task)
+        return checked(found, path, task)
 
 
 def _xml_names(split: str) -> tuple[str, ...]:
@@ -54,28 +72,30 @@ def _xml_names(split: str) -> tuple[str, ...]:
     return (f"{split}.xml", *(published[name] for name in (split,) if name in published))
 
 
-# Of two formats of one data set in one folder, which give the same rows, the first is read.
+# Of two published formats of one data set in one folder, which give the same rows, the first is read.
 FORMATS = (
     Format(
         "sentihood-tsv",
-        SENTIHOOD,
         lambda split: (f"{split}.tsv", f"{split}_NLI_M.tsv"),
-        lambda path, task, _: sentihood_tsv.read(path, task),
+        SENTIHOOD,
+        sentihood_tsv.read,
+        suffixes=(".tsv",),
     ),
     Format(
         "sentihood-json",
-        SENTIHOOD,
         lambda split: (f"sentihood-{split}.json",),
-        lambda path, task, _: sentihood_json.read(path, task),
+        SENTIHOOD,
+        sentihood_json.read,
+        note=f"opinions on other aspects are left out: {', '.join(sentihood_json.OTHER_ASPECTS)}",
     ),
+    Format("semeval-csv", lambda split: (f"{split}_NLI_M.csv",), SEMEVAL, semeval_csv.read),
+    Format("semeval-xml", _xml_names, SEMEVAL, semeval_xml.read, suffixes=(".xml",)),
     Format(
-        "semeval-csv",
-        SEMEVAL,
-        lambda split: (f"{split}_NLI_M.csv",),
-        lambda path, task, _: semeval_csv.read(path, task),
+        "columns",
+        lambda split: tuple(split + suffix for suffix in columns.SUFFIXES),
+        records=columns.records,
+        suffixes=columns.SUFFIXES,
     ),
-    Format("semeval-xml", SEMEVAL, _xml_names, lambda path, task, _: semeval_xml.read(path, task)),
-    Format("columns", None, lambda split: tuple(split + suffix for suffix in columns.SUFFIXES), columns.read),
 )
 NAMES = tuple(one.name for one in FORMATS)
 
@@ -99,18 +119,16 @@ def find_format(path: Path, name: str = "auto") -> Format:
     if not found:
         wanted = "; ".join(f"{one.name}: {' or '.join(one.names('train'))}" for one in FORMATS)
         raise DataError(path, None, f"has no data in any known format ({wanted}, and so on)")
-    if len({one.task for one in found}) > 1:
+    if len({one.task or one.name for one in found}) > 1:
         raise DataError(path, None, f"holds {' and '.join(one.name for one in found)}; say which by --format")
     return found[0]
 
 
 def _format_of_file(path: Path) -> Format:
-    for data_format in FORMATS:
-        if any(path.name in data_format.names(split) for split in SPLITS) or _by_suffix(path) == data_format.name:
-            return data_format
-    raise DataError(path, None, f"has no name or suffix of a known format; say which by --format {{{','.join(NAMES)}}}")
-
-
-def _by_suffix(path: Path) -> str | None:
-    suffixes = {".tsv": "sentihood-tsv", ".xml": "semeval-xml"} | dict.fromkeys(columns.SUFFIXES, "columns")
-    return suffixes.get(path.suffix.lower())
+    named = (one for one in FORMATS if any(path.name in one.names(split) for split in SPLITS))
+    suffixed = (one for one in FORMATS if path.suffix.lower() in one.suffixes)
+    one = next(named, None) or next(suffixed, None)
+    if one is None:
+        known = ",".join(NAMES)
+        raise DataError(path, None, f"has no name or suffix of a known format; say which by --format {{{known}}}")
+    return one

@@ -13,7 +13,7 @@ from qacg_models.data.collators import PackingCollator
 from qacg_models.errors import InputError
 from qacg_models.inference.aspect_queries import Questions
 from qacg_models.inference.trained_model import TrainedModel, load_trained, predict
-from qacg_models.models.context_folding import fold_context
+from qacg_models.models.context_folding import fold_context, has_context_layers
 from qacg_models.utils.threads import cpu_threads
 
 
@@ -54,8 +54,7 @@ class AspectSentiment:
         if not isinstance(trained, TrainedModel):
             raise TypeError(f"trained: got {type(trained).__name__}, wanted a TrainedModel")
         self.trained = trained
-        # A plain BERT knows contexts by their names alone, and has no context path.
-        if hasattr(trained.model.config, "contexts"):
+        if has_context_layers(trained.model):
             fold_context(trained.model.eval())
 
     @classmethod

@@ -28,6 +28,7 @@ class ModelEntry:
         auto_class: the class of transformers that makes it.
         tensors: "bert" where its checkpoints have BERT's names of tensors, "head" for a head over any encoder.
         contexts: whether it is told the aspect by a context id.
+        context_projection: whether its configuration has this choice (`GatedContextConfig`).
         backbone: what commands and saved files call it; None for a model that `qacg train` does not train.
         title: what tables of results call it.
     """
@@ -39,6 +40,7 @@ class ModelEntry:
     auto_class: str
     tensors: str = "bert"
     contexts: bool = False
+    context_projection: bool = False
     backbone: str | None = None
     title: str | None = None
 
@@ -51,21 +53,23 @@ _QUERY_ATTENTION = ("qacg_models.models.query_attention", "QueryAttentionConfig"
 
 # Help texts list the backbones in this order.
 MODELS = (
-    ModelEntry("QACGBertModel", *_QACG_BERT, "AutoModel", contexts=True),
+    ModelEntry("QACGBertModel", *_QACG_BERT, "AutoModel", contexts=True, context_projection=True),
     ModelEntry(
         "QACGBertForSequenceClassification",
         *_QACG_BERT,
         "AutoModelForSequenceClassification",
         contexts=True,
+        context_projection=True,
         backbone="qacg-bert",
         title="QACG-BERT",
     ),
-    ModelEntry("CGBertModel", *_CG_BERT, "AutoModel", contexts=True),
+    ModelEntry("CGBertModel", *_CG_BERT, "AutoModel", contexts=True, context_projection=True),
     ModelEntry(
         "CGBertForSequenceClassification",
         *_CG_BERT,
         "AutoModelForSequenceClassification",
         contexts=True,
+        context_projection=True,
         backbone="cg-bert",
         title="CG-BERT",
     ),

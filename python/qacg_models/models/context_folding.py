@@ -8,6 +8,11 @@ from qacg_models.modules.context_encoder import ContextBertEncoder
 from qacg_models.modules.context_fold import ContextFold
 
 
+def has_context_layers(model: nn.Module) -> bool:
+    """Whether there is a context path to fold: a model may have no contexts, or take them in elsewhere."""
+    return bool(_context_encoders(model))
+
+
 def fold_context(model: nn.Module) -> int:
     """Folds the context path of every layer of a QACG-BERT or CG-BERT, for inference; returns how many layers.
 
@@ -21,7 +26,7 @@ def fold_context(model: nn.Module) -> int:
     """
     if model.training:
         raise ValueError("model: got one in training mode, wanted model.eval() before folding for inference")
-    encoders = [module for module in model.modules() if isinstance(module, ContextBertEncoder)]
+    encoders = _context_encoders(model)
     if not encoders:
         raise ValueError(f"model: got a {type(model).__name__} without context layers, wanted a QACG-BERT or CG-BERT")
     pairs: list[Any] = [pair for encoder in encoders for pair in zip(encoder.layer, encoder.context_layer)]
@@ -29,3 +34,7 @@ def fold_context(model: nn.Module) -> int:
     for layer, fold in folds:
         layer.fold = fold.eval()
     return len(folds)
+
+
+def _context_encoders(model: nn.Module) -> list[ContextBertEncoder]:
+    return [module for module in model.modules() if isinstance(module, ContextBertEncoder)]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from qacg_models.configs.context import ContextConfig
+from qacg_models.configs.gated_context import GatedContextConfig
 from qacg_models.modules.bert_layers import BertIntermediate, BertResidualOutput
 from qacg_models.modules.context_fold import ContextFold, folding_pays, mix_context, project_folded
 from qacg_models.modules.packing import Packing
@@ -20,7 +20,7 @@ from qacg_models.modules.packing import Packing
 class ContextBertAttention(nn.Module):
     """The attention block. The odd names `self` and `output` are those of BERT checkpoints."""
 
-    def __init__(self, config: ContextConfig, self_attention: Callable[[ContextConfig], nn.Module]):
+    def __init__(self, config: GatedContextConfig, self_attention: Callable[[GatedContextConfig], nn.Module]):
         super().__init__()
         self.self = self_attention(config)
         self.output = BertResidualOutput(config, config.hidden_size)
@@ -48,7 +48,7 @@ class ContextBertAttention(nn.Module):
 class ContextBertLayer(GradientCheckpointingLayer):
     """Context mixing, attention block, feed-forward block."""
 
-    def __init__(self, config: ContextConfig, self_attention: Callable[[ContextConfig], nn.Module]):
+    def __init__(self, config: GatedContextConfig, self_attention: Callable[[GatedContextConfig], nn.Module]):
         super().__init__()
         self.attention = ContextBertAttention(config, self_attention)
         self.intermediate = BertIntermediate(config)
@@ -115,7 +115,7 @@ class ContextBertEncoder(nn.Module):
             (T, hidden) and the packing as mask.
     """
 
-    def __init__(self, config: ContextConfig, self_attention: Callable[[ContextConfig], nn.Module]):
+    def __init__(self, config: GatedContextConfig, self_attention: Callable[[GatedContextConfig], nn.Module]):
         super().__init__()
         layers = range(config.num_hidden_layers)
         self.layer = nn.ModuleList(ContextBertLayer(config, self_attention) for _ in layers)

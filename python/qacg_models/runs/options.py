@@ -140,19 +140,25 @@ class TrainingOptions:
             raise InputError(f"{given[0]}: the checkpoint {self.from_checkpoint} settles it; wanted none beside it")
         if self.cased and self.tokenizer is None:
             raise InputError("cased: got True without a tokenizer, wanted --tokenizer with a vocab.txt beside it")
-        if not BACKBONES[self.model].contexts and (self.context_standalone or self.context_projection):
+        entry = BACKBONES[self.model]
+        if not entry.contexts and (self.context_standalone or self.context_projection):
             raise InputError(
                 f"model: {self.model!r} has no contexts, so the aspect's name has to be a second segment; "
                 "wanted no context_standalone and no context_projection"
             )
+        if not entry.context_projection and self.context_projection:
+            raise InputError(f"model: {self.model!r} does not project its contexts; wanted no context_projection")
 
     def resolved(self) -> TrainingOptions:
         """The same with every choice settled, but for those that a checkpoint settles."""
         recipe: dict[str, Any] = dict(RECIPES["scratch" if self.from_checkpoint is None else "pretrained"])
         if self.protocol == "released":
             recipe |= RECIPES["released"]
-        if not BACKBONES[self.model].contexts:
-            recipe |= {"context_standalone": False, "context_projection": None}
+        entry = BACKBONES[self.model]
+        if not entry.contexts:
+            recipe |= {"context_standalone": False}
+        if not entry.context_projection:
+            recipe |= {"context_projection": None}
         settled = {name: value for name, value in recipe.items() if getattr(self, name) is None}
         return replace(self, **settled)
 

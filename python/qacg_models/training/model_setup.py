@@ -111,10 +111,9 @@ def _fields(dataset: Dataset, options: TrainingOptions) -> dict[str, object]:
     }
     if options.dropout is not None:
         fields |= dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), options.dropout)
-    if BACKBONES[options.model].contexts:
-        fields |= {
-            "contexts": list(dataset.contexts),
-            "context_projection": options.context_projection,
-            "context_standalone": options.context_standalone,
-        }
+    entry = BACKBONES[options.model]
+    if entry.contexts:
+        fields |= {"contexts": list(dataset.contexts), "context_standalone": options.context_standalone}
+    if entry.context_projection:
+        fields |= {"context_projection": options.context_projection}
     return fields

@@ -1,0 +1,75 @@
+"""A BERT that is told the aspect after its last layer.
+
+It differs from BERT in its classifier, which reads P * (1 + E): the pooled output, scaled by what is learned for the
+context.
+"""
+
+from typing import ClassVar
+
+from torch import Tensor, nn
+from transformers.modeling_outputs import SequenceClassifierOutput
+
+from qacg_models.configs.toy_bert import ToyBertConfig
+from qacg_models.models.bert import BertModel
+from qacg_models.models.pretrained import EncoderPreTrainedModel, as_dict, classifier_dropout
+from qacg_models.modules.input_checks import checked_context_ids
+from qacg_models.modules.losses import classification_loss
+from qacg_models.modules.softmax_attention import IMPLEMENTATIONS
+
+
+class ToyBertForSequenceClassification(EncoderPreTrainedModel):
+    """BERT with a linear classifier on the pooled output, which the context scales."""
+
+    config: ToyBertConfig
+    config_class = ToyBertConfig
+    implementations: ClassVar = IMPLEMENTATIONS
+    card_task = "text-classification"
+    _no_split_modules = ("BertEmbeddings", "BertLayer")
+
+    def __init__(self, config: ToyBertConfig):
+        super().__init__(config)
+        self.num_labels = config.num_labels
+        self.bert = BertModel(config)
+        self.context_scale = nn.Embedding(config.num_contexts, config.hidden_size)
+        self.dropout = classifier_dropout(config)
+        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
+        self.post_init()
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        context_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        *,
+        cu_seqlens: Tensor | None = None,
+        max_seqlen: int | None = None,
+        labels: Tensor | None = None,
+        return_dict: bool | None = None,
+    ) -> SequenceClassifierOutput | tuple[Tensor, ...]:
+        """Classifies the sequences of a padded or packed batch.
+
+        Args:
+            context_ids: (B) or (B, 1), ids of `config.contexts`.
+            labels: as `classification_loss` wants them for the configuration's problem_type; None: no loss.
+            Others: as for `BertModel`.
+
+        Raises:
+            TypeError, ValueError: as for `BertModel`, and for context ids and labels.
+        """
+        pooled = self.bert(
+            input_ids,
+            attention_mask,
+            token_type_ids,
+            position_ids,
+            cu_seqlens=cu_seqlens,
+            max_seqlen=max_seqlen,
+            pooled_only=True,
+            return_dict=True,
+        ).pooler_output
+        scale = 1 + self.context_scale(checked_context_ids(self.config, context_ids, len(pooled)))
+        logits = self.classifier(self.dropout(pooled * scale))
+        loss = None if labels is None else classification_loss(logits, labels, self.config.problem_type)
+        output = SequenceClassifierOutput(loss=loss, logits=logits)
+        return output if as_dict(return_dict, self.config) else output.to_tuple()

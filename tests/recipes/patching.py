@@ -1,0 +1,48 @@
+"""Puts the files and lines of a recipe in place: new files as they are, lines after the one line that they follow."""
+
+import json
+import shutil
+from pathlib import Path
+
+RECIPES = Path(__file__).parent
+
+
+def touched(recipe: str) -> set[str]:
+    """The files that a recipe makes or changes, from the root of the repository."""
+    new = RECIPES / recipe / "new"
+    made = {str(path.relative_to(new)) for path in new.rglob("*") if path.is_file() and path.suffix != ".pyc"}
+    return made | {insertion["file"] for insertion in _insertions(recipe)}
+
+
+def apply(recipe: str, root: Path) -> None:
+    """Follows a recipe in a copy of the repository.
+
+    Args:
+        recipe: folder beside this file, with `new/` and `insertions.json`.
+        root: of the copy.
+
+    Raises:
+        LookupError: the line that others are to follow is not there, or more than once; names file and line.
+        FileExistsError: a file that the recipe makes is there already.
+    """
+    new = RECIPES / recipe / "new"
+    for path in sorted(path for path in new.rglob("*.py")):
+        target = root / path.relative_to(new)
+        if target.exists():
+            raise FileExistsError(f"{recipe}: {path.relative_to(new)} is there already")
+        shutil.copyfile(path, target)
+    for insertion in _insertions(recipe):
+        path, anchor = root / insertion["file"], insertion["after"]
+        lines = path.read_text(encoding="utf-8").splitlines()
+        if lines.count(anchor) != 1:
+            raise LookupError(
+                f"{recipe}: {insertion['file']} has the line {anchor!r} {lines.count(anchor)} times, wanted once; "
+                f"mend tests/recipes/{recipe}/insertions.json, and the recipe in CONTRIBUTING.md if the way has changed"
+            )
+        at = lines.index(anchor) + 1
+        lines[at:at] = insertion["lines"]
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _insertions(recipe: str) -> list[dict]:
+    return json.loads((RECIPES / recipe / "insertions.json").read_text(encoding="utf-8"))

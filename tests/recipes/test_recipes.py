@@ -1,0 +1,230 @@
+"""The recipes of CONTRIBUTING.md are followed in a copy of the package, and lead where they say."""
+
+import csv
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+from contributing import ROOT, files, walk
+from patching import apply, touched
+
+from qacg_kernels.backends.triton import configurations
+
+SIZES = ("--hidden-size", "32", "--layers", "1", "--heads", "2", "--intermediate-size", "64")
+HOT, COLD = "it was hot on day 1 of train", "it was cold on day 2 of train"
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory):
+    """A copy of python/qacg_models in which the recipes of a model and of a data format have been followed."""
+    root = tmp_path_factory.mktemp("copy")
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "python" / "qacg_models", root / "python" / "qacg_models", ignore=ignored)
+    for recipe in ("model", "data_format"):
+        apply(recipe, root)
+    return root
+
+
+def run(copy, *arguments):
+    """The output of a Python process whose qacg_models is the copy."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(copy / "python"), str(ROOT)])}
+    done = subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        env=environment, capture_output=True, text=True, check=False, cwd=copy,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def qacg(copy, *arguments):
+    return run(copy, "-m", "qacg_models.cli", *arguments)
+
+
+@pytest.fixture(scope="module")
+def data(copy):
+    """Days that are good for swimming or for skiing, never for both: neither text nor aspect alone tells the label."""
+    folder = copy / "days"
+    folder.mkdir()
+    for split, days in (("train", 48), ("dev", 12), ("test", 12)):
+        lines = []
+        for day in range(days):
+            text = f"it was {'hot' if day % 2 else 'cold'} on day {day} of {split}"
+            swimming, skiing = ("good", "bad") if day % 2 else ("bad", "good")
+            lines += [f"swimming | {swimming} | {text}", f"skiing | {skiing} | {text}"]
+        (folder / f"{split}.lines").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def trained(copy, data):
+    """A toy model trained from scratch on data in the toy format."""
+    output = copy / "trained"
+    qacg(
+        copy, "train", "--data", data, "--output", output, "--model", "toy-bert", *SIZES,
+        "--max-steps", "80", "--batch-size", "16", "--dropout", "0", "--learning-rate", "0.01",
+    )  # fmt: skip
+    return output
+
+
+def test_the_recipes_name_the_files_that_are_touched():
+    assert files("Adding a model", NAME="toy_bert") == touched("model")
+    assert files("Adding a data format", NAME="toy_lines") == touched("data_format")
+    assert len(touched("model")) <= 5 and len(touched("data_format")) <= 5
+
+
+def test_nothing_else_has_changed(copy):
+    package = ROOT / "python" / "qacg_models"
+    sources = {path for root in (ROOT, copy) for path in (root / "python").rglob("*.py")}
+    relative = {path.relative_to(ROOT if path.is_relative_to(package) else copy) for path in sources}
+    changed = {
+        str(path)
+        for path in relative
+        if not (ROOT / path).is_file() or (ROOT / path).read_bytes() != (copy / path).read_bytes()
+    }
+    assert changed == touched("model") | touched("data_format")
+
+
+def test_the_toy_model_learns_from_the_toy_format(trained):
+    record = json.loads((trained / "training.json").read_text(encoding="utf-8"))
+    assert record["options"]["model"] == "toy-bert" and record["task"]["aspects"] == ["skiing", "swimming"]
+    assert record["metrics"]["test"]["accuracy"] > 0.9, "the labels are as many of each kind"
+    assert record["loss"][-1][1] < record["loss"][0][1]
+
+
+def test_the_toy_model_predicts(copy, trained):
+    (copy / "texts.csv").write_text(f"text\n{HOT}\n{COLD}\n", encoding="utf-8")
+    qacg(copy, "predict", trained, "--input", "texts.csv", "--output", "predicted.csv", "--overwrite")
+    with (copy / "predicted.csv").open(encoding="utf-8", newline="") as handle:
+        rows = list(csv.DictReader(handle))
+    found = {(row["text"], row["aspect"]): row["label"] for row in rows}
+    assert found == {
+        (HOT, "swimming"): "good", (HOT, "skiing"): "bad", (COLD, "swimming"): "bad", (COLD, "skiing"): "good",
+    }  # fmt: skip
+    assert all(abs(float(row["p(good)"]) + float(row["p(bad)"]) - 1) < 1e-5 for row in rows)
+
+
+LOAD = """
+import sys, torch, transformers, qacg_models
+from qacg_models.inference.trained_model import load_trained
+qacg_models.register_auto_classes()
+assert qacg_models.__file__.startswith(sys.argv[1]), qacg_models.__file__
+ours = qacg_models.ToyBertForSequenceClassification.from_pretrained(sys.argv[2]).eval()
+auto = transformers.AutoModelForSequenceClassification.from_pretrained(sys.argv[2]).eval()
+assert type(auto) is type(ours) and isinstance(auto.config, qacg_models.ToyBertConfig)
+assert auto.config.contexts == ["skiing", "swimming"] and auto.config.id2label == {0: "bad", 1: "good"}
+tokens = load_trained(sys.argv[2]).tokenizer([sys.argv[3]] * 2, return_tensors="pt", return_token_type_ids=True)
+for model in (ours, auto):
+    out = model(**tokens, context_ids=torch.tensor([0, 1]), labels=torch.tensor([0, 1]))
+    assert out.logits.argmax(-1).tolist() == [0, 1], out.logits
+    out.loss.backward()
+    without = [name for name, weight in model.named_parameters() if weight.grad is None or not weight.grad.any()]
+    # A constant added to every score of a query leaves its softmax as it is.
+    assert all(name.endswith("key.bias") for name in without), without
+"""
+
+
+def test_the_toy_model_is_loaded_by_its_own_class_and_by_the_auto_class(copy, trained):
+    run(copy, "-c", LOAD, copy, trained, HOT)
+
+
+REFUSE = """
+import sys
+from pathlib import Path
+from qacg_models.data import DataOptions, load_data
+from qacg_models.errors import InputError
+from qacg_models.runs.options import TrainingOptions
+def refused(call, *arguments, **named):
+    try:
+        call(*arguments, **named)
+    except InputError as error:
+        print(error)
+assert TrainingOptions(model="toy-bert").resolved().context_standalone is True
+refused(TrainingOptions, model="toy-bert", context_projection="head")
+folder = Path(sys.argv[1])
+folder.mkdir()
+(folder / "train.lines").write_text("swimming | good\\n", encoding="utf-8")
+refused(load_data, folder, ["train"])
+(folder / "train.csv").write_text("text,aspect,label\\nit was hot,skiing,bad\\n", encoding="utf-8")
+refused(load_data, folder, ["train"])
+refused(load_data, folder / "train.lines", ["train"], DataOptions(format="toy-lines", text_column="review"))
+"""
+
+
+def test_the_toy_model_and_format_refuse_by_name(copy):
+    told = run(copy, "-c", REFUSE, copy / "bad").splitlines()
+    assert told == [
+        "model: 'toy-bert' does not project its contexts; wanted no context_projection",
+        f"{copy / 'bad' / 'train.lines'}:1: is 'swimming | good', wanted aspect | label | text",
+        f"{copy / 'bad'}: holds toy-lines and columns; say which by --format",
+        f"{copy / 'bad' / 'train.lines'}: has no columns with names; wanted none of --text-column and its like",
+    ]
+
+
+def test_a_line_that_is_not_there_is_told_by_file(copy, tmp_path):
+    shutil.copytree(copy / "python", tmp_path / "python")
+    for name in ("configs/toy_bert.py", "models/toy_bert.py"):
+        (tmp_path / "python" / "qacg_models" / name).unlink()
+    table = tmp_path / "python" / "qacg_models" / "models" / "auto.py"
+    table.write_text(table.read_text(encoding="utf-8").replace("MODELS = (", "ALL = ("), encoding="utf-8")
+    with pytest.raises(LookupError, match=r"model: python/.*/auto\.py has the line 'MODELS = \(' 0 times, wanted once"):
+        apply("model", tmp_path)
+    with pytest.raises(FileExistsError, match=r"data_format: python/.*/toy_lines\.py is there already"):
+        apply("data_format", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("title", "placeholders"),
+    [("Adding a gate variant", {}), ("Adding a backend", {"NAME": "cpu"}), ("Adding a tile table", {"NN": "90"})],
+)
+def test_the_files_of_the_other_recipes_are_there(title, placeholders):
+    named = files(title, **placeholders)
+    assert named and not {path for path in named if not (ROOT / path).exists()}
+
+
+def test_a_tile_table_is_one_file(tmp_path, monkeypatch):
+    """A table of an architecture that has none is taken there, and on newer chips with as little memory."""
+    (named,) = (path for path in files("Adding a tile table", NN="120") if path.endswith(".json"))
+    assert ROOT / named == configurations.SHIPPED / "sm_120.json"
+    shutil.copytree(configurations.SHIPPED, tmp_path / "tables")
+    monkeypatch.setattr(configurations, "SHIPPED", tmp_path / "tables")
+    assert "sm_120" not in configurations.shipped_architectures()
+    table = replace(configurations.shipped("sm_80"), architecture="sm_120", shared_bytes=99 * 1024)
+    configurations.save(table, tmp_path / "tables" / "sm_120.json")
+    assert configurations.shipped_architectures()[-1] == "sm_120" and configurations.shipped("sm_120") == table
+    taken_by = (("sm_120", 99, "sm_120"), ("sm_121", 99, "sm_120"), ("sm_100", 227, "sm_100"))
+    for architecture, kibibytes, taken in taken_by:
+        assert configurations.nearest_shipped(architecture, 1024 * kibibytes).architecture == taken
+
+
+FOLLOW = """
+import json, sys, threading
+from qacg_models.cli import main
+steps, seen = [tuple(step) for step in json.loads(sys.argv[1])], []
+def called(frame, event, argument):
+    if event == "call":
+        step = frame.f_code.co_filename.partition("/python/qacg_models/")[2], frame.f_code.co_name
+        if step in steps and step not in seen:
+            seen.append(step)
+sys.setprofile(called)
+code = main(sys.argv[2:])
+sys.setprofile(None)
+print(json.dumps(seen))
+sys.exit(code)
+"""
+
+
+def test_the_walk_from_a_row_to_a_prediction_is_what_runs(copy, data):
+    steps = walk()
+    paths = [path for path, _ in steps]
+    assert len(set(paths)) == len(paths) < 12, "no file is opened twice"
+    qacg(copy, "train", "--data", data, "--output", "qacg", *SIZES, "--max-steps", "1")
+    (copy / "row.csv").write_text(f"text\n{HOT}\n", encoding="utf-8")
+    within = [(path.removeprefix("python/qacg_models/"), name) for path, name in steps]
+    told = run(
+        copy, "-c", FOLLOW, json.dumps(within), "predict", "qacg", "--input", "row.csv", "--output", "row-out.csv"
+    )
+    assert [tuple(step) for step in json.loads(told.splitlines()[-1])] == within
