@@ -13,6 +13,8 @@ from typing_extensions import Unpack
 from qacg_models.configs import encoders  # noqa: F401 - the encoder may be one of ours, saved by another process
 from qacg_models.configs.common_fields import CommonFields
 from qacg_models.configs.encoder import contents
+from qacg_models.configs.field_checks import check_size
+from qacg_models.configs.limits import MOST
 
 # Fields that transformers takes or writes beside those it declares; none says what a model computes.
 _COMMON = {
@@ -76,6 +78,11 @@ class EncoderHeadConfig(PreTrainedConfig):
         for field in ("hidden_size", "vocab_size"):
             if not isinstance(getattr(self.encoder, field, None), int):
                 raise ValueError(f"encoder: {type(self.encoder).__name__} has no {field}, wanted a text encoder's")
+        # Encoders of transformers check no sizes; the labels are their own default, which nothing is made of.
+        for field in MOST.keys() - {"num_labels", "contexts"}:
+            value = getattr(self.encoder, field, None)
+            if isinstance(value, int):
+                check_size(field, value, at_least=0, path="encoder.")
         if getattr(self.encoder, "is_encoder_decoder", False):
             raise ValueError(f"encoder: {type(self.encoder).__name__} has a decoder too, wanted a text encoder's")
 

@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from qacg_models.configs.limits import MOST, limit
 from qacg_models.data.options import DataOptions
 from qacg_models.data.task import Task
 from qacg_models.errors import InputError, ModelFolderError
@@ -89,8 +90,9 @@ class TrainingRecord:
     majority: dict[str, Figures]
 
     def __post_init__(self):
-        if self.max_length < 1:
-            raise InputError(f"max_length: got {self.max_length}, wanted at least 1")
+        if not 1 <= self.max_length <= MOST["max_position_embeddings"][0]:
+            most = limit("max_position_embeddings")
+            raise InputError(f"max_length: got {self.max_length}, wanted at least 1 and at most {most}")
         shares, labels = len(self.label_shares), len(self.task.labels)
         if shares != labels:
             raise InputError(f"label_shares: got {shares} shares, wanted {labels}, one for each label")

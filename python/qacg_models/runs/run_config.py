@@ -71,7 +71,12 @@ def _typed(path: Path, name: str, value: object, kind: type) -> object:
         except ValueError:
             pass
     if kind is list and isinstance(value, list):
-        return [int(item) for item in value] if name == "seeds" else [str(item) for item in value]
+        if name != "seeds":
+            return [str(item) for item in value]
+        wrong = [item for item in value if isinstance(item, bool) or not isinstance(item, int)]
+        if wrong:
+            raise InputError(f"{path}: seeds: got {wrong[0]!r}, wanted integers")
+        return value
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise InputError(f"{path}: {name}: got {value!r}, wanted a value of type {kind.__name__}")
     return value

@@ -6,6 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
+from qacg_models.cli.flags import check_range
 from qacg_models.errors import InputError
 
 # The formats of conversion/convert.py, which is not imported for a help text; a test compares them.
@@ -73,6 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
     from qacg_models.checkpoints.fitting import Permissions
     from qacg_models.conversion.convert import convert
 
+    check_range("seed", arguments.seed, 0, 2**64 - 1)
     overrides = dict(arguments.set)
     for flag, field in (("truncate_positions", "max_position_embeddings"), ("resize_vocabulary", "vocab_size")):
         number = getattr(arguments, flag)

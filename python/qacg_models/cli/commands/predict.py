@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from qacg_models.cli.flags import check_range
 from qacg_models.data.lines import STANDARD_INPUT
 from qacg_models.data.requests import FORMS
 from qacg_models.errors import InputError
@@ -141,6 +142,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check(arguments: argparse.Namespace, processes: int) -> None:
+    for name in ("window", "batch_size"):
+        check_range(name, getattr(arguments, name), 1, 1_000_000)
     if arguments.output is None:
         for name in ("resume", "overwrite"):
             if getattr(arguments, name):
