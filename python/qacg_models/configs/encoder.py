@@ -9,7 +9,14 @@ from transformers.activations import ACT2FN
 from typing_extensions import Unpack
 
 from qacg_models.configs.common_fields import CommonFields
-from qacg_models.configs.field_checks import check_integer, check_number, check_one_of, check_probability, check_size
+from qacg_models.configs.field_checks import (
+    check_dtype,
+    check_integer,
+    check_number,
+    check_one_of,
+    check_probability,
+    check_size,
+)
 
 POOLERS = ("cls", "attention")
 PROBLEM_TYPES = ("regression", "single_label_classification", "multi_label_classification")
@@ -153,6 +160,8 @@ class EncoderConfig(PreTrainedConfig):
         rest: dict[str, Any] = dict(kwargs)
         self._check_known(rest)
         _check_label_count(rest)
+        for field in ("dtype", "torch_dtype"):
+            check_dtype(field, rest.get(field))
         super().__init__(**rest)
         self.pad_token_id = pad_token_id  # not earlier: transformers would compare it before check() does
         if self.label2id is None:  # type: ignore[has-type]  # transformers declares it

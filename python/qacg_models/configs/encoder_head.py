@@ -13,7 +13,7 @@ from typing_extensions import Unpack
 from qacg_models.configs import encoders  # noqa: F401 - the encoder may be one of ours, saved by another process
 from qacg_models.configs.common_fields import CommonFields
 from qacg_models.configs.encoder import contents
-from qacg_models.configs.field_checks import check_size
+from qacg_models.configs.field_checks import check_dtype, check_size
 from qacg_models.configs.limits import MOST
 
 # Fields that transformers takes or writes beside those it declares; none says what a model computes.
@@ -52,6 +52,8 @@ class EncoderHeadConfig(PreTrainedConfig):
                 "an encoder's own configuration goes into the field encoder"
             )
         self._refuse_unknown(dict(kwargs))
+        for field in ("dtype", "torch_dtype"):
+            check_dtype(field, kwargs.get(field))
         self.encoder = _encoder_config(encoder)
         chosen = self.encoder._attn_implementation
         if chosen is not None:  # transformers would reset the encoder's choice along with this one
@@ -106,6 +108,8 @@ def _encoder_config(encoder: PreTrainedConfig | dict | None) -> PreTrainedConfig
     kind = fields.pop("model_type", None)
     if kind is None:
         raise ValueError("encoder: got fields without model_type, wanted the name of an encoder, such as 'bert'")
+    for field in ("dtype", "torch_dtype"):
+        check_dtype(f"encoder.{field}", fields.get(field))
     try:
         return AutoConfig.for_model(kind, **fields)
     except ValueError as error:

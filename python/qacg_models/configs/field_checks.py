@@ -3,6 +3,8 @@
 import math
 from typing import Any
 
+import torch
+
 from qacg_models.configs.limits import MOST, limit
 
 
@@ -42,6 +44,13 @@ def check_probability(field: str, value: Any) -> None:
     check_number(field, value)
     if not 0.0 <= value < 1.0:
         raise ValueError(f"{field}: got {value}, wanted a probability in [0, 1)")
+
+
+def check_dtype(field: str, value: object) -> None:
+    """Raises unless `value` is None, a floating-point type of torch, or its name."""
+    named = getattr(torch, value, None) if isinstance(value, str) else value
+    if value is not None and not (isinstance(named, torch.dtype) and named.is_floating_point):
+        raise ValueError(f"{field}: got {value!r}, wanted a floating-point type of torch, such as 'float32'")
 
 
 def check_flag(field: str, value: object) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from qacg_models.data.example import DataError, Row
 from qacg_models.data.lines import json_array, numbered_lines
 from qacg_models.data.task import Task
 from qacg_models.errors import InputError
+from qacg_models.utils.plain_text import parse_json
 
 SUFFIXES = (".csv", ".json", ".jsonl")
 # What divides the fields of a CSV that was read with the wrong delimiter, as a shell takes it.
@@ -142,6 +144,8 @@ def records(path: Path, columns: Columns, suffix: str | None = None) -> Iterator
             # Numbers are fine as ids and as labels: 1 and "1" are the same name.
             if isinstance(value, bool) or not isinstance(value, str | int | float):
                 raise DataError(path, line, f"{name!r} is {value!r}, wanted a text")
+            if isinstance(value, float) and not math.isfinite(value):  # what other programs write for nothing
+                raise DataError(path, line, f"{name!r} is {value}, wanted a text or a finite number")
             if not str(value).strip():
                 raise DataError(path, line, f"has an empty {name!r}")
             fields[name] = str(value)
@@ -150,8 +154,14 @@ def records(path: Path, columns: Columns, suffix: str | None = None) -> Iterator
 
 def natural_key(text: str) -> list[tuple[int, int, str]]:
     """Sorts numbers inside texts by their value: 2 before 10."""
-    parts = [part for part in re.split(r"([0-9]+)", text) if part]
-    return [(0, int(part), "") if part[0] in "0123456789" else (1, 0, part) for part in parts]
+    key = []
+    for part in re.split(r"([0-9]+)", text):
+        if part and part[0] in "0123456789":
+            digits = part.lstrip("0")
+            key.append((0, len(digits), digits))  # as their values, which Python does not make of thousands of digits
+        elif part:
+            key.append((1, 0, part))
+    return key
 
 
 def _csv_records(path: Path, columns: Columns) -> Iterator[tuple[int, dict[str, str]]]:
@@ -173,6 +183,13 @@ def _csv_records(path: Path, columns: Columns) -> Iterator[tuple[int, dict[str, 
             else:
                 yield line, dict(zip(header, fields))
     except csv.Error as error:
+        if "field limit" in str(error):
+            raise DataError(
+                path,
+                start,
+                f"has a field of more than {csv.field_size_limit():,} characters, the most that is read from a CSV, or "
+                "a quotation mark that nothing closes; wanted shorter texts, or JSONL, which has no such limit",
+            ) from None
         raise DataError(path, start, f"is not CSV with the delimiter {columns.delimiter!r} ({error})") from None
 
 
@@ -181,7 +198,7 @@ def _jsonl_records(path: Path, columns: Columns) -> Iterator[tuple[int, dict]]:
         if not text.strip():
             continue
         try:
-            record = json.loads(text)
+            record = parse_json(text)
         except json.JSONDecodeError as error:
             raise DataError(path, line, f"is not JSON ({error.msg}, column {error.colno})") from None
         yield line, _object(path, line, record, columns)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from qacg_models.cli.flags import check_range
 from qacg_models.errors import InputError
+from qacg_models.utils.plain_text import parse_json
 
 # The formats of conversion/convert.py, which is not imported for a help text; a test compares them.
 FORMATS = ("own", "huggingface", "released", "tensorflow-names")
@@ -64,7 +65,7 @@ def _assignment(text: str) -> tuple[str, object]:
     if not found or not field:
         raise argparse.ArgumentTypeError(f"got {text!r}, wanted FIELD=JSON")
     try:
-        return field, json.loads(value)
+        return field, parse_json(value)
     except ValueError:
         return field, value  # a bare word, as in pooler=attention
 
