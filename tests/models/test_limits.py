@@ -104,8 +104,8 @@ def test_flags_and_run_files(small_data, tmp_path, capsys):
 def test_numbers_of_other_commands(small_data, tmp_path, capsys):
     sample = ["--text", "good food"]
     for flag in ("--window", "--batch-size"):
-        fails(capsys, ["predict", tmp_path, *sample, flag, HUGE**3], flag[2:].replace("-", "_"), "wanted a number")
-    fails(capsys, ["evaluate", tmp_path, "--data", small_data, "--bootstrap", HUGE], "bootstrap", "wanted a number")
+        fails(capsys, ["predict", tmp_path, *sample, flag, HUGE**3], flag[2:].replace("-", "_"), "wanted at least")
+    fails(capsys, ["evaluate", tmp_path, "--data", small_data, "--bootstrap", HUGE], "bootstrap", "wanted at least")
     fails(capsys, ["evaluate", tmp_path, "--data", small_data, "--bootstrap-seed", -1], "bootstrap-seed", "got -1")
     fails(capsys, ["convert", tmp_path, tmp_path / "new", "--seed", 2**70], "seed", f"got {2**70}")
     fails(capsys, ["demo", "--seed", 2**70, "--report", tmp_path / "r"], "seed", f"got {2**70}")

@@ -53,7 +53,7 @@ def add_flags(
 def check_range(name: str, value: int, least: int, most: int) -> None:
     """Raises InputError unless the number given as the flag `name` lies between the two."""
     if not least <= value <= most:
-        raise InputError(f"{name}: got {value}, wanted a number from {least} to {most:,}")
+        raise InputError(f"{name}: got {value}, wanted at least {least} and at most {most:,}")
 
 
 def taken(arguments: dict[str, object], choices: type) -> dict[str, object]:
