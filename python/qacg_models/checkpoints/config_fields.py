@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from transformers import PreTrainedConfig
 
+from qacg_models.checkpoints.permission_words import asking_for
 from qacg_models.checkpoints.source import Source
 from qacg_models.checkpoints.tensor_names import layer_number, part_of, role_of
 from qacg_models.configs.encoders import ENCODER_CONFIGS
@@ -154,8 +155,8 @@ def check_agreement(config: PreTrainedConfig, source: Source, may_differ: frozen
 
 def _advice(field: str, told: int) -> str:
     return {
-        "vocab_size": f"; set it to {told}, or ask for resize_vocabulary",
-        "max_position_embeddings": f"; set it to {told}, or a smaller one with truncate_positions",
-        "num_contexts": f"; name {told} contexts, or fewer with truncate_contexts",
-        "num_labels": f"; name {told} labels, or ask for ignore_mismatched_sizes to start a new classifier",
+        "vocab_size": f"; set it to {told}, or ask for {asking_for('resize_vocabulary')}",
+        "max_position_embeddings": f"; set it to {told}, or a smaller one with {asking_for('truncate_positions')}",
+        "num_contexts": f"; name {told} contexts, or fewer with {asking_for('truncate_contexts')}",
+        "num_labels": f"; name {told} labels, or start a new classifier with {asking_for('ignore_mismatched_sizes')}",
     }.get(field, f"; set it to {told}")

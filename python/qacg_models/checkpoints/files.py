@@ -6,7 +6,6 @@ that save their options and optimizers leave there, nothing is imported: empty o
 
 from __future__ import annotations
 
-import json
 import pickle
 import re
 import zipfile
@@ -18,11 +17,13 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from qacg_models.errors import CheckpointError
+from qacg_models.utils.plain_text import parse_json
 
 SAFETENSORS = (".safetensors",)
 TORCH = (".bin", ".pt", ".pth", ".ckpt")
 # Where training loops put the model's tensors when they save more than these.
 _WRAPPERS = ("state_dict", "model_state_dict", "model")
+_INDEX = ".index.json"
 _MOST_NAMED = 3
 _MOST_CLASSES = 16  # that a checkpoint may have objects of beside its tensors
 _LONGEST_HEADER = 100_000_000  # bytes, the limit of the safetensors format
@@ -34,7 +35,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     Raises:
         CheckpointError: naming the file, and the tensor where one is at fault.
     """
-    if path.name.endswith(".index.json"):
+    if path.name.endswith(_INDEX):
         return _read_shards(path)
     if not path.is_file():
         raise CheckpointError(f"{path}: no such file")
@@ -91,6 +92,8 @@ def _read_shards(index: Path) -> dict[str, Tensor]:
     for shard in sorted(set(shard_of.values())):
         if Path(shard).name != shard:
             raise CheckpointError(f"{index}: names the shard {shard!r}, wanted a file of the same folder")
+        if shard.endswith(_INDEX):  # even itself
+            raise CheckpointError(f"{index}: names the shard {shard!r}, which is an index; wanted a file of weights")
         found = read_tensors(index.parent / shard)
         listed = {name for name, where in shard_of.items() if where == shard}
         if absent := sorted(listed - found.keys()):
@@ -118,7 +121,7 @@ def _check_length(path: Path) -> None:
         if size < 8 or not 0 < length <= min(size - 8, _LONGEST_HEADER):
             raise CheckpointError(f"{path}: is damaged: its {size} bytes do not hold the header that they announce")
         try:
-            header = json.loads(opened.read(length))
+            header = parse_json(opened.read(length).decode())
             ends = {name: entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"}
             whole = 8 + length + max(ends.values(), default=0)
         except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
@@ -194,7 +197,7 @@ def read_json(path: Path) -> dict:
         CheckpointError: no such file, or no JSON object in it.
     """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = parse_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise CheckpointError(f"{path}: no such file") from None
     except ValueError as error:

@@ -12,6 +12,7 @@ from torch import Tensor
 from qacg_kernels.nn import CONTEXT_ROLES, GATE_ROLES
 from qacg_models.checkpoints.files import some
 from qacg_models.checkpoints.load_report import Report
+from qacg_models.checkpoints.permission_words import asking_for
 from qacg_models.checkpoints.source import Source
 from qacg_models.checkpoints.tensor_names import part_of, role_of
 from qacg_models.errors import CheckpointError
@@ -132,7 +133,7 @@ def _reshaped(
         return tensor, ""
     if name == WORDS and tensor.shape[1:] == shape[1:]:
         if not permissions.resize_vocabulary:
-            return None, "; resize_vocabulary would drop or add rows"
+            return None, f"; {asking_for('resize_vocabulary')} would drop or add rows"
         if tensor.shape[0] > shape[0]:
             return tensor[: shape[0]], f"{tensor.shape[0]} rows cut to {shape[0]}"
         new = torch.empty(shape[0] - tensor.shape[0], shape[1]).normal_(std=initializer_range)
@@ -145,7 +146,7 @@ def _reshaped(
             if tensor.shape[0] < shape[0]:
                 return None, f"; {rows} that were never trained cannot be made"
             if not granted:
-                return None, f"; truncate_{rows} would drop rows"
+                return None, f"; {asking_for(f'truncate_{rows}')} would drop rows"
             return tensor[: shape[0]], f"{tensor.shape[0]} rows cut to {shape[0]}"
     role = role_of(name)
     if role in CONTEXT_ROLES:
@@ -196,7 +197,7 @@ def _refuse_missing(source: Source, report: Report, permissions: Permissions) ->
             total = len(names) + sum(part_of(name) == part for name in report.loaded)
             raise CheckpointError(
                 f"{source.path}: lacks {len(names)} of the {total} {part} tensors of {report.model}: {some(names)}; "
-                "initialize_missing would start them at random"
+                f"{asking_for('initialize_missing')} would start them at random"
             )
 
 

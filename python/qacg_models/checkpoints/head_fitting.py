@@ -12,6 +12,7 @@ from torch import Tensor
 from qacg_models.checkpoints.files import some
 from qacg_models.checkpoints.head_names import HeadLayout
 from qacg_models.checkpoints.load_report import Report
+from qacg_models.checkpoints.permission_words import asking_for
 from qacg_models.errors import CheckpointError
 
 # Of an encoder, but needed by no head: buffers computed from the sizes, and the pooler.
@@ -68,7 +69,7 @@ def fit_head(
             report.missing.append(name)
             continue
         if tensor.shape != shape:
-            hint = "" if name.startswith(base) else "; ignore_mismatched_sizes would start it anew"
+            hint = "" if name.startswith(base) else f"; {asking_for('ignore_mismatched_sizes')} would start it anew"
             raise CheckpointError(
                 f"{source}: {called[name]} has shape {tuple(tensor.shape)}, wanted {tuple(shape)}{hint}"
             )
@@ -109,5 +110,5 @@ def _refuse_missing(
         if missing and (inside or (there and not ignore_mismatched_sizes)):
             raise CheckpointError(
                 f"{source}: lacks {len(missing)} of the {len(missing) + len(there)} {part} tensors of {report.model}: "
-                f"{some(missing)}; initialize_missing would start them at random"
+                f"{some(missing)}; {asking_for('initialize_missing')} would start them at random"
             )

@@ -84,8 +84,19 @@ def open_source(
         tensors[ours] = tensor.T.contiguous() if transposed else tensor
         names[ours] = name
     fields_path = config_file(weights, config)
-    fields = None if fields_path is None else read_json(fields_path)
+    fields = None if fields_path is None else _fields(fields_path)
     return Source(weights, layout, tensors, names, unused, fields, fields_path)
+
+
+def _fields(path: Path) -> dict[str, object]:
+    """The content of a configuration file, as far as it is read before a configuration class checks it."""
+    fields = read_json(path)
+    kind, classes = fields.get("model_type"), fields.get("architectures")
+    if kind is not None and not isinstance(kind, str):
+        raise CheckpointError(f"{path}: model_type: got {kind!r}, wanted a name")
+    if classes is not None and not (isinstance(classes, list) and all(isinstance(name, str) for name in classes)):
+        raise CheckpointError(f"{path}: architectures: got {classes!r}, wanted a list of names")
+    return fields
 
 
 def config_file(weights: Path, config: Path | str | None) -> Path | None:

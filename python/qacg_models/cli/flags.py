@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 
+from qacg_models.errors import InputError
 from qacg_models.utils.option_fields import help_text, shown
 
 # Flags that are not words of Python, or shorter than their field.
@@ -47,6 +48,12 @@ def add_flags(
             settings |= {"type": known["kind"], "metavar": known["metavar"]}
         name = NAMES.get(field.name, field.name)
         groups[known["group"]].add_argument("--" + name.replace("_", "-"), **settings)
+
+
+def check_range(name: str, value: int, least: int, most: int) -> None:
+    """Raises InputError unless the number given as the flag `name` lies between the two."""
+    if not least <= value <= most:
+        raise InputError(f"{name}: got {value}, wanted at least {least} and at most {most:,}")
 
 
 def taken(arguments: dict[str, object], choices: type) -> dict[str, object]:

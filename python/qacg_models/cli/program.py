@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from qacg_models.cli.commands import analyze, convert, demo, evaluate, info, predict, table, train
 from qacg_models.cli.libraries import load_libraries
 from qacg_models.errors import InputError
+from qacg_models.utils.plain_text import lone_surrogate
 
 COMMANDS = {
     "demo": demo,
@@ -32,7 +33,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit status: 0 for success, 1 for a check that did not pass, 2 for input that cannot be used.
     """
-    arguments = _parser().parse_args(argv)
+    given = sys.argv[1:] if argv is None else argv
+    for number, argument in enumerate(given, 1):
+        if lone_surrogate(argument):
+            print(f"qacg: argument {number}: got {argument!a}, wanted text in UTF-8", file=sys.stderr)
+            return 2
+    arguments = _parser().parse_args(given)
     try:
         command = COMMANDS[arguments.command]
         if hasattr(command, "NEEDS"):

@@ -2,6 +2,7 @@
 
 | question | its home |
 |---|---|
+| the most that a size may be | `limits.py` |
 | fields that all encoders here have | `encoder.py` |
 | fields of encoders that are told a context | `context.py`, `gated_context.py` |
 | fields of one encoder | `bert.py`, `cg_bert.py`, `qacg_bert.py` |

@@ -7,7 +7,7 @@ from typing_extensions import Unpack
 
 from qacg_models.configs.common_fields import CommonFields
 from qacg_models.configs.encoder_head import EncoderHeadConfig
-from qacg_models.configs.field_checks import check_integer, check_probability
+from qacg_models.configs.field_checks import check_probability, check_size
 
 
 class BertSumConfig(EncoderHeadConfig):
@@ -43,9 +43,9 @@ class BertSumConfig(EncoderHeadConfig):
 
     def check(self) -> None:
         super().check()
-        check_integer("inter_layers", self.inter_layers, 0)
-        check_integer("heads", self.heads, 1)
-        check_integer("ff_size", self.ff_size, 1)
+        check_size("inter_layers", self.inter_layers, at_least=0)
+        check_size("heads", self.heads)
+        check_size("ff_size", self.ff_size)
         check_probability("dropout", self.dropout)
         if self.encoder.hidden_size % self.heads:
             raise ValueError(

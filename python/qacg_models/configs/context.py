@@ -1,11 +1,13 @@
 """What configurations of encoders with a context share: the names of the contexts."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 from typing_extensions import Unpack
 
 from qacg_models.configs.encoder import EncoderConfig, EncoderFields
-from qacg_models.configs.field_checks import check_flag
+from qacg_models.configs.field_checks import check_flag, check_size
+from qacg_models.configs.limits import MOST, limit
 
 
 class ContextFields(EncoderFields, total=False):
@@ -70,8 +72,7 @@ class ContextConfig(EncoderConfig):
 def _context_names(contexts: int | Sequence[str]) -> list[str]:
     """Names of the contexts; an integer stands for that many generated names, as LABEL_0 does for labels."""
     if isinstance(contexts, int) and not isinstance(contexts, bool):
-        if contexts < 1:
-            raise ValueError(f"contexts: got {contexts}, wanted at least 1")
+        check_size("contexts", contexts)
         return [f"CONTEXT_{i}" for i in range(contexts)]
     if isinstance(contexts, str) or not isinstance(contexts, Sequence):
         raise TypeError(f"contexts: got {contexts!r}, wanted a list of names or a number of contexts")
@@ -81,6 +82,8 @@ def _context_names(contexts: int | Sequence[str]) -> list[str]:
             raise TypeError(f"contexts: got the name {name!r} of type {type(name).__name__}, wanted strings")
     if not names:
         raise ValueError("contexts: got an empty list, wanted at least one name")
-    if twice := sorted({name for name in names if names.count(name) > 1}):
+    if len(names) > MOST["contexts"][0]:
+        raise ValueError(f"contexts: got {len(names)} names, wanted at most {limit('contexts')}")
+    if twice := sorted(name for name, count in Counter(names).items() if count > 1):
         raise ValueError(f"contexts: got {', '.join(map(repr, twice))} more than once, wanted distinct names")
     return names

@@ -9,7 +9,14 @@ from transformers.activations import ACT2FN
 from typing_extensions import Unpack
 
 from qacg_models.configs.common_fields import CommonFields
-from qacg_models.configs.field_checks import check_integer, check_number, check_one_of, check_probability
+from qacg_models.configs.field_checks import (
+    check_dtype,
+    check_integer,
+    check_number,
+    check_one_of,
+    check_probability,
+    check_size,
+)
 
 POOLERS = ("cls", "attention")
 PROBLEM_TYPES = ("regression", "single_label_classification", "multi_label_classification")
@@ -153,6 +160,8 @@ class EncoderConfig(PreTrainedConfig):
         rest: dict[str, Any] = dict(kwargs)
         self._check_known(rest)
         _check_label_count(rest)
+        for field in ("dtype", "torch_dtype"):
+            check_dtype(field, rest.get(field))
         super().__init__(**rest)
         self.pad_token_id = pad_token_id  # not earlier: transformers would compare it before check() does
         if self.label2id is None:  # type: ignore[has-type]  # transformers declares it
@@ -201,10 +210,17 @@ class EncoderConfig(PreTrainedConfig):
                 hint = f"; did you mean {close[0]!r}?" if close else ""
                 raise TypeError(f"{field}: {type(self).__name__} has no such field{hint}")
 
+    @property
+    def least_weights(self) -> int:
+        """Number of weights in the embeddings and the dense layers; biases, contexts and heads come on top."""
+        rows = self.vocab_size + self.max_position_embeddings + self.type_vocab_size
+        layer = 4 * self.hidden_size + 2 * self.intermediate_size
+        return self.hidden_size * (rows + self.num_hidden_layers * layer)
+
     def check(self) -> None:
         """Raises TypeError or ValueError for the first field that is out of its limits."""
         for field in _POSITIVE_INTEGERS:
-            check_integer(field, getattr(self, field), 1)
+            check_size(field, getattr(self, field))
         if self.hidden_size % self.num_attention_heads:
             raise ValueError(
                 f"hidden_size: got {self.hidden_size}, wanted a multiple of "
@@ -266,7 +282,7 @@ def _pooler(pooler: str | None, full_pooler: object) -> str:
 def _check_label_count(given: dict[str, object]) -> None:
     names, count = given.get("id2label"), given.get("num_labels")
     if count is not None:
-        check_integer("num_labels", count, 1)
+        check_size("num_labels", count)
     if names is not None and not isinstance(names, dict):
         raise TypeError(f"id2label: got {type(names).__name__}, wanted a dict from id to name")
     if names is not None and count is not None and len(names) != count:

@@ -13,6 +13,8 @@ from typing_extensions import Unpack
 from qacg_models.configs import encoders  # noqa: F401 - the encoder may be one of ours, saved by another process
 from qacg_models.configs.common_fields import CommonFields
 from qacg_models.configs.encoder import contents
+from qacg_models.configs.field_checks import check_dtype, check_size
+from qacg_models.configs.limits import MOST
 
 # Fields that transformers takes or writes beside those it declares; none says what a model computes.
 _COMMON = {
@@ -50,6 +52,8 @@ class EncoderHeadConfig(PreTrainedConfig):
                 "an encoder's own configuration goes into the field encoder"
             )
         self._refuse_unknown(dict(kwargs))
+        for field in ("dtype", "torch_dtype"):
+            check_dtype(field, kwargs.get(field))
         self.encoder = _encoder_config(encoder)
         chosen = self.encoder._attn_implementation
         if chosen is not None:  # transformers would reset the encoder's choice along with this one
@@ -76,6 +80,11 @@ class EncoderHeadConfig(PreTrainedConfig):
         for field in ("hidden_size", "vocab_size"):
             if not isinstance(getattr(self.encoder, field, None), int):
                 raise ValueError(f"encoder: {type(self.encoder).__name__} has no {field}, wanted a text encoder's")
+        # Encoders of transformers check no sizes; the labels are their own default, which nothing is made of.
+        for field in MOST.keys() - {"num_labels", "contexts"}:
+            value = getattr(self.encoder, field, None)
+            if isinstance(value, int):
+                check_size(field, value, at_least=0, path="encoder.")
         if getattr(self.encoder, "is_encoder_decoder", False):
             raise ValueError(f"encoder: {type(self.encoder).__name__} has a decoder too, wanted a text encoder's")
 
@@ -99,6 +108,8 @@ def _encoder_config(encoder: PreTrainedConfig | dict | None) -> PreTrainedConfig
     kind = fields.pop("model_type", None)
     if kind is None:
         raise ValueError("encoder: got fields without model_type, wanted the name of an encoder, such as 'bert'")
+    for field in ("dtype", "torch_dtype"):
+        check_dtype(f"encoder.{field}", fields.get(field))
     try:
         return AutoConfig.for_model(kind, **fields)
     except ValueError as error:

@@ -7,7 +7,14 @@ from typing_extensions import Unpack
 
 from qacg_models.configs.common_fields import CommonFields
 from qacg_models.configs.encoder_head import EncoderHeadConfig
-from qacg_models.configs.field_checks import check_flag, check_integer, check_number, check_one_of, check_probability
+from qacg_models.configs.field_checks import (
+    check_flag,
+    check_integer,
+    check_number,
+    check_one_of,
+    check_probability,
+    check_size,
+)
 
 HEAD_DROPOUT = {"linear": 0.7, "convolutional": 0.3}  # as published
 
@@ -61,8 +68,8 @@ class QueryAttentionConfig(EncoderHeadConfig):
     def check(self) -> None:
         super().check()
         check_one_of("head", self.head, tuple(HEAD_DROPOUT))
-        check_integer("conv_channels", self.conv_channels, 1)
-        check_integer("num_question_types", self.num_question_types, 1)
+        check_size("conv_channels", self.conv_channels)
+        check_size("num_question_types", self.num_question_types)
         check_probability("head_dropout", self.head_dropout)
         check_number("question_type_loss_weight", self.question_type_loss_weight, at_least=0.0)
         check_number("no_answer_threshold", self.no_answer_threshold)

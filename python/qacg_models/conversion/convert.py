@@ -27,6 +27,7 @@ from qacg_models.checkpoints.files import some, weights_file
 from qacg_models.checkpoints.fitting import CONTEXTS, NOTHING, Permissions
 from qacg_models.checkpoints.load_report import Report
 from qacg_models.checkpoints.loading import CheckpointLoading, prepare
+from qacg_models.checkpoints.permission_words import asking_for
 from qacg_models.checkpoints.source import CONFIG_NAMES, Source, open_source
 from qacg_models.checkpoints.tensor_names import HUGGING_FACE, RELEASED, TENSORFLOW, Layout, part_of
 from qacg_models.conversion.convert_head import choose_head, write_head
@@ -193,6 +194,7 @@ def _write_foreign(
     else:
         if to == "released":
             _complete_for_released_code(tensors, config, report)
+            _add_pooler(tensors, source, config, report)
         fields = {field: getattr(config, field) for field in (*_BERT_FIELDS, *_variant_fields(config))}
         text = json.dumps(fields, indent=2, sort_keys=True, allow_nan=False)
         (folder / "bert_config.json").write_text(text + "\n", encoding="utf-8")
@@ -220,8 +222,8 @@ def _drop_unplaced(tensors: dict[str, Tensor], config: PreTrainedConfig, report:
         return
     if not drop_unplaced:
         raise CheckpointError(
-            f"{report.source}: BERT has no place for {some(names)}; drop_unplaced would leave them out, and what is "
-            f"left computes something else than {report.model}"
+            f"{report.source}: BERT has no place for {some(names)}; {asking_for('drop_unplaced')} would leave them "
+            f"out, and what is left computes something else than {report.model}"
         )
     for name in names:
         del tensors[name]
@@ -264,6 +266,28 @@ def _complete_for_released_code(tensors: dict[str, Tensor], config: PreTrainedCo
     report.notes.append(
         f"zeros for pooler.attention_gate and {unused} context rows, which the released code wants and never uses"
     )
+
+
+def _add_pooler(tensors: dict[str, Tensor], source: Source, config: PreTrainedConfig, report: Report) -> None:
+    """The pooler that the released BERT has under every head, that of question answering, which skips it, too."""
+    size = config.hidden_size
+    shapes = {"bert.pooler.dense.weight": (size, size), "bert.pooler.dense.bias": (size,)}
+    if shapes.keys() <= tensors.keys():
+        return
+    own = {name: tensor for name in shapes if (tensor := source.tensors.get(name)) is not None}
+    for name, tensor in own.items():
+        if tuple(tensor.shape) != shapes[name] or not bool(tensor.isfinite().all()):
+            raise CheckpointError(
+                f"{source.path}: {source.called(name)} has shape {tuple(tensor.shape)} or values that are not finite, "
+                f"wanted finite ones in {shapes[name]}"
+            )
+    if own.keys() == shapes.keys():
+        tensors.update(own)
+        report.unused = [name for name in report.unused if name not in map(source.called, own)]
+        report.loaded += own
+        return
+    tensors.update({name: torch.zeros(shape) for name, shape in shapes.items()})
+    report.notes.append("zeros for pooler.dense, which the released code wants and this model never uses")
 
 
 def _variant_fields(config: PreTrainedConfig) -> list[str]:

@@ -13,6 +13,7 @@ from qacg_models.checkpoints.fitting import Permissions
 from qacg_models.checkpoints.head_loading import HeadCheckpointLoading, head_configuration
 from qacg_models.checkpoints.head_names import BERTSUM
 from qacg_models.checkpoints.load_report import Report
+from qacg_models.checkpoints.permission_words import asking_for
 from qacg_models.checkpoints.source import config_file
 from qacg_models.errors import CheckpointError
 from qacg_models.models.auto import MODELS, load_class
@@ -57,7 +58,9 @@ def write_head(
     }
     for asked in ("truncate_positions", "truncate_contexts", "resize_vocabulary"):
         if getattr(permissions, asked):
-            raise CheckpointError(f"{asked}: {model_class.__name__} takes the tables of its encoder as they are")
+            raise CheckpointError(
+                f"{asking_for(asked)}: {model_class.__name__} takes the tables of its encoder as they are"
+            )
     ready = head_configuration(model_class.config_class, weights, config, overrides)
     if to == "own":
         with torch.random.fork_rng():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 from qacg_models.data.example import DataError
 from qacg_models.data.lines import json_array, numbered_lines
 from qacg_models.errors import InputError
+from qacg_models.utils.plain_text import parse_json
 
 SUFFIXES = (".csv", ".json", ".jsonl")
 # What divides the fields of a CSV that was read with the wrong delimiter, as a shell takes it.
@@ -69,6 +71,8 @@ def records(path: Path, columns: Columns, suffix: str | None = None) -> Iterator
             # Numbers are fine as ids and as labels: 1 and "1" are the same name.
             if isinstance(value, bool) or not isinstance(value, str | int | float):
                 raise DataError(path, line, f"{name!r} is {value!r}, wanted a text")
+            if isinstance(value, float) and not math.isfinite(value):  # what other programs write for nothing
+                raise DataError(path, line, f"{name!r} is {value}, wanted a text or a finite number")
             if not str(value).strip():
                 raise DataError(path, line, f"has an empty {name!r}")
             fields[name] = str(value)
@@ -94,6 +98,13 @@ def _csv_records(path: Path, columns: Columns) -> Iterator[tuple[int, dict[str, 
             else:
                 yield line, dict(zip(header, fields))
     except csv.Error as error:
+        if "field limit" in str(error):
+            raise DataError(
+                path,
+                start,
+                f"has a field of more than {csv.field_size_limit():,} characters, the most that is read from a CSV, or "
+                "a quotation mark that nothing closes; wanted shorter texts, or JSONL, which has no such limit",
+            ) from None
         raise DataError(path, start, f"is not CSV with the delimiter {columns.delimiter!r} ({error})") from None
 
 
@@ -102,7 +113,7 @@ def _jsonl_records(path: Path, columns: Columns) -> Iterator[tuple[int, dict]]:
         if not text.strip():
             continue
         try:
-            record = json.loads(text)
+            record = parse_json(text)
         except json.JSONDecodeError as error:
             raise DataError(path, line, f"is not JSON ({error.msg}, column {error.colno})") from None
         yield line, _object(path, line, record, columns)

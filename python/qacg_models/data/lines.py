@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from qacg_models.data.example import DataError
+from qacg_models.utils.plain_text import parse_json_at
 
 _SPACE = re.compile(r"\s*")
 
@@ -53,7 +54,6 @@ def json_array(path: Path) -> Iterator[tuple[int, object]]:
         DataError: the file cannot be read, or is not a JSON array.
     """
     text = "\n".join(line for _, line in numbered_lines(path))
-    decoder = json.JSONDecoder()
     position = _SPACE.match(text).end()
     line, seen = 1, 0
     if not text.startswith("[", position):
@@ -63,7 +63,7 @@ def json_array(path: Path) -> Iterator[tuple[int, object]]:
     while more:
         line, seen = line + text.count("\n", seen, position), position
         try:
-            item, position = decoder.raw_decode(text, position)
+            item, position = parse_json_at(text, position)
         except json.JSONDecodeError as error:
             raise DataError(path, error.lineno, f"is not JSON ({error.msg}, column {error.colno})") from None
         yield line, item

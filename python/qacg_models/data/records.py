@@ -88,5 +88,11 @@ def discover(
 
 def natural_key(text: str) -> list[tuple[int, int, str]]:
     """Sorts numbers inside texts by their value: 2 before 10."""
-    parts = [part for part in re.split(r"([0-9]+)", text) if part]
-    return [(0, int(part), "") if part[0] in "0123456789" else (1, 0, part) for part in parts]
+    key = []
+    for part in re.split(r"([0-9]+)", text):
+        if part and part[0] in "0123456789":
+            digits = part.lstrip("0")
+            key.append((0, len(digits), digits))  # as their values, which Python does not make of thousands of digits
+        elif part:
+            key.append((1, 0, part))
+    return key

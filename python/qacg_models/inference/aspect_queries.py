@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from qacg_models.data import Example
 from qacg_models.data.task import Task
 from qacg_models.errors import InputError
+from qacg_models.inference.input_text import check_text
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,7 @@ class Questions:
             raise TypeError(f"text: got {type(text).__name__}, wanted str")
         if not text.strip():
             raise InputError("text: got an empty one, wanted a sentence")
+        check_text("text", text)
         targets = self._targets_in(text) if target is None else _names("target", [target], self.known_targets)
         aspects = self.aspects if aspect is None else _names("aspect", [aspect], self.task.aspects)
         return [

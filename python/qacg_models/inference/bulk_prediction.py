@@ -134,7 +134,7 @@ class BulkPrediction:
             "attention": self.ask.trained.model.config._attn_implementation,
             "aspects": questions.aspects,
             "targets": questions.targets,
-            "written as": self.lines.data_format,
+            "written as": self.lines.written_as,
             "ids": self.lines.has_id,
             "window": self.window,
         }

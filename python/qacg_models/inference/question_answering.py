@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from qacg_models.errors import InputError
+from qacg_models.inference.input_text import check_text
 from qacg_models.inference.span_decoding import allowed_tokens, best_spans
 from qacg_models.models.encoder_head import position_limit
 
@@ -57,6 +58,7 @@ def windows(
     for name, text in (("question", question), ("context", context)):
         if not isinstance(text, str) or not text.strip():
             raise InputError(f"{name}: got {text!r}, wanted text")
+        check_text(name, text)
     if not tokenizer.is_fast:
         raise InputError(f"tokenizer: {type(tokenizer).__name__} gives no character offsets, wanted a fast one")
     if stride < 0:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from qacg_models.errors import InputError
+from qacg_models.inference.input_text import check_text
 from qacg_models.models.bertsum import NO_SENTENCE
 
 if TYPE_CHECKING:
@@ -102,6 +103,7 @@ def encode_document(sentences: Sequence[str], tokenizer: PreTrainedTokenizerBase
     for i, sentence in enumerate(sentences):
         if not isinstance(sentence, str) or not sentence.strip():
             raise InputError(f"sentences: number {i} is {sentence!r}, wanted text")
+        check_text(f"sentences: number {i}", sentence)
         tokens = tokenizer(sentence, add_special_tokens=False)["input_ids"]
         if i == 0:
             tokens = tokens[: max_length - 2]

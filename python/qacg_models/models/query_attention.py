@@ -58,6 +58,7 @@ class QueryAttentionForQuestionAnswering(EncoderHeadModel):
     config_class = QueryAttentionConfig
     base_model_prefix = "backbone"
     card_task = "question-answering"
+    published_aliases = (("query_calssify_layer.", "query_classify_layer."),)  # sic
 
     def __init__(self, config: QueryAttentionConfig, encoder: PreTrainedModel | None = None):
         super().__init__(config)

@@ -10,6 +10,7 @@ from pathlib import Path
 from qacg_models.errors import InputError
 from qacg_models.metrics import METRIC_CLASSES
 from qacg_models.reporting.result_tables import MAJORITY
+from qacg_models.utils.plain_text import parse_json
 
 # Options with columns of their own, and those that only name the model in other words.
 _OWN_COLUMNS = ("model", "seed", "protocol", "attention")
@@ -30,7 +31,7 @@ def read_rows(paths: Sequence[Path]) -> list[dict]:
             raise InputError(f"{path}: cannot be read ({error})") from None
         for number, line in enumerate(lines, 1):
             try:
-                row = json.loads(line)
+                row = parse_json(line)
             except ValueError as error:
                 raise InputError(f"{path}:{number}: is not JSON ({error})") from None
             if not isinstance(row, dict) or not {"task", "backbone", "metrics", "options", "data"} <= row.keys():

@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from qacg_models.configs.limits import MOST, SEED, limit
 from qacg_models.errors import InputError
 from qacg_models.models.auto import BACKBONES
 from qacg_models.runs.recipes import RECIPES
@@ -117,6 +118,10 @@ class TrainingOptions:
             value = getattr(self, name)
             if value is not None and value < least:
                 raise InputError(f"{name} must be at least {least}; got {value}")
+        for name, (most, shown) in _MOST.items():
+            value = getattr(self, name)
+            if value is not None and value > most:
+                raise InputError(f"{name} must be at most {shown}; got {value}")
         for name in ("learning_rate", "initializer_range"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
@@ -166,5 +171,25 @@ class TrainingOptions:
 _LEAST = {
     **dict.fromkeys(("epochs", "max_steps", "batch_size", "gradient_accumulation", "checkpoint_every"), 1),
     **dict.fromkeys(("keep_checkpoints", "hidden_size", "layers", "heads", "intermediate_size"), 1),
+    **dict.fromkeys(("vocab_size", "max_length"), 1),
     **dict.fromkeys(("eval_every", "patience", "threads", "seed"), 0),
+}
+# The most of a choice, and how a message says it.
+_MOST = {
+    **{
+        name: (MOST[field][0], limit(field))
+        for name, field in {
+            "hidden_size": "hidden_size",
+            "layers": "num_hidden_layers",
+            "heads": "num_attention_heads",
+            "intermediate_size": "intermediate_size",
+            "vocab_size": "vocab_size",
+            "max_length": "max_position_embeddings",
+        }.items()
+    },
+    "epochs": (100_000, "100,000 (fine-tuning takes 3 to 30)"),
+    "batch_size": (1_000_000, "1,000,000 (usual are 16 to 256)"),
+    "gradient_accumulation": (1_000_000, "1,000,000 (usual are 1 to 64)"),
+    "threads": (1_024, "1,024 (usual is the number of cores)"),
+    "seed": (SEED, f"{SEED:,}, as NumPy's generator has it"),
 }

@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from qacg_models.configs.limits import MOST, limit
 from qacg_models.data.options import DataOptions
 from qacg_models.data.task import Task
 from qacg_models.errors import InputError, ModelFolderError
@@ -13,6 +14,7 @@ from qacg_models.metrics import METRIC_CLASSES, Metrics
 from qacg_models.runs.options import TrainingOptions
 from qacg_models.utils.atomic_files import written_whole
 from qacg_models.utils.json_fields import typed
+from qacg_models.utils.plain_text import parse_json
 
 RECORD_NAME = "training.json"
 RECORD_FORMAT = 2
@@ -89,8 +91,9 @@ class TrainingRecord:
     majority: dict[str, Metrics]
 
     def __post_init__(self):
-        if self.max_length < 1:
-            raise InputError(f"max_length: got {self.max_length}, wanted at least 1")
+        if not 1 <= self.max_length <= MOST["max_position_embeddings"][0]:
+            most = limit("max_position_embeddings")
+            raise InputError(f"max_length: got {self.max_length}, wanted at least 1 and at most {most}")
         shares, labels = len(self.label_shares), len(self.task.labels)
         if shares != labels:
             raise InputError(f"label_shares: got {shares} shares, wanted {labels}, one for each label")
@@ -140,7 +143,7 @@ def read_record(folder: Path | str) -> TrainingRecord:
     if not folder.is_dir():
         raise ModelFolderError(f"{folder}: no such folder")
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = parse_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ModelFolderError(f"{folder}: has no {RECORD_NAME}; `qacg train` writes it") from None
     except ValueError as error:

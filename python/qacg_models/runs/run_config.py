@@ -8,6 +8,7 @@ from pathlib import Path
 from qacg_models.data import DataOptions
 from qacg_models.errors import InputError
 from qacg_models.runs.options import TrainingOptions
+from qacg_models.utils.plain_text import lone_surrogate
 
 RUN_NAME = "run.yaml"
 # What a file may say beside the fields of the options.
@@ -25,13 +26,15 @@ def read_run_file(path: Path | str) -> dict[str, object]:
     path = Path(path)
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))  # JSON is YAML too
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except RecursionError:
+        raise InputError(f"{path}: is nested too deep, wanted names of choices with their values") from None
+    except (OSError, ValueError, yaml.YAMLError) as error:  # ValueError: no UTF-8, a number or date that cannot be
         raise InputError(f"{path}: cannot be read as YAML or JSON ({' '.join(str(error).split())})") from None
     if not isinstance(content, dict):
         raise InputError(f"{path}: is a {type(content).__name__}, wanted names of choices with their values")
     kinds = choice_kinds()
     for name, value in content.items():
-        if name not in kinds:
+        if not isinstance(name, str) or name not in kinds:
             raise InputError(f"{path}: unknown choice {name!r}; known: {', '.join(kinds)}")
         if value is not None:
             content[name] = _typed(path, name, value, kinds[name])
@@ -63,6 +66,9 @@ def choice_kinds() -> dict[str, type]:
 
 
 def _typed(path: Path, name: str, value: object, kind: type) -> object:
+    for text in value if isinstance(value, list) else [value]:
+        if isinstance(text, str) and (half := lone_surrogate(text)):
+            raise InputError(f"{path}: {name}: holds {half}, which is half a character; wanted text in UTF-8")
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if kind is float and isinstance(value, str):  # YAML reads 2e-5 as a text, for want of a point
@@ -71,7 +77,12 @@ def _typed(path: Path, name: str, value: object, kind: type) -> object:
         except ValueError:
             pass
     if kind is list and isinstance(value, list):
-        return [int(item) for item in value] if name == "seeds" else [str(item) for item in value]
+        if name != "seeds":
+            return [str(item) for item in value]
+        wrong = [item for item in value if isinstance(item, bool) or not isinstance(item, int)]
+        if wrong:
+            raise InputError(f"{path}: seeds: got {wrong[0]!r}, wanted integers")
+        return value
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise InputError(f"{path}: {name}: got {value!r}, wanted a value of type {kind.__name__}")
     return value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from qacg_models.runs.options import TrainingOptions
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
+    from qacg_models.configs.encoder import EncoderConfig
     from qacg_models.models.pretrained import EncoderPreTrainedModel
 
 
@@ -76,6 +78,7 @@ def begin_model(
             pad_token_id=tokenizer.pad_token_id,
             **fields,
         )
+        _check_memory(config, options)
         return kind._from_config(config, attn_implementation=settle_attention(options))
     from qacg_models.checkpoints.fitting import Permissions
     from qacg_models.checkpoints.source import open_source
@@ -99,6 +102,28 @@ def begin_model(
             f" {options.from_checkpoint}"
         )
     return model
+
+
+def _check_memory(config: EncoderConfig, options: TrainingOptions) -> None:
+    """InputError if the machine cannot hold the model: else the system would end the process without a word."""
+    import torch
+
+    # In float32: weights, and on the CPU their gradients and AdamW's two moments, if one process has them all.
+    alone = not (options.fsdp or torch.cuda.is_available())
+    needed, there = config.least_weights * (16 if alone else 4), _memory()
+    if there is not None and needed > there:
+        raise InputError(
+            f"hidden_size, layers, intermediate_size, vocab_size, max_length: a model of these sizes needs at least "
+            f"{needed / 1e9:,.3g} GB, and this machine has {there / 1e9:,.3g} GB of memory; wanted smaller ones"
+        )
+
+
+def _memory() -> int | None:
+    """Bytes of memory of this machine; None where the system does not say."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return None
 
 
 def _fields(dataset: Dataset, options: TrainingOptions) -> dict[str, object]:

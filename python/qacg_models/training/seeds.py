@@ -45,13 +45,14 @@ def train_seeds(
     """
     if not seeds or len(set(seeds)) < len(seeds):
         raise InputError(f"seeds: got {list(seeds)}, wanted one or several different ones")
+    choices = [replace(options, seed=seed) for seed in seeds]  # a seed that cannot be is refused before any is trained
     join_group()
     output, several = Path(output), len(seeds) > 1
     if several:
         on_main(lambda: _check_output(output, overwrite, resume))
     records = []
-    for seed in seeds:
-        folder, chosen = output, replace(options, seed=seed)
+    for seed, chosen in zip(seeds, choices):
+        folder = output
         if several:
             folder, logs = output / f"seed-{seed}", options.tensorboard
             chosen = replace(chosen, tensorboard=logs and str(Path(logs, folder.name)))

@@ -6,7 +6,9 @@ import argparse
 import json
 from pathlib import Path
 
+from qacg_models.cli.flags import check_range
 from qacg_models.errors import InputError
+from qacg_models.utils.plain_text import parse_json
 
 # The formats of conversion/convert.py, which is not imported for a help text; a test compares them.
 FORMATS = ("own", "huggingface", "released", "tensorflow-names")
@@ -63,7 +65,7 @@ def _assignment(text: str) -> tuple[str, object]:
     if not found or not field:
         raise argparse.ArgumentTypeError(f"got {text!r}, wanted FIELD=JSON")
     try:
-        return field, json.loads(value)
+        return field, parse_json(value)
     except ValueError:
         return field, value  # a bare word, as in pooler=attention
 
@@ -73,6 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
     from qacg_models.checkpoints.fitting import Permissions
     from qacg_models.conversion.convert import convert
 
+    check_range("seed", arguments.seed, 0, 2**64 - 1)
     overrides = dict(arguments.set)
     for flag, field in (("truncate_positions", "max_position_embeddings"), ("resize_vocabulary", "vocab_size")):
         number = getattr(arguments, flag)

@@ -8,9 +8,8 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
-from qacg_models.cli.flags import OF_TRAINING, add_flags, taken
+from qacg_models.cli.flags import OF_TRAINING, add_flags, check_range, taken
 from qacg_models.data.options import DataOptions
-from qacg_models.errors import InputError
 
 NEEDS = "inference"
 HELP = "the published metrics of a trained model"
@@ -59,8 +58,8 @@ def run(arguments: argparse.Namespace) -> int:
     from qacg_models.reporting.result_tables import MAJORITY, compare_with_stored, row_title, selection_note, show
     from qacg_models.utils.distributed import own_device
 
-    if arguments.bootstrap < 0:
-        raise InputError(f"bootstrap: got {arguments.bootstrap}, wanted at least 0")
+    check_range("bootstrap", arguments.bootstrap, 0, 1_000_000)
+    check_range("bootstrap-seed", arguments.bootstrap_seed, 0, 2**64 - 1)
     trained = load_trained(arguments.model, arguments.attention, device=own_device(arguments.device))
     options = replace(trained.data_options, **taken(vars(arguments), DataOptions))
     path, split = arguments.data, arguments.split

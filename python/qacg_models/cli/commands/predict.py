@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from qacg_models.cli.flags import check_range
 from qacg_models.data.lines import STANDARD_INPUT
 from qacg_models.data.requests import FORMATS
 from qacg_models.errors import InputError
@@ -54,6 +55,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="file to write, .csv or .jsonl; without it a table of --text, and JSONL of --input, is printed",
     )
+    output.add_argument(
+        "--escape-formulas",
+        action="store_true",
+        help="for spreadsheets: an apostrophe before cells of a .csv that begin with = + - or @, which they would run; "
+        "without it texts are written as they are",
+    )
     output.add_argument("--resume", action="store_true", help="go on with an unfinished run")
     output.add_argument("--overwrite", action="store_true", help="replace the output, or unfinished run, in the way")
     machine = parser.add_argument_group("machine")
@@ -100,6 +107,7 @@ def run(arguments: argparse.Namespace) -> int:
         delimiter=arguments.delimiter,
     )
     _check(arguments, world_size())
+    form = _form(arguments.output)
     source = Path("--text") if arguments.input is None else arguments.input
     if arguments.input is None:
         requests = [Request(number, text) for number, text in enumerate(arguments.text, 1)]
@@ -113,7 +121,7 @@ def run(arguments: argparse.Namespace) -> int:
     bulk = BulkPrediction(
         ask,
         ask.questions(arguments.aspects, arguments.targets),
-        PredictionLines(_form(arguments.output), ask.trained.task, arguments.id_column is not None),
+        PredictionLines(form, ask.trained.task, arguments.id_column is not None, arguments.escape_formulas),
         source,
         arguments.window,
         arguments.batch_size,
@@ -141,12 +149,16 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check(arguments: argparse.Namespace, processes: int) -> None:
+    for name in ("window", "batch_size"):
+        check_range(name, getattr(arguments, name), 1, 1_000_000)
     if arguments.output is None:
         for name in ("resume", "overwrite"):
             if getattr(arguments, name):
                 raise InputError(f"{name}: got it without an output file, wanted --output FILE beside it")
         if processes > 1:
             raise InputError(f"output: got none with {processes} processes, wanted a file that they write together")
+    if arguments.escape_formulas and (arguments.output is None or _form(arguments.output) != "csv"):
+        raise InputError("escape-formulas: got it without a .csv to write, wanted --output FILE.csv beside it")
     if arguments.input == STANDARD_INPUT and processes > 1:
         raise InputError(f"input: got - with {processes} processes, wanted a file that each of them can read")
     if arguments.input == STANDARD_INPUT and arguments.input_format == "auto":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 from pathlib import Path
 
 from qacg_models.cli.flags import add_flags, taken
@@ -84,7 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
     records = train_seeds(
         dataset,
         given["output"],
-        replace(options, seed=seeds[0]),
+        options,
         seeds,
         overwrite=arguments.overwrite,
         resume=arguments.resume,

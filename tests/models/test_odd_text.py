@@ -1,0 +1,186 @@
+"""Text that is not quite text: one line with the file, the line and what was wanted, and the status 2."""
+
+import csv
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from model_cases import SIZES
+from qacg_models import BertSumConfig, PlainBertConfig, QACGBertConfig
+from qacg_models.cli import main
+from qacg_models.data.columns import Columns, records
+from qacg_models.data.example import DataError
+from qacg_models.data.lines import json_array
+from qacg_models.data.records import natural_key
+from qacg_models.errors import InputError
+from qacg_models.inference.aspect_sentiment import AspectSentiment
+from qacg_models.inference.question_answering import windows
+from qacg_models.inference.summarization import encode_document
+from qacg_models.reporting.run_table import read_rows
+from qacg_models.runs.run_config import read_run_file
+from qacg_models.utils.plain_text import parse_json, parse_json_at
+from test_cli import fails
+from untrained import write_model
+
+DEEP = "[" * 100_000
+LONG = "7" * 5000
+HALF = r"\ud83d"
+ROW = {"text": "good food", "aspect": "food", "label": "good"}
+# What stands in a record in the place of a value, and the part of the error that says what is wrong.
+BAD_VALUES = {
+    "a high surrogate": (f'"so {HALF}"', r"the escape \ud83d is half a character"),
+    "a low surrogate": (r'"so \uDE00"', r"the escape \uDE00 is half a character"),
+    "in the wrong order": (r'"so \ude00\ud83d"', r"the escape \ude00 is half a character"),
+    "a long number": (LONG, "a number has more than 4300 digits"),
+    "deep lists": (DEEP, "nested too deep"),
+    "NaN": ("NaN", "'text' is nan, wanted a text or a finite number"),
+    "an infinite number": ("1e999", "'text' is inf, wanted a text or a finite number"),
+}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return write_model(tmp_path_factory.mktemp("odd") / "model")
+
+
+def jsonl(path, *texts):
+    path.write_text("".join(f'{{"text": {text}, "aspect": "food", "label": "good"}}\n' for text in texts))
+    return path
+
+
+@pytest.mark.parametrize("value, part", BAD_VALUES.values(), ids=BAD_VALUES)
+def test_values_of_json_and_jsonl(value, part, model, tmp_path, capsys):
+    path = jsonl(tmp_path / "rows.jsonl", '"fine"', value)
+    fails(capsys, ["predict", model, "--input", path], f"{path}:2: ", part)
+    fails(capsys, ["train", "--data", path, "--output", tmp_path / "m"], f"{path}:2: ", part)
+    path = tmp_path / "rows.json"
+    path.write_text(f'[{json.dumps(ROW)},\n{{"text": {value}, "aspect": "food", "label": "good"}}]')
+    fails(capsys, ["train", "--data", path, "--output", tmp_path / "m"], f"{path}:2: ", part)
+
+
+def test_a_label_that_is_no_number(tmp_path, capsys):
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(ROW | {"label": label}) + "\n" for label in ("good", "bad", float("nan"))))
+    fails(capsys, ["train", "--data", path, "--output", tmp_path / "m"], f"{path}:3: 'label' is nan, wanted a text")
+
+
+def test_whole_characters_in_escapes_are_read(tmp_path):
+    smile = r'"\ud83d\ude00 \\ud83d \u00e9"'
+    path = jsonl(tmp_path / "rows.jsonl", smile, "7", '"' + "x" * 200_000 + '"')
+    texts = [record["text"] for _, record in records(path, Columns())]
+    assert texts == ["\U0001f600 \\ud83d \u00e9", "7", "x" * 200_000]
+    assert parse_json(' {"a": [1, NaN]} ')["a"][0] == 1
+    assert parse_json_at('7, "b"', 3) == ("b", 6)
+    with pytest.raises(json.JSONDecodeError, match="goes on after its end: line 2 column 1"):
+        parse_json("{}\n{}")
+    with pytest.raises(json.JSONDecodeError, match=r"half a character.*: line 2 column 4"):
+        parse_json('["a",\n  "\\ud83d\\n"]')
+
+
+def test_texts_on_the_command_line_and_of_callers(model, capsys):
+    half = os.fsdecode(b"caf\xe9")
+    fails(capsys, ["predict", model, "--text", half], "argument 4: got 'caf\\udce9', wanted text in UTF-8")
+    fails(capsys, ["train", "--data", half, "--output", "m"], "argument 3")
+    command = [sys.executable, "-m", "qacg_models.cli", "predict", str(model), "--text", b"caf\xe9"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert done.returncode == 2 and done.stderr == "qacg: argument 4: got 'caf\\udce9', wanted text in UTF-8\n"
+    ask = AspectSentiment.from_pretrained(model)
+    with pytest.raises(InputError, match=r"text: holds \\udce9, which is half a character; wanted text"):
+        ask(half)
+    tokenizer = ask.trained.tokenizer
+    with pytest.raises(InputError, match=r"context: holds \\udce9"):
+        windows("what?", half, tokenizer, 40, 4)
+    with pytest.raises(InputError, match=r"sentences: number 1: holds \\udce9"):
+        encode_document(["one", half], tokenizer, 40)
+
+
+def test_a_long_text_of_a_csv_is_called_long(model, tmp_path, capsys):
+    path = tmp_path / "rows.csv"
+    path.write_text(f'text,label\nshort,a\n"{"x" * 140_000}",b\n')
+    parts = (f"{path}:3: ", "more than 131,072 characters", "a quotation mark that nothing closes", "JSONL")
+    fails(capsys, ["predict", model, "--input", path], *parts)
+    path.write_text('text,label\n"open, ' + "word\n" * 40_000)
+    with pytest.raises(DataError, match=r"rows\.csv:2: has a field of more than 131,072 characters"):
+        list(records(path, Columns(aspect=None, label=None)))
+    assert csv.field_size_limit() == 131_072  # not ours to change
+
+
+def test_names_with_thousands_of_digits_are_sorted_by_their_values(tmp_path):
+    names = ["a10", "a2", "a" + LONG, "a" + "0" * 5000 + "3", "b", "a"]
+    assert sorted(names, key=natural_key) == ["a", "a2", "a" + "0" * 5000 + "3", "a10", "a" + LONG, "b"]
+    with pytest.raises(DataError, match=r"rows\.json:2: is not JSON \(a number has more than"):
+        (tmp_path / "rows.json").write_text(f"[1,\n{LONG}]")
+        list(json_array(tmp_path / "rows.json"))
+
+
+@pytest.mark.parametrize("name", ["config.json", "training.json"])
+def test_files_of_a_model_that_are_nested_too_deep(name, tmp_path, capsys):
+    folder = write_model(tmp_path / "model")
+    for text, part in ((DEEP, "nested too deep"), (LONG, "more than 4300 digits"), (f'{{"a":\n"{HALF}"}}', "line 2")):
+        (folder / name).write_text(text)
+        fails(capsys, ["predict", folder, "--text", "good"], name, part)
+
+
+def test_indexes_and_headers(model, tmp_path, capsys):
+    for name in ("config.json",):
+        (tmp_path / name).write_bytes((model / name).read_bytes())
+    index, new = tmp_path / "model.safetensors.index.json", tmp_path / "new"
+    index.write_text(json.dumps({"weight_map": {"a": index.name}}))
+    fails(capsys, ["convert", tmp_path, new], f"{index}: names the shard '{index.name}', which is an index")
+    index.write_text('{"weight_map": ' + DEEP)
+    fails(capsys, ["convert", tmp_path, new], f"{index}: is not JSON", "nested too deep")
+    index.unlink()
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(len(DEEP).to_bytes(8, "little") + DEEP.encode())
+    fails(capsys, ["convert", tmp_path, new], f"{weights}: is damaged", "nested too deep")
+    assert not new.exists()
+
+
+@pytest.mark.parametrize("dtype", ["float7", "load", "int64", "torch.float32", 7])
+def test_types_that_torch_does_not_have(dtype, model, tmp_path, capsys):
+    for config_class in (PlainBertConfig, QACGBertConfig):
+        for field in ("dtype", "torch_dtype"):
+            with pytest.raises(ValueError, match=rf"{field}: got {dtype!r}, wanted a floating-point type of torch"):
+                config_class.from_dict({**SIZES, field: dtype})
+    with pytest.raises(ValueError, match=rf"encoder\.dtype: got {dtype!r}, wanted"):
+        BertSumConfig(encoder={"model_type": "bert", "dtype": dtype})
+    folder = write_model(tmp_path / "model")
+    fields = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(fields | {"dtype": dtype}))
+    fails(capsys, ["convert", folder, tmp_path / "new"], "config.json: dtype: got", "such as 'float32'")
+    fails(capsys, ["predict", folder, "--text", "good"], "config.json: dtype: got", "such as 'float32'")
+
+
+def test_fields_that_choose_the_model(tmp_path, capsys):
+    folder = write_model(tmp_path / "model")
+    fields = json.loads((folder / "config.json").read_text())
+    for changed, part in (({"model_type": []}, "model_type: got []"), ({"architectures": 7}, "architectures: got 7")):
+        (folder / "config.json").write_text(json.dumps(fields | changed))
+        fails(capsys, ["convert", folder, tmp_path / "new"], f"config.json: {part}, wanted")
+
+
+def test_run_files(tmp_path):
+    path = tmp_path / "run.yaml"
+    for text, part in (
+        (DEEP, "nested too deep"),
+        (f"layers: {LONG}", "cannot be read"),
+        ("data: 2020-99-99", "cannot be read"),
+        (rf'aspects: [a, "b{HALF}"]', r"aspects: holds \\ud83d, which is half a character"),
+        ("? [1]\n: 2", "cannot be read|unknown choice"),
+    ):
+        path.write_text(text)
+        with pytest.raises(InputError, match=rf"run\.yaml: .*({part})"):
+            read_run_file(path)
+
+
+def test_rows_of_results(tmp_path):
+    (tmp_path / "a.jsonl").write_text(DEEP + "\n")
+    with pytest.raises(InputError, match=r"a\.jsonl:1: is not JSON \(.*nested too deep"):
+        read_rows([tmp_path / "a.jsonl"])
+
+
+def test_dtypes_that_are_read():
+    assert str(QACGBertConfig(**SIZES, dtype="bfloat16").dtype) == "torch.bfloat16"
+    assert main(["info"]) == 0
