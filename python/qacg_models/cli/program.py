@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 
@@ -37,9 +38,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         command = COMMANDS[arguments.command]
         if hasattr(command, "NEEDS"):
             load_libraries(command.NEEDS, alone=argv is None)
-        return command.run(arguments)
+        status = command.run(arguments)
+        sys.stdout.flush()  # what cannot be written is known here, not when the process is torn down
+        return status
     except (InputError, OSError) as error:
         print(f"qacg {arguments.command}: {_one_line(error)}", file=sys.stderr)
+        _give_up_output()
         return 2
     except KeyboardInterrupt:
         print(f"qacg {arguments.command}: interrupted", file=sys.stderr)
@@ -47,7 +51,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
+    text = str(error)
+    if isinstance(error, OSError) and error.strerror:
+        # Without the number; an error of writing names no file, and ours are named where they are written.
+        text = f"{error.filename if error.filename is not None else 'standard output'}: {error.strerror}"
+    return " ".join(text.split())
+
+
+def _give_up_output() -> None:
+    """Sends what standard output does not take nowhere, so that Python does not try it again at its end."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _formatter(prog: str) -> argparse.HelpFormatter:

@@ -33,7 +33,8 @@ from qacg_models.conversion.convert_head import choose_head, write_head
 from qacg_models.conversion.model_choice import choose_model
 from qacg_models.errors import CheckpointError
 from qacg_models.modules.bert_layers import GATE_WIDTH
-from qacg_models.utils.atomic_files import put_in_place
+from qacg_models.utils.atomic_files import follow_umask, put_in_place, told_of_failed_writes
+from qacg_models.utils.outputs import check_writable
 
 OWN = "own"
 LAYOUTS = {"huggingface": HUGGING_FACE, "released": RELEASED, "tensorflow-names": TENSORFLOW}
@@ -108,6 +109,7 @@ def convert(
     if not src.exists():
         raise CheckpointError(f"{src}: no such file or folder")
     _check_destination(src, dst, overwrite)
+    check_writable("dst", dst)
     weights = weights_file(src) if src.is_dir() else src
     head = choose_head(weights, model, config)
     if head is None:
@@ -201,6 +203,7 @@ def _write_foreign(
         torch.save(state, folder / "checkpoint.bin")
     else:
         save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
+        follow_umask([folder / "model.safetensors"])
     report.notes.append(f"{len(state)} tensors written as {to}")
     return report
 

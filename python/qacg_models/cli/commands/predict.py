@@ -100,6 +100,7 @@ def run(arguments: argparse.Namespace) -> int:
         delimiter=arguments.delimiter,
     )
     _check(arguments, world_size())
+    _check_output(arguments)
     source = Path("--text") if arguments.input is None else arguments.input
     if arguments.input is None:
         requests = [Request(number, text) for number, text in enumerate(arguments.text, 1)]
@@ -159,6 +160,16 @@ def _check(arguments: argparse.Namespace, processes: int) -> None:
     for name in ("aspect", "target"):
         if getattr(arguments, f"{name}_column") and getattr(arguments, f"{name}s"):
             raise InputError(f"{name}s: got some beside --{name}-column, wanted one of them")
+
+
+def _check_output(arguments: argparse.Namespace) -> None:
+    from qacg_models.utils.outputs import check_not_input, check_writable
+
+    if arguments.output is None:
+        return
+    check_writable("output", arguments.output)
+    if arguments.input is not None:
+        check_not_input("output", arguments.output, 0 if arguments.input == STANDARD_INPUT else arguments.input)
 
 
 def _form(output: Path | None) -> str:

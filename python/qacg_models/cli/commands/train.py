@@ -65,6 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
     from qacg_models.training.run import selection_split
     from qacg_models.training.seeds import summarize
     from qacg_models.utils.distributed import in_main, is_main
+    from qacg_models.utils.outputs import check_writable
 
     say = in_main(print)
     given = {} if arguments.config is None else read_run_file(arguments.config)
@@ -72,6 +73,9 @@ def run(arguments: argparse.Namespace) -> int:
     for name in ("data", "output"):
         if name not in given:
             raise InputError(f"{name}: wanted one, by --{name} or in the file of --config")
+    for name, path in (("output", given["output"]), ("rows", arguments.rows), ("tensorboard", given.get("tensorboard"))):
+        if path is not None:
+            check_writable(name, path)
     options = TrainingOptions(**taken(given, TrainingOptions))
     seeds = given.get("seeds", [0])
     split = selection_split(options)
