@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 
 from qacg_models.cli.commands import analyze, convert, demo, evaluate, info, predict, table, train
 from qacg_models.cli.libraries import load_libraries
+from qacg_models.cli.standard_output import flush_out, give_up_output
 from qacg_models.errors import InputError
 
 COMMANDS = {
@@ -39,11 +39,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         if hasattr(command, "NEEDS"):
             load_libraries(command.NEEDS, alone=argv is None)
         status = command.run(arguments)
-        sys.stdout.flush()  # what cannot be written is known here, not when the process is torn down
+        flush_out()
         return status
     except (InputError, OSError) as error:
         print(f"qacg {arguments.command}: {_one_line(error)}", file=sys.stderr)
-        _give_up_output()
+        give_up_output()
         return 2
     except KeyboardInterrupt:
         print(f"qacg {arguments.command}: interrupted", file=sys.stderr)
@@ -52,18 +52,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _one_line(error: Exception) -> str:
     text = str(error)
-    if isinstance(error, OSError) and error.strerror:
-        # Without the number; an error of writing names no file, and ours are named where they are written.
-        text = f"{error.filename if error.filename is not None else 'standard output'}: {error.strerror}"
+    if isinstance(error, OSError) and error.strerror:  # without the number
+        text = error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
     return " ".join(text.split())
-
-
-def _give_up_output() -> None:
-    """Sends what standard output does not take nowhere, so that Python does not try it again at its end."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _formatter(prog: str) -> argparse.HelpFormatter:

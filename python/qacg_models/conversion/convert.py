@@ -118,29 +118,30 @@ def convert(
     dst.parent.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix=f".{dst.name}.", dir=dst.parent))
     try:
-        folder = work / "model"
-        folder.mkdir()
-        if head is not None:
-            report = write_head(
-                folder,
-                weights,
-                head,
-                to=to,
-                config=config,
-                overrides=overrides,
-                permissions=permissions,
-                seed=seed,
-            )
-        elif to == OWN:
-            report = _write_own(folder, source, chosen, overrides, permissions, seed)
-        else:
-            report = _write_foreign(folder, source, chosen, to, overrides, permissions, drop_unplaced)
-        beside = weights.parent
-        copied = [name for name in _TOKENIZER_FILES if (beside / name).is_file()]
-        if copied and not permissions.resize_vocabulary:
-            for name in copied:
-                shutil.copyfile(beside / name, folder / name)
-            report.notes.append(f"copied: {', '.join(copied)}")
+        with told_of_failed_writes(work):
+            folder = work / "model"
+            folder.mkdir()
+            if head is not None:
+                report = write_head(
+                    folder,
+                    weights,
+                    head,
+                    to=to,
+                    config=config,
+                    overrides=overrides,
+                    permissions=permissions,
+                    seed=seed,
+                )
+            elif to == OWN:
+                report = _write_own(folder, source, chosen, overrides, permissions, seed)
+            else:
+                report = _write_foreign(folder, source, chosen, to, overrides, permissions, drop_unplaced)
+            beside = weights.parent
+            copied = [name for name in _TOKENIZER_FILES if (beside / name).is_file()]
+            if copied and not permissions.resize_vocabulary:
+                for name in copied:
+                    shutil.copyfile(beside / name, folder / name)
+                report.notes.append(f"copied: {', '.join(copied)}")
         put_in_place(folder, dst)
     finally:
         shutil.rmtree(work, ignore_errors=True)

@@ -126,6 +126,8 @@ def _train_into(
     """Train in `work` and write the best model to `work/model`, with a record that lacks the figures."""
     from transformers import set_seed
 
+    from qacg_models.training.progress import StepBar
+
     set_seed(options.seed)
     # A checkout may have moved on by the time that training ends.
     made_with = origin()
@@ -156,7 +158,12 @@ def _train_into(
         say("protocol released: the checkpoint is chosen on test, so the figures on test are optimistic")
 
     trainer = _trainer(work, dataset, options, model, encoded, make_batch, checkpoint, say)
-    trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    try:
+        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    finally:
+        bar = trainer.pop_callback(StepBar)
+        if bar is not None:
+            bar.close()
     on_main(lambda: _write_model(work, dataset, options, trainer, tokenizer, padding, made_with))
 
 

@@ -80,9 +80,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Predicts, and writes or prints."""
-    import sys
-
     from qacg_models.cli.progress import LineBar
+    from qacg_models.cli.standard_output import write_out
     from qacg_models.data import file_digest
     from qacg_models.data.columns import Columns
     from qacg_models.data.requests import Request, form_of, read_requests
@@ -124,7 +123,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     if arguments.output is None:
         for line in bulk.stream(requests):
-            sys.stdout.write(line)
+            write_out(line)
         return 0
     with LineBar(None if arguments.input in (None, STANDARD_INPUT) else source) as bar:
         taken = bulk.write(

@@ -73,9 +73,9 @@ def run(arguments: argparse.Namespace) -> int:
     for name in ("data", "output"):
         if name not in given:
             raise InputError(f"{name}: wanted one, by --{name} or in the file of --config")
-    for name, path in (("output", given["output"]), ("rows", arguments.rows), ("tensorboard", given.get("tensorboard"))):
-        if path is not None:
-            check_writable(name, path)
+    for name in ("output", "rows", "tensorboard"):
+        if given.get(name) is not None:
+            check_writable(name, given[name])
     options = TrainingOptions(**taken(given, TrainingOptions))
     seeds = given.get("seeds", [0])
     split = selection_split(options)
