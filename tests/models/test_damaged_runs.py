@@ -15,6 +15,7 @@ from qacg_models.errors import InputError
 from qacg_models.training import run, run_folder, train
 from qacg_models.training.checkpoints import checkpoints
 from qacg_models.training.trainer import AspectTrainer
+from qacg_models.training.whole_folders import find_damage, publish
 
 
 @pytest.fixture(scope="module")
@@ -229,3 +230,14 @@ def test_what_is_published_follows_the_umask(dataset, tmp_path):
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "model").iterdir()}
     assert set(modes.values()) == {0o640}, modes
     assert stat.S_IMODE((tmp_path / "model").stat().st_mode) == 0o750
+
+
+def test_files_in_folders_of_a_checkpoint_are_checked_too(tmp_path):
+    """As shards of several processes lie there."""
+    written, name = tmp_path / "written", tmp_path / "name"
+    (written / "optimizer_0").mkdir(parents=True)
+    (written / "optimizer_0" / "__1_0.distcp").write_bytes(bytes(500))
+    publish(written, name)
+    assert find_damage(name) is None
+    flipped(name / "optimizer_0" / "__1_0.distcp")
+    assert str(find_damage(name)).startswith(f"{name / 'optimizer_0' / '__1_0.distcp'}: is not what was written")

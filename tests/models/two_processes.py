@@ -1,6 +1,6 @@
 """What test_distributed.py starts under torchrun: `two_processes.py DATA OUTPUT` makes OUTPUT/ddp and OUTPUT/fsdp.
 
-The run of FSDP2 fails after its last step and goes on from its checkpoint.
+The run of FSDP2 fails after its last step, loses a file of its second process, and goes on from the older checkpoint.
 """
 
 import json
@@ -24,7 +24,7 @@ OPTIONS = TrainingOptions(
     heads=2,
     intermediate_size=32,
     eval_every=4,
-    checkpoint_every=6,
+    checkpoint_every=3,
 )
 
 if __name__ == "__main__":
@@ -49,6 +49,6 @@ if __name__ == "__main__":
         listed = set(json.loads((checkpoint / "digests.json").read_text()))
         files = {path.relative_to(checkpoint).as_posix() for path in checkpoint.rglob("*") if path.is_file()}
         assert listed == files - {"digests.json"} and {"rng_state_0.pth", "rng_state_1.pth"} <= listed
-        assert any("distcp" in name and "/__1_" in name for name in listed), f"shards of the second process: {listed}"
+        (checkpoint / "rng_state_1.pth").unlink()
     AspectTrainer._determine_best_metric = plain
     train(dataset, output / "fsdp", replace(options, fsdp=True), resume=True)
