@@ -138,7 +138,7 @@ def test_output_is_never_lost(dataset, folder, tmp_path, monkeypatch):
     other = tmp_path / "other"
     other.mkdir()
     (other / "thesis.txt").write_text("three years")
-    with pytest.raises(InputError, match="no model folder"):
+    with pytest.raises(InputError, match="not a model folder"):
         training.train(dataset, other, TINY, overwrite=True)
 
     before = (folder / "model.safetensors").read_bytes()
