@@ -154,7 +154,7 @@ def test_several_seeds_give_mean_and_deviation(small_data, tmp_path, capsys):
     fails(capsys, train, "holds seeds; go on with --resume")
     fails(capsys, [*train, "--resume", "--epochs", "3"], "seed-1: was trained with epochs = 2, and now it is 3")
     assert main([*train, "--resume"]) == 0
-    assert "seed 2: done before" in capsys.readouterr().out
+    assert "seed-2: is finished; nothing is left to resume" in capsys.readouterr().out
     fails(capsys, [*train, "--seeds", "1", "1"], "seeds: got [1, 1]")
 
 
@@ -234,7 +234,7 @@ def test_from_a_file_of_ones_own_to_an_explained_model(tmp_path, capsys):
     before = (tmp_path / "model" / "training.json").read_bytes()
     capsys.readouterr()
     assert main([*train, "--delimiter", ";", "--resume"]) == 0
-    assert "seed 0: done before" in capsys.readouterr().out
+    assert ": is finished; nothing is left to resume" in capsys.readouterr().out
     assert (tmp_path / "model" / "training.json").read_bytes() == before
     fails(capsys, [*train, "--delimiter", ";", "--resume", "--dev-seed", "1"], "trained with dev_seed = 0, and now")
 

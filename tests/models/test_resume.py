@@ -16,7 +16,9 @@ from qacg_models.data import load_data
 from qacg_models.errors import InputError
 from qacg_models.inference.trained_model import load_trained
 from qacg_models.training import train
-from qacg_models.training.trainer import AspectTrainer, checkpoints, publish, remove
+from qacg_models.training.checkpoints import checkpoints
+from qacg_models.training.trainer import AspectTrainer
+from qacg_models.training.whole_folders import publish, remove
 
 TRAINS = Path(__file__).parents[1] / "support" / "kill_and_resume.py"
 

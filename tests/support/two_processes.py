@@ -1,8 +1,9 @@
 """What test_distributed.py starts under torchrun: `two_processes.py DATA OUTPUT` makes OUTPUT/ddp and OUTPUT/fsdp.
 
-The run of FSDP2 fails after its last step and goes on from its checkpoint.
+The run of FSDP2 fails after its last step, loses a file of its second process, and goes on from the older checkpoint.
 """
 
+import json
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from qacg_models.data import load_data
 from qacg_models.runs.options import TrainingOptions
 from qacg_models.training import train, train_seeds
 from qacg_models.training.trainer import AspectTrainer
+from qacg_models.utils.distributed import is_main
 
 OPTIONS = TrainingOptions(
     max_steps=8,
@@ -22,7 +24,7 @@ OPTIONS = TrainingOptions(
     heads=2,
     intermediate_size=32,
     eval_every=4,
-    checkpoint_every=6,
+    checkpoint_every=3,
 )
 
 if __name__ == "__main__":
@@ -42,5 +44,11 @@ if __name__ == "__main__":
         train(dataset, output / "fsdp", replace(options, fsdp=True))
     except RuntimeError as error:
         assert "disk" in str(error)
+    if is_main():
+        checkpoint = output / "fsdp.unfinished" / "checkpoint-6"
+        listed = set(json.loads((checkpoint / "digests.json").read_text()))
+        files = {path.relative_to(checkpoint).as_posix() for path in checkpoint.rglob("*") if path.is_file()}
+        assert listed == files - {"digests.json"} and {"rng_state_0.pth", "rng_state_1.pth"} <= listed
+        (checkpoint / "rng_state_1.pth").unlink()
     AspectTrainer._determine_best_metric = plain
     train(dataset, output / "fsdp", replace(options, fsdp=True), resume=True)

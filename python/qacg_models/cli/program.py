@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from qacg_models.cli.commands import analyze, convert, demo, evaluate, info, predict, table, train
 from qacg_models.cli.libraries import load_libraries
+from qacg_models.cli.standard_output import flush_out, give_up_output
 from qacg_models.errors import InputError
 from qacg_models.utils.plain_text import lone_surrogate
 
@@ -43,9 +44,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         command = COMMANDS[arguments.command]
         if hasattr(command, "NEEDS"):
             load_libraries(command.NEEDS, alone=argv is None)
-        return command.run(arguments)
+        status = command.run(arguments)
+        flush_out()
+        return status
     except (InputError, OSError) as error:
         print(f"qacg {arguments.command}: {_one_line(error)}", file=sys.stderr)
+        give_up_output()
         return 2
     except KeyboardInterrupt:
         print(f"qacg {arguments.command}: interrupted", file=sys.stderr)
@@ -53,7 +57,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
+    text = str(error)
+    if isinstance(error, OSError) and error.strerror:  # without the number
+        text = error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
+    return " ".join(text.split())
 
 
 def _formatter(prog: str) -> argparse.HelpFormatter:

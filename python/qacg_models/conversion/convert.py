@@ -34,7 +34,8 @@ from qacg_models.conversion.convert_head import choose_head, write_head
 from qacg_models.conversion.model_choice import choose_model
 from qacg_models.errors import CheckpointError
 from qacg_models.modules.bert_layers import GATE_WIDTH
-from qacg_models.utils.atomic_files import put_in_place
+from qacg_models.utils.atomic_files import follow_umask, put_in_place, told_of_failed_writes
+from qacg_models.utils.outputs import check_writable
 
 OWN = "own"
 LAYOUTS = {"huggingface": HUGGING_FACE, "released": RELEASED, "tensorflow-names": TENSORFLOW}
@@ -109,6 +110,7 @@ def convert(
     if not src.exists():
         raise CheckpointError(f"{src}: no such file or folder")
     _check_destination(src, dst, overwrite)
+    check_writable("dst", dst)
     weights = weights_file(src) if src.is_dir() else src
     head = choose_head(weights, model, config)
     if head is None:
@@ -117,29 +119,30 @@ def convert(
     dst.parent.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix=f".{dst.name}.", dir=dst.parent))
     try:
-        folder = work / "model"
-        folder.mkdir()
-        if head is not None:
-            report = write_head(
-                folder,
-                weights,
-                head,
-                to=to,
-                config=config,
-                overrides=overrides,
-                permissions=permissions,
-                seed=seed,
-            )
-        elif to == OWN:
-            report = _write_own(folder, source, chosen, overrides, permissions, seed)
-        else:
-            report = _write_foreign(folder, source, chosen, to, overrides, permissions, drop_unplaced)
-        beside = weights.parent
-        copied = [name for name in _TOKENIZER_FILES if (beside / name).is_file()]
-        if copied and not permissions.resize_vocabulary:
-            for name in copied:
-                shutil.copyfile(beside / name, folder / name)
-            report.notes.append(f"copied: {', '.join(copied)}")
+        with told_of_failed_writes(work):
+            folder = work / "model"
+            folder.mkdir()
+            if head is not None:
+                report = write_head(
+                    folder,
+                    weights,
+                    head,
+                    to=to,
+                    config=config,
+                    overrides=overrides,
+                    permissions=permissions,
+                    seed=seed,
+                )
+            elif to == OWN:
+                report = _write_own(folder, source, chosen, overrides, permissions, seed)
+            else:
+                report = _write_foreign(folder, source, chosen, to, overrides, permissions, drop_unplaced)
+            beside = weights.parent
+            copied = [name for name in _TOKENIZER_FILES if (beside / name).is_file()]
+            if copied and not permissions.resize_vocabulary:
+                for name in copied:
+                    shutil.copyfile(beside / name, folder / name)
+                report.notes.append(f"copied: {', '.join(copied)}")
         put_in_place(folder, dst)
     finally:
         shutil.rmtree(work, ignore_errors=True)
@@ -203,6 +206,7 @@ def _write_foreign(
         torch.save(state, folder / "checkpoint.bin")
     else:
         save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
+        follow_umask([folder / "model.safetensors"])
     report.notes.append(f"{len(state)} tensors written as {to}")
     return report
 

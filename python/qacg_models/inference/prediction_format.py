@@ -45,13 +45,13 @@ class PredictionLines:
     escape_formulas: bool = False
 
     def __post_init__(self):
-        if self.escape_formulas and self.form != "csv":
-            raise InputError(f"escape_formulas: got it for {self.form}, which spreadsheets do not run; wanted a .csv")
+        if self.escape_formulas and self.data_format != "csv":
+            raise InputError(f"escape_formulas: got it for {self.data_format}, which spreadsheets do not run; wanted a .csv")
 
     @property
     def written_as(self) -> str:
         """In words: lines that were written otherwise do not belong into the same file."""
-        return f"{self.data_format}, formulas escaped" if self.escape_formulas else self.form
+        return f"{self.data_format}, formulas escaped" if self.escape_formulas else self.data_format
 
     def header(self) -> str:
         """The first line of a file; JSONL has none."""

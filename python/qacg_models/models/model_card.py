@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from transformers import PreTrainedModel
 
+from qacg_models.utils.atomic_files import follow_umask
+
 CARD_NAME = "README.md"
 # What a configuration says about itself and not about the model.
 _NOT_OF_THE_MODEL = ("encoder", "architectures", "transformers_version", "model_type", "dtype")
@@ -66,6 +68,8 @@ with the licence.
             if not (folder / CARD_NAME).exists():
                 (folder / CARD_NAME).write_text(self.model_card(), encoding="utf-8")
         super().save_pretrained(save_directory, is_main_process=is_main_process, **kwargs)
+        if is_main_process:
+            follow_umask(folder.glob("model*.safetensors"))
 
 
 def _size(model: PreTrainedModel) -> str:

@@ -4,9 +4,10 @@
 |---|---|
 | one training, from data to a model folder | `run.py` |
 | several seeds | `seeds.py` |
-| what lies in the folder of an unfinished run, and when it may go on | `run_folder.py` |
+| the folder of an unfinished run, and when it may go on | `run_folder.py` |
+| which checkpoint it goes on from, and what becomes of a damaged one | `checkpoints.py`, `whole_folders.py` |
 | a model and tokenizer to begin from | `model_setup.py` |
-| checkpoints that are whole or absent, the best weights, the order of rows | `trainer.py`, `sampling.py` |
+| saving checkpoints and the best weights, the order of rows | `trainer.py`, `sampling.py` |
 | the released optimizer and schedule | `bert_adam.py` |
 | stopping early, and the warning of a collapse | `callbacks.py` |
 """

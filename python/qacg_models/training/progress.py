@@ -40,7 +40,12 @@ class StepBar(TrainerCallback):
             self._show(f"{self.split} {self.metric.replace('_', ' ')}", f"{value:.1%}")
 
     def on_train_end(self, args, state, control, **kwargs):
-        self.bar.close()
+        self.close()
+
+    def close(self) -> None:
+        """Ends the line of the bar, also where training failed, so that what is said of that has its own."""
+        if self.bar is not None:
+            self.bar.close()
 
     def _show(self, name: str, value: str) -> None:
         self.shown[name] = value

@@ -18,9 +18,11 @@ from qacg_models.models.auto import BACKBONES
 from qacg_models.runs.options import TrainingOptions
 from qacg_models.runs.record import RECORD_NAME, Selection, SplitFile, TrainingRecord, write_record
 from qacg_models.runs.run_config import RUN_NAME, write_run_file
+from qacg_models.training.checkpoints import seconds_before
 from qacg_models.training.model_setup import begin_model, begin_tokenizer, settle_attention
-from qacg_models.training.run_folder import check_output, leave, open_workplace, unfinished
-from qacg_models.utils.atomic_files import put_in_place
+from qacg_models.training.run_folder import MODEL, check_output, close_workplace, leave, open_workplace, unfinished
+from qacg_models.training.whole_folders import DIGESTS_NAME, find_damage
+from qacg_models.utils.atomic_files import told_of_failed_writes
 from qacg_models.utils.distributed import in_main, is_main, join_group, on_main, own_device, wait_for_all
 from qacg_models.utils.provenance import attention_backends, now, origin
 from qacg_models.utils.threads import cpu_threads
@@ -29,8 +31,6 @@ if TYPE_CHECKING:
     from transformers import TrainingArguments
 
     from qacg_models.training.trainer import AspectTrainer
-
-MODEL = "model"
 
 
 def train(
@@ -113,8 +113,7 @@ def _finish(dataset: Dataset, output: Path) -> None:
     trained = load_trained(work / MODEL, device=own_device())
     # The figures on record are those of the files on disk, not of the model still in memory.
     write_record(work / MODEL / RECORD_NAME, replace(trained.record, **_figures(trained, dataset)))
-    put_in_place(work / MODEL, output)
-    shutil.rmtree(work)
+    close_workplace(output)
 
 
 def _train_into(
@@ -126,6 +125,8 @@ def _train_into(
 ) -> None:
     """Train in `work` and write the best model to `work/model`, with a record that lacks the figures."""
     from transformers import set_seed
+
+    from qacg_models.training.progress import StepBar
 
     set_seed(options.seed)
     # A checkout may have moved on by the time that training ends.
@@ -157,7 +158,12 @@ def _train_into(
         say("protocol released: the checkpoint is chosen on test, so the figures on test are optimistic")
 
     trainer = _trainer(work, dataset, options, model, encoded, make_batch, checkpoint, say)
-    trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    try:
+        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    finally:
+        bar = trainer.pop_callback(StepBar)
+        if bar is not None:
+            bar.close()
     on_main(lambda: _write_model(work, dataset, options, trainer, tokenizer, padding, made_with))
 
 
@@ -176,10 +182,17 @@ def _write_model(
     state, split, task = trainer.state, selection_split(options), dataset.task
     if state.best_global_step is None:
         raise InputError(f"{task.selection} cannot be taken on {split}, so no checkpoint could be chosen by it")
+    best = trainer.best_weights()
+    if damage := find_damage(best):
+        raise InputError(f"{damage}; --resume goes on from an older checkpoint")
     shutil.rmtree(work / MODEL, ignore_errors=True)
-    shutil.copytree(trainer.best_weights(), work / MODEL, ignore=shutil.ignore_patterns("training_args.bin"))
-    tokenizer.save_pretrained(work / MODEL)
-    write_run_file(work / MODEL / RUN_NAME, str(dataset.source), dataset.options, options, [options.seed])
+    with told_of_failed_writes(work):
+        (work / MODEL).mkdir()
+        for path in best.iterdir():
+            if path.name not in ("training_args.bin", DIGESTS_NAME):
+                shutil.copyfile(path, work / MODEL / path.name)
+        tokenizer.save_pretrained(work / MODEL)
+        write_run_file(work / MODEL / RUN_NAME, str(dataset.source), dataset.options, options, [options.seed])
     record = TrainingRecord(
         task=task,
         contexts=dataset.contexts,
@@ -212,7 +225,7 @@ def _trainer(work, dataset, options, model, encoded, make_batch, checkpoint, say
     from qacg_models.training.callbacks import CollapseWarning, EarlyStopping, FinalEvaluation, tensorboard
     from qacg_models.training.compute_metrics import EvaluatedRows
     from qacg_models.training.progress import StepBar
-    from qacg_models.training.trainer import AspectTrainer, seconds_before
+    from qacg_models.training.trainer import AspectTrainer
 
     split, task = selection_split(options), dataset.task
     arguments: TrainingArguments = training_arguments(work, options, len(encoded["train"]), model, task.selection)

@@ -9,9 +9,15 @@ from pathlib import Path
 
 from qacg_models.errors import InputError
 from qacg_models.runs.record import RECORD_NAME
-from qacg_models.training.trainer import checkpoints
+from qacg_models.training.checkpoints import DAMAGED, checkpoints, give_digests, newest_whole
+from qacg_models.training.whole_folders import remove
+from qacg_models.utils.atomic_files import put_in_place, written_whole
 
 CHOICES = "choices.json"
+MODEL = "model"
+# A file that is there once the model is whole, so that only its place is wanting.
+DONE = "done"
+FORMAT = 2  # 1, which was not written, had no digests
 
 
 def plain(choices: dict) -> dict:
@@ -57,38 +63,79 @@ def open_workplace(
     """
     folder = unfinished(output)
     choices = plain(choices)
-    if folder.exists() and not (folder / CHOICES).is_file():
+    there = folder.exists() and not _killed_at_birth(folder)
+    if there and not (folder / CHOICES).is_file():
         raise InputError(f"{folder}: is not an unfinished run, and stands where this one would work; move it away")
-    if folder.exists() and resume:
-        _check_same(folder, choices)
-        found = checkpoints(folder)
-        say(f"going on from {found[-1].name}" if found else "the unfinished run has no checkpoint; it begins anew")
-        return found[-1] if found else None
-    if folder.exists() and not overwrite:
+    if there and resume:
+        return _go_on(folder, choices, say)
+    if there and not overwrite:
         raise InputError(f"{folder}: an unfinished run; go on with --resume, or begin anew with --overwrite")
     if resume:
         say("there is not an unfinished run; this one begins")
-    shutil.rmtree(folder, ignore_errors=True)
+    if folder.exists():
+        remove(folder)
     folder.mkdir(parents=True)
-    (folder / CHOICES).write_text(json.dumps(choices, indent=1) + "\n", encoding="utf-8")
+    _write_choices(folder, choices)
     return None
 
 
+def close_workplace(output: Path) -> None:
+    """Puts the model of a run that is done in its place, and removes the rest; it can be killed and called again."""
+    folder = unfinished(output)
+    (folder / DONE).touch()
+    if (folder / MODEL).exists():
+        put_in_place(folder / MODEL, output)
+    remove(folder)
+
+
+def close_if_done(output: Path) -> None:
+    """`close_workplace` for a run that was killed in it."""
+    if (unfinished(output) / DONE).is_file():
+        close_workplace(output)
+
+
 def leave(output: Path, say: Callable[[str], None]) -> None:
-    """After a failure: keeps what --resume can go on from, and nothing else."""
+    """After a failure: keeps what --resume can go on from and what was set aside, and nothing else."""
     folder = unfinished(output)
     if checkpoints(folder):
         say(f"{folder} keeps {checkpoints(folder)[-1].name}; --resume goes on from it")
-    else:
+    elif not any(folder.glob(f"{DAMAGED}*")):
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _check_same(folder: Path, choices: dict) -> None:
+def _killed_at_birth(folder: Path) -> bool:
+    """Whether a folder is all that a run left which was killed before it had written down its choices."""
+    return folder.is_dir() and all(path.name.startswith(f".{CHOICES}.") for path in folder.iterdir())
+
+
+def _go_on(folder: Path, choices: dict, say: Callable[[str], None]) -> Path | None:
+    (folder / DONE).unlink(missing_ok=True)
+    before = _read_choices(folder)
+    written = before.pop("format", 1)
+    _check_same(folder, before, choices)
+    if written == 1:
+        give_digests(folder)
+        _write_choices(folder, choices)
+        say(f"{folder}: was begun before checkpoints had digests; those that it has are taken without a check")
+    found = newest_whole(folder, say)
+    say(f"going on from {found.name}" if found else "the unfinished run has no checkpoint; it begins anew")
+    return found
+
+
+def _read_choices(folder: Path) -> dict:
     path = folder / CHOICES
     try:
-        before = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, TypeError) as error:
         raise InputError(f"{path}: is not JSON ({error}); begin anew with --overwrite") from None
+
+
+def _write_choices(folder: Path, choices: dict) -> None:
+    with written_whole(folder / CHOICES) as handle:
+        handle.write(json.dumps({"format": FORMAT, **choices}, indent=1) + "\n")
+
+
+def _check_same(folder: Path, before: dict, choices: dict) -> None:
     for part in sorted(choices.keys() | before.keys()):
         was, now = before.get(part, {}), choices.get(part, {})
         for name in sorted(was.keys() | now.keys()):

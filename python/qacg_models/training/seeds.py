@@ -16,7 +16,8 @@ from qacg_models.runs.record import RECORD_NAME, TrainingRecord, read_record
 from qacg_models.runs.run_config import RUN_NAME, write_run_file
 from qacg_models.training.model_setup import settle_attention
 from qacg_models.training.run import train
-from qacg_models.training.run_folder import plain, unfinished
+from qacg_models.training.run_folder import close_if_done, plain, unfinished
+from qacg_models.utils.atomic_files import written_whole
 from qacg_models.utils.distributed import join_group, on_main
 
 SUMMARY_NAME = "seeds.json"
@@ -56,9 +57,11 @@ def train_seeds(
         if several:
             folder, logs = output / f"seed-{seed}", options.tensorboard
             chosen = replace(chosen, tensorboard=logs and str(Path(logs, folder.name)))
+        if resume:
+            on_main(lambda folder=folder: close_if_done(folder))
         if resume and (folder / RECORD_NAME).is_file() and not unfinished(folder).exists():
             records.append(_finished(folder, dataset, chosen))
-            say(f"seed {seed}: done before")
+            say(f"{folder}: is finished; nothing is left to resume")
             continue
         if several:
             say(f"seed {seed}")
@@ -131,5 +134,6 @@ def _check_output(output: Path, overwrite: bool, resume: bool) -> None:
 
 
 def _write(output: Path, dataset: Dataset, options: TrainingOptions, seeds: list[int], summary: dict) -> None:
-    (output / SUMMARY_NAME).write_text(json.dumps(summary, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    with written_whole(output / SUMMARY_NAME) as handle:
+        handle.write(json.dumps(summary, indent=1, allow_nan=False) + "\n")
     write_run_file(output / RUN_NAME, str(dataset.source), dataset.options, options.resolved(), seeds)

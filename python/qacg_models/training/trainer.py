@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 from torch.optim.lr_scheduler import LambdaLR
 from transformers import PreTrainedModel, Trainer, TrainerCallback, TrainingArguments
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
+from qacg_models.errors import InputError
 from qacg_models.runs.options import TrainingOptions
 from qacg_models.training.bert_adam import BertAdam, warm_up_then_fall
+from qacg_models.training.checkpoints import (
+    BEST,
+    SECONDS_NAME,
+    WRITING,
+    best_of,
+    best_path,
+    checkpoint_path,
+    checkpoints,
+)
 from qacg_models.training.sampling import EpochSampler
+from qacg_models.training.whole_folders import publish, remove
+from qacg_models.utils.atomic_files import told_of_failed_writes
 from qacg_models.utils.distributed import is_main, wait_for_all
-
-BEST = "best"
-SECONDS_NAME = "seconds.txt"
 
 
 class AspectTrainer(Trainer):
@@ -68,7 +76,7 @@ class AspectTrainer(Trainer):
 
     def best_weights(self) -> Path:
         """Folder of the weights of the best evaluation."""
-        return self.folder / f"{BEST}-{self.state.best_global_step}"
+        return best_path(self.folder, self.state.best_global_step)
 
     def seconds(self) -> float:
         """Seconds that training has taken, those before the checkpoint from which it went on included."""
@@ -107,34 +115,53 @@ class AspectTrainer(Trainer):
     def _get_output_dir(self, trial) -> str:
         return str(self.staging or self.folder)
 
-    def _save_checkpoint(self, model, trial) -> None:
-        name = f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
-        self.staging = self.folder / ".writing"
+    @contextmanager
+    def _writing(self) -> Iterator[Path]:
+        """The folder in which what is saved is written; where the disk does not take it, nothing of it stays."""
+        writing = self.folder / WRITING
         try:
-            super()._save_checkpoint(model, trial)
-        finally:
-            staging, self.staging = self.staging, None
-        wait_for_all()
+            with told_of_failed_writes(writing):
+                yield writing
+        except InputError:
+            shutil.rmtree(writing, ignore_errors=True)  # which gives the space back
+            raise
+
+    def _save_checkpoint(self, model, trial) -> None:
+        path = checkpoint_path(self.folder, self.state.global_step)
+        with self._writing() as writing:
+            self.staging = writing
+            try:
+                super()._save_checkpoint(model, trial)
+            finally:
+                self.staging = None
+            wait_for_all()
+            if is_main():
+                (writing / path.name / SECONDS_NAME).write_text(f"{self.seconds()}\n", encoding="utf-8")
+                publish(writing / path.name, path)
         if is_main():
-            (staging / name / SECONDS_NAME).write_text(f"{self.seconds()}\n", encoding="utf-8")
-            publish(staging / name, self.folder / name)
-            for old in checkpoints(self.folder)[: -self.options.keep_checkpoints]:
-                remove(old)
+            self._remove_old()
         wait_for_all()
 
     def _determine_best_metric(self, metrics: dict[str, float], trial) -> bool:
         better = super()._determine_best_metric(metrics, trial)
         if better:
-            writing, best = self.folder / ".writing" / BEST, self.best_weights()
-            self.save_model(str(writing), _internal_call=True)
-            wait_for_all()
-            if is_main():
-                publish(writing, best)
-                for old in self.folder.glob(f"{BEST}-*"):
-                    if old != best:
-                        remove(old)
+            with self._writing() as writing:
+                self.save_model(str(writing / BEST), _internal_call=True)
+                wait_for_all()
+                if is_main():
+                    publish(writing / BEST, self.best_weights())
             wait_for_all()
         return better
+
+    def _remove_old(self) -> None:
+        """Deletes all but the newest checkpoints, and the weights that none of those names."""
+        kept = self.options.keep_checkpoints
+        for old in checkpoints(self.folder)[:-kept]:
+            remove(old)
+        named = {best_of(path) for path in checkpoints(self.folder)} | {self.best_weights()}
+        for old in self.folder.glob(f"{BEST}-*"):
+            if old not in named:
+                remove(old)
 
 
 class _SetEpoch(TrainerCallback):
@@ -145,35 +172,3 @@ class _SetEpoch(TrainerCallback):
 
     def on_epoch_begin(self, args, state, control, **kwargs):
         self.sampler.epoch = int(state.epoch or 0)
-
-
-def checkpoints(folder: Path) -> list[Path]:
-    """The whole checkpoints of a folder, oldest first."""
-    found = [path for path in folder.glob(f"{PREFIX_CHECKPOINT_DIR}-*") if path.is_dir()]
-    return sorted(found, key=lambda path: int(path.name.rpartition("-")[2]))
-
-
-def seconds_before(checkpoint: Path | None) -> float:
-    """How long training took up to a checkpoint; 0 without one."""
-    return 0.0 if checkpoint is None else float((checkpoint / SECONDS_NAME).read_text(encoding="utf-8"))
-
-
-def publish(written: Path, name: Path) -> None:
-    """Gives a folder that has been written its name, once its content is on the disk."""
-    for path in (*(path for path in written.rglob("*") if path.is_file()), written):
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-    if name.exists():  # of an earlier attempt, beyond the checkpoint from which this one went on
-        remove(name)
-    os.rename(written, name)
-
-
-def remove(folder: Path) -> None:
-    """Deletes a folder so that no half of it is ever found under its name."""
-    doomed = folder.with_name(f".deleting-{folder.name}")
-    shutil.rmtree(doomed, ignore_errors=True)
-    os.rename(folder, doomed)
-    shutil.rmtree(doomed)

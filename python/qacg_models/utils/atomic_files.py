@@ -1,10 +1,14 @@
 """Putting finished files and folders where they belong, so that nobody ever sees half of one."""
 
 import os
-from collections.abc import Iterator
+import stat
+import tempfile
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
+
+from qacg_models.errors import InputError
 
 
 def put_in_place(new: Path, output: Path) -> None:
@@ -28,6 +32,9 @@ def written_whole(path: Path) -> Iterator[TextIO]:
     """A UTF-8 file to write, which gets its name, in place of what had it, once all of it is on the disk.
 
     If the block fails the file is gone and what was there stays. Line ends are written as they come.
+
+    Raises:
+        InputError: the file cannot be written, with the reason.
     """
     work = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -36,5 +43,69 @@ def written_whole(path: Path) -> Iterator[TextIO]:
             handle.flush()
             os.fsync(handle.fileno())
         os.replace(work, path)
+    except OSError as error:
+        # An error of writing names no file; one that names another is not about this one.
+        if error.filename not in (None, str(work)):
+            raise
+        raise InputError(f"{path}: cannot be written ({error.strerror})") from error
     finally:
         work.unlink(missing_ok=True)
+
+
+@contextmanager
+def told_of_failed_writes(folder: Path) -> Iterator[None]:
+    """Around code of libraries that writes files into `folder`: what they raise when they cannot, as an InputError.
+
+    What they raise says neither which file nor why: torch's archive writer raises a RuntimeError of its own, and
+    safetensors an error that is no OSError.
+
+    Raises:
+        InputError: naming the folder and the reason.
+    """
+    try:
+        yield
+    except OSError as error:
+        path = Path(error.filename2 or error.filename or folder)  # a copy names its source first
+        if not path.is_relative_to(folder):
+            raise
+        raise InputError(f"{path}: cannot be written ({error.strerror})") from error
+    except Exception as error:
+        if not _of_writing(error):
+            raise
+        raise InputError(f"{folder}: cannot be written ({_why_not(folder) or _first_line(error)})") from error
+
+
+def _of_writing(error: Exception) -> bool:
+    if type(error).__name__ == "SafetensorError":
+        return "I/O error" in str(error) or "os error" in str(error)
+    return isinstance(error, RuntimeError) and any(
+        mark in str(error) for mark in ("PytorchStreamWriter", "iostream error", "unexpected pos")
+    )
+
+
+def _why_not(folder: Path) -> str | None:
+    """Why a megabyte cannot be written to a folder, in the words of the system; None where it can."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as handle:
+            handle.write(bytes(1 << 20))
+            handle.flush()
+            os.fsync(handle.fileno())
+    except OSError as error:
+        return error.strerror
+    return None
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]
+
+
+def follow_umask(paths: Iterable[Path]) -> None:
+    """Gives files the permissions of new ones; safetensors makes its files readable by their owner alone."""
+    for path in paths:
+        # The umask cannot be read without setting it, for every thread; a new file shows it.
+        probe = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            probe.touch()
+            path.chmod(stat.S_IMODE(probe.stat().st_mode))
+        finally:
+            probe.unlink(missing_ok=True)

@@ -45,8 +45,10 @@ def run(arguments: argparse.Namespace) -> int:
     from qacg_models.inference.aspect_queries import Questions
     from qacg_models.inference.trained_model import load_trained
     from qacg_models.reporting.analysis_page import write_analysis
+    from qacg_models.utils.outputs import check_writable
 
     _check(arguments)
+    check_writable("output", arguments.output)
     trained = load_trained(arguments.model)
     if arguments.data is None:
         questions = Questions.of(trained.task, trained.contexts, arguments.aspects, arguments.targets)

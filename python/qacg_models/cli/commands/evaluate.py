@@ -56,10 +56,15 @@ def run(arguments: argparse.Namespace) -> int:
     from qacg_models.inference.trained_model import load_trained
     from qacg_models.metrics import intervals
     from qacg_models.reporting.result_tables import MAJORITY, compare_with_stored, row_title, selection_note, show
+    from qacg_models.utils.atomic_files import written_whole
     from qacg_models.utils.distributed import own_device
+    from qacg_models.utils.outputs import check_not_input, check_writable
 
     check_range("bootstrap", arguments.bootstrap, 0, 1_000_000)
     check_range("bootstrap-seed", arguments.bootstrap_seed, 0, 2**64 - 1)
+    if arguments.output is not None:
+        check_writable("output", arguments.output)
+        check_not_input("output", arguments.output, arguments.data)
     trained = load_trained(arguments.model, arguments.attention, device=own_device(arguments.device))
     options = replace(trained.data_options, **taken(vars(arguments), DataOptions))
     path, split = arguments.data, arguments.split
@@ -69,6 +74,8 @@ def run(arguments: argparse.Namespace) -> int:
         split = split or "test"
         dataset = load_data(path, (split,), options, task=trained.task)
         rows, path = dataset.splits[split], dataset.files[split]
+        if arguments.output is not None:
+            check_not_input("output", arguments.output, path)
     check_contexts(rows, trained.contexts, path)
     judge = trained.judge(rows)
     model, figures = row_title(trained.record, split), judge(None)
@@ -95,7 +102,8 @@ def run(arguments: argparse.Namespace) -> int:
     text = json.dumps(content, indent=1, allow_nan=False)
     if arguments.output is not None:
         arguments.output.parent.mkdir(parents=True, exist_ok=True)
-        arguments.output.write_text(text + "\n", encoding="utf-8")
+        with written_whole(arguments.output) as handle:
+            handle.write(text + "\n")
     if arguments.json:
         print(text)
         return 0

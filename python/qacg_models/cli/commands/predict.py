@@ -87,9 +87,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Predicts, and writes or prints."""
-    import sys
-
     from qacg_models.cli.progress import LineBar
+    from qacg_models.cli.standard_output import write_out
     from qacg_models.data import file_digest
     from qacg_models.data.columns import Columns
     from qacg_models.data.requests import Request, format_of, read_requests
@@ -108,6 +107,7 @@ def run(arguments: argparse.Namespace) -> int:
     )
     _check(arguments, world_size())
     form = _form(arguments.output)
+    _check_output(arguments)
     source = Path("--text") if arguments.input is None else arguments.input
     if arguments.input is None:
         requests = [Request(number, text) for number, text in enumerate(arguments.text, 1)]
@@ -131,7 +131,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     if arguments.output is None:
         for line in bulk.stream(requests):
-            sys.stdout.write(line)
+            write_out(line)
         return 0
     with LineBar(None if arguments.input in (None, STANDARD_INPUT) else source) as bar:
         taken = bulk.write(
@@ -172,6 +172,16 @@ def _check(arguments: argparse.Namespace, processes: int) -> None:
     for name in ("aspect", "target"):
         if getattr(arguments, f"{name}_column") and getattr(arguments, f"{name}s"):
             raise InputError(f"{name}s: got some beside --{name}-column, wanted one of them")
+
+
+def _check_output(arguments: argparse.Namespace) -> None:
+    from qacg_models.utils.outputs import check_not_input, check_writable
+
+    if arguments.output is None:
+        return
+    check_writable("output", arguments.output)
+    if arguments.input is not None:
+        check_not_input("output", arguments.output, 0 if arguments.input == STANDARD_INPUT else arguments.input)
 
 
 def _form(output: Path | None) -> str:

@@ -64,6 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
     from qacg_models.training.run import selection_split
     from qacg_models.training.seeds import summarize
     from qacg_models.utils.distributed import in_main, is_main
+    from qacg_models.utils.outputs import check_writable
 
     say = in_main(print)
     given = {} if arguments.config is None else read_run_file(arguments.config)
@@ -71,6 +72,9 @@ def run(arguments: argparse.Namespace) -> int:
     for name in ("data", "output"):
         if name not in given:
             raise InputError(f"{name}: wanted one, by --{name} or in the file of --config")
+    for name in ("output", "rows", "tensorboard"):
+        if given.get(name) is not None:
+            check_writable(name, given[name])
     options = TrainingOptions(**taken(given, TrainingOptions))
     seeds = given.get("seeds", [0])
     split = selection_split(options)

@@ -1,0 +1,243 @@
+"""What lies in the folder of an unfinished run is checked: the damaged is named, set aside and never trained from."""
+
+import json
+import os
+import shutil
+import stat
+from dataclasses import replace
+
+import pytest
+import torch
+from kill_and_resume import OPTIONS
+from qacg_models.cli import main
+from qacg_models.data import load_data
+from qacg_models.errors import InputError
+from qacg_models.training import run, run_folder, train
+from qacg_models.training.checkpoints import checkpoints
+from qacg_models.training.trainer import AspectTrainer
+from qacg_models.training.whole_folders import find_damage, publish
+
+
+@pytest.fixture(scope="module")
+def dataset(small_data):
+    return load_data(small_data)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(dataset, tmp_path_factory):
+    return train(dataset, tmp_path_factory.mktemp("whole") / "model", OPTIONS)
+
+
+@pytest.fixture(scope="module")
+def died(dataset, tmp_path_factory):
+    """The folder of a run that died before its last checkpoint; it holds those of steps 21 and 28."""
+    folder = tmp_path_factory.mktemp("died")
+    plain, calls = AspectTrainer._save_checkpoint, []
+
+    def dying(trainer, model, trial):
+        calls.append(trainer.state.global_step)
+        if len(calls) == 5:
+            raise KeyboardInterrupt
+        plain(trainer, model, trial)
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(AspectTrainer, "_save_checkpoint", dying)
+        train(dataset, folder / "model", OPTIONS)
+    assert [path.name for path in checkpoints(folder / "model.unfinished")] == ["checkpoint-21", "checkpoint-28"]
+    return folder / "model.unfinished"
+
+
+@pytest.fixture
+def work(died, tmp_path):
+    return shutil.copytree(died, tmp_path / "model.unfinished")
+
+
+def resume(dataset, work):
+    """Goes on; what it trained, and what it said."""
+    said = []
+    return train(dataset, work.with_name("model"), OPTIONS, resume=True, say=said.append), said
+
+
+def same_end(trained, undisturbed):
+    weights, wanted = trained.model.state_dict(), undisturbed.model.state_dict()
+    assert all(torch.equal(weights[name], wanted[name]) for name in wanted)
+    found, expected = trained.record.to_json(), undisturbed.record.to_json()
+    for part in ("metrics", "selected", "steps", "loss"):
+        assert found[part] == expected[part], part
+
+
+def gone(path):
+    path.unlink()
+
+
+def emptied(path):
+    path.write_bytes(b"")
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def flipped(path):
+    content = bytearray(path.read_bytes())
+    middle = len(content) // 2
+    content[middle : middle + 64] = bytes(255 - byte for byte in content[middle : middle + 64])
+    path.write_bytes(content)
+
+
+DAMAGES = [
+    ("optimizer.pt", gone),
+    ("optimizer.pt", flipped),
+    ("optimizer.pt", cut),
+    ("rng_state.pth", gone),
+    ("model.safetensors", flipped),
+    ("model.safetensors", cut),
+    ("model.safetensors", gone),
+    ("trainer_state.json", cut),
+    ("scheduler.pt", emptied),
+    ("seconds.txt", emptied),
+    ("digests.json", gone),
+    ("digests.json", cut),
+]
+
+
+@pytest.mark.parametrize(("name", "damage"), DAMAGES, ids=lambda value: getattr(value, "__name__", value))
+def test_a_damaged_checkpoint_is_set_aside_and_the_older_one_taken(dataset, work, undisturbed, name, damage):
+    damage(work / "checkpoint-28" / name)
+    trained, said = resume(dataset, work)
+    (line,) = [one for one in said if "set aside" in one]
+    assert line.startswith(f"{work / 'checkpoint-28' / name}: ") and "as damaged-checkpoint-28" in line
+    assert "going on from checkpoint-21" in said
+    same_end(trained, undisturbed)
+
+
+def test_with_every_checkpoint_damaged_the_run_begins_anew(dataset, work, undisturbed):
+    flipped(work / "checkpoint-28" / "optimizer.pt")
+    gone(work / "checkpoint-21" / "model.safetensors")
+    trained, said = resume(dataset, work)
+    assert [one.partition(":")[0].rpartition("/")[2] for one in said if "set aside" in one] == [
+        "optimizer.pt",
+        "model.safetensors",
+    ]
+    assert "the unfinished run has no checkpoint; it begins anew" in said
+    same_end(trained, undisturbed)
+
+
+@pytest.mark.parametrize("damage", [gone, flipped])
+def test_the_best_weights_are_checked_like_a_checkpoint(dataset, work, undisturbed, damage):
+    best = json.loads((work / "checkpoint-28" / "trainer_state.json").read_text())["best_global_step"]
+    damage(work / f"best-{best}" / "model.safetensors")
+    trained, said = resume(dataset, work)
+    lines = [one for one in said if "set aside" in one]
+    assert str(work / f"best-{best}" / "model.safetensors") in lines[0]
+    assert not any("going on" in one for one in said), "both checkpoints want these weights"
+    same_end(trained, undisturbed)
+
+
+def test_best_weights_damaged_while_training_went_on_are_not_published(dataset, tmp_path, monkeypatch):
+    plain = run._write_model
+
+    def damaging(work, dataset, options, trainer, *rest):
+        flipped(trainer.best_weights() / "model.safetensors")
+        plain(work, dataset, options, trainer, *rest)
+
+    monkeypatch.setattr(run, "_write_model", damaging)
+    with pytest.raises(InputError, match=r"best-\d+/model\.safetensors: .*; --resume"):
+        train(dataset, tmp_path / "model", OPTIONS)
+    assert not (tmp_path / "model").exists()
+
+
+def test_weights_that_a_kept_checkpoint_names_are_kept(dataset, tmp_path):
+    """The second evaluation is the best one; the older checkpoint names the first one's weights."""
+    values = iter([0.1, 0.9, 0.0])
+    plain = AspectTrainer._determine_best_metric
+
+    def chosen(trainer, metrics, trial):
+        return plain(trainer, metrics | {f"eval_{trainer.args.metric_for_best_model}": next(values)}, trial)
+
+    def dying(trainer, model, trial, saved=AspectTrainer._save_checkpoint):
+        if trainer.state.global_step == OPTIONS.checkpoint_every * 3:
+            raise KeyboardInterrupt
+        saved(trainer, model, trial)
+
+    options = replace(OPTIONS, eval_every=OPTIONS.checkpoint_every)
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(AspectTrainer, "_determine_best_metric", chosen)
+        patch.setattr(AspectTrainer, "_save_checkpoint", dying)
+        train(dataset, tmp_path / "model", options)
+    names = {path.name for path in (tmp_path / "model.unfinished").iterdir()}
+    assert {"checkpoint-7", "checkpoint-14", "best-7", "best-14"} <= names
+
+
+def test_a_run_from_before_digests_goes_on_and_says_that_it_is_not_checked(dataset, work, undisturbed):
+    choices = json.loads((work / "choices.json").read_text())
+    del choices["format"]
+    (work / "choices.json").write_text(json.dumps(choices))
+    for path in work.glob("*/digests.json"):
+        path.unlink()
+    trained, said = resume(dataset, work)
+    assert "going on from checkpoint-28" in said
+    assert any("was begun before checkpoints had digests" in one for one in said)
+    same_end(trained, undisturbed)
+
+
+def test_a_kill_before_the_first_file_leaves_what_resume_takes(dataset, tmp_path, monkeypatch):
+    short, work = replace(OPTIONS, max_steps=2), tmp_path / "model.unfinished"
+
+    def dying(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    for resumes in (True, False):
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(run_folder, "written_whole", dying)
+            patch.setattr(run_folder, "leave", dying)
+            run_folder.open_workplace(tmp_path / "model", {"training": {}}, overwrite=False, resume=False, say=print)
+        assert work.is_dir() and not list(work.iterdir())
+        (work / ".choices.json.1").write_text("{")
+        train(dataset, tmp_path / "model", short, resume=resumes)
+        assert not work.exists()
+        shutil.rmtree(tmp_path / "model")
+
+
+def test_resuming_what_is_finished_says_so(small_data, tmp_path, capsys, monkeypatch):
+
+    output = tmp_path / "model"
+    flags = ["train", "--data", str(small_data), "--output", str(output), "--max-steps", "2", "--layers", "1"]
+    flags += ["--hidden-size", "16", "--heads", "2", "--intermediate-size", "32"]
+    with monkeypatch.context() as patch:
+
+        def dying(*args):
+            raise KeyboardInterrupt
+
+        patch.setattr(run_folder, "remove", dying)
+        assert main(flags) == 130  # killed when the model has its place, and the checkpoints are not yet deleted
+    assert output.is_dir() and (tmp_path / "model.unfinished").is_dir()
+    weights = (output / "model.safetensors").read_bytes()
+    for _ in range(2):
+        capsys.readouterr()
+        assert main([*flags, "--resume"]) == 0
+        assert f"{output}: is finished; nothing is left to resume" in capsys.readouterr().out
+        assert [path.name for path in tmp_path.iterdir()] == ["model"]
+    assert (output / "model.safetensors").read_bytes() == weights
+
+
+def test_what_is_published_follows_the_umask(dataset, tmp_path):
+    before = os.umask(0o027)
+    try:
+        train(dataset, tmp_path / "model", replace(OPTIONS, max_steps=2))
+    finally:
+        os.umask(before)
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "model").iterdir()}
+    assert set(modes.values()) == {0o640}, modes
+    assert stat.S_IMODE((tmp_path / "model").stat().st_mode) == 0o750
+
+
+def test_files_in_folders_of_a_checkpoint_are_checked_too(tmp_path):
+    """As shards of several processes lie there."""
+    written, name = tmp_path / "written", tmp_path / "name"
+    (written / "optimizer_0").mkdir(parents=True)
+    (written / "optimizer_0" / "__1_0.distcp").write_bytes(bytes(500))
+    publish(written, name)
+    assert find_damage(name) is None
+    flipped(name / "optimizer_0" / "__1_0.distcp")
+    assert str(find_damage(name)).startswith(f"{name / 'optimizer_0' / '__1_0.distcp'}: is not what was written")

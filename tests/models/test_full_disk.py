@@ -1,0 +1,186 @@
+"""A disk that is full, an output that cannot be written or is the input: one line, exit 2, and nothing half-written."""
+
+import json
+import os
+import resource
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+
+import pytest
+from qacg_models.cli import main
+from qacg_models.inference.trained_model import load_trained
+from untrained import TEXTS, write_model
+
+SMALL = ["--layers=1", "--hidden-size=64", "--heads=2", "--intermediate-size=128", "--epochs=2", "--batch-size=16"]
+SMALL += ["--learning-rate=3e-3", "--eval-every=20", "--checkpoint-every=7"]
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return write_model(tmp_path_factory.mktemp("disk") / "model", layers=1)
+
+
+@pytest.fixture
+def texts(tmp_path):
+    path = tmp_path / "in.txt"
+    path.write_text("".join(f"{TEXTS[number % 3]} number {number}\n" for number in range(600)))
+    return path
+
+
+def qacg(*arguments):
+    return [sys.executable, "-m", "qacg_models.cli", *map(str, arguments)]
+
+
+def on_small_disk(command, folder, size):
+    """Runs a command with a file system of `size` bytes at `folder`, which afterwards holds what was left there.
+
+    Only the command sees the file system, so this needs user namespaces but no rights.
+    """
+    folder.mkdir()
+    kept = folder.with_name("kept")
+    mount = f"mount -t tmpfs -o size={size} tmpfs {shlex.quote(str(folder))}"
+    if subprocess.run(["unshare", "-rm", "sh", "-c", mount], capture_output=True, check=False).returncode:
+        pytest.skip("no tmpfs can be mounted here, as in a container without user namespaces")
+    script = f"{mount} && {{ {shlex.join(command)}; code=$?; cp -a {shlex.quote(str(folder))} {kept}; exit $code; }}"
+    done = subprocess.run(
+        ["unshare", "-rm", "sh", "-c", script], capture_output=True, text=True, check=False, env=ENVIRONMENT
+    )
+    folder.rmdir()
+    kept.rename(folder)
+    return done
+
+
+def with_small_files(command, size):
+    """Runs a command that can write no file beyond `size` bytes; what is beyond is refused as by a full disk."""
+
+    def limit():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=ENVIRONMENT, preexec_fn=limit)
+
+
+def last_line(done):
+    assert done.returncode == 2, done.stderr[-3000:]
+    assert "Traceback" not in done.stderr, done.stderr[-3000:]
+    return done.stderr.splitlines()[-1]
+
+
+def test_training_on_a_full_disk_keeps_a_checkpoint_and_goes_on_elsewhere(small_data, tmp_path):
+    flags = ["train", "--data", small_data, *SMALL, "--output"]
+    assert main([*map(str, flags), str(tmp_path / "whole")]) == 0
+    disk = tmp_path / "disk"
+    done = on_small_disk(qacg(*flags, disk / "model"), disk, 3_000_000)
+    line = last_line(done)
+    assert line.startswith(f"qacg train: {disk / 'model.unfinished'}")
+    assert line.endswith(": cannot be written (No space left on device)")
+    assert "--resume goes on from it" in done.stdout
+    work = disk / "model.unfinished"
+    assert [path.name for path in disk.iterdir()] == [work.name] and not (work / ".writing").exists()
+    assert main([*map(str, flags), str(disk / "model"), "--resume"]) == 0
+    assert (disk / "model" / "model.safetensors").read_bytes() == (
+        tmp_path / "whole" / "model.safetensors"
+    ).read_bytes()
+
+
+@pytest.mark.parametrize("size", [20_000, 150_000, 400_000])
+def test_training_that_cannot_write_a_file(small_data, tmp_path, size):
+    """The limits meet the weights, the state of the optimizer, and the record or nothing at all in turn."""
+    done = with_small_files(qacg("train", "--data", small_data, *SMALL, "--output", tmp_path / "model"), size)
+    line = last_line(done)
+    assert line.startswith(f"qacg train: {tmp_path / 'model.unfinished'}") and "cannot be written" in line
+    assert not (tmp_path / "model").exists()
+
+
+def test_prediction_on_a_full_disk_goes_on_elsewhere(model, texts, tmp_path):
+    flags = ["predict", model, "--input", texts, "--window", 50, "--output"]
+    assert main([*map(str, flags), str(tmp_path / "whole.jsonl")]) == 0
+    wanted = (tmp_path / "whole.jsonl").read_bytes()
+    disk = tmp_path / "disk"
+    for share in (0.5, 1.5):  # full at a part, full when the parts are joined
+        done = on_small_disk(qacg(*flags, disk / "out.jsonl"), disk, int(len(wanted) * share))
+        line = last_line(done)
+        assert line.startswith(f"qacg predict: {disk / 'out.jsonl'}"), line
+        assert line.endswith(": cannot be written (No space left on device)")
+        assert [path.name for path in disk.iterdir()] == ["out.jsonl.parts"]
+        assert not [path for path in (disk / "out.jsonl.parts").iterdir() if path.name.startswith(".")]
+        assert main([*map(str, flags), str(disk / "out.jsonl"), "--resume"]) == 0
+        assert (disk / "out.jsonl").read_bytes() == wanted
+        shutil.rmtree(disk)
+
+
+def test_standard_output_that_takes_no_more(model, texts):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            qacg("predict", model, "--input", texts), stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+            env=ENVIRONMENT,
+        )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr == "qacg predict: standard output: cannot be written (No space left on device)\n"
+
+
+@pytest.mark.parametrize("command", ["train", "predict", "evaluate", "analyze", "convert", "demo"])
+def test_an_output_that_cannot_be_written_is_found_before_the_data_is_read(command, model, tmp_path, capsys):
+    in_the_way = tmp_path / "file"
+    in_the_way.write_text("")
+    nothing = tmp_path / "nothing"  # no data: whoever reads it first says so instead
+    for output, reason in ((in_the_way / "out.csv", "Not a directory"), (tmp_path / ("x" * 300), "File name too long")):
+        output = output.with_name(f"{output.name}.csv")
+        arguments = {
+            "train": ["--data", nothing, "--output", output],
+            "predict": [nothing, "--input", nothing, "--input-format=txt", "--output", output],
+            "evaluate": [nothing, "--data", nothing, "--output", output],
+            "analyze": [nothing, "--data", nothing, "--lines=1", "--output", output],
+            "convert": [model, output],
+            "demo": ["--output", output],
+        }[command]
+        assert main([command, *map(str, arguments)]) == 2
+        line = capsys.readouterr().err
+        assert line.startswith(f"qacg {command}: ") and str(output) in line and reason in line, line
+        assert line.count("\n") == 1 and "Errno" not in line
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file"]
+
+
+@pytest.mark.parametrize("spelling", ["plain", "dots", "symlink", "hard link", "standard input"])
+def test_the_input_is_never_the_output(spelling, model, tmp_path, capsys):
+    source = tmp_path / "texts.jsonl"
+    content = json.dumps({"text": TEXTS[0]}) + "\n"
+    source.write_text(content)
+    other = tmp_path / "other.jsonl"
+    if spelling == "symlink":
+        other.symlink_to(source)
+    elif spelling == "hard link":
+        other.hardlink_to(source)
+    else:
+        other = tmp_path / "." / ".." / tmp_path.name / source.name if spelling == "dots" else source
+    flags = ["predict", str(model), "--output", str(other), "--overwrite"]
+    if spelling == "standard input":
+        with source.open() as given:
+            done = subprocess.run(
+                qacg(*flags, "--input", "-", "--input-format", "jsonl"), stdin=given, capture_output=True, text=True,
+                check=False, env=ENVIRONMENT,
+            )  # fmt: skip
+        assert done.returncode == 2
+        line = done.stderr
+    else:
+        assert main([*flags, "--input", str(source)]) == 2
+        line = capsys.readouterr().err
+    assert f"output: {other} is the file that is read, which would be lost" in line
+    assert source.read_text() == content
+
+
+def test_evaluation_does_not_write_over_its_data(small_data, tmp_path, capsys):
+    data = shutil.copytree(small_data, tmp_path / "data")
+    before = (data / "test.tsv").read_bytes()
+    assert main(["train", "--data", str(data), *SMALL, "--output", str(tmp_path / "model"), "--max-steps=2"]) == 0
+    assert load_trained(tmp_path / "model").record.steps == 2
+    for given in (data, data / "test.tsv"):
+        capsys.readouterr()
+        flags = ["evaluate", tmp_path / "model", "--data", given, "--output", data / "test.tsv"]
+        assert main([*map(str, flags)]) == 2
+        assert "is the file that is read" in capsys.readouterr().err
+        assert (data / "test.tsv").read_bytes() == before
