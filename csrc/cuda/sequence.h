@@ -76,17 +76,19 @@ QACG_DEVICE int seen_keys(const Problem& p, const Sequence& s, int i) {
   return p.is_causal && i + 1 < s.keys ? i + 1 : s.keys;
 }
 
+QACG_DEVICE float bias_of(float value, float hiding) { return value <= hiding ? -INFINITY : value * kLog2e; }
+
 // What the mask adds to a visible score, in powers of two; -inf if it hides the key.
 QACG_DEVICE float mask_at(const Problem& p, const Sequence& s, int i, int j) {
   if (p.mask_kind == Mask::kNone) return 0.0f;
   const int64_t offset = s.index * p.mask_strides[0] + s.head * p.mask_strides[1] + i * p.mask_strides[2] +
                          j * p.mask_strides[3];
   if (p.mask_kind == Mask::kBoolean) return static_cast<const uint8_t*>(p.mask)[offset] ? 0.0f : -INFINITY;
-  const float bias = read(p.element, p.mask, offset);
-  const float hiding = p.element == Element::kFloat32   ? kHidingFloat32
-                       : p.element == Element::kFloat16 ? kHidingFloat16
-                                                        : kHidingBfloat16;
-  return bias <= hiding ? -INFINITY : bias * kLog2e;
+  // A branch for each type, in which its limit is part of the instruction: chosen into a register, it made
+  // forward<128> spill.
+  if (p.element == Element::kFloat32) return bias_of(static_cast<const float*>(p.mask)[offset], kHidingFloat32);
+  if (p.element == Element::kFloat16) return bias_of(widen(static_cast<const Float16*>(p.mask)[offset]), kHidingFloat16);
+  return bias_of(widen(static_cast<const Bfloat16*>(p.mask)[offset]), kHidingBfloat16);
 }
 
 // Eq. 1 and 2 for query i and key j: the scores in powers of two from their products, -inf both for a hidden key.

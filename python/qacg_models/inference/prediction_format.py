@@ -46,7 +46,7 @@ class PredictionLines:
 
     def __post_init__(self):
         if self.escape_formulas and self.data_format != "csv":
-            raise InputError(f"escape_formulas: got it for {self.data_format}, which spreadsheets do not run; wanted a .csv")
+            raise InputError(f"escape_formulas: got it for {self.data_format}, wanted a .csv, which spreadsheets run")
 
     @property
     def written_as(self) -> str:
