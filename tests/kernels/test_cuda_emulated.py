@@ -245,9 +245,9 @@ def run_raw(name, arguments, **options):
 @pytest.mark.parametrize(
     ("case", "name", "wrong", "message"),
     [
-        (Case("a", queries=5, keys=9), "value", lambda t: t[:, :, :8], "of matching"),
-        (Case("b", queries=5, keys=9), "context_query", lambda t: t[:1], "of matching"),
-        (Case("c", queries=5, key_lengths=(3, 5)), "key_lengths", lambda t: t[:1], "got 1 lengths, wanted 2"),
+        (Case("a", queries=5, keys=9), "value", lambda t: t[:, :, :8], r"value: got shape \(2, 3, 8, 16\), wanted \(2, 3, 9, 16\)"),
+        (Case("b", queries=5, keys=9), "context_query", lambda t: t[:1], r"context_query: got shape \(1, 3, 5, 16\), wanted \(2, 3, 5, 16\)"),
+        (Case("c", queries=5, key_lengths=(3, 5)), "key_lengths", lambda t: t[:1], r"key_lengths: got shape \(1\), wanted \(2\)"),
     ],
     ids=["rows", "batch", "lengths"],
 )
