@@ -245,16 +245,16 @@ def run_raw(name, arguments, **options):
 @pytest.mark.parametrize(
     ("case", "name", "wrong", "message"),
     [
-        (Case("a", queries=5, keys=9), "value", lambda t: t[:, :, :8], r"value: got shape \(2, 3, 8, 16\), wanted \(2, 3, 9, 16\)"),
-        (Case("b", queries=5, keys=9), "context_query", lambda t: t[:1], r"context_query: got shape \(1, 3, 5, 16\), wanted \(2, 3, 5, 16\)"),
-        (Case("c", queries=5, key_lengths=(3, 5)), "key_lengths", lambda t: t[:1], r"key_lengths: got shape \(1\), wanted \(2\)"),
+        (Case("a", queries=5, keys=9), "value", lambda t: t[:, :, :8], "got shape (2, 3, 8, 16), wanted (2, 3, 9, 16)"),
+        (Case("b", queries=5, keys=9), "context_query", lambda t: t[:1], "got shape (1, 3, 5, 16), wanted (2, 3, 5"),
+        (Case("c", queries=5, key_lengths=(3, 5)), "key_lengths", lambda t: t[:1], "got shape (1), wanted (2)"),
     ],
     ids=["rows", "batch", "lengths"],
 )
 def test_sizes_that_would_be_read_beyond_are_errors(case, name, wrong, message):
     arguments = raw_arguments(case)
     arguments[name] = wrong(arguments[name])
-    with pytest.raises(RuntimeError, match=message):
+    with pytest.raises(RuntimeError, match=re.escape(f"{name}: {message}")):
         run_raw("cuda_attention", arguments, save_softmax_out=False, save_quasi_out=False)
 
 
