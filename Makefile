@@ -1,5 +1,6 @@
 # make run    the main job, in an environment of its own (.venv)
-# make test   lint, types and all tests
+# make test   lint, types and the tests: every kind of them, in a few minutes
+# make test-all  the same and the whole matrices, group by group with its time: half an hour on two cores
 # make types  the public modules under mypy
 # make check-triton       every configuration of the Triton kernels compiled for each GPU that has a table; no GPU needed
 #                         ONLY="sm_90 bfloat16" those whose line has these words; BUILDS=kinds every kind of call, one chip;
@@ -33,7 +34,7 @@ install = { test -x $(PY) || $(PYTHON) -m venv $(VENV); } && $(PIP) torch ninja 
 	$(PIP) --no-build-isolation -e ".[models,test]"
 endif
 
-.PHONY: run test lint types bench marks suite check-triton check-interpreted check-races \
+.PHONY: run test test-all lint types bench marks suite check-triton check-interpreted check-races \
 	check-sanitizers test-gpu bench-gpu sanitize-gpu clean
 
 run: $(READY)
@@ -44,6 +45,22 @@ PARALLEL = $(shell $(PY) -c "import xdist" 2>/dev/null && echo '-n auto --maxpro
 
 test: lint types
 	$(PY) -m pytest $(PARALLEL)
+
+# The compilers' groups use all cores by themselves. MAKE_COMMAND, so that make -n only prints them.
+MATRIX := $(PY) -m pytest --matrices -m matrix
+test-all: lint types
+	$(PY) tests/run_groups.py \
+		"tests: $(PY) -m pytest $(PARALLEL)" \
+		"operators and models: $(MATRIX) $(PARALLEL) $(MATRIX_ELSEWHERE:%=--ignore=%)" \
+		"CUDA kernels emulated, races: $(MATRIX) $(PARALLEL) $(filter %emulator.py %emulated.py %races.py,$(MATRIX_ELSEWHERE))" \
+		"CUDA kernels compiled: $(MATRIX) tests/kernels/test_cuda_compiled.py" \
+		"Triton kernels compiled: $(MATRIX) tests/kernels/test_triton_compiled.py" \
+		"Triton kernels interpreted: $(MATRIX) tests/kernels/test_triton_interpreted.py" \
+		"Triton 3.6.0: $(MAKE_COMMAND) check-triton TRITON=3.6.0 BUILDS=kinds" \
+		"sanitizers: $(MAKE_COMMAND) check-sanitizers CALLS=4" \
+		"faults of a certification: $(MATRIX) tests/kernels/test_proving.py"
+MATRIX_ELSEWHERE := $(wildcard tests/kernels/test_cuda_*.py) \
+	$(addprefix tests/kernels/test_,triton_compiled.py triton_interpreted.py proving.py)
 
 lint: $(READY)
 	$(PY) -m ruff check .

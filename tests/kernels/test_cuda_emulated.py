@@ -1,7 +1,6 @@
 """The CUDA backend's own source, host half and kernels, run on the CPU by tests/cuda_emulator: the error rule holds.
 
-Long rows are slow here, so each goes by one of the 16-bit types, float16 or bfloat16 by turns, and by float32 unless it
-is among the slowest; with `--thorough-cuda` by all three.
+This is slow, so every case goes by one type, which changes from case to case; the whole matrix by all three.
 """
 
 import ctypes
@@ -20,6 +19,7 @@ import torch
 from cases import LARGE_SCORES, LAYOUT_CASES, SMALL, STRIPS, TILED
 from cuda_emulator import build
 from judging import check, compare, judges_of
+from matrix import in_turn, kept_of, param
 
 import qacg_kernels as qk
 from qacg_kernels.backends import cuda
@@ -52,37 +52,24 @@ def emulated(library, monkeypatch):
     cuda._ask(library)
 
 
-def pytest_generate_tests(metafunc):
-    if "long_case" in metafunc.fixturenames:
-        every = metafunc.config.getoption("--thorough-cuda")
-        pairs = [
-            (case, dtype)
-            for n, case in enumerate(LONG)
-            for d, dtype in enumerate(DTYPES)
-            if every or d == 1 + n % 2 or (d == 0 and case.name not in SLOWEST)
-        ]
-        metafunc.parametrize(("long_case", "dtype"), pairs, ids=[f"{c.name}-{d}" for c, d in pairs])
-
-
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("case", SMALL + LAYOUT_CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize(("case", "dtype"), in_turn(SMALL + LAYOUT_CASES, DTYPES))
 def test_small(case, dtype):
     check(case, "cuda", dtype, "cpu")
 
 
-def test_off_the_tile(long_case, dtype):
-    check(long_case, "cuda", dtype, "cpu")
+@pytest.mark.parametrize(("case", "dtype"), in_turn(LONG, DTYPES, lambda case: case.name in SLOWEST))
+def test_off_the_tile(case, dtype):
+    check(case, "cuda", dtype, "cpu")
 
 
-@pytest.mark.parametrize("dtype", DTYPES[1:], ids=str)
-@pytest.mark.parametrize("case", STRIPS, ids=lambda case: case.name)
+@pytest.mark.parametrize(("case", "dtype"), in_turn(STRIPS, DTYPES[1:]))
 def test_tensor_cores(case, dtype, library):
     before = library.qacg_emulator_products()
     check(case, "cuda", dtype, "cpu")
     assert library.qacg_emulator_products() > before, "the call did not go by the tensor cores' path"
 
 
-@pytest.mark.parametrize("n, case", list(enumerate(STRIPS)), ids=lambda value: getattr(value, "name", ""))
+@pytest.mark.parametrize("n, case", [param(n in (2, 5), n, case, id=case.name) for n, case in enumerate(STRIPS)])
 def test_roundings_of_tensor_cores_are_within_the_error_rule(n, case, monkeypatch):
     """Sums that are cut off rather than rounded, as in tests/cuda_emulator/tensor_core_emulator.h."""
     dtype = DTYPES[1 + n % 2]
@@ -151,7 +138,7 @@ ORDERED = (
 )
 
 
-@pytest.mark.parametrize("case", ORDERED, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", kept_of((ORDERED[0], ORDERED[-1]), ORDERED))
 def test_the_order_of_warps_and_copies_changes_no_bit(case, monkeypatch):
     """A barrier or a wait for copies that is missing shows as a difference."""
     inputs = make_inputs(case, torch.bfloat16)
@@ -258,16 +245,16 @@ def run_raw(name, arguments, **options):
 @pytest.mark.parametrize(
     ("case", "name", "wrong", "message"),
     [
-        (Case("a", queries=5, keys=9), "value", lambda t: t[:, :, :8], "of matching"),
-        (Case("b", queries=5, keys=9), "context_query", lambda t: t[:1], "of matching"),
-        (Case("c", queries=5, key_lengths=(3, 5)), "key_lengths", lambda t: t[:1], "got 1 lengths, wanted 2"),
+        (Case("a", queries=5, keys=9), "value", lambda t: t[:, :, :8], "got shape (2, 3, 8, 16), wanted (2, 3, 9, 16)"),
+        (Case("b", queries=5, keys=9), "context_query", lambda t: t[:1], "got shape (1, 3, 5, 16), wanted (2, 3, 5"),
+        (Case("c", queries=5, key_lengths=(3, 5)), "key_lengths", lambda t: t[:1], "got shape (1), wanted (2)"),
     ],
     ids=["rows", "batch", "lengths"],
 )
 def test_sizes_that_would_be_read_beyond_are_errors(case, name, wrong, message):
     arguments = raw_arguments(case)
     arguments[name] = wrong(arguments[name])
-    with pytest.raises(RuntimeError, match=message):
+    with pytest.raises(RuntimeError, match=re.escape(f"{name}: {message}")):
         run_raw("cuda_attention", arguments, save_softmax_out=False, save_quasi_out=False)
 
 

@@ -1,9 +1,9 @@
 """No two threads of a CUDA kernel touch the same byte of shared memory without a barrier between; where a barrier or a
 wait is taken out of the kernels' source, that is seen.
 
-The rules are in tests/cuda_emulator/README.md. By default the shorter list of tests/check_races.py under three seeds,
-and one barrier taken out; with `--thorough-cuda` the longer list, and each barrier and each wait of the tensor-core
-path taken out in turn.
+The rules are in tests/cuda_emulator/README.md; test_cuda_emulator.py tests the detector itself, in every run. Here
+`make test-all` runs the shorter list of tests/check_races.py under three seeds, and takes one barrier out. With
+`--thorough-cuda` it is the longer list, and each barrier and wait of the tensor-core path is taken out in turn.
 """
 
 import os
@@ -18,6 +18,7 @@ import pytest
 from cuda_emulator import build
 
 ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.matrix
 BARRIER = re.compile(r"synchronise_(?:block|warp)\(\);|wait_for_copies<\d>\(\);")
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from matrix import kept_of
 
 import qacg_kernels as qk
 from qacg_kernels.certificates.family import FEATURES, PASSES, ROUTES, Family, Scope, families_in
@@ -183,15 +184,6 @@ def test_a_silent_worker_is_ended_with_all_that_it_started():
 # The whole of it, as a user types it
 
 
-def faults_to_rehearse(config):
-    return faults.FAULTS if config.getoption("--all-faults") else ("abort", "two-at-once")
-
-
-def pytest_generate_tests(metafunc):
-    if "rehearsed_fault" in metafunc.fixturenames:
-        metafunc.parametrize("rehearsed_fault", faults_to_rehearse(metafunc.config))
-
-
 def certify(*arguments):
     environment = os.environ | {"QACG_QUIET": "1", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "qacg_kernels.certify", *arguments]
@@ -199,6 +191,7 @@ def certify(*arguments):
 
 
 @has_triton
+@pytest.mark.matrix
 def test_the_rehearsal_without_a_fault_ends_with_the_fused_kernels():
     done = certify("--rehearse")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -206,8 +199,9 @@ def test_the_rehearsal_without_a_fault_ends_with_the_fused_kernels():
 
 
 @has_triton
-def test_whatever_goes_wrong_the_users_call_is_right(rehearsed_fault):
-    done = certify("--rehearse", "--inject", rehearsed_fault)
+@pytest.mark.parametrize("fault", kept_of(["abort"], faults.FAULTS))
+def test_whatever_goes_wrong_the_users_call_is_right(fault):
+    done = certify("--rehearse", "--inject", fault)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "WRONG" not in done.stdout and done.stdout.endswith("the machinery held\n")
 

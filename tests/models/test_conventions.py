@@ -6,6 +6,7 @@ import pytest
 import torch
 import transformers
 import yaml
+from matrix import param
 from model_cases import CASES, SIZES, TASKS, TOKENS
 from qacg_models import CGBertConfig, PlainBertConfig, QACGBertConfig
 from safetensors.torch import load_file
@@ -76,7 +77,7 @@ def test_gradient_checkpointing_repeats_the_same_dropout(case, reentrant):
 
 
 COMPILED = [
-    pytest.param(case, implementation, id=f"{name}-{implementation}")
+    param(implementation == case.implementations[0], case, implementation, id=f"{name}-{implementation}")
     for name, case in TASKS.items()
     for implementation in (case.implementations if name.startswith("QACG") else case.implementations[:1])
 ]

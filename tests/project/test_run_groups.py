@@ -1,0 +1,37 @@
+"""The runner of groups: every group runs, and one that fails or has no tests fails the whole."""
+
+import re
+import shlex
+import sys
+
+import pytest
+import run_groups
+
+TOLD = r"{}: {}, \d+ min \d\d s"
+
+
+def test_every_group_runs_and_is_told_with_its_time(capfd):
+    assert run_groups.main(["one: echo first", "two words: exit 3", "three: echo last"]) == 1
+    out = capfd.readouterr().out
+    assert out.index("first") < out.index("last")
+    *_, one, two, three = out.splitlines()
+    for line, name, said in ((one, "one", "passed"), (two, "two words", r"failed \(3\)"), (three, "three", "passed")):
+        assert re.fullmatch(TOLD.format(name, said), line.strip()), line
+
+
+def test_groups_that_all_pass(capfd):
+    assert run_groups.main(["one: true", "two: true"]) == 0
+    assert capfd.readouterr().out.count("passed") == 4
+
+
+def test_a_group_without_tests_has_failed(tmp_path, capfd):
+    command = shlex.join([sys.executable, "-m", "pytest", "-c", "/dev/null", "--rootdir", str(tmp_path), str(tmp_path)])
+    assert run_groups.main([f"empty: {command}"]) == 1
+    assert "empty: failed (5)" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize("text", ["", "name", "name:", ": command"])
+def test_what_is_no_group_is_refused(text, capsys):
+    with pytest.raises(SystemExit):
+        run_groups.main([text])
+    assert f"got {text!r}, wanted 'NAME: COMMAND'" in capsys.readouterr().err
