@@ -64,7 +64,7 @@ MATRIX_ELSEWHERE := $(wildcard tests/kernels/test_cuda_*.py) \
 
 lint: $(READY)
 	$(PY) -m ruff check .
-	$(PY) -m ruff format --check benchmarks
+	$(PY) -m ruff format --check .
 
 types: $(READY)
 	$(PY) -m mypy

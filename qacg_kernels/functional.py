@@ -171,8 +171,7 @@ def _seed(given: Tensor | None, dropout_p: float, query: Tensor) -> Tensor | Non
 def _differentiable(problem: Problem) -> bool:
     # Under torch.func a tensor that is mapped does not tell whether it will be differentiated.
     return torch.is_grad_enabled() and (
-        torch._C._are_functorch_transforms_active()
-        or any(t is not None and t.requires_grad for t in problem.tensors())
+        torch._C._are_functorch_transforms_active() or any(t is not None and t.requires_grad for t in problem.tensors())
     )
 
 

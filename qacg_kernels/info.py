@@ -64,9 +64,7 @@ def render(facts: dict[str, object]) -> str:
     else:
         lines.append(f"cuda          {cuda['version'] or 'torch was built without it'}")
         for index, device in enumerate(cuda["devices"]):
-            lines.append(
-                f"  device {index}    {device['name']}, sm_{device['capability']}, {device['memory_gib']} GiB"
-            )
+            lines.append(f"  device {index}    {device['name']}, sm_{device['capability']}, {device['memory_gib']} GiB")
             lines.append(f"    certificate {device['certificate']}")
     return "\n".join(lines)
 

@@ -77,9 +77,7 @@ class ContextAttention(nn.Module):
 
     def _project_context(self, role: str, context: Tensor) -> Tensor:
         layer = self.layer(role)
-        return (
-            layer(self._split(context)) if self.context_projection == "head" else self._split(layer(context))
-        )
+        return layer(self._split(context)) if self.context_projection == "head" else self._split(layer(context))
 
     def check_inputs(self, hidden_states, context, device, packed: bool) -> None:
         for name, t in (("hidden_states", hidden_states), ("context", context)):
@@ -90,8 +88,7 @@ class ContextAttention(nn.Module):
             raise ValueError(f"hidden_states: got shape {tuple(hidden_states.shape)}, wanted {wanted}")
         if context.shape != hidden_states.shape:
             raise ValueError(
-                f"context: got shape {tuple(context.shape)}, "
-                f"wanted {tuple(hidden_states.shape)} as hidden_states has"
+                f"context: got shape {tuple(context.shape)}, wanted {tuple(hidden_states.shape)} as hidden_states has"
             )
         if context.device != hidden_states.device:
             raise ValueError(
@@ -375,9 +372,7 @@ def _check_packed(attention_mask: object, max_seqlen: object, want_maps: bool) -
     if max_seqlen is None:
         raise ValueError("max_seqlen: got None, wanted the longest length since cu_seqlens is given")
     if attention_mask is not None:
-        raise ValueError(
-            "attention_mask: got one beside cu_seqlens; packed sequences have no padding to mask"
-        )
+        raise ValueError("attention_mask: got one beside cu_seqlens; packed sequences have no padding to mask")
     if want_maps:
         raise ValueError("output_attentions: got True beside cu_seqlens; maps are for padded batches only")
 
@@ -392,20 +387,14 @@ def mask_for_scores(mask: object, query: Tensor) -> Tensor | None:
     if mask.dim() == 2:
         if mask.is_floating_point():
             # It may hold factors 0 and 1 or summands 0 and -10000: guessing wrong would hide the sentence.
-            raise ValueError(
-                f"{got} it boolean or integer, (B, L), or additive with four dimensions, (B, 1, 1, L)"
-            )
+            raise ValueError(f"{got} it boolean or integer, (B, L), or additive with four dimensions, (B, 1, 1, L)")
         if mask.shape != (query.shape[0], query.shape[2]):
             raise ValueError(f"{got} (B, L) = ({query.shape[0]}, {query.shape[2]})")
         if values_readable(mask) and mask.dtype != torch.bool and bool(((mask != 0) & (mask != 1)).any()):
-            raise ValueError(
-                "attention_mask: got integers other than 0 and 1, wanted 1 where a key may be seen"
-            )
+            raise ValueError("attention_mask: got integers other than 0 and 1, wanted 1 where a key may be seen")
         return (mask != 0)[:, None, None, :]
     if mask.dim() not in (3, 4) or not (mask.dtype == torch.bool or mask.is_floating_point()):
-        raise ValueError(
-            f"{got} boolean or floating (B, L, L) or like (B, H, L, L), or boolean or integer (B, L)"
-        )
+        raise ValueError(f"{got} boolean or floating (B, L, L) or like (B, H, L, L), or boolean or integer (B, L)")
     mask = mask if mask.dim() == 4 else mask[:, None]
     return mask if mask.dtype == torch.bool else cast_mask(mask, query.dtype)
 

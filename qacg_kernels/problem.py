@@ -60,11 +60,23 @@ class Problem:
     # Spelled out: torch.compile follows it, and for short rows the host's time is what counts.
     def tensors(self) -> tuple[Tensor | None, ...]:
         return (
-            self.query, self.key, self.value, self.context_query, self.context_key, self.gate_lambda,
-            self.gate_query, self.gate_context_query, self.gate_key, self.gate_context_key,
-            self.gate_query_bias, self.gate_key_bias, self.attn_mask, self.key_lengths, self.cu_seqlens,
+            self.query,
+            self.key,
+            self.value,
+            self.context_query,
+            self.context_key,
+            self.gate_lambda,
+            self.gate_query,
+            self.gate_context_query,
+            self.gate_key,
+            self.gate_context_key,
+            self.gate_query_bias,
+            self.gate_key_bias,
+            self.attn_mask,
+            self.key_lengths,
+            self.cu_seqlens,
             self.dropout_seed,
-        )  # fmt: skip
+        )
 
     def options(self) -> dict[str, object]:
         return {

@@ -187,9 +187,7 @@ Attend = Callable[[Inputs, dict[str, Tensor]], tuple[Tensor, Tensor | None]]
 
 def through_eager(inputs: Inputs, tensors: dict[str, Tensor]) -> tuple[Tensor, Tensor | None]:
     """Runs a case through `eager_attention`; give it to `evaluate`."""
-    results = [
-        eager_attention(*part.arguments(cut), **part.options) for part, cut in _dense_parts(inputs, tensors)
-    ]
+    results = [eager_attention(*part.arguments(cut), **part.options) for part, cut in _dense_parts(inputs, tensors)]
     out = _repack([out for out, _ in results], tensors["query"])
     if not inputs.case.returns_lambda:
         return out, None
@@ -218,9 +216,7 @@ def evaluate(inputs: Inputs, attend: Attend) -> dict[str, Tensor]:
         results["lambda"] = lam.detach()
         if inputs.grad_lambda is not None:
             outputs, upstream = [out, lam], [inputs.grad_out, inputs.grad_lambda]
-    gradients = torch.autograd.grad(
-        outputs, list(leaves.values()), upstream, allow_unused=True, materialize_grads=True
-    )
+    gradients = torch.autograd.grad(outputs, list(leaves.values()), upstream, allow_unused=True, materialize_grads=True)
     return results | {f"grad {name}": g for name, g in zip(leaves, gradients)}
 
 
@@ -432,9 +428,7 @@ PARITY_CASES = (
 )
 
 
-def parity_report(
-    backends: Iterable[str] | None = None, device: torch.device | str = "cpu"
-) -> list[ParityRow]:
+def parity_report(backends: Iterable[str] | None = None, device: torch.device | str = "cpu") -> list[ParityRow]:
     """Compares backends with float64 on this machine, forward and all gradients; takes seconds.
 
     Args:

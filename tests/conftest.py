@@ -22,9 +22,10 @@ sys.path.append(str(Path(__file__).resolve().parent.parent))  # benchmarks is no
 def pytest_addoption(parser):
     parser.addoption("--device", default="cpu", help="where the tensors of operator tests live: cpu or cuda")
     parser.addoption(
-        "--backend", action="append", help="run operator tests over this backend, which may be given more than once; "
-        "all available ones if not given",
-    )  # fmt: skip
+        "--backend",
+        action="append",
+        help="run operator tests over this backend, which may be given more than once; all available ones if not given",
+    )
     parser.addoption("--shard", metavar="K/N", help="only the K-th part of N, counted from 0, of the tests")
     parser.addoption("--seconds", type=float, help="begin no test after so many")
     parser.addoption("--outcomes", type=Path, metavar="FILE", help="a row of JSON for each test")

@@ -6,7 +6,9 @@ from qacg_kernels.problem import Problem
 
 
 class Backend(Protocol):
-    """Attributes:
+    """What `dispatch` asks of a backend.
+
+    Attributes:
         NAME: by which users choose it; one of `ops.BACKENDS`.
         NEEDS_CERTIFICATE: whether "auto" uses it only where it has been proven on the very machine
             (`qacg_kernels.certificates`). The tests are proof enough for the others.

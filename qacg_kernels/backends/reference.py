@@ -313,9 +313,7 @@ def backward(grad_out, grad_query_gate, grad_key_gate, *inputs, **options):
     row_grads = _promoted((grad_out, grad_query_gate, grad_key_gate), dtype)
     grads: list[Tensor | None]
     if cu_seqlens is None:
-        grads = list(
-            _dense_backward(*row_grads, wide, lam, vectors, (attn_mask, key_lengths, seed), options)
-        )
+        grads = list(_dense_backward(*row_grads, wide, lam, vectors, (attn_mask, key_lengths, seed), options))
     else:
         grads = [None if t is None else torch.zeros_like(t) for t in (*wide, lam, *vectors)]
         for index, (start, stop) in _sequences(cu_seqlens):

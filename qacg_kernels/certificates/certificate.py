@@ -45,9 +45,7 @@ class Certificate:
 
     def merged(self, later: "Certificate") -> "Certificate":
         """Both together; what `later` says of a family or a measurement replaces what was known."""
-        return Certificate(
-            later.environment, later.made, self.verdicts | later.verdicts, self.times | later.times
-        )
+        return Certificate(later.environment, later.made, self.verdicts | later.verdicts, self.times | later.times)
 
     def covers(self, scope: Scope, backends: Iterable[str]) -> bool:
         """Whether every family of the scope has been judged for these backends."""
@@ -66,9 +64,7 @@ class Certificate:
             "format": FORMAT,
             "environment": self.environment,
             "made": self.made,
-            "verdicts": {
-                str(f): {"holds": True} if v.holds else vars(v) for f, v in sorted(self.verdicts.items())
-            },
+            "verdicts": {str(f): {"holds": True} if v.holds else vars(v) for f, v in sorted(self.verdicts.items())},
             "times": {str(t): by_name for t, by_name in sorted(self.times.items())},
         }
         return json.dumps(record, indent=1) + "\n"

@@ -229,4 +229,3 @@ def _heavy_first(families: Iterable[Family]) -> list[Family]:
 def to_stderr(line: str) -> None:
     """Tells a person at a terminal, or a log, how far a proof is."""
     print(f"qacg_kernels: {line}", file=sys.stderr, flush=True)
-

@@ -127,9 +127,15 @@ def _proof(families: tuple[Family, ...], inject: str | None, tell: Tell) -> tupl
     greeting = [("rehearsal", "1")] + ([("fault", inject), ("family", str(VICTIM))] if inject else [])
     silence = _SILENCE_OF_A_HANG if inject == "hang" else _SILENCE
     task = Task(
-        _DEVICE, ("triton",), (_SCOPE,), families, workers=_WORKERS, seconds=_SECONDS, silence=silence,
+        _DEVICE,
+        ("triton",),
+        (_SCOPE,),
+        families,
+        workers=_WORKERS,
+        seconds=_SECONDS,
+        silence=silence,
         greeting=tuple(greeting),
-    )  # fmt: skip
+    )
     if inject == "two-at-once":
         return _two_at_once(task, tell)
     outcome = prove(task, tell)

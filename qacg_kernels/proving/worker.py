@@ -78,9 +78,7 @@ class _Worker:
             self.answer(case=case.name, seed=seed_of(case))
 
         try:
-            judge_family(
-                family, self._device, begin, small=self._rehearses, after_kernel=self._fault.hook(family)
-            )  # fmt: skip
+            judge_family(family, self._device, begin, small=self._rehearses, after_kernel=self._fault.hook(family))
         except Fault as fault:
             self.answer(holds=False, found=str(fault), done=True)
         except torch.OutOfMemoryError as error:

@@ -79,9 +79,15 @@ def test_memory_the_host_and_steps_are_compared_too():
     host = rows.HostRow(ORIGIN, **where, provider="cpu", median_us=20, q1_us=19, q3_us=21, repeats=200)
     counts = {"batches": 2, "sentences": 128, "tokens": 4000, "cells": 10000}
     step = step_rows(
-        {("fused packed", "float32"): [1.0]}, 0.3, ORIGIN, ("released", "float32"), size="minilm", mode="training",
-        lengths="somewhere", **counts,
-    )  # fmt: skip
+        {("fused packed", "float32"): [1.0]},
+        0.3,
+        ORIGIN,
+        ("released", "float32"),
+        size="minilm",
+        mode="training",
+        lengths="somewhere",
+        **counts,
+    )
     old = [host, memory_row(50.0), *step]
     new = of(OTHER_COMMIT, [replace(host, median_us=10, q1_us=9.5, q3_us=10.5), memory_row(53.0), *step])
     by_unit = {change.unit: change for change in changes.changes(old, new)}

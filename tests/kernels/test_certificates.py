@@ -209,10 +209,14 @@ PLAIN = CallKind(torch.bfloat16, 64, False, 100, False, False, False, False, "pl
         (dict(longest_row=None), {"whole_row", "tiled"}, {"plain"}, 64),
         (dict(packed=True, gate="row_gate"), {"packed"}, {"plain", "row_gate"}, 64),
         (dict(head_dim=65, mask=True, dropout=True), {"whole_row"}, {"plain", "mask", "dropout"}, 128),
-        (dict(head_dim=1, gate="column_gate", causal=True, lengths=True), {"whole_row"},
-         {"plain", "column_gate", "causal", "lengths"}, 64),
+        (
+            dict(head_dim=1, gate="column_gate", causal=True, lengths=True),
+            {"whole_row"},
+            {"plain", "column_gate", "causal", "lengths"},
+            64,
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_call_has_one_family_for_each_pass_route_and_feature(change, routes, features, head_dim):
     for differentiable in (False, True):
         families = PLAIN._replace(**change, differentiable=differentiable).families("cuda")
@@ -231,11 +235,16 @@ def test_calls_that_no_family_serves_have_none():
 @pytest.mark.parametrize(
     ("change", "length"),
     [
-        (dict(longest_row=1), "128"), (dict(longest_row=250), "128"), (dict(longest_row=260), "512"),
-        (dict(longest_row=5000), "8192"), (dict(longest_row=10**6), "8192"), (dict(longest_row=0), "128"),
-        (dict(packed=True), "packed"), (dict(packed=True, longest_row=600), "512"),
+        (dict(longest_row=1), "128"),
+        (dict(longest_row=250), "128"),
+        (dict(longest_row=260), "512"),
+        (dict(longest_row=5000), "8192"),
+        (dict(longest_row=10**6), "8192"),
+        (dict(longest_row=0), "128"),
+        (dict(packed=True), "packed"),
+        (dict(packed=True, longest_row=600), "512"),
     ],
-)  # fmt: skip
+)
 def test_a_call_is_chosen_by_the_nearest_length(change, length):
     assert timed_as(PLAIN._replace(**change)) == Timed("bfloat16", 64, length, "forward")
     assert timed_as(PLAIN._replace(**change, differentiable=True)).mode == "forward+backward"

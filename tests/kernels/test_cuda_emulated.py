@@ -285,4 +285,3 @@ def test_branch_outputs_agree_with_one_another():
     torch.testing.assert_close(out.float(), sum_of_branches, rtol=0.02, atol=0.06)
     torch.testing.assert_close(fast_out.float(), out.float(), rtol=0.02, atol=0.06)
     torch.testing.assert_close(fast_softmax_out.float(), softmax_out.float(), rtol=0.02, atol=0.02)
-

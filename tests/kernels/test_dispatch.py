@@ -34,8 +34,11 @@ def test_explain_has_an_answer_for_every_name(device):
 def test_explain_is_also_the_dictionary_that_it_was(device):
     explanation = qk.explain(*call_of(torch.float64, device))
     assert dict(explanation) == {
-        **explanation.reasons, "selected": [explanation.selected], "passed by auto": [], "notes": [],
-    }  # fmt: skip
+        **explanation.reasons,
+        "selected": [explanation.selected],
+        "passed by auto": [],
+        "notes": [],
+    }
     assert explanation["selected"] == ["reference"] and len(explanation) == len(dict(explanation))
     assert str(explanation).startswith("reference takes this call\n") and "cpu does not: dtype is" in str(explanation)
     with pytest.raises(KeyError):

@@ -74,9 +74,7 @@ def test_gradients_of_the_scores_use_the_same_mask(backend, device):
     keep = qk.keep_mask(seed, 0.6, *shape)
     gone = ~keep[0, 0].any(0)
     assert 20 < gone.sum() < 200
-    tensors = [
-        t.requires_grad_() for t in (query, key, torch.randn_like(key), context_query, context_key, gate)
-    ]
+    tensors = [t.requires_grad_() for t in (query, key, torch.randn_like(key), context_query, context_key, gate)]
     out = qk.quasi_attention(*tensors, dropout_p=0.6, dropout_seed=seed, backend=backend)
     _, d_key, d_value, _, d_context_key, _ = torch.autograd.grad(out.square().sum(), tensors)
     assert d_value[0, 0, gone].eq(0).all() and d_context_key[0, 0, gone].eq(0).all()
@@ -89,9 +87,7 @@ def test_packed_sequences_drop_the_cells_of_their_padded_form(backend, dtype, de
     lengths, head_dim, longest = (40, 1, 0, 23), 64, 40
     seed = torch.tensor(77, device=device)
     keep = qk.keep_mask(seed, 0.4, len(lengths), 2, longest, longest)
-    query, key, context_query, context_key, gate = draw(
-        1, 2, sum(lengths), sum(lengths), head_dim, dtype, device
-    )
+    query, key, context_query, context_key, gate = draw(1, 2, sum(lengths), sum(lengths), head_dim, dtype, device)
     first = [sum(lengths[:n]) for n in range(len(lengths) + 1)]
     value = torch.cat([unit_vectors(n, 0, head_dim, query) for n in lengths], 2).expand_as(key)
     packed = [t[0].transpose(0, 1) for t in (query, key, value, context_query, context_key, gate)]
@@ -142,9 +138,7 @@ def test_mean_over_seeds_is_the_output_without_dropout(backend, device):
     whole = qk.quasi_attention(*arguments, backend=backend)
     drawn = torch.stack(
         [
-            qk.quasi_attention(
-                *arguments, dropout_p=0.3, dropout_seed=torch.tensor(s, device=device), backend=backend
-            )
+            qk.quasi_attention(*arguments, dropout_p=0.3, dropout_seed=torch.tensor(s, device=device), backend=backend)
             for s in range(400)
         ]
     )

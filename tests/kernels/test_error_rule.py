@@ -18,9 +18,7 @@ from qacg_kernels.testing import (
 )
 from qacg_kernels.testing_inputs import Case, make_inputs
 
-CASE = Case(
-    "mutants", queries=63, head_dim=32, gate="shared", bias="shared", mask="additive", lambda_gradient=True
-)
+CASE = Case("mutants", queries=63, head_dim=32, gate="shared", bias="shared", mask="additive", lambda_gradient=True)
 
 
 class _Mutant:

@@ -47,9 +47,7 @@ class PublishedAttention(nn.Module):
                 ("context_query", "context_key"),
                 (HIDDEN, HIDDEN, True) if projection == "hidden" else (HEAD_DIM, HEAD_DIM, True),
             ),
-            **dict.fromkeys(
-                ("gate_query", "gate_context_query", "gate_key", "gate_context_key"), (HEAD_DIM, 1, bias)
-            ),
+            **dict.fromkeys(("gate_query", "gate_context_query", "gate_key", "gate_context_key"), (HEAD_DIM, 1, bias)),
         }
         self.names = NAMINGS[naming]
         self.projection = projection
@@ -225,9 +223,7 @@ def test_outputs_and_every_gradient_match_the_formulas(naming, projection, bias,
 
 def test_scalars_and_gates_per_head_match_the_formulas():
     scalars = {"beta": 0.7, "gamma": 1.6}
-    module = FusedQuasiAttention(
-        HIDDEN, HEADS, lambda_per_head=True, quasi_scale=0.4, dtype=torch.float64, **scalars
-    )
+    module = FusedQuasiAttention(HIDDEN, HEADS, lambda_per_head=True, quasi_scale=0.4, dtype=torch.float64, **scalars)
     strengthen(module).eval()
     assert module.lambda_q_query_layer.weight.shape == (HEADS, HEAD_DIM)
     x, c = inputs(torch.float64)
@@ -336,9 +332,7 @@ def test_dropout_acts_on_the_shown_map_and_on_context_queries_and_keys():
         for name in ("query", "key", "value")
     )
     gates = [
-        torch.sigmoid(
-            getattr(module, f"lambda_{s}_{own}_layer")(t) + getattr(module, f"lambda_{s}_context_layer")(tc)
-        )
+        torch.sigmoid(getattr(module, f"lambda_{s}_{own}_layer")(t) + getattr(module, f"lambda_{s}_context_layer")(tc))
         for s, own, t, tc in (("q", "query", q, cq), ("k", "key", k, ck))
     ]
     torch.testing.assert_close(lam, 1 - (gates[0] + gates[1]))
@@ -373,9 +367,7 @@ def test_dropout_follows_the_generator_and_the_mode(monkeypatch):
 
 @pytest.mark.parametrize("projection", ["hidden", "head"])
 def test_packed_sequences_match_padded_ones(projection):
-    module = strengthen(
-        FusedQuasiAttention(HIDDEN, HEADS, context_projection=projection, dtype=torch.float64)
-    )
+    module = strengthen(FusedQuasiAttention(HIDDEN, HEADS, context_projection=projection, dtype=torch.float64))
     module.eval()
     x, c = inputs(torch.float64)
     padded = module(x, VISIBLE, None, c)
@@ -507,9 +499,7 @@ BAD_CALLS = {
     "packed maps": (
         ValueError,
         "output_attentions: got True beside cu_seqlens",
-        lambda m: m(
-            X[0], context=C[0], cu_seqlens=torch.tensor([0, 5]), max_seqlen=5, output_attentions=True
-        ),
+        lambda m: m(X[0], context=C[0], cu_seqlens=torch.tensor([0, 5]), max_seqlen=5, output_attentions=True),
     ),
     "packed offsets": (
         ValueError,

@@ -138,9 +138,7 @@ def test_autocast_around_a_call_changes_nothing(case, backend, device):
 
 
 def test_inputs_are_left_alone(backend, dtype, device):
-    case = Case(
-        "left alone", gate="shared", bias="shared", mask="additive", key_lengths=(3, 17), dropout_p=0.1
-    )
+    case = Case("left alone", gate="shared", bias="shared", mask="additive", key_lengths=(3, 17), dropout_p=0.1)
     inputs = make_inputs(case, dtype, device)
     everything = {**inputs.tensors, **inputs.options, "upstream": inputs.grad_out}
     before = {name: t.clone() for name, t in everything.items() if isinstance(t, torch.Tensor)}

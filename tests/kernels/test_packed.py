@@ -41,11 +41,7 @@ def test_padded_equals_packed(case, backend, dtype, device):
             inputs.gate(dense),
             key_lengths=torch.tensor(lengths, device=device),
             backend=backend,
-            **{
-                name: value
-                for name, value in inputs.options.items()
-                if name not in ("cu_seqlens", "max_seqlen")
-            },
+            **{name: value for name, value in inputs.options.items() if name not in ("cu_seqlens", "max_seqlen")},
         )
         return packed_again(out, lengths), None
 

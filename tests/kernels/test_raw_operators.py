@@ -9,18 +9,32 @@ from qacg_kernels.testing_inputs import Case, make_inputs
 
 B, H, L, S, D, T = 3, 2, 6, 6, 8, 9
 INPUTS = (
-    "query", "key", "value", "context_query", "context_key", "gate_lambda", "gate_query", "gate_context_query",
-    "gate_key", "gate_context_key", "gate_query_bias", "gate_key_bias", "attn_mask", "key_lengths", "cu_seqlens",
+    "query",
+    "key",
+    "value",
+    "context_query",
+    "context_key",
+    "gate_lambda",
+    "gate_query",
+    "gate_context_query",
+    "gate_key",
+    "gate_context_key",
+    "gate_query_bias",
+    "gate_key_bias",
+    "attn_mask",
+    "key_lengths",
+    "cu_seqlens",
     "dropout_seed",
-)  # fmt: skip
+)
 UPSTREAM = ("grad_out", "grad_query_gate", "grad_key_gate")
 SAVED = ("softmax_out", "quasi_out", "row_max", "row_sum", "query_gate", "key_gate")
 GOOD = {
     "lambda": Case("raw lambda", batch=B, heads=H, queries=L, head_dim=D, mask="additive", dropout_p=0.1),
-    "gate": Case("raw gate", batch=B, heads=H, queries=L, head_dim=D, gate="per_head", bias="per_head",
-                 key_lengths=(6, 0, 2)),
+    "gate": Case(
+        "raw gate", batch=B, heads=H, queries=L, head_dim=D, gate="per_head", bias="per_head", key_lengths=(6, 0, 2)
+    ),
     "packed": Case("raw packed", heads=H, sequences=(5, 0, 4), head_dim=D, gate="shared", bias="shared"),
-}  # fmt: skip
+}
 
 
 def call_of(kind):

@@ -128,13 +128,9 @@ def test_attention_maps(case, rows):
     picked = slice(None) if rows is None else torch.tensor(rows, dtype=torch.int64)
     for name, got in (("attention", attention), ("softmax", softmax), ("gated", gated)):
         wanted = getattr(result, name)[:, :, picked]
-        torch.testing.assert_close(
-            got, wanted, rtol=TOLERANCE, atol=TOLERANCE, msg=lambda m, n=name: f"{n}: {m}"
-        )
+        torch.testing.assert_close(got, wanted, rtol=TOLERANCE, atol=TOLERANCE, msg=lambda m, n=name: f"{n}: {m}")
     if case.form == "row":
-        wanted = (
-            _row_lambda(case, inputs.tensors, result) if case.gate != "lambda" else inputs.tensors["lambda"]
-        )
+        wanted = _row_lambda(case, inputs.tensors, result) if case.gate != "lambda" else inputs.tensors["lambda"]
         torch.testing.assert_close(lam, wanted[:, :, picked], rtol=TOLERANCE, atol=TOLERANCE)
     else:
         seen = result.softmax[:, :, picked] > 0

@@ -46,9 +46,21 @@ LEAST_OF_PART = {"kernels": 12, "atomic": 2}
 )
 def test_kernels_in_the_interpreter(selection, least, tmp_path):
     command = [
-        sys.executable, str(ROOT / "tests/kernel_suite.py"), "--device", "cpu", "--backends", "triton",
-        "--out", str(tmp_path), "--seconds", "1500", "--select", selection, "--files", *FILES,
-    ]  # fmt: skip
+        sys.executable,
+        str(ROOT / "tests/kernel_suite.py"),
+        "--device",
+        "cpu",
+        "--backends",
+        "triton",
+        "--out",
+        str(tmp_path),
+        "--seconds",
+        "1500",
+        "--select",
+        selection,
+        "--files",
+        *FILES,
+    ]
     paths = os.pathsep.join(map(str, (ROOT, ROOT / "python", ROOT / "tests/support")))
     environment = os.environ | {"PYTHONPATH": paths}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)

@@ -41,9 +41,13 @@ def test_the_calls_reach_every_kernel_and_every_kind_of_call(told):
     functions = {name for entry in told["calls"].values() for name in entry["functions"]}
     # Left out are those that no call of the shipped tables launches: the sums of atomic additions.
     assert functions == {
-        "forward_kernel", "key_gates_kernel", "row_terms_kernel", "key_blocks_kernel", "query_blocks_kernel",
+        "forward_kernel",
+        "key_gates_kernel",
+        "row_terms_kernel",
+        "key_blocks_kernel",
+        "query_blocks_kernel",
         "gate_sums_kernel",
-    }  # fmt: skip
+    }
     variants = {build.split(", ", 1)[1] for build in told["calls"]}
     assert set(VARIANTS) - variants == {"TF32, all at once"}  # "TF32" and "column gate, all at once" are its parts
 

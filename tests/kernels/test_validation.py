@@ -219,9 +219,7 @@ def test_maps_check_rows_and_seed():
     arguments = dense_arguments()
     refused(qk.attention_maps, arguments | {"rows": [0, L]}, ValueError, ["rows", "0 to 4", "wanted 0 to 3"])
     refused(qk.attention_maps, arguments | {"rows": [-1]}, ValueError, ["rows", "-1", "wanted 0 to 3"])
-    refused(
-        qk.attention_maps, arguments | {"rows": torch.zeros(1, 1)}, ValueError, ["rows", "(1, 1)", "wanted"]
-    )
+    refused(qk.attention_maps, arguments | {"rows": torch.zeros(1, 1)}, ValueError, ["rows", "(1, 1)", "wanted"])
     refused(qk.attention_maps, arguments | {"dropout_p": 0.1}, ValueError, ["dropout_seed", "None", "wanted"])
 
 

@@ -159,10 +159,22 @@ def browse(tmp_path_factory):
 
     def run(address, *flags):
         done = subprocess.run(
-            [browser, "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr",
-             f"--user-data-dir={profile}", "--window-size=1300,2400", *flags, address],
-            capture_output=True, text=True, check=True, timeout=540,
-        )  # fmt: skip
+            [
+                browser,
+                "--headless",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--enable-logging=stderr",
+                f"--user-data-dir={profile}",
+                "--window-size=1300,2400",
+                *flags,
+                address,
+            ],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=540,
+        )
         return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
 
     return run

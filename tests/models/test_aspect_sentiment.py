@@ -66,9 +66,12 @@ def test_one_text_all_aspects_and_batches_of_any_size(ask):
             assert mine.probabilities == pytest.approx(wanted.probabilities, abs=1e-6)
     assert ask([]) == []
     assert whole[0].to_json() == {
-        "text": TEXTS[0], "target": "", "aspect": "food", "label": whole[0].label,
+        "text": TEXTS[0],
+        "target": "",
+        "aspect": "food",
+        "label": whole[0].label,
         "probabilities": whole[0].probabilities,
-    }  # fmt: skip
+    }
 
 
 def test_all_aspects_of_a_text_are_one_packed_batch_on_the_folded_path(ask, monkeypatch):
@@ -100,8 +103,11 @@ def test_targets_are_those_that_the_text_names(folders):
 
 def test_bad_input_is_named(ask, folders, tmp_path):
     for call, error, text in (
-        (lambda: ask(TEXTS[0], aspects=["food", "view"]), InputError,
-         "aspects: got 'view', wanted one of food, price, service"),
+        (
+            lambda: ask(TEXTS[0], aspects=["food", "view"]),
+            InputError,
+            "aspects: got 'view', wanted one of food, price, service",
+        ),
         (lambda: ask(TEXTS[0], aspects=[]), InputError, r"aspects: got \[\], wanted at least one name"),
         (lambda: ask(TEXTS[0], aspects=["food", "food"]), InputError, "wanted at least one name, each once"),
         (lambda: ask(TEXTS[0], aspects="food"), TypeError, "aspects: got 'food', wanted a sequence of names"),
@@ -115,8 +121,11 @@ def test_bad_input_is_named(ask, folders, tmp_path):
         (lambda: ask(TEXTS[0], batch_size=1.5), TypeError, "batch_size: got float, wanted int"),
         (lambda: AspectSentiment("folder"), TypeError, "trained: got str, wanted a TrainedModel"),
         (lambda: AspectSentiment.from_pretrained(tmp_path / "none"), ModelFolderError, "no such folder"),
-        (lambda: AspectSentiment.from_pretrained(folders["standalone"], device="abacus"), InputError,
-         "device: got 'abacus', which cannot be used"),
-    ):  # fmt: skip
+        (
+            lambda: AspectSentiment.from_pretrained(folders["standalone"], device="abacus"),
+            InputError,
+            "device: got 'abacus', which cannot be used",
+        ),
+    ):
         with pytest.raises(error, match=text):
             call()

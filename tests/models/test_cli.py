@@ -60,11 +60,23 @@ def test_train_prints_data_results_and_choice(small_data, tmp_path, capsys):
 def other_value(name, field):
     """A value of an option that is not its default and needs no other option."""
     known = {
-        "protocol": "released", "from_checkpoint": "somewhere", "tokenizer": "words", "tensorboard": "logs",
-        "pooler": "cls", "context_projection": "head", "attention": "eager", "model": "cg-bert", "format": "columns",
-        "delimiter": ";", "dropout": 0.125, "warmup": 0.5, "balance": 0.75, "dev_fraction": 0.25,
-        "aspects": ("a", "b"), "labels": ("x", "y"),
-    }  # fmt: skip
+        "protocol": "released",
+        "from_checkpoint": "somewhere",
+        "tokenizer": "words",
+        "tensorboard": "logs",
+        "pooler": "cls",
+        "context_projection": "head",
+        "attention": "eager",
+        "model": "cg-bert",
+        "format": "columns",
+        "delimiter": ";",
+        "dropout": 0.125,
+        "warmup": 0.5,
+        "balance": 0.75,
+        "dev_fraction": 0.25,
+        "aspects": ("a", "b"),
+        "labels": ("x", "y"),
+    }
     if name in known:
         return known[name]
     return {int: 12, float: 0.5, bool: True, str: f"the {name}"}[field.metadata["kind"]]
@@ -368,9 +380,7 @@ def test_evaluate_refuses_contexts_the_model_never_saw(model, small_data, tmp_pa
 
 
 def test_a_vocabulary_of_ones_own(small_data, tmp_path, capsys):
-    words = sorted(
-        {word for line in (small_data / "train.tsv").open(encoding="utf-8") for word in line.split()}
-    )
+    words = sorted({word for line in (small_data / "train.tsv").open(encoding="utf-8") for word in line.split()})
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *dict.fromkeys(word.lower() for word in words)]
     vocabulary = tmp_path / "vocab.txt"
     vocabulary.write_text("\n".join(pieces) + "\n", encoding="utf-8")

@@ -68,9 +68,7 @@ BAD_ROWS = [
     pytest.param(replaced(FOUR, 1, 3, ""), 3, "unknown label ''", id="label empty"),
     pytest.param(replaced(FOUR, 3, 2, "location - 1 - parking"), 5, "unknown context.*parking", id="aspect"),
     pytest.param(replaced(FOUR, 0, 2, "price"), 2, "unknown context 'price'", id="context without target"),
-    pytest.param(
-        [*FOUR[:3], [*FOUR[3], "x"]], 5, "has 5 tab-separated fields, the header has 4", id="five fields"
-    ),
+    pytest.param([*FOUR[:3], [*FOUR[3], "x"]], 5, "has 5 tab-separated fields, the header has 4", id="five fields"),
     pytest.param([FOUR[0], FOUR[1][:3]], 3, "has 3 tab-separated fields", id="three fields"),
     pytest.param(replaced(FOUR, 1, 0, ""), 3, "empty id", id="id"),
     pytest.param(replaced(FOUR, 1, 1, "  "), 3, "empty sentence1", id="sentence"),

@@ -62,7 +62,7 @@ def test_sentihood_json_by_hand(tmp_path):
     items = [
         {"id": 3, "text": "LOCATION2 isn't LOCATION1's match (cheap)", "opinions": [opinion(), NOT_OURS]},
         {"id": 4, "text": "Quiet .", "opinions": [opinion("Negative", "transit-location", "LOCATION2")]},
-    ]  # fmt: skip
+    ]
     write_json(tmp_path / "sentihood-test.json", items)
     rows = load_data(tmp_path, ("test",)).splits["test"]
     assert [(row.id, row.target) for row in rows[::4]] == [
@@ -139,8 +139,12 @@ def test_semeval_xml_by_hand(tmp_path):
     (tmp_path / "Restaurants_Test_Gold.xml").write_text(XML)
     rows = load_data(tmp_path, ("test",)).splits["test"]
     assert [(row.aspect, SEMEVAL.labels[row.label]) for row in rows] == [
-        ("price", "none"), ("anecdotes", "conflict"), ("food", "positive"), ("ambience", "none"), ("service", "none"),
-    ]  # fmt: skip
+        ("price", "none"),
+        ("anecdotes", "conflict"),
+        ("food", "positive"),
+        ("ambience", "none"),
+        ("service", "none"),
+    ]
     assert {(row.sentence, row.line) for row in rows} == {("Great sushi & rude staff.", 3)}
 
 
@@ -211,9 +215,15 @@ def test_columns_by_other_names_and_given_names(tmp_path):
     write_own(tmp_path, "jsonl", rows, names)
     write_own(tmp_path, "jsonl", rows[2:], names, split="dev")
     options = DataOptions(
-        text_column="review", aspect_column="topic", label_column="stars", id_column="nr", target_column="place",
-        aspects=["noise", "view"], labels=("1", "3", "5"), absent_label="3",
-    )  # fmt: skip
+        text_column="review",
+        aspect_column="topic",
+        label_column="stars",
+        id_column="nr",
+        target_column="place",
+        aspects=["noise", "view"],
+        labels=("1", "3", "5"),
+        absent_label="3",
+    )
     dataset = load_data(tmp_path, ("train", "dev"), options)
     assert dataset.task.labels == ("3", "1", "5")
     assert dataset.contexts == ("bar - noise", "bar - view", "lake - noise", "lake - view")

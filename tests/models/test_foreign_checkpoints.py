@@ -131,9 +131,7 @@ def test_every_container(container, tmp_path):
     model = qacg()
     folder = write(tmp_path / "m", tables.as_released(model.state_dict()), container)
     same_tensors(QACGBertForSequenceClassification.from_pretrained(folder), model.state_dict())
-    (path,) = [
-        path for path in folder.iterdir() if path.name != "bert_config.json" and "-of-" not in path.name
-    ]
+    (path,) = [path for path in folder.iterdir() if path.name != "bert_config.json" and "-of-" not in path.name]
     same_tensors(QACGBertForSequenceClassification.from_pretrained(path), model.state_dict())
 
 
@@ -215,9 +213,7 @@ def test_every_head_of_transformers(head, tmp_path):
     theirs = getattr(transformers, head)(transformers.BertConfig(**SIZES)).eval()
     theirs.save_pretrained(tmp_path)
     options = {"contexts": ["a", "b"], "num_labels": 3, "ignore_mismatched_sizes": True}
-    loaded, info = QACGBertForSequenceClassification.from_pretrained(
-        tmp_path, **options, output_loading_info=True
-    )
+    loaded, info = QACGBertForSequenceClassification.from_pretrained(tmp_path, **options, output_loading_info=True)
     report = info["report"]
     pooler, unexpected = HEADS[head]
     state = {name.removeprefix("bert."): tensor for name, tensor in theirs.state_dict().items()}

@@ -116,9 +116,13 @@ def test_prediction_on_a_full_disk_goes_on_elsewhere(model, texts, tmp_path):
 def test_standard_output_that_takes_no_more(model, texts):
     with open("/dev/full", "w") as full:
         done = subprocess.run(
-            qacg("predict", model, "--input", texts), stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+            qacg("predict", model, "--input", texts),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
             env=ENVIRONMENT,
-        )  # fmt: skip
+        )
     assert done.returncode == 2
     assert done.stderr == "qacg predict: standard output: cannot be written (No space left on device)\n"
 
@@ -161,9 +165,13 @@ def test_the_input_is_never_the_output(spelling, model, tmp_path, capsys):
     if spelling == "standard input":
         with source.open() as given:
             done = subprocess.run(
-                qacg(*flags, "--input", "-", "--input-format", "jsonl"), stdin=given, capture_output=True, text=True,
-                check=False, env=ENVIRONMENT,
-            )  # fmt: skip
+                qacg(*flags, "--input", "-", "--input-format", "jsonl"),
+                stdin=given,
+                capture_output=True,
+                text=True,
+                check=False,
+                env=ENVIRONMENT,
+            )
         assert done.returncode == 2
         line = done.stderr
     else:

@@ -18,9 +18,7 @@ def rows_of(*gold):
 
 
 def sure(classes, strength=0.9):
-    return np.full((len(classes), 3), (1 - strength) / 2) + np.eye(3)[classes] * (
-        strength - (1 - strength) / 2
-    )
+    return np.full((len(classes), 3), (1 - strength) / 2) + np.eye(3)[classes] * (strength - (1 - strength) / 2)
 
 
 def test_worked_example():
@@ -43,9 +41,7 @@ def test_worked_example():
 
 def test_macro_f1_is_the_harmonic_mean_of_averages_not_an_average_of_f1():
     groups, aspects, gold = rows_of((1, 0, 0, 0), (1, 1, 1, 1), (0, 0, 0, 0))
-    guess = rows_of((1, 1, 1, 1), (1, 0, 0, 0), (1, 1, 1, 1))[
-        2
-    ]  # the group without an opinion does not count
+    guess = rows_of((1, 1, 1, 1), (1, 0, 0, 0), (1, 1, 1, 1))[2]  # the group without an opinion does not count
     result = sentihood_metrics(groups, aspects, gold, sure(guess))
     precision, recall = (1 / 4 + 1) / 2, (1 + 1 / 4) / 2
     assert result.aspect_macro_f1 == pytest.approx(2 * precision * recall / (precision + recall))

@@ -216,9 +216,7 @@ def test_padding_in_front_and_inside_and_given_positions(unpad):
     both = {"token_type_ids": types, "position_ids": positions, "context_ids": torch.tensor([2, 1])}
     together = model(ids, mask, **both).logits
     kept = mask[0].bool()
-    alone = model(
-        ids[:1, kept], None, types[:1, kept], torch.tensor([2]), positions[:1, kept]
-    ).logits
+    alone = model(ids[:1, kept], None, types[:1, kept], torch.tensor([2]), positions[:1, kept]).logits
     torch.testing.assert_close(together[0], alone[0], rtol=1e-4, atol=1e-5)
 
 
@@ -452,9 +450,7 @@ def test_a_trainer_takes_packed_batches(tmp_path):
         use_cpu=True,
         save_strategy="no",
     )
-    trainer = Trainer(
-        model, arguments, train_dataset=rows, eval_dataset=rows, data_collator=PackingCollator()
-    )
+    trainer = Trainer(model, arguments, train_dataset=rows, eval_dataset=rows, data_collator=PackingCollator())
     predicted = trainer.predict(rows)
     torch.testing.assert_close(torch.from_numpy(predicted.predictions), wanted)
     assert predicted.label_ids.tolist() == [row["labels"] for row in rows]

@@ -189,8 +189,11 @@ def test_killed_it_goes_on_with_another_number_of_processes(model, ask, tmp_path
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m"]
     two = subprocess.run(
         [*launcher, "qacg_models.cli", "predict", *flags, "--resume"],
-        capture_output=True, text=True, check=False, env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
     assert two.returncode == 0, two.stderr[-3000:]
     assert two.stdout.count("predictions in") == 1, "one process speaks"
     texts = [Request(number, text) for number, text in enumerate(source.read_text().splitlines(), 1)]

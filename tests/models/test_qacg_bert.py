@@ -135,9 +135,7 @@ def test_float64_agrees_with_the_formulas_to_rounding(implementation):
     model = build(implementation, torch.float64, **SLICED)
     truth = flat(oracle_results(model.state_dict(), model.config))
     for name, mine in model_results(model).items():
-        torch.testing.assert_close(
-            mine, truth[name], rtol=1e-9, atol=1e-11, msg=lambda m, n=name: f"{n}: {m}"
-        )
+        torch.testing.assert_close(mine, truth[name], rtol=1e-9, atol=1e-11, msg=lambda m, n=name: f"{n}: {m}")
 
 
 @pytest.mark.parametrize("implementation", ["fused", "eager"])
@@ -177,9 +175,7 @@ def test_names_of_parameters_are_those_of_released_checkpoints():
 
 
 def test_initial_weights():
-    model = build(
-        strong=False, hidden_size=240, intermediate_size=400, vocab_size=500, initializer_range=0.05
-    )
+    model = build(strong=False, hidden_size=240, intermediate_size=400, vocab_size=500, initializer_range=0.05)
     for name, p in model.named_parameters():
         values = p.detach()
         if name.endswith("LayerNorm.weight"):
@@ -236,9 +232,7 @@ def test_missing_lambda_weights_are_refused_or_initialised_if_asked_for_and_repo
 def test_choice_of_implementation(tmp_path):
     assert build().config._attn_implementation == "fused"
     assert QACGBertModel(QACGBertConfig(**SIZES)).config._attn_implementation == "fused"
-    assert (
-        QACGBertModel(QACGBertConfig(**SIZES, output_attentions=True)).config._attn_implementation == "eager"
-    )
+    assert QACGBertModel(QACGBertConfig(**SIZES, output_attentions=True)).config._attn_implementation == "eager"
     with pytest.raises(ValueError, match="attn_implementation: got 'sdpa', wanted one of 'fused', 'eager'"):
         build("sdpa")
     build().save_pretrained(tmp_path)
@@ -377,9 +371,7 @@ def test_both_implementations_learn_alike():
             optimizer.step()
             curves[implementation].append(float(loss.detach()))
     assert curves["fused"][-1] < 0.5 * curves["fused"][0]
-    torch.testing.assert_close(
-        torch.tensor(curves["fused"]), torch.tensor(curves["eager"]), rtol=0.02, atol=0.005
-    )
+    torch.testing.assert_close(torch.tensor(curves["fused"]), torch.tensor(curves["eager"]), rtol=0.02, atol=0.005)
 
 
 def test_sensitivity_of_a_logit_to_the_embeddings():
@@ -393,16 +385,12 @@ def test_sensitivity_of_a_logit_to_the_embeddings():
 
 @pytest.mark.parametrize("implementation", ["fused", "eager"])
 def test_dropout_acts_where_the_published_model_has_it(implementation):
-    model = build(
-        implementation, hidden_dropout_prob=0.5, attention_probs_dropout_prob=0.4, pooler="attention"
-    )
+    model = build(implementation, hidden_dropout_prob=0.5, attention_probs_dropout_prob=0.4, pooler="attention")
     model.train()
     shapes = {}
     for name, module in model.named_modules():
         if isinstance(module, nn.Dropout):
-            module.register_forward_hook(
-                lambda m, args, out, n=name: shapes.setdefault(n, []).append(tuple(out.shape))
-            )
+            module.register_forward_hook(lambda m, args, out, n=name: shapes.setdefault(n, []).append(tuple(out.shape)))
     torch.manual_seed(0)
     out = model(**BATCH, **EVERYTHING)
     hidden, heads = (2, 5, 12), (2, 5, 3, 4)

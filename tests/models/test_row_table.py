@@ -44,8 +44,18 @@ def test_seeds_of_one_kind_of_run_are_one_line():
     known = ["minilm/model", "dev"]
     assert header[:6] == ["model", "from", "protocol", "attention", "seeds", "accuracy"]
     # The deviation of 50 and 70 is 20 / sqrt(2).
-    assert fused == ["QACG-BERT, epochs 8", *known, "fused", "0 1", "60.0 ± 14.1", "25.0 ± 0.0", "12.5 ± 0.0", "n/a",
-                     "100.0 ± 0.0", "1.5 ± 0.7"]  # fmt: skip
+    assert fused == [
+        "QACG-BERT, epochs 8",
+        *known,
+        "fused",
+        "0 1",
+        "60.0 ± 14.1",
+        "25.0 ± 0.0",
+        "12.5 ± 0.0",
+        "n/a",
+        "100.0 ± 0.0",
+        "1.5 ± 0.7",
+    ]
     assert eager[:6] == ["QACG-BERT, epochs 8", *known, "eager", "0", "50.0"] and eager[-1] == "4.0"
     assert short[0] == "QACG-BERT, epochs 2"
     assert majority == ["majority", "", "", "", "", "50.0", "25.0", "12.5", "n/a", "100.0", ""]

@@ -30,9 +30,7 @@ def test_two_segments_with_their_types(tokenizer):
 
 
 def test_context_standalone_leaves_the_name_out(tokenizer):
-    (feature,), _ = encode_examples(
-        [row("is cheap", CONTEXTS[0])], tokenizer, CONTEXTS, 32, context_standalone=True
-    )
+    (feature,), _ = encode_examples([row("is cheap", CONTEXTS[0])], tokenizer, CONTEXTS, 32, context_standalone=True)
     assert tokenizer.convert_ids_to_tokens(feature["input_ids"]) == ["[CLS]", "is", "cheap", "[SEP]"]
     assert set(feature["token_type_ids"]) == {0}
     assert feature["context_ids"] == 0

@@ -33,14 +33,8 @@ def self_attention(w, x, c, visible, *, heads, head_projection, gate):
             cq, ck = linear(w, "context_for_q", c[:, part]), linear(w, "context_for_k", c[:, part])
         else:
             cq, ck = linear(w, "context_for_q", c)[:, part], linear(w, "context_for_k", c)[:, part]
-        lq = act(
-            gate_logit(w, "lambda_q_query_layer", h, q[:, part])
-            + gate_logit(w, "lambda_q_context_layer", h, cq)
-        )
-        lk = act(
-            gate_logit(w, "lambda_k_key_layer", h, k[:, part])
-            + gate_logit(w, "lambda_k_context_layer", h, ck)
-        )
+        lq = act(gate_logit(w, "lambda_q_query_layer", h, q[:, part]) + gate_logit(w, "lambda_q_context_layer", h, cq))
+        lk = act(gate_logit(w, "lambda_k_key_layer", h, k[:, part]) + gate_logit(w, "lambda_k_context_layer", h, ck))
         mixed_q = torch.stack([(1 - g) * a + g * b for g, a, b in zip(lq, q[:, part], cq)])
         mixed_k = torch.stack([(1 - g) * a + g * b for g, a, b in zip(lk, k[:, part], ck)])
         rows = [softmax_row((mixed_k * one).sum(-1) / math.sqrt(size), visible) for one in mixed_q]
@@ -51,9 +45,7 @@ def self_attention(w, x, c, visible, *, heads, head_projection, gate):
     return torch.cat(outs, -1), torch.stack(maps), torch.stack(query_gates), torch.stack(key_gates)
 
 
-def classify(
-    w, ids, visible, types, contexts, *, layers, heads, pooler, head_projection, gate="sigmoid", eps=1e-12
-):
+def classify(w, ids, visible, types, contexts, *, layers, heads, pooler, head_projection, gate="sigmoid", eps=1e-12):
     """The classifier without dropout.
 
     ids, types: (B, L) integers. visible: (B, L) booleans. contexts: (B) integers.

@@ -63,9 +63,7 @@ def embed(w, ids, types, eps):
 
 def blocks_after_attention(layer, attended, x, eps):
     """The rest of a layer: (L, hidden) attended values and the layer's input to the layer's output."""
-    x = layer_norm(
-        layer, "attention.output.LayerNorm", linear(layer, "attention.output.dense", attended) + x, eps
-    )
+    x = layer_norm(layer, "attention.output.LayerNorm", linear(layer, "attention.output.dense", attended) + x, eps)
     wide = gelu(linear(layer, "intermediate.dense", x))
     return layer_norm(layer, "output.LayerNorm", linear(layer, "output.dense", wide) + x, eps)
 

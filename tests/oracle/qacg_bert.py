@@ -38,12 +38,10 @@ def self_attention(w, x, c, visible, *, heads, head_projection, alpha=1.0, beta=
         else:
             cq, ck = linear(w, "context_for_q", c)[:, part], linear(w, "context_for_k", c)[:, part]
         lq = sigmoid(
-            gate_logit(w, "lambda_q_query_layer", h, q[:, part])
-            + gate_logit(w, "lambda_q_context_layer", h, cq)
+            gate_logit(w, "lambda_q_query_layer", h, q[:, part]) + gate_logit(w, "lambda_q_context_layer", h, cq)
         )
         lk = sigmoid(
-            gate_logit(w, "lambda_k_key_layer", h, k[:, part])
-            + gate_logit(w, "lambda_k_context_layer", h, ck)
+            gate_logit(w, "lambda_k_key_layer", h, k[:, part]) + gate_logit(w, "lambda_k_context_layer", h, ck)
         )
         lam = 1 - (beta * lq + gamma * lk)
         p_rows, g_rows = [], []
@@ -63,9 +61,7 @@ def self_attention(w, x, c, visible, *, heads, head_projection, alpha=1.0, beta=
     return torch.cat(outs, -1), *maps, torch.stack(every_lam)
 
 
-def classify(
-    w, ids, visible, types, contexts, *, layers, heads, pooler, head_projection, eps=1e-12, **scalars
-):
+def classify(w, ids, visible, types, contexts, *, layers, heads, pooler, head_projection, eps=1e-12, **scalars):
     """The classifier without dropout.
 
     ids, types: (B, L) integers. visible: (B, L) booleans. contexts: (B) integers.

@@ -70,9 +70,7 @@ def imports_in(source, name, is_package):
         elif isinstance(node, ast.ImportFrom):
             base = node.module or ""
             if node.level:
-                base = ".".join(
-                    [*package.split(".")[: len(package.split(".")) - node.level + 1], base]
-                ).strip(".")
+                base = ".".join([*package.split(".")[: len(package.split(".")) - node.level + 1], base]).strip(".")
             members = {f"{base}.{alias.name}" for alias in node.names}
             found |= {m if m in MODULES else base for m in members}
     found |= {module for text in strings_of(tree) if (module := module_named(text))}

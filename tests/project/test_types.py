@@ -51,8 +51,11 @@ def checked(folder, script):
     path.write_text(script)
     done = subprocess.run(
         [sys.executable, "-m", "mypy", "--config-file", str(ROOT / "pyproject.toml"), str(path)],
-        capture_output=True, text=True, check=False, cwd=ROOT,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+    )
     assert done.returncode in (0, 1), done.stderr + done.stdout
     found = {}
     for line in done.stdout.splitlines():

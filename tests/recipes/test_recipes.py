@@ -34,8 +34,12 @@ def run(copy, *arguments):
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(copy / "python"), str(ROOT)])}
     done = subprocess.run(
         [sys.executable, *map(str, arguments)],
-        env=environment, capture_output=True, text=True, check=False, cwd=copy,
-    )  # fmt: skip
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=copy,
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 
@@ -64,9 +68,24 @@ def trained(copy, data):
     """A toy model trained from scratch on data in the toy format."""
     output = copy / "trained"
     qacg(
-        copy, "train", "--data", data, "--output", output, "--model", "toy-bert", *SIZES,
-        "--max-steps", "80", "--batch-size", "16", "--dropout", "0", "--learning-rate", "0.01",
-    )  # fmt: skip
+        copy,
+        "train",
+        "--data",
+        data,
+        "--output",
+        output,
+        "--model",
+        "toy-bert",
+        *SIZES,
+        "--max-steps",
+        "80",
+        "--batch-size",
+        "16",
+        "--dropout",
+        "0",
+        "--learning-rate",
+        "0.01",
+    )
     return output
 
 
@@ -102,8 +121,11 @@ def test_the_toy_model_predicts(copy, trained):
         rows = list(csv.DictReader(handle))
     found = {(row["text"], row["aspect"]): row["label"] for row in rows}
     assert found == {
-        (HOT, "swimming"): "good", (HOT, "skiing"): "bad", (COLD, "swimming"): "bad", (COLD, "skiing"): "good",
-    }  # fmt: skip
+        (HOT, "swimming"): "good",
+        (HOT, "skiing"): "bad",
+        (COLD, "swimming"): "bad",
+        (COLD, "skiing"): "good",
+    }
     assert all(abs(float(row["p(good)"]) + float(row["p(bad)"]) - 1) < 1e-5 for row in rows)
 
 

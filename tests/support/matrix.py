@@ -11,9 +11,7 @@ def param(kept: bool, *values: object, id: str) -> object:
     return pytest.param(*values, id=id, marks=() if kept else pytest.mark.matrix)
 
 
-def in_turn(
-    cases: Iterable, others: Sequence, slowest: Callable[[object], bool] = lambda case: False
-) -> list[object]:
+def in_turn(cases: Iterable, others: Sequence, slowest: Callable[[object], bool] = lambda case: False) -> list[object]:
     """Every case (which has a name) with every one of `others`, in every run with one of them, which changes from case
     to case; the slowest cases are left to the whole matrix."""
     pairs = itertools.product(enumerate(cases), enumerate(others))

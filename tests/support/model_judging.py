@@ -19,10 +19,7 @@ def weighted_sum(tensors):
     """A scalar in which every element of every output has a weight of its own."""
     total = 0.0
     for n, t in enumerate(tensors):
-        total = (
-            total
-            + (t.double() * torch.randn(t.shape, generator=torch.Generator().manual_seed(n)).double()).sum()
-        )
+        total = total + (t.double() * torch.randn(t.shape, generator=torch.Generator().manual_seed(n)).double()).sum()
     return total
 
 

@@ -33,9 +33,7 @@ def token_sensitivity(
     return gradient.square().sum(-1)
 
 
-def embedding_gradient(
-    model: EncoderPreTrainedModel, batch: Mapping[str, Tensor], weights: Tensor
-) -> Tensor:
+def embedding_gradient(model: EncoderPreTrainedModel, batch: Mapping[str, Tensor], weights: Tensor) -> Tensor:
     """Gradient of sum(weights * logits) by the output of the embeddings, after LayerNorm.
 
     The published `backward_gradient(sensitivity_grads)`, without hooks that outlive the call.
@@ -92,9 +90,7 @@ def one_hot(logits: Tensor, target: int | Tensor | None) -> Tensor:
             f"target: got {target.dtype} of shape {tuple(target.shape)}, wanted an integer or ({rows},) of them"
         )
     if target.numel() and not 0 <= int(target.min()) <= int(target.max()) < classes:
-        raise ValueError(
-            f"target: got classes {int(target.min())} to {int(target.max())}, wanted 0 to {classes - 1}"
-        )
+        raise ValueError(f"target: got classes {int(target.min())} to {int(target.max())}, wanted 0 to {classes - 1}")
     return nn.functional.one_hot(target.long().expand(rows), classes).to(logits.dtype)
 
 

@@ -86,9 +86,7 @@ def fit_head(
     return state, report
 
 
-def _refuse_left_over(
-    report: Report, layout: HeadLayout, base: str, expected: Collection[str], source: Path
-) -> None:
+def _refuse_left_over(report: Report, layout: HeadLayout, base: str, expected: Collection[str], source: Path) -> None:
     modules = {name.removeprefix(base).split(".")[0] for name in expected if name.startswith(base)}
     ours = {name: layout.to_ours(name) for name in report.unexpected}
     # Where the encoder's names have no prefix, what is in none of its modules is a head of another program.

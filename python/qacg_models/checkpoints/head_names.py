@@ -65,9 +65,7 @@ class HeadLayout:
         encoder = prefixes.most_common(1)[0][0] if prefixes else base
         outer = _DATA_PARALLEL if encoder.startswith(_DATA_PARALLEL) else ""
         others = [name.removeprefix(outer) for name in plain if not name.startswith(encoder)]
-        head, our_head = next(
-            (pair for pair in aliases if any(name.startswith(pair[0]) for name in others)), ("", "")
-        )
+        head, our_head = next((pair for pair in aliases if any(name.startswith(pair[0]) for name in others)), ("", ""))
         return cls(base, encoder, outer, head, our_head, gamma_beta=plain != names)
 
     def to_ours(self, name: str) -> str:

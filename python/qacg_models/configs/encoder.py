@@ -53,9 +53,7 @@ _FIXED = {
     "pooler_type": "first_token_transform",
 }
 # Published beside pooler_type; sizes of a pooler that BERT does not have. They are dropped.
-_OF_ANOTHER_POOLER = {
-    *("pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head")
-}
+_OF_ANOTHER_POOLER = {*("pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head")}
 
 
 class PublishedFields(CommonFields, total=False):
@@ -253,9 +251,7 @@ class EncoderConfig(PreTrainedConfig):
             raise ValueError(f"id2label: got the ids {ids}, wanted 0, 1, ... without a gap")
         for name, i in self.label2id.items():
             if self.id2label.get(i) != name:
-                raise ValueError(
-                    f"label2id: got {name!r} as {i}, but id2label calls {i} {self.id2label.get(i)!r}"
-                )
+                raise ValueError(f"label2id: got {name!r} as {i}, but id2label calls {i} {self.id2label.get(i)!r}")
         if self.problem_type == "single_label_classification" and self.num_labels == 1:
             raise ValueError(
                 "problem_type: got 'single_label_classification' with num_labels = 1, wanted 'regression', "

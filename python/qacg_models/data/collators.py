@@ -27,9 +27,7 @@ class PaddingCollator:
         length = max(len(feature["input_ids"]) for feature in features)
 
         def padded(name: str, fill: int):
-            return torch.tensor(
-                [feature[name] + [fill] * (length - len(feature[name])) for feature in features]
-            )
+            return torch.tensor([feature[name] + [fill] * (length - len(feature[name])) for feature in features])
 
         lengths = torch.tensor([len(feature["input_ids"]) for feature in features])
         single = [name for name in ("context_ids", "labels") if name in features[0]]

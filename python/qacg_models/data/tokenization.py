@@ -27,9 +27,7 @@ SPECIAL_TOKENS = {
 }
 
 
-def train_tokenizer(
-    texts: Iterable[str], vocab_size: int = 4000, min_frequency: int = 2
-) -> PreTrainedTokenizerFast:
+def train_tokenizer(texts: Iterable[str], vocab_size: int = 4000, min_frequency: int = 2) -> PreTrainedTokenizerFast:
     """Learn an uncased WordPiece vocabulary; the same texts give the same vocabulary.
 
     Args:
@@ -43,9 +41,7 @@ def train_tokenizer(
     from tokenizers import Tokenizer, models, trainers
 
     if vocab_size <= len(SPECIAL_TOKENS):
-        raise InputError(
-            f"vocab_size must be more than {len(SPECIAL_TOKENS)}, the special tokens; got {vocab_size}"
-        )
+        raise InputError(f"vocab_size must be more than {len(SPECIAL_TOKENS)}, the special tokens; got {vocab_size}")
     if min_frequency < 1:
         raise InputError(f"min_frequency must be at least 1; got {min_frequency}")
     texts = list(texts)
@@ -84,9 +80,7 @@ def tokenizer_from_vocabulary(path: Path | str, lowercase: bool = True) -> PreTr
     vocabulary: dict[str, int] = {}
     for index, piece in enumerate(pieces):
         if piece in vocabulary:
-            raise InputError(
-                f"{path}:{index + 1}: repeats the piece {piece!r} of line {vocabulary[piece] + 1}"
-            )
+            raise InputError(f"{path}:{index + 1}: repeats the piece {piece!r} of line {vocabulary[piece] + 1}")
         vocabulary[piece] = index
     missing = [token for token in SPECIAL_TOKENS.values() if token not in vocabulary]
     if missing:
@@ -149,9 +143,7 @@ def encode_examples(
     """
     overhead = tokenizer.num_special_tokens_to_add(pair=not context_standalone)
     if max_length <= overhead + 1:
-        raise InputError(
-            f"max_length must be at least {overhead + 2} to leave room for text; got {max_length}"
-        )
+        raise InputError(f"max_length must be at least {overhead + 2} to leave room for text; got {max_length}")
     ids = None if contexts is None else {name: index for index, name in enumerate(contexts)}
     unknown = next((row.context for row in rows if ids is not None and row.context not in ids), None)
     if unknown is not None:

@@ -64,9 +64,7 @@ def speed_table(shapes=SHAPES, seconds: float = 1.5, minimum_runs: int = 5) -> l
             calls = {name: _call(name, shape, backward) for name in IMPLEMENTATIONS}
             times = _interleaved(calls, seconds, minimum_runs)
             eager, fused = (1e3 * median(times[name]) for name in ("eager", "fused"))
-            rows.append(
-                SpeedRow(shape, backward, eager, fused, len(times["fused"]), memory["eager"], memory["fused"])
-            )
+            rows.append(SpeedRow(shape, backward, eager, fused, len(times["fused"]), memory["eager"], memory["fused"]))
     return rows
 
 
@@ -146,9 +144,7 @@ def _call(name: str, shape: tuple[int, int, int, int], backward: bool) -> Callab
     return call
 
 
-def _interleaved(
-    calls: dict[str, Callable[[], None]], seconds: float, minimum_runs: int
-) -> dict[str, list[float]]:
+def _interleaved(calls: dict[str, Callable[[], None]], seconds: float, minimum_runs: int) -> dict[str, list[float]]:
     times: dict[str, list[float]] = {name: [] for name in calls}
     for call in calls.values():
         call()

@@ -138,9 +138,7 @@ class AspectSentiment:
             return []
         model, record = self.trained.model, self.trained.record
         with cpu_threads(record.options.threads):
-            found = predict(
-                model, self.trained.tokenizer, rows, record.max_length, batch_size, PackingCollator()
-            )
+            found = predict(model, self.trained.tokenizer, rows, record.max_length, batch_size, PackingCollator())
         return [self._prediction(row, probabilities) for row, probabilities in zip(rows, found)]
 
     def _prediction(self, row: Example, probabilities: np.ndarray) -> AspectPrediction:

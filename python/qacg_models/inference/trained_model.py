@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from qacg_models.models.pretrained import EncoderPreTrainedModel
 
+
 @dataclass(frozen=True)
 class TrainedModel:
     """A model with what is needed to feed it.

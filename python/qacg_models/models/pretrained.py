@@ -33,9 +33,7 @@ class EncoderPreTrainedModel(CardWriting, CheckpointLoading, PreTrainedModel):
         # Transformers would look in the source file for a call of its own dispatcher.
         return True
 
-    def get_correct_attn_implementation(
-        self, requested_attention: str | None, is_init_check: bool = False
-    ) -> str:
+    def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
         """Transformers' check of the name, narrowed to what these models have."""
         if requested_attention is None:
             return "eager" if self.config.output_attentions else self.implementations[0]

@@ -95,9 +95,7 @@ class ContextBertLayer(GradientCheckpointingLayer):
             projected = project_folded(attention, context_layer, context_embedding, hidden_states, mask)
         else:
             context = mix_context(context_layer, context_embedding, hidden_states, mask)
-        attended, *others = self.attention(
-            hidden_states, mask, context, projected, output_attentions, first_only
-        )
+        attended, *others = self.attention(hidden_states, mask, context, projected, output_attentions, first_only)
         return self.output(self.intermediate(attended), attended), *others
 
 
@@ -119,9 +117,7 @@ class ContextBertEncoder(nn.Module):
         super().__init__()
         layers = range(config.num_hidden_layers)
         self.layer = nn.ModuleList(ContextBertLayer(config, self_attention) for _ in layers)
-        self.context_layer = nn.ModuleList(
-            nn.Linear(2 * config.hidden_size, config.hidden_size) for _ in layers
-        )
+        self.context_layer = nn.ModuleList(nn.Linear(2 * config.hidden_size, config.hidden_size) for _ in layers)
 
     def forward(
         self,
@@ -142,9 +138,7 @@ class ContextBertEncoder(nn.Module):
         every_hidden, every_other = [hidden_states], []
         for layer, context_layer in zip(self.layer, self.context_layer):
             only = {"first_only": True} if first_only and layer is self.layer[-1] else {}
-            hidden, *others = layer(
-                every_hidden[-1], context_embedding, context_layer, mask, output_attentions, **only
-            )
+            hidden, *others = layer(every_hidden[-1], context_embedding, context_layer, mask, output_attentions, **only)
             every_hidden.append(hidden)
             every_other.append(others)
         return every_hidden, every_other

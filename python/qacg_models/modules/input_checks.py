@@ -36,9 +36,7 @@ def check_ids(
     if values_readable(ids) and ids.numel():
         low, high = (int(x) for x in ids.aminmax())
         if low < 0 or high >= limit:
-            raise ValueError(
-                f"{name}: got values from {low} to {high}, wanted 0 to {limit - 1} ({field} is {limit})"
-            )
+            raise ValueError(f"{name}: got values from {low} to {high}, wanted 0 to {limit - 1} ({field} is {limit})")
 
 
 def check_encoder_inputs(
@@ -139,9 +137,7 @@ def key_mask(attention_mask: object, shape: tuple[int, int]) -> Tensor | None:
     visible = attention_mask != 0
     if values_readable(attention_mask):
         if bool((visible & (attention_mask != 1)).any()):
-            raise ValueError(
-                "attention_mask: got values other than 0 and 1, wanted 1 for tokens and 0 for padding"
-            )
+            raise ValueError("attention_mask: got values other than 0 and 1, wanted 1 for tokens and 0 for padding")
         if bool(visible.all()):
             return None
     return visible

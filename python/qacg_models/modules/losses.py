@@ -52,9 +52,7 @@ def has_answers(start_positions: object, end_positions: object) -> bool:
     return start_positions is not None
 
 
-def span_loss(
-    start_logits: Tensor, end_logits: Tensor, start_positions: Tensor, end_positions: Tensor
-) -> Tensor:
+def span_loss(start_logits: Tensor, end_logits: Tensor, start_positions: Tensor, end_positions: Tensor) -> Tensor:
     """Mean of the cross-entropies of the first and of the last token of an answer.
 
     A position outside the sequence, below 0 or from L on, is left out: long documents are read in windows, and

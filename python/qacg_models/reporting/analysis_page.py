@@ -97,9 +97,7 @@ def _verdicts(section: Section, trained: TrainedModel, maps: Sequence[ExampleMap
     section.table("verdicts", (header, cells))
 
 
-def _tokens(
-    report: Report, section: Section, name: str, trained: TrainedModel, maps: Sequence[ExampleMaps]
-) -> None:
+def _tokens(report: Report, section: Section, name: str, trained: TrainedModel, maps: Sequence[ExampleMaps]) -> None:
     by_context = {one.row.context: token_scores(trained, one.row) for one in maps}
     verdicts = {one.row.context: trained.task.labels[int(one.probabilities.argmax())] for one in maps}
     for field, title in (("sensitivity", "Sensitivity"), ("relevance", "Relevance")):

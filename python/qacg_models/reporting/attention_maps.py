@@ -71,9 +71,7 @@ def mean_lambda(trained: TrainedModel, rows: Sequence[Example], batch_size: int 
         output, features = _run(trained, rows[start : start + batch_size], output_attentions=False)
         for index, feature in enumerate(features):
             length = len(feature["input_ids"])
-            total = total + np.stack(
-                [layer[index, :, :length].double().sum(-1).numpy() for layer in output.lambdas]
-            )
+            total = total + np.stack([layer[index, :, :length].double().sum(-1).numpy() for layer in output.lambdas])
             count += length
     return total / count
 

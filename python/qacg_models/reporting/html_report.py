@@ -56,9 +56,7 @@ class Section:
 
     def text(self, text: str, kind: str = "") -> None:
         """Add a paragraph; `kind` is a class of the style sheet."""
-        self.parts.append(
-            f'<p class="{kind}">{html.escape(text)}</p>' if kind else f"<p>{html.escape(text)}</p>"
-        )
+        self.parts.append(f'<p class="{kind}">{html.escape(text)}</p>' if kind else f"<p>{html.escape(text)}</p>")
 
     def quote(self, text: str) -> None:
         """Add a sentence that the page talks about."""
@@ -135,9 +133,7 @@ class Report:
             (new / "figures").mkdir(parents=True)
             (new / PAGE_NAME).write_text(self._page(), encoding="utf-8")
             tables = {section.title: section.data for section in self.sections if section.data}
-            (new / "tables.json").write_text(
-                json.dumps(tables, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
-            )
+            (new / "tables.json").write_text(json.dumps(tables, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
             for name, figure in self.figures.items():
                 (new / "figures" / f"{name}.svg").write_text(_svg(figure, name), encoding="utf-8")
                 figure.savefig(new / "figures" / f"{name}.png", dpi=110)

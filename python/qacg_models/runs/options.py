@@ -59,9 +59,7 @@ class TrainingOptions:
     max_steps: int | None = _step(None, "stop after so many steps, whatever the epochs say", kind=int)
     batch_size: int = _step(64, "rows per step and process, before accumulation")
     gradient_accumulation: int = _step(1, "batches per step")
-    learning_rate: float | None = _step(
-        None, "highest rate; rises over the warm-up, falls to 0 in a line", kind=float
-    )
+    learning_rate: float | None = _step(None, "highest rate; rises over the warm-up, falls to 0 in a line", kind=float)
     warmup: float = _step(0.1, "share of the steps over which the rate rises")
     balance: float | None = _step(
         None,
@@ -86,16 +84,12 @@ class TrainingOptions:
     layers: int | None = _shape(None, "number of layers", kind=int)
     heads: int | None = _shape(None, "attention heads per layer", kind=int)
     intermediate_size: int | None = _shape(None, "width inside the feed-forward blocks", kind=int)
-    vocab_size: int | None = _shape(
-        None, "most pieces of a vocabulary learned from the training split", kind=int
-    )
+    vocab_size: int | None = _shape(None, "most pieces of a vocabulary learned from the training split", kind=int)
     initializer_range: float | None = _shape(None, "standard deviation of the initial weights", kind=float)
     pooler: str | None = _shape(
         None, "what the classifier reads: the first token or an average", "cls", "attention", kind=str
     )
-    context_projection: str | None = _shape(
-        None, "context projections: whole or per head", "hidden", "head", kind=str
-    )
+    context_projection: str | None = _shape(None, "context projections: whole or per head", "hidden", "head", kind=str)
     context_standalone: bool | None = _shape(
         None, "give the aspect by context id only, without its name as a second segment", kind=bool
     )

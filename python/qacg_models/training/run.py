@@ -203,9 +203,7 @@ def _write_model(
         collapsed_steps=tuple(collapsed_steps(state.log_history)),
         label_shares=tuple(label_shares(dataset.splits["train"], task)),
         overlap=tuple((a, b, count) for (a, b), count in dataset.overlap.items()),
-        data={
-            name: SplitFile(len(rows), file_digest(dataset.files[name])) for name, rows in dataset.splits.items()
-        },
+        data={name: SplitFile(len(rows), file_digest(dataset.files[name])) for name, rows in dataset.splits.items()},
         padding=padding,
         steps=state.global_step,
         seconds=seconds,

@@ -71,9 +71,18 @@ def _form(
     block_d = _power_of_two(head_dim)
     even_keys = not traits.uneven and (keys == block_n if whole_row else keys % block_n == 0)
     form = Form(
-        traits.is_causal, traits.column_gate, whole_row, even_keys, head_dim == block_d, traits.fast_sigmoid,
-        traits.precision, traits.by_parts, block_m, block_n, block_d,
-    )  # fmt: skip
+        traits.is_causal,
+        traits.column_gate,
+        whole_row,
+        even_keys,
+        head_dim == block_d,
+        traits.fast_sigmoid,
+        traits.precision,
+        traits.by_parts,
+        block_m,
+        block_n,
+        block_d,
+    )
     warps, stages = (row.num_warps, row.num_stages) if row else (_SMALL_WARPS, 1)
     if not traits.by_parts:
         # A matrix instruction gives 16 x 16 results a warp: more warps than that would compute the same. float32 is not
@@ -143,9 +152,7 @@ class _Operation:
         )
 
     def takes_whole_rows(self, kernel: str) -> bool:
-        return self.table.takes_whole_rows(
-            kernel, self.query.dtype, self.head_dim, self.busy, self.queries, self.keys
-        )
+        return self.table.takes_whole_rows(kernel, self.query.dtype, self.head_dim, self.busy, self.queries, self.keys)
 
     def row(self, kernel: str) -> Row:
         return self.table.row(kernel, self.query.dtype, self.head_dim, self.busy)
@@ -225,7 +232,9 @@ def forward(*inputs, save_softmax_out=True, save_quasi_out=False, **options):
     role = "whole_row_forward" if whole else "tiled_forward"
     packed = op.packed
     op.launch(
-        forward_kernel, role, "queries",
+        forward_kernel,
+        role,
+        "queries",
         strided(out, packed),
         strided(softmax_out, packed) if save_softmax_out else None,
         strided(quasi_out, packed) if save_quasi_out else None,
@@ -233,7 +242,7 @@ def forward(*inputs, save_softmax_out=True, save_quasi_out=False, **options):
         strided(row_sum, packed),
         strided(query_gate, packed) if has_vectors else None,
         strided(key_gate, packed) if has_vectors else None,
-    )  # fmt: skip
+    )
     return out, softmax_out, quasi_out, row_max, row_sum, query_gate, key_gate
 
 
@@ -298,9 +307,13 @@ def _gate_sums(op: _Operation, x, context, logit: Tensor, keys: bool) -> tuple[T
     sums = logit.new_empty((op.sequences, op.heads, chunks, 2 * block_d + 1))
     form, options = _form(None, op.head_dim, op.queries, op.keys, False, op.traits)
     _launch(
-        gate_sums_kernel, sums[..., 0].numel(), (op.call, x, context, op.rows(logit), sums),
-        {"KEYS": keys, "ROWS": _SUM_ROWS, "form": form}, options, logit.device,
-    )  # fmt: skip
+        gate_sums_kernel,
+        sums[..., 0].numel(),
+        (op.call, x, context, op.rows(logit), sums),
+        {"KEYS": keys, "ROWS": _SUM_ROWS, "form": form},
+        options,
+        logit.device,
+    )
     total = sums.sum((0, 2))
     return total[:, :block_d], total[:, block_d:-1], total[:, -1]
 

@@ -92,9 +92,15 @@ def example(row: Row, device: torch.device) -> tuple[tuple, dict[str, object], t
     mask = torch.zeros((shape[0], 1, 1, length), device=device, dtype=dtype) if row.busy else None
     seed = torch.tensor(1, device=device) if row.busy else None
     options = dict(
-        max_seqlen=0, is_causal=False, dropout_p=0.1 if row.busy else 0.0, scale=row.head_dim**-0.5, quasi_scale=1.0,
-        beta=1.0, gamma=1.0, column_gate=False,
-    )  # fmt: skip
+        max_seqlen=0,
+        is_causal=False,
+        dropout_p=0.1 if row.busy else 0.0,
+        scale=row.head_dim**-0.5,
+        quasi_scale=1.0,
+        beta=1.0,
+        gamma=1.0,
+        column_gate=False,
+    )
     return (*wide[:5], None, *vectors, None, None, mask, None, None, seed), options, wide[5]
 
 
