@@ -109,17 +109,23 @@ std::string wrong_arguments(const Arguments& a) {
     typed("gate_lambda", *a.gate_lambda);
     c.require(!a.column_gate, "column_gate", "the gate vectors, not gate_lambda");
   } else {
-    const struct { const char* name; decltype(a.gate_query) vector; } vectors[] = {
-        {"gate_query", a.gate_query}, {"gate_context_query", a.gate_context_query},
-        {"gate_key", a.gate_key}, {"gate_context_key", a.gate_context_key}};
+    const struct {
+      const char* name;
+      decltype(a.gate_query) vector;
+    } vectors[] = {{"gate_query", a.gate_query},
+                   {"gate_context_query", a.gate_context_query},
+                   {"gate_key", a.gate_key},
+                   {"gate_context_key", a.gate_context_key}};
     for (const auto& [name, vector] : vectors) {
       c.require(vector.has_value(), name, "a tensor, since gate_lambda is absent");
       if (!c.error.empty()) return c.error;
       c.shape(name, *vector, {head_dim}, {heads, head_dim});
       typed(name, *vector);
     }
-    const struct { const char* name; decltype(a.gate_query_bias) bias; } biases[] = {
-        {"gate_query_bias", a.gate_query_bias}, {"gate_key_bias", a.gate_key_bias}};
+    const struct {
+      const char* name;
+      decltype(a.gate_query_bias) bias;
+    } biases[] = {{"gate_query_bias", a.gate_query_bias}, {"gate_key_bias", a.gate_key_bias}};
     for (const auto& [name, bias] : biases) {
       if (!bias) continue;
       c.shape(name, *bias, {}, {heads});

@@ -40,8 +40,8 @@ namespace {
 using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 
-// QACG_CPU_CAPABILITY lowers the choice ("plain", "avx2", "avx512", "avx512_bf16", "amx"): a way to test what an older CPU
-// would run.
+// QACG_CPU_CAPABILITY lowers the choice ("plain", "avx2", "avx512", "avx512_bf16", "amx"): a way to test what an older
+// CPU would run.
 int capability_limit() {
   const char* wish = std::getenv("QACG_CPU_CAPABILITY");
   if (!wish || !*wish) return 4;
@@ -102,8 +102,8 @@ void bfloat16_product(int64_t m, int64_t n, int64_t k, int64_t lda, int64_t ldb,
 }
 
 Element element_of(const Tensor& t) {
-  TORCH_CHECK_TYPE(t.scalar_type() == at::kFloat || t.scalar_type() == at::kBFloat16,
-                   "query: got dtype ", t.scalar_type(), ", wanted float32 or bfloat16 for backend 'cpu'");
+  TORCH_CHECK_TYPE(t.scalar_type() == at::kFloat || t.scalar_type() == at::kBFloat16, "query: got dtype ",
+                   t.scalar_type(), ", wanted float32 or bfloat16 for backend 'cpu'");
   return t.scalar_type() == at::kFloat ? Element::kFloat32 : Element::kBfloat16;
 }
 
@@ -292,8 +292,8 @@ void on_threads(int64_t count, const Part& part) {
 #endif
 }
 
-// Runs work(index, next, scratch) for every index, on threads that take one more when they are free; `next` is the index
-// that the thread will run afterwards, or `count`. Which thread runs what does not change any result.
+// Runs work(index, next, scratch) for every index, on threads that take one more when they are free; `next` is the
+// index that the thread will run afterwards, or `count`. Which thread runs what does not change any result.
 template <typename Work>
 void in_parallel(int64_t count, int64_t scratch_bytes, const Work& work) {
   if (count == 0) return;
@@ -314,7 +314,8 @@ void in_parallel(int64_t count, int64_t scratch_bytes, const Work& work) {
   });
 }
 
-// Gradients of so many bytes leave the caches before somebody reads them. Written past the caches they need not be read first.
+// Gradients of so many bytes leave the caches before somebody reads them. Written past the caches they need not be read
+// first.
 constexpr int64_t kStreamedBytes = int64_t{32} << 20, kCacheLine = 64;
 
 bool rows_are_whole_lines(const Tensor& t) {
@@ -339,9 +340,11 @@ ForwardResult attention(const Tensor& query, const Tensor& key, const Tensor& va
                         const OptionalTensor& dropout_seed, int64_t /*max_seqlen*/, bool is_causal, double dropout_p,
                         double scale, double quasi_scale, double beta, double gamma, bool column_gate,
                         bool save_softmax_out, bool save_quasi_out) {
+  // clang-format off: not one name a line
   Call call = describe({query, key, value, context_query, context_key, gate_lambda, gate_query, gate_context_query,
                         gate_key, gate_context_key, gate_query_bias, gate_key_bias, attn_mask, key_lengths, cu_seqlens,
                         dropout_seed, is_causal, dropout_p, scale, quasi_scale, beta, gamma, column_gate});
+  // clang-format on
   Problem& p = call.problem;
   const auto type = query.scalar_type();
   Tensor out = empty_dense_like(query);
@@ -364,7 +367,8 @@ ForwardResult attention(const Tensor& query, const Tensor& key, const Tensor& va
   const int64_t bytes = call.kernels->forward_scratch(p, call.longest_query, call.longest_key);
   const int64_t count = units.size();
   in_parallel(count, bytes, [&](int64_t index, int64_t next, void* scratch) {
-    call.kernels->forward(p, units[index], next < count ? &units[next] : nullptr, {scratch, call.longest_query, call.longest_key});
+    call.kernels->forward(p, units[index], next < count ? &units[next] : nullptr,
+                          {scratch, call.longest_query, call.longest_key});
   });
   return {out, softmax_out, quasi_out, row_max, row_sum, query_gate, key_gate};
 }
@@ -387,13 +391,15 @@ BackwardResult attention_backward(
     const OptionalTensor& gate_key, const OptionalTensor& gate_context_key, const OptionalTensor& gate_query_bias,
     const OptionalTensor& gate_key_bias, const OptionalTensor& attn_mask, const OptionalTensor& key_lengths,
     const OptionalTensor& cu_seqlens, const OptionalTensor& dropout_seed, const Tensor& softmax_out,
-    const Tensor& /*quasi_out*/, const Tensor& row_max, const Tensor& row_sum, const Tensor& query_gate, const Tensor& key_gate,
-    int64_t /*max_seqlen*/, bool is_causal, double dropout_p, double scale, double quasi_scale, double beta,
-    double gamma, bool column_gate) {
+    const Tensor& /*quasi_out*/, const Tensor& row_max, const Tensor& row_sum, const Tensor& query_gate,
+    const Tensor& key_gate, int64_t /*max_seqlen*/, bool is_causal, double dropout_p, double scale, double quasi_scale,
+    double beta, double gamma, bool column_gate) {
+  // clang-format off: not one name a line
   const Arguments arguments{query, key, value, context_query, context_key, gate_lambda, gate_query, gate_context_query,
                             gate_key, gate_context_key, gate_query_bias, gate_key_bias, attn_mask, key_lengths,
                             cu_seqlens, dropout_seed, is_causal, dropout_p, scale, quasi_scale, beta, gamma,
                             column_gate};
+  // clang-format on
   Call call = describe(arguments);
   const std::string wrong = wrong_gradients(arguments, grad_out, grad_query_gate, grad_key_gate, softmax_out, row_max,
                                             row_sum, query_gate, key_gate);
@@ -462,7 +468,8 @@ BackwardResult attention_backward(
   }
 
   const auto vector = [&](int index, const OptionalTensor& like) {
-    return has_vectors ? reduced(partial_vectors.select(1, index).contiguous(), p, like, 1) : no_rows(query, query.scalar_type());
+    return has_vectors ? reduced(partial_vectors.select(1, index).contiguous(), p, like, 1)
+                       : no_rows(query, query.scalar_type());
   };
   const auto bias = [&](int index, const OptionalTensor& like) {
     return has_vectors && like ? reduced(partial_biases.select(1, index).contiguous(), p, like, 0)
@@ -489,9 +496,7 @@ std::string instruction_set(at::ScalarType type) {
 }  // namespace
 }  // namespace qacg
 
-TORCH_LIBRARY_FRAGMENT(qacg, m) {
-  m.def("cpu_instruction_set(ScalarType dtype) -> str", qacg::instruction_set);
-}
+TORCH_LIBRARY_FRAGMENT(qacg, m) { m.def("cpu_instruction_set(ScalarType dtype) -> str", qacg::instruction_set); }
 
 TORCH_LIBRARY_IMPL(qacg, CPU, m) {
   m.impl("cpu_attention", qacg::attention);

@@ -20,13 +20,12 @@ class Backward {
   using Left = typename Engine::Left;
 
  public:
-  Backward(const qacg::Problem& p, const qacg::Gradients& g, void* scratch, int64_t longest_query,
-           int64_t longest_key)
+  Backward(const qacg::Problem& p, const qacg::Gradients& g, void* scratch, int64_t longest_query, int64_t longest_key)
       : p_(p), g_(g), engine_(p), dim_(Engine::padded_dim(p.head_dim)) {
     Arena arena(scratch);
     const int64_t keys = round_up(longest_key, Engine::kKeyStep);
-    // Rows of up to kSpan keys are held whole, which gives delta at once. Sums over queries are read and written, and packed keys
-    // read, once per block of rows: short rows and short spans leave room for more of them.
+    // Rows of up to kSpan keys are held whole, which gives delta at once. Sums over queries are read and written, and
+    // packed keys read, once per block of rows: short rows and short spans leave room for more of them.
     const bool whole = keys <= kSpan;
     span_ = smaller(keys, whole ? kSpan : kSpan / 2);
     row_block_ = span_ <= kSpan / 2 ? 2 * kTileRows : kTileRows;
@@ -108,7 +107,8 @@ class Backward {
       for (const qacg::Tensor4* t : {&p_.query, &p_.context_query, &g_.out}) add(*t, n, n.queries, false);
     }
     if (s.keys == 0) return;
-    const int64_t blocks = (s.queries + Engine::kRowBlock - 1) / Engine::kRowBlock, spans = (s.keys + span_ - 1) / span_;
+    const int64_t blocks = (s.queries + Engine::kRowBlock - 1) / Engine::kRowBlock,
+                  spans = (s.keys + span_ - 1) / span_;
     engine_.prefetch.spread(p_.head_dim * sizeof(Scalar),
                             blocks * Engine::steps(s.keys, dim_, 3, 2, 3) + s.queries * spans);
   }
@@ -159,8 +159,7 @@ class Backward {
       }
       lambda_sum_[r] = 0;
     }
-    return {left(p_.query, query_left_), left(p_.context_query, context_left_), left(g_.out, grad_left_), first,
-            rows};
+    return {left(p_.query, query_left_), left(p_.context_query, context_left_), left(g_.out, grad_left_), first, rows};
   }
 
   void pack_query_rows(const Sequence& s, const Block& b) {
@@ -283,8 +282,8 @@ class Backward {
     return p_.has_dropout ? keep_where(load_mask(keep_ + j), g) : g;
   }
 
-  // Turns a row of the three tiles into A (softmax_), dT (grad_attention_) and dTc (quasi_), without their factor scale.
-  // Keys count from `key` in the sequence and from `packed` in the packed operands.
+  // Turns a row of the three tiles into A (softmax_), dT (grad_attention_) and dTc (quasi_), without their factor
+  // scale. Keys count from `key` in the sequence and from `packed` in the packed operands.
   void gradient_row(const Sequence& s, const Block& b, int64_t r, int64_t key, int64_t packed, int64_t count,
                     int64_t cols, bool delta_in_tile, bool keys_too) {
     float* softmax = softmax_ + r * stride_;
@@ -296,9 +295,8 @@ class Backward {
 
     specialise(
         [&](auto whole_row, auto masked, auto drop, auto column, auto first_of_pair) {
-          const auto softmax_at = [&](int64_t j, IntVec lanes) QACG_INLINE_LAMBDA {
-            return softmax_of(row, softmax + j, lanes);
-          };
+          const auto softmax_at = [&](int64_t j, IntVec lanes)
+                                      QACG_INLINE_LAMBDA { return softmax_of(row, softmax + j, lanes); };
           const auto sigmoid_at = [&](int64_t j, IntVec lanes) QACG_INLINE_LAMBDA {
             const Vec score = load(quasi + j);
             if (masked) lanes &= ~(IntVec)(score <= splat(kHiddenScore));

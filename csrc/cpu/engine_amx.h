@@ -1,14 +1,15 @@
 // Products on AMX tiles: a tile register holds 16 rows of 64 bytes, and one instruction multiplies 16 x 32 by 32 x 16
 // bfloat16 numbers into 16 x 16 float32 sums.
 //
-// A float32 operand is the exact sum of three bfloat16 parts, 8 bits each, and a product of two operands is the sum of the
-// six largest of the nine products of parts. What is left out is at most 2^-23 of a term, of either sign: the sums are judged
-// by the error rule of float32 like any other. Parts below 2^-126 count as zero, so operands below about 2^-110 lose bits.
-// A bfloat16 operand is one part. An infinite operand gives NaN, for infinity minus itself enters the parts.
+// A float32 operand is the exact sum of three bfloat16 parts, 8 bits each, and a product of two operands is the sum of
+// the six largest of the nine products of parts. What is left out is at most 2^-23 of a term, of either sign: the sums
+// are judged by the error rule of float32 like any other. Parts below 2^-126 count as zero, so operands below about
+// 2^-110 lose bits. A bfloat16 operand is one part. An infinite operand gives NaN, for infinity minus itself enters the
+// parts.
 //
-// Operands lie as whole tiles of 1 KB, the parts of a tile one after the other, so that every load is of 16 full cache lines.
-// The depth of a tile is taken in pairs (k, k + 16) on both sides: two registers then become pairs by one shift and one
-// selection.
+// Operands lie as whole tiles of 1 KB, the parts of a tile one after the other, so that every load is of 16 full cache
+// lines. The depth of a tile is taken in pairs (k, k + 16) on both sides: two registers then become pairs by one shift
+// and one selection.
 #pragma once
 
 #include "pack.h"
@@ -26,8 +27,7 @@ struct alignas(64) TileConfiguration {
   uint8_t rows[16];
 };
 // A constant in memory: compilers are told of eight bytes only that the instruction reads.
-constexpr TileConfiguration kTiles = {
-    1, 0, {}, {64, 64, 64, 64, 64, 64, 64, 64}, {16, 16, 16, 16, 16, 16, 16, 16}};
+constexpr TileConfiguration kTiles = {1, 0, {}, {64, 64, 64, 64, 64, 64, 64, 64}, {16, 16, 16, 16, 16, 16, 16, 16}};
 
 template <int kRowTiles>
 QACG_INLINE void load_left(const HalfBits* a, int64_t next_tile) {
@@ -209,7 +209,8 @@ struct AmxEngine {
     for (int64_t first = 0; first < round_up(rows, kTileDepth); first += kTileSide, to += next) {
       if constexpr (kParts == 3) {
         for (int64_t d = 0; d < head_dim; d += kTileDepth) {
-          pack_columns(from + first * stride + d, stride, rows - first, head_dim - d, false, to + d / kTileDepth * kDeeper);
+          pack_columns(from + first * stride + d, stride, rows - first, head_dim - d, false,
+                       to + d / kTileDepth * kDeeper);
         }
       } else {
         const int64_t count = smaller(rows - first, kTileSide);
@@ -288,11 +289,11 @@ struct AmxEngine {
     product(rows, cols, depth, {a.data, a.next, kDeeper}, right_of(panels, first, depth), c, c_stride, false, kNothing);
   }
 
-  // The same, and `largest`: for every row (of whole tiles) a register whose largest lane is the largest of the row. It is
-  // taken while later tiles are multiplied, which leaves room for some arithmetic.
+  // The same, and `largest`: for every row (of whole tiles) a register whose largest lane is the largest of the row. It
+  // is taken while later tiles are multiplied, which leaves room for some arithmetic.
   static constexpr bool kTakesLargest = true;
-  void scores_and_largest(int64_t rows, int64_t cols, int64_t dim, Left a, const Packed* panels, int64_t first, float* c,
-                          int64_t c_stride, Vec* largest) {
+  void scores_and_largest(int64_t rows, int64_t cols, int64_t dim, Left a, const Packed* panels, int64_t first,
+                          float* c, int64_t c_stride, Vec* largest) {
     const int64_t depth = dim / kTileDepth;
     for (int64_t r = 0; r < round_up(rows, kTileSide); ++r) largest[r] = splat(-__builtin_inff());
     product(rows, cols, depth, {a.data, a.next, kDeeper}, right_of(panels, first, depth), c, c_stride, false,
@@ -312,8 +313,9 @@ struct AmxEngine {
             {packed + first / kTileDepth * deeper, kDeeper, deeper}, c, dim, accumulate, kNothing);
   }
 
-  // total = or += T^T X, for a tile T (rows x keys), X from pack_summed, and sums over `all_keys` keys, of which this tile's are
-  // those from `first` on. The sums lie transposed, dim x keys: T is then a right operand, whose pairs are of whole rows.
+  // total = or += T^T X, for a tile T (rows x keys), X from pack_summed, and sums over `all_keys` keys, of which this
+  // tile's are those from `first` on. The sums lie transposed, dim x keys: T is then a right operand, whose pairs are
+  // of whole rows.
   void key_sums(const float* tile, int64_t stride, int64_t rows, int64_t keys, int64_t dim, const Packed* x,
                 Packed* scratch, float* total, int64_t first, int64_t all_keys, bool accumulate) {
     const int64_t depth = round_up(rows, kTileDepth) / kTileDepth;
@@ -354,12 +356,13 @@ struct AmxEngine {
     return {panels + first / kTileSide * next, next, kDeeper};
   }
 
-  // `cols` is a multiple of 32. stored(m, n, count) is called when `count` rows from m on of the 32 columns from n on are in C.
+  // `cols` is a multiple of 32. stored(m, n, count) is called when `count` rows from m on of the 32 columns from n on
+  // are in C.
   template <typename F>
   void product(int64_t rows, int64_t cols, int64_t depth, Tiles a, Tiles b, float* c, int64_t c_stride, bool accumulate,
                const F& stored) {
-    // The compiler does not know that tiles are loaded and stored in memory: what was packed just before is loaded, what is
-    // stored is read just after.
+    // The compiler does not know that tiles are loaded and stored in memory: what was packed just before is loaded,
+    // what is stored is read just after.
     const auto memory_changes = []() QACG_INLINE_LAMBDA { asm volatile("" ::: "memory"); };
     const auto between = [&]() QACG_INLINE_LAMBDA { prefetch.step(), keys_ahead.step(); };
     memory_changes();

@@ -1,4 +1,5 @@
-// Products of bfloat16 operands with float32 sums, through the brgemm that torch exports (oneDNN's). Right operands are packed in VNNI pairs: two consecutive rows interleaved.
+// Products of bfloat16 operands with float32 sums, through the brgemm that torch exports (oneDNN's). Right operands are
+// packed in VNNI pairs: two consecutive rows interleaved.
 #pragma once
 
 #include "pack.h"
@@ -20,8 +21,8 @@ struct Bfloat16Engine {
   static constexpr int64_t kRowBlock = 64;
   static constexpr int64_t kWholeRowKeys = 512;
   static constexpr int64_t kColumns = 128;  // of scores per product, and the panel width
-  static constexpr int64_t kDepth = 128;    // of a sum per product
-  static constexpr int64_t kRows = 64;      // of a left operand per product
+  static constexpr int64_t kDepth = 128;  // of a sum per product
+  static constexpr int64_t kRows = 64;  // of a left operand per product
 
   explicit Bfloat16Engine(const qacg::Problem& p) : product_(p.bfloat16_product) {}
 
@@ -37,9 +38,7 @@ struct Bfloat16Engine {
   static int64_t panels_size(int64_t keys, int64_t dim) { return round_up(keys, kColumns) * dim; }
   static int64_t rows_size(int64_t rows, int64_t dim) { return round_up(rows, kKeyStep) * dim; }
   static int64_t pack_left_size(int64_t rows, int64_t dim) { return round_up(rows, kRowStep) * dim; }
-  static int64_t left_size(int64_t rows, int64_t cols) {
-    return round_up(rows, kRowStep) * round_up(cols, kKeyStep);
-  }
+  static int64_t left_size(int64_t rows, int64_t cols) { return round_up(rows, kRowStep) * round_up(cols, kKeyStep); }
 
   // Elements d and d + 1 of a row, zero beyond the row or the head size, as the register of pairs from d on.
   static QACG_INLINE Vec pairs(const Scalar* row, int64_t d, int64_t head_dim) {

@@ -79,8 +79,8 @@ struct Float32Engine {
   }
   static int64_t pack_left_size(int64_t rows, int64_t dim) { return rows * dim; }
 
-  // A row of a tile that becomes a left operand: f(j, lanes) for its registers up to `seen`, zeros up to `cols`. Here it is
-  // written to the tile; a packed operand would be written to `left`.
+  // A row of a tile that becomes a left operand: f(j, lanes) for its registers up to `seen`, zeros up to `cols`. Here
+  // it is written to the tile; a packed operand would be written to `left`.
   static constexpr bool kPacksTiles = false;
   template <typename F>
   static QACG_INLINE void put_row(float* row, Packed*, int64_t, int64_t seen, int64_t cols, const F& f) {
@@ -108,8 +108,8 @@ struct Float32Engine {
     product_rows(prefetch, rows, dim, depth, a, packed + first * dim, dim, c, dim, accumulate);
   }
 
-  // total = or += T^T X, for a tile T (rows x keys), X from pack_summed, and sums over `all_keys` keys, of which this tile's are
-  // those from `first` on.
+  // total = or += T^T X, for a tile T (rows x keys), X from pack_summed, and sums over `all_keys` keys, of which this
+  // tile's are those from `first` on.
   void key_sums(const float* tile, int64_t stride, int64_t rows, int64_t keys, int64_t dim, const Packed* x, Packed*,
                 float* total, int64_t first, int64_t, bool accumulate) {
     weighted_sum(keys, rows, dim, {tile, 1, stride}, x, 0, total + first * dim, accumulate);

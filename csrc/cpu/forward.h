@@ -1,9 +1,9 @@
 // The forward of one sequence and head: O = Z o (P + lambda G) V, equations 1 to 8.
 //
-// Keys are taken in spans. A row that fits one span is held whole: its softmax is exact at once and, when no branch output
-// is wanted, P and lambda G are added before a single product with V (three products in all). Longer rows keep a running
-// maximum and two accumulators, rescaled for P and not for G (four products). Saving a product is worth holding rows
-// longer than kSpan, up to Engine::kWholeRowKeys.
+// Keys are taken in spans. A row that fits one span is held whole: its softmax is exact at once and, when no branch
+// output is wanted, P and lambda G are added before a single product with V (three products in all). Longer rows keep a
+// running maximum and two accumulators, rescaled for P and not for G (four products). Saving a product is worth holding
+// rows longer than kSpan, up to Engine::kWholeRowKeys.
 #pragma once
 
 #include "../common/log2e.h"
@@ -18,8 +18,8 @@ using qacg::kLog2e;
 // A masked score (in powers of two) this low hides the key: its sigmoid is exactly 0, as that of -10000 should be.
 constexpr float kHiddenScore = -125.0f;
 constexpr int64_t kSpan = 512;  // a multiple of kChunk
-// Up to so many bytes of packed keys and values stay in the second-level cache beside a tile of kTileRows queries. More of them
-// are read from further away once for every tile: larger tiles are better then, and the keys are fetched ahead.
+// Up to so many bytes of packed keys and values stay in the second-level cache beside a tile of kTileRows queries. More
+// of them are read from further away once for every tile: larger tiles are better then, and the keys are fetched ahead.
 constexpr int64_t kResidentBytes = 5 << 18, kTileRows = 64;
 constexpr int64_t kChunk = 128;  // a multiple of every kPanel and of the dropout block
 
@@ -109,8 +109,9 @@ class Forward {
     }
     if (s.keys == 0) return;
     const int64_t row_steps = (s.keys + span_ - 1) / span_ + (s.keys + kChunk - 1) / kChunk;
-    engine_.prefetch.spread(p_.head_dim * sizeof(Scalar), (unit.last - unit.first) * Engine::steps(s.keys, dim_, 2, 1, 0) +
-                                                              (last - first) * row_steps);
+    engine_.prefetch.spread(
+        p_.head_dim * sizeof(Scalar),
+        (unit.last - unit.first) * Engine::steps(s.keys, dim_, 2, 1, 0) + (last - first) * row_steps);
   }
 
   void pack_keys(const Sequence& s) {
@@ -147,8 +148,8 @@ class Forward {
     row_gates(s, first, rows);
     const auto query =
         Engine::pack_left(row_of<const Scalar>(p_.query, s, first), p_.query.row, rows, p_.head_dim, query_);
-    const auto context_query = Engine::pack_left(row_of<const Scalar>(p_.context_query, s, first),
-                                                 p_.context_query.row, rows, p_.head_dim, context_query_);
+    const auto context_query = Engine::pack_left(row_of<const Scalar>(p_.context_query, s, first), p_.context_query.row,
+                                                 rows, p_.head_dim, context_query_);
     const int64_t keys = seen_keys(p_, s, first + rows - 1);  // the last row sees the most
     const bool one_sum = keys <= span_ && !p_.softmax_out.data && !p_.quasi_out.data;
     for (int64_t r = 0; r < rows; ++r) {
@@ -195,7 +196,8 @@ class Forward {
     engine_.scores(rows, cols, dim_, query, key_panels_, key, softmax_, stride_);
   }
 
-  // Fetches `count` packed keys or values from `first` on, unless they stay in the cache, at the rate of kChunk in `steps` steps.
+  // Fetches `count` packed keys or values from `first` on, unless they stay in the cache, at the rate of kChunk in
+  // `steps` steps.
   void fetch_packed(Stream& stream, const Packed* packed, int64_t first, int64_t steps, int64_t count = kChunk) const {
     if (resident_) return;
     const int64_t key = Engine::panels_size(kChunk, dim_) / kChunk;
@@ -232,7 +234,8 @@ class Forward {
     return largest(at_least(at_least(top[0], top[1]), at_least(top[2], top[3])));
   }
 
-  // The factor that is left to do on a row's scores once a mask (or a scale that turns the order round) has been applied.
+  // The factor that is left to do on a row's scores once a mask (or a scale that turns the order round) has been
+  // applied.
   float prepare(const Sequence& s, int64_t i, int64_t key, int64_t seen, float* scores) const {
     const float factor = p_.scale * kLog2e;
     if (p_.mask_kind == qacg::Mask::kNone && p_.scale > 0) return factor;
@@ -288,9 +291,8 @@ class Forward {
     const Vec row_gate = splat(lambda_[r]), row_weight = splat(lambda_[r] * weight);
     specialise(
         [&](auto join, auto masked, auto drop, auto column) {
-          const auto kept = [&](int64_t j, Vec x) QACG_INLINE_LAMBDA {
-            return drop ? keep_where(load_mask(keep_ + j), x) : x;
-          };
+          const auto kept = [&](int64_t j, Vec x)
+                                QACG_INLINE_LAMBDA { return drop ? keep_where(load_mask(keep_ + j), x) : x; };
           const auto sigmoid = [&](int64_t j, IntVec lanes) QACG_INLINE_LAMBDA {
             const Vec score = load(row + j);
             if (masked) lanes &= ~(IntVec)(score <= splat(kHiddenScore));
@@ -375,7 +377,8 @@ class Forward {
   Packed *key_panels_, *context_panels_, *values_, *query_, *context_query_, *left_, *softmax_left_, *gated_left_;
   float *softmax_, *quasi_, *gated_, *softmax_sum_, *quasi_sum_, *gated_sum_, *key_gate_, *max_, *sum_, *lambda_;
   int32_t* keep_;
-  // Whether products give the largest score of each row; of no use once a mask or the sign of the scale changes the order.
+  // Whether products give the largest score of each row; of no use once a mask or the sign of the scale changes the
+  // order.
   const bool takes_largest_;
   Vec* largest_;
 };

@@ -55,19 +55,31 @@ QACG_INLINE void block_product(int64_t depth, Left a, const float* b, int64_t b_
 }
 
 template <int kVecs>
-void column_product(Prefetch& prefetch, int64_t rows, int64_t depth, Left a, const float* b, int64_t b_stride, float* c, int64_t c_stride,
-                    bool accumulate) {
+void column_product(Prefetch& prefetch, int64_t rows, int64_t depth, Left a, const float* b, int64_t b_stride, float* c,
+                    int64_t c_stride, bool accumulate) {
   // Rows are dealt out evenly: five and five keep the units busier than six and four.
   int64_t groups = (rows + kBlockRows - 1) / kBlockRows;
   for (; rows > 0; --groups) {
     const int64_t take = (rows + groups - 1) / groups;
     switch (take) {
-      case 6: block_product<6, kVecs>(depth, a, b, b_stride, c, c_stride, accumulate); break;
-      case 5: block_product<5, kVecs>(depth, a, b, b_stride, c, c_stride, accumulate); break;
-      case 4: block_product<4, kVecs>(depth, a, b, b_stride, c, c_stride, accumulate); break;
-      case 3: block_product<3, kVecs>(depth, a, b, b_stride, c, c_stride, accumulate); break;
-      case 2: block_product<2, kVecs>(depth, a, b, b_stride, c, c_stride, accumulate); break;
-      default: block_product<1, kVecs>(depth, a, b, b_stride, c, c_stride, accumulate); break;
+      case 6:
+        block_product<6, kVecs>(depth, a, b, b_stride, c, c_stride, accumulate);
+        break;
+      case 5:
+        block_product<5, kVecs>(depth, a, b, b_stride, c, c_stride, accumulate);
+        break;
+      case 4:
+        block_product<4, kVecs>(depth, a, b, b_stride, c, c_stride, accumulate);
+        break;
+      case 3:
+        block_product<3, kVecs>(depth, a, b, b_stride, c, c_stride, accumulate);
+        break;
+      case 2:
+        block_product<2, kVecs>(depth, a, b, b_stride, c, c_stride, accumulate);
+        break;
+      default:
+        block_product<1, kVecs>(depth, a, b, b_stride, c, c_stride, accumulate);
+        break;
     }
     prefetch.step();
     a.data += take * a.row_stride;
@@ -76,21 +88,29 @@ void column_product(Prefetch& prefetch, int64_t rows, int64_t depth, Left a, con
   }
 }
 
-inline void columns_product(Prefetch& prefetch, int64_t vecs, int64_t rows, int64_t depth, Left a, const float* b, int64_t b_stride,
-                            float* c, int64_t c_stride, bool accumulate) {
+inline void columns_product(Prefetch& prefetch, int64_t vecs, int64_t rows, int64_t depth, Left a, const float* b,
+                            int64_t b_stride, float* c, int64_t c_stride, bool accumulate) {
   switch (vecs) {
-    case 1: column_product<1>(prefetch, rows, depth, a, b, b_stride, c, c_stride, accumulate); break;
-    case 2: column_product<2>(prefetch, rows, depth, a, b, b_stride, c, c_stride, accumulate); break;
+    case 1:
+      column_product<1>(prefetch, rows, depth, a, b, b_stride, c, c_stride, accumulate);
+      break;
+    case 2:
+      column_product<2>(prefetch, rows, depth, a, b, b_stride, c, c_stride, accumulate);
+      break;
 #if defined(__AVX512F__)
-    case 3: column_product<3>(prefetch, rows, depth, a, b, b_stride, c, c_stride, accumulate); break;
-    default: column_product<4>(prefetch, rows, depth, a, b, b_stride, c, c_stride, accumulate); break;
+    case 3:
+      column_product<3>(prefetch, rows, depth, a, b, b_stride, c, c_stride, accumulate);
+      break;
+    default:
+      column_product<4>(prefetch, rows, depth, a, b, b_stride, c, c_stride, accumulate);
+      break;
 #endif
   }
 }
 
 // B in panels (see pack_panels); `cols` columns from column 0 of `b`, which must begin a panel.
-inline void product_panels(Prefetch& prefetch, int64_t rows, int64_t cols, int64_t depth, Left a, const float* b, float* c,
-                           int64_t c_stride) {
+inline void product_panels(Prefetch& prefetch, int64_t rows, int64_t cols, int64_t depth, Left a, const float* b,
+                           float* c, int64_t c_stride) {
   for (int64_t n = 0; n < cols; n += kPanel) {
     const int64_t vecs = smaller(kPanel, cols - n) / kLanes;
     columns_product(prefetch, vecs, rows, depth, a, b + n * depth, kPanel, c + n, c_stride, false);
@@ -98,8 +118,8 @@ inline void product_panels(Prefetch& prefetch, int64_t rows, int64_t cols, int64
 }
 
 // B in rows of `b_stride` floats.
-inline void product_rows(Prefetch& prefetch, int64_t rows, int64_t cols, int64_t depth, Left a, const float* b, int64_t b_stride, float* c,
-                         int64_t c_stride, bool accumulate) {
+inline void product_rows(Prefetch& prefetch, int64_t rows, int64_t cols, int64_t depth, Left a, const float* b,
+                         int64_t b_stride, float* c, int64_t c_stride, bool accumulate) {
   for (int64_t k = 0; k < depth; k += kDepth) {
     const int64_t slice = smaller(kDepth, depth - k);
     for (int64_t n = 0; n < cols; n += kPanel) {

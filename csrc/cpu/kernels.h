@@ -15,26 +15,24 @@ struct Table {
     const qacg::Gradients none{};
     return Backward<Engine>(p, none, nullptr, longest_query, longest_key).used();
   }
-  static void forward(const qacg::Problem& p, qacg::Unit unit, const qacg::Unit* next,
-                      qacg::Scratch scratch) {
+  static void forward(const qacg::Problem& p, qacg::Unit unit, const qacg::Unit* next, qacg::Scratch scratch) {
     Forward<Engine>(p, scratch.data, scratch.longest_query, scratch.longest_key).run(unit, next);
   }
   static void backward(const qacg::Problem& p, const qacg::Gradients& g, qacg::Unit unit, const qacg::Unit* next,
-                      qacg::Scratch scratch) {
+                       qacg::Scratch scratch) {
     Backward<Engine>(p, g, scratch.data, scratch.longest_query, scratch.longest_key).run(unit, next);
   }
   static void backward_rows(const qacg::Problem& p, const qacg::Gradients& g, qacg::Unit unit, const qacg::Unit* next,
-                      qacg::Scratch scratch) {
+                            qacg::Scratch scratch) {
     Backward<Engine>(p, g, scratch.data, scratch.longest_query, scratch.longest_key).run_rows(unit, next);
   }
   static void backward_keys(const qacg::Problem& p, const qacg::Gradients& g, qacg::Unit unit, const qacg::Unit* next,
-                      qacg::Scratch scratch) {
+                            qacg::Scratch scratch) {
     Backward<Engine>(p, g, scratch.data, scratch.longest_query, scratch.longest_key).run_keys(unit, next);
   }
   static constexpr qacg::Kernels kernels(const char* name) {
-    return {name,          Engine::kRowBlock, kKeyBlock,      forward_scratch,
-            backward_scratch, forward,        backward,       backward_rows,
-            backward_keys, gate_sums<typename Engine::Scalar>};
+    return {name,    Engine::kRowBlock, kKeyBlock,     forward_scratch, backward_scratch,
+            forward, backward,          backward_rows, backward_keys,   gate_sums<typename Engine::Scalar>};
   }
 };
 

@@ -102,8 +102,8 @@ QACG_INLINE void transpose(Vec (&v)[kLanes]) {
 #endif
 }
 
-// v[i] = column i of kLanes rows, `stride` apart. With AVX-512 the loads put quarters of rows in place, which leaves half
-// of the shuffles.
+// v[i] = column i of kLanes rows, `stride` apart. With AVX-512 the loads put quarters of rows in place, which leaves
+// half of the shuffles.
 QACG_INLINE void load_columns(const float* from, int64_t stride, Vec (&v)[kLanes]) {
 #if defined(__AVX512F__)
 #pragma GCC unroll 4

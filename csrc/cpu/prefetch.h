@@ -1,5 +1,5 @@
-// Operands fetched into the second-level cache a few lines at a time between products: the products leave the memory idle, and
-// packing would leave the arithmetic idle.
+// Operands fetched into the second-level cache a few lines at a time between products: the products leave the memory
+// idle, and packing would leave the arithmetic idle.
 #pragma once
 
 #include "vec.h"

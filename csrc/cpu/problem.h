@@ -22,8 +22,8 @@ struct Rows {
 };
 
 // Signature of at::native::cpublas::brgemm for bfloat16: C (float32, M x N) = or += A B, B in VNNI pairs.
-using Bfloat16Product = void (*)(int64_t m, int64_t n, int64_t k, int64_t lda, int64_t ldb, int64_t ldc, bool accumulate,
-                                 const uint16_t* a, const uint16_t* b, float* c);
+using Bfloat16Product = void (*)(int64_t m, int64_t n, int64_t k, int64_t lda, int64_t ldb, int64_t ldc,
+                                 bool accumulate, const uint16_t* a, const uint16_t* b, float* c);
 
 struct Problem {
   Element element;

@@ -148,8 +148,8 @@ QACG_INLINE float dot(const Scalar* x, const float* v, int64_t count) {
 
 QACG_INLINE float sigmoid(float x) { return 1.0f / (1.0f + __builtin_expf(-x)); }
 
-// sigmoid(x_i . v + c_i . w + b) of a row: eq. 4 for the queries (side 0) or the keys (side 1). A row gate reads the key
-// at the query's own position whatever the length; a column gate counts keys at and beyond the length as zeros.
+// sigmoid(x_i . v + c_i . w + b) of a row: eq. 4 for the queries (side 0) or the keys (side 1). A row gate reads the
+// key at the query's own position whatever the length; a column gate counts keys at and beyond the length as zeros.
 template <typename Scalar>
 inline float gate_of_row(const qacg::Problem& p, const Sequence& s, int64_t i, int side) {
   const float bias = p.gate_biases[side * p.heads + s.head];

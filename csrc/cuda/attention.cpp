@@ -1,5 +1,5 @@
-// qacg::cuda_attention and its backward through torch's stable ABI (torch 2.9): tensors to a Problem, outputs, launches.
-// The operators' schema and the meaning of the arguments are in qacg_kernels/ops.py.
+// qacg::cuda_attention and its backward through torch's stable ABI (torch 2.9): tensors to a Problem, outputs,
+// launches. The operators' schema and the meaning of the arguments are in qacg_kernels/ops.py.
 
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
 #include <torch/csrc/stable/library.h>
@@ -96,10 +96,14 @@ struct Call {
 
 Element element_of(const Tensor& query) {
   switch (query.scalar_type()) {
-    case ScalarType::Float: return Element::kFloat32;
-    case ScalarType::Half: return Element::kFloat16;
-    case ScalarType::BFloat16: return Element::kBfloat16;
-    default: STD_TORCH_CHECK(false, "query: wanted dtype float32, float16 or bfloat16 for backend 'cuda'");
+    case ScalarType::Float:
+      return Element::kFloat32;
+    case ScalarType::Half:
+      return Element::kFloat16;
+    case ScalarType::BFloat16:
+      return Element::kBfloat16;
+    default:
+      STD_TORCH_CHECK(false, "query: wanted dtype float32, float16 or bfloat16 for backend 'cuda'");
   }
 }
 
@@ -115,13 +119,17 @@ void check_devices(const Arguments& a) {
   check_device(a.value, a.query, "value");
   check_device(a.context_query, a.query, "context_query");
   check_device(a.context_key, a.query, "context_key");
-  const std::pair<const OptionalTensor&, const char*> others[] = {
-      {a.gate_lambda, "gate_lambda"},           {a.gate_query, "gate_query"},
-      {a.gate_context_query, "gate_context_query"}, {a.gate_key, "gate_key"},
-      {a.gate_context_key, "gate_context_key"}, {a.gate_query_bias, "gate_query_bias"},
-      {a.gate_key_bias, "gate_key_bias"},       {a.attn_mask, "attn_mask"},
-      {a.key_lengths, "key_lengths"},           {a.cu_seqlens, "cu_seqlens"},
-      {a.dropout_seed, "dropout_seed"}};
+  const std::pair<const OptionalTensor&, const char*> others[] = {{a.gate_lambda, "gate_lambda"},
+                                                                  {a.gate_query, "gate_query"},
+                                                                  {a.gate_context_query, "gate_context_query"},
+                                                                  {a.gate_key, "gate_key"},
+                                                                  {a.gate_context_key, "gate_context_key"},
+                                                                  {a.gate_query_bias, "gate_query_bias"},
+                                                                  {a.gate_key_bias, "gate_key_bias"},
+                                                                  {a.attn_mask, "attn_mask"},
+                                                                  {a.key_lengths, "key_lengths"},
+                                                                  {a.cu_seqlens, "cu_seqlens"},
+                                                                  {a.dropout_seed, "dropout_seed"}};
   for (const auto& [t, name] : others) {
     if (t) check_device(*t, a.query, name);
   }
@@ -285,10 +293,18 @@ ForwardResult attention(const Tensor& query, const Tensor& key, const Tensor& va
                         const OptionalTensor& dropout_seed, int64_t max_seqlen, bool is_causal, double dropout_p,
                         double scale, double quasi_scale, double beta, double gamma, bool column_gate,
                         bool save_softmax_out, bool save_quasi_out) {
-  const Arguments arguments{query, key, value, context_query, context_key, gate_lambda, gate_query, gate_context_query,
-                            gate_key, gate_context_key, gate_query_bias, gate_key_bias, attn_mask, key_lengths,
-                            cu_seqlens, dropout_seed, max_seqlen, is_causal, dropout_p, scale, quasi_scale, beta, gamma,
-                            column_gate};
+  const Arguments arguments{query,           key,
+                            value,           context_query,
+                            context_key,     gate_lambda,
+                            gate_query,      gate_context_query,
+                            gate_key,        gate_context_key,
+                            gate_query_bias, gate_key_bias,
+                            attn_mask,       key_lengths,
+                            cu_seqlens,      dropout_seed,
+                            max_seqlen,      is_causal,
+                            dropout_p,       scale,
+                            quasi_scale,     beta,
+                            gamma,           column_gate};
   check_devices(arguments);
   const CurrentStream stream(query);
   Call call = describe(arguments);
@@ -329,14 +345,22 @@ BackwardResult attention_backward(
     const Tensor& /*quasi_out*/, const Tensor& row_max, const Tensor& row_sum, const Tensor& query_gate,
     const Tensor& key_gate, int64_t max_seqlen, bool is_causal, double dropout_p, double scale, double quasi_scale,
     double beta, double gamma, bool column_gate) {
-  const Arguments arguments{query, key, value, context_query, context_key, gate_lambda, gate_query, gate_context_query,
-                            gate_key, gate_context_key, gate_query_bias, gate_key_bias, attn_mask, key_lengths,
-                            cu_seqlens, dropout_seed, max_seqlen, is_causal, dropout_p, scale, quasi_scale, beta, gamma,
-                            column_gate};
+  const Arguments arguments{query,           key,
+                            value,           context_query,
+                            context_key,     gate_lambda,
+                            gate_query,      gate_context_query,
+                            gate_key,        gate_context_key,
+                            gate_query_bias, gate_key_bias,
+                            attn_mask,       key_lengths,
+                            cu_seqlens,      dropout_seed,
+                            max_seqlen,      is_causal,
+                            dropout_p,       scale,
+                            quasi_scale,     beta,
+                            gamma,           column_gate};
   check_devices(arguments);
-  const std::pair<const Tensor&, const char*> others[] = {
-      {grad_out, "grad_out"}, {softmax_out, "softmax_out"}, {row_max, "row_max"},
-      {row_sum, "row_sum"},   {query_gate, "query_gate"},   {key_gate, "key_gate"}};
+  const std::pair<const Tensor&, const char*> others[] = {{grad_out, "grad_out"},     {softmax_out, "softmax_out"},
+                                                          {row_max, "row_max"},       {row_sum, "row_sum"},
+                                                          {query_gate, "query_gate"}, {key_gate, "key_gate"}};
   for (const auto& [t, name] : others) check_device(t, query, name);
   if (grad_query_gate) check_device(*grad_query_gate, query, "grad_query_gate");
   if (grad_key_gate) check_device(*grad_key_gate, query, "grad_key_gate");

@@ -85,8 +85,8 @@ QACG_DEVICE float finish_row_gate(const Problem& p, const Gradients& g, const Se
   return query_logit;
 }
 
-// The same for key j: `d_lambda` is the column's sum over queries, which only a column gate uses. Returns what the key's
-// own gradient gets; the logit's is kept.
+// The same for key j: `d_lambda` is the column's sum over queries, which only a column gate uses. Returns what the
+// key's own gradient gets; the logit's is kept.
 QACG_DEVICE float finish_key_gate(const Problem& p, const Gradients& g, const Sequence& s, int j, float d_lambda) {
   if (!has_gate_vectors(p)) return 0.0f;
   if (!p.column_gate) return at(g.key_logit, s, j);

@@ -1,5 +1,5 @@
-// What the host half (attention.cpp) calls: each function launches kernels on a stream of the current device and returns
-// null, or what went wrong in words. No torch and no CUDA header.
+// What the host half (attention.cpp) calls: each function launches kernels on a stream of the current device and
+// returns null, or what went wrong in words. No torch and no CUDA header.
 #pragma once
 
 #include "problem.h"
@@ -15,7 +15,8 @@ const char* run_plain_backward(const Problem& p, const Gradients& g, void* strea
 
 // The tensor-core path, for elements of 16 bits, head sizes that are multiples of 8 up to 128, rows that start at
 // multiples of 16 bytes with their dims side by side, and no quasi_out. It leaves and takes the same things between
-// forward and backward as the plain path. `taken` says whether it fitted the device's shared memory; if not, nothing ran.
+// forward and backward as the plain path. `taken` says whether it fitted the device's shared memory; if not, nothing
+// ran.
 const char* run_mma_forward_float16(const Problem& p, void* stream, bool* taken);
 const char* run_mma_forward_bfloat16(const Problem& p, void* stream, bool* taken);
 const char* run_mma_backward_float16(const Problem& p, const Gradients& g, void* stream, bool* taken);

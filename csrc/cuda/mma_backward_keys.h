@@ -23,7 +23,8 @@ struct RowTerms {
 };
 
 template <typename Scalar, int kDim>
-QACG_KERNEL(KeysShape<kDim>::kThreads, 1) backward_keys(QACG_PARAMETER Problem p, QACG_PARAMETER Gradients g) {
+QACG_KERNEL(KeysShape<kDim>::kThreads, 1)
+backward_keys(QACG_PARAMETER Problem p, QACG_PARAMETER Gradients g) {
   using Shape = KeysShape<kDim>;
   constexpr int kKeys = Shape::kKeys, kRows = Shape::kRows, kThreads = Shape::kThreads;
   constexpr int kGroupKeys = kKeys / Shape::kKeyGroups, kFragments = kGroupKeys / 8;
@@ -62,7 +63,8 @@ QACG_KERNEL(KeysShape<kDim>::kThreads, 1) backward_keys(QACG_PARAMETER Problem p
   const auto load = [&](int n, int stage) {
     const int first_query = (first_tile + n) * kRows, count = s.queries - first_query;
     load_rows<Scalar, kRows, kThreads>(p, s, p.query, first_query, count, all_queries.from(stage * kRows));
-    load_rows<Scalar, kRows, kThreads>(p, s, p.context_query, first_query, count, all_context_queries.from(stage * kRows));
+    load_rows<Scalar, kRows, kThreads>(p, s, p.context_query, first_query, count,
+                                       all_context_queries.from(stage * kRows));
     load_rows<Scalar, kRows, kThreads>(p, s, g.out, first_query, count, all_grads.from(stage * kRows));
     if (thread_index() < kRows) {
       const int i = first_query + thread_index();
@@ -83,9 +85,9 @@ QACG_KERNEL(KeysShape<kDim>::kThreads, 1) backward_keys(QACG_PARAMETER Problem p
 #pragma unroll 1
       for (int c = thread_index(); c < kRows * kDropoutGroups; c += kThreads) {
         const int residue = c % kDropoutGroups;
-        keep_bytes[c] = static_cast<uint8_t>(
-            kept_keys(seed, p.drop_threshold, sequence_head(p, s), static_cast<uint32_t>(first_query + c / kDropoutGroups),
-                      counter_group(unit.first / kDropoutBlock * kDropoutBlock + residue)));
+        keep_bytes[c] = static_cast<uint8_t>(kept_keys(
+            seed, p.drop_threshold, sequence_head(p, s), static_cast<uint32_t>(first_query + c / kDropoutGroups),
+            counter_group(unit.first / kDropoutBlock * kDropoutBlock + residue)));
       }
       synchronise_block();
 #pragma unroll

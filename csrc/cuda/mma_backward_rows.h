@@ -15,7 +15,8 @@ struct RowsShape {
 };
 
 template <typename Scalar, int kDim>
-QACG_KERNEL(RowsShape<kDim>::kThreads, 1) backward_rows(QACG_PARAMETER Problem p, QACG_PARAMETER Gradients g) {
+QACG_KERNEL(RowsShape<kDim>::kThreads, 1)
+backward_rows(QACG_PARAMETER Problem p, QACG_PARAMETER Gradients g) {
   using Shape = RowsShape<kDim>;
   constexpr int kKeys = Shape::kKeys, kStep = Shape::kStep, kFragments = kStep / 8, kDimFragments = kDim / 8;
   const Unit unit = unit_of(p, p.query_length, Shape::kRows);
@@ -53,7 +54,8 @@ QACG_KERNEL(RowsShape<kDim>::kThreads, 1) backward_rows(QACG_PARAMETER Problem p
     const int i = unit.first + thread_index() / 2;
     float delta = 0.0f;
     if (i < s.queries) {
-      delta = half_dot(row_at<Scalar>(g.out, s, i), row_at<Scalar>(p.softmax_out, s, i), p.head_dim, thread_index() % 2);
+      delta =
+          half_dot(row_at<Scalar>(g.out, s, i), row_at<Scalar>(p.softmax_out, s, i), p.head_dim, thread_index() % 2);
     }
     delta += shuffle_xor(delta, 1);
     if (thread_index() % 2 == 0) deltas[thread_index() / 2] = delta;

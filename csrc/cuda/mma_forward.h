@@ -1,5 +1,6 @@
-// The forward on tensor cores for rows of any length, equations 1 to 8: one block for 64 queries of one head, a warp for
-// each strip of 16, keys in tiles with a running maximum. Four products: P V is rescaled from tile to tile, G V is not.
+// The forward on tensor cores for rows of any length, equations 1 to 8: one block for 64 queries of one head, a warp
+// for each strip of 16, keys in tiles with a running maximum. Four products: P V is rescaled from tile to tile, G V is
+// not.
 #pragma once
 
 #include "mma_strip.h"
@@ -16,7 +17,8 @@ struct ForwardShape {
 };
 
 template <typename Scalar, int kDim>
-QACG_KERNEL(ForwardShape<kDim>::kThreads, 1) forward(QACG_PARAMETER Problem p) {
+QACG_KERNEL(ForwardShape<kDim>::kThreads, 1)
+forward(QACG_PARAMETER Problem p) {
   using Shape = ForwardShape<kDim>;
   constexpr int kKeys = Shape::kKeys, kFragments = kKeys / 8, kDimFragments = kDim / 8;
   const Unit unit = unit_of(p, p.query_length, Shape::kRows);
@@ -46,7 +48,8 @@ QACG_KERNEL(ForwardShape<kDim>::kThreads, 1) forward(QACG_PARAMETER Problem p) {
   const auto load = [&](int n, int stage) {
     const int first_key = n * kKeys, count = keys - first_key;
     load_rows<Scalar, kKeys, Shape::kThreads>(p, s, p.key, first_key, count, all_keys.from(stage * kKeys));
-    load_rows<Scalar, kKeys, Shape::kThreads>(p, s, p.context_key, first_key, count, all_context_keys.from(stage * kKeys));
+    load_rows<Scalar, kKeys, Shape::kThreads>(p, s, p.context_key, first_key, count,
+                                              all_context_keys.from(stage * kKeys));
     load_rows<Scalar, kKeys, Shape::kThreads>(p, s, p.value, first_key, count, all_values.from(stage * kKeys));
     if (p.column_gate) load_column_parts<kKeys>(p, s, first_key, column_parts + stage * kKeys);
   };
@@ -79,7 +82,7 @@ QACG_KERNEL(ForwardShape<kDim>::kThreads, 1) forward(QACG_PARAMETER Problem p) {
         softmax_sum[t][2 * half + 1] *= rescale;
       }
     }
-    const auto add_cells = [&](float(&sums)[kDimFragments][4]) {
+    const auto add_cells = [&](float (&sums)[kDimFragments][4]) {
       if (p.seed) drop_cells(keep, first_key, cells);
       const uint32_t values = all_values.from(stage * kKeys).downwards(0);
 #pragma unroll

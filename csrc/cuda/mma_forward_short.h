@@ -1,5 +1,5 @@
-// The forward on tensor cores for rows of at most 128 keys that save no branch output: a row's scores are held whole, its
-// softmax is exact at once, and P and lambda G are added before the only product with V. Three products.
+// The forward on tensor cores for rows of at most 128 keys that save no branch output: a row's scores are held whole,
+// its softmax is exact at once, and P and lambda G are added before the only product with V. Three products.
 #pragma once
 
 #include "mma_strip.h"
@@ -16,7 +16,8 @@ struct ShortShape {
 };
 
 template <typename Scalar, int kDim>
-QACG_KERNEL(ShortShape<kDim>::kThreads, 1) forward_short(QACG_PARAMETER Problem p) {
+QACG_KERNEL(ShortShape<kDim>::kThreads, 1)
+forward_short(QACG_PARAMETER Problem p) {
   using Shape = ShortShape<kDim>;
   constexpr int kFragments = kShortKeys / 8, kDimFragments = kDim / 8;
   const Unit unit = unit_of(p, p.query_length, Shape::kRows);

@@ -107,8 +107,8 @@ QACG_DEVICE float half_dot(const Scalar* x, const Scalar* y, int head_dim, int p
 #pragma unroll
     for (int n = 0; n < 4; ++n) {
       sum += widen(Scalar{static_cast<uint16_t>(a.word[n])}) * widen(Scalar{static_cast<uint16_t>(b.word[n])});
-      sum += widen(Scalar{static_cast<uint16_t>(a.word[n] >> 16)}) *
-             widen(Scalar{static_cast<uint16_t>(b.word[n] >> 16)});
+      sum +=
+          widen(Scalar{static_cast<uint16_t>(a.word[n] >> 16)}) * widen(Scalar{static_cast<uint16_t>(b.word[n] >> 16)});
     }
   }
   return sum;

@@ -1,7 +1,8 @@
 // Tiles of 16-bit rows in shared memory, and products of them by warps.
 //
-// A strip is 16 rows of a tile, one warp's part of a product: 16 x 8 cells in each fragment c[t], of which a thread holds
-// c[t][0], c[t][1] in row lane / 4, columns 8 t + 2 (lane % 4) and the next, and c[t][2], c[t][3] eight rows further down.
+// A strip is 16 rows of a tile, one warp's part of a product: 16 x 8 cells in each fragment c[t], of which a thread
+// holds c[t][0], c[t][1] in row lane / 4, columns 8 t + 2 (lane % 4) and the next, and c[t][2], c[t][3] eight rows
+// further down.
 #pragma once
 
 #include "mma.h"
@@ -126,8 +127,8 @@ QACG_DEVICE void write_rows(const Problem& p, const Sequence& s, const Tile<kDim
   }
 }
 
-// Runs body(n, n % 2) for tiles 0 to count - 1, whose copies load(n, n % 2) starts one tile ahead. Copies started before
-// the call are complete in the first body. Ends with no copy under way and a barrier.
+// Runs body(n, n % 2) for tiles 0 to count - 1, whose copies load(n, n % 2) starts one tile ahead. Copies started
+// before the call are complete in the first body. Ends with no copy under way and a barrier.
 template <typename Load, typename Body>
 QACG_DEVICE void pipelined(int count, const Load& load, const Body& body) {
   if (count > 0) load(0, 0);
@@ -170,8 +171,6 @@ class Arena {
 };
 
 // What an Arena takes for an array.
-constexpr int64_t arena_bytes(int64_t bytes) {
-  return (bytes + kTileAlignment - 1) / kTileAlignment * kTileAlignment;
-}
+constexpr int64_t arena_bytes(int64_t bytes) { return (bytes + kTileAlignment - 1) / kTileAlignment * kTileAlignment; }
 
 }  // namespace qacg::cuda::mma

@@ -1,5 +1,5 @@
-// The backward of the plain path, equations 9 to 14, in two passes without atomics: over queries (delta, the gradients of
-// the queries and of lambda), then over keys. Both compute the scores again.
+// The backward of the plain path, equations 9 to 14, in two passes without atomics: over queries (delta, the gradients
+// of the queries and of lambda), then over keys. Both compute the scores again.
 #pragma once
 
 #include "plain_tile.h"
@@ -95,7 +95,8 @@ QACG_KERNEL(kThreads, 1) backward_rows(QACG_PARAMETER Problem p, QACG_PARAMETER 
       return has_gate_vectors(p) ? logit * gate_vector(p, s, vector, d) : 0.0f;
     };
     write_row(p, s, g.query, i, [&](int c, int d) { return query_sum.of[r][c] * p.scale + through_gate(0, d); });
-    write_row(p, s, g.context_query, i, [&](int c, int d) { return context_sum.of[r][c] * p.scale + through_gate(1, d); });
+    write_row(p, s, g.context_query, i,
+              [&](int c, int d) { return context_sum.of[r][c] * p.scale + through_gate(1, d); });
   }
 }
 
@@ -132,11 +133,11 @@ QACG_KERNEL(kThreads, 1) backward_keys(QACG_PARAMETER Problem p, QACG_PARAMETER 
     for (int r = 0; r < kOwned; ++r) {
       const int j = first_key + r;
       const Scores t = scores_of(p, s, i, j, scores.of[r], context_scores.of[r]);
-      const GradientCell cell =
-          t.seen ? gradient_cell(exp2f(t.softmax - row.shift) * row.normalise, sigmoid<Accurate>(t.context),
-                                 lambda - column_part(p, s, j), keep_at(p, s, seed, i, j), out_values.of[r], delta,
-                                 p.quasi_scale)
-                 : GradientCell{};
+      const GradientCell cell = t.seen
+                                    ? gradient_cell(exp2f(t.softmax - row.shift) * row.normalise,
+                                                    sigmoid<Accurate>(t.context), lambda - column_part(p, s, j),
+                                                    keep_at(p, s, seed, i, j), out_values.of[r], delta, p.quasi_scale)
+                                    : GradientCell{};
       if (p.column_gate) d_lambda[r] += warp_sum(cell.d_gate);
       const int at_cell = (first_owned() + r) * kStride + lane();
       weights[at_cell] = cell.attention;
@@ -160,7 +161,8 @@ QACG_KERNEL(kThreads, 1) backward_keys(QACG_PARAMETER Problem p, QACG_PARAMETER 
     };
     write_row(p, s, g.value, j, [&](int c, int) { return value_sum.of[r][c]; });
     write_row(p, s, g.key, j, [&](int c, int d) { return key_sum.of[r][c] * p.scale + through_gate(2, d); });
-    write_row(p, s, g.context_key, j, [&](int c, int d) { return context_sum.of[r][c] * p.scale + through_gate(3, d); });
+    write_row(p, s, g.context_key, j,
+              [&](int c, int d) { return context_sum.of[r][c] * p.scale + through_gate(3, d); });
   }
 }
 

@@ -38,9 +38,10 @@ QACG_KERNEL(kThreads, 1) forward(QACG_PARAMETER Problem p) {
   const int keys = seen_keys(p, s, unit.first + queries - 1);
   for (int first_key = 0; first_key < keys; first_key += kTile) {
     const int count = keys - first_key < kTile ? keys - first_key : kTile;
-    const Products scores = products(p, s, {p.query, unit.first, queries}, {p.key, first_key, count}, own_tile, other_tile);
-    const Products context_scores = products(p, s, {p.context_query, unit.first, queries},
-                                             {p.context_key, first_key, count}, own_tile, other_tile);
+    const Products scores =
+        products(p, s, {p.query, unit.first, queries}, {p.key, first_key, count}, own_tile, other_tile);
+    const Products context_scores =
+        products(p, s, {p.context_query, unit.first, queries}, {p.context_key, first_key, count}, own_tile, other_tile);
     const int j = first_key + lane();
     const float taken = column_part(p, s, j);
     float quasi[kOwned];

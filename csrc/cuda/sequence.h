@@ -81,13 +81,14 @@ QACG_DEVICE float bias_of(float value, float hiding) { return value <= hiding ? 
 // What the mask adds to a visible score, in powers of two; -inf if it hides the key.
 QACG_DEVICE float mask_at(const Problem& p, const Sequence& s, int i, int j) {
   if (p.mask_kind == Mask::kNone) return 0.0f;
-  const int64_t offset = s.index * p.mask_strides[0] + s.head * p.mask_strides[1] + i * p.mask_strides[2] +
-                         j * p.mask_strides[3];
+  const int64_t offset =
+      s.index * p.mask_strides[0] + s.head * p.mask_strides[1] + i * p.mask_strides[2] + j * p.mask_strides[3];
   if (p.mask_kind == Mask::kBoolean) return static_cast<const uint8_t*>(p.mask)[offset] ? 0.0f : -INFINITY;
   // A branch for each type, in which its limit is part of the instruction: chosen into a register, it made
   // forward<128> spill.
   if (p.element == Element::kFloat32) return bias_of(static_cast<const float*>(p.mask)[offset], kHidingFloat32);
-  if (p.element == Element::kFloat16) return bias_of(widen(static_cast<const Float16*>(p.mask)[offset]), kHidingFloat16);
+  if (p.element == Element::kFloat16)
+    return bias_of(widen(static_cast<const Float16*>(p.mask)[offset]), kHidingFloat16);
   return bias_of(widen(static_cast<const Bfloat16*>(p.mask)[offset]), kHidingBfloat16);
 }
 

@@ -253,9 +253,8 @@ Word here(Word x) {
 
 inline void synchronise_warp() {
   struct Nothing {};
-  emulator::machine().together<Nothing>("syncwarp", {}, [](const emulator::Lanes<Nothing>&) {
-    emulator::races::warp_met(thread_index() / kWarp);
-  });
+  emulator::machine().together<Nothing>(
+      "syncwarp", {}, [](const emulator::Lanes<Nothing>&) { emulator::races::warp_met(thread_index() / kWarp); });
 }
 
 inline float shuffle_xor(float x, int lanes) {
@@ -288,8 +287,8 @@ const char* launch(void (*kernel)(Parameters...), int64_t blocks, int threads, i
   if (shared_bytes > limit) return "a kernel asked for more shared memory than there is";
   for (int64_t block = 0; block < blocks; ++block) {
     machine.block = block;
-    const char* error = machine.run(reinterpret_cast<const void*>(kernel), threads, shared_bytes, seed,
-                                    [&] { kernel(parameters...); });
+    const char* error =
+        machine.run(reinterpret_cast<const void*>(kernel), threads, shared_bytes, seed, [&] { kernel(parameters...); });
     if (error) return error;
   }
   return nullptr;

@@ -1,5 +1,6 @@
 // csrc/cuda/mma.h on a CPU. Fragments are laid out as the PTX ISA documents them, sections "Matrix fragments for
-// mma.m16n8k16 with floating point type" and "ldmatrix"; tests/kernels/test_cuda_emulator.py checks them one element at a time.
+// mma.m16n8k16 with floating point type" and "ldmatrix"; tests/kernels/test_cuda_emulator.py checks them one element at
+// a time.
 #pragma once
 
 #include "common/narrow.h"
@@ -25,9 +26,7 @@ struct Product {
 template <typename Scalar>
 QACG_UNHOOKED void multiply_add(const Lanes<Product>& of) {
   ++products;
-  const auto element = [](uint32_t two, int half) {
-    return widen(Scalar{static_cast<uint16_t>(two >> (16 * half))});
-  };
+  const auto element = [](uint32_t two, int half) { return widen(Scalar{static_cast<uint16_t>(two >> (16 * half))}); };
   float left[16][16], right[16][8], sums[16][8];
   for (int lane = 0; lane < kWarp; ++lane) {
     const int group = lane / 4, pair = lane % 4;
