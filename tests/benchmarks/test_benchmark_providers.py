@@ -17,12 +17,12 @@ from qacg_kernels.testing import ParityRow
 def test_parity_lists_what_fails_and_does_not_pass_on_nothing(monkeypatch):
     good = ParityRow("cpu", "float32", "long rows", "out", 1e-7, 1e-6, True)
     bad = good._replace(tensor="grad key", error=0.5, ok=False)
-    monkeypatch.setattr(verify, "parity_report", lambda device: [good, good])
+    monkeypatch.setattr(verify, "parity_report", lambda backends, device: [good, good])
     assert verify.require_parity() == 2
-    monkeypatch.setattr(verify, "parity_report", lambda device: [good, bad])
+    monkeypatch.setattr(verify, "parity_report", lambda backends, device: [good, bad])
     with pytest.raises(verify.ParityError, match=r"^cpu float32, long rows: grad key is off by 0\.5, budget 1e-06$"):
         verify.require_parity()
-    monkeypatch.setattr(verify, "parity_report", lambda device: [])
+    monkeypatch.setattr(verify, "parity_report", lambda backends, device: [])
     with pytest.raises(verify.ParityError, match="no rows"):
         verify.require_parity()
 

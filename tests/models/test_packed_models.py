@@ -156,7 +156,7 @@ def test_packed_outputs_and_every_gradient_match_the_formulas(kind, settings, le
     fast = "fused" if kind == "qacg" else "sdpa"
     batch = PackingCollator()(rows)
     exact = truth(kind, padded(rows))
-    draws = 5 if lengths == LENGTHS["few tokens"] else 1
+    draws = 5 if dtype == torch.float32 else 1  # either batch has few tokens
     check_against_formulas(
         make, fast, dtype, lambda model: results(model, batch), exact, SDPA_GRADIENT_BAND, draws=draws
     )

@@ -41,4 +41,4 @@ def give_up_output() -> None:
 
 
 def _refused(error: OSError) -> InputError:
-    return InputError(f"standard output: cannot be written ({error.strerror})")
+    return InputError(f"standard output: cannot be written ({error.strerror or error})")

@@ -47,7 +47,7 @@ def written_whole(path: Path) -> Iterator[TextIO]:
         # An error of writing names no file; one that names another is not about this one.
         if error.filename not in (None, str(work)):
             raise
-        raise InputError(f"{path}: cannot be written ({error.strerror})") from error
+        raise InputError(f"{path}: cannot be written ({error.strerror or error})") from error
     finally:
         work.unlink(missing_ok=True)
 
@@ -68,7 +68,7 @@ def told_of_failed_writes(folder: Path) -> Iterator[None]:
         path = Path(error.filename2 or error.filename or folder)  # a copy names its source first
         if not path.is_relative_to(folder):
             raise
-        raise InputError(f"{path}: cannot be written ({error.strerror})") from error
+        raise InputError(f"{path}: cannot be written ({error.strerror or error})") from error
     except Exception as error:
         if not _of_writing(error):
             raise

@@ -24,14 +24,14 @@ def check_writable(name: str, path: Path | str) -> None:
     except FileNotFoundError:
         pass
     except OSError as error:
-        raise InputError(f"{name}: {path} cannot be written ({error.strerror})") from None
+        raise InputError(f"{name}: {path} cannot be written ({error.strerror or error})") from None
     folder = path.absolute().parent
     while not folder.exists():
         folder = folder.parent
     try:
         os.rmdir(tempfile.mkdtemp(prefix=".writable.", dir=folder))
     except OSError as error:
-        raise InputError(f"{name}: {path} cannot be written ({folder}: {error.strerror})") from None
+        raise InputError(f"{name}: {path} cannot be written ({folder}: {error.strerror or error})") from None
 
 
 def check_not_input(name: str, output: Path, source: Path | int) -> None:
