@@ -52,7 +52,7 @@ const char* launch(void (*kernel)(Parameters...), int64_t blocks, int threads, i
   if (blocks > 0x7fffffff) return "the call needs more than 2^31 - 1 thread blocks; split the batch";
   const char* refused = allow_shared_memory(reinterpret_cast<const void*>(kernel), shared_bytes);
   if (refused) return refused;
-  // clang-format off: it takes the end of a launch in a header for two templates'
+  // clang-format off: it takes the end of a launch in a header for two templates
   kernel<<<static_cast<unsigned>(blocks), threads, shared_bytes, static_cast<cudaStream_t>(stream)>>>(parameters...);
   // clang-format on
   return words_for(cudaGetLastError());

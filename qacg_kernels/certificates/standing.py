@@ -137,8 +137,10 @@ class Standing:
             if settled:
                 self._tried[scope] = hindrance
         if agreement.is_wanted() and self._covers(scope, takers) and scope not in self._agreed:
+            # What was agreed on other scopes stays: else two of them would take turns asking the other ranks.
+            agreed = self._agreed | {scope}
             self.adopt(agreement.agreed(self.certificate, scope), self.path)
-            self._agreed.add(scope)
+            self._agreed = agreed
         return self._judge(kind, takers, hindrance)._replace(settled=settled)
 
     def _covers(self, scope: Scope, backends: tuple[str, ...]) -> bool:

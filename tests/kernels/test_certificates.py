@@ -387,6 +387,21 @@ def test_require_raises_where_auto_would_fall_back(gpu, monkeypatch):
     assert told.selected == "reference" and qk.explain(*gpu.call(), backend="cuda").selected == "cuda"
 
 
+def test_ranks_agree_once_on_each_scope(gpu, monkeypatch):
+    other, asked = Scope("float32", 64), []
+
+    def agreed(own, scope):
+        asked.append(scope)
+        return own
+
+    monkeypatch.setattr(standing.agreement, "is_wanted", lambda: True)
+    monkeypatch.setattr(standing.agreement, "agreed", agreed)
+    certify_with(gpu.certificate(SCOPE, EVEN).merged(gpu.certificate(other, EVEN)))
+    for _ in range(3):
+        assert selected(gpu) == selected(gpu, dtype=torch.float32) == "triton"
+    assert asked == [SCOPE, other]
+
+
 def test_an_unknown_value_is_named(gpu, monkeypatch):
     monkeypatch.setenv("QACG_CERTIFY", "sometimes")
     with pytest.raises(ValueError, match="QACG_CERTIFY: got 'sometimes', wanted one of 'first-use'"):
