@@ -139,7 +139,11 @@ class Standing:
         if agreement.is_wanted() and self._covers(scope, takers) and scope not in self._agreed:
             # What was agreed on other scopes stays: else two of them would take turns asking the other ranks.
             agreed = self._agreed | {scope}
-            self.adopt(agreement.agreed(self.certificate, scope), self.path)
+            try:
+                self.adopt(agreement.agreed(self.certificate, scope), self.path)
+            except (RuntimeError, ValueError) as error:  # a store without comparison, a rank that is gone
+                if not policy.is_quiet():
+                    to_stderr(f"the ranks could not agree on kernels ({error}); this one goes by its own certificate")
             self._agreed = agreed
         return self._judge(kind, takers, hindrance)._replace(settled=settled)
 

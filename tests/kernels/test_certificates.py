@@ -402,6 +402,17 @@ def test_ranks_agree_once_on_each_scope(gpu, monkeypatch):
     assert asked == [SCOPE, other]
 
 
+def test_ranks_that_cannot_agree_go_by_their_own_and_say_so(gpu, monkeypatch, capsys):
+    def gone(own, scope):
+        raise RuntimeError("connection reset by peer")
+
+    monkeypatch.setattr(standing.agreement, "is_wanted", lambda: True)
+    monkeypatch.setattr(standing.agreement, "agreed", gone)
+    certify_with(gpu.certificate(SCOPE, EVEN))
+    assert selected(gpu) == selected(gpu, length=20) == "triton"
+    assert capsys.readouterr().err.count("connection reset by peer") == 1
+
+
 def test_an_unknown_value_is_named(gpu, monkeypatch):
     monkeypatch.setenv("QACG_CERTIFY", "sometimes")
     with pytest.raises(ValueError, match="QACG_CERTIFY: got 'sometimes', wanted one of 'first-use'"):
