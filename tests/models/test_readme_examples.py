@@ -32,7 +32,8 @@ def names(tmp_path_factory):
     found = {"torch": torch, "text": TEXT, "tokenizer": tokenizer, "bert": bert, "folder": str(folder), "batch": batch}
     after = {}
     for number, example in EXAMPLES.items():
-        assert len(example.strip().splitlines()) == 3, number
+        statements = [line for line in example.splitlines() if line.strip()]
+        assert len(statements) <= 3, (number, statements)
         exec(example, found)
         after[number] = dict(found)
     return after
