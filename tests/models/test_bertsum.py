@@ -106,6 +106,17 @@ def test_choice_of_implementation():
         model(attn_implementation="flash_attention_9")
 
 
+def test_blind_queries_are_a_choice_that_is_saved(tmp_path):
+    batch = {**BATCH, "sentence_positions": torch.tensor([[0, 4, 7], [-1, -1, -1]])}
+    model(blind_queries="average").save_pretrained(tmp_path)
+    for choice, share in (({}, 1 / 3), ({"blind_queries": "zeros"}, 0.0)):
+        loaded = BertSumForExtractiveSummarization.from_pretrained(tmp_path, attn_implementation="eager", **choice)
+        out = loaded(**batch, output_attentions=True)
+        for weights in out.inter_attentions:
+            torch.testing.assert_close(weights[1], torch.full((2, 3, 3), share))
+        assert not out.scores[1].any()
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision_is_close(dtype):
     exact, narrow = model(dtype=torch.float64, strong=False)(**BATCH), model(dtype=dtype, strong=False)(**BATCH)
@@ -148,6 +159,7 @@ def test_a_trained_encoder_is_taken_as_it_is(tmp_path):
         ({"inter_layer": 1}, TypeError, "inter_layer: BertSumConfig has no such field; did you mean 'inter_layers'"),
         ({"heads": 5}, ValueError, "heads: got 5, wanted a divisor of the encoder's hidden_size = 12"),
         ({"inter_layers": -1}, ValueError, "inter_layers: got -1, wanted at least 0"),
+        ({"blind_queries": "mean"}, ValueError, "blind_queries: got 'mean', wanted one of 'zeros', 'average'"),
         ({"ff_size": 0}, ValueError, "ff_size: got 0, wanted at least 1"),
         ({"dropout": 1.5}, ValueError, r"dropout: got 1.5, wanted a probability in \[0, 1\)"),
     ],

@@ -79,6 +79,23 @@ def test_a_document_without_sentences_scores_zero():
     assert bool(x.grad.isfinite().all())
 
 
+def test_blind_queries_of_a_document_without_sentences_average_where_that_is_asked_for():
+    module = strengthen(TransformerInterEncoder(MODEL, WIDE, HEADS, 0.1, 2, blind_queries="average")).eval()
+    module.pos_emb.reset_table()
+    x, mask = random(B, S, MODEL), MASK.clone()
+    mask[1] = 0
+    maps = module(x, mask, return_dict=True, output_attentions=True).attentions
+    out = module(x, mask, return_dict=True)
+    leaves = double_leaves(module)
+    options = {"heads": HEADS, "layers": 2, "softmax": oracle.row_as_published}
+    exact = oracle.inter_encoder(leaves, x.double(), mask.bool(), **options)
+    assert torch.equal(maps[1][1], torch.full((HEADS, S, S), 1 / S)) and not out.scores[1].any()
+    for mine, wanted in zip(maps, exact["maps"]):
+        torch.testing.assert_close(mine.double(), wanted, rtol=1e-4, atol=1e-5)
+    outputs, wanted = ({name: found[name] for name in ("scores", "logits")} for found in (out, exact))
+    check_outputs_and_gradients(module, outputs, leaves, wanted, unused=FIRST_NORM, roundings=400)
+
+
 def test_feed_forward_and_every_gradient_match_the_formulas():
     module, x = strengthen(PositionwiseFeedForward(MODEL, WIDE)).eval(), random(B, S, MODEL)
     leaves = double_leaves(module)

@@ -14,8 +14,8 @@ MASK_DTYPES = (
 )
 
 
-def attention(use_final_linear=True, dtype=torch.float32, heads=H, dropout=0.1):
-    return strengthen(MultiHeadedAttention(heads, heads * D, dropout, use_final_linear)).eval().to(dtype)
+def attention(use_final_linear=True, dtype=torch.float32, heads=H, dropout=0.1, **options):
+    return strengthen(MultiHeadedAttention(heads, heads * D, dropout, use_final_linear, **options)).eval().to(dtype)
 
 
 def tensors(dtype=torch.float32):
@@ -67,6 +67,69 @@ def test_outputs_and_every_gradient_match_the_formulas(implementation, final, wi
             torch.testing.assert_close(
                 t.grad.double(), inputs[name].grad, rtol=1e-4, atol=1e-4 if dtype == torch.float32 else 1e-11
             )
+
+
+def check_against(given, call, truth, **options):
+    """Holds output and map, the gradients of every input and of every parameter that takes part, to the formulas."""
+    for dtype in (torch.float32, torch.float64):
+        module = attention(dtype=dtype, **options)
+        mine = {name: t.clone().to(dtype).requires_grad_() for name, t in given.items()}
+        inputs = {name: t.clone().double().requires_grad_() for name, t in given.items()}
+        leaves = double_leaves(module)
+        exact = truth(leaves, inputs)
+        unread = [name for name, leaf in leaves.items() if not _is_reached(exact["out"], leaf)]
+        check_outputs_and_gradients(module, call(module, mine), leaves, exact, unused=unread, roundings=200)
+        for name, t in mine.items():
+            wanted = inputs[name].grad
+            torch.testing.assert_close(
+                t.grad.double(), wanted, rtol=1e-4, atol=1e-4 if dtype == torch.float32 else 1e-11
+            )
+
+
+def _is_reached(out, leaf):
+    return torch.autograd.grad(out.sum(), leaf, retain_graph=True, allow_unused=True)[0] is not None
+
+
+@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
+@pytest.mark.parametrize("with_graph", [True, False])
+def test_a_query_that_sees_no_key_averages_over_all_as_published_where_that_is_asked_for(implementation, with_graph):
+    g = graph() if with_graph else None
+
+    def call(module, given):
+        options = {"mask": hidden(), "predefined_graph_1": g, "attn_implementation": implementation}
+        # The map is a call of its own, since it would make "sdpa" eager.
+        return {"out": module(**given, **options), "map": module(**given, **options, output_attentions=True)[1]}
+
+    def truth(leaves, given):
+        options = {"graph": None if g is None else g.double(), "softmax": oracle.row_as_published}
+        found = oracle.multi_headed_attention(leaves, **given, hidden=hidden(), heads=H, **options)
+        return {"out": found["out"], "map": found["maps"]}
+
+    check_against(tensors(), call, truth, blind_queries="average")
+    module, given = attention(False, blind_queries="average"), tensors()
+    out = module(**given, mask=hidden(), attn_implementation=implementation)
+    values = module.linear_values(given["value"])[0].mean(0).view(H, D)
+    torch.testing.assert_close(out[0, :, 2], values)
+    assert not attention(False)(**given, mask=hidden(), attn_implementation=implementation)[0, :, 2].any()
+
+
+@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
+def test_a_cache_without_a_type_takes_query_keys_and_values_as_they_are(implementation):
+    given = {name: random(B, H, S, D, seed=60 + i) for i, name in enumerate(("key", "value"))}
+    given["query"] = random(B, L, MODEL, seed=62)
+    cache = empty_layer_cache()
+
+    def call(module, given):
+        options = {"mask": hidden(), "attn_implementation": implementation}
+        return {"out": module(**given, layer_cache=cache, **options)}
+
+    def truth(leaves, given):
+        memory = given["key"], given["value"]
+        options = {"hidden": hidden(), "heads": H, "memory": memory, "project_query": False}
+        return {"out": oracle.multi_headed_attention(leaves, None, None, given["query"], **options)["out"]}
+
+    check_against(given, call, truth)
+    assert cache == empty_layer_cache()
 
 
 @pytest.mark.parametrize("dtype", MASK_DTYPES)
@@ -250,6 +313,10 @@ def test_compiles_whole():
     compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
     extra = {"mask": hidden(), "predefined_graph_1": graph()}
     torch.testing.assert_close(compiled(**given, **extra), module(**given, **extra))
+    averaging = attention(blind_queries="average")
+    torch.testing.assert_close(
+        torch.compile(averaging, fullgraph=True, backend="aot_eager")(**given, **extra), averaging(**given, **extra)
+    )
     caches = empty_layer_cache(), empty_layer_cache()
     for _ in range(2):
         ours, theirs = (
@@ -280,7 +347,17 @@ GOOD = torch.zeros(B, H, 4, D)
         ({"mask": torch.zeros(B, L, 3)}, ValueError, r"mask: got shape \(2, 5, 3\)"),
         ({"predefined_graph_1": torch.zeros(B, L, 4)}, ValueError, r"predefined_graph_1: got shape \(2, 5, 4\)"),
         ({"type": "memory"}, ValueError, "type: got 'memory', wanted 'self', 'context' or None"),
-        ({"layer_cache": _cache()}, ValueError, "type: got None with a layer_cache"),
+        (
+            {"layer_cache": _cache()},
+            ValueError,
+            r"key: got shape \(2, 7, 12\), wanted \(2, 3, T, 4\); a layer_cache with type None projects nothing",
+        ),
+        (
+            {"layer_cache": _cache(), "key": GOOD, "value": GOOD[:, :, :3]},
+            ValueError,
+            r"value: got shape \(2, 3, 3, 4\), wanted \(2, 3, 4, 4\)",
+        ),
+        ({"layer_cache": _cache(), "key": None}, TypeError, "key: got NoneType, wanted a torch.Tensor"),
         ({"attn_implementation": "flash"}, ValueError, "attn_implementation: got 'flash', wanted one of 'sdpa', 'ea"),
         ({"layer_cache": {"self_keys": None}, "type": "self"}, ValueError, "layer_cache: has no 'self_values'"),
         (
@@ -313,6 +390,11 @@ GOOD = torch.zeros(B, H, 4, D)
 def test_bad_input(changes, error, message):
     with pytest.raises(error, match=message):
         attention()(**{**tensors(), **changes})
+
+
+def test_blind_queries_of_an_unknown_kind():
+    with pytest.raises(ValueError, match="blind_queries: got 'mean', wanted one of 'zeros', 'average'"):
+        attention(blind_queries="mean")
 
 
 def test_a_width_that_the_heads_do_not_divide():

@@ -33,21 +33,32 @@ def heads_of(x, heads):
     return [x[:, h * size : (h + 1) * size] for h in range(heads)]
 
 
-def attend(queries, keys, values, hidden, graph=None):
+def row_without_hidden_keys(t, seen):
+    """softmax over the seen of the scores t (T); 0 elsewhere, and everywhere where none is."""
+    row = torch.zeros_like(t)
+    if seen.any():
+        e = torch.exp(t[seen] - t[seen].detach().max())
+        row = row.masked_scatter(seen, e / e.sum())
+    return row
+
+
+def row_as_published(t, seen):
+    """softmax over all of the scores t (T), those of keys that are not seen being -1e18."""
+    t = torch.where(seen, t, torch.full_like(t, -1e18))
+    e = torch.exp(t - t.detach().max())
+    return e / e.sum()
+
+
+def attend(queries, keys, values, hidden, graph=None, softmax=row_without_hidden_keys):
     """One document, lists over heads of (L, D), (T, D), (T, D) -> outputs (H, L, D), maps (H, L, T).
 
-    hidden: (L, T) booleans. graph: None or (L, T), for the last head.
+    hidden: (L, T) booleans. graph: None or (L, T), for the last head. softmax: either of the two above.
     """
     outs, maps = [], []
     for h, (q, k, v) in enumerate(zip(queries, keys, values)):
         rows = []
         for i in range(q.shape[0]):
-            seen = ~hidden[i]
-            row = torch.zeros(k.shape[0], dtype=q.dtype)
-            if seen.any():
-                t = (k[seen] * (q[i] / math.sqrt(q.shape[-1]))).sum(-1)
-                e = torch.exp(t - t.detach().max())
-                row = row.masked_scatter(seen, e / e.sum())
+            row = softmax((k * (q[i] / math.sqrt(q.shape[-1]))).sum(-1), ~hidden[i])
             if graph is not None and h == len(queries) - 1:
                 kept = row * graph[i]
                 row = kept / (kept.sum() + 1e-9)
@@ -57,16 +68,30 @@ def attend(queries, keys, values, hidden, graph=None):
     return torch.stack(outs), torch.stack(maps)
 
 
-def multi_headed_attention(w, key, value, query, hidden, *, heads, graph=None, past=None, memory=None):
+def multi_headed_attention(
+    w,
+    key,
+    value,
+    query,
+    hidden,
+    *,
+    heads,
+    graph=None,
+    past=None,
+    memory=None,
+    project_query=True,
+    softmax=row_without_hidden_keys,
+):
     """A batch. hidden: (B, L, T) booleans; graph: None or (B, L, T).
 
     past: keys and values (B, H, T, D) of earlier steps; keys and values are then projected from the query.
     memory: keys and values (B, H, T, D) to use instead of projections.
+    project_query: whether the query goes through its linear layer, which it does not with a cache of no type.
     Returns output (B, L, model), unmerged heads (B, H, L, D), maps, and keys and values (B, H, T, D).
     """
     found = {name: [] for name in ("out", "heads", "maps", "keys", "values")}
     for b in range(query.shape[0]):
-        q = heads_of(linear(w, "linear_query", query[b]), heads)
+        q = heads_of(linear(w, "linear_query", query[b]) if project_query else query[b], heads)
         if memory is not None:
             k, v = list(memory[0][b]), list(memory[1][b])
         else:
@@ -76,7 +101,7 @@ def multi_headed_attention(w, key, value, query, hidden, *, heads, graph=None, p
             if past is not None:
                 k = [torch.cat(pair) for pair in zip(past[0][b], k)]
                 v = [torch.cat(pair) for pair in zip(past[1][b], v)]
-        out, maps = attend(q, k, v, hidden[b], None if graph is None else graph[b])
+        out, maps = attend(q, k, v, hidden[b], None if graph is None else graph[b], softmax)
         merged = torch.cat(list(out), -1)
         found["out"].append(linear(w, "final_linear", merged) if "final_linear.weight" in w else merged)
         for name, t in (("heads", out), ("maps", maps), ("keys", torch.stack(k)), ("values", torch.stack(v))):
@@ -99,16 +124,16 @@ def position(i, dim):
     )
 
 
-def encoder_layer(w, number, x, sentence, *, heads):
+def encoder_layer(w, number, x, sentence, *, heads, softmax=row_without_hidden_keys):
     """x: (S, model); sentence: (S) booleans, True for a sentence. Returns (S, model) and maps (H, S, S)."""
     normed = x if number == 0 else layer_norm(w, "layer_norm", x)
     hidden = (~sentence).expand(len(sentence), -1).unsqueeze(0)
     batch = normed.unsqueeze(0)
-    found = multi_headed_attention(below(w, "self_attn."), batch, batch, batch, hidden, heads=heads)
+    found = multi_headed_attention(below(w, "self_attn."), batch, batch, batch, hidden, heads=heads, softmax=softmax)
     return feed_forward(below(w, "feed_forward."), x + found["out"][0]), found["maps"][0]
 
 
-def inter_encoder(w, top_vecs, sentence, *, heads, layers):
+def inter_encoder(w, top_vecs, sentence, *, heads, layers, softmax=row_without_hidden_keys):
     """top_vecs: (B, S, model); sentence: (B, S) booleans. Scores and logits (B, S), maps per layer (B, H, S, S)."""
     every_logit, every_map = [], []
     for vectors, real in zip(top_vecs, sentence):
@@ -116,7 +141,7 @@ def inter_encoder(w, top_vecs, sentence, *, heads, layers):
         x = vectors * real.unsqueeze(-1) + table
         maps = []
         for n in range(layers):
-            x, weights = encoder_layer(below(w, f"transformer_inter.{n}."), n, x, real, heads=heads)
+            x, weights = encoder_layer(below(w, f"transformer_inter.{n}."), n, x, real, heads=heads, softmax=softmax)
             maps.append(weights)
         every_logit.append(linear(w, "wo", layer_norm(w, "layer_norm", x))[:, 0])
         every_map.append(maps)

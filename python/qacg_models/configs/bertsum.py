@@ -7,7 +7,9 @@ from typing_extensions import Unpack
 
 from qacg_models.configs.common_fields import CommonFields
 from qacg_models.configs.encoder_head import EncoderHeadConfig
-from qacg_models.configs.field_checks import check_probability, check_size
+from qacg_models.configs.field_checks import check_one_of, check_probability, check_size
+
+BLIND_QUERIES = ("zeros", "average")
 
 
 class BertSumConfig(EncoderHeadConfig):
@@ -18,6 +20,8 @@ class BertSumConfig(EncoderHeadConfig):
         inter_layers: transformer layers over sentences; 0 leaves a LayerNorm and a linear classifier.
         heads, ff_size: attention heads and inner width of those layers.
         dropout: probability in those layers.
+        blind_queries: as in `MultiHeadedAttention`. Sentences see one another, so it touches documents without
+            sentences alone: their maps and logits, and no score, which is 0 there.
 
     Raises:
         TypeError, ValueError: naming the field, its value and its limit.
@@ -33,12 +37,14 @@ class BertSumConfig(EncoderHeadConfig):
         heads: int = 8,
         ff_size: int = 2048,
         dropout: float = 0.1,
+        blind_queries: str = "zeros",
         **kwargs: Unpack[CommonFields],
     ):
         self.inter_layers = inter_layers
         self.heads = heads
         self.ff_size = ff_size
         self.dropout = dropout
+        self.blind_queries = blind_queries
         super().__init__(encoder=encoder, **kwargs)
 
     def check(self) -> None:
@@ -47,6 +53,7 @@ class BertSumConfig(EncoderHeadConfig):
         check_size("heads", self.heads)
         check_size("ff_size", self.ff_size)
         check_probability("dropout", self.dropout)
+        check_one_of("blind_queries", self.blind_queries, BLIND_QUERIES)
         if self.encoder.hidden_size % self.heads:
             raise ValueError(
                 f"heads: got {self.heads}, wanted a divisor of the encoder's hidden_size = {self.encoder.hidden_size}"

@@ -67,7 +67,14 @@ class BertSumForExtractiveSummarization(EncoderHeadModel):
         super().__init__(config)
         self._set_encoder(encoder)
         size = config.encoder.hidden_size
-        self.encoder = TransformerInterEncoder(size, config.ff_size, config.heads, config.dropout, config.inter_layers)
+        self.encoder = TransformerInterEncoder(
+            size,
+            config.ff_size,
+            config.heads,
+            config.dropout,
+            config.inter_layers,
+            blind_queries=config.blind_queries,
+        )
         self.post_init()
 
     def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:

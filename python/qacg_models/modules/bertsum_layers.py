@@ -93,11 +93,12 @@ class TransformerEncoderLayer(GradientCheckpointingLayer):
     Args:
         d_model, heads, d_ff: widths and number of heads.
         dropout: probability, of the attention map and of both blocks' outputs.
+        blind_queries: as in `MultiHeadedAttention`.
     """
 
-    def __init__(self, d_model: int, heads: int, d_ff: int, dropout: float):
+    def __init__(self, d_model: int, heads: int, d_ff: int, dropout: float, *, blind_queries: str = "zeros"):
         super().__init__()
-        self.self_attn = MultiHeadedAttention(heads, d_model, dropout=dropout)
+        self.self_attn = MultiHeadedAttention(heads, d_model, dropout=dropout, blind_queries=blind_queries)
         self.feed_forward = PositionwiseFeedForward(d_model, d_ff, dropout)
         self.layer_norm = nn.LayerNorm(d_model, eps=LAYER_NORM_EPS)
         self.dropout = nn.Dropout(dropout)
@@ -161,15 +162,26 @@ class TransformerInterEncoder(nn.Module):
         d_model, d_ff, heads: widths and number of heads.
         dropout: probability, inside the layers.
         num_inter_layers: number of layers; 0 leaves LayerNorm and the linear classifier.
+        blind_queries: as in `MultiHeadedAttention`.
     """
 
-    def __init__(self, d_model: int, d_ff: int, heads: int, dropout: float, num_inter_layers: int = 0):
+    def __init__(
+        self,
+        d_model: int,
+        d_ff: int,
+        heads: int,
+        dropout: float,
+        num_inter_layers: int = 0,
+        *,
+        blind_queries: str = "zeros",
+    ):
         super().__init__()
         self.d_model = d_model
         self.num_inter_layers = num_inter_layers
         self.pos_emb = PositionalEncoding(dropout, d_model)
         self.transformer_inter = nn.ModuleList(
-            TransformerEncoderLayer(d_model, heads, d_ff, dropout) for _ in range(num_inter_layers)
+            TransformerEncoderLayer(d_model, heads, d_ff, dropout, blind_queries=blind_queries)
+            for _ in range(num_inter_layers)
         )
         if num_inter_layers:
             # Kept because checkpoints have it. Frozen because layer 0 skips it: distributed training waits for

@@ -6,6 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from qacg_models.configs.bertsum import BLIND_QUERIES
+from qacg_models.configs.field_checks import check_one_of
 from qacg_models.modules.softmax_attention import softmax_attention, softmax_map
 
 IMPLEMENTATIONS = ("sdpa", "eager")
@@ -26,15 +28,27 @@ class MultiHeadedAttention(nn.Module):
         model_dim: width of keys, values and queries, a multiple of `head_count`.
         dropout: probability that a cell of the attention map is dropped in training.
         use_final_linear: merge the heads and project them; without it heads come back as they are.
+        blind_queries: what a query gets that sees no key: "zeros", or as published the "average" of the values of
+            all keys, since there hidden scores are set to -1e18, which leaves the softmax of equal ones.
 
     Raises:
-        ValueError: `model_dim` is not a multiple of `head_count`.
+        ValueError: `model_dim` is not a multiple of `head_count`, or `blind_queries` is none of these.
     """
 
-    def __init__(self, head_count: int, model_dim: int, dropout: float = 0.1, use_final_linear: bool = True):
+    def __init__(
+        self,
+        head_count: int,
+        model_dim: int,
+        dropout: float = 0.1,
+        use_final_linear: bool = True,
+        *,
+        blind_queries: str = "zeros",
+    ):
         super().__init__()
         if head_count < 1 or model_dim < 1 or model_dim % head_count:
             raise ValueError(f"model_dim: got {model_dim}, wanted a multiple of head_count = {head_count}")
+        check_one_of("blind_queries", blind_queries, BLIND_QUERIES)
+        self.blind_queries = blind_queries
         self.head_count = head_count
         self.model_dim = model_dim
         self.dim_per_head = model_dim // head_count
@@ -63,14 +77,16 @@ class MultiHeadedAttention(nn.Module):
 
         Args:
             key, value: (B, S, model_dim). With a cache, "self" takes keys and values from `query` and reads
-                neither, and "context" reads them in the first call only; they may be None there.
+                neither, "context" reads them in the first call only (they may be None there), and None takes
+                them as they are, already projected and split: (B, H, T, D), as a cache has them.
             query: (B, L, model_dim).
             mask: broadcastable to (B, L, T), of any dtype; other than 0 means HIDDEN. T counts keys with those
-                from the cache. A query that sees no key gets zeros; the published code averages over hidden keys.
+                from the cache. See `blind_queries` for a query that sees no key.
             layer_cache: None, or a dictionary as `empty_layer_cache` makes it, which this call fills: "self"
                 appends keys and values along time, "context" projects them once and then reuses them.
                 Each entry is (B, H, T, D).
-            type: "self" or "context", the half of the cache that is meant. Without a cache it changes nothing.
+            type: "self" or "context", the half of the cache that is meant. None with a cache projects nothing, the
+                query neither, and leaves the cache alone. Without a cache it changes nothing.
             predefined_graph_1: (B, L, T) or broadcastable, multiplies the map of the last head, whose rows are
                 then divided by their sum + 1e-9. That head is computed by plain operations, the others are not.
             attn_implementation: "sdpa" for PyTorch's fused attention, "eager" for plain operations.
@@ -88,13 +104,18 @@ class MultiHeadedAttention(nn.Module):
         if type not in (None, *CACHE_OF):
             raise ValueError(f"type: got {type!r}, wanted 'self', 'context' or None")
         self._check_width("query", query, None)
-        queries = self._split(self.linear_query(query))
+        projected = layer_cache is not None and type is None
+        queries = self._split(query if projected else self.linear_query(query))
         keys, values = self._keys_and_values(key, value, query, queries, layer_cache, type)
         shape = (query.shape[0], query.shape[1], keys.shape[2])
         visible = None if mask is None else _broadcastable("mask", mask, shape).eq(0).unsqueeze(1)
         graph = None
         if predefined_graph_1 is not None:
             graph = _broadcastable("predefined_graph_1", predefined_graph_1, shape).unsqueeze(1)
+        if visible is not None and self.blind_queries == "average":
+            # A query of zeros has the same score for every key, and its own gradient is 0, as a set score's is.
+            blind = ~visible.any(-1, keepdim=True)
+            queries, visible = queries.masked_fill(blind, 0.0), visible | blind
         dropout_p = self.dropout.p if self.training else 0.0
         if output_attentions or attn_implementation == "eager":
             out, weights = _plain(queries, keys, values, visible, graph, dropout_p)
@@ -115,7 +136,9 @@ class MultiHeadedAttention(nn.Module):
         if layer_cache is None:
             return self._project(key, value, query.shape[0])
         if type is None:
-            raise ValueError("type: got None with a layer_cache, wanted 'self' or 'context'")
+            hint = "; a layer_cache with type None projects nothing"
+            _check_heads({"key": key, "value": value}, queries, hint)
+            return key, value
         names = CACHE_OF[type]
         cached = _cached(layer_cache, names, queries)
         if type == "self":
@@ -161,21 +184,25 @@ def _cached(layer_cache: dict, names: tuple[str, str], like: Tensor) -> tuple[Te
     entries = tuple(layer_cache[name] for name in names)
     if entries == (None, None):
         return None
+    _check_heads({f"layer_cache[{name!r}]": entry for name, entry in zip(names, entries)}, like)
+    return tuple(entry.to(like.device) for entry in entries)
+
+
+def _check_heads(given: dict[str, object], like: Tensor, hint: str = "") -> None:
+    """Raises unless keys and values, given by the names that a message has for them, are (B, H, T, D), of one T and of
+    the B, H and D of `like`, (B, H, L, D)."""
     batch, heads, _, size = like.shape
     length = None
-    for name, entry in zip(names, entries):
-        if not isinstance(entry, Tensor):
-            raise TypeError(f"layer_cache[{name!r}]: got {type(entry).__name__}, wanted a torch.Tensor")
-        good = entry.dim() == 4 and (entry.shape[0], entry.shape[1], entry.shape[3]) == (batch, heads, size)
-        if not good or (length is not None and entry.shape[2] != length):
-            wanted = (batch, heads, "T" if length is None else length, size)
-            raise ValueError(
-                f"layer_cache[{name!r}]: got shape {tuple(entry.shape)}, wanted ({', '.join(map(str, wanted))})"
-            )
-        if entry.dtype != like.dtype:
-            raise TypeError(f"layer_cache[{name!r}]: got dtype {entry.dtype}, wanted {like.dtype}")
-        length = entry.shape[2]
-    return tuple(entry.to(like.device) for entry in entries)
+    for name, x in given.items():
+        if not isinstance(x, Tensor):
+            raise TypeError(f"{name}: got {type(x).__name__}, wanted a torch.Tensor")
+        good = x.dim() == 4 and (x.shape[0], x.shape[1], x.shape[3]) == (batch, heads, size)
+        if not good or (length is not None and x.shape[2] != length):
+            wanted = ", ".join(map(str, (batch, heads, "T" if length is None else length, size)))
+            raise ValueError(f"{name}: got shape {tuple(x.shape)}, wanted ({wanted}){hint}")
+        if x.dtype != like.dtype:
+            raise TypeError(f"{name}: got dtype {x.dtype}, wanted {like.dtype}")
+        length = x.shape[2]
 
 
 def _broadcastable(name: str, x: object, shape: tuple[int, int, int]) -> Tensor:
