@@ -3,7 +3,7 @@
 import pytest
 import torch
 import transformers
-from model_judging import SDPA_GRADIENT_BAND, check_against_formulas, strengthen
+from model_judging import SDPA_GRADIENT_BAND, check_against_formulas, strengthen, weighted_sum
 from model_sizes import TINY
 from oracle import bert as oracle
 from oracle.pieces import classification_loss, cross_entropy, linear
@@ -101,6 +101,39 @@ def test_encoder_in_float64_agrees_with_the_formulas_to_rounding(implementation)
     torch.testing.assert_close(out.pooler_output, true["pooled"], rtol=1e-9, atol=1e-11)
     for mine, theirs in zip((*out.hidden_states, *maps(model)), (*true["hidden"], *true["a"])):
         torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("form", ["padded", "unpad", "packed", "checkpointed", "checkpointed, re-entrant"])
+@pytest.mark.parametrize("implementation", ["sdpa", "fused", "eager"])
+def test_a_mask_of_heads_agrees_with_the_formulas_and_so_does_its_gradient(implementation, form):
+    settings = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "unpad": form == "unpad"}
+    model = build(BertModel, implementation, torch.float64, **settings).train()
+    if form.startswith("checkpointed"):
+        model.activation_checkpointing_enable({"use_reentrant": form.endswith("re-entrant")})
+    mask = torch.tensor([[1.0, 0.0, 0.5], [0.25, 1.0, -2.0]], dtype=torch.float64, requires_grad=True)
+    tokens = TOKENS
+    if form == "packed":
+        tokens = {name: TOKENS[name][VISIBLE] for name in ("input_ids", "token_type_ids")}
+        tokens |= {"cu_seqlens": torch.tensor([0, 5, 8]), "max_seqlen": 5}
+    out = model(**tokens, head_mask=mask)
+    weights = {f"bert.{name}": p.detach().clone().requires_grad_() for name, p in model.named_parameters()}
+    exact = mask.detach().clone().requires_grad_()
+    true = oracle.encode(
+        weights,
+        *(TOKENS["input_ids"], VISIBLE, TOKENS["token_type_ids"]),
+        **{"layers": 2, "heads": 3, "pooler": "cls", "head_mask": exact},
+    )
+    torch.testing.assert_close(out.pooler_output, true["pooled"], rtol=1e-9, atol=1e-11)
+    weighted_sum([out.pooler_output]).backward()
+    weighted_sum([true["pooled"]]).backward()
+    torch.testing.assert_close(mask.grad, exact.grad, rtol=1e-9, atol=1e-11)
+    for name, p in model.named_parameters():
+        torch.testing.assert_close(p.grad, weights[f"bert.{name}"].grad, rtol=1e-8, atol=1e-11)
+    if form == "padded":
+        for mine, theirs in zip(model(**TOKENS, head_mask=mask, output_attentions=True).attentions, true["a"]):
+            torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-11)
+        one = model(**TOKENS, head_mask=mask[1]).pooler_output
+        assert torch.equal(one, model(**TOKENS, head_mask=mask[1].expand(2, 3)).pooler_output)
 
 
 def theirs_of(model, cls):

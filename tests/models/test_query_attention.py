@@ -8,7 +8,7 @@ import transformers
 from encoders import FAMILIES, SIZES, bert_config, build, roberta_config
 from oracle import query_attention as oracle
 from parity import check_outputs_and_gradients, double_leaves
-from qacg_models import QueryAttentionConfig, QueryAttentionForQuestionAnswering
+from qacg_models import PlainBertConfig, QueryAttentionConfig, QueryAttentionForQuestionAnswering
 from transformers import AutoConfig
 
 SEP, PAD = 3, 0
@@ -22,6 +22,7 @@ LABELS = {
     "end_positions": torch.tensor([5, 8]),  # the second lies outside
     "question_type": torch.tensor([5, 2]),
 }
+PUBLISHED = {"question_mean": "length", "attend_padding": True}
 HEADS = {"linear": {"head": "linear"}, "convolutional": {"head": "convolutional", "conv_channels": 7}}
 
 
@@ -41,7 +42,10 @@ def oracle_results(m, leaves, batch, labels=None):
     inputs = {k: v for k, v in batch.items() if k != "token_type_ids" or m.takes_token_types}
     hidden = encoder(**inputs).last_hidden_state
     visible = batch["attention_mask"].bool()
-    found = oracle.run(leaves, hidden, (batch["token_type_ids"] == 0) & visible, visible)
+    if m.config.attend_padding:
+        visible = torch.ones_like(visible)
+    mean = oracle.mean_as_published if m.config.question_mean == "length" else oracle.mean_of_the_question
+    found = oracle.run(leaves, hidden, (batch["token_type_ids"] == 0) & visible, visible, mean)
     if labels is not None:
         weight = m.config.question_type_loss_weight
         found["loss"] = oracle.loss(found, *(t.tolist() for t in labels.values()), weight)
@@ -61,6 +65,93 @@ def test_outputs_and_every_gradient_match_the_formulas(head, family, dtype):
     assert set(outputs) == set(out.keys())
     unread = [n for n, p in m.named_parameters() if n.startswith("backbone.") and not _is_read(m, n)]
     check_outputs_and_gradients(m, outputs, leaves, exact, unused=unread, roundings=400)
+
+
+@pytest.mark.parametrize("implementation", ["sdpa", "fused", "eager"])
+@pytest.mark.parametrize("choice", [PUBLISHED, {"question_mean": "length"}, {"attend_padding": True}])
+def test_what_is_published_by_choice_and_every_gradient_match_the_formulas(choice, implementation):
+    encoder = PlainBertConfig(**SIZES, attn_implementation=implementation, unpad=True)
+    for dtype, head in ((torch.float32, "linear"), (torch.float64, "convolutional")):
+        m = model(encoder, dtype, **HEADS[head], **choice)
+        assert m.backbone.config._attn_implementation == implementation
+        out = m(**BATCH, **LABELS)
+        leaves = double_leaves(m)
+        exact = oracle_results(m, leaves, BATCH, LABELS)
+        check_outputs_and_gradients(m, {name: out[name] for name in exact}, leaves, exact, roundings=400)
+        assert bool(out.query_attention[1, 6:].all()) == m.config.attend_padding
+
+
+def test_with_what_is_published_a_score_depends_on_the_length_that_a_batch_is_padded_to():
+    for choice, same in ((PUBLISHED, False), ({}, True)):
+        m = model(**choice)
+        padded = m(**{k: v[1:] for k, v in BATCH.items()}).start_logits[0, :6]
+        alone = m(**{k: v[1:, :6] for k, v in BATCH.items()}).start_logits[0]
+        assert torch.allclose(padded, alone, rtol=1e-4, atol=1e-4) == same
+
+
+def test_what_is_published_is_a_choice_that_is_saved(tmp_path):
+    m = model(**PUBLISHED)
+    m.save_pretrained(tmp_path)
+    loaded = QueryAttentionForQuestionAnswering.from_pretrained(tmp_path)
+    assert {name: getattr(loaded.config, name) for name in PUBLISHED} == PUBLISHED
+    assert torch.equal(loaded(**BATCH).start_logits, m(**BATCH).start_logits)
+    loaded.config.encoder._attn_implementation_internal = "flash_attention_2"  # what a GPU would have
+    with pytest.raises(
+        ValueError, match="attend_padding: got True with the encoder's implementation 'flash_attention_2'"
+    ):
+        loaded(**BATCH)
+
+
+@pytest.mark.compiles
+def test_what_is_published_compiles_whole():
+    m = model(PlainBertConfig(**SIZES), **PUBLISHED)
+    inputs = {**BATCH, **LABELS, "head_mask": HEAD_MASK}
+    del inputs["input_ids"]
+    inputs["inputs_embeds"] = m.get_input_embeddings()(BATCH["input_ids"]).detach()
+    compiled = torch.compile(m, fullgraph=True, backend="aot_eager")(**inputs)
+    for name, wanted in m(**inputs).items():
+        torch.testing.assert_close(compiled[name], wanted)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_embeddings_take_the_place_of_ids(family):
+    m = model(FAMILIES[family]())
+    positions = {}
+    if family == "roberta":  # it counts from the ids, and without them takes no token for padding
+        positions = {"position_ids": (BATCH["input_ids"] != 0).long().cumsum(-1) * (BATCH["input_ids"] != 0)}
+        m.backbone.config.pad_token_id = 0
+    rest = {k: v for k, v in BATCH.items() if k != "input_ids"} | positions
+    words = m.get_input_embeddings()(BATCH["input_ids"]).detach().requires_grad_()
+    wanted = m(**BATCH, **positions, **LABELS)
+    out = m(**rest, inputs_embeds=words, **LABELS)
+    assert list(out) == list(wanted)
+    for name in wanted:
+        assert torch.equal(out[name], wanted[name]), name
+    out.loss.backward()
+    wanted.loss.backward()
+    rows = torch.zeros_like(m.get_input_embeddings().weight)
+    rows.index_add_(0, BATCH["input_ids"].flatten(), words.grad.flatten(0, 1))
+    padding = m.get_input_embeddings().padding_idx
+    if padding is not None:
+        rows[padding] = 0.0
+    torch.testing.assert_close(rows, m.get_input_embeddings().weight.grad)
+
+
+HEAD_MASK = torch.tensor([[1.0, 0.0, 0.5], [0.25, 1.0, 0.0]])
+
+
+@pytest.mark.parametrize("implementation", ["sdpa", "fused", "eager"])
+def test_a_mask_of_heads_reaches_an_encoder_that_takes_one(implementation):
+    m = model(PlainBertConfig(**SIZES, attn_implementation=implementation))
+    mask = HEAD_MASK.clone().requires_grad_()
+    out = m(**BATCH, **LABELS, head_mask=mask)
+    leaves, exact_mask = double_leaves(m), HEAD_MASK.double().requires_grad_()
+    exact = oracle_results(m, leaves, {**BATCH, "head_mask": exact_mask}, LABELS)
+    check_outputs_and_gradients(m, {name: out[name] for name in exact}, leaves, exact, roundings=400)
+    torch.testing.assert_close(mask.grad.double(), exact_mask.grad, rtol=1e-4, atol=1e-4)
+    assert not torch.allclose(m(**BATCH).start_logits, out.start_logits)
+    whole = m(**BATCH, head_mask=torch.ones(3))
+    torch.testing.assert_close(whole.start_logits, m(**BATCH).start_logits)
 
 
 def _is_read(m, name):
@@ -222,6 +313,8 @@ def test_the_configuration_has_one_of_the_encoder_inside(tmp_path):
     ("fields", "error", "message"),
     [
         ({"heads": "linear"}, TypeError, "heads: QueryAttentionConfig has no such field; did you mean 'head'"),
+        ({"question_mean": "all"}, ValueError, "question_mean: got 'all', wanted one of 'tokens', 'length'"),
+        ({"attend_padding": 1}, TypeError, "attend_padding: got 1, wanted True or False"),
         ({"head": "deep"}, ValueError, "head: got 'deep', wanted one of 'linear', 'convolutional'"),
         ({"conv_channels": 0}, ValueError, "conv_channels: got 0, wanted at least 1"),
         ({"num_question_types": 2.5}, TypeError, "num_question_types: got 2.5, wanted an integer"),
@@ -295,12 +388,41 @@ def test_a_field_made_bad_after_the_configuration_was_made():
             ValueError,
             "question_type: got values from 0 to 6, wanted 0 to 5",
         ),
+        (
+            {"inputs_embeds": torch.zeros(2, 8, 12)},
+            ValueError,
+            "input_ids, inputs_embeds: got both, wanted exactly one",
+        ),
+        ({"input_ids": None}, TypeError, "input_ids: got NoneType, wanted a torch.Tensor"),
+        (
+            {"input_ids": None, "inputs_embeds": torch.zeros(2, 8, 11)},
+            ValueError,
+            r"inputs_embeds: got shape \(2, 8, 11\), wanted \(B, L, hidden_size = 12\)",
+        ),
+        (
+            {"input_ids": None, "inputs_embeds": torch.zeros(2, 8, 12), "token_type_ids": None},
+            ValueError,
+            "token_type_ids: got None beside inputs_embeds",
+        ),
+        (
+            {"head_mask": torch.ones(3)},
+            ValueError,
+            "head_mask: BertModel of type 'bert' takes none, wanted None; an encoder of type 'plain_bert' takes one",
+        ),
         ({"question_type": [0, 1]}, TypeError, "question_type: got list, wanted a torch.Tensor"),
     ],
 )
 def test_bad_input(changes, error, message):
     with pytest.raises(error, match=message):
         model()(**{**BATCH, **changes})
+
+
+def test_a_mask_of_heads_of_another_shape():
+    m = model(PlainBertConfig(**SIZES))
+    with pytest.raises(ValueError, match=r"head_mask: got shape \(2,\), wanted \(3,\) or \(2, 3\)"):
+        m(**BATCH, head_mask=torch.ones(2))
+    with pytest.raises(TypeError, match=r"head_mask: got list, wanted a torch\.Tensor or None"):
+        m(**BATCH, head_mask=[1, 1, 0])
 
 
 def test_the_limits_of_encoders_differ():

@@ -6,23 +6,27 @@ import torch
 from oracle.pieces import below, blocks_after_attention, embed, linear, pool, softmax_row, together
 
 
-def self_attention(w, x, visible, heads):
-    """(L, hidden) and (L) booleans for keys to the attended values (L, hidden) and A (H, L, L)."""
+def self_attention(w, x, visible, heads, head_mask=None):
+    """(L, hidden) and (L) booleans for keys to the attended values (L, hidden) and A (H, L, L).
+
+    head_mask: None or (H), by which the maps of the heads are multiplied.
+    """
     size = x.shape[1] // heads
     q, k, v = (linear(w, name, x) for name in ("query", "key", "value"))
     outs, maps = [], []
     for h in range(heads):
         part = slice(h * size, (h + 1) * size)
         rows = [softmax_row((k[:, part] * one).sum(-1) / math.sqrt(size), visible) for one in q[:, part]]
-        maps.append(torch.stack(rows))
+        maps.append(torch.stack(rows) * (1 if head_mask is None else head_mask[h]))
         outs.append(maps[-1] @ v[:, part])
     return torch.cat(outs, -1), torch.stack(maps)
 
 
-def encode(w, ids, visible, types, *, layers, heads, pooler=None, eps=1e-12):
+def encode(w, ids, visible, types, *, layers, heads, pooler=None, head_mask=None, eps=1e-12):
     """The encoder without dropout.
 
-    ids, types: (B, L) integers. visible: (B, L) booleans. pooler: None for no pooled.
+    ids, types: (B, L) integers. visible: (B, L) booleans. pooler: None for no pooled. head_mask: None or
+    (layers, H).
     Returns a dict: pooled, and lists over layers hidden (embeddings first) and a, batched.
     """
     results = []
@@ -31,7 +35,8 @@ def encode(w, ids, visible, types, *, layers, heads, pooler=None, eps=1e-12):
         out = {"hidden": [x], "a": []}
         for n in range(layers):
             layer = below(w, f"bert.encoder.layer.{n}.")
-            attended, a = self_attention(below(layer, "attention.self."), x, one_visible, heads)
+            kept = None if head_mask is None else head_mask[n]
+            attended, a = self_attention(below(layer, "attention.self."), x, one_visible, heads, kept)
             x = blocks_after_attention(layer, attended, x, eps)
             out["hidden"].append(x)
             out["a"].append(a)

@@ -32,13 +32,25 @@ def convolve(w, name, x):
     return torch.stack(rows)
 
 
-def head(w, hidden, question, visible):
-    """One sequence. hidden: (L, size); question, visible: (L) booleans.
+def mean_of_the_question(w, hidden, question):
+    asked = [linear(w, "query_layer", h) for h, is_question in zip(hidden, question) if is_question]
+    return sum(asked) / len(asked)
+
+
+def mean_as_published(w, hidden, question):
+    """Over the whole length: what is no question goes through the layer as zeros."""
+    asked = [
+        linear(w, "query_layer", h if is_question else torch.zeros_like(h)) for h, is_question in zip(hidden, question)
+    ]
+    return sum(asked) / len(asked)
+
+
+def head(w, hidden, question, visible, mean=mean_of_the_question):
+    """One sequence. hidden: (L, size); question, visible: (L) booleans. mean: either of the two above.
 
     Returns start and end logits (L), question-type logits, and the attention a (L).
     """
-    asked = [linear(w, "query_layer", h) for h, is_question in zip(hidden, question) if is_question]
-    q = sum(asked) / len(asked)
+    q = mean(w, hidden, question)
     scores = torch.stack([(linear(w, "key_layer", h) * q).sum() for h in hidden])
     e = torch.exp(scores - scores[visible].detach().max()) * visible
     a = e / e.sum()
@@ -52,9 +64,9 @@ def head(w, hidden, question, visible):
     return ends[:, 0], ends[:, 1], linear(w, "query_classify_layer", q), a
 
 
-def run(w, hidden, question, visible):
+def run(w, hidden, question, visible, mean=mean_of_the_question):
     """A batch, stacked: start_logits, end_logits, query_logits, query_attention."""
-    rows = [head(w, *one) for one in zip(hidden, question, visible)]
+    rows = [head(w, *one, mean) for one in zip(hidden, question, visible)]
     names = ("start_logits", "end_logits", "query_logits", "query_attention")
     return {name: torch.stack(ts) for name, ts in zip(names, zip(*rows))}
 

@@ -16,6 +16,7 @@ from qacg_models.configs.field_checks import (
     check_size,
 )
 
+QUESTION_MEANS = ("tokens", "length")
 HEAD_DROPOUT = {"linear": 0.7, "convolutional": 0.3}  # as published
 
 
@@ -27,6 +28,11 @@ class QueryAttentionConfig(EncoderHeadConfig):
         head: "linear" or "convolutional".
         conv_channels: channels of each of the three convolutions.
         head_dropout: dropout before the last layer; None: 0.7 for the linear head, 0.3 for the convolutional one.
+        question_mean: what the sum over the question's tokens is divided by: "tokens", their number, or as published
+            "length", that of the whole padded sequence, with which the question's vector shrinks as the text grows.
+        attend_padding: whether padding takes part as published: it gets its share of the softmax, and counts as
+            question where its token type is 0, as tokenizers of BERT pad. The same question and text then get other
+            scores in a batch that is padded further.
         num_question_types: classes of the question-type head.
         question_type_loss_weight: weight of its loss beside the span's.
         sep_token_id: id of the separator that ends the question. Needed for inputs without token types: tokens
@@ -47,6 +53,8 @@ class QueryAttentionConfig(EncoderHeadConfig):
         head: str = "linear",
         conv_channels: int = 1024,
         head_dropout: float | None = None,
+        question_mean: str = "tokens",
+        attend_padding: bool = False,
         num_question_types: int = 6,
         question_type_loss_weight: float = 1.0,
         sep_token_id: int | None = None,
@@ -58,6 +66,8 @@ class QueryAttentionConfig(EncoderHeadConfig):
         self.conv_channels = conv_channels
         # An unknown head is refused by check().
         self.head_dropout = HEAD_DROPOUT.get(head, 0.0) if head_dropout is None else head_dropout
+        self.question_mean = question_mean
+        self.attend_padding = attend_padding
         self.num_question_types = num_question_types
         self.question_type_loss_weight = question_type_loss_weight
         self.sep_token_id = sep_token_id
@@ -70,6 +80,8 @@ class QueryAttentionConfig(EncoderHeadConfig):
         check_one_of("head", self.head, tuple(HEAD_DROPOUT))
         check_size("conv_channels", self.conv_channels)
         check_size("num_question_types", self.num_question_types)
+        check_one_of("question_mean", self.question_mean, QUESTION_MEANS)
+        check_flag("attend_padding", self.attend_padding)
         check_probability("head_dropout", self.head_dropout)
         check_number("question_type_loss_weight", self.question_type_loss_weight, at_least=0.0)
         check_number("no_answer_threshold", self.no_answer_threshold)

@@ -20,6 +20,7 @@ from qacg_models.configs.bert import PlainBertConfig
 from qacg_models.models.pretrained import EncoderPreTrainedModel, as_dict, classifier_dropout
 from qacg_models.modules.bert_layers import POOLERS, BertEmbeddings, BertIntermediate, BertResidualOutput
 from qacg_models.modules.encoder_batch import read_batch
+from qacg_models.modules.input_checks import checked_head_mask
 from qacg_models.modules.losses import classification_loss, has_answers, span_loss
 from qacg_models.modules.packing import Packing
 from qacg_models.modules.softmax_attention import IMPLEMENTATIONS, attend_split
@@ -41,15 +42,20 @@ class BertSelfAttention(nn.Module):
         self.dropout = nn.Dropout(config.attention_probs_dropout_prob)
 
     def forward(
-        self, hidden_states: Tensor, mask: Packing | Tensor | None, output_attentions: bool
+        self,
+        hidden_states: Tensor,
+        mask: Packing | Tensor | None,
+        output_attentions: bool,
+        head_mask: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """(B, L, hidden) and a boolean mask (B, 1, 1, L) or None to (B, L, hidden) and A (B, H, L, L) or None; or
-        (T, hidden) and its packing to (T, hidden) and A (B, H, max_seqlen, max_seqlen) or None."""
+        (T, hidden) and its packing to (T, hidden) and A (B, H, max_seqlen, max_seqlen) or None. A head_mask (H)
+        multiplies the heads' maps."""
         query, key, value = (
             layer(hidden_states).unflatten(-1, (self.config.num_attention_heads, -1))
             for layer in (self.query, self.key, self.value)
         )
-        return attend_split(
+        attended, attention = attend_split(
             query,
             key,
             value,
@@ -58,6 +64,12 @@ class BertSelfAttention(nn.Module):
             implementation=self.config._attn_implementation,
             want_map=output_attentions,
         )
+        if head_mask is None:
+            return attended, attention
+        # (m A) V = m (A V), which needs no map.
+        head_mask = head_mask.to(attended.dtype).unsqueeze(-1)
+        attended = (attended.unflatten(-1, (self.config.num_attention_heads, -1)) * head_mask).flatten(-2)
+        return attended, attention if attention is None else attention * head_mask.unsqueeze(-1)
 
 
 class BertAttention(nn.Module):
@@ -73,11 +85,12 @@ class BertAttention(nn.Module):
         hidden_states: Tensor,
         mask: Packing | Tensor | None,
         output_attentions: bool,
+        head_mask: Tensor | None = None,
         first_only: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
         """As `BertSelfAttention`, with the residual and LayerNorm; with first_only (B, hidden), for the first token
         of each packed sequence."""
-        attended, attention = self.self(hidden_states, mask, output_attentions)
+        attended, attention = self.self(hidden_states, mask, output_attentions, head_mask)
         if first_only:
             assert isinstance(mask, Packing), "only packed batches have first tokens"
             attended, hidden_states = mask.first(attended), mask.first(hidden_states)
@@ -98,10 +111,11 @@ class BertLayer(GradientCheckpointingLayer):
         hidden_states: Tensor,
         mask: Packing | Tensor | None,
         output_attentions: bool,
+        head_mask: Tensor | None = None,
         first_only: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
         """As `BertAttention`."""
-        attended, attention = self.attention(hidden_states, mask, output_attentions, first_only)
+        attended, attention = self.attention(hidden_states, mask, output_attentions, head_mask, first_only)
         return self.output(self.intermediate(attended), attended), attention
 
 
@@ -117,14 +131,17 @@ class BertEncoder(nn.Module):
         hidden_states: Tensor,
         mask: Packing | Tensor | None,
         output_attentions: bool,
+        head_mask: Tensor | None = None,
         first_only: bool = False,
     ) -> tuple[list[Tensor], list[Tensor | None]]:
         """Hidden states (B, L, hidden), the input first, and A (B, H, L, L) or None of every layer; with first_only
-        the last hidden states are (B, hidden)."""
+        the last hidden states are (B, hidden). head_mask: None or (layers, H)."""
         every_hidden, every_map = [hidden_states], []
-        for layer in self.layer:
+        for i, layer in enumerate(self.layer):
+            # By position, as checkpointing that is re-entrant finds gradients of such arguments alone.
+            heads = () if head_mask is None else (head_mask[i],)
             only = {"first_only": True} if first_only and layer is self.layer[-1] else {}
-            hidden, attention = layer(every_hidden[-1], mask, output_attentions, **only)
+            hidden, attention = layer(every_hidden[-1], mask, output_attentions, *heads, **only)
             every_hidden.append(hidden)
             every_map.append(attention)
         return every_hidden, every_map
@@ -170,6 +187,7 @@ class BertModel(BertPreTrainedModel):
         position_ids: Tensor | None = None,
         *,
         inputs_embeds: Tensor | None = None,
+        head_mask: Tensor | None = None,
         cu_seqlens: Tensor | None = None,
         max_seqlen: int | None = None,
         pooled_only: bool = False,
@@ -185,6 +203,8 @@ class BertModel(BertPreTrainedModel):
             token_type_ids: (B, L) below type_vocab_size; None: all 0.
             position_ids: (B, L) or (1, L); None: 0 to L - 1.
             inputs_embeds: (B, L, hidden_size), word embeddings in place of input_ids.
+            head_mask: (H) or (layers, H), multiplies the map of every head: 1 keeps it, 0 puts it out. Its gradient
+                says how much the heads matter.
             cu_seqlens: (B + 1) int32 or int64 offsets of a packed batch: then input_ids, token_type_ids and
                 position_ids are (T), inputs_embeds (T, hidden_size), there is no attention_mask, and what is
                 returned for each token is packed too. `PackingCollator` makes such batches.
@@ -217,9 +237,11 @@ class BertModel(BertPreTrainedModel):
             # Without pooler the hidden states are what is wanted, those of padding too.
             leave_out_padding=self.config.unpad and self.pooler is not None and not output_attentions,
         )
+        if head_mask is not None:
+            head_mask = checked_head_mask(head_mask, self.config.num_hidden_layers, self.config.num_attention_heads)
         embedded = self.embeddings(batch.input_ids, batch.token_type_ids, batch.position_ids, batch.inputs_embeds)
         first_only = pooled_only and batch.only_first_needed(self.config, output_hidden_states)
-        every_hidden, every_map = self.encoder(embedded, batch.mask, bool(output_attentions), first_only)
+        every_hidden, every_map = self.encoder(embedded, batch.mask, bool(output_attentions), head_mask, first_only)
         output = BaseModelOutputWithPooling(
             last_hidden_state=None if pooled_only else batch.restored(every_hidden[-1]),
             pooler_output=self.pooler and self.pooler(*batch.pooled_from(every_hidden[-1], first_only)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+from typing import Any
 
 from torch import Tensor, nn
 from transformers import AutoModel, PreTrainedModel
@@ -12,7 +13,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from qacg_models.checkpoints.head_loading import HeadCheckpointLoading
 from qacg_models.configs.encoder_head import EncoderHeadConfig
 from qacg_models.models.model_card import CardWriting
-from qacg_models.modules.input_checks import check_ids, key_mask
+from qacg_models.modules.input_checks import check_embeds, check_ids, key_mask
 
 
 class EncoderHeadModel(CardWriting, HeadCheckpointLoading, PreTrainedModel):
@@ -59,7 +60,7 @@ class EncoderHeadModel(CardWriting, HeadCheckpointLoading, PreTrainedModel):
         setattr(self, self.base_model_prefix, encoder)
         accepted = inspect.signature(encoder.forward).parameters
         self.takes_token_types = "token_type_ids" in accepted and getattr(encoder.config, "type_vocab_size", 0) > 1
-        self._takes_positions = "position_ids" in accepted
+        self._takes = {name for name in ("position_ids", "inputs_embeds", "head_mask") if name in accepted}
         self._position_limit = position_limit(encoder)
 
     @classmethod
@@ -80,12 +81,15 @@ class EncoderHeadModel(CardWriting, HeadCheckpointLoading, PreTrainedModel):
 
     def encode(
         self,
-        input_ids: Tensor,
+        input_ids: Tensor | None,
         attention_mask: Tensor | None,
         token_type_ids: Tensor | None,
         position_ids: Tensor | None,
         output_attentions: bool | None,
         output_hidden_states: bool | None,
+        *,
+        inputs_embeds: Tensor | None = None,
+        head_mask: Tensor | None = None,
     ) -> tuple[BaseModelOutput, Tensor | None]:
         """The encoder's output, and the attention mask as booleans (B, L) or None where all tokens are read.
 
@@ -96,18 +100,19 @@ class EncoderHeadModel(CardWriting, HeadCheckpointLoading, PreTrainedModel):
                 the CPU and outside torch.compile only.
         """
         config = self.config.encoder
-        check_ids("input_ids", input_ids, None, config.vocab_size, "vocab_size")
-        shape = tuple(input_ids.shape)
-        if shape[1] < 1:
-            raise ValueError(f"input_ids: got shape {shape}, wanted at least one token per sequence")
+        given = {"position_ids": position_ids, "inputs_embeds": inputs_embeds, "head_mask": head_mask}
+        given = {name: x for name, x in given.items() if x is not None}
+        for name in given.keys() - self._takes:
+            hint = "; an encoder of type 'plain_bert' takes one, and reads BERT's checkpoints"
+            kind = f"{type(self.base_model).__name__} of type {config.model_type!r}"
+            raise ValueError(f"{name}: {kind} takes none, wanted None{hint if name == 'head_mask' else ''}")
+        name, shape = self._check_tokens(input_ids, inputs_embeds)
         if token_type_ids is not None:
             kinds = config.type_vocab_size if self.takes_token_types else 2
             check_ids("token_type_ids", token_type_ids, shape, kinds, "type_vocab_size")
-        if position_ids is not None and not self._takes_positions:
-            raise ValueError(f"position_ids: {type(self.base_model).__name__} takes none, wanted None")
         if position_ids is None and self._position_limit is not None and shape[1] > self._position_limit:
             raise ValueError(
-                f"input_ids: got sequences of {shape[1]} tokens, wanted at most {self._position_limit}, the positions "
+                f"{name}: got sequences of {shape[1]} tokens, wanted at most {self._position_limit}, the positions "
                 f"of the encoder (max_position_embeddings is {config.max_position_embeddings})"
             )
         if position_ids is not None and config.max_position_embeddings is not None:
@@ -119,11 +124,9 @@ class EncoderHeadModel(CardWriting, HeadCheckpointLoading, PreTrainedModel):
             output_attentions = self.config.output_attentions
         if output_hidden_states is None:
             output_hidden_states = self.config.output_hidden_states
-        inputs = {"attention_mask": attention_mask}
+        inputs = {"attention_mask": attention_mask, **given}
         if self.takes_token_types:
             inputs["token_type_ids"] = token_type_ids
-        if position_ids is not None:
-            inputs["position_ids"] = position_ids
         encoded = self.base_model(
             input_ids,
             **inputs,
@@ -137,6 +140,22 @@ class EncoderHeadModel(CardWriting, HeadCheckpointLoading, PreTrainedModel):
                 f"{self.config.encoder._attn_implementation!r}; model.set_attn_implementation('eager') gives them"
             )
         return encoded, visible
+
+    def _check_tokens(self, input_ids: Any, inputs_embeds: Any) -> tuple[str, tuple[int, int]]:
+        """What the tokens are given as, and (B, L); an error unless they fit the encoder."""
+        if inputs_embeds is None:
+            name, tokens = "input_ids", input_ids
+            check_ids(name, tokens, None, self.config.encoder.vocab_size, "vocab_size")
+        else:
+            name, tokens = "inputs_embeds", inputs_embeds
+            if input_ids is not None:
+                raise ValueError("input_ids, inputs_embeds: got both, wanted exactly one")
+            width = self.get_input_embeddings().embedding_dim
+            same = width == self.config.encoder.hidden_size
+            check_embeds(tokens, width, "hidden_size" if same else "embedding_size")
+        if tokens.shape[1] < 1:
+            raise ValueError(f"{name}: got shape {tuple(tokens.shape)}, wanted at least one token per sequence")
+        return name, (tokens.shape[0], tokens.shape[1])
 
     def as_dict(self, return_dict: bool | None) -> bool:
         """Whether a forward returns its output object: what the call says, or the configuration."""

@@ -5,6 +5,9 @@ well it answers to q, a = softmax(W_k h . q), and the answer's ends are read fro
 - "linear": Linear(dropout(gelu(a * W_v h)));
 - "convolutional": Linear(dropout([relu(conv_1), relu(conv_3), relu(conv_5)] of a * W_v h)), widths 1, 3 and 5.
 A second head tells the type of the question from q.
+
+Padding takes no part, and the mean is over the question alone; the fields `question_mean` and `attend_padding` of the
+configuration choose what is published instead.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ class QueryAttentionOutput(ModelOutput):
         start_logits, end_logits: (B, L), of the first and last token of the answer. Those of padding count in the
             loss, as in BERT.
         query_logits: (B, num_question_types).
-        query_attention: a, (B, L), 0 at padding.
+        query_attention: a, (B, L), 0 at padding unless `attend_padding` is chosen.
         hidden_states, attentions: the encoder's, if asked for.
     """
 
@@ -84,11 +87,13 @@ class QueryAttentionForQuestionAnswering(EncoderHeadModel):
 
     def forward(
         self,
-        input_ids: Tensor,
+        input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         token_type_ids: Tensor | None = None,
         position_ids: Tensor | None = None,
         *,
+        inputs_embeds: Tensor | None = None,
+        head_mask: Tensor | None = None,
         start_positions: Tensor | None = None,
         end_positions: Tensor | None = None,
         question_type: Tensor | None = None,
@@ -104,6 +109,10 @@ class QueryAttentionForQuestionAnswering(EncoderHeadModel):
             token_type_ids: (B, L), 0 for the question; None: made from the separator, see `token_types_of`.
                 An encoder with one type or none does not get them.
             position_ids: (B, L) or (1, L); None: the encoder's own.
+            inputs_embeds: (B, L, width of the encoder's word embeddings), in place of input_ids. The token types
+                have to be given then.
+            head_mask: (H) or (layers, H), 1 for an attention head of the encoder and 0 for one that is put out. It
+                needs an encoder that takes one, as `BertModel` of this package does and none of transformers 5.
             start_positions, end_positions: (B) first and last token of the answer, both or neither. One outside
                 the sequence is left out of the loss.
             question_type: (B) below num_question_types, or -100 for rows that the loss leaves out.
@@ -113,12 +122,28 @@ class QueryAttentionForQuestionAnswering(EncoderHeadModel):
             TypeError, ValueError: naming the argument, what came and what was wanted. Values are looked at on
                 the CPU and outside torch.compile only.
         """
+        if token_type_ids is None and inputs_embeds is not None:
+            raise ValueError(
+                "token_type_ids: got None beside inputs_embeds, wanted 0 for the question and 1 for the text"
+            )
+        if self.config.attend_padding and attention_mask is not None:
+            self._check_padding_is_computed()
         encoded, visible = self.encode(
-            input_ids, attention_mask, token_type_ids, position_ids, output_attentions, output_hidden_states
+            input_ids,
+            attention_mask,
+            token_type_ids,
+            position_ids,
+            output_attentions,
+            output_hidden_states,
+            inputs_embeds=inputs_embeds,
+            head_mask=head_mask,
         )
         hidden = encoded.last_hidden_state
         if token_type_ids is None:
+            assert input_ids is not None, "there are ids where there are no embeddings"
             token_type_ids = self.token_types_of(input_ids)
+        if self.config.attend_padding:
+            visible = None
         question = token_type_ids == 0
         if visible is not None:
             question = question & visible
@@ -126,7 +151,7 @@ class QueryAttentionForQuestionAnswering(EncoderHeadModel):
             row = int((~question.any(-1)).nonzero()[0, 0])
             raise ValueError(f"token_type_ids: row {row} has no token of type 0, wanted a question in every row")
 
-        query = self.query_layer(_mean_over(hidden, question))
+        query = self.query_layer(_mean_over(hidden, question, self.config.question_mean))
         weights = self._attend(hidden, query, visible)
         features = self.value_layer(hidden) * weights.unsqueeze(-1)
         logits = self.classify_layer(self.dropout(self._features_of_ends(features)))
@@ -156,6 +181,14 @@ class QueryAttentionForQuestionAnswering(EncoderHeadModel):
             row = int((~types.any(-1)).nonzero()[0, 0])
             raise ValueError(f"input_ids: row {row} has no separator (sep_token_id {self.config.sep_token_id})")
         return types
+
+    def _check_padding_is_computed(self) -> None:
+        implementation = self.config.encoder._attn_implementation or ""
+        if "flash" in implementation:
+            raise ValueError(
+                f"attend_padding: got True with the encoder's implementation {implementation!r}, which leaves padding "
+                "out; model.set_attn_implementation('sdpa') computes it, or attention_mask=None without padding"
+            )
 
     def _attend(self, hidden: Tensor, query: Tensor, visible: Tensor | None) -> Tensor:
         """softmax over the sequence of (W_k h + b_k) . q, (B, L)."""
@@ -197,8 +230,9 @@ def _check_question_type(question_type: object, query_logits: Tensor) -> None:
     check_ids("question_type", question_type, (batch,), types, "num_question_types")
 
 
-def _mean_over(hidden: Tensor, chosen: Tensor) -> Tensor:
-    """Mean of the chosen tokens: (B, L, hidden) and booleans (B, L) to (B, hidden); 0 where none is chosen."""
+def _mean_over(hidden: Tensor, chosen: Tensor, mean: str) -> Tensor:
+    """Sum of the chosen tokens over their number or, for "length", over that of all: (B, L, hidden) and booleans (B, L)
+    to (B, hidden); 0 where none is chosen."""
     chosen = chosen.to(torch.promote_types(hidden.dtype, torch.float32))
-    shares = chosen / chosen.sum(-1, keepdim=True).clamp_min(1)
+    shares = chosen / (chosen.shape[-1] if mean == "length" else chosen.sum(-1, keepdim=True).clamp_min(1))
     return (shares.to(hidden.dtype).unsqueeze(1) @ hidden).squeeze(1)

@@ -94,20 +94,32 @@ def _check_tokens(config, input_ids: object, inputs_embeds: object, packed: bool
     if inputs_embeds is None:
         check_ids("input_ids", input_ids, None, config.vocab_size, "vocab_size", packed)
         return "input_ids", input_ids
-    _check_embeds(inputs_embeds, config.hidden_size, packed)
+    check_embeds(inputs_embeds, config.hidden_size, "hidden_size", packed)
     return "inputs_embeds", inputs_embeds
 
 
-def _check_embeds(embeds: object, hidden_size: int, packed: bool) -> None:
+def check_embeds(embeds: object, width: int, field: str, packed: bool = False) -> None:
+    """Raises unless `embeds` is a floating tensor (B, L, width), or (T, width) if packed; `field` sets the width."""
     if not isinstance(embeds, Tensor):
         raise TypeError(f"inputs_embeds: got {type(embeds).__name__}, wanted a torch.Tensor")
     if not embeds.is_floating_point():
         raise TypeError(f"inputs_embeds: got dtype {embeds.dtype}, wanted a floating one")
-    if embeds.dim() != (2 if packed else 3) or embeds.shape[-1] != hidden_size:
+    if embeds.dim() != (2 if packed else 3) or embeds.shape[-1] != width:
         wanted = "T" if packed else "B, L"
-        raise ValueError(
-            f"inputs_embeds: got shape {tuple(embeds.shape)}, wanted ({wanted}, hidden_size = {hidden_size})"
-        )
+        raise ValueError(f"inputs_embeds: got shape {tuple(embeds.shape)}, wanted ({wanted}, {field} = {width})")
+
+
+def checked_head_mask(head_mask: object, layers: int, heads: int) -> Tensor:
+    """`head_mask`, (H) or (layers, H), as (layers, H).
+
+    Raises:
+        TypeError, ValueError: not a tensor, or another shape.
+    """
+    if not isinstance(head_mask, Tensor):
+        raise TypeError(f"head_mask: got {type(head_mask).__name__}, wanted a torch.Tensor or None")
+    if tuple(head_mask.shape) not in ((heads,), (layers, heads)):
+        raise ValueError(f"head_mask: got shape {tuple(head_mask.shape)}, wanted ({heads},) or ({layers}, {heads})")
+    return head_mask.expand(layers, heads)
 
 
 def checked_context_ids(config, context_ids: Tensor | None, batch: int) -> Tensor:
