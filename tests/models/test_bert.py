@@ -6,7 +6,7 @@ import transformers
 from model_judging import SDPA_GRADIENT_BAND, check_against_formulas, strengthen, weighted_sum
 from model_sizes import TINY
 from oracle import bert as oracle
-from oracle.pieces import classification_loss, cross_entropy, linear
+from oracle.pieces import classification_loss, cross_entropy, linear, span_loss_as_published
 from qacg_models import BertForQuestionAnswering, BertForSequenceClassification, BertModel, PlainBertConfig
 
 SIZES = {**TINY, "type_vocab_size": 2}
@@ -68,9 +68,13 @@ def test_classifier_outputs_and_every_gradient_match_the_formulas(settings, labe
     check_against_formulas(make, implementation, dtype, results, truth, SDPA_GRADIENT_BAND)
 
 
-@pytest.mark.parametrize("starts, ends", [([1, 0], [3, 2]), ([4, 5], [0, 99]), ([-1, 2], [1, -7]), ([5, 5], [9, 9])])
+SOME_INSIDE = [([1, 0], [3, 2]), ([4, 5], [0, 99]), ([-1, 2], [1, -7])]
+ANSWERS = [*((*ends, "ignore") for ends in (*SOME_INSIDE, ([5, 5], [9, 9]))), *((*e, "clamp") for e in SOME_INSIDE)]
+
+
+@pytest.mark.parametrize("starts, ends, outside", ANSWERS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_answer_span_outputs_and_every_gradient_match_the_formulas(starts, ends, dtype):
+def test_answer_span_outputs_and_every_gradient_match_the_formulas(starts, ends, dtype, outside):
     def results(model):
         given = torch.tensor(starts), torch.tensor(ends)
         out = model(**TOKENS, start_positions=given[0], end_positions=given[1][:, None])
@@ -79,18 +83,30 @@ def test_answer_span_outputs_and_every_gradient_match_the_formulas(starts, ends,
 
     def truth(weights, config):
         logits = linear(weights, "qa_outputs", encoded(weights, config, None)["hidden"][-1])
+        if outside == "clamp":
+            loss = span_loss_as_published(logits[..., 0], logits[..., 1], starts, ends)
+            return {"start": logits[..., 0], "end": logits[..., 1], "loss": loss}
         inside = [[p if 0 <= p < 5 else -1 for p in positions] for positions in (starts, ends)]
         losses = [cross_entropy(logits[..., i], inside[i]) for i in (0, 1)]
         return {"start": logits[..., 0], "end": logits[..., 1], "loss": sum(losses) / 2}
 
     check_against_formulas(
-        lambda implementation, dtype: build(BertForQuestionAnswering, implementation, dtype),
+        lambda kind, dtype: build(BertForQuestionAnswering, kind, dtype, outside_positions=outside),
         "sdpa",
         dtype,
         results,
         truth,
         SDPA_GRADIENT_BAND,
     )
+
+
+def test_with_positions_clamped_as_published_the_mean_over_none_is_not_a_number():
+    outside = {"start_positions": torch.tensor([5, 99]), "end_positions": torch.tensor([3, -2])}
+    assert bool(build(BertForQuestionAnswering, outside_positions="clamp")(**TOKENS, **outside).loss.isnan())
+    assert bool(build(BertForQuestionAnswering)(**TOKENS, **outside).loss.isfinite())
+    assert (outside["start_positions"].tolist(), outside["end_positions"].tolist()) == ([5, 99], [3, -2])
+    with pytest.raises(ValueError, match="outside_positions: got 'cut', wanted one of 'ignore', 'clamp'"):
+        PlainBertConfig(outside_positions="cut")
 
 
 @pytest.mark.parametrize("implementation", ["sdpa", "fused", "eager"])

@@ -7,6 +7,7 @@ import torch
 import transformers
 from encoders import FAMILIES, SIZES, bert_config, build, roberta_config
 from oracle import query_attention as oracle
+from oracle.pieces import span_loss_as_published
 from parity import check_outputs_and_gradients, double_leaves
 from qacg_models import PlainBertConfig, QueryAttentionConfig, QueryAttentionForQuestionAnswering
 from transformers import AutoConfig
@@ -104,7 +105,7 @@ def test_what_is_published_is_a_choice_that_is_saved(tmp_path):
 
 @pytest.mark.compiles
 def test_what_is_published_compiles_whole():
-    m = model(PlainBertConfig(**SIZES), **PUBLISHED)
+    m = model(PlainBertConfig(**SIZES), **PUBLISHED, outside_positions="clamp")
     inputs = {**BATCH, **LABELS, "head_mask": HEAD_MASK}
     del inputs["input_ids"]
     inputs["inputs_embeds"] = m.get_input_embeddings()(BATCH["input_ids"]).detach()
@@ -219,6 +220,18 @@ def test_positions_outside_are_ignored_and_left_unchanged():
     assert all(p.grad is None or not p.grad.any() for p in m.parameters())
 
 
+def test_positions_outside_are_clamped_as_published_where_that_is_asked_for(tmp_path):
+    model(outside_positions="clamp").save_pretrained(tmp_path)
+    m = QueryAttentionForQuestionAnswering.from_pretrained(tmp_path)
+    starts, ends = [-3, 8], [5, 99]
+    out = m(**BATCH, start_positions=torch.tensor(starts), end_positions=torch.tensor(ends))
+    logits = out.start_logits.double(), out.end_logits.double()
+    torch.testing.assert_close(out.loss.double(), span_loss_as_published(*logits, starts, ends), rtol=1e-5, atol=1e-5)
+    first = {"start_positions": torch.tensor([0]), "end_positions": torch.tensor([5])}
+    torch.testing.assert_close(out.loss, m(**{k: v[:1] for k, v in BATCH.items()}, **first).loss)
+    assert bool(m(**BATCH, start_positions=torch.tensor([8, 8]), end_positions=torch.tensor([1, 1])).loss.isnan())
+
+
 def test_the_losses_add_up():
     m = model(question_type_loss_weight=0.25)
     span = {k: v for k, v in LABELS.items() if k != "question_type"}
@@ -314,6 +327,7 @@ def test_the_configuration_has_one_of_the_encoder_inside(tmp_path):
     [
         ({"heads": "linear"}, TypeError, "heads: QueryAttentionConfig has no such field; did you mean 'head'"),
         ({"question_mean": "all"}, ValueError, "question_mean: got 'all', wanted one of 'tokens', 'length'"),
+        ({"outside_positions": "cut"}, ValueError, "outside_positions: got 'cut', wanted one of 'ignore', 'clamp'"),
         ({"attend_padding": 1}, TypeError, "attend_padding: got 1, wanted True or False"),
         ({"head": "deep"}, ValueError, "head: got 'deep', wanted one of 'linear', 'convolutional'"),
         ({"conv_channels": 0}, ValueError, "conv_channels: got 0, wanted at least 1"),

@@ -85,6 +85,18 @@ def cross_entropy(logits, labels):
     return sum(terms) / len(terms) if terms else (logits * 0).sum()
 
 
+def span_loss_as_published(starts, ends, start_positions, end_positions):
+    """Mean of the two ends' cross-entropies, of logits (B, L). Positions are cut to 0 and L, and those at L left out
+    of a mean, which over none is 0/0."""
+    losses = []
+    for logits, positions in ((starts, start_positions), (ends, end_positions)):
+        length = logits.shape[1]
+        cut = [min(max(p, 0), length) for p in positions]
+        terms = [torch.log(torch.exp(row).sum()) - row[p] for row, p in zip(logits, cut) if p != length]
+        losses.append(sum(terms) / len(terms) if terms else (logits * math.nan).sum())
+    return sum(losses) / 2
+
+
 def classification_loss(logits, labels):
     """Of logits (N, C) by the labels' type: classes; numbers with one below 0, for regression; shares of 0 to 1."""
     if not labels.is_floating_point():

@@ -3,16 +3,33 @@
 from typing_extensions import Unpack
 
 from qacg_models.configs.encoder import EncoderConfig, EncoderFields
+from qacg_models.configs.field_checks import check_one_of
+
+OUTSIDE_POSITIONS = ("ignore", "clamp")
 
 
 class PlainBertConfig(EncoderConfig):
-    """BERT with plain softmax attention: the fields of `EncoderConfig` and no others.
+    """BERT with plain softmax attention.
 
     Called plain because transformers has a BertConfig, and its registry goes by class name. It reads the
     configuration files of transformers' BERT.
+
+    Args:
+        outside_positions: what the loss of question answering does with ends of answers that lie outside the
+            sequence, see `span_loss`.
+        Others: as in `EncoderConfig`.
+
+    Raises:
+        TypeError, ValueError: naming the field, its value and its limit.
     """
 
     model_type = "plain_bert"
 
-    def __init__(self, **kwargs: Unpack[EncoderFields]):  # documented and checked in EncoderConfig
+    def __init__(self, *, outside_positions: str = "ignore", **kwargs: Unpack[EncoderFields]):
+        self.outside_positions = outside_positions
         super().__init__(**kwargs)
+
+    def check(self) -> None:
+        """Raises TypeError or ValueError for the first field that is out of its limits."""
+        super().check()
+        check_one_of("outside_positions", self.outside_positions, OUTSIDE_POSITIONS)

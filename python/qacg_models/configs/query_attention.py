@@ -5,6 +5,7 @@ from __future__ import annotations
 from transformers import PreTrainedConfig
 from typing_extensions import Unpack
 
+from qacg_models.configs.bert import OUTSIDE_POSITIONS
 from qacg_models.configs.common_fields import CommonFields
 from qacg_models.configs.encoder_head import EncoderHeadConfig
 from qacg_models.configs.field_checks import (
@@ -35,6 +36,7 @@ class QueryAttentionConfig(EncoderHeadConfig):
             scores in a batch that is padded further.
         num_question_types: classes of the question-type head.
         question_type_loss_weight: weight of its loss beside the span's.
+        outside_positions: what the loss does with ends of answers that lie outside the sequence, see `span_loss`.
         sep_token_id: id of the separator that ends the question. Needed for inputs without token types: tokens
             before the first separator are then the question.
         allow_no_answer: whether a question may have no answer, in which case both ends are the first token.
@@ -57,6 +59,7 @@ class QueryAttentionConfig(EncoderHeadConfig):
         attend_padding: bool = False,
         num_question_types: int = 6,
         question_type_loss_weight: float = 1.0,
+        outside_positions: str = "ignore",
         sep_token_id: int | None = None,
         allow_no_answer: bool = False,
         no_answer_threshold: float = 0.0,
@@ -70,6 +73,7 @@ class QueryAttentionConfig(EncoderHeadConfig):
         self.attend_padding = attend_padding
         self.num_question_types = num_question_types
         self.question_type_loss_weight = question_type_loss_weight
+        self.outside_positions = outside_positions
         self.sep_token_id = sep_token_id
         self.allow_no_answer = allow_no_answer
         self.no_answer_threshold = no_answer_threshold
@@ -84,6 +88,7 @@ class QueryAttentionConfig(EncoderHeadConfig):
         check_flag("attend_padding", self.attend_padding)
         check_probability("head_dropout", self.head_dropout)
         check_number("question_type_loss_weight", self.question_type_loss_weight, at_least=0.0)
+        check_one_of("outside_positions", self.outside_positions, OUTSIDE_POSITIONS)
         check_number("no_answer_threshold", self.no_answer_threshold)
         check_flag("allow_no_answer", self.allow_no_answer)
         if self.sep_token_id is not None:

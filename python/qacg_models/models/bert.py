@@ -346,7 +346,8 @@ class BertForQuestionAnswering(BertPreTrainedModel):
 
         Args:
             start_positions, end_positions: (B), of the first and of the last token of the answers; those
-                outside the sequence are left out (see `span_loss`). Both or neither.
+                outside the sequence are left out (see `span_loss`, and `outside_positions` of the
+                configuration). Both or neither.
             Others: as for `BertModel`.
 
         Raises:
@@ -366,7 +367,8 @@ class BertForQuestionAnswering(BertPreTrainedModel):
         start_logits, end_logits = self.qa_outputs(encoded.last_hidden_state).unbind(-1)
         loss = None
         if start_positions is not None and end_positions is not None:
-            loss = span_loss(start_logits, end_logits, start_positions, end_positions)
+            outside = self.config.outside_positions
+            loss = span_loss(start_logits, end_logits, start_positions, end_positions, outside)
         output = QuestionAnsweringModelOutput(
             loss=loss,
             start_logits=start_logits,

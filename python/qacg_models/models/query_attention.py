@@ -114,7 +114,7 @@ class QueryAttentionForQuestionAnswering(EncoderHeadModel):
             head_mask: (H) or (layers, H), 1 for an attention head of the encoder and 0 for one that is put out. It
                 needs an encoder that takes one, as `BertModel` of this package does and none of transformers 5.
             start_positions, end_positions: (B) first and last token of the answer, both or neither. One outside
-                the sequence is left out of the loss.
+                the sequence is left out of the loss, see `outside_positions` of the configuration.
             question_type: (B) below num_question_types, or -100 for rows that the loss leaves out.
             output_attentions, output_hidden_states, return_dict: None: as configured.
 
@@ -215,7 +215,8 @@ class QueryAttentionForQuestionAnswering(EncoderHeadModel):
     def _loss(self, start_logits, end_logits, query_logits, start_positions, end_positions, question_type):
         losses = []
         if has_answers(start_positions, end_positions):
-            losses.append(span_loss(start_logits, end_logits, start_positions, end_positions))
+            outside = self.config.outside_positions
+            losses.append(span_loss(start_logits, end_logits, start_positions, end_positions, outside))
         if question_type is not None:
             _check_question_type(question_type, query_logits)
             loss = mean_cross_entropy(query_logits, question_type.long())

@@ -52,15 +52,22 @@ def has_answers(start_positions: object, end_positions: object) -> bool:
     return start_positions is not None
 
 
-def span_loss(start_logits: Tensor, end_logits: Tensor, start_positions: Tensor, end_positions: Tensor) -> Tensor:
+def span_loss(
+    start_logits: Tensor,
+    end_logits: Tensor,
+    start_positions: Tensor,
+    end_positions: Tensor,
+    outside: str = "ignore",
+) -> Tensor:
     """Mean of the cross-entropies of the first and of the last token of an answer.
 
-    A position outside the sequence, below 0 or from L on, is left out: long documents are read in windows, and
-    an answer may lie in another one. If every position is outside, the loss is 0.
+    Long documents are read in windows, and an answer may lie in another one: a position from L on is left out.
 
     Args:
         start_logits, end_logits: (B, L).
         start_positions, end_positions: (B) or (B, 1) integers. They are not changed.
+        outside: with "ignore" a position below 0 is left out too, and without any position inside a term of the
+            mean is 0; with "clamp", which is published, one below 0 counts as the first token, and such a term is NaN.
 
     Raises:
         TypeError, ValueError: positions of another type or shape.
@@ -77,8 +84,11 @@ def span_loss(start_logits: Tensor, end_logits: Tensor, start_positions: Tensor,
         if tuple(positions.shape) not in ((batch,), (batch, 1)):
             raise ValueError(f"{name}: got shape {tuple(positions.shape)}, wanted ({batch},)")
         positions = positions.long().reshape(-1)
-        outside = (positions < 0) | (positions >= length)
-        losses.append(mean_cross_entropy(logits, positions.masked_fill(outside, IGNORED)))
+        if outside == "clamp":
+            losses.append(F.cross_entropy(logits, positions.clamp(0, length), ignore_index=length))
+        else:
+            missing = (positions < 0) | (positions >= length)
+            losses.append(mean_cross_entropy(logits, positions.masked_fill(missing, IGNORED)))
     return (losses[0] + losses[1]) / 2
 
 
