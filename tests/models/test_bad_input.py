@@ -130,6 +130,11 @@ BAD_SETTINGS = {
         {"attention_probs_dropout_prob": -0.1},
     ),
     "not finite": (ValueError, "layer_norm_eps: got nan, wanted a finite number", {"layer_norm_eps": float("nan")}),
+    "norms": (
+        ValueError,
+        "layer_norm_initializer: got 'ones', wanted one of 'identity', 'normal'",
+        {"layer_norm_initializer": "ones"},
+    ),
     "pooler": (ValueError, "pooler: got 'mean', wanted one of 'cls', 'attention'", {"pooler": "mean"}),
     "two poolers": (
         ValueError,

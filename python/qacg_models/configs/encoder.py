@@ -19,6 +19,7 @@ from qacg_models.configs.field_checks import (
 )
 
 POOLERS = ("cls", "attention")
+LAYER_NORM_INITIALIZERS = ("identity", "normal")
 PROBLEM_TYPES = ("regression", "single_label_classification", "multi_label_classification")
 
 _POSITIVE_INTEGERS = (
@@ -77,6 +78,7 @@ class EncoderFields(PublishedFields, total=False):
     max_position_embeddings: int
     type_vocab_size: int
     initializer_range: float
+    layer_norm_initializer: str
     layer_norm_eps: float
     pad_token_id: int | None
     pooler: str | None
@@ -97,6 +99,8 @@ class EncoderConfig(PreTrainedConfig):
         attention_probs_dropout_prob: dropout of attention maps.
         classifier_dropout: dropout before the classifier; None: hidden_dropout_prob.
         initializer_range: standard deviation of initial weights.
+        layer_norm_initializer: "identity" starts every LayerNorm with weights 1 and biases 0, as BERT was trained,
+            "normal" both with N(0, initializer_range²), as published code says it for models without a checkpoint.
         layer_norm_eps: added to the variance inside LayerNorm.
         pad_token_id: id of padding; its embedding is trained like any other.
         pooler: "cls" takes the first token, "attention" a learned average over tokens. The published
@@ -134,6 +138,7 @@ class EncoderConfig(PreTrainedConfig):
         max_position_embeddings: int = 512,
         type_vocab_size: int = 2,
         initializer_range: float = 0.02,
+        layer_norm_initializer: str = "identity",
         layer_norm_eps: float = 1e-12,
         pad_token_id: int | None = 0,
         pooler: str | None = None,
@@ -152,6 +157,7 @@ class EncoderConfig(PreTrainedConfig):
         self.max_position_embeddings = max_position_embeddings
         self.type_vocab_size = type_vocab_size
         self.initializer_range = initializer_range
+        self.layer_norm_initializer = layer_norm_initializer
         self.layer_norm_eps = layer_norm_eps
         self.pooler = _pooler(pooler, kwargs.pop("full_pooler", None))
         self.unpad = unpad
@@ -237,6 +243,7 @@ class EncoderConfig(PreTrainedConfig):
                 raise ValueError(
                     f"pad_token_id: got {self.pad_token_id}, wanted less than vocab_size = {self.vocab_size}"
                 )
+        check_one_of("layer_norm_initializer", self.layer_norm_initializer, LAYER_NORM_INITIALIZERS)
         check_one_of("pooler", self.pooler, POOLERS)
         if not isinstance(self.unpad, bool):
             raise TypeError(f"unpad: got {self.unpad!r}, wanted True or False")

@@ -47,6 +47,9 @@ class EncoderPreTrainedModel(CardWriting, CheckpointLoading, PreTrainedModel):
         super()._init_weights(module)
         if isinstance(module, GateLayer):
             init.normal_(module.weight, mean=0.0, std=GATE_STD)
+        elif isinstance(module, nn.LayerNorm) and self.config.layer_norm_initializer == "normal":
+            for parameter in (module.bias, module.weight):
+                init.normal_(parameter, mean=0.0, std=self.config.initializer_range)
 
 
 def as_dict(return_dict: bool | None, config) -> bool:

@@ -1,0 +1,69 @@
+"""What parameters start at: BERT's way, and that of the published code by choice."""
+
+import math
+
+import pytest
+import torch
+from model_cases import CASES, SIZES
+from qacg_models import PlainBertConfig, QueryAttentionConfig, QueryAttentionForQuestionAnswering
+from torch import nn
+
+ENCODERS = {name: CASES[name] for name in ("BertForQuestionAnswering", "CGBertModel", "QACGBertModel")}
+every_encoder = pytest.mark.parametrize("case", ENCODERS.values(), ids=ENCODERS)
+WIDE = {"hidden_size": 96, "num_hidden_layers": 3, "initializer_range": 0.05}
+GATE_STD = 0.01
+
+
+def fresh(case, **settings):
+    torch.manual_seed(0)
+    return case.model_class(case.make_config(**WIDE, **settings))
+
+
+def is_normal(values, std):
+    """Whether the mean is 0 and the spread `std`, each to five of its standard errors."""
+    n = values.numel()
+    mean, spread = float(values.mean()), float(values.square().mean().sqrt())
+    return abs(mean) < 5 * std / math.sqrt(n) and abs(spread / std - 1) < 5 / math.sqrt(2 * n)
+
+
+def norms(model):
+    found = [module for module in model.modules() if isinstance(module, nn.LayerNorm)]
+    assert len(found) == 1 + 2 * WIDE["num_hidden_layers"]
+    return found
+
+
+@every_encoder
+def test_a_layer_norm_starts_as_the_identity_or_as_published(case):
+    for norm in norms(fresh(case)):
+        assert bool((norm.weight == 1).all()) and not norm.bias.any()
+    published = norms(fresh(case, layer_norm_initializer="normal"))
+    for kind in ("weight", "bias"):
+        values = [getattr(norm, kind).detach() for norm in published]
+        assert is_normal(torch.cat(values), 0.05)
+        assert len({float(v[0]) for v in values}) == len(values)  # each drawn for itself
+
+
+@every_encoder
+def test_all_else_starts_as_published_either_way(case):
+    for choice in ("identity", "normal"):
+        for name, module in fresh(case, layer_norm_initializer=choice).named_modules():
+            if isinstance(module, nn.Linear | nn.Embedding):
+                assert is_normal(module.weight.detach(), GATE_STD if "lambda_" in name else 0.05), name
+            if isinstance(module, nn.Linear) and module.bias is not None:
+                assert not module.bias.any(), name
+
+
+@every_encoder
+def test_the_choice_is_saved_and_leaves_what_is_loaded_alone(case, tmp_path):
+    model = fresh(case, layer_norm_initializer="normal")
+    model.save_pretrained(tmp_path)
+    loaded = case.model_class.from_pretrained(tmp_path)
+    assert loaded.config.layer_norm_initializer == "normal"
+    for mine, wanted in zip(norms(loaded), norms(model)):
+        assert torch.equal(mine.weight, wanted.weight) and torch.equal(mine.bias, wanted.bias)
+
+
+def test_the_choice_of_an_encoder_holds_under_a_head():
+    encoder = PlainBertConfig(**{**SIZES, **WIDE}, layer_norm_initializer="normal")
+    model = QueryAttentionForQuestionAnswering(QueryAttentionConfig(encoder=encoder))
+    assert is_normal(torch.cat([norm.weight.detach() for norm in norms(model.backbone)]), 0.05)
