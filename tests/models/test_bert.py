@@ -100,6 +100,25 @@ def test_answer_span_outputs_and_every_gradient_match_the_formulas(starts, ends,
     )
 
 
+def test_the_pooler_of_question_answering_is_kept_and_not_read():
+    plain = build(BertForQuestionAnswering)
+    for unpad in (False, True):
+        model = build(BertForQuestionAnswering, answer_pooler=True, unpad=unpad)
+        names = dict(model.named_parameters()).keys() - dict(plain.named_parameters()).keys()
+        assert names == {"bert.pooler.dense.weight", "bert.pooler.dense.bias"}
+        plain.load_state_dict({name: t for name, t in model.state_dict().items() if name not in names})
+        labels = {"start_positions": torch.tensor([4, 1]), "end_positions": torch.tensor([0, 2])}
+        out, wanted = model(**TOKENS, **labels), plain(**TOKENS, **labels)
+        assert list(out) == list(wanted) and all(torch.equal(out[name], wanted[name]) for name in wanted)  # padding too
+        out.loss.backward()
+        for name, p in model.named_parameters():
+            assert (p.grad is None) == (name in names) == (not p.requires_grad), name
+    with pytest.raises(TypeError, match="answer_pooler: got 1, wanted True or False"):
+        PlainBertConfig(answer_pooler=1)
+    with pytest.raises(ValueError, match="pooled_only: got True, wanted False for a model without pooler, or with tok"):
+        build()(**TOKENS, pooled_only=True, tokens_only=True)
+
+
 def test_with_positions_clamped_as_published_the_mean_over_none_is_not_a_number():
     outside = {"start_positions": torch.tensor([5, 99]), "end_positions": torch.tensor([3, -2])}
     assert bool(build(BertForQuestionAnswering, outside_positions="clamp")(**TOKENS, **outside).loss.isnan())

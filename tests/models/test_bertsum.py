@@ -55,12 +55,14 @@ def test_outputs_and_every_gradient_match_the_formulas(family, dtype, layers):
     assert not out.scores[~SENTENCE].any()
 
 
-def test_no_parameter_is_left_without_gradient():
-    m = model().train()
-    m(**BATCH, labels=LABELS).loss.backward()
-    for name, p in m.named_parameters():
-        assert (p.grad is None) == (name in FIRST_NORM), name
-        assert p.requires_grad == (name not in FIRST_NORM), name
+def test_no_parameter_is_left_without_gradient(tmp_path):
+    built = model()
+    built.save_pretrained(tmp_path)
+    for m in (built, BertSumForExtractiveSummarization.from_pretrained(tmp_path)):
+        m.train()(**BATCH, labels=LABELS).loss.backward()
+        for name, p in m.named_parameters():
+            assert (p.grad is None) == (name in FIRST_NORM), name
+            assert p.requires_grad == (name not in FIRST_NORM), name
 
 
 def test_padding_changes_nothing():

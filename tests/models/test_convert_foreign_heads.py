@@ -6,6 +6,7 @@ import re
 import checkpoint_tables as tables
 import pytest
 import torch
+import transformers
 from model_judging import strengthen
 from qacg_models import (
     BertForQuestionAnswering,
@@ -62,6 +63,42 @@ def test_question_answering_becomes_the_whole_state_of_the_released_class(has_po
     back = BertForQuestionAnswering.from_pretrained(tmp_path / "back")
     with torch.no_grad():
         torch.testing.assert_close(back(**INPUTS).start_logits, model(**INPUTS).start_logits)
+
+
+def test_a_pooler_of_question_answering_is_kept_by_choice(tmp_path, capsys):
+    """Loaded from where other programs left it, saved, converted there and back; to Hugging Face, which has none."""
+    model = answering(tmp_path / "foreign")
+    pooler = with_pooler(tmp_path / "foreign")
+    loaded, info = BertForQuestionAnswering.from_pretrained(
+        tmp_path / "foreign", answer_pooler=True, output_loading_info=True
+    )
+    assert info["report"].clean and info["report"].unused == []
+    loaded.save_pretrained(tmp_path / "own")
+    convert(tmp_path / "own", tmp_path / "released", to="released")
+    convert(tmp_path / "released", tmp_path / "back", model="BertForQuestionAnswering")
+    convert(tmp_path / "foreign", tmp_path / "set", overrides={"answer_pooler": True})
+    convert(tmp_path / "own", tmp_path / "tf", to="tensorflow-names")
+    convert(tmp_path / "tf", tmp_path / "from tf", model="BertForQuestionAnswering")
+    for folder in ("own", "back", "set", "from tf"):
+        again = BertForQuestionAnswering.from_pretrained(tmp_path / folder)
+        assert again.config.answer_pooler
+        for name, tensor in {**model.state_dict(), **pooler}.items():
+            assert torch.equal(again.state_dict()[name], tensor), (folder, name)
+        assert not any(p.requires_grad for p in again.bert.pooler.parameters())
+    state = torch.load(tmp_path / "released" / "checkpoint.bin", weights_only=True)
+    assert all(torch.equal(state[name], pooler[name]) for name in POOLER)
+    report = convert(tmp_path / "own", tmp_path / "hf", to="huggingface")
+    assert "pooler.dense left out" in " ".join(report.notes)
+    theirs, info = transformers.BertForQuestionAnswering.from_pretrained(tmp_path / "hf", output_loading_info=True)
+    assert not any(info.values())
+    torch.testing.assert_close(theirs.eval()(**INPUTS).start_logits, model(**INPUTS).start_logits)
+    # Without the choice it is left out, and with it one that is not there starts anew: the report says either.
+    left = BertForQuestionAnswering.from_pretrained(tmp_path / "foreign", output_loading_info=True)[1]["report"]
+    assert set(left.unused) == set(POOLER)
+    answering(tmp_path / "without")
+    options = {"answer_pooler": True, "output_loading_info": True}
+    missing = BertForQuestionAnswering.from_pretrained(tmp_path / "without", **options)[1]["report"].missing
+    assert set(missing) == set(POOLER)
 
 
 def test_a_pooler_that_is_damaged_is_not_handed_on(tmp_path, capsys):

@@ -16,7 +16,13 @@ from qacg_models.checkpoints.head_fitting import fit_head
 from qacg_models.checkpoints.hub import HubOptions, locate
 from qacg_models.checkpoints.load_report import Report
 from qacg_models.checkpoints.source import config_file
-from qacg_models.checkpoints.transformers_hooks import OPTIONS, log_report, one_report, refuse_other_sources
+from qacg_models.checkpoints.transformers_hooks import (
+    OPTIONS,
+    freeze_unread,
+    log_report,
+    one_report,
+    refuse_other_sources,
+)
 from qacg_models.errors import CheckpointError
 
 
@@ -129,6 +135,7 @@ class HeadCheckpointLoading:
             model, info = super().from_pretrained(
                 None, *model_args, config=config, state_dict=state, output_loading_info=True, **kwargs
             )
+        freeze_unread(model)
         return model, info | {"report": report}
 
     @classmethod

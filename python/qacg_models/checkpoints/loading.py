@@ -19,7 +19,13 @@ from qacg_models.checkpoints.hub import HubOptions, locate
 from qacg_models.checkpoints.load_report import Report
 from qacg_models.checkpoints.source import Source, open_source
 from qacg_models.checkpoints.tensor_names import BASE, Layout
-from qacg_models.checkpoints.transformers_hooks import OPTIONS, log_report, one_report, refuse_other_sources
+from qacg_models.checkpoints.transformers_hooks import (
+    OPTIONS,
+    freeze_unread,
+    log_report,
+    one_report,
+    refuse_other_sources,
+)
 
 
 @dataclass(frozen=True)
@@ -215,4 +221,5 @@ class CheckpointLoading:
                 output_loading_info=True,
                 **kwargs,
             )
+        freeze_unread(model)
         return model, info | {"report": prepared.report}

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
+from torch import nn
 from transformers import modeling_utils
 
 from qacg_models.checkpoints.load_report import Report
@@ -23,6 +24,14 @@ def refuse_other_sources(name: object, weights_only: bool, options: Mapping[str,
     for other in ("state_dict", "gguf_file"):
         if name is not None and options.get(other) is not None:
             raise ValueError(f"{other}: got one beside {name}, wanted one of them")
+
+
+def freeze_unread(model: nn.Module) -> None:
+    """Freezes what a model's modules freeze when they are built, by a `freeze_unread` of theirs: transformers' loading
+    makes every parameter anew, and asks for gradients that never come."""
+    for module in model.modules():
+        if hasattr(module, "freeze_unread"):
+            module.freeze_unread()
 
 
 def log_report(report: Report) -> None:

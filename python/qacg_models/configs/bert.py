@@ -3,7 +3,7 @@
 from typing_extensions import Unpack
 
 from qacg_models.configs.encoder import EncoderConfig, EncoderFields
-from qacg_models.configs.field_checks import check_one_of
+from qacg_models.configs.field_checks import check_flag, check_one_of
 
 OUTSIDE_POSITIONS = ("ignore", "clamp")
 
@@ -17,6 +17,8 @@ class PlainBertConfig(EncoderConfig):
     Args:
         outside_positions: what the loss of question answering does with ends of answers that lie outside the
             sequence, see `span_loss`.
+        answer_pooler: whether `BertForQuestionAnswering` has the pooler of published checkpoints, which is loaded and
+            saved, and neither run nor trained.
         Others: as in `EncoderConfig`.
 
     Raises:
@@ -25,11 +27,15 @@ class PlainBertConfig(EncoderConfig):
 
     model_type = "plain_bert"
 
-    def __init__(self, *, outside_positions: str = "ignore", **kwargs: Unpack[EncoderFields]):
+    def __init__(
+        self, *, outside_positions: str = "ignore", answer_pooler: bool = False, **kwargs: Unpack[EncoderFields]
+    ):
         self.outside_positions = outside_positions
+        self.answer_pooler = answer_pooler
         super().__init__(**kwargs)
 
     def check(self) -> None:
         """Raises TypeError or ValueError for the first field that is out of its limits."""
         super().check()
         check_one_of("outside_positions", self.outside_positions, OUTSIDE_POSITIONS)
+        check_flag("answer_pooler", self.answer_pooler)

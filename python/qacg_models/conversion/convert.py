@@ -61,6 +61,8 @@ _BERT_FIELDS = (
     *("hidden_dropout_prob", "attention_probs_dropout_prob", "max_position_embeddings", "type_vocab_size"),
     *("initializer_range", "layer_norm_eps"),
 )
+# Written where somebody has chosen: a model without such a field, as another may be made of the file, refuses it.
+_CHOICES = ("layer_norm_initializer", "outside_positions", "answer_pooler")
 _TOKENIZER_FILES = (
     *("vocab.txt", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
 )
@@ -221,6 +223,10 @@ def renamed(tensors: Mapping[str, Tensor], layout: Layout) -> dict[str, Tensor]:
 
 
 def _drop_unplaced(tensors: dict[str, Tensor], config: PreTrainedConfig, report: Report, drop_unplaced: bool) -> None:
+    if "qa_outputs.weight" in tensors and (pooler := [name for name in tensors if part_of(name) == "pooler"]):
+        for name in pooler:
+            del tensors[name]
+        report.notes.append("pooler.dense left out, which BERT for question answering there has not, and nothing reads")
     names = [name for name in tensors if part_of(name) in ("context", "pooler gate")]
     if not names:
         return
@@ -297,4 +303,6 @@ def _add_pooler(tensors: dict[str, Tensor], source: Source, config: PreTrainedCo
 def _variant_fields(config: PreTrainedConfig) -> list[str]:
     """Fields beside BERT's that the way back needs, or that say what is computed."""
     fields = ("contexts", "context_standalone", "pooler", *_RELEASED_FIELDS["qacg_bert"], *_RELEASED_VALUES)
-    return [field for field in fields if hasattr(config, field) and field not in _BERT_FIELDS]
+    default = type(config)()
+    chosen = [field for field in _CHOICES if getattr(config, field, None) != getattr(default, field, None)]
+    return [*(field for field in fields if hasattr(config, field) and field not in _BERT_FIELDS), *chosen]

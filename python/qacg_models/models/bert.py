@@ -191,6 +191,7 @@ class BertModel(BertPreTrainedModel):
         cu_seqlens: Tensor | None = None,
         max_seqlen: int | None = None,
         pooled_only: bool = False,
+        tokens_only: bool = False,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
@@ -211,6 +212,8 @@ class BertModel(BertPreTrainedModel):
             max_seqlen: length of its longest sequence; None: read from cu_seqlens, where that costs nothing.
             pooled_only: leave out what pooler_output does not need; last_hidden_state is None. With the pooler
                 "cls" the last layer of a packed batch then computes no other token beyond its attention.
+            tokens_only: leave out what last_hidden_state does not need; pooler_output is None. Padding is computed too,
+                whatever `unpad` says.
             output_attentions: return A after dropout, (B, H, L, L), of every layer, L being max_seqlen of a
                 packed batch; None: as the configuration says.
             output_hidden_states: return the embeddings and every layer's output; None: as configured.
@@ -223,8 +226,9 @@ class BertModel(BertPreTrainedModel):
         output_attentions = self.config.output_attentions if output_attentions is None else output_attentions
         if output_hidden_states is None:
             output_hidden_states = self.config.output_hidden_states
-        if pooled_only and self.pooler is None:
-            raise ValueError("pooled_only: got True, wanted False for a model without pooler")
+        pooler = None if tokens_only else self.pooler
+        if pooled_only and pooler is None:
+            raise ValueError("pooled_only: got True, wanted False for a model without pooler, or with tokens_only")
         batch = read_batch(
             self.config,
             input_ids,
@@ -235,7 +239,7 @@ class BertModel(BertPreTrainedModel):
             cu_seqlens,
             max_seqlen,
             # Without pooler the hidden states are what is wanted, those of padding too.
-            leave_out_padding=self.config.unpad and self.pooler is not None and not output_attentions,
+            leave_out_padding=self.config.unpad and pooler is not None and not output_attentions,
         )
         if head_mask is not None:
             head_mask = checked_head_mask(head_mask, self.config.num_hidden_layers, self.config.num_attention_heads)
@@ -244,7 +248,7 @@ class BertModel(BertPreTrainedModel):
         every_hidden, every_map = self.encoder(embedded, batch.mask, bool(output_attentions), head_mask, first_only)
         output = BaseModelOutputWithPooling(
             last_hidden_state=None if pooled_only else batch.restored(every_hidden[-1]),
-            pooler_output=self.pooler and self.pooler(*batch.pooled_from(every_hidden[-1], first_only)),
+            pooler_output=pooler and pooler(*batch.pooled_from(every_hidden[-1], first_only)),
             hidden_states=tuple(map(batch.restored, every_hidden)) if output_hidden_states else None,
             attentions=tuple(every_map) if output_attentions else None,
         )
@@ -314,7 +318,10 @@ class BertForSequenceClassification(BertPreTrainedModel):
 
 
 class BertForQuestionAnswering(BertPreTrainedModel):
-    """BERT with two scores per token: for the first and for the last token of an answer. It has no pooler."""
+    """BERT with two scores per token: for the first and for the last token of an answer.
+
+    It has no pooler, or with `answer_pooler` one that is kept and not read.
+    """
 
     card_task = "question-answering"
     _keys_to_ignore_on_load_unexpected: ClassVar = [
@@ -324,9 +331,15 @@ class BertForQuestionAnswering(BertPreTrainedModel):
 
     def __init__(self, config: PlainBertConfig):
         super().__init__(config)
-        self.bert = BertModel(config, add_pooling_layer=False)
+        self.bert = BertModel(config, add_pooling_layer=config.answer_pooler)
         self.qa_outputs = nn.Linear(config.hidden_size, 2)
+        self.freeze_unread()
         self.post_init()
+
+    def freeze_unread(self) -> None:
+        """Freezes the pooler: distributed training waits for the gradient of every parameter that asks for one."""
+        if self.bert.pooler is not None:
+            self.bert.pooler.requires_grad_(False)
 
     def forward(
         self,
@@ -360,6 +373,7 @@ class BertForQuestionAnswering(BertPreTrainedModel):
             token_type_ids,
             position_ids,
             inputs_embeds=inputs_embeds,
+            tokens_only=True,
             output_attentions=output_attentions,
             output_hidden_states=output_hidden_states,
             return_dict=True,

@@ -183,12 +183,15 @@ class TransformerInterEncoder(nn.Module):
             TransformerEncoderLayer(d_model, heads, d_ff, dropout, blind_queries=blind_queries)
             for _ in range(num_inter_layers)
         )
-        if num_inter_layers:
-            # Kept because checkpoints have it. Frozen because layer 0 skips it: distributed training waits for
-            # the gradient of every parameter that asks for one.
-            self.transformer_inter[0].layer_norm.requires_grad_(False)
+        self.freeze_unread()
         self.layer_norm = nn.LayerNorm(d_model, eps=LAYER_NORM_EPS)
         self.wo = nn.Linear(d_model, 1)
+
+    def freeze_unread(self) -> None:
+        """Freezes the first layer's LayerNorm, which checkpoints have and that layer skips: distributed training waits
+        for the gradient of every parameter that asks for one."""
+        if self.num_inter_layers:
+            self.transformer_inter[0].layer_norm.requires_grad_(False)
 
     def forward(
         self,
