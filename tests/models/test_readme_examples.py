@@ -1,5 +1,6 @@
 """The models' page's table of systems and its examples, run as they stand there, one after the other."""
 
+import ast
 import re
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 import qacg_models
 import torch
 from encoders import bert_config, build
+from qacg_models import BertSumConfig, CGBertConfig, PlainBertConfig, QACGBertConfig, QueryAttentionConfig
 from qacg_models.data.tokenization import train_tokenizer
 from transformers import BertModel
 
@@ -14,7 +16,10 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "python" / "README.md").read_text(encoding="utf-8")
 SECTION = PAGE.partition("| system |")[2].partition("\n    qacg train")[0]
 EXAMPLES = dict(re.findall(r"```python\n# (\d+)\.[^\n]*\n(.*?)```", SECTION, re.DOTALL))
+DIFFERENCES = PAGE.partition("\n## Where ours differs")[2].partition("\n## ")[0]
 ROWS = [[cell.strip() for cell in line.split("|")[1:-1]] for line in SECTION.splitlines() if line.startswith("| ")]
+
+CONFIGS = (PlainBertConfig, CGBertConfig, QACGBertConfig, BertSumConfig, QueryAttentionConfig)
 
 TEXT = "The river rose in the night. A bridge was closed at once. Schools stay open today."
 
@@ -48,6 +53,22 @@ def test_every_row_names_classes_tests_and_examples_that_are_there():
         assert all((ROOT / "tests" / "models" / f"{name}.py").is_file() for name in re.findall(r"`(\w+)`", tests))
         used += examples.split(", ")
     assert used == list(EXAMPLES) == [str(i + 1) for i in range(len(used))]
+
+
+def test_every_field_that_gives_a_documents_behaviour_is_there_and_is_no_default():
+    rows = [line for line in DIFFERENCES.splitlines() if line.startswith("| ")][1:]
+    known = [config() for config in CONFIGS]
+    for row in rows:
+        fields = re.findall(r'`(\w+)=("\w+"|\w+)`', row.split("|")[4])
+        assert fields, row
+        for name, text in fields:
+            value = ast.literal_eval(text)
+            takers = [config for config in known if name in config.to_dict()]
+            assert takers, name
+            for config in takers:
+                changed = type(config)(**{name: value})
+                assert getattr(changed, name) == value, name
+            assert any(getattr(config, name) != value for config in takers), name
 
 
 def test_quasi_attention_and_its_analysis(names):
