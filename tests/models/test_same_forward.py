@@ -20,8 +20,9 @@ from qacg_models import (
 
 ENCODERS = (QACGBertModel, CGBertModel, BertModel)
 CLASSIFIERS = (QACGBertForSequenceClassification, CGBertForSequenceClassification, BertForSequenceClassification)
-# What a model has that another has not, and what maps are: text and code of these may differ.
-OWN = {"context_ids", "output_lambda", "output_gates"}
+# What a model has that another has not, and what maps are: text and code of these may differ. BERT has the last
+# two for its heads.
+OWN = {"context_ids", "output_lambda", "output_gates", "head_mask", "tokens_only"}
 OWN_OUTPUTS = {"softmax_maps", "quasi_maps", "lambdas", "query_gates", "key_gates"}
 SHARED_TEXTS = (
     *("input_ids", "attention_mask", "token_type_ids", "position_ids", "inputs_embeds", "cu_seqlens", "max_seqlen"),
