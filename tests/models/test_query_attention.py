@@ -6,6 +6,7 @@ import pytest
 import torch
 import transformers
 from encoders import FAMILIES, SIZES, bert_config, build, roberta_config
+from matrix import param
 from oracle import query_attention as oracle
 from oracle.pieces import span_loss_as_published
 from parity import check_outputs_and_gradients, double_leaves
@@ -68,8 +69,20 @@ def test_outputs_and_every_gradient_match_the_formulas(head, family, dtype):
     check_outputs_and_gradients(m, outputs, leaves, exact, unused=unread, roundings=400)
 
 
-@pytest.mark.parametrize("implementation", ["sdpa", "fused", "eager"])
-@pytest.mark.parametrize("choice", [PUBLISHED, {"question_mean": "length"}, {"attend_padding": True}])
+EACH = [PUBLISHED, {"question_mean": "length"}, {"attend_padding": True}]
+CHOSEN = [
+    param(
+        choice is PUBLISHED or implementation == "sdpa",
+        choice,
+        implementation,
+        id=f"{', '.join(choice)}-{implementation}",
+    )
+    for choice in EACH
+    for implementation in ("sdpa", "fused", "eager")
+]
+
+
+@pytest.mark.parametrize("choice, implementation", CHOSEN)
 def test_what_is_published_by_choice_and_every_gradient_match_the_formulas(choice, implementation):
     encoder = PlainBertConfig(**SIZES, attn_implementation=implementation, unpad=True)
     for dtype, head in ((torch.float32, "linear"), (torch.float64, "convolutional")):

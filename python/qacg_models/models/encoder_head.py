@@ -102,10 +102,11 @@ class EncoderHeadModel(CardWriting, HeadCheckpointLoading, PreTrainedModel):
         config = self.config.encoder
         given = {"position_ids": position_ids, "inputs_embeds": inputs_embeds, "head_mask": head_mask}
         given = {name: x for name, x in given.items() if x is not None}
-        for name in given.keys() - self._takes:
-            hint = "; an encoder of type 'plain_bert' takes one, and reads BERT's checkpoints"
-            kind = f"{type(self.base_model).__name__} of type {config.model_type!r}"
-            raise ValueError(f"{name}: {kind} takes none, wanted None{hint if name == 'head_mask' else ''}")
+        for name in given:
+            if name not in self._takes:
+                hint = "; an encoder of type 'plain_bert' takes one, and reads BERT's checkpoints"
+                kind = f"{type(self.base_model).__name__} of type {config.model_type!r}"
+                raise ValueError(f"{name}: {kind} takes none, wanted None{hint if name == 'head_mask' else ''}")
         name, shape = self._check_tokens(input_ids, inputs_embeds)
         if token_type_ids is not None:
             kinds = config.type_vocab_size if self.takes_token_types else 2
