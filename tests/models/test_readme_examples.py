@@ -14,7 +14,7 @@ from transformers import BertModel
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "python" / "README.md").read_text(encoding="utf-8")
-SECTION = PAGE.partition("| system |")[2].partition("\n    qacg train")[0]
+SECTION = PAGE.partition("| system |")[2].partition("\n## ")[0]
 EXAMPLES = dict(re.findall(r"```python\n# (\d+)\.[^\n]*\n(.*?)```", SECTION, re.DOTALL))
 DIFFERENCES = PAGE.partition("\n## Where ours differs")[2].partition("\n## ")[0]
 ROWS = [[cell.strip() for cell in line.split("|")[1:-1]] for line in SECTION.splitlines() if line.startswith("| ")]
