@@ -1,5 +1,5 @@
 # make run    the main job, in an environment of its own (.venv)
-# make test   lint, types and the tests: every kind of them, in a few minutes
+# make test   lint (Python and C++), types and the tests: every kind of them, in a few minutes
 # make test-all  the same and the whole matrices, group by group with its time: half an hour on two cores
 # make types  the public modules under mypy
 # make check-triton       every configuration of the Triton kernels compiled for each GPU that has a table; no GPU needed
@@ -65,6 +65,8 @@ MATRIX_ELSEWHERE := $(wildcard tests/kernels/test_cuda_*.py) \
 lint: $(READY)
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
+	$(PY) -c "import clang_format; clang_format.clang_format()" --dry-run --Werror $(CPP)
+CPP := $(foreach room,csrc tests benchmarks,$(foreach suffix,h cpp cu,$(wildcard $(room)/*/*.$(suffix))))
 
 types: $(READY)
 	$(PY) -m mypy

@@ -5,14 +5,37 @@ from torch import Tensor
 # What code does that only hands a map on: moves and copies of it, which stay absent, and questions about it. Torch's
 # own backward hooks take a view_as.
 _MOVES = (
-    "bfloat16", "clone", "contiguous", "cpu", "cuda", "detach", "double", "float", "half", "requires_grad_", "to",
-    "type", "view_as",
-)  # fmt: skip
+    "bfloat16",
+    "clone",
+    "contiguous",
+    "cpu",
+    "cuda",
+    "detach",
+    "double",
+    "float",
+    "half",
+    "requires_grad_",
+    "to",
+    "type",
+    "view_as",
+)
 _QUESTIONS = ("dim", "get_device", "is_floating_point", "numel", "size", "__hash__")
 _PROPERTIES = (
-    "data", "device", "dtype", "grad_fn", "is_cpu", "is_cuda", "is_leaf", "is_meta", "is_sparse", "layout", "ndim",
-    "output_nr", "requires_grad", "shape",
-)  # fmt: skip
+    "data",
+    "device",
+    "dtype",
+    "grad_fn",
+    "is_cpu",
+    "is_cuda",
+    "is_leaf",
+    "is_meta",
+    "is_sparse",
+    "layout",
+    "ndim",
+    "output_nr",
+    "requires_grad",
+    "shape",
+)
 _ALLOWED = {getattr(Tensor, name) for name in _MOVES + _QUESTIONS} | {
     getattr(Tensor, name).__get__ for name in _PROPERTIES
 }

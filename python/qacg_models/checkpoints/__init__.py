@@ -6,7 +6,7 @@
 | how a file is read, and what a damaged one is told | `files.py` |
 | what a configuration says, and whether the tensors agree | `config_fields.py` |
 | which tensor goes where, in which shape, and what is missing | `fitting.py` |
-| `from_pretrained` | `loading.py` |
+| `from_pretrained` | `loading.py`; what it shares with that of heads: `reported_loading.py` |
 | what loading has to do with that of transformers | `transformers_hooks.py` |
 | the same for heads over any encoder, BertSum's published names among them | `head_*.py` |
 | a repository of the hub | `hub.py` |

@@ -13,20 +13,13 @@ from transformers import PreTrainedConfig
 
 from qacg_models.checkpoints.files import read_json, read_tensors, weights_file
 from qacg_models.checkpoints.head_fitting import fit_head
-from qacg_models.checkpoints.hub import HubOptions, locate
 from qacg_models.checkpoints.load_report import Report
+from qacg_models.checkpoints.reported_loading import ReportedLoading
 from qacg_models.checkpoints.source import config_file
-from qacg_models.checkpoints.transformers_hooks import (
-    OPTIONS,
-    freeze_unread,
-    log_report,
-    one_report,
-    refuse_other_sources,
-)
 from qacg_models.errors import CheckpointError
 
 
-class HeadCheckpointLoading:
+class HeadCheckpointLoading(ReportedLoading):
     """Mixed into a PreTrainedModel before it: loads our own checkpoints, published ones, and those of an encoder."""
 
     published_aliases: ClassVar[Collection[tuple[str, str]]] = ()  # see `HeadLayout.of`
@@ -40,16 +33,7 @@ class HeadCheckpointLoading:
         initialize_missing: bool = False,
         ignore_mismatched_sizes: bool = False,
         output_loading_info: bool = False,
-        cache_dir: str | Path | None = None,
-        force_download: bool = False,
-        local_files_only: bool = False,
-        token: str | bool | None = None,
-        revision: str = "main",
-        subfolder: str = "",
-        use_safetensors: bool | None = None,
-        variant: str | None = None,
-        weights_only: bool = True,
-        **kwargs,  # configuration fields, and the other options of transformers' from_pretrained
+        **kwargs,  # configuration fields, and the options of transformers' from_pretrained
     ):
         """Loads a checkpoint of this model, whatever its prefixes, or of its encoder alone.
 
@@ -69,34 +53,26 @@ class HeadCheckpointLoading:
         Raises:
             CheckpointError: a ValueError that names the file, and the field or tensor.
         """
-        refuse_other_sources(pretrained_model_name_or_path, weights_only, kwargs)
-        if pretrained_model_name_or_path is None:
-            return super().from_pretrained(
-                None,
+
+        def read(path, *model_args, use_safetensors, variant, **options):
+            return cls.from_file(
+                weights_file(path, safetensors=use_safetensors, variant=variant) if path.is_dir() else path,
                 *model_args,
                 config=config,
+                initialize_missing=initialize_missing,
                 ignore_mismatched_sizes=ignore_mismatched_sizes,
-                output_loading_info=output_loading_info,
-                **kwargs,
+                **options,
             )
-        path = locate(
+
+        return cls.load_reported(
             pretrained_model_name_or_path,
-            subfolder=subfolder,
-            use_safetensors=use_safetensors,
-            variant=variant,
-            options=HubOptions(cache_dir, force_download, local_files_only, token, revision),
-        )
-        model, info = cls.from_file(
-            weights_file(path, safetensors=use_safetensors, variant=variant) if path.is_dir() else path,
             *model_args,
+            read=read,
             config=config,
-            initialize_missing=initialize_missing,
             ignore_mismatched_sizes=ignore_mismatched_sizes,
+            output_loading_info=output_loading_info,
             **kwargs,
         )
-        log_report(info["report"])
-        model.name_or_path = model.config.name_or_path = str(pretrained_model_name_or_path)
-        return (model, info) if output_loading_info else model
 
     @classmethod
     def from_file(
@@ -120,9 +96,7 @@ class HeadCheckpointLoading:
         """
         found = read_tensors(weights)
         if not isinstance(config, PreTrainedConfig):
-            known = cls.config_class()
-            fields = {name: kwargs.pop(name) for name in list(kwargs) if name not in OPTIONS and hasattr(known, name)}
-            config = head_configuration(cls.config_class, weights, config, fields)
+            config = head_configuration(cls.config_class, weights, config, cls.fields_among(kwargs))
         state, report = cls.fit(
             found,
             config,
@@ -131,12 +105,7 @@ class HeadCheckpointLoading:
             initialize_missing=initialize_missing,
             ignore_mismatched_sizes=ignore_mismatched_sizes,
         )
-        with one_report():
-            model, info = super().from_pretrained(
-                None, *model_args, config=config, state_dict=state, output_loading_info=True, **kwargs
-            )
-        freeze_unread(model)
-        return model, info | {"report": report}
+        return cls.filled(config, state, report, *model_args, **kwargs)
 
     @classmethod
     def fit(

@@ -15,17 +15,10 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from qacg_models.checkpoints.config_fields import check_agreement, configuration
 from qacg_models.checkpoints.fitting import NOTHING, Permissions, fit
-from qacg_models.checkpoints.hub import HubOptions, locate
 from qacg_models.checkpoints.load_report import Report
+from qacg_models.checkpoints.reported_loading import ReportedLoading
 from qacg_models.checkpoints.source import Source, open_source
 from qacg_models.checkpoints.tensor_names import BASE, Layout
-from qacg_models.checkpoints.transformers_hooks import (
-    OPTIONS,
-    freeze_unread,
-    log_report,
-    one_report,
-    refuse_other_sources,
-)
 
 
 @dataclass(frozen=True)
@@ -89,7 +82,7 @@ def prepare(
     return Prepared(config, tensors, own_names, report)
 
 
-class CheckpointLoading:
+class CheckpointLoading(ReportedLoading):
     """Mixed into a PreTrainedModel before it: loads foreign checkpoints, and none in part without being told to."""
 
     @classmethod
@@ -104,16 +97,7 @@ class CheckpointLoading:
         resize_vocabulary: bool = False,
         ignore_mismatched_sizes: bool = False,
         output_loading_info: bool = False,
-        cache_dir: str | Path | None = None,
-        force_download: bool = False,
-        local_files_only: bool = False,
-        token: str | bool | None = None,
-        revision: str = "main",
-        subfolder: str = "",
-        use_safetensors: bool | None = None,
-        variant: str | None = None,
-        weights_only: bool = True,
-        **kwargs,  # configuration fields, and the other options of transformers' from_pretrained
+        **kwargs,  # configuration fields, and the options of transformers' from_pretrained
     ):
         """Loads a checkpoint of this package, of the published code, of TensorFlow's BERT or of transformers' BERT.
 
@@ -138,49 +122,31 @@ class CheckpointLoading:
         Raises:
             CheckpointError: a ValueError that names the file, and the field or tensor.
         """
-        refuse_other_sources(pretrained_model_name_or_path, weights_only, kwargs)
-        if pretrained_model_name_or_path is None:
-            return super().from_pretrained(
-                None,
-                *model_args,
-                config=config,
-                ignore_mismatched_sizes=ignore_mismatched_sizes,
-                output_loading_info=output_loading_info,
-                **kwargs,
+        permissions = Permissions(
+            initialize_missing=initialize_missing,
+            truncate_positions=truncate_positions,
+            truncate_contexts=truncate_contexts,
+            resize_vocabulary=resize_vocabulary,
+            ignore_mismatched_sizes=ignore_mismatched_sizes,
+        )
+
+        def read(path, *model_args, use_safetensors, variant, **options):
+            ready = config if isinstance(config, PreTrainedConfig) else None
+            source = open_source(path, config=None if ready else config, safetensors=use_safetensors, variant=variant)
+            overrides = {} if ready else cls.fields_among(options)
+            return cls.from_source(
+                source, *model_args, config=ready, overrides=overrides, permissions=permissions, **options
             )
-        path = locate(
+
+        return cls.load_reported(
             pretrained_model_name_or_path,
-            subfolder=subfolder,
-            use_safetensors=use_safetensors,
-            variant=variant,
-            options=HubOptions(cache_dir, force_download, local_files_only, token, revision),
-        )
-        ready = config if isinstance(config, PreTrainedConfig) else None
-        source = open_source(
-            path,
-            config=None if ready else config,
-            safetensors=use_safetensors,
-            variant=variant,
-        )
-        known = cls.config_class()
-        fields = {name for name in kwargs if not ready and name not in OPTIONS and hasattr(known, name)}
-        model, info = cls.from_source(
-            source,
             *model_args,
-            config=ready,
-            overrides={name: kwargs.pop(name) for name in fields},
-            permissions=Permissions(
-                initialize_missing=initialize_missing,
-                truncate_positions=truncate_positions,
-                truncate_contexts=truncate_contexts,
-                resize_vocabulary=resize_vocabulary,
-                ignore_mismatched_sizes=ignore_mismatched_sizes,
-            ),
+            read=read,
+            config=config,
+            ignore_mismatched_sizes=ignore_mismatched_sizes,
+            output_loading_info=output_loading_info,
             **kwargs,
         )
-        log_report(info["report"])
-        model.name_or_path = model.config.name_or_path = str(pretrained_model_name_or_path)
-        return (model, info) if output_loading_info else model
 
     @classmethod
     def from_source(
@@ -212,14 +178,4 @@ class CheckpointLoading:
             permissions=permissions,
             model_options=model_options,
         )
-        with one_report():
-            model, info = super().from_pretrained(
-                None,
-                *model_args,
-                config=prepared.config,
-                state_dict=prepared.state_dict(),
-                output_loading_info=True,
-                **kwargs,
-            )
-        freeze_unread(model)
-        return model, info | {"report": prepared.report}
+        return cls.filled(prepared.config, prepared.state_dict(), prepared.report, *model_args, **kwargs)

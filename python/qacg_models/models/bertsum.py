@@ -14,11 +14,11 @@ from torch.nn import functional as F
 from transformers import PreTrainedModel
 from transformers.utils import ModelOutput
 
+from qacg_kernels.problem import values_readable
 from qacg_models.checkpoints.head_names import BERTSUM_ALIASES
 from qacg_models.configs.bertsum import BertSumConfig
 from qacg_models.models.encoder_head import EncoderHeadModel
 from qacg_models.modules.bertsum_layers import PositionalEncoding, TransformerInterEncoder
-from qacg_models.modules.input_checks import values_readable
 from qacg_models.modules.multi_headed_attention import IMPLEMENTATIONS
 
 IGNORED = -100  # label of a sentence that the loss leaves out

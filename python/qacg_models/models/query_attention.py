@@ -20,9 +20,10 @@ from torch.nn import functional as F
 from transformers import PreTrainedModel
 from transformers.utils import ModelOutput
 
+from qacg_kernels.problem import values_readable
 from qacg_models.configs.query_attention import QueryAttentionConfig
 from qacg_models.models.encoder_head import EncoderHeadModel
-from qacg_models.modules.input_checks import check_ids, values_readable
+from qacg_models.modules.input_checks import check_ids
 from qacg_models.modules.losses import IGNORED, has_answers, mean_cross_entropy, span_loss
 
 

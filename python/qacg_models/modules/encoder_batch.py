@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from qacg_models.modules.input_checks import check_encoder_inputs, check_packed_inputs, key_mask, values_readable
+from qacg_kernels.problem import values_readable
+from qacg_models.modules.input_checks import check_encoder_inputs, check_packed_inputs, key_mask
 from qacg_models.modules.packing import Packing, pack_visible, packing_of
 
 

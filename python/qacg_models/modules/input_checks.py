@@ -1,17 +1,14 @@
-"""Checks of a model's inputs: shapes always, values where reading them costs nothing."""
+"""Checks of a model's inputs: shapes always, values where reading them costs nothing.
+
+On a GPU an id out of range is caught by the embedding's own device-side check.
+"""
 
 import torch
 from torch import Tensor
 
+from qacg_kernels.problem import values_readable
+
 _INTEGERS = (torch.int64, torch.int32)
-
-
-def values_readable(t: Tensor) -> bool:
-    """Whether values may be looked at: on a GPU that would synchronise, and under compile break the graph.
-
-    There an index out of range is caught by the embedding's own device-side check.
-    """
-    return t.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
 def check_ids(

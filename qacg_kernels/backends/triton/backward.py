@@ -113,9 +113,15 @@ def _add_queries(
         q = operand(call.query, place, first_row, rows, place.queries, call, form)
         cq = operand(call.context_query, place, first_row, rows, place.queries, call, form)
         scores, context_scores, visible = score_arguments(
-            product_over_features(k, q, place, call, form), product_over_features(ck, cq, place, call, form),
-            rows[None, :], keys[:, None], place, call, form, CHECKED,
-        )  # fmt: skip
+            product_over_features(k, q, place, call, form),
+            product_over_features(ck, cq, place, call, form),
+            rows[None, :],
+            keys[:, None],
+            place,
+            call,
+            form,
+            CHECKED,
+        )
         p = _softmax(scores, rows, present, call, saved, place, True)
         g = sigmoid(context_scores, form.fast_sigmoid)
         if CHECKED:
@@ -244,9 +250,15 @@ def _add_keys(
         ck = operand_at(ck_pointers, call.context_key, first_key, keys, place.seen_keys, call, form, CHECKED)
         v = operand_at(v_pointers, call.value, first_key, keys, place.seen_keys, call, form, CHECKED)
         scores, context_scores, visible = score_arguments(
-            product_over_features(q, k, place, call, form), product_over_features(cq, ck, place, call, form),
-            rows[:, None], keys[None, :], place, call, form, CHECKED,
-        )  # fmt: skip
+            product_over_features(q, k, place, call, form),
+            product_over_features(cq, ck, place, call, form),
+            rows[:, None],
+            keys[None, :],
+            place,
+            call,
+            form,
+            CHECKED,
+        )
         p = _softmax(scores, rows, present, call, saved, place, False)
         g = sigmoid(context_scores, form.fast_sigmoid)
         if CHECKED:

@@ -39,8 +39,12 @@ _TILES = {
 # Of all accumulators in float32, elements a warp. More would leave no registers for the operands, which lie there too.
 _MOST_ELEMENTS = 1536
 _ACCUMULATORS = {
-    "whole_row_forward": 1, "tiled_forward": 2, "whole_row_backward": 3, "key_gradients": 3, "query_gradients": 2,
-}  # fmt: skip
+    "whole_row_forward": 1,
+    "tiled_forward": 2,
+    "whole_row_backward": 3,
+    "key_gradients": 3,
+    "query_gradients": 2,
+}
 
 
 def candidates(key: Key) -> list[Row]:

@@ -24,7 +24,7 @@ from qacg_kernels.backends.triton.tiles import (
 @triton.jit
 def forward_kernel(
     call, out, softmax_out, quasi_out, row_max_out, row_sum_out, query_gate, key_gate, form: tl.constexpr
-):  # fmt: skip
+):
     """MATH.md, eq. 1 to 8, for form.block_m queries of one head.
 
     Outputs are Strided, None where not asked for; with form.whole_row no branch output is. A row gate writes
@@ -93,9 +93,15 @@ def _whole_row(q, cq, lam, rows, key_gate, place, call, form: tl.constexpr, BLOC
     ck = operand(call.context_key, place, 0, keys, place.seen_keys, call, form, not form.even_keys)
     v = operand(call.value, place, 0, keys, place.seen_keys, call, form, not form.even_keys)
     scores, context_scores, visible = score_arguments(
-        product_over_features(q, k, place, call, form), product_over_features(cq, ck, place, call, form),
-        rows[:, None], keys[None, :], place, call, form, CHECKED,
-    )  # fmt: skip
+        product_over_features(q, k, place, call, form),
+        product_over_features(cq, ck, place, call, form),
+        rows[:, None],
+        keys[None, :],
+        place,
+        call,
+        form,
+        CHECKED,
+    )
     row_max = tl.max(scores, 1)
     if CHECKED:
         row_max = tl.where(row_max == MINUS_INFINITY, 0.0, row_max)  # -inf minus -inf would be NaN
@@ -168,9 +174,15 @@ def _sweep(
         k = operand_at(k_pointers, call.key, first_key, keys, place.seen_keys, call, form, CHECKED)
         ck = operand_at(ck_pointers, call.context_key, first_key, keys, place.seen_keys, call, form, CHECKED)
         scores, context_scores, visible = score_arguments(
-            product_over_features(q, k, place, call, form), product_over_features(cq, ck, place, call, form),
-            rows[:, None], keys[None, :], place, call, form, CHECKED,
-        )  # fmt: skip
+            product_over_features(q, k, place, call, form),
+            product_over_features(cq, ck, place, call, form),
+            rows[:, None],
+            keys[None, :],
+            place,
+            call,
+            form,
+            CHECKED,
+        )
         new_max = tl.maximum(row_max, tl.max(scores, 1))
         shift = new_max
         if CHECKED:
