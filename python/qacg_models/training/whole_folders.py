@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from qacg_models.data import file_digest
+from qacg_models.errors import InputError
 from qacg_models.utils.atomic_files import written_whole
+from qacg_models.utils.json_fields import read_typed
 
 DIGESTS_NAME = "digests.json"
 
@@ -61,12 +63,12 @@ def write_digests(folder: Path) -> None:
 def find_damage(folder: Path) -> Damage | None:
     """The first damage of a folder; None where every file is as it was written."""
     listing = folder / DIGESTS_NAME
-    try:
-        digests = dict(json.loads(listing.read_text(encoding="utf-8")))
-    except FileNotFoundError:
+    if not listing.is_file():
         return Damage(listing, "is missing")
-    except (OSError, ValueError, TypeError) as error:
-        return Damage(listing, f"cannot be read ({error})")
+    try:
+        digests = read_typed(dict[str, str], listing)
+    except InputError as error:
+        return Damage(listing, str(error).removeprefix(f"{listing}: "))
     for name, wanted in digests.items():
         path = folder / name
         try:
