@@ -169,6 +169,14 @@ def test_an_unfinished_run_goes_on_and_makes_again_what_changed(ask, tmp_path, m
     assert output.read_text() == wanted
 
 
+class Died(BaseException):
+    """Nothing in between can take this for an error of its own."""
+
+
+def dying(*_):
+    raise Died
+
+
 def _damages(content):
     """A part cut, emptied, no longer UTF-8, and with one bit changed in its head or in a probability."""
     yield content[: len(content) // 2]
@@ -181,9 +189,9 @@ def _damages(content):
 def test_a_damaged_part_is_named_and_made_again(ask, tmp_path, monkeypatch):
     output, parts = tmp_path / "out.jsonl", tmp_path / "out.jsonl.parts"
     wanted = "".join(bulk(ask).stream(requests()))
-    with monkeypatch.context() as dying:
-        dying.setattr(bulk_prediction, "_join", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-        with pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch:
+        patch.setattr(bulk_prediction, "_join", dying)
+        with pytest.raises(Died):
             bulk(ask).write(requests(), output, model_digest="m")
     kept = {path.name: path.read_bytes() for path in parts.iterdir()}
     for damaged in _damages(kept["00000001"]):
@@ -211,6 +219,55 @@ def test_a_part_that_is_damaged_before_the_parts_are_joined_stops_the_run(ask, t
     assert not output.exists()
     bulk(ask).write(requests(), output, model_digest="m", resume=True)
     assert output.read_text(encoding="utf-8") == "".join(bulk(ask).stream(requests()))
+
+
+def test_what_was_published_and_not_yet_tidied_up_goes_on(ask, tmp_path, monkeypatch):
+    output, wanted = tmp_path / "out.jsonl", "".join(bulk(ask).stream(requests()))
+    with monkeypatch.context() as patch, pytest.raises(Died):
+        patch.setattr(os, "rename", dying)  # of the parts, by which they go at once
+        bulk(ask).write(requests(), output, model_digest="m")
+    assert output.read_text(encoding="utf-8") == wanted and (tmp_path / "out.jsonl.parts").is_dir()
+    assert bulk(ask).write(requests(), output, model_digest="m", resume=True) == 6
+    assert output.read_text(encoding="utf-8") == wanted
+    assert [path.name for path in tmp_path.iterdir()] == ["out.jsonl"]
+
+
+def test_parts_that_were_being_deleted_are_not_taken_for_those_of_another_model(ask, tmp_path, monkeypatch):
+    output, parts = tmp_path / "out.jsonl", tmp_path / "out.jsonl.parts"
+    output.write_text("old")
+    with monkeypatch.context() as patch:
+        patch.setattr(bulk_prediction, "_join", dying)
+        with pytest.raises(Died):
+            bulk(ask).write(requests(), output, model_digest="m", overwrite=True)
+        patch.setattr(shutil, "rmtree", lambda path, **_: path.exists() and dying())
+        with pytest.raises(Died):
+            bulk(ask).write(requests(), output, model_digest="n", overwrite=True)
+    assert not parts.exists()
+    with pytest.raises(InputError, match="is already there; --overwrite replaces it"):
+        bulk(ask).write(requests(), output, model_digest="n", resume=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["out.jsonl"]
+    parts.mkdir()
+    (parts / "00000000").write_text("0 0\n")
+    with pytest.raises(InputError, match=r"plan\.json: cannot be read \(No such file or directory\); --overwrite"):
+        bulk(ask).write(requests(), output, model_digest="n", resume=True)
+
+
+def test_a_run_that_replaces_a_file_goes_on_to_replace_it(ask, tmp_path, monkeypatch):
+    output, wanted = tmp_path / "out.jsonl", "".join(bulk(ask).stream(requests()))
+    output.write_text("old")
+    with monkeypatch.context() as patch, pytest.raises(Died):
+        patch.setattr(bulk_prediction, "_join", dying)
+        bulk(ask).write(requests(), output, model_digest="m", overwrite=True)
+    assert output.read_text() == "old"
+    assert bulk(ask).write(requests(), output, model_digest="m", resume=True) == 6
+    assert output.read_text(encoding="utf-8") == wanted
+    with monkeypatch.context() as patch, pytest.raises(Died):
+        output.unlink()
+        patch.setattr(bulk_prediction, "_join", dying)
+        bulk(ask).write(requests(), output, model_digest="m")
+    output.write_text("somebody else's")
+    with pytest.raises(InputError, match="is already there; --overwrite replaces it"):
+        bulk(ask).write(requests(), output, model_digest="m", resume=True)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,8 @@ from qacg_models.inference.trained_model import load_trained
 from qacg_models.training import run, train
 from qacg_models.training.checkpoints import checkpoints
 from qacg_models.training.trainer import AspectTrainer
-from qacg_models.training.whole_folders import publish, remove
+from qacg_models.training.whole_folders import publish
+from qacg_models.utils.atomic_files import remove
 
 TRAINS = Path(__file__).parents[1] / "support" / "kill_and_resume.py"
 

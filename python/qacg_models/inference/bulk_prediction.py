@@ -1,7 +1,8 @@
 """Prediction of any number of texts at constant memory, by one process or several, that can be killed and go on.
 
 Texts are read a window at a time. Window k is the work of rank k modulo the number of processes, which writes it as
-`OUTPUT.parts/K` and gives the file its name once it is on the disk. When all are there the main process joins them.
+`OUTPUT.parts/K` and gives the file its name once it is on the disk. When all are there the main process joins them,
+puts the whole in its place, and removes the parts.
 A part begins with the digest of the texts it was made from and with its own, so that a resumed run, of any number of
 processes, takes the parts that are still true and whole and makes the others again.
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
+import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import islice
@@ -22,11 +23,14 @@ from qacg_models.errors import InputError
 from qacg_models.inference.aspect_queries import Questions
 from qacg_models.inference.aspect_sentiment import AspectSentiment
 from qacg_models.inference.prediction_format import PredictionLines
-from qacg_models.utils.atomic_files import written_whole
+from qacg_models.utils.atomic_files import remove, written_whole
 from qacg_models.utils.distributed import join_group, on_main, rank, wait_for_all, world_size
 from qacg_models.utils.json_fields import read_typed, typed_fields
 
 PLAN_NAME = "plan.json"
+JOINED = "joined"
+# A file that is there once all parts have been joined, so that the output beside them may be that of this run.
+DONE = "done"
 PLAN_FORMAT = 2  # in 1 parts had no digest of their own
 
 
@@ -155,25 +159,38 @@ def windows(requests: Iterable[Request], size: int) -> Iterator[list[Request]]:
 def _prepare(output: Path, parts: Path, plan: dict, resume: bool, overwrite: bool) -> None:
     if output.is_dir():
         raise InputError(f"{output}: is a folder, wanted a file to write")
-    if output.exists() and not overwrite:
+    if overwrite or not parts.exists():
+        remove(parts)
+    replaces = overwrite and output.exists()
+    if parts.exists() and resume:
+        replaces = _check_plan(parts, plan)
+    if output.exists() and not replaces and not (resume and (parts / DONE).exists()):
         raise InputError(f"{output}: is already there; --overwrite replaces it")
-    if parts.exists() and not resume and not overwrite:
+    if parts.exists() and not resume:
         raise InputError(f"{parts}: holds an unfinished run; --resume goes on with it, --overwrite begins anew")
-    if overwrite:
-        shutil.rmtree(parts, ignore_errors=True)
-    if (parts / PLAN_NAME).is_file():
-        try:
-            before = read_typed(dict[str, object], parts / PLAN_NAME)
-            if before.get("format") == PLAN_FORMAT:
-                typed_fields(dict.fromkeys(plan, object), before, f"{parts / PLAN_NAME}:")
-        except InputError as error:
-            raise InputError(f"{error}; --overwrite begins anew") from None
-        other = [name for name in plan if before.get(name) != plan[name]]
-        if other:
-            raise InputError(f"{parts}: holds a run of another {', '.join(other)}; --overwrite begins anew")
     parts.mkdir(parents=True, exist_ok=True)
     with written_whole(parts / PLAN_NAME) as handle:
-        json.dump(plan, handle, indent=1)
+        json.dump(plan | {"replaces": replaces}, handle, indent=1)
+
+
+def _check_plan(parts: Path, plan: dict) -> bool:
+    """Whether the unfinished run that these parts are of was to replace a file.
+
+    Raises:
+        InputError: they are of another plan, or of one that cannot be read.
+    """
+    path = parts / PLAN_NAME
+    if not path.exists() and all(other.name.startswith(f".{PLAN_NAME}.") for other in parts.iterdir()):
+        return False  # killed before it had written down what it was about to do
+    try:
+        before = read_typed(dict[str, object], path)
+        if before.get("format") == PLAN_FORMAT:
+            typed_fields(dict.fromkeys(plan, object) | {"replaces": bool}, before, f"{path}:")
+    except InputError as error:
+        raise InputError(f"{error}; --overwrite begins anew") from None
+    if other := [name for name in plan if before.get(name) != plan[name]]:
+        raise InputError(f"{parts}: holds a run of another {', '.join(other)}; --overwrite begins anew")
+    return bool(before["replaces"])
 
 
 def _part(parts: Path, index: int) -> Path:
@@ -223,11 +240,13 @@ def _read_part(part: Path) -> tuple[str, list[str]]:
 
 
 def _join(parts: Path, count: int, output: Path, header: str) -> None:
-    with written_whole(output) as joined:
+    with written_whole(parts / JOINED) as joined:
         joined.write(header)
         for index in range(count):
             try:
                 joined.writelines(_read_part(_part(parts, index))[1])
             except InputError as error:
                 raise InputError(f"{error}; --resume makes it again") from None
-    shutil.rmtree(parts)
+    (parts / DONE).touch()
+    os.replace(parts / JOINED, output)
+    remove(parts)

@@ -10,8 +10,7 @@ from pathlib import Path
 from qacg_models.errors import InputError
 from qacg_models.runs.record import RECORD_NAME
 from qacg_models.training.checkpoints import DAMAGED, checkpoints, give_digests, newest_whole
-from qacg_models.training.whole_folders import remove
-from qacg_models.utils.atomic_files import put_in_place, written_whole
+from qacg_models.utils.atomic_files import put_in_place, remove, written_whole
 from qacg_models.utils.distributed import world_size
 from qacg_models.utils.json_fields import read_typed, typed
 

@@ -1,4 +1,4 @@
-"""Folders that appear and disappear at once, and whose files are known: each has the SHA-256 of every file in it.
+"""Folders that appear at once, and whose files are known: each has the SHA-256 of every file in it.
 
 A file that was added later is no damage: nothing reads it.
 """
@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 from qacg_models.data import file_digest
 from qacg_models.errors import InputError
-from qacg_models.utils.atomic_files import written_whole
+from qacg_models.utils.atomic_files import remove, written_whole
 from qacg_models.utils.json_fields import read_typed
 
 DIGESTS_NAME = "digests.json"
@@ -42,14 +41,6 @@ def publish(written: Path, name: Path) -> None:
     if name.exists():  # of an earlier attempt, beyond the checkpoint from which this one went on
         remove(name)
     os.rename(written, name)
-
-
-def remove(folder: Path) -> None:
-    """Deletes a folder so that no half of it is ever found under its name."""
-    doomed = folder.with_name(f".deleting-{folder.name}")
-    shutil.rmtree(doomed, ignore_errors=True)
-    os.rename(folder, doomed)
-    shutil.rmtree(doomed)
 
 
 def write_digests(folder: Path) -> None:
