@@ -91,8 +91,11 @@ def close_workplace(output: Path) -> None:
 
 def close_if_done(output: Path) -> None:
     """`close_workplace` for a run that was killed in it."""
-    if (unfinished(output) / DONE).is_file():
+    folder = unfinished(output)
+    if (folder / DONE).is_file():
         close_workplace(output)
+    elif not folder.exists():
+        remove(folder)  # which may have been in the middle of its deletion
 
 
 def leave(output: Path, say: Callable[[str], None]) -> None:
