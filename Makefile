@@ -10,6 +10,7 @@
 # make bench  the operators under pytest-benchmark;  make marks OUT=dir  the project's marks, rows to OUT
 # make suite OUT=dir  the whole benchmark suite on the CPU, an hour at a time: again to go on
 # make check-sanitizers CALLS=100  the C++ CPU kernels under the address, undefined-behaviour and thread sanitizers
+# make check-faults  trainings and predictions killed, on full disks, with damaged files; FAULTS=short  a minute of it
 # make check-races  the CUDA kernels, emulated on the CPU, under a race detector; RACES="--thorough --seeds 6" more of it
 # make sanitize-gpu OUT=dir  the CUDA kernels under compute-sanitizer, on a machine with a GPU
 # The three for a GPU build the CUDA library first; with QACG_BUILD_CUDA=0 they go without it.
@@ -35,7 +36,7 @@ install = { test -x $(PY) || $(PYTHON) -m venv $(VENV); } && $(PIP) torch ninja 
 endif
 
 .PHONY: run test test-all lint types bench marks suite check-triton check-interpreted check-races \
-	check-sanitizers test-gpu bench-gpu sanitize-gpu clean
+	check-sanitizers check-faults test-gpu bench-gpu sanitize-gpu clean
 
 run: $(READY)
 	$(PY) -m qacg_models.cli demo
@@ -58,6 +59,7 @@ test-all: lint types
 		"Triton kernels interpreted: $(MATRIX) tests/kernels/test_triton_interpreted.py" \
 		"Triton 3.6.0: $(MAKE_COMMAND) check-triton TRITON=3.6.0 BUILDS=kinds" \
 		"sanitizers: $(MAKE_COMMAND) check-sanitizers CALLS=4" \
+		"faults of a training and a prediction: $(MAKE_COMMAND) check-faults FAULTS=short" \
 		"faults of a certification: $(MATRIX) tests/kernels/test_proving.py"
 MATRIX_ELSEWHERE := $(wildcard tests/kernels/test_cuda_*.py) \
 	$(addprefix tests/kernels/test_,triton_compiled.py triton_interpreted.py proving.py)
@@ -108,6 +110,12 @@ CALLS ?= 100
 check-sanitizers: OUT = build/sanitizers
 check-sanitizers: $(READY)
 	$(PY) tests/check_sanitizers.py --calls $(CALLS) --out $(OUT)
+
+FAULTS ?= full
+SEED ?=
+check-faults: OUT = build/faults
+check-faults: $(READY)
+	$(PY) tests/check_faults.py --form $(FAULTS) $(SEED:%=--seed %) --out $(OUT)
 
 test-gpu: OUT = build/test-gpu
 test-gpu: $(READY)-cuda

@@ -16,6 +16,7 @@ from qacg_models.training import run, run_folder, train
 from qacg_models.training.checkpoints import checkpoints
 from qacg_models.training.trainer import AspectTrainer
 from qacg_models.training.whole_folders import find_damage, publish
+from qacg_models.utils import atomic_files
 
 
 @pytest.fixture(scope="module")
@@ -213,6 +214,10 @@ def test_resuming_what_is_finished_says_so(small_data, tmp_path, capsys, monkeyp
         assert main(flags) == 130  # killed when the model has its place, and the checkpoints are not yet deleted
     assert output.is_dir() and (tmp_path / "model.unfinished").is_dir()
     weights = (output / "model.safetensors").read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(atomic_files.shutil, "rmtree", lambda path, **_: path.exists() and dying())
+        assert main([*flags, "--resume"]) == 130  # and once more when they are being deleted
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".deleting-model.unfinished", "model"]
     for _ in range(2):
         capsys.readouterr()
         assert main([*flags, "--resume"]) == 0

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from qacg_models.data import DataError
 from qacg_models.data.requests import Request, count_lines, read_requests
 from qacg_models.data.task import SENTIHOOD
 from qacg_models.errors import InputError
+from qacg_models.inference import bulk_prediction
 from qacg_models.inference.bulk_prediction import BulkPrediction
 from qacg_models.inference.prediction_format import PredictionLines
 from untrained import OWN, TEXTS, write_model
@@ -165,6 +167,128 @@ def test_an_unfinished_run_goes_on_and_makes_again_what_changed(ask, tmp_path, m
         bulk(ask).write(requests(), output, model_digest="m")
     assert bulk(ask).write(requests(), output, model_digest="m", overwrite=True) == 0
     assert output.read_text() == wanted
+
+
+class Died(BaseException):
+    """Nothing in between can take this for an error of its own."""
+
+
+def dying(*_):
+    raise Died
+
+
+def _damages(content):
+    """A part cut, emptied, no longer UTF-8, and with one bit changed in its head or in a probability."""
+    yield content[: len(content) // 2]
+    yield b""
+    yield content.replace(b"0.", b"\xff.", 1)
+    for place in (3, 70, content.rindex(b"0.") + 3):
+        yield content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
+
+
+def test_a_damaged_part_is_named_and_made_again(ask, tmp_path, monkeypatch):
+    output, parts = tmp_path / "out.jsonl", tmp_path / "out.jsonl.parts"
+    wanted = "".join(bulk(ask).stream(requests()))
+    with monkeypatch.context() as patch:
+        patch.setattr(bulk_prediction, "_join", dying)
+        with pytest.raises(Died):
+            bulk(ask).write(requests(), output, model_digest="m")
+    kept = {path.name: path.read_bytes() for path in parts.iterdir()}
+    for damaged in _damages(kept["00000001"]):
+        shutil.rmtree(parts, ignore_errors=True)
+        parts.mkdir()
+        for name, content in kept.items():
+            (parts / name).write_bytes(damaged if name == "00000001" else content)
+        said = []
+        taken = bulk(ask).write(requests(), output, model_digest="m", resume=True, say=said.append)
+        assert said == [f"{parts / '00000001'}: is not what was written, its digest is another; it is made again"]
+        assert taken == len(kept) - 2, "all but the plan and the damaged one"
+        assert output.read_text(encoding="utf-8") == wanted
+        output.unlink()
+
+
+def test_a_part_that_is_damaged_before_the_parts_are_joined_stops_the_run(ask, tmp_path):
+    output, part = tmp_path / "out.jsonl", tmp_path / "out.jsonl.parts" / "00000000"
+
+    def damaging(request):
+        if request.line == len(MANY):
+            part.write_bytes(part.read_bytes()[:-1])
+
+    with pytest.raises(InputError, match=r"00000000: is not what was written.*; --resume makes it again"):
+        bulk(ask).write(requests(), output, model_digest="m", seen=damaging)
+    assert not output.exists()
+    bulk(ask).write(requests(), output, model_digest="m", resume=True)
+    assert output.read_text(encoding="utf-8") == "".join(bulk(ask).stream(requests()))
+
+
+def test_what_was_published_and_not_yet_tidied_up_goes_on(ask, tmp_path, monkeypatch):
+    output, wanted = tmp_path / "out.jsonl", "".join(bulk(ask).stream(requests()))
+    with monkeypatch.context() as patch, pytest.raises(Died):
+        patch.setattr(os, "rename", dying)  # of the parts, by which they go at once
+        bulk(ask).write(requests(), output, model_digest="m")
+    assert output.read_text(encoding="utf-8") == wanted and (tmp_path / "out.jsonl.parts").is_dir()
+    assert bulk(ask).write(requests(), output, model_digest="m", resume=True) == 6
+    assert output.read_text(encoding="utf-8") == wanted
+    assert [path.name for path in tmp_path.iterdir()] == ["out.jsonl"]
+
+
+def test_parts_that_were_being_deleted_are_not_taken_for_those_of_another_model(ask, tmp_path, monkeypatch):
+    output, parts = tmp_path / "out.jsonl", tmp_path / "out.jsonl.parts"
+    output.write_text("old")
+    with monkeypatch.context() as patch:
+        patch.setattr(bulk_prediction, "_join", dying)
+        with pytest.raises(Died):
+            bulk(ask).write(requests(), output, model_digest="m", overwrite=True)
+        patch.setattr(shutil, "rmtree", lambda path, **_: path.exists() and dying())
+        with pytest.raises(Died):
+            bulk(ask).write(requests(), output, model_digest="n", overwrite=True)
+    assert not parts.exists()
+    with pytest.raises(InputError, match="is already there; --overwrite replaces it"):
+        bulk(ask).write(requests(), output, model_digest="n", resume=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["out.jsonl"]
+    parts.mkdir()
+    (parts / "00000000").write_text("0 0\n")
+    with pytest.raises(InputError, match=r"plan\.json: cannot be read \(No such file or directory\); --overwrite"):
+        bulk(ask).write(requests(), output, model_digest="n", resume=True)
+
+
+def test_a_run_that_replaces_a_file_goes_on_to_replace_it(ask, tmp_path, monkeypatch):
+    output, wanted = tmp_path / "out.jsonl", "".join(bulk(ask).stream(requests()))
+    output.write_text("old")
+    with monkeypatch.context() as patch, pytest.raises(Died):
+        patch.setattr(bulk_prediction, "_join", dying)
+        bulk(ask).write(requests(), output, model_digest="m", overwrite=True)
+    assert output.read_text() == "old"
+    assert bulk(ask).write(requests(), output, model_digest="m", resume=True) == 6
+    assert output.read_text(encoding="utf-8") == wanted
+    with monkeypatch.context() as patch, pytest.raises(Died):
+        output.unlink()
+        patch.setattr(bulk_prediction, "_join", dying)
+        bulk(ask).write(requests(), output, model_digest="m")
+    output.write_text("somebody else's")
+    with pytest.raises(InputError, match="is already there; --overwrite replaces it"):
+        bulk(ask).write(requests(), output, model_digest="m", resume=True)
+
+
+@pytest.mark.parametrize(
+    ("plan", "message"),
+    [
+        (b"{", "is not JSON"),
+        (b"[" * 100_000, "is not JSON .*nested too deep"),
+        (b'{"format": ' + b"1" * 5000 + b"}", "is not JSON .*a number has more than 4300 digits"),
+        (b"\xff", "is not JSON"),
+        (b"[]", r"got \[\], wanted an object"),
+        (b'{"format": 2, "model": "m"}', "lacks attention, aspects,"),
+        (b'{"format": 1, "model": "m"}', "another format"),
+    ],
+    ids=["cut", "deep", "digits", "bytes", "list", "lacking", "older"],
+)
+def test_a_damaged_plan_is_named(ask, tmp_path, plan, message):
+    parts = tmp_path / "out.jsonl.parts"
+    parts.mkdir()
+    (parts / "plan.json").write_bytes(plan)
+    with pytest.raises(InputError, match=rf"out\.jsonl\.parts.*{message}.*; --overwrite begins anew"):
+        bulk(ask).write(requests(), tmp_path / "out.jsonl", model_digest="m", resume=True)
 
 
 def test_killed_it_goes_on_with_another_number_of_processes(model, ask, tmp_path):

@@ -15,10 +15,11 @@ from kill_and_resume import OPTIONS
 from qacg_models.data import load_data
 from qacg_models.errors import InputError
 from qacg_models.inference.trained_model import load_trained
-from qacg_models.training import train
+from qacg_models.training import run, train
 from qacg_models.training.checkpoints import checkpoints
 from qacg_models.training.trainer import AspectTrainer
-from qacg_models.training.whole_folders import publish, remove
+from qacg_models.training.whole_folders import publish
+from qacg_models.utils.atomic_files import remove
 
 TRAINS = Path(__file__).parents[1] / "support" / "kill_and_resume.py"
 
@@ -124,8 +125,29 @@ def test_an_unfinished_run_is_neither_lost_nor_mixed_with_another(dataset, small
         (changed / f"{split}.tsv").write_text(text + ("\n" if split == "dev" else ""), encoding="utf-8")
     with pytest.raises(InputError, match="begun with files dev ="):
         train(load_data(changed), output, options, resume=True)
-    (work / "choices.json").write_text("{")
-    with pytest.raises(InputError, match=r"choices\.json: is not JSON .*; begin anew with --overwrite"):
+    kept = (work / "choices.json").read_bytes()
+    for content, wrong in (
+        (b"{", r"is not JSON .*"),
+        (b"[" * 100_000, r"is not JSON .*nested too deep.*"),
+        (b"[]", r"got \[\], wanted an object"),
+        (kept.replace(b'"data": {', b'"data": 3, "x": {'), r"choices\.data: got 3, wanted an object"),
+        (kept.replace(b'"processes": 1', b'"processes": "1"'), r"processes: got '1', wanted an integer or null"),
+    ):
+        (work / "choices.json").write_bytes(content)
+        with pytest.raises(InputError, match=rf"choices\.json: {wrong}; begin anew with --overwrite"):
+            train(dataset, output, options, resume=True)
+    (work / "choices.json").write_bytes(kept.replace(b'"format": 3', b'"format": 99'))
+    with pytest.raises(InputError, match=r"choices\.json: has format 99, wanted at most 3; a newer version"):
+        train(dataset, output, options, resume=True)
+    (work / "choices.json").write_bytes(kept)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setattr(run, "join_group", lambda: None)
+    monkeypatch.setattr(run, "on_main", lambda action: action())
+    with pytest.raises(InputError, match=r"begun by 1 process, and now there are 2 processes; go on without torchrun"):
+        train(dataset, output, options, resume=True)
+    monkeypatch.delenv("WORLD_SIZE")
+    (work / "choices.json").write_bytes(kept.replace(b'"processes": 1', b'"processes": 2'))
+    with pytest.raises(InputError, match=r"by 2 processes, and now there is 1 process; go on by torchrun .* 2,"):
         train(dataset, output, options, resume=True)
     short = replace(options, max_steps=2)
     train(dataset, output, short, overwrite=True)

@@ -1,16 +1,17 @@
 """Prediction of any number of texts at constant memory, by one process or several, that can be killed and go on.
 
 Texts are read a window at a time. Window k is the work of rank k modulo the number of processes, which writes it as
-`OUTPUT.parts/K` and gives the file its name once it is on the disk. When all are there the main process joins them.
-A part begins with the digest of the texts it was made from, so that a resumed run, of any number of processes, takes
-the parts that are still true and makes the others again.
+`OUTPUT.parts/K` and gives the file its name once it is on the disk. When all are there the main process joins them,
+puts the whole in its place, and removes the parts.
+A part begins with the digest of the texts it was made from and with its own, so that a resumed run, of any number of
+processes, takes the parts that are still true and whole and makes the others again.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import shutil
+import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import islice
@@ -22,11 +23,15 @@ from qacg_models.errors import InputError
 from qacg_models.inference.aspect_queries import Questions
 from qacg_models.inference.aspect_sentiment import AspectSentiment
 from qacg_models.inference.prediction_format import PredictionLines
-from qacg_models.utils.atomic_files import written_whole
+from qacg_models.utils.atomic_files import remove, written_whole
 from qacg_models.utils.distributed import join_group, on_main, rank, wait_for_all, world_size
+from qacg_models.utils.json_fields import read_typed, typed_fields
 
 PLAN_NAME = "plan.json"
-PLAN_FORMAT = 1
+JOINED = "joined"
+# A file that is there once all parts have been joined, so that the output beside them may be that of this run.
+DONE = "done"
+PLAN_FORMAT = 2  # in 1 parts had no digest of their own
 
 
 @dataclass(frozen=True)
@@ -84,6 +89,7 @@ class BulkPrediction:
         model_digest: str,
         resume: bool = False,
         overwrite: bool = False,
+        say: Callable[[str], None] = print,
         seen: Callable[[Request], None] | None = None,
     ) -> int:
         """Writes all lines to a file, which appears when it is complete.
@@ -94,13 +100,15 @@ class BulkPrediction:
             model_digest: of the model, so that parts of another one are not taken.
             resume: take the parts of an unfinished run. There need be none.
             overwrite: replace a file, or parts, that are in the way.
+            say: receives a line for each part that is damaged, in the process whose part it is.
             seen: called with the last text of every window, in every process.
 
         Returns:
             How many windows this process took from an earlier run.
 
         Raises:
-            InputError: a file or parts are in the way, or parts of a run with other choices.
+            InputError: a file or parts are in the way, parts of a run with other choices, or a part was damaged while
+                others were made.
             DataError: as for `stream`.
         """
         if resume and overwrite:
@@ -114,12 +122,12 @@ class BulkPrediction:
             count += 1
             if index % world_size() == rank():
                 part, digest = _part(parts, index), _digest(texts)
-                if _begins_with(part, digest):
+                if _is_of(part, digest, say):
                     taken += 1
                 else:
                     lines = self.answers(texts)
                     with written_whole(part) as handle:
-                        handle.writelines([f"{digest}\n", *lines])
+                        handle.writelines([f"{digest} {_digest_of_part(digest, lines)}\n", *lines])
             if seen is not None:
                 seen(texts[-1])
         wait_for_all()
@@ -151,23 +159,38 @@ def windows(requests: Iterable[Request], size: int) -> Iterator[list[Request]]:
 def _prepare(output: Path, parts: Path, plan: dict, resume: bool, overwrite: bool) -> None:
     if output.is_dir():
         raise InputError(f"{output}: is a folder, wanted a file to write")
-    if output.exists() and not overwrite:
+    if overwrite or not parts.exists():
+        remove(parts)
+    replaces = overwrite and output.exists()
+    if parts.exists() and resume:
+        replaces = _check_plan(parts, plan)
+    if output.exists() and not replaces and not (resume and (parts / DONE).exists()):
         raise InputError(f"{output}: is already there; --overwrite replaces it")
-    if parts.exists() and not resume and not overwrite:
+    if parts.exists() and not resume:
         raise InputError(f"{parts}: holds an unfinished run; --resume goes on with it, --overwrite begins anew")
-    if overwrite:
-        shutil.rmtree(parts, ignore_errors=True)
-    if (parts / PLAN_NAME).is_file():
-        try:
-            before = json.loads((parts / PLAN_NAME).read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise InputError(f"{parts / PLAN_NAME}: is not JSON ({error}); --overwrite begins anew") from None
-        other = [name for name in plan if before.get(name) != plan[name]]
-        if other:
-            raise InputError(f"{parts}: holds a run of another {', '.join(other)}; --overwrite begins anew")
     parts.mkdir(parents=True, exist_ok=True)
     with written_whole(parts / PLAN_NAME) as handle:
-        json.dump(plan, handle, indent=1)
+        json.dump(plan | {"replaces": replaces}, handle, indent=1)
+
+
+def _check_plan(parts: Path, plan: dict) -> bool:
+    """Whether the unfinished run that these parts are of was to replace a file.
+
+    Raises:
+        InputError: they are of another plan, or of one that cannot be read.
+    """
+    path = parts / PLAN_NAME
+    if not path.exists() and all(other.name.startswith(f".{PLAN_NAME}.") for other in parts.iterdir()):
+        return False  # killed before it had written down what it was about to do
+    try:
+        before = read_typed(dict[str, object], path)
+        if before.get("format") == PLAN_FORMAT:
+            typed_fields(dict.fromkeys(plan, object) | {"replaces": bool}, before, f"{path}:")
+    except InputError as error:
+        raise InputError(f"{error}; --overwrite begins anew") from None
+    if other := [name for name in plan if before.get(name) != plan[name]]:
+        raise InputError(f"{parts}: holds a run of another {', '.join(other)}; --overwrite begins anew")
+    return bool(before["replaces"])
 
 
 def _part(parts: Path, index: int) -> Path:
@@ -178,18 +201,52 @@ def _digest(texts: list[Request]) -> str:
     return hashlib.sha256(json.dumps([asdict(request) for request in texts]).encode()).hexdigest()
 
 
-def _begins_with(part: Path, digest: str) -> bool:
+def _digest_of_part(of_texts: str, lines: Iterable[str]) -> str:
+    digest = hashlib.sha256(of_texts.encode())
+    for line in lines:
+        digest.update(line.encode())
+    return digest.hexdigest()
+
+
+def _is_of(part: Path, digest: str, say: Callable[[str], None]) -> bool:
+    """Whether a part was made from the texts of this digest, and is whole."""
     if not part.is_file():
         return False
-    with part.open(encoding="utf-8", newline="") as handle:
-        return handle.readline() == f"{digest}\n"
+    try:
+        of_texts, _ = _read_part(part)
+    except InputError as error:
+        say(f"{error}; it is made again")
+        return False
+    return of_texts == digest
+
+
+def _read_part(part: Path) -> tuple[str, list[str]]:
+    """The digest of the texts a part was made from, and its lines.
+
+    Raises:
+        InputError: it cannot be read, or is not what was written.
+    """
+    try:
+        with part.open(encoding="utf-8", newline="") as handle:
+            head, *lines = handle
+    except OSError as error:
+        raise InputError(f"{part}: cannot be read ({error.strerror or error})") from None
+    except ValueError:  # an empty file, or bytes that are not UTF-8
+        head, lines = "", []
+    of_texts, _, own = head.rstrip("\n").partition(" ")
+    if own != _digest_of_part(of_texts, lines):
+        raise InputError(f"{part}: is not what was written, its digest is another")
+    return of_texts, lines
 
 
 def _join(parts: Path, count: int, output: Path, header: str) -> None:
-    with written_whole(output) as joined:
+    with written_whole(parts / JOINED) as joined:
         joined.write(header)
         for index in range(count):
-            with _part(parts, index).open(encoding="utf-8", newline="") as handle:
-                handle.readline()
-                shutil.copyfileobj(handle, joined)
-    shutil.rmtree(parts)
+            try:
+                joined.writelines(_read_part(_part(parts, index))[1])
+            except InputError as error:
+                raise InputError(f"{error}; --resume makes it again") from None
+    (parts / DONE).touch()
+    os.replace(parts / JOINED, output)
+    remove(parts)

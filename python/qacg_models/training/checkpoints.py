@@ -6,7 +6,6 @@ its state names. Publishing gives every folder its digests.
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +13,9 @@ from pathlib import Path
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
+from qacg_models.errors import InputError
 from qacg_models.training.whole_folders import DIGESTS_NAME, Damage, find_damage, write_digests
+from qacg_models.utils.json_fields import read_typed, typed
 
 BEST = "best"
 WRITING = ".writing"
@@ -40,8 +41,8 @@ def checkpoints(folder: Path) -> list[Path]:
 
 def best_of(checkpoint: Path) -> Path | None:
     """The best weights at a checkpoint; None before the first evaluation."""
-    state = json.loads((checkpoint / TRAINER_STATE_NAME).read_text(encoding="utf-8"))
-    step = state["best_global_step"]
+    state = read_typed(dict[str, object], checkpoint / TRAINER_STATE_NAME)
+    step = typed(int | None, state.get("best_global_step"), f"{checkpoint / TRAINER_STATE_NAME}: best_global_step")
     return None if step is None else best_path(checkpoint.parent, step)
 
 
@@ -78,8 +79,9 @@ def _damage_of_best(checkpoint: Path, say: Callable[[str], None]) -> Damage | No
     """What is wrong with the best weights that a checkpoint names."""
     try:
         best = best_of(checkpoint)
-    except (OSError, ValueError, LookupError, TypeError) as error:  # of a run from before there were digests
-        return Damage(checkpoint / TRAINER_STATE_NAME, f"cannot be read ({error})")
+    except InputError as error:  # of a run from before there were digests
+        state = checkpoint / TRAINER_STATE_NAME
+        return Damage(state, str(error).removeprefix(f"{state}: "))
     damage = None if best is None else find_damage(best)
     if damage is None or not best.exists():
         return damage

@@ -10,14 +10,15 @@ from pathlib import Path
 from qacg_models.errors import InputError
 from qacg_models.runs.record import RECORD_NAME
 from qacg_models.training.checkpoints import DAMAGED, checkpoints, give_digests, newest_whole
-from qacg_models.training.whole_folders import remove
-from qacg_models.utils.atomic_files import put_in_place, written_whole
+from qacg_models.utils.atomic_files import put_in_place, remove, written_whole
+from qacg_models.utils.distributed import world_size
+from qacg_models.utils.json_fields import read_typed, typed
 
 CHOICES = "choices.json"
 MODEL = "model"
 # A file that is there once the model is whole, so that only its place is wanting.
 DONE = "done"
-FORMAT = 2  # 1, which was not written, had no digests
+FORMAT = 3  # 1, which was not written, had no digests; 2 had not the number of processes
 
 
 def plain(choices: dict) -> dict:
@@ -90,8 +91,11 @@ def close_workplace(output: Path) -> None:
 
 def close_if_done(output: Path) -> None:
     """`close_workplace` for a run that was killed in it."""
-    if (unfinished(output) / DONE).is_file():
+    folder = unfinished(output)
+    if (folder / DONE).is_file():
         close_workplace(output)
+    elif not folder.exists():
+        remove(folder)  # which may have been in the middle of its deletion
 
 
 def leave(output: Path, say: Callable[[str], None]) -> None:
@@ -110,8 +114,8 @@ def _killed_at_birth(folder: Path) -> bool:
 
 def _go_on(folder: Path, choices: dict, say: Callable[[str], None]) -> Path | None:
     (folder / DONE).unlink(missing_ok=True)
-    before = _read_choices(folder)
-    written = before.pop("format", 1)
+    written, processes, before = _read_choices(folder)
+    _check_processes(folder, processes)
     _check_same(folder, before, choices)
     if written == 1:
         give_digests(folder)
@@ -122,17 +126,39 @@ def _go_on(folder: Path, choices: dict, say: Callable[[str], None]) -> Path | No
     return found
 
 
-def _read_choices(folder: Path) -> dict:
+def _read_choices(folder: Path) -> tuple[int, int | None, dict[str, dict[str, object]]]:
+    """The format of what an earlier run wrote, the number of its processes where that is known, and its choices."""
     path = folder / CHOICES
     try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, TypeError) as error:
-        raise InputError(f"{path}: is not JSON ({error}); begin anew with --overwrite") from None
+        content = read_typed(dict[str, object], path)
+        written = typed(int, content.pop("format", 1), f"{path}: format")
+        if written <= FORMAT:
+            processes = typed(int | None, content.pop("processes", None), f"{path}: processes")
+            return written, processes, typed(dict[str, dict[str, object]], content, f"{path}: choices")
+    except InputError as error:
+        raise InputError(f"{error}; begin anew with --overwrite") from None
+    raise InputError(f"{path}: has format {written}, wanted at most {FORMAT}; a newer version of qacg_models wrote it")
 
 
 def _write_choices(folder: Path, choices: dict) -> None:
     with written_whole(folder / CHOICES) as handle:
-        handle.write(json.dumps({"format": FORMAT, **choices}, indent=1) + "\n")
+        handle.write(json.dumps({"format": FORMAT, "processes": world_size(), **choices}, indent=1) + "\n")
+
+
+def _check_processes(folder: Path, before: int | None) -> None:
+    """Refuses another number of processes: batches, their order and every process's random numbers would be others."""
+    now = world_size()
+    if before in (None, now):
+        return
+    go_on = "without torchrun" if before == 1 else f"by torchrun --nproc-per-node {before}"
+    raise InputError(
+        f"{folder}: was begun by {_counted(before)}, and now there {'is' if now == 1 else 'are'} {_counted(now)};"
+        f" go on {go_on}, or begin anew with --overwrite"
+    )
+
+
+def _counted(processes: int) -> str:
+    return "1 process" if processes == 1 else f"{processes} processes"
 
 
 def _check_same(folder: Path, before: dict, choices: dict) -> None:

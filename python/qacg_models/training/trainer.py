@@ -25,8 +25,8 @@ from qacg_models.training.checkpoints import (
     checkpoints,
 )
 from qacg_models.training.sampling import EpochSampler
-from qacg_models.training.whole_folders import publish, remove
-from qacg_models.utils.atomic_files import told_of_failed_writes
+from qacg_models.training.whole_folders import publish
+from qacg_models.utils.atomic_files import remove, told_of_failed_writes
 from qacg_models.utils.distributed import is_main, wait_for_all
 
 

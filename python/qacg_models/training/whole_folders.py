@@ -1,4 +1,4 @@
-"""Folders that appear and disappear at once, and whose files are known: each has the SHA-256 of every file in it.
+"""Folders that appear at once, and whose files are known: each has the SHA-256 of every file in it.
 
 A file that was added later is no damage: nothing reads it.
 """
@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 from qacg_models.data import file_digest
-from qacg_models.utils.atomic_files import written_whole
+from qacg_models.errors import InputError
+from qacg_models.utils.atomic_files import remove, written_whole
+from qacg_models.utils.json_fields import read_typed
 
 DIGESTS_NAME = "digests.json"
 
@@ -42,14 +43,6 @@ def publish(written: Path, name: Path) -> None:
     os.rename(written, name)
 
 
-def remove(folder: Path) -> None:
-    """Deletes a folder so that no half of it is ever found under its name."""
-    doomed = folder.with_name(f".deleting-{folder.name}")
-    shutil.rmtree(doomed, ignore_errors=True)
-    os.rename(folder, doomed)
-    shutil.rmtree(doomed)
-
-
 def write_digests(folder: Path) -> None:
     """Writes digests.json, which has the digest of every other file by its path in the folder."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != DIGESTS_NAME)
@@ -61,12 +54,12 @@ def write_digests(folder: Path) -> None:
 def find_damage(folder: Path) -> Damage | None:
     """The first damage of a folder; None where every file is as it was written."""
     listing = folder / DIGESTS_NAME
-    try:
-        digests = dict(json.loads(listing.read_text(encoding="utf-8")))
-    except FileNotFoundError:
+    if not listing.is_file():
         return Damage(listing, "is missing")
-    except (OSError, ValueError, TypeError) as error:
-        return Damage(listing, f"cannot be read ({error})")
+    try:
+        digests = read_typed(dict[str, str], listing)
+    except InputError as error:
+        return Damage(listing, str(error).removeprefix(f"{listing}: "))
     for name, wanted in digests.items():
         path = folder / name
         try:

@@ -1,6 +1,7 @@
 """Putting finished files and folders where they belong, so that nobody ever sees half of one."""
 
 import os
+import shutil
 import stat
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -25,6 +26,15 @@ def put_in_place(new: Path, output: Path) -> None:
         if old.exists():
             os.rename(old, output)
         raise
+
+
+def remove(folder: Path) -> None:
+    """Deletes a folder so that no half of it is ever found under its name, nor what an earlier deletion left."""
+    doomed = folder.with_name(f".deleting-{folder.name}")
+    shutil.rmtree(doomed, ignore_errors=True)
+    if folder.exists():
+        os.rename(folder, doomed)
+        shutil.rmtree(doomed)
 
 
 @contextmanager

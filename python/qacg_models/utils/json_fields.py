@@ -6,14 +6,34 @@ import dataclasses
 import math
 import types
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from qacg_models.errors import InputError
+from qacg_models.utils.plain_text import parse_json
 
 Reader = Callable[[object, str], Any]
 
 _WORDS = {int: "an integer", float: "a number", str: "a text", bool: "true or false", type(None): "null"}
+
+
+def read_typed(kind: Any, path: Path) -> Any:
+    """The JSON value in a file as the type `kind`, as for `typed`.
+
+    Raises:
+        InputError: beginning with the path of the file, which cannot be read, is not JSON, or does not fit `kind`.
+    """
+    try:
+        value = parse_json(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from None
+    except ValueError as error:  # UnicodeDecodeError is one too
+        raise InputError(f"{path}: is not JSON ({error})") from None
+    try:
+        return typed(kind, value)
+    except InputError as error:
+        raise InputError(f"{path}: {str(error).removeprefix(': ')}") from None
 
 
 def typed(kind: Any, value: object, path: str = "", readers: Mapping[Any, Reader] = MappingProxyType({})) -> Any:

@@ -1,0 +1,162 @@
+"""Trainings and predictions killed, on full disks, and with damaged files: none may end otherwise than undisturbed.
+
+    make check-faults                 some ten minutes of one core
+    make check-faults FAULTS=short    one minute
+
+Kills: SIGKILL at random moments, once or several times, then --resume. The weights and figures of a training, and the
+bytes of a prediction, have to be those of the undisturbed run, and nothing else may be left behind.
+
+Full disks: a file system with random room while it trains or predicts (where none can be mounted, a limit on the size
+of files). The command has to end with exit code 2 and one line that names the place and the reason, publish nothing,
+and with --resume elsewhere end as undisturbed.
+
+Damage: each file of the newest checkpoint, of the best weights and of a prediction's parts missing, cut, or with bytes
+flipped. The damaged one has to be named and set aside or made again, and the end has to be the undisturbed one.
+
+Before that the checks are shown faults, which they have to call wrong: commands that take no look at digests, that
+forget where the random numbers were, and that have no words for a full disk.
+
+Kills leave the disk as the system has it: a machine that loses its power is not tried. It exits with 1 if anything was
+wrong, and then keeps the folder of the first such trial. Seeds are printed; --seed repeats them, but not the machine's
+timing.
+"""
+
+import argparse
+import contextlib
+import os
+import random
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "python"), str(ROOT / "tests/support")]
+
+from fault_subjects import Subject, subjects  # noqa: E402
+from fault_trials import WAYS, Report, Trials, damageable  # noqa: E402
+from forked_commands import can_mount, preload  # noqa: E402
+
+# Trials with kills, with little room and with damages of each subject; None is every file in every way.
+FORMS = {"short": (5, 2, 4), "full": (40, 12, None)}
+
+
+def digests_unchecked() -> None:
+    from qacg_models.inference import bulk_prediction
+    from qacg_models.training import checkpoints
+
+    def read(part):
+        head, *lines = part.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
+        return head.split()[0], lines
+
+    checkpoints.find_damage = lambda folder: None
+    bulk_prediction._read_part = read
+
+
+def random_numbers_forgotten() -> None:
+    from qacg_models.training.trainer import AspectTrainer
+
+    AspectTrainer._load_rng_state = lambda trainer, checkpoint: None
+
+
+def words_lost() -> None:
+    from qacg_models.inference import bulk_prediction
+    from qacg_models.training import trainer
+
+    @contextlib.contextmanager
+    def untold(path):
+        with path.open("w", encoding="utf-8", newline="") as handle:
+            yield handle
+
+    trainer.told_of_failed_writes = lambda folder: contextlib.nullcontext()
+    bulk_prediction.written_whole = untold
+
+
+def show_faults(folder: Path, every: list[Subject], died: dict[str, Path], mounts: bool) -> None:
+    """Ends the program where a check does not see a fault that it is shown."""
+    training, prediction = (next(s for s in every if s.trains is trains) for trains in (True, False))
+    weights = next(file for file in damageable(died[training.name]) if file.name == "model.safetensors")
+    part = damageable(died[prediction.name])[0]
+
+    def damaged(subject: Subject, file: Path) -> Callable[[Trials], None]:
+        return lambda trials: trials.damage(subject, died[subject.name], file, "flipped")
+
+    shown = [
+        (digests_unchecked, training, damaged(training, weights)),
+        (digests_unchecked, prediction, damaged(prediction, part)),
+        (random_numbers_forgotten, training, lambda trials: trials.go_on(training, died[training.name])),
+        (words_lost, training, lambda trials: trials.fill(training, mounts, 100_000 if mounts else 10_000)),
+        (words_lost, prediction, lambda trials: trials.fill(prediction, mounts, 10_000 if mounts else 1_000)),
+    ]
+    for fault, subject, trial in shown:
+        report = Report(folder, quiet=True)
+        trial(Trials(folder, random.Random(0), report, before=fault))
+        name = f"{fault.__name__.replace('_', ' ')}, {subject.name}"
+        if not report.wrong:
+            sys.exit(f"the check did not see a fault that it was shown: {name}")
+        print(f"shown a fault, seen: {name}", flush=True)
+
+
+def check(folder: Path, seed: int, form: str) -> Report:
+    kills, rooms, damages = FORMS[form]
+    generator, report = random.Random(seed), Report(folder)
+    mounts = can_mount(folder)
+    every = subjects(folder)
+    trials = Trials(folder, generator, report, before=lambda: None)
+    died = {subject.name: trials.died(subject) for subject in every}
+    show_faults(folder, every, died, mounts)
+    for subject in every:
+        for _ in range(kills):
+            trials.kill(subject)
+    print(
+        f"full disks: {'file systems of that size' if mounts else 'none can be mounted; a limit on files'}", flush=True
+    )
+    for subject in every:
+        for _ in range(rooms):
+            trials.fill(subject, mounts)
+    for subject in every:
+        pairs = [(file, way) for file in damageable(died[subject.name]) for way in WAYS]
+        for file, way in pairs if damages is None else generator.sample(pairs, damages):
+            trials.damage(subject, died[subject.name], file, way)
+    return report
+
+
+@contextlib.contextmanager
+def working_folder(given: Path | None) -> Iterator[Path]:
+    """A folder to work in, deleted afterwards but for the first trial that was wrong."""
+    if given is not None:
+        given.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="check-faults-", dir=given)).resolve()
+    yield folder
+    if (folder / "wrong").exists():
+        print(f"the first trial that was wrong is kept in {folder / 'wrong'}")
+    else:
+        shutil.rmtree(folder)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--form", choices=FORMS, default="full", help="how many trials (default: %(default)s)")
+    parser.add_argument("--seed", type=int, help="of the moments, sizes and damages; drawn if not given")
+    parser.add_argument("--out", type=Path, help="folder to work in; a temporary one if not given")
+    options = parser.parse_args()
+    os.environ["OMP_NUM_THREADS"] = "1"
+    seed = random.SystemRandom().randrange(1 << 32) if options.seed is None else options.seed
+    print(f"seed {seed}", flush=True)
+    preload()
+    with working_folder(options.out) as folder:
+        report = check(folder, seed, options.form)
+    counts = report.counts
+    print(
+        f"\nkills: {counts['kills']} in {counts['killed']} runs, {counts['killed right']} resumed to the same end;"
+        f" disks filled: {counts['full disk']}, {counts['full disk right']} told and resumed to the same end;"
+        f" damages: {counts['damaged']}, {counts['noticed']} noticed, {counts['damaged right']} to the same end"
+    )
+    for line in report.wrong:
+        print(f"WRONG: {line}")
+    return 1 if report.wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
