@@ -11,7 +11,7 @@ from qacg_models import QACGBertConfig, QACGBertForSequenceClassification
 from qacg_models.data import Example
 from qacg_models.data.task import SENTIHOOD
 from qacg_models.data.tokenization import train_tokenizer
-from qacg_models.inference.trained_model import TrainedModel, predict
+from qacg_models.inference.trained_model import TrainedModel, predict_logits, probabilities_of
 from qacg_models.reporting.attention_maps import example_maps
 from qacg_models.runs.options import TrainingOptions
 from untrained import record_of
@@ -56,7 +56,7 @@ def test_what_the_model_reads_and_says(standalone, tokenizer, tmp_path):
     assert found.config.context_standalone is standalone
     read = []
     found.register_forward_pre_hook(lambda m, args, kwargs: read.append(kwargs), with_kwargs=True)
-    probabilities = predict(found, tokenizer, ROWS, max_length=32, batch_size=1)
+    probabilities = probabilities_of(predict_logits(found, tokenizer, ROWS, max_length=32, batch_size=1))
     seen = {}
     for batch in read:
         # A batch of one row is the same tokens, padded or packed.
@@ -98,8 +98,8 @@ def test_only_the_quasi_map_of_the_first_layer_knows_the_aspect(tokenizer, tmp_p
 
 def test_a_batch_with_several_contexts_of_one_sentence(tokenizer, tmp_path):
     found = model(tokenizer, tmp_path, True)
-    batched = predict(found, tokenizer, ROWS, max_length=32, batch_size=4)
-    single = predict(found, tokenizer, ROWS, max_length=32, batch_size=1)
+    batched = probabilities_of(predict_logits(found, tokenizer, ROWS, max_length=32, batch_size=4))
+    single = probabilities_of(predict_logits(found, tokenizer, ROWS, max_length=32, batch_size=1))
     np.testing.assert_allclose(batched, single, rtol=1e-4, atol=1e-6)
     with torch.no_grad():
         inputs = tokenizer([SENTENCES[0]] * 2, return_tensors="pt")
