@@ -2,6 +2,8 @@
 
 import json
 import math
+import re
+import textwrap
 
 import numpy as np
 import pytest
@@ -19,7 +21,7 @@ from qacg_models.runs.calibration import CALIBRATION_NAME, Calibration, Fit, rea
 from qacg_models.training.calibration import calibrate
 from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp
-from untrained import TEXTS, write_model
+from untrained import OWN, TEXTS, write_model
 
 FITTED = Calibration(1.75, Fit("dev", 200, 0.08, 0.01))
 
@@ -184,6 +186,14 @@ def test_training_fits_it_and_evaluation_shows_it(small_data, tmp_path, capsys):
     assert trained.calibration.temperature != 1 and trained.calibration.describe() in said
     assert trained.calibration.fit == Fit("dev", 80, *(trained_error(gold, logits, trained, on) for on in (0, 1)))
 
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    assert trained.calibration.describe()[1:] in card and "| majority |" in card
+    capsys.readouterr()
+    exec(snippet(card).replace("FOLDER", repr(str(folder))), {})
+    target, aspect = trained.task.split_context(trained.contexts[0])
+    (answer,) = AspectSentiment.from_pretrained(folder)("the bill was a shock", aspects=[aspect], targets=[target])
+    assert capsys.readouterr().out == f"{aspect} {answer.label} {answer.probabilities}\n"
+
     flags = ["--data", str(small_data), "--split", "test", "--bootstrap", "0"]
     assert main(["evaluate", str(folder), *flags, "--report", str(tmp_path / "page")]) == 0
     said = capsys.readouterr().out
@@ -200,6 +210,23 @@ def test_training_fits_it_and_evaluation_shows_it(small_data, tmp_path, capsys):
     page = (tmp_path / "page" / "index.html").read_text(encoding="utf-8")
     assert "expected calibration error" in page and "<svg" in page
     assert (tmp_path / "page" / "figures" / "reliability.png").is_file()
+
+
+def snippet(card):
+    """The program of a model card."""
+    block = re.search(r"((?:^(?:    .*)?\n)+)", card.partition("parameters,")[2].partition("\n\n")[2], re.MULTILINE)
+    return textwrap.dedent(block[1])
+
+
+@pytest.mark.parametrize("kind", [{}, {"context_standalone": False}, {"kind": "bert"}])
+def test_the_card_of_a_bare_model_answers_a_question(tmp_path, capsys, kind):
+    folder = write_model(tmp_path / "model", layers=1, **kind)
+    exec(snippet((folder / "README.md").read_text(encoding="utf-8")).replace("FOLDER", repr(str(folder))), {})
+    label, shares = capsys.readouterr().out.strip().split(" ", 1)
+    if "kind" not in kind:  # a bare BERT is not told which aspect is meant
+        (answer,) = AspectSentiment.from_pretrained(folder)("the bill was a shock", aspects=["food"])
+        assert label == f"LABEL_{OWN.labels.index(answer.label)}"
+        assert json.loads(shares) == pytest.approx(list(answer.probabilities.values()), abs=1e-5)
 
 
 def trained_error(gold, logits, trained, on):

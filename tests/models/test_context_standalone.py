@@ -105,3 +105,17 @@ def test_a_batch_with_several_contexts_of_one_sentence(tokenizer, tmp_path):
         inputs = tokenizer([SENTENCES[0]] * 2, return_tensors="pt")
         logits = found(**inputs, context_ids=torch.tensor([0, 1])).logits
     np.testing.assert_allclose(logits.double().softmax(-1).numpy(), single[:2], rtol=1e-4, atol=1e-6)
+
+
+def test_a_sentence_pair_is_refused_where_the_context_enters_by_id(tokenizer, tmp_path):
+    found, context = model(tokenizer, tmp_path / "alone", True), torch.tensor([0])
+    pair = tokenizer(SENTENCES[0], NAMES[0], return_tensors="pt")
+    packed = {name: pair[name][0] for name in ("input_ids", "token_type_ids")}
+    offsets = torch.tensor([0, len(packed["input_ids"])])
+    for batch in (dict(pair), packed | {"cu_seqlens": offsets, "max_seqlen": int(offsets[1])}):
+        with pytest.raises(
+            ValueError, match=r"token_type_ids: got a second segment, .* by id alone .*context_id\(name"
+        ):
+            found(**batch, context_ids=context)
+    found(**tokenizer(SENTENCES[0], return_tensors="pt"), context_ids=context)
+    model(tokenizer, tmp_path / "pairs", False)(**pair, context_ids=context)

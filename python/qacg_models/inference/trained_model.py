@@ -7,6 +7,7 @@ temperature of its probabilities), without which a temperature of 1 is taken.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
     from qacg_models.models.pretrained import EncoderPreTrainedModel
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -148,11 +151,14 @@ def predict_logits(
 ) -> np.ndarray:
     """(N, classes) float64 logits; batches are made of rows of like length to save padding.
 
+    Where a batch does not fit into memory it is halved, and so are those after it.
+
     Args:
+        batch_size: most rows of a batch.
         make_batch: what turns features into inputs of the model; None: what training takes.
 
     Raises:
-        InputError: a row's context is none of the model's.
+        InputError: a row's context is none of the model's, or a single row does not fit into memory.
     """
     import torch
 
@@ -169,18 +175,41 @@ def predict_logits(
     logits = np.empty((len(features), config.num_labels))
     was_training = model.training
     model.eval()
+    start = 0
     with torch.inference_mode():
-        for start in range(0, len(order), batch_size):
+        while start < len(order):
             chosen = order[start : start + batch_size]
             batch = make_batch([features[index] for index in chosen])
             batch.pop("labels", None)
-            inputs = {
-                name: value.to(model.device) if isinstance(value, torch.Tensor) else value
-                for name, value in batch.items()
-            }
-            logits[chosen] = model(**inputs).logits.double().cpu().numpy()
+            found = _logits_if_they_fit(model, batch)
+            if found is not None:
+                logits[chosen] = found
+                start += len(chosen)
+            elif len(chosen) > 1:
+                batch_size = len(chosen) // 2
+                logger.warning("%d rows do not fit into memory at once; going on with %d", len(chosen), batch_size)
+            else:
+                raise InputError(
+                    f"text: one of {len(features[chosen[0]]['input_ids'])} tokens does not fit into memory"
+                )
     model.train(was_training)
     return logits
+
+
+def _logits_if_they_fit(model: EncoderPreTrainedModel, batch: dict) -> np.ndarray | None:
+    """Float64 logits of a batch; None where the device has no memory for it."""
+    import torch
+
+    try:
+        inputs = {
+            name: value.to(model.device) if isinstance(value, torch.Tensor) else value for name, value in batch.items()
+        }
+        return model(**inputs).logits.double().cpu().numpy()
+    except RuntimeError as error:
+        # A GPU's error has a class of its own, that of the CPU a text.
+        if not isinstance(error, torch.OutOfMemoryError) and "DefaultCPUAllocator" not in str(error):
+            raise
+    return None
 
 
 def probabilities_of(logits: np.ndarray, temperature: float = 1.0) -> np.ndarray:

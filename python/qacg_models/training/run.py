@@ -23,6 +23,7 @@ from qacg_models.training.calibration import SPLIT, calibrate
 from qacg_models.training.checkpoints import seconds_before
 from qacg_models.training.model_setup import begin_model, begin_tokenizer, settle_attention
 from qacg_models.training.run_folder import MODEL, check_output, close_workplace, leave, open_workplace, unfinished
+from qacg_models.training.trained_card import write_card
 from qacg_models.training.whole_folders import DIGESTS_NAME, find_damage
 from qacg_models.utils.atomic_files import told_of_failed_writes
 from qacg_models.utils.distributed import in_main, is_main, join_group, on_main, own_device, wait_for_all
@@ -121,7 +122,9 @@ def _finish(dataset: Dataset, output: Path, say: Callable[[str], None]) -> None:
     say(calibration.describe())
     write_calibration(work / MODEL, calibration)
     trained = replace(trained, calibration=calibration)
-    write_record(work / MODEL / RECORD_NAME, replace(trained.record, **_figures(trained, dataset, logits)))
+    trained = replace(trained, record=replace(trained.record, **_figures(trained, dataset, logits)))
+    write_record(work / MODEL / RECORD_NAME, trained.record)
+    write_card(work / MODEL, trained)
     close_workplace(output)
 
 
