@@ -1,5 +1,7 @@
 """Asking a trained model about aspects gives what the model gives of each row alone; bad input is named."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -129,3 +131,46 @@ def test_bad_input_is_named(ask, folders, tmp_path):
     ):
         with pytest.raises(error, match=text):
             call()
+
+
+def exhausted(most, of_cuda, seen):
+    """A forward for which more than `most` rows are too many, in the words of a GPU or of the CPU."""
+
+    def forward(plain, **batch):
+        rows = len(batch["context_ids"])
+        seen.append(rows)
+        if rows > most and of_cuda:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB")
+        if rows > most:
+            raise RuntimeError("[enforce fail at alloc_cpu.cpp:124] . DefaultCPUAllocator: can't allocate memory")
+        return plain(**batch)
+
+    return forward
+
+
+@pytest.mark.parametrize("of_cuda", [True, False])
+def test_a_batch_that_does_not_fit_into_memory_is_halved(ask, monkeypatch, caplog, of_cuda):
+    texts = [f"{TEXTS[0]} {'very ' * number}" for number in range(5)]
+    wanted = [one.probabilities for answers in ask(texts) for one in answers]
+    plain, seen = ask.trained.model.forward, []
+    monkeypatch.setattr(ask.trained.model, "forward", partial(exhausted(4, of_cuda, seen), plain))
+    found = [one.probabilities for answers in ask(texts) for one in answers]
+    assert seen == [15, 7, 3, 3, 3, 3, 3]
+    for mine, other in zip(found, wanted, strict=True):
+        assert mine == pytest.approx(other, abs=1e-6)
+    assert [record.getMessage() for record in caplog.records] == [
+        "15 rows do not fit into memory at once; going on with 7",
+        "7 rows do not fit into memory at once; going on with 3",
+    ]
+    monkeypatch.setattr(ask.trained.model, "forward", partial(exhausted(0, of_cuda, []), plain))
+    with pytest.raises(InputError, match=r"text: one of \d+ tokens does not fit into memory"):
+        ask(texts)
+
+
+def test_other_errors_of_a_batch_are_no_lack_of_memory(ask, monkeypatch):
+    def broken(**batch):
+        raise RuntimeError("shapes differ")
+
+    monkeypatch.setattr(ask.trained.model, "forward", broken)
+    with pytest.raises(RuntimeError, match="shapes differ"):
+        ask(TEXTS[0])

@@ -11,7 +11,7 @@ from qacg_models import QACGBertConfig, QACGBertForSequenceClassification
 from qacg_models.data import Example
 from qacg_models.data.task import SENTIHOOD
 from qacg_models.data.tokenization import train_tokenizer
-from qacg_models.inference.trained_model import TrainedModel, predict
+from qacg_models.inference.trained_model import TrainedModel, predict_logits, probabilities_of
 from qacg_models.reporting.attention_maps import example_maps
 from qacg_models.runs.options import TrainingOptions
 from untrained import record_of
@@ -56,7 +56,7 @@ def test_what_the_model_reads_and_says(standalone, tokenizer, tmp_path):
     assert found.config.context_standalone is standalone
     read = []
     found.register_forward_pre_hook(lambda m, args, kwargs: read.append(kwargs), with_kwargs=True)
-    probabilities = predict(found, tokenizer, ROWS, max_length=32, batch_size=1)
+    probabilities = probabilities_of(predict_logits(found, tokenizer, ROWS, max_length=32, batch_size=1))
     seen = {}
     for batch in read:
         # A batch of one row is the same tokens, padded or packed.
@@ -98,10 +98,24 @@ def test_only_the_quasi_map_of_the_first_layer_knows_the_aspect(tokenizer, tmp_p
 
 def test_a_batch_with_several_contexts_of_one_sentence(tokenizer, tmp_path):
     found = model(tokenizer, tmp_path, True)
-    batched = predict(found, tokenizer, ROWS, max_length=32, batch_size=4)
-    single = predict(found, tokenizer, ROWS, max_length=32, batch_size=1)
+    batched = probabilities_of(predict_logits(found, tokenizer, ROWS, max_length=32, batch_size=4))
+    single = probabilities_of(predict_logits(found, tokenizer, ROWS, max_length=32, batch_size=1))
     np.testing.assert_allclose(batched, single, rtol=1e-4, atol=1e-6)
     with torch.no_grad():
         inputs = tokenizer([SENTENCES[0]] * 2, return_tensors="pt")
         logits = found(**inputs, context_ids=torch.tensor([0, 1])).logits
     np.testing.assert_allclose(logits.double().softmax(-1).numpy(), single[:2], rtol=1e-4, atol=1e-6)
+
+
+def test_a_sentence_pair_is_refused_where_the_context_enters_by_id(tokenizer, tmp_path):
+    found, context = model(tokenizer, tmp_path / "alone", True), torch.tensor([0])
+    pair = tokenizer(SENTENCES[0], NAMES[0], return_tensors="pt")
+    packed = {name: pair[name][0] for name in ("input_ids", "token_type_ids")}
+    offsets = torch.tensor([0, len(packed["input_ids"])])
+    for batch in (dict(pair), packed | {"cu_seqlens": offsets, "max_seqlen": int(offsets[1])}):
+        with pytest.raises(
+            ValueError, match=r"token_type_ids: got a second segment, .* by id alone .*context_id\(name"
+        ):
+            found(**batch, context_ids=context)
+    found(**tokenizer(SENTENCES[0], return_tensors="pt"), context_ids=context)
+    model(tokenizer, tmp_path / "pairs", False)(**pair, context_ids=context)

@@ -16,12 +16,14 @@ import pytest
 from qacg_models import AspectSentiment
 from qacg_models.cli import main
 from qacg_models.data import DataError
-from qacg_models.data.requests import Request, count_lines, read_requests
+from qacg_models.data.columns import Columns
+from qacg_models.data.requests import Request, count_texts, read_requests
 from qacg_models.data.task import SENTIHOOD
 from qacg_models.errors import InputError
 from qacg_models.inference import bulk_prediction
 from qacg_models.inference.bulk_prediction import BulkPrediction
 from qacg_models.inference.prediction_format import PredictionLines
+from qacg_models.utils import progress
 from untrained import OWN, TEXTS, write_model
 
 MANY = [f"{TEXTS[number % 3]} {'very ' * (number % 7)}" for number in range(23)]
@@ -341,7 +343,7 @@ def test_memory_does_not_grow_with_the_file(ask, tmp_path, monkeypatch):
         bulk(ask, window=200, aspects=["food"]).write(read_requests(source, "txt", None), output, model_digest="m")
         peaks[count] = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-        assert count_lines(output) == count_lines(source) == count
+        assert count_texts(output, "jsonl") == count_texts(source, "txt") == count
     assert peaks[6_000] < 1.2 * peaks[1_000], peaks
 
 
@@ -375,3 +377,111 @@ def test_bad_input_is_named(model, ask, tmp_path, capsys):
         run(model, "--text", "a", "--input", text)
     with pytest.raises(DataError, match=r"texts:2: text: got an empty one"):
         list(bulk(ask).stream([Request(1, "fine"), Request(2, " ")]))
+
+
+def test_the_other_columns_of_a_csv_are_kept_unless_they_are_not_wanted(model, tmp_path, capsys):
+    source, output = tmp_path / "in.csv", tmp_path / "out.csv"
+    source.write_text('when,text,label,when\n"a\nb",nice,,1\n=2,so so,gold,3\n', encoding="utf-8")
+    asked = ["--input", source, "--aspects", "food", "price", "--output"]
+    assert run(model, *asked, output, "--window", 1) == 0
+    with output.open(encoding="utf-8", newline="") as handle:
+        header, *rows = csv.reader(handle)
+    assert header == [
+        *("line", "text", "aspect", "label", "p(none)", "p(good)", "p(bad)", "when", "label (input)", "when (2)"),
+    ]
+    assert [row[7:] for row in rows] == [["a\nb", "", "1"]] * 2 + [["=2", "gold", "3"]] * 2
+    assert [row[:2] for row in rows] == [["2", "nice"]] * 2 + [["4", "so so"]] * 2
+    assert run(model, *asked, tmp_path / "out.jsonl") == 0
+    kept = [one["columns"] for one in read_jsonl((tmp_path / "out.jsonl").read_text())]
+    assert (
+        kept
+        == [{"when": "a\nb", "label": "", "when (2)": "1"}] * 2 + [{"when": "=2", "label": "gold", "when (2)": "3"}] * 2
+    )
+    assert run(model, *asked, output, "--overwrite", "--columns", "none") == 0
+    assert [len(row) for row in csv.reader(output.open(newline=""))] == [7] * 5
+    capsys.readouterr()
+    (tmp_path / "in.txt").write_text("fine\n")
+    assert run(model, "--input", tmp_path / "in.txt", "--columns", "all") == 2
+    assert "columns: got all for txt, wanted a CSV" in capsys.readouterr().err
+
+
+def test_what_is_less_sure_than_asked_is_marked_and_counted(model, ask, tmp_path, capsys):
+    source = tmp_path / "in.txt"
+    source.write_text("\n".join(MANY) + "\n", encoding="utf-8")
+    answers = [one for text in MANY for one in ask(text)]
+    confidence = sorted(max(one.probabilities.values()) for one in answers)
+    least = round((confidence[19] + confidence[20]) / 2, 6)
+    marks = ["uncertain" if one.probabilities[one.label] < least else "certain" for one in answers]
+    assert marks.count("uncertain") == 20
+    told = f"20 of {len(answers)} predictions are uncertain: the probability of their label is below {least:g}"
+    flags = ["--min-confidence", least]
+    for name in ("out.csv", "out.jsonl"):
+        assert run(model, "--input", source, "--output", tmp_path / name, *flags, "--window", 5) == 0
+        assert told in capsys.readouterr().out
+    with (tmp_path / "out.csv").open(encoding="utf-8", newline="") as handle:
+        found = list(csv.DictReader(handle))
+    assert [one["certainty"] for one in found] == marks
+    assert [one["label"] for one in found] == [one.label for one in answers], "the label stays"
+    assert [one["certainty"] for one in read_jsonl((tmp_path / "out.jsonl").read_text())] == marks
+    assert run(model, "--input", source, *flags) == 0
+    captured = capsys.readouterr()
+    assert [one["certainty"] for one in read_jsonl(captured.out)] == marks and told in captured.err
+    assert run(model, "--text", MANY[0], *flags) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0].split()[3] == "certainty" and f"{marks[:3].count('uncertain')} of 3 predictions" in shown[-1]
+    for wrong in ("0", "1.5", "nan"):
+        assert run(model, "--text", "a", "--min-confidence", wrong) == 2
+        assert "wanted a share above 0 and at most 1" in capsys.readouterr().err
+    with pytest.raises(InputError, match="holds a run of another written as"):
+        resume_with_another_threshold(ask, tmp_path / "other.jsonl")
+
+
+def resume_with_another_threshold(ask, output):
+    parts = output.with_name(f"{output.name}.parts")
+    parts.mkdir()
+    (parts / "plan.json").write_text(json.dumps(bulk(ask)._plan("m")))
+    marking = BulkPrediction(
+        ask, ask.questions(), PredictionLines("jsonl", OWN, False, min_confidence=0.5), Path("t"), 4
+    )
+    marking.write(requests(), output, model_digest="m", resume=True)
+
+
+def test_progress_in_a_log_is_lines_and_counts_texts(model, tmp_path, capfd, monkeypatch):
+    monkeypatch.setattr(progress, "SECONDS", 0.0)
+    source = tmp_path / "in.csv"
+    source.write_text('text\n"one\ntext"\n\n' + "another\n" * 6, encoding="utf-8")
+    assert run(model, "--input", source, "--aspects=food", "--output", tmp_path / "o.csv", "--window", 3) == 0
+    said = capfd.readouterr().err
+    assert "\r" not in said
+    assert [line.split()[2] for line in said.splitlines()] == ["3/7", "6/7", "7/7"]
+    assert all(line.startswith("predicting:") and "text" in line.split()[-1] for line in said.splitlines())
+
+
+def test_lines_of_a_log_come_every_some_seconds():
+    now, log = [0.0], io.StringIO()
+    bar = progress.LogLines(100, "training", "step", 10, log, clock=lambda: now[0])
+    for second in range(13):
+        now[0] = float(second)
+        bar.set_postfix({"loss": f"{second}"}, refresh=False)
+        bar.update(1)
+    bar.close()
+    bar.close()
+    lines = log.getvalue().splitlines()
+    assert [line.split()[2] for line in lines] == ["16/100", "21/100", "23/100"]
+    assert [line.rpartition("loss=")[2] for line in lines] == ["5]", "10]", "12]"]
+
+
+def test_texts_of_a_file_are_counted_as_they_are_read(tmp_path):
+    for name, content in (
+        ("in.txt", "a\n\nb"),
+        ("in.csv", 'text;n\n"a\n\nb";1\n\nc;2'),
+        ("in.jsonl", '{"text": "a"}\n\n{"text": "b"}\n'),
+    ):
+        path = tmp_path / name
+        path.write_text(content)
+        form = path.suffix[1:]
+        assert count_texts(path, form, ";") == len(
+            list(read_requests(path, form, Columns(aspect=None, label=None, delimiter=";")))
+        )
+    (tmp_path / "in.csv").write_bytes(b"text\n\xff\n")
+    assert count_texts(tmp_path / "in.csv", "csv") is None

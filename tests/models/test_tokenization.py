@@ -1,3 +1,5 @@
+import unicodedata
+
 import pytest
 import torch
 from qacg_models.data import Example
@@ -120,3 +122,14 @@ def test_collator_pads_to_the_longest():
     }
     assert {name: tensor.tolist() for name, tensor in batch.items()} == want
     assert all(tensor.dtype == torch.int64 for tensor in batch.values())
+
+
+def test_a_learned_vocabulary_keeps_umlauts_and_accents(tmp_path):
+    texts = ["schön", "schon", "Das Frühstück war GROSSARTIG, das Café größer"] * 3
+    tokenizer = train_tokenizer(texts, vocab_size=300)
+    tokenizer.save_pretrained(tmp_path)
+    for one in (tokenizer, load_tokenizer(tmp_path)):
+        assert one.tokenize("Schön") == ["schön"] and one.tokenize("schon") == ["schon"]
+        for text in ("das frühstück", "café", "größer"):
+            assert one.decode(one(text, add_special_tokens=False)["input_ids"]) == text
+            assert one.tokenize(unicodedata.normalize("NFD", text.upper())) == one.tokenize(text.upper())

@@ -1,39 +1,35 @@
-"""The progress bar of a file that is read."""
+"""The progress bar of texts that are read from a file."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable
 
-from qacg_models.data.requests import count_lines
 from qacg_models.utils.distributed import is_main
-from qacg_models.utils.progress import bar_interval
+from qacg_models.utils.progress import Bar, progress_bar
 
 
-class LineBar:
-    """Shows on stderr, in the main process alone, how far a file has been read.
+class TextBar:
+    """Shows on stderr, in the main process alone, how many texts have been dealt with.
 
     Args:
-        path: the file, whose lines are counted first; None: what is read has no length that could be known.
+        count: how many there are, asked for once when the first are done; None where nobody can know.
     """
 
-    def __init__(self, path: Path | None):
-        self.path, self.bar = path, None
+    def __init__(self, count: Callable[[], int | None]):
+        self.count = count
+        self.bar: Bar | None = None
 
-    def __enter__(self) -> LineBar:
+    def __enter__(self) -> TextBar:
         return self
 
     def __exit__(self, *_) -> None:
         if self.bar is not None:
             self.bar.close()
 
-    def reach(self, line: int) -> None:
-        """Lines up to this one have been dealt with."""
+    def advance(self, texts: int) -> None:
+        """So many more texts have been dealt with."""
+        if not is_main():
+            return
         if self.bar is None:
-            self._begin()
-        self.bar.update(line - self.bar.n)
-
-    def _begin(self) -> None:
-        from tqdm import tqdm
-
-        total = None if self.path is None or not is_main() else count_lines(self.path)
-        self.bar = tqdm(total=total, desc="predicting", unit="line", mininterval=bar_interval(), disable=not is_main())
+            self.bar = progress_bar(self.count(), "predicting", "text")
+        self.bar.update(texts)

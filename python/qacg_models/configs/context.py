@@ -23,8 +23,7 @@ class ContextConfig(EncoderConfig):
     Args:
         contexts: names of the contexts, in the order of their ids, or their number.
         context_standalone: whether inputs leave the aspect to the context id, without a second sentence.
-            The model does the same either way; it is kept here so that inputs are built at prediction as
-            they were in training.
+            Inputs are built at prediction as they were in training, and the model refuses such a sentence.
         Others: as in `EncoderConfig`.
 
     Raises:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import math
 from collections.abc import Iterator
@@ -51,11 +52,14 @@ class Columns:
         return [self.text, *(name for name in optional if name is not None)]
 
 
-def records(path: Path, columns: Columns, suffix: str | None = None) -> Iterator[tuple[int, dict[str, str]]]:
+def records(
+    path: Path, columns: Columns, suffix: str | None = None, others: bool = False
+) -> Iterator[tuple[int, dict[str, str]]]:
     """Line and wanted fields of every record of a file.
 
     Args:
         suffix: one of SUFFIXES, for a file that does not say by its own what it is.
+        others: of a CSV, hand on its other fields behind them, as they are.
 
     Raises:
         DataError: another suffix, a file that is not as its suffix says, a missing column, or an empty field.
@@ -76,7 +80,7 @@ def records(path: Path, columns: Columns, suffix: str | None = None) -> Iterator
             if not str(value).strip():
                 raise DataError(path, line, f"has an empty {name!r}")
             fields[name] = str(value)
-        yield line, fields
+        yield line, record | fields if others and suffix == ".csv" else fields
 
 
 def _csv_records(path: Path, columns: Columns) -> Iterator[tuple[int, dict[str, str]]]:
@@ -93,6 +97,7 @@ def _csv_records(path: Path, columns: Columns) -> Iterator[tuple[int, dict[str, 
             if header is None:
                 header = [field.strip() for field in fields]
                 _check_names(path, line, header, columns)
+                header = _distinct(header)
             elif len(fields) != len(header):
                 raise DataError(path, line, f"has {len(fields)} fields, the header has {len(header)}")
             else:
@@ -122,6 +127,18 @@ def _jsonl_records(path: Path, columns: Columns) -> Iterator[tuple[int, dict]]:
 def _json_records(path: Path, columns: Columns) -> Iterator[tuple[int, dict]]:
     for line, record in json_array(path):
         yield line, _object(path, line, record, columns)
+
+
+def _distinct(names: list[str]) -> list[str]:
+    """Names of columns with a number behind those that were there before, so that no column hides another."""
+    found: list[str] = []
+    for name in names:
+        numbers = itertools.count(2)
+        given = name
+        while given in found:
+            given = f"{name} ({next(numbers)})"
+        found.append(given)
+    return found
 
 
 def _object(path: Path, line: int, record: object, columns: Columns) -> dict:

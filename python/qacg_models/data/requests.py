@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,6 @@ from qacg_models.data.example import DataError
 from qacg_models.data.lines import numbered_lines, open_file
 
 FORMATS = ("txt", "csv", "jsonl")
-_BLOCK = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,7 @@ class Request:
     Attributes:
         line: of the file, where the text begins.
         id, target, aspect: None where the file has no such column.
+        others: the other columns of a CSV, by name, where they are asked for.
     """
 
     line: int
@@ -28,6 +29,7 @@ class Request:
     id: str | None = None
     target: str | None = None
     aspect: str | None = None
+    others: dict[str, str] | None = None
 
 
 def format_of(path: Path, data_format: str = "auto") -> str:
@@ -45,12 +47,13 @@ def format_of(path: Path, data_format: str = "auto") -> str:
     return data_format
 
 
-def read_requests(path: Path, data_format: str, columns: Columns) -> Iterator[Request]:
+def read_requests(path: Path, data_format: str, columns: Columns, others: bool = False) -> Iterator[Request]:
     """The texts of a file, one at a time; empty lines are passed over.
 
     Args:
         path: `lines.STANDARD_INPUT` for standard input.
         data_format: one of FORMATS; a text file has a text on every line, and no columns.
+        others: of a CSV, hand on the other columns as well.
 
     Raises:
         DataError: as for `columns.records`, or a file without texts.
@@ -62,15 +65,28 @@ def read_requests(path: Path, data_format: str, columns: Columns) -> Iterator[Re
                 request = Request(line, text)
                 yield request
     else:
-        for line, record in records(path, columns, f".{data_format}"):
-            others = (record[name] if name else None for name in (columns.id, columns.target, columns.aspect))
-            request = Request(line, record[columns.text], *others)
+        for line, record in records(path, columns, f".{data_format}", others):
+            own = (record[name] if name else None for name in (columns.id, columns.target, columns.aspect))
+            more = {name: value for name, value in record.items() if name not in columns.names()} if others else None
+            request = Request(line, record[columns.text], *own, more)
             yield request
     if request is None:
         raise DataError(path, None, "has no texts")
 
 
-def count_lines(path: Path) -> int:
-    """Number of line feeds of a file, a block in memory at a time."""
-    with open_file(path) as handle:
-        return sum(block.count(b"\n") for block in iter(lambda: handle.read(_BLOCK), b""))
+def count_texts(path: Path, data_format: str, delimiter: str = ",") -> int | None:
+    """How many texts a file has, without a look at what they are; None where that cannot be said.
+
+    Args:
+        data_format: one of FORMATS.
+        delimiter: of a CSV, whose header is no text.
+    """
+    lines = (text for _, text in numbered_lines(path))
+    try:
+        if data_format != "csv":
+            return sum(bool(text.strip()) for text in lines)
+        # A text may go over several lines.
+        fields = csv.reader((f"{text}\n" for text in lines), delimiter=delimiter)
+        return max(sum(any(cell.strip() for cell in cells) for cells in fields) - 1, 0)
+    except (csv.Error, DataError):  # the reading of the texts says where
+        return None

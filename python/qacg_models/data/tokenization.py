@@ -30,6 +30,8 @@ SPECIAL_TOKENS = {
 def train_tokenizer(texts: Iterable[str], vocab_size: int = 4000, min_frequency: int = 2) -> PreTrainedTokenizerFast:
     """Learn an uncased WordPiece vocabulary; the same texts give the same vocabulary.
 
+    Letters keep their marks, so that "schön" is not "schon"; a letter and the mark beside it are one letter.
+
     Args:
         texts: the training sentences, and the context names where they are part of the input.
         vocab_size: most pieces, special tokens included; every letter is a piece, even beyond this limit.
@@ -46,7 +48,7 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int = 4000, min_frequency:
         raise InputError(f"min_frequency must be at least 1; got {min_frequency}")
     texts = list(texts)
     learner = Tokenizer(models.WordPiece(unk_token=SPECIAL_TOKENS["unk_token"]))
-    _set_text_steps(learner, lowercase=True)
+    _set_text_steps(learner, lowercase=True, keep_marks=True)
     normalize = learner.normalizer.normalize_str
     letters = sorted({letter for text in texts for letter in normalize(text)} - {" "})
     # The trainer numbers inner letters in the order of a hash map, which differs from run to run and decides
@@ -57,7 +59,7 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int = 4000, min_frequency:
     )
     learner.train_from_iterator(texts, trainer)
     tokenizer = Tokenizer(models.WordPiece(learner.get_vocab(), unk_token=SPECIAL_TOKENS["unk_token"]))
-    _set_text_steps(tokenizer, lowercase=True)
+    _set_text_steps(tokenizer, lowercase=True, keep_marks=True)
     return _as_pretrained(tokenizer)
 
 
@@ -164,10 +166,12 @@ def encode_examples(
     return features, sum(bool(encoding.overflowing) for encoding in batch.encodings)
 
 
-def _set_text_steps(tokenizer: Tokenizer, lowercase: bool) -> None:
+def _set_text_steps(tokenizer: Tokenizer, lowercase: bool, keep_marks: bool = False) -> None:
+    """Those of BERT, whose uncased vocabularies have no accents and umlauts; `keep_marks` keeps them."""
     from tokenizers import decoders, normalizers, pre_tokenizers
 
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
+    bert = normalizers.BertNormalizer(lowercase=lowercase, strip_accents=False if keep_marks else None)
+    tokenizer.normalizer = normalizers.Sequence([normalizers.NFC(), bert]) if keep_marks else bert
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece()
 

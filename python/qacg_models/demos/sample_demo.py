@@ -42,10 +42,11 @@ def run(report: Path | str, output: Path | str, options: TrainingOptions | None 
     )
     check_output(output, overwrite=True)
     # The page begins with what a reader wants to see; the work begins with what everything rests on.
-    results, maps, gate, training, speed, agreement, machine = (
+    results, confidence, maps, gate, training, speed, agreement, machine = (
         page.section(title)
         for title in (
             "Results on the sample",
+            "Confidence",
             "Attention maps",
             "Lambda",
             "Training",
@@ -72,6 +73,7 @@ def run(report: Path | str, output: Path | str, options: TrainingOptions | None 
 
     _announce(5)
     beats = _evaluation(results, trained, lines)
+    _confidence(page, confidence, trained, dataset.splits["test"])
 
     _announce(6)
     test = dataset.splits["test"]
@@ -182,6 +184,17 @@ def _evaluation(section, trained, lines: Sequence[str]) -> bool:
     ):
         section.text(line, "note")
     return margin >= MARGIN
+
+
+def _confidence(page, section, trained, rows: Sequence[Example]) -> None:
+    from qacg_models.reporting.confidence import Confidence
+    from qacg_models.reporting.evaluation_page import add_confidence
+
+    found = Confidence.of(trained, rows, trained.logits(rows))
+    for line in (trained.calibration.describe(), f"on test: {found.note()}"):
+        print(line)
+    section.text(trained.calibration.describe(), "note")
+    add_confidence(page, section, found)
 
 
 def _attention(page, section, trained, rows: Sequence[Example]) -> None:

@@ -12,7 +12,7 @@ from qacg_models.data import Example
 from qacg_models.data.collators import PackingCollator
 from qacg_models.errors import InputError
 from qacg_models.inference.aspect_queries import Questions
-from qacg_models.inference.trained_model import TrainedModel, load_trained, predict
+from qacg_models.inference.trained_model import TrainedModel, load_trained, predict_logits, probabilities_of
 from qacg_models.models.context_folding import fold_context, has_context_layers
 from qacg_models.utils.threads import cpu_threads
 
@@ -138,7 +138,10 @@ class AspectSentiment:
             return []
         model, record = self.trained.model, self.trained.record
         with cpu_threads(record.options.threads):
-            found = predict(model, self.trained.tokenizer, rows, record.max_length, batch_size, PackingCollator())
+            logits = predict_logits(
+                model, self.trained.tokenizer, rows, record.max_length, batch_size, PackingCollator()
+            )
+        found = probabilities_of(logits, self.trained.calibration.temperature)
         return [self._prediction(row, probabilities) for row, probabilities in zip(rows, found)]
 
     def _prediction(self, row: Example, probabilities: np.ndarray) -> AspectPrediction:

@@ -90,7 +90,7 @@ class BulkPrediction:
         resume: bool = False,
         overwrite: bool = False,
         say: Callable[[str], None] = print,
-        seen: Callable[[Request], None] | None = None,
+        seen: Callable[[int], None] | None = None,
     ) -> int:
         """Writes all lines to a file, which appears when it is complete.
 
@@ -101,7 +101,7 @@ class BulkPrediction:
             resume: take the parts of an unfinished run. There need be none.
             overwrite: replace a file, or parts, that are in the way.
             say: receives a line for each part that is damaged, in the process whose part it is.
-            seen: called with the last text of every window, in every process.
+            seen: called with the number of texts of every window, in every process.
 
         Returns:
             How many windows this process took from an earlier run.
@@ -129,7 +129,7 @@ class BulkPrediction:
                     with written_whole(part) as handle:
                         handle.writelines([f"{digest} {_digest_of_part(digest, lines)}\n", *lines])
             if seen is not None:
-                seen(texts[-1])
+                seen(len(texts))
         wait_for_all()
         on_main(lambda: _join(parts, count, output, self.lines.header()))
         return taken
@@ -139,6 +139,7 @@ class BulkPrediction:
         plan = {
             "format": PLAN_FORMAT,
             "model": model_digest,
+            "temperature": self.ask.trained.calibration.temperature,
             "attention": self.ask.trained.model.config._attn_implementation,
             "aspects": questions.aspects,
             "targets": questions.targets,

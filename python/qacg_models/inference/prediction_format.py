@@ -11,6 +11,8 @@ import csv
 import io
 import json
 import re
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from qacg_models.data.requests import Request
@@ -19,6 +21,7 @@ from qacg_models.errors import InputError
 from qacg_models.inference.aspect_sentiment import AspectPrediction
 
 FORMATS = ("csv", "jsonl")
+CERTAIN, UNCERTAIN = "certain", "uncertain"
 DIGITS = 6  # of a probability, behind the point
 # Signs that begin a formula in a spreadsheet. A tab or a line end before them is passed over, and so are full-width
 # forms, which spreadsheets in Chinese, Japanese and Korean take for the same.
@@ -27,52 +30,95 @@ _FORMULA = re.compile(r"[\s\0]*[=+\-@＝＋－＠]")
 
 @dataclass(frozen=True)
 class PredictionLines:
-    """How predictions are written: line of the input, id, text, target, aspect, label, probabilities.
+    """How predictions are written: line of the input, id, target, text, aspect, label, certainty, probabilities, and
+    the other columns of the input, in JSONL as the object `columns`.
 
     Attributes:
         data_format: one of FORMATS.
         task: of the model; without targets there is no field for them.
         has_id: whether the input has ids.
         escape_formulas: put an apostrophe before cells of a CSV that a spreadsheet would run; it becomes part of them.
+        others: the input's other columns. One that has the name of one of ours is called `NAME (input)`.
+        min_confidence: predictions whose label is less probable are marked as uncertain in a field of their own, the
+            others as certain; None: there is no such field.
 
     Raises:
-        InputError: `escape_formulas` with another form.
+        InputError: `escape_formulas` with another form, or `min_confidence` outside (0, 1].
     """
 
     data_format: str
     task: Task
     has_id: bool
     escape_formulas: bool = False
+    others: tuple[str, ...] = ()
+    min_confidence: float | None = None
 
     def __post_init__(self):
         if self.escape_formulas and self.data_format != "csv":
             raise InputError(f"escape_formulas: got it for {self.data_format}, wanted a .csv, which spreadsheets run")
+        if self.min_confidence is not None and not 0 < self.min_confidence <= 1:
+            raise InputError(f"min-confidence: got {self.min_confidence}, wanted a share above 0 and at most 1")
 
     @property
     def written_as(self) -> str:
         """In words: lines that were written otherwise do not belong into the same file."""
-        return f"{self.data_format}, formulas escaped" if self.escape_formulas else self.data_format
+        words = [self.data_format, *(["formulas escaped"] if self.escape_formulas else [])]
+        if self.min_confidence is not None:
+            words.append(f"uncertain below {self.min_confidence}")
+        return ", ".join(words)
+
+    def certainty(self, prediction: AspectPrediction) -> str:
+        """Whether a prediction is CERTAIN or UNCERTAIN."""
+        sure = self.min_confidence is None or prediction.probabilities[prediction.label] >= self.min_confidence
+        return CERTAIN if sure else UNCERTAIN
 
     def header(self) -> str:
         """The first line of a file; JSONL has none."""
         if self.data_format == "jsonl":
             return ""
-        fields = ["line", *self._optional("id", "target"), "text", "aspect", "label"]
-        return self._csv_line([*fields, *(f"p({label})" for label in self.task.labels)])
+        names = self._own_names()
+        for name in self.others:
+            while name in names:
+                name = f"{name} (input)"
+            names.append(name)
+        return self._csv_line(names)
 
     def line(self, request: Request, prediction: AspectPrediction) -> str:
         """One prediction, with its line end."""
         shares = {label: round(share, DIGITS) for label, share in prediction.probabilities.items()}
-        optional = {"id": request.id, "target": prediction.target}
+        optional = {"id": request.id, "target": prediction.target, "certainty": self.certainty(prediction)}
         fields: dict[str, object] = {"line": request.line}
-        fields |= {name: optional[name] for name in self._optional(*optional)}
+        fields |= {name: optional[name] for name in self._optional("id", "target")}
         fields |= {"text": prediction.text, "aspect": prediction.aspect, "label": prediction.label}
+        fields |= {name: optional[name] for name in self._optional("certainty")}
+        others = {name: (request.others or {}).get(name, "") for name in self.others}
         if self.data_format == "jsonl":
-            return json.dumps(fields | {"probabilities": shares}, ensure_ascii=False) + "\n"
-        return self._csv_line([*fields.values(), *(f"{share:.{DIGITS}f}" for share in shares.values())])
+            fields |= {"probabilities": shares} | ({"columns": others} if self.others else {})
+            return json.dumps(fields, ensure_ascii=False) + "\n"
+        return self._csv_line(
+            [*fields.values(), *(f"{share:.{DIGITS}f}" for share in shares.values()), *others.values()]
+        )
+
+    def count_uncertain(self, lines: Iterable[str]) -> tuple[int, int]:
+        """How many predictions of a file that was written so, by its lines, are uncertain, and how many there are."""
+        counts: Counter[str] = Counter()
+        if self.data_format == "jsonl":
+            counts.update(json.loads(line)["certainty"] for line in lines)
+        else:
+            place = self._own_names().index("certainty")
+            counts.update(row[place] for number, row in enumerate(csv.reader(lines)) if number)
+        return counts[UNCERTAIN], counts.total()
+
+    def _own_names(self) -> list[str]:
+        names = ["line", *self._optional("id", "target"), "text", "aspect", "label", *self._optional("certainty")]
+        return [*names, *(f"p({label})" for label in self.task.labels)]
 
     def _optional(self, *names: str) -> list[str]:
-        there = {"id": self.has_id, "target": self.task.has_targets}
+        there = {
+            "id": self.has_id,
+            "target": self.task.has_targets,
+            "certainty": self.min_confidence is not None,
+        }
         return [name for name in names if there[name]]
 
     def _csv_line(self, cells: list) -> str:

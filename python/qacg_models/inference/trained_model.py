@@ -1,11 +1,13 @@
 """A trained model folder: what lies in it, loading it, and its probabilities for rows.
 
 `MODEL/` holds config.json (contexts and labels too), model.safetensors, tokenizer.json, run.yaml (the choices that
-give it again), and training.json (how it was trained, on what, and the metrics it reached).
+give it again), training.json (how it was trained, on what, and the metrics it reached), and calibration.json (the
+temperature of its probabilities), without which a temperature of 1 is taken.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +22,7 @@ from qacg_models.data.tokenization import encode_examples, load_tokenizer
 from qacg_models.errors import CheckpointError, InputError, ModelFolderError
 from qacg_models.metrics import Metrics, judge, judge_for, majority_probabilities
 from qacg_models.models.auto import BACKBONES, load_class
+from qacg_models.runs.calibration import UNCALIBRATED, Calibration, read_calibration
 from qacg_models.runs.record import TrainingRecord, read_record
 from qacg_models.utils.threads import cpu_threads
 
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
     from qacg_models.models.pretrained import EncoderPreTrainedModel
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -37,11 +42,13 @@ class TrainedModel:
         model: in evaluation mode.
         tokenizer: the one it was trained with.
         record: the content of training.json.
+        calibration: that of calibration.json. Every probability of the model has its temperature.
     """
 
     model: EncoderPreTrainedModel
     tokenizer: PreTrainedTokenizerFast
     record: TrainingRecord
+    calibration: Calibration = UNCALIBRATED
 
     @property
     def title(self) -> str:
@@ -69,16 +76,20 @@ class TrainedModel:
         Raises:
             InputError: a row's context is none of the model's.
         """
+        return probabilities_of(self.logits(rows, batch_size), self.calibration.temperature)
+
+    def logits(self, rows: Sequence[Example], batch_size: int = 64) -> np.ndarray:
+        """(N, classes) float64 logits, before any temperature; order and errors as for `probabilities`."""
         with cpu_threads(self.record.options.threads):
-            return predict(self.model, self.tokenizer, rows, self.record.max_length, batch_size)
+            return predict_logits(self.model, self.tokenizer, rows, self.record.max_length, batch_size)
 
     def evaluate(self, rows: Sequence[Example]) -> Metrics:
         """The task's metrics of the model on `rows`, in the same batches and threads every time."""
-        return judge(self.task, rows, self.probabilities(rows))
+        return self.judge(rows, self.logits(rows))(None)
 
-    def judge(self, rows: Sequence[Example]) -> Callable[[np.ndarray | None], Metrics]:
-        """The task's metrics of the model for weights of `rows`; the model runs once."""
-        return judge_for(self.task, rows, self.probabilities(rows))
+    def judge(self, rows: Sequence[Example], logits: np.ndarray) -> Callable[[np.ndarray | None], Metrics]:
+        """The task's metrics for weights of `rows`, of which the model has given the logits."""
+        return judge_for(self.task, rows, probabilities_of(logits, self.calibration.temperature))
 
     def majority(self, rows: Sequence[Example]) -> Metrics:
         """The same metrics of the baseline that knows only the label shares of the training split."""
@@ -98,7 +109,7 @@ def load_trained(folder: Path | str, attention: str | None = None, *, device: st
         InputError: an attention that the model does not have, or a device that is not there.
     """
     folder = Path(folder)
-    record = read_record(folder)
+    record, calibration = read_record(folder), read_calibration(folder)
     for name in ("config.json", "model.safetensors", "tokenizer.json"):
         if not (folder / name).is_file():
             raise ModelFolderError(f"{folder}: has no {name}, so this is not a complete model")
@@ -119,7 +130,7 @@ def load_trained(folder: Path | str, attention: str | None = None, *, device: st
         model.to(device)
     except (RuntimeError, AssertionError) as error:  # torch asserts that it was built with CUDA
         raise InputError(f"device: got {device!r}, which cannot be used ({error})") from None
-    return TrainedModel(model.eval(), tokenizer, record)
+    return TrainedModel(model.eval(), tokenizer, record, calibration)
 
 
 def check_attention(kind: type[EncoderPreTrainedModel], attention: str) -> None:
@@ -130,7 +141,7 @@ def check_attention(kind: type[EncoderPreTrainedModel], attention: str) -> None:
         )
 
 
-def predict(
+def predict_logits(
     model: EncoderPreTrainedModel,
     tokenizer: PreTrainedTokenizerFast,
     rows: Sequence[Example],
@@ -138,13 +149,16 @@ def predict(
     batch_size: int = 64,
     make_batch: Callable[[Sequence[dict]], dict] | None = None,
 ) -> np.ndarray:
-    """(N, classes) float64 probabilities; batches are made of rows of like length to save padding.
+    """(N, classes) float64 logits; batches are made of rows of like length to save padding.
+
+    Where a batch does not fit into memory it is halved, and so are those after it.
 
     Args:
+        batch_size: most rows of a batch.
         make_batch: what turns features into inputs of the model; None: what training takes.
 
     Raises:
-        InputError: a row's context is none of the model's.
+        InputError: a row's context is none of the model's, or a single row does not fit into memory.
     """
     import torch
 
@@ -158,18 +172,48 @@ def predict(
     )
     make_batch = make_batch or batch_maker(model, tokenizer)
     order = by_length(features)
-    probabilities = np.empty((len(features), config.num_labels))
+    logits = np.empty((len(features), config.num_labels))
     was_training = model.training
     model.eval()
+    start = 0
     with torch.inference_mode():
-        for start in range(0, len(order), batch_size):
+        while start < len(order):
             chosen = order[start : start + batch_size]
             batch = make_batch([features[index] for index in chosen])
             batch.pop("labels", None)
-            inputs = {
-                name: value.to(model.device) if isinstance(value, torch.Tensor) else value
-                for name, value in batch.items()
-            }
-            probabilities[chosen] = model(**inputs).logits.double().softmax(-1).cpu().numpy()
+            found = _logits_if_they_fit(model, batch)
+            if found is not None:
+                logits[chosen] = found
+                start += len(chosen)
+            elif len(chosen) > 1:
+                batch_size = len(chosen) // 2
+                logger.warning("%d rows do not fit into memory at once; going on with %d", len(chosen), batch_size)
+            else:
+                raise InputError(
+                    f"text: one of {len(features[chosen[0]]['input_ids'])} tokens does not fit into memory"
+                )
     model.train(was_training)
-    return probabilities
+    return logits
+
+
+def _logits_if_they_fit(model: EncoderPreTrainedModel, batch: dict) -> np.ndarray | None:
+    """Float64 logits of a batch; None where the device has no memory for it."""
+    import torch
+
+    try:
+        inputs = {
+            name: value.to(model.device) if isinstance(value, torch.Tensor) else value for name, value in batch.items()
+        }
+        return model(**inputs).logits.double().cpu().numpy()
+    except RuntimeError as error:
+        # A GPU's error has a class of its own, that of the CPU a text.
+        if not isinstance(error, torch.OutOfMemoryError) and "DefaultCPUAllocator" not in str(error):
+            raise
+    return None
+
+
+def probabilities_of(logits: np.ndarray, temperature: float = 1.0) -> np.ndarray:
+    """softmax(logits / temperature) over the classes, the last dimension, in float64."""
+    import torch
+
+    return (torch.from_numpy(logits).double() / temperature).softmax(-1).numpy()

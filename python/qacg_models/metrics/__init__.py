@@ -6,6 +6,8 @@
 | what each metric means | `sentihood.py`, `semeval.py`, `classification.py` |
 | which set judges a task | `task_metrics.py` |
 | confidence intervals | `bootstrap.py` |
+| how far probabilities may be believed | `calibration.py` |
+| the temperature that makes them so | `temperature.py` |
 """
 
 from qacg_models.metrics.base import Metrics

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -13,6 +14,11 @@ from qacg_models.utils.atomic_files import follow_umask
 CARD_NAME = "README.md"
 # What a configuration says about itself and not about the model.
 _NOT_OF_THE_MODEL = ("encoder", "architectures", "transformers_version", "model_type", "dtype")
+
+_NOTHING_KNOWN = (
+    "Saving a model does not tell on what it was trained, nor how well it does. Whoever publishes it should add both\n"
+    "here, with the licence."
+)
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel as _Model
@@ -25,8 +31,13 @@ class CardWriting(_Model):
 
     card_task: ClassVar[str]  # the hub's name for what the model does
 
-    def model_card(self) -> str:
-        """Text of the card, in the hub's format."""
+    def model_card(self, usage: str | None = None, known: str | None = None) -> str:
+        """Text of the card, in the hub's format.
+
+        Args:
+            usage: program that loads the model and asks it; None: one for whoever has the model alone.
+            known: what is known of its training and of how well it does; None: that nothing is.
+        """
         name, config = type(self).__name__, self.config
         changed = {
             field: value
@@ -47,17 +58,42 @@ tags:
 
 {self.num_parameters():,} parameters, {_size(self)}.
 
-    from qacg_models import {name}
-
-    model = {name}.from_pretrained(FOLDER)
+{textwrap.indent(usage or self._usage(), "    ")}
+{known or _NOTHING_KNOWN}
 
 | field | value |
 |---|---|
 {fields}
-
-Saving a model does not tell on what it was trained, nor how well it does. Whoever publishes it should add both here,
-with the licence.
 """
+
+    def _usage(self) -> str:
+        name, contexts = type(self).__name__, getattr(self.config, "contexts", None)
+        if self.card_task != "text-classification":
+            return f"from qacg_models import {name}\n\nmodel = {name}.from_pretrained(FOLDER)\n"
+        asked, ids = ("sentence", "") if contexts is None else ("sentence, context", ", context_ids=context_ids")
+        lines = [
+            "import torch",
+            "from transformers import AutoTokenizer",
+            f"from qacg_models import {name}",
+            "",
+            "tokenizer = AutoTokenizer.from_pretrained(FOLDER)",
+            f"model = {name}.from_pretrained(FOLDER)",
+            'sentence = "the bill was a shock"',
+        ]
+        if contexts is not None:
+            lines += [
+                f"context = {contexts[0]!r}  # one of model.config.contexts",
+                "context_ids = torch.tensor([model.config.context_id(context)])",
+            ]
+            if self.config.context_standalone:
+                asked = "sentence"
+        lines += [
+            f'batch = tokenizer({asked}, return_tensors="pt")',
+            "with torch.no_grad():",
+            f"    shares = model(**batch{ids}).logits[0].softmax(-1)",
+            "print(model.config.id2label[int(shares.argmax())], shares.tolist())",
+        ]
+        return "\n".join(lines) + "\n"
 
     def save_pretrained(self, save_directory: Path | str, is_main_process: bool = True, **kwargs) -> None:
         """As in transformers, with a model card; one that is there is kept, since its owner may have edited it."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from qacg_kernels.problem import values_readable
-from qacg_models.modules.input_checks import check_encoder_inputs, check_packed_inputs, key_mask
+from qacg_models.modules.input_checks import check_encoder_inputs, check_packed_inputs, check_segments, key_mask
 from qacg_models.modules.packing import Packing, pack_visible, packing_of
 
 
@@ -88,6 +88,7 @@ def read_batch(
         if attention_mask is not None:
             raise ValueError("attention_mask: got one beside cu_seqlens; packed sequences have no padding to mask")
         tokens = check_packed_inputs(config, input_ids, inputs_embeds, token_type_ids, position_ids)
+        check_segments(config, token_type_ids)
         packing = packing_of(cu_seqlens, max_seqlen, tokens)
         if position_ids is None:
             if packing.max_seqlen > config.max_position_embeddings:
@@ -100,6 +101,7 @@ def read_batch(
     if max_seqlen is not None:
         raise ValueError("max_seqlen: got a length without cu_seqlens, wanted both, or neither for a padded batch")
     shape = check_encoder_inputs(config, input_ids, inputs_embeds, token_type_ids, position_ids)
+    check_segments(config, token_type_ids)
     visible = key_mask(attention_mask, shape)
     if not (leave_out_padding and visible is not None and values_readable(visible)):
         return EncoderBatch(shape[0], input_ids, inputs_embeds, token_type_ids, position_ids, visible)

@@ -131,6 +131,21 @@ def checked_context_ids(config, context_ids: Tensor | None, batch: int) -> Tenso
     return context_ids.reshape(-1)
 
 
+def check_segments(config, token_type_ids: Tensor | None) -> None:
+    """Raises ValueError for a second segment in inputs of a model whose context enters by its id alone.
+
+    It would answer, from embeddings of a segment that training has never seen.
+    """
+    if token_type_ids is None or not getattr(config, "context_standalone", False):
+        return
+    if values_readable(token_type_ids) and bool(token_type_ids.any()):
+        raise ValueError(
+            "token_type_ids: got a second segment, but this model's context enters by id alone (context_standalone); "
+            "wanted the sentence as the only one, tokenizer(sentence), and "
+            "context_ids=torch.tensor([model.config.context_id(name)])"
+        )
+
+
 def key_mask(attention_mask: object, shape: tuple[int, int]) -> Tensor | None:
     """The (B, L) mask of 0 and 1 as booleans, True where a token is read; None when that is known to be all.
 

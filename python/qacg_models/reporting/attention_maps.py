@@ -11,7 +11,7 @@ from qacg_models.data import Example
 from qacg_models.data.collators import PaddingCollator
 from qacg_models.data.tokenization import encode_examples
 from qacg_models.errors import InputError
-from qacg_models.inference.trained_model import TrainedModel
+from qacg_models.inference.trained_model import TrainedModel, probabilities_of
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def example_maps(trained: TrainedModel, row: Example) -> ExampleMaps:
     return ExampleMaps(
         row,
         trained.tokenizer.convert_ids_to_tokens(features[0]["input_ids"]),
-        output.logits[0].double().softmax(-1).numpy(),
+        probabilities_of(output.logits.numpy(), trained.calibration.temperature)[0],
         stacked(output.softmax_maps),
         stacked(output.quasi_maps),
         stacked(output.attentions),

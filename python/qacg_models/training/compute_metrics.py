@@ -9,6 +9,7 @@ import numpy as np
 
 from qacg_models.data import Example
 from qacg_models.data.task import Task
+from qacg_models.inference.trained_model import probabilities_of
 from qacg_models.metrics import judge
 from qacg_models.training.callbacks import CLASSES_SEEN
 
@@ -23,11 +24,9 @@ class EvaluatedRows:
         self.task, self.rows = task, rows
 
     def __call__(self, prediction: EvalPrediction) -> dict[str, float]:
-        import torch
-
         if prediction.label_ids.tolist() != [row.label for row in self.rows]:
             raise RuntimeError("the Trainer evaluated the rows in another order than they were given")
-        probabilities = torch.from_numpy(prediction.predictions).double().softmax(-1).numpy()
+        probabilities = probabilities_of(prediction.predictions)
         metrics = judge(self.task, self.rows, probabilities)
         counts = np.bincount(probabilities.argmax(axis=1))
         return {name: getattr(metrics, name) for name in metrics.TITLES} | {

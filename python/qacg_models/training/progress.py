@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from transformers import TrainerCallback
 
-from qacg_models.utils.progress import bar_interval
+from qacg_models.utils.progress import progress_bar
 
 
 class StepBar(TrainerCallback):
@@ -21,11 +21,7 @@ class StepBar(TrainerCallback):
         self.shown: dict[str, str] = {}
 
     def on_train_begin(self, args, state, control, **kwargs):
-        from tqdm import tqdm
-
-        self.bar = tqdm(
-            total=state.max_steps, initial=state.global_step, desc="training", unit="step", mininterval=bar_interval()
-        )
+        self.bar = progress_bar(state.max_steps, "training", "step", done=state.global_step)
 
     def on_step_end(self, args, state, control, **kwargs):
         self.bar.update(state.global_step - self.bar.n)

@@ -15,12 +15,15 @@ from qacg_models.errors import InputError
 from qacg_models.inference.trained_model import TrainedModel, load_trained
 from qacg_models.metrics import Metrics
 from qacg_models.models.auto import BACKBONES
+from qacg_models.runs.calibration import write_calibration
 from qacg_models.runs.options import TrainingOptions
 from qacg_models.runs.record import RECORD_NAME, Selection, SplitFile, TrainingRecord, write_record
 from qacg_models.runs.run_config import RUN_NAME, write_run_file
+from qacg_models.training.calibration import SPLIT, calibrate
 from qacg_models.training.checkpoints import seconds_before
 from qacg_models.training.model_setup import begin_model, begin_tokenizer, settle_attention
 from qacg_models.training.run_folder import MODEL, check_output, close_workplace, leave, open_workplace, unfinished
+from qacg_models.training.trained_card import write_card
 from qacg_models.training.whole_folders import DIGESTS_NAME, find_damage
 from qacg_models.utils.atomic_files import told_of_failed_writes
 from qacg_models.utils.distributed import in_main, is_main, join_group, on_main, own_device, wait_for_all
@@ -28,6 +31,7 @@ from qacg_models.utils.provenance import attention_backends, now, origin
 from qacg_models.utils.threads import cpu_threads
 
 if TYPE_CHECKING:
+    import numpy as np
     from transformers import TrainingArguments
 
     from qacg_models.training.trainer import AspectTrainer
@@ -79,7 +83,7 @@ def train(
     try:
         with cpu_threads(options.threads):
             _train_into(unfinished(output), dataset, options, checkpoint, say)
-        on_main(lambda: _finish(dataset, output))
+        on_main(lambda: _finish(dataset, output, say))
     except BaseException:
         if is_main():
             leave(output, say)
@@ -107,12 +111,20 @@ def _take_up(
     return open_workplace(output, choices, overwrite=overwrite, resume=resume, say=say)
 
 
-def _finish(dataset: Dataset, output: Path) -> None:
-    """Takes the figures of what was written, puts it in place, and removes the rest."""
+def _finish(dataset: Dataset, output: Path, say: Callable[[str], None]) -> None:
+    """Takes temperature and figures of what was written, puts it in place, and removes the rest."""
     work = unfinished(output)
     trained = load_trained(work / MODEL, device=own_device())
     # The figures on record are those of the files on disk, not of the model still in memory.
-    write_record(work / MODEL / RECORD_NAME, replace(trained.record, **_figures(trained, dataset)))
+    logits = {split: trained.logits(rows) for split, rows in dataset.splits.items() if split != "train"}
+    gold = [row.label for row in dataset.splits.get(SPLIT, ())]
+    calibration = calibrate(trained.record.options.protocol, gold, logits.get(SPLIT))
+    say(calibration.describe())
+    write_calibration(work / MODEL, calibration)
+    trained = replace(trained, calibration=calibration)
+    trained = replace(trained, record=replace(trained.record, **_figures(trained, dataset, logits)))
+    write_record(work / MODEL / RECORD_NAME, trained.record)
+    write_card(work / MODEL, trained)
     close_workplace(output)
 
 
@@ -249,10 +261,10 @@ def _trainer(work, dataset, options, model, encoded, make_batch, checkpoint, say
     return trainer
 
 
-def _figures(trained: TrainedModel, dataset: Dataset) -> dict[str, dict[str, Metrics]]:
-    """Metrics of the model and of the majority row on every split but train."""
-    splits = [split for split in dataset.splits if split != "train"]
+def _figures(trained: TrainedModel, dataset: Dataset, logits: dict[str, np.ndarray]) -> dict[str, dict[str, Metrics]]:
+    """Metrics of the model, by its logits, and of the majority row on every split but train."""
+    rows = {split: dataset.splits[split] for split in logits}
     return {
-        "metrics": {split: trained.evaluate(dataset.splits[split]) for split in splits},
-        "majority": {split: trained.majority(dataset.splits[split]) for split in splits},
+        "metrics": {split: trained.judge(rows[split], logits[split])(None) for split in rows},
+        "majority": {split: trained.majority(rows[split]) for split in rows},
     }

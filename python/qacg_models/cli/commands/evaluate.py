@@ -12,7 +12,12 @@ from qacg_models.cli.flags import OF_TRAINING, add_flags, check_range, taken
 from qacg_models.data.options import DataOptions
 
 NEEDS = "inference"
-HELP = "the published metrics of a trained model"
+HELP = "the published metrics of a trained model, and how far its probabilities may be believed"
+DESCRIPTION = (
+    "Prints the task's metrics with intervals beside the majority row, the expected calibration error before and after "
+    "the temperature that training fitted, and accuracy by coverage: what is left, and how right it is, where answers "
+    "below a probability are put aside, as `qacg predict --min-confidence` does."
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,6 +51,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--bootstrap-seed", type=int, default=0, metavar="N", help="of the samples (default: %(default)s)"
     )
     parser.add_argument("--output", type=Path, metavar="FILE", help="JSON file to write, with all digits")
+    parser.add_argument(
+        "--report", type=Path, metavar="DIR", help="folder to make, with a page that has a picture of the reliability"
+    )
     parser.add_argument("--json", action="store_true", help="print the JSON instead of a table")
     add_flags(parser, DataOptions, leave_out=OF_TRAINING)
 
@@ -55,7 +63,10 @@ def run(arguments: argparse.Namespace) -> int:
     from qacg_models.data import check_contexts, describe_examples, load_data, load_file
     from qacg_models.inference.trained_model import load_trained
     from qacg_models.metrics import intervals
+    from qacg_models.reporting.confidence import DEFINITION, Confidence
+    from qacg_models.reporting.evaluation_page import begin_page, write_page
     from qacg_models.reporting.result_tables import MAJORITY, compare_with_stored, row_title, selection_note, show
+    from qacg_models.reporting.tables import text_table
     from qacg_models.utils.atomic_files import written_whole
     from qacg_models.utils.distributed import own_device
     from qacg_models.utils.outputs import check_not_input, check_writable
@@ -65,6 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.output is not None:
         check_writable("output", arguments.output)
         check_not_input("output", arguments.output, arguments.data)
+    page = None if arguments.report is None else begin_page(arguments.report)
     trained = load_trained(arguments.model, arguments.attention, device=own_device(arguments.device))
     options = replace(trained.data_options, **taken(vars(arguments), DataOptions))
     path, split = arguments.data, arguments.split
@@ -77,9 +89,11 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.output is not None:
             check_not_input("output", arguments.output, path)
     check_contexts(rows, trained.contexts, path)
-    judge = trained.judge(rows)
+    logits = trained.logits(rows)
+    judge = trained.judge(rows, logits)
     model, figures = row_title(trained.record, split), judge(None)
     results = {model: figures, MAJORITY: trained.majority(rows)}
+    confidence = Confidence.of(trained, rows, logits)
     bounds = {}
     if arguments.bootstrap:
         sentences = [row.sentence for row in rows]
@@ -94,6 +108,7 @@ def run(arguments: argparse.Namespace) -> int:
         }
         if bounds
         else None,
+        "calibration": confidence.to_json(),
         "split": split,
         "rows": len(rows),
         "selected_on": trained.record.selected.split,
@@ -104,11 +119,18 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.output.parent.mkdir(parents=True, exist_ok=True)
         with written_whole(arguments.output) as handle:
             handle.write(text + "\n")
+    notes = [selection_note(trained.record), stored]
+    if bounds:
+        notes.insert(
+            0, f"from, to: 95 % of {arguments.bootstrap} samples of sentences, seed {arguments.bootstrap_seed}"
+        )
+    described = describe_examples(split, rows, trained.task)
+    shown = None if page is None else write_page(page, described, results, bounds, notes, confidence)
     if arguments.json:
         print(text)
         return 0
-    print(f"{describe_examples(split, rows, trained.task)}\n{show(results, bounds)}")
-    if bounds:
-        print(f"from, to: 95 % of {arguments.bootstrap} samples of sentences, seed {arguments.bootstrap_seed}")
-    print(f"{selection_note(trained.record)}\n{stored}")
+    print("\n".join([described, show(results, bounds), *notes, ""]))
+    print("\n".join([confidence.note(), text_table(*confidence.cells()), DEFINITION]))
+    if shown is not None:
+        print(f"{shown} (open it in a browser), the picture as SVG and PNG beside it")
     return 0

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 from qacg_models.cli.flags import check_range
@@ -11,6 +14,7 @@ from qacg_models.data.requests import FORMATS
 from qacg_models.errors import InputError
 
 NEEDS = "inference"
+COLUMNS = ("all", "none")
 HELP = "labels and probabilities of aspects, for a text or a file of any size"
 DESCRIPTION = (
     "Asks a trained model about every aspect of every text, or about the aspects named. A file is read as a stream; "
@@ -61,6 +65,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="for spreadsheets: an apostrophe before cells of a .csv that begin with = + - or @, which they would run; "
         "without it texts are written as they are",
     )
+    output.add_argument(
+        "--columns",
+        choices=COLUMNS,
+        help="what becomes of the other columns of a CSV: all are written behind the predictions, or none (default: "
+        "all)",
+    )
+    output.add_argument(
+        "--min-confidence",
+        type=float,
+        metavar="P",
+        help="mark predictions whose label is less probable than P, such as 0.8, as uncertain, in a column of its own; "
+        "the label stays (qacg evaluate shows what a P costs and brings)",
+    )
     output.add_argument("--resume", action="store_true", help="go on with an unfinished run")
     output.add_argument("--overwrite", action="store_true", help="replace the output, or unfinished run, in the way")
     machine = parser.add_argument_group("machine")
@@ -87,11 +104,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Predicts, and writes or prints."""
-    from qacg_models.cli.progress import LineBar
+    from qacg_models.cli.progress import TextBar
     from qacg_models.cli.standard_output import write_out
     from qacg_models.data import file_digest
     from qacg_models.data.columns import Columns
-    from qacg_models.data.requests import Request, format_of, read_requests
+    from qacg_models.data.requests import Request, count_texts, format_of, read_requests
     from qacg_models.inference.aspect_sentiment import AspectSentiment
     from qacg_models.inference.bulk_prediction import BulkPrediction
     from qacg_models.inference.prediction_format import PredictionLines
@@ -110,18 +127,29 @@ def run(arguments: argparse.Namespace) -> int:
     _check_output(arguments)
     source = Path("--text") if arguments.input is None else arguments.input
     if arguments.input is None:
-        requests = [Request(number, text) for number, text in enumerate(arguments.text, 1)]
+        requests = iter([Request(number, text) for number, text in enumerate(arguments.text, 1)])
     else:
-        requests = read_requests(source, format_of(source, arguments.input_format), columns)
+        data_format = format_of(source, arguments.input_format)
+        kept = _keeps_columns(arguments.columns, data_format)
+        requests = read_requests(source, data_format, columns, kept)
     ask = AspectSentiment.from_pretrained(
         arguments.model, attention=arguments.attention, device=own_device(arguments.device)
     )
     if arguments.target_column is not None and not ask.targets:
         raise InputError("target-column: got one, but this model's contexts are aspects alone; wanted none")
+    requests, others = _with_names(requests)
+    lines = PredictionLines(
+        form,
+        ask.trained.task,
+        arguments.id_column is not None,
+        arguments.escape_formulas,
+        others,
+        arguments.min_confidence,
+    )
     bulk = BulkPrediction(
         ask,
         ask.questions(arguments.aspects, arguments.targets),
-        PredictionLines(form, ask.trained.task, arguments.id_column is not None, arguments.escape_formulas),
+        lines,
         source,
         arguments.window,
         arguments.batch_size,
@@ -130,22 +158,51 @@ def run(arguments: argparse.Namespace) -> int:
         print(_table(bulk, requests))
         return 0
     if arguments.output is None:
-        for line in bulk.stream(requests):
-            write_out(line)
+        _print(bulk, requests, write_out)
         return 0
-    with LineBar(None if arguments.input in (None, STANDARD_INPUT) else source) as bar:
+    known = arguments.input not in (None, STANDARD_INPUT)
+    with TextBar(lambda: count_texts(source, data_format, columns.delimiter) if known else None) as bar:
         taken = bulk.write(
             requests,
             arguments.output,
             model_digest=file_digest(arguments.model / "model.safetensors"),
             resume=arguments.resume,
             overwrite=arguments.overwrite,
-            seen=lambda request: bar.reach(request.line),
+            seen=bar.advance,
         )
     if is_main():
         again = f", {taken} windows of the main process from the run before" if taken else ""
         print(f"predictions in {arguments.output}{again}")
+        if arguments.min_confidence is not None:
+            with arguments.output.open(encoding="utf-8", newline="") as handle:
+                print(_how_many(lines.min_confidence, *lines.count_uncertain(handle)))
     return 0
+
+
+def _print(bulk, requests, write_out) -> None:
+    uncertain = of_all = 0
+    for line in bulk.stream(requests):
+        write_out(line)
+        if bulk.lines.min_confidence is not None and line:
+            uncertain, of_all = (sum(pair) for pair in zip((uncertain, of_all), bulk.lines.count_uncertain([line])))
+    if bulk.lines.min_confidence is not None:
+        print(_how_many(bulk.lines.min_confidence, uncertain, of_all), file=sys.stderr)
+
+
+def _how_many(least: float, uncertain: int, of_all: int) -> str:
+    return f"{uncertain:,} of {of_all:,} predictions are uncertain: the probability of their label is below {least:g}"
+
+
+def _keeps_columns(chosen: str | None, data_format: str) -> bool:
+    if chosen == "all" and data_format != "csv":
+        raise InputError(f"columns: got all for {data_format}, wanted a CSV, which has columns")
+    return data_format == "csv" and chosen != "none"
+
+
+def _with_names(requests: Iterator) -> tuple[Iterator, tuple[str, ...]]:
+    """The same texts, and the names of their other columns, which the first of them has like every one."""
+    first = next(requests)
+    return chain([first], requests), tuple(first.others or ())
 
 
 def _check(arguments: argparse.Namespace, processes: int) -> None:
@@ -159,6 +216,8 @@ def _check(arguments: argparse.Namespace, processes: int) -> None:
             raise InputError(f"output: got none with {processes} processes, wanted a file that they write together")
     if arguments.escape_formulas and (arguments.output is None or _form(arguments.output) != "csv"):
         raise InputError("escape-formulas: got it without a .csv to write, wanted --output FILE.csv beside it")
+    if arguments.columns is not None and arguments.input is None:
+        raise InputError("columns: got it beside --text, wanted a CSV as --input")
     if arguments.input == STANDARD_INPUT and processes > 1:
         raise InputError(f"input: got - with {processes} processes, wanted a file that each of them can read")
     if arguments.input == STANDARD_INPUT and arguments.input_format == "auto":
@@ -194,11 +253,17 @@ def _form(output: Path | None) -> str:
 
 
 def _table(bulk, requests) -> str:
+    from qacg_models.inference.prediction_format import UNCERTAIN
     from qacg_models.reporting.tables import text_table
 
     rows = []
     for request in requests:
         for answer in bulk.ask.predict(bulk.questions.rows(request.text), bulk.batch_size):
             context = bulk.ask.trained.task.context(answer.target, answer.aspect)
-            rows.append([answer.text, context, answer.label, *(f"{p:.3f}" for p in answer.probabilities.values())])
-    return text_table(["text", "aspect", "label", *(f"p({label})" for label in bulk.ask.labels)], rows)
+            marks = [] if bulk.lines.min_confidence is None else [bulk.lines.certainty(answer)]
+            shares = (f"{p:.3f}" for p in answer.probabilities.values())
+            rows.append([answer.text, context, answer.label, *marks, *shares])
+    least = bulk.lines.min_confidence
+    header = ["text", "aspect", "label", *([] if least is None else ["certainty"])]
+    table = text_table([*header, *(f"p({label})" for label in bulk.ask.labels)], rows)
+    return table if least is None else f"{table}\n{_how_many(least, sum(UNCERTAIN in row for row in rows), len(rows))}"

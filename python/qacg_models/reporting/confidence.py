@@ -1,0 +1,124 @@
+"""How far a model's probabilities may be believed, as a line, a table and a picture."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from qacg_models.data import Example
+from qacg_models.inference.trained_model import TrainedModel, probabilities_of
+from qacg_models.metrics.calibration import BINS, Covered, Reliability, accuracy_by_coverage, reliability
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+DEFINITION = (
+    f"Confidence is the probability of the most probable label. The expected calibration error is the mean distance of"
+    f" accuracy from confidence over {BINS} bins of equal width, each weighted by its rows."
+)
+
+
+@dataclass(frozen=True)
+class Confidence:
+    """What the probabilities of a model are worth on some rows.
+
+    Attributes:
+        temperature: the model's; None where none was fitted, and then `before` and `after` are the same.
+        before, after: reliability without and with the temperature.
+        covered: accuracy against coverage, with the temperature.
+    """
+
+    temperature: float | None
+    before: Reliability
+    after: Reliability
+    covered: list[Covered]
+
+    @classmethod
+    def of(cls, trained: TrainedModel, rows: Sequence[Example], logits: np.ndarray) -> Confidence:
+        """That of labelled rows, of which the model has given the logits."""
+        gold, temperature = [row.label for row in rows], trained.calibration.temperature
+        probabilities = probabilities_of(logits, temperature)
+        return cls(
+            None if trained.calibration.fit is None else temperature,
+            reliability(gold, probabilities_of(logits)),
+            reliability(gold, probabilities),
+            accuracy_by_coverage(gold, probabilities),
+        )
+
+    def note(self) -> str:
+        """The calibration error in a line."""
+        before, after = (f"{100 * one.error:.1f}" for one in (self.before, self.after))
+        if self.temperature is None:
+            return f"expected calibration error: {after} points; this model has no temperature"
+        return (
+            f"expected calibration error: {before} points before, {after} after the temperature, {self.temperature:.3f}"
+        )
+
+    def cells(self) -> tuple[list[str], list[list[str]]]:
+        """Header and rows of the table of coverage against accuracy."""
+        header = ["confidence at least", "rows", "coverage in %", "accuracy in %"]
+        return header, [
+            [f"{one.threshold:.2f}", str(one.rows), f"{100 * one.coverage:.1f}", _percent(one.accuracy)]
+            for one in self.covered
+        ]
+
+    def to_json(self) -> dict:
+        """As plain types for a JSON file; NaN, which JSON does not have, becomes None."""
+
+        def plain(part: object) -> dict:
+            return {
+                name: None if isinstance(value, float) and math.isnan(value) else value
+                for name, value in asdict(part).items()  # type: ignore[call-overload]
+            }
+
+        return {
+            "temperature": self.temperature,
+            "error_before": self.before.error,
+            "error_after": self.after.error,
+            "bins_before": [plain(one) for one in self.before.bins],
+            "bins_after": [plain(one) for one in self.after.bins],
+            "coverage": [plain(one) for one in self.covered],
+        }
+
+    def figure(self) -> Figure:
+        """Accuracy of the rows in each bin of confidence, beside the diagonal, over the share of the rows."""
+        from matplotlib.figure import Figure
+
+        panels = {"probabilities as they are": self.after}
+        if self.temperature is not None:
+            panels = {"before the temperature": self.before, "after the temperature": self.after}
+        figure = Figure(figsize=(3.6 * len(panels), 4.2), layout="constrained")
+        axes = figure.subplots(
+            2, len(panels), squeeze=False, sharex=True, sharey="row", gridspec_kw={"height_ratios": (3, 1)}
+        )
+        for (title, found), above, below in zip(panels.items(), *axes):
+            above.set_title(f"{title}: {100 * found.error:.1f} points", fontsize=10)
+            _draw(found, above, below)
+        axes[0][0].set_ylabel("share that is right")
+        axes[1][0].set_ylabel("share of rows")
+        return figure
+
+
+def _draw(found: Reliability, above: Axes, below: Axes) -> None:
+    filled = [one for one in found.bins if one.rows]
+    total, width = sum(one.rows for one in filled), 1 / len(found.bins)
+    left = [one.low for one in filled]
+    above.bar(left, [one.accuracy for one in filled], width, align="edge", color="#2166ac", edgecolor="white")
+    above.plot([0, 1], [0, 1], color="0.4", linewidth=0.8, linestyle="--")
+    above.plot([one.confidence for one in filled], [one.accuracy for one in filled], "o", color="#b2182b", markersize=4)
+    below.bar(left, [one.rows / total for one in filled], width, align="edge", color="0.6", edgecolor="white")
+    below.set_xlabel("confidence")
+    for axis in (above, below):
+        axis.set_xlim(0, 1)
+        axis.set_ylim(0, 1)
+        for side in ("top", "right"):
+            axis.spines[side].set_visible(False)
+
+
+def _percent(value: float) -> str:
+    return "n/a" if math.isnan(value) else f"{100 * value:.1f}"

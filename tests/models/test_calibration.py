@@ -1,0 +1,249 @@
+"""Probabilities that mean what they say: the fit by an oracle, cases without one, and where the temperature is used."""
+
+import json
+import math
+import re
+import textwrap
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+from qacg_models import AspectSentiment
+from qacg_models.cli import main
+from qacg_models.data import load_data
+from qacg_models.errors import ModelFolderError
+from qacg_models.inference.trained_model import load_trained, probabilities_of
+from qacg_models.metrics.calibration import BINS, accuracy_by_coverage, reliability
+from qacg_models.metrics.temperature import LEAST, MOST, PRIOR, fit_temperature
+from qacg_models.reporting.attention_maps import example_maps
+from qacg_models.reporting.confidence import Confidence
+from qacg_models.runs.calibration import CALIBRATION_NAME, Calibration, Fit, read_calibration, write_calibration
+from qacg_models.training.calibration import calibrate
+from scipy.optimize import minimize_scalar
+from scipy.special import logsumexp
+from untrained import OWN, TEXTS, write_model
+
+FITTED = Calibration(1.75, Fit("dev", 200, 0.08, 0.01))
+
+
+def overconfident(rows, temperature, classes=3, seed=0):
+    """Labels drawn from softmax(logits / temperature)."""
+    rng = np.random.default_rng(seed)
+    logits = 4 * rng.standard_normal((rows, classes))
+    shares = probabilities_of(logits, temperature)
+    return np.array([rng.choice(classes, p=share) for share in shares]), logits
+
+
+def by_scipy(gold, logits):
+    """The temperature by the formulas of the module alone, through another minimiser."""
+
+    def loss(inverse):
+        scaled = inverse * logits
+        likelihood = (logsumexp(scaled, axis=1) - scaled[np.arange(len(gold)), gold]).sum()
+        return likelihood + PRIOR * (inverse - math.log(inverse))
+
+    return 1 / minimize_scalar(loss, bounds=(1 / MOST, 1 / LEAST), method="bounded", options={"xatol": 1e-10}).x
+
+
+@pytest.mark.parametrize("rows", [1, 2, 7, 60, 4000])
+@pytest.mark.parametrize("temperature", [0.4, 1.0, 3.0])
+def test_the_fit_is_that_of_another_minimiser(rows, temperature):
+    gold, logits = overconfident(rows, temperature, seed=rows)
+    found = fit_temperature(gold, logits)
+    assert found == pytest.approx(by_scipy(gold, logits), rel=1e-6)
+    # What all classes of a row share changes nothing, nor does the order of the rows.
+    assert fit_temperature(gold[::-1], (logits + 100 * np.arange(rows)[:, None])[::-1]) == pytest.approx(found)
+    if rows == 4000:
+        assert found == pytest.approx(temperature, rel=0.06)
+
+
+@pytest.mark.parametrize("gap", [1e-6, 1.0, 30.0, 1e4])
+@pytest.mark.parametrize("right", [True, False])
+@pytest.mark.parametrize("rows", [1, 5, 3000])
+def test_without_the_prior_these_would_have_no_temperature(gap, right, rows):
+    """Every row right, or every row wrong: the likelihood alone wants 0 or infinity."""
+    gold = np.arange(rows) % 2
+    logits = gap * np.eye(3)[gold if right else 1 - gold]
+    found = fit_temperature(gold, logits)
+    assert LEAST <= found <= MOST
+    if not right and gap >= 1:
+        assert found > 1
+    if right and gap == 1 and rows == 3000:
+        assert found < 0.5
+    if rows == 1 and gap <= 1:
+        assert found == pytest.approx(1, abs=0.2), "one row is no reason to think otherwise of all"
+
+
+def test_logits_that_are_no_numbers_are_refused():
+    with pytest.raises(ValueError, match="row 1 has a logit that is not finite"):
+        fit_temperature([0, 1], np.array([[0.0, 1.0], [math.nan, 0.0]]))
+    with pytest.raises(ValueError, match="no rows"):
+        fit_temperature([], np.zeros((0, 3)))
+
+
+@pytest.mark.parametrize(
+    ("protocol", "gold", "logits", "reason"),
+    [
+        ("released", [0, 1], np.eye(2), "as in the released code"),
+        ("dev", [], None, "there are no rows of dev"),
+        ("dev", [], np.zeros((0, 3)), "there are no rows of dev"),
+        ("dev", [1], np.ones((1, 3)), "have one label only"),
+        ("dev", [2] * 50, np.ones((50, 3)), "have one label only"),
+        ("dev", [0, 1], np.array([[0.0, math.inf], [0.0, 1.0]]), "not finite on dev"),
+    ],
+)
+def test_where_there_is_nothing_to_learn_from_it_is_skipped_and_said(protocol, gold, logits, reason):
+    found = calibrate(protocol, gold, logits)
+    assert found.temperature == 1 and found.fit is None and reason in found.describe()
+
+
+def test_few_rows_that_are_all_right_stay_near_the_model():
+    found = calibrate("dev", [0, 1, 2, 0], 3 * np.eye(3)[[0, 1, 2, 0]])
+    assert found.fit is not None and 0.8 < found.temperature < 1
+
+
+def test_a_temperature_mends_the_error_that_it_is_for():
+    found = calibrate("dev", *overconfident(4000, 3.0))
+    assert found.fit is not None and found.fit.error_before > 0.15 and found.fit.error_after < 0.025
+    gold, logits = overconfident(4000, 3.0, seed=1)
+    assert reliability(gold, probabilities_of(logits, found.temperature)).error < 0.025, "of other rows, too"
+
+
+def test_the_error_by_hand():
+    # Confidence 0.9 and 0.92 fall into the 14th bin of 15, one of two right; 0.6 into the 9th; 1 into the last.
+    probabilities = np.array([[0.9, 0.1], [0.08, 0.92], [0.6, 0.4], [0.0, 1.0]])
+    found = reliability([0, 0, 0, 1], probabilities)
+    assert found.error == pytest.approx((abs(2 * 0.5 - 1.82) + 0.4 + 0) / 4)
+    filled = {round(one.high * BINS): one for one in found.bins if one.rows}
+    assert {place: one.rows for place, one in filled.items()} == {14: 2, 9: 1, 15: 1}
+    assert filled[14].confidence == pytest.approx(0.91) and filled[14].accuracy == 0.5
+    assert math.isnan(found.bins[0].accuracy)
+    kept = accuracy_by_coverage([0, 0, 0, 1], probabilities, (0.0, 0.9, 0.95))
+    assert [(one.rows, one.coverage, one.accuracy) for one in kept] == [(4, 1, 0.75), (3, 0.75, 2 / 3), (1, 0.25, 1)]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """A model as it was before there were temperatures, and the same with one."""
+    base = tmp_path_factory.mktemp("calibrated")
+    plain, fitted = write_model(base / "plain", layers=1), write_model(base / "fitted", layers=1)
+    write_calibration(fitted, FITTED)
+    return plain, fitted
+
+
+def test_every_way_to_ask_takes_the_temperature(folders, tmp_path, capsys):
+    plain, fitted = map(load_trained, folders)
+    assert plain.calibration.temperature == 1 and fitted.calibration == FITTED
+    rows = AspectSentiment.from_pretrained(folders[0]).questions().rows(TEXTS[0])
+    cooled = fitted.probabilities(rows)
+    np.testing.assert_array_equal(cooled, probabilities_of(plain.logits(rows), 1.75))
+    assert np.abs(cooled - plain.probabilities(rows)).max() > 0.02
+    np.testing.assert_allclose(example_maps(fitted, rows[0]).probabilities, cooled[0], atol=1e-5)
+    answers = AspectSentiment.from_pretrained(folders[1])(TEXTS[0])
+    np.testing.assert_allclose([list(one.probabilities.values()) for one in answers], cooled, atol=1e-5)
+    (tmp_path / "in.txt").write_text(TEXTS[0] + "\n")
+    assert main(["predict", str(folders[1]), "--input", str(tmp_path / "in.txt")]) == 0
+    written = [json.loads(line)["probabilities"] for line in capsys.readouterr().out.splitlines()]
+    np.testing.assert_allclose([list(one.values()) for one in written], cooled, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"temperature": -1.0}, r"temperature: got -1.0, wanted a number from 0.05 to 20"),
+        ({"temperature": "warm"}, r"temperature: got 'warm', wanted a number"),
+        ({"temperature": math.nan}, r"temperature: got nan, wanted a number"),
+        ({"fit": None}, r"fit, skipped: got neither, wanted where it was fitted, or why it was not"),
+        ({"fit": {"split": "dev"}}, r"fit lacks rows, error_before, error_after, so it is not whole"),
+        ({"fit": None, "skipped": "so"}, r"temperature: got 1.75 without a fit, wanted 1"),
+        ({"format": 9}, r"is not a calibration of format 1"),
+        ({"colour": "red"}, r"has colour, which this version does not know"),
+    ],
+)
+def test_a_damaged_file_is_refused_with_the_field(tmp_path, change, message):
+    write_calibration(tmp_path, FITTED)
+    assert read_calibration(tmp_path) == FITTED
+    path = tmp_path / CALIBRATION_NAME
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(ModelFolderError, match=message) as caught:
+        read_calibration(tmp_path)
+    assert str(caught.value).startswith(f"{path}: ")
+    path.write_text("{")
+    with pytest.raises(ModelFolderError, match="is not JSON"):
+        read_calibration(tmp_path)
+
+
+SIZES = ["--hidden-size=16", "--layers=1", "--heads=2", "--intermediate-size=32", "--epochs=2", "--batch-size=16"]
+
+
+def test_training_fits_it_and_evaluation_shows_it(small_data, tmp_path, capsys):
+    folder = tmp_path / "model"
+    assert main(["train", "--data", str(small_data), "--output", str(folder), *SIZES]) == 0
+    said = capsys.readouterr().out
+    trained, dev = load_trained(folder), load_data(small_data).splits["dev"]
+    gold, logits = [row.label for row in dev], trained.logits(dev)
+    assert trained.calibration.temperature == pytest.approx(by_scipy(np.array(gold), logits), rel=1e-6)
+    assert trained.calibration.temperature != 1 and trained.calibration.describe() in said
+    assert trained.calibration.fit == Fit("dev", 80, *(trained_error(gold, logits, trained, on) for on in (0, 1)))
+
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    assert trained.calibration.describe()[1:] in card and "| majority |" in card
+    capsys.readouterr()
+    exec(snippet(card).replace("FOLDER", repr(str(folder))), {})
+    target, aspect = trained.task.split_context(trained.contexts[0])
+    (answer,) = AspectSentiment.from_pretrained(folder)("the bill was a shock", aspects=[aspect], targets=[target])
+    assert capsys.readouterr().out == f"{aspect} {answer.label} {answer.probabilities}\n"
+
+    flags = ["--data", str(small_data), "--split", "test", "--bootstrap", "0"]
+    assert main(["evaluate", str(folder), *flags, "--report", str(tmp_path / "page")]) == 0
+    said = capsys.readouterr().out
+    assert "the same figures, to the last digit, as training stored" in said
+    assert main(["evaluate", str(folder), *flags, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["calibration"]
+    test = load_data(small_data).splits["test"]
+    gold, logits = [row.label for row in test], trained.logits(test)
+    for name, on in (("before", 0), ("after", 1)):
+        assert found[f"error_{name}"] == trained_error(gold, logits, trained, on)
+        assert f"{100 * found[f'error_{name}']:.1f}" in said.partition("expected calibration error: ")[2]
+    line = next(line.split() for line in said.splitlines() if line.split()[:1] == ["0.50"])
+    assert int(line[1]) == (trained.probabilities(test).max(1) >= 0.5).sum()
+    page = (tmp_path / "page" / "index.html").read_text(encoding="utf-8")
+    assert "expected calibration error" in page and "<svg" in page
+    assert (tmp_path / "page" / "figures" / "reliability.png").is_file()
+
+
+def snippet(card):
+    """The program of a model card."""
+    block = re.search(r"((?:^(?:    .*)?\n)+)", card.partition("parameters,")[2].partition("\n\n")[2], re.MULTILINE)
+    return textwrap.dedent(block[1])
+
+
+@pytest.mark.parametrize("kind", [{}, {"context_standalone": False}, {"kind": "bert"}])
+def test_the_card_of_a_bare_model_answers_a_question(tmp_path, capsys, kind):
+    folder = write_model(tmp_path / "model", layers=1, **kind)
+    exec(snippet((folder / "README.md").read_text(encoding="utf-8")).replace("FOLDER", repr(str(folder))), {})
+    label, shares = capsys.readouterr().out.strip().split(" ", 1)
+    if "kind" not in kind:  # a bare BERT is not told which aspect is meant
+        (answer,) = AspectSentiment.from_pretrained(folder)("the bill was a shock", aspects=["food"])
+        assert label == f"LABEL_{OWN.labels.index(answer.label)}"
+        assert json.loads(shares) == pytest.approx(list(answer.probabilities.values()), abs=1e-5)
+
+
+def trained_error(gold, logits, trained, on):
+    return reliability(gold, probabilities_of(logits, trained.calibration.temperature if on else 1.0)).error
+
+
+def test_the_picture_holds_what_was_found(folders):
+    class Row:
+        def __init__(self, label):
+            self.label = label
+
+    gold, logits = overconfident(300, 3.0)
+    for folder, panels in zip(folders, (1, 2)):
+        found = Confidence.of(load_trained(folder), [Row(label) for label in gold], logits)
+        figure = found.figure()
+        assert isinstance(figure, Figure) and len(figure.axes) == 2 * panels
+        filled = [one for one in found.after.bins if one.rows]
+        heights = [bar.get_height() for bar in figure.axes[panels - 1].patches]
+        assert heights == pytest.approx([one.accuracy for one in filled])
+        assert (found.temperature is None) == (panels == 1) == ("no temperature" in found.note())
