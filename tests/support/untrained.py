@@ -4,16 +4,11 @@ from dataclasses import replace
 
 import torch
 from model_judging import strengthen
-from qacg_models import (
-    BertForSequenceClassification,
-    PlainBertConfig,
-    QACGBertConfig,
-    QACGBertForSequenceClassification,
-)
 from qacg_models.data.options import DataOptions
 from qacg_models.data.task import SENTIHOOD, Task
 from qacg_models.data.tokenization import train_tokenizer
 from qacg_models.metrics import METRIC_CLASSES
+from qacg_models.models.auto import BACKBONES, load_class
 from qacg_models.runs.options import TrainingOptions
 from qacg_models.runs.record import RECORD_NAME, Selection, SplitFile, TrainingRecord, write_record
 
@@ -26,8 +21,8 @@ TEXTS = (
 )
 
 
-def write_model(folder, task=OWN, kind="qacg-bert", layers=2, heads=2, **options):
-    """A model folder, a path; `options` are those of training. Returns the folder."""
+def write_model(folder, task=OWN, kind="qacg-bert", layers=2, heads=2, fields=None, **options):
+    """A model folder, a path; `fields` are of its configuration, `options` those of training. Returns the folder."""
     targets = ("location - 1", "location - 2") if task == SENTIHOOD else ("",)
     contexts = [task.context(target, aspect) for target in targets for aspect in task.aspects]
     chosen = TrainingOptions(model=kind, **options).resolved()
@@ -42,11 +37,10 @@ def write_model(folder, task=OWN, kind="qacg-bert", layers=2, heads=2, **options
         "num_labels": len(task.labels),
     }
     torch.manual_seed(0)
-    if kind == "bert":
-        model = BertForSequenceClassification(PlainBertConfig(**sizes))
-    else:
-        context = {"contexts": contexts, "context_standalone": chosen.context_standalone}
-        model = QACGBertForSequenceClassification(QACGBertConfig(**sizes, **context))
+    model_class = load_class(BACKBONES[kind])
+    if BACKBONES[kind].contexts:
+        sizes |= {"contexts": contexts, "context_standalone": chosen.context_standalone}
+    model = model_class(model_class.config_class(**sizes | (fields or {})))
     strengthen(model).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     settled = replace(chosen, attention=options.get("attention", "fused"))

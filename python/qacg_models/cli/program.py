@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from qacg_models.cli.commands import analyze, convert, demo, evaluate, info, predict, table, train
+from qacg_models.cli.commands import analyze, convert, demo, evaluate, export, info, predict, table, train
 from qacg_models.cli.libraries import load_libraries
 from qacg_models.cli.standard_output import flush_out, give_up_output
 from qacg_models.errors import InputError
@@ -20,6 +20,7 @@ COMMANDS = {
     "analyze": analyze,
     "table": table,
     "convert": convert,
+    "export": export,
     "info": info,
 }
 INTERRUPTED = 130

@@ -6,6 +6,7 @@ import stat
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
@@ -58,6 +59,33 @@ def written_whole(path: Path) -> Iterator[TextIO]:
         if error.filename not in (None, str(work)):
             raise
         raise InputError(f"{path}: cannot be written ({error.strerror or error})") from error
+    finally:
+        work.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True)
+class UnpublishedFile:
+    """A file that a library writes to `path`, beside its place at `output`."""
+
+    path: Path
+    output: Path
+
+    def publish(self) -> None:
+        """Puts it in place of what is there, once all of it is on the disk."""
+        with self.path.open("rb") as handle:
+            os.fsync(handle.fileno())
+        os.replace(self.path, self.output)
+
+
+@contextmanager
+def made_whole(output: Path) -> Iterator[UnpublishedFile]:
+    """Around what writes a file by its path and looks at it before it is published; unpublished it is gone at the end.
+
+    Its name ends as that of `output` does, which libraries go by.
+    """
+    work = output.with_name(f".{os.getpid()}.{output.name}")
+    try:
+        yield UnpublishedFile(work, output)
     finally:
         work.unlink(missing_ok=True)
 

@@ -1,0 +1,99 @@
+"""Whether an exported file answers as the model does, as `qacg predict` runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from qacg_models.data import Example
+from qacg_models.data.collators import PaddingCollator
+from qacg_models.data.tokenization import encode_examples
+from qacg_models.inference.trained_model import TrainedModel
+
+Run = Callable[[Mapping[str, np.ndarray]], np.ndarray]
+
+TOLERANCE = 1e-5  # of a probability
+LARGEST_BATCH = 32
+
+
+@dataclass(frozen=True)
+class Check:
+    """The comparison of a file with its model.
+
+    Attributes:
+        runtime: what ran the file, with its version.
+        rows: how many.
+        lengths: the least and the largest number of tokens of a row.
+        largest: the largest difference of a probability.
+        equal: the number of rows with the same label.
+    """
+
+    runtime: str
+    rows: int
+    lengths: tuple[int, int]
+    largest: float
+    equal: int
+
+    @property
+    def passed(self) -> bool:
+        """Whether every label is the same and every probability within the tolerance; NaN is not."""
+        return self.equal == self.rows and self.largest <= TOLERANCE
+
+    def __str__(self) -> str:
+        return (
+            f"run by {self.runtime}: {self.rows:,} rows of {self.lengths[0]} to {self.lengths[1]} tokens, "
+            f"in batches of 1 to {LARGEST_BATCH}\n"
+            f"largest difference of a probability: {self.largest:.1e}, allowed {TOLERANCE:.0e}\n"
+            f"equal labels: {self.equal:,} of {self.rows:,}"
+        )
+
+
+def compare(trained: TrainedModel, rows: Sequence[Example], run: Run, runtime: str) -> Check:
+    """Compares a file with its model on rows, whose labels are not looked at.
+
+    Args:
+        run: the file, a function of inputs by name to logits (B, classes).
+        runtime: what runs it.
+
+    Raises:
+        InputError: a row's context is none of the model's.
+    """
+    config = trained.model.config
+    features, _ = encode_examples(
+        rows,
+        trained.tokenizer,
+        getattr(config, "contexts", None),
+        trained.record.max_length,
+        getattr(config, "context_standalone", False),
+    )
+    pad = PaddingCollator(trained.tokenizer.pad_token_id)
+    logits = []
+    for start, end in _batches(len(features)):
+        batch = pad(features[start:end])
+        batch.pop("labels", None)
+        logits.append(run({name: values.numpy() for name, values in batch.items()}))
+    wanted, found = trained.probabilities(rows), _softmax(np.concatenate(logits).astype(np.float64))
+    lengths = [len(feature["input_ids"]) for feature in features]
+    return Check(
+        runtime,
+        len(rows),
+        (min(lengths), max(lengths)),
+        float(np.abs(found - wanted).max()),
+        int((found.argmax(-1) == wanted.argmax(-1)).sum()),
+    )
+
+
+def _batches(count: int) -> list[tuple[int, int]]:
+    """Batches of 1, 2, 4, ... rows, as they come: rows of unlike lengths, so that there is padding too."""
+    found, start, size = [], 0, 1
+    while start < count:
+        found.append((start, min(start + size, count)))
+        start, size = start + size, min(2 * size, LARGEST_BATCH)
+    return found
+
+
+def _softmax(logits: np.ndarray) -> np.ndarray:
+    exponentials = np.exp(logits - logits.max(-1, keepdims=True))
+    return exponentials / exponentials.sum(-1, keepdims=True)

@@ -1,0 +1,42 @@
+"""The files that a model can be exported to."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from dataclasses import dataclass
+from types import ModuleType
+
+from qacg_models.errors import InputError
+
+
+@dataclass(frozen=True)
+class ExportFormat:
+    """One kind of file.
+
+    Attributes:
+        suffix: of its name.
+        module: writes it (`write`) and runs it (`load`).
+        packages: what that needs beside torch.
+    """
+
+    suffix: str
+    module: str
+    packages: tuple[str, ...] = ()
+
+    def load_module(self) -> ModuleType:
+        """The module, which imports the packages.
+
+        Raises:
+            InputError: one is not installed, with the command that installs it.
+        """
+        missing = [name for name in self.packages if importlib.util.find_spec(name) is None]
+        if missing:
+            raise InputError(f"to: needs {', '.join(missing)}, not installed here; pip install {' '.join(missing)}")
+        return importlib.import_module(self.module)
+
+
+FORMATS = {
+    "onnx": ExportFormat(".onnx", "qacg_models.export.onnx_file", ("onnx", "onnxruntime", "onnxscript")),
+    "torch-export": ExportFormat(".pt2", "qacg_models.export.torch_file"),
+}

@@ -1,0 +1,250 @@
+"""`qacg export`: files that answer as their model; the README's server; nothing published that answers otherwise."""
+
+import csv
+import json
+import re
+import shlex
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from matrix import param
+from qacg_models import AspectSentiment
+from qacg_models.cli import main
+from qacg_models.data import file_digest, load_data
+from qacg_models.data.options import DataOptions
+from qacg_models.data.task import SENTIHOOD
+from qacg_models.errors import InputError
+from qacg_models.export import onnx_file
+from qacg_models.export.check import Check, compare
+from qacg_models.export.check_rows import rows_at_hand, rows_of_file, spread, with_longest
+from qacg_models.export.formats import FORMATS, ExportFormat
+from qacg_models.export.traced import trace
+from qacg_models.export.write import export
+from qacg_models.inference.trained_model import load_trained
+from qacg_models.runs.record import RECORD_NAME, write_record
+from qacg_models.runs.run_config import RUN_NAME, write_run_file
+from untrained import TEXTS, write_model
+
+PAGE = (Path(__file__).resolve().parents[2] / "python" / "README.md").read_text(encoding="utf-8")
+SECTION = PAGE.partition("## Out of Python")[2].partition("\n## ")[0]
+COMMAND = re.search(r"^    qacg (export [^#\n]*)", SECTION, re.MULTILINE)[1]
+SERVER = re.search(r"```python\n(.*?)```", SECTION, re.DOTALL)[1]
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """What the README's command leaves, `mine` (a model) and `model.onnx`; and the graph that it made on the way."""
+    folder, made = tmp_path_factory.mktemp("export"), []
+    write_model(folder / "mine", layers=1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setattr("qacg_models.export.write.trace", lambda trained: made.append(trace(trained)) or made[0])
+        assert main(shlex.split(COMMAND)) == 0
+    return folder, made[0]
+
+
+@pytest.fixture(scope="module")
+def folder(exported):
+    return exported[0]
+
+
+@pytest.fixture(scope="module")
+def traced(exported):
+    return exported[1]
+
+
+@pytest.fixture(scope="module")
+def trained(folder):
+    return load_trained(folder / "mine")
+
+
+def rows_for(trained, tmp_path):
+    path = tmp_path / "texts.txt"
+    path.write_text("\n".join(TEXTS), encoding="utf-8")
+    return rows_of_file(trained, path, None)
+
+
+def test_the_readmes_server_answers_as_the_model_does(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    exec(SERVER, found := {})
+    ask = AspectSentiment.from_pretrained("mine")
+    wanted = [ask(text, aspects=[aspect])[0] for text, aspect in found["asked"]]
+    assert found["answers"] == [one.label for one in wanted]
+    logits = torch.from_numpy(found["logits"]).double()
+    probabilities = [list(one.probabilities.values()) for one in wanted]
+    torch.testing.assert_close(logits.softmax(-1), torch.tensor(probabilities).double(), rtol=0, atol=1e-5)
+
+
+def test_the_file_says_what_it_wants(folder, trained):
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(folder / "model.onnx")
+    inputs = {one.name: (one.type, one.shape) for one in session.get_inputs()}
+    tokens = ("tensor(int64)", ["batch", "length"])
+    assert inputs == dict.fromkeys(("input_ids", "attention_mask", "token_type_ids"), tokens) | {
+        "context_ids": ("tensor(int64)", ["batch"])
+    }
+    assert [(one.name, one.shape) for one in session.get_outputs()] == [("logits", ["batch", 3])]
+    told = session.get_modelmeta().custom_metadata_map
+    assert {name: json.loads(value) for name, value in told.items()} == {
+        "labels": list(trained.task.labels),
+        "contexts": list(trained.contexts),
+        "context_standalone": True,
+        "max_length": 48,
+        "pad_token_id": 0,
+    }
+    assert [path.name for path in folder.iterdir()] == ["mine", "model.onnx"], "nothing is left beside it"
+
+
+def test_the_graph_has_operators_of_torch_alone(traced):
+    called = {str(node.target) for node in traced.program.graph.nodes if node.op == "call_function"}
+    assert "aten.sigmoid.default" in called, "lambda and the gated map"
+    assert all(name.startswith("aten.") or "sym" in name or "<built-in" in name for name in called), called
+
+
+@pytest.mark.matrix
+def test_a_program_of_torch_runs_where_this_package_is_not(trained, traced, tmp_path, monkeypatch):
+    monkeypatch.setattr("qacg_models.export.write.trace", lambda trained: traced)
+    assert export(trained, tmp_path / "model.pt2", rows_for(trained, tmp_path), to="torch-export").passed
+    script = (
+        "import sys, torch\n"
+        "sys.modules['qacg_kernels'] = sys.modules['qacg_models'] = None\n"
+        "told = {'labels': '', 'max_length': ''}\n"
+        "program = torch.export.load(sys.argv[1], extra_files=told).module()\n"
+        "ids = torch.tensor([[2, 9, 11, 7, 3]])\n"
+        "inputs = {'input_ids': ids, 'attention_mask': ids * 0 + 1, 'token_type_ids': ids * 0}\n"
+        "logits = program(**inputs, context_ids=torch.tensor([1]))\n"
+        "print(told['labels'], told['max_length'], *logits[0].tolist(), sep='\\n')\n"
+    )
+    command = [sys.executable, "-c", script, tmp_path / "model.pt2"]
+    labels, length, *logits = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert (json.loads(labels), length) == (list(trained.task.labels), "48")
+    wanted = trained.model(input_ids=torch.tensor([[2, 9, 11, 7, 3]]), context_ids=torch.tensor([1])).logits[0]
+    torch.testing.assert_close(torch.tensor([float(one) for one in logits]), wanted.detach(), rtol=1e-4, atol=1e-5)
+
+
+# All three classifiers, as trained from scratch and with the fields of published encoders.
+CLASSIFIERS = {
+    "qacg-bert": {"kind": "qacg-bert", "context_standalone": False, "fields": {"pooler": "attention"}},
+    "qacg-bert-heads": {"kind": "qacg-bert", "fields": {"context_projection": "head", "lambda_per_head": True}},
+    "qacg-bert-unpadded": {"kind": "qacg-bert", "fields": {"unpad": True, "lambda_bias": True, "hidden_act": "relu"}},
+    "cg-bert": {"kind": "cg-bert"},
+    "cg-bert-tanh": {"kind": "cg-bert", "fields": {"gate_activation": "tanh", "pooler": "attention"}},
+    "bert": {"kind": "bert"},
+    "bert-unpadded": {"kind": "bert", "fields": {"pooler": "attention", "unpad": True, "type_vocab_size": 2}},
+    "targets": {"kind": "qacg-bert", "task": SENTIHOOD},
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "to"), [param(False, name, to, id=f"{name}-{to}") for name in CLASSIFIERS for to in FORMATS]
+)
+def test_every_classifier_in_every_format(name, to, tmp_path):
+    trained = load_trained(write_model(tmp_path / "model", **CLASSIFIERS[name]))
+    rows = rows_for(trained, tmp_path)
+    output = tmp_path / f"out{FORMATS[to].suffix}"
+    found = export(trained, output, rows, to=to)
+    assert trained.model.config._attn_implementation == "fused", "the model is as it was"
+    assert found.passed and output.is_file(), str(found)
+    assert found.equal == len(rows) + 1 and found.lengths[1] == trained.record.max_length
+
+
+def test_a_file_that_answers_otherwise_is_not_published(folder, traced, trained, tmp_path, monkeypatch, capsys):
+    """The check is of the file that was written: here a good one of a model with one weight that is off."""
+    output = tmp_path / "model.pt2"
+    output.write_bytes(b"what was there")
+    state = traced.program.state_dict
+    name = next(name for name in state if name.endswith("classifier.bias"))
+    before = state[name].clone()
+    monkeypatch.setattr("qacg_models.export.write.trace", lambda trained: traced)
+    try:
+        with torch.no_grad():
+            state[name][0] += 1e-3
+        flags = ["export", folder / "mine", "--to", "torch-export", "--output", output, "--overwrite"]
+        assert main([*map(str, flags), "--check-rows", "5"]) == 1
+    finally:
+        with torch.no_grad():
+            state[name].copy_(before)
+    assert output.read_bytes() == b"what was there" and list(tmp_path.iterdir()) == [output]
+    captured = capsys.readouterr()
+    difference = float(re.search(r"largest difference of a probability: (\S+),", captured.out)[1])
+    assert 1e-5 < difference < 1e-3
+    assert "not written" in captured.err.splitlines()[-1]
+
+
+def test_what_passes_and_what_does_not(trained, tmp_path):
+    rows = rows_for(trained, tmp_path)
+    logits = np.log(trained.probabilities(rows))
+
+    def check(change):
+        taken = iter(change(logits.copy()))
+        return compare(trained, rows, lambda inputs: np.stack([next(taken) for _ in inputs["input_ids"]]), "a test")
+
+    def change(row, by):
+        def changed(found):
+            found[row] = by(found[row])
+            return found
+
+        return changed
+
+    assert check(change(3, lambda row: row)).passed
+    assert not check(change(3, lambda row: np.full(3, np.nan))).passed
+    other = check(change(3, lambda row: row[::-1]))
+    assert other.equal in (len(rows) - 1, len(rows)) and not other.passed and other.largest > 1e-5
+    # A label that turns over within the tolerance is another label all the same.
+    assert not Check("a test", rows=2, lengths=(1, 2), largest=1e-7, equal=1).passed
+
+
+def test_rows_to_check_on(trained, folder, tmp_path):
+    """Those of a file; else dev and test of training if the very files are there; else the sample's."""
+    with (tmp_path / "reviews.csv").open("w", encoding="utf-8", newline="") as handle:
+        rows = [(f"{TEXTS[number % 3]} {number}", "food", ("good", "bad")[number % 2]) for number in range(40)]
+        csv.writer(handle).writerows([("review", "topic", "verdict"), *rows])
+    options = DataOptions(text_column="review", aspect_column="topic", label_column="verdict")
+    mine = load_trained(write_model(tmp_path / "mine", layers=1))
+    record = replace(mine.record, data_options=options)
+    write_run_file(tmp_path / "mine" / RUN_NAME, str(tmp_path / "reviews.csv"), options, record.options, [0])
+    asked = rows_of_file(replace(mine, record=record), tmp_path / "reviews.csv", None)
+    assert len(asked) == 40 * 3 and {row.aspect for row in asked} == set(mine.task.aspects)
+    dev = replace(record.data["dev"], sha256=file_digest(tmp_path / "reviews.csv"))
+    for known, source in ((record, "sample"), (replace(record, data={"dev": dev}), "dev of")):
+        write_record(tmp_path / "mine" / RECORD_NAME, known)
+        rows, where = rows_at_hand(load_trained(tmp_path / "mine"), tmp_path / "mine")
+        assert source in where
+    assert rows == load_data(tmp_path / "reviews.csv", ("dev",), options, task=mine.task).splits["dev"]
+    few = spread(asked, 7)
+    assert len(few) == 7 and few[0] == asked[0] and few == sorted(few, key=asked.index) and spread(few, 9) == few
+    tokens = trained.tokenizer(with_longest(few, 48)[-1].sentence)["input_ids"]
+    assert len(tokens) >= 48
+
+
+def fails(capsys, *flags):
+    assert main(["export", *map(str, flags)]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1, error
+    return error
+
+
+def test_what_cannot_be_exported_is_said_in_one_line(folder, tmp_path, monkeypatch, capsys):
+    mine, there = folder / "mine", folder / "model.onnx"
+    before = there.read_bytes()
+    assert "ends in .onnx" in fails(capsys, mine, "--output", tmp_path / "model.pt2")
+    assert "--overwrite" in fails(capsys, mine, "--output", there)
+    assert there.read_bytes() == before
+    assert "check-rows" in fails(capsys, mine, "--output", tmp_path / "a.onnx", "--check-rows", "0")
+    assert "No such file" in fails(capsys, mine, "--output", tmp_path / "a.onnx", "--check-on", tmp_path / "no.csv")
+    missing = ExportFormat(".onnx", "qacg_models.export.onnx_file", ("onnx", "no_such_runtime"))
+    monkeypatch.setitem(FORMATS, "onnx", missing)
+    assert "pip install no_such_runtime\n" in fails(capsys, mine, "--output", tmp_path / "a.onnx")
+    assert not list(tmp_path.iterdir())
+
+
+def test_weights_that_one_file_cannot_hold_are_refused(traced, tmp_path, monkeypatch):
+    monkeypatch.setattr(onnx_file, "MOST_BYTES", 1000)
+    with pytest.raises(InputError, match=r"torch-export has no such limit"):
+        onnx_file.write(traced, tmp_path / "model.onnx")
