@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from qacg_models.data import DataOptions, Example
+from qacg_models.data.arrow_rows import blocks
 from qacg_models.data.collators import batch_maker, by_length
 from qacg_models.data.task import Task
 from qacg_models.data.tokenization import encode_examples, load_tokenizer
@@ -21,12 +22,17 @@ from qacg_models.errors import CheckpointError, InputError, ModelFolderError
 from qacg_models.metrics import Metrics, judge, judge_for, majority_probabilities
 from qacg_models.models.auto import BACKBONES, load_class
 from qacg_models.runs.record import TrainingRecord, read_record
+from qacg_models.utils.progress import bar_of_many
 from qacg_models.utils.threads import cpu_threads
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
     from qacg_models.models.pretrained import EncoderPreTrainedModel
+
+
+# Rows that are encoded at a time, of which those of like length share batches.
+SORTED_TOGETHER = 8192
 
 
 @dataclass(frozen=True)
@@ -148,28 +154,28 @@ def predict(
     """
     import torch
 
-    config = model.config
-    features, _ = encode_examples(
-        rows,
-        tokenizer,
-        getattr(config, "contexts", None),
-        max_length,
-        getattr(config, "context_standalone", False),
-    )
-    make_batch = make_batch or batch_maker(model, tokenizer)
-    order = by_length(features)
-    probabilities = np.empty((len(features), config.num_labels))
+    config, make_batch = model.config, make_batch or batch_maker(model, tokenizer)
+    contexts, standalone = getattr(config, "contexts", None), getattr(config, "context_standalone", False)
+
+    def of_batch(features: Sequence[dict]) -> np.ndarray:
+        batch = make_batch(features)
+        batch.pop("labels", None)
+        inputs = {
+            name: value.to(model.device) if isinstance(value, torch.Tensor) else value for name, value in batch.items()
+        }
+        return model(**inputs).logits.double().softmax(-1).cpu().numpy()
+
+    probabilities = np.empty((len(rows), config.num_labels))
     was_training = model.training
     model.eval()
-    with torch.inference_mode():
-        for start in range(0, len(order), batch_size):
-            chosen = order[start : start + batch_size]
-            batch = make_batch([features[index] for index in chosen])
-            batch.pop("labels", None)
-            inputs = {
-                name: value.to(model.device) if isinstance(value, torch.Tensor) else value
-                for name, value in batch.items()
-            }
-            probabilities[chosen] = model(**inputs).logits.double().softmax(-1).cpu().numpy()
+    with torch.inference_mode(), bar_of_many(len(rows), SORTED_TOGETHER) as bar:
+        for start, block in zip(range(0, len(rows), SORTED_TOGETHER), blocks(rows, SORTED_TOGETHER)):
+            features, _ = encode_examples(block, tokenizer, contexts, max_length, standalone)
+            order = by_length([len(feature["input_ids"]) for feature in features])
+            for first in range(0, len(order), batch_size):
+                chosen = order[first : first + batch_size]
+                found = of_batch([features[index] for index in chosen])
+                probabilities[start + np.array(chosen)] = found
+                bar.update(len(chosen))
     model.train(was_training)
     return probabilities

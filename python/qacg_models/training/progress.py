@@ -17,7 +17,7 @@ class StepBar(TrainerCallback):
 
     def __init__(self, metric: str, split: str):
         self.metric, self.split = metric, split
-        self.bar = None
+        self.bar = self.evaluation = None
         self.shown: dict[str, str] = {}
 
     def on_train_begin(self, args, state, control, **kwargs):
@@ -35,17 +35,35 @@ class StepBar(TrainerCallback):
             self._show("loss", f"{logs['loss']:.3f}")
 
     def on_evaluate(self, args, state, control, metrics=None, **kwargs):
+        if self.evaluation is not None:
+            self.evaluation.close()
+            self.evaluation = None
         value = (metrics or {}).get(f"eval_{self.metric}")
         if value is not None:
             self._show(f"{self.split} {self.metric.replace('_', ' ')}", f"{value:.1%}")
+
+    def on_prediction_step(self, args, state, control, eval_dataloader=None, **kwargs):
+        from tqdm import tqdm
+
+        if self.evaluation is None:
+            self.evaluation = tqdm(
+                total=len(eval_dataloader),
+                desc=f"evaluating on {self.split}",
+                unit="batch",
+                leave=False,
+                mininterval=bar_interval(),
+                delay=bar_interval(),
+            )
+        self.evaluation.update()
 
     def on_train_end(self, args, state, control, **kwargs):
         self.close()
 
     def close(self) -> None:
         """Ends the line of the bar, also where training failed, so that what is said of that has its own."""
-        if self.bar is not None:
-            self.bar.close()
+        for bar in (self.evaluation, self.bar):
+            if bar is not None:
+                bar.close()
 
     def _show(self, name: str, value: str) -> None:
         self.shown[name] = value

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import sys
 from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
 
 
 def bar_interval() -> float:
@@ -16,3 +20,14 @@ def beside_bars() -> AbstractContextManager:
     from tqdm import tqdm
 
     return tqdm.external_write_mode()
+
+
+def bar_of_many(rows: int, few: int) -> tqdm:
+    """A bar over rows on stderr, which says nothing where they are few.
+
+    Args:
+        few: most rows that need no bar.
+    """
+    from tqdm import tqdm
+
+    return tqdm(total=rows, unit="row", disable=rows <= few, leave=False, mininterval=bar_interval())
