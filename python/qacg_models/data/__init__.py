@@ -6,7 +6,9 @@
 | which format a folder is in, and what its files are called | `formats.py` |
 | how a format is read | `sentihood_tsv.py`, `sentihood_json.py`, `semeval_csv.py`, `semeval_xml.py`, `columns.py` |
 | how records of one's own become examples, and which task they have | `records.py` |
-| which sentences become dev where no dev is shipped, and what leaks between splits | `splitting.py` |
+| which sentences become dev where no dev is shipped | `splitting.py` |
+| what a split holds, and what leaks between splits | `description.py` |
+| examples by the million, and features of them in a file that is mapped | `example_table.py`, `feature_table.py` |
 | labels and aspects | `task.py` |
 | examples as inputs of a model, and batches of them | `tokenization.py`, `collators.py` |
 """
@@ -21,15 +23,17 @@ from qacg_models.data.dataset import (
     load_file,
     sample_directory,
 )
-from qacg_models.data.example import DataError, Example, describe_examples, label_shares
+from qacg_models.data.description import count_overlap, describe_examples, label_shares
+from qacg_models.data.example import DataError, Example
+from qacg_models.data.example_table import ExampleTable
 from qacg_models.data.options import DataOptions
-from qacg_models.data.splitting import count_overlap
 
 __all__ = [
     "DataError",
     "DataOptions",
     "Dataset",
     "Example",
+    "ExampleTable",
     "check_contexts",
     "context_names",
     "count_overlap",

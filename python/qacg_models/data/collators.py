@@ -107,14 +107,14 @@ def batch_maker(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> P
     return PaddedBatches(tokenizer.pad_token_id)
 
 
-def padding_share(features: Sequence[dict], batch_size: int, seed: int) -> float:
-    """Share of padding in batches of rows drawn at random, each padded to its longest row."""
-    lengths = [len(feature["input_ids"]) for feature in features]
-    random.Random(seed).shuffle(lengths)
-    batches = [lengths[start : start + batch_size] for start in range(0, len(lengths), batch_size)]
-    return 1 - sum(lengths) / sum(max(batch) * len(batch) for batch in batches)
+def padding_share(lengths: Sequence[int], batch_size: int, seed: int) -> float:
+    """Share of padding in batches of rows of these lengths drawn at random, each padded to its longest row."""
+    shuffled = [*lengths]
+    random.Random(seed).shuffle(shuffled)
+    batches = [shuffled[start : start + batch_size] for start in range(0, len(shuffled), batch_size)]
+    return 1 - sum(shuffled) / sum(max(batch) * len(batch) for batch in batches)
 
 
-def by_length(features: Sequence[dict]) -> list[int]:
-    """Numbers of the features, shortest first: batches of like lengths have little padding."""
-    return sorted(range(len(features)), key=lambda index: len(features[index]["input_ids"]))
+def by_length(lengths: Sequence[int]) -> list[int]:
+    """Numbers of the rows, shortest first: batches of like lengths have little padding."""
+    return sorted(range(len(lengths)), key=lengths.__getitem__)

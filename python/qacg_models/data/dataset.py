@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from qacg_models.data.example import DataError, Example, describe_examples
+from qacg_models.data.description import count_overlap, describe_examples, describe_overlap
+from qacg_models.data.example import DataError, Example
+from qacg_models.data.example_table import ExampleTable, distinct
 from qacg_models.data.formats import SPLITS, Format, find_format
 from qacg_models.data.options import DataOptions
 from qacg_models.data.records import discover, natural_key
-from qacg_models.data.splitting import count_overlap, describe_overlap, split_dev
+from qacg_models.data.splitting import split_dev
 from qacg_models.data.task import Task
 
 
@@ -21,7 +23,7 @@ class Dataset:
 
     Attributes:
         task: labels and aspects.
-        splits: split name to rows, in the order of the file.
+        splits: split name to rows, in the order of the file; tables, as they are read, of rows that may be millions.
         files: split name to the file it was read from.
         contexts: every context of the training split (of all splits if there is none), targets in natural
             order and aspects in the task's order; the index is the context id.
@@ -31,7 +33,7 @@ class Dataset:
     """
 
     task: Task
-    splits: dict[str, list[Example]]
+    splits: dict[str, Sequence[Example]]
     files: dict[str, Path]
     contexts: tuple[str, ...]
     overlap: dict[tuple[str, str], int]
@@ -83,8 +85,8 @@ def load_data(
     names = options.columns()
     if task is None:
         task = data_format.task or _discovered(data_format, next(iter(files.values())), options)
-    rows = {split: data_format.rows(file, task, names) for split, file in files.items()}
-    contexts = context_names(rows.get("train") or [row for split in rows.values() for row in split], task)
+    rows: dict[str, Sequence[Example]] = {split: data_format.rows(file, task, names) for split, file in files.items()}
+    contexts = context_names([rows["train"]] if "train" in rows else rows.values(), task)
     for split, file in files.items():
         check_contexts(rows[split], contexts, file)
     notes = _notes(data_format, task, files)
@@ -109,7 +111,7 @@ def load_data(
     )
 
 
-def load_file(path: Path | str, task: Task, options: DataOptions | None = None) -> list[Example]:
+def load_file(path: Path | str, task: Task, options: DataOptions | None = None) -> ExampleTable:
     """All rows of one file, for a task that is known.
 
     Raises:
@@ -122,9 +124,9 @@ def load_file(path: Path | str, task: Task, options: DataOptions | None = None) 
     return data_format.rows(path, task, options.columns())
 
 
-def context_names(rows: Sequence[Example], task: Task) -> tuple[str, ...]:
-    """Every context of the rows: targets in natural order (2 before 10), aspects in the task's order."""
-    targets = sorted({row.target for row in rows}, key=natural_key)
+def context_names(splits: Iterable[Sequence[Example]], task: Task) -> tuple[str, ...]:
+    """Every context of some splits: targets in natural order (2 before 10), aspects in the task's order."""
+    targets = sorted({target for rows in splits for (target,) in distinct(rows, "target")}, key=natural_key)
     return tuple(task.context(target, aspect) for target in targets for aspect in task.aspects)
 
 
@@ -135,10 +137,10 @@ def check_contexts(rows: Sequence[Example], contexts: Sequence[str], path: Path 
         DataError: with the line of the first such row.
     """
     known = set(contexts)
-    for row in rows:
-        if row.context not in known:
-            names = ", ".join(contexts)
-            raise DataError(path, row.line, f"unknown context {row.context!r}; known from training: {names}")
+    if all(context in known for (context,) in distinct(rows, "context")):
+        return
+    row = next(row for row in rows if row.context not in known)
+    raise DataError(path, row.line, f"unknown context {row.context!r}; known from training: {', '.join(contexts)}")
 
 
 def describe(dataset: Dataset) -> list[str]:

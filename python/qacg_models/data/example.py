@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+import hashlib
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,49 +43,50 @@ class Example:
         return self.id, self.target
 
 
-def checked(rows: Iterable[Example], path: Path | str, task: Task) -> list[Example]:
-    """The rows, once their groups are known to be whole.
+@dataclass(slots=True)
+class _Group:
+    line: int  # of its first row
+    sentence: bytes  # a digest, since the text may be long
+    lines: dict[int, int]  # of the row of each aspect, by the aspect's number
+
+
+def checked(rows: Iterable[Example], path: Path | str, task: Task) -> Iterator[Example]:
+    """The rows, one after the other, each once it is known to fit those before it.
+
+    A few hundred bytes are kept of each group.
 
     Raises:
-        DataError: no rows; or at the first row that repeats an aspect of its group or has another sentence;
-            or, where the task says that groups are complete, at the first row of a group that lacks an aspect.
+        DataError: at the first row that repeats an aspect of its group or has another sentence; after the last row, if
+            there was none, or, where the task says that groups are complete, at the first row of a group that is not.
     """
-    kept: list[Example] = []
-    groups: dict[tuple[str, str], dict[str, Example]] = {}
+    groups: dict[tuple[str, str], _Group] = {}
+    numbers = {aspect: number for number, aspect in enumerate(task.aspects)}
     for row in rows:
-        group = groups.setdefault(row.group, {})
-        if row.aspect in group:
-            earlier = group[row.aspect].line
+        sentence, aspect = text_digest(row.sentence), numbers.setdefault(row.aspect, len(numbers))
+        group = groups.get(row.group)
+        if group is None:
+            group = groups[row.group] = _Group(row.line, sentence, {})
+        if aspect in group.lines:
+            earlier = group.lines[aspect]
             raise DataError(path, row.line, f"id {row.id!r} already has a row for {row.context!r} on line {earlier}")
-        first = next(iter(group.values()), row)
-        if first.sentence != row.sentence:
-            raise DataError(path, row.line, f"id {row.id!r} stands for another sentence on line {first.line}")
-        group[row.aspect] = row
-        kept.append(row)
-    if not kept:
+        if group.sentence != sentence:
+            raise DataError(path, row.line, f"id {row.id!r} stands for another sentence on line {group.line}")
+        group.lines[aspect] = row.line
+        yield row
+    if not groups:
         raise DataError(path, None, "has no rows")
     for (group_id, target), group in groups.items() if task.complete else ():
-        missing = [aspect for aspect in task.aspects if aspect not in group]
+        missing = [aspect for number, aspect in enumerate(task.aspects) if number not in group.lines]
         if missing:
             named = f"id {group_id!r} and {target!r}" if target else f"id {group_id!r}"
             raise DataError(
                 path,
-                next(iter(group.values())).line,
-                f"the group of {named} that starts here has {len(group)} of"
+                group.line,
+                f"the group of {named} that starts here has {len(group.lines)} of"
                 f" {len(task.aspects)} rows; missing: {', '.join(missing)}",
             )
-    return kept
 
 
-def label_shares(rows: Sequence[Example], task: Task) -> list[float]:
-    """Share of each label among the rows, in the task's order; sums to 1."""
-    counts = Counter(row.label for row in rows)
-    return [counts[index] / len(rows) for index in range(len(task.labels))]
-
-
-def describe_examples(split: str, rows: Sequence[Example], task: Task) -> str:
-    """One line with the size of a split and the shares of its labels."""
-    shares = ", ".join(f"{name} {share:.1%}" for name, share in zip(task.labels, label_shares(rows, task)))
-    sentences = len({row.sentence for row in rows})
-    groups = len({row.group for row in rows})
-    return f"{split}: {sentences} sentences, {groups} groups, {len(rows)} rows ({shares})"
+def text_digest(text: str) -> bytes:
+    """16 bytes that stand for a text where millions of texts are compared."""
+    return hashlib.blake2b(text.encode(), digest_size=16).digest()

@@ -9,6 +9,7 @@ from pathlib import Path
 from qacg_models.data import columns, semeval_csv, semeval_xml, sentihood_json, sentihood_tsv
 from qacg_models.data.columns import Columns
 from qacg_models.data.example import DataError, Example, checked
+from qacg_models.data.example_table import ExampleTable
 from qacg_models.data.records import Record, examples_of
 from qacg_models.data.task import SEMEVAL, SENTIHOOD, Task
 
@@ -53,7 +54,7 @@ class Format:
             raise DataError(folder, None, f"holds both {found[0].name} and {found[1].name}; keep one of them")
         return found[0] if found else None
 
-    def rows(self, path: Path, task: Task, names: Columns) -> list[Example]:
+    def rows(self, path: Path, task: Task, names: Columns) -> ExampleTable:
         """The checked rows of a file.
 
         Raises:
@@ -64,7 +65,7 @@ class Format:
         else:
             assert self.published is not None, "a format that fixes its task"
             found = self.published(path, task)
-        return checked(found, path, task)
+        return ExampleTable(checked(found, path, task))
 
 
 def _xml_names(split: str) -> tuple[str, ...]:

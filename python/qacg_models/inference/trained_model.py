@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from qacg_models.data import DataOptions, Example
+from qacg_models.data.arrow_rows import blocks
 from qacg_models.data.collators import batch_maker, by_length
 from qacg_models.data.task import Task
 from qacg_models.data.tokenization import encode_examples, load_tokenizer
@@ -24,6 +26,7 @@ from qacg_models.metrics import Metrics, judge, judge_for, majority_probabilitie
 from qacg_models.models.auto import BACKBONES, load_class
 from qacg_models.runs.calibration import UNCALIBRATED, Calibration, read_calibration
 from qacg_models.runs.record import TrainingRecord, read_record
+from qacg_models.utils.progress import progress_bar
 from qacg_models.utils.threads import cpu_threads
 
 if TYPE_CHECKING:
@@ -32,6 +35,10 @@ if TYPE_CHECKING:
     from qacg_models.models.pretrained import EncoderPreTrainedModel
 
 logger = logging.getLogger(__name__)
+
+
+# Rows that are encoded at a time, of which those of like length share batches.
+SORTED_TOGETHER = 8192
 
 
 @dataclass(frozen=True)
@@ -162,47 +169,45 @@ def predict_logits(
     """
     import torch
 
-    config = model.config
-    features, _ = encode_examples(
-        rows,
-        tokenizer,
-        getattr(config, "contexts", None),
-        max_length,
-        getattr(config, "context_standalone", False),
-    )
-    make_batch = make_batch or batch_maker(model, tokenizer)
-    order = by_length(features)
-    logits = np.empty((len(features), config.num_labels))
+    config, make_batch = model.config, make_batch or batch_maker(model, tokenizer)
+    contexts, standalone = getattr(config, "contexts", None), getattr(config, "context_standalone", False)
+    logits = np.empty((len(rows), config.num_labels))
     was_training = model.training
     model.eval()
-    start = 0
-    with torch.inference_mode():
-        while start < len(order):
-            chosen = order[start : start + batch_size]
-            batch = make_batch([features[index] for index in chosen])
-            batch.pop("labels", None)
-            found = _logits_if_they_fit(model, batch)
-            if found is not None:
-                logits[chosen] = found
-                start += len(chosen)
-            elif len(chosen) > 1:
-                batch_size = len(chosen) // 2
-                logger.warning("%d rows do not fit into memory at once; going on with %d", len(chosen), batch_size)
-            else:
-                raise InputError(
-                    f"text: one of {len(features[chosen[0]]['input_ids'])} tokens does not fit into memory"
-                )
+    bar = progress_bar(len(rows), "evaluating", "row") if len(rows) > SORTED_TOGETHER else None
+    with torch.inference_mode(), closing(bar) if bar else nullcontext():
+        for first, block in zip(range(0, len(rows), SORTED_TOGETHER), blocks(rows, SORTED_TOGETHER)):
+            features, _ = encode_examples(block, tokenizer, contexts, max_length, standalone)
+            order = by_length([len(feature["input_ids"]) for feature in features])
+            start = 0
+            while start < len(order):
+                chosen = order[start : start + batch_size]
+                found = _logits_if_they_fit(model, make_batch([features[index] for index in chosen]))
+                if found is not None:
+                    logits[first + np.array(chosen)] = found
+                    start += len(chosen)
+                    if bar:
+                        bar.update(len(chosen))
+                elif len(chosen) > 1:
+                    batch_size = len(chosen) // 2
+                    logger.warning("%d rows do not fit into memory at once; going on with %d", len(chosen), batch_size)
+                else:
+                    raise InputError(
+                        f"text: one of {len(features[chosen[0]]['input_ids'])} tokens does not fit into memory"
+                    )
     model.train(was_training)
     return logits
 
 
 def _logits_if_they_fit(model: EncoderPreTrainedModel, batch: dict) -> np.ndarray | None:
-    """Float64 logits of a batch; None where the device has no memory for it."""
+    """Float64 logits of a batch, whatever its labels; None where the device has no memory for it."""
     import torch
 
     try:
         inputs = {
-            name: value.to(model.device) if isinstance(value, torch.Tensor) else value for name, value in batch.items()
+            name: value.to(model.device) if isinstance(value, torch.Tensor) else value
+            for name, value in batch.items()
+            if name != "labels"
         }
         return model(**inputs).logits.double().cpu().numpy()
     except RuntimeError as error:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qacg_models.data import Dataset
+from qacg_models.data.example_table import distinct
 from qacg_models.data.tokenization import load_tokenizer, train_tokenizer
 from qacg_models.errors import InputError
 from qacg_models.inference.trained_model import check_attention
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
     from qacg_models.configs.encoder import EncoderConfig
     from qacg_models.models.pretrained import EncoderPreTrainedModel
+
+# What a vocabulary is learned from, at most: more sentences change the pieces of the rarest words only.
+ENOUGH_SENTENCES = 500_000
 
 
 def settle_attention(options: TrainingOptions) -> str:
@@ -46,8 +50,10 @@ def begin_tokenizer(dataset: Dataset, options: TrainingOptions) -> PreTrainedTok
         path = Path(options.from_checkpoint)
         return load_tokenizer(path if path.is_dir() else path.parent)
     names = () if options.context_standalone else dataset.contexts
-    texts = [*dict.fromkeys(row.sentence for row in dataset.splits["train"]), *names]
-    return train_tokenizer(texts, options.vocab_size)
+    sentences = [sentence for (sentence,) in distinct(dataset.splits["train"], "sentence")]
+    if len(sentences) > ENOUGH_SENTENCES:  # evenly from the first to the last
+        sentences = [sentences[number * len(sentences) // ENOUGH_SENTENCES] for number in range(ENOUGH_SENTENCES)]
+    return train_tokenizer([*sentences, *names], options.vocab_size)
 
 
 def begin_model(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from transformers import TrainerCallback
 
-from qacg_models.utils.progress import progress_bar
+from qacg_models.utils.progress import Bar, progress_bar
+
+MANY_BATCHES = 100  # of an evaluation that shows how far it is
 
 
 class StepBar(TrainerCallback):
@@ -17,7 +19,8 @@ class StepBar(TrainerCallback):
 
     def __init__(self, metric: str, split: str):
         self.metric, self.split = metric, split
-        self.bar = None
+        self.bar: Bar | None = None
+        self.evaluation: Bar | None = None
         self.shown: dict[str, str] = {}
 
     def on_train_begin(self, args, state, control, **kwargs):
@@ -31,17 +34,27 @@ class StepBar(TrainerCallback):
             self._show("loss", f"{logs['loss']:.3f}")
 
     def on_evaluate(self, args, state, control, metrics=None, **kwargs):
+        if self.evaluation is not None:
+            self.evaluation.close()
+            self.evaluation = None
         value = (metrics or {}).get(f"eval_{self.metric}")
         if value is not None:
             self._show(f"{self.split} {self.metric.replace('_', ' ')}", f"{value:.1%}")
+
+    def on_prediction_step(self, args, state, control, eval_dataloader=None, **kwargs):
+        if self.evaluation is None and len(eval_dataloader) >= MANY_BATCHES:
+            self.evaluation = progress_bar(len(eval_dataloader), f"evaluating on {self.split}", "batch")
+        if self.evaluation is not None:
+            self.evaluation.update()
 
     def on_train_end(self, args, state, control, **kwargs):
         self.close()
 
     def close(self) -> None:
         """Ends the line of the bar, also where training failed, so that what is said of that has its own."""
-        if self.bar is not None:
-            self.bar.close()
+        for bar in (self.evaluation, self.bar):
+            if bar is not None:
+                bar.close()
 
     def _show(self, name: str, value: str) -> None:
         self.shown[name] = value

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qacg_models.data import Dataset, file_digest, label_shares
-from qacg_models.data.collators import batch_maker, by_length, padding_share
-from qacg_models.data.tokenization import encode_examples
+from qacg_models.data.collators import batch_maker, padding_share
 from qacg_models.errors import InputError
 from qacg_models.inference.trained_model import TrainedModel, load_trained
 from qacg_models.metrics import Metrics
@@ -21,6 +20,7 @@ from qacg_models.runs.record import RECORD_NAME, Selection, SplitFile, TrainingR
 from qacg_models.runs.run_config import RUN_NAME, write_run_file
 from qacg_models.training.calibration import SPLIT, calibrate
 from qacg_models.training.checkpoints import seconds_before
+from qacg_models.training.encoded_splits import encode_splits
 from qacg_models.training.model_setup import begin_model, begin_tokenizer, settle_attention
 from qacg_models.training.run_folder import MODEL, check_output, close_workplace, leave, open_workplace, unfinished
 from qacg_models.training.trained_card import write_card
@@ -146,20 +146,9 @@ def _train_into(
     split = selection_split(options)
     tokenizer = begin_tokenizer(dataset, options)
     model = begin_model(dataset, options, tokenizer, say)
-    encoded, cut = {}, {}
-    for name in ("train", split):
-        encoded[name], cut[name] = encode_examples(
-            dataset.splits[name],
-            tokenizer,
-            getattr(model.config, "contexts", None),
-            options.max_length,
-            options.context_standalone,
-        )
-    if any(cut.values()):
-        counts = ", ".join(f"{count} rows of {name}" for name, count in cut.items())
-        say(f"cut to {options.max_length} tokens: {counts}")
+    encoded = encode_splits(work, dataset, split, options, tokenizer, model.config, say)
     weights = sum(parameter.numel() for parameter in model.parameters())
-    padding = padding_share(encoded["train"], options.batch_size, options.seed)
+    padding = padding_share(encoded.train.lengths().tolist(), options.batch_size, options.seed)
     say(
         f"model: {BACKBONES[options.model].title}, {model.config.num_hidden_layers} layers,"
         f" hidden {model.config.hidden_size}, {weights:,} weights, {options.attention} attention"
@@ -238,8 +227,7 @@ def _trainer(work, dataset, options, model, encoded, make_batch, checkpoint, say
     from qacg_models.training.trainer import AspectTrainer
 
     split, task = selection_split(options), dataset.task
-    arguments: TrainingArguments = training_arguments(work, options, len(encoded["train"]), model, task.selection)
-    order = by_length(encoded[split])
+    arguments: TrainingArguments = training_arguments(work, options, len(encoded.train), model, task.selection)
     callbacks = [FinalEvaluation(), CollapseWarning(task.labels, split, say)]
     callbacks += [EarlyStopping(options.patience)] if options.patience else []
     if is_main():
@@ -249,10 +237,10 @@ def _trainer(work, dataset, options, model, encoded, make_batch, checkpoint, say
         options=options,
         model=model,
         args=arguments,
-        train_features=encoded["train"],
-        eval_features=[encoded[split][index] for index in order],
+        train_features=encoded.train,
+        eval_features=encoded.evaluated,
         make_batch=make_batch,
-        compute_metrics=EvaluatedRows(task, [dataset.splits[split][index] for index in order]),
+        compute_metrics=EvaluatedRows(task, encoded.evaluated_rows),
         callbacks=callbacks,
         earlier=seconds_before(checkpoint),
     )

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import torch
 from torch.utils.data import Sampler
 
 # No two pairs of a seed and an epoch below this share a generator's seed. Another number would draw other rows.
 _EPOCHS_PER_SEED = 100_003
+_LISTED = 1 << 16  # numbers as Python's at a time, which take five times a tensor's memory
 
 
 class EpochSampler(Sampler):
@@ -25,8 +27,8 @@ class EpochSampler(Sampler):
         epoch: the one that the next iteration draws; whoever trains has to set it.
     """
 
-    def __init__(self, labels: Sequence[int], balance: float, seed: int):
-        classes = torch.tensor(labels)
+    def __init__(self, labels: Sequence[int] | np.ndarray, balance: float, seed: int):
+        classes = torch.as_tensor(labels).long()
         counts = torch.bincount(classes).double().clamp(min=1)
         self.weights = counts.pow(-balance)[classes] if balance else None
         self.size, self.seed, self.epoch = len(classes), seed, 0
@@ -37,5 +39,8 @@ class EpochSampler(Sampler):
     def __iter__(self) -> Iterator[int]:
         generator = torch.Generator().manual_seed(self.seed * _EPOCHS_PER_SEED + self.epoch)
         if self.weights is None:
-            return iter(torch.randperm(self.size, generator=generator).tolist())
-        return iter(torch.multinomial(self.weights, self.size, replacement=True, generator=generator).tolist())
+            drawn = torch.randperm(self.size, generator=generator)
+        else:
+            drawn = torch.multinomial(self.weights, self.size, replacement=True, generator=generator)
+        for part in drawn.split(_LISTED):
+            yield from part.tolist()

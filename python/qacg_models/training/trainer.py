@@ -12,6 +12,7 @@ import torch
 from torch.optim.lr_scheduler import LambdaLR
 from transformers import PreTrainedModel, Trainer, TrainerCallback, TrainingArguments
 
+from qacg_models.data.feature_table import FeatureTable
 from qacg_models.errors import InputError
 from qacg_models.runs.options import TrainingOptions
 from qacg_models.training.bert_adam import BertAdam, warm_up_then_fall
@@ -38,7 +39,8 @@ class AspectTrainer(Trainer):
 
     Args:
         options: resolved.
-        train_features, eval_features: features of `encode_examples`.
+        train_features: of the training split, which stay where they are.
+        eval_features: features of `encode_examples`.
         compute_metrics: from an EvalPrediction; holds `args.metric_for_best_model`.
         earlier: seconds that training took before the checkpoint from which it goes on.
     """
@@ -49,7 +51,7 @@ class AspectTrainer(Trainer):
         options: TrainingOptions,
         model: PreTrainedModel,
         args: TrainingArguments,
-        train_features: Sequence[dict],
+        train_features: FeatureTable,
         eval_features: Sequence[dict],
         make_batch: Callable[[Sequence[dict]], dict],
         compute_metrics: Callable,
@@ -57,12 +59,12 @@ class AspectTrainer(Trainer):
         earlier: float = 0.0,
     ):
         self.options, self.earlier, self.begun = options, earlier, time.perf_counter()
-        self.sampler = EpochSampler([feature["labels"] for feature in train_features], options.balance, options.seed)
+        self.sampler = EpochSampler(train_features.labels(), options.balance, options.seed)
         self.staging: Path | None = None
         super().__init__(
             model=model,
             args=args,
-            train_dataset=list(train_features),
+            train_dataset=train_features,
             eval_dataset=list(eval_features),
             data_collator=make_batch,
             compute_metrics=compute_metrics,

@@ -1,0 +1,101 @@
+"""Examples by the million: columns of Arrow that give an `Example` where one is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import fields
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from qacg_models.data.arrow_rows import ArrowRows, blocks, gather_rows
+from qacg_models.data.example import Example
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_NAMES = tuple(field.name for field in fields(Example))
+_NUMBERS = {"label": "int32", "line": "int64"}  # all else is text
+
+
+class ExampleTable(Sequence[Example]):
+    """Examples, read-only; equal to any sequence of the same ones.
+
+    They take about the bytes of their texts: in memory below 64 MB, in a mapped temporary file above.
+
+    Args:
+        examples: taken one after the other, so that what a generator gives is never in memory together.
+
+    Raises:
+        InputError: a temporary file is wanted and cannot be written.
+    """
+
+    def __init__(self, examples: Iterable[Example]):
+        schema = _schema()
+
+        def columns(block: list[Example]) -> pa.RecordBatch:
+            import pyarrow as pa
+
+            values = zip(*map(attrgetter(*_NAMES), block))
+            return pa.record_batch([pa.array(column, field.type) for column, field in zip(values, schema)], schema)
+
+        self._keep(map(columns, blocks(examples)))
+
+    def _keep(self, batches: Iterable[pa.RecordBatch]) -> None:
+        self.rows = ArrowRows(gather_rows(batches, _schema()))
+
+    def where(self, wanted: Callable[[list[str]], list[bool]], name: str) -> ExampleTable:
+        """The examples for which `wanted` says so of the values of a column, which it gets in blocks."""
+        import pyarrow as pa
+
+        kept = ExampleTable.__new__(ExampleTable)
+        kept._keep(batch.filter(pa.array(wanted(batch.column(name).to_pylist()))) for batch in self.rows.batches)
+        return kept
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index):
+        found = self.rows[index]
+        return [Example(**row) for row in found] if isinstance(index, slice) else Example(**found)
+
+    def __iter__(self) -> Iterator[Example]:
+        for row in self.rows:
+            yield Example(**row)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Sequence):
+            return NotImplemented
+        return len(self) == len(other) and all(a == b for a, b in zip(self, other))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} examples>"
+
+
+def distinct(examples: Sequence[Example], *names: str) -> list[tuple]:
+    """The different values of some fields of the examples, as tuples in the order in which they come first."""
+    if not isinstance(examples, ExampleTable):
+        return list(dict.fromkeys(tuple(getattr(row, name) for name in names) for row in examples))
+    import pyarrow as pa
+
+    table = pa.Table.from_batches(examples.rows.batches, _schema()).select(names)
+    found = table.group_by(list(names), use_threads=False).aggregate([])  # one thread keeps the order
+    return list(zip(*(found.column(name).to_pylist() for name in names)))
+
+
+def counts(examples: Sequence[Example], name: str) -> dict[object, int]:
+    """How often each value of a field comes."""
+    if not isinstance(examples, ExampleTable):
+        examples = ExampleTable(examples)
+    import pyarrow as pa
+
+    table = pa.Table.from_batches(examples.rows.batches, _schema())
+    found = pa.chunked_array(table.column(name)).value_counts()
+    return {value["values"]: value["counts"] for value in found.to_pylist()}
+
+
+def _schema() -> pa.Schema:
+    import pyarrow as pa
+
+    return pa.schema([(name, _NUMBERS.get(name, "large_string")) for name in _NAMES])
