@@ -6,6 +6,7 @@
 | what each metric means | `sentihood.py`, `semeval.py`, `classification.py` |
 | which set judges a task | `task_metrics.py` |
 | confidence intervals | `bootstrap.py` |
+| the simple model that every training is held against | `tfidf.py` |
 """
 
 from qacg_models.metrics.base import Metrics

@@ -11,12 +11,13 @@ class StepBar(TrainerCallback):
     """Shows training on stderr.
 
     Args:
+        limit: steps that training takes at most; None where patience or the minutes end it.
         metric: the name, without `eval_`, of the figure that is shown beside the loss.
         split: on which it is taken.
     """
 
-    def __init__(self, metric: str, split: str):
-        self.metric, self.split = metric, split
+    def __init__(self, limit: int | None, metric: str, split: str):
+        self.limit, self.metric, self.split = limit, metric, split
         self.bar = None
         self.shown: dict[str, str] = {}
 
@@ -24,7 +25,7 @@ class StepBar(TrainerCallback):
         from tqdm import tqdm
 
         self.bar = tqdm(
-            total=state.max_steps, initial=state.global_step, desc="training", unit="step", mininterval=bar_interval()
+            total=self.limit, initial=state.global_step, desc="training", unit="step", mininterval=bar_interval()
         )
 
     def on_step_end(self, args, state, control, **kwargs):
