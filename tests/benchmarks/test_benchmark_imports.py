@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # From the bottom up. Rooms of one floor do not know each other, and the commands on top are no library.
 FLOORS = (
-    {"cases"},
+    {"cases", "learning"},
     {"providers", "rows"},
     {"measure"},
     {"plans", "steps"},

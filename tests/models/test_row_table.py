@@ -28,6 +28,7 @@ def record(seed=0, seconds=60.0, accuracy=0.5, splits=("dev", "test"), **options
         base,
         seconds=seconds,
         metrics={split: figures(accuracy=accuracy) for split in splits},
+        tfidf={split: figures(accuracy=0.4) for split in splits},
         majority={split: figures() for split in splits},
         data={split: base.data[split] for split in splits},
     )
@@ -40,7 +41,7 @@ def cells(text):
 def test_seeds_of_one_kind_of_run_are_one_line():
     records = [record(0, 60, 0.5), record(1, 120, 0.7), record(0, 240, attention="eager"), record(0, epochs=2)]
     text = markdown([row_of(one) for one in records])
-    header, _, fused, eager, short, majority = cells(text)
+    header, _, fused, eager, short, tfidf, majority = cells(text)
     known = ["minilm/model", "dev"]
     assert header[:6] == ["model", "from", "protocol", "attention", "seeds", "accuracy"]
     # The deviation of 50 and 70 is 20 / sqrt(2).
@@ -58,6 +59,7 @@ def test_seeds_of_one_kind_of_run_are_one_line():
     ]
     assert eager[:6] == ["QACG-BERT, epochs 8", *known, "eager", "0", "50.0"] and eager[-1] == "4.0"
     assert short[0] == "QACG-BERT, epochs 2"
+    assert tfidf[0] == "TF-IDF + logistic regression" and tfidf[5] == "40.0"
     assert majority == ["majority", "", "", "", "", "50.0", "25.0", "12.5", "n/a", "100.0", ""]
     assert "own, test, in %:" in text and "abacus, 2 threads, torch 2.13, commit cccccccccccc-modified, 2026" in text
     assert "chosen on dev" in text and "optimistic" not in text
@@ -101,7 +103,12 @@ def test_data_sets_have_tables_of_their_own_and_choice_on_test_is_said():
     second = record(0, protocol="released", epochs=30)
     second = replace(second, selected=replace(second.selected, split="test"))
     text = markdown([row_of(record()), row_of(second)])
-    assert [row[0] for row in cells(text)[2:]] == ["QACG-BERT", "QACG-BERT", "majority"], "the protocol says the rest"
+    assert [row[0] for row in cells(text)[2:]] == [
+        "QACG-BERT",
+        "QACG-BERT",
+        "TF-IDF + logistic regression",
+        "majority",
+    ], "the protocol says the rest"
     assert "chosen on dev, test. Figures on test are optimistic where test chose the checkpoint." in text
     second = replace(second, data={"test": SplitFile(4, "z")})
     assert markdown([row_of(record()), row_of(second)]).count("own, test, in %:") == 2

@@ -253,7 +253,7 @@ def test_bfloat16_stays_near_float32(dataset, tmp_path):
 
 
 def test_patience_stops_after_evaluations_that_are_no_better(dataset, tmp_path, monkeypatch):
-    values = iter([0.1, 0.5, 0.4, 0.5, 0.3, 0.9])
+    values = iter([0.1, 0.5, 0.4, 0.45, 0.3, 0.9])
     watched = {"predicted_classes": 3, "most_predicted": 0}
     monkeypatch.setattr(EvaluatedRows, "__call__", lambda *_: {"strict_accuracy": next(values), **watched})
     trained = training.train(dataset, tmp_path / "m", replace(TINY, patience=3, eval_every=2))

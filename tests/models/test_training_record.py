@@ -17,7 +17,7 @@ from untrained import OWN, record_of
 RECORD = record_of(OWN, OWN.aspects, TrainingOptions().resolved())
 CONTENT = json.loads(json.dumps(RECORD.to_json()))
 # Objects whose names are the writer's own: any may be missing, and of `machine` any value will do.
-FREE = ("machine", "versions", "data", "metrics", "majority")
+FREE = ("machine", "versions", "data", "metrics", "tfidf", "majority")
 
 
 def paths(content, before=()):
@@ -72,7 +72,7 @@ def test_a_record_is_read_as_it_was_written(tmp_path):
 
 def test_figures_that_could_not_be_taken_survive():
     silent = {"dev": replace(RECORD.metrics["dev"], aspect_f1=math.nan, undefined=("aspect_f1",))}
-    plain = replace(RECORD, metrics=silent, majority=silent).to_json()
+    plain = replace(RECORD, metrics=silent, tfidf=silent, majority=silent).to_json()
     assert plain["metrics"]["dev"]["aspect_f1"] is None
     back = TrainingRecord.from_json(json.loads(json.dumps(plain)))
     assert math.isnan(back.metrics["dev"].aspect_f1) and back.metrics["dev"].undefined == ("aspect_f1",)
@@ -138,7 +138,7 @@ def test_a_record_that_is_cut_off_is_said_to_be(tmp_path, capsys):
     for length in range(0, len(text), 97):
         assert "is not JSON" in refusal(tmp_path, text[:length], capsys)
     for other in ("[]", "null", '"text"', '{"format": 1}'):
-        assert "is not a training record of format 2" in refusal(tmp_path, other, capsys)
+        assert "is not a training record of format 3" in refusal(tmp_path, other, capsys)
 
 
 def test_the_errors_are_those_of_input():

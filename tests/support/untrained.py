@@ -67,10 +67,12 @@ def record_of(task, contexts, options):
         steps=3,
         seconds=60.0,
         loss=((1, 0.75), (2, 0.5)),
+        ended="steps",
         versions={"torch": "2.13"},
         machine={"cpu": {"model": "abacus"}, "cuda": {"devices": []}, "threads": 2},
         commit="c" * 40 + "-modified",
         written="2026-01-02T03:04:05+00:00",
         metrics=coin,
+        tfidf=coin,
         majority=coin,
     )

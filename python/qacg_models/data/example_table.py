@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from qacg_models.data.arrow_rows import ArrowRows, blocks, gather_rows
 from qacg_models.data.example import Example
@@ -84,10 +85,10 @@ def distinct(examples: Sequence[Example], *names: str) -> list[tuple]:
     return list(zip(*(found.column(name).to_pylist() for name in names)))
 
 
-def counts(examples: Sequence[Example], name: str) -> dict[object, int]:
-    """How often each value of a field comes."""
+def counts(examples: Sequence[Example], name: str) -> dict[Any, int]:
+    """How often each value of a field comes, in the order in which they come first."""
     if not isinstance(examples, ExampleTable):
-        examples = ExampleTable(examples)
+        return dict(Counter(getattr(row, name) for row in examples))
     import pyarrow as pa
 
     table = pa.Table.from_batches(examples.rows.batches, _schema())

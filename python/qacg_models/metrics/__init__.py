@@ -8,6 +8,7 @@
 | confidence intervals | `bootstrap.py` |
 | how far probabilities may be believed | `calibration.py` |
 | the temperature that makes them so | `temperature.py` |
+| the simple model that every training is held against | `tfidf.py` |
 """
 
 from qacg_models.metrics.base import Metrics

@@ -12,11 +12,15 @@ from qacg_models.reporting.tables import metric_cells, text_table, undefined_not
 from qacg_models.runs.record import TrainingRecord
 
 MAJORITY = "majority"
+TFIDF = "TF-IDF + logistic regression"
 
 
 def stored_results(record: TrainingRecord, split: str) -> dict[str, Metrics]:
-    """What training stored for a split: the model and the majority row."""
-    return {row_title(record, split): record.metrics[split], MAJORITY: record.majority[split]}
+    """What training stored for a split: the model, TF-IDF where the record has it, and the majority row."""
+    results = {row_title(record, split): record.metrics[split]}
+    if split in record.tfidf:
+        results[TFIDF] = record.tfidf[split]
+    return results | {MAJORITY: record.majority[split]}
 
 
 def row_title(record: TrainingRecord, split: str) -> str:
@@ -42,8 +46,10 @@ def show_seeds(summary: dict, split: str) -> str:
     for title, key in (("mean", "mean"), ("deviation", "deviation")):
         values = [figure[key] for figure in figures.values()]
         rows.append([title, *("n/a" if value is None else f"{100 * value:.1f}" for value in values)])
-    values = [summary["majority"][split][name] for name in figures]
-    rows.append([MAJORITY, *("n/a" if value is None else f"{100 * value:.1f}" for value in values)])
+    for title, baseline in ((TFIDF, summary["tfidf"]), (MAJORITY, summary["majority"])):
+        if split in baseline:
+            values = [baseline[split][name] for name in figures]
+            rows.append([title, *("n/a" if value is None else f"{100 * value:.1f}" for value in values)])
     return text_table([f"in %, seeds {', '.join(map(str, summary['seeds']))}", *_titles(figures)], rows)
 
 
@@ -59,9 +65,33 @@ def selection_note(record: TrainingRecord) -> str:
         f"checkpoint of step {selected.step} of {record.steps}, chosen by"
         f" {selected.metric.replace('_', ' ')} on {selected.split} ({selected.value:.1%})"
     )
+    if selected.step == record.steps:
+        note += f"; the last one: {selected.split} still rose when {_ENDINGS[record.ended]}"
     if selected.split == "test":
         note += "; chosen on test, as in the released recipe, so the figures on test are optimistic"
     return note
+
+
+# Why the last checkpoint is the best, and what may give a better one.
+_ENDINGS = {
+    "minutes": "the minutes were over, and more of them (--minutes) may do better",
+    "steps": "the steps were taken, and more of them, or none given so that training goes on, may do better",
+    "patience": "it ended",
+}
+
+
+def weaker_than_tfidf(record: TrainingRecord) -> list[str]:
+    """A line for each split on which the model does worse than TF-IDF, by the metric that chose the checkpoint."""
+    name = record.selected.metric
+    lines = []
+    for split, figures in record.tfidf.items():
+        reached, wanted = getattr(record.metrics[split], name), getattr(figures, name)
+        if reached < wanted:
+            lines.append(
+                f"{split}: {TFIDF} does better than this model, {wanted:.1%} to {reached:.1%} {name.replace('_', ' ')};"
+                " take that, or more data, more --minutes, or a pretrained model (--from minilm)"
+            )
+    return lines
 
 
 def compare_with_stored(record: TrainingRecord, path: Path, rows: int, result: Metrics) -> str:

@@ -15,7 +15,7 @@ def row_of(record: TrainingRecord) -> dict:
     plain = record.to_json()
     options = plain["options"]
     begun, paths = options["from_checkpoint"], ("from_checkpoint", "tokenizer", "tensorboard")
-    kept = ("metrics", "majority", "selected", "collapsed_steps", "overlap", "padding", "steps", "seconds")
+    kept = ("metrics", "tfidf", "majority", "selected", "collapsed_steps", "overlap", "padding", "steps", "seconds")
     return {
         "task": record.task.name,
         "backbone": BACKBONES[record.options.model].title,

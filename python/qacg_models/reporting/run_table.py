@@ -9,7 +9,7 @@ from pathlib import Path
 
 from qacg_models.errors import InputError
 from qacg_models.metrics import METRIC_CLASSES
-from qacg_models.reporting.result_tables import MAJORITY
+from qacg_models.reporting.result_tables import MAJORITY, TFIDF
 from qacg_models.utils.plain_text import parse_json
 
 # Options with columns of their own, and those that only name the model in other words.
@@ -81,7 +81,10 @@ def _table(rows: Sequence[dict], split: str) -> str:
         known = [name, row["pretrained"] or "scratch", row["protocol"], row["options"]["attention"]]
         figures = [_spread([one["metrics"][split][key] for one in chosen], 100) for key in titles]
         lines.append([*known, " ".join(map(str, seeds)), *figures, _spread([one["seconds"] for one in chosen], 1 / 60)])
-    lines.append([MAJORITY, *[""] * 4, *(_spread([first["majority"][split][key]], 100) for key in titles), ""])
+    # Rows from before there was a TF-IDF row have none.
+    for title, baseline in ((TFIDF, first.get("tfidf", {})), (MAJORITY, first["majority"])):
+        if split in baseline:
+            lines.append([title, *[""] * 4, *(_spread([baseline[split][key]], 100) for key in titles), ""])
     rule = ["---"] * 5 + ["---:"] * (len(titles) + 1)
     table = "\n".join(f"| {' | '.join(cells)} |" for cells in (header, rule, *lines))
     return f"{first['task']}, {split}, in %:\n\n{table}"

@@ -17,6 +17,7 @@ from qacg_models.runs.recipes import RECIPES
 from qacg_models.utils.option_fields import chooser
 
 PROTOCOLS = ("dev", "released")
+SCHEDULES = ("steady", "linear")
 # What a checkpoint settles, so that --from leaves no choice.
 SIZES = ("hidden_size", "layers", "heads", "intermediate_size", "vocab_size", "initializer_range")
 
@@ -38,7 +39,8 @@ class TrainingOptions:
     model: str = _what("qacg-bert", "backbone", *BACKBONES)
     from_checkpoint: str | None = _what(
         None,
-        "folder or file of a checkpoint to begin from, with its tokenizer; without it weights begin at random",
+        "folder or file of a checkpoint to begin from, with its tokenizer, or `minilm`, a small BERT that is a Python"
+        " package; without it weights begin at random",
         kind=str,
         metavar="PATH",
     )
@@ -55,12 +57,24 @@ class TrainingOptions:
     max_length: int = _what(128, "most tokens of an input, special tokens included; what is over is cut")
     seed: int = _what(0, "of initial weights, order and dropout")
 
-    epochs: int | None = _step(None, "passes over the training split", kind=int)
+    minutes: float | None = _step(
+        None, "budget: training ends then at the latest, evaluations included; 0 sets none", kind=float
+    )
+    epochs: int | None = _step(
+        None, "passes over the training split; without them, training goes on while dev rises", kind=int
+    )
     max_steps: int | None = _step(None, "stop after so many steps, whatever the epochs say", kind=int)
+    schedule: str | None = _step(
+        None,
+        "of the learning rate. steady: it stays after the warm-up, and the average of the weights is judged and kept,"
+        " so that training may end at any time; linear: it falls to 0 at the last step",
+        *SCHEDULES,
+        kind=str,
+    )
     batch_size: int = _step(64, "rows per step and process, before accumulation")
     gradient_accumulation: int = _step(1, "batches per step")
-    learning_rate: float | None = _step(None, "highest rate; rises over the warm-up, falls to 0 in a line", kind=float)
-    warmup: float = _step(0.1, "share of the steps over which the rate rises")
+    learning_rate: float | None = _step(None, "highest rate, at the end of the warm-up", kind=float)
+    warmup: float = _step(0.1, "share of the steps over which the rate rises; where their number is open, of 1,000")
     balance: float | None = _step(
         None,
         "how far the drawing of rows evens out classes: 0 not at all, 1 draws every class equally often",
@@ -72,8 +86,15 @@ class TrainingOptions:
         None, "of hidden states and of attention, in [0, 1); a checkpoint has its own", kind=float
     )
 
-    eval_every: int | None = _watch(None, "steps between evaluations; 0: once per epoch", kind=int)
-    patience: int = _watch(0, "stop after so many evaluations without a better one; 0 never stops early")
+    eval_every: int | None = _watch(
+        None,
+        "steps between evaluations; 0: once per epoch, as also with --epochs or --max-steps; else without it half an"
+        " epoch, but at least 50 and at most 500",
+        kind=int,
+    )
+    patience: int | None = _watch(
+        None, "stop after so many evaluations without a better one; 0 never stops early", kind=int
+    )
     checkpoint_every: int = _watch(200, "steps between checkpoints, from which --resume goes on")
     keep_checkpoints: int = _watch(2, "newest checkpoints that are kept while training; none is kept afterwards")
     tensorboard: str | None = _watch(
@@ -120,9 +141,10 @@ class TrainingOptions:
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise InputError(f"{name} must be a positive number; got {value}")
-        for name in ("weight_decay", "max_grad_norm"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise InputError(f"{name} must be at least 0; got {getattr(self, name)}")
+        for name in ("weight_decay", "max_grad_norm", "minutes"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < math.inf:
+                raise InputError(f"{name} must be at least 0; got {value}")
         for name in ("balance", "warmup"):
             value = getattr(self, name)
             if value is not None and not 0 <= value <= 1:
@@ -139,6 +161,17 @@ class TrainingOptions:
             raise InputError(f"{given[0]}: the checkpoint {self.from_checkpoint} settles it; wanted none beside it")
         if self.cased and self.tokenizer is None:
             raise InputError("cased: got True without a tokenizer, wanted --tokenizer with a vocab.txt beside it")
+        if self.schedule == "steady" and self.protocol == "released":
+            raise InputError(
+                "schedule: got 'steady' with protocol 'released', whose rate falls; wanted none or 'linear'"
+            )
+        if self.schedule == "linear" and not self._counted:
+            raise InputError("schedule: 'linear' falls to 0 at the last step; wanted epochs or max_steps beside it")
+        if self.fsdp and (self.schedule == "steady" or not self._counted):
+            raise InputError(
+                "fsdp: the average of the weights is not kept in shards, so the rate cannot be steady; wanted epochs or"
+                " max_steps beside it, and no schedule 'steady'"
+            )
         entry = BACKBONES[self.model]
         if not entry.contexts and (self.context_standalone or self.context_projection):
             raise InputError(
@@ -148,9 +181,16 @@ class TrainingOptions:
         if not entry.context_projection and self.context_projection:
             raise InputError(f"model: {self.model!r} does not project its contexts; wanted no context_projection")
 
+    @property
+    def _counted(self) -> bool:
+        """Whether the number of steps is known beforehand."""
+        return self.epochs is not None or self.max_steps is not None or self.protocol == "released"
+
     def resolved(self) -> TrainingOptions:
-        """The same with every choice settled, but for those that a checkpoint settles."""
+        """The same with every choice settled, but for those that a checkpoint or the size of the data settles."""
         recipe: dict[str, Any] = dict(RECIPES["scratch" if self.from_checkpoint is None else "pretrained"])
+        if self._counted and self.schedule != "steady":
+            recipe |= RECIPES["counted"]
         if self.protocol == "released":
             recipe |= RECIPES["released"]
         entry = BACKBONES[self.model]

@@ -8,13 +8,15 @@ from qacg_models.utils.option_fields import shown
 
 RECIPES = MappingProxyType(
     {
-        # Found on the bundled sample: wide initial weights and a high rate, for models of two layers.
+        # Found on the bundled sample: wide initial weights and a high rate, for models of two layers. From scratch,
+        # dev stands still for some hundred steps before it rises, hence the patience.
         "scratch": {
-            "epochs": 16,
+            "schedule": "steady",
+            "minutes": 60.0,
+            "patience": 20,
             "learning_rate": 2e-3,
             "balance": 0.3,
             "dropout": 0.2,
-            "eval_every": 0,
             "hidden_size": 64,
             "layers": 2,
             "heads": 4,
@@ -27,15 +29,18 @@ RECIPES = MappingProxyType(
             "threads": 1,
         },
         "pretrained": {
-            "epochs": 8,
-            "learning_rate": 5e-5,
+            "schedule": "steady",
+            "minutes": 60.0,
+            "patience": 8,
+            "learning_rate": 1e-4,
             "balance": 0.3,
-            "eval_every": 0,
             "pooler": "cls",
             "context_projection": "hidden",
             "context_standalone": False,
             "threads": 0,
         },
+        # Where the number of steps is given, they are all taken.
+        "counted": {"schedule": "linear", "minutes": 0.0, "patience": 0, "eval_every": 0},
         # The released code's; its batch, warm-up, decay, clipping and length are the defaults of everything here.
         "released": {
             "epochs": 30,
@@ -49,12 +54,25 @@ RECIPES = MappingProxyType(
 )
 
 
+# Between two evaluations of a training whose end is open. Fewer steps show little but chance; after more of them, the
+# best weights may lie in between.
+LEAST_BETWEEN, MOST_BETWEEN = 50, 500
+
+
+def evaluation_steps(steps_per_epoch: int) -> int:
+    """Steps between evaluations of a training whose end is open: half an epoch, within limits."""
+    return min(max(steps_per_epoch // 2, LEAST_BETWEEN), MOST_BETWEEN)
+
+
 def described(name: str) -> str | None:
     """What the recipes settle a choice to, as a help text says it; None for a choice that they leave open."""
-    scratch, pretrained, released = (RECIPES[recipe].get(name) for recipe in ("scratch", "pretrained", "released"))
+    scratch, pretrained, counted, released = (
+        RECIPES[recipe].get(name) for recipe in ("scratch", "pretrained", "counted", "released")
+    )
     if scratch is None:
         return None
     parts = [shown(scratch)] if pretrained in (scratch, None) else [f"{shown(scratch)} from scratch"]
     parts += [f"{shown(pretrained)} with --from"] if pretrained not in (scratch, None) else []
+    parts += [f"{shown(counted)} with --epochs or --max-steps"] if counted not in (pretrained, None) else []
     parts += [f"{shown(released)} with --protocol released"] if released not in (pretrained, None) else []
     return ", ".join(parts)

@@ -17,7 +17,11 @@ from qacg_models.utils.json_fields import typed
 from qacg_models.utils.plain_text import parse_json
 
 RECORD_NAME = "training.json"
-RECORD_FORMAT = 2
+RECORD_FORMAT = 3
+
+
+# Why a training ended: all its steps were taken, dev no longer rose, or its minutes were over.
+ENDS = ("steps", "patience", "minutes")
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,9 @@ class TrainingRecord:
         loss: pairs of a step and the loss there.
         versions, machine, commit: with what it was trained; no commit for an installed package.
         written: when, in UTC.
-        metrics, majority: those of the model, and of the majority row, by split; none while training goes on.
+        ended: why training ended, one of ENDS.
+        metrics, tfidf, majority: those of the model, of TF-IDF with logistic regression, and of the majority row, by
+            split; none while training goes on, and of `tfidf` none in a record from before it was taken.
     """
 
     task: Task
@@ -83,11 +89,13 @@ class TrainingRecord:
     steps: int
     seconds: float
     loss: tuple[tuple[int, float], ...]
+    ended: str
     versions: dict[str, str]
     machine: dict[str, object]
     commit: str | None
     written: str
     metrics: dict[str, Metrics]
+    tfidf: dict[str, Metrics]
     majority: dict[str, Metrics]
 
     def __post_init__(self):
@@ -102,13 +110,17 @@ class TrainingRecord:
                 self.task.split_context(context)
             except ValueError as error:
                 raise InputError(f"contexts: {error}") from None
+        if self.ended not in ENDS:
+            raise InputError(f"ended: got {self.ended!r}, wanted one of {', '.join(ENDS)}")
+        if self.tfidf.keys() - self.metrics.keys():
+            raise InputError(f"tfidf: got the splits {[*self.tfidf]}, wanted those of metrics, {[*self.metrics]}")
         if self.metrics.keys() != self.majority.keys():
             raise InputError(f"majority: got the splits {[*self.majority]}, wanted those of metrics, {[*self.metrics]}")
 
     def to_json(self) -> dict:
         """As plain types for a JSON file."""
         plain = {"format": RECORD_FORMAT} | asdict(self)
-        for name in ("metrics", "majority"):
+        for name in ("metrics", "tfidf", "majority"):
             plain[name] = {split: taken.to_json() for split, taken in getattr(self, name).items()}
         return plain
 
@@ -119,6 +131,8 @@ class TrainingRecord:
         Raises:
             InputError: naming the field that is missing, unknown, of another type or out of its limits.
         """
+        if isinstance(content, dict) and content.get("format") == 2:
+            content = _of_format_2(content)
         if not isinstance(content, dict) or content.get("format") != RECORD_FORMAT:
             raise InputError(f"is not a training record of format {RECORD_FORMAT}")
         given = {name: value for name, value in content.items() if name != "format"}
@@ -130,6 +144,14 @@ class TrainingRecord:
             return METRIC_CLASSES[task.metrics].from_json(value, path)
 
         return typed(cls, given, "", {Metrics: of_task})
+
+
+def _of_format_2(content: dict) -> dict:
+    """A record from before trainings with an open end, as one of today."""
+    options = content.get("options")
+    if isinstance(options, dict):
+        options = {"schedule": "linear", "minutes": 0.0} | options
+    return {"tfidf": {}, "ended": "steps"} | content | {"options": options, "format": RECORD_FORMAT}
 
 
 def read_record(folder: Path | str) -> TrainingRecord:

@@ -15,13 +15,32 @@ from qacg_models.utils.distributed import world_size
 EVALUATION_BATCH = 64
 
 
+# An end that no training reaches: patience or the minutes end it.
+ENDLESS_EPOCHS = 100_000
+# Over which the warm-up is a share where the number of steps is open.
+OPEN_STEPS = 1_000
+
+
+def steps_per_epoch(rows: int, options: TrainingOptions) -> int:
+    """Steps in which all processes together see as many rows as there are."""
+    batches = math.ceil(rows / (options.batch_size * world_size()))
+    return math.ceil(batches / options.gradient_accumulation)
+
+
+def step_limit(rows: int, options: TrainingOptions) -> int | None:
+    """How many steps a training takes at most; None where nothing says so."""
+    if options.max_steps is None and options.epochs is None:
+        return None
+    return options.max_steps or steps_per_epoch(rows, options) * options.epochs
+
+
 def training_arguments(
     work: Path, options: TrainingOptions, rows: int, model: PreTrainedModel, selection: str
 ) -> TrainingArguments:
     """The arguments.
 
     Args:
-        options: resolved.
+        options: settled.
         rows: of the training split.
         selection: the figure by which the best evaluation is known.
 
@@ -35,9 +54,10 @@ def training_arguments(
             f"one process sees {torch.cuda.device_count()} GPUs; start one for each by torchrun --nproc-per-node, or"
             " choose one by CUDA_VISIBLE_DEVICES"
         )
-    batches = math.ceil(rows / (options.batch_size * world_size()))
-    per_epoch = math.ceil(batches / options.gradient_accumulation)
-    steps = options.max_steps or per_epoch * options.epochs
+    steady, limit, per_epoch = options.schedule == "steady", step_limit(rows, options), steps_per_epoch(rows, options)
+    # A rate that stays does not depend on where it ends, so that a run that is given more steps begins alike.
+    steps = OPEN_STEPS if steady else limit
+    eval_every = min(options.eval_every or per_epoch, limit or ENDLESS_EPOCHS * per_epoch)
     sharding = {}
     if options.fsdp:
         sharding = {
@@ -46,7 +66,7 @@ def training_arguments(
         }
     return TrainingArguments(
         output_dir=str(work),
-        num_train_epochs=options.epochs,
+        num_train_epochs=options.epochs or ENDLESS_EPOCHS,
         max_steps=options.max_steps or -1,
         per_device_train_batch_size=options.batch_size,
         per_device_eval_batch_size=EVALUATION_BATCH,
@@ -55,18 +75,18 @@ def training_arguments(
         weight_decay=options.weight_decay,
         # The released optimizer clips by itself, tensor by tensor.
         max_grad_norm=0.0 if options.protocol == "released" else options.max_grad_norm,
-        lr_scheduler_type="linear",
+        lr_scheduler_type="constant_with_warmup" if steady else "linear",
         warmup_steps=math.ceil(options.warmup * steps),
         bf16=options.bf16,
         use_cpu=not torch.accelerator.is_available(),  # said, since bf16 without a GPU is otherwise refused
         eval_strategy="steps",
-        eval_steps=options.eval_every or min(per_epoch, steps),
+        eval_steps=eval_every,
         save_strategy="steps",
         save_steps=options.checkpoint_every,
         metric_for_best_model=selection,
         greater_is_better=True,
         logging_strategy="steps",
-        logging_steps=max(1, steps // 50),
+        logging_steps=max(1, limit // 50 if limit else eval_every // 5),
         remove_unused_columns=False,
         label_names=["labels"],
         dataloader_pin_memory=False,

@@ -1,34 +1,78 @@
-"""What watches a training: when to stop, and whether the model predicts one label for every row."""
+"""What watches a training: when it ends, and whether the model predicts one label for every row."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from transformers import TrainerCallback
+from transformers import TrainerCallback, TrainerState
 
 from qacg_models.errors import InputError
+from qacg_models.utils.distributed import on_main, world_size
 from qacg_models.utils.progress import beside_bars
 
 CLASSES_SEEN = "predicted_classes"
 
 
+# Steps between looks at the clock, on which several processes have to agree.
+STEPS_BETWEEN_LOOKS = 10
+
+
+def as_good_and_surer(metrics: dict[str, float], name: str, state: TrainerState) -> bool:
+    """Whether an evaluation has the metric of the best one and a lower loss: dev of small data is soon without fault.
+
+    Args:
+        name: of the metric by which evaluations are compared.
+        state: before it counts this evaluation as the best.
+    """
+    if state.best_metric is None or metrics[f"eval_{name}"] != state.best_metric:
+        return False
+    before = [entry["eval_loss"] for entry in _evaluations(state) if entry["step"] == state.best_global_step]
+    return bool(before) and metrics["eval_loss"] < before[0]
+
+
+def _evaluations(state: TrainerState) -> list[dict]:
+    """The evaluations in the log, which checkpoints keep."""
+    return [entry for entry in state.log_history if f"eval_{CLASSES_SEEN}" in entry]
+
+
 class EarlyStopping(TrainerCallback):
     """Stops after `patience` evaluations without a better one.
 
-    It counts in the log of evaluations, which checkpoints keep, so that a run that goes on counts on.
+    It counts in the log of evaluations, so that a run that goes on counts on.
     """
 
     def __init__(self, patience: int):
         self.patience = patience
 
     def on_evaluate(self, args, state, control, metrics=None, **kwargs):
-        steps = {entry["step"] for entry in state.log_history if f"eval_{CLASSES_SEEN}" in entry}
+        steps = {entry["step"] for entry in _evaluations(state)}
         # best_global_step is set after this call; the evaluation that may be the best one is not counted yet.
         value, best = metrics[f"eval_{args.metric_for_best_model}"], state.best_metric
-        if best is None or value > best:
+        if best is None or value > best or as_good_and_surer(metrics, args.metric_for_best_model, state):
             return
         if sum(step > state.best_global_step for step in steps) >= self.patience:
             control.should_training_stop = True
+
+
+class Budget(TrainerCallback):
+    """Ends training when its minutes are over, after an evaluation of the last step.
+
+    Args:
+        minutes: of training, those before a checkpoint from which it goes on included.
+        seconds: how long training has taken.
+
+    Attributes:
+        over: whether they are.
+    """
+
+    def __init__(self, minutes: float, seconds: Callable[[], float]):
+        self.minutes, self.seconds, self.over = minutes, seconds, False
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if world_size() > 1 and state.global_step % STEPS_BETWEEN_LOOKS:
+            return
+        if on_main(lambda: self.seconds() >= 60 * self.minutes):
+            self.over = control.should_evaluate = control.should_training_stop = True
 
 
 class CollapseWarning(TrainerCallback):

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from qacg_models.checkpoints.packaged import located
 from qacg_models.data import Dataset
 from qacg_models.data.example_table import distinct
 from qacg_models.data.tokenization import load_tokenizer, train_tokenizer
 from qacg_models.errors import InputError
-from qacg_models.inference.trained_model import check_attention
 from qacg_models.models.auto import BACKBONES, load_class
 from qacg_models.runs.options import TrainingOptions
 
@@ -25,19 +24,6 @@ if TYPE_CHECKING:
 ENOUGH_SENTENCES = 500_000
 
 
-def settle_attention(options: TrainingOptions) -> str:
-    """The implementation that `options` asks for.
-
-    Raises:
-        InputError: the model does not have it.
-    """
-    kind = load_class(BACKBONES[options.model])
-    fastest = "fused" if "fused" in kind.implementations else kind.implementations[0]
-    chosen = fastest if options.attention == "auto" else options.attention
-    check_attention(kind, chosen)
-    return chosen
-
-
 def begin_tokenizer(dataset: Dataset, options: TrainingOptions) -> PreTrainedTokenizerFast:
     """The tokenizer that is given, the one beside the checkpoint, or one learned from the training split.
 
@@ -47,7 +33,7 @@ def begin_tokenizer(dataset: Dataset, options: TrainingOptions) -> PreTrainedTok
     if options.tokenizer is not None:
         return load_tokenizer(options.tokenizer, lowercase=not options.cased)
     if options.from_checkpoint is not None:
-        path = Path(options.from_checkpoint)
+        path = located(options.from_checkpoint)
         return load_tokenizer(path if path.is_dir() else path.parent)
     names = () if options.context_standalone else dataset.contexts
     sentences = [sentence for (sentence,) in distinct(dataset.splits["train"], "sentence")]
@@ -65,7 +51,7 @@ def begin_model(
     """The model before its first step.
 
     Args:
-        options: resolved.
+        options: of `settle`.
         say: receives what became of the checkpoint's tensors.
 
     Raises:
@@ -85,15 +71,15 @@ def begin_model(
             **fields,
         )
         _check_memory(config, options)
-        return kind._from_config(config, attn_implementation=settle_attention(options))
+        return kind._from_config(config, attn_implementation=options.attention)
     from qacg_models.checkpoints.fitting import Permissions
     from qacg_models.checkpoints.source import open_source
 
     model, loading = kind.from_source(
-        open_source(options.from_checkpoint),
+        open_source(located(options.from_checkpoint)),
         overrides=fields,
         permissions=Permissions(ignore_mismatched_sizes=True),
-        attn_implementation=settle_attention(options),
+        attn_implementation=options.attention,
     )
     say(str(loading["report"]))
     config = model.config

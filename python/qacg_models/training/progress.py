@@ -13,18 +13,19 @@ class StepBar(TrainerCallback):
     """Shows training on stderr.
 
     Args:
+        limit: steps that training takes at most; None where patience or the minutes end it.
         metric: the name, without `eval_`, of the figure that is shown beside the loss.
         split: on which it is taken.
     """
 
-    def __init__(self, metric: str, split: str):
-        self.metric, self.split = metric, split
+    def __init__(self, limit: int | None, metric: str, split: str):
+        self.limit, self.metric, self.split = limit, metric, split
         self.bar: Bar | None = None
         self.evaluation: Bar | None = None
         self.shown: dict[str, str] = {}
 
     def on_train_begin(self, args, state, control, **kwargs):
-        self.bar = progress_bar(state.max_steps, "training", "step", done=state.global_step)
+        self.bar = progress_bar(self.limit, "training", "step", done=state.global_step)
 
     def on_step_end(self, args, state, control, **kwargs):
         self.bar.update(state.global_step - self.bar.n)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,17 +12,18 @@ from qacg_models.data import Dataset, file_digest, label_shares
 from qacg_models.data.collators import batch_maker, padding_share
 from qacg_models.errors import InputError
 from qacg_models.inference.trained_model import TrainedModel, load_trained
-from qacg_models.metrics import Metrics
+from qacg_models.metrics import Metrics, judge
+from qacg_models.metrics.tfidf import TfidfBaseline
 from qacg_models.models.auto import BACKBONES
 from qacg_models.runs.calibration import write_calibration
 from qacg_models.runs.options import TrainingOptions
 from qacg_models.runs.record import RECORD_NAME, Selection, SplitFile, TrainingRecord, write_record
 from qacg_models.runs.run_config import RUN_NAME, write_run_file
 from qacg_models.training.calibration import SPLIT, calibrate
-from qacg_models.training.checkpoints import seconds_before
 from qacg_models.training.encoded_splits import encode_splits
-from qacg_models.training.model_setup import begin_model, begin_tokenizer, settle_attention
+from qacg_models.training.model_setup import begin_model, begin_tokenizer
 from qacg_models.training.run_folder import MODEL, check_output, close_workplace, leave, open_workplace, unfinished
+from qacg_models.training.settling import settle
 from qacg_models.training.trained_card import write_card
 from qacg_models.training.whole_folders import DIGESTS_NAME, find_damage
 from qacg_models.utils.atomic_files import told_of_failed_writes
@@ -67,12 +68,9 @@ def train(
         InputError: `output` exists and may not be replaced, a split is missing, an option does not fit or needs
             what is not installed, or an unfinished run is in the way or was begun otherwise.
     """
-    options = (options or TrainingOptions()).resolved()
-    options = replace(options, attention=settle_attention(options))
-    output = Path(output)
-    for split in ("train", selection_split(options)):
-        if split not in dataset.splits:
-            raise InputError(f"training needs the split {split!r}; this data has {', '.join(dataset.splits)}")
+    options, output = settle(options or TrainingOptions(), dataset), Path(output)
+    if (split := selection_split(options)) not in dataset.splits:
+        raise InputError(f"training needs the split {split!r}; this data has {', '.join(dataset.splits)}")
     if options.tensorboard is not None:
         from qacg_models.training.callbacks import summary_writer
 
@@ -97,6 +95,26 @@ def selection_split(options: TrainingOptions) -> str:
     return "test" if options.protocol == "released" else "dev"
 
 
+def plan(options: TrainingOptions, rows: int, split: str) -> str:
+    """How long training is going to take, as one line.
+
+    Args:
+        options: settled.
+        rows: of the training split.
+        split: on which checkpoints are judged.
+    """
+    from qacg_models.training.arguments import step_limit
+
+    limit = step_limit(rows, options)
+    parts = [] if limit is None else [f"{limit:,} steps"]
+    if options.minutes:
+        parts.append(f"{'' if limit else 'while ' + split + ' rises, '}at most {options.minutes:g} minutes (--minutes)")
+    if options.patience:
+        parts.append(f"until {options.patience} evaluations in a row are no better")
+    every = f"every {options.eval_every} steps" if options.eval_every else "once per epoch"
+    return f"training: {', '.join(parts)}; {split} is judged {every}"
+
+
 def _take_up(
     dataset: Dataset,
     output: Path,
@@ -107,7 +125,9 @@ def _take_up(
 ) -> Path | None:
     check_output(output, overwrite)
     digests = {split: file_digest(path) for split, path in dataset.files.items()}
-    choices = {"training": asdict(options), "data": asdict(dataset.options), "files": digests}
+    training = asdict(options)
+    del training["minutes"]  # the only choice that may change on the way: it ends a run, and decides nothing else
+    choices = {"training": training, "data": asdict(dataset.options), "files": digests}
     return open_workplace(output, choices, overwrite=overwrite, resume=resume, say=say)
 
 
@@ -122,7 +142,7 @@ def _finish(dataset: Dataset, output: Path, say: Callable[[str], None]) -> None:
     say(calibration.describe())
     write_calibration(work / MODEL, calibration)
     trained = replace(trained, calibration=calibration)
-    trained = replace(trained, record=replace(trained.record, **_figures(trained, dataset, logits)))
+    trained = replace(trained, record=replace(trained.record, **_figures(trained, dataset, logits, say)))
     write_record(work / MODEL / RECORD_NAME, trained.record)
     write_card(work / MODEL, trained)
     close_workplace(output)
@@ -155,6 +175,7 @@ def _train_into(
     )
     make_batch = batch_maker(model, tokenizer)
     say(make_batch.describe(padding))
+    say(plan(options, len(encoded.train), split))
     if split == "test":
         say("protocol released: the checkpoint is chosen on test, so the figures on test are optimistic")
 
@@ -208,10 +229,12 @@ def _write_model(
         padding=padding,
         steps=state.global_step,
         seconds=seconds,
+        ended=trainer.ended(),
         loss=tuple((entry["step"], entry["loss"]) for entry in state.log_history if "loss" in entry),
         **made_with | {"machine": made_with["machine"] | {"attention": attention_backends()}},
         written=now(),
         metrics={},
+        tfidf={},
         majority={},
     )
     write_record(work / MODEL / RECORD_NAME, record)
@@ -220,8 +243,8 @@ def _write_model(
 def _trainer(work, dataset, options, model, encoded, make_batch, checkpoint, say) -> AspectTrainer:
     from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
-    from qacg_models.training.arguments import training_arguments
-    from qacg_models.training.callbacks import CollapseWarning, EarlyStopping, FinalEvaluation, tensorboard
+    from qacg_models.training.arguments import step_limit, training_arguments
+    from qacg_models.training.callbacks import CollapseWarning, FinalEvaluation, tensorboard
     from qacg_models.training.compute_metrics import EvaluatedRows
     from qacg_models.training.progress import StepBar
     from qacg_models.training.trainer import AspectTrainer
@@ -229,10 +252,9 @@ def _trainer(work, dataset, options, model, encoded, make_batch, checkpoint, say
     split, task = selection_split(options), dataset.task
     arguments: TrainingArguments = training_arguments(work, options, len(encoded.train), model, task.selection)
     callbacks = [FinalEvaluation(), CollapseWarning(task.labels, split, say)]
-    callbacks += [EarlyStopping(options.patience)] if options.patience else []
     if is_main():
         callbacks += [tensorboard(options.tensorboard)] if options.tensorboard is not None else []
-        callbacks += [StepBar(task.selection, split)]
+        callbacks += [StepBar(step_limit(len(encoded.train), options), task.selection, split)]
     trainer = AspectTrainer(
         options=options,
         model=model,
@@ -242,17 +264,32 @@ def _trainer(work, dataset, options, model, encoded, make_batch, checkpoint, say
         make_batch=make_batch,
         compute_metrics=EvaluatedRows(task, encoded.evaluated_rows),
         callbacks=callbacks,
-        earlier=seconds_before(checkpoint),
+        checkpoint=checkpoint,
     )
     for default in (ProgressCallback, PrinterCallback):
         trainer.remove_callback(default)
     return trainer
 
 
-def _figures(trained: TrainedModel, dataset: Dataset, logits: dict[str, np.ndarray]) -> dict[str, dict[str, Metrics]]:
-    """Metrics of the model, by its logits, and of the majority row on every split but train."""
+def _figures(
+    trained: TrainedModel, dataset: Dataset, logits: dict[str, np.ndarray], say: Callable[[str], None]
+) -> dict[str, dict[str, Metrics]]:
+    """Metrics of the model, by its logits, of TF-IDF with logistic regression and of the majority row on every split
+    but train."""
     rows = {split: dataset.splits[split] for split in logits}
     return {
         "metrics": {split: trained.judge(rows[split], logits[split])(None) for split in rows},
+        "tfidf": _tfidf_figures(dataset, [*rows], say),
         "majority": {split: trained.majority(rows[split]) for split in rows},
     }
+
+
+def _tfidf_figures(dataset: Dataset, splits: Sequence[str], say: Callable[[str], None]) -> dict[str, Metrics]:
+    rows, task = dataset.splits["train"], dataset.task
+    baseline = TfidfBaseline(rows, len(task.labels))
+    if baseline.used < len(rows):
+        say(
+            f"TF-IDF + logistic regression: fitted to {baseline.used:,} of {len(rows):,} training rows, to take seconds"
+        )
+    judged = {split: dataset.splits[split] for split in splits}
+    return {split: judge(task, asked, baseline.probabilities(asked)) for split, asked in judged.items()}

@@ -14,9 +14,9 @@ from qacg_models.errors import InputError
 from qacg_models.runs.options import TrainingOptions
 from qacg_models.runs.record import RECORD_NAME, TrainingRecord, read_record
 from qacg_models.runs.run_config import RUN_NAME, write_run_file
-from qacg_models.training.model_setup import settle_attention
 from qacg_models.training.run import train
 from qacg_models.training.run_folder import close_if_done, plain, unfinished
+from qacg_models.training.settling import settle
 from qacg_models.utils.atomic_files import written_whole
 from qacg_models.utils.distributed import join_group, on_main
 
@@ -95,6 +95,7 @@ def summarize(records: Sequence[TrainingRecord]) -> dict:
             split: {name: spread(split, name) for name in figures if name != "undefined"}
             for split, figures in every[0].items()
         },
+        "tfidf": first.to_json()["tfidf"],
         "majority": first.to_json()["majority"],
         "seconds": math.fsum(record.seconds for record in records),
     }
@@ -103,8 +104,7 @@ def summarize(records: Sequence[TrainingRecord]) -> dict:
 def _finished(folder: Path, dataset: Dataset, options: TrainingOptions) -> TrainingRecord:
     """The record of a seed that is done, once it is known to be of the same choices and files."""
     record = read_record(folder)
-    settled = options.resolved()
-    wanted = plain(asdict(replace(settled, attention=settle_attention(settled))))
+    wanted = plain(asdict(settle(options, dataset)))
     trained, read = (plain(asdict(choices)) for choices in (record.options, record.data_options))
     pairs = [(name, trained[name], value) for name, value in wanted.items()]
     reading = plain(asdict(dataset.options))
@@ -136,4 +136,4 @@ def _check_output(output: Path, overwrite: bool, resume: bool) -> None:
 def _write(output: Path, dataset: Dataset, options: TrainingOptions, seeds: list[int], summary: dict) -> None:
     with written_whole(output / SUMMARY_NAME) as handle:
         handle.write(json.dumps(summary, indent=1, allow_nan=False) + "\n")
-    write_run_file(output / RUN_NAME, str(dataset.source), dataset.options, options.resolved(), seeds)
+    write_run_file(output / RUN_NAME, str(dataset.source), dataset.options, settle(options, dataset), seeds)

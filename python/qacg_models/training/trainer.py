@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 import torch
@@ -15,7 +15,9 @@ from transformers import PreTrainedModel, Trainer, TrainerCallback, TrainingArgu
 from qacg_models.data.feature_table import FeatureTable
 from qacg_models.errors import InputError
 from qacg_models.runs.options import TrainingOptions
+from qacg_models.training.averaging import WeightAverage
 from qacg_models.training.bert_adam import BertAdam, warm_up_then_fall
+from qacg_models.training.callbacks import Budget, EarlyStopping, as_good_and_surer
 from qacg_models.training.checkpoints import (
     BEST,
     SECONDS_NAME,
@@ -24,6 +26,7 @@ from qacg_models.training.checkpoints import (
     best_path,
     checkpoint_path,
     checkpoints,
+    seconds_before,
 )
 from qacg_models.training.sampling import EpochSampler
 from qacg_models.training.whole_folders import publish
@@ -38,11 +41,11 @@ class AspectTrainer(Trainer):
     renamed, so that a folder with a checkpoint's name is complete whenever the process dies.
 
     Args:
-        options: resolved.
+        options: settled.
         train_features: of the training split, which stay where they are.
         eval_features: features of `encode_examples`.
         compute_metrics: from an EvalPrediction; holds `args.metric_for_best_model`.
-        earlier: seconds that training took before the checkpoint from which it goes on.
+        checkpoint: of this run, from which it goes on; None to begin.
     """
 
     def __init__(
@@ -56,9 +59,11 @@ class AspectTrainer(Trainer):
         make_batch: Callable[[Sequence[dict]], dict],
         compute_metrics: Callable,
         callbacks: Sequence[TrainerCallback],
-        earlier: float = 0.0,
+        checkpoint: Path | None = None,
     ):
-        self.options, self.earlier, self.begun = options, earlier, time.perf_counter()
+        self.options, self.checkpoint = options, checkpoint
+        self.earlier, self.begun = seconds_before(checkpoint), time.perf_counter()
+        self.average: WeightAverage | None = None
         self.sampler = EpochSampler(train_features.labels(), options.balance, options.seed)
         self.staging: Path | None = None
         super().__init__(
@@ -70,6 +75,13 @@ class AspectTrainer(Trainer):
             compute_metrics=compute_metrics,
             callbacks=[*callbacks, _SetEpoch(self.sampler)],
         )
+        self.budget = Budget(options.minutes, self.seconds) if options.minutes else None
+        if self.budget is not None:
+            self.add_callback(self.budget)
+        if options.patience:
+            self.add_callback(EarlyStopping(options.patience))
+        if options.schedule == "steady":
+            self.add_callback(_KeepAverage(self))
 
     @property
     def folder(self) -> Path:
@@ -83,6 +95,20 @@ class AspectTrainer(Trainer):
     def seconds(self) -> float:
         """Seconds that training has taken, those before the checkpoint from which it went on included."""
         return self.earlier + time.perf_counter() - self.begun
+
+    def ended(self) -> str:
+        """Why training ended, one of `ENDS`."""
+        if self.state.global_step >= self.state.max_steps:
+            return "steps"
+        return "minutes" if self.budget is not None and self.budget.over else "patience"
+
+    def judged(self) -> AbstractContextManager[None]:
+        """Within, the model has the weights that evaluations judge: their average where one is kept."""
+        return nullcontext() if self.average is None else self.average.inside(self.model)
+
+    def evaluate(self, *args, **kwargs) -> dict[str, float]:
+        with self.judged():
+            return super().evaluate(*args, **kwargs)
 
     def _get_train_sampler(self, train_dataset=None) -> EpochSampler:
         return self.sampler
@@ -138,6 +164,8 @@ class AspectTrainer(Trainer):
                 self.staging = None
             wait_for_all()
             if is_main():
+                if self.average is not None:
+                    self.average.save(writing / path.name)
                 (writing / path.name / SECONDS_NAME).write_text(f"{self.seconds()}\n", encoding="utf-8")
                 publish(writing / path.name, path)
         if is_main():
@@ -145,9 +173,11 @@ class AspectTrainer(Trainer):
         wait_for_all()
 
     def _determine_best_metric(self, metrics: dict[str, float], trial) -> bool:
-        better = super()._determine_best_metric(metrics, trial)
+        equal = as_good_and_surer(metrics, self.args.metric_for_best_model, self.state)
+        better = super()._determine_best_metric(metrics, trial) or equal
         if better:
-            with self._writing() as writing:
+            self.state.best_global_step = self.state.global_step
+            with self._writing() as writing, self.judged():
                 self.save_model(str(writing / BEST), _internal_call=True)
                 wait_for_all()
                 if is_main():
@@ -174,3 +204,18 @@ class _SetEpoch(TrainerCallback):
 
     def on_epoch_begin(self, args, state, control, **kwargs):
         self.sampler.epoch = int(state.epoch or 0)
+
+
+class _KeepAverage(TrainerCallback):
+    """Keeps the average of the weights, from the beginning or from where the checkpoint has it."""
+
+    def __init__(self, trainer: AspectTrainer):
+        self.trainer = trainer
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        self.trainer.average = WeightAverage(self.trainer.model)
+        if self.trainer.checkpoint is not None:
+            self.trainer.average.load(self.trainer.checkpoint)
+
+    def on_step_end(self, args, state, control, **kwargs):
+        self.trainer.average.update(self.trainer.model, state.global_step)

@@ -57,7 +57,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Trains, and prints the figures."""
     from qacg_models.data import describe, load_data
-    from qacg_models.reporting.result_tables import selection_note, show, show_seeds, stored_results
+    from qacg_models.reporting.result_tables import (
+        selection_note,
+        show,
+        show_seeds,
+        stored_results,
+        weaker_than_tfidf,
+    )
     from qacg_models.reporting.run_records import append_rows
     from qacg_models.runs.run_config import read_run_file
     from qacg_models.training import train_seeds
@@ -99,6 +105,8 @@ def run(arguments: argparse.Namespace) -> int:
     say("")
     for record in records:
         say(f"seed {record.options.seed}: {selection_note(record)}")
+        for line in weaker_than_tfidf(record):
+            say(f"seed {record.options.seed}: {line}")
     if arguments.rows is not None and is_main():
         say(f"rows in {append_rows(arguments.rows, records)}")
     say(f"{'model' if len(seeds) == 1 else 'models'} in {given['output']}")

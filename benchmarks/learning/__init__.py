@@ -1,0 +1,1 @@
+"""How good a model is by the number of sentences it was trained on."""

@@ -1,0 +1,42 @@
+"""The choices of a training with everything settled that the options, the data and the number of processes settle."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from qacg_models.data import Dataset
+from qacg_models.errors import InputError
+from qacg_models.inference.trained_model import check_attention
+from qacg_models.models.auto import BACKBONES, load_class
+from qacg_models.runs.options import TrainingOptions
+from qacg_models.runs.recipes import evaluation_steps
+from qacg_models.training.arguments import step_limit, steps_per_epoch
+
+
+def settle(options: TrainingOptions, dataset: Dataset) -> TrainingOptions:
+    """The same with nothing left open, but for what a checkpoint settles; what a record stores.
+
+    Raises:
+        InputError: an attention that the model does not have, data without a training split, or nothing that would
+            end training.
+    """
+    options = options.resolved()
+    if "train" not in dataset.splits:
+        raise InputError(f"training needs the split 'train'; this data has {', '.join(dataset.splits)}")
+    if step_limit(len(dataset.splits["train"]), options) is None and not (options.minutes or options.patience):
+        raise InputError(
+            "patience and minutes: got 0 for both, so training would not end; wanted one of them, or epochs"
+        )
+    if options.eval_every is None:
+        steps = steps_per_epoch(len(dataset.splits["train"]), options)
+        options = replace(options, eval_every=evaluation_steps(steps))
+    return replace(options, attention=_attention(options))
+
+
+def _attention(options: TrainingOptions) -> str:
+    """The implementation that `options` asks for."""
+    kind = load_class(BACKBONES[options.model])
+    fastest = "fused" if "fused" in kind.implementations else kind.implementations[0]
+    chosen = fastest if options.attention == "auto" else options.attention
+    check_attention(kind, chosen)
+    return chosen
