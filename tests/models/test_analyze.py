@@ -4,8 +4,6 @@ import base64
 import html
 import json
 import re
-import shutil
-import subprocess
 
 import numpy as np
 import pytest
@@ -24,7 +22,6 @@ from test_report import Page
 from untrained import TEXTS, write_model
 
 SENTENCES = (TEXTS[2], TEXTS[1])
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
 @pytest.fixture(scope="module")
@@ -149,40 +146,10 @@ def test_rows_of_a_file_and_bad_input(trained, tmp_path, capsys):
     assert not (tmp_path / "none").exists()
 
 
-@pytest.fixture(scope="module")
-def browse(tmp_path_factory):
-    """Runs a headless browser on an address; its standard output and what it says on the console."""
-    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if browser is None:
-        pytest.skip(f"no browser on this machine: none of {', '.join(BROWSERS)}")
-    profile = tmp_path_factory.mktemp("profile")
-
-    def run(address, *flags):
-        done = subprocess.run(
-            [
-                browser,
-                "--headless",
-                "--no-sandbox",
-                "--disable-gpu",
-                "--enable-logging=stderr",
-                f"--user-data-dir={profile}",
-                "--window-size=1300,2400",
-                *flags,
-                address,
-            ],
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=540,
-        )
-        return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
-
-    return run
-
-
-def test_a_browser_shows_the_head_that_was_chosen(trained, page, browse):
-    dom, console = browse(f"{page.as_uri()}#layer=2&head=1", "--dump-dom")
-    assert console == [], "no script error, and nothing that the page's policy refuses"
+def test_a_browser_shows_the_head_that_was_chosen(trained, page, browser):
+    browser.show(f"{page.as_uri()}#layer=2&head=1")
+    dom = browser.value("document.documentElement.outerHTML")
+    assert browser.said == [], "no script error, and nothing that the page's policy refuses"
     assert 'data-drawn="2"' in dom
     assert re.findall(r'aria-pressed="true">([^<]+)', dom) == ["2", "1"] * 2
     assert dom.count("<canvas") == 3 * 2 + 3
@@ -197,10 +164,11 @@ def test_a_browser_shows_the_head_that_was_chosen(trained, page, browse):
         assert f">{html.escape(token, quote=False)}</span>" in first
 
 
-def test_a_browser_paints_both_signs(page, browse, tmp_path):
-    picture = tmp_path / "page.png"
-    _, console = browse(page.as_uri(), f"--screenshot={picture}")
-    assert console == []
-    red, _, blue = np.moveaxis(imread(picture)[..., :3], -1, 0)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_browser_paints_both_signs(page, browser, scheme, tmp_path):
+    browser.show(page.as_uri(), 1280, scheme, height=2400)
+    browser.picture(tmp_path / "page.png")
+    assert browser.said == []
+    red, _, blue = np.moveaxis(imread(tmp_path / "page.png")[..., :3], -1, 0)
     for side in (red - blue, blue - red):
         assert (side > 0.3).mean() > 0.005

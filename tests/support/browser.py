@@ -23,7 +23,7 @@ MISSING = (
     f"no browser on this machine: none of {', '.join(NAMES)} is on the path; `apt-get install chromium` brings one,"
     " and nothing else is needed"
 )
-PATIENCE = 300  # seconds for one answer; a machine with other work is slow to start a browser
+PATIENCE = 120  # seconds for one answer; a machine with other work is slow to start a browser
 
 # The browser reads file descriptor 3 and writes 4. Both ends go out of their way first, since one may lie there.
 _LAUNCH = (
@@ -75,19 +75,22 @@ class Browser:
 
     def show(self, address: str, width: int = 1280, scheme: str = "light", height: int = 900) -> None:
         """Load a page into a window `width` CSS pixels wide, under a colour scheme, and wait until it is there."""
-        self._call(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
-        )
+        self.resize(width, height)
         self._call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
         self._call("Page.navigate", url="about:blank")  # an address that differs by its fragment alone is not loaded
         self.said = []
         self._call("Page.navigate", url=address)
         self.wait("document.readyState === 'complete' && location.href !== 'about:blank'")
 
+    def resize(self, width: int, height: int = 900) -> None:
+        """Change the window's size, in CSS pixels; a narrow one is a telephone's."""
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
+        self._call("Emulation.setDeviceMetricsOverride", **size)
+
     def wait(self, condition: str) -> None:
         """Wait until a JavaScript expression is true."""
         until = time.monotonic() + PATIENCE
-        while not self.value(condition):
+        while not self.value(f"Boolean({condition})"):
             if time.monotonic() > until:
                 raise TimeoutError(f"the page: {condition} is not true after {PATIENCE} s")
             time.sleep(0.02)
@@ -98,6 +101,17 @@ class Browser:
         if "exceptionDetails" in answer:
             raise RuntimeError(answer["exceptionDetails"].get("exception", answer["exceptionDetails"]))
         return answer["result"].get("value")
+
+    def named(self) -> list[dict]:
+        """What a screen reader is told of the page: role, name and `focusable` of each element that it is told of."""
+        found = []
+        for node in self._call("Accessibility.getFullAXTree")["nodes"]:
+            if node.get("ignored"):
+                continue
+            properties = {one["name"]: one["value"].get("value") for one in node.get("properties", ())}
+            role, name = (node.get(key, {}).get("value", "") for key in ("role", "name"))
+            found.append({"role": role, "name": name, "focusable": bool(properties.get("focusable"))})
+        return found
 
     def press(self, key: str, shift: bool = False) -> None:
         """Press and release a key by its name in `KeyboardEvent.key`; letters and digits are not needed here."""
