@@ -1,6 +1,7 @@
 import os
 from pathlib import Path
 
+import browser as browsers
 import pytest
 from qacg_models.data import sample_directory
 
@@ -44,3 +45,14 @@ def small_data(tmp_path_factory) -> Path:
         lines = (sample_directory() / f"{split}.tsv").read_text(encoding="utf-8").splitlines()
         (folder / f"{split}.tsv").write_text("\n".join(lines[: 1 + rows]) + "\n", encoding="utf-8")
     return folder
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory):
+    """A headless Chromium; skips where there is none."""
+    path = browsers.find()
+    if path is None:
+        pytest.skip(browsers.MISSING)
+    one = browsers.Browser(path, tmp_path_factory.mktemp("profile"))
+    yield one
+    one.close()

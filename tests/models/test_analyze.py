@@ -4,8 +4,6 @@ import base64
 import html
 import json
 import re
-import shutil
-import subprocess
 
 import numpy as np
 import pytest
@@ -18,13 +16,12 @@ from qacg_models.errors import InputError
 from qacg_models.inference.trained_model import load_trained
 from qacg_models.reporting.analysis_page import write_analysis
 from qacg_models.reporting.attention_maps import example_maps, padded_inputs
+from qacg_models.reporting.coloured_text import token_strip
 from qacg_models.reporting.heatmaps import lambda_histograms
-from qacg_models.reporting.map_viewer import token_strip
 from test_report import Page
 from untrained import TEXTS, write_model
 
 SENTENCES = (TEXTS[2], TEXTS[1])
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +79,7 @@ def test_scores_and_verdicts_are_those_of_the_model(trained, page):
         (verdict,) = [one for one in tables["Sentence 1"]["verdicts"] if one["aspect"] == aspect]
         assert verdict["the model says"] == trained.task.labels[int(shares.argmax())]
         assert verdict["p(good)"] == f"{float(shares[1]):.3f}"
-        note = f'<p class="note">{aspect}: {verdict["the model says"]}</p>'
+        note = f"<strong>{aspect}: {verdict['the model says']}.</strong>"
         assert page.read_text(encoding="utf-8").count(note) == 2, "each strip says whose logit it is about"
         maps = example_maps(trained, row(SENTENCES[0], aspect))
         np.testing.assert_allclose(tables["Sentence 1"]["mean lambda"][aspect], maps.lambdas.mean(-1), rtol=1e-5)
@@ -104,9 +101,9 @@ def test_the_page_stands_alone_and_escapes_texts(page):
 
 def test_a_token_strip_has_the_sign_of_its_values():
     strip = token_strip(["<s>", "good", "##ness"], np.array([-1.0, 0.0, 1.0]), 1.0)
-    shades = [[int(part) for part in shade.split(",")] for shade in re.findall(r"background:rgb\(([\d,]+)\)", strip)]
-    assert shades[0][2] > shades[0][0] and min(shades[1]) > 240 and shades[2][0] > shades[2][2]
-    assert "&lt;s&gt;" in strip and 'class="inner"' in strip and ">ness<" in strip and 'title="-1"' in strip
+    shades = re.findall(r'<span class="([a-z ]+)" style="--v:([\d.]+)" title="([^"]+)">', strip)
+    assert shades == [("minus", "1.00", "-1"), ("minus", "0.00", "+0"), ("inner plus", "1.00", "+1")]
+    assert re.sub("<[^>]+>", "", strip) == "&lt;s&gt; goodness", "pieces of a word are read as one"
 
 
 def test_histograms_are_shares_of_the_tokens():
@@ -149,58 +146,29 @@ def test_rows_of_a_file_and_bad_input(trained, tmp_path, capsys):
     assert not (tmp_path / "none").exists()
 
 
-@pytest.fixture(scope="module")
-def browse(tmp_path_factory):
-    """Runs a headless browser on an address; its standard output and what it says on the console."""
-    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if browser is None:
-        pytest.skip(f"no browser on this machine: none of {', '.join(BROWSERS)}")
-    profile = tmp_path_factory.mktemp("profile")
-
-    def run(address, *flags):
-        done = subprocess.run(
-            [
-                browser,
-                "--headless",
-                "--no-sandbox",
-                "--disable-gpu",
-                "--enable-logging=stderr",
-                f"--user-data-dir={profile}",
-                "--window-size=1300,2400",
-                *flags,
-                address,
-            ],
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=540,
-        )
-        return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
-
-    return run
-
-
-def test_a_browser_shows_the_head_that_was_chosen(trained, page, browse):
-    dom, console = browse(f"{page.as_uri()}#layer=2&head=1", "--dump-dom")
-    assert console == [], "no script error, and nothing that the page's policy refuses"
+def test_a_browser_shows_the_head_that_was_chosen(trained, page, browser):
+    browser.show(f"{page.as_uri()}#layer=2&head=1")
+    dom = browser.value("document.documentElement.outerHTML")
+    assert browser.said == [], "no script error, and nothing that the page's policy refuses"
     assert 'data-drawn="2"' in dom
     assert re.findall(r'aria-pressed="true">([^<]+)', dom) == ["2", "1"] * 2
     assert dom.count("<canvas") == 3 * 2 + 3
-    assert dom.count("<svg") == 3 + 2
+    assert dom.count("<svg") == 2 and dom.count('<table class="shaded"') == 3
     first = dom[dom.index('id="maps-1"') :]
     first = first[first.index('<div class="bar"') : first.index("<svg")]
     maps = [example_maps(trained, row(SENTENCES[0], aspect)) for aspect in ("food", "price")]
-    for kind, text in zip(("softmax", "quasi", "combined"), re.findall(r"<span>\+([\d.]+)</span>white is 0", first)):
+    for kind, text in zip(("softmax", "quasi", "combined"), re.findall(r"<i [^>]*></i><span>\+([\d.]+)</span>", first)):
         limit = max(np.abs(getattr(one, kind)[1]).max() for one in maps)
         assert float(text) == pytest.approx(limit, abs=0.0051 if limit >= 0.1 else 0.000051)
     for token in maps[0].tokens:
         assert f">{html.escape(token, quote=False)}</span>" in first
 
 
-def test_a_browser_paints_both_signs(page, browse, tmp_path):
-    picture = tmp_path / "page.png"
-    _, console = browse(page.as_uri(), f"--screenshot={picture}")
-    assert console == []
-    red, _, blue = np.moveaxis(imread(picture)[..., :3], -1, 0)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_browser_paints_both_signs(page, browser, scheme, tmp_path):
+    browser.show(page.as_uri(), 1280, scheme, height=2400)
+    browser.picture(tmp_path / "page.png")
+    assert browser.said == []
+    red, _, blue = np.moveaxis(imread(tmp_path / "page.png")[..., :3], -1, 0)
     for side in (red - blue, blue - red):
         assert (side > 0.3).mean() > 0.005

@@ -109,7 +109,7 @@ def test_page_stands_alone_and_is_well_formed(tmp_path):
         section.quote("<script>alert(1)</script>")
         section.preformatted("x  <y>")
         section.table("numbers", (["name", "%"], [["<i>", "1.5"]]))
-        report.figure(section, f"figure-{number}", small_figure(), "caption <u>")
+        report.figure(section, f"figure-{number}", small_figure(), "tells <u>", "reading <u>")
     text = report.write().read_text(encoding="utf-8")
     page = Page(text)
     assert page.fetched == []
@@ -164,7 +164,8 @@ def test_tables_align_numbers_to_the_right():
         "x             10.5",
     ]
     assert '<td class="number">10.5</td>' in html_table(header, body)
-    assert "<td>a longer one</td>" in html_table(header, body)
+    assert '<th scope="row">a longer one</th>' in html_table(header, body)
+    assert '<td class="number">1</td>' in html_table(["step", "loss"], [["1", "2"]]), "no words, no names of rows"
 
 
 def test_speed_rows_hold_what_was_measured():
@@ -201,7 +202,7 @@ def test_the_whole_demo_in_small(tmp_path, monkeypatch, capsys):
     text = (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
     page = Page(text)
     assert page.fetched == []
-    assert page.count["svg"] == 3 * 2 + 2  # three rows, two layers; lambda; loss
+    assert page.count["svg"] == 3 * 2 + 1  # three rows, two layers; loss
     tables = json.loads((tmp_path / "report" / "tables.json").read_text())
     record = json.loads((tmp_path / "model" / "training.json").read_text())
     figure = tables["Results on the sample"]["test"][0]["strict accuracy"]

@@ -38,6 +38,7 @@ def run(report: Path | str, output: Path | str, options: TrainingOptions | None 
     Raises:
         InputError: `report` or `output` holds something else.
     """
+    from qacg_models.reporting import plain_words
     from qacg_models.reporting.heatmaps import loss_figure
     from qacg_models.reporting.html_report import Report
     from qacg_models.training import check_output, train
@@ -87,8 +88,9 @@ def run(report: Path | str, output: Path | str, options: TrainingOptions | None 
     test = dataset.splits["test"]
     _attention(page, maps, trained, pick_rows(test))
     _gate(page, gate, trained, test)
-    loss = loss_figure(trained.record.loss)
-    page.figure(training, "loss", loss, "Training loss, each point the mean over the steps since the last.")
+    loss = trained.record.loss
+    reading = "Cross-entropy on the training rows; each point is the mean over the steps since the last."
+    page.figure(training, "loss", loss_figure(loss), plain_words.of_loss(loss), reading)
     path = page.write()
     print(f"{path} (open it in a browser), figures as SVG and PNG beside it; model in {output}")
     print(f"total {time.perf_counter() - start:.0f} s")
@@ -209,19 +211,22 @@ def _confidence(page, section, trained, rows: Sequence[Example]) -> None:
 
 
 def _attention(page, section, trained, rows: Sequence[Example]) -> None:
+    from qacg_models.reporting import plain_words
     from qacg_models.reporting.attention_maps import example_maps
     from qacg_models.reporting.heatmaps import layer_figure
 
     labels = trained.task.labels
     section.text(
-        "Red is above 0, blue below, white is 0; each line of panels has a scale of its own. Queries go down,"
-        " keys across."
+        "Each word (down) looks at the words of the sentence (across). Red is attention, blue is attention taken"
+        " away, the page's own colour is 0. The upper maps show where the words look by themselves, the middle ones"
+        " what the aspect changes about that, the lower ones the sum, which the model uses."
     )
     if trained.model.config.context_standalone:
         section.text(
             "The aspect reaches this model by its context id alone. So in layer 1 the softmax map P is the"
             " same for every aspect of a sentence, and all that tells them apart is λ·G."
         )
+    reading = "Queries go down, keys across; each line of panels has a scale of its own."
     for number, row in enumerate(rows, 1):
         maps = example_maps(trained, row)
         says = int(maps.probabilities.argmax())
@@ -232,20 +237,18 @@ def _attention(page, section, trained, rows: Sequence[Example]) -> None:
         section.text(f"The model says {labels[says]}, {right} ({shares}).", "note")
         for layer in range(len(maps.softmax)):
             name = f"row-{number}-layer-{layer + 1}"
-            page.figure(section, name, layer_figure(maps, layer), f"Layer {layer + 1}")
+            tells = plain_words.of_layer(maps, layer)
+            page.figure(section, name, layer_figure(maps, layer), tells, reading)
 
 
 def _gate(page, section, trained, rows: Sequence[Example]) -> None:
     from qacg_models.reporting.attention_maps import mean_lambda
-    from qacg_models.reporting.heatmaps import lambda_figure
+    from qacg_models.reporting.lambda_table import lambda_table
 
+    section.text("How much the aspect adds to what words look at, and where it takes something away.")
+    lambda_table(page, section, "lambda", mean_lambda(trained, rows))
     section.text(
-        "The gate decides the sign and the weight of the sigmoid map: at λ = 0 attention is plain softmax,"
-        " below 0 the sigmoid map is taken away."
-    )
-    page.figure(
-        section,
-        "lambda",
-        lambda_figure(mean_lambda(trained, rows)),
-        "Mean over all tokens of the test split.",
+        "λ by layer and head, the mean over all tokens of the test split. The gate decides the sign and the weight of"
+        " the sigmoid map: at λ = 0 attention is plain softmax, below 0 the sigmoid map is taken away.",
+        "note",
     )

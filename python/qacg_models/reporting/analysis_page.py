@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -10,17 +11,23 @@ import numpy as np
 from qacg_models.data import Example
 from qacg_models.errors import InputError
 from qacg_models.inference.trained_model import TrainedModel
+from qacg_models.reporting import plain_words
 from qacg_models.reporting.attention_maps import ExampleMaps, check_has_gate, example_maps
-from qacg_models.reporting.heatmaps import lambda_figure, lambda_histograms, layer_figure, token_figure
-from qacg_models.reporting.html_report import Report, Section
-from qacg_models.reporting.map_viewer import token_strip, viewer, viewer_script, viewer_style
-from qacg_models.reporting.token_scores import token_scores
+from qacg_models.reporting.coloured_text import token_strip
+from qacg_models.reporting.heatmaps import lambda_histograms, layer_figure, token_figure
+from qacg_models.reporting.html_report import Report, Section, framed
+from qacg_models.reporting.lambda_table import lambda_table
+from qacg_models.reporting.map_viewer import viewer, viewer_script, viewer_style
+from qacg_models.reporting.tables import html_table
+from qacg_models.reporting.token_scores import TokenScores, token_scores
 
 READING = (
+    "Words and their pieces are the model's tokens; [CLS] and [SEP] mark where the text begins and ends. Red stands for"
+    " values above 0, blue for values below; the stronger the colour, the further from 0.",
     "A token (down) looks at the tokens of the sentence (across). P is plain softmax attention; λ·G is the gated"
     " sigmoid map of the context, which adds where it is red and takes away where it is blue; A = P + λ·G is what the"
     " model uses. A layer's maps of one kind share one scale, over all heads and contexts of a sentence, so equal"
-    " colours are equal values.",
+    " colours are equal values. λ lies between −1 and 1; at 0 attention is plain softmax attention.",
     "Sensitivity is the squared gradient of the verdict's logit by a token's embedding: how much a small change of the"
     " token matters. Relevance distributes that logit over the tokens: red is a positive share, blue a negative one.",
 )
@@ -74,8 +81,9 @@ def write_analysis(
         maps = [example_maps(trained, row) for row in group]
         _verdicts(section, trained, maps)
         _tokens(report, section, f"sentence-{number}", trained, maps)
-        section.heading("Attention maps")
-        section.markup(viewer(f"maps-{number}", maps))
+        section.heading("Where the model looks: attention maps")
+        section.text("Red is attention, blue is attention taken away, the page's own colour is 0.")
+        section.markup(viewer(f"maps-{number}", f"Attention maps of sentence {number}", maps))
         _lambda(report, section, f"sentence-{number}", maps)
         for place, one in enumerate(maps if layer_figures else (), 1):
             for layer in range(len(one.softmax)):
@@ -100,15 +108,37 @@ def _verdicts(section: Section, trained: TrainedModel, maps: Sequence[ExampleMap
 def _tokens(report: Report, section: Section, name: str, trained: TrainedModel, maps: Sequence[ExampleMaps]) -> None:
     by_context = {one.row.context: token_scores(trained, one.row) for one in maps}
     verdicts = {one.row.context: trained.task.labels[int(one.probabilities.argmax())] for one in maps}
-    for field, title in (("sensitivity", "Sensitivity"), ("relevance", "Relevance")):
-        section.heading(title)
+
+    def strips(field: str, heading: str, intro: str, tells: Callable[[str, TokenScores], str]) -> None:
+        section.heading(heading)
+        section.text(intro)
         for context, one in by_context.items():
             values = getattr(one, field)
-            section.text(f"{context}: {verdicts[context]}", "note")
             # Contexts are compared by pattern, not by size, so each has the whole range of colours.
-            section.markup(token_strip(one.tokens, values, float(np.abs(values).max())))
+            strip = token_strip(one.tokens, values, float(np.abs(values).max()))
+            section.picture(strip, tells(context, one), whose=f"{context}: {verdicts[context]}")
         panels = {context: (one.tokens, getattr(one, field)) for context, one in by_context.items()}
-        report.keep(f"{name}-{field}", token_figure(panels, title))
+        report.keep(f"{name}-{field}", token_figure(panels, field.capitalize()))
+
+    strips(
+        "sensitivity",
+        "Which words matter: sensitivity",
+        "The redder a word, the more the verdict would change with it.",
+        lambda context, one: plain_words.of_sensitivity(one.tokens, one.sensitivity),
+    )
+    strips(
+        "relevance",
+        "Which words speak for the verdict: relevance",
+        "Red words speak for what the model says, blue words against it.",
+        lambda context, one: plain_words.of_relevance(one.tokens, one.relevance, verdicts[context]),
+    )
+    for context, one in by_context.items():
+        rows = [
+            [token, f"{sensitivity:.3g}", f"{relevance:+.3g}"]
+            for token, sensitivity, relevance in zip(one.tokens, one.sensitivity, one.relevance)
+        ]
+        table = framed(html_table(["token", "sensitivity", "relevance"], rows), f"scores of {context}")
+        section.markup(f"<details><summary>Numbers: {html.escape(context)}</summary>{table}</details>")
     section.data["tokens"] = {
         context: {"tokens": one.tokens, "sensitivity": one.sensitivity.tolist(), "relevance": one.relevance.tolist()}
         for context, one in by_context.items()
@@ -116,12 +146,18 @@ def _tokens(report: Report, section: Section, name: str, trained: TrainedModel, 
 
 
 def _lambda(report: Report, section: Section, name: str, maps: Sequence[ExampleMaps]) -> None:
-    section.heading("Lambda by layer and head")
+    section.heading("What the aspect adds and takes away: lambda")
     means = {one.row.context: one.lambdas.mean(-1) for one in maps}
     limit = max(float(np.abs(values).max()) for values in means.values())
     for place, (context, values) in enumerate(means.items(), 1):
-        caption = f"{context}: mean over the tokens; all contexts of the sentence share the colours."
-        report.figure(section, f"{name}-context-{place}-lambda", lambda_figure(values, limit), caption)
-    histograms = lambda_histograms({one.row.context: one.lambdas for one in maps})
-    report.figure(section, f"{name}-lambda-histograms", histograms, "Shares of the tokens by their lambda.")
+        lambda_table(report, section, f"{name}-context-{place}-lambda", values, limit, context)
+    section.text("λ by layer and head, the mean over the tokens; all aspects of a sentence share the colours.", "note")
+    lambdas = {one.row.context: one.lambdas for one in maps}
+    report.figure(
+        section,
+        f"{name}-lambda-histograms",
+        lambda_histograms(lambdas),
+        plain_words.of_spread(lambdas),
+        "Shares of the tokens by their λ, for every layer and head; the line marks 0.",
+    )
     section.data["mean lambda"] = {context: values.tolist() for context, values in means.items()}

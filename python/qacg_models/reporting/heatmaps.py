@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLOURS = "RdBu_r"  # red above 0, blue below, white at 0
+# Lines that differ also without their colours; all stand out from white, and turned from the dark ground of a page.
+LINES = ("#2166ac", "#b2182b", "#1b7837", "#762a83")
+DASHES = ("-", "--", ":", "-.")
 NAMES = {
     "softmax": "P (softmax)",
     "quasi": "λ·G (gated sigmoid)",
@@ -80,14 +83,15 @@ def lambda_figure(values: np.ndarray, limit: float | None = None) -> Figure:
     for layer in range(layers):
         for head in range(heads):
             value = values[layer, head]
-            shade = "white" if abs(value) > 0.6 * limit else "black"
-            axis.text(head, layer, f"{value:+.3f}", ha="center", va="center", color=shade, fontsize=9)
+            ink = _ink(image.cmap(image.norm(value)))
+            axis.text(head, layer, f"{value:+.3f}", ha="center", va="center", color=ink, fontsize=9)
     figure.colorbar(image).ax.tick_params(labelsize=8)
     return figure
 
 
 def lambda_histograms(lambdas: Mapping[str, np.ndarray]) -> Figure:
-    """How lambda is spread over the tokens: a row of panels per layer, a column per head, an outline per name.
+    """How lambda is spread over the tokens: a row of panels per layer, a column per head, an outline per name, which
+    differ by colour and dashes.
 
     All panels share one axis, symmetric about 0; a line marks 0. Heights are shares of the tokens.
 
@@ -106,7 +110,8 @@ def lambda_histograms(lambdas: Mapping[str, np.ndarray]) -> Figure:
             axis.axvline(0, color="0.75", linewidth=0.8)
             for number, (name, values) in enumerate(lambdas.items()):
                 shares = np.histogram(values[layer, head], edges)[0] / values.shape[-1]
-                axis.stairs(shares, edges, color=f"C{number}", linewidth=1.1, label=name)
+                style = {"color": LINES[number % 4], "linestyle": DASHES[(number + number // 4) % 4], "linewidth": 1.2}
+                axis.stairs(shares, edges, label=name, **style)
             axis.tick_params(labelsize=7, length=2)
             if layer == 0:
                 axis.set_title(f"head {head + 1}", fontsize=9)
@@ -148,7 +153,7 @@ def loss_figure(points: list[list[float]]) -> Figure:
     """
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(6.4, 2.6), layout="constrained")
+    figure = Figure(figsize=(6.0, 2.6), layout="constrained")
     axis = figure.subplots()
     axis.plot([step for step, _ in points], [loss for _, loss in points], color="#2166ac")
     axis.set_ylim(bottom=0)
@@ -157,6 +162,13 @@ def loss_figure(points: list[list[float]]) -> Figure:
     for side in ("top", "right"):
         axis.spines[side].set_visible(False)
     return figure
+
+
+def _ink(shade: Sequence[float]) -> str:
+    """Black or white, whichever is read better on a colour: at the least at a contrast of 4.5 (WCAG 2.2)."""
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in shade[:3]]
+    luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    return "black" if (luminance + 0.05) ** 2 > 0.05 * 1.05 else "white"
 
 
 def _label(axis, tokens: list[str], left: bool, below: bool) -> None:

@@ -23,21 +23,8 @@ PAGE_NAME = "index.html"
 # A browser refuses whatever the page does not hold itself.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 
-STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; color: #1c1c1c; background: #fff; max-width: 72rem;
-  margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.7rem; margin-bottom: 0; } h2 { font-size: 1.25rem; margin-top: 2.5rem; }
-h3 { font-size: 1rem; margin: 2rem 0 0; }
-table { border-collapse: collapse; margin: .8rem 0; font-variant-numeric: tabular-nums; }
-th, td { padding: .25rem .8rem; text-align: left; border-bottom: 1px solid #ddd; }
-th { font-weight: 600; border-bottom-color: #888; } .number { text-align: right; }
-p, li { max-width: 46rem; } .note { color: #555; font-size: .9rem; } .lead { color: #555; margin-top: .2rem; }
-figure { margin: .6rem 0 1.6rem; overflow-x: auto; } figcaption { color: #555; font-size: .9rem; }
-svg { max-width: 100%; height: auto; }
-pre { background: #f5f5f5; padding: .8rem; overflow-x: auto; font-size: .85rem; }
-blockquote { margin: .3rem 0; padding: .2rem .8rem; border-left: 3px solid #ccc; }
-nav a { margin-right: 1rem; }
-"""
+_STYLE = Path(__file__).with_name("page") / "report.css"
+_SMALLEST = 8  # CSS pixels: a picture shrinks with the page until its smallest letters are so high, then scrolls
 
 
 @dataclass
@@ -77,8 +64,25 @@ class Section:
     def table(self, name: str, cells: tuple[list[str], list[list[str]]]) -> None:
         """Add a table; tables.json gets it as `name`."""
         header, rows = cells
-        self.parts.append(html_table(header, rows))
+        self.parts.append(framed(html_table(header, rows), name))
         self.data[name] = [dict(zip(header, row)) for row in rows]
+
+    def picture(self, markup: str, tells: str, reading: str = "", whose: str = "") -> None:
+        """Add a picture made of HTML, framed where it may be wider than a page.
+
+        Args:
+            tells: what it tells an analyst, a plain sentence, which comes first.
+            reading: what its symbols, colours and scales mean, which comes below.
+            whose: the one it is about, where several pictures follow each other.
+        """
+        above = f"<strong>{html.escape(whose)}.</strong> " if whose else ""
+        below = f'\n<p class="note">{html.escape(reading)}</p>' if reading else ""
+        self.parts.append(f"<figure>\n<figcaption>{above}{html.escape(tells)}</figcaption>\n{markup}{below}\n</figure>")
+
+
+def framed(markup: str, name: str, role: str = "group") -> str:
+    """HTML that may be wider than the page, in a frame that scrolls, also by the keyboard."""
+    return f'<div class="frame" role="{role}" aria-label="{html.escape(name)}" tabindex="0">{markup}</div>'
 
 
 class Report:
@@ -109,12 +113,16 @@ class Report:
         self.sections.append(Section(title))
         return self.sections[-1]
 
-    def figure(self, section: Section, name: str, figure: Figure, caption: str) -> None:
-        """Show a figure in a section and keep it as figures/NAME.svg and .png."""
+    def figure(self, section: Section, name: str, figure: Figure, tells: str, reading: str = "") -> None:
+        """Show a figure in a section and keep it as figures/NAME.svg and .png.
+
+        Args:
+            tells: what it tells an analyst, a plain sentence (`plain_words.py`); it comes first, and is what a
+                screen reader says of the figure.
+            reading: what its symbols, colours and scales mean.
+        """
         self.keep(name, figure)
-        section.parts.append(
-            f"<figure>{_inline_svg(figure, name)}<figcaption>{html.escape(caption)}</figcaption></figure>"
-        )
+        section.picture(framed(_inline_svg(figure, name), tells, role="img"), tells, reading)
 
     def keep(self, name: str, figure: Figure) -> None:
         """Keep a figure as figures/NAME.svg and .png without showing it."""
@@ -145,42 +153,58 @@ class Report:
         return self.folder / PAGE_NAME
 
     def _page(self) -> str:
-        links = " ".join(
-            f'<a href="#part-{number}">{html.escape(section.title)}</a>'
-            for number, section in enumerate(self.sections, 1)
-        )
+        titles = [html.escape(section.title) for section in self.sections]
+        links = "\n".join(f'<li><a href="#part-{number}">{title}</a></li>' for number, title in enumerate(titles, 1))
         body = "\n".join(
-            f'<h2 id="part-{number}">{html.escape(section.title)}</h2>\n' + "\n".join(section.parts)
-            for number, section in enumerate(self.sections, 1)
+            f'<section aria-labelledby="part-{number}">\n<h2 id="part-{number}">{title}</h2>\n'
+            + "\n".join(section.parts)
+            + "\n</section>"
+            for number, (title, section) in enumerate(zip(titles, self.sections), 1)
         )
+        title, lead = html.escape(self.title), html.escape(self.lead)
+        style = _STYLE.read_text(encoding="utf-8") + self.style
         script = f"<script>\n{self.script}</script>\n" if self.script else ""
         return (
             f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
             f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+            f'<meta name="color-scheme" content="light dark">\n'
             f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
-            f"<title>{html.escape(self.title)}</title>\n<style>{STYLE}{self.style}</style>\n</head>\n<body>\n"
-            f'<h1>{html.escape(self.title)}</h1>\n<p class="lead">{html.escape(self.lead)}</p>\n'
-            f"<nav>{links}</nav>\n{body}\n{script}</body>\n</html>\n"
+            f"<title>{title}</title>\n<style>\n{style}</style>\n</head>\n<body>\n"
+            f'<header>\n<h1>{title}</h1>\n<p class="lead">{lead}</p>\n'
+            f'<nav aria-label="Parts of this page">\n<ul>\n{links}\n</ul>\n</nav>\n</header>\n'
+            f"<main>\n{body}\n</main>\n{script}</body>\n</html>\n"
         )
 
 
-def _svg(figure: Figure, name: str) -> str:
+def _svg(figure: Figure, name: str, transparent: bool = False) -> str:
     import matplotlib
 
     stream = io.StringIO()
     # Letters stay text (small, searchable); the salt keeps ids of two figures on one page apart.
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
-        figure.savefig(stream, format="svg", metadata={"Date": None, "Creator": None})
+        figure.savefig(stream, format="svg", transparent=transparent, metadata={"Date": None, "Creator": None})
     return stream.getvalue()
 
 
 def _inline_svg(figure: Figure, name: str) -> str:
-    """The svg element alone, ready for a page that holds several.
+    """The svg element alone, ready for a page that holds several, and as wide as its letters need.
 
     No XML declaration or document type, which a page has once; and no ids but those that the figure itself
     refers to, since matplotlib calls the axes of every figure axes_1.
     """
-    text = _svg(figure, name)
+    text = _svg(figure, name, transparent=True)
     text = text[text.index("<svg") :]
     used = set(re.findall(r"#([\w.-]+)", text))
-    return re.sub(r' id="([^"]+)"', lambda found: found[0] if found[1] in used else "", text)
+    text = re.sub(r' id="([^"]+)"', lambda found: found[0] if found[1] in used else "", text)
+    width = 96 * figure.get_figwidth()  # CSS pixels: 96 to the inch, as points are 72
+    least = width * min(1.0, _SMALLEST / (_smallest_letters(figure) * 96 / 72))
+    text = re.sub(r' (?:width|height)="[\d.]+pt"', "", text, count=2)
+    return text.replace("<svg", f'<svg style="width:{width:.0f}px;min-width:{least:.0f}px"', 1)
+
+
+def _smallest_letters(figure: Figure) -> float:
+    """Size in points of the smallest text that a figure shows."""
+    from matplotlib.text import Text
+
+    texts = [text for text in figure.findobj(Text) if text.get_visible() and text.get_text().strip()]
+    return min((text.get_fontsize() for text in texts), default=10.0)

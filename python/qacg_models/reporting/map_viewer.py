@@ -17,6 +17,11 @@ import numpy as np
 from qacg_models.reporting.attention_maps import ExampleMaps
 from qacg_models.reporting.heatmaps import COLOURS, NAMES
 
+TELLS = {
+    "softmax": "Where each word looks in this layer before the aspect changes anything",
+    "quasi": "What the aspect adds to that (red) and takes away (blue)",
+    "combined": "Where each word looks in the end; the model goes by this",
+}
 _FOLDER = Path(__file__).with_name("page")
 _STEPS = 32767
 _SHADES = 65  # an odd number, so that one is the white of 0
@@ -28,15 +33,16 @@ def viewer_script() -> str:
 
 
 def viewer_style() -> str:
-    """The CSS that a page with viewers or token strips needs once."""
+    """The CSS that a page with viewers needs once."""
     return (_FOLDER / "viewer.css").read_text(encoding="utf-8")
 
 
-def viewer(name: str, maps: Sequence[ExampleMaps]) -> str:
+def viewer(name: str, title: str, maps: Sequence[ExampleMaps]) -> str:
     """HTML of one viewer, which shows rows side by side.
 
     Args:
         name: of the viewer on its page; letters, digits and hyphens.
+        title: what a screen reader calls it.
         maps: at least one; numbers of tokens may differ.
     """
     from matplotlib import colormaps
@@ -46,6 +52,7 @@ def viewer(name: str, maps: Sequence[ExampleMaps]) -> str:
         "layers": layers,
         "heads": heads,
         "names": NAMES,
+        "tells": TELLS,
         "shades": (255 * colormaps[COLOURS](np.linspace(0, 1, _SHADES))[:, :3]).round().astype(int).tolist(),
         "rows": [
             {
@@ -59,32 +66,11 @@ def viewer(name: str, maps: Sequence[ExampleMaps]) -> str:
     # "<" would let a token end the element.
     text = json.dumps(data, ensure_ascii=False).replace("<", "\\u003c")
     return (
-        f'<div class="viewer" id="{html.escape(name)}"><script type="application/json">{text}</script>'
+        f'<div class="viewer" id="{html.escape(name)}" role="group" aria-label="{html.escape(title)}">'
+        f'<script type="application/json">{text}</script>'
         '<noscript><p class="note">The selector needs JavaScript; the folder figures holds every layer.</p></noscript>'
         "</div>"
     )
-
-
-def token_strip(tokens: Sequence[str], values: np.ndarray, limit: float) -> str:
-    """HTML of a sentence whose tokens are coloured by signed values, which show when pointed at.
-
-    Args:
-        values: (L).
-        limit: the absolute value that has the strongest colour.
-    """
-    from matplotlib import colormaps
-
-    parts = []
-    for token, value in zip(tokens, values):
-        red, green, blue, _ = colormaps[COLOURS](0.5 + 0.5 * float(value) / max(limit, 1e-12))
-        ink = "#fff" if 0.3 * red + 0.59 * green + 0.11 * blue < 0.5 else "#1c1c1c"
-        shade = f"rgb({255 * red:.0f},{255 * green:.0f},{255 * blue:.0f})"
-        joined = ' class="inner"' if token.startswith("##") else ""
-        parts.append(
-            f'<span{joined} style="background:{shade};color:{ink}" title="{value:+.3g}">'
-            f"{html.escape(token.removeprefix('##'))}</span>"
-        )
-    return f'<p class="strip">{"".join(parts)}</p>'
 
 
 def _packed(values: np.ndarray) -> dict:

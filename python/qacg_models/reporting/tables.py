@@ -25,16 +25,23 @@ def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def html_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """The same as an HTML table; cells are escaped."""
-
+    """The same as an HTML table; cells are escaped. A first column of words names the rows."""
     numbers = _number_columns(rows)
 
-    def line(row: Sequence[str], tag: str) -> str:
-        starts = [f'<{tag} class="number">' if right else f"<{tag}>" for right in numbers]
-        return "<tr>" + "".join(f"{start}{html.escape(cell)}</{tag}>" for start, cell in zip(starts, row)) + "</tr>"
+    def cell(text: str, role: str, number: bool) -> str:
+        kind = ' class="number"' if number else ""
+        scope = f' scope="{role}"' if role in ("row", "col") else ""
+        name = "th" if scope else "td"
+        return f"<{name}{scope}{kind}>{html.escape(text)}</{name}>"
 
-    body = "\n".join(line(row, "td") for row in rows)
-    return f"<table>\n<thead>{line(header, 'th')}</thead>\n<tbody>\n{body}\n</tbody>\n</table>"
+    def line(row: Sequence[str], first: str, others: str) -> str:
+        roles = [first, *[others] * (len(row) - 1)]
+        return f"<tr>{''.join(map(cell, row, roles, numbers))}</tr>"
+
+    named = "cell" if numbers and numbers[0] else "row"
+    body = "\n".join(line(row, named, "cell") for row in rows)
+    head = line(header, "col", "col")
+    return f"<table>\n<thead>{head}</thead>\n<tbody>\n{body}\n</tbody>\n</table>"
 
 
 def metric_cells(

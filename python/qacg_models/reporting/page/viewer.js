@@ -1,6 +1,7 @@
 "use strict";
 // Draws the maps of every .viewer from the JSON inside it. The choice of layer and head is kept in the address, as
-// #layer=2&head=3, both counted from 1; head=all shows every head.
+// #layer=2&head=3, both counted from 1; head=all shows every head. Whatever a pointer reads, arrow keys read too, and
+// the line that tells it is read out by screen readers.
 
 const make = (tag, className, text) => {
   const element = document.createElement(tag);
@@ -46,17 +47,23 @@ function choose(layer, head) {
   drawAll();
 }
 
-function buttons(label, entries, chosen, pick) {
+// A row of buttons that stays when the maps are drawn again, so that the keyboard's place is not lost.
+function buttons(label, entries, pick) {
   const box = make("div", "choice");
+  box.setAttribute("role", "group");
+  box.setAttribute("aria-label", label);
   box.append(make("span", "", label));
-  for (const [text, value] of entries) {
+  const made = entries.map(([text, value]) => {
     const button = make("button", "", text);
     button.type = "button";
-    button.setAttribute("aria-pressed", String(value === chosen));
+    button.setAttribute("aria-label", `${label} ${text}`);
     button.addEventListener("click", () => pick(value));
     box.append(button);
-  }
-  return box;
+    return [button, value];
+  });
+  const mark = (chosen) =>
+    made.forEach(([button, value]) => button.setAttribute("aria-pressed", String(value === chosen)));
+  return { box, mark };
 }
 
 const counted = (count) => Array.from({ length: count }, (_, i) => [String(i + 1), i + 1]);
@@ -94,16 +101,29 @@ function canvasOf(data, row, values, limit) {
   return canvas;
 }
 
-function tellValues(canvas, readout, row, values, name) {
-  canvas.addEventListener("mousemove", (event) => {
-    const box = canvas.getBoundingClientRect();
-    const place = (offset, extent) =>
-      Math.max(0, Math.min(row.tokens.length - 1, Math.floor((offset / extent) * row.tokens.length)));
-    const query = place(event.clientY - box.top, box.height);
-    const key = place(event.clientX - box.left, box.width);
-    const value = signed(values[query * row.tokens.length + key], 4);
-    readout.textContent = `${row.title}, ${name}: ${row.tokens[query]} looks at ${row.tokens[key]} with ${value}`;
+const sentenceOf = (row, values, cell) => {
+  const length = row.tokens.length;
+  const [query, key] = [Math.floor(cell / length), cell % length];
+  return `“${row.tokens[query]}” looks at “${row.tokens[key]}” with ${signed(values[cell], 4)}`;
+};
+
+function strongest(row, values) {
+  let cell = 0;
+  values.forEach((value, i) => {
+    if (Math.abs(value) > Math.abs(values[cell])) cell = i;
   });
+  return sentenceOf(row, values, cell);
+}
+
+// Calls back with the cell under the pointer.
+function pointAt(canvas, length, tell) {
+  const read = (event) => {
+    const box = canvas.getBoundingClientRect();
+    const place = (offset, extent) => Math.max(0, Math.min(length - 1, Math.floor((offset / extent) * length)));
+    tell(place(event.clientY - box.top, box.height) * length + place(event.clientX - box.left, box.width));
+  };
+  canvas.addEventListener("pointermove", read);
+  canvas.addEventListener("pointerdown", read);
 }
 
 function scaleOf(data, limit) {
@@ -111,18 +131,20 @@ function scaleOf(data, limit) {
   const strip = make("i");
   strip.style.background = `linear-gradient(to right, ${data.shades.map((shade) => `rgb(${shade})`).join(",")})`;
   const digits = limit < 0.1 ? 4 : 2;
-  scale.append(make("span", "", signed(-limit, digits)), strip, make("span", "", signed(limit, digits)), "white is 0");
+  scale.append(make("span", "", signed(-limit, digits)), strip, make("span", "", signed(limit, digits)));
   return scale;
 }
 
-function labelledMap(row, canvas, width) {
-  const box = make("div", "map");
+// One head with its tokens. Arrow keys move a cursor over the cells; `tell` gets the cell it is on.
+function labelledMap(row, canvas, width, name, tell) {
   const length = row.tokens.length;
-  const cell = Math.max(9, Math.min(20, Math.floor((width - 110) / length)));
+  const least = window.innerWidth < 640 ? 13 : 9; // fingers need larger cells; the map scrolls in its frame
+  const cell = Math.max(least, Math.min(20, Math.floor((width - 110) / length)));
   canvas.style.width = canvas.style.height = `${cell * length}px`;
   const font = `${Math.min(13, cell + 1)}px/${cell}px system-ui, sans-serif`;
   const labels = (className, side) => {
     const list = make("div", className);
+    list.setAttribute("aria-hidden", "true");
     for (const token of row.tokens) {
       const label = make("span", "", token);
       label.style.font = font;
@@ -131,70 +153,132 @@ function labelledMap(row, canvas, width) {
     }
     return list;
   };
-  box.append(labels("left", "height"), canvas, labels("below", "width"));
+  const [left, below, field, cursor] = [labels("left", "height"), labels("below", "width"), make("div", "field"), make("i")];
+  cursor.style.width = cursor.style.height = `${cell}px`;
+  cursor.hidden = true;
+  let at = 0;
+  const go = (next) => {
+    const named = (cell) => [left.children[Math.floor(cell / length)], below.children[cell % length]];
+    for (const label of named(at)) label.classList.remove("here");
+    for (const label of named(next)) label.classList.add("here");
+    at = next;
+    cursor.hidden = false;
+    cursor.style.top = `${Math.floor(at / length) * cell}px`;
+    cursor.style.left = `${(at % length) * cell}px`;
+    tell(at);
+  };
+  canvas.tabIndex = 0;
+  canvas.setAttribute("role", "application");
+  canvas.setAttribute("aria-label", `${name}. Arrow keys read its cells.`);
+  canvas.addEventListener("focus", () => go(at));
+  canvas.addEventListener("keydown", (event) => {
+    const [down, across] = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key] ?? [0, 0];
+    if (!down && !across) return;
+    event.preventDefault();
+    const [query, key] = [Math.floor(at / length) + down, (at % length) + across];
+    if (Math.min(query, key) >= 0 && Math.max(query, key) < length) go(query * length + key);
+    cursor.scrollIntoView({ block: "nearest", inline: "nearest" });
+  });
+  pointAt(canvas, length, go);
+  field.append(canvas, cursor);
+  const box = make("div", "map");
+  box.append(left, field, below);
   return box;
 }
 
-function headGrid(data, row, kind, limit, layer, readout) {
+// All heads of a layer, each a button that enlarges it.
+function headGrid(data, row, kind, limit, layer, tell, enlarge) {
   const grid = make("div", "heads");
-  grid.style.gridTemplateColumns = `repeat(${Math.min(data.heads, 4)}, 1fr)`;
+  grid.style.gridTemplateColumns = `repeat(${Math.min(data.heads, 4)}, minmax(0, 1fr))`;
   for (const [text, head] of counted(data.heads)) {
     const values = headMap(data, row, kind, layer, head);
-    const figure = make("figure");
+    const button = make("button", "", `head ${text}`);
+    button.type = "button";
+    button.setAttribute("aria-label", `head ${text} of ${row.title}: enlarge. Strongest: ${strongest(row, values)}`);
     const canvas = canvasOf(data, row, values, limit);
-    tellValues(canvas, readout, row, values, `layer ${layer}, head ${text}, ${data.names[kind]}`);
-    figure.append(make("figcaption", "", `head ${text}`), canvas);
-    figure.addEventListener("click", () => choose(layer, head));
-    grid.append(figure);
+    pointAt(canvas, row.tokens.length, (cell) => tell(`head ${text}`, values, cell));
+    button.append(canvas);
+    button.addEventListener("click", () => enlarge(head));
+    grid.append(button);
   }
   return grid;
 }
 
-function draw(root, data) {
-  const layer = within(choice.layer, data.layers) ? choice.layer : 1;
-  const head = within(choice.head, data.heads) ? choice.head : null;
-  root.replaceChildren(...root.querySelectorAll(":scope > script"));
+// What of a viewer stays: the choices, the place of the maps, and the line that tells values.
+function build(root, data) {
   const bar = make("div", "bar");
-  bar.append(
-    buttons("Layer", counted(data.layers), layer, (picked) => choose(picked, head)),
-    buttons("Head", [["all", null], ...counted(data.heads)], head, (picked) => choose(layer, picked)),
-  );
-  const hint = "Point at a map to read a value" + (head === null ? "; click it to enlarge the head." : ".");
-  const readout = make("div", "readout", hint);
+  const chosen = () => [
+    within(choice.layer, data.layers) ? choice.layer : 1,
+    within(choice.head, data.heads) ? choice.head : null,
+  ];
+  const layers = buttons("Layer", counted(data.layers), (picked) => choose(picked, chosen()[1]));
+  const heads = buttons("Head", [["all", null], ...counted(data.heads)], (picked) => choose(chosen()[0], picked));
+  bar.append(layers.box, heads.box);
+  const [maps, readout] = [make("div", "maps"), make("p", "readout")];
+  readout.setAttribute("role", "status");
+  root.replaceChildren(...root.querySelectorAll(":scope > script"), bar, maps, readout);
+  return { root, data, chosen, layers, heads, maps, readout };
+}
+
+function draw({ root, data, chosen, layers, heads, maps, readout }) {
+  const [layer, head] = chosen();
+  layers.mark(layer);
+  heads.mark(head);
+  maps.replaceChildren();
+  readout.textContent = head === null ? "Point at a map to read a value; choose it to enlarge the head."
+    : "Point at a map, or go over it with Tab and the arrow keys, to read a value.";
   const width = Math.min(root.clientWidth || 1000, 1152);
-  const side = Math.max(1, Math.min(data.rows.length, Math.floor(width / 420)));
-  root.append(bar, readout);
+  const fitting = Math.max(1, Math.floor(width / (head === null ? 360 : 420)));
+  const side = Math.ceil(data.rows.length / Math.ceil(data.rows.length / fitting)); // lines of one length
   for (const [kind, name] of Object.entries(data.names)) {
     const limit = layerLimit(data, kind, layer);
     const title = make("div", "kind");
-    title.append(make("strong", "", name), scaleOf(data, limit));
+    const symbols = make("span", "symbols", name);
+    symbols.append(scaleOf(data, limit));
+    title.append(make("h4", "", data.tells[kind]), symbols);
     const columns = make("div", "columns");
     columns.style.gridTemplateColumns = `repeat(${side}, minmax(0, 1fr))`;
-    for (const row of data.rows) {
+    data.rows.forEach((row, place) => {
       const column = make("div");
-      column.append(make("h4", "", row.title));
+      column.append(make("h5", "", row.title));
+      const tell = (of, values, cell) => {
+        readout.textContent = `${row.title}, ${of}: ${sentenceOf(row, values, cell)}`;
+      };
       if (head === null) {
-        column.append(headGrid(data, row, kind, limit, layer, readout));
+        const enlarge = (picked) => {
+          choose(layer, picked);
+          maps.querySelectorAll(".kind + .columns")[Object.keys(data.names).indexOf(kind)]
+            .children[place].querySelector("canvas").focus();
+        };
+        column.append(headGrid(data, row, kind, limit, layer, tell, enlarge));
       } else {
         const values = headMap(data, row, kind, layer, head);
-        const canvas = canvasOf(data, row, values, limit);
-        tellValues(canvas, readout, row, values, `layer ${layer}, head ${head}, ${name}`);
-        column.append(labelledMap(row, canvas, width / side - 24));
+        const frame = make("div", "frame");
+        const label = `${row.title}, layer ${layer}, head ${head}: ${data.tells[kind]}`;
+        const tellCell = (cell) => tell(`layer ${layer}, head ${head}, ${name}`, values, cell);
+        frame.append(labelledMap(row, canvasOf(data, row, values, limit), width / side - 24, label, tellCell));
+        column.append(frame, make("p", "note", `Strongest: ${strongest(row, values)}`));
       }
       columns.append(column);
-    }
-    root.append(title, columns);
+    });
+    maps.append(title, columns);
   }
 }
 
-const viewers = [...document.querySelectorAll(".viewer")].map((root) => [root, readData(root)]);
+const viewers = [...document.querySelectorAll(".viewer")].map((root) => build(root, readData(root)));
 
 function drawAll() {
-  for (const [root, data] of viewers) draw(root, data);
+  viewers.forEach(draw);
 }
 
 window.addEventListener("hashchange", () => {
   readAddress();
+  drawAll();
+});
+let drawnWidth = window.innerWidth;
+window.addEventListener("resize", () => {
+  if (window.innerWidth === drawnWidth) return; // on a telephone the height changes whenever the page is scrolled
+  drawnWidth = window.innerWidth;
   drawAll();
 });
 readAddress();

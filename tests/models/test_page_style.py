@@ -1,0 +1,208 @@
+"""What can be said of the pages without a browser: contrast of their colours, frames, names, one sentence a picture."""
+
+import colorsys
+import itertools
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+import qacg_models.reporting
+from matplotlib import colormaps
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from qacg_models.reporting.coloured_text import signed_table, token_strip
+from qacg_models.reporting.heatmaps import COLOURS, LINES, lambda_figure, loss_figure
+from qacg_models.reporting.html_report import Report
+from qacg_models.reporting.lambda_table import lambda_table
+
+FOLDER = Path(qacg_models.reporting.__file__).with_name("page")
+STYLES = {name: (FOLDER / name).read_text(encoding="utf-8") for name in ("report.css", "viewer.css")}
+SCHEMES = ("light", "dark")
+TEXT, PART = 4.5, 3.0  # WCAG 2.2: contrast of text, and of parts that one has to see
+NARROW = 358  # pixels that a telephone of 390 has between the margins
+
+
+def variables(scheme):
+    """The page's colours by name; those of the dark scheme go over those of the light one."""
+    light, dark = re.findall(r":root \{(.*?)\}", STYLES["report.css"], re.DOTALL)
+    return dict(re.findall(r"--([a-z]+): ([^;]+);", light + (dark if scheme == "dark" else "")))
+
+
+def colour(value):
+    """Red, green and blue between 0 and 1 of #rrggbb, or of three numbers."""
+    return np.array(to_rgb(value) if value.startswith("#") else [int(part) / 255 for part in value.split()])
+
+
+def turned(rgb, scheme):
+    """A picture's colour as a scheme shows it: invert(.9) hue-rotate(180deg) of the Filter Effects specification."""
+    if scheme == "light":
+        return np.asarray(rgb)
+    assert variables("dark")["turn"] == "invert(.9) hue-rotate(180deg)"
+    grey = np.array([0.213, 0.715, 0.072])
+    inverted = 0.1 * np.asarray(rgb) + 0.9 * (1 - np.asarray(rgb))
+    return np.clip(2 * grey @ inverted - inverted, 0, 1)
+
+
+def contrast(one, other):
+    def luminance(rgb):
+        return np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4) @ [0.2126, 0.7152, 0.0722]
+
+    low, high = sorted((luminance(np.asarray(one)), luminance(np.asarray(other))))
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_contrast_is_that_of_the_standard():
+    assert contrast(colour("#000000"), colour("#ffffff")) == pytest.approx(21)
+    assert contrast(colour("#777777"), colour("#ffffff")) == pytest.approx(4.48, abs=0.005)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_text_and_parts_stand_out_from_the_ground(scheme):
+    named = {name: colour(value) for name, value in variables(scheme).items() if value[0] in "#0123456789"}
+    for text in ("ink", "quiet", "link"):
+        for ground in ("ground", "panel"):
+            assert contrast(named[text], named[ground]) >= TEXT, (text, ground)
+    assert contrast(named["ground"], named["ink"]) >= TEXT, "a chosen button has them the other way round"
+    for part in ("edge", "link"):
+        assert contrast(named[part], named["ground"]) >= PART, part
+    # Shades lie between the ground and these two.
+    for shade in ("plus", "minus"):
+        for share in np.linspace(0, 1, 21):
+            behind = share * named[shade] + (1 - share) * named["ground"]
+            assert contrast(named["ink"], behind) >= TEXT, (shade, share)
+
+
+def test_every_colour_of_the_pages_is_one_of_the_named():
+    for name, style in STYLES.items():
+        rules = re.sub(r":root \{.*?\}", "", style, flags=re.DOTALL)
+        assert not re.search(r"#[0-9a-f]{3,8}\b|\brgba?\(\s*\d|\bhsl", rules), name
+    assert variables("light").keys() == variables("dark").keys()
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_pictures_stand_out_from_the_ground(scheme):
+    ground = colour(variables(scheme)["ground"])
+    np.testing.assert_allclose(turned([1, 1, 1], scheme), ground, atol=0.002)  # no edge around a picture
+    assert contrast(turned([0, 0, 0], scheme), ground) >= TEXT
+    for line in LINES:
+        assert contrast(turned(to_rgb(line), scheme), ground) >= PART, line
+    red, blue = (turned(colormaps[COLOURS](share)[:3], scheme) for share in (0.8, 0.2))
+    assert red[0] > red[2] and blue[2] > blue[0], "signs keep their colours"
+    assert contrast(turned(colormaps[COLOURS](0.5)[:3], scheme), ground) < 1.15, "0 is the page's own colour"
+    hue = [colorsys.rgb_to_hsv(*rgb)[0] for rgb in (red, blue)]
+    assert min(hue[0], 1 - hue[0]) < 0.1 and 0.5 < hue[1] < 0.7
+
+
+def test_numbers_in_a_coloured_figure_can_be_read():
+    values = np.linspace(-1, 1, 41)[None]
+    axis = lambda_figure(values).axes[0]
+    for text, value in zip(axis.texts, values[0]):
+        assert contrast(to_rgb(text.get_color()), colormaps[COLOURS](0.5 + value / 2)[:3]) >= TEXT, value
+
+
+def test_nothing_but_a_frame_is_wider_than_a_telephone():
+    for style in STYLES.values():
+        for size, unit in re.findall(r"(?<!max-)\bwidth: ([\d.]+)(px|rem|em)", style):
+            assert float(size) * (1 if unit == "px" else 16) <= NARROW
+    assert re.search(r"\.frame \{ overflow-x: auto; max-width: 100%", STYLES["report.css"])
+
+
+class Tree(HTMLParser):
+    """The elements of a page with their attributes, texts and the elements around them."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.found, self.open = [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        element = {"tag": tag, **dict(attributes), "text": "", "around": list(self.open)}
+        self.found.append(element)
+        if tag not in ("meta", "br"):
+            self.open.append(element)
+
+    def handle_startendtag(self, tag, attributes):
+        self.found.append({"tag": tag, **dict(attributes), "text": "", "around": list(self.open)})
+
+    def handle_endtag(self, tag):
+        assert self.open.pop()["tag"] == tag
+
+    def handle_data(self, data):
+        for element in self.open:
+            element["text"] += data
+
+    def all(self, *tags):
+        return [element for element in self.found if element["tag"] in tags]
+
+
+@pytest.fixture
+def page(tmp_path):
+    report = Report(tmp_path / "report", "Title", "Lead")
+    section = report.section("A & B")
+    section.heading("Heading")
+    section.table("numbers", (["name", "%"], [["a", "1.5"]]))
+    report.figure(section, "loss", loss_figure([[1, 1.0], [2, 0.5]]), "It fell <at> last.", "Cross-entropy.")
+    lambda_table(report, section, "lambda", np.array([[0.5, -0.25]]), whose="food")
+    section.picture(token_strip(["a", "##b"], np.ones(2), 1.0), "Both matter.", whose="food: good")
+    return Tree(report.write().read_text(encoding="utf-8"))
+
+
+def test_tables_and_pictures_lie_in_named_frames_that_the_keyboard_reaches(page):
+    for element in page.all("table", "svg"):
+        (frame,) = [one for one in element["around"] if one.get("class") == "frame"]
+        assert frame["tabindex"] == "0" and frame["aria-label"].strip()
+        assert frame["role"] == ("img" if element["tag"] == "svg" else "group")
+    assert len(page.all("table")) == 2 and len(page.all("svg")) == 1
+
+
+def test_each_picture_begins_with_its_sentence(page):
+    figures = page.all("figure")
+    told = [one["text"].strip() for one in page.all("figcaption")]
+    assert told == [
+        "It fell <at> last.",
+        "food. The aspect adds attention in 1 of 2 heads and takes it away in 1; it does most in layer 1, head 1,"
+        " where it adds.",
+        "food: good. Both matter.",
+    ]
+    for figure, sentence in zip(figures, told):
+        assert figure["text"].strip().startswith(sentence)
+    assert figures[0]["text"].strip().endswith("Cross-entropy.")
+    (picture,) = [one for one in page.found if one.get("role") == "img"]
+    assert picture["aria-label"] == told[0]
+
+
+def test_a_page_has_landmarks_headings_in_order_and_named_rows(page):
+    assert [len(page.all(tag)) for tag in ("header", "nav", "main", "h1")] == [1] * 4
+    assert page.all("html")[0]["lang"] == "en" and page.all("nav")[0]["aria-label"]
+    levels = [int(one["tag"][1]) for one in page.all("h1", "h2", "h3")]
+    assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
+    ids = {one.get("id") for one in page.found}
+    assert all(one["aria-labelledby"] in ids for one in page.all("section"))
+    assert all(one["scope"] in ("row", "col") for one in page.all("th"))
+    schemes = [one["content"] for one in page.all("meta") if one.get("name") == "color-scheme"]
+    assert schemes == ["light dark"]
+
+
+def test_a_picture_shrinks_until_its_letters_are_small_and_not_further(tmp_path):
+    report = Report(tmp_path / "report", "", "")
+    figure = Figure(figsize=(10, 1))
+    figure.text(0.5, 0.5, "words", fontsize=12)  # 16 CSS pixels high, so half the size is the least
+    report.figure(report.section("s"), "wide", figure, "Wide.")
+    (picture,) = Tree(report.write().read_text(encoding="utf-8")).all("svg")
+    assert picture["style"] == "width:960px;min-width:480px"
+    assert "width" not in picture and "height" not in picture
+
+
+def test_a_table_of_signs_has_the_numbers_as_text():
+    table = Tree(signed_table("layer", ["head <1>", "head 2"], ["layer 1"], np.array([[0.5, -0.25]]), 0.5))
+    assert [(one["text"], one["class"], one["style"]) for one in table.all("td") if "class" in one] == [
+        ("+0.500", "number plus", "--v:1.00"),
+        ("−0.250", "number minus", "--v:0.50"),
+    ]
+    assert [(one["text"], one["scope"]) for one in table.all("th")] == [
+        ("head <1>", "col"),
+        ("head 2", "col"),
+        ("layer 1", "row"),
+    ]

@@ -1,0 +1,172 @@
+"""The pages in a browser: at the width of a telephone and of a desk, in both colour schemes, by keyboard and by ear."""
+
+import base64
+import json
+import os
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matrix import kept_of, param
+from qacg_models.data import Example
+from qacg_models.demos import sample_demo as demo
+from qacg_models.inference.trained_model import load_trained
+from qacg_models.reporting import plain_words
+from qacg_models.reporting.analysis_page import write_analysis
+from qacg_models.reporting.heatmaps import loss_figure
+from qacg_models.reporting.html_report import Report
+from untrained import TEXTS, write_model
+
+WIDTHS, SCHEMES = (390, 1280), ("light", "dark")
+CHECKS = (Path(__file__).parents[1] / "support" / "page_checks.js").read_text(encoding="utf-8")
+OPEN_ALL = "document.querySelectorAll('details').forEach((part) => { part.open = true; })"
+WINDOWS = [
+    param((width, scheme) in ((390, "dark"), (1280, "light")), width, scheme, id=f"{width}-{scheme}")
+    for width in WIDTHS
+    for scheme in SCHEMES
+]
+PAGES = ("analysis", "report")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    return load_trained(write_model(tmp_path_factory.mktemp("browser") / "model", context_standalone=False))
+
+
+@pytest.fixture(scope="module")
+def pages(trained, tmp_path_factory):
+    """The page of an analysis, and one with whatever the demonstration's report is made of."""
+    folder = tmp_path_factory.mktemp("pages")
+    rows = [Example("", TEXTS[2], aspect, "", aspect, 1, 1) for aspect in ("food", "price")]
+    analysis = write_analysis(
+        trained, rows, folder / "analysis", title="Looked at", layer_figures=False, say=lambda line: None
+    )
+    report = Report(folder / "report", "A title that is long enough to need a second line on a telephone", "A lead")
+    results, maps, gate, training, machine = (report.section(f"Part {number}") for number in range(5))
+    columns = ["case", *(f"a long title {number}" for number in range(9))]
+    results.table("figures", (columns, [[f"case {number}", *["1.25e-03"] * 9] for number in range(3)]))
+    results.text("a" * 200, "note")
+    demo._attention(report, maps, trained, rows[:1])
+    demo._gate(report, gate, trained, rows)
+    loss = trained.record.loss
+    report.figure(training, "loss", loss_figure(loss), plain_words.of_loss(loss), "Cross-entropy.")
+    demo._machine(machine)
+    return {"analysis": analysis.as_uri(), "report": report.write().as_uri()}
+
+
+@pytest.fixture(params=PAGES)
+def page(request, pages):
+    return pages[request.param]
+
+
+@pytest.mark.parametrize(("width", "scheme"), WINDOWS)
+def test_a_page_fits_its_window_and_can_be_read(page, browser, width, scheme):
+    for address in (page, f"{page}#layer=2&head=1"):
+        browser.show(address, width, scheme)
+        browser.value(f"{CHECKS}; {OPEN_ALL}")
+        assert browser.said == [], "no script error, and nothing that the page's policy refuses"
+        assert browser.value("beyondThePage()") == []
+        assert browser.value("paleTexts()") == []
+    ground = browser.value("getComputedStyle(document.body).backgroundColor")
+    assert (max(map(int, re.findall(r"\d+", ground))) < 60) == (scheme == "dark")
+
+
+def test_the_checks_find_what_they_look_for(pages, browser):
+    browser.show(pages["report"], 390)
+    browser.value(CHECKS)
+    browser.value("document.body.insertAdjacentHTML('beforeend', '<p style=\"width:500px;color:#999\">x</p>')")
+    assert any("<p class" in line for line in browser.value("beyondThePage()"))
+    assert browser.value("paleTexts()") == ['<p class=""> x: 2.85']
+    # White on black and turned around, as a picture is in the dark scheme: a contrast of 13.9.
+    turned = "filter:invert(.9) hue-rotate(180deg);background:#fff;color:#000"
+    browser.value(f"document.body.insertAdjacentHTML('beforeend', '<p id=turned style=\"{turned}\">x</p>')")
+    assert browser.value("contrast(ink(turned).slice(0, 3), ground(turned))") == pytest.approx(13.9, abs=0.2)
+
+
+@pytest.mark.parametrize("scheme", kept_of(["dark"], SCHEMES))
+def test_the_keyboard_reaches_everything_and_shows_where_it_is(page, browser, scheme):
+    browser.show(page, 390, scheme)
+    browser.value(CHECKS)
+    count = browser.value("reachable().length")
+    visited = []
+    for _ in range(count):
+        browser.press("Tab")
+        visited.append(browser.value("focused()"))
+    assert [one["place"] for one in visited] == list(range(count))
+    for one in visited:
+        assert one["outline"] >= 2 and one["contrast"] >= 3, one
+
+
+def test_whatever_is_reached_has_a_name(page, browser):
+    for address in (page, f"{page}#layer=1&head=2"):
+        browser.show(address)
+        found = [one for one in browser.named() if one["focusable"] and one["role"] != "RootWebArea"]
+        browser.value(CHECKS)
+        assert len(found) == browser.value("reachable().length")
+        assert [one for one in found if not one["name"].strip()] == []
+
+
+def test_pictures_are_told_by_their_sentence(pages, browser):
+    browser.show(pages["report"])
+    told = [one["name"] for one in browser.named() if one["role"] in ("image", "img")]
+    beside = browser.value(
+        "[...document.querySelectorAll('[role=img]')].map((one) => one.previousElementSibling.innerText)"
+    )
+    assert told == beside and len(told) == 2 + 1  # two layers; the loss
+    assert all(text.endswith(".") for text in told)
+
+
+def test_maps_are_read_and_chosen_by_the_keyboard(trained, pages, browser):
+    browser.show(f"{pages['analysis']}#layer=1&head=all")
+
+    def tab_to(selector):
+        for _ in range(200):
+            browser.press("Tab")
+            if browser.value(f"document.activeElement.matches({selector!r})"):
+                return
+        raise AssertionError(f"{selector} is not reached")
+
+    pressed = "[...document.querySelectorAll('[aria-pressed=true]')].map((one) => one.ariaLabel)"
+    told = "document.querySelector('.readout').textContent"
+    tab_to("[aria-label='Layer 2']")
+    browser.press("Enter")
+    assert browser.value(pressed) == ["Layer 2", "Head all"]
+    assert browser.value("document.activeElement.ariaLabel") == "Layer 2", "the keyboard's place is kept"
+    tab_to(".heads button[aria-label^='head 2 of price']")
+    browser.press(" ")
+    assert browser.value(pressed) == ["Layer 2", "Head 2"]
+    assert browser.value("location.hash") == "#layer=2&head=2"
+    assert browser.value("document.activeElement.ariaLabel").startswith("price, layer 2, head 2"), "it goes to the map"
+    for key in ("ArrowDown", "ArrowDown", "ArrowRight", "ArrowUp", "ArrowLeft", "ArrowLeft"):
+        browser.press(key)
+    data = json.loads(browser.value("document.querySelector('.viewer script').textContent"))["rows"][1]
+    tokens, packed = data["tokens"], data["softmax"]
+    steps = np.frombuffer(base64.b64decode(packed["values"]), "<i2").reshape(2, 2, len(tokens), len(tokens))
+    value = packed["step"] * steps[1, 1, 1, 0]
+    words = f"price, layer 2, head 2, P (softmax): “{tokens[1]}” looks at “{tokens[0]}” with +{value:.4f}"
+    assert browser.value(told) == words
+    assert browser.value("document.querySelector('.readout').getAttribute('role')") == "status", "read out by itself"
+
+
+def test_a_page_fits_again_when_the_window_changes(pages, browser):
+    browser.show(f"{pages['analysis']}#layer=1&head=1", 1280)
+    browser.resize(390)
+    browser.wait("document.querySelector('.columns').style.gridTemplateColumns.startsWith('repeat(1')")
+    browser.value(CHECKS)
+    assert browser.value("beyondThePage()") == []
+
+
+@pytest.mark.matrix
+def test_axe_finds_nothing(page, browser):
+    axe = os.environ.get("AXE_CORE")
+    if not axe:
+        pytest.skip("AXE_CORE does not name axe.min.js of the npm package axe-core; `npm pack axe-core` brings it")
+    for width in WIDTHS:
+        for scheme in SCHEMES:
+            browser.show(page, width, scheme)
+            browser.value(Path(axe).read_text(encoding="utf-8") + f"; {OPEN_ALL}")
+            found = browser.value(
+                "axe.run().then((found) => found.violations.map((one) => [one.id, one.nodes[0].html]))"
+            )
+            assert found == [], (width, scheme)
