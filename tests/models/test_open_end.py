@@ -65,7 +65,7 @@ def test_what_is_chosen_where_nothing_is_said(dataset):
     assert chosen.eval_every == 50 and chosen.patience == RECIPES["scratch"]["patience"]
     # 40,000 rows are 625 steps an epoch, and half an epoch lies between evaluations; of 500,000 rows, 500 steps.
     for times, wanted in ((167, 313), (2084, 500)):
-        large = replace(dataset, splits={"train": dataset.splits["train"] * times})
+        large = replace(dataset, splits={"train": [*dataset.splits["train"]] * times})
         assert settle(TrainingOptions(), large).eval_every == wanted
     assert "while dev rises, at most 60 minutes (--minutes), until 20 evaluations in a row are no better" in plan(
         chosen, 240, "dev"
