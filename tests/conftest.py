@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from matrix import one_in_turn
 from outcomes import Budget, Recorder, in_shard
 
 from qacg_kernels import available_backends
@@ -47,7 +48,9 @@ def pytest_configure(config):
         config.pluginmanager.register(Budget(seconds))
 
 
+@pytest.hookimpl(tryfirst=True)  # -m matrix picks among marks that are given here
 def pytest_collection_modifyitems(config, items):
+    one_in_turn(items)
     shard = config.getoption("--shard")
     if shard is not None:
         others = [item for item in items if not in_shard(item.nodeid, shard)]

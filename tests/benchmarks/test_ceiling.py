@@ -52,6 +52,7 @@ def test_without_brgemm_it_says_so(small, monkeypatch, capsys):
 
 
 @pytest.mark.skipif(not any(map(shutil.which, ("c++", "g++", "clang++"))), reason="there is no C++ compiler")
+@pytest.mark.matrix  # builds its library
 def test_brgemm_multiplies():
     try:
         torch.ops.load_library(ceiling._library())

@@ -1,6 +1,7 @@
 """The CUDA backend's own source, host half and kernels, run on the CPU by tests/cuda_emulator: the error rule holds.
 
-This is slow, so every case goes by one type, which changes from case to case; the whole matrix by all three.
+This is slow, so every case goes by one type, which changes from case to case, and of the long cases one in four; the
+whole matrix takes all by all three.
 """
 
 import ctypes
@@ -30,7 +31,6 @@ from qacg_kernels.testing_inputs import Case, make_inputs
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 LONG = TILED + LARGE_SCORES
 LIMIT = 163 * 1024  # of a block's shared memory, unless QACG_EMULATOR_SHARED_LIMIT says otherwise
-SLOWEST = ("1030 row gate", "packed beyond 2048")
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def test_small(case, dtype):
     check(case, "cuda", dtype, "cpu")
 
 
-@pytest.mark.parametrize(("case", "dtype"), in_turn(LONG, DTYPES, lambda case: case.name in SLOWEST))
+@pytest.mark.parametrize(("case", "dtype"), in_turn(LONG, DTYPES, lambda case: case not in LONG[::4]))
 def test_off_the_tile(case, dtype):
     check(case, "cuda", dtype, "cpu")
 

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from matrix import param
 from torch import Tensor
 
 import qacg_kernels as qk
@@ -52,11 +53,13 @@ def assert_like_parts(whole: list[Tensor], parts: list[list[Tensor]]) -> None:
         assert torch.equal(t, torch.cat(pieces)), name
 
 
+SIZES = {64: torch.float32, 16: torch.float32, 96: torch.bfloat16, 17: torch.float32}
+
+
 @pytest.mark.parametrize("form", ["row", "column"])
 @pytest.mark.parametrize(
     ("dtype", "head_dim"),
-    [(torch.float32, 64), (torch.float32, 16), (torch.bfloat16, 96), (torch.float32, 17)],
-    ids=str,
+    [param(d in (64, 17), dtype, d, id=f"{dtype}-{d}") for d, dtype in SIZES.items()],
 )
 def test_many_heads(dtype, head_dim, form, capability):
     """Rows of whole cache lines and, of head size 17, others."""

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from matrix import kept_of
 
 import qacg_kernels as qk
 from qacg_kernels.certificates.family import FEATURES, PASSES, ROUTES, Family, Scope, families_in
 from qacg_kernels.certificates.lengths import CLASSES, Timed
 from qacg_kernels.certificates.prover import Task, prove
 from qacg_kernels.certificates.workers import Worker, WorkerGone
+from qacg_kernels.certify.__main__ import main
 from qacg_kernels.proving import faults, judging, probes, timing
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -137,6 +137,7 @@ def test_a_proof_in_processes_of_its_own_says_what_judging_here_says():
 
 
 @has_cpu
+@pytest.mark.matrix
 def test_what_the_time_does_not_reach_is_told_and_not_judged():
     families = families_in(SCOPE, "cpu")
     outcome = prove(task(families, seconds=0.5))
@@ -144,6 +145,7 @@ def test_what_the_time_does_not_reach_is_told_and_not_judged():
     assert missing and outcome.unfinished.startswith(f"{missing} of {len(families)} families were not judged")
 
 
+@pytest.mark.matrix
 def test_a_process_that_cannot_begin_says_nothing_of_the_kernels():
     families = [Family("cpu", "forward", *SCOPE, "whole_row", "plain")]
     # As on a GPU in exclusive mode: there is no context for a second process.
@@ -199,7 +201,8 @@ def test_the_rehearsal_without_a_fault_ends_with_the_fused_kernels():
 
 
 @has_triton
-@pytest.mark.parametrize("fault", kept_of(["abort"], faults.FAULTS))
+@pytest.mark.matrix
+@pytest.mark.parametrize("fault", faults.FAULTS)
 def test_whatever_goes_wrong_the_users_call_is_right(fault):
     done = certify("--rehearse", "--inject", fault)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -207,11 +210,14 @@ def test_whatever_goes_wrong_the_users_call_is_right(fault):
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_without_a_gpu_the_command_says_so():
-    done = certify()
-    assert done.returncode == 2 and done.stderr.startswith("certify: torch finds no CUDA device")
-    assert certify("--device", "cpu").stderr.startswith("certify: device: got 'cpu', wanted a CUDA device")
-    assert "--inject: wanted --rehearse beside it" in certify("--inject", "hang").stderr
+def test_without_a_gpu_the_command_says_so(capsys):
+    assert main([]) == 2
+    assert capsys.readouterr().err.startswith("certify: torch finds no CUDA device")
+    assert main(["--device", "cpu"]) == 2
+    assert capsys.readouterr().err.startswith("certify: device: got 'cpu', wanted a CUDA device")
+    with pytest.raises(SystemExit):
+        main(["--inject", "hang"])
+    assert "--inject: wanted --rehearse beside it" in capsys.readouterr().err
 
 
 # Ranks
@@ -315,6 +321,7 @@ print(json.dumps([unproven, sum(map(len, proven.values()))]))
 
 
 @has_triton
+@pytest.mark.matrix
 def test_the_probes_run_the_very_forms_of_the_kernels_that_calls_run():
     """By the launcher's own description of each launch: kernel, tiles, constants, warps and stages, absent members."""
     environment = os.environ | {"TRITON_INTERPRET": "0", "OMP_NUM_THREADS": "1"}

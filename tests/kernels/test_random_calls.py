@@ -5,6 +5,7 @@ The draws are the same in every run; `--random-calls 500` takes more of them.
 
 import random
 
+import pytest
 from judging import check
 
 from qacg_kernels.testing_inputs import LAYOUTS, MASKS, Case
@@ -84,6 +85,7 @@ def drawn(number):
     return Case(f"random call {number}", **options)
 
 
+@pytest.mark.in_turn
 def test_random_call(number, kernel, dtype, device):
     check(drawn(number), kernel, dtype, device)
 

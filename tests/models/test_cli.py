@@ -432,6 +432,7 @@ def test_a_process_for_a_prediction_loads_nothing_of_other_models(tmp_path):
     assert done.stdout.splitlines()[-2:] == ["0 []", "True"]
 
 
+@pytest.mark.matrix
 def test_a_command_called_by_a_program_leaves_it_all_of_transformers(tmp_path):
     write_model(tmp_path)
     script = (

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 import torch
 from kill_and_resume import OPTIONS
+from matrix import param
 from qacg_models.cli import main
 from qacg_models.data import load_data
 from qacg_models.errors import InputError
@@ -86,12 +87,11 @@ def flipped(path):
     path.write_bytes(content)
 
 
+IN_EVERY_RUN = [("optimizer.pt", cut), ("rng_state.pth", gone), ("model.safetensors", flipped)]
 DAMAGES = [
+    *IN_EVERY_RUN,
     ("optimizer.pt", gone),
     ("optimizer.pt", flipped),
-    ("optimizer.pt", cut),
-    ("rng_state.pth", gone),
-    ("model.safetensors", flipped),
     ("model.safetensors", cut),
     ("model.safetensors", gone),
     ("trainer_state.json", cut),
@@ -102,7 +102,9 @@ DAMAGES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "damage"), DAMAGES, ids=lambda value: getattr(value, "__name__", value))
+@pytest.mark.parametrize(
+    ("name", "damage"), [param(one in IN_EVERY_RUN, *one, id=f"{one[0]}-{one[1].__name__}") for one in DAMAGES]
+)
 def test_a_damaged_checkpoint_is_set_aside_and_the_older_one_taken(dataset, work, undisturbed, name, damage):
     damage(work / "checkpoint-28" / name)
     trained, said = resume(dataset, work)
@@ -124,7 +126,7 @@ def test_with_every_checkpoint_damaged_the_run_begins_anew(dataset, work, undist
     same_end(trained, undisturbed)
 
 
-@pytest.mark.parametrize("damage", [gone, flipped])
+@pytest.mark.parametrize("damage", [param(True, gone, id="gone"), param(False, flipped, id="flipped")])
 def test_the_best_weights_are_checked_like_a_checkpoint(dataset, work, undisturbed, damage):
     best = json.loads((work / "checkpoint-28" / "trainer_state.json").read_text())["best_global_step"]
     damage(work / f"best-{best}" / "model.safetensors")

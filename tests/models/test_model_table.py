@@ -6,6 +6,7 @@ import sys
 import pytest
 import qacg_models
 import transformers
+from matrix import param
 from qacg_models.checkpoints.head_loading import HeadCheckpointLoading
 from qacg_models.checkpoints.loading import CheckpointLoading
 from qacg_models.configs.encoders import ENCODER_CONFIGS
@@ -38,11 +39,11 @@ def test_every_public_model_is_in_the_table_once():
 @pytest.mark.parametrize(
     ("name", "known"),
     [
-        ("BertModel", "plain_bert"),
-        ("QACGBertConfig", "qacg_bert"),
+        param(False, "BertModel", "plain_bert", id="model"),
+        param(False, "QACGBertConfig", "qacg_bert", id="configuration"),
         # The encoder of a head may be any model of this package.
-        ("BertSumForExtractiveSummarization", "cg_bert"),
-        ("QueryAttentionConfig", "qacg_bert"),
+        param(True, "BertSumForExtractiveSummarization", "cg_bert", id="model with a head"),
+        param(False, "QueryAttentionConfig", "qacg_bert", id="configuration of a head"),
     ],
 )
 def test_taking_a_name_makes_models_known(name, known):

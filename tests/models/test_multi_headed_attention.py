@@ -308,6 +308,7 @@ def test_names_of_parameters_are_the_published_ones():
 
 
 @pytest.mark.compiles
+@pytest.mark.matrix
 def test_compiles_whole():
     module, given = attention(), tensors()
     compiled = torch.compile(module, fullgraph=True, backend="aot_eager")

@@ -174,6 +174,7 @@ def test_the_example_learns_to_find_decisions():
     assert torch.tensor(summary.scores).topk(3).indices.tolist()[0] in (2, 5), "a decision of the text by hand"
 
 
+@pytest.mark.matrix
 def test_the_example_runs():
     done = subprocess.run(
         [sys.executable, "-m", "qacg_models.demos.summarization"], capture_output=True, text=True, check=True

@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 import pytest
 
+IN_TURN = ("backend", "kernel", "dtype")
+
 
 def param(kept: bool, *values: object, id: str) -> object:
     """One member of a matrix, which every run takes if `kept`."""
@@ -19,6 +21,21 @@ def in_turn(cases: Iterable, others: Sequence, slowest: Callable[[object], bool]
         param(m == n % len(others) and not slowest(case), case, other, id=f"{case.name}-{other}")
         for (n, case), (m, other) in pairs
     ]
+
+
+def one_in_turn(items: Iterable[pytest.Item]) -> None:
+    """Of tests with the mark `in_turn` every run takes each set of arguments with one backend and dtype, which change
+    from set to set; none takes the reference, which judges of its own hold to the formulas, where another is there."""
+    groups: dict[object, list[pytest.Item]] = {}
+    for item in items:
+        if "in_turn" in item.keywords:
+            others = tuple((name, repr(value)) for name, value in item.callspec.params.items() if name not in IN_TURN)
+            groups.setdefault((item.path, item.originalname, others), []).append(item)
+    for turn, group in enumerate(groups.values()):
+        kernels = [item for item in group if "reference" not in item.callspec.params.values()] or group
+        for item in group:
+            if item is not kernels[turn % len(kernels)]:
+                item.add_marker(pytest.mark.matrix)
 
 
 def kept_of(kept: Iterable, values: Iterable) -> list[object]:
