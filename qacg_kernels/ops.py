@@ -5,12 +5,15 @@ backend supplies only the two kernels. Absent tensors (a gate that was not given
 saved) come back with zero elements, because an operator cannot return None.
 """
 
+import threading
 from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
+
+from qacg_kernels.raw_checks import check_gradients, check_inputs
 
 # In order of preference; the reference takes everything and comes last.
 BACKENDS = ("cuda", "triton", "cpu", "reference")
@@ -54,7 +57,42 @@ SAVE_NOTHING = {"save_softmax_out": False, "save_quasi_out": False}
 _INPUT_COUNT = 16
 _DIFFERENTIABLE = 12  # the first inputs; masks, lengths and the seed have no gradient
 
-_library = torch.library.Library("qacg", "DEF")
+
+class _Library(torch.library.Library):
+    """Whose autograd formulas refuse tangents: torch's own drop them, and the derivative would be 0 without a word."""
+
+    def impl(self, op_name, fn, dispatch_key="", **options):
+        if dispatch_key == "Autograd":
+            formula = fn
+
+            def fn(keyset, *args, **kwargs):
+                if forward_ad._current_level >= 0 and any(map(_has_tangent, args)):
+                    _refuse_forward_mode()
+                return formula(keyset, *args, **kwargs)
+
+        super().impl(op_name, fn, dispatch_key, **options)
+
+
+_library = _Library("qacg", "DEF")
+
+
+def _has_tangent(t: object) -> bool:
+    return isinstance(t, Tensor) and forward_ad.unpack_dual(t).tangent is not None
+
+
+class _Checked(threading.local):
+    """Whether this thread is in a call whose tensors are known to fit together; a second look would slow short rows."""
+
+    known = False
+
+    def __enter__(self) -> None:
+        self.known = True
+
+    def __exit__(self, *_: object) -> None:
+        self.known = False
+
+
+_checked = _Checked()
 
 
 def forward_op(backend: str):
@@ -68,9 +106,23 @@ def backward_op(backend: str):
 
 
 def register_kernels(backend: str, forward, backward) -> None:
-    """Registers Python kernels of a backend, for every device."""
-    _library.impl(f"{backend}_attention", forward, "CompositeExplicitAutograd")
-    _library.impl(f"{backend}_attention_backward", backward, "CompositeExplicitAutograd")
+    """Registers Python kernels of a backend, for every device. They get calls whose tensors fit together."""
+
+    def checked_forward(*inputs, **options):
+        if not _checked.known:
+            check_inputs(inputs, **options)
+        return forward(*inputs, **options)
+
+    def checked_backward(grad_out, grad_query_gate, grad_key_gate, *tensors, **options):
+        if not _checked.known:
+            inputs, saved = tensors[:_INPUT_COUNT], tensors[_INPUT_COUNT:]
+            check_inputs(inputs, **options)
+            of_gates, of_rows = (grad_query_gate, grad_key_gate), row_dtype(inputs[0])
+            check_gradients(inputs, grad_out, of_gates, saved, row_dtype=of_rows, column_gate=options["column_gate"])
+        return backward(grad_out, grad_query_gate, grad_key_gate, *tensors, **options)
+
+    _library.impl(f"{backend}_attention", checked_forward, "CompositeExplicitAutograd")
+    _library.impl(f"{backend}_attention_backward", checked_backward, "CompositeExplicitAutograd")
 
 
 def empty_dense_like(t: Tensor) -> Tensor:
@@ -166,10 +218,11 @@ def _differentiate(backend, ctx, grad_out, _softmax_out, _quasi_out, _max, _sum,
     if grad_out is None:
         grad_out = torch.zeros_like(out)
     arguments = (grad_out, grad_query_gate, grad_key_gate, *saved)
-    if torch._C._are_functorch_transforms_active():
-        grads = TransformableBackward.apply(backend, ctx.options, *arguments)
-    else:
-        grads = backward_op(backend)(*arguments, **ctx.options)
+    with _checked:  # by the forward, and what autograd hands on by autograd
+        if torch._C._are_functorch_transforms_active():
+            grads = TransformableBackward.apply(backend, ctx.options, *arguments)
+        else:
+            grads = backward_op(backend)(*arguments, **ctx.options)
     present = [g if t is not None else None for g, t in zip(grads, saved[:_DIFFERENTIABLE])]
     return *present, *[None] * (_INPUT_COUNT - _DIFFERENTIABLE)
 
@@ -243,17 +296,20 @@ class TransformableBackward(torch.autograd.Function):
 def run_forward(backend: str, options: dict[str, object], tensors, differentiable: bool) -> ForwardOutputs:
     """The outputs of the forward operator, by whatever lets torch differentiate them as the surroundings ask for.
 
+    Args:
+        tensors: those of a `Problem`, which has checked them.
+
     Raises:
         NotImplementedError: a tensor has a tangent (forward-mode differentiation).
     """
     if torch.compiler.is_compiling():
         return ForwardOutputs(*forward_op(backend)(*tensors, **options))
-    if torch._C._are_functorch_transforms_active():
-        return ForwardOutputs(*TransformableForward.apply(backend, options, *tensors))
-    # The operator alone would drop tangents without a word.
-    if differentiable or forward_ad._current_level >= 0:
-        return ForwardOutputs(*EagerForward.apply(backend, options, *tensors))
-    return ForwardOutputs(*forward_op(backend)(*tensors, **options))
+    with _checked:
+        if torch._C._are_functorch_transforms_active():
+            return ForwardOutputs(*TransformableForward.apply(backend, options, *tensors))
+        if differentiable:
+            return ForwardOutputs(*EagerForward.apply(backend, options, *tensors))
+        return ForwardOutputs(*forward_op(backend)(*tensors, **options))
 
 
 _PLAIN_PYTORCH = "qacg_kernels.attention_maps, which is plain PyTorch"

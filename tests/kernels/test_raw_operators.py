@@ -1,9 +1,11 @@
-"""Raw operators of the compiled backends meet no Python check: what does not fit together is refused in C++ by name."""
+"""Raw operators meet no check of the functions: what does not fit together is refused by name, in C++ and in Python."""
 
 import pytest
 import torch
+from torch.autograd import forward_ad
 
 from qacg_kernels import ops
+from qacg_kernels.backends import cpu
 from qacg_kernels.problem import dense_problem, packed_problem
 from qacg_kernels.testing_inputs import Case, make_inputs
 
@@ -55,7 +57,8 @@ def forward(backend, kind, **changes):
 
 def backward(backend, kind, **changes):
     tensors, options = call_of(kind)
-    out, *saved = ops.forward_op(backend)(*tensors.values(), **options)
+    # Triton's is only refused here, which needs no kernel but must have something to refuse.
+    out, *saved = ops.forward_op("reference" if backend == "triton" else backend)(*tensors.values(), **options)
     named = dict(zip(UPSTREAM, (out, *(t if t.numel() else None for t in saved[4:])))) | tensors
     named |= dict(zip(SAVED, saved))
     for name, value in changes.items():
@@ -140,33 +143,43 @@ def refuses(run, backend, kind, changes, message):
 @pytest.fixture
 def compiled():
     """The compiled backend of this file; test_cuda_emulated.py runs the same rows over the other."""
-    from qacg_kernels.backends import cpu
-
     if cpu.missing():
         pytest.skip(cpu.missing()[0])
     return "cpu"
 
 
+@pytest.fixture(params=["cpu", "triton", "reference"])
+def checking(request):
+    """The backends, whether or not they could run a call that fits together."""
+    if request.param == "cpu" and cpu.missing():
+        pytest.skip(cpu.missing()[0])
+    return request.param
+
+
 @pytest.mark.parametrize(("kind", "changes", "message"), BAD_FORWARD, ids=str)
-def test_forward_refuses(kind, changes, message, compiled):
-    refuses(forward, compiled, kind, changes, message)
+def test_forward_refuses(kind, changes, message, checking):
+    refuses(forward, checking, kind, changes, message)
 
 
 @pytest.mark.parametrize(("kind", "changes", "message"), BAD_BACKWARD, ids=str)
-def test_backward_refuses(kind, changes, message, compiled):
-    refuses(backward, compiled, kind, changes, message)
+def test_backward_refuses(kind, changes, message, checking):
+    refuses(backward, checking, kind, changes, message)
 
 
 @pytest.mark.parametrize("offsets", BAD_OFFSETS, ids=str)
 @pytest.mark.parametrize("run", [forward, backward])
-def test_offsets_that_lead_outside_are_refused(run, offsets, compiled):
-    refuses(run, compiled, "packed", dict(cu_seqlens=offsets), "cu_seqlens: ")
+def test_offsets_that_lead_outside_are_refused(run, offsets, checking):
+    refuses(run, checking, "packed", dict(cu_seqlens=offsets), "cu_seqlens: ")
 
 
 @pytest.mark.parametrize("kind", GOOD)
-def test_the_good_calls_are_taken(kind, compiled):
-    assert forward(compiled, kind)[0].isfinite().all()
-    assert all(g.isfinite().all() for g in backward(compiled, kind))
+@pytest.mark.parametrize("checking", ["cpu", "reference"])
+def test_the_good_calls_are_taken(kind, checking):
+    """The reference's checks are those of Triton."""
+    if checking == "cpu" and cpu.missing():
+        pytest.skip(cpu.missing()[0])
+    assert forward(checking, kind)[0].isfinite().all()
+    assert all(g.isfinite().all() for g in backward(checking, kind))
 
 
 def test_lengths_that_lead_outside_are_clamped(compiled):
@@ -182,3 +195,27 @@ def test_saved_outputs_may_have_any_strides(compiled):
     strided = torch.full((*softmax_out.shape, 2), torch.nan)[..., 0].copy_(softmax_out)
     for got, wanted in zip(backward(compiled, "lambda", softmax_out=strided), backward(compiled, "lambda")):
         assert torch.equal(got, wanted)
+
+
+@pytest.mark.parametrize("run", ["forward", "backward"])
+@pytest.mark.parametrize("needs_grad", [False, True])
+def test_tangents_are_refused_with_advice(run, needs_grad, checking):
+    """Triton's too: they are refused before its kernels are asked."""
+    tensors, options = call_of("gate")
+    tensors = {name: t if t is None else t.detach() for name, t in tensors.items()}
+    tensors["key"].requires_grad_(needs_grad)
+    out, *saved = ops.forward_op("reference")(*tensors.values(), **options)
+    with forward_ad.dual_level(), pytest.raises(NotImplementedError, match=r"reverse mode only.*attention_maps"):
+        if run == "forward":
+            tensors["gate_key"] = forward_ad.make_dual(tensors["gate_key"], torch.ones_like(tensors["gate_key"]))
+            ops.forward_op(checking)(*tensors.values(), **options)
+        else:
+            dual = forward_ad.make_dual(out.detach(), torch.ones_like(out))
+            saved = [t.detach() for t in saved]
+            ops.backward_op(checking)(dual, None, None, *tensors.values(), *saved, **options)
+
+
+def test_without_a_tangent_a_dual_level_changes_nothing():
+    wanted = forward("reference", "gate")[0]
+    with forward_ad.dual_level():
+        assert torch.equal(forward("reference", "gate")[0], wanted)
