@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from qacg_models.cli import main
+from qacg_models.inference.trained_model import load_trained
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "python" / "README.md").read_text(encoding="utf-8")
@@ -76,3 +77,21 @@ def test_lines_for_several_processes_are_understood(command, typed, monkeypatch,
 
 def stop():
     raise KeyboardInterrupt
+
+
+def test_the_german_example_from_scratch(tmp_path, monkeypatch):
+    """Its checkpoint has to be fetched; without one the same command learns a vocabulary, which keeps umlauts."""
+    header, *rows = re.search(r"^((?:    .*,.*\n){4})\n    qacg train --data bewertungen", SECTION, re.MULTILINE)[
+        1
+    ].split("\n")[:4]
+    command = re.search(r"^    qacg (train --data bewertungen.*) --from CHECKPOINT$", SECTION, re.MULTILINE)[1]
+    weeks = [row.strip().replace("laut", f"laut in Woche {week}") for week in range(20) for row in rows]
+    (tmp_path / "bewertungen.csv").write_text("\n".join([header.strip(), *weeks]) + "\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    small = ["--max-steps=2", "--layers=1", "--hidden-size=16", "--heads=2", "--intermediate-size=16"]
+    assert main([*shlex.split(command), *small]) == 0
+    trained = load_trained(tmp_path / "deutsch")
+    assert trained.task.labels[0] == "keins" and trained.task.has_absent
+    assert set(trained.task.aspects) == {"Frühstück", "Zimmer", "Service"}
+    text = "das frühstück war großartig"
+    assert trained.tokenizer.decode(trained.tokenizer(text, add_special_tokens=False)["input_ids"]) == text

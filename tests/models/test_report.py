@@ -202,11 +202,14 @@ def test_the_whole_demo_in_small(tmp_path, monkeypatch, capsys):
     text = (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
     page = Page(text)
     assert page.fetched == []
-    assert page.count["svg"] == 3 * 2 + 1  # three rows, two layers; loss
+    assert page.count["svg"] == 3 * 2 + 2  # three rows, two layers; loss; reliability
     tables = json.loads((tmp_path / "report" / "tables.json").read_text())
     record = json.loads((tmp_path / "model" / "training.json").read_text())
     figure = tables["Results on the sample"]["test"][0]["strict accuracy"]
     assert figure == f"{100 * record['metrics']['test']['strict_accuracy']:.1f}"
+    kept = json.loads((tmp_path / "model" / "calibration.json").read_text())
+    assert tables["Confidence"]["calibration"]["temperature"] == kept["temperature"]
+    assert f"temperature: {kept['temperature']:.3f}, fitted on" in out
     assert all(row["within"] == "yes" for row in tables["Agreement with the reference"]["agreement"])
 
 
