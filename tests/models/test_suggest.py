@@ -3,6 +3,8 @@
 import csv
 import random
 import re
+import shlex
+from pathlib import Path
 
 import pytest
 from qacg_models import AspectSentiment
@@ -18,6 +20,8 @@ from untrained import TEXTS, write_model
 
 from benchmarks.aspect_coverage import OF_THE_TASK, by_chance, covered, read_semeval, read_sentihood
 
+PAGE = (Path(__file__).resolve().parents[2] / "python" / "README.md").read_text(encoding="utf-8")
+COMMANDS = re.findall(r"^    qacg (suggest [^#\n]*)", PAGE, re.MULTILINE)
 # What is said of each aspect is said of none other.
 ENGLISH = {
     "food": ("the soup|the pasta|our pizza|the dessert", "tasty|fresh|bland|cold|delicious"),
@@ -126,7 +130,7 @@ def test_every_proposal_gets_rows_in_turn_and_no_sentence_comes_twice():
     assert len(set(pairs)) == len(pairs) == 3 * len(sentences), "two aspects that it names, and one more"
 
 
-def test_with_a_model_the_least_sure_rows_come_first(tmp_path, capsys):
+def test_with_a_model_the_least_sure_rows_come_first(tmp_path):
     folder = write_model(tmp_path / "model", layers=1)
     (tmp_path / "texts.txt").write_text("\n".join([*TEXTS, TEXTS[0]]), encoding="utf-8")
     flags = ["suggest", "--input", str(tmp_path / "texts.txt"), "--with", str(folder), "--by", "text"]
@@ -141,6 +145,17 @@ def test_with_a_model_the_least_sure_rows_come_first(tmp_path, capsys):
     with_targets = AspectSentiment.from_pretrained(write_model(tmp_path / "targets", SENTIHOOD, layers=1))
     with pytest.raises(InputError, match="with targets"):
         least_sure(with_targets, TEXTS, 5)
+
+
+def test_the_readmes_lines(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_model(tmp_path / "mine", layers=1)
+    with open("new.csv", "w", encoding="utf-8", newline="") as handle:
+        csv.writer(handle).writerows([["review"], *([text] for text, _ in reviews(ENGLISH, "was", "but", 60))])
+    assert [main(shlex.split(command)) for command in COMMANDS] == [0, 0]
+    for name in ("sheet.csv", "next.csv"):
+        with open(name, encoding="utf-8", newline="") as handle:
+            assert next(csv.reader(handle)) == ["review", "aspect", "label", "hint"]
 
 
 def fails(capsys, *flags):
