@@ -29,7 +29,7 @@ FLOORS = (
     ("qacg_models.models", "qacg_models.metrics"),
     ("qacg_models.runs", "qacg_models.attribution", "qacg_models.conversion"),
     ("qacg_models.inference",),
-    ("qacg_models.training", "qacg_models.reporting", "qacg_models.export"),
+    ("qacg_models.training", "qacg_models.reporting", "qacg_models.export", "qacg_models.suggestion"),
     ("qacg_models.demos",),
     ("qacg_models.cli",),
     ("qacg_models",),  # the doors: __init__, packing, context_fold

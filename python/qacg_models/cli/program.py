@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from qacg_models.cli.commands import analyze, convert, demo, evaluate, export, info, predict, table, train
+from qacg_models.cli.commands import analyze, convert, demo, evaluate, export, info, predict, suggest, table, train
 from qacg_models.cli.libraries import load_libraries
 from qacg_models.cli.standard_output import flush_out, give_up_output
 from qacg_models.errors import InputError
@@ -14,6 +14,7 @@ from qacg_models.utils.plain_text import lone_surrogate
 
 COMMANDS = {
     "demo": demo,
+    "suggest": suggest,
     "train": train,
     "evaluate": evaluate,
     "predict": predict,

@@ -1,0 +1,10 @@
+"""From texts without labels to a sheet to fill in, which `qacg train` reads.
+
+| question | its home |
+|---|---|
+| words, and which of them are nouns | `words.py`, `function_words.py` |
+| nouns of like use | `clusters.py` |
+| aspects with their words and examples | `proposals.py` |
+| rows of the sheet | `sheet.py` |
+| rows of which a model is least sure | `least_sure.py` |
+"""

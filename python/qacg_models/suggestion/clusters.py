@@ -1,0 +1,100 @@
+"""Nouns of like use: what people say of them, in the same clause, is alike ("the waiter was rude", "rude staff").
+
+Each word is described by the words around it (positive pointwise mutual information, Church and Hanks 1990, with the
+smoothed contexts of Levy, Goldberg and Dagan 2015, reduced by a singular value decomposition), and nouns are joined by
+Ward's method, which gives the same clusters every time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from qacg_models.suggestion.function_words import CONJUNCTIONS
+from qacg_models.suggestion.words import Words, is_word
+
+WINDOW = 4  # words of one clause that are this near describe one another,
+ELSEWHERE = 0.3  # and those of the rest of the sentence count so much
+DIMENSIONS = 30
+LEAST_SIMILARITY = 0.4  # cosine of a noun and its cluster
+
+
+def cluster_nouns(words: Words, nouns: Sequence[str], least: int, count: int) -> list[list[str]]:
+    """At most `count` lists of stems, each of them with the most typical frequent noun first.
+
+    Args:
+        words: the sentences.
+        nouns: stems.
+        least: number of sentences that a describing word has at least.
+    """
+    from sklearn.cluster import AgglomerativeClustering
+
+    if len(nouns) <= count:
+        return [[noun] for noun in nouns]
+    frequency = words.document_frequency
+    vectors = _vectors(words, nouns, least)
+    labels = AgglomerativeClustering(count, linkage="ward").fit_predict(vectors)
+    weights = np.sqrt([frequency[noun] for noun in nouns])
+    clusters = []
+    for label in range(count):
+        members = np.flatnonzero(labels == label)
+        centre = (vectors[members] * weights[members, None]).sum(0)
+        likeness = vectors[members] @ (centre / max(float(np.linalg.norm(centre)), 1e-12))
+        kept = [
+            (-frequency[nouns[i]] * like, nouns[i]) for i, like in zip(members, likeness) if like >= LEAST_SIMILARITY
+        ]
+        clusters.append([noun for _, noun in sorted(kept)])
+    return [cluster for cluster in clusters if cluster]
+
+
+def _vectors(words: Words, nouns: Sequence[str], least: int) -> np.ndarray:
+    """(nouns, dimensions), each of length 1, or 0 for a noun that nothing describes."""
+    from scipy import sparse
+    from sklearn.decomposition import TruncatedSVD
+    from sklearn.preprocessing import normalize
+
+    frequency = words.document_frequency
+    vocabulary = {stem: i for i, stem in enumerate(sorted(stem for stem in frequency if frequency[stem] >= least))}
+    pairs: Counter[tuple[int, int]] = Counter()
+    for sentence, stems in zip(words.sentences, words.stems):
+        for near in _near(words, sentence, vocabulary):
+            pairs[near] += 1
+        known = [vocabulary[stem] for stem in stems if stem in vocabulary]
+        for one in known:
+            for other in known:
+                if one != other:
+                    pairs[one, other] += ELSEWHERE
+    if not pairs:
+        return np.zeros((len(nouns), 1))
+    rows, columns = np.array(sorted(pairs)).T
+    counts = np.array([pairs[pair] for pair in zip(rows, columns)])
+    totals = np.bincount(rows, counts, len(vocabulary))
+    contexts = totals**0.75 / (totals**0.75).sum()
+    information = np.log(counts / (totals[rows] * contexts[columns]))
+    information = np.maximum(information, 0) * counts / (counts + 2)  # chance meetings of rare words count little
+    table = sparse.csr_matrix((information, (rows, columns)), (len(vocabulary),) * 2)
+    size = min(DIMENSIONS, len(vocabulary) - 1)
+    reduction = TruncatedSVD(size, random_state=0)
+    reduced = reduction.fit_transform(table) / np.sqrt(np.maximum(reduction.singular_values_, 1e-12))
+    return normalize(reduced)[[vocabulary[noun] for noun in nouns]]
+
+
+def _near(words: Words, sentence: list[str], vocabulary: dict[str, int]) -> Iterator[tuple[int, int]]:
+    for clause in _clauses(sentence):
+        places = [(place, vocabulary[stem]) for place, t in enumerate(clause) if (stem := words.stem(t)) in vocabulary]
+        for place, one in places:
+            for other_place, other in places:
+                if one != other and abs(place - other_place) <= WINDOW:
+                    yield one, other
+
+
+def _clauses(sentence: list[str]) -> Iterator[list[str]]:
+    clause: list[str] = []
+    for token in [*sentence, "."]:
+        if is_word(token) and token.lower() not in CONJUNCTIONS:
+            clause.append(token)
+        elif clause:
+            yield clause
+            clause = []

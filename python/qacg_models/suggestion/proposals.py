@@ -1,0 +1,92 @@
+"""Aspects proposed for texts without labels: clusters of frequent nouns, with phrases and sentences that have them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from qacg_models.errors import InputError
+from qacg_models.suggestion.clusters import cluster_nouns
+from qacg_models.suggestion.words import Words
+
+LEAST_SENTENCES = 20  # to propose anything for
+LEAST_SHARE = 300  # a noun is in one of so many sentences at least, and in three
+LEAST_COUNT = 3
+NOUNS_PER_ASPECT = 5  # that are looked at
+PHRASES = 3
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """One aspect.
+
+    Attributes:
+        name: its most typical frequent noun.
+        words: its nouns, as they are mostly spelled.
+        phrases: frequent pairs of a word and one of its nouns.
+        picked: numbers of the sentences that have one of its nouns, the plainest examples first.
+        found: of each of those, which of its nouns it has.
+    """
+
+    name: str
+    words: tuple[str, ...]
+    phrases: tuple[str, ...]
+    picked: tuple[int, ...]
+    found: tuple[tuple[str, ...], ...]
+
+
+def propose(sentences: Sequence[str], count: int = 20) -> list[Proposal]:
+    """At most `count` aspects of sentences, those that most sentences have first.
+
+    Raises:
+        InputError: too few sentences, or no noun comes back in them.
+    """
+    if len(sentences) < LEAST_SENTENCES:
+        raise InputError(f"input: got {len(sentences)} sentences, wanted at least {LEAST_SENTENCES} to propose aspects")
+    words = Words.of(sentences)
+    least = max(LEAST_COUNT, len(sentences) // LEAST_SHARE)
+    nouns = words.nouns(least)[: NOUNS_PER_ASPECT * count]
+    if not nouns:
+        raise InputError(f"input: no noun stands in at least {least} sentences; wanted English or German texts")
+    found = [_proposal(words, cluster) for cluster in cluster_nouns(words, nouns, least, count)]
+    return sorted(found, key=lambda one: (-len(one.picked), one.name))
+
+
+def _proposal(words: Words, cluster: list[str]) -> Proposal:
+    members, spelling = set(cluster), words.spelling
+    order = {stem: place for place, stem in enumerate(cluster)}
+    found = {
+        number: sorted(stems & members, key=order.__getitem__)
+        for number, stems in enumerate(words.stems)
+        if stems & members
+    }
+    picked = sorted(found, key=lambda number: (-_plainness(words, number, found[number], cluster), number))
+    return Proposal(
+        name=spelling[cluster[0]],
+        words=tuple(spelling[stem] for stem in cluster),
+        phrases=_phrases(words, members, picked),
+        picked=tuple(picked),
+        found=tuple(tuple(spelling[stem] for stem in found[number]) for number in picked),
+    )
+
+
+def _plainness(words: Words, number: int, found: list[str], cluster: list[str]) -> float:
+    """High for a short sentence with typical nouns of the cluster; one of three words says too little."""
+    typical = sum(1 / (1 + cluster.index(stem)) for stem in found)
+    length = len(words.sentences[number])
+    return typical / (1 + abs(length - 12) / 12)
+
+
+def _phrases(words: Words, members: set[str], picked: Sequence[int]) -> tuple[str, ...]:
+    counts: Counter[str] = Counter()
+    for number in picked:
+        sentence = words.sentences[number]
+        carried = words.stems[number]
+        for one, other in pairwise(sentence):
+            stems = words.stem(one), words.stem(other)
+            if stems[1] in members and stems[0] in carried and stems[0] != stems[1]:
+                counts[f"{one} {other}" if words.german else f"{one} {other}".lower()] += 1
+    frequent = [(-count, phrase) for phrase, count in counts.items() if count >= LEAST_COUNT]
+    return tuple(phrase for _, phrase in sorted(frequent)[:PHRASES])

@@ -1,0 +1,142 @@
+"""Words of sentences, by their stems, and which of them are nouns.
+
+Without a tagger, a noun is known by where it stands: in German by its capital inside a sentence, in English (and in
+German without capitals) by an article or preposition before it and the end of the phrase behind it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from qacg_models.suggestion.function_words import (
+    BEFORE_NOUNS,
+    ENGLISH_BEFORE_NOUNS,
+    ENGLISH_OTHERS,
+    FUNCTION_WORDS,
+    GERMAN_BEFORE_NOUNS,
+    GERMAN_OTHERS,
+    OPINIONS,
+)
+
+LEAST_LETTERS = 3
+# Shares of a word's occurrences that stand as nouns stand; adjectives have a few too ("the best of all").
+LEAST_NOUN_SHARE = 0.25
+LEAST_CAPITAL_SHARE = 0.6
+MOST_SENTENCES = 0.5  # a share; a word that more of them have tells none from another
+
+_TOKEN = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*|[.,;:!?()]")
+
+
+def tokens(sentence: str) -> list[str]:
+    """Words as they are spelled, and punctuation; no numbers."""
+    return [token.replace("’", "'").removesuffix("'s") for token in _TOKEN.findall(sentence)]
+
+
+def is_word(token: str) -> bool:
+    """Whether it is not punctuation."""
+    return token[0].isalpha()
+
+
+@dataclass(frozen=True)
+class Words:
+    """The words of a collection of sentences.
+
+    Attributes:
+        sentences: tokens of each.
+    """
+
+    sentences: Sequence[list[str]]
+
+    @classmethod
+    def of(cls, sentences: Iterable[str]) -> Words:
+        """Of texts."""
+        return cls([tokens(sentence) for sentence in sentences])
+
+    @cached_property
+    def german(self) -> bool:
+        """Whether more of the function words are German than English."""
+        counts = Counter(token.lower() for sentence in self.sentences for token in sentence)
+        english, german = ENGLISH_BEFORE_NOUNS | ENGLISH_OTHERS, GERMAN_BEFORE_NOUNS | GERMAN_OTHERS
+        return sum(counts[word] for word in german - english) > sum(counts[word] for word in english - german)
+
+    def stem(self, token: str) -> str:
+        """What forms of a word share, in lower case: crude, and never shown."""
+        word = token.lower()
+        if self.german:
+            for ending in ("en", "n", "e", "s"):
+                if word.endswith(ending) and len(word) - len(ending) >= 4:
+                    return word.removesuffix(ending)
+            return word
+        if word.endswith("ies") and len(word) > 4:
+            return word[:-3] + "y"
+        if word.endswith("s") and len(word) > 3 and not word.endswith(("ss", "us")):
+            return word[:-1]
+        return word
+
+    @cached_property
+    def stems(self) -> list[frozenset[str]]:
+        """Of each sentence, the stems of words that may carry an aspect."""
+        return [frozenset(self.stem(t) for t in sentence if self._carries(t)) for sentence in self.sentences]
+
+    @cached_property
+    def document_frequency(self) -> Counter[str]:
+        """Number of sentences by stem."""
+        return Counter(stem for stems in self.stems for stem in stems)
+
+    @cached_property
+    def spelling(self) -> dict[str, str]:
+        """The most frequent spelling of each stem, in lower case but for German nouns."""
+        forms: dict[str, Counter[str]] = {}
+        for sentence in self.sentences:
+            for token in sentence[1:] if self._capitals else sentence:
+                if self._carries(token):
+                    form = token if self._capitals else token.lower()
+                    forms.setdefault(self.stem(token), Counter())[form] += 1
+        return {stem: counts.most_common(1)[0][0] for stem, counts in forms.items()}
+
+    def nouns(self, least: int) -> list[str]:
+        """Stems of nouns that at least so many sentences have, and not most of them; by falling number."""
+        seen: Counter[str] = Counter()
+        as_noun: Counter[str] = Counter()
+        for sentence in self.sentences:
+            for place, token in enumerate(sentence):
+                if not self._carries(token) or (self._capitals and place == 0):
+                    continue
+                seen[self.stem(token)] += 1
+                as_noun[self.stem(token)] += token[0].isupper() if self._capitals else _stands_as_noun(sentence, place)
+        share = LEAST_CAPITAL_SHARE if self._capitals else LEAST_NOUN_SHARE
+        frequency, most = self.document_frequency, MOST_SENTENCES * len(self.sentences)
+        frequent = [stem for stem in seen if least <= frequency[stem] <= most]
+        found = [stem for stem in frequent if as_noun[stem] >= share * seen[stem]]
+        return sorted(found, key=lambda stem: (-frequency[stem], stem))
+
+    @cached_property
+    def _capitals(self) -> bool:
+        """Whether nouns are spelled with a capital: German, and a tenth of the words inside sentences have one."""
+        inside = [token for sentence in self.sentences for token in sentence[1:] if is_word(token)]
+        return self.german and sum(token[0].isupper() for token in inside) > 0.1 * len(inside)
+
+    def _carries(self, token: str) -> bool:
+        word = token.lower()
+        if not is_word(word) or len(word) < LEAST_LETTERS:
+            return False
+        return word not in FUNCTION_WORDS and word not in OPINIONS
+
+
+def _stands_as_noun(sentence: list[str], place: int) -> float:
+    """1 for "the food was" and "the thai food .", a half for "great food ,", and 0 for "was fresh" and "fresh food"."""
+    following = sentence[place + 1].lower() if place + 1 < len(sentence) else "."
+    if is_word(following) and following not in FUNCTION_WORDS:
+        return 0.0
+    before = [token.lower() for token in sentence[max(0, place - 2) : place]]
+    if not before:
+        return 0.0
+    if before[-1] in BEFORE_NOUNS:
+        return 1.0
+    if not is_word(before[-1]) or before[-1] in FUNCTION_WORDS or len(before) < 2:
+        return 0.0
+    return 1.0 if before[0] in BEFORE_NOUNS else 0.5 * (before[-1] in OPINIONS)

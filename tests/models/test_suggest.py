@@ -1,0 +1,208 @@
+"""`qacg suggest`: aspects of texts nobody has labelled, English and German; the sheet, which training reads."""
+
+import csv
+import random
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from qacg_models import AspectSentiment
+from qacg_models.cli import main
+from qacg_models.data import DataOptions, load_data
+from qacg_models.data.task import SENTIHOOD
+from qacg_models.errors import InputError
+from qacg_models.suggestion.least_sure import least_sure
+from qacg_models.suggestion.proposals import propose
+from qacg_models.suggestion.sheet import distinct, rows_of
+from qacg_models.suggestion.words import Words
+from untrained import TEXTS, write_model
+
+from benchmarks.aspect_coverage import OF_THE_TASK, by_chance, covered, read_semeval, read_sentihood
+
+PAGE = (Path(__file__).resolve().parents[2] / "python" / "README.md").read_text(encoding="utf-8")
+COMMANDS = re.findall(r"^    qacg (suggest [^#\n]*)", PAGE, re.MULTILINE)
+# What is said of each aspect is said of none other.
+ENGLISH = {
+    "food": ("the soup|the pasta|our pizza|the dessert", "tasty|fresh|bland|cold|delicious"),
+    "staff": ("the staff|our waiter|the waitress|the owner", "friendly|rude|attentive|slow|helpful"),
+    "price": ("the bill|the price|the cost|our check", "high|fair|reasonable|steep|low"),
+    "room": ("the music|the decor|the lighting|the terrace", "loud|cosy|dark|romantic|crowded"),
+}
+GERMAN = {
+    "Essen": ("die Suppe|der Salat|das Frühstück|unser Kuchen", "lecker|frisch|fade|kalt|köstlich"),
+    "Personal": ("das Personal|unser Kellner|die Bedienung|der Chef", "freundlich|unhöflich|aufmerksam|langsam"),
+    "Preis": ("die Rechnung|der Preis|die Summe|das Trinkgeld", "hoch|fair|angemessen|niedrig|überhöht"),
+    "Raum": ("die Musik|das Zimmer|die Beleuchtung|der Garten", "laut|gemütlich|dunkel|romantisch|eng"),
+}
+
+
+def reviews(aspects, was, but, count=400):
+    """Sentences of two clauses about two aspects, and which two."""
+    chance, found = random.Random(3), []
+    for _ in range(count):
+        pair = chance.sample(sorted(aspects), 2)
+        clauses = [
+            f"{chance.choice(a.split('|'))} {was} {chance.choice(b.split('|'))}" for a, b in map(aspects.get, pair)
+        ]
+        found.append((f"{clauses[0][0].upper()}{clauses[0][1:]}, {but} {clauses[1]}.", set(pair)))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("aspects", "was", "but", "spell"),
+    [
+        pytest.param(ENGLISH, "was", "but", str, id="english"),
+        pytest.param(GERMAN, "war", "aber", str, id="german"),
+        pytest.param(GERMAN, "war", "aber", str.lower, id="german-without-capitals"),
+    ],
+)
+def test_nouns_of_one_aspect_are_one_proposal(aspects, was, but, spell):
+    texts = [(spell(text), about) for text, about in reviews(aspects, was, but)]
+    proposals = propose([text for text, _ in texts], 4)
+    wanted = {name: {spell(noun.split()[1]) for noun in nouns.split("|")} for name, (nouns, _) in aspects.items()}
+    assert sorted(map(sorted, (one.words for one in proposals))) == sorted(map(sorted, wanted.values()))
+    for one in proposals:
+        (name,) = [name for name, nouns in wanted.items() if set(one.words) == nouns]
+        assert one.name in one.words
+        assert set(one.picked) == {number for number, (_, about) in enumerate(texts) if name in about}
+        assert all(word in texts[number][0].split() for number, words in zip(one.picked, one.found) for word in words)
+    assert proposals == propose([text for text, _ in texts], 4), "the same every time"
+
+
+def test_nouns_are_told_from_what_is_said_of_them():
+    texts = [text for text, _ in reviews(ENGLISH, "was", "but")] + ["The fresh soup was cold and the best of all."] * 9
+    words = Words.of(texts)
+    nouns = {noun.split()[1] for names, _ in ENGLISH.values() for noun in names.split("|")}
+    assert set(words.nouns(least=3)) == nouns
+    assert not words.german and Words.of([text for text, _ in reviews(GERMAN, "war", "aber")]).german
+    always = [f"LOCATION1 is {word} and the {word} of it" for word in ("shop", "park")] * 20
+    assert Words.of(always).nouns(least=3) == ["park", "shop"], "what every sentence has tells none from another"
+
+
+def test_a_sheet_that_is_filled_in_trains(tmp_path, capsys):
+    source, sheet = tmp_path / "reviews.csv", tmp_path / "sheet.csv"
+    texts = reviews(ENGLISH, "was", "but", 120)
+    with source.open("w", encoding="utf-8", newline="") as handle:
+        lines = [[number, f"{text} We came by bus."] for number, (text, _) in enumerate(texts)]
+        csv.writer(handle).writerows([["id", "review"], *lines])
+    flags = ["suggest", "--input", str(source), "--text-column", "review", "--output", str(sheet), "--aspects", "4"]
+    assert main([*flags, "--rows", "60"]) == 0
+    printed = capsys.readouterr().out
+    with sheet.open(encoding="utf-8", newline="") as handle:
+        rows = list(csv.DictReader(handle))
+    assert len(rows) == 60 and {row["label"] for row in rows} == {""}
+    names = re.findall(r"^\d\. (\w+) \(\d+\.\d%\): ", printed, re.MULTILINE)
+    assert len(names) == 4 and {row["aspect"] for row in rows} == set(names)
+    hints = [row["hint"].split(", ") for row in rows if row["hint"]]
+    assert all(word in row["review"].lower() for row in rows for word in row["hint"].split(", ")) and hints
+    assert 0.2 < 1 - len(hints) / len(rows) < 0.5, "some rows are of an aspect that the sentence does not name"
+    (command,) = re.findall(r"^  qacg (train .*)$", printed, re.MULTILINE)
+    assert command == f"train --data {sheet} --text-column review --output MODEL"
+    options = DataOptions(text_column="review")
+    with pytest.raises(InputError, match="empty 'label'"):
+        load_data(sheet, ("train",), options)
+    for row in rows:
+        row["label"] = "good" if row["hint"] else "none"
+    with sheet.open("w", encoding="utf-8", newline="") as handle:
+        writer = csv.DictWriter(handle, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    data = load_data(sheet, ("train", "dev"), options)
+    assert set(data.task.aspects) == set(names) and data.task.labels == ("none", "good") and data.task.has_absent
+    assert sum(map(len, data.splits.values())) == 60
+    assert main([*flags, "--overwrite", "--keep", names[1]]) == 0
+    with sheet.open(encoding="utf-8", newline="") as handle:
+        assert {row["aspect"] for row in csv.DictReader(handle)} == {names[1]}
+
+
+def test_every_proposal_gets_rows_in_turn_and_no_sentence_comes_twice():
+    texts = [text for text, _ in reviews(ENGLISH, "was", "but", 100)]
+    sentences = distinct([*texts, texts[0].upper(), f"  {texts[1]} "], by_sentence=False)
+    assert sentences == list(dict.fromkeys(texts))
+    assert distinct(["One is here. Two is there."], by_sentence=True) == ["One is here.", "Two is there."]
+    proposals = propose(sentences, 4)
+    rows = rows_of(sentences, proposals, 12)
+    first = list(dict.fromkeys(row.text for row in rows))[:4]
+    assert all(sentences.index(text) in one.picked for text, one in zip(first, proposals))
+    everything = rows_of(sentences, proposals, 10_000)
+    pairs = [(row.text, row.aspect) for row in everything]
+    assert len(set(pairs)) == len(pairs) == 3 * len(sentences), "two aspects that it names, and one more"
+
+
+def test_with_a_model_the_least_sure_rows_come_first(tmp_path):
+    folder = write_model(tmp_path / "model", layers=1)
+    (tmp_path / "texts.txt").write_text("\n".join([*TEXTS, TEXTS[0]]), encoding="utf-8")
+    flags = ["suggest", "--input", str(tmp_path / "texts.txt"), "--with", str(folder), "--by", "text"]
+    assert main([*flags, "--output", str(tmp_path / "sheet.csv"), "--rows", "5"]) == 0
+    with (tmp_path / "sheet.csv").open(encoding="utf-8", newline="") as handle:
+        found = [(row["text"], row["aspect"], row["hint"]) for row in csv.DictReader(handle)]
+    answers = [answer for text in TEXTS for answer in AspectSentiment.from_pretrained(folder)(text)]
+    answers.sort(key=lambda answer: answer.probabilities[answer.label])
+    assert [(text, aspect) for text, aspect, _ in found] == [(answer.text, answer.aspect) for answer in answers[:5]]
+    least = answers[0]
+    assert found[0][2] == f"{least.label}? {least.probabilities[least.label]:.2f}"
+    with_targets = AspectSentiment.from_pretrained(write_model(tmp_path / "targets", SENTIHOOD, layers=1))
+    with pytest.raises(InputError, match="with targets"):
+        least_sure(with_targets, TEXTS, 5)
+
+
+def test_the_readmes_lines(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_model(tmp_path / "mine", layers=1)
+    with open("new.csv", "w", encoding="utf-8", newline="") as handle:
+        csv.writer(handle).writerows([["review"], *([text] for text, _ in reviews(ENGLISH, "was", "but", 60))])
+    assert [main(shlex.split(command)) for command in COMMANDS] == [0, 0]
+    for name in ("sheet.csv", "next.csv"):
+        with open(name, encoding="utf-8", newline="") as handle:
+            assert next(csv.reader(handle)) == ["review", "aspect", "label", "hint"]
+
+
+def fails(capsys, *flags):
+    assert main(["suggest", *map(str, flags)]) == 2
+    error = capsys.readouterr().err
+    return error.splitlines()[-1]
+
+
+def test_what_cannot_be_suggested_is_said_in_one_line(tmp_path, capsys):
+    texts = tmp_path / "texts.csv"
+    texts.write_text("text\n" + "".join(f'"{text}"\n' for text, _ in reviews(ENGLISH, "was", "but", 60)))
+    sheet = tmp_path / "sheet.csv"
+    asked = ["--input", texts, "--output", sheet]
+    assert "ends in .csv" in fails(capsys, "--input", texts, "--output", tmp_path / "sheet.xlsx")
+    assert "is the file that is read" in fails(capsys, "--input", texts, "--output", texts)
+    assert "another column" in fails(capsys, *asked, "--text-column", "label")
+    assert "wanted one of " in fails(capsys, *asked, "--aspects", "4", "--keep", "nonsense")
+    assert "rows: got 0" in fails(capsys, *asked, "--rows", "0")
+    assert "beside --with" in fails(capsys, *asked, "--keep", "soup", "--with", tmp_path)
+    assert not sheet.exists()
+    sheet.write_text("labels that took a day")
+    assert "--overwrite" in fails(capsys, *asked)
+    assert sheet.read_text() == "labels that took a day"
+    with pytest.raises(InputError, match="at least 20"):
+        propose(["the soup was good"] * 5)
+    with pytest.raises(InputError, match="no noun"):
+        propose(["so gut wie nie"] * 30)
+
+
+def test_what_counts_as_covered():
+    categories = [{"food"}, {"food", "price"}, {"price"}, set(), {"service"}]
+    assert covered([[0, 1]], categories) == {"food"}
+    assert covered([[0, 1], [1, 2, 4]], categories) == {"food", "price"}
+    assert covered([[0, 2], [3], []], categories) == set(), "a draw covers neither"
+    assert 0 < by_chance([3, 3], categories) < 2
+
+
+def test_sentihoods_own_categories_are_found(sentihood):
+    labelled = read_sentihood(sentihood)
+    proposals = propose([text for text, _ in labelled], 20)
+    categories = [about & OF_THE_TASK for _, about in labelled]
+    assert covered([one.picked for one in proposals], categories) == OF_THE_TASK
+
+
+def test_semevals_own_categories_are_found(semeval):
+    labelled = read_semeval(semeval)
+    proposals = propose([text for text, _ in labelled], 20)
+    categories = [about for _, about in labelled]
+    known = set().union(*categories)
+    assert len(known) == 5 and len(covered([one.picked for one in proposals], categories)) >= 0.8 * len(known)
