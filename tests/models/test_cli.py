@@ -61,6 +61,7 @@ def other_value(name, field):
     """A value of an option that is not its default and needs no other option."""
     known = {
         "protocol": "released",
+        "schedule": "linear",
         "from_checkpoint": "somewhere",
         "tokenizer": "words",
         "tensorboard": "logs",

@@ -71,9 +71,14 @@ class TrainingOptions:
         *SCHEDULES,
         kind=str,
     )
-    batch_size: int = _step(64, "rows per step and process, before accumulation")
+    batch_size: int | None = _step(None, "rows per step and process, before accumulation", kind=int)
     gradient_accumulation: int = _step(1, "batches per step")
-    learning_rate: float | None = _step(None, "highest rate, at the end of the warm-up", kind=float)
+    learning_rate: float | None = _step(
+        None,
+        "highest rate, at the end of the warm-up; with --from by the width of the checkpoint, 2e-4 up to 384 and 5e-5"
+        " from 768",
+        kind=float,
+    )
     warmup: float = _step(0.1, "share of the steps over which the rate rises; where their number is open, of 1,000")
     balance: float | None = _step(
         None,
@@ -84,6 +89,10 @@ class TrainingOptions:
     max_grad_norm: float = _step(1.0, "norm to which gradients are clipped; 0 does not clip")
     dropout: float | None = _step(
         None, "of hidden states and of attention, in [0, 1); a checkpoint has its own", kind=float
+    )
+
+    word_dropout: float | None = _step(
+        None, "share of a text's pieces that are replaced by the unknown one at each look, in [0, 1)", kind=float
     )
 
     eval_every: int | None = _watch(
@@ -149,8 +158,10 @@ class TrainingOptions:
             value = getattr(self, name)
             if value is not None and not 0 <= value <= 1:
                 raise InputError(f"{name} must be from 0 to 1; got {value}")
-        if self.dropout is not None and not 0 <= self.dropout < 1:
-            raise InputError(f"dropout must be in [0, 1); got {self.dropout}")
+        for name in ("dropout", "word_dropout"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < 1:
+                raise InputError(f"{name} must be in [0, 1); got {value}")
         self._check_together()
 
     def _check_together(self) -> None:

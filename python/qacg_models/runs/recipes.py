@@ -14,9 +14,11 @@ RECIPES = MappingProxyType(
             "schedule": "steady",
             "minutes": 60.0,
             "patience": 20,
+            "batch_size": 64,
             "learning_rate": 2e-3,
             "balance": 0.3,
             "dropout": 0.2,
+            "word_dropout": 0.1,
             "hidden_size": 64,
             "layers": 2,
             "heads": 4,
@@ -31,8 +33,9 @@ RECIPES = MappingProxyType(
         "pretrained": {
             "schedule": "steady",
             "minutes": 60.0,
-            "patience": 8,
-            "learning_rate": 1e-4,
+            "patience": 6,
+            "batch_size": 32,
+            "word_dropout": 0.0,
             "balance": 0.3,
             "pooler": "cls",
             "context_projection": "hidden",
@@ -40,10 +43,11 @@ RECIPES = MappingProxyType(
             "threads": 0,
         },
         # Where the number of steps is given, they are all taken.
-        "counted": {"schedule": "linear", "minutes": 0.0, "patience": 0, "eval_every": 0},
-        # The released code's; its batch, warm-up, decay, clipping and length are the defaults of everything here.
+        "counted": {"schedule": "linear", "minutes": 0.0, "patience": 0, "eval_every": 0, "word_dropout": 0.0},
+        # The released code's; its warm-up, decay, clipping and length are the defaults of everything here.
         "released": {
             "epochs": 30,
+            "batch_size": 64,
             "learning_rate": 2e-5,
             "balance": 1.0,
             "eval_every": 25,
@@ -64,6 +68,15 @@ def evaluation_steps(steps_per_epoch: int) -> int:
     return min(max(steps_per_epoch // 2, LEAST_BETWEEN), MOST_BETWEEN)
 
 
+def pretrained_rate(width: int | None) -> float:
+    """The learning rate for a checkpoint: what is known to serve a base, of width 768, and more for narrower ones.
+
+    Args:
+        width: hidden size; None where it is not known.
+    """
+    return 5e-5 * min(max(768 / (width or 768), 1.0), 2.0) ** 2
+
+
 def described(name: str) -> str | None:
     """What the recipes settle a choice to, as a help text says it; None for a choice that they leave open."""
     scratch, pretrained, counted, released = (
@@ -71,7 +84,8 @@ def described(name: str) -> str | None:
     )
     if scratch is None:
         return None
-    parts = [shown(scratch)] if pretrained in (scratch, None) else [f"{shown(scratch)} from scratch"]
+    whatever = pretrained == scratch or (pretrained is None and released is None)
+    parts = [shown(scratch) if whatever else f"{shown(scratch)} from scratch"]
     parts += [f"{shown(pretrained)} with --from"] if pretrained not in (scratch, None) else []
     parts += [f"{shown(counted)} with --epochs or --max-steps"] if counted not in (pretrained, None) else []
     parts += [f"{shown(released)} with --protocol released"] if released not in (pretrained, None) else []

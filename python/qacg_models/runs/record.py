@@ -150,7 +150,7 @@ def _of_format_2(content: dict) -> dict:
     """A record from before trainings with an open end, as one of today."""
     options = content.get("options")
     if isinstance(options, dict):
-        options = {"schedule": "linear", "minutes": 0.0} | options
+        options = {"schedule": "linear", "minutes": 0.0, "word_dropout": 0.0} | options
     return {"tfidf": {}, "ended": "steps"} | content | {"options": options, "format": RECORD_FORMAT}
 
 

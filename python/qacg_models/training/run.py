@@ -179,7 +179,7 @@ def _train_into(
     if split == "test":
         say("protocol released: the checkpoint is chosen on test, so the figures on test are optimistic")
 
-    trainer = _trainer(work, dataset, options, model, encoded, make_batch, checkpoint, say)
+    trainer = _trainer(work, dataset, options, model, tokenizer, encoded, make_batch, checkpoint, say)
     try:
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     finally:
@@ -240,7 +240,7 @@ def _write_model(
     write_record(work / MODEL / RECORD_NAME, record)
 
 
-def _trainer(work, dataset, options, model, encoded, make_batch, checkpoint, say) -> AspectTrainer:
+def _trainer(work, dataset, options, model, tokenizer, encoded, make_batch, checkpoint, say) -> AspectTrainer:
     from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
     from qacg_models.training.arguments import step_limit, training_arguments
@@ -248,6 +248,7 @@ def _trainer(work, dataset, options, model, encoded, make_batch, checkpoint, say
     from qacg_models.training.compute_metrics import EvaluatedRows
     from qacg_models.training.progress import StepBar
     from qacg_models.training.trainer import AspectTrainer
+    from qacg_models.training.word_dropout import WordDropout
 
     split, task = selection_split(options), dataset.task
     arguments: TrainingArguments = training_arguments(work, options, len(encoded.train), model, task.selection)
@@ -264,6 +265,7 @@ def _trainer(work, dataset, options, model, encoded, make_batch, checkpoint, say
         make_batch=make_batch,
         compute_metrics=EvaluatedRows(task, encoded.evaluated_rows),
         callbacks=callbacks,
+        hide_words=WordDropout(options.word_dropout, tokenizer.unk_token_id, tokenizer.all_special_ids),
         checkpoint=checkpoint,
     )
     for default in (ProgressCallback, PrinterCallback):

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
+from qacg_models.checkpoints.packaged import located
 from qacg_models.data import Dataset
 from qacg_models.errors import InputError
 from qacg_models.inference.trained_model import check_attention
 from qacg_models.models.auto import BACKBONES, load_class
 from qacg_models.runs.options import TrainingOptions
-from qacg_models.runs.recipes import evaluation_steps
+from qacg_models.runs.recipes import evaluation_steps, pretrained_rate
 from qacg_models.training.arguments import step_limit, steps_per_epoch
 
 
@@ -30,6 +33,8 @@ def settle(options: TrainingOptions, dataset: Dataset) -> TrainingOptions:
     if options.eval_every is None:
         steps = steps_per_epoch(len(dataset.splits["train"]), options)
         options = replace(options, eval_every=evaluation_steps(steps))
+    if options.learning_rate is None:
+        options = replace(options, learning_rate=pretrained_rate(_width(located(options.from_checkpoint))))
     return replace(options, attention=_attention(options))
 
 
@@ -40,3 +45,15 @@ def _attention(options: TrainingOptions) -> str:
     chosen = fastest if options.attention == "auto" else options.attention
     check_attention(kind, chosen)
     return chosen
+
+
+def _width(checkpoint: Path) -> int | None:
+    """The hidden size that the configuration beside a checkpoint names; None where nothing does."""
+    folder = checkpoint if checkpoint.is_dir() else checkpoint.parent
+    for name in ("config.json", "bert_config.json"):
+        try:
+            width = json.loads((folder / name).read_text(encoding="utf-8"))["hidden_size"]
+        except (OSError, ValueError, LookupError, TypeError):  # whoever loads the checkpoint says what is wrong with it
+            continue
+        return width if isinstance(width, int) and width > 0 else None
+    return None

@@ -30,6 +30,7 @@ from qacg_models.training.checkpoints import (
 )
 from qacg_models.training.sampling import EpochSampler
 from qacg_models.training.whole_folders import publish
+from qacg_models.training.word_dropout import WordDropout
 from qacg_models.utils.atomic_files import remove, told_of_failed_writes
 from qacg_models.utils.distributed import is_main, wait_for_all
 
@@ -45,6 +46,7 @@ class AspectTrainer(Trainer):
         train_features: of the training split, which stay where they are.
         eval_features: features of `encode_examples`.
         compute_metrics: from an EvalPrediction; holds `args.metric_for_best_model`.
+        hide_words: what each batch of training goes through.
         checkpoint: of this run, from which it goes on; None to begin.
     """
 
@@ -59,9 +61,10 @@ class AspectTrainer(Trainer):
         make_batch: Callable[[Sequence[dict]], dict],
         compute_metrics: Callable,
         callbacks: Sequence[TrainerCallback],
+        hide_words: WordDropout,
         checkpoint: Path | None = None,
     ):
-        self.options, self.checkpoint = options, checkpoint
+        self.options, self.checkpoint, self.hide_words = options, checkpoint, hide_words
         self.earlier, self.begun = seconds_before(checkpoint), time.perf_counter()
         self.average: WeightAverage | None = None
         self.sampler = EpochSampler(train_features.labels(), options.balance, options.seed)
@@ -109,6 +112,10 @@ class AspectTrainer(Trainer):
     def evaluate(self, *args, **kwargs) -> dict[str, float]:
         with self.judged():
             return super().evaluate(*args, **kwargs)
+
+    def training_step(self, model, inputs, *args, **kwargs) -> torch.Tensor:
+        # Here, and not where batches are made: those are made ahead, which a checkpoint does not know of.
+        return super().training_step(model, self.hide_words(inputs), *args, **kwargs)
 
     def _get_train_sampler(self, train_dataset=None) -> EpochSampler:
         return self.sampler

@@ -1,0 +1,119 @@
+"""Learning curves: what the invented reviews are, how data is cut to a size, what is measured once, and the table."""
+
+import csv
+import json
+
+import pytest
+from qacg_models.runs.options import TrainingOptions
+
+from benchmarks import learning_curves
+from benchmarks.learning.curve_rows import FILE, append, read, table
+from benchmarks.learning.reviews import LANGUAGES, as_csv, reviews
+from benchmarks.learning.texts import dataset_of
+
+
+def pairs(texts, language):
+    """Pairs of a thing and a verdict that stand in texts, with their aspect and label."""
+    every = [
+        (f"{thing} {verdict}", aspect, label)
+        for aspect, things in language.things.items()
+        for thing in things
+        for label, verdicts in language.verdicts.items()
+        for verdict in verdicts
+    ]
+    # "is good" is no pair of a text with "is good enough": longer pairs are looked for first, and taken out.
+    every.sort(key=lambda one: -len(one[0]))
+    found = []
+    for text, labels in texts:
+        here = []
+        for pair, aspect, label in every:
+            if pair in text:
+                text = text.replace(pair, "")
+                here.append((pair, aspect, label))
+        assert {aspect: label for _, aspect, label in here} == {a: one for a, one in labels.items() if one != "none"}
+        found += here
+    return found
+
+
+@pytest.mark.parametrize("name", LANGUAGES)
+def test_held_out_reviews_combine_known_words_as_training_never_does(name):
+    language = LANGUAGES[name]
+    train = [*reviews(400, 1, held_out=False, language=language)]
+    test = [*reviews(200, 0, held_out=True, language=language)]
+    assert len({text for text, _ in train}) == 400 and train == [*reviews(400, 1, held_out=False, language=language)]
+    assert train[:50] != [*reviews(50, 2, held_out=False, language=language)]
+    seen, unseen = pairs(train, language), pairs(test, language)
+    assert not {pair for pair, *_ in seen} & {pair for pair, *_ in unseen}
+    words = {word for text, _ in train for word in text.split()}
+    assert {word for text, _ in test for word in text.split()} <= words, "every word of it has been seen"
+    for found in (seen, unseen):
+        assert {(aspect, label) for _, aspect, label in found} == {
+            (aspect, label) for aspect in language.things for label in language.verdicts
+        }
+    rows = list(csv.DictReader(as_csv(iter(train[:3])).splitlines()))
+    assert len(rows) == 3 * len(language.things) and rows[0]["label"] == train[0][1][rows[0]["aspect"]]
+
+
+def test_data_is_cut_to_a_number_of_sentences(tmp_path):
+    for size in (50, 100):
+        splits = dataset_of("english", size, 3, None, tmp_path).splits
+        counts = {split: len({row.sentence for row in rows}) for split, rows in splits.items()}
+        assert counts == {"train": size - size // 10, "dev": size // 10, "test": 300}
+    with pytest.raises(ValueError, match="sentihood: wanted the folder that holds sentihood/"):
+        dataset_of("sentihood", 50, 0, None, tmp_path)
+
+
+def test_a_training_is_measured_once_and_the_table_says_what_is_not(tmp_path, monkeypatch, capsys):
+    sizes = {"hidden_size": 8, "layers": 1, "heads": 2, "intermediate_size": 16, "max_steps": 2}
+    monkeypatch.setattr(learning_curves, "TrainingOptions", lambda **given: TrainingOptions(**sizes, **given))
+    command = ["--out", str(tmp_path), "--texts", "english", "--sizes", "50", "--from", "scratch", "--seeds", "4"]
+    assert learning_curves.main(command) == 0
+    (row,) = read(tmp_path)
+    assert (row["text"], row["sentences"], row["begun_from"], row["seed"]) == ("english", 50, "scratch", 4)
+    printed = capsys.readouterr().out
+    figure = f"{100 * row['metrics']['test']['macro_f1']:.1f}"
+    assert f"| english | 50 | {100 * row['tfidf']['test']['macro_f1']:.1f} | {figure} |" in printed
+    assert "| not yet measured |" in printed and not [*(tmp_path / "unfinished").iterdir()]
+    before = (tmp_path / FILE).read_bytes()
+    assert learning_curves.main(command) == 0
+    assert (tmp_path / FILE).read_bytes() == before and "english, 50 sentences, from" not in capsys.readouterr().out
+    assert str(tmp_path) not in json.dumps(row)
+
+
+def test_the_table_has_mean_and_deviation_over_seeds(tmp_path):
+    for seed, share in ((0, 0.5), (1, 0.7)):
+        figures = {"test": {"macro_f1": share}}
+        row = {"text": "english", "sentences": 100, "begun_from": "minilm", "seed": seed, "seconds": 120}
+        append(tmp_path, row | {"metrics": figures, "tfidf": {"test": {"macro_f1": 0.4}}})
+    lines = table(read(tmp_path), ["english"], [100]).splitlines()
+    assert lines[2] == (
+        "| english | 100 | 40.0 ± 0.0 (2 seeds) | not yet measured |  | 60.0 ± 14.1 (2 seeds) | 2.0 ± 0.0 (2 seeds) |"
+    )
+
+
+def test_options_that_do_not_go_together(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        learning_curves.main(["--out", str(tmp_path), "--texts", "sentihood"])
+    assert "--data: wanted the folder that holds sentihood/" in capsys.readouterr().err
+
+
+def test_published_sentences_are_cut_alike(sentihood_folder, tmp_path):
+    splits = dataset_of("sentihood", 60, 0, sentihood_folder, tmp_path).splits
+    sentences = {split: {row.sentence for row in rows} for split, rows in splits.items()}
+    assert len(sentences["train"] | sentences["dev"]) == 60 and not sentences["train"] & sentences["dev"]
+    assert len(sentences["test"]) == 300
+    assert dataset_of("sentihood", 60, 0, sentihood_folder, tmp_path).splits == splits
+    assert dataset_of("sentihood", 60, 1, sentihood_folder, tmp_path).splits["train"] != splits["train"]
+    assert dataset_of("sentihood", 5000, 0, sentihood_folder, tmp_path) is None
+
+
+@pytest.fixture
+def sentihood_folder():
+    import os
+    from pathlib import Path
+
+    named = os.environ.get("QACG_DATA")
+    base = Path(named) if named else Path(__file__).resolve().parents[2].parent / "shared" / "data"
+    if not (base / "sentihood").is_dir():
+        pytest.skip(f"no files at {base / 'sentihood'}; set QACG_DATA to the folder that holds sentihood/")
+    return base
