@@ -26,6 +26,7 @@ from qacg_models.export.formats import FORMATS, ExportFormat
 from qacg_models.export.traced import trace
 from qacg_models.export.write import export
 from qacg_models.inference.trained_model import load_trained
+from qacg_models.runs.calibration import Calibration, Fit, write_calibration
 from qacg_models.runs.record import RECORD_NAME, write_record
 from qacg_models.runs.run_config import RUN_NAME, write_run_file
 from untrained import TEXTS, write_model
@@ -41,6 +42,7 @@ def exported(tmp_path_factory):
     """What the README's command leaves, `mine` (a model) and `model.onnx`; and the graph that it made on the way."""
     folder, made = tmp_path_factory.mktemp("export"), []
     write_model(folder / "mine", layers=1)
+    write_calibration(folder / "mine", Calibration(temperature=1.7, fit=Fit("dev", 40, 0.1, 0.02)))
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setattr("qacg_models.export.write.trace", lambda trained: made.append(trace(trained)) or made[0])
@@ -75,9 +77,8 @@ def test_the_readmes_server_answers_as_the_model_does(folder, monkeypatch):
     ask = AspectSentiment.from_pretrained("mine")
     wanted = [ask(text, aspects=[aspect])[0] for text, aspect in found["asked"]]
     assert found["answers"] == [one.label for one in wanted]
-    logits = torch.from_numpy(found["logits"]).double()
     probabilities = [list(one.probabilities.values()) for one in wanted]
-    torch.testing.assert_close(logits.softmax(-1), torch.tensor(probabilities).double(), rtol=0, atol=1e-5)
+    np.testing.assert_allclose(found["probabilities"], probabilities, rtol=0, atol=1e-5)
 
 
 def test_the_file_says_what_it_wants(folder, trained):
@@ -97,6 +98,7 @@ def test_the_file_says_what_it_wants(folder, trained):
         "context_standalone": True,
         "max_length": 48,
         "pad_token_id": 0,
+        "temperature": 1.7,
     }
     assert [path.name for path in folder.iterdir()] == ["mine", "model.onnx"], "nothing is left beside it"
 

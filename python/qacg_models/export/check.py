@@ -10,7 +10,7 @@ import numpy as np
 from qacg_models.data import Example
 from qacg_models.data.collators import PaddingCollator
 from qacg_models.data.tokenization import encode_examples
-from qacg_models.inference.trained_model import TrainedModel
+from qacg_models.inference.trained_model import TrainedModel, probabilities_of
 
 Run = Callable[[Mapping[str, np.ndarray]], np.ndarray]
 
@@ -74,7 +74,8 @@ def compare(trained: TrainedModel, rows: Sequence[Example], run: Run, runtime: s
         batch = pad(features[start:end])
         batch.pop("labels", None)
         logits.append(run({name: values.numpy() for name, values in batch.items()}))
-    wanted, found = trained.probabilities(rows), _softmax(np.concatenate(logits).astype(np.float64))
+    wanted = trained.probabilities(rows)
+    found = probabilities_of(np.concatenate(logits), trained.calibration.temperature)
     lengths = [len(feature["input_ids"]) for feature in features]
     return Check(
         runtime,
@@ -92,8 +93,3 @@ def _batches(count: int) -> list[tuple[int, int]]:
         found.append((start, min(start + size, count)))
         start, size = start + size, min(2 * size, LARGEST_BATCH)
     return found
-
-
-def _softmax(logits: np.ndarray) -> np.ndarray:
-    exponentials = np.exp(logits - logits.max(-1, keepdims=True))
-    return exponentials / exponentials.sum(-1, keepdims=True)
