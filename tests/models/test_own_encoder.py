@@ -9,6 +9,7 @@ import pytest
 import qacg_models
 import torch
 from encoders import SIZES
+from matrix import param
 from model_cases import CASES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -46,8 +47,8 @@ def test_a_fresh_process_knows_the_auto_classes(tmp_path):
 @pytest.mark.parametrize(
     ("model_class", "config_class", "settings"),
     [
-        ("QueryAttentionForQuestionAnswering", "QueryAttentionConfig", {}),
-        ("BertSumForExtractiveSummarization", "BertSumConfig", {"heads": 3, "ff_size": 20}),
+        param(True, "QueryAttentionForQuestionAnswering", "QueryAttentionConfig", {}, id="query attention"),
+        param(False, "BertSumForExtractiveSummarization", "BertSumConfig", {"heads": 3, "ff_size": 20}, id="bertsum"),
     ],
 )
 def test_a_fresh_process_loads_the_weights(model_class, config_class, settings, tmp_path):

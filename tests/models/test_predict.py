@@ -167,6 +167,7 @@ def test_an_unfinished_run_goes_on_and_makes_again_what_changed(ask, tmp_path, m
     assert output.read_text() == wanted
 
 
+@pytest.mark.matrix
 def test_killed_it_goes_on_with_another_number_of_processes(model, ask, tmp_path):
     source, output = tmp_path / "in.txt", tmp_path / "out.csv"
     source.write_text("\n".join(MANY) + "\n", encoding="utf-8")
