@@ -9,7 +9,6 @@ import pytest
 import qacg_models
 import torch
 from encoders import SIZES
-from matrix import param
 from model_cases import CASES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,11 +43,12 @@ def test_a_fresh_process_knows_the_auto_classes(tmp_path):
     fresh_process(AUTO, *arguments)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     ("model_class", "config_class", "settings"),
     [
-        param(True, "QueryAttentionForQuestionAnswering", "QueryAttentionConfig", {}, id="query attention"),
-        param(False, "BertSumForExtractiveSummarization", "BertSumConfig", {"heads": 3, "ff_size": 20}, id="bertsum"),
+        ("QueryAttentionForQuestionAnswering", "QueryAttentionConfig", {}),
+        ("BertSumForExtractiveSummarization", "BertSumConfig", {"heads": 3, "ff_size": 20}),
     ],
 )
 def test_a_fresh_process_loads_the_weights(model_class, config_class, settings, tmp_path):
