@@ -61,8 +61,9 @@ test-all: lint types
 		"sanitizers: $(MAKE_COMMAND) check-sanitizers CALLS=4" \
 		"faults of a training and a prediction: $(MAKE_COMMAND) check-faults FAULTS=short" \
 		"faults of a certification: $(MATRIX) tests/kernels/test_proving.py"
-MATRIX_ELSEWHERE := $(wildcard tests/kernels/test_cuda_*.py) \
-	$(addprefix tests/kernels/test_,triton_compiled.py triton_interpreted.py proving.py)
+# Every other file's part of the matrices is run with the operators and models.
+MATRIX_ELSEWHERE := $(patsubst %,tests/kernels/test_%.py,cuda_emulator cuda_emulated cuda_races cuda_compiled \
+	triton_compiled triton_interpreted proving)
 
 lint: $(READY)
 	$(PY) -m ruff check .

@@ -220,6 +220,7 @@ def test_a_provider_whose_compiler_fails_is_left_out_whatever_it_raises(tmp_path
 
 
 @pytest.mark.compiles
+@pytest.mark.matrix
 def test_items_do_not_use_up_one_anothers_recompilations(tmp_path, monkeypatch):
     """The same function compiled for one shape after another, as the composition is."""
 

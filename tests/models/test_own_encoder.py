@@ -43,6 +43,7 @@ def test_a_fresh_process_knows_the_auto_classes(tmp_path):
     fresh_process(AUTO, *arguments)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     ("model_class", "config_class", "settings"),
     [

@@ -4,7 +4,7 @@ from contextlib import contextmanager
 
 import pytest
 import torch
-from matrix import kept_of, param
+from matrix import param
 from model_judging import SDPA_GRADIENT_BAND, check_against_formulas, flat, strengthen
 from model_sizes import TINY
 from oracle import bert as bert_oracle
@@ -355,7 +355,8 @@ def test_gradient_checkpointing_repeats_the_same_dropout(kind, reentrant):
 
 
 @pytest.mark.compiles
-@pytest.mark.parametrize("kind", kept_of(["qacg"], CLASSES))
+@pytest.mark.matrix
+@pytest.mark.parametrize("kind", CLASSES)
 def test_compiles_whole_and_gives_the_same(kind):
     torch._dynamo.reset()
     rows = features((5, 9, 7, 4), contexts=kind != "bert")

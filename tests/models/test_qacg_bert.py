@@ -338,6 +338,7 @@ def test_contexts_positions_and_types_are_used():
 
 
 @pytest.mark.compiles
+@pytest.mark.matrix
 def test_compiles_whole_with_all_its_maps():
     model = build("fused", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, **SLICED).train()
     wanted = model(**BATCH, **EVERYTHING)

@@ -465,6 +465,7 @@ def test_the_limits_of_encoders_differ():
         distil(**{**BATCH, "token_type_ids": BATCH["token_type_ids"] * 2})
 
 
+@pytest.mark.matrix
 def test_it_learns_to_find_the_token_that_the_question_names():
     """The answer is the token after the one that the question repeats; the question's type is its first token."""
     generator = torch.Generator().manual_seed(3)

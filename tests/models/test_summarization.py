@@ -166,6 +166,7 @@ def test_invented_minutes_are_reproducible_and_mixed():
     assert all(sum(d.decisions) == 2 and 6 <= len(d.sentences) <= 9 for d in documents)
 
 
+@pytest.mark.matrix
 def test_the_example_learns_to_find_decisions():
     trained = train_summarizer(invented_minutes(240, seed=1))
     found, first = found_share(trained, invented_minutes(40, seed=2))

@@ -149,6 +149,7 @@ for model in (ours, auto):
 """
 
 
+@pytest.mark.matrix
 def test_the_toy_model_is_loaded_by_its_own_class_and_by_the_auto_class(copy, trained):
     run(copy, "-c", LOAD, copy, trained, HOT)
 
@@ -176,6 +177,7 @@ refused(load_data, folder / "train.lines", ["train"], DataOptions(format="toy-li
 """
 
 
+@pytest.mark.matrix
 def test_the_toy_model_and_format_refuse_by_name(copy):
     told = run(copy, "-c", REFUSE, copy / "bad").splitlines()
     assert told == [
@@ -239,6 +241,7 @@ sys.exit(code)
 """
 
 
+@pytest.mark.matrix
 def test_the_walk_from_a_row_to_a_prediction_is_what_runs(copy, data):
     steps = walk()
     paths = [path for path, _ in steps]
