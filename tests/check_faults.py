@@ -104,7 +104,8 @@ def check(folder: Path, seed: int, form: str) -> Report:
     mounts = can_mount(folder)
     every = subjects(folder)
     trials = Trials(folder, generator, report, before=lambda: None)
-    died = {subject.name: trials.died(subject) for subject in every}
+    several = [subject for subject in every if not subject.only_killed]
+    died = {subject.name: trials.died(subject) for subject in several}
     show_faults(folder, every, died, mounts)
     for subject in every:
         for _ in range(kills):
@@ -112,10 +113,10 @@ def check(folder: Path, seed: int, form: str) -> Report:
     print(
         f"full disks: {'file systems of that size' if mounts else 'none can be mounted; a limit on files'}", flush=True
     )
-    for subject in every:
+    for subject in several:
         for _ in range(rooms):
             trials.fill(subject, mounts)
-    for subject in every:
+    for subject in several:
         pairs = [(file, way) for file in damageable(died[subject.name]) for way in WAYS]
         for file, way in pairs if damages is None else generator.sample(pairs, damages):
             trials.damage(subject, died[subject.name], file, way)

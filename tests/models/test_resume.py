@@ -15,7 +15,7 @@ from kill_and_resume import OPTIONS
 from qacg_models.data import load_data
 from qacg_models.errors import InputError
 from qacg_models.inference.trained_model import load_trained
-from qacg_models.training import run, train
+from qacg_models.training import run, train, train_seeds
 from qacg_models.training.checkpoints import checkpoints
 from qacg_models.training.trainer import AspectTrainer
 from qacg_models.training.whole_folders import publish
@@ -174,3 +174,18 @@ def test_folders_appear_and_disappear_at_once(tmp_path):
         assert (name / "file").read_text() == text
     remove(name)
     assert not list(tmp_path.iterdir())
+
+
+def test_what_a_kill_left_among_seeds_does_not_stop_them(dataset, tmp_path):
+    output, short = tmp_path / "seeds", replace(OPTIONS, max_steps=2)
+    train_seeds(dataset, output, short, [0, 1])
+    wanted = sorted(path.name for path in output.iterdir())
+    (output / ".seeds.json.123").write_text("{")
+    (output / ".run.yaml.123").write_text("")
+    (output / ".deleting-seed-1.unfinished").mkdir()
+    (output / ".deleting-seed-1.unfinished" / "checkpoint-1").mkdir()
+    train_seeds(dataset, output, short, [0, 1], resume=True)
+    assert sorted(path.name for path in output.iterdir()) == wanted
+    (output / ".notes").write_text("somebody's own")
+    with pytest.raises(InputError, match="holds something else than seeds"):
+        train_seeds(dataset, output, short, [0, 1], resume=True)

@@ -17,6 +17,12 @@ TRAININGS = {
     "training": [*SMALL, "--dropout=0.1"],
     "training, released protocol": [*SMALL, "--protocol=released", "--balance=0.5"],
 }
+SEEDS = "training, two seeds"
+# Of what holds times too, the parts that are always the same.
+RECORDS = {
+    "training.json": ("metrics", "majority", "selected", "steps", "loss", "data"),
+    "seeds.json": ("seeds", "metrics", "majority"),
+}
 PREDICTIONS = {"prediction, jsonl": "out.jsonl", "prediction, csv": "out.csv"}
 TEXTS = 400
 
@@ -30,6 +36,7 @@ class Subject:
         command: without the output.
         output: its name in the folder where it works.
         unfinished: the name of what an unfinished run leaves there.
+        only_killed: not tried on full disks and with damaged files.
         wanted: what the output of an undisturbed run holds, by `contents`.
         seconds: that the undisturbed run took.
     """
@@ -38,6 +45,7 @@ class Subject:
     command: list[str]
     output: str
     unfinished: str
+    only_killed: bool = False
     wanted: dict[str, object] = field(default_factory=dict)
     seconds: float = 0.0
 
@@ -57,9 +65,15 @@ class Subject:
         output = folder / self.output
         if not self.trains:
             return {output.name: output.read_bytes()}
-        found: dict[str, object] = {path.name: path.read_bytes() for path in output.iterdir()}
-        record = json.loads(found.pop("training.json"))
-        return found | {part: record[part] for part in ("metrics", "majority", "selected", "steps", "loss", "data")}
+        found: dict[str, object] = {}
+        for path in output.rglob("*"):
+            name = path.relative_to(output).as_posix()
+            if path.name in RECORDS:
+                record = json.loads(path.read_text(encoding="utf-8"))
+                found |= {f"{part} of {name}": record[part] for part in RECORDS[path.name]}
+            elif path.is_file():
+                found[name] = path.read_bytes()
+        return found
 
     def undisturbed(self, folder: Path) -> Outcome:
         """Takes what every other run has to end as."""
@@ -99,6 +113,8 @@ def subjects(folder: Path) -> list[Subject]:
         Subject(name, ["train", "--data", str(data), *flags], "model", "model.unfinished")
         for name, flags in TRAININGS.items()
     ]
+    command = ["train", "--data", str(data), *TRAININGS["training"], "--seeds", "0", "1"]
+    every.append(Subject(SEEDS, command, "model", "model", only_killed=True))
     model = folder / "training" / "model"
     predict = ["predict", str(model), "--input", str(texts), "--window", "24"]
     every += [Subject(name, predict, output, f"{output}.parts") for name, output in PREDICTIONS.items()]

@@ -141,9 +141,11 @@ class Trials:
 
 def state(subject: Subject, place: Path) -> str:
     """How far a killed run had come."""
+    work = place / subject.unfinished
+    if work.exists() and work.name == subject.output:
+        return ", ".join(sorted(path.name for path in work.iterdir())) or "nothing there"
     if (place / subject.output).exists():
         return "published"
-    work = place / subject.unfinished
     if not work.exists():
         return "nothing there"
     if not subject.trains:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import re
+import shutil
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
@@ -21,6 +23,8 @@ from qacg_models.utils.atomic_files import written_whole
 from qacg_models.utils.distributed import join_group, on_main
 
 SUMMARY_NAME = "seeds.json"
+# What was being written, or deleted, when a run was killed.
+_LEFT_BY_A_KILL = re.compile(rf"\.({re.escape(SUMMARY_NAME)}|{re.escape(RUN_NAME)})\.\d+|\.deleting-seed-.*")
 
 
 def train_seeds(
@@ -125,12 +129,16 @@ def _check_output(output: Path, overwrite: bool, resume: bool) -> None:
         output.mkdir(parents=True, exist_ok=True)
         return
     ours = output.is_dir() and all(
-        path.name in (SUMMARY_NAME, RUN_NAME) or path.name.startswith("seed-") for path in output.iterdir()
+        path.name in (SUMMARY_NAME, RUN_NAME) or path.name.startswith("seed-") or _LEFT_BY_A_KILL.fullmatch(path.name)
+        for path in output.iterdir()
     )
     if not ours:
         raise InputError(f"{output}: holds something else than seeds; choose another --output")
     if not (overwrite or resume):
         raise InputError(f"{output}: holds seeds; go on with --resume, or train them anew with --overwrite")
+    for path in output.iterdir():
+        if _LEFT_BY_A_KILL.fullmatch(path.name):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def _write(output: Path, dataset: Dataset, options: TrainingOptions, seeds: list[int], summary: dict) -> None:

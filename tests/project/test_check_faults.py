@@ -1,0 +1,73 @@
+"""What check_faults.py makes of its trials; that it sees faults it shows itself at every run."""
+
+import sys
+
+import check_faults
+import pytest
+from fault_subjects import Subject
+from fault_trials import WAYS, Report, complaint
+from forked_commands import Outcome
+
+
+@pytest.fixture
+def called(tmp_path, monkeypatch, capsys):
+    """Calls the program with trials that came out as given: its exit status, what it wrote, and what is left."""
+    monkeypatch.setattr(check_faults, "preload", lambda: None)
+
+    def call(*outcomes):
+        def check(folder, seed, form):
+            report = Report(folder)
+            for number, wrong in enumerate(outcomes):
+                place = folder / "trial"
+                place.mkdir()
+                (place / "number").write_text(str(number))
+                report.take("killed", f"run {number}", wrong, place)
+            return report
+
+        monkeypatch.setattr(check_faults, "check", check)
+        monkeypatch.setattr(sys, "argv", ["check_faults.py", "--seed", "7", "--out", str(tmp_path)])
+        return check_faults.main(), capsys.readouterr().out, list(tmp_path.iterdir())
+
+    return call
+
+
+def test_trials_that_are_right(called):
+    status, out, left = called(None, None)
+    assert (status, left) == (0, [])
+    assert "seed 7" in out and "in 2 runs, 2 resumed to the same end" in out and "WRONG" not in out
+
+
+def test_trials_that_are_wrong_are_told_and_the_first_is_kept(called):
+    status, out, (left,) = called(None, "left nothing", "other weights", None)
+    assert status == 1
+    assert "in 4 runs, 2 resumed to the same end" in out
+    assert out.splitlines()[-2:] == ["WRONG: killed: run 1: left nothing", "WRONG: killed: run 2: other weights"]
+    assert (left / "wrong" / "number").read_text() == "1" and str(left / "wrong") in out
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_damaged_file_is_another(way, tmp_path):
+    path = tmp_path / "file"
+    for seed in range(50):
+        path.write_bytes(bytes(range(7)))
+        WAYS[way](path, check_faults.random.Random(seed))
+        assert not path.exists() if way == "missing" else path.read_bytes() != bytes(range(7))
+
+
+@pytest.mark.parametrize(
+    ("status", "err", "wrong"),
+    [
+        (2, "qacg predict: {}/out.csv.parts/7: cannot be written (No space left on device)\n", None),
+        (1, "qacg predict: {}/out.csv: cannot be written (No space left on device)\n", "ended with 1"),
+        (2, "Traceback\nqacg predict: {}/out.csv: cannot be written (File too large)\n", "ended with 2"),
+        (2, "qacg predict: out.csv: cannot be written (No space left on device)\n", "does not name the place"),
+        (2, "qacg predict: {}/out.csv: cannot be written\n", "does not have the reason"),
+    ],
+    ids=["right", "status", "traceback", "place", "reason"],
+)
+def test_words_on_a_full_disk(status, err, wrong, tmp_path):
+    subject = Subject("prediction", ["predict"], "out.csv", "out.csv.parts")
+    found = complaint(subject, Outcome(status, "", err.format(tmp_path), 1.0), tmp_path)
+    assert found is None if wrong is None else wrong in found
+    (tmp_path / "out.csv").touch()
+    assert complaint(subject, Outcome(status, "", err.format(tmp_path), 1.0), tmp_path) is not None
