@@ -436,18 +436,16 @@ def test_what_is_less_sure_than_asked_is_marked_and_counted(model, ask, tmp_path
     for wrong in ("0", "1.5", "nan"):
         assert run(model, "--text", "a", "--min-confidence", wrong) == 2
         assert "wanted a share above 0 and at most 1" in capsys.readouterr().err
+    lines = PredictionLines("jsonl", OWN, False, min_confidence=0.5)
+    marking = BulkPrediction(ask, ask.questions(), lines, Path("texts"), 4)
+    with pytest.raises(KeyboardInterrupt):
+        marking.write(requests(), tmp_path / "half.jsonl", model_digest="m", seen=interrupted)
     with pytest.raises(InputError, match="holds a run of another written as"):
-        resume_with_another_threshold(ask, tmp_path / "other.jsonl")
+        bulk(ask).write(requests(), tmp_path / "half.jsonl", model_digest="m", resume=True)
 
 
-def resume_with_another_threshold(ask, output):
-    parts = output.with_name(f"{output.name}.parts")
-    parts.mkdir()
-    (parts / "plan.json").write_text(json.dumps(bulk(ask)._plan("m")))
-    marking = BulkPrediction(
-        ask, ask.questions(), PredictionLines("jsonl", OWN, False, min_confidence=0.5), Path("t"), 4
-    )
-    marking.write(requests(), output, model_digest="m", resume=True)
+def interrupted(texts):
+    raise KeyboardInterrupt
 
 
 def test_progress_in_a_log_is_lines_and_counts_texts(model, tmp_path, capfd, monkeypatch):

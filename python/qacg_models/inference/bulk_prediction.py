@@ -139,13 +139,13 @@ class BulkPrediction:
         plan = {
             "format": PLAN_FORMAT,
             "model": model_digest,
-            "temperature": self.ask.trained.calibration.temperature,
             "attention": self.ask.trained.model.config._attn_implementation,
             "aspects": questions.aspects,
             "targets": questions.targets,
             "written as": self.lines.written_as,
             "ids": self.lines.has_id,
             "window": self.window,
+            "temperature": self.ask.trained.calibration.temperature,
         }
         return json.loads(json.dumps(plan))
 
