@@ -8,6 +8,7 @@
 | how records of one's own become examples, and which task they have | `records.py` |
 | which sentences become dev where no dev is shipped, and what leaks between splits | `splitting.py` |
 | labels and aspects | `task.py` |
+| prose cut into sentences | `sentences.py` |
 | examples as inputs of a model, and batches of them | `tokenization.py`, `collators.py` |
 """
 
