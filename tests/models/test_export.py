@@ -219,6 +219,8 @@ def test_rows_to_check_on(trained, folder, tmp_path):
         rows, where = rows_at_hand(load_trained(tmp_path / "mine"), tmp_path / "mine")
         assert source in where
     assert rows == load_data(tmp_path / "reviews.csv", ("dev",), options, task=mine.task).splits["dev"]
+    found = compare(mine, with_longest(rows, 48), lambda inputs: np.zeros((len(inputs["input_ids"]), 3)), "a test")
+    assert found.rows == len(rows) + 1, "rows with labels beside one without"
     few = spread(asked, 7)
     assert len(few) == 7 and few[0] == asked[0] and few == sorted(few, key=asked.index) and spread(few, 9) == few
     tokens = trained.tokenizer(with_longest(few, 48)[-1].sentence)["input_ids"]

@@ -8,6 +8,7 @@ import pytest
 import torch
 from encoders import bert_config, build, roberta_config
 from qacg_models import BertSumConfig, BertSumForExtractiveSummarization, ExtractiveSummarizer
+from qacg_models.data.sentences import split_sentences
 from qacg_models.data.tokenization import train_tokenizer
 from qacg_models.demos.summarization import found_share, invented_minutes, text_of_the_example, train_summarizer
 from qacg_models.errors import InputError
@@ -16,7 +17,6 @@ from qacg_models.inference.summarization import (
     encode_document,
     pad_documents,
     select,
-    split_sentences,
     trigrams,
 )
 

@@ -10,6 +10,7 @@
 | what a split holds, and what leaks between splits | `description.py` |
 | examples by the million, and features of them in a file that is mapped | `example_table.py`, `feature_table.py` |
 | labels and aspects | `task.py` |
+| prose cut into sentences | `sentences.py` |
 | examples as inputs of a model, and batches of them | `tokenization.py`, `collators.py` |
 """
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -61,6 +61,7 @@ def compare(trained: TrainedModel, rows: Sequence[Example], run: Run, runtime: s
         InputError: a row's context is none of the model's.
     """
     config = trained.model.config
+    rows = [replace(row, label=None) for row in rows]  # some may have one and others not
     features, _ = encode_examples(
         rows,
         trained.tokenizer,
@@ -72,7 +73,6 @@ def compare(trained: TrainedModel, rows: Sequence[Example], run: Run, runtime: s
     logits = []
     for start, end in _batches(len(features)):
         batch = pad(features[start:end])
-        batch.pop("labels", None)
         logits.append(run({name: values.numpy() for name, values in batch.items()}))
     wanted = trained.probabilities(rows)
     found = probabilities_of(np.concatenate(logits), trained.calibration.temperature)

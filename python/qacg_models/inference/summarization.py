@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from qacg_models.data.sentences import split_sentences
 from qacg_models.errors import InputError
 from qacg_models.inference.input_text import check_text
 from qacg_models.models.bertsum import NO_SENTENCE
@@ -19,22 +20,7 @@ if TYPE_CHECKING:
 
     from qacg_models.models.bertsum import BertSumForExtractiveSummarization
 
-# A sentence ends at . ! or ?, perhaps followed by closing quotes or brackets, before a space and a capital, a digit
-# or an opening quote; or at an empty line.
-_END = re.compile(r"""(?<=[.!?])(?=["'”’)\]]*\s)["'”’)\]]*\s+(?=["'“‘(\[]*[A-Z0-9À-ÖØ-Þ])|\n\s*\n""")
-_CLOSING = re.compile(r"""^["'”’)\]]+""")
 _WORD = re.compile(r"\w+")
-
-
-def split_sentences(text: str) -> list[str]:
-    """Sentences of plain prose, by punctuation alone; pass a list of your own where abbreviations matter."""
-    found, start = [], 0
-    for match in _END.finditer(text):
-        closing = _CLOSING.match(match.group())
-        found.append(text[start : match.start() + (closing.end() if closing else 0)])
-        start = match.end()
-    found.append(text[start:])
-    return [" ".join(sentence.split()) for sentence in found if sentence.strip()]
 
 
 def trigrams(sentence: str) -> set[tuple[str, str, str]]:

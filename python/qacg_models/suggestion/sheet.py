@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from qacg_models.data.sentences import split_sentences
 from qacg_models.data.splitting import plain
 from qacg_models.errors import InputError
-from qacg_models.inference.summarization import split_sentences
 from qacg_models.suggestion.proposals import Proposal
 from qacg_models.utils.atomic_files import written_whole
 

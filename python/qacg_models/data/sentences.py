@@ -1,0 +1,21 @@
+"""Prose cut into sentences."""
+
+from __future__ import annotations
+
+import re
+
+# A sentence ends at . ! or ?, perhaps followed by closing quotes or brackets, before a space and a capital, a digit
+# or an opening quote; or at an empty line.
+_END = re.compile(r"""(?<=[.!?])(?=["'”’)\]]*\s)["'”’)\]]*\s+(?=["'“‘(\[]*[A-Z0-9À-ÖØ-Þ])|\n\s*\n""")
+_CLOSING = re.compile(r"""^["'”’)\]]+""")
+
+
+def split_sentences(text: str) -> list[str]:
+    """Sentences of plain prose, by punctuation alone; pass a list of your own where abbreviations matter."""
+    found, start = [], 0
+    for match in _END.finditer(text):
+        closing = _CLOSING.match(match.group())
+        found.append(text[start : match.start() + (closing.end() if closing else 0)])
+        start = match.end()
+    found.append(text[start:])
+    return [" ".join(sentence.split()) for sentence in found if sentence.strip()]
