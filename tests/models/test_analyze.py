@@ -115,6 +115,17 @@ def test_histograms_are_shares_of_the_tokens():
     assert drawn[0].edges[0] == -0.5 and drawn[0].edges[-1] == 0.5
 
 
+def test_a_legend_lies_within_its_figure():
+    names = [f"location - {number} - a long name of an aspect" for number in range(5)]
+    figure = lambda_histograms({name: np.zeros((1, 2, 3)) for name in names})
+    figure.draw_without_rendering()
+    (legend,) = figure.legends
+    box, whole = legend.get_window_extent(), figure.bbox
+    assert box.x0 >= whole.x0 and box.x1 <= whole.x1 and box.y0 >= whole.y0
+    assert box.y1 <= min(axis.get_tightbbox().y0 for axis in figure.axes)
+    assert len({(line.get_color(), line.get_linestyle()) for line in legend.legend_handles}) == 5
+
+
 def test_rows_of_a_file_and_bad_input(trained, tmp_path, capsys):
     model, data = trained.model.name_or_path, tmp_path / "mine.csv"
     data.write_text(f"text,aspect,label\n{TEXTS[1]},food,good\n{TEXTS[1]},price,bad\n")

@@ -149,6 +149,14 @@ def test_maps_are_read_and_chosen_by_the_keyboard(trained, pages, browser):
     assert browser.value("document.querySelector('.readout').getAttribute('role')") == "status", "read out by itself"
 
 
+def test_the_line_that_tells_values_is_over_the_maps(pages, browser):
+    browser.show(f"{pages['analysis']}#layer=1&head=1", 1280, height=300)
+    browser.value("document.querySelector('.map canvas').scrollIntoView()")
+    over = "((box) => [10, 40, 70, 100].map((x) => document.elementFromPoint(box.left + x, box.top + 10).className))"
+    told = browser.value(f"{over}(document.querySelector('.readout').getBoundingClientRect())")
+    assert told == ["readout"] * 4
+
+
 def test_a_page_fits_again_when_the_window_changes(pages, browser):
     browser.show(f"{pages['analysis']}#layer=1&head=1", 1280)
     browser.resize(390)

@@ -33,7 +33,7 @@ def test_the_gates_are_counted_and_the_strongest_is_named():
 def test_aspects_are_compared_where_their_gates_differ_most():
     lambdas = {"food": np.array([[[0.1, 0.1], [0.2, 0.4]]]), "price": np.array([[[0.0, 0.1, 0.2], [-0.1, -0.2, -0.3]]])}
     told = plain_words.of_spread(lambdas)
-    assert told.endswith("layer 1, head 2: least is added for price (−0.200) and most for food (+0.300).")
+    assert told.endswith("layer 1, head 2: there the aspect's weight runs from −0.200 for price to +0.300 for food.")
     assert "in 60% of the cases" in plain_words.of_spread({"price": np.array([[[0.0, 0.1, -0.2, -0.1, -0.3]]])})
 
 

@@ -103,7 +103,10 @@ def lambda_histograms(lambdas: Mapping[str, np.ndarray]) -> Figure:
     layers, heads = next(iter(lambdas.values())).shape[:2]
     limit = max(*(float(np.abs(values).max()) for values in lambdas.values()), 1e-12)
     edges = np.linspace(-limit, limit, 26)
-    figure = Figure(figsize=(max(1.0 * heads, 4.0) + 1.2, 0.8 * layers + 1.2), layout="constrained")
+    width = max(1.0 * heads, 4.0) + 1.2
+    columns = max(1, int(width // (0.085 * max(map(len, lambdas)) + 0.7)))  # of the legend, by the inches of a name
+    lines = -(-len(lambdas) // columns)
+    figure = Figure(figsize=(width, 0.8 * layers + 1.0 + 0.2 * lines), layout="constrained")
     axes = figure.subplots(layers, heads, squeeze=False, sharex=True, sharey=True)
     for layer in range(layers):
         for head, axis in enumerate(axes[layer]):
@@ -118,7 +121,7 @@ def lambda_histograms(lambdas: Mapping[str, np.ndarray]) -> Figure:
             if head == 0:
                 axis.set_ylabel(f"layer {layer + 1}", fontsize=9)
     handles, names = axes[0][0].get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside lower center", fontsize=9, ncols=min(len(names), 4), frameon=False)
+    figure.legend(handles, names, loc="outside lower center", fontsize=9, ncols=columns, frameon=False)
     return figure
 
 

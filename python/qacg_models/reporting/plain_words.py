@@ -55,8 +55,8 @@ def of_spread(lambdas: Mapping[str, np.ndarray]) -> str:
     here = means[:, layer, head]
     low, high = int(here.argmin()), int(here.argmax())
     return (
-        f"The model treats these aspects most differently in layer {layer + 1}, head {head + 1}: least is added for"
-        f" {names[low]} ({signed(here[low])}) and most for {names[high]} ({signed(here[high])})."
+        f"The model treats these aspects most differently in layer {layer + 1}, head {head + 1}: there the"
+        f" aspect's weight runs from {signed(here[low])} for {names[low]} to {signed(here[high])} for {names[high]}."
     )
 
 
