@@ -65,7 +65,7 @@ def selection_note(record: TrainingRecord) -> str:
         f"checkpoint of step {selected.step} of {record.steps}, chosen by"
         f" {selected.metric.replace('_', ' ')} on {selected.split} ({selected.value:.1%})"
     )
-    if selected.step == record.steps:
+    if selected.step == record.steps and record.ended in _ENDINGS:
         note += f"; the last one: {selected.split} still rose when {_ENDINGS[record.ended]}"
     if selected.split == "test":
         note += "; chosen on test, as in the released recipe, so the figures on test are optimistic"
@@ -76,7 +76,6 @@ def selection_note(record: TrainingRecord) -> str:
 _ENDINGS = {
     "minutes": "the minutes were over, and more of them (--minutes) may do better",
     "steps": "the steps were taken, and more of them, or none given so that training goes on, may do better",
-    "patience": "it ended",
 }
 
 

@@ -79,7 +79,9 @@ class TrainingOptions:
         " from 768",
         kind=float,
     )
-    warmup: float = _step(0.1, "share of the steps over which the rate rises; where their number is open, of 1,000")
+    warmup: float | None = _step(
+        None, "share of the steps over which the rate rises; where their number is open, of 1,000", kind=float
+    )
     balance: float | None = _step(
         None,
         "how far the drawing of rows evens out classes: 0 not at all, 1 draws every class equally often",

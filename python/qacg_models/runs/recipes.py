@@ -16,6 +16,7 @@ RECIPES = MappingProxyType(
             "patience": 20,
             "batch_size": 64,
             "learning_rate": 2e-3,
+            "warmup": 0.1,
             "balance": 0.3,
             "dropout": 0.2,
             "word_dropout": 0.1,
@@ -35,6 +36,7 @@ RECIPES = MappingProxyType(
             "minutes": 60.0,
             "patience": 6,
             "batch_size": 32,
+            "warmup": 0.05,
             "word_dropout": 0.0,
             "balance": 0.3,
             "pooler": "cls",
@@ -43,11 +45,19 @@ RECIPES = MappingProxyType(
             "threads": 0,
         },
         # Where the number of steps is given, they are all taken.
-        "counted": {"schedule": "linear", "minutes": 0.0, "patience": 0, "eval_every": 0, "word_dropout": 0.0},
-        # The released code's; its warm-up, decay, clipping and length are the defaults of everything here.
+        "counted": {
+            "schedule": "linear",
+            "minutes": 0.0,
+            "patience": 0,
+            "eval_every": 0,
+            "warmup": 0.1,
+            "word_dropout": 0.0,
+        },
+        # The released code's; its decay, clipping and length are the defaults of everything here.
         "released": {
             "epochs": 30,
             "batch_size": 64,
+            "warmup": 0.1,
             "learning_rate": 2e-5,
             "balance": 1.0,
             "eval_every": 25,

@@ -36,21 +36,23 @@ def _evaluations(state: TrainerState) -> list[dict]:
 
 
 class EarlyStopping(TrainerCallback):
-    """Stops after `patience` evaluations without a better one.
+    """Stops after `patience` evaluations since the first that was as good as the best.
 
-    It counts in the log of evaluations, so that a run that goes on counts on.
+    One that is as good and surer does not count as a rise: where dev is without fault, its loss may fall for hours. It
+    counts in the log of evaluations, so that a run that goes on counts on.
     """
 
     def __init__(self, patience: int):
         self.patience = patience
 
     def on_evaluate(self, args, state, control, metrics=None, **kwargs):
-        steps = {entry["step"] for entry in _evaluations(state)}
+        name = f"eval_{args.metric_for_best_model}"
+        found = {entry["step"]: entry[name] for entry in _evaluations(state)}
         # best_global_step is set after this call; the evaluation that may be the best one is not counted yet.
-        value, best = metrics[f"eval_{args.metric_for_best_model}"], state.best_metric
-        if best is None or value > best or as_good_and_surer(metrics, args.metric_for_best_model, state):
+        if state.best_metric is None or metrics[name] > state.best_metric:
             return
-        if sum(step > state.best_global_step for step in steps) >= self.patience:
+        first = min(step for step, value in found.items() if value == state.best_metric)
+        if sum(step > first for step in found) >= self.patience:
             control.should_training_stop = True
 
 
