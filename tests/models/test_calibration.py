@@ -131,6 +131,19 @@ def folders(tmp_path_factory):
     return plain, fitted
 
 
+@pytest.mark.parametrize(
+    ("gold", "wanted"),
+    [
+        ([0, 0, 0, 1], "about as sure as it is right: its mean confidence is 75%, and 75% of its answers are right."),
+        ([0, 0, 1, 1], "surer than it should be: its mean confidence is 75%, and 50% of its answers are right."),
+        ([0, 0, 0, 0], "less sure than it could be: its mean confidence is 75%, and 100% of its answers are right."),
+    ],
+)
+def test_the_picture_of_reliability_is_told_in_plain_words(gold, wanted):
+    found = reliability(gold, np.array([[0.9, 0.1], [0.8, 0.2], [0.7, 0.3], [0.6, 0.4]]))
+    assert Confidence(None, found, found, []).tells() == f"The model is {wanted}"
+
+
 def test_every_way_to_ask_takes_the_temperature(folders, tmp_path, capsys):
     plain, fitted = map(load_trained, folders)
     assert plain.calibration.temperature == 1 and fitted.calibration == FITTED

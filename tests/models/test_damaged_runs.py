@@ -248,3 +248,24 @@ def test_files_in_folders_of_a_checkpoint_are_checked_too(tmp_path):
     assert find_damage(name) is None
     flipped(name / "optimizer_0" / "__1_0.distcp")
     assert str(find_damage(name)).startswith(f"{name / 'optimizer_0' / '__1_0.distcp'}: is not what was written")
+
+
+@pytest.mark.parametrize(
+    ("error", "wanted"),
+    [
+        (
+            torch.OutOfMemoryError("CUDA out of memory"),
+            "--batch-size 8 --gradient-accumulation 2, which takes the same",
+        ),
+        (RuntimeError("shapes differ"), None),
+    ],
+)
+def test_a_batch_for_which_there_is_no_memory_is_named(dataset, tmp_path, monkeypatch, error, wanted):
+    def raising(*args, **kwargs):
+        raise error
+
+    monkeypatch.setattr(AspectTrainer, "training_step", raising)
+    with pytest.raises(RuntimeError if wanted is None else InputError) as caught:
+        train(dataset, tmp_path / "model", OPTIONS)
+    assert str(caught.value).startswith("shapes differ" if wanted is None else "batch_size: 16 rows do not fit into")
+    assert wanted is None or wanted in str(caught.value)

@@ -26,6 +26,7 @@ from qacg_models.metrics import Metrics, judge, judge_for, majority_probabilitie
 from qacg_models.models.auto import BACKBONES, load_class
 from qacg_models.runs.calibration import UNCALIBRATED, Calibration, read_calibration
 from qacg_models.runs.record import TrainingRecord, read_record
+from qacg_models.utils.memory import ran_out_of_memory
 from qacg_models.utils.progress import progress_bar
 from qacg_models.utils.threads import cpu_threads
 
@@ -211,8 +212,7 @@ def _logits_if_they_fit(model: EncoderPreTrainedModel, batch: dict) -> np.ndarra
         }
         return model(**inputs).logits.double().cpu().numpy()
     except RuntimeError as error:
-        # A GPU's error has a class of its own, that of the CPU a text.
-        if not isinstance(error, torch.OutOfMemoryError) and "DefaultCPUAllocator" not in str(error):
+        if not ran_out_of_memory(error):
             raise
     return None
 

@@ -59,6 +59,18 @@ class Confidence:
             f"expected calibration error: {before} points before, {after} after the temperature, {self.temperature:.3f}"
         )
 
+    def tells(self) -> str:
+        """What the picture tells an analyst: how sure the model is beside how often it is right, in one sentence."""
+        filled = [one for one in self.after.bins if one.rows]
+        total = sum(one.rows for one in filled)
+        sure = sum(one.rows * one.confidence for one in filled) / total
+        right = sum(one.rows * one.accuracy for one in filled) / total
+        if abs(sure - right) < 0.01:
+            found = "about as sure as it is right"
+        else:
+            found = "surer than it should be" if sure > right else "less sure than it could be"
+        return f"The model is {found}: its mean confidence is {sure:.0%}, and {right:.0%} of its answers are right."
+
     def cells(self) -> tuple[list[str], list[list[str]]]:
         """Header and rows of the table of coverage against accuracy."""
         header = ["confidence at least", "rows", "coverage in %", "accuracy in %"]

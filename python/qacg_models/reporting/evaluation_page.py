@@ -54,7 +54,7 @@ def write_page(
 def add_confidence(page: Report, section: Section, confidence: Confidence) -> None:
     """Calibration error, picture, and accuracy by coverage."""
     section.text(confidence.note())
-    page.figure(section, "reliability", confidence.figure(), READING)
+    page.figure(section, "reliability", confidence.figure(), confidence.tells(), READING)
     section.text("What is left, and how right it is, where answers of less confidence are put aside:")
     section.table("coverage", confidence.cells())
     section.text(DEFINITION, "note")

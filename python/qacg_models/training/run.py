@@ -28,6 +28,7 @@ from qacg_models.training.trained_card import write_card
 from qacg_models.training.whole_folders import DIGESTS_NAME, find_damage
 from qacg_models.utils.atomic_files import told_of_failed_writes
 from qacg_models.utils.distributed import in_main, is_main, join_group, on_main, own_device, wait_for_all
+from qacg_models.utils.memory import ran_out_of_memory
 from qacg_models.utils.provenance import attention_backends, now, origin
 from qacg_models.utils.threads import cpu_threads
 
@@ -182,6 +183,13 @@ def _train_into(
     trainer = _trainer(work, dataset, options, model, tokenizer, encoded, make_batch, checkpoint, say)
     try:
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    except RuntimeError as error:
+        if not ran_out_of_memory(error):
+            raise
+        rows, parts = options.batch_size, options.gradient_accumulation
+        wanted = f"--batch-size {rows // 2} --gradient-accumulation {2 * parts}, which takes the same steps"
+        wanted = wanted if rows > 1 else "a shorter --max-length or a smaller model"
+        raise InputError(f"batch_size: {rows} rows do not fit into memory; wanted {wanted}") from error
     finally:
         bar = trainer.pop_callback(StepBar)
         if bar is not None:
