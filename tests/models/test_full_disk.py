@@ -198,3 +198,14 @@ def test_evaluation_does_not_write_over_its_data(small_data, tmp_path, capsys):
         assert main([*map(str, flags)]) == 2
         assert "is the file that is read" in capsys.readouterr().err
         assert (data / "test.tsv").read_bytes() == before
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("name", ["model.onnx", "model.pt2"])
+def test_an_export_that_does_not_fit_leaves_nothing(model, tmp_path, name):
+    output = tmp_path / "out" / name
+    output.parent.mkdir()
+    to = {".onnx": "onnx", ".pt2": "torch-export"}[output.suffix]
+    done = with_small_files(qacg("export", model, "--to", to, "--output", output), 60_000)
+    assert last_line(done) == f"qacg export: {output.parent}: cannot be written (File too large)"
+    assert not list(output.parent.iterdir())

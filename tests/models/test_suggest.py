@@ -80,6 +80,12 @@ def test_nouns_are_told_from_what_is_said_of_them():
     assert Words.of(always).nouns(least=3) == ["park", "shop"], "what every sentence has tells none from another"
 
 
+def test_nouns_of_which_nothing_is_said_stand_for_themselves():
+    sentences = [f"The {noun}." for noun in ("soup", "bill", "staff") for _ in range(10)]
+    assert [one.words for one in propose(sentences, 2)] == [("bill",), ("staff",)]
+    assert {one.words for one in propose(sentences, 3)} == {("soup",), ("bill",), ("staff",)}
+
+
 def test_a_sheet_that_is_filled_in_trains(tmp_path, capsys):
     source, sheet = tmp_path / "reviews.csv", tmp_path / "sheet.csv"
     texts = reviews(ENGLISH, "was", "but", 120)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -16,7 +17,10 @@ RUNTIME = f"torch {torch.__version__}"
 
 def write(traced: TracedModel, path: Path) -> None:
     """Writes the file; the metadata are files in it, for `extra_files` of torch.export.load."""
-    torch.export.save(traced.program, path, extra_files=traced.metadata)
+    # Through memory: torch's writer of files ends the process where a disk is full.
+    content = io.BytesIO()
+    torch.export.save(traced.program, content, extra_files=traced.metadata)
+    path.write_bytes(content.getbuffer())
 
 
 def load(path: Path) -> Run:

@@ -59,7 +59,7 @@ def export(
         say("tracing the model")
         traced = trace(trained)
         say(f"writing {to}")
-        with told_of_failed_writes(output.parent):
+        with told_of_failed_writes(output.absolute().parent):
             file.write(traced, made.path)
         checked = with_longest(rows, trained.record.max_length)
         say(f"checking it on {len(checked):,} rows")

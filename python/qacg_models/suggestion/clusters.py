@@ -26,7 +26,7 @@ def cluster_nouns(words: Words, nouns: Sequence[str], least: int, count: int) ->
 
     Args:
         words: the sentences.
-        nouns: stems.
+        nouns: stems, by falling number of sentences.
         least: number of sentences that a describing word has at least.
     """
     from sklearn.cluster import AgglomerativeClustering
@@ -45,8 +45,9 @@ def cluster_nouns(words: Words, nouns: Sequence[str], least: int, count: int) ->
         kept = [
             (-frequency[nouns[i]] * like, nouns[i]) for i, like in zip(members, likeness) if like >= LEAST_SIMILARITY
         ]
-        clusters.append([noun for _, noun in sorted(kept)])
-    return [cluster for cluster in clusters if cluster]
+        # Where nothing that is said tells its nouns, the most frequent one stands for itself.
+        clusters.append([noun for _, noun in sorted(kept)] or [nouns[members[0]]])
+    return clusters
 
 
 def _vectors(words: Words, nouns: Sequence[str], least: int) -> np.ndarray:
