@@ -1,6 +1,7 @@
-"""What test_distributed.py starts under torchrun: `two_processes.py DATA OUTPUT` makes OUTPUT/ddp and OUTPUT/fsdp.
+"""What test_distributed.py starts under torchrun: `two_processes.py DATA OUTPUT`, whose name is ddp or fsdp.
 
-The run of FSDP2 fails after its last step, loses a file of its second process, and goes on from the older checkpoint.
+DDP trains two seeds. The run of FSDP2 fails after its last step, loses a file of its second process, and goes on from
+the older checkpoint.
 """
 
 import json
@@ -27,11 +28,9 @@ OPTIONS = TrainingOptions(
     checkpoint_every=3,
 )
 
-if __name__ == "__main__":
-    dataset, output = load_data(sys.argv[1]), Path(sys.argv[2])
-    options = replace(OPTIONS, batch_size=OPTIONS.batch_size // 2)
-    train_seeds(dataset, output / "ddp", options, [0, 1])
 
+def train_and_fail(dataset, output, options):
+    """The run fails at its last step, and its newest checkpoint loses a file of the second process."""
     plain = AspectTrainer._determine_best_metric
 
     def failing(trainer, metrics, trial):
@@ -41,14 +40,24 @@ if __name__ == "__main__":
 
     AspectTrainer._determine_best_metric = failing
     try:
-        train(dataset, output / "fsdp", replace(options, fsdp=True))
+        train(dataset, output, options)
     except RuntimeError as error:
         assert "disk" in str(error)
     if is_main():
-        checkpoint = output / "fsdp.unfinished" / "checkpoint-6"
+        checkpoint = output.with_name(f"{output.name}.unfinished") / "checkpoint-6"
         listed = set(json.loads((checkpoint / "digests.json").read_text()))
         files = {path.relative_to(checkpoint).as_posix() for path in checkpoint.rglob("*") if path.is_file()}
         assert listed == files - {"digests.json"} and {"rng_state_0.pth", "rng_state_1.pth"} <= listed
         (checkpoint / "rng_state_1.pth").unlink()
     AspectTrainer._determine_best_metric = plain
-    train(dataset, output / "fsdp", replace(options, fsdp=True), resume=True)
+
+
+if __name__ == "__main__":
+    dataset, output = load_data(sys.argv[1]), Path(sys.argv[2])
+    options = replace(OPTIONS, batch_size=OPTIONS.batch_size // 2)
+    if output.name == "ddp":
+        train_seeds(dataset, output, options, [0, 1])
+    else:
+        options = replace(options, fsdp=True)
+        train_and_fail(dataset, output, options)
+        train(dataset, output, options, resume=True)
