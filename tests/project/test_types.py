@@ -67,16 +67,12 @@ def checked(folder, script):
     return found
 
 
-def test_a_script_that_is_right_passes(tmp_path):
-    assert checked(tmp_path, RIGHT) == {}
-
-
-def test_every_mistake_of_a_script_is_seen(tmp_path):
-    wrong = {}
-    for number, line in enumerate(WRONG.splitlines(), 1):
+def test_every_mistake_of_a_script_is_seen_and_what_is_right_passes(tmp_path):
+    script, wrong = RIGHT + WRONG, {}
+    for number, line in enumerate(script.splitlines(), 1):
         if "# wrong: " in line:
             wrong[number] = line.partition("# wrong: ")[2]
-    found = checked(tmp_path, WRONG)
+    found = checked(tmp_path, script)
     assert found.keys() == wrong.keys()
     assert all(named in found[number] for number, named in wrong.items()), found
 
