@@ -272,7 +272,8 @@ def test_help_is_grouped_and_shows_defaults(command, capsys, monkeypatch):
             text.index(f"\n{group}:\n") for group in groups
         )
         assert flags["--learning-rate"].endswith(
-            "(default: 0.002 from scratch, 5e-05 with --from, 2e-05 with --protocol released)"
+            "with --from by the width of the checkpoint, 2e-4 up to 384 and 5e-5 from 768 "
+            "(default: 0.002 from scratch, 2e-05 with --protocol released)"
         )
         assert flags["--bf16"].endswith("(default: off)")
         assert flags["--balance"].endswith("(default: 0.3, 1.0 with --protocol released)")
@@ -346,7 +347,7 @@ def test_a_damaged_model_folder(model, small_data, tmp_path, capsys):
     (tmp_path / "training.json").write_text("{")
     fails(capsys, evaluate, "training.json", "is not JSON")
     (tmp_path / "training.json").write_text('{"format": 99}')
-    fails(capsys, evaluate, "training.json: is not a training record of format 2")
+    fails(capsys, evaluate, "training.json: is not a training record of format 3")
     record = json.loads((model / "training.json").read_text())
     read = record["data_options"] | {"colour": "red"}
     (tmp_path / "training.json").write_text(json.dumps(record | {"data_options": read}))
