@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from matrix import kept_of
 from qacg_models import training
 from qacg_models.cli import main
 from qacg_models.data import load_data
@@ -159,7 +160,7 @@ class Died(BaseException):
     """Nothing in between can take this for an error of its own."""
 
 
-@pytest.mark.parametrize("call", [2, 3])
+@pytest.mark.parametrize("call", kept_of([3], [2, 3]))
 def test_a_killed_run_goes_on_to_the_same_end(dataset, tmp_path, monkeypatch, call):
     """Killed before it writes its second or third checkpoint, so the average and the count of patience go on."""
     options = replace(OPEN, patience=4, max_steps=40, schedule="steady")
@@ -209,6 +210,7 @@ def test_minutes_before_a_kill_count(dataset, tmp_path, monkeypatch):
     assert (record.steps, record.seconds, record.ended) == (12, 120, "minutes")
 
 
+@pytest.mark.matrix
 def test_a_run_is_repeated_from_its_file(small_data, tmp_path):
     sizes = ["--hidden-size=16", "--layers=1", "--heads=2", "--intermediate-size=32", "--batch-size=16"]
     flags = ["--patience=1", "--eval-every=4", "--learning-rate=3e-3", *sizes]
