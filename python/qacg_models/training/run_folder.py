@@ -73,7 +73,8 @@ def open_workplace(
         raise InputError(f"{folder}: an unfinished run; go on with --resume, or begin anew with --overwrite")
     if resume:
         say("there is not an unfinished run; this one begins")
-    remove(folder)
+    if folder.exists():
+        remove(folder)
     folder.mkdir(parents=True)
     _write_choices(folder, choices)
     return None
