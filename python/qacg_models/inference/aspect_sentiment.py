@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +12,7 @@ from qacg_models.data import Example
 from qacg_models.data.collators import PackingCollator
 from qacg_models.errors import InputError
 from qacg_models.inference.aspect_queries import Questions
+from qacg_models.inference.pieces import BY, combine, pieces
 from qacg_models.inference.trained_model import TrainedModel, load_trained, predict_logits, probabilities_of
 from qacg_models.models.context_folding import fold_context, has_context_layers
 from qacg_models.utils.threads import cpu_threads
@@ -98,6 +99,7 @@ class AspectSentiment:
         aspects: Sequence[str] | None = None,
         targets: Sequence[str] | None = None,
         batch_size: int = 64,
+        by: str = "text",
     ) -> list[AspectPrediction] | list[list[AspectPrediction]]:
         """What the model says of a text, or of each of several.
 
@@ -106,23 +108,64 @@ class AspectSentiment:
             aspects: names; None: all of the model's.
             targets: names, for a model with targets; None: those that a text names.
             batch_size: most pairs of text and context in one packed batch.
+            by: "text": texts as they are, cut to the model's length; "sentence": each sentence by itself, all its
+                aspects, then the next; "document": one answer from all sentences (`pieces.combine`).
 
         Returns:
-            A list with one prediction for each target and aspect, in the order in which they were given; for a
-            sequence of texts a list of such lists.
+            A list with one prediction for each target and aspect, in the order in which they were given, and by
+            sentence as many for each; for a sequence of texts a list of such lists.
 
         Raises:
             TypeError: an argument of another type.
-            InputError: an empty text, an unknown aspect or target, or a text that names no target.
+            InputError: an empty text, an unknown aspect or target, a text that names no target, or an unknown `by`.
         """
         questions = self.questions(aspects, targets)
         if isinstance(texts, str):
-            return self.predict(questions.rows(texts), batch_size)
+            return self.predict_texts([questions.rows(texts)], batch_size, by)[0]
         if not isinstance(texts, Sequence):
             raise TypeError(f"texts: got {type(texts).__name__}, wanted str or a sequence of str")
-        asked = [questions.rows(text) for text in texts]
-        found = iter(self.predict([row for rows in asked for row in rows], batch_size))
-        return [[next(found) for _ in rows] for rows in asked]
+        return self.predict_texts([questions.rows(text) for text in texts], batch_size, by)
+
+    def predict_texts(
+        self, asked: Sequence[Sequence[Example]], batch_size: int = 64, by: str = "text"
+    ) -> list[list[AspectPrediction]]:
+        """What the model says of texts, each given as its rows, one for each target and aspect.
+
+        Raises:
+            TypeError, InputError: as for `predict`, or `by` is none of `pieces.BY`.
+        """
+        if by not in BY:
+            raise InputError(f"by: got {by!r}, wanted one of {', '.join(BY)}")
+        if by == "text":
+            parts = [[rows] for rows in asked]
+        else:
+            parts = [
+                [[replace(row, sentence=piece) for row in rows] for piece in self._pieces(rows[0].sentence)]
+                for rows in asked
+            ]
+        found = iter(self.predict([row for part in parts for rows in part for row in rows], batch_size))
+        answers = [[[next(found) for _ in rows] for rows in part] for part in parts]
+        if by == "document":
+            return [
+                [self._together(row.sentence, group) for row, group in zip(rows, zip(*part))]
+                for rows, part in zip(asked, answers)
+            ]
+        return [[one for group in part for one in group] for part in answers]
+
+    def _pieces(self, text: str) -> list[str]:
+        tokenizer, trained = self.trained.tokenizer, self.trained
+        standalone = getattr(trained.model.config, "context_standalone", False)
+        room = trained.record.max_length - tokenizer.num_special_tokens_to_add(pair=not standalone)
+        if not standalone:
+            room -= max(len(tokenizer(context, add_special_tokens=False)["input_ids"]) for context in trained.contexts)
+        return pieces(text, tokenizer, max(room, 1))
+
+    def _together(self, text: str, group: Sequence[AspectPrediction]) -> AspectPrediction:
+        """The answer of a document, from those of its sentences about the same context."""
+        probabilities = np.array([list(one.probabilities.values()) for one in group])
+        by_label = dict(zip(self.labels, combine(probabilities, self.trained.task.has_absent).tolist()))
+        label = max(by_label, key=by_label.__getitem__)
+        return AspectPrediction(text, group[0].target, group[0].aspect, label, by_label)
 
     def predict(self, rows: Sequence[Example], batch_size: int = 64) -> list[AspectPrediction]:
         """What the model says of rows, in their order; their labels, if any, are not looked at.

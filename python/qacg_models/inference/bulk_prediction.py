@@ -21,7 +21,7 @@ from qacg_models.data import DataError
 from qacg_models.data.requests import Request
 from qacg_models.errors import InputError
 from qacg_models.inference.aspect_queries import Questions
-from qacg_models.inference.aspect_sentiment import AspectSentiment
+from qacg_models.inference.aspect_sentiment import AspectPrediction, AspectSentiment
 from qacg_models.inference.prediction_format import PredictionLines
 from qacg_models.utils.atomic_files import remove, written_whole
 from qacg_models.utils.distributed import join_group, on_main, rank, wait_for_all, world_size
@@ -45,6 +45,7 @@ class BulkPrediction:
         source: the file of the texts, as errors name it.
         window: texts that are read, sorted by length and predicted together.
         batch_size: pairs of text and context in one batch.
+        by: what an answer is about, one of `pieces.BY`.
     """
 
     ask: AspectSentiment
@@ -53,6 +54,7 @@ class BulkPrediction:
     source: Path
     window: int = 1024
     batch_size: int = 64
+    by: str = "text"
 
     def __post_init__(self):
         for name in ("window", "batch_size"):
@@ -71,15 +73,29 @@ class BulkPrediction:
 
     def answers(self, texts: list[Request]) -> list[str]:
         """The lines of one window."""
-        rows, asked = [], []
+        return [
+            self.lines.line(request, prediction, sentence)
+            for request, predictions in zip(texts, self.predictions(texts))
+            for sentence, prediction in predictions
+        ]
+
+    def predictions(self, texts: list[Request]) -> list[list[tuple[int, AspectPrediction]]]:
+        """What the model says of each text, with the number of the sentence, from 1 on.
+
+        Raises:
+            DataError: as for `stream`.
+        """
+        asked = []
         for request in texts:
             try:
-                found = self.questions.rows(request.text, target=request.target, aspect=request.aspect)
+                asked.append(self.questions.rows(request.text, target=request.target, aspect=request.aspect))
             except InputError as error:
                 raise DataError(self.source, request.line, str(error)) from None
-            rows += found
-            asked += [request] * len(found)
-        return [self.lines.line(*pair) for pair in zip(asked, self.ask.predict(rows, self.batch_size))]
+        found = self.ask.predict_texts(asked, self.batch_size, self.by)
+        return [
+            [(number // len(rows) + 1, one) for number, one in enumerate(answers)]
+            for rows, answers in zip(asked, found)
+        ]
 
     def write(
         self,
@@ -145,6 +161,7 @@ class BulkPrediction:
             "written as": self.lines.written_as,
             "ids": self.lines.has_id,
             "window": self.window,
+            "by": self.by,
             "temperature": self.ask.trained.calibration.temperature,
         }
         return json.loads(json.dumps(plan))

@@ -30,13 +30,14 @@ _FORMULA = re.compile(r"[\s\0]*[=+\-@＝＋－＠]")
 
 @dataclass(frozen=True)
 class PredictionLines:
-    """How predictions are written: line of the input, id, target, text, aspect, label, certainty, probabilities, and
-    the other columns of the input, in JSONL as the object `columns`.
+    """How predictions are written: line of the input, sentence by number, id, target, text, aspect, label, certainty,
+    probabilities, and the other columns of the input, in JSONL as the object `columns`.
 
     Attributes:
         data_format: one of FORMATS.
         task: of the model; without targets there is no field for them.
         has_id: whether the input has ids.
+        by_sentence: whether a line is about a sentence of its text, which is then the text that is written.
         escape_formulas: put an apostrophe before cells of a CSV that a spreadsheet would run; it becomes part of them.
         others: the input's other columns. One that has the name of one of ours is called `NAME (input)`.
         min_confidence: predictions whose label is less probable are marked as uncertain in a field of their own, the
@@ -49,6 +50,7 @@ class PredictionLines:
     data_format: str
     task: Task
     has_id: bool
+    by_sentence: bool = False
     escape_formulas: bool = False
     others: tuple[str, ...] = ()
     min_confidence: float | None = None
@@ -83,12 +85,21 @@ class PredictionLines:
             names.append(name)
         return self._csv_line(names)
 
-    def line(self, request: Request, prediction: AspectPrediction) -> str:
-        """One prediction, with its line end."""
+    def line(self, request: Request, prediction: AspectPrediction, sentence: int = 1) -> str:
+        """One prediction, with its line end.
+
+        Args:
+            sentence: number of the sentence in its text.
+        """
         shares = {label: round(share, DIGITS) for label, share in prediction.probabilities.items()}
-        optional = {"id": request.id, "target": prediction.target, "certainty": self.certainty(prediction)}
+        optional = {
+            "sentence": sentence,
+            "id": request.id,
+            "target": prediction.target,
+            "certainty": self.certainty(prediction),
+        }
         fields: dict[str, object] = {"line": request.line}
-        fields |= {name: optional[name] for name in self._optional("id", "target")}
+        fields |= {name: optional[name] for name in self._optional("sentence", "id", "target")}
         fields |= {"text": prediction.text, "aspect": prediction.aspect, "label": prediction.label}
         fields |= {name: optional[name] for name in self._optional("certainty")}
         others = {name: (request.others or {}).get(name, "") for name in self.others}
@@ -110,11 +121,19 @@ class PredictionLines:
         return counts[UNCERTAIN], counts.total()
 
     def _own_names(self) -> list[str]:
-        names = ["line", *self._optional("id", "target"), "text", "aspect", "label", *self._optional("certainty")]
+        names = [
+            "line",
+            *self._optional("sentence", "id", "target"),
+            "text",
+            "aspect",
+            "label",
+            *self._optional("certainty"),
+        ]
         return [*names, *(f"p({label})" for label in self.task.labels)]
 
     def _optional(self, *names: str) -> list[str]:
         there = {
+            "sentence": self.by_sentence,
             "id": self.has_id,
             "target": self.task.has_targets,
             "certainty": self.min_confidence is not None,

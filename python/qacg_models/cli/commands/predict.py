@@ -35,6 +35,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     asked.add_argument(
         "--targets", nargs="+", metavar="NAME", help="targets to ask about; without it those that a text names"
     )
+    asked.add_argument(
+        "--by",
+        default="text",
+        choices=("text", "sentence", "document"),
+        help="what an answer is about: the text, cut to the length that the model takes; each of its sentences; or the "
+        "document, all of its sentences together (default: %(default)s)",
+    )
     file = parser.add_argument_group("input file")
     file.add_argument(
         "--input-format",
@@ -142,6 +149,7 @@ def run(arguments: argparse.Namespace) -> int:
         form,
         ask.trained.task,
         arguments.id_column is not None,
+        arguments.by == "sentence",
         arguments.escape_formulas,
         others,
         arguments.min_confidence,
@@ -153,6 +161,7 @@ def run(arguments: argparse.Namespace) -> int:
         source,
         arguments.window,
         arguments.batch_size,
+        arguments.by,
     )
     if arguments.output is None and arguments.input is None:
         print(_table(bulk, requests))
@@ -258,7 +267,7 @@ def _table(bulk, requests) -> str:
 
     rows = []
     for request in requests:
-        for answer in bulk.ask.predict(bulk.questions.rows(request.text), bulk.batch_size):
+        for _, answer in bulk.predictions([request])[0]:
             context = bulk.ask.trained.task.context(answer.target, answer.aspect)
             marks = [] if bulk.lines.min_confidence is None else [bulk.lines.certainty(answer)]
             shares = (f"{p:.3f}" for p in answer.probabilities.values())
