@@ -13,6 +13,7 @@ from pathlib import Path
 
 from fault_subjects import Subject
 from forked_commands import Outcome, run, run_with_little_room
+from qacg_models.training.checkpoints import best_of, checkpoints
 
 MOST_KILLS = 3
 ALREADY_THERE = "is already there; --overwrite replaces it"
@@ -125,7 +126,7 @@ class Trials:
         # A part that is not there is one that has not been made yet.
         noticed = any(line.startswith(str(named)) for line in said) or (way == "missing" and not subject.trains)
         if wrong is None and not noticed:
-            wrong = f"the damage was not named: {outcome.out}"
+            wrong = "the damage was not named"
         self.report.counts["noticed"] += noticed
         self.report.take("damaged", f"{subject.name}, {file} {way}", wrong, place.parent)
 
@@ -201,8 +202,9 @@ def dying_late() -> None:
 
 
 def damageable(unfinished: Path) -> list[Path]:
-    """The files of the newest checkpoint and the best weights, or of all parts, by their place in the folder."""
-    newest = sorted(unfinished.glob("checkpoint-*"), key=lambda path: int(path.name.rpartition("-")[2]))[-1:]
-    folders = [*newest, *unfinished.glob("best-*")] or [unfinished]
+    """The files of the newest checkpoint and the best weights that it names, or of all parts, by their place there."""
+    newest = checkpoints(unfinished)[-1:]
+    # Better weights than those may lie there, which were written after it: nothing goes on from them.
+    folders = [*newest, *(best for path in newest if (best := best_of(path)))] or [unfinished]
     files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
     return sorted(path.relative_to(unfinished) for path in files if path.name not in ("plan.json", "README.md"))
