@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import numpy as np
 import pyarrow as pa
 import pytest
 import torch
@@ -9,7 +10,7 @@ from qacg_models.data import DataError, DataOptions, Example, ExampleTable, arro
 from qacg_models.data.arrow_rows import ArrowRows, gather_rows, map_rows, write_rows
 from qacg_models.data.description import count_overlap, describe_examples, label_shares
 from qacg_models.data.example_table import distinct
-from qacg_models.data.feature_table import feature_table
+from qacg_models.data.feature_table import Encoding, read_features, write_features
 from qacg_models.data.task import Task
 from qacg_models.data.tokenization import encode_examples, train_tokenizer
 from qacg_models.errors import InputError
@@ -90,28 +91,49 @@ def test_bad_rows_are_found_one_after_the_other(tmp_path):
     assert caught.value.line == 4
 
 
-def test_features_in_a_file_are_those_of_encode_examples(tmp_path, monkeypatch):
+@pytest.fixture
+def encoding():
+    return Encoding(train_tokenizer([row.sentence for row in examples(50)], 60), ("food", "room"), 8)
+
+
+def test_features_in_a_file_are_those_of_encode_examples(tmp_path, monkeypatch, encoding):
     monkeypatch.setattr(arrow_rows.blocks, "__defaults__", (7,))
-    rows = examples(50)
-    tokenizer = train_tokenizer([row.sentence for row in rows], 60)
-    told, path = [], tmp_path / "features.arrow"
-
-    def made(contexts=("food", "room"), length=8):
-        return feature_table(path, rows, tokenizer, contexts, length, told_cut=told.append)
-
-    features, cut = encode_examples(rows, tokenizer, ("food", "room"), 8)
-    table = made()
+    rows, path = examples(50), tmp_path / "rows.arrow"
+    features, cut = encode_examples(rows, encoding.tokenizer, ("food", "room"), 8)
+    assert read_features(path, 50, encoding) is None
+    assert write_features(path, rows, encoding) == cut
+    table = read_features(path, 50, encoding)
     assert [*table] == features and table[13] == features[13]
-    assert told == ([cut] if cut else [])
     assert table.lengths().tolist() == [len(feature["input_ids"]) for feature in features]
     assert table.labels().tolist() == [row.label for row in rows]
-    written = path.stat().st_mtime_ns
-    assert [*made()] == features and path.stat().st_mtime_ns == written
-    # Of other choices, or damaged, it is made anew.
-    assert [*made(None)] == encode_examples(rows, tokenizer, None, 8)[0]
-    assert path.stat().st_mtime_ns != written
+    # Of other choices, of other rows, or cut off, they are not taken.
+    for other in ({"contexts": None}, {"max_length": 9}, {"context_standalone": True}):
+        assert read_features(path, 50, dataclasses.replace(encoding, **other)) is None
+    assert read_features(path, 49, encoding) is None
     path.write_bytes(path.read_bytes()[:-40])
-    assert [*made()] == features
+    assert read_features(path, 50, encoding) is None
+
+
+def test_damaged_features_of_a_run_are_named_and_made_again(tmp_path, encoding):
+    rows, folder, said = examples(50), tmp_path / "features-dev", []
+    encoded_splits._make(folder, rows, encoding, said.append)
+    wanted = [*read_features(folder / "rows.arrow", 50, encoding)]
+    assert len(said) <= 1, "how many were cut"
+    file, kept = folder / "rows.arrow", (folder / "rows.arrow").read_bytes()
+    told = len(said)
+    encoded_splits._make(folder, rows, encoding, said.append)
+    assert len(said) == told, "taken as they are"
+    place = kept.index(np.array(wanted[0]["input_ids"], np.int32).tobytes())
+    for damaged in (kept[:place] + bytes([kept[place] ^ 1]) + kept[place + 1 :], kept[:-9], b""):
+        file.write_bytes(damaged)
+        encoded_splits._make(folder, rows, encoding, said.append)
+        assert f"{file}: is not what was written, its digest is another; it is made again" in said[told:]
+        assert [*read_features(file, 50, encoding)] == wanted
+        told = len(said)
+    file.unlink()
+    encoded_splits._make(folder, rows, encoding, said.append)
+    assert f"{file}: is missing; it is made again" in said[told:] and file.read_bytes() == kept
+    assert [path.name for path in tmp_path.iterdir()] == ["features-dev"]
 
 
 def test_a_file_of_rows_is_whole_or_not_there(tmp_path):

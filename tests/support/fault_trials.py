@@ -202,9 +202,11 @@ def dying_late() -> None:
 
 
 def damageable(unfinished: Path) -> list[Path]:
-    """The files of the newest checkpoint and the best weights that it names, or of all parts, by their place there."""
+    """The files of the newest checkpoint, of the best weights that it names and of the features, or of all parts, by
+    their place there."""
     newest = checkpoints(unfinished)[-1:]
     # Better weights than those may lie there, which were written after it: nothing goes on from them.
-    folders = [*newest, *(best for path in newest if (best := best_of(path)))] or [unfinished]
+    folders = [*newest, *(best for path in newest if (best := best_of(path)))]
+    folders = [*folders, *unfinished.glob("features-*")] if folders else [unfinished]
     files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
     return sorted(path.relative_to(unfinished) for path in files if path.name not in ("plan.json", "README.md"))

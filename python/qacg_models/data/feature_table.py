@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,55 +36,63 @@ class FeatureTable(ArrowRows):
         return np.concatenate([batch.column("input_ids").value_lengths().to_numpy() for batch in self.batches])
 
 
-def feature_table(
-    path: Path,
-    rows: Sequence[Example],
-    tokenizer: PreTrainedTokenizerFast,
-    contexts: Sequence[str] | None,
-    max_length: int,
-    context_standalone: bool = False,
-    *,
-    told_cut: Callable[[int], None],
-) -> FeatureTable:
-    """The features of examples, from the file if it holds them, else made and written there.
+@dataclass(frozen=True)
+class Encoding:
+    """How examples become features; the arguments of `encode_examples`."""
 
-    Args:
-        path: of the file. It is known by the tokenizer, the choices and the number of rows; files of data that may
-            have changed between two calls want another path.
-        rows: with labels, at least one; it and what follows are the arguments of `encode_examples`.
-        told_cut: receives how many examples were cut, if any, once they are made.
+    tokenizer: PreTrainedTokenizerFast
+    contexts: Sequence[str] | None
+    max_length: int
+    context_standalone: bool = False
+
+    def digest(self, rows: int) -> bytes:
+        """What stands for these choices, and a number of rows."""
+        # The length to cut to is set by the first call, and does not belong to the tokenizer.
+        tokenizer = json.loads(self.tokenizer.backend_tokenizer.to_str()) | {"truncation": None, "padding": None}
+        choices = [
+            FORMAT,
+            tokenizer,
+            self.contexts,
+            self.max_length,
+            self.context_standalone,
+            rows,
+        ]
+        return hashlib.sha256(json.dumps(choices).encode()).hexdigest().encode()
+
+
+def write_features(path: Path, rows: Sequence[Example], encoding: Encoding) -> int:
+    """Make the features of labelled rows, at least one, and write them; returns how many rows had to be cut.
 
     Raises:
         InputError: as for `encode_examples`, or the file cannot be written.
     """
-    choices = [FORMAT, tokenizer.backend_tokenizer.to_str(), contexts, max_length, context_standalone, len(rows)]
-    made_of = hashlib.sha256(json.dumps(choices).encode()).hexdigest().encode()
-    if (found := _held(path, made_of)) is not None:
-        return FeatureTable(found)
-    schema, cut = _schema(contexts is not None, made_of), 0
+    schema, cut = _schema(encoding.contexts is not None, encoding.digest(len(rows))), 0
 
     def batches() -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
         nonlocal cut
         for block in blocks(rows):
-            features, cut_here = encode_examples(block, tokenizer, contexts, max_length, context_standalone)
+            features, cut_here = encode_examples(
+                block, encoding.tokenizer, encoding.contexts, encoding.max_length, encoding.context_standalone
+            )
             cut += cut_here
             yield pa.RecordBatch.from_pylist(features, schema)
 
     write_rows(path, batches(), schema)
-    if cut:
-        told_cut(cut)
-    return FeatureTable(map_rows(path)[0])
+    return cut
 
 
-def _held(path: Path, made_of: bytes) -> list[pa.RecordBatch] | None:
-    """What the file holds, if it is whole and made of the same."""
+def read_features(path: Path, rows: int, encoding: Encoding) -> FeatureTable | None:
+    """The features that a file holds, which stay there; None: it holds others, or is none of `write_features`.
+
+    What the rows were is not checked, only how many: files of data that may have changed want another path.
+    """
     try:
         found, metadata = map_rows(path)
-    except (OSError, ValueError):  # there is none, or not a whole one
+    except (OSError, ValueError):
         return None
-    return found if metadata.get(b"made_of") == made_of else None
+    return FeatureTable(found) if metadata.get(b"made_of") == encoding.digest(rows) else None
 
 
 def _schema(with_contexts: bool, made_of: bytes) -> pa.Schema:
