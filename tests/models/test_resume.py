@@ -40,6 +40,7 @@ def same_end(trained, undisturbed):
     found, expected = trained.record.to_json(), undisturbed.record.to_json()
     for part in ("metrics", "selected", "steps", "loss"):
         assert found[part] == expected[part], part
+    assert trained.tokenizer.backend_tokenizer.to_str() == undisturbed.tokenizer.backend_tokenizer.to_str()
 
 
 def test_killed_in_mid_epoch_and_gone_on_with(small_data, tmp_path, undisturbed):

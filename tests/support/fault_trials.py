@@ -62,8 +62,7 @@ class Trials:
     def end(self, subject: Subject, place: Path) -> tuple[Outcome, str | None]:
         """The run gone on with to its end, and what is wrong with that."""
         outcome = run(subject.arguments(place, "--resume"), self.log, before=self.before)
-        tidied = not subject.trains and outcome.status == 2 and outcome.last_line.endswith(ALREADY_THERE)
-        if outcome.status and not tidied:
+        if outcome.status and not was_done(subject, outcome):
             return outcome, f"--resume ended with {outcome.status}: {outcome.last_line}"
         return outcome, subject.wrong_end(place)
 
@@ -75,7 +74,8 @@ class Trials:
             more = ["--resume"] if number else []
             outcome = run(subject.arguments(place, *more), self.log, kill_after=after, before=self.before)
             if not outcome.killed:
-                wrong = f"ended with {outcome.status}: {outcome.last_line}" if outcome.status else None
+                if outcome.status and not was_done(subject, outcome):
+                    wrong = f"ended with {outcome.status}: {outcome.last_line}"
                 break
             self.report.counts["kills"] += 1
             met.append(f"{after:.2f} s ({state(subject, place)})")
@@ -138,6 +138,11 @@ class Trials:
         if not outcome.killed:
             raise RuntimeError(f"{subject.name}: wanted to be killed, ended with {outcome.status}: {outcome.err}")
         return place / subject.unfinished
+
+
+def was_done(subject: Subject, outcome: Outcome) -> bool:
+    """Whether a prediction found its output there: the run before was killed while it removed its parts."""
+    return not subject.trains and outcome.status == 2 and outcome.last_line.endswith(ALREADY_THERE)
 
 
 def state(subject: Subject, place: Path) -> str:

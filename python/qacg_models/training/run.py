@@ -221,6 +221,9 @@ def _write_model(
         for path in best.iterdir():
             if path.name not in ("training_args.bin", DIGESTS_NAME):
                 shutil.copyfile(path, work / MODEL / path.name)
+        # What calls set is not the tokenizer's own; a run that goes on has its features, and may not have called it.
+        tokenizer.backend_tokenizer.no_truncation()
+        tokenizer.backend_tokenizer.no_padding()
         tokenizer.save_pretrained(work / MODEL)
         write_run_file(work / MODEL / RUN_NAME, str(dataset.source), dataset.options, options, [options.seed])
     record = TrainingRecord(
