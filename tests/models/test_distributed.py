@@ -49,6 +49,7 @@ def seeds(small_data, tmp_path_factory):
     return output
 
 
+@pytest.mark.matrix
 def test_two_processes_train_as_one(seeds, one):
     same_run(load_trained(seeds / "seed-0"), one)
 
@@ -76,6 +77,7 @@ def same_run(trained, one):
         torch.testing.assert_close(value, wanted_weights[name], atol=2e-3, rtol=1e-2, msg=lambda m, n=name: f"{n}: {m}")
 
 
+@pytest.mark.matrix
 def test_seeds_of_two_processes_differ(seeds):
     first, second = (load_trained(seeds / f"seed-{seed}").record.loss for seed in (0, 1))
     assert [step for step, _ in first] == [step for step, _ in second] and first != second

@@ -35,6 +35,7 @@ for kind, folder in zip(sys.argv[1::2], sys.argv[2::2]):
 """
 
 
+@pytest.mark.matrix
 def test_a_fresh_process_knows_the_auto_classes(tmp_path):
     arguments = []
     for name in ("BertModel", "CGBertModel", "QACGBertModel", "BertSum"):
