@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from matrix import param
 
 ROOT = Path(__file__).resolve().parents[2]
 GPUS = ("8.0", "9.0a", "10.0")
@@ -191,12 +190,9 @@ def test_shared_memory_decides_what_the_table_says(shapes):
             assert (fitting(LIMITS[gpu], shape, 1) == 0) == (RESIDENT[name][column] == 0), f"{name} on {gpu}: {shape}"
 
 
-@pytest.mark.parametrize(
-    ("part", "gpus"), [param(True, "plain", ("9.0a",), id="plain"), param(False, "", GPUS, id="all")]
-)
-def test_kernels_compile_and_spill_nothing(part, gpus, shapes, tmp_path):
-    sources = [source for source in SETUP.CUDA_SOURCES if part in source]
-    pairs = [(source, gpu) for source in sources for gpu in gpus if gpu != "10.0" or knows_sm_100()]
+@pytest.mark.matrix
+def test_kernels_compile_and_spill_nothing(shapes, tmp_path):
+    pairs = [(source, gpu) for source in SETUP.CUDA_SOURCES for gpu in GPUS if gpu != "10.0" or knows_sm_100()]
     assert pairs
     with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         results = list(pool.map(lambda pair: compiled(*pair, tmp_path), pairs))

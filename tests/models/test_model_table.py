@@ -6,7 +6,6 @@ import sys
 import pytest
 import qacg_models
 import transformers
-from matrix import param
 from qacg_models.checkpoints.head_loading import HeadCheckpointLoading
 from qacg_models.checkpoints.loading import CheckpointLoading
 from qacg_models.configs.encoders import ENCODER_CONFIGS
@@ -36,14 +35,15 @@ def test_every_public_model_is_in_the_table_once():
     assert {model.__name__ for model in models} == set(named)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     ("name", "known"),
     [
-        param(False, "BertModel", "plain_bert", id="model"),
-        param(False, "QACGBertConfig", "qacg_bert", id="configuration"),
+        pytest.param("BertModel", "plain_bert", id="model"),
+        pytest.param("QACGBertConfig", "qacg_bert", id="configuration"),
         # The encoder of a head may be any model of this package.
-        param(True, "BertSumForExtractiveSummarization", "cg_bert", id="model with a head"),
-        param(False, "QueryAttentionConfig", "qacg_bert", id="configuration of a head"),
+        pytest.param("BertSumForExtractiveSummarization", "cg_bert", id="model with a head"),
+        pytest.param("QueryAttentionConfig", "qacg_bert", id="configuration of a head"),
     ],
 )
 def test_taking_a_name_makes_models_known(name, known):

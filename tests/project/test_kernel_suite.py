@@ -56,6 +56,7 @@ def test_a_row_for_each_outcome_with_its_reason(tmp_path):
     ]
 
 
+@pytest.mark.matrix
 def test_a_suite_runs_over_processes_and_leaves_its_rows(tmp_path, capsys):
     status = kernel_suite.main(
         [*CPU, str(tmp_path), "--jobs", "2", "--files", "test_dispatch.py", "--select", "explain or several"]
