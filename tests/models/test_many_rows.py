@@ -83,6 +83,16 @@ def test_a_temporary_file_that_cannot_be_written_is_told(monkeypatch, tmp_path):
         ExampleTable(examples(50))
 
 
+def test_a_mistake_far_down_in_the_data_is_told_as_one_of_the_data(table_of):
+    def rows():
+        yield from examples(50)
+        raise DataError("reviews.csv", 52, "unknown label 'x'")
+
+    with pytest.raises(DataError) as caught:
+        table_of(rows())
+    assert (str(caught.value), caught.value.line) == ("reviews.csv:52: unknown label 'x'", 52)
+
+
 def test_bad_rows_are_found_one_after_the_other(tmp_path):
     path = tmp_path / "train.csv"
     path.write_text("text,aspect,label,id\na,x,good,1\na,y,bad,1\na,x,bad,1\n")

@@ -5,7 +5,6 @@ A mapped file takes the memory that the system can spare, and rows of it become 
 
 from __future__ import annotations
 
-import os
 import tempfile
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qacg_models.errors import InputError
+from qacg_models.utils.atomic_files import bytes_written_whole
 
 if TYPE_CHECKING:
     import numpy as np
@@ -72,21 +72,9 @@ def write_rows(path: Path, batches: Iterable[pa.RecordBatch], schema: pa.Schema)
     """
     import pyarrow as pa
 
-    work = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with work.open("wb") as handle:
-            with pa.ipc.new_file(handle, schema) as writer:
-                for batch in batches:
-                    writer.write_batch(batch)
-            handle.flush()
-            os.fsync(handle.fileno())
-        os.replace(work, path)
-    except OSError as error:
-        if error.filename not in (None, str(work)):
-            raise
-        raise InputError(f"{path}: cannot be written ({error.strerror or error})") from error
-    finally:
-        work.unlink(missing_ok=True)
+    with bytes_written_whole(path) as handle, pa.ipc.new_file(handle, schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
 
 
 def map_rows(path: Path) -> tuple[list[pa.RecordBatch], dict[bytes, bytes]]:
@@ -116,14 +104,18 @@ def gather_rows(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> list[pa
     else:
         return kept
     try:
-        # Beside what else may be there, in a folder of its own, whose removal takes half a file along.
-        with tempfile.TemporaryDirectory(prefix="qacg-rows-", ignore_cleanup_errors=True) as folder:
-            write_rows(Path(folder) / "rows.arrow", _emptied(kept, batches), schema)
-            return map_rows(Path(folder) / "rows.arrow")[0]  # on POSIX a mapped file needs no name
+        folder = tempfile.TemporaryDirectory(prefix="qacg-rows-", ignore_cleanup_errors=True)
     except OSError as error:
         raise InputError(f"{error.filename}: cannot be made ({error.strerror}); {_ELSEWHERE}") from error
-    except InputError as error:
-        raise InputError(f"{error}; {_ELSEWHERE}") from error
+    with folder:
+        path = Path(folder.name) / "rows.arrow"
+        try:
+            write_rows(path, _emptied(kept, batches), schema)
+        except InputError as error:
+            if not str(error).startswith(f"{path}:"):  # of the data, which is read while it is written
+                raise
+            raise InputError(f"{error}; {_ELSEWHERE}") from error
+        return map_rows(path)[0]  # on POSIX a mapped file needs no name
 
 
 def _emptied(kept: list[pa.RecordBatch], rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

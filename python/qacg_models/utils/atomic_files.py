@@ -4,11 +4,11 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
+from typing import IO, BinaryIO, TextIO
 
 from qacg_models.errors import InputError
 
@@ -47,9 +47,22 @@ def written_whole(path: Path) -> Iterator[TextIO]:
     Raises:
         InputError: the file cannot be written, with the reason.
     """
+    with _written(path, lambda work: work.open("w", encoding="utf-8", newline="")) as handle:
+        yield handle
+
+
+@contextmanager
+def bytes_written_whole(path: Path) -> Iterator[BinaryIO]:
+    """`written_whole` for bytes."""
+    with _written(path, lambda work: work.open("wb")) as handle:
+        yield handle
+
+
+@contextmanager
+def _written(path: Path, opened: Callable[[Path], IO]) -> Iterator[IO]:
     work = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with work.open("w", encoding="utf-8", newline="") as handle:
+        with opened(work) as handle:
             yield handle
             handle.flush()
             os.fsync(handle.fileno())
