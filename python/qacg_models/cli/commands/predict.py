@@ -9,8 +9,8 @@ from itertools import chain
 from pathlib import Path
 
 from qacg_models.cli.flags import check_range
+from qacg_models.cli.text_flags import add_text_flags
 from qacg_models.data.lines import STANDARD_INPUT
-from qacg_models.data.requests import FORMATS
 from qacg_models.errors import InputError
 
 NEEDS = "inference"
@@ -43,22 +43,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "document, all of its sentences together (default: %(default)s)",
     )
     file = parser.add_argument_group("input file")
-    file.add_argument(
-        "--input-format",
-        default="auto",
-        choices=("auto", *FORMATS),
-        help="format of the input: a text a line, or records; auto goes by the suffix (default: %(default)s)",
-    )
-    file.add_argument("--text-column", default="text", metavar="NAME", help="column or key (default: %(default)s)")
+    add_text_flags(file)
     file.add_argument("--aspect-column", metavar="NAME", help="column of the one aspect that a record asks about")
     file.add_argument("--target-column", metavar="NAME", help="column of the one target that a record asks about")
     file.add_argument("--id-column", metavar="NAME", help="column of an id, which is handed on")
-    file.add_argument(
-        "--delimiter",
-        default=",",
-        metavar="CHARACTER",
-        help="between the fields of a CSV; \\t is a tab (default: %(default)s)",
-    )
     output = parser.add_argument_group("output")
     output.add_argument(
         "--output",

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from qacg_models.cli.flags import check_range
-from qacg_models.data.requests import FORMATS
+from qacg_models.cli.text_flags import add_text_flags
 from qacg_models.errors import InputError
 
 HELP = "aspects for texts without labels, and a sheet to fill in that qacg train reads"
@@ -30,19 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--with", dest="model", type=Path, metavar="MODEL", help="folder that qacg train wrote, to ask how sure it is"
     )
     file = parser.add_argument_group("input file")
-    file.add_argument(
-        "--input-format",
-        default="auto",
-        choices=("auto", *FORMATS),
-        help="format of the input: a text a line, or records; auto goes by the suffix (default: %(default)s)",
-    )
-    file.add_argument("--text-column", default="text", metavar="NAME", help="column or key (default: %(default)s)")
-    file.add_argument(
-        "--delimiter",
-        default=",",
-        metavar="CHARACTER",
-        help="between the fields of a CSV; \\t is a tab (default: %(default)s)",
-    )
+    add_text_flags(file)
     sheet = parser.add_argument_group("sheet")
     sheet.add_argument(
         "--by",
