@@ -99,9 +99,9 @@ def test_every_choice_reaches_training(monkeypatch, small_data, tmp_path, by):
     monkeypatch.setattr("qacg_models.data.load_data", read)
     names = [field for kind in (DataOptions, TrainingOptions) for field in dataclasses.fields(kind)]
     wanted = {field.name: other_value(field.name, field) for field in names if field.name != "seed"}
-    # A checkpoint settles the sizes; they have a call of their own.
-    sizes = {name: wanted.pop(name) for name in SIZE_OPTIONS}
-    for given in (wanted, sizes):
+    # A checkpoint settles the sizes, and the first call's model has no quasi-attention: these have a call of their own.
+    others = {name: wanted.pop(name) for name in (*SIZE_OPTIONS, "quasi_scale")}
+    for given in (wanted, others):
         flags = []
         for name, value in given.items():
             flag = "--" + {"from_checkpoint": "from"}.get(name, name).replace("_", "-")
@@ -119,6 +119,7 @@ def test_every_choice_reaches_training(monkeypatch, small_data, tmp_path, by):
         assert (seen["overwrite"], seen["resume"]) == (False, False)
 
 
+@pytest.mark.matrix
 def test_a_run_file_gives_the_same_model_again(model, tmp_path):
     assert main(["train", "--config", str(model / "run.yaml"), "--output", str(tmp_path / "again")]) == 0
     first, again = (load_file(folder / "model.safetensors") for folder in (model, tmp_path / "again"))
@@ -142,6 +143,7 @@ def test_bad_run_files(small_data, tmp_path, capsys):
     fails(capsys, ["train", "--config", path], "data: wanted one, by --data or in the file of --config")
 
 
+@pytest.mark.matrix
 def test_several_seeds_give_mean_and_deviation(small_data, tmp_path, capsys):
     output, rows = tmp_path / "m", tmp_path / "rows"
     train = ["train", "--data", str(small_data), "--output", str(output), "--seeds", "1", "2", *SIZES]
@@ -171,6 +173,7 @@ def test_several_seeds_give_mean_and_deviation(small_data, tmp_path, capsys):
     fails(capsys, [*train, "--seeds", "1", "1"], "seeds: got [1, 1]")
 
 
+@pytest.mark.matrix
 def test_the_released_protocol_says_everywhere_that_it_chose_on_test(small_data, tmp_path, capsys):
     output = tmp_path / "m"
     arguments = ["train", "--data", str(small_data), "--output", str(output), "--protocol", "released"]
@@ -381,6 +384,7 @@ def test_evaluate_refuses_contexts_the_model_never_saw(model, small_data, tmp_pa
     )
 
 
+@pytest.mark.matrix
 def test_a_vocabulary_of_ones_own(small_data, tmp_path, capsys):
     words = sorted({word for line in (small_data / "train.tsv").open(encoding="utf-8") for word in line.split()})
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *dict.fromkeys(word.lower() for word in words)]
@@ -420,6 +424,7 @@ def test_usage_errors(arguments, capsys):
     assert "usage: qacg" in capsys.readouterr().err
 
 
+@pytest.mark.matrix
 def test_a_process_for_a_prediction_loads_nothing_of_other_models(tmp_path):
     """What transformers would load for images and object detection; what the process itself wants is still there."""
     write_model(tmp_path)

@@ -80,6 +80,7 @@ def test_the_kept_checkpoint_is_the_best_one_on_dev(folder):
     assert 0 < record["selected"]["step"] <= record["steps"] == 4 * 240 // 16
 
 
+@pytest.mark.matrix
 def test_an_early_best_checkpoint_is_kept_over_the_last(dataset, tmp_path, monkeypatch):
     values = iter([0.1, 0.7, 0.3])
     watched = {"predicted_classes": 3, "most_predicted": 0}
@@ -99,6 +100,7 @@ def test_an_early_best_checkpoint_is_kept_over_the_last(dataset, tmp_path, monke
     assert not all(torch.equal(kept[name], value) for name, value in saved[12].items())
 
 
+@pytest.mark.matrix
 def test_a_seed_gives_the_same_model_again_and_another_seed_another(dataset, tmp_path):
     options = replace(TINY, max_steps=4, seed=5)
     first, again, other = (
@@ -172,6 +174,21 @@ def test_a_split_that_is_missing(dataset, tmp_path):
         training.train(only, tmp_path / "m", replace(TINY, protocol="released"))
 
 
+def test_quasi_attention_can_be_left_out(dataset, tmp_path):
+    """With a weight of 0 it has no part in what the model says, whatever lambda is."""
+    trained = training.train(
+        dataset, tmp_path / "m", replace(TINY, max_steps=1, quasi_scale=0.0), say=lambda line: None
+    )
+    assert trained.model.config.quasi_scale == 0 and trained.record.options.quasi_scale == 0
+    rows = dataset.splits["dev"][:4]
+    before = trained.logits(rows)
+    with torch.no_grad():
+        for name, parameter in trained.model.named_parameters():
+            if "lambda" in name:
+                parameter.add_(3.0)
+    assert (trained.logits(rows) == before).all()
+
+
 @pytest.mark.parametrize(
     "change,reason",
     [
@@ -182,6 +199,8 @@ def test_a_split_that_is_missing(dataset, tmp_path):
         ({"balance": 1.5}, "balance must be from 0 to 1"),
         ({"heads": 3}, "hidden_size must be a multiple of heads; got 16 and 3"),
         ({"seed": -1}, "seed must be at least 0"),
+        ({"quasi_scale": math.inf}, "quasi_scale must be a finite number; got inf"),
+        ({"quasi_scale": 0.0, "model": "bert"}, "model: 'bert' has no quasi-attention; wanted no quasi_scale"),
     ],
 )
 def test_options_out_of_range(change, reason):
@@ -222,6 +241,7 @@ def test_every_backbone_trains_and_loads(dataset, tmp_path, model):
         load_trained(tmp_path / "m", "flash")
 
 
+@pytest.mark.matrix
 def test_training_goes_on_from_a_checkpoint_of_its_own(dataset, folder, tmp_path):
     said = []
     options = TrainingOptions(from_checkpoint=str(folder), max_steps=3, batch_size=16, pooler="attention")

@@ -122,6 +122,9 @@ class TrainingOptions:
         None, "what the classifier reads: the first token or an average", "cls", "attention", kind=str
     )
     context_projection: str | None = _shape(None, "context projections: whole or per head", "hidden", "head", kind=str)
+    quasi_scale: float | None = _shape(
+        None, "weight of quasi-attention beside softmax attention, 1 without it; 0 leaves softmax attention", kind=float
+    )
     context_standalone: bool | None = _shape(
         None, "give the aspect by context id only, without its name as a second segment", kind=bool
     )
@@ -191,6 +194,10 @@ class TrainingOptions:
                 f"model: {self.model!r} has no contexts, so the aspect's name has to be a second segment; "
                 "wanted no context_standalone and no context_projection"
             )
+        if self.quasi_scale is not None and not entry.quasi_scale:
+            raise InputError(f"model: {self.model!r} has no quasi-attention; wanted no quasi_scale")
+        if self.quasi_scale is not None and not math.isfinite(self.quasi_scale):
+            raise InputError(f"quasi_scale must be a finite number; got {self.quasi_scale}")
         if not entry.context_projection and self.context_projection:
             raise InputError(f"model: {self.model!r} does not project its contexts; wanted no context_projection")
 

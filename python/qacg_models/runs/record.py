@@ -18,6 +18,8 @@ from qacg_models.utils.plain_text import parse_json
 
 RECORD_NAME = "training.json"
 RECORD_FORMAT = 3
+# Choices that records of this format lacked at first, as they were then.
+LATER = {"quasi_scale": None}
 
 
 # Why a training ended: all its steps were taken, dev no longer rose, or its minutes were over.
@@ -135,6 +137,8 @@ class TrainingRecord:
             content = _of_format_2(content)
         if not isinstance(content, dict) or content.get("format") != RECORD_FORMAT:
             raise InputError(f"is not a training record of format {RECORD_FORMAT}")
+        if isinstance(content.get("options"), dict):
+            content = content | {"options": LATER | content["options"]}
         given = {name: value for name, value in content.items() if name != "format"}
         if "task" not in given:
             raise InputError("lacks task, so it is not whole")
