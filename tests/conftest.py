@@ -31,7 +31,7 @@ def pytest_addoption(parser):
     parser.addoption("--seconds", type=float, help="begin no test after so many")
     parser.addoption("--outcomes", type=Path, metavar="FILE", help="a row of JSON for each test")
     parser.addoption("--unpoisoned", action="store_true", help="leave fresh memory as it is, for tools that watch it")
-    parser.addoption("--matrices", action="store_true", help="whole matrices, of which a usual run takes a part")
+    parser.addoption("--matrices", action="store_true", help="whole matrices and slow tests, which a usual run leaves out")
     parser.addoption("--thorough-cuda", action="store_true", help="races: longer list, each barrier taken out")
     parser.addoption("--random-calls", type=int, default=60, help="how many calls test_random_calls.py draws")
 
@@ -57,7 +57,7 @@ def pytest_collection_modifyitems(config, items):
         items[:] = [item for item in items if in_shard(item.nodeid, shard)]
         config.hook.pytest_deselected(items=others)
     if not config.getoption("--matrices"):
-        left = pytest.mark.skip(reason="the rest of a matrix; make test-all runs it (--matrices)")
+        left = pytest.mark.skip(reason="a part that only make test-all runs (--matrices)")
         for item in items:
             if "matrix" in item.keywords:
                 item.add_marker(left)

@@ -78,6 +78,7 @@ def test_a_failed_build_names_what_the_compiler_said(monkeypatch, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.matrix
 def test_a_run_has_shares_for_any_lengths_and_names_who_refuses(small, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(ceiling, "_brgemm_products", lambda dtype: [])
     monkeypatch.setattr(verify, "require_parity", lambda: 1)

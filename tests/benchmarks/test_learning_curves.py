@@ -97,6 +97,7 @@ def test_options_that_do_not_go_together(tmp_path, capsys):
     assert "--data: wanted the folder that holds sentihood/" in capsys.readouterr().err
 
 
+@pytest.mark.matrix
 def test_published_sentences_are_cut_alike(sentihood_folder, tmp_path):
     splits = dataset_of("sentihood", 60, 0, sentihood_folder, tmp_path).splits
     sentences = {split: {row.sentence for row in rows} for split, rows in splits.items()}

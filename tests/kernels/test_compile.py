@@ -52,7 +52,7 @@ def test_inductor(backend, device):
 
 
 @pytest.mark.in_turn
-@pytest.mark.parametrize("form", kept_of(["dense", "packed"], ["dense", "cross", "packed"]))
+@pytest.mark.parametrize("form", kept_of(["packed"], ["dense", "cross", "packed"]))
 def test_dynamic_sizes_share_one_graph(form, backend, device):
     counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
     function = torch.compile(_call, fullgraph=True, backend=counter, dynamic=True)

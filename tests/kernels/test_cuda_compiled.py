@@ -181,6 +181,7 @@ def test_blocks_that_fit():
     assert fitting(limits, Shape(128, 163 * KIB + 1), 32) == 0
 
 
+@pytest.mark.matrix
 def test_shared_memory_decides_what_the_table_says(shapes):
     """Without registers, so without compiling the kernels: no more blocks are claimed than there is memory for."""
     assert shapes.keys() == RESIDENT.keys()
@@ -222,6 +223,7 @@ def knows_sm_100() -> bool:
     return SETUP.nvcc_version(SETUP.nvcc()) >= SETUP.DEFAULT_GPUS["10.0"]
 
 
+@pytest.mark.matrix
 def test_the_library_names_the_gpus_that_its_code_is_for(tmp_path):
     """The words go through nvcc's own preprocessing and its host compiler's."""
     if SETUP.compiler() is None:

@@ -1,7 +1,7 @@
 """The CUDA backend's own source, host half and kernels, run on the CPU by tests/cuda_emulator: the error rule holds.
 
-This is slow, so every case goes by one type, which changes from case to case, and of the long cases one in four; the
-whole matrix takes all by all three.
+To compile it and to run it takes a while, so this is for the whole matrix; test_cuda_emulator.py, of the emulator
+itself, is part of every run.
 """
 
 import ctypes
@@ -20,7 +20,6 @@ import torch
 from cases import LARGE_SCORES, LAYOUT_CASES, SMALL, STRIPS, TILED
 from cuda_emulator import build
 from judging import check, compare, judges_of
-from matrix import in_turn, kept_of, param
 
 import qacg_kernels as qk
 from qacg_kernels.backends import cuda
@@ -28,6 +27,7 @@ from qacg_kernels.problem import dense_problem
 from qacg_kernels.testing import evaluate, through_backend
 from qacg_kernels.testing_inputs import Case, make_inputs
 
+pytestmark = pytest.mark.matrix
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 LONG = TILED + LARGE_SCORES
 LIMIT = 163 * 1024  # of a block's shared memory, unless QACG_EMULATOR_SHARED_LIMIT says otherwise
@@ -52,24 +52,27 @@ def emulated(library, monkeypatch):
     cuda._ask(library)
 
 
-@pytest.mark.parametrize(("case", "dtype"), in_turn(SMALL + LAYOUT_CASES, DTYPES, lambda case: case in SMALL[1::2]))
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("case", SMALL + LAYOUT_CASES, ids=lambda case: case.name)
 def test_small(case, dtype):
     check(case, "cuda", dtype, "cpu")
 
 
-@pytest.mark.parametrize(("case", "dtype"), in_turn(LONG, DTYPES, lambda case: case not in LONG[::4]))
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("case", LONG, ids=lambda case: case.name)
 def test_off_the_tile(case, dtype):
     check(case, "cuda", dtype, "cpu")
 
 
-@pytest.mark.parametrize(("case", "dtype"), in_turn(STRIPS, DTYPES[1:]))
+@pytest.mark.parametrize("dtype", DTYPES[1:], ids=str)
+@pytest.mark.parametrize("case", STRIPS, ids=lambda case: case.name)
 def test_tensor_cores(case, dtype, library):
     before = library.qacg_emulator_products()
     check(case, "cuda", dtype, "cpu")
     assert library.qacg_emulator_products() > before, "the call did not go by the tensor cores' path"
 
 
-@pytest.mark.parametrize("n, case", [param(n in (2, 5), n, case, id=case.name) for n, case in enumerate(STRIPS)])
+@pytest.mark.parametrize(("n", "case"), [pytest.param(n, case, id=case.name) for n, case in enumerate(STRIPS)])
 def test_roundings_of_tensor_cores_are_within_the_error_rule(n, case, monkeypatch):
     """Sums that are cut off rather than rounded, as in tests/cuda_emulator/tensor_core_emulator.h."""
     dtype = DTYPES[1 + n % 2]
@@ -138,7 +141,7 @@ ORDERED = (
 )
 
 
-@pytest.mark.parametrize("case", kept_of((ORDERED[0], ORDERED[-1]), ORDERED))
+@pytest.mark.parametrize("case", ORDERED, ids=lambda case: case.name)
 def test_the_order_of_warps_and_copies_changes_no_bit(case, monkeypatch):
     """A barrier or a wait for copies that is missing shows as a difference."""
     inputs = make_inputs(case, torch.bfloat16)

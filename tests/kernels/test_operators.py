@@ -78,7 +78,7 @@ def test_opcheck_backward(case, backend, device):
     torch.library.opcheck(ops.backward_op(backend).default, arguments, problem.options(), test_utils=checks)
 
 
-@pytest.mark.parametrize("case", [param(n % 2 == 1, case, id=case.name) for n, case in enumerate(CASES)])
+@pytest.mark.parametrize("case", [param(n == 1, case, id=case.name) for n, case in enumerate(CASES)])
 def test_gradcheck_of_the_reference(case, device):
     inputs = make_inputs(case, torch.float64, device)
     leaves = trainable(inputs)

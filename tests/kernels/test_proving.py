@@ -128,6 +128,7 @@ def task(families, **changes):
 
 
 @has_cpu
+@pytest.mark.matrix
 def test_a_proof_in_processes_of_its_own_says_what_judging_here_says():
     families = [Family("cpu", "forward", *SCOPE, "whole_row", feature) for feature in ("plain", "causal")]
     outcome = prove(task(families, seconds=300))
@@ -246,6 +247,7 @@ torch.distributed.destroy_process_group()
 
 
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="torch has no distributed package")
+@pytest.mark.matrix
 def test_all_ranks_choose_alike(tmp_path):
     script = RANK.format(root=str(ROOT), tests=str(ROOT / "tests/support"))
     command = [sys.executable, "-c", script]

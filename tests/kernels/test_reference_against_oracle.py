@@ -3,6 +3,7 @@
 import pytest
 import torch
 from cases import LAYOUT_CASES, SMALL
+from matrix import param
 from oracle.quasi_attention import kept, philox, quasi_attention
 
 import qacg_kernels as qk
@@ -84,12 +85,18 @@ def through_maps(inputs, tensors):
     return attention @ tensors["value"], lam if inputs.case.returns_lambda else None
 
 
+WAYS = {"reference": through_backend("reference"), "eager": through_eager, "maps": through_maps}
+
+
+# Every run takes every case by one of the three ways, which changes from case to case.
 @pytest.mark.parametrize(
-    "attend",
-    [through_backend("reference"), through_eager, through_maps],
-    ids=["reference", "eager", "maps"],
+    ("case", "attend"),
+    [
+        param(n % len(WAYS) == w, case, attend, id=f"{case.name}-{way}")
+        for n, case in enumerate(SMALL + LAYOUT_CASES)
+        for w, (way, attend) in enumerate(WAYS.items())
+    ],
 )
-@pytest.mark.parametrize("case", SMALL + LAYOUT_CASES, ids=lambda case: case.name)
 def test_output_lambda_and_every_gradient(case, attend):
     if attend is through_maps and case.sequences is not None:
         pytest.skip("maps are of dense calls")

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from matrix import param
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import forward_ad
 
@@ -150,8 +151,15 @@ class Attended(torch.nn.Module):
 
 
 @pytest.mark.compiles
-@pytest.mark.parametrize("strict", [False, True], ids=["not strict", "strict"])
-@pytest.mark.parametrize("example", [16, 600])
+@pytest.mark.in_turn
+@pytest.mark.parametrize(
+    ("example", "strict"),
+    [
+        param(strict == (example == 16), example, strict, id=f"{example}{'-strict' * strict}")
+        for example in (16, 600)
+        for strict in (False, True)
+    ],
+)
 def test_exports_with_a_dynamic_length_on_both_sides_of_every_limit(example, strict, backend, device):
     """Of whole rows (512 keys on the CPU, 128 on CUDA): with gradients to come, other tensors are saved beyond it."""
     module = Attended(backend).to(device)

@@ -63,6 +63,7 @@ print(json.dumps([launched, calls, triton.__version__]))
 """
 
 
+@pytest.mark.matrix
 def test_a_forward_is_one_launch_with_little_python_around_it():
     inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)  # another Triton's folder, it may be
     paths = os.pathsep.join([*filter(None, inherited), str(ROOT), str(ROOT / "tests/support")])

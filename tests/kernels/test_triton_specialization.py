@@ -31,10 +31,12 @@ def told():
     return json.loads(done.stdout)
 
 
+@pytest.mark.matrix
 def test_builds_are_specialised_as_a_models_calls_are(told):
     assert {build: entry["differences"] for build, entry in told["calls"].items() if entry["differences"]} == {}
 
 
+@pytest.mark.matrix
 def test_the_calls_reach_every_kernel_and_every_kind_of_call(told):
     from shipped_configurations import VARIANTS
 

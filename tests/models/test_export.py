@@ -71,6 +71,7 @@ def rows_for(trained, tmp_path):
     return rows_of_file(trained, path, None)
 
 
+@pytest.mark.matrix
 def test_the_readmes_server_answers_as_the_model_does(folder, monkeypatch):
     monkeypatch.chdir(folder)
     exec(SERVER, found := {})
@@ -156,6 +157,7 @@ def test_every_classifier_in_every_format(name, to, tmp_path):
     assert found.equal == len(rows) + 1 and found.lengths[1] == trained.record.max_length
 
 
+@pytest.mark.matrix
 def test_a_file_that_answers_otherwise_is_not_published(folder, traced, trained, tmp_path, monkeypatch, capsys):
     """The check is of the file that was written: here a good one of a model with one weight that is off."""
     output = tmp_path / "model.pt2"

@@ -99,7 +99,8 @@ def test_training_that_cannot_write_a_file(small_data, tmp_path, size):
     assert not (tmp_path / "model").exists()
 
 
-@pytest.mark.parametrize("share", kept_of([0.5], [0.5, 1.5]))  # full at a part, full when the parts are joined
+@pytest.mark.parametrize("share", [0.5, 1.5])  # full at a part, full when the parts are joined
+@pytest.mark.matrix
 def test_prediction_on_a_full_disk_goes_on_elsewhere(model, texts, tmp_path, share):
     flags = ["predict", model, "--input", texts, "--window", 50, "--output"]
     assert main([*map(str, flags), str(tmp_path / "whole.jsonl")]) == 0

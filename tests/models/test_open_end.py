@@ -106,6 +106,7 @@ def test_training_goes_on_while_dev_rises_and_ends_when_it_no_longer_does(datase
     assert "the last one" not in selection_note(record)
 
 
+@pytest.mark.matrix
 def test_of_evaluations_as_good_the_surer_one_is_kept_and_is_no_rise(dataset, tmp_path, monkeypatch):
     """A loss that goes on falling on a dev without fault would otherwise keep a training going for its whole budget."""
     dev_gives(monkeypatch, 0.9, 1, 1, 1, 1, 1, losses=(1.0, 0.9, 0.8, 0.85, 0.7, 0.6))
@@ -189,6 +190,7 @@ def test_a_killed_run_goes_on_to_the_same_end(dataset, tmp_path, monkeypatch, ca
         assert found[part] == wanted[part], part
 
 
+@pytest.mark.matrix
 def test_minutes_before_a_kill_count(dataset, tmp_path, monkeypatch):
     options = replace(OPEN, minutes=2, patience=0)
     monkeypatch.setattr(AspectTrainer, "seconds", lambda self: self.earlier + 10.0 * self.state.global_step)

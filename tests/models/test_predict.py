@@ -331,6 +331,7 @@ def test_killed_it_goes_on_with_another_number_of_processes(model, ask, tmp_path
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.txt", "out.csv"]
 
 
+@pytest.mark.matrix
 def test_memory_does_not_grow_with_the_file(ask, tmp_path, monkeypatch):
     """The model is left out: what is read, windowed, digested, written and joined is bounded by the window."""
 

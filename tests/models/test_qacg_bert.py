@@ -1,8 +1,5 @@
 """QACG-BERT against its formulas, fused and eager, and as a transformers model."""
 
-import subprocess
-import sys
-
 import pytest
 import torch
 from model_judging import check_against_formulas, flat, strengthen
@@ -421,11 +418,6 @@ def test_context_names():
     with pytest.raises(ValueError, match="context: got 'food', wanted one of 'price', 'safety', 'general'"):
         config.context_id("food")
     assert QACGBertConfig(contexts=2).contexts == ["CONTEXT_0", "CONTEXT_1"]
-
-
-def test_importing_the_package_imports_no_transformers():
-    code = "import sys, qacg_models; assert 'transformers' not in sys.modules; qacg_models.QACGBertConfig"
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_the_attention_module_is_the_drop_in():

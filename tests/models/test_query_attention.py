@@ -117,6 +117,7 @@ def test_what_is_published_is_a_choice_that_is_saved(tmp_path):
 
 
 @pytest.mark.compiles
+@pytest.mark.matrix
 def test_what_is_published_compiles_whole():
     m = model(PlainBertConfig(**SIZES), **PUBLISHED, outside_positions="clamp")
     inputs = {**BATCH, **LABELS, "head_mask": HEAD_MASK}

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from qacg_models.cli import main
+from qacg_models.cli.program import COMMANDS as COMMANDS_OF_THE_PROGRAM
 from qacg_models.inference.trained_model import load_trained
 from qacg_models.runs.recipes import RECIPES
 
@@ -46,6 +47,17 @@ def test_there_is_a_line_for_every_step():
     ]
 
 
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_flag_is_known(command, monkeypatch):
+    """Every run reads the lines as the program does; the whole matrix types them."""
+    _, name, *_ = arguments = shlex.split(command[command.index("qacg") :].replace("qacg_models.cli", "qacg"))
+    given = []
+    monkeypatch.setattr(COMMANDS_OF_THE_PROGRAM[name], "run", lambda parsed: given.append(parsed) or 0)
+    assert main(arguments[1:]) == 0
+    assert [parsed.command for parsed in given] == [name]
+
+
+@pytest.mark.matrix
 def test_every_line_leaves_what_it_says(typed):
     folder, answers = typed
     assert [(answer.aspect, answer.text) for answer in answers] == [
@@ -64,6 +76,7 @@ def test_every_line_leaves_what_it_says(typed):
     assert sum(len(path.read_text().splitlines()) for path in (folder / "rows").iterdir()) == 3
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("command", [command for command in COMMANDS if command.startswith("torchrun")])
 def test_lines_for_several_processes_are_understood(command, typed, monkeypatch, capsys):
     """test_distributed.py and test_predict.py run such lines; here their flags are taken and nothing is done."""

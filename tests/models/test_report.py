@@ -68,6 +68,7 @@ def small_figure():
     return figure
 
 
+@pytest.mark.matrix
 def test_maps_add_up_and_softmax_rows_sum_to_one(trained, rows):
     maps = example_maps(trained, rows[0])
     length = len(maps.tokens)

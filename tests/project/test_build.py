@@ -194,12 +194,14 @@ def test_what_is_not_built_leaves_its_reason(tmp_path, monkeypatch):
         assert json.loads((tmp_path / f"qacg_kernels/_build{name}.json").read_text()) == {"reason": reason}
 
 
+@pytest.mark.matrix
 def test_what_was_asked_for_and_can_not_be_built_fails(tmp_path):
     done = build(tmp_path, QACG_BUILD_CPU="0", QACG_BUILD_CUDA="1", CUDA_HOME=str(tmp_path))
     assert done.returncode != 0
     assert "QACG_BUILD_CUDA=1, but nvcc was not found at installation" in done.stderr
 
 
+@pytest.mark.matrix
 def test_the_host_half_of_cuda_wants_c_functions_of_torch_alone(setup, tmp_path):
     """The stable ABI: one library then loads on any torch from 2.9 on, whatever its C++ names are."""
     if setup.why_no_library() or not shutil.which("nm"):

@@ -107,6 +107,7 @@ def test_nothing_else_has_changed(copy):
     assert changed == touched("model") | touched("data_format")
 
 
+@pytest.mark.matrix
 def test_the_toy_model_learns_from_the_toy_format(trained):
     record = json.loads((trained / "training.json").read_text(encoding="utf-8"))
     assert record["options"]["model"] == "toy-bert" and record["task"]["aspects"] == ["skiing", "swimming"]
@@ -114,6 +115,7 @@ def test_the_toy_model_learns_from_the_toy_format(trained):
     assert record["loss"][-1][1] < record["loss"][0][1]
 
 
+@pytest.mark.matrix
 def test_the_toy_model_predicts(copy, trained):
     (copy / "texts.csv").write_text(f"text\n{HOT}\n{COLD}\n", encoding="utf-8")
     qacg(copy, "predict", trained, "--input", "texts.csv", "--output", "predicted.csv", "--overwrite")
