@@ -1,0 +1,186 @@
+"""Which trainings make the evidence, in their order, and what each of them is told.
+
+Every model is tried with as many settings, each by one training of EPOCHS passes whose test split stays closed, and
+takes the one that is best on dev. Trainings with seeds of their own follow, and of these the test split is judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from qacg_models.data import DataOptions
+from qacg_models.runs.options import TrainingOptions
+
+EPOCHS = 5
+SEARCH_SEED = 0
+BEGUN_FROM = "minilm"
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """A published set.
+
+    Attributes:
+        name: of its folder.
+        title: what tables call it.
+        format: how it is read.
+        seeds: of the trainings that are judged on test.
+    """
+
+    name: str
+    title: str
+    format: str
+    seeds: tuple[int, ...]
+
+    @property
+    def options(self) -> DataOptions:
+        """How it is read."""
+        return DataOptions(format=self.format)
+
+
+DATA = {
+    one.name: one
+    for one in (
+        DataSet("sentihood", "SentiHood", "sentihood-tsv", (1, 2, 3, 4, 5)),
+        DataSet("semeval2014", "SemEval-2014 restaurants", "semeval-csv", (1, 2, 3)),
+    )
+}
+# The settings are tried on this set; the others take what it chose.
+TRIED_ON = "sentihood"
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """A model of the comparison.
+
+    Attributes:
+        title: what tables call it.
+        choices: what makes it of the options of a training.
+        contexts: whether it is told the aspect by an id, so that the settings about this apply.
+        settings_of: the contestant whose chosen setting it takes, for one that differs from it in a single point.
+    """
+
+    title: str
+    choices: Mapping[str, object]
+    contexts: bool = True
+    settings_of: str | None = None
+
+
+BERT = "bert"
+CONTESTANTS = {
+    BERT: Contestant("BERT, sentence pair", {"model": "bert"}, contexts=False),
+    "cg-bert": Contestant("CG-BERT", {"model": "cg-bert"}),
+    "qacg-bert": Contestant("QACG-BERT", {"model": "qacg-bert"}),
+    "lambda-0": Contestant("QACG-BERT, lambda 0", {"model": "qacg-bert", "quasi_scale": 0.0}, settings_of="qacg-bert"),
+}
+
+# Of all models: the two usual rates, the pooler of the documents, and what the released code does (but for its 30
+# epochs and for its optimizer without bias correction).
+SETTINGS: dict[str, dict[str, object]] = {
+    "rate-2e-4": {"learning_rate": 2e-4, "pooler": "cls"},
+    "rate-1e-4": {"learning_rate": 1e-4, "pooler": "cls"},
+    "average": {"learning_rate": 2e-4, "pooler": "attention"},
+    "released": {"learning_rate": 2e-5, "pooler": "cls", "batch_size": 64, "balance": 1.0},
+}
+# Of models with contexts: the aspect by its id alone, and projections as the documents have them.
+CONTEXT_SETTINGS: dict[str, dict[str, object]] = {
+    "id-alone": {"learning_rate": 2e-4, "pooler": "cls", "context_standalone": True},
+    "documents": {"learning_rate": 2e-4, "pooler": "attention", "context_projection": "head"},
+}
+# Of a model without them as many others, so that none has more tries.
+PLAIN_SETTINGS: dict[str, dict[str, object]] = {
+    "rate-4e-4": {"learning_rate": 4e-4, "pooler": "cls"},
+    "rate-5e-5": {"learning_rate": 5e-5, "pooler": "cls"},
+}
+
+# One seed of QACG-BERT with each: what the arithmetic changes.
+CHECKS: dict[str, dict[str, object]] = {"eager": {"attention": "eager"}, "bfloat16": {"bf16": True}}
+CHECKED = "qacg-bert"
+
+
+def settings_of(contestant: str) -> dict[str, dict[str, object]]:
+    """The settings that are tried with a contestant."""
+    return SETTINGS | (CONTEXT_SETTINGS if CONTESTANTS[contestant].contexts else PLAIN_SETTINGS)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One training.
+
+    Attributes:
+        data: name of the set.
+        contestant: name of the model.
+        setting: name of the setting.
+        seed: of weights, order and dropout.
+        check: one of CHECKS, or None.
+    """
+
+    data: str
+    contestant: str
+    setting: str
+    seed: int
+    check: str | None = field(default=None)
+
+    @property
+    def name(self) -> str:
+        """Of its files."""
+        return "_".join((self.data, self.contestant, self.setting, str(self.seed), *([self.check] * bool(self.check))))
+
+    @property
+    def is_search(self) -> bool:
+        """Whether its test split stays closed."""
+        return self.seed == SEARCH_SEED
+
+    @property
+    def options(self) -> TrainingOptions:
+        """What the training is told."""
+        known = settings_of(CONTESTANTS[self.contestant].settings_of or self.contestant)
+        choices = {"from_checkpoint": BEGUN_FROM, "epochs": EPOCHS, "threads": 1, "seed": self.seed}
+        choices |= CONTESTANTS[self.contestant].choices | known[self.setting]
+        return TrainingOptions(**choices | CHECKS.get(self.check, {}))
+
+
+def searches(data: str = TRIED_ON) -> list[Trial]:
+    """The trainings that choose settings."""
+    return [
+        Trial(data, contestant, setting, SEARCH_SEED)
+        for contestant, told in CONTESTANTS.items()
+        if told.settings_of is None
+        for setting in settings_of(contestant)
+    ]
+
+
+def chosen_settings(dev: Mapping[str, float]) -> dict[str, str]:
+    """The best setting of every contestant whose settings have all been tried.
+
+    Args:
+        dev: name of a trial to the value on dev by which its weights were chosen.
+    """
+    tried: dict[str, list[Trial]] = {}
+    for trial in searches():
+        tried.setdefault(trial.contestant, []).append(trial)
+    best = {
+        contestant: max(trials, key=lambda one: dev[one.name]).setting
+        for contestant, trials in tried.items()
+        if all(one.name in dev for one in trials)
+    }
+    borrowed = {name: best[told.settings_of] for name, told in CONTESTANTS.items() if told.settings_of in best}
+    return best | borrowed
+
+
+def judged(settings: Mapping[str, str]) -> list[Trial]:
+    """The trainings of contestants with a setting that are judged on test: a seed of all before the next."""
+    trials = []
+    for data in DATA.values():
+        for seed in data.seeds:
+            trials += [Trial(data.name, one, settings[one], seed) for one in CONTESTANTS if one in settings]
+    if CHECKED in settings:
+        first = DATA[TRIED_ON].seeds[0]
+        trials += [Trial(TRIED_ON, CHECKED, settings[CHECKED], first, check) for check in CHECKS]
+    return trials
+
+
+def trials_in_all() -> int:
+    """How many trainings there are."""
+    return len(searches()) + len(judged({name: next(iter(SETTINGS)) for name in CONTESTANTS}))

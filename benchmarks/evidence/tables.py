@@ -1,0 +1,96 @@
+"""The evidence as Markdown: figures over seeds, differences to BERT, settings, and what other arithmetic changes."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from benchmarks.evidence.comparison import BASELINES, Comparison
+from benchmarks.evidence.plan import BERT, CONTESTANTS, SETTINGS, chosen_settings, judged, searches
+from benchmarks.evidence.results import Result
+
+NOT_YET = "not yet measured"
+
+
+def of_figures(comparison: Comparison) -> str:
+    """Mean and deviation over seeds of every metric, in per cent, and minutes."""
+    header = ["model", "setting", "seeds", *comparison.titles.values(), "minutes a seed"]
+    lines = []
+    for name, told in CONTESTANTS.items():
+        found = comparison.results.get(name, ())
+        if not found:
+            continue
+        setting = ", ".join(dict.fromkeys(one.trial.setting for one in found))
+        minutes = statistics.fmean(one.row["seconds"] for one in found) / 60
+        lines.append([told.title, setting, str(len(found)), *_figures(comparison, name), f"{minutes:.1f}"])
+    lines += [[title, "", "", *_figures(comparison, name), ""] for name, title in BASELINES.items()]
+    return _markdown(header, lines, texts=2)
+
+
+def of_differences(comparison: Comparison) -> str:
+    """How much better than BERT, in points, with 95 % intervals and the share of repeats above 0."""
+    header = [f"minus {CONTESTANTS[BERT].title}", *comparison.titles.values()]
+    lines = []
+    for name in comparison.compared:
+        title = BASELINES[name] if name in BASELINES else CONTESTANTS[name].title
+        cells = []
+        for metric in comparison.titles:
+            one = comparison.draws.difference(name, BERT, metric)
+            cells.append(f"{100 * one.mean:+.1f} [{100 * one.low:+.1f}, {100 * one.high:+.1f}], {one.above:.0%}")
+        lines.append([title, *cells])
+    return _markdown(header, lines, texts=1) if lines else NOT_YET
+
+
+def of_settings(results: Mapping[str, Result]) -> str:
+    """What every setting reached on dev, in per cent; the one that was chosen is bold."""
+    best = chosen_settings(_dev(results))
+    cells: dict[str, dict[str, str]] = {}
+    for trial in searches():
+        found = results.get(trial.name)
+        text = NOT_YET if found is None else f"{100 * found.dev:.1f}"
+        text = f"**{text}**" if best.get(trial.contestant) == trial.setting else text
+        cells.setdefault(trial.contestant, {})[trial.setting] = text
+    settings = list(SETTINGS) + [name for of in cells.values() for name in of if name not in SETTINGS]
+    settings = list(dict.fromkeys(settings))
+    lines = [[CONTESTANTS[name].title, *(of.get(setting, "") for setting in settings)] for name, of in cells.items()]
+    return _markdown(["model", *settings], lines, texts=1)
+
+
+def of_checks(results: Mapping[str, Result]) -> str:
+    """One seed with other arithmetic, beside the same seed of the table: every metric in per cent, and minutes."""
+    checks = [one for one in judged(chosen_settings(_dev(results))) if one.check]
+    if not checks or (plain := replace(checks[0], check=None)).name not in results:
+        return NOT_YET
+    named = {"as in the table": plain} | {str(one.check): one for one in checks}
+    rows = {title: results[trial.name].row if trial.name in results else None for title, trial in named.items()}
+    metrics = rows["as in the table"]["metrics"]["test"]
+    names = [name for name, value in metrics.items() if isinstance(value, float)]
+    lines = []
+    for title, row in rows.items():
+        if row is None:
+            lines.append([title, *[NOT_YET] * (len(names) + 1)])
+        else:
+            figures = [f"{100 * row['metrics']['test'][name]:.1f}" for name in names]
+            lines.append([title, *figures, f"{row['seconds'] / 60:.1f}"])
+    header = [f"QACG-BERT, seed {plain.seed}", *(name.replace("_", " ") for name in names), "minutes"]
+    return _markdown(header, lines, texts=1)
+
+
+def _dev(results: Mapping[str, Result]) -> dict[str, float]:
+    return {name: one.dev for name, one in results.items() if one.trial.is_search}
+
+
+def _figures(comparison: Comparison, name: str) -> list[str]:
+    cells = []
+    for metric in comparison.titles:
+        mean, deviation = comparison.draws.mean(name, metric), comparison.draws.deviation(name, metric)
+        text = "n/a" if math.isnan(mean) else f"{100 * mean:.1f}"
+        cells.append(text if math.isnan(deviation) else f"{text} ± {100 * deviation:.1f}")
+    return cells
+
+
+def _markdown(header: Sequence[str], lines: Sequence[Sequence[str]], texts: int) -> str:
+    rule = ["---"] * texts + ["---:"] * (len(header) - texts)
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (header, rule, *lines))

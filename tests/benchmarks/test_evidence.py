@@ -1,0 +1,187 @@
+"""The evidence: which trainings there are and in what order, intervals, what is kept, and a run from end to end."""
+
+import dataclasses
+import json
+import sys
+
+import numpy as np
+import pytest
+from qacg_models.data import load_data, sample_directory
+from qacg_models.runs.options import TrainingOptions
+
+from benchmarks.evidence import __main__ as program
+from benchmarks.evidence import jobs, plan, trials
+from benchmarks.evidence.intervals import Draws
+from benchmarks.evidence.plan import CONTESTANTS, DATA, Trial, chosen_settings, judged, searches, trials_in_all
+from benchmarks.evidence.results import Result, as_scores, keep, kept
+from benchmarks.evidence.tables import NOT_YET, of_settings
+
+
+def row(value, seconds=60.0):
+    return {"selected": {"value": value}, "seconds": seconds, "metrics": {}}
+
+
+def test_every_model_has_as_many_tries_and_all_options_fit():
+    tries = {}
+    for trial in searches():
+        assert isinstance(trial.options, TrainingOptions) and trial.is_search
+        tries.setdefault(trial.contestant, set()).add(trial.setting)
+    assert {len(settings) for settings in tries.values()} == {6}
+    assert set(tries) == {name for name, told in CONTESTANTS.items() if told.settings_of is None}
+
+
+def test_a_setting_is_chosen_once_all_are_tried_and_a_variant_takes_that_of_its_model():
+    dev = {trial.name: 0.5 for trial in searches() if trial.contestant == "qacg-bert"}
+    best = Trial("sentihood", "qacg-bert", "documents", 0)
+    last = Trial("sentihood", "qacg-bert", "released", 0)
+    del dev[last.name]
+    assert chosen_settings(dev | {best.name: 0.9}) == {}
+    chosen = chosen_settings(dev | {best.name: 0.9, last.name: 0.1})
+    assert chosen == {"qacg-bert": "documents", "lambda-0": "documents"}
+    found = judged(chosen)
+    assert {trial.seed for trial in found if trial.data == "sentihood"} == set(DATA["sentihood"].seeds)
+    assert not any(trial.is_search for trial in found) and len({trial.name for trial in found}) == len(found)
+    # The variant differs from its model in the one point.
+    one, other = (Trial("sentihood", name, "documents", 3).options for name in ("qacg-bert", "lambda-0"))
+    assert dataclasses.replace(other, quasi_scale=None) == one and other.quasi_scale == 0
+    assert trials_in_all() == 18 + 4 * (5 + 3) + 2
+
+
+def test_a_search_never_sees_the_test_split(monkeypatch):
+    monkeypatch.setitem(plan.DATA, "sentihood", dataclasses.replace(DATA["sentihood"], format="auto"))
+    folder = sample_directory()
+    monkeypatch.setattr(trials, "load_data", lambda path, *given: load_data(folder, *given))
+    seen = [set(trials.data_of(Trial("sentihood", "bert", "released", seed), folder).splits) for seed in (0, 1)]
+    assert seen == [{"train", "dev"}, {"train", "dev", "test"}]
+
+
+class Shares:
+    """A metric whose distribution is known: the share of rows that are right."""
+
+    def __init__(self, right):
+        self.right = np.asarray(right, float)
+
+    def __call__(self, weights):
+        weights = np.ones(len(self.right)) if weights is None else weights
+        return type("Found", (), {"right": float((self.right * weights).sum() / weights.sum())})
+
+
+def test_intervals_are_those_of_the_theory():
+    """Of a share p of N sentences the bootstrap's deviation is sqrt(p (1 - p) / N); of equal ones it is 0."""
+    generator = np.random.default_rng(5)
+    one = generator.random(400) < 0.7
+    draws = Draws({"one": [Shares(one)], "same": [Shares(one)], "none": [Shares(one * 0)]}, range(400), ["right"], 4000)
+    same, all_ = draws.difference("one", "same", "right"), draws.difference("one", "none", "right")
+    assert (same.mean, same.low, same.high, same.above) == (0, 0, 0, 0)
+    share = one.mean()
+    wanted = 1.96 * np.sqrt(share * (1 - share) / 400)
+    assert all_.mean == pytest.approx(share) and all_.above == 1
+    assert (all_.high - all_.low) / 2 == pytest.approx(wanted, rel=0.1)
+    # Rows of one sentence are drawn together: with four alike in each, the interval is that of a quarter of the rows.
+    of_four = Draws({"one": [Shares(one)], "none": [Shares(one * 0)]}, np.arange(400) // 4, ["right"], 4000)
+    sorted_ = Draws({"one": [Shares(np.sort(one))], "none": [Shares(one * 0)]}, np.arange(400) // 4, ["right"], 4000)
+    width = sorted_.difference("one", "none", "right")
+    assert (width.high - width.low) / 2 == pytest.approx(2 * wanted, rel=0.1)
+    assert of_four.difference("one", "none", "right").mean == pytest.approx(share)
+
+
+def test_seeds_are_part_of_the_interval():
+    """Two seeds, right everywhere and nowhere: a mean over two drawn ones is 0, 1/2 and 1 with 1/4, 1/2 and 1/4."""
+    draws = Draws({"two": [Shares([1] * 8), Shares([0] * 8)], "none": [Shares([0] * 8)]}, range(8), ["right"], 4000)
+    found = draws.difference("two", "none", "right")
+    assert (found.mean, found.low, found.high) == (0.5, 0, 1) and found.above == pytest.approx(0.75, abs=0.03)
+    assert draws.deviation("two", "right") == pytest.approx(np.std([0, 1], ddof=1))
+    assert np.isnan(draws.deviation("none", "right"))
+
+
+def test_what_is_kept_comes_back_and_ranks_as_it_did(tmp_path):
+    logits = np.random.default_rng(3).normal(scale=6, size=(300, 3))
+    probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    trial = Trial("sentihood", "bert", "released", 2)
+    keep(tmp_path, Result(trial, row(0.5), as_scores(probabilities)))
+    keep(tmp_path, Result(search := searches()[0], row(0.25)))
+    (tmp_path / f"{trial.name}-half.npy").write_bytes(b"")  # without figures it is not there
+    found = kept(tmp_path)
+    assert set(found) == {trial.name, search.name} and found[search.name].scores is None
+    assert found[trial.name].trial == trial and found[trial.name].dev == 0.5
+    scores = found[trial.name].scores
+    assert scores.shape == (300, 3) and (scores.argmax(axis=1) == probabilities.argmax(axis=1)).all()
+    assert np.abs(np.exp(scores.astype(float)) - probabilities).max() < 2e-3
+
+
+def test_settings_not_tried_are_said_to_be_so():
+    first = searches()[0]
+    table = of_settings({first.name: Result(first, row(0.753))})
+    assert "75.3" in table and NOT_YET in table and "**" not in table
+
+
+def test_jobs_end_in_order_and_a_failure_says_its_last_line(tmp_path):
+    waiting, ended = [Trial("sentihood", "bert", "released", seed) for seed in range(4)], []
+
+    def next_one(busy):
+        busy = set(busy)
+        return next((trial for trial in waiting if trial.name not in busy and trial not in ended), None)
+
+    code = "import time; print('said'); time.sleep(0.2)"
+    assert jobs.run(next_one, lambda trial: ["-c", code], tmp_path, at_once=2, seconds=None, ended=ended.append)
+    assert sorted(ended, key=lambda one: one.seed) == waiting
+    ended.clear()
+    slow = "import time; time.sleep(600)"
+    assert not jobs.run(next_one, lambda trial: ["-c", slow], tmp_path, at_once=2, seconds=0.5, ended=ended.append)
+    assert not ended, "those under way were ended"
+    failing = "import sys; print('first'); sys.exit('no weights')"
+    with pytest.raises(jobs.Failed, match=r"sentihood_bert_released_0: no weights \("):
+        jobs.run(next_one, lambda trial: ["-c", failing], tmp_path, at_once=1, seconds=None, ended=ended.append)
+
+
+@pytest.mark.matrix
+def test_from_nothing_to_tables_and_a_picture(tmp_path, monkeypatch, capsys):
+    """All of it on the sample, with models so small that only the way is tested; the second time nothing is trained."""
+    small = {"layers": 1, "hidden_size": 16, "heads": 2, "intermediate_size": 16, "max_steps": 2}
+    of_trial = Trial.options.fget
+
+    def options(trial):
+        return dataclasses.replace(of_trial(trial), from_checkpoint=None, epochs=None, **small)
+
+    monkeypatch.setattr(Trial, "options", property(options))
+    monkeypatch.setattr(plan, "TRIED_ON", "sentihood")
+    one = dataclasses.replace(DATA["sentihood"], format="auto", seeds=(1, 2))
+    for name in [*DATA]:
+        monkeypatch.delitem(plan.DATA, name)
+    monkeypatch.setitem(plan.DATA, "sentihood", one)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "sentihood").symlink_to(sample_directory(), target_is_directory=True)
+    arguments = ["--data", str(tmp_path / "data"), "--out", str(tmp_path / "out")]
+
+    def in_this_process(waiting, command, logs, *, ended, **_):
+        while (trial := waiting(())) is not None:
+            assert program.main(command(trial)[2:]) == 0
+            ended(trial)
+        return True
+
+    monkeypatch.setattr(jobs, "run", in_this_process)
+    assert program.main(arguments) == 0
+    said = capsys.readouterr().out
+    assert "28 of 28" in said and "about 0.0 h left" in said and NOT_YET not in said.split("### Settings")[1]
+    text = (tmp_path / "out" / "evidence.md").read_text()
+    assert text.count("**") == 2 * 3 and "QACG-BERT, lambda 0" in text and "TF-IDF" in text
+    assert (tmp_path / "out" / "evidence.svg").read_text().startswith("<?xml")
+    monkeypatch.setattr(trials, "train", None)
+    assert program.main(arguments) == 0
+    assert (tmp_path / "out" / "evidence.md").read_text() == text, "the draws have a seed"
+
+
+def test_what_is_not_there_is_told_in_a_line(tmp_path, capsys):
+    arguments = ["--data", str(tmp_path), "--out", str(tmp_path / "out")]
+    assert program.main([*arguments, "--only", "nothing"]) == 1
+    assert "--only: got 'nothing', wanted one of sentihood_bert_rate-2e-4_0" in capsys.readouterr().err
+    (tmp_path / "out").mkdir()
+    trial = searches()[0]
+    (tmp_path / "out" / f"{trial.name}.json").write_text(
+        json.dumps({"trial": dataclasses.asdict(trial), "row": row(1)})
+    )
+    assert program.main([*arguments, "--table"]) == 0, "searches alone need no data"
+    assert "1 of 52" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        program.main([*arguments, "--jobs", "0"])
+    assert sys.executable
