@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
-from qacg_models.export.quiet import quiet
 from qacg_models.inference.trained_model import TrainedModel
+from qacg_models.utils.quiet import quiet
 
 OUTPUT = "logits"
 
@@ -67,7 +67,7 @@ def trace(trained: TrainedModel) -> TracedModel:
         example["context_ids"], dimensions["context_ids"] = torch.zeros(2, dtype=torch.long), {0: batch}
     try:
         model.set_attn_implementation("eager")
-        with torch.no_grad(), quiet():
+        with torch.no_grad(), quiet("torch.onnx"):
             program = torch.export.export(
                 _Logits(model).float().eval(), (), kwargs=example, dynamic_shapes=dimensions, strict=False
             )

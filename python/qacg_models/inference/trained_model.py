@@ -51,12 +51,14 @@ class TrainedModel:
         tokenizer: the one it was trained with.
         record: the content of training.json.
         calibration: that of calibration.json. Every probability of the model has its temperature.
+        int8: whether its encoder multiplies in int8 (`inference/int8.py`).
     """
 
     model: EncoderPreTrainedModel
     tokenizer: PreTrainedTokenizerFast
     record: TrainingRecord
     calibration: Calibration = UNCALIBRATED
+    int8: bool = False
 
     @property
     def title(self) -> str:
