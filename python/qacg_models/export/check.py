@@ -96,7 +96,7 @@ def compare(trained: TrainedModel, rows: Sequence[Example], run: Run, runtime: s
         batch = pad(features[start:end])
         logits.append(run({name: values.numpy() for name, values in batch.items()}))
     wanted = trained.probabilities(rows)
-    found = probabilities_of(np.concatenate(logits), trained.calibration.temperature)
+    found = probabilities_of(np.concatenate(logits), trained.calibration.temperatures)
     lengths = [len(feature["input_ids"]) for feature in features]
     return Check(
         runtime,

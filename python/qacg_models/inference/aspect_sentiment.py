@@ -189,7 +189,7 @@ class AspectSentiment:
             logits = predict_logits(
                 model, self.trained.tokenizer, rows, record.max_length, batch_size, PackingCollator()
             )
-        found = probabilities_of(logits, self.trained.calibration.temperature)
+        found = probabilities_of(logits, self.trained.calibration.temperatures)
         return [self._prediction(row, probabilities) for row, probabilities in zip(rows, found)]
 
     def _prediction(self, row: Example, probabilities: np.ndarray) -> AspectPrediction:

@@ -162,7 +162,7 @@ class BulkPrediction:
             "ids": self.lines.has_id,
             "window": self.window,
             "by": self.by,
-            "temperature": self.ask.trained.calibration.temperature,
+            "temperatures": self.ask.trained.calibration.temperatures,
             "int8": self.ask.trained.int8,
         }
         return json.loads(json.dumps(plan))

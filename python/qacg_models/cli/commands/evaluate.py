@@ -15,7 +15,7 @@ NEEDS = "inference"
 HELP = "the published metrics of a trained model, and how far its probabilities may be believed"
 DESCRIPTION = (
     "Prints the task's metrics with intervals beside the majority row, the expected calibration error before and after "
-    "the temperature that training fitted, and accuracy by coverage: what is left, and how right it is, where answers "
+    "the temperatures that training fitted, and accuracy by coverage: what is left, and how right it is, where answers "
     "below a probability are put aside, as `qacg predict --min-confidence` does."
 )
 
