@@ -1,4 +1,4 @@
-"""Probabilities that mean what they say: the fit by an oracle, cases without one, and where the temperature is used."""
+"""Probabilities that mean what they say: the fit by an oracle, cases without one, and where temperatures are used."""
 
 import json
 import math
@@ -14,7 +14,7 @@ from qacg_models.data import load_data
 from qacg_models.errors import ModelFolderError
 from qacg_models.inference.trained_model import load_trained, probabilities_of
 from qacg_models.metrics.calibration import BINS, accuracy_by_coverage, reliability
-from qacg_models.metrics.temperature import LEAST, MOST, PRIOR, fit_temperature
+from qacg_models.metrics.temperature import LEAST, MOST, PRIOR, fit_temperature, fit_temperatures
 from qacg_models.reporting.attention_maps import example_maps
 from qacg_models.reporting.confidence import Confidence
 from qacg_models.runs.calibration import CALIBRATION_NAME, Calibration, Fit, read_calibration, write_calibration
@@ -23,24 +23,24 @@ from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp
 from untrained import OWN, TEXTS, write_model
 
-FITTED = Calibration(1.75, Fit("dev", 200, 0.08, 0.01))
+FITTED = Calibration((1.75, 0.5, 3.0), Fit("dev", 200, 0.08, 0.01))
 
 
 def overconfident(rows, temperature, classes=3, seed=0):
     """Labels drawn from softmax(logits / temperature)."""
     rng = np.random.default_rng(seed)
     logits = 4 * rng.standard_normal((rows, classes))
-    shares = probabilities_of(logits, temperature)
+    shares = probabilities_of(logits, [temperature])
     return np.array([rng.choice(classes, p=share) for share in shares]), logits
 
 
-def by_scipy(gold, logits):
+def by_scipy(gold, logits, mode=1.0):
     """The temperature by the formulas of the module alone, through another minimiser."""
 
     def loss(inverse):
         scaled = inverse * logits
         likelihood = (logsumexp(scaled, axis=1) - scaled[np.arange(len(gold)), gold]).sum()
-        return likelihood + PRIOR * (inverse - math.log(inverse))
+        return likelihood + PRIOR * (mode * inverse - math.log(inverse))
 
     return 1 / minimize_scalar(loss, bounds=(1 / MOST, 1 / LEAST), method="bounded", options={"xatol": 1e-10}).x
 
@@ -74,6 +74,34 @@ def test_without_the_prior_these_would_have_no_temperature(gap, right, rows):
         assert found == pytest.approx(1, abs=0.2), "one row is no reason to think otherwise of all"
 
 
+def test_each_label_has_the_temperature_of_the_rows_on_which_it_wins():
+    gold, logits = overconfident(3000, 1.0, classes=2)
+    logits = np.column_stack([logits, np.full(3000, -20.0)])
+    logits[logits.argmax(1) == 1] *= 3  # too sure of the second
+    logits[:2, 2] = logits[:2].max(1) + 1  # the third wins on two rows
+    found, common = fit_temperatures(gold, logits), fit_temperature(gold, logits)
+    winners = logits.argmax(1)
+    assert [int((winners == label).sum()) for label in range(3)][2] == 2
+    for label in range(3):
+        rows = winners == label
+        assert found[label] == pytest.approx(by_scipy(gold[rows], logits[rows], common), rel=1e-6)
+    assert found[1] == pytest.approx(3, rel=0.15) and found[0] == pytest.approx(1, rel=0.15)
+    assert found[2] == pytest.approx(common, rel=0.5), "two rows are little reason to leave what all have"
+    none = np.delete(logits, 2, axis=1)
+    none[:, 0] += 1e3
+    assert fit_temperatures(np.zeros(3000, int), none)[1] == fit_temperature(np.zeros(3000, int), none), "no row at all"
+
+
+def test_temperatures_change_no_label_and_each_row_has_that_of_its_own():
+    logits = np.random.default_rng(0).standard_normal((500, 3)) * 3
+    found = probabilities_of(logits, (0.5, 1.0, 4.0))
+    np.testing.assert_array_equal(found.argmax(1), logits.argmax(1))
+    for label, temperature in enumerate((0.5, 1.0, 4.0)):
+        rows = logits.argmax(1) == label
+        scaled = logits[rows] / temperature
+        np.testing.assert_allclose(found[rows], np.exp(scaled - logsumexp(scaled, axis=1, keepdims=True)), rtol=1e-12)
+
+
 def test_logits_that_are_no_numbers_are_refused():
     with pytest.raises(ValueError, match="row 1 has a logit that is not finite"):
         fit_temperature([0, 1], np.array([[0.0, 1.0], [math.nan, 0.0]]))
@@ -94,19 +122,19 @@ def test_logits_that_are_no_numbers_are_refused():
 )
 def test_where_there_is_nothing_to_learn_from_it_is_skipped_and_said(protocol, gold, logits, reason):
     found = calibrate(protocol, gold, logits)
-    assert found.temperature == 1 and found.fit is None and reason in found.describe()
+    assert found.temperatures == (1,) and found.fit is None and reason in found.describe()
 
 
 def test_few_rows_that_are_all_right_stay_near_the_model():
     found = calibrate("dev", [0, 1, 2, 0], 3 * np.eye(3)[[0, 1, 2, 0]])
-    assert found.fit is not None and 0.8 < found.temperature < 1
+    assert found.fit is not None and all(0.7 < one < 1 for one in found.temperatures)
 
 
 def test_a_temperature_mends_the_error_that_it_is_for():
     found = calibrate("dev", *overconfident(4000, 3.0))
     assert found.fit is not None and found.fit.error_before > 0.15 and found.fit.error_after < 0.025
     gold, logits = overconfident(4000, 3.0, seed=1)
-    assert reliability(gold, probabilities_of(logits, found.temperature)).error < 0.025, "of other rows, too"
+    assert reliability(gold, probabilities_of(logits, found.temperatures)).error < 0.025, "of other rows, too"
 
 
 def test_the_error_by_hand():
@@ -146,10 +174,10 @@ def test_the_picture_of_reliability_is_told_in_plain_words(gold, wanted):
 
 def test_every_way_to_ask_takes_the_temperature(folders, tmp_path, capsys):
     plain, fitted = map(load_trained, folders)
-    assert plain.calibration.temperature == 1 and fitted.calibration == FITTED
+    assert plain.calibration.temperatures == (1,) and fitted.calibration == FITTED
     rows = AspectSentiment.from_pretrained(folders[0]).questions().rows(TEXTS[0])
     cooled = fitted.probabilities(rows)
-    np.testing.assert_array_equal(cooled, probabilities_of(plain.logits(rows), 1.75))
+    np.testing.assert_array_equal(cooled, probabilities_of(plain.logits(rows), FITTED.temperatures))
     assert np.abs(cooled - plain.probabilities(rows)).max() > 0.02
     np.testing.assert_allclose(example_maps(fitted, rows[0]).probabilities, cooled[0], atol=1e-5)
     answers = AspectSentiment.from_pretrained(folders[1])(TEXTS[0])
@@ -163,13 +191,14 @@ def test_every_way_to_ask_takes_the_temperature(folders, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"temperature": -1.0}, r"temperature: got -1.0, wanted a number from 0.05 to 20"),
-        ({"temperature": "warm"}, r"temperature: got 'warm', wanted a number"),
-        ({"temperature": math.nan}, r"temperature: got nan, wanted a number"),
-        ({"fit": None}, r"fit, skipped: got neither, wanted where it was fitted, or why it was not"),
+        ({"temperatures": [1, -1.0, 1]}, r"temperatures\[1\]: got -1.0, wanted a number from 0.05 to 20"),
+        ({"temperatures": ["warm"]}, r"temperatures\[0\]: got 'warm', wanted a number"),
+        ({"temperatures": [math.nan]}, r"temperatures\[0\]: got nan, wanted a number"),
+        ({"temperatures": []}, r"temperatures: got none, wanted one for each label, or one for all"),
+        ({"fit": None}, r"fit, skipped: got neither, wanted where they were fitted, or why they were not"),
         ({"fit": {"split": "dev"}}, r"fit lacks rows, error_before, error_after, so it is not whole"),
-        ({"fit": None, "skipped": "so"}, r"temperature: got 1.75 without a fit, wanted 1"),
-        ({"format": 9}, r"is not a calibration of format 1"),
+        ({"fit": None, "skipped": "so"}, r"temperatures: got 1.750, 0.500, 3.000 without a fit, wanted a single 1"),
+        ({"format": 9}, r"is not a calibration of format 2"),
         ({"colour": "red"}, r"has colour, which this version does not know"),
     ],
 )
@@ -186,6 +215,22 @@ def test_a_damaged_file_is_refused_with_the_field(tmp_path, change, message):
         read_calibration(tmp_path)
 
 
+def test_a_file_of_one_temperature_is_read_and_one_of_other_labels_refused(folders, tmp_path):
+    path = folders[0] / CALIBRATION_NAME
+    fit = {"split": "dev", "rows": 200, "error_before": 0.08, "error_after": 0.01}
+    path.write_text(json.dumps({"format": 1, "temperature": 1.75, "fit": fit, "skipped": None}))
+    try:
+        trained = load_trained(folders[0])
+        assert trained.calibration == Calibration((1.75,), FITTED.fit)
+        rows = AspectSentiment.from_pretrained(folders[0]).questions().rows(TEXTS[0])
+        np.testing.assert_array_equal(trained.probabilities(rows), probabilities_of(trained.logits(rows), [1.75] * 3))
+        write_calibration(folders[0], Calibration((1.75, 2.0), FITTED.fit))
+        with pytest.raises(ModelFolderError, match="got 2 temperatures, wanted 3, one for each label, or a single one"):
+            load_trained(folders[0])
+    finally:
+        path.unlink()
+
+
 SIZES = ["--hidden-size=16", "--layers=1", "--heads=2", "--intermediate-size=32", "--epochs=2", "--batch-size=16"]
 
 
@@ -195,8 +240,12 @@ def test_training_fits_it_and_evaluation_shows_it(small_data, tmp_path, capsys):
     said = capsys.readouterr().out
     trained, dev = load_trained(folder), load_data(small_data).splits["dev"]
     gold, logits = [row.label for row in dev], trained.logits(dev)
-    assert trained.calibration.temperature == pytest.approx(by_scipy(np.array(gold), logits), rel=1e-6)
-    assert trained.calibration.temperature != 1 and trained.calibration.describe() in said
+    common = by_scipy(np.array(gold), logits)
+    for label, found in enumerate(trained.calibration.temperatures):
+        won = logits.argmax(1) == label
+        wanted = by_scipy(np.array(gold)[won], logits[won], common) if won.any() else common
+        assert found == pytest.approx(wanted, rel=1e-6)
+    assert len(trained.calibration.temperatures) == 3 and trained.calibration.describe() in said
     assert trained.calibration.fit == Fit("dev", 80, *(trained_error(gold, logits, trained, on) for on in (0, 1)))
 
     card = (folder / "README.md").read_text(encoding="utf-8")
@@ -243,7 +292,7 @@ def test_the_card_of_a_bare_model_answers_a_question(tmp_path, capsys, kind):
 
 
 def trained_error(gold, logits, trained, on):
-    return reliability(gold, probabilities_of(logits, trained.calibration.temperature if on else 1.0)).error
+    return reliability(gold, probabilities_of(logits, trained.calibration.temperatures if on else (1.0,))).error
 
 
 def test_the_picture_holds_what_was_found(folders):
@@ -259,4 +308,4 @@ def test_the_picture_holds_what_was_found(folders):
         filled = [one for one in found.after.bins if one.rows]
         heights = [bar.get_height() for bar in figure.axes[panels - 1].patches]
         assert heights == pytest.approx([one.accuracy for one in filled])
-        assert (found.temperature is None) == (panels == 1) == ("no temperature" in found.note())
+        assert (found.temperatures is None) == (panels == 1) == ("no temperature" in found.note())

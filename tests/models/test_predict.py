@@ -283,8 +283,8 @@ def test_a_run_that_replaces_a_file_goes_on_to_replace_it(ask, tmp_path, monkeyp
         (b'{"format": ' + b"1" * 5000 + b"}", "is not JSON .*a number has more than 4300 digits"),
         (b"\xff", "is not JSON"),
         (b"[]", r"got \[\], wanted an object"),
-        (b'{"format": 2, "model": "m"}', "lacks attention, aspects,"),
-        (b'{"format": 1, "model": "m"}', "another format"),
+        (b'{"format": 3, "model": "m"}', "lacks attention, aspects,"),
+        (b'{"format": 2, "model": "m"}', "another format"),
     ],
     ids=["cut", "deep", "digits", "bytes", "list", "lacking", "older"],
 )

@@ -211,8 +211,8 @@ def test_the_whole_demo_in_small(tmp_path, monkeypatch, capsys):
     figure = tables["Results on the sample"]["test"][0]["strict accuracy"]
     assert figure == f"{100 * record['metrics']['test']['strict_accuracy']:.1f}"
     kept = json.loads((tmp_path / "model" / "calibration.json").read_text())
-    assert tables["Confidence"]["calibration"]["temperature"] == kept["temperature"]
-    assert f"temperature: {kept['temperature']:.3f}, fitted on" in out
+    assert tables["Confidence"]["calibration"]["temperatures"] == kept["temperatures"]
+    assert f"temperatures: {', '.join(f'{one:.3f}' for one in kept['temperatures'])}, fitted on" in out
     assert all(row["within"] == "yes" for row in tables["Agreement with the reference"]["agreement"])
 
 

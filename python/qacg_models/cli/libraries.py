@@ -10,6 +10,8 @@ from contextlib import contextmanager
 
 # What transformers imports for object detection, images and offloading if it is there, and does without if it is not.
 _OF_OTHER_MODELS = ("scipy", "PIL", "accelerate")
+# And for checkpoints of int8, of which there are none here: it takes seconds, and says on stderr what it misses.
+_OF_OTHER_CHECKPOINTS = ("torchao",)
 
 
 def load_libraries(purpose: str, *, alone: bool) -> None:
@@ -20,7 +22,8 @@ def load_libraries(purpose: str, *, alone: bool) -> None:
         alone: whether the command is all that this process is for, so that nobody misses what inference does not need.
     """
     if "transformers.modeling_utils" not in sys.modules:
-        with _collector_off(), _hidden(_OF_OTHER_MODELS if alone and purpose == "inference" else ()):
+        hidden = _OF_OTHER_CHECKPOINTS + (_OF_OTHER_MODELS if purpose == "inference" else ())
+        with _collector_off(), _hidden(hidden if alone else ()):
             importlib.import_module("transformers.modeling_layers")
     from transformers.utils import logging
 

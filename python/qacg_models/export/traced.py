@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
-from qacg_models.export.quiet import quiet
 from qacg_models.inference.trained_model import TrainedModel
+from qacg_models.utils.quiet import quiet
 
 OUTPUT = "logits"
 
@@ -67,7 +67,7 @@ def trace(trained: TrainedModel) -> TracedModel:
         example["context_ids"], dimensions["context_ids"] = torch.zeros(2, dtype=torch.long), {0: batch}
     try:
         model.set_attn_implementation("eager")
-        with torch.no_grad(), quiet():
+        with torch.no_grad(), quiet("torch.onnx"):
             program = torch.export.export(
                 _Logits(model).float().eval(), (), kwargs=example, dynamic_shapes=dimensions, strict=False
             )
@@ -78,14 +78,15 @@ def trace(trained: TrainedModel) -> TracedModel:
 
 def metadata_of(trained: TrainedModel) -> dict[str, str]:
     """labels: in the order of the logits; contexts: a context's place is its id; context_standalone: whether a context
-    is given by its id alone, not as a second segment too; max_length: most tokens; pad_token_id; temperature: by which
-    the logits are divided before the softmax."""
+    is given by its id alone, not as a second segment too; max_length: most tokens; pad_token_id; temperatures: by
+    which the logits are divided before the softmax, one for each label, by the label with the highest logit, or one
+    for all."""
     facts = {
         "labels": trained.task.labels,
         "contexts": trained.contexts,
         "context_standalone": getattr(trained.model.config, "context_standalone", False),
         "max_length": trained.record.max_length,
         "pad_token_id": trained.tokenizer.pad_token_id,
-        "temperature": trained.calibration.temperature,
+        "temperatures": trained.calibration.temperatures,
     }
     return {name: json.dumps(value, ensure_ascii=False) for name, value in facts.items()}

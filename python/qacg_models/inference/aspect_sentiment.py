@@ -12,6 +12,7 @@ from qacg_models.data import Example
 from qacg_models.data.collators import PackingCollator
 from qacg_models.errors import InputError
 from qacg_models.inference.aspect_queries import Questions
+from qacg_models.inference.int8 import in_int8
 from qacg_models.inference.pieces import BY, combine, pieces
 from qacg_models.inference.trained_model import TrainedModel, load_trained, predict_logits, probabilities_of
 from qacg_models.models.context_folding import fold_context, has_context_layers
@@ -44,7 +45,8 @@ class AspectSentiment:
     """A trained model, ready to be asked.
 
     Args:
-        trained: the model. It stays in evaluation mode, and its context path is folded (`fold_context`).
+        trained: the model. It stays in evaluation mode, and its context path is folded (`fold_context`), as that of
+            one in int8 is already.
 
     Example:
         >>> ask = AspectSentiment.from_pretrained("runs/mine")  # doctest: +SKIP
@@ -55,24 +57,27 @@ class AspectSentiment:
         if not isinstance(trained, TrainedModel):
             raise TypeError(f"trained: got {type(trained).__name__}, wanted a TrainedModel")
         self.trained = trained
-        if has_context_layers(trained.model):
+        if has_context_layers(trained.model) and not trained.int8:
             fold_context(trained.model.eval())
 
     @classmethod
     def from_pretrained(
-        cls, folder: Path | str, *, attention: str | None = None, device: str = "cpu"
+        cls, folder: Path | str, *, attention: str | None = None, device: str = "cpu", int8: bool = False
     ) -> AspectSentiment:
         """Load a folder that `qacg train` wrote.
 
         Args:
             attention: an implementation of the model; None takes the one it was trained with.
             device: where the model runs, such as "cuda".
+            int8: multiply in 8 bits, on the CPU, with torchao (`inference/int8.py`).
 
         Raises:
             ModelFolderError: something is missing or unreadable, with its name.
-            InputError: an attention that the model does not have, or a device that is not there.
+            InputError: an attention that the model does not have, a device that is not there, or int8 where it cannot
+                be had.
         """
-        return cls(load_trained(folder, attention, device=device))
+        trained = load_trained(folder, attention, device=device)
+        return cls(in_int8(trained) if int8 else trained)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -184,7 +189,7 @@ class AspectSentiment:
             logits = predict_logits(
                 model, self.trained.tokenizer, rows, record.max_length, batch_size, PackingCollator()
             )
-        found = probabilities_of(logits, self.trained.calibration.temperature)
+        found = probabilities_of(logits, self.trained.calibration.temperatures)
         return [self._prediction(row, probabilities) for row, probabilities in zip(rows, found)]
 
     def _prediction(self, row: Example, probabilities: np.ndarray) -> AspectPrediction:

@@ -31,7 +31,7 @@ PLAN_NAME = "plan.json"
 JOINED = "joined"
 # A file that is there once all parts have been joined, so that the output beside them may be that of this run.
 DONE = "done"
-PLAN_FORMAT = 2  # in 1 parts had no digest of their own
+PLAN_FORMAT = 3  # in 1 parts had no digest of their own, in 2 all was float32
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,8 @@ class BulkPrediction:
             "ids": self.lines.has_id,
             "window": self.window,
             "by": self.by,
-            "temperature": self.ask.trained.calibration.temperature,
+            "temperatures": self.ask.trained.calibration.temperatures,
+            "int8": self.ask.trained.int8,
         }
         return json.loads(json.dumps(plan))
 

@@ -2,7 +2,7 @@
 
 `MODEL/` holds config.json (contexts and labels too), model.safetensors, tokenizer.json, run.yaml (the choices that
 give it again), training.json (how it was trained, on what, and the metrics it reached), and calibration.json (the
-temperature of its probabilities), without which a temperature of 1 is taken.
+temperatures of its probabilities), without which a temperature of 1 is taken.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from qacg_models.data.tokenization import encode_examples, load_tokenizer
 from qacg_models.errors import CheckpointError, InputError, ModelFolderError
 from qacg_models.metrics import Metrics, judge, judge_for, majority_probabilities
 from qacg_models.models.auto import BACKBONES, load_class
-from qacg_models.runs.calibration import UNCALIBRATED, Calibration, read_calibration
+from qacg_models.runs.calibration import CALIBRATION_NAME, UNCALIBRATED, Calibration, read_calibration
 from qacg_models.runs.record import TrainingRecord, read_record
 from qacg_models.utils.memory import ran_out_of_memory
 from qacg_models.utils.progress import progress_bar
@@ -50,13 +50,15 @@ class TrainedModel:
         model: in evaluation mode.
         tokenizer: the one it was trained with.
         record: the content of training.json.
-        calibration: that of calibration.json. Every probability of the model has its temperature.
+        calibration: that of calibration.json. Every probability of the model has its temperatures.
+        int8: whether its encoder multiplies in int8 (`inference/int8.py`).
     """
 
     model: EncoderPreTrainedModel
     tokenizer: PreTrainedTokenizerFast
     record: TrainingRecord
     calibration: Calibration = UNCALIBRATED
+    int8: bool = False
 
     @property
     def title(self) -> str:
@@ -84,7 +86,7 @@ class TrainedModel:
         Raises:
             InputError: a row's context is none of the model's.
         """
-        return probabilities_of(self.logits(rows, batch_size), self.calibration.temperature)
+        return probabilities_of(self.logits(rows, batch_size), self.calibration.temperatures)
 
     def logits(self, rows: Sequence[Example], batch_size: int = 64) -> np.ndarray:
         """(N, classes) float64 logits, before any temperature; order and errors as for `probabilities`."""
@@ -97,7 +99,7 @@ class TrainedModel:
 
     def judge(self, rows: Sequence[Example], logits: np.ndarray) -> Callable[[np.ndarray | None], Metrics]:
         """The task's metrics for weights of `rows`, of which the model has given the logits."""
-        return judge_for(self.task, rows, probabilities_of(logits, self.calibration.temperature))
+        return judge_for(self.task, rows, probabilities_of(logits, self.calibration.temperatures))
 
     def majority(self, rows: Sequence[Example]) -> Metrics:
         """The same metrics of the baseline that knows only the label shares of the training split."""
@@ -138,6 +140,9 @@ def load_trained(folder: Path | str, attention: str | None = None, *, device: st
         model.to(device)
     except (RuntimeError, AssertionError) as error:  # torch asserts that it was built with CUDA
         raise InputError(f"device: got {device!r}, which cannot be used ({error})") from None
+    if (count := len(calibration.temperatures)) not in (1, len(record.task.labels)):
+        wanted = f"{len(record.task.labels)}, one for each label, or a single one"
+        raise ModelFolderError(f"{folder / CALIBRATION_NAME}: got {count} temperatures, wanted {wanted}")
     return TrainedModel(model.eval(), tokenizer, record, calibration)
 
 
@@ -217,8 +222,15 @@ def _logits_if_they_fit(model: EncoderPreTrainedModel, batch: dict) -> np.ndarra
     return None
 
 
-def probabilities_of(logits: np.ndarray, temperature: float = 1.0) -> np.ndarray:
-    """softmax(logits / temperature) over the classes, the last dimension, in float64."""
+def probabilities_of(logits: np.ndarray, temperatures: Sequence[float] = (1.0,)) -> np.ndarray:
+    """softmax(logits / temperature) in float64.
+
+    Args:
+        logits: (N, classes).
+        temperatures: one for all rows; or one for each class, for the rows with its logit the highest.
+    """
     import torch
 
-    return (torch.from_numpy(logits).double() / temperature).softmax(-1).numpy()
+    scores = torch.from_numpy(logits).double()
+    by_label = torch.tensor(temperatures, dtype=torch.float64).expand(scores.shape[-1])
+    return (scores / by_label[scores.argmax(-1, keepdim=True)]).softmax(-1).numpy()

@@ -7,7 +7,7 @@
 | which set judges a task | `task_metrics.py` |
 | confidence intervals | `bootstrap.py` |
 | how far probabilities may be believed | `calibration.py` |
-| the temperature that makes them so | `temperature.py` |
+| the temperatures that make them so | `temperature.py` |
 | the simple model that every training is held against | `tfidf.py` |
 """
 

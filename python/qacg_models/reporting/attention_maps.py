@@ -52,7 +52,7 @@ def example_maps(trained: TrainedModel, row: Example) -> ExampleMaps:
     return ExampleMaps(
         row,
         trained.tokenizer.convert_ids_to_tokens(features[0]["input_ids"]),
-        probabilities_of(output.logits.numpy(), trained.calibration.temperature)[0],
+        probabilities_of(output.logits.numpy(), trained.calibration.temperatures)[0],
         stacked(output.softmax_maps),
         stacked(output.quasi_maps),
         stacked(output.attentions),

@@ -28,12 +28,12 @@ class Confidence:
     """What the probabilities of a model are worth on some rows.
 
     Attributes:
-        temperature: the model's; None where none was fitted, and then `before` and `after` are the same.
-        before, after: reliability without and with the temperature.
-        covered: accuracy against coverage, with the temperature.
+        temperatures: the model's; None where none were fitted, and then `before` and `after` are the same.
+        before, after: reliability without and with the temperatures.
+        covered: accuracy against coverage, with the temperatures.
     """
 
-    temperature: float | None
+    temperatures: tuple[float, ...] | None
     before: Reliability
     after: Reliability
     covered: list[Covered]
@@ -41,10 +41,10 @@ class Confidence:
     @classmethod
     def of(cls, trained: TrainedModel, rows: Sequence[Example], logits: np.ndarray) -> Confidence:
         """That of labelled rows, of which the model has given the logits."""
-        gold, temperature = [row.label for row in rows], trained.calibration.temperature
-        probabilities = probabilities_of(logits, temperature)
+        gold, temperatures = [row.label for row in rows], trained.calibration.temperatures
+        probabilities = probabilities_of(logits, temperatures)
         return cls(
-            None if trained.calibration.fit is None else temperature,
+            None if trained.calibration.fit is None else temperatures,
             reliability(gold, probabilities_of(logits)),
             reliability(gold, probabilities),
             accuracy_by_coverage(gold, probabilities),
@@ -53,11 +53,10 @@ class Confidence:
     def note(self) -> str:
         """The calibration error in a line."""
         before, after = (f"{100 * one.error:.1f}" for one in (self.before, self.after))
-        if self.temperature is None:
+        if self.temperatures is None:
             return f"expected calibration error: {after} points; this model has no temperature"
-        return (
-            f"expected calibration error: {before} points before, {after} after the temperature, {self.temperature:.3f}"
-        )
+        shown = ", ".join(f"{one:.3f}" for one in self.temperatures)
+        return f"expected calibration error: {before} points before, {after} after the temperatures ({shown})"
 
     def tells(self) -> str:
         """What the picture tells an analyst: how sure the model is beside how often it is right, in one sentence."""
@@ -89,7 +88,7 @@ class Confidence:
             }
 
         return {
-            "temperature": self.temperature,
+            "temperatures": self.temperatures,
             "error_before": self.before.error,
             "error_after": self.after.error,
             "bins_before": [plain(one) for one in self.before.bins],
@@ -102,8 +101,8 @@ class Confidence:
         from matplotlib.figure import Figure
 
         panels = {"probabilities as they are": self.after}
-        if self.temperature is not None:
-            panels = {"before the temperature": self.before, "after the temperature": self.after}
+        if self.temperatures is not None:
+            panels = {"before the temperatures": self.before, "after the temperatures": self.after}
         figure = Figure(figsize=(3.6 * len(panels), 4.2), layout="constrained")
         axes = figure.subplots(
             2, len(panels), squeeze=False, sharex=True, sharey="row", gridspec_kw={"height_ratios": (3, 1)}

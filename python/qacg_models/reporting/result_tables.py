@@ -108,8 +108,8 @@ def compare_with_stored(record: TrainingRecord, path: Path, rows: int, result: M
         return (
             "the same figures, to the last digit, as training stored"
             if same
-            else "not the figures that training stored; another version, device, attention or thread count rounds"
-            " otherwise"
+            else "not the figures that training stored; another version, device, attention, thread count or precision"
+            " rounds otherwise"
         )
     if "train" in parts:
         hint = "; --split dev takes those it was not" if "dev" in parts else ""

@@ -6,5 +6,5 @@
 | what a choice comes to that nobody made | `recipes.py` |
 | `run.yaml`, the choices that give a run again | `run_config.py` |
 | `training.json`, the record of a run | `record.py` |
-| `calibration.json`, the temperature of a model's probabilities | `calibration.py` |
+| `calibration.json`, the temperatures of a model's probabilities | `calibration.py` |
 """

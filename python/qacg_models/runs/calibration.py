@@ -1,4 +1,4 @@
-"""`calibration.json` in the folder of a model: the temperature of its probabilities, and on what it was fitted."""
+"""`calibration.json` in the folder of a model: the temperatures of its probabilities, and on what they were fitted."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from qacg_models.utils.json_fields import typed
 from qacg_models.utils.plain_text import parse_json
 
 CALIBRATION_NAME = "calibration.json"
-CALIBRATION_FORMAT = 1
+CALIBRATION_FORMAT = 2  # 1 had one temperature for all labels
 
 
 @dataclass(frozen=True)
 class Fit:
-    """Where a temperature comes from.
+    """Where temperatures come from.
 
     Attributes:
-        split: on whose rows it was fitted, and `rows` how many they are.
-        error_before, error_after: expected calibration error on them, without and with the temperature, as shares.
+        split: on whose rows they were fitted, and `rows` how many they are.
+        error_before, error_after: expected calibration error on them, without and with the temperatures, as shares.
     """
 
     split: str
@@ -36,35 +36,43 @@ class Calibration:
     """The content of calibration.json.
 
     Attributes:
-        temperature: by which logits are divided before the softmax; 1 where none was fitted.
+        temperatures: by which logits are divided before the softmax, one for each label, by the label with the highest
+            logit; or a single one for all, which is 1 where none was fitted.
         fit: None where none was fitted, and then `skipped` says why.
 
     Raises:
-        InputError: a temperature that no fit gives, or one without a fit.
+        InputError: no temperature, one that no fit gives, or one without a fit.
     """
 
-    temperature: float = 1.0
+    temperatures: tuple[float, ...] = (1.0,)
     fit: Fit | None = None
     skipped: str | None = None
 
     def __post_init__(self):
-        if not LEAST <= self.temperature <= MOST:
-            raise InputError(f"temperature: got {self.temperature}, wanted a number from {LEAST:g} to {MOST:g}")
+        if not self.temperatures:
+            raise InputError("temperatures: got none, wanted one for each label, or one for all")
+        for index, one in enumerate(self.temperatures):
+            if not LEAST <= one <= MOST:
+                raise InputError(f"temperatures[{index}]: got {one}, wanted a number from {LEAST:g} to {MOST:g}")
         if (self.fit is None) == (self.skipped is None):
             got = "neither" if self.fit is None else "both"
-            raise InputError(f"fit, skipped: got {got}, wanted where it was fitted, or why it was not")
-        if self.fit is None and self.temperature != 1:
-            raise InputError(f"temperature: got {self.temperature} without a fit, wanted 1")
+            raise InputError(f"fit, skipped: got {got}, wanted where they were fitted, or why they were not")
+        if self.fit is None and self.temperatures != (1.0,):
+            raise InputError(f"temperatures: got {self.shown()} without a fit, wanted a single 1")
 
     def describe(self) -> str:
         """One line that says what was done."""
         if self.fit is None:
-            return f"temperature: not fitted, {self.skipped}"
+            return f"temperatures: not fitted, {self.skipped}"
         return (
-            f"temperature: {self.temperature:.3f}, fitted on {self.fit.rows} rows of {self.fit.split}; expected "
+            f"temperatures: {self.shown()}, fitted on {self.fit.rows} rows of {self.fit.split}; expected "
             f"calibration error there {100 * self.fit.error_before:.1f} points before, "
             f"{100 * self.fit.error_after:.1f} after"
         )
+
+    def shown(self) -> str:
+        """The temperatures in the order of the labels."""
+        return ", ".join(f"{one:.3f}" for one in self.temperatures)
 
 
 UNCALIBRATED = Calibration(skipped=f"the model's folder has no {CALIBRATION_NAME}")
@@ -83,6 +91,9 @@ def read_calibration(folder: Path) -> Calibration:
         return UNCALIBRATED
     except (OSError, ValueError) as error:
         raise ModelFolderError(f"{path}: is not JSON ({error})") from None
+    if isinstance(content, dict) and content.get("format") == 1 and "temperature" in content:
+        rest = {name: value for name, value in content.items() if name != "temperature"}
+        content = rest | {"format": CALIBRATION_FORMAT, "temperatures": [content["temperature"]]}
     if not isinstance(content, dict) or content.get("format") != CALIBRATION_FORMAT:
         raise ModelFolderError(f"{path}: is not a calibration of format {CALIBRATION_FORMAT}")
     try:

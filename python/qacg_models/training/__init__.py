@@ -4,7 +4,7 @@
 |---|---|
 | one training, from data to a model folder | `run.py` |
 | several seeds | `seeds.py` |
-| the temperature of the probabilities, the model card | `calibration.py`, `trained_card.py` |
+| the temperatures of the probabilities, the model card | `calibration.py`, `trained_card.py` |
 | choices that the size of the data settles | `settling.py` |
 | the folder of an unfinished run, and when it may go on | `run_folder.py` |
 | which checkpoint it goes on from, and what becomes of a damaged one | `checkpoints.py`, `whole_folders.py` |

@@ -1,4 +1,4 @@
-"""The temperature of a model that has been trained, fitted on dev; never on a split that judges the model."""
+"""The temperatures of a model that has been trained, fitted on dev; never on a split that judges the model."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import numpy as np
 
 from qacg_models.inference.trained_model import probabilities_of
 from qacg_models.metrics.calibration import reliability
-from qacg_models.metrics.temperature import fit_temperature
+from qacg_models.metrics.temperature import fit_temperatures
 from qacg_models.runs.calibration import Calibration, Fit
 
 SPLIT = "dev"
 
 
 def calibrate(protocol: str, gold: Sequence[int], logits: np.ndarray | None) -> Calibration:
-    """The temperature that suits dev best, or why there is none.
+    """The temperatures that suit dev best, or why there are none.
 
     Args:
         protocol: of training; the released one leaves probabilities as they are.
@@ -25,9 +25,9 @@ def calibrate(protocol: str, gold: Sequence[int], logits: np.ndarray | None) -> 
     reason = _why_not(protocol, gold, logits)
     if reason is not None or logits is None:
         return Calibration(skipped=reason)
-    temperature = fit_temperature(gold, logits)
-    before, after = (reliability(gold, probabilities_of(logits, one)).error for one in (1.0, temperature))
-    return Calibration(temperature, Fit(SPLIT, len(gold), before, after))
+    found = fit_temperatures(gold, logits)
+    before, after = (reliability(gold, probabilities_of(logits, some)).error for some in ((1.0,), found))
+    return Calibration(found, Fit(SPLIT, len(gold), before, after))
 
 
 def _why_not(protocol: str, gold: Sequence[int], logits: np.ndarray | None) -> str | None:

@@ -133,7 +133,7 @@ def _take_up(
 
 
 def _finish(dataset: Dataset, output: Path, say: Callable[[str], None]) -> None:
-    """Takes temperature and figures of what was written, puts it in place, and removes the rest."""
+    """Takes temperatures and figures of what was written, puts it in place, and removes the rest."""
     work = unfinished(output)
     trained = load_trained(work / MODEL, device=own_device())
     # The figures on record are those of the files on disk, not of the model still in memory.

@@ -8,14 +8,14 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
-from qacg_models.cli.flags import OF_TRAINING, add_flags, check_range, taken
+from qacg_models.cli.flags import OF_TRAINING, add_flags, add_int8_flag, check_range, taken
 from qacg_models.data.options import DataOptions
 
 NEEDS = "inference"
 HELP = "the published metrics of a trained model, and how far its probabilities may be believed"
 DESCRIPTION = (
     "Prints the task's metrics with intervals beside the majority row, the expected calibration error before and after "
-    "the temperature that training fitted, and accuracy by coverage: what is left, and how right it is, where answers "
+    "the temperatures that training fitted, and accuracy by coverage: what is left, and how right it is, where answers "
     "below a probability are put aside, as `qacg predict --min-confidence` does."
 )
 
@@ -40,6 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="auto",
         help="where the model runs; auto: a GPU where there is one (default: %(default)s)",
     )
+    add_int8_flag(parser)
     parser.add_argument(
         "--bootstrap",
         type=int,
@@ -61,6 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Evaluates, and says whether the figures are those that training stored."""
     from qacg_models.data import check_contexts, describe_examples, load_data, load_file
+    from qacg_models.inference.int8 import in_int8
     from qacg_models.inference.trained_model import load_trained
     from qacg_models.metrics import intervals
     from qacg_models.reporting.confidence import DEFINITION, Confidence
@@ -78,6 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
         check_not_input("output", arguments.output, arguments.data)
     page = None if arguments.report is None else begin_page(arguments.report)
     trained = load_trained(arguments.model, arguments.attention, device=own_device(arguments.device))
+    trained = in_int8(trained) if arguments.int8 else trained
     options = replace(trained.data_options, **taken(vars(arguments), DataOptions))
     path, split = arguments.data, arguments.split
     if path.is_file() and split is None:
@@ -91,7 +94,7 @@ def run(arguments: argparse.Namespace) -> int:
     check_contexts(rows, trained.contexts, path)
     logits = trained.logits(rows)
     judge = trained.judge(rows, logits)
-    model, figures = row_title(trained.record, split), judge(None)
+    model, figures = row_title(trained.record, split) + (", int8" if trained.int8 else ""), judge(None)
     results = {model: figures, MAJORITY: trained.majority(rows)}
     confidence = Confidence.of(trained, rows, logits)
     bounds = {}

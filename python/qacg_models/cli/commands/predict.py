@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 
-from qacg_models.cli.flags import check_range
+from qacg_models.cli.flags import add_int8_flag, check_range
 from qacg_models.cli.text_flags import add_text_flags
 from qacg_models.data.lines import STANDARD_INPUT
 from qacg_models.errors import InputError
@@ -86,6 +86,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     machine.add_argument(
         "--batch-size", type=int, default=64, metavar="N", help="rows of a batch (default: %(default)s)"
     )
+    add_int8_flag(machine)
     machine.add_argument(
         "--attention", choices=("fused", "sdpa", "eager"), help="implementation; without it the one of training"
     )
@@ -128,7 +129,10 @@ def run(arguments: argparse.Namespace) -> int:
         kept = _keeps_columns(arguments.columns, data_format)
         requests = read_requests(source, data_format, columns, kept)
     ask = AspectSentiment.from_pretrained(
-        arguments.model, attention=arguments.attention, device=own_device(arguments.device)
+        arguments.model,
+        attention=arguments.attention,
+        device=own_device(arguments.device),
+        int8=arguments.int8,
     )
     if arguments.target_column is not None and not ask.targets:
         raise InputError("target-column: got one, but this model's contexts are aspects alone; wanted none")

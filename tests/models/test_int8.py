@@ -1,0 +1,212 @@
+"""int8: answers near those of float32, by the layers that are meant and no others; where it cannot hold, said so."""
+
+import importlib.metadata
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from qacg_models import AspectSentiment
+from qacg_models.cli import main
+from qacg_models.data.requests import Request
+from qacg_models.errors import InputError
+from qacg_models.export import write
+from qacg_models.export.check import INT8, Check
+from qacg_models.inference import int8
+from qacg_models.inference.bulk_prediction import BulkPrediction
+from qacg_models.inference.prediction_format import PredictionLines
+from qacg_models.inference.trained_model import load_trained
+from torch import nn
+from untrained import OWN, TEXTS, write_model
+
+needs_torchao = pytest.mark.skipif(importlib.util.find_spec("torchao") is None, reason="torchao is not installed")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    # Of width 32: among 16 numbers one that is rounded far off is not made up for.
+    return write_model(tmp_path_factory.mktemp("int8") / "model", layers=1, heads=4)
+
+
+def probabilities(answers):
+    return np.array([list(one.probabilities.values()) for text in answers for one in text])
+
+
+def of_int8(model):
+    """The names of modules with a weight of int8."""
+    return {
+        name.partition("layer.0.")[2]
+        for name, module in model.named_modules()
+        if type(getattr(module, "weight", None)).__name__ == "Int8Tensor"
+    }
+
+
+DENSE = {"attention.output.dense", "intermediate.dense", "output.dense"}
+WHICH = {
+    "qacg-bert": {*DENSE, "fold"},
+    "cg-bert": {*DENSE, "fold"},
+    "bert": {*DENSE, *(f"attention.self.{name}" for name in ("query", "key", "value"))},
+}
+
+
+@needs_torchao
+@pytest.mark.parametrize("kind", WHICH)
+def test_answers_are_near_those_of_float32(kind, tmp_path):
+    folder = write_model(tmp_path / "model", layers=1, heads=4, kind=kind)
+    wanted = probabilities(AspectSentiment.from_pretrained(folder)(list(TEXTS[:3])))
+    ask = AspectSentiment.from_pretrained(folder, int8=True)
+    assert of_int8(ask.trained.model) == WHICH[kind]
+    found = probabilities(ask(list(TEXTS[:3])))
+    # Eight bits for each factor are half a percent of the largest; weights at random and strong ones at that double it.
+    assert 0 < np.abs(found - wanted).max() < 0.1
+    np.testing.assert_allclose(found.sum(-1), 1, rtol=1e-12)
+
+
+@needs_torchao
+def test_a_layer_is_its_formula_and_no_token_depends_on_another():
+    torch.manual_seed(0)
+    layer = nn.Linear(40, 24)
+    weight, bias = layer.weight.detach().double(), layer.bias.detach().double()
+    tokens = torch.randn(9, 40) * torch.logspace(-3, 3, 9)[:, None]
+    int8.load_quantizer()(layer)
+
+    def rounded(x):
+        """In steps of each row's largest number over 127.5, the half of 255 steps."""
+        step = x.abs().amax(-1, keepdim=True) / 127.5
+        return (x / step).round().clamp(-128, 127) * step
+
+    with torch.inference_mode():
+        found = layer(tokens)
+        alone = torch.cat([layer(token[None]) for token in tokens])
+    torch.testing.assert_close(alone, found, rtol=0, atol=0)
+    exact = rounded(tokens.double()) @ rounded(weight).T + bias
+    size = tokens.double().norm(dim=-1, keepdim=True)
+    error = (found.double() - exact).abs() / size
+    # The median, as what lies on the edge of two steps may be rounded to either, in float32 and in float64.
+    assert error.median() < 1e-5 and error.max() < 2e-3, error
+    off = (found.double() - (tokens.double() @ weight.T + bias)).abs() / size
+    assert off.median() > 1e-4, "a product of float32 would pass this test"
+
+
+@needs_torchao
+def test_the_commands_take_it_and_say_so(model, tmp_path, capsys):
+    assert main(["predict", str(model), "--text", TEXTS[0], "--int8"]) == 0
+    wanted = AspectSentiment.from_pretrained(model, int8=True)(TEXTS[0])
+    told = capsys.readouterr().out
+    for answer in wanted:
+        first = next(iter(answer.probabilities.values()))
+        assert re.search(rf"{answer.aspect} +{answer.label} +{first:.3f}", told)
+    data = tmp_path / "asked.csv"
+    data.write_text(
+        "text,aspect,label\n" + "".join(f'"{TEXTS[n % 3]}",{a},good\n' for n in range(3) for a in OWN.aspects)
+    )
+    assert main(["evaluate", str(model), "--data", str(data), "--bootstrap", "0", "--int8"]) == 0
+    assert "QACG-BERT, int8" in capsys.readouterr().out
+
+
+@needs_torchao
+def test_an_unfinished_run_of_float32_is_not_gone_on_with(model, tmp_path, monkeypatch):
+    def bulk(ask):
+        return BulkPrediction(ask, ask.questions(), PredictionLines("jsonl", OWN, False), Path("texts"), 1)
+
+    texts = [Request(number, text) for number, text in enumerate(TEXTS[:3], 1)]
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(BulkPrediction, "answers", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        bulk(AspectSentiment.from_pretrained(model)).write(texts, tmp_path / "out.jsonl", model_digest="m")
+    with pytest.raises(InputError, match="holds a run of another int8"):
+        ask = AspectSentiment.from_pretrained(model, int8=True)
+        bulk(ask).write(texts, tmp_path / "out.jsonl", model_digest="m", resume=True)
+
+
+def refused(model):
+    with pytest.raises(InputError) as caught:
+        AspectSentiment.from_pretrained(model, int8=True)
+    return str(caught.value)
+
+
+def test_without_torchao_it_says_what_to_install(model, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert refused(model).startswith("int8: needs torchao, not installed here; pip install 'torchao>=0.18'")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.9.1+cpu")
+    assert refused(model).startswith("int8: got torchao 0.9.1+cpu; pip install 'torchao>=0.18'")
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.18.0")
+    monkeypatch.setitem(sys.modules, "torchao.quantization", None)
+    assert re.match(r"int8: torchao 0\.18\.0 cannot be used beside torch \S+ \(", refused(model))
+
+
+def test_it_is_for_the_cpu(model):
+    with pytest.raises(InputError, match="int8: got a model on the device meta, wanted the cpu"):
+        trained = load_trained(model)
+        trained.model.to("meta")
+        int8.in_int8(trained)
+
+
+class Saturating(nn.Module):
+    """A layer of ones as CPUs compute it that add two products of 8 bits in 16, and cut what is over."""
+
+    def forward(self, x):
+        pairs = (x * 127).long().unflatten(-1, (-1, 2)) * 255
+        return pairs.sum(-1).clamp(-(2**15), 2**15 - 1).sum(-1, keepdim=True).expand_as(x) / (127 * 255)
+
+
+def test_a_cpu_that_cuts_sums_is_refused():
+    def quantize(layer):
+        layer.forward = Saturating().forward
+
+    with pytest.raises(InputError, match=r"int8: this CPU lacks .* 32\.\d in place of 64; leave --int8 out"):
+        int8._check_products(quantize)
+    int8._check_products(lambda layer: None)
+
+
+@pytest.mark.matrix
+@needs_torchao
+def test_instructions_of_such_a_cpu_are_refused(model):
+    """oneDNN told to do without VNNI, which this CPU may have."""
+    if torch.backends.cpu.get_cpu_capability() not in ("AVX2", "AVX512") or not torch.backends.mkldnn.is_available():
+        pytest.skip("not an x86, or torch is built without oneDNN")
+    command = [sys.executable, "-m", "qacg_models.cli", "predict", str(model), "--text", TEXTS[0], "--int8"]
+    environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2"}
+    told = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert (told.returncode, told.stdout) == (2, "")
+    assert "int8: this CPU lacks instructions" in told.stderr and told.stderr.count("\n") == 1
+
+
+def test_the_exported_file_multiplies_in_int8(model, tmp_path, capsys):
+    import onnx
+
+    assert main(["export", str(model), "--output", str(tmp_path / "model.onnx"), "--int8"]) == 0
+    told = capsys.readouterr().out
+    assert "allowed 0.25\nequal labels: " in told and "wanted 98%" in told
+    assert 1e-3 < float(re.search(r"largest difference of a probability: (\S+),", told)[1]) < 0.25
+    graph = onnx.load(tmp_path / "model.onnx").graph
+    # Query, key, value, two of the context, the token's part of it, and the three dense layers; no gate, no classifier.
+    assert sum(node.op_type == "MatMulInteger" for node in graph.node) == 9
+    weights = [tuple(constant.dims) for constant in graph.initializer if constant.data_type == onnx.TensorProto.INT8]
+    assert sorted(shape for shape in weights if len(shape) == 2) == sorted([(32, 32)] * 7 + [(32, 24), (24, 32)])
+    told = onnx.load(tmp_path / "model.onnx").metadata_props
+    assert "labels" in {entry.key for entry in told}
+
+
+def test_what_an_int8_file_may_be_off_by():
+    def check(**found):
+        return Check("a test", **{"rows": 100, "lengths": (1, 2), "largest": 0.2, "equal": 98, "limits": INT8} | found)
+
+    assert check().passed
+    assert not check(equal=97).passed
+    assert not check(largest=0.26).passed
+    assert not check(largest=float("nan")).passed
+
+
+def test_a_format_without_int8_says_which_has_it(model, tmp_path, capsys):
+    flags = ["export", str(model), "--output", str(tmp_path / "model.pt2"), "--to", "torch-export", "--int8"]
+    assert main(flags) == 2
+    assert "int8: got it for a .pt2 file, which has none; wanted --to onnx beside it" in capsys.readouterr().err
+    with pytest.raises(InputError, match="wanted --to onnx"):
+        write.export(load_trained(model), tmp_path / "model.pt2", [1], to="torch-export", int8=True)
+    assert not list(tmp_path.iterdir())
