@@ -20,11 +20,13 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.runtime.jit import JITFunction
 
+from benchmarks.static.launches import Launch
 from qacg_kernels.backends.triton import launch
 from qacg_kernels.backends.triton.arguments import Form
 from qacg_kernels.backends.triton.configurations import Table, trial
 
-CUOBJDUMP = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+_TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
+CUOBJDUMP, NVDISASM = _TOOLS / "cuobjdump", _TOOLS / "nvdisasm"
 
 
 class Resources(NamedTuple):
@@ -74,6 +76,13 @@ def kernels_of(
     with trial(table), launch.through(compile_only):
         action()
     return compiled
+
+
+def compiled_for(launch: Launch, architecture: str) -> object:
+    """One launch, compiled for a chip."""
+    triton.runtime.driver.set_active(AbsentGPU(int(architecture.removeprefix("sm_"))))
+    grid = (launch.programs,)
+    return launch.kernel.warmup(*launch.arguments, grid=grid, **launch.constants, **launch.options)
 
 
 class Description(NamedTuple):
