@@ -60,7 +60,7 @@ def parse(text: str) -> list[Instruction]:
 
 
 def _instruction(guard: str, opcode: str, operands: str, labels: dict[str, int]) -> Instruction:
-    target = _TARGET.search(operands)
+    target = _TARGET.search(operands) if opcode.startswith("BRA") else None
     parts = [] if target else [part.strip() for part in operands.split(",")]
     written = [] if opcode.startswith(_WITHOUT_RESULT) else _results(opcode, parts)
     reads = [name for part in parts[len(written) :] for name in _names(part)] + _names(guard)
