@@ -13,6 +13,8 @@ import sys
 from pathlib import Path
 
 from benchmarks.static.chips import CHIPS
+from qacg_kernels.backends.triton import configurations
+from qacg_kernels.backends.triton.configurations import KEYS, Key, Table, shipped
 
 _OTHER_TRITON = Path(__file__).resolve().parents[2] / "build" / "triton"
 
@@ -25,7 +27,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--bits", type=int, choices=(16, 32), nargs="+", default=[16, 32], help="widths of elements")
     parser.add_argument("--head-dims", type=int, choices=(64, 128, 256), nargs="+", default=[64, 128, 256])
     parser.add_argument(
-        "--out", metavar="FILE", type=Path, help="also writes the JSON lines there, after one of their origin"
+        "--out",
+        metavar="FILE",
+        type=Path,
+        help="also writes the lines as JSON, or the table of --search",
     )
     options = parser.parse_args(arguments)
     if options.triton and "triton" not in sys.modules and not _is_first(options.triton):
@@ -55,7 +60,6 @@ def _print(options: argparse.Namespace) -> int:
     from benchmarks.static import report
     from benchmarks.static.calibrate import calibration
     from benchmarks.static.operator import CONVENTION
-    from qacg_kernels.backends.triton.configurations import KEYS, shipped
 
     if options.triton and triton.__version__ != options.triton:
         print(f"--triton: got {options.triton}, but {triton.__file__} is {triton.__version__}", file=sys.stderr)
@@ -79,6 +83,9 @@ def _print(options: argparse.Namespace) -> int:
         file=sys.stderr if options.json else sys.stdout,
         flush=True,
     )
+    if options.search:
+        _search(table, keys, options.out)
+        return 0
     lines = [json.dumps(heading)]
     records = itertools.chain(report.rows(table, keys), report.calls(table, options.bits, options.head_dims))
     for record in records:
@@ -90,6 +97,19 @@ def _print(options: argparse.Namespace) -> int:
         unfinished.write_text("\n".join(lines) + "\n", encoding="utf-8")
         unfinished.replace(options.out)
     return 0
+
+
+def _search(table: Table, keys: list[Key], out: Path | None) -> None:
+    from benchmarks.static import report, search
+
+    rows = {}
+    for choice in search.chosen(table, keys):
+        rows[choice.best.row.key] = choice.best.row
+        before = "does not run" if choice.before is None else f"{choice.before.tflops:.3g} TFLOP/s"
+        changed = "stays" if choice.best.row == table.by_key[choice.best.row.key] else f"before: {before}"
+        print(f"{report.sentence(report.row_record(choice.best))}; {changed}; {choice.tried} tried", flush=True)
+        if out:
+            configurations.save(search.with_rows(table, rows), out)
 
 
 if __name__ == "__main__":

@@ -59,6 +59,11 @@ def parse(text: str) -> list[Instruction]:
     return [_instruction(*parts, labels) for parts in found]
 
 
+def pending(wait: Instruction) -> int:
+    """How many of the groups that it waits for, products or copies, an instruction leaves in flight."""
+    return int(wait.operands.rsplit(",", 1)[-1].strip(), 16)
+
+
 def _instruction(guard: str, opcode: str, operands: str, labels: dict[str, int]) -> Instruction:
     target = _TARGET.search(operands) if opcode.startswith("BRA") else None
     parts = [] if target else [part.strip() for part in operands.split(",")]

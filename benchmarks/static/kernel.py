@@ -30,15 +30,13 @@ _CACHE = Path(__file__).resolve().parents[2] / "build" / "static"
 
 @dataclass(frozen=True)
 class Judged:
-    """A kernel's machine code on one chip.
+    """A kernel's machine code on one chip; what is not said here is as in Resources.
 
     Attributes:
-        registers, stack, shared: of a thread, in bytes of a thread, in bytes of a block.
         resident: blocks of a multiprocessor.
+        spills: instructions of one iteration that move registers to the stack or back.
         instructions: of a warp, by unit, in one iteration of the loop over keys or queries; of the whole kernel where
             there is no loop.
-        wgmma: whether its products are wgmma's, or tcgen05's.
-        loads_in_flight: groups of copies that the loop leaves running when it waits for those it needs.
         duplicated: how often the same cell is computed by different warps; 1 is once.
         bound: the unit that works for most of the time, or "latency" where all wait.
         outside, iteration: clocks of a block's whole run beside the loop and of one iteration, all resident blocks
@@ -50,6 +48,7 @@ class Judged:
     stack: int
     shared: int
     resident: int
+    spills: int
     instructions: dict[str, int]
     wgmma: bool
     loads_in_flight: int
@@ -146,19 +145,15 @@ def _judge(compiled: object, architecture: str, warps: int, work: Work) -> Judge
         stack=used.stack,
         shared=used.shared,
         resident=resident,
+        spills=sum(i.stem in ("LDL", "STL") for i in body),
         instructions=units.counts(body),
-        wgmma=any(i.stem in ("HGMMA", "UTCHMMA") for i in body),
-        loads_in_flight=_in_flight(body),
+        wgmma=used.wgmma,
+        loads_in_flight=used.loads_in_flight,
         duplicated=_duplicated(body, work, warps),
         bound=_bound(body, of_scheduler, iteration or outside, chip, of_block),
         outside=round(outside, 1),
         iteration=round(iteration, 1),
     )
-
-
-def _in_flight(body: list[Instruction]) -> int:
-    waits = [scheduler.pending(i) for i in body if i.stem == "DEPBAR" and "SB" in i.operands]
-    return min(waits, default=0)
 
 
 def _duplicated(body: list[Instruction], work: Work, warps: int) -> float:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from benchmarks.static.chips import SCHEDULERS, Chip
-from benchmarks.static.disassemble import Instruction
+from benchmarks.static.disassemble import Instruction, pending
 from benchmarks.static.units import GLOBAL, PRODUCT_LATENCY, cache_clocks, need
 
 
@@ -172,8 +172,3 @@ def _step(instruction: Instruction, chip: Chip, block_product_clocks: float) -> 
     if stem == "BAR" and "SYNC" in opcode:
         return _Step(*parts, "barrier")
     return _Step(*parts)
-
-
-def pending(instruction: Instruction) -> int:
-    """Of a wait: how many groups it leaves in flight."""
-    return int(instruction.operands.rsplit(",", 1)[-1].strip(), 16)

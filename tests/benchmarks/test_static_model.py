@@ -115,7 +115,7 @@ def test_a_row_is_told_by_the_names_that_readers_rely_on():
 
     row = Row("tiled_forward", 16, 64, False, 128, 64, 8, 3)
     counted = units.counts(program("MUFU.EX2 R1, R0"))
-    judged = Judged(8, 200, 0, 98304, 1, counted, True, 3, 1.0, "mufu", 900.0, 2000.0)
+    judged = Judged(8, 200, 0, 98304, 1, 0, counted, True, 3, 1.0, "mufu", 900.0, 2000.0)
     record = report.row_record(JudgedRow(row, judged, 312.4))
     assert " ".join(record) == (
         "backend kernel pass bits head_dim busy tile warps stages registers stack shared_bytes instructions wgmma "

@@ -121,10 +121,11 @@ class Saved(NamedTuple):
 class Gradients(NamedTuple):
     """What the backward kernels write, and the rows that they hand to one another.
 
-    delta: eq. 10. log_sum: log2 of a row's sum of exponentials, weight: alpha lambda of eq. 5, or a column gate's part
-    of it; both None where a row's keys are one block, whose kernel needs each but once. query_logit and key_logit: tq and tk of eq. 14, from which the gate's parameters get theirs.
-    query and context_query of the kernel over key blocks: their gradients where a row's keys are one block; else
-    sums in float32 for atomic additions, or None.
+    delta: eq. 10. log_sum: log2 of a row's sum of exponentials; weight: alpha lambda of eq. 5, of a column gate its
+    part by row. Both are None where a row's keys are one block, whose kernel needs each but once. query_logit and
+    key_logit: tq and tk of eq. 14, from which the gate's parameters get theirs. query and context_query of the kernel
+    over key blocks: their gradients where a row's keys are one block; else sums in float32 for atomic additions, or
+    None.
     """
 
     query: Strided | None

@@ -183,8 +183,8 @@ def sigmoid(x, factor, FAST: tl.constexpr):
 
 @triton.jit
 def score_arguments(scores, context_scores, i, j, place, call, form: tl.constexpr, CHECKED: tl.constexpr):
-    """Scores of both maps, a positive factor that makes them what exp2 and `sigmoid` are to be taken of, and which cells
-    are visible (eq. 1 and 2).
+    """Scores of both maps, the factor that makes them what exp2 and `sigmoid` are taken of, and which cells are
+    visible (eq. 1 and 2). The factor is positive.
 
     Unless CHECKED every cell is visible, and no mask is read.
     """
