@@ -1,7 +1,8 @@
 """The GPU benchmark: `make bench-gpu OUT=dir`, or `python -m benchmarks.gpu --out DIR`.
 
 Goes through the plan of `gpu_plan.py` as `session.py` does, within a budget of time, most wanted first. Then the marks,
-and a plot of the rows. A backend whose results are wrong is left out, and the command fails in the end.
+what `benchmarks.static` had predicted for Triton beside what was measured, and a plot of the rows. A backend whose
+results are wrong is left out, and the command fails in the end.
 """
 
 import argparse
@@ -17,6 +18,7 @@ from benchmarks.cli.options import INTERRUPTED
 from benchmarks.measure import timing, verify
 from benchmarks.plans import gpu_plan
 from benchmarks.plans.session import Budget, Session
+from benchmarks.static import predictions
 from benchmarks.targets import gpu_marks
 
 SECONDS = 420
@@ -56,7 +58,8 @@ def main(arguments: list[str] | None = None) -> int:
     except RuntimeError as error:  # after an illegal access, say, nothing runs on the GPU any more
         failures.append(f"the rest of the plan: {error}")
     run.missing += failures
-    report(run, sound, device_name, writer)
+    major, minor = torch.cuda.get_device_capability()
+    report(run, sound, device_name, writer, f"sm_{major}{minor}")
     return int(bool(run.wrong or failures))
 
 
@@ -71,14 +74,20 @@ def is_sound(backend: str, device: str = "cuda") -> bool:
 
 
 def report(
-    run: Session, backends: tuple[str, ...], device_name: str, writer: rows.Writer, device: str = "cuda"
+    run: Session,
+    backends: tuple[str, ...],
+    device_name: str,
+    writer: rows.Writer,
+    architecture: str,
+    device: str = "cuda",
 ) -> None:
-    """Prints the marks and what is missing, beside the rows as text too, and draws the plot."""
+    """Prints the marks, predictions and what is missing, beside the rows as text too, and draws the plot."""
     lines = []
     for backend in backends:
         verdicts = gpu_marks.named(gpu_marks.judge(backend, run.rows, device), device_name)
         lines += [str(v) for v in verdicts]
         lines.append(f"{backend}: {sum(v.met for v in verdicts)} of {len(verdicts)} marks met on {device_name}")
+    lines += predictions.beside(run.rows, architecture)
     lines += ["not measured:", *run.missing] if run.missing else ["everything of the plan was measured"]
     print("\n".join(lines), flush=True)
     writer.path.with_suffix(".txt").write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -15,8 +15,9 @@ from typing import NamedTuple
 
 import torch
 import triton
-from ahead_of_time import Resources
 from shipped_configurations import Build, builds_of_every_kind, compile_build, every_build, faults
+
+from benchmarks.static.compile import Resources
 
 
 class Outcome(NamedTuple):

@@ -14,7 +14,7 @@ FLOORS = (
     {"providers", "rows"},
     {"measure"},
     {"plans", "steps"},
-    {"analysis", "targets"},
+    {"analysis", "targets", "static"},
     {"cli"},
     {"commands"},
 )

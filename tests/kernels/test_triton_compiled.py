@@ -45,8 +45,9 @@ def test_the_selection_is_part_of_the_whole_check():
 
 def test_limits_are_told_by_build_and_function():
     import torch
-    from ahead_of_time import Resources
     from shipped_configurations import Build, faults
+
+    from benchmarks.static.compile import Resources
 
     forward = Build("sm_80", "tiled_forward", torch.bfloat16, 64, "lambda")
     assert faults(forward, {"forward_kernel": Resources(255, 0, 99 * 1024, 0)}) == []

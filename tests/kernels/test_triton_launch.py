@@ -25,7 +25,7 @@ MOST_CALLS_BY_VERSION = {"3.5": 800, "3.9": 380}
 SCRIPT = """
 import json, sys
 import torch, triton
-from ahead_of_time import AbsentGPU
+from benchmarks.static.compile import AbsentGPU
 import qacg_kernels as qk
 from qacg_kernels.backends import triton as backend
 from qacg_kernels.backends.triton import configurations

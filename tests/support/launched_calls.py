@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 
 import torch
 import triton
-from ahead_of_time import AbsentGPU, Description, describing
 from shipped_configurations import VARIANTS, Build, describe_build, length_of, products_in_tf32, table_of
 
 import qacg_kernels as qk
+from benchmarks.static.compile import AbsentGPU, Description, describing
 from qacg_kernels.backends import triton as backend
 from qacg_kernels.backends.triton import configurations
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import torch
-from ahead_of_time import Description, Resources, describing, kernels_of, resources
 
+from benchmarks.static.compile import Description, Resources, describing, kernels_of, resources
 from qacg_kernels.backends.triton import launch
 from qacg_kernels.backends.triton.configurations import (
     HEAD_DIMS,

@@ -121,9 +121,11 @@ class Saved(NamedTuple):
 class Gradients(NamedTuple):
     """What the backward kernels write, and the rows that they hand to one another.
 
-    delta: eq. 10. query_logit and key_logit: tq and tk of eq. 14, from which the gate's parameters get theirs.
-    query and context_query of the kernel over key blocks: their gradients where a row's keys are one block; else
-    sums in float32 for atomic additions, or None.
+    delta: eq. 10. log_sum: log2 of a row's sum of exponentials; weight: alpha lambda of eq. 5, of a column gate its
+    part by row. Both are None where a row's keys are one block, whose kernel needs each but once. query_logit and
+    key_logit: tq and tk of eq. 14, from which the gate's parameters get theirs. query and context_query of the kernel
+    over key blocks: their gradients where a row's keys are one block; else sums in float32 for atomic additions, or
+    None.
     """
 
     query: Strided | None
@@ -135,6 +137,8 @@ class Gradients(NamedTuple):
     query_logit: Strided | None
     key_logit: Strided | None
     delta: Strided | None
+    log_sum: Strided | None
+    weight: Strided | None
     constant: int = 1
 
 
@@ -171,6 +175,8 @@ class Form:
         even_keys: there is no last block of keys in part: with whole_row, every sequence has block_n keys.
         even_dim: the head size is block_d, which is a power of two of at least 16.
         fast_sigmoid: by a polynomial, for 16 bits.
+        folds_scale: `factors.score` is positive, so that a row's maximum may be taken before the scores are scaled, and
+            the scaling be part of a multiply-add.
         precision: of products of float32, "ieee" or "tf32".
         by_parts: products take few features or keys at a time, from memory: float32, whose exact products keep their
             operands in registers, where those of a whole tile would not fit.
@@ -183,6 +189,7 @@ class Form:
     even_keys: bool
     even_dim: bool
     fast_sigmoid: bool
+    folds_scale: bool
     precision: str
     by_parts: bool
     block_m: int

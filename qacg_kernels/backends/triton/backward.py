@@ -112,7 +112,7 @@ def _add_queries(
         present = rows < place.queries
         q = operand(call.query, place, first_row, rows, place.queries, call, form)
         cq = operand(call.context_query, place, first_row, rows, place.queries, call, form)
-        scores, context_scores, visible = score_arguments(
+        scores, context_scores, factor, visible = score_arguments(
             product_over_features(k, q, place, call, form),
             product_over_features(ck, cq, place, call, form),
             rows[None, :],
@@ -122,22 +122,24 @@ def _add_queries(
             form,
             CHECKED,
         )
-        p = _softmax(scores, rows, present, call, saved, place, True)
-        g = sigmoid(context_scores, form.fast_sigmoid)
+        log_sum, row_weight = _row_factors(rows, present, call, saved, grads, place, form)
+        p = tl.exp2(scores * factor - log_sum[None, :])
+        g = sigmoid(context_scores, factor, form.fast_sigmoid)
         if CHECKED:
             g = tl.where(visible, g, 0.0)
-        weight = call.factors.quasi * row_gate(rows, present, call, saved, place, form)[None, :]
+        weight = row_weight[None, :]
         if form.column_gate:
             lk = load_rows(saved.key_gate, place, keys, keys < place.seen_keys)
             weight -= call.factors.quasi * call.gate.gamma * lk[:, None]
+        weighted = weight * g
         do = operand(saved.grad_out, place, first_row, rows, place.queries, call, form)
-        da = call.factors.keep * product_over_features(v, do, place, call, form)
-        a = p + weight * g
+        da = product_over_features(v, do, place, call, form)
+        a = p + weighted
         if call.seed is not None:
             keep = keep_cells(call, place, rows, first_key, BLOCK_N, True)
-            a = tl.where(keep, a, 0.0)
-            da = tl.where(keep, da, 0.0)
-        dv = add_product_over_rows(dv, call.factors.keep * a, do, place, call, form)
+            a = tl.where(keep, call.factors.keep * a, 0.0)
+            da = tl.where(keep, call.factors.keep * da, 0.0)
+        dv = add_product_over_rows(dv, a, do, place, call, form)
         if form.whole_row:
             delta = tl.sum(da * p, 0)
             gate_term = call.factors.quasi * tl.sum(da * g, 0)
@@ -150,7 +152,7 @@ def _add_queries(
         if form.column_gate:
             key_logit -= call.gate.gamma * call.factors.quasi * tl.sum(da * g, 1)
         ds = (p * (da - delta[None, :])).to(call.key.data.dtype.element_ty)
-        du = (weight * da * g * (1.0 - g)).to(call.key.data.dtype.element_ty)
+        du = (weighted * (da - da * g)).to(call.key.data.dtype.element_ty)
         dk = add_product_over_rows(dk, ds, q, place, call, form)
         dck = add_product_over_rows(dck, du, cq, place, call, form)
         nothing = tl.full((form.block_m, form.block_d), 0.0, tl.float32)
@@ -185,9 +187,11 @@ def query_blocks_kernel(call, saved, grads, form: tl.constexpr, SUMS_ONLY: tl.co
     q = operand(call.query, place, first_row, rows, place.queries, call, form)
     cq = operand(call.context_query, place, first_row, rows, place.queries, call, form)
     do = operand(saved.grad_out, place, first_row, rows, place.queries, call, form)
-    lam = row_gate(rows, present, call, saved, place, form)
     delta = tl.full((form.block_m,), 0.0, tl.float32)
-    if not SUMS_ONLY:
+    if SUMS_ONLY:
+        log_sum, row_weight = _store_row_factors(rows, present, call, saved, grads, place, form)
+    else:
+        log_sum, row_weight = _row_factors(rows, present, call, saved, grads, place, form)
         delta = load_rows(grads.delta, place, rows, present)
     dq = tl.full((form.block_m, 1 if SUMS_ONLY else form.block_d), 0.0, tl.float32)
     dcq = tl.full((form.block_m, 1 if SUMS_ONLY else form.block_d), 0.0, tl.float32)
@@ -204,13 +208,13 @@ def query_blocks_kernel(call, saved, grads, form: tl.constexpr, SUMS_ONLY: tl.co
     open_keys = open_keys // form.block_n * form.block_n
     if call.mask is None:
         dq, dcq, delta, gate_term = _add_keys(
-            dq, dcq, delta, gate_term, open_keys * 0, open_keys, q, cq, do, lam, rows, present, call, saved, place,
-            form, False, SUMS_ONLY,
+            dq, dcq, delta, gate_term, open_keys * 0, open_keys, q, cq, do, log_sum, row_weight, rows, call, saved,
+            place, form, False, SUMS_ONLY,
         )  # fmt: skip
     if (call.mask is not None) or (not form.even_keys) or form.is_causal:
         dq, dcq, delta, gate_term = _add_keys(
-            dq, dcq, delta, gate_term, open_keys, stop, q, cq, do, lam, rows, present, call, saved, place,
-            form, True, SUMS_ONLY,
+            dq, dcq, delta, gate_term, open_keys, stop, q, cq, do, log_sum, row_weight, rows, call, saved,
+            place, form, True, SUMS_ONLY,
         )  # fmt: skip
 
     if SUMS_ONLY:
@@ -234,8 +238,8 @@ def query_blocks_kernel(call, saved, grads, form: tl.constexpr, SUMS_ONLY: tl.co
 
 @triton.jit
 def _add_keys(
-    dq, dcq, delta, gate_term, start, stop, q, cq, do, lam, rows, present, call, saved, place, form: tl.constexpr,
-    CHECKED: tl.constexpr, SUMS_ONLY: tl.constexpr,
+    dq, dcq, delta, gate_term, start, stop, q, cq, do, log_sum, row_weight, rows, call, saved, place,
+    form: tl.constexpr, CHECKED: tl.constexpr, SUMS_ONLY: tl.constexpr,
 ):  # fmt: skip
     """Adds what the keys from start to stop give, eq. 9 to 13."""
     block = tl.arange(0, form.block_n)
@@ -249,7 +253,7 @@ def _add_keys(
         k = operand_at(k_pointers, call.key, first_key, keys, place.seen_keys, call, form, CHECKED)
         ck = operand_at(ck_pointers, call.context_key, first_key, keys, place.seen_keys, call, form, CHECKED)
         v = operand_at(v_pointers, call.value, first_key, keys, place.seen_keys, call, form, CHECKED)
-        scores, context_scores, visible = score_arguments(
+        scores, context_scores, factor, visible = score_arguments(
             product_over_features(q, k, place, call, form),
             product_over_features(cq, ck, place, call, form),
             rows[:, None],
@@ -259,22 +263,23 @@ def _add_keys(
             form,
             CHECKED,
         )
-        p = _softmax(scores, rows, present, call, saved, place, False)
-        g = sigmoid(context_scores, form.fast_sigmoid)
+        p = tl.exp2(scores * factor - log_sum[:, None])
+        g = sigmoid(context_scores, factor, form.fast_sigmoid)
         if CHECKED:
             g = tl.where(visible, g, 0.0)
-        da = call.factors.keep * product_over_features(do, v, place, call, form)
+        da = product_over_features(do, v, place, call, form)
         if call.seed is not None:
-            da = tl.where(keep_cells(call, place, rows, first_key, form.block_n, False), da, 0.0)
+            keep = keep_cells(call, place, rows, first_key, form.block_n, False)
+            da = tl.where(keep, call.factors.keep * da, 0.0)
         if SUMS_ONLY:
             delta += tl.sum(da * p, 1)
         else:
-            weight = call.factors.quasi * lam[:, None]
+            weight = row_weight[:, None]
             if form.column_gate:
                 lk = load_rows(saved.key_gate, place, keys, here)
                 weight -= call.factors.quasi * call.gate.gamma * lk[None, :]
             dq = add_product_over_rows(dq, p * (da - delta[:, None]), k, place, call, form)
-            dcq = add_product_over_rows(dcq, weight * da * g * (1.0 - g), ck, place, call, form)
+            dcq = add_product_over_rows(dcq, weight * g * (da - da * g), ck, place, call, form)
         if SUMS_ONLY or form.column_gate:
             gate_term += tl.sum(da * g, 1)
         k_pointers += step * call.key.row
@@ -296,6 +301,7 @@ def row_terms_kernel(call, saved, grads, form: tl.constexpr):
     do = load_tile(saved.grad_out, place, rows, present, call, form).to(tl.float32)
     o1 = load_tile(saved.softmax_out, place, rows, present, call, form).to(tl.float32)
     store_rows(grads.delta, place, rows, present, tl.sum(do * o1, 1))
+    _store_row_factors(rows, present, call, saved, grads, place, form)
     if not form.column_gate:
         o2 = load_tile(saved.quasi_out, place, rows, present, call, form).to(tl.float32)
         store_gate_terms(tl.sum(do * o2, 1), rows, present, call, saved, grads, place, form)
@@ -322,20 +328,37 @@ def finish_queries_kernel(call, sums, grads, form: tl.constexpr):
 
 
 @triton.jit
-def _softmax(scores, rows, present, call, saved, place, KEYS_FIRST: tl.constexpr):
-    """P of a tile from the saved maximum and sum of its rows; 0 for a row that sees no key."""
-    row_max = load_rows(saved.row_max, place, rows, present)
-    row_sum = load_rows(saved.row_sum, place, rows, present)
-    inverse = 1.0 / tl.where(row_sum == 0.0, 1.0, row_sum)
-    if KEYS_FIRST:
-        p = tl.exp2(scores - row_max[None, :]) * inverse[None, :]
+def _row_factors(rows, present, call, saved, grads, place, form: tl.constexpr):
+    """What P and the weight of G are made with: log2 of the rows' sums, and alpha lambda, (M) each.
+
+    P = exp2(scores - log_sum). It is 0 in a row that sees no key, whose maximum and sum are stored as 0.
+    """
+    if grads.log_sum is not None:
+        log_sum = load_rows(grads.log_sum, place, rows, present)
+        weight = load_rows(grads.weight, place, rows, present)
     else:
-        p = tl.exp2(scores - row_max[:, None]) * inverse[:, None]
-    return p
+        log_sum, weight = _new_row_factors(rows, present, call, saved, place, form)
+    return log_sum, weight
 
 
 @triton.jit
-def row_gate(rows, present, call, saved, place, form: tl.constexpr):
+def _store_row_factors(rows, present, call, saved, grads, place, form: tl.constexpr):
+    log_sum, weight = _new_row_factors(rows, present, call, saved, place, form)
+    store_rows(grads.log_sum, place, rows, present, log_sum)
+    store_rows(grads.weight, place, rows, present, weight)
+    return log_sum, weight
+
+
+@triton.jit
+def _new_row_factors(rows, present, call, saved, place, form: tl.constexpr):
+    row_max = load_rows(saved.row_max, place, rows, present)
+    row_sum = load_rows(saved.row_sum, place, rows, present)
+    log_sum = row_max + tl.log2(tl.where(row_sum == 0.0, 1.0, row_sum))
+    return log_sum, call.factors.quasi * _row_gate(rows, present, call, saved, place, form)
+
+
+@triton.jit
+def _row_gate(rows, present, call, saved, place, form: tl.constexpr):
     """lambda of each row, or of a column gate its part 1 - beta lq, from the saved gates: (M)."""
     if call.gate_lambda is not None:
         lam = load_rows(call.gate_lambda, place, rows, present)

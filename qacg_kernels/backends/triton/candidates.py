@@ -1,33 +1,39 @@
 """Which configurations are worth trying for a row of the tables: `tune` measures them. Imports no Triton.
 
-A shipped row that nobody has measured is the first of them, roughly, that spills nothing on its chip.
+A shipped row of 16 bits that nobody has measured is the one of them whose machine code promises most on its chip
+(`python -m benchmarks.static --search`); one of 32 bits is the first, roughly, that spills nothing.
 """
 
 from qacg_kernels.backends.triton.configurations import Key, Row
 
-# (block_m, block_n, num_warps, num_stages), by what a tile does for its registers: from large to small.
+# (block_m, block_n, num_warps, num_stages), by what a tile does for its registers: from large to small. Of those with
+# more than 2 stages, loads are in flight while the tile before is computed; float32 reads by parts and has none.
 _WHOLE_FORWARD = (
-    (64, 128, 4, 1), (64, 128, 8, 1), (32, 128, 4, 1), (32, 128, 8, 1), (16, 128, 4, 1), (16, 128, 8, 1),
-    (64, 64, 4, 1), (64, 64, 8, 1), (32, 64, 4, 1), (32, 64, 8, 1), (16, 64, 4, 1), (16, 64, 8, 1),
+    (128, 128, 8, 1), (64, 128, 4, 1), (64, 128, 8, 1), (32, 128, 4, 1), (32, 128, 8, 1), (16, 128, 4, 1),
+    (16, 128, 8, 1), (64, 64, 4, 1), (64, 64, 8, 1), (32, 64, 4, 1), (32, 64, 8, 1), (16, 64, 4, 1), (16, 64, 8, 1),
     (32, 32, 4, 1), (32, 32, 8, 1), (16, 32, 4, 1), (16, 32, 8, 1), (16, 16, 8, 1),
 )  # fmt: skip
 _TILED_FORWARD = (
-    (128, 64, 8, 2), (64, 64, 4, 2), (64, 64, 8, 2), (128, 32, 8, 2), (64, 32, 4, 2), (64, 32, 8, 2), (64, 32, 8, 1),
-    (32, 64, 4, 1), (32, 64, 8, 1), (32, 32, 8, 2), (32, 32, 4, 1), (32, 32, 8, 1), (16, 64, 8, 1), (16, 32, 4, 1),
-    (16, 32, 8, 1), (16, 32, 16, 1), (16, 16, 8, 1),
+    (128, 64, 8, 3), (128, 64, 8, 4), (64, 64, 4, 3), (128, 32, 8, 3), (64, 32, 4, 3), (128, 64, 8, 2), (64, 64, 4, 2),
+    (64, 64, 8, 2), (128, 32, 8, 2), (64, 32, 4, 2), (64, 32, 8, 2), (64, 32, 8, 1), (32, 64, 4, 1), (32, 64, 8, 1),
+    (32, 32, 8, 2), (32, 32, 4, 1), (32, 32, 8, 1), (16, 64, 8, 1), (16, 32, 4, 1), (16, 32, 8, 1), (16, 32, 16, 1),
+    (16, 16, 8, 1),
 )  # fmt: skip
 _WHOLE_BACKWARD = (
-    (64, 128, 8, 1), (32, 128, 8, 1), (16, 128, 8, 1), (64, 64, 4, 1), (64, 64, 8, 1), (32, 64, 4, 1), (32, 64, 8, 1),
-    (16, 64, 8, 1), (32, 32, 4, 1), (32, 32, 8, 1), (16, 32, 4, 1), (16, 32, 8, 1), (64, 16, 8, 1), (32, 16, 8, 1),
-    (16, 16, 4, 1), (16, 16, 8, 1), (16, 16, 16, 1),
+    (64, 128, 8, 1), (32, 128, 8, 2), (32, 128, 8, 1), (16, 128, 8, 2), (16, 128, 8, 1), (64, 64, 4, 1), (64, 64, 8, 1),
+    (32, 64, 4, 2), (32, 64, 4, 1), (32, 64, 8, 1), (16, 64, 8, 1), (32, 32, 4, 1), (32, 32, 8, 1), (16, 32, 4, 1),
+    (16, 32, 8, 1), (64, 16, 8, 1), (32, 16, 8, 1), (16, 16, 4, 1), (16, 16, 8, 1), (16, 16, 16, 1),
 )  # fmt: skip
 _KEY_GRADIENTS = (
-    (64, 64, 8, 1), (32, 64, 8, 1), (64, 32, 8, 1), (64, 32, 4, 1), (32, 64, 4, 1), (32, 32, 4, 1), (32, 32, 8, 1),
-    (16, 32, 8, 1), (16, 32, 4, 1), (64, 16, 8, 1), (32, 16, 8, 1), (16, 16, 4, 1), (16, 16, 8, 1),
+    (64, 128, 8, 3), (64, 128, 8, 2), (32, 128, 8, 4), (32, 128, 8, 3), (32, 128, 8, 2), (64, 64, 4, 2), (32, 64, 4, 3),
+    (32, 64, 4, 2), (16, 64, 4, 3), (64, 64, 8, 1), (32, 64, 8, 1), (64, 32, 8, 1), (64, 32, 4, 1), (32, 64, 4, 1),
+    (32, 32, 4, 1), (32, 32, 8, 1), (16, 32, 8, 1), (16, 32, 4, 1), (64, 16, 8, 1), (32, 16, 8, 1), (16, 16, 4, 1),
+    (16, 16, 8, 1),
 )  # fmt: skip
 _QUERY_GRADIENTS = (
-    (64, 64, 8, 1), (64, 32, 8, 1), (64, 32, 4, 1), (32, 64, 8, 1), (32, 64, 4, 1), (32, 32, 4, 1), (32, 32, 8, 1),
-    (32, 16, 4, 1), (32, 16, 8, 1), (16, 64, 8, 1), (16, 32, 8, 1), (16, 16, 4, 1), (16, 16, 8, 1),
+    (128, 64, 8, 3), (128, 64, 8, 2), (128, 32, 8, 4), (128, 32, 8, 3), (128, 32, 8, 2), (64, 64, 4, 3), (64, 32, 4, 3),
+    (64, 32, 4, 2), (64, 64, 8, 1), (64, 32, 8, 1), (64, 32, 4, 1), (32, 64, 8, 1), (32, 64, 4, 1), (32, 32, 4, 1),
+    (32, 32, 8, 1), (32, 16, 4, 1), (32, 16, 8, 1), (16, 64, 8, 1), (16, 32, 8, 1), (16, 16, 4, 1), (16, 16, 8, 1),
 )  # fmt: skip
 _TILES = {
     "whole_row_forward": _WHOLE_FORWARD,
@@ -38,6 +44,7 @@ _TILES = {
 }
 # Of all accumulators in float32, elements a warp. More would leave no registers for the operands, which lie there too.
 _MOST_ELEMENTS = 1536
+_MOST_STAGES_OF_FLOAT32 = 2
 _ACCUMULATORS = {
     "whole_row_forward": 1,
     "tiled_forward": 2,
@@ -52,6 +59,7 @@ def candidates(key: Key) -> list[Row]:
     kernel, bits, head_dim, busy = key
     tiles = _TILES[kernel]
     if bits == 32:
+        tiles = [t for t in tiles if t[3] <= _MOST_STAGES_OF_FLOAT32]
         own = 1 if kernel in ("whole_row_backward", "key_gradients") else 0  # whose rows the accumulators have
         tiles = [t for t in tiles if _ACCUMULATORS[kernel] * t[own] * head_dim <= _MOST_ELEMENTS * t[2]]
     return [Row(kernel, bits, head_dim, busy, *tile) for tile in tiles]

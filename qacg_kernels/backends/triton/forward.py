@@ -92,7 +92,7 @@ def _whole_row(q, cq, lam, rows, key_gate, place, call, form: tl.constexpr, BLOC
     k = operand(call.key, place, 0, keys, place.seen_keys, call, form, not form.even_keys)
     ck = operand(call.context_key, place, 0, keys, place.seen_keys, call, form, not form.even_keys)
     v = operand(call.value, place, 0, keys, place.seen_keys, call, form, not form.even_keys)
-    scores, context_scores, visible = score_arguments(
+    scores, context_scores, factor, visible = score_arguments(
         product_over_features(q, k, place, call, form),
         product_over_features(cq, ck, place, call, form),
         rows[:, None],
@@ -102,12 +102,12 @@ def _whole_row(q, cq, lam, rows, key_gate, place, call, form: tl.constexpr, BLOC
         form,
         CHECKED,
     )
-    row_max = tl.max(scores, 1)
+    row_max = tl.max(scores, 1) * factor
     if CHECKED:
         row_max = tl.where(row_max == MINUS_INFINITY, 0.0, row_max)  # -inf minus -inf would be NaN
-    p = tl.exp2(scores - row_max[:, None])
+    p = tl.exp2(scores * factor - row_max[:, None])
     row_sum = tl.sum(p, 1)
-    g = sigmoid(context_scores, form.fast_sigmoid)
+    g = sigmoid(context_scores, factor, form.fast_sigmoid)
     if CHECKED:
         g = tl.where(visible, g, 0.0)
     weight = call.factors.quasi * lam[:, None]
@@ -173,7 +173,7 @@ def _sweep(
         here = keys < place.seen_keys
         k = operand_at(k_pointers, call.key, first_key, keys, place.seen_keys, call, form, CHECKED)
         ck = operand_at(ck_pointers, call.context_key, first_key, keys, place.seen_keys, call, form, CHECKED)
-        scores, context_scores, visible = score_arguments(
+        scores, context_scores, factor, visible = score_arguments(
             product_over_features(q, k, place, call, form),
             product_over_features(cq, ck, place, call, form),
             rows[:, None],
@@ -183,23 +183,25 @@ def _sweep(
             form,
             CHECKED,
         )
-        new_max = tl.maximum(row_max, tl.max(scores, 1))
+        new_max = tl.maximum(row_max, tl.max(scores, 1) * factor)
         shift = new_max
         if CHECKED:
             shift = tl.where(new_max == MINUS_INFINITY, 0.0, new_max)  # -inf minus -inf would be NaN
-        p = tl.exp2(scores - shift[:, None])
+        p = tl.exp2(scores * factor - shift[:, None])
         rescale = tl.exp2(row_max - shift)
         row_max = new_max
         row_sum = row_sum * rescale + tl.sum(p, 1)
-        g = sigmoid(context_scores, form.fast_sigmoid)
-        if CHECKED:
-            g = tl.where(visible, g, 0.0)
         if call.seed is not None:
             keep = keep_cells(call, place, rows, first_key, form.block_n, False)
             p = tl.where(keep, p, 0.0)
-            g = tl.where(keep, g, 0.0)
         v = operand_at(v_pointers, call.value, first_key, keys, place.seen_keys, call, form, CHECKED)
+        # This product runs while the sigmoid is computed.
         o1 = add_product_over_rows(o1 * rescale[:, None], p, v, place, call, form)
+        g = sigmoid(context_scores, factor, form.fast_sigmoid)
+        if CHECKED:
+            g = tl.where(visible, g, 0.0)
+        if call.seed is not None:
+            g = tl.where(keep, g, 0.0)
         if PLAIN:
             plain_o2 = add_product_over_rows(plain_o2, g, v, place, call, form)
         if form.column_gate:

@@ -41,6 +41,8 @@ _LOG2E = math.log2(math.e)
 # Kernels of rows x D are bound by memory; any tile that fills a warp's loads will do.
 _SMALL_ROWS = 32
 _SMALL_WARPS = 4
+# A factor that a GPU flushes to 0 would make NaN of a hidden cell's minus infinity.
+_LEAST_FOLDED = 1e-30
 # Rows that one program sums for the gate's parameters: few partial sums, yet programs enough for long sequences.
 _SUM_ROWS = 1024
 
@@ -56,6 +58,7 @@ class _Traits(NamedTuple):
     is_causal: bool
     column_gate: bool
     fast_sigmoid: bool
+    folds_scale: bool
     precision: str
     by_parts: bool
 
@@ -77,6 +80,7 @@ def _form(
         even_keys,
         head_dim == block_d,
         traits.fast_sigmoid,
+        traits.folds_scale,
         traits.precision,
         traits.by_parts,
         block_m,
@@ -119,6 +123,7 @@ class _Operation:
             is_causal=options["is_causal"],
             column_gate=self.column_gate,
             fast_sigmoid=query.dtype.itemsize == 2,
+            folds_scale=options["scale"] > _LEAST_FOLDED,
             precision="tf32" if tf32 and not interpreted() else "ieee",
             by_parts=query.dtype == torch.float32,
         )
@@ -259,12 +264,13 @@ def backward(grad_out, grad_query_gate, grad_key_gate, *tensors, **options):
     has_vectors = op.call.gate is not None
     query_logit = torch.empty_like(query_gate) if has_vectors else None
     key_logit = torch.empty_like(key_gate) if has_vectors else None
-    delta = torch.empty_like(row_max)
+    whole = op.takes_whole_rows("whole_row_backward")
+    delta, log_sum, weight = (None if whole else torch.empty_like(row_max) for _ in range(3))
     grads = Gradients(
         *(op.rows(t) for t in wide),
-        *(op.rows(t) for t in (grad_lambda, query_logit, key_logit, delta)),
+        *(op.rows(t) for t in (grad_lambda, query_logit, key_logit, delta, log_sum, weight)),
     )
-    if op.takes_whole_rows("whole_row_backward"):
+    if whole:
         op.launch(key_blocks_kernel, "whole_row_backward", "keys", saved, grads)
     else:
         _tiled_backward(op, saved, grads)

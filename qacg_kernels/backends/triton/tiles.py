@@ -159,15 +159,17 @@ def add_product_over_rows(total, a, y, place, call, form: tl.constexpr):
 
 
 @triton.jit
-def sigmoid(x, FAST: tl.constexpr):
-    """sigmoid(y) of x = y log2(e), to 2**-14 of its value if FAST, else to float32's own precision.
+def sigmoid(x, factor, FAST: tl.constexpr):
+    """sigmoid(y) of y log2(e) = factor x, to 2**-14 of its value if FAST, else to float32's own precision.
+
+    The factor is positive; FAST folds it into the sign that the exponent takes anyway.
 
     sigmoid(|y|) = 1 / (1 + u) and sigmoid(-|y|) = u / (1 + u) with u = exp(-|y|) in (0, 1]. FAST takes a polynomial for
     1 / (1 + u), which leaves the unit for special functions with one exp2; its last coefficient is 1, so that both
     tails are as exact as u.
     """
     if FAST:
-        u = tl.exp2(-tl.abs(x))
+        u = tl.exp2(tl.abs(x) * -factor)
         inverse = SIGMOID_5 * u + SIGMOID_4
         inverse = inverse * u + SIGMOID_3
         inverse = inverse * u + SIGMOID_2
@@ -175,18 +177,22 @@ def sigmoid(x, FAST: tl.constexpr):
         inverse = inverse * u + 1.0
         y = tl.where(x < 0, u * inverse, inverse)
     else:
-        y = 1.0 / (1.0 + tl.exp2(-x))
+        y = 1.0 / (1.0 + tl.exp2(x * -factor))
     return y
 
 
 @triton.jit
 def score_arguments(scores, context_scores, i, j, place, call, form: tl.constexpr, CHECKED: tl.constexpr):
-    """What exp2 and `sigmoid` are to be taken of, and which cells are visible (eq. 1 and 2).
+    """Scores of both maps, the factor that makes them what exp2 and `sigmoid` are taken of, and which cells are
+    visible (eq. 1 and 2). The factor is positive.
 
     Unless CHECKED every cell is visible, and no mask is read.
     """
-    scores *= call.factors.score
-    context_scores *= call.factors.score
+    MULTIPLIED: tl.constexpr = (not form.folds_scale) or (call.mask is not None)
+    if MULTIPLIED:
+        scores *= call.factors.score
+        context_scores *= call.factors.score
+    factor = 1.0 if MULTIPLIED else call.factors.score
     visible = (i < place.queries) & (j < place.seen_keys)
     if CHECKED:
         if form.is_causal:
@@ -208,7 +214,7 @@ def score_arguments(scores, context_scores, i, j, place, call, form: tl.constexp
                 scores += bias * LOG2E
                 context_scores += bias * LOG2E
         scores = tl.where(visible, scores, MINUS_INFINITY)
-    return scores, context_scores, visible
+    return scores, context_scores, factor, visible
 
 
 @triton.jit
@@ -220,7 +226,7 @@ def gate_logit_sigmoid(x_source, context_source, rows, present, side, place, cal
     logit += tl.sum(context.to(tl.float32) * gate_vector(side.context_vector, place, call, form)[None, :], 1)
     if side.bias is not None:
         logit += tl.load(side.bias.data + place.head * side.bias.head).to(tl.float32)
-    return sigmoid(logit * LOG2E, False)
+    return sigmoid(logit, LOG2E, False)
 
 
 @triton.jit

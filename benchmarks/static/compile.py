@@ -20,21 +20,28 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.runtime.jit import JITFunction
 
+from benchmarks.static.disassemble import disassembled, pending
+from benchmarks.static.launches import Launch
+from benchmarks.static.path import main_loop
 from qacg_kernels.backends.triton import launch
 from qacg_kernels.backends.triton.arguments import Form
 from qacg_kernels.backends.triton.configurations import Table, trial
 
-CUOBJDUMP = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+_TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
+CUOBJDUMP, NVDISASM = _TOOLS / "cuobjdump", _TOOLS / "nvdisasm"
 
 
 class Resources(NamedTuple):
     """Of one kernel: registers and bytes of stack (spilled registers) a thread; bytes of shared memory a block, and
-    columns of tensor memory, which sm_100 has."""
+    columns of tensor memory, which sm_100 has. Whether products of 16 bits are those of a warp group or of a block
+    (wgmma, tcgen05), and how many groups of copies the loop with the work leaves in flight when it waits for others."""
 
     registers: int
     stack: int
     shared: int
     tensor_columns: int
+    wgmma: bool
+    loads_in_flight: int
 
 
 class AbsentGPU:
@@ -76,6 +83,13 @@ def kernels_of(
     return compiled
 
 
+def compiled_for(launch: Launch, architecture: str) -> object:
+    """One launch, compiled for a chip."""
+    triton.runtime.driver.set_active(AbsentGPU(int(architecture.removeprefix("sm_"))))
+    grid = (launch.programs,)
+    return launch.kernel.warmup(*launch.arguments, grid=grid, **launch.constants, **launch.options)
+
+
 class Description(NamedTuple):
     """What machine code is made from beside a kernel's source, in Triton's own words.
 
@@ -109,11 +123,17 @@ def describing() -> Iterator[dict[str, list[Description]]]:
 
 
 def resources(kernel: object) -> Resources:
-    """Registers and stack from the machine code; memory as the compiler laid it out."""
+    """Registers, stack and instructions from the machine code; memory as the compiler laid it out."""
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(kernel.asm["cubin"])
         file.flush()
         command = [CUOBJDUMP, "-res-usage", file.name]
         text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     registers, stack = (int(re.search(rf"\b{field}:(\d+)", text)[1]) for field in ("REG", "STACK"))
-    return Resources(registers, stack, kernel.metadata.shared, getattr(kernel.metadata, "tmem_size", 0))
+    program = disassembled(kernel.asm["cubin"], NVDISASM)
+    loop = main_loop(program)
+    body = program[loop.start : loop.stop + 1] if loop else []
+    waits = [pending(i) for i in body if i.stem == "DEPBAR" and "SB" in i.operands]
+    wgmma = any(i.stem in ("HGMMA", "UTCHMMA") for i in program)
+    columns = getattr(kernel.metadata, "tmem_size", 0)
+    return Resources(registers, stack, kernel.metadata.shared, columns, wgmma, min(waits, default=0))

@@ -1,0 +1,116 @@
+"""`python -m benchmarks.static`: what the machine code of the Triton kernels promises, without a GPU.
+
+Every row of a table is compiled as a launch would compile it, disassembled, counted, and run through a model of a
+multiprocessor's scheduler. The rates are a model's, not measurements: trust ratios more than absolutes.
+"""
+
+import argparse
+import itertools
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from benchmarks.static.chips import CHIPS
+from qacg_kernels.backends.triton import configurations
+from qacg_kernels.backends.triton.configurations import KEYS, Key, Table, shipped
+
+_OTHER_TRITON = Path(__file__).resolve().parents[2] / "build" / "triton"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.static", description=__doc__.split("\n\n")[0])
+    parser.add_argument("--arch", choices=CHIPS, default="sm_90", help="whose table, compiled for that chip")
+    parser.add_argument("--triton", metavar="VERSION", help="another Triton than the installed one; put under build/")
+    parser.add_argument("--json", action="store_true", help="an object a line")
+    parser.add_argument("--bits", type=int, choices=(16, 32), nargs="+", default=[16, 32], help="widths of elements")
+    parser.add_argument("--head-dims", type=int, choices=(64, 128, 256), nargs="+", default=[64, 128, 256])
+    parser.add_argument(
+        "--out",
+        metavar="FILE",
+        type=Path,
+        help="also writes the lines as JSON, or the table of --search",
+    )
+    options = parser.parse_args(arguments)
+    if options.triton and "triton" not in sys.modules and not _is_first(options.triton):
+        return _through_another(options.triton, arguments)
+    return _print(options)
+
+
+def _is_first(version: str) -> bool:
+    """Whether `import triton` finds the one that is meant; what is asked is its metadata, which loads nothing."""
+    return str(_OTHER_TRITON / version) in sys.path
+
+
+def _through_another(version: str, arguments: list[str] | None) -> int:
+    """The same command in a process whose path begins with the other Triton."""
+    folder = _OTHER_TRITON / version
+    if not (folder / "triton").is_dir():
+        install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder)]
+        subprocess.run([*install, f"triton=={version}"], check=True)
+    path = os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH", ""), os.getcwd())))
+    command = [sys.executable, "-m", "benchmarks.static", *(sys.argv[1:] if arguments is None else arguments)]
+    return subprocess.run(command, env=os.environ | {"PYTHONPATH": path}, check=False).returncode
+
+
+def _print(options: argparse.Namespace) -> int:
+    import triton
+
+    from benchmarks.static import report
+    from benchmarks.static.calibrate import calibration
+    from benchmarks.static.operator import CONVENTION
+
+    if options.triton and triton.__version__ != options.triton:
+        print(f"--triton: got {options.triton}, but {triton.__file__} is {triton.__version__}", file=sys.stderr)
+        return 2
+    table = shipped(options.arch)
+    held = calibration()
+    heading = {
+        "kind": "static",
+        "arch": options.arch,
+        "chip": CHIPS[options.arch].name,
+        "triton": triton.__version__,
+        "factor": round(held.factor, 3),
+        "factor_by_head_dim": {str(d): round(f, 3) for d, f in held.by_head_dim.items()},
+        "flop_convention": CONVENTION,
+    }
+    keys = [key for key in KEYS if key[1] in options.bits and key[2] in options.head_dims]
+    spread = ", ".join(f"{f:.2f} at head size {d}" for d, f in held.by_head_dim.items())
+    print(
+        f"{CHIPS[options.arch].name} ({options.arch}), Triton {triton.__version__}. Predicted, not measured: the rates "
+        f"of the model times {held.factor:.2f}, as plain flash attention of known rate asks ({spread}).\n{CONVENTION}",
+        file=sys.stderr if options.json else sys.stdout,
+        flush=True,
+    )
+    if options.search:
+        _search(table, keys, options.out)
+        return 0
+    lines = [json.dumps(heading)]
+    records = itertools.chain(report.rows(table, keys), report.calls(table, options.bits, options.head_dims))
+    for record in records:
+        lines.append(json.dumps(record))
+        print(lines[-1] if options.json else report.sentence(record), flush=True)
+    if options.out:
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = options.out.with_suffix(".unfinished")
+        unfinished.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        unfinished.replace(options.out)
+    return 0
+
+
+def _search(table: Table, keys: list[Key], out: Path | None) -> None:
+    from benchmarks.static import report, search
+
+    rows = {}
+    for choice in search.chosen(table, keys):
+        rows[choice.best.row.key] = choice.best.row
+        before = "does not run" if choice.before is None else f"{choice.before.tflops:.3g} TFLOP/s"
+        changed = "stays" if choice.best.row == table.by_key[choice.best.row.key] else f"before: {before}"
+        print(f"{report.sentence(report.row_record(choice.best))}; {changed}; {choice.tried} tried", flush=True)
+        if out:
+            configurations.save(search.with_rows(table, rows), out)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

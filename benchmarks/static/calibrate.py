@@ -1,0 +1,62 @@
+"""The model held to a kernel of known speed: one factor on its clocks, and how far it is off without fitting more.
+
+Published for plain flash attention in Triton on an H100 (Shah et al., FlashAttention-3, figure 5: forward, no causal
+mask, 16-bit, the longest sequences): about 400 TFLOP/s at head size 64 and 467 at 128, of 4 S^2 D FLOP. That kernel
+chooses its tile among several, so the model's figure is the best of them too.
+"""
+
+import functools
+import math
+from typing import NamedTuple
+
+import torch
+import triton
+
+from benchmarks.static import kernel
+from benchmarks.static.chips import CHIPS
+from benchmarks.static.compile import AbsentGPU
+from benchmarks.static.plain_attention import plain_attention_kernel
+
+ARCHITECTURE = "sm_90"
+PUBLISHED = {64: 400.0, 128: 467.0}  # TFLOP/s by head size
+# (queries, keys, warps, stages) of a tile.
+_TILES = {
+    64: ((128, 128, 8, 3), (128, 64, 8, 3), (128, 64, 4, 3)),
+    128: ((128, 64, 8, 3), (128, 128, 8, 2), (128, 64, 8, 2)),
+}
+_LENGTH = 4096
+
+
+class Calibration(NamedTuple):
+    """factor: published rate over the model's, by which all its rates are multiplied. by_head_dim: each alone."""
+
+    factor: float
+    by_head_dim: dict[int, float]
+
+
+@functools.cache
+def calibration() -> Calibration:
+    found = {head_dim: rate / _modelled(head_dim) for head_dim, rate in PUBLISHED.items()}
+    return Calibration(math.exp(sum(map(math.log, found.values())) / len(found)), found)
+
+
+def _modelled(head_dim: int) -> float:
+    """TFLOP/s of the best tile."""
+    return max(_rate(head_dim, *tile) for tile in _TILES[head_dim])
+
+
+def _rate(head_dim: int, block_m: int, block_n: int, warps: int, stages: int) -> float:
+    triton.runtime.driver.set_active(AbsentGPU(int(ARCHITECTURE.removeprefix("sm_"))))
+    operands = [torch.empty(1, dtype=torch.bfloat16) for _ in range(4)]
+    compiled = plain_attention_kernel.warmup(
+        *operands, head_dim, _LENGTH, 0.5, block_m, block_n, head_dim, grid=(1,), num_warps=warps, num_stages=stages
+    )
+    work = kernel.Work(block_m * block_n, head_dim, products=2, iterates=True, exponentials=1)
+    judged = kernel.judge_code(compiled, ARCHITECTURE, warps, work)
+    return rate(ARCHITECTURE, work.flops * judged.resident, judged.iteration)
+
+
+def rate(architecture: str, flops: float, clocks: float) -> float:
+    """TFLOP/s of a chip all of whose multiprocessors do so many FLOP in so many clocks."""
+    chip = CHIPS[architecture]
+    return flops / clocks * chip.multiprocessors * chip.gigahertz / 1e3

@@ -1,0 +1,108 @@
+"""Machine code as a list of instructions: opcode, the registers read and written, labels and branches."""
+
+import re
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+_LINE = re.compile(r"^\s*/\*[0-9a-f]+\*/\s+(?:(@!?U?P\w+)\s+)?([A-Z][\w.]*)\s*(.*?)\s*;")
+_LABEL = re.compile(r"^(\.L_x_\d+):")
+_TARGET = re.compile(r"`\((\.L_x_\d+)\)")
+_REGISTER = re.compile(r"\b(UR|R|UP|P)(\d+)\b")
+# Registers that a result takes beyond the one that the text names.
+_WIDTHS = {".64": 2, ".128": 4, ".WIDE": 2}
+# The first operand of these is read: they write no register.
+_WITHOUT_RESULT = ("ST", "RED", "LDGSTS", "BAR", "BRA", "EXIT", "DEPBAR", "UTC", "SYNCS.EXCH", "UBLKCP", "WARP")
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One of a warp.
+
+    Attributes:
+        guard: the predicate it is executed under; "" if always.
+        reads, writes: names of registers, "R12", "UR4", "P0".
+        target: index of the instruction that a branch leads to; None for others.
+    """
+
+    opcode: str
+    operands: str
+    guard: str = ""
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    target: int | None = None
+
+    @property
+    def stem(self) -> str:
+        return self.opcode.partition(".")[0]
+
+
+def disassembled(cubin: bytes, nvdisasm: Path) -> list[Instruction]:
+    """The instructions of a cubin's one kernel, by NVIDIA's disassembler."""
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        text = subprocess.run([nvdisasm, "-c", file.name], capture_output=True, text=True, check=True).stdout
+    return parse(text)
+
+
+def parse(text: str) -> list[Instruction]:
+    """Instructions of nvdisasm's text."""
+    found: list[tuple[str, str, str]] = []
+    labels: dict[str, int] = {}
+    for line in text.splitlines():
+        if label := _LABEL.match(line):
+            labels[label[1]] = len(found)
+        elif match := _LINE.match(line):
+            found.append((match[1] or "", match[2], match[3]))
+    return [_instruction(*parts, labels) for parts in found]
+
+
+def pending(wait: Instruction) -> int:
+    """How many of the groups that it waits for, products or copies, an instruction leaves in flight."""
+    return int(wait.operands.rsplit(",", 1)[-1].strip(), 16)
+
+
+def _instruction(guard: str, opcode: str, operands: str, labels: dict[str, int]) -> Instruction:
+    target = _TARGET.search(operands) if opcode.startswith("BRA") else None
+    parts = [] if target else [part.strip() for part in operands.split(",")]
+    written = [] if opcode.startswith(_WITHOUT_RESULT) else _results(opcode, parts)
+    reads = [name for part in parts[len(written) :] for name in _names(part)] + _names(guard)
+    if opcode.startswith("HGMMA"):  # accumulators are waited for by WARPGROUP.DEPBAR, not by a scoreboard
+        reads = [] if parts[1].startswith("gdesc") else _range(parts[1], 4)
+    elif opcode.startswith("HMMA"):
+        reads = _range(parts[1], 4) + _range(parts[2], 2) + _range(parts[3], 4)
+    writes = [name for part in written for name in _names(part)]
+    if written and not opcode.startswith(("HGMMA", "UTC")):
+        writes += _range(written[0], _width(opcode))[1:]
+    return Instruction(opcode, operands, guard, tuple(reads), tuple(writes), labels.get(target[1]) if target else None)
+
+
+def _results(opcode: str, parts: list[str]) -> list[str]:
+    """The operands that are written: predicates before the first other one too, as ISETP and IADD3 have them."""
+    if opcode.startswith(("ISETP", "FSETP", "PLOP3", "UISETP", "UPLOP3", "DSETP", "R2P")):
+        return parts[:2]
+    count = 1
+    while count < len(parts) and re.fullmatch(r"U?P[0-9T]", parts[count]) and count < 3:
+        count += 1
+    return parts[:count]
+
+
+def _names(text: str) -> list[str]:
+    return [kind + number for kind, number in _REGISTER.findall(text)]
+
+
+def _range(operand: str, width: int) -> list[str]:
+    """The registers of an operand that takes several, from the one that is named."""
+    match = re.match(r"-?(U?R)(\d+)", operand)
+    return [f"{match[1]}{int(match[2]) + n}" for n in range(width)] if match else []
+
+
+def _width(opcode: str) -> int:
+    """Registers of a result."""
+    if opcode.startswith(("HMMA", "LDSM.16.M88.4", "LDSM.16.MT88.4")):
+        return 4
+    if column := re.search(r"LDTM.*\.x(\d+)", opcode):
+        return int(column[1])
+    return max((width for suffix, width in _WIDTHS.items() if suffix in opcode), default=1)

@@ -1,0 +1,174 @@
+"""One kernel judged by its machine code: what it uses, what its warps do in an iteration, and how long that takes."""
+
+import functools
+import hashlib
+import json
+import os
+from collections import Counter
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks.static import path, scheduler, units
+from benchmarks.static.chips import CHIPS, SCHEDULERS, Chip, resident_blocks
+from benchmarks.static.compile import NVDISASM, compiled_for, resources
+from benchmarks.static.disassemble import Instruction, disassembled
+from benchmarks.static.launches import Launch
+
+_MOSTLY = 0.7  # of the time, which the busiest pipe must work to be what bounds a kernel
+_ITERATIONS = (4, 12)
+# Products of matrices of a tile, by role.
+PRODUCTS = {
+    "whole_row_forward": 3,
+    "tiled_forward": 4,
+    "whole_row_backward": 8,
+    "key_gradients": 6,
+    "query_gradients": 5,
+}
+_CACHE = Path(__file__).resolve().parents[2] / "build" / "static"
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A kernel's machine code on one chip; what is not said here is as in Resources.
+
+    Attributes:
+        resident: blocks of a multiprocessor.
+        spills: instructions of one iteration that move registers to the stack or back.
+        instructions: of a warp, by unit, in one iteration of the loop over keys or queries; of the whole kernel where
+            there is no loop.
+        duplicated: how often the same cell is computed by different warps; 1 is once.
+        bound: the unit that works for most of the time, or "latency" where all wait.
+        outside, iteration: clocks of a block's whole run beside the loop and of one iteration, all resident blocks
+            running side by side, before calibration.
+    """
+
+    warps: int
+    registers: int
+    stack: int
+    shared: int
+    resident: int
+    spills: int
+    instructions: dict[str, int]
+    wgmma: bool
+    loads_in_flight: int
+    duplicated: float
+    bound: str
+    outside: float
+    iteration: float
+
+    def clocks(self, iterations: float) -> float:
+        return self.outside + self.iteration * iterations
+
+
+class Work(NamedTuple):
+    """What a kernel has to do in a tile.
+
+    Attributes:
+        cells: queries times keys; 0 for kernels without products.
+        products: of matrices, each cells x head_dim multiply-adds.
+        iterates: whether it goes through tiles in a loop.
+    """
+
+    cells: int
+    head_dim: int
+    products: int
+    iterates: bool
+    exponentials: int = 2  # of a cell: in the softmax and in the sigmoid
+
+    @property
+    def flops(self) -> int:
+        return 2 * self.cells * self.head_dim * self.products
+
+
+def work_of(launch: Launch) -> Work:
+    form, role = launch.form, launch.role
+    products = PRODUCTS.get(role, 0) + (2 if role == "key_gradients" and launch.adds_queries else 0)
+    cells = form.block_m * form.block_n if products else 0
+    return Work(cells, form.block_d, products, bool(products) and role != "whole_row_forward")
+
+
+def judge(launch: Launch, architecture: str) -> Judged:
+    """Compiles a launch for a chip and judges it."""
+    compiled = compiled_for(launch, architecture)
+    return judge_code(compiled, architecture, launch.options["num_warps"], work_of(launch))
+
+
+def judge_code(compiled: object, architecture: str, warps: int, work: Work) -> Judged:
+    """Judges a compiled kernel; what was found is kept under build/ by machine code and by the model's own source."""
+    told = repr((architecture, warps, work)).encode()
+    key = hashlib.sha256(compiled.asm["cubin"] + told + _sources()).hexdigest()
+    file = _CACHE / f"{key[:32]}.json"
+    if file.exists():
+        return Judged(**json.loads(file.read_text(encoding="utf-8")))
+    judged = _judge(compiled, architecture, warps, work)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = file.with_suffix(f".{os.getpid()}")
+    unfinished.write_text(json.dumps(asdict(judged)), encoding="utf-8")
+    unfinished.replace(file)
+    return judged
+
+
+@functools.cache
+def _sources() -> bytes:
+    """Of the model, so that a change of it forgets what was kept."""
+    names = ("chips", "disassemble", "kernel", "path", "scheduler", "units")
+    return b"".join((Path(__file__).parent / f"{name}.py").read_bytes() for name in names)
+
+
+def _judge(compiled: object, architecture: str, warps: int, work: Work) -> Judged:
+    chip, used = CHIPS[architecture], resources(compiled)
+    program = disassembled(compiled.asm["cubin"], NVDISASM)
+    resident = resident_blocks(chip, used.registers, warps, used.shared, used.tensor_columns)
+    if not resident:
+        raise ValueError(f"a block takes {used.shared} bytes of shared memory, {chip.name} has not as much")
+    main = path.main_loop(program) if work.iterates else None
+
+    def way(iterations: int) -> list[int]:
+        return list(path.indices(program, main, lambda loop: iterations if loop == main else _parts(program, loop)))
+
+    def _parts(program: list[Instruction], loop: path.Loop) -> int:
+        """How often the loop of a product of float32 by parts runs: its multiply-adds are what a thread has to do."""
+        multiply_adds = sum(i.stem == "FFMA" for i in program[loop.start : loop.stop + 1])
+        return max(1, round(work.cells * work.head_dim / (32 * warps) / max(1, multiply_adds)))
+
+    body = [program[i] for i in way(1) if main is None or main.start <= i <= main.stop]
+    tcgen05 = sum(i.stem == "UTCHMMA" for i in body)
+    of_block = work.flops / chip.tensor_flops / tcgen05 if tcgen05 else 0.0
+    short, long = (scheduler.clocks(program, way(n), warps, resident, chip, of_block) for n in _ITERATIONS)
+    iteration = (long - short) / (_ITERATIONS[1] - _ITERATIONS[0])
+    outside = short - _ITERATIONS[0] * iteration
+    of_scheduler = max(1, warps // SCHEDULERS) * resident
+    return Judged(
+        warps=warps,
+        registers=used.registers,
+        stack=used.stack,
+        shared=used.shared,
+        resident=resident,
+        spills=sum(i.stem in ("LDL", "STL") for i in body),
+        instructions=units.counts(body),
+        wgmma=used.wgmma,
+        loads_in_flight=used.loads_in_flight,
+        duplicated=_duplicated(body, work, warps),
+        bound=_bound(body, of_scheduler, iteration or outside, chip, of_block),
+        outside=round(outside, 1),
+        iteration=round(iteration, 1),
+    )
+
+
+def _duplicated(body: list[Instruction], work: Work, warps: int) -> float:
+    """By the exponentials."""
+    exponentials = sum(i.opcode == "MUFU.EX2" for i in body)
+    return round(exponentials * 32 * warps / (work.exponentials * work.cells), 2) if work.cells else 1.0
+
+
+def _bound(body: list[Instruction], of_scheduler: int, clocks: float, chip: Chip, of_block: float) -> str:
+    """The busiest pipe of a scheduler, if it works for most of the clocks."""
+    busy = Counter({"issue": len(body)})
+    for instruction in body:
+        what = units.need(instruction, chip)
+        busy[what.pipe] += of_block if instruction.stem == "UTCHMMA" else what.clocks
+        if what.unit == units.GLOBAL:
+            busy["cache"] += units.cache_clocks(instruction, chip)
+    pipe, clocks_of_warp = busy.most_common(1)[0]
+    return pipe if clocks_of_warp * of_scheduler >= _MOSTLY * clocks else "latency"

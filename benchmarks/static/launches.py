@@ -1,0 +1,88 @@
+"""What a call launches: the operator's own host code runs, and each kernel is kept with its grid, not run."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+
+from qacg_kernels.backends.triton import launch
+from qacg_kernels.backends.triton.arguments import Form
+from qacg_kernels.backends.triton.configurations import KERNELS, Row, Table, trial
+
+DROPOUT = 0.1  # of busy calls, as in the plan of the GPU benchmark
+_LONG = 256  # more keys than any row that is taken whole
+_HEADS = 12
+_DTYPES = {16: torch.bfloat16, 32: torch.float32}
+
+
+class Launch(NamedTuple):
+    """One kernel of a call, which is compiled by `kernel.warmup(*arguments, grid=(programs,), ...)`."""
+
+    kernel: Callable
+    programs: int
+    arguments: tuple
+    constants: dict[str, object]
+    options: dict[str, int | bool]
+
+    @property
+    def form(self) -> Form:
+        return self.constants["form"]
+
+    @property
+    def role(self) -> str:
+        """Its kernel in the tables, or the function's name for those that have no row."""
+        roles = {"forward_kernel": KERNELS[:2], "key_blocks_kernel": KERNELS[2:4]}
+        name = self.kernel.fn.__name__
+        if name in roles:
+            return next(role for role in roles[name] if role.startswith("whole_row") == self.form.whole_row)
+        return "query_gradients" if name == "query_blocks_kernel" and not self.constants["SUMS_ONLY"] else name
+
+    @property
+    def adds_queries(self) -> bool:
+        """Whether the kernel over key blocks adds to dQ atomically."""
+        return self.role == "key_gradients" and self.arguments[2].query is not None
+
+
+def launches_of(table: Table, shape: tuple[int, int, int, int], bits: int, busy: bool, backward: bool) -> list[Launch]:
+    """The launches of an inference forward, or of the backward of a training step.
+
+    Args:
+        shape: (B, H, L, D); memory for it is set aside and not touched.
+    """
+    found: list[Launch] = []
+
+    def keep(kernel, programs, arguments, constants, options, device):
+        found.append(Launch(kernel, programs, arguments, constants, options))
+
+    def tensor(*sizes: int) -> torch.Tensor:
+        return torch.empty(sizes, dtype=_DTYPES[bits])
+
+    dropout_p = DROPOUT if busy else 0.0
+    seed = torch.zeros((), dtype=torch.int64) if busy else None
+    inputs = (*(tensor(*shape) for _ in range(5)), tensor(*shape[:3]), *[None] * 6, None, None, None, seed)
+    options = dict(
+        max_seqlen=0,
+        is_causal=False,
+        dropout_p=dropout_p,
+        scale=shape[-1] ** -0.5,
+        quasi_scale=1.0,
+        beta=1.0,
+        gamma=1.0,
+        column_gate=False,
+    )
+    with trial(table), launch.through(keep):
+        whole = backward and table.takes_whole_rows(KERNELS[2], _DTYPES[bits], shape[-1], busy, shape[2], shape[2])
+        saves = backward and not whole
+        _, *saved = launch.forward(*inputs, **options, save_softmax_out=saves, save_quasi_out=saves)
+        if backward:
+            found.clear()
+            launch.backward(tensor(*shape), None, None, *inputs, *saved, **options)
+    return found
+
+
+def launch_of_row(table: Table, row: Row) -> Launch:
+    """The launch of one row of a table, in a call of full tiles."""
+    length = row.block_n if row.kernel.startswith("whole_row") else _LONG
+    backward = row.kernel not in ("whole_row_forward", "tiled_forward")
+    shape = (1, _HEADS, length, row.head_dim)
+    return next(f for f in launches_of(table, shape, row.bits, row.busy, backward) if f.role == row.kernel)

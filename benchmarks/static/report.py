@@ -1,0 +1,104 @@
+"""Predictions as lines: for a person, or one JSON object each."""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from benchmarks.cases.case import Shape
+from benchmarks.plans.gpu_plan import HEAD_DIMS, LENGTHS, MARK_SHAPES, curve_shape
+from benchmarks.static import units
+from benchmarks.static.operator import PASSES, JudgedRow, judge_row, predict, tflops
+from qacg_kernels.backends.triton.configurations import Key, Table
+
+Record = dict[str, object]
+BACKEND = "triton"
+BITS = 16  # of the GPU benchmark's calls
+FORWARD_KERNELS = ("whole_row_forward", "tiled_forward")
+
+
+def rows(table: Table, keys: list[Key]) -> Iterator[Record]:
+    """A record for each row of the table."""
+    for key in keys:
+        row = table.by_key[key]
+        yield row_record(judge_row(table, row))
+        if row.kernel == "key_gradients" and row.atomic:  # what deterministic algorithms take
+            yield row_record(judge_row(_deterministic(table), replace(row, atomic=False)))
+
+
+def _deterministic(table: Table) -> Table:
+    return replace(table, rows=tuple(replace(row, atomic=False) for row in table.rows))
+
+
+def row_record(found: JudgedRow) -> Record:
+    row, judged = found.row, found.judged
+    return {
+        "backend": BACKEND,
+        "kernel": row.kernel + ("_atomic" if row.atomic else ""),
+        "pass": PASSES[row.kernel not in FORWARD_KERNELS],
+        "bits": row.bits,
+        "head_dim": row.head_dim,
+        "busy": row.busy,
+        "tile": [row.block_m, row.block_n],
+        "warps": row.num_warps,
+        "stages": row.num_stages,
+        "registers": judged.registers,
+        "stack": judged.stack,
+        "shared_bytes": judged.shared,
+        "instructions": judged.instructions,
+        "wgmma": judged.wgmma,
+        "loads_in_flight": judged.loads_in_flight,
+        "duplicated": judged.duplicated,
+        "bound": judged.bound,
+        "predicted_tflops": _figure(found.tflops),
+    }
+
+
+def shapes() -> list[Shape]:
+    """Those of the GPU benchmark, each once."""
+    curves = [curve_shape(length, head_dim) for head_dim in HEAD_DIMS for length in LENGTHS]
+    return list(dict.fromkeys((*MARK_SHAPES, *curves)))
+
+
+def calls(table: Table, widths: Sequence[int], head_dims: Sequence[int]) -> Iterator[Record]:
+    """A record for each shape and pass: the whole operator, in bfloat16, as the GPU benchmark measures it."""
+    for shape, pass_ in itertools.product(shapes(), PASSES):
+        if BITS not in widths or shape.head_dim not in head_dims:
+            continue
+        found = predict(table, shape, pass_, BITS, busy=False)
+        yield {
+            "backend": BACKEND,
+            "shape": list(shape),
+            "pass": pass_,
+            "bits": BITS,
+            "head_dim": shape.head_dim,
+            "busy": False,
+            "bound": found.bound,
+            "predicted_ms": _figure(1e3 * found.seconds),
+            "predicted_tflops": _figure(tflops(found.seconds, shape, pass_)),
+        }
+
+
+def _figure(number: float) -> float:
+    """Three digits: more than the model has."""
+    return float(f"{number:.3g}")
+
+
+def sentence(record: Record) -> str:
+    """A record as a line to be read."""
+    if "shape" in record:
+        shape = Shape(*record["shape"])
+        return (
+            f"{shape} {record['bits']} bits {record['pass']}: {record['predicted_ms']} ms, "
+            f"{record['predicted_tflops']} TFLOP/s, bound by {record['bound']}"
+        )
+    m, n = record["tile"]
+    of_units = ", ".join(f"{record['instructions'][unit]} {unit}" for unit in units.UNITS)
+    products = "wgmma" if record["wgmma"] else "mma.sync" if record["bits"] == 16 else "no tensor cores"
+    return (
+        f"{record['kernel']} {record['bits']} bits D={record['head_dim']}{' busy' if record['busy'] else ''}: "
+        f"{m} x {n}, {record['warps']} warps, {record['stages']} stages; {record['registers']} registers, "
+        f"{record['stack']} B of stack, {record['shared_bytes']} B shared; a warp's iteration "
+        f"{record['instructions']['all']} instructions ({of_units}); {products}; {record['loads_in_flight']} loads in "
+        f"flight; work done {record['duplicated']:g} times; bound by {record['bound']}; "
+        f"{record['predicted_tflops']} TFLOP/s"
+    )

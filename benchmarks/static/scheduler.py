@@ -1,0 +1,174 @@
+"""The warps of one scheduler run against each other: when each instruction is issued, and how long all take.
+
+The four schedulers of a multiprocessor are taken to be alike, so one is enough: it has a quarter of each block's warps
+and a quarter of what the four share. Each clock it issues one instruction, of the warp that can go on first. A warp
+issues in order, when the registers it reads are there and the unit has room. Products of wgmma and tcgen05 run on while
+the warp goes on, until it waits for them, and so do copies into shared memory.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from benchmarks.static.chips import SCHEDULERS, Chip
+from benchmarks.static.disassemble import Instruction, pending
+from benchmarks.static.units import GLOBAL, PRODUCT_LATENCY, cache_clocks, need
+
+
+@dataclass(frozen=True)
+class _Step:
+    """An instruction as the scheduler sees it."""
+
+    pipe: str
+    clocks: float
+    latency: float
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    kind: str = ""  # of those that are waited for, or wait
+    pending: int = 0  # groups that a wait leaves in flight
+    cache: float = 0.0  # clocks of the L2 cache
+    ends_group: bool = False
+
+
+@dataclass
+class _Warp:
+    block: int
+    next: int = 0
+    ready: float = 0.0
+    registers: dict[str, float] = field(default_factory=dict)
+    products: deque[float] = field(default_factory=deque)  # when each committed group of products will be done
+    running: float = 0.0  # when the last product issued will be done
+    copies: deque[float] = field(default_factory=deque)
+    copying: float = 0.0
+    waits_at_barrier: float | None = None
+
+
+def clocks(
+    program: Sequence[Instruction],
+    way: Sequence[int],
+    warps: int,
+    blocks: int,
+    chip: Chip,
+    block_product_clocks: float = 0.0,
+) -> float:
+    """Clocks until the last warp of `blocks` resident blocks has issued its last instruction.
+
+    Args:
+        way: indices of the instructions that each warp issues, in order.
+        warps: of a block.
+        block_product_clocks: of one tcgen05 product, which a whole block has once; its shape is in no opcode.
+    """
+    steps = {index: _step(program[index], chip, block_product_clocks) for index in set(way)}
+    sequence = [steps[index] for index in way]
+    of_block = max(1, warps // SCHEDULERS)
+    alive = [_Warp(block) for block in range(blocks) for _ in range(of_block)]
+    free: dict[str, float] = {}
+    issued = finished = 0.0
+    while alive:
+        start, warp = _first(alive, sequence, free)
+        if warp is None:
+            raise RuntimeError("every warp waits at a barrier that some never reach")
+        step = sequence[warp.next]
+        start = max(start, issued)
+        issued = start + 1
+        _issue(warp, step, start, free, of_block)
+        warp.next += 1
+        if step.kind == "barrier":
+            warp.waits_at_barrier = start + step.latency
+            _release(alive, warp.block, of_block)
+        if warp.next == len(sequence):
+            finished = max(finished, warp.ready, warp.running)
+            alive.remove(warp)
+    return finished
+
+
+def _first(alive: list[_Warp], sequence: list[_Step], free: dict[str, float]) -> tuple[float, _Warp | None]:
+    """The warp whose next instruction can be issued first, and when. Of several the one that is ahead."""
+    best, chosen = float("inf"), None
+    for warp in alive:
+        if warp.waits_at_barrier is not None:
+            continue
+        step = sequence[warp.next]
+        start = max(warp.ready, free.get(step.pipe, 0.0))
+        registers = warp.registers
+        for name in step.reads:
+            start = max(start, registers.get(name, 0.0))
+        if step.kind == "products done":
+            start = max(start, _after(warp.products, step.pending))
+        elif step.kind == "copies done":
+            start = max(start, _after(warp.copies, step.pending))
+        elif step.kind == "all done":
+            start = max(start, warp.running)
+        if start < best or (start == best and chosen is not None and warp.next > chosen.next):
+            best, chosen = start, warp
+    return best, chosen
+
+
+def _after(groups: deque[float], pending: int) -> float:
+    """When all groups but the last `pending` are done."""
+    return max(list(groups)[: len(groups) - pending], default=0.0)
+
+
+def _issue(warp: _Warp, step: _Step, start: float, free: dict[str, float], of_block: int) -> None:
+    warp.ready = start + 1
+    done = start + step.latency
+    if step.kind == "product":  # runs on: the next of this warp is queued behind it
+        begin = max(start, free.get("tensor cores", 0.0))
+        free["tensor cores"] = begin + step.clocks
+        warp.running = begin + step.clocks + PRODUCT_LATENCY
+        if step.ends_group:
+            warp.products.append(warp.running)
+        free[step.pipe] = start + 1
+    elif step.kind == "block product":
+        # One warp of the block issues it; all see it go by.
+        begin = max(start, free.get("tensor cores", 0.0))
+        free["tensor cores"] = begin + step.clocks / of_block
+        warp.running = begin + step.clocks + PRODUCT_LATENCY
+        free[step.pipe] = start + 1
+    else:
+        free[step.pipe] = start + step.clocks
+        done = start + max(step.latency, step.clocks)
+        if step.cache:  # queued there, while the warp goes on
+            free["cache"] = max(start, free.get("cache", 0.0)) + step.cache
+            done = free["cache"] + step.latency
+        if step.kind == "copy":
+            warp.copying = done
+        elif step.kind == "copies group":
+            warp.copies.append(warp.copying)
+    for name in step.writes:
+        warp.registers[name] = done
+
+
+def _release(alive: list[_Warp], block: int, of_block: int) -> None:
+    """Lets a block's warps go on when all have come."""
+    there = [warp for warp in alive if warp.block == block and warp.waits_at_barrier is not None]
+    if len(there) == of_block:
+        last = max(warp.waits_at_barrier for warp in there)
+        for warp in there:
+            warp.ready, warp.waits_at_barrier = max(warp.ready, last), None
+
+
+def _step(instruction: Instruction, chip: Chip, block_product_clocks: float) -> _Step:
+    what = need(instruction, chip)
+    opcode, stem = instruction.opcode, instruction.stem
+    parts = (what.pipe, what.clocks, what.latency, instruction.reads, instruction.writes)
+    if stem == "HGMMA":
+        # The pipe takes the instruction; the cores are a queue of their own.
+        return _Step("wgmma", *parts[1:4], (), "product", ends_group="gsb0" in instruction.operands)
+    if stem == "UTCHMMA":
+        return _Step("wgmma", block_product_clocks, what.latency, (), (), "block product")
+    if stem == "HMMA":
+        return _Step("tensor cores", *parts[1:])
+    if opcode.startswith("WARPGROUP.DEPBAR"):
+        return _Step(*parts, "products done", pending(instruction))
+    if stem == "DEPBAR" and "SB" in instruction.operands:
+        return _Step(*parts, "copies done", pending(instruction))
+    if what.unit == GLOBAL:
+        return _Step(*parts, "copy" if stem == "LDGSTS" else "", cache=cache_clocks(instruction, chip))
+    if stem == "LDGDEPBAR":
+        return _Step(*parts, "copies group")
+    if stem == "SYNCS" and "TRYWAIT" in opcode:
+        return _Step(*parts, "all done")
+    if stem == "BAR" and "SYNC" in opcode:
+        return _Step(*parts, "barrier")
+    return _Step(*parts)

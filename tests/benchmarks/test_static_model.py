@@ -1,0 +1,125 @@
+"""The model of machine code, on programs of a few lines whose clocks can be counted by hand."""
+
+import importlib.util
+
+import pytest
+
+from benchmarks.static import chips, path, scheduler, units
+from benchmarks.static.disassemble import parse
+
+HOPPER = chips.CHIPS["sm_90"]
+
+
+def program(*lines):
+    """nvdisasm's text; a line that ends in a colon is a label."""
+    text = [line if line.endswith(":") else f"        /*{16 * n:04x}*/    {line} ;" for n, line in enumerate(lines)]
+    return parse("\n".join(text))
+
+
+def clocks(code, warps=4, blocks=1, iterations=1):
+    main = path.main_loop(code)
+    way = list(path.indices(code, main, lambda loop: iterations))
+    return scheduler.clocks(code, way, warps, blocks, HOPPER)
+
+
+def independent(opcode, count):
+    return [f"{opcode} R{n}, R200, R201" for n in range(count)]
+
+
+def test_registers_targets_and_guards_are_read():
+    code = program(".L_x_0:", "@P1 LDG.E.128 R4, desc[UR2][R8.64]", "STS.64 [R4], R6", "@!P0 BRA `(.L_x_0)")
+    load, store, branch = code
+    assert load.writes == ("R4", "R5", "R6", "R7") and set(load.reads) >= {"P1", "R8", "UR2"}
+    assert store.writes == () and set(store.reads) >= {"R4", "R6"}
+    assert branch.target == 0 and branch.guard == "@!P0"
+    assert units.counts(code) == {
+        "all": 3, "tensor": 0, "mufu": 0, "fma": 0, "integer": 1, "shared": 1, "global": 1, "barrier": 0,
+    }  # fmt: skip
+
+
+def test_a_path_goes_through_the_loop_with_the_work_and_leaves_out_what_a_full_call_skips():
+    code = program(
+        "@P0 BRA `(.L_x_1)",  # the way that falls through never meets the loop
+        "MOV R1, RZ",
+        "BRA `(.L_x_3)",
+        ".L_x_1:",
+        "HMMA.16816.F32.BF16 R4, R8, R12, R4",
+        "@P2 BRA `(.L_x_2)",  # on the way: not taken
+        "FADD R1, R2, R3",
+        ".L_x_2:",
+        "@!P1 BRA `(.L_x_1)",
+        ".L_x_3:",
+        "EXIT",
+    )
+    main = path.main_loop(code)
+    assert (main.start, main.stop) == (3, 6)
+    assert list(path.indices(code, main, lambda loop: 2)) == [0, 3, 4, 5, 6, 3, 4, 5, 6, 7]
+
+
+@pytest.mark.parametrize(("opcode", "each"), [("FFMA", 1), ("MUFU.EX2", 8), ("FMNMX", 2)])
+def test_a_unit_takes_its_clocks_and_two_warps_take_turns(opcode, each):
+    for warps in (4, 8):
+        found = clocks(program(*independent(opcode, 100), "EXIT"), warps)
+        assert found == pytest.approx(100 * each * warps / 4, abs=10)
+
+
+def test_a_result_is_waited_for():
+    code = program("MUFU.EX2 R1, R0", *["MUFU.EX2 R1, R1"] * 9, "EXIT")
+    assert clocks(code) == pytest.approx(10 * 22, abs=22)
+    assert clocks(code, warps=8) == clocks(code, warps=4) + 8  # the second warp works while the first waits
+
+
+def wgmma(*between):
+    products = ["HGMMA.64x128x16.F32.BF16 R24, gdesc[UR4], R24"] * 3
+    last = "HGMMA.64x128x16.F32.BF16 R24, gdesc[UR4], R24, gsb0"
+    before, after = between
+    return program(*products, last, *before, "WARPGROUP.DEPBAR.LE gsb0, 0x0", *after, "EXIT")
+
+
+def test_products_of_wgmma_run_while_the_warp_works_on_until_it_waits():
+    work = independent("FFMA", 200)
+    products = 4 * 64  # m64n128k16 at 4096 FLOP a clock
+    assert clocks(wgmma((), work)) == pytest.approx(products + 200, abs=60)
+    assert clocks(wgmma(work, ())) == pytest.approx(products, abs=60)
+
+
+def test_copies_are_waited_for_by_group():
+    copies = ["LDGSTS.E.BYPASS.128 [R1], desc[UR2][R2.64]", "LDGDEPBAR"]
+    early = program(*copies, *copies, "DEPBAR.LE SB0, 0x1", "EXIT")
+    late = program(*copies, *independent("FFMA", 900), *copies, "DEPBAR.LE SB0, 0x1", "EXIT")
+    assert clocks(early) > units.GLOBAL_LATENCY
+    assert clocks(late) < 900 + units.GLOBAL_LATENCY / 2
+
+
+def test_a_barrier_holds_a_block_until_its_last_warp():
+    # The two warps of a block take turns at the unit before the barrier; those of two blocks need not wait.
+    code = program(*independent("MUFU.EX2", 50), "BAR.SYNC.DEFER_BLOCKING 0x0", *independent("FFMA", 400), "EXIT")
+    assert clocks(code, warps=8) == pytest.approx(2 * 400 + 2 * 400, abs=40)
+    assert clocks(code, warps=4, blocks=2) < clocks(code, warps=8)
+
+
+def test_blocks_of_a_multiprocessor_are_held_by_registers_warps_and_memory():
+    assert chips.resident_blocks(HOPPER, registers=128, warps=8, shared=1024) == 2
+    assert chips.resident_blocks(HOPPER, registers=32, warps=8, shared=1024) == 8
+    # 84,480 bytes and the 1 KiB of each block: twice would be 167 KiB of the A100's 164.
+    assert chips.resident_blocks(chips.CHIPS["sm_80"], registers=128, warps=4, shared=84_480) == 1
+    assert chips.resident_blocks(HOPPER, registers=128, warps=8, shared=240_000) == 0
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
+def test_a_row_is_told_by_the_names_that_readers_rely_on():
+    from benchmarks.static import report
+    from benchmarks.static.kernel import Judged
+    from benchmarks.static.operator import JudgedRow
+    from qacg_kernels.backends.triton.configurations import Row
+
+    row = Row("tiled_forward", 16, 64, False, 128, 64, 8, 3)
+    counted = units.counts(program("MUFU.EX2 R1, R0"))
+    judged = Judged(8, 200, 0, 98304, 1, 0, counted, True, 3, 1.0, "mufu", 900.0, 2000.0)
+    record = report.row_record(JudgedRow(row, judged, 312.4))
+    assert " ".join(record) == (
+        "backend kernel pass bits head_dim busy tile warps stages registers stack shared_bytes instructions wgmma "
+        "loads_in_flight duplicated bound predicted_tflops"
+    )
+    assert record["pass"] == "forward" and record["predicted_tflops"] == 312.0
+    assert "128 x 64, 8 warps, 3 stages" in report.sentence(record)
