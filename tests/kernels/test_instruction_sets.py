@@ -1,5 +1,7 @@
 """The CPU kernels that an older CPU would run, on this one: QACG_CPU_CAPABILITY lowers the choice."""
 
+import re
+
 import pytest
 import torch
 from cases import LAYOUT_CASES, SMALL, TILED
@@ -13,7 +15,7 @@ from qacg_kernels.testing_inputs import Case, make_inputs
 pytestmark = pytest.mark.skipif(bool(cpu.missing()), reason="the compiled CPU kernels are not there")
 
 
-# bfloat16 has instructions of its own at this level, float32 those of the one before.
+# bfloat16 has instructions of its own at this level, the others those of the one before.
 NAMES = {"avx512_bf16": {"avx512", "avx512_bf16"}}
 
 
@@ -33,7 +35,7 @@ def capability(request, monkeypatch):
     ("case", "dtype"),
     in_turn(
         SMALL + LAYOUT_CASES + TILED,
-        (torch.float32, torch.bfloat16),
+        (torch.float32, torch.bfloat16, torch.float16),
         lambda case: case in TILED and case not in TILED[::3],
     ),
 )
@@ -52,6 +54,21 @@ def test_threads(capability):
         torch.set_num_threads(before)
     for name, t in together.items():
         assert torch.equal(t, alone[name]), name
+
+
+def test_bfloat16_is_widened_where_its_own_products_are_no_faster(monkeypatch):
+    monkeypatch.delenv("QACG_CPU_CAPABILITY", raising=False)
+    measured = re.search(r"vdpbf16ps does (\d+\.\d+) times", cpu.reasons_of_choice()["bfloat16"])
+    if measured is None:
+        pytest.skip("this CPU has no vdpbf16ps, or AMX beside it")
+    gain = float(measured[1])
+    assert 0.2 < gain < 8
+    assert cpu.instruction_sets()["bfloat16"] == ("avx512_bf16" if gain >= 1.5 else "avx512")
+    assert cpu.reasons_of_choice()["bfloat16"] == measured.string, "measured a second time"
+
+
+def test_a_forced_choice_says_so(capability):
+    assert set(cpu.reasons_of_choice().values()) == {"QACG_CPU_CAPABILITY asks for it"}
 
 
 def test_unknown_name_is_refused(monkeypatch):
