@@ -1,8 +1,11 @@
 """The compiled CPU kernels: finding the library, and what they take."""
 
+import ctypes
+import os
+
 import torch
 
-from qacg_kernels.libraries import library, why_not_built
+from qacg_kernels.libraries import library, why_not_built, why_not_loadable
 from qacg_kernels.ops import may_exceed
 
 NAME = "cpu"
@@ -13,7 +16,12 @@ DEVICE = "cpu"
 # the forward saves no branch output for them.
 WHOLE_ROW_KEYS = 512
 
+# What QACG_CPU_CAPABILITY may say: csrc/cpu/attention.cpp knows the same names.
+CAPABILITIES = ("plain", "avx2", "avx512", "avx512_bf16", "amx")
+
 _missing: list[str] = []
+# The library, for its functions that are no operators; empty without it.
+_loaded: list[ctypes.CDLL] = []
 
 
 def _load() -> None:
@@ -21,11 +29,24 @@ def _load() -> None:
     if path is None:
         _missing.append(f"the compiled CPU library is not there: {why_not_built('_cpu')}")
         return
-    try:
-        torch.ops.load_library(path)
-    except OSError as error:
-        built_for = f"rebuild it against torch {torch.__version__}: pip install --no-build-isolation -e ."
-        _missing.append(f"the compiled CPU library does not load ({error}); {built_for}")
+    reason = why_not_loadable(path) or _unknown_capability()
+    if reason is None:
+        try:
+            torch.ops.load_library(path)
+            functions = ctypes.CDLL(str(path))
+            functions.qacg_cpu_instruction_set.restype = ctypes.c_char_p
+            _loaded.append(functions)
+        except (OSError, AttributeError) as error:
+            reason = f"{error}; install the package again"
+    if reason is not None:
+        _missing.append(f"the compiled CPU library is not used: {reason}")
+
+
+def _unknown_capability() -> str | None:
+    wish = os.environ.get("QACG_CPU_CAPABILITY")
+    if not wish or wish in CAPABILITIES:
+        return None
+    return f"QACG_CPU_CAPABILITY: got {wish!r}, wanted {', '.join(CAPABILITIES[:-1])} or {CAPABILITIES[-1]}"
 
 
 _load()
@@ -37,11 +58,16 @@ def missing() -> list[str]:
 
 
 def instruction_sets() -> dict[str, str]:
-    """Kernel variant in use for each dtype, e.g. {"float32": "avx512", "bfloat16": "avx512_bf16"}."""
-    return {
-        name: torch.ops.qacg.cpu_instruction_set(dtype)
-        for name, dtype in (("float32", torch.float32), ("bfloat16", torch.bfloat16))
-    }
+    """Kernel variant in use for each dtype, e.g. {"float32": "avx512", "bfloat16": "avx512_bf16"}.
+
+    Raises:
+        ValueError: QACG_CPU_CAPABILITY names none.
+    """
+    if reason := _unknown_capability():
+        raise ValueError(reason)
+    (functions,) = _loaded
+    names = ("float32", "bfloat16")  # in the order of Element in csrc/cpu/problem.h
+    return {name: functions.qacg_cpu_instruction_set(number).decode() for number, name in enumerate(names)}
 
 
 def unsupported(problem) -> list[str]:
