@@ -14,8 +14,10 @@
 #include <unistd.h>
 #endif
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <iterator>
 #include <string>
 #if defined(QACG_STD_THREADS)
 #include <thread>
@@ -25,11 +27,18 @@
 
 #include "../common/checks.h"
 #include "../common/dropout.h"
+#if defined(__aarch64__)
+#include "neon_bf16.h"
+#endif
 #include "problem.h"
 
 namespace qacg {
 
+#if defined(__aarch64__)
+extern const Kernels kNeonFloat32, kNeonBfloat16, kNeonBf16Bfloat16;
+#else
 extern const Kernels kPlainFloat32, kPlainBfloat16;
+#endif
 #if defined(__x86_64__)
 extern const Kernels kAvx2Float32, kAvx2Bfloat16, kAvx512Float32, kAvx512Bfloat16, kAvx512Bf16Bfloat16, kAmxFloat32,
     kAmxBfloat16;
@@ -40,16 +49,22 @@ namespace {
 using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 
-// QACG_CPU_CAPABILITY lowers the choice ("plain", "avx2", "avx512", "avx512_bf16", "amx"): a way to test what an older
-// CPU would run.
+#if defined(__aarch64__)
+const std::string kCapabilities[] = {"neon", "neon_bf16"};
+constexpr const char* kCapabilitiesInWords = "neon or neon_bf16";
+#else
+const std::string kCapabilities[] = {"plain", "avx2", "avx512", "avx512_bf16", "amx"};
+constexpr const char* kCapabilitiesInWords = "plain, avx2, avx512, avx512_bf16 or amx";
+#endif
+
+// QACG_CPU_CAPABILITY lowers the choice to one of kCapabilities: a way to test what an older CPU would run.
 int capability_limit() {
   const char* wish = std::getenv("QACG_CPU_CAPABILITY");
-  if (!wish || !*wish) return 4;
-  const std::string names[] = {"plain", "avx2", "avx512", "avx512_bf16", "amx"};
-  for (int level = 0; level < 5; ++level) {
-    if (names[level] == wish) return level;
-  }
-  TORCH_CHECK_VALUE(false, "QACG_CPU_CAPABILITY: got '", wish, "', wanted plain, avx2, avx512, avx512_bf16 or amx");
+  if (!wish || !*wish) return std::size(kCapabilities) - 1;
+  const auto named = std::find(std::begin(kCapabilities), std::end(kCapabilities), wish);
+  TORCH_CHECK_VALUE(named != std::end(kCapabilities), "QACG_CPU_CAPABILITY: got '", wish, "', wanted ",
+                    kCapabilitiesInWords);
+  return static_cast<int>(named - std::begin(kCapabilities));
 }
 
 #if defined(__x86_64__) && !defined(QACG_WITHOUT_AMX)
@@ -92,7 +107,15 @@ const Kernels& kernels_for(Element element) {
   if (level >= 2) return half ? kAvx512Bfloat16 : kAvx512Float32;
   if (level == 1) return half ? kAvx2Bfloat16 : kAvx2Float32;
 #endif
+#if defined(__aarch64__)
+  const int level = std::min<int>(has_neon_bf16(), capability_limit());
+#if !defined(QACG_WITHOUT_NEON_BF16)
+  if (half && level == 1) return kNeonBf16Bfloat16;
+#endif
+  return half ? kNeonBfloat16 : kNeonFloat32;
+#else
   return half ? kPlainBfloat16 : kPlainFloat32;
+#endif
 }
 
 void bfloat16_product(int64_t m, int64_t n, int64_t k, int64_t lda, int64_t ldb, int64_t ldc, bool accumulate,

@@ -1,5 +1,7 @@
 """The CPU kernels that an older CPU would run, on this one: QACG_CPU_CAPABILITY lowers the choice."""
 
+import platform
+
 import pytest
 import torch
 from cases import LAYOUT_CASES, SMALL, TILED
@@ -13,11 +15,14 @@ from qacg_kernels.testing_inputs import Case, make_inputs
 pytestmark = pytest.mark.skipif(bool(cpu.missing()), reason="the compiled CPU kernels are not there")
 
 
+CAPABILITIES = ["plain", "avx2", "avx512", "avx512_bf16"]
+if platform.machine().lower() in ("aarch64", "arm64"):
+    CAPABILITIES = ["neon", "neon_bf16"]
 # bfloat16 has instructions of its own at this level, float32 those of the one before.
-NAMES = {"avx512_bf16": {"avx512", "avx512_bf16"}}
+NAMES = {"avx512_bf16": {"avx512", "avx512_bf16"}, "neon_bf16": {"neon", "neon_bf16"}}
 
 
-@pytest.fixture(params=["plain", "avx2", "avx512", "avx512_bf16"])
+@pytest.fixture(params=CAPABILITIES)
 def capability(request, monkeypatch):
     usual = cpu.instruction_sets()
     monkeypatch.setenv("QACG_CPU_CAPABILITY", request.param)
@@ -56,5 +61,5 @@ def test_threads(capability):
 
 def test_unknown_name_is_refused(monkeypatch):
     monkeypatch.setenv("QACG_CPU_CAPABILITY", "sse9")
-    with pytest.raises(ValueError, match="QACG_CPU_CAPABILITY: got 'sse9', wanted plain"):
+    with pytest.raises(ValueError, match="QACG_CPU_CAPABILITY: got 'sse9', wanted " + CAPABILITIES[0]):
         cpu.instruction_sets()
