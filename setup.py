@@ -39,8 +39,9 @@ OPENMP = [] if sys.platform == "darwin" else ["-fopenmp"]
 # Flags of each translation unit; one without an entry for this machine is left out.
 SOURCES = {
     "csrc/cpu/attention.cpp": [],
+    "csrc/cpu/capability.cpp": [],
     "csrc/cpu/kernels_plain.cpp": KERNEL,
-    "csrc/cpu/kernels_avx2.cpp": [*KERNEL, "-mavx2", "-mfma"],
+    "csrc/cpu/kernels_avx2.cpp": [*KERNEL, "-mavx2", "-mfma", "-mf16c"],
     "csrc/cpu/kernels_avx512.cpp": [*KERNEL, *AVX512],
     "csrc/cpu/kernels_avx512_bf16.cpp": [*KERNEL, *AVX512, "-mavx512bf16"],
     "csrc/cpu/kernels_amx.cpp": [*KERNEL, *AVX512, "-mamx-tile", "-mamx-bf16"],

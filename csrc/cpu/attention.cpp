@@ -1,4 +1,4 @@
-// qacg::cpu_attention and its backward: tensors to a Problem, the choice of instruction set, and threads.
+// qacg::cpu_attention and its backward: tensors to a Problem, and threads.
 
 #include <ATen/ATen.h>
 #include <ATen/Context.h>
@@ -6,18 +6,7 @@
 #include <ATen/native/CPUBlas.h>
 #include <torch/library.h>
 
-#if defined(__x86_64__)
-#include <cpuid.h>
-#endif
-#if defined(__linux__)
-#include <sys/syscall.h>
-#include <unistd.h>
-#endif
-
-#include <algorithm>
 #include <atomic>
-#include <cstdlib>
-#include <iterator>
 #include <string>
 #if defined(QACG_STD_THREADS)
 #include <thread>
@@ -27,96 +16,15 @@
 
 #include "../common/checks.h"
 #include "../common/dropout.h"
-#if defined(__aarch64__)
-#include "neon_bf16.h"
-#endif
+#include "capability.h"
 #include "problem.h"
 
 namespace qacg {
-
-#if defined(__aarch64__)
-extern const Kernels kNeonFloat32, kNeonBfloat16, kNeonBf16Bfloat16;
-#else
-extern const Kernels kPlainFloat32, kPlainBfloat16;
-#endif
-#if defined(__x86_64__)
-extern const Kernels kAvx2Float32, kAvx2Bfloat16, kAvx512Float32, kAvx512Bfloat16, kAvx512Bf16Bfloat16, kAmxFloat32,
-    kAmxBfloat16;
-#endif
 
 namespace {
 
 using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
-
-#if defined(__aarch64__)
-const std::string kCapabilities[] = {"neon", "neon_bf16"};
-constexpr const char* kCapabilitiesInWords = "neon or neon_bf16";
-#else
-const std::string kCapabilities[] = {"plain", "avx2", "avx512", "avx512_bf16", "amx"};
-constexpr const char* kCapabilitiesInWords = "plain, avx2, avx512, avx512_bf16 or amx";
-#endif
-
-// QACG_CPU_CAPABILITY lowers the choice to one of kCapabilities: a way to test what an older CPU would run.
-int capability_limit() {
-  const char* wish = std::getenv("QACG_CPU_CAPABILITY");
-  if (!wish || !*wish) return std::size(kCapabilities) - 1;
-  const auto named = std::find(std::begin(kCapabilities), std::end(kCapabilities), wish);
-  TORCH_CHECK_VALUE(named != std::end(kCapabilities), "QACG_CPU_CAPABILITY: got '", wish, "', wanted ",
-                    kCapabilitiesInWords);
-  return static_cast<int>(named - std::begin(kCapabilities));
-}
-
-#if defined(__x86_64__) && !defined(QACG_WITHOUT_AMX)
-// Whether the CPU has tiles for bfloat16 and the kernel lets this process use them (Linux wants to be asked once).
-bool has_amx() {
-#if defined(__linux__) && defined(SYS_arch_prctl)
-  unsigned a, b, c, d;
-  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
-  constexpr unsigned kAmxBfloat16 = 1u << 22, kAmxTile = 1u << 24;
-  constexpr int kRequestPermission = 0x1023, kTileData = 18;
-  return (d & kAmxBfloat16) && (d & kAmxTile) && syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
-#else
-  return false;
-#endif
-}
-#endif
-
-const Kernels& kernels_for(Element element) {
-  const bool half = element == Element::kBfloat16;
-#if defined(__x86_64__)
-  static const int detected = [] {
-    __builtin_cpu_init();
-    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return 0;
-    if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
-        !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl")) {
-      return 1;
-    }
-    if (!__builtin_cpu_supports("avx512bf16")) return 2;
-#if !defined(QACG_WITHOUT_AMX)
-    if (has_amx()) return 4;
-#endif
-    return 3;
-  }();
-  const int level = std::min(detected, capability_limit());
-#if !defined(QACG_WITHOUT_AMX)
-  if (level == 4) return half ? kAmxBfloat16 : kAmxFloat32;
-#endif
-  // brgemm is oneDNN's: it refuses when the user has switched that off.
-  if (half && level == 3 && at::globalContext().userEnabledMkldnn()) return kAvx512Bf16Bfloat16;
-  if (level >= 2) return half ? kAvx512Bfloat16 : kAvx512Float32;
-  if (level == 1) return half ? kAvx2Bfloat16 : kAvx2Float32;
-#endif
-#if defined(__aarch64__)
-  const int level = std::min<int>(has_neon_bf16(), capability_limit());
-#if !defined(QACG_WITHOUT_NEON_BF16)
-  if (half && level == 1) return kNeonBf16Bfloat16;
-#endif
-  return half ? kNeonBfloat16 : kNeonFloat32;
-#else
-  return half ? kPlainBfloat16 : kPlainFloat32;
-#endif
-}
 
 void bfloat16_product(int64_t m, int64_t n, int64_t k, int64_t lda, int64_t ldb, int64_t ldc, bool accumulate,
                       const uint16_t* a, const uint16_t* b, float* c) {
@@ -125,9 +33,10 @@ void bfloat16_product(int64_t m, int64_t n, int64_t k, int64_t lda, int64_t ldb,
 }
 
 Element element_of(const Tensor& t) {
-  TORCH_CHECK_TYPE(t.scalar_type() == at::kFloat || t.scalar_type() == at::kBFloat16, "query: got dtype ",
-                   t.scalar_type(), ", wanted float32 or bfloat16 for backend 'cpu'");
-  return t.scalar_type() == at::kFloat ? Element::kFloat32 : Element::kBfloat16;
+  const auto type = t.scalar_type();
+  TORCH_CHECK_TYPE(type == at::kFloat || type == at::kBFloat16 || type == at::kHalf, "query: got dtype ", type,
+                   ", wanted float32, bfloat16 or float16 for backend 'cpu'");
+  return type == at::kFloat ? Element::kFloat32 : type == at::kBFloat16 ? Element::kBfloat16 : Element::kFloat16;
 }
 
 // The tensor itself when its last stride is 1, else a copy that is.
@@ -247,7 +156,9 @@ Call describe(const Arguments& a) {
   p.heads = a.query.size(1);
   p.head_dim = a.query.size(-1);
   TORCH_CHECK_VALUE(p.head_dim >= 1 && p.head_dim <= 256, "query: got head size ", p.head_dim, ", wanted 1 to 256");
-  call.kernels = &kernels_for(p.element);
+  const Choice choice = choose(p.element, at::globalContext().userEnabledMkldnn());
+  TORCH_CHECK_VALUE(choice.kernels, choice.why);
+  call.kernels = choice.kernels;
   p.bfloat16_product = bfloat16_product;
   p.query = wide(call.keep(readable(a.query)));
   p.key = wide(call.keep(readable(a.key)));
@@ -512,14 +423,8 @@ BackwardResult attention_backward(
           bias(1, gate_key_bias)};
 }
 
-std::string instruction_set(at::ScalarType type) {
-  return kernels_for(type == at::kBFloat16 ? Element::kBfloat16 : Element::kFloat32).name;
-}
-
 }  // namespace
 }  // namespace qacg
-
-TORCH_LIBRARY_FRAGMENT(qacg, m) { m.def("cpu_instruction_set(ScalarType dtype) -> str", qacg::instruction_set); }
 
 TORCH_LIBRARY_IMPL(qacg, CPU, m) {
   m.impl("cpu_attention", qacg::attention);

@@ -4,7 +4,8 @@
 
 namespace qacg {
 // A constant has no external name unless it is declared so first.
-extern const Kernels kNeonFloat32, kNeonBfloat16;
+extern const Kernels kNeonFloat32, kNeonBfloat16, kNeonFloat16;
 const Kernels kNeonFloat32 = neon::Table<neon::Float32Engine<float>>::kernels("neon");
 const Kernels kNeonBfloat16 = neon::Table<neon::Float32Engine<neon::HalfBits>>::kernels("neon");
+const Kernels kNeonFloat16 = neon::Table<neon::Float32Engine<neon::Float16>>::kernels("neon");
 }  // namespace qacg

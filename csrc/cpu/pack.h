@@ -3,6 +3,7 @@
 
 #include <initializer_list>
 
+#include "float16.h"
 #include "vec.h"
 
 namespace QACG_ISA {

@@ -44,6 +44,7 @@ QACG_INLINE int64_t seen_keys(const qacg::Problem& p, const Sequence& s, int64_t
 
 QACG_INLINE constexpr float hiding_bias(const float*) { return qacg::kHidingFloat32; }
 QACG_INLINE constexpr float hiding_bias(const HalfBits*) { return qacg::kHidingBfloat16; }
+QACG_INLINE constexpr float hiding_bias(const Float16*) { return qacg::kHidingFloat16; }
 
 // Scores of query i against keys [first, first + count), times `factor`, with the mask: added, or -inf where it hides
 // the key, whatever the score is.
