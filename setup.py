@@ -37,11 +37,14 @@ AVX512 = ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mfma", "-mprf
 # Flags of each translation unit; one without an entry for this machine is left out.
 SOURCES = {
     "csrc/cpu/attention.cpp": [],
+    "csrc/cpu/capability.cpp": [],
     "csrc/cpu/kernels_plain.cpp": KERNEL,
-    "csrc/cpu/kernels_avx2.cpp": [*KERNEL, "-mavx2", "-mfma"],
+    "csrc/cpu/kernels_avx2.cpp": [*KERNEL, "-mavx2", "-mfma", "-mf16c"],
     "csrc/cpu/kernels_avx512.cpp": [*KERNEL, *AVX512],
     "csrc/cpu/kernels_avx512_bf16.cpp": [*KERNEL, *AVX512, "-mavx512bf16"],
     "csrc/cpu/kernels_amx.cpp": [*KERNEL, *AVX512, "-mamx-tile", "-mamx-bf16"],
+    "csrc/cpu/kernels_neon.cpp": [*KERNEL, "-march=armv8-a"],
+    "csrc/cpu/kernels_neon_bf16.cpp": [*KERNEL, "-march=armv8.2-a+bf16"],
 }
 CPU_HOST_SOURCE = "csrc/cpu/attention.cpp"
 CUDA_HOST_SOURCE = "csrc/cuda/attention.cpp"
@@ -61,8 +64,13 @@ OLDEST_NVCC = (12, 0)
 OLDEST_GPU = (8, 0)  # its instructions are those of csrc/cuda/mma.h
 # GPUs built for by default, and the first nvcc that knows each.
 DEFAULT_GPUS = {"8.0": (11, 0), "9.0": (11, 8), "10.0": (12, 8)}
-X86_ONLY = ("avx2", "avx512", "amx")
-AMX_SOURCE = "csrc/cpu/kernels_amx.cpp"
+# Words in the names of kernels that one kind of machine has, or lacks: every aarch64 has NEON, and needs no plain ones.
+X86_ONLY, ARM_ONLY, NOT_ARM = ("avx2", "avx512", "amx"), ("neon",), ("plain",)
+# Kernels that an older compiler knows nothing of, and how the choice among kernels is told that they are not there.
+OPTIONAL_SOURCES = {
+    "csrc/cpu/kernels_amx.cpp": "-DQACG_WITHOUT_AMX",
+    "csrc/cpu/kernels_neon_bf16.cpp": "-DQACG_WITHOUT_NEON_BF16",
+}
 
 
 def compiler() -> str | None:
@@ -71,7 +79,7 @@ def compiler() -> str | None:
 
 
 def accepts(flags: list[str]) -> bool:
-    """Whether the compiler knows these flags (GCC does AMX from version 11)."""
+    """Whether the compiler knows these flags (GCC does AMX from version 11, bfloat16 on aarch64 from version 10)."""
     command = [*shlex.split(compiler()), *flags, "-x", "c++", "-fsyntax-only", os.devnull]
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
@@ -214,22 +222,26 @@ def _link(library: Path, objects: list[Path]) -> list[str]:
     return [f"build {_path(library)}: link {' '.join(map(_path, objects))}", ""]
 
 
+def cpu_sources() -> tuple[dict[str, list[str]], list[str]]:
+    """Sources for this machine with their flags, and flags for attention.cpp that name what the compiler can't make."""
+    machine, without = platform.machine().lower(), []
+    others = [] if machine in ("x86_64", "amd64") else [*X86_ONLY]
+    others += NOT_ARM if machine in ("aarch64", "arm64") else ARM_ONLY
+    sources = {s: flags for s, flags in SOURCES.items() if not any(word in s for word in others)}
+    for source, flag in OPTIONAL_SOURCES.items():
+        if source in sources and not accepts(sources[source]):
+            print(f"qacg_kernels: {compiler()} can't compile {source}: left out", file=sys.stderr)
+            del sources[source]
+            without.append(flag)
+    return sources, without
+
+
 def write_cpu_ninja(path: Path, library: Path) -> None:
     from torch.utils.cpp_extension import include_paths, library_paths
 
-    machine = platform.machine().lower()
-    sources = {
-        s: flags
-        for s, flags in SOURCES.items()
-        if machine in ("x86_64", "amd64") or not any(word in s for word in X86_ONLY)
-    }
-    without_amx = []
-    if AMX_SOURCE in sources and not accepts(sources[AMX_SOURCE]):
-        print(f"qacg_kernels: {compiler()} knows no AMX: those kernels are left out", file=sys.stderr)
-        del sources[AMX_SOURCE]
-        without_amx = ["-DQACG_WITHOUT_AMX"]
+    sources, without = cpu_sources()
     optimise = ["-O0", "-g"] if debugging() else ["-O3", "-DNDEBUG"]
-    torch_flags = [f"-isystem{p}" for p in include_paths()] + [STABLE_ABI, *without_amx]
+    torch_flags = [f"-isystem{p}" for p in include_paths()] + [STABLE_ABI, *without]
     links = [f"-L{p}" for p in library_paths()] + ["-ltorch_cpu"]
     if sys.platform == "darwin":
         links += ["-undefined", "dynamic_lookup"]

@@ -1,22 +1,11 @@
-// qacg::cpu_attention and its backward through torch's stable ABI (torch 2.10): tensors to a Problem, the choice of
-// instruction set, and threads.
+// qacg::cpu_attention and its backward through torch's stable ABI (torch 2.10): tensors to a Problem, and threads.
 
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
 
-#if defined(__x86_64__)
-#include <cpuid.h>
-#endif
-#if defined(__linux__)
-#include <sys/syscall.h>
-#include <unistd.h>
-#endif
-
 #include <algorithm>
 #include <atomic>
-#include <cstdlib>
-#include <cstring>
 #include <optional>
 #include <string>
 #if defined(QACG_STD_THREADS)
@@ -28,82 +17,27 @@
 
 #include "../common/checks.h"
 #include "../common/dropout.h"
+#include "capability.h"
 #include "errors.h"
 #include "problem.h"
 #include "tensors.h"
 
 namespace qacg {
 
-extern const Kernels kPlainFloat32, kPlainBfloat16;
-#if defined(__x86_64__)
-extern const Kernels kAvx2Float32, kAvx2Bfloat16, kAvx512Float32, kAvx512Bfloat16, kAvx512Bf16Bfloat16, kAmxFloat32,
-    kAmxBfloat16;
-#endif
-
 namespace {
 
-constexpr const char* kCapabilities[] = {"plain", "avx2", "avx512", "avx512_bf16", "amx"};
-
-// QACG_CPU_CAPABILITY lowers the choice to one of kCapabilities: a way to test what an older CPU would run. The number
-// of a name that is none of them is -1.
-int capability_limit() {
-  const char* wish = std::getenv("QACG_CPU_CAPABILITY");
-  if (!wish || !*wish) return 4;
-  for (int level = 0; level < 5; ++level) {
-    if (std::strcmp(kCapabilities[level], wish) == 0) return level;
-  }
-  return -1;
-}
-
-#if defined(__x86_64__) && !defined(QACG_WITHOUT_AMX)
-// Whether the CPU has tiles for bfloat16 and the kernel lets this process use them (Linux wants to be asked once).
-bool has_amx() {
-#if defined(__linux__) && defined(SYS_arch_prctl)
-  unsigned a, b, c, d;
-  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
-  constexpr unsigned kAmxBfloat16 = 1u << 22, kAmxTile = 1u << 24;
-  constexpr int kRequestPermission = 0x1023, kTileData = 18;
-  return (d & kAmxBfloat16) && (d & kAmxTile) && syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
-#else
-  return false;
-#endif
-}
-#endif
-
-const Kernels& kernels_for(Element element) {
-  const bool half = element == Element::kBfloat16;
-#if defined(__x86_64__)
-  static const int detected = [] {
-    __builtin_cpu_init();
-    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return 0;
-    if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
-        !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl")) {
-      return 1;
-    }
-    if (!__builtin_cpu_supports("avx512bf16")) return 2;
-#if !defined(QACG_WITHOUT_AMX)
-    if (has_amx()) return 4;
-#endif
-    return 3;
-  }();
-  const int limit = capability_limit();
-  require(limit >= 0, "QACG_CPU_CAPABILITY: wanted plain, avx2, avx512, avx512_bf16 or amx");
-  const int level = std::min(detected, limit);
-#if !defined(QACG_WITHOUT_AMX)
-  if (level == 4) return half ? kAmxBfloat16 : kAmxFloat32;
-#endif
-  if (half && level == 3) return kAvx512Bf16Bfloat16;
-  if (level >= 2) return half ? kAvx512Bfloat16 : kAvx512Float32;
-  if (level == 1) return half ? kAvx2Bfloat16 : kAvx2Float32;
-#endif
-  return half ? kPlainBfloat16 : kPlainFloat32;
-}
-
 Element element_of(const Tensor& query) {
-  const ScalarType type = query.scalar_type();
-  require(type == ScalarType::Float || type == ScalarType::BFloat16, "query: got dtype ",
-          torch::headeronly::toString(type), ", wanted Float or BFloat16 for backend 'cpu'");
-  return type == ScalarType::Float ? Element::kFloat32 : Element::kBfloat16;
+  switch (query.scalar_type()) {
+    case ScalarType::Float:
+      return Element::kFloat32;
+    case ScalarType::BFloat16:
+      return Element::kBfloat16;
+    case ScalarType::Half:
+      return Element::kFloat16;
+    default:
+      refuse("query: got dtype ", torch::headeronly::toString(query.scalar_type()),
+             ", wanted Float, BFloat16 or Half for backend 'cpu'");
+  }
 }
 
 // The tensor itself when its last stride is 1, else a copy that is.
@@ -234,7 +168,9 @@ Call describe(const Arguments& a) {
   p.heads = a.query.size(1);
   p.head_dim = a.query.size(a.query.dim() - 1);
   require(p.head_dim >= 1 && p.head_dim <= 256, "query: got head size ", p.head_dim, ", wanted 1 to 256");
-  call.kernels = &kernels_for(p.element);
+  const Choice choice = choose(p.element);
+  require(choice.kernels, choice.why);
+  call.kernels = choice.kernels;
   p.query = wide(call.keep(readable(a.query)));
   p.key = wide(call.keep(readable(a.key)));
   p.value = wide(call.keep(readable(a.value)));
@@ -513,12 +449,6 @@ BackwardResult attention_backward(
 
 }  // namespace
 }  // namespace qacg
-
-// The kernel variant for an element type (0: float32, 1: bfloat16), or null where QACG_CPU_CAPABILITY names none.
-extern "C" __attribute__((visibility("default"))) const char* qacg_cpu_instruction_set(int element) {
-  if (qacg::capability_limit() < 0) return nullptr;
-  return qacg::kernels_for(element == 0 ? qacg::Element::kFloat32 : qacg::Element::kBfloat16).name;
-}
 
 STABLE_TORCH_LIBRARY_IMPL(qacg, CPU, m) {
   m.impl("cpu_attention", qacg::guarded<TORCH_BOX(&qacg::attention)>);

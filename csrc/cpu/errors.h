@@ -15,13 +15,17 @@ inline void append(std::string& to, const char* text) { to += text; }
 inline void append(std::string& to, const std::string& text) { to += text; }
 inline void append(std::string& to, int64_t number) { to += std::to_string(number); }
 
-// What must hold, and what to say where it does not: texts and whole numbers.
+// Texts and whole numbers, joined to a message.
 template <typename... Parts>
-void require(bool holds, const Parts&... parts) {
-  if (holds) return;
+[[noreturn]] void refuse(const Parts&... parts) {
   std::string message;
   (append(message, parts), ...);
   throw std::runtime_error(message);
+}
+
+template <typename... Parts>
+void require(bool holds, const Parts&... parts) {
+  if (!holds) refuse(parts...);
 }
 
 using Boxed = void(StableIValue*, uint64_t, uint64_t);

@@ -6,7 +6,7 @@
 
 namespace qacg {
 
-enum class Element { kFloat32, kBfloat16 };
+enum class Element { kFloat32, kBfloat16, kFloat16 };
 enum class Mask { kNone, kBoolean, kAdditive };
 
 // (B, H, rows, D) with element strides and unit stride along D; packed tensors have batch stride 0.

@@ -5,11 +5,11 @@
 #include <torch/csrc/stable/tensor.h>
 
 #include <algorithm>
-#include <cstring>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "../common/narrow.h"
 #include "errors.h"
 
 namespace qacg {
@@ -39,8 +39,8 @@ inline Tensor empty(const Tensor& like, const Sizes& sizes, ScalarType type) {
   if (failed) {
     std::string text;
     for (const int64_t size : sizes) text += (text.empty() ? "" : ", ") + std::to_string(size);
-    require(false, "backend 'cpu': torch made no ", torch::headeronly::toString(type), " tensor of shape (", text,
-            "), and printed why; where memory is short, a smaller batch needs less");
+    refuse("backend 'cpu': torch made no ", torch::headeronly::toString(type), " tensor of shape (", text,
+           "), and printed why; where memory is short, a smaller batch needs less");
   }
   return Tensor(made);
 }
@@ -63,15 +63,6 @@ inline Tensor dense_copy(const Tensor& t, ScalarType type) {
   return copy;
 }
 
-inline float widened(const float* x) { return *x; }
-
-inline float widened(const uint16_t* bfloat16) {
-  const uint32_t bits = static_cast<uint32_t>(*bfloat16) << 16;
-  float x;
-  std::memcpy(&x, &bits, sizeof(x));
-  return x;
-}
-
 template <typename Element>
 void per_head_of(const Tensor& t, int64_t heads, int64_t dims, float* to) {
   const auto strides = t.strides();
@@ -79,14 +70,20 @@ void per_head_of(const Tensor& t, int64_t heads, int64_t dims, float* to) {
   const int64_t head = strides.size() > own ? strides[0] : 0, dim = own ? strides[strides.size() - 1] : 0;
   const Element* from = data<Element>(t);
   for (int64_t h = 0; h < heads; ++h) {
-    for (int64_t d = 0; d < std::max<int64_t>(dims, 1); ++d) *to++ = widened(from + h * head + d * dim);
+    for (int64_t d = 0; d < std::max<int64_t>(dims, 1); ++d) *to++ = widen(from[h * head + d * dim]);
   }
 }
 
-// A parameter (D) or (H, D) of either element type, to (H, D) numbers; with `dims` 0, () or (H) to (H).
+// A parameter (D) or (H, D) of any element type, to (H, D) numbers; with `dims` 0, () or (H) to (H).
 inline void per_head(const Tensor& t, int64_t heads, int64_t dims, float* to) {
-  const bool wide = t.scalar_type() == ScalarType::Float;
-  wide ? per_head_of<float>(t, heads, dims, to) : per_head_of<uint16_t>(t, heads, dims, to);
+  switch (t.scalar_type()) {
+    case ScalarType::Half:
+      return per_head_of<Float16>(t, heads, dims, to);
+    case ScalarType::BFloat16:
+      return per_head_of<Bfloat16>(t, heads, dims, to);
+    default:
+      return per_head_of<float>(t, heads, dims, to);
+  }
 }
 
 template <typename Integer>
