@@ -30,6 +30,14 @@ QACG_INLINE void store(Float16* p, Vec v) {
 QACG_INLINE void stream(Float16* p, Vec v) {
   _mm_stream_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph((__m256)v, kToNearest));
 }
+#elif defined(__aarch64__)
+QACG_INLINE Vec load(const Float16* p) {
+  return (Vec)vcvt_f32_f16((float16x4_t)vld1_u16(reinterpret_cast<const uint16_t*>(p)));
+}
+QACG_INLINE void store(Float16* p, Vec v) {
+  vst1_u16(reinterpret_cast<uint16_t*>(p), (uint16x4_t)vcvt_f16_f32((float32x4_t)v));
+}
+QACG_INLINE void stream(Float16* p, Vec v) { store(p, v); }
 #else
 QACG_INLINE Vec load(const Float16* p) {
   Vec v;

@@ -26,12 +26,16 @@ QACG_INLINE Vec load(const HalfBits* p) {
 }
 
 // Round to nearest even; a NaN stays a (quiet) NaN.
+#if defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+QACG_INLINE HalfVec narrow(Vec v) { return (HalfVec)vcvt_bf16_f32((float32x4_t)v); }
+#else
 QACG_INLINE HalfVec narrow(Vec v) {
   const UintVec b = (UintVec)v;
   const UintVec rounded = (b + 0x7fffu + ((b >> 16) & 1u)) >> 16;
   const UintVec is_nan = (UintVec)(v != v);
   return __builtin_convertvector((is_nan & 0x7fc0u) | (~is_nan & rounded), HalfVec);
 }
+#endif
 QACG_INLINE HalfBits narrow(float x) {
   uint32_t b;
   memcpy(&b, &x, sizeof(b));
@@ -72,7 +76,17 @@ QACG_INLINE void write_row(const float* from, float factor, int64_t count, Scala
 // Transposes the kLanes x kLanes block in `v`: log2(kLanes) rounds that swap the off-diagonal halves of ever larger
 // squares.
 QACG_INLINE void transpose(Vec (&v)[kLanes]) {
-#if defined(__AVX512F__) || !defined(__clang__)
+#if defined(__aarch64__)
+  const float32x4_t rows[4] = {(float32x4_t)v[0], (float32x4_t)v[1], (float32x4_t)v[2], (float32x4_t)v[3]};
+  const float64x2_t even01 = (float64x2_t)vtrn1q_f32(rows[0], rows[1]);
+  const float64x2_t odd01 = (float64x2_t)vtrn2q_f32(rows[0], rows[1]);
+  const float64x2_t even23 = (float64x2_t)vtrn1q_f32(rows[2], rows[3]);
+  const float64x2_t odd23 = (float64x2_t)vtrn2q_f32(rows[2], rows[3]);
+  v[0] = (Vec)vtrn1q_f64(even01, even23);
+  v[1] = (Vec)vtrn1q_f64(odd01, odd23);
+  v[2] = (Vec)vtrn2q_f64(even01, even23);
+  v[3] = (Vec)vtrn2q_f64(odd01, odd23);
+#elif defined(__AVX512F__) || !defined(__clang__)
 #pragma GCC unroll 4
   for (int s = 1; s < kLanes; s *= 2) {
     IntVec upper, lower;  // lane numbers in the pair (a, b): b's lanes count from kLanes

@@ -84,6 +84,13 @@ QACG_INLINE void multiply(UintVec a, uint32_t constant, UintVec& high, UintVec& 
   low = (UintVec)_mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xAA);
   high = (UintVec)_mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xAA);
 }
+#elif defined(__aarch64__)
+QACG_INLINE void multiply(UintVec a, uint32_t constant, UintVec& high, UintVec& low) {
+  const uint32x4_t first = (uint32x4_t)vmull_n_u32(vget_low_u32((uint32x4_t)a), constant);
+  const uint32x4_t second = (uint32x4_t)vmull_high_n_u32((uint32x4_t)a, constant);
+  low = (UintVec)vuzp1q_u32(first, second);
+  high = (UintVec)vuzp2q_u32(first, second);
+}
 #else
 QACG_INLINE void multiply(UintVec a, uint32_t constant, UintVec& high, UintVec& low) {
   for (int l = 0; l < kLanes; ++l) {

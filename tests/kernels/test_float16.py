@@ -14,7 +14,9 @@ LARGEST, SMALLEST = 65504.0, 2.0**-24
 ROWS = Case("float16 rows", batch=1, heads=2, queries=21, keys=37, head_dim=24)
 
 
-@pytest.fixture(params=["native", "plain", "avx2", "avx512"], autouse=True)
+@pytest.fixture(
+    params=["native", *(name for name in ("plain", "avx2", "avx512") if name in cpu.CAPABILITIES)], autouse=True
+)
 def capability(request, monkeypatch):
     if request.param == "native":
         return
