@@ -34,17 +34,19 @@ PACKAGE = ROOT / "qacg_kernels"
 COMMON = ["-std=c++20", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wno-maybe-uninitialized", "-Wno-uninitialized"]
 KERNEL = ["-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast"]
 AVX512 = ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mfma", "-mprfchw", "-mprefer-vector-width=512"]
-# at::parallel_for is a header: without OpenMP in this translation unit it would run on one thread.
-OPENMP = [] if sys.platform == "darwin" else ["-fopenmp"]
 # Flags of each translation unit; one without an entry for this machine is left out.
 SOURCES = {
     "csrc/cpu/attention.cpp": [],
+    "csrc/cpu/capability.cpp": [],
     "csrc/cpu/kernels_plain.cpp": KERNEL,
-    "csrc/cpu/kernels_avx2.cpp": [*KERNEL, "-mavx2", "-mfma"],
+    "csrc/cpu/kernels_avx2.cpp": [*KERNEL, "-mavx2", "-mfma", "-mf16c"],
     "csrc/cpu/kernels_avx512.cpp": [*KERNEL, *AVX512],
     "csrc/cpu/kernels_avx512_bf16.cpp": [*KERNEL, *AVX512, "-mavx512bf16"],
     "csrc/cpu/kernels_amx.cpp": [*KERNEL, *AVX512, "-mamx-tile", "-mamx-bf16"],
+    "csrc/cpu/kernels_neon.cpp": [*KERNEL, "-march=armv8-a"],
+    "csrc/cpu/kernels_neon_bf16.cpp": [*KERNEL, "-march=armv8.2-a+bf16"],
 }
+CPU_HOST_SOURCE = "csrc/cpu/attention.cpp"
 CUDA_HOST_SOURCE = "csrc/cuda/attention.cpp"
 CUDA_SOURCES = (
     "csrc/cuda/about.cu",
@@ -52,15 +54,23 @@ CUDA_SOURCES = (
     "csrc/cuda/kernels_mma_float16.cu",
     "csrc/cuda/kernels_mma_bfloat16.cu",
 )
-# The library wants no more than the stable ABI of torch 2.9, but 2.10 has the first headers that write all of it out.
-STABLE_ABI = "-DTORCH_TARGET_VERSION=0x0209000000000000"
+# The libraries want no more than the stable ABI of the oldest torch that they are to run on, which libraries.py names
+# too, whatever torch has the headers. The CUDA library's is 2.9's, which makes tensors without looking the operator up
+# by its name.
 OLDEST_TORCH = (2, 10)
+STABLE_ABI = "-DTORCH_TARGET_VERSION=0x020a000000000000"
+CUDA_STABLE_ABI = "-DTORCH_TARGET_VERSION=0x0209000000000000"
 OLDEST_NVCC = (12, 0)
 OLDEST_GPU = (8, 0)  # its instructions are those of csrc/cuda/mma.h
 # GPUs built for by default, and the first nvcc that knows each.
 DEFAULT_GPUS = {"8.0": (11, 0), "9.0": (11, 8), "10.0": (12, 8)}
-X86_ONLY = ("avx2", "avx512", "amx")
-AMX_SOURCE = "csrc/cpu/kernels_amx.cpp"
+# Words in the names of kernels that one kind of machine has, or lacks: every aarch64 has NEON, and needs no plain ones.
+X86_ONLY, ARM_ONLY, NOT_ARM = ("avx2", "avx512", "amx"), ("neon",), ("plain",)
+# Kernels that an older compiler knows nothing of, and how the choice among kernels is told that they are not there.
+OPTIONAL_SOURCES = {
+    "csrc/cpu/kernels_amx.cpp": "-DQACG_WITHOUT_AMX",
+    "csrc/cpu/kernels_neon_bf16.cpp": "-DQACG_WITHOUT_NEON_BF16",
+}
 
 
 def compiler() -> str | None:
@@ -69,7 +79,7 @@ def compiler() -> str | None:
 
 
 def accepts(flags: list[str]) -> bool:
-    """Whether the compiler knows these flags (GCC does AMX from version 11)."""
+    """Whether the compiler knows these flags (GCC does AMX from version 11, bfloat16 on aarch64 from version 10)."""
     command = [*shlex.split(compiler()), *flags, "-x", "c++", "-fsyntax-only", os.devnull]
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
@@ -85,12 +95,14 @@ def asked(variable: str) -> str:
 def why_no_library() -> str | None:
     """Why no library at all can be built here, or None."""
     try:
-        import torch  # noqa: F401
+        import torch
     except ImportError:
         return (
             "torch was not there at installation (pip's build isolation hides it): "
             "install torch and ninja first, then pip install --no-build-isolation"
         )
+    if tuple(map(int, torch.__version__.split(".")[:2])) < OLDEST_TORCH:
+        return f"torch {torch.__version__} has not the headers for it: build with torch 2.10 or newer"
     if not shutil.which("ninja") and not _ninja_module():
         return "ninja was not found at installation"
     cxx = compiler()
@@ -149,8 +161,6 @@ def why_no_cuda_library() -> str | None:
     """Why the CUDA library can't be built here, or None."""
     import torch
 
-    if tuple(map(int, torch.__version__.split(".")[:2])) < OLDEST_TORCH:
-        return f"torch {torch.__version__} has not the headers for it: build with torch 2.10 or newer"
     path = nvcc()
     if path is None:
         home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
@@ -200,7 +210,7 @@ def _rules(link: str) -> list[str]:
         "  depfile = $out.d",
         "  deps = gcc",
         "rule link",
-        f"  command = {link}",
+        f"  command = {link} -o $out.unfinished && mv $out.unfinished $out",
     ]
 
 
@@ -212,28 +222,30 @@ def _link(library: Path, objects: list[Path]) -> list[str]:
     return [f"build {_path(library)}: link {' '.join(map(_path, objects))}", ""]
 
 
+def cpu_sources() -> tuple[dict[str, list[str]], list[str]]:
+    """Sources for this machine with their flags, and flags for attention.cpp that name what the compiler can't make."""
+    machine, without = platform.machine().lower(), []
+    others = [] if machine in ("x86_64", "amd64") else [*X86_ONLY]
+    others += NOT_ARM if machine in ("aarch64", "arm64") else ARM_ONLY
+    sources = {s: flags for s, flags in SOURCES.items() if not any(word in s for word in others)}
+    for source, flag in OPTIONAL_SOURCES.items():
+        if source in sources and not accepts(sources[source]):
+            print(f"qacg_kernels: {compiler()} can't compile {source}: left out", file=sys.stderr)
+            del sources[source]
+            without.append(flag)
+    return sources, without
+
+
 def write_cpu_ninja(path: Path, library: Path) -> None:
-    import torch
     from torch.utils.cpp_extension import include_paths, library_paths
 
-    machine = platform.machine().lower()
-    sources = {
-        s: flags
-        for s, flags in SOURCES.items()
-        if machine in ("x86_64", "amd64") or not any(word in s for word in X86_ONLY)
-    }
-    without_amx = []
-    if AMX_SOURCE in sources and not accepts(sources[AMX_SOURCE]):
-        print(f"qacg_kernels: {compiler()} knows no AMX: those kernels are left out", file=sys.stderr)
-        del sources[AMX_SOURCE]
-        without_amx = ["-DQACG_WITHOUT_AMX"]
+    sources, without = cpu_sources()
     optimise = ["-O0", "-g"] if debugging() else ["-O3", "-DNDEBUG"]
-    abi = f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"
-    torch_flags = [f"-isystem{p}" for p in include_paths()] + [abi, *OPENMP, *without_amx]
-    links = [f"-L{p}" for p in library_paths()] + ["-ltorch_cpu", "-lc10", *OPENMP]
+    torch_flags = [f"-isystem{p}" for p in include_paths()] + [STABLE_ABI, *without]
+    links = [f"-L{p}" for p in library_paths()] + ["-ltorch_cpu"]
     if sys.platform == "darwin":
         links += ["-undefined", "dynamic_lookup"]
-    lines, objects = _rules(f"$cxx -shared $in {_escaped(links)} -o $out"), []
+    lines, objects = _rules(f"$cxx -shared $in {_escaped(links)}"), []
     for source, flags in sources.items():
         objects.append(path.parent / (Path(source).stem + ".o"))
         # Kernel files see no torch header: see csrc/README.md.
@@ -266,9 +278,9 @@ def write_cuda_ninja(path: Path, library: Path) -> None:
     jobs = int(os.environ.get("MAX_JOBS") or os.cpu_count() or 1)
     kernel_flags += [*gpu_flags(targets), f"--threads={max(1, min(len(targets), jobs // len(CUDA_SOURCES)))}"]
     optimise = ["-O0", "-g"] if debugging() else ["-O2", "-DNDEBUG"]
-    host_flags = [*COMMON, *optimise, *(f"-isystem{p}" for p in include_paths()), STABLE_ABI]
+    host_flags = [*COMMON, *optimise, *(f"-isystem{p}" for p in include_paths()), CUDA_STABLE_ABI]
     lines = [
-        *_rules(f"$nvcc -shared $in {_escaped(links)} -o $out"),
+        *_rules(f"$nvcc -shared $in {_escaped(links)}"),
         f"nvcc = {cuda_compiler}",
         "rule compile_cuda",
         "  command = $nvcc -MD -MF $out.d $flags -c $in -o $out",
@@ -321,6 +333,10 @@ def note(name: str) -> str:
 class BuildWithNinja(build_ext):
     """build_ext that hands the work to ninja, and leaves a note when it can't."""
 
+    def get_ext_filename(self, fullname):
+        # No version of Python in the name: the libraries hold no symbol of Python, torch loads them.
+        return str(Path(*fullname.split("."))) + ".so"
+
     def build_extension(self, ext):
         name = ext.name.rpartition(".")[2]
         wanted, path = LIBRARIES[name], Path(self.get_ext_fullpath(ext.name)).resolve()
@@ -353,7 +369,9 @@ class BuildWithNinja(build_ext):
                 built = Path(self.build_lib) / "qacg_kernels" / file
                 (PACKAGE / file).unlink(missing_ok=True)
                 if built.exists():
-                    shutil.copy2(built, PACKAGE / file)
+                    unfinished = PACKAGE / f"{file}.unfinished"
+                    shutil.copy2(built, unfinished)
+                    unfinished.replace(PACKAGE / file)
 
 
 if __name__ == "__main__":

@@ -37,6 +37,7 @@ def collect() -> dict[str, object]:
             "built": not cpu.missing(),
             "reasons": list(cpu.missing()),
             "instruction_sets": {} if cpu.missing() else _probe(cpu.instruction_sets),
+            "reasons_of_choice": {} if cpu.missing() else _probe(cpu.reasons_of_choice),
         },
         "backends": _probe(_backends),
         "cuda": _probe(_cuda),
@@ -88,7 +89,8 @@ def _library_line(library: dict) -> str:
     sets = library["instruction_sets"]
     if isinstance(sets, str):
         return f"loaded; instruction sets {sets}"
-    return "loaded; " + ", ".join(f"{dtype} on {name}" for dtype, name in sets.items())
+    whys = library["reasons_of_choice"]
+    return "loaded; " + "\n              ".join(f"{dtype} on {name}: {whys[dtype]}" for dtype, name in sets.items())
 
 
 def _package_version() -> str:

@@ -24,6 +24,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 LEVELS = ("plain", "avx2", "avx512", "avx512_bf16", "amx")
+if platform.machine().lower() in ("aarch64", "arm64"):
+    LEVELS = ("neon", "neon_bf16")
 THREADS = (1, 2, 4)
 UNDEFINED = "signed-integer-overflow,integer-divide-by-zero,float-cast-overflow,shift,bounds,return,bool,enum"
 # Name: flags, the library to load before Python, its options, and the faults that it must see.
@@ -87,14 +89,8 @@ def build(name: str, folder: Path) -> None:
     import setup
 
     flags = [*setup.COMMON, "-O1", "-g", "-DNDEBUG", "-fno-omit-frame-pointer", *SANITIZERS[name][0]]
-    x86 = platform.machine().lower() in ("x86_64", "amd64")
-    sources = {s: f for s, f in setup.SOURCES.items() if x86 or not any(word in s for word in setup.X86_ONLY)}
-    torch_flags = [f"-isystem{p}" for p in include_paths()]
-    torch_flags.append(f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}")
-    if setup.AMX_SOURCE in sources and not setup.accepts(sources[setup.AMX_SOURCE]):
-        del sources[setup.AMX_SOURCE]
-        torch_flags.append("-DQACG_WITHOUT_AMX")
-    torch_flags += setup.OPENMP if name == "address" else []
+    sources, without = setup.cpu_sources()
+    torch_flags = [*(f"-isystem{p}" for p in include_paths()), setup.STABLE_ABI, *without]
     digest = hashlib.sha256(repr((flags, torch_flags, torch.__version__)).encode())
     for path in sorted([*(ROOT / "csrc/cpu").iterdir(), *(ROOT / "csrc/common").iterdir()]):
         digest.update(path.name.encode() + path.read_bytes())
@@ -110,8 +106,7 @@ def build(name: str, folder: Path) -> None:
     wanted[folder / "faults.so"] = [*flags, "-shared", ROOT / "tests/support/sanitizer_faults.cpp"]
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(compile_to, wanted.keys(), wanted.values()))
-    links = [f"-L{p}" for p in library_paths()] + ["-ltorch_cpu", "-lc10", "-pthread"]
-    links += setup.OPENMP if name == "address" else []
+    links = [f"-L{p}" for p in library_paths()] + ["-ltorch_cpu", "-pthread"]
     compile_to(package / "_cpu.so", [*flags, "-shared", *objects.values(), *links])
 
 

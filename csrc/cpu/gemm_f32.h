@@ -6,12 +6,21 @@
 #pragma once
 
 #include "prefetch.h"
+#if defined(__aarch64__)
+#include "sums_neon.h"
+#endif
 
 namespace QACG_ISA {
 
 // Register block: kBlockRows x kBlockVecs accumulators, the B row and one broadcast fit the register file.
+#if defined(__aarch64__)
+// Four steps of each row of A take a register too: see sums_neon.h.
+constexpr int kBlockVecs = 2;
+constexpr int kBlockRows = 8;
+#else
 constexpr int kBlockVecs = kRegisters == 32 ? 4 : 2;
 constexpr int kBlockRows = 6;
+#endif
 constexpr int kPanel = kBlockVecs * kLanes;
 // Rows of B per pass over A: the slice of B stays in the first-level cache while all rows of A use it.
 constexpr int64_t kDepth = 128;
@@ -30,6 +39,9 @@ QACG_INLINE void block_product(int64_t depth, Left a, const float* b, int64_t b_
   for (int m = 0; m < kRows; ++m)
 #pragma GCC unroll 4
     for (int v = 0; v < kVecs; ++v) acc[m][v] = Vec{};
+#if defined(__aarch64__)
+  add_products(acc, depth, a.data, a.row_stride, a.col_stride, b, b_stride);
+#else
   const float* a_row[kRows];
 #pragma GCC unroll 8
   for (int m = 0; m < kRows; ++m) a_row[m] = a.data + m * a.row_stride;
@@ -44,6 +56,7 @@ QACG_INLINE void block_product(int64_t depth, Left a, const float* b, int64_t b_
       for (int v = 0; v < kVecs; ++v) acc[m][v] += x * b_row[v];
     }
   }
+#endif
 #pragma GCC unroll 8
   for (int m = 0; m < kRows; ++m)
 #pragma GCC unroll 4
@@ -62,6 +75,14 @@ void column_product(Prefetch& prefetch, int64_t rows, int64_t depth, Left a, con
   for (; rows > 0; --groups) {
     const int64_t take = (rows + groups - 1) / groups;
     switch (take) {
+#if defined(__aarch64__)
+      case 8:
+        block_product<8, kVecs>(depth, a, b, b_stride, c, c_stride, accumulate);
+        break;
+      case 7:
+        block_product<7, kVecs>(depth, a, b, b_stride, c, c_stride, accumulate);
+        break;
+#endif
       case 6:
         block_product<6, kVecs>(depth, a, b, b_stride, c, c_stride, accumulate);
         break;

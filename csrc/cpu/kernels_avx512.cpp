@@ -4,7 +4,8 @@
 
 namespace qacg {
 // A constant has no external name unless it is declared so first.
-extern const Kernels kAvx512Float32, kAvx512Bfloat16;
+extern const Kernels kAvx512Float32, kAvx512Bfloat16, kAvx512Float16;
 const Kernels kAvx512Float32 = avx512::Table<avx512::Float32Engine<float>>::kernels("avx512");
 const Kernels kAvx512Bfloat16 = avx512::Table<avx512::Float32Engine<avx512::HalfBits>>::kernels("avx512");
+const Kernels kAvx512Float16 = avx512::Table<avx512::Float32Engine<avx512::Float16>>::kernels("avx512");
 }  // namespace qacg

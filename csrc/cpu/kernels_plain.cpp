@@ -4,7 +4,8 @@
 
 namespace qacg {
 // A constant has no external name unless it is declared so first.
-extern const Kernels kPlainFloat32, kPlainBfloat16;
+extern const Kernels kPlainFloat32, kPlainBfloat16, kPlainFloat16;
 const Kernels kPlainFloat32 = plain::Table<plain::Float32Engine<float>>::kernels("plain");
 const Kernels kPlainBfloat16 = plain::Table<plain::Float32Engine<plain::HalfBits>>::kernels("plain");
+const Kernels kPlainFloat16 = plain::Table<plain::Float32Engine<plain::Float16>>::kernels("plain");
 }  // namespace qacg

@@ -44,6 +44,7 @@ QACG_INLINE int64_t seen_keys(const qacg::Problem& p, const Sequence& s, int64_t
 
 QACG_INLINE constexpr float hiding_bias(const float*) { return qacg::kHidingFloat32; }
 QACG_INLINE constexpr float hiding_bias(const HalfBits*) { return qacg::kHidingBfloat16; }
+QACG_INLINE constexpr float hiding_bias(const Float16*) { return qacg::kHidingFloat16; }
 
 // Scores of query i against keys [first, first + count), times `factor`, with the mask: added, or -inf where it hides
 // the key, whatever the score is.
@@ -82,6 +83,13 @@ QACG_INLINE void multiply(UintVec a, uint32_t constant, UintVec& high, UintVec& 
   const __m256i odd = _mm256_mul_epu32(_mm256_srli_epi64((__m256i)a, 32), factor);
   low = (UintVec)_mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xAA);
   high = (UintVec)_mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xAA);
+}
+#elif defined(__aarch64__)
+QACG_INLINE void multiply(UintVec a, uint32_t constant, UintVec& high, UintVec& low) {
+  const uint32x4_t first = (uint32x4_t)vmull_n_u32(vget_low_u32((uint32x4_t)a), constant);
+  const uint32x4_t second = (uint32x4_t)vmull_high_n_u32((uint32x4_t)a, constant);
+  low = (UintVec)vuzp1q_u32(first, second);
+  high = (UintVec)vuzp2q_u32(first, second);
 }
 #else
 QACG_INLINE void multiply(UintVec a, uint32_t constant, UintVec& high, UintVec& low) {

@@ -10,6 +10,8 @@
 #include <string.h>
 #if defined(__AVX2__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 #define QACG_INLINE inline __attribute__((always_inline))
@@ -23,6 +25,9 @@ constexpr int kRegisters = 32;
 #elif defined(__AVX2__)
 constexpr int kLanes = 8;
 constexpr int kRegisters = 16;
+#elif defined(__aarch64__)
+constexpr int kLanes = 4;
+constexpr int kRegisters = 32;
 #else
 constexpr int kLanes = 4;
 constexpr int kRegisters = 16;
@@ -64,6 +69,9 @@ QACG_INLINE Vec at_most(Vec v, Vec high) { return (Vec)_mm512_min_ps((__m512)hig
 #elif defined(__AVX2__)
 QACG_INLINE Vec at_least(Vec v, Vec low) { return (Vec)_mm256_max_ps((__m256)low, (__m256)v); }
 QACG_INLINE Vec at_most(Vec v, Vec high) { return (Vec)_mm256_min_ps((__m256)high, (__m256)v); }
+#elif defined(__aarch64__)
+QACG_INLINE Vec at_least(Vec v, Vec low) { return (Vec)vmaxq_f32((float32x4_t)low, (float32x4_t)v); }
+QACG_INLINE Vec at_most(Vec v, Vec high) { return (Vec)vminq_f32((float32x4_t)high, (float32x4_t)v); }
 #else
 QACG_INLINE Vec at_least(Vec v, Vec low) { return low > v ? low : v; }
 QACG_INLINE Vec at_most(Vec v, Vec high) { return high < v ? high : v; }
@@ -74,6 +82,13 @@ QACG_INLINE Vec at_most(Vec v, Vec high) { return high < v ? high : v; }
 QACG_INLINE Vec reciprocal(Vec v) {
   Vec y = (Vec)_mm512_rcp14_ps((__m512)v);
   return y + y * (1.0f - v * y);
+}
+#elif defined(__aarch64__)
+// An estimate of 8 bits and two steps of Newton's: five operations that overlap, where a division is one that does not.
+QACG_INLINE Vec reciprocal(Vec v) {
+  float32x4_t y = vrecpeq_f32((float32x4_t)v);
+  y *= vrecpsq_f32((float32x4_t)v, y);
+  return (Vec)(y * vrecpsq_f32((float32x4_t)v, y));
 }
 #else
 QACG_INLINE Vec reciprocal(Vec v) { return 1.0f / v; }

@@ -1,8 +1,12 @@
 """The compiled CPU kernels: finding the library, and what they take."""
 
+import ctypes
+import os
+import platform
+
 import torch
 
-from qacg_kernels.libraries import library, why_not_built
+from qacg_kernels.libraries import library, why_not_built, why_not_loadable
 from qacg_kernels.ops import may_exceed
 
 NAME = "cpu"
@@ -13,22 +17,46 @@ DEVICE = "cpu"
 # the forward saves no branch output for them.
 WHOLE_ROW_KEYS = 512
 
+# What QACG_CPU_CAPABILITY may say: csrc/cpu/capability.cpp knows the same names.
+CAPABILITIES = ("plain", "avx2", "avx512", "avx512_bf16", "amx")
+if platform.machine().lower() in ("aarch64", "arm64"):
+    CAPABILITIES = ("neon", "neon_bf16")
+
+# In the order of Element in csrc/cpu/problem.h.
+_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+_NAMES = tuple(str(dtype).removeprefix("torch.") for dtype in _DTYPES)
+
 _missing: list[str] = []
 
 
-def _load() -> None:
+def _load() -> ctypes.CDLL | None:
+    """The library, for its functions that are no operators."""
     path = library("_cpu")
     if path is None:
         _missing.append(f"the compiled CPU library is not there: {why_not_built('_cpu')}")
-        return
-    try:
-        torch.ops.load_library(path)
-    except OSError as error:
-        built_for = f"rebuild it against torch {torch.__version__}: pip install --no-build-isolation -e ."
-        _missing.append(f"the compiled CPU library does not load ({error}); {built_for}")
+        return None
+    reason = why_not_loadable(path) or _unknown_capability()
+    if reason is None:
+        try:
+            torch.ops.load_library(path)
+            loaded = ctypes.CDLL(str(path))
+            for name in ("qacg_cpu_instruction_set", "qacg_cpu_why"):
+                getattr(loaded, name).restype = ctypes.c_char_p
+            return loaded
+        except (OSError, AttributeError) as error:
+            reason = f"{error}; install the package again"
+    _missing.append(f"the compiled CPU library is not used: {reason}")
+    return None
 
 
-_load()
+def _unknown_capability() -> str | None:
+    wish = os.environ.get("QACG_CPU_CAPABILITY")
+    if not wish or wish in CAPABILITIES:
+        return None
+    return f"QACG_CPU_CAPABILITY: got {wish!r}, wanted {', '.join(CAPABILITIES[:-1])} or {CAPABILITIES[-1]}"
+
+
+_library = _load()
 
 
 def missing() -> list[str]:
@@ -37,11 +65,28 @@ def missing() -> list[str]:
 
 
 def instruction_sets() -> dict[str, str]:
-    """Kernel variant in use for each dtype, e.g. {"float32": "avx512", "bfloat16": "avx512_bf16"}."""
-    return {
-        name: torch.ops.qacg.cpu_instruction_set(dtype)
-        for name, dtype in (("float32", torch.float32), ("bfloat16", torch.bfloat16))
-    }
+    """Kernel variant in use for each dtype, e.g. {"float32": "avx512", "bfloat16": "avx512_bf16", ...}.
+
+    Raises:
+        ValueError: QACG_CPU_CAPABILITY names none.
+    """
+    return {name: variant for name, (variant, _) in _choices().items()}
+
+
+def reasons_of_choice() -> dict[str, str]:
+    """For each dtype, why `instruction_sets` has that variant. Raises ValueError as it does."""
+    return {name: why for name, (_, why) in _choices().items()}
+
+
+def _choices() -> dict[str, tuple[str, str]]:
+    assert _library is not None, "asked of a library that is missing"
+    found = {}
+    for element, name in enumerate(_NAMES):
+        variant, why = _library.qacg_cpu_instruction_set(element), _library.qacg_cpu_why(element).decode()
+        if variant is None:
+            raise ValueError(why)
+        found[name] = variant.decode(), why
+    return found
 
 
 def unsupported(problem) -> list[str]:
@@ -50,8 +95,8 @@ def unsupported(problem) -> list[str]:
     query = problem.query
     if query.device.type != "cpu":
         reasons.append(f"tensors are on {query.device}; move them to the CPU or choose another backend")
-    if query.dtype not in (torch.float32, torch.bfloat16):
-        reasons.append(f"dtype is {query.dtype}; it takes float32 and bfloat16")
+    if query.dtype not in _DTYPES:
+        reasons.append(f"dtype is {query.dtype}; it takes float32, bfloat16 and float16")
     if problem.head_dim > 256:
         reasons.append(f"head size is {problem.head_dim}; it takes 1 to 256")
     return reasons

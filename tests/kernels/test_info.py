@@ -41,6 +41,7 @@ def test_missing_library_is_reported_with_its_reason(monkeypatch):
         "built": False,
         "reasons": ["the compiled CPU library is not there: no compiler was found"],
         "instruction_sets": {},
+        "reasons_of_choice": {},
     }
     text = info.render(facts)
     assert "cpu library   not in use: the compiled CPU library is not there: no compiler was found" in text
@@ -50,7 +51,10 @@ def test_missing_library_is_reported_with_its_reason(monkeypatch):
 def test_instruction_sets_appear_for_each_dtype(monkeypatch):
     monkeypatch.setattr(cpu, "_missing", [])
     monkeypatch.setattr(cpu, "instruction_sets", lambda: {"float32": "avx512", "bfloat16": "avx512_bf16"})
-    assert "float32 on avx512, bfloat16 on avx512_bf16" in info.render(info.collect())
+    monkeypatch.setattr(cpu, "reasons_of_choice", lambda: {"float32": "the newest", "bfloat16": "the faster"})
+    text = info.render(info.collect())
+    assert "float32 on avx512: the newest" in text
+    assert "bfloat16 on avx512_bf16: the faster" in text
 
 
 @pytest.mark.parametrize("probe", ["_cpu_model", "_usable_cores", "_backends", "_cuda", "_package_version"])

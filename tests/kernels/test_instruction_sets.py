@@ -1,5 +1,7 @@
 """The CPU kernels that an older CPU would run, on this one: QACG_CPU_CAPABILITY lowers the choice."""
 
+import re
+
 import pytest
 import torch
 from cases import LAYOUT_CASES, SMALL, TILED
@@ -13,11 +15,11 @@ from qacg_kernels.testing_inputs import Case, make_inputs
 pytestmark = pytest.mark.skipif(bool(cpu.missing()), reason="the compiled CPU kernels are not there")
 
 
-# bfloat16 has instructions of its own at this level, float32 those of the one before.
-NAMES = {"avx512_bf16": {"avx512", "avx512_bf16"}}
+# bfloat16 has instructions of its own at this level, the others those of the one before.
+NAMES = {"avx512_bf16": {"avx512", "avx512_bf16"}, "neon_bf16": {"neon", "neon_bf16"}}
 
 
-@pytest.fixture(params=["plain", "avx2", "avx512", "avx512_bf16"])
+@pytest.fixture(params=[name for name in cpu.CAPABILITIES if name != "amx"])
 def capability(request, monkeypatch):
     usual = cpu.instruction_sets()
     monkeypatch.setenv("QACG_CPU_CAPABILITY", request.param)
@@ -33,7 +35,7 @@ def capability(request, monkeypatch):
     ("case", "dtype"),
     in_turn(
         SMALL + LAYOUT_CASES + TILED,
-        (torch.float32, torch.bfloat16),
+        (torch.float32, torch.bfloat16, torch.float16),
         lambda case: case in TILED and case not in TILED[::3],
     ),
 )
@@ -54,7 +56,22 @@ def test_threads(capability):
         assert torch.equal(t, alone[name]), name
 
 
+def test_bfloat16_is_widened_where_its_own_products_are_no_faster(monkeypatch):
+    monkeypatch.delenv("QACG_CPU_CAPABILITY", raising=False)
+    measured = re.search(r"vdpbf16ps does (\d+\.\d+) times", cpu.reasons_of_choice()["bfloat16"])
+    if measured is None:
+        pytest.skip("this CPU has no vdpbf16ps, or AMX beside it")
+    gain = float(measured[1])
+    assert 0.2 < gain < 8
+    assert cpu.instruction_sets()["bfloat16"] == ("avx512_bf16" if gain >= 1.5 else "avx512")
+    assert cpu.reasons_of_choice()["bfloat16"] == measured.string, "measured a second time"
+
+
+def test_a_forced_choice_says_so(capability):
+    assert set(cpu.reasons_of_choice().values()) == {"QACG_CPU_CAPABILITY asks for it"}
+
+
 def test_unknown_name_is_refused(monkeypatch):
     monkeypatch.setenv("QACG_CPU_CAPABILITY", "sse9")
-    with pytest.raises(ValueError, match="QACG_CPU_CAPABILITY: got 'sse9', wanted plain"):
+    with pytest.raises(ValueError, match="QACG_CPU_CAPABILITY: got 'sse9', wanted " + cpu.CAPABILITIES[0]):
         cpu.instruction_sets()

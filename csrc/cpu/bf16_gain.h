@@ -1,0 +1,47 @@
+// How many products a second vdpbf16ps does beside float32's multiply-add, out of registers alone.
+//
+// Measured and not looked up by the processor's name: the rate differs between makers and will between generations, and
+// a virtual machine may hide both. Alternating bursts of less than a microsecond, the shortest of each kind: an
+// interrupt, a change of clock or the widest registers' waking up, which lengthen some, do not move the ratio.
+#pragma once
+
+#include "vec.h"
+
+namespace QACG_ISA {
+
+// More chains than an instruction's latency on two ports.
+constexpr int kChains = 12, kBurst = 160, kBursts = 40;
+
+template <typename F>
+QACG_INLINE uint64_t burst_ticks(F instruction) {
+  __m512 sums[kChains];
+#pragma GCC unroll 12
+  for (int chain = 0; chain < kChains; ++chain) sums[chain] = _mm512_setzero_ps();
+  _mm_lfence();
+  const uint64_t begin = __rdtsc();
+  for (int step = 0; step < kBurst; ++step) {
+#pragma GCC unroll 12
+    for (int chain = 0; chain < kChains; ++chain) {
+      sums[chain] = instruction(sums[chain]);
+      asm volatile("" : "+v"(sums[chain]));
+    }
+  }
+  _mm_lfence();
+  return __rdtsc() - begin;
+}
+
+inline double bfloat16_gain() {
+  __m512 x = _mm512_set1_ps(0.5f);
+  asm volatile("" : "+v"(x));
+  uint64_t float32 = ~uint64_t{0}, bfloat16 = ~uint64_t{0};
+  for (int n = 0; n < kBursts; ++n) {
+    const uint64_t single = burst_ticks([&](__m512 sum) QACG_INLINE_LAMBDA { return _mm512_fmadd_ps(x, x, sum); });
+    const uint64_t pairs =
+        burst_ticks([&](__m512 sum) QACG_INLINE_LAMBDA { return _mm512_dpbf16_ps(sum, (__m512bh)x, (__m512bh)x); });
+    float32 = single < float32 ? single : float32;
+    bfloat16 = pairs < bfloat16 ? pairs : bfloat16;
+  }
+  return 2.0 * float32 / bfloat16;
+}
+
+}  // namespace QACG_ISA

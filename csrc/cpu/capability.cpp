@@ -1,0 +1,200 @@
+// The choice of instruction set: what the processor has, what the user asks for, and which of two is the faster.
+
+#include "capability.h"
+#if defined(__aarch64__)
+#include "neon_bf16.h"
+#endif
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+namespace qacg {
+
+#if defined(__aarch64__)
+extern const Kernels kNeonFloat32, kNeonBfloat16, kNeonFloat16, kNeonBf16Bfloat16;
+#else
+extern const Kernels kPlainFloat32, kPlainBfloat16, kPlainFloat16;
+#endif
+#if defined(__x86_64__)
+extern const Kernels kAvx2Float32, kAvx2Bfloat16, kAvx2Float16, kAvx512Float32, kAvx512Bfloat16, kAvx512Float16,
+    kAvx512Bf16Bfloat16, kAmxFloat32, kAmxBfloat16;
+// See bf16_gain.h.
+double bfloat16_gain();
+#endif
+
+namespace {
+
+#if defined(__aarch64__)
+enum Level { kNeon, kNeonBf16, kLevels };
+constexpr const char* kNames[] = {"neon", "neon_bf16"};
+constexpr const char* kNamesInWords = "neon or neon_bf16";
+#else
+enum Level { kPlain, kAvx2, kAvx512, kAvx512Bf16, kAmx, kLevels };
+constexpr const char* kNames[] = {"plain", "avx2", "avx512", "avx512_bf16", "amx"};
+constexpr const char* kNamesInWords = "plain, avx2, avx512, avx512_bf16 or amx";
+#endif
+
+struct Kind {
+  const Kernels *float32, *bfloat16, *float16;
+
+  const Kernels* of(Element element) const {
+    return element == Element::kFloat32 ? float32 : element == Element::kBfloat16 ? bfloat16 : float16;
+  }
+};
+
+#if defined(__x86_64__)
+// The processor is asked by cpuid, and not by __builtin_cpu_supports: what that reads the compiler's runtime fills in,
+// and not every one does (Zig's leaves it empty). The names of the bits are those of Intel's manual.
+enum Register { kA, kB, kC, kD };
+
+bool has(unsigned leaf, unsigned part, Register place, int bit) {
+  unsigned r[4];
+  return __get_cpuid_count(leaf, part, &r[kA], &r[kB], &r[kC], &r[kD]) && (r[place] >> bit & 1);
+}
+
+// Whether the operating system keeps these registers (bits of XCR0) when it switches threads.
+bool keeps(unsigned registers) {
+  if (!has(1, 0, kC, 27)) return false;  // OSXSAVE
+  unsigned low, high;
+  asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  return (low & registers) == registers;
+}
+
+// Every processor with AVX2 has FMA and F16C, but a virtual machine may hide them.
+bool has_avx2() { return keeps(0x6) && has(7, 0, kB, 5) && has(1, 0, kC, 12) && has(1, 0, kC, 29); }
+
+// F, DQ, BW and VL.
+bool has_avx512() {
+  return keeps(0xe6) && has(7, 0, kB, 16) && has(7, 0, kB, 17) && has(7, 0, kB, 30) && has(7, 0, kB, 31);
+}
+
+bool has_avx512_bf16() { return has(7, 1, kA, 5); }
+
+#if !defined(QACG_WITHOUT_AMX)
+// Whether the processor has tiles for bfloat16 and the kernel lets this process use them (Linux wants to be asked
+// once).
+bool has_amx() {
+#if defined(__linux__) && defined(SYS_arch_prctl)
+  constexpr int kRequestPermission = 0x1023, kTileData = 18;
+  return has(7, 0, kD, 22) && has(7, 0, kD, 24) && syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+#else
+  return false;
+#endif
+}
+#endif
+
+Level detect() {
+  if (!has_avx2()) return kPlain;
+  if (!has_avx512()) return kAvx2;
+  if (!has_avx512_bf16()) return kAvx512;
+#if !defined(QACG_WITHOUT_AMX)
+  if (has_amx()) return kAmx;
+#endif
+  return kAvx512Bf16;
+}
+
+Kind kind_of(Level level) {
+  switch (level) {
+#if !defined(QACG_WITHOUT_AMX)
+    case kAmx:
+      // float16 is widened: tiles of float16 are on no processor that has run this code.
+      return {&kAmxFloat32, &kAmxBfloat16, &kAvx512Float16};
+#endif
+    case kAvx512Bf16:
+      return {&kAvx512Float32, &kAvx512Bf16Bfloat16, &kAvx512Float16};
+    case kAvx512:
+      return {&kAvx512Float32, &kAvx512Bfloat16, &kAvx512Float16};
+    case kAvx2:
+      return {&kAvx2Float32, &kAvx2Bfloat16, &kAvx2Float16};
+    default:
+      return {&kPlainFloat32, &kPlainBfloat16, &kPlainFloat16};
+  }
+}
+
+// Products by vdpbf16ps need narrowed maps of weights beside: at the same rate as float32 they are slower. Processors
+// do either about as many products a second as in float32 (Intel's) or twice as many (AMD's).
+constexpr double kLeastGain = 1.5;
+
+struct Measured {
+  bool faster;
+  std::string text;
+};
+
+const Measured& measured() {
+  static const Measured found = [] {
+    const double gain = bfloat16_gain();
+    const bool faster = gain >= kLeastGain;
+    char text[120];
+    std::snprintf(text, sizeof(text), "%smeasured at first use: vdpbf16ps does %.2f times float32's products a second",
+                  faster ? "" : "widened to float32; ", gain);
+    return Measured{faster, text};
+  }();
+  return found;
+}
+#elif defined(__aarch64__)
+Level detect() {
+#if !defined(QACG_WITHOUT_NEON_BF16)
+  if (has_neon_bf16()) return kNeonBf16;
+#endif
+  return kNeon;
+}
+
+Kind kind_of(Level level) {
+#if !defined(QACG_WITHOUT_NEON_BF16)
+  if (level == kNeonBf16) return {&kNeonFloat32, &kNeonBf16Bfloat16, &kNeonFloat16};
+#endif
+  return {&kNeonFloat32, &kNeonBfloat16, &kNeonFloat16};
+}
+#else
+Level detect() { return kPlain; }
+Kind kind_of(Level) { return {&kPlainFloat32, &kPlainBfloat16, &kPlainFloat16}; }
+#endif
+
+}  // namespace
+
+Choice choose(Element element) {
+  static const Level detected = detect();
+  const char* wish = std::getenv("QACG_CPU_CAPABILITY");
+  int limit = kLevels;
+  if (wish && *wish) {
+    limit = static_cast<int>(std::find(kNames, kNames + kLevels, std::string(wish)) - kNames);
+    if (limit == kLevels) {
+      thread_local std::string message;
+      message = std::string("QACG_CPU_CAPABILITY: got '") + wish + "', wanted " + kNamesInWords;
+      return {nullptr, message.c_str()};
+    }
+  }
+  const Level level = std::min(detected, static_cast<Level>(limit));
+  const Kernels* kernels = kind_of(level).of(element);
+  if (limit <= detected) return {kernels, "QACG_CPU_CAPABILITY asks for it"};
+#if defined(__x86_64__)
+  if (element == Element::kBfloat16 && level == kAvx512Bf16) {
+    return {measured().faster ? kernels : kind_of(kAvx512).of(element), measured().text.c_str()};
+  }
+#endif
+  if (element == Element::kFloat16) return {kernels, "widened to float32; the newest that this processor has for it"};
+  return {kernels, "the newest that this processor has"};
+}
+
+}  // namespace qacg
+
+// For qacg_kernels/backends/cpu.py. Elements count from 0 as in problem.h. The kernels' name is null where `why` is an
+// error; `why` is to be copied before the next call on this thread.
+#define QACG_EXPORTED extern "C" __attribute__((visibility("default")))
+
+QACG_EXPORTED const char* qacg_cpu_instruction_set(int element) {
+  const qacg::Kernels* kernels = qacg::choose(static_cast<qacg::Element>(element)).kernels;
+  return kernels ? kernels->name : nullptr;
+}
+
+QACG_EXPORTED const char* qacg_cpu_why(int element) { return qacg::choose(static_cast<qacg::Element>(element)).why; }

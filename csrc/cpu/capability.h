@@ -1,0 +1,17 @@
+// Which kernels this processor runs, and why.
+#pragma once
+
+#include "problem.h"
+
+namespace qacg {
+
+struct Choice {
+  const Kernels* kernels;  // null where QACG_CPU_CAPABILITY names none: `why` is then the message for the user
+  const char* why;
+};
+
+// QACG_CPU_CAPABILITY ("plain", "avx2", "avx512", "avx512_bf16", "amx"; on aarch64 "neon", "neon_bf16") lowers the
+// choice to what an older processor would run; it is read anew each time.
+Choice choose(Element element);
+
+}  // namespace qacg

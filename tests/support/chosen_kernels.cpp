@@ -1,0 +1,40 @@
+// What csrc/cpu/capability.cpp chooses, without kernels: `chosen_kernels GAIN` prints the variant and the reason for
+// float32, bfloat16 and float16, where vdpbf16ps would do GAIN times float32's products a second.
+
+#include <cstdio>
+#include <cstdlib>
+#include <initializer_list>
+
+#include "../../csrc/cpu/capability.h"
+
+namespace qacg {
+
+#define KERNELS(constant, name)  \
+  extern const Kernels constant; \
+  const Kernels constant = {name}
+KERNELS(kPlainFloat32, "plain");
+KERNELS(kPlainBfloat16, "plain");
+KERNELS(kPlainFloat16, "plain");
+KERNELS(kAvx2Float32, "avx2");
+KERNELS(kAvx2Bfloat16, "avx2");
+KERNELS(kAvx2Float16, "avx2");
+KERNELS(kAvx512Float32, "avx512");
+KERNELS(kAvx512Bfloat16, "avx512");
+KERNELS(kAvx512Float16, "avx512");
+KERNELS(kAvx512Bf16Bfloat16, "avx512_bf16");
+KERNELS(kAmxFloat32, "amx");
+KERNELS(kAmxBfloat16, "amx");
+
+static double gain;
+double bfloat16_gain();
+double bfloat16_gain() { return gain; }
+
+}  // namespace qacg
+
+int main(int, char** arguments) {
+  qacg::gain = std::atof(arguments[1]);
+  for (const auto element : {qacg::Element::kFloat32, qacg::Element::kBfloat16, qacg::Element::kFloat16}) {
+    const qacg::Choice choice = qacg::choose(element);
+    std::printf("%s %s\n", choice.kernels ? choice.kernels->name : "-", choice.why);
+  }
+}
