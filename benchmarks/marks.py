@@ -1,7 +1,7 @@
 """The marks this project has set itself: `python -m benchmarks.marks [--out DIR] [--quick]`.
 
-Prints target and measured value of each, and whether it is met. They are meant for two threads with AVX-512;
-the first line says what this run had.
+Prints target and measured value of each, and whether it is met. The first line says what machine and instruction
+sets this run had; QACG_CPU_CAPABILITY gives others, whose ceiling is then still torch's own.
 """
 
 import argparse
@@ -18,8 +18,8 @@ from benchmarks.measure.memory_process import measure_memory
 from benchmarks.measure.side_by_side import measure_case
 from benchmarks.providers.registry import BACKENDS, PROVIDERS
 from benchmarks.rows.selection import disturbance_note
-from benchmarks.targets.cpu_marks import MARKS, judge_memory, without_figure
-from benchmarks.targets.verdicts import Verdict, judge_ratio, times_of
+from benchmarks.targets.cpu_marks import MARKS, judge, judge_memory, rivals_of, without_figure
+from benchmarks.targets.verdicts import Verdict, times_of
 
 
 def _backend(asked: str | None) -> str:
@@ -44,7 +44,7 @@ def run(backend: str, effort: timing.Effort, writer: rows.Writer, source: rows.O
     for case in dict.fromkeys(mark.case for mark in MARKS):
         marks = [mark for mark in MARKS if mark.case == case]
         try:
-            names = [*(mark.rival for mark in marks), backend]
+            names = [*(rival for mark in marks for rival in rivals_of(mark)), backend]
             measured = measure_case(case, names, effort, source, products[case.dtype])
         except verify.ParityError as error:
             for mark in marks:
@@ -53,7 +53,7 @@ def run(backend: str, effort: timing.Effort, writer: rows.Writer, source: rows.O
         writer.add(measured)
         times += measured
         for mark in marks:
-            tell(judge_ratio(mark, backend, times_of(measured)))
+            tell(judge(mark, backend, times_of(times)))
     memory = measure_memory(Case(MEMORY_SHAPE, mode=FORWARD_BACKWARD), backend, torch.get_num_threads())
     writer.add([memory])
     tell(judge_memory(memory))

@@ -1,7 +1,6 @@
 """What the CPU path is to reach beside its marks; meant for two threads with AVX-512."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from benchmarks import rows
 from benchmarks.cases.case import (
@@ -16,24 +15,27 @@ from benchmarks.cases.case import (
     Case,
 )
 from benchmarks.providers.names import EAGER, ONE_MAP
-from benchmarks.targets.verdicts import Ratio, Times, Verdict, judge_ratio, not_measured, time_across, times_of
+from benchmarks.targets.cpu_marks import MARKS, MOST_DROPOUT
+from benchmarks.targets.verdicts import (
+    Ratio,
+    Share,
+    Times,
+    Verdict,
+    judge_ratio,
+    judge_share,
+    not_measured,
+    time_across,
+    times_of,
+)
 
 DROPOUT = 0.1
-# Dropout costs at most a quarter more; both maps take at most these shares of the time of one.
-_MOST_DROPOUT = 1.25
+# Both maps take at most these shares of the time of one.
 _MOST_OF_ONE_MAP = {SENTENCES: 0.75, PARAGRAPHS: 0.75, DOCUMENTS: 0.8}
 
 
-@dataclass(frozen=True)
-class Share:
-    """In `case` the backend is to reach this share of the matrix-product ceiling."""
-
-    case: Case
-    at_least: float
-
-
 SHARES = [
-    *(Share(Case(shape), 0.75 if shape.length >= 512 else 0.65) for shape in MAIN_SHAPES),
+    # The suite has rows for these marks too.
+    *(mark for mark in MARKS if isinstance(mark, Share) and mark.case.mode == FORWARD),
     *(Share(Case(shape, mode=BACKWARD), 0.65) for shape in MAIN_SHAPES),
     *(Share(Case(shape, "bfloat16"), 0.5) for shape in MAIN_SHAPES),
     *(Share(Case(shape, "bfloat16", BACKWARD), 0.4) for shape in MAIN_SHAPES),
@@ -48,22 +50,13 @@ RATIOS = [
         Ratio(
             Case(shape, mode=FORWARD_BACKWARD, dropout=DROPOUT),
             "",
-            1 / _MOST_DROPOUT,
+            1 / MOST_DROPOUT,
             other=Case(shape, mode=FORWARD_BACKWARD),
         )
         for shape in MAIN_SHAPES
     ),
 ]
 PACKED_CASES = [Case(SENTENCES, mode=mode, lengths=PACKED) for mode in (FORWARD, FORWARD_BACKWARD)]
-
-
-def _judge_share(aim: Share, backend: str, times: Times) -> Verdict:
-    what, target = f"{aim.case}, {backend} of the ceiling", f"at least {aim.at_least:.0%}"
-    row = times(aim.case, backend)
-    if row is None or row.share_of_peak is None:
-        return not_measured(what, target)
-    measured = f"{row.share_of_peak:.0%} ({row.gflops:.4g} of {row.matrix_peak_gflops:.4g} GFLOP/s)"
-    return Verdict(what, target, measured, row.share_of_peak >= aim.at_least)
 
 
 def _judge_packed(case: Case, backend: str, times: Times) -> Verdict:
@@ -84,7 +77,7 @@ def judge_operators(measured: Sequence[rows.Row], backend: str) -> list[Verdict]
     """Every aim of the operators for a backend: met, missed or not measured."""
     times = times_of(measured)
     return [
-        *(_judge_share(aim, backend, times) for aim in SHARES),
+        *(judge_share(aim, backend, times) for aim in SHARES),
         *(judge_ratio(aim, backend, times) for aim in RATIOS),
         *(_judge_packed(case, backend, times) for case in PACKED_CASES),
     ]

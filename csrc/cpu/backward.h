@@ -136,9 +136,11 @@ class Backward {
 
   void pack_key_rows(const Sequence& s) {
     if (s.keys == 0) return;
-    Engine::pack_rows(row_of<const Scalar>(p_.key, s, 0), p_.key.row, s.keys, p_.head_dim, keys_);
-    Engine::pack_rows(row_of<const Scalar>(p_.context_key, s, 0), p_.context_key.row, s.keys, p_.head_dim,
-                      context_keys_);
+    const auto rows = [&](const qacg::Tensor4& t, Packed* to) {
+      return summed_rows<Engine>(row_of<const Scalar>(t, s, 0), t.row, s.keys, p_.head_dim, to);
+    };
+    summed_keys_ = rows(p_.key, keys_);
+    summed_context_keys_ = rows(p_.context_key, context_keys_);
   }
 
   struct Block {
@@ -164,11 +166,11 @@ class Backward {
 
   void pack_query_rows(const Sequence& s, const Block& b) {
     const auto pack = [&](const qacg::Tensor4& t, Packed* to) {
-      Engine::pack_summed(row_of<const Scalar>(t, s, b.first), t.row, b.rows, p_.head_dim, to);
+      return key_summed_rows<Engine>(row_of<const Scalar>(t, s, b.first), t.row, b.rows, p_.head_dim, to);
     };
-    pack(p_.query, query_);
-    pack(p_.context_query, context_query_);
-    pack(g_.out, grad_);
+    summed_queries_ = pack(p_.query, query_);
+    summed_context_queries_ = pack(p_.context_query, context_query_);
+    summed_grads_ = pack(g_.out, grad_);
   }
 
   void rows_block(const Sequence& s, int64_t first, int64_t rows, bool keys_too) {
@@ -359,9 +361,9 @@ class Backward {
     const auto add = [&](const float* tile, const Packed* rows, float* total) {
       engine_.key_sums(tile, stride_, b.rows, count, dim_, rows, left_, total, packed, sum_keys_, sums_begun_);
     };
-    add(softmax_, grad_, value_sum_);
-    add(grad_attention_, query_, key_sum_);
-    add(quasi_, context_query_, context_key_sum_);
+    add(softmax_, summed_grads_, value_sum_);
+    add(grad_attention_, summed_queries_, key_sum_);
+    add(quasi_, summed_context_queries_, context_key_sum_);
   }
 
   void add_to_queries(const Block& b, int64_t key, int64_t count, int64_t cols) {
@@ -369,8 +371,8 @@ class Backward {
       const Left a = Engine::left(tile, stride_, b.rows, cols, left_);
       engine_.weighted_sum(b.rows, count, dim_, a, rows, key, total, key > 0);
     };
-    add(grad_attention_, keys_, query_sum_);
-    add(quasi_, context_keys_, context_query_sum_);
+    add(grad_attention_, summed_keys_, query_sum_);
+    add(quasi_, summed_context_keys_, context_query_sum_);
   }
 
   // total * scale + logit * vector, to a row of the output; the vector is one of the four gate vectors.
@@ -466,6 +468,8 @@ class Backward {
   int64_t sum_keys_ = 0;  // keys that the sums over queries are laid out for
   Packed *key_panels_, *context_panels_, *value_panels_, *keys_, *context_keys_;
   Packed *query_left_, *context_left_, *grad_left_, *query_, *context_query_, *grad_, *left_;
+  // Right operands of sums: those above, or the caller's rows.
+  const Packed *summed_keys_, *summed_context_keys_, *summed_queries_, *summed_context_queries_, *summed_grads_;
   float *softmax_, *quasi_, *grad_attention_;  // tiles
   float *query_sum_, *context_query_sum_, *key_sum_, *context_key_sum_, *value_sum_;
   float *key_rows_, *context_key_rows_, *value_rows_;

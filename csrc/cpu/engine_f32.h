@@ -41,24 +41,19 @@ struct Float32Engine {
       float* panel = to + n / kPanel * kPanel * dim + n % kPanel;
       for (int64_t d = 0; d < dim; d += kLanes) {
         Vec block[kLanes];
-        const bool whole = d + kLanes <= head_dim;
-#pragma GCC unroll 16
-        for (int64_t i = 0; i < kLanes; ++i) {
-          if (n + i >= rows) {
-            block[i] = Vec{};
-          } else if (whole) {
-            block[i] = load(from + (n + i) * stride + d);
-          } else {
-            float tail[kLanes] = {};
-            for (int64_t k = d; k < head_dim; ++k) tail[k - d] = widen(from[(n + i) * stride + k]);
-            block[i] = load(tail);
-          }
-        }
-        transpose(block);
+        load_columns(from + n * stride + d, stride, rows - n, head_dim - d, block);
 #pragma GCC unroll 16
         for (int64_t i = 0; i < kLanes; ++i) store(panel + (d + i) * kPanel, block[i]);
       }
     }
+  }
+
+  // Whether rows need not be packed for a sum over rows: whole registers of float32, one row after the other. (Rows
+  // further apart would meet in few sets of the first-level cache.)
+  static bool reads_in_place(int64_t stride, int64_t head_dim)
+    requires(sizeof(Scalar) == sizeof(float))
+  {
+    return stride == head_dim && head_dim == padded_dim(head_dim);
   }
 
   // `rows` rows as the right operand of a sum over rows.
@@ -72,8 +67,11 @@ struct Float32Engine {
     pack_rows(from, stride, rows, head_dim, to);
   }
 
-  // `rows` rows as the left operand of scores.
+  // `rows` rows as the left operand of scores: where they lie, if they are whole registers of float32.
   static Left pack_left(const Scalar* from, int64_t stride, int64_t rows, int64_t head_dim, Packed* to) {
+    if constexpr (sizeof(Scalar) == sizeof(float)) {
+      if (head_dim == padded_dim(head_dim)) return {from, stride, 1};
+    }
     pack_rows(from, stride, rows, head_dim, to);
     return {to, padded_dim(head_dim), 1};
   }

@@ -119,7 +119,8 @@ class Forward {
     Engine::pack_panels(row_of<const Scalar>(p_.key, s, 0), p_.key.row, s.keys, p_.head_dim, key_panels_);
     Engine::pack_panels(row_of<const Scalar>(p_.context_key, s, 0), p_.context_key.row, s.keys, p_.head_dim,
                         context_panels_);
-    Engine::pack_rows(row_of<const Scalar>(p_.value, s, 0), p_.value.row, s.keys, p_.head_dim, values_);
+    summed_values_ =
+        summed_rows<Engine>(row_of<const Scalar>(p_.value, s, 0), p_.value.row, s.keys, p_.head_dim, values_);
     if (p_.column_gate) {
       for (int64_t j = 0; j < round_up(s.keys, kLanes); ++j) key_gate_[j] = gate_of_row<Scalar>(p_, s, j, 1);
     }
@@ -165,7 +166,7 @@ class Forward {
       for (int64_t chunk = key; chunk < key + count; chunk += kChunk) {
         const int64_t part = smaller(kChunk, key + count - chunk), cols = round_up(part, Engine::kKeyStep);
         engine_.scores(rows, cols, dim_, context_query, context_panels_, chunk, quasi_, kChunkStride);
-        fetch_packed(values_ahead_, values_, chunk, rows);
+        fetch_packed(values_ahead_, summed_values_, chunk, rows);
         if (chunk + kChunk < key + count) {
           fetch_packed(engine_.keys_ahead, context_panels_, chunk + kChunk, rows);
         } else {
@@ -321,7 +322,7 @@ class Forward {
   void accumulate(const Sequence& s, int64_t rows, int64_t key, int64_t chunk, int64_t count, bool one_sum) {
     const int64_t cols = round_up(count, Engine::kKeyStep);
     const auto add = [&](Left a, float* total) {
-      engine_.weighted_sum(rows, count, dim_, a, values_, chunk, total, chunk > 0);
+      engine_.weighted_sum(rows, count, dim_, a, summed_values_, chunk, total, chunk > 0);
     };
     const Left quasi = Engine::put_rows(quasi_, kChunkStride, left_, rows, cols);
     if (one_sum) return add(quasi, softmax_sum_);
@@ -374,6 +375,7 @@ class Forward {
   const int64_t dim_;
   int64_t span_, tile_rows_, stride_, used_;
   bool resident_;
+  const Packed* summed_values_ = nullptr;  // values_, or the caller's values
   Packed *key_panels_, *context_panels_, *values_, *query_, *context_query_, *left_, *softmax_left_, *gated_left_;
   float *softmax_, *quasi_, *gated_, *softmax_sum_, *quasi_sum_, *gated_sum_, *key_gate_, *max_, *sum_, *lambda_;
   int32_t* keep_;

@@ -117,29 +117,42 @@ QACG_INLINE void transpose(Vec (&v)[kLanes]) {
 #endif
 }
 
-// v[i] = column i of kLanes rows, `stride` apart. With AVX-512 the loads put quarters of rows in place, which leaves
-// half of the shuffles.
-QACG_INLINE void load_columns(const float* from, int64_t stride, Vec (&v)[kLanes]) {
 #if defined(__AVX512F__)
+#define QACG_AVX(name) _mm512_##name
+typedef __m512d DoubleVec;
+// Four elements of rows 0, 4, 8 and 12.
+QACG_INLINE __m512 load_every_fourth_row(const float* from, int64_t stride) {
+  __m512 rows = _mm512_castps128_ps512(_mm_loadu_ps(from));
+  rows = _mm512_insertf32x4(rows, _mm_loadu_ps(from + 4 * stride), 1);
+  rows = _mm512_insertf32x4(rows, _mm_loadu_ps(from + 8 * stride), 2);
+  return _mm512_insertf32x4(rows, _mm_loadu_ps(from + 12 * stride), 3);
+}
+#elif defined(__AVX2__)
+#define QACG_AVX(name) _mm256_##name
+typedef __m256d DoubleVec;
+// Four elements of rows 0 and 4.
+QACG_INLINE __m256 load_every_fourth_row(const float* from, int64_t stride) {
+  return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(from)), _mm_loadu_ps(from + 4 * stride), 1);
+}
+#endif
+
+// v[i] = column i of kLanes rows, `stride` apart. With AVX the loads put parts of rows in place, which leaves half of
+// the shuffles or less.
+QACG_INLINE void load_columns(const float* from, int64_t stride, Vec (&v)[kLanes]) {
+#if defined(__AVX2__)
 #pragma GCC unroll 4
-  for (int quarter = 0; quarter < 4; ++quarter) {
-    __m512 rows[4];  // rows[r] holds four elements of rows r, r + 4, r + 8 and r + 12
-#pragma GCC unroll 4
-    for (int r = 0; r < 4; ++r) {
-      const float* row = from + r * stride + 4 * quarter;
-      rows[r] = _mm512_castps128_ps512(_mm_loadu_ps(row));
-      rows[r] = _mm512_insertf32x4(rows[r], _mm_loadu_ps(row + 4 * stride), 1);
-      rows[r] = _mm512_insertf32x4(rows[r], _mm_loadu_ps(row + 8 * stride), 2);
-      rows[r] = _mm512_insertf32x4(rows[r], _mm_loadu_ps(row + 12 * stride), 3);
-    }
-    const __m512d low01 = (__m512d)_mm512_unpacklo_ps(rows[0], rows[1]);
-    const __m512d high01 = (__m512d)_mm512_unpackhi_ps(rows[0], rows[1]);
-    const __m512d low23 = (__m512d)_mm512_unpacklo_ps(rows[2], rows[3]);
-    const __m512d high23 = (__m512d)_mm512_unpackhi_ps(rows[2], rows[3]);
-    v[4 * quarter] = (Vec)_mm512_unpacklo_pd(low01, low23);
-    v[4 * quarter + 1] = (Vec)_mm512_unpackhi_pd(low01, low23);
-    v[4 * quarter + 2] = (Vec)_mm512_unpacklo_pd(high01, high23);
-    v[4 * quarter + 3] = (Vec)_mm512_unpackhi_pd(high01, high23);
+  for (int i = 0; i < kLanes; i += 4, from += 4) {
+    const auto row0 = load_every_fourth_row(from, stride), row1 = load_every_fourth_row(from + stride, stride);
+    const auto row2 = load_every_fourth_row(from + 2 * stride, stride);
+    const auto row3 = load_every_fourth_row(from + 3 * stride, stride);
+    const DoubleVec low01 = (DoubleVec)QACG_AVX(unpacklo_ps)(row0, row1);
+    const DoubleVec high01 = (DoubleVec)QACG_AVX(unpackhi_ps)(row0, row1);
+    const DoubleVec low23 = (DoubleVec)QACG_AVX(unpacklo_ps)(row2, row3);
+    const DoubleVec high23 = (DoubleVec)QACG_AVX(unpackhi_ps)(row2, row3);
+    v[i] = (Vec)QACG_AVX(unpacklo_pd)(low01, low23);
+    v[i + 1] = (Vec)QACG_AVX(unpackhi_pd)(low01, low23);
+    v[i + 2] = (Vec)QACG_AVX(unpacklo_pd)(high01, high23);
+    v[i + 3] = (Vec)QACG_AVX(unpackhi_pd)(high01, high23);
   }
 #else
 #pragma GCC unroll 16
@@ -151,14 +164,44 @@ QACG_INLINE void load_columns(const float* from, int64_t stride, Vec (&v)[kLanes
 // The same where only `rows` rows and `columns` columns exist, zeros for the others; of any element type.
 template <typename Scalar>
 QACG_INLINE void load_columns(const Scalar* from, int64_t stride, int64_t rows, int64_t columns, Vec (&v)[kLanes]) {
-  if constexpr (sizeof(Scalar) == sizeof(float)) {
-    if (rows >= kLanes && columns >= kLanes) return load_columns(from, stride, v);
+  if (rows >= kLanes && columns >= kLanes) {
+    if constexpr (sizeof(Scalar) == sizeof(float)) {
+      load_columns(from, stride, v);
+    } else {
+#pragma GCC unroll 16
+      for (int i = 0; i < kLanes; ++i) v[i] = load(from + i * stride);
+      transpose(v);
+    }
+    return;
   }
   alignas(64) float block[kLanes * kLanes] = {};
   for (int64_t i = 0; i < smaller(rows, kLanes) && columns > 0; ++i) {
     widen_row(from + i * stride, smaller(columns, kLanes), kLanes, block + i * kLanes);
   }
   load_columns(block, kLanes, v);
+}
+
+// The right operand of sums over rows: where they lie, if the engine reads them there, else packed into `to`.
+template <typename Engine>
+QACG_INLINE const typename Engine::Packed* summed_rows(const typename Engine::Scalar* from, int64_t stride,
+                                                       int64_t rows, int64_t head_dim, typename Engine::Packed* to) {
+  if constexpr (requires { Engine::reads_in_place(stride, head_dim); }) {
+    if (Engine::reads_in_place(stride, head_dim)) return from;
+  }
+  Engine::pack_rows(from, stride, rows, head_dim, to);
+  return to;
+}
+
+// The same for key_sums().
+template <typename Engine>
+QACG_INLINE const typename Engine::Packed* key_summed_rows(const typename Engine::Scalar* from, int64_t stride,
+                                                           int64_t rows, int64_t head_dim,
+                                                           typename Engine::Packed* to) {
+  if constexpr (requires { Engine::reads_in_place(stride, head_dim); }) {
+    if (Engine::reads_in_place(stride, head_dim)) return from;
+  }
+  Engine::pack_summed(from, stride, rows, head_dim, to);
+  return to;
 }
 
 // A bump allocator over one thread's scratch.

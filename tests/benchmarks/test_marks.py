@@ -22,14 +22,45 @@ def test_mark_compares_medians_with_its_rival(cpu_seconds, met):
     assert ("met" if met else "MISSED") in str(verdict)
 
 
+def rated(peak=100.0, **seconds):
+    return [replace(row, matrix_peak_gflops=peak) for row in seconds_rows(**seconds)]
+
+
+@pytest.mark.parametrize(("at_least", "met"), [(0.999, True), (1.001, False)])
+def test_mark_of_a_share_compares_with_the_ceiling_of_the_same_rounds(at_least, met):
+    (row,) = seconds_rows(cpu=[0.1])
+    verdict = cpu_marks.judge(
+        verdicts.Share(SMALL, at_least), "cpu", verdicts.times_of(rated(peak=row.gflops, cpu=[0.1]))
+    )
+    assert verdict.met is met and verdict.measured.startswith("100% (")
+    assert not cpu_marks.judge(verdicts.Share(SMALL, 0.1), "cpu", verdicts.times_of([row])).met
+
+
+@pytest.mark.parametrize(("cpu_seconds", "met"), [(0.149, True), (0.151, False)])
+def test_mark_of_a_rate_takes_the_work_of_each_into_account(cpu_seconds, met):
+    """Two maps are 6 FLOP a cell forward, one is 4: one and a half times the time is the same rate."""
+    measured = seconds_rows(one_map=[0.1], cpu=[cpu_seconds])
+    verdict = cpu_marks.judge(verdicts.Rate(SMALL, ONE_MAP), "cpu", verdicts.times_of(measured))
+    assert verdict.met is met
+
+
+def test_a_type_is_compared_with_another_by_their_times_alone():
+    own, other = (row for row in rated(cpu=[0.1]) + rated(cpu=[0.2]))
+    own = replace(own, dtype="bfloat16", matrix_peak_gflops=1000.0)
+    case = replace(SMALL, dtype="bfloat16")
+    mark = verdicts.Ratio(case, "", 1.0, other=SMALL)
+    verdict = cpu_marks.judge(mark, "cpu", verdicts.times_of([own, other]))
+    assert verdict.measured.startswith("2.00x") and "cpu vs float32" in verdict.what
+
+
 @pytest.mark.parametrize(("extra_mb", "met"), [(64.0, True), (64.1, False)])
 def test_memory_mark_is_an_upper_bound(extra_mb, met):
     assert cpu_marks.judge_memory(memory_row(extra_mb)).met is met
 
 
 def test_marks_name_only_providers_that_exist_and_each_once():
-    assert all(mark.rival in PROVIDERS for mark in cpu_marks.MARKS)
-    assert len({(mark.case, mark.rival) for mark in cpu_marks.MARKS}) == len(cpu_marks.MARKS)
+    assert all(rival in PROVIDERS for mark in cpu_marks.MARKS for rival in cpu_marks.rivals_of(mark))
+    assert len({(type(mark), mark.case, cpu_marks.rivals_of(mark)) for mark in cpu_marks.MARKS}) == len(cpu_marks.MARKS)
     assert {mark.case.shape for mark in cpu_marks.MARKS} == set(MAIN_SHAPES)
 
 

@@ -113,6 +113,16 @@ def test_where_the_scale_is_zero_only_zero_will_do():
     assert not judge("out", got, exact.float(), exact, exact).ok
 
 
+def test_the_smallest_numbers_of_float16_may_be_rounded_and_no_more():
+    smallest = 2.0**-24
+    exact = torch.full((50,), 7.49 * smallest, dtype=torch.float64)
+    rounded = exact.to(torch.float16)
+    assert (rounded.double() - exact).abs().max() > 0.05 * exact.max()
+    assert judge("out", rounded, exact.float(), exact).ok
+    assert not judge("out", rounded - smallest, exact.float(), exact).ok
+    assert not judge("out", torch.full_like(exact, 1.06).float(), torch.ones(50), torch.ones_like(exact)).ok
+
+
 def test_a_thin_spread_of_error_is_seen_by_the_root_mean_square():
     generator = torch.Generator().manual_seed(0)
     exact = torch.randn(4000, generator=generator, dtype=torch.float64).sign()
