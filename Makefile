@@ -144,7 +144,7 @@ $(READY): $(SOURCES)
 	touch $@
 
 # With the CUDA library, which an installation that does not ask for it takes away.
-$(READY)-cuda: $(SOURCES) $(if $(wildcard qacg_kernels/_cuda.*so),,always)
+$(READY)-cuda: $(SOURCES) $(if $(wildcard qacg_kernels/_cuda.so),,always)
 	export QACG_BUILD_CUDA=$${QACG_BUILD_CUDA:-1}; $(install)
 	touch $(READY) $@
 

@@ -34,8 +34,6 @@ PACKAGE = ROOT / "qacg_kernels"
 COMMON = ["-std=c++20", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wno-maybe-uninitialized", "-Wno-uninitialized"]
 KERNEL = ["-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast"]
 AVX512 = ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mfma", "-mprfchw", "-mprefer-vector-width=512"]
-# at::parallel_for is a header: without OpenMP in this translation unit it would run on one thread.
-OPENMP = [] if sys.platform == "darwin" else ["-fopenmp"]
 # Flags of each translation unit; one without an entry for this machine is left out.
 SOURCES = {
     "csrc/cpu/attention.cpp": [],
@@ -48,6 +46,7 @@ SOURCES = {
     "csrc/cpu/kernels_neon.cpp": [*KERNEL, "-march=armv8-a"],
     "csrc/cpu/kernels_neon_bf16.cpp": [*KERNEL, "-march=armv8.2-a+bf16"],
 }
+CPU_HOST_SOURCE = "csrc/cpu/attention.cpp"
 CUDA_HOST_SOURCE = "csrc/cuda/attention.cpp"
 CUDA_SOURCES = (
     "csrc/cuda/about.cu",
@@ -55,9 +54,12 @@ CUDA_SOURCES = (
     "csrc/cuda/kernels_mma_float16.cu",
     "csrc/cuda/kernels_mma_bfloat16.cu",
 )
-# The library wants no more than the stable ABI of torch 2.9, but 2.10 has the first headers that write all of it out.
-STABLE_ABI = "-DTORCH_TARGET_VERSION=0x0209000000000000"
+# The libraries want no more than the stable ABI of the oldest torch that they are to run on, which libraries.py names
+# too, whatever torch has the headers. The CUDA library's is 2.9's, which makes tensors without looking the operator up
+# by its name.
 OLDEST_TORCH = (2, 10)
+STABLE_ABI = "-DTORCH_TARGET_VERSION=0x020a000000000000"
+CUDA_STABLE_ABI = "-DTORCH_TARGET_VERSION=0x0209000000000000"
 OLDEST_NVCC = (12, 0)
 OLDEST_GPU = (8, 0)  # its instructions are those of csrc/cuda/mma.h
 # GPUs built for by default, and the first nvcc that knows each.
@@ -93,12 +95,14 @@ def asked(variable: str) -> str:
 def why_no_library() -> str | None:
     """Why no library at all can be built here, or None."""
     try:
-        import torch  # noqa: F401
+        import torch
     except ImportError:
         return (
             "torch was not there at installation (pip's build isolation hides it): "
             "install torch and ninja first, then pip install --no-build-isolation"
         )
+    if tuple(map(int, torch.__version__.split(".")[:2])) < OLDEST_TORCH:
+        return f"torch {torch.__version__} has not the headers for it: build with torch 2.10 or newer"
     if not shutil.which("ninja") and not _ninja_module():
         return "ninja was not found at installation"
     cxx = compiler()
@@ -157,8 +161,6 @@ def why_no_cuda_library() -> str | None:
     """Why the CUDA library can't be built here, or None."""
     import torch
 
-    if tuple(map(int, torch.__version__.split(".")[:2])) < OLDEST_TORCH:
-        return f"torch {torch.__version__} has not the headers for it: build with torch 2.10 or newer"
     path = nvcc()
     if path is None:
         home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
@@ -208,7 +210,7 @@ def _rules(link: str) -> list[str]:
         "  depfile = $out.d",
         "  deps = gcc",
         "rule link",
-        f"  command = {link}",
+        f"  command = {link} -o $out.unfinished && mv $out.unfinished $out",
     ]
 
 
@@ -235,17 +237,15 @@ def cpu_sources(machine: str | None = None) -> tuple[dict[str, list[str]], list[
 
 
 def write_cpu_ninja(path: Path, library: Path) -> None:
-    import torch
     from torch.utils.cpp_extension import include_paths, library_paths
 
     sources, without = cpu_sources()
     optimise = ["-O0", "-g"] if debugging() else ["-O3", "-DNDEBUG"]
-    abi = f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"
-    torch_flags = [f"-isystem{p}" for p in include_paths()] + [abi, *OPENMP, *without]
-    links = [f"-L{p}" for p in library_paths()] + ["-ltorch_cpu", "-lc10", *OPENMP]
+    torch_flags = [f"-isystem{p}" for p in include_paths()] + [STABLE_ABI, *without]
+    links = [f"-L{p}" for p in library_paths()] + ["-ltorch_cpu"]
     if sys.platform == "darwin":
         links += ["-undefined", "dynamic_lookup"]
-    lines, objects = _rules(f"$cxx -shared $in {_escaped(links)} -o $out"), []
+    lines, objects = _rules(f"$cxx -shared $in {_escaped(links)}"), []
     for source, flags in sources.items():
         objects.append(path.parent / (Path(source).stem + ".o"))
         # Kernel files see no torch header: see csrc/README.md.
@@ -278,9 +278,9 @@ def write_cuda_ninja(path: Path, library: Path) -> None:
     jobs = int(os.environ.get("MAX_JOBS") or os.cpu_count() or 1)
     kernel_flags += [*gpu_flags(targets), f"--threads={max(1, min(len(targets), jobs // len(CUDA_SOURCES)))}"]
     optimise = ["-O0", "-g"] if debugging() else ["-O2", "-DNDEBUG"]
-    host_flags = [*COMMON, *optimise, *(f"-isystem{p}" for p in include_paths()), STABLE_ABI]
+    host_flags = [*COMMON, *optimise, *(f"-isystem{p}" for p in include_paths()), CUDA_STABLE_ABI]
     lines = [
-        *_rules(f"$nvcc -shared $in {_escaped(links)} -o $out"),
+        *_rules(f"$nvcc -shared $in {_escaped(links)}"),
         f"nvcc = {cuda_compiler}",
         "rule compile_cuda",
         "  command = $nvcc -MD -MF $out.d $flags -c $in -o $out",
@@ -333,6 +333,10 @@ def note(name: str) -> str:
 class BuildWithNinja(build_ext):
     """build_ext that hands the work to ninja, and leaves a note when it can't."""
 
+    def get_ext_filename(self, fullname):
+        # No version of Python in the name: the libraries hold no symbol of Python, torch loads them.
+        return str(Path(*fullname.split("."))) + ".so"
+
     def build_extension(self, ext):
         name = ext.name.rpartition(".")[2]
         wanted, path = LIBRARIES[name], Path(self.get_ext_fullpath(ext.name)).resolve()
@@ -365,7 +369,9 @@ class BuildWithNinja(build_ext):
                 built = Path(self.build_lib) / "qacg_kernels" / file
                 (PACKAGE / file).unlink(missing_ok=True)
                 if built.exists():
-                    shutil.copy2(built, PACKAGE / file)
+                    unfinished = PACKAGE / f"{file}.unfinished"
+                    shutil.copy2(built, unfinished)
+                    unfinished.replace(PACKAGE / file)
 
 
 if __name__ == "__main__":

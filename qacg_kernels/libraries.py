@@ -1,17 +1,82 @@
 """The compiled libraries that installation leaves in this folder, and its notes on those that it did not build."""
 
 import json
+import platform
+import struct
 from pathlib import Path
 
+import torch
+
+# The oldest torch whose stable ABI has all that the libraries want (setup.py builds them for it).
+OLDEST_TORCH = (2, 10)
+
 _PACKAGE = Path(__file__).resolve().parent
+_ELF_MACHINES = {62: "x86_64", 183: "aarch64"}
+_MACH_O_MACHINES = {0x01000007: "x86_64", 0x0100000C: "arm64"}
+_SAME_MACHINE = {"amd64": "x86_64", "arm64": "aarch64"}
 
 
 def library(name: str) -> Path | None:
     """Path of the library "_cpu" or "_cuda", None if it was not built."""
-    return next(iter(sorted(_PACKAGE.glob(f"{name}.*so"))), None)
+    path = _PACKAGE / f"{name}.so"
+    return path if path.exists() else None
 
 
 def why_not_built(name: str) -> str:
     """The reason that setup.py noted for a library that is not there."""
     note = _PACKAGE / f"_build{name}.json"
     return json.loads(note.read_text())["reason"] if note.exists() else "it was not built at installation"
+
+
+def why_not_loadable(path: Path) -> str | None:
+    """Why a library must not be given to the loader, or None.
+
+    Half a file would end the process: the loader maps what the header promises, and reading it is a bus error.
+    """
+    version = torch.__version__.split("+")[0]
+    if tuple(int(part) for part in version.split(".")[:2]) < OLDEST_TORCH:
+        oldest = ".".join(map(str, OLDEST_TORCH))
+        return f"it needs torch {oldest} or newer and this is torch {torch.__version__}: pip install 'torch>={oldest}'"
+    data = path.read_bytes()
+    try:
+        machine, size = _elf(data) if data[:4] == b"\x7fELF" else _mach_o(data)
+    except (struct.error, ValueError):
+        return f"{path.name} is no library, or the beginning of one ({len(data):,} bytes): install the package again"
+    if len(data) < size:
+        return f"{path.name} has {len(data):,} bytes of {size:,}: install the package again"
+    if _same(machine) != _same(platform.machine()):
+        return (
+            f"{path.name} is for another processor, {machine}, and this Python is for {platform.machine()}: "
+            "install the package again, here"
+        )
+    return None
+
+
+def _same(machine: str) -> str:
+    return _SAME_MACHINE.get(machine.lower(), machine.lower())
+
+
+def _elf(data: bytes) -> tuple[str, int]:
+    """The machine of an ELF file of 64 bits, and the bytes that it must have."""
+    if data[4:6] != b"\x02\x01":
+        raise ValueError("not of 64 bits, little-endian")
+    (number,) = struct.unpack_from("<H", data, 18)
+    programs, sections = struct.unpack_from("<QQ", data, 32)
+    program_size, program_count, section_size, section_count = struct.unpack_from("<HHHH", data, 54)
+    size = max(programs + program_size * program_count, sections + section_size * section_count)
+    return _ELF_MACHINES.get(number, f"machine {number} of ELF"), size
+
+
+def _mach_o(data: bytes) -> tuple[str, int]:
+    """The same of a Mach-O file of 64 bits."""
+    magic, number, _, _, commands = struct.unpack_from("<IIIII", data)
+    if magic != 0xFEEDFACF:
+        raise ValueError("not Mach-O")
+    size, at = 0, 32
+    for _ in range(commands):
+        command, length = struct.unpack_from("<II", data, at)
+        if command == 0x19:  # LC_SEGMENT_64
+            offset, in_file = struct.unpack_from("<QQ", data, at + 40)
+            size = max(size, offset + in_file)
+        at += length
+    return _MACH_O_MACHINES.get(number, f"machine {number:#x} of Mach-O"), size

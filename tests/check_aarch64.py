@@ -153,9 +153,9 @@ class Machine:
         for source, flags in sources.items():
             print(f"compiling {source}", flush=True)
             objects.append(self.folder / f"{Path(source).stem}.o")
-            flags = [*setup.COMMON, "-O3", "-DNDEBUG", *(flags or [*includes, setup.STABLE_ABI, "-fopenmp"])]
+            flags = [*setup.COMMON, "-O3", "-DNDEBUG", *(flags or [*includes, setup.STABLE_ABI])]
             run([os.environ["CXX"], *flags, "-c", ROOT / source, "-o", objects[-1]])
-        links = [f"-L{torch}/lib", "-ltorch_cpu", "-lc10", "-fopenmp", "-Wl,--allow-shlib-undefined"]
+        links = [f"-L{torch}/lib", "-ltorch_cpu", "-Wl,--allow-shlib-undefined"]
         run([os.environ["CXX"], "-shared", *objects, *links, "-o", self.package / "qacg_kernels/_cpu.so"])
 
     def command(self, processor: str) -> Path:

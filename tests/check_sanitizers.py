@@ -90,10 +90,7 @@ def build(name: str, folder: Path) -> None:
 
     flags = [*setup.COMMON, "-O1", "-g", "-DNDEBUG", "-fno-omit-frame-pointer", *SANITIZERS[name][0]]
     sources, without = setup.cpu_sources()
-    torch_flags = [f"-isystem{p}" for p in include_paths()]
-    torch_flags.append(f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}")
-    torch_flags += without
-    torch_flags += setup.OPENMP if name == "address" else []
+    torch_flags = [*(f"-isystem{p}" for p in include_paths()), setup.STABLE_ABI, *without]
     digest = hashlib.sha256(repr((flags, torch_flags, torch.__version__)).encode())
     for path in sorted([*(ROOT / "csrc/cpu").iterdir(), *(ROOT / "csrc/common").iterdir()]):
         digest.update(path.name.encode() + path.read_bytes())
@@ -109,8 +106,7 @@ def build(name: str, folder: Path) -> None:
     wanted[folder / "faults.so"] = [*flags, "-shared", ROOT / "tests/support/sanitizer_faults.cpp"]
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(compile_to, wanted.keys(), wanted.values()))
-    links = [f"-L{p}" for p in library_paths()] + ["-ltorch_cpu", "-lc10", "-pthread"]
-    links += setup.OPENMP if name == "address" else []
+    links = [f"-L{p}" for p in library_paths()] + ["-ltorch_cpu", "-pthread"]
     compile_to(package / "_cpu.so", [*flags, "-shared", *objects.values(), *links])
 
 

@@ -1,70 +1,73 @@
-// qacg::cpu_attention and its backward: tensors to a Problem, and threads.
+// qacg::cpu_attention and its backward through torch's stable ABI (torch 2.10): tensors to a Problem, and threads.
 
-#include <ATen/ATen.h>
-#include <ATen/Context.h>
-#include <ATen/Parallel.h>
-#include <ATen/native/CPUBlas.h>
-#include <torch/library.h>
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/ops.h>
+#include <torch/csrc/stable/tensor.h>
 
+#include <algorithm>
 #include <atomic>
+#include <optional>
 #include <string>
 #if defined(QACG_STD_THREADS)
 #include <thread>
 #endif
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "../common/checks.h"
 #include "../common/dropout.h"
 #include "capability.h"
+#include "errors.h"
 #include "problem.h"
+#include "tensors.h"
 
 namespace qacg {
 
 namespace {
 
-using at::Tensor;
-using OptionalTensor = std::optional<Tensor>;
-
-void bfloat16_product(int64_t m, int64_t n, int64_t k, int64_t lda, int64_t ldb, int64_t ldc, bool accumulate,
-                      const uint16_t* a, const uint16_t* b, float* c) {
-  at::native::cpublas::brgemm(m, n, k, lda, ldb, ldc, accumulate, reinterpret_cast<const at::BFloat16*>(a),
-                              reinterpret_cast<const at::BFloat16*>(b), c, /*is_vnni=*/true);
-}
-
-Element element_of(const Tensor& t) {
-  const auto type = t.scalar_type();
-  TORCH_CHECK_TYPE(type == at::kFloat || type == at::kBFloat16 || type == at::kHalf, "query: got dtype ", type,
-                   ", wanted float32, bfloat16 or float16 for backend 'cpu'");
-  return type == at::kFloat ? Element::kFloat32 : type == at::kBFloat16 ? Element::kBfloat16 : Element::kFloat16;
+Element element_of(const Tensor& query) {
+  switch (query.scalar_type()) {
+    case ScalarType::Float:
+      return Element::kFloat32;
+    case ScalarType::BFloat16:
+      return Element::kBfloat16;
+    case ScalarType::Half:
+      return Element::kFloat16;
+    default:
+      refuse("query: got dtype ", torch::headeronly::toString(query.scalar_type()),
+             ", wanted Float, BFloat16 or Half for backend 'cpu'");
+  }
 }
 
 // The tensor itself when its last stride is 1, else a copy that is.
-Tensor readable(const Tensor& t) { return t.stride(-1) == 1 || t.size(-1) <= 1 ? t : t.contiguous(); }
+Tensor readable(const Tensor& t) {
+  const int64_t last = t.dim() - 1;
+  return t.stride(last) == 1 || t.size(last) <= 1 ? t : dense_copy(t, t.scalar_type());
+}
 
-// Memory order as ops.empty_dense_like states it.
-Tensor empty_dense_like(const Tensor& t) {
-  if (t.dim() == 4 && t.stride(1) < t.stride(2)) {
-    return at::empty({t.size(0), t.size(2), t.size(1), t.size(3)}, t.options()).transpose(1, 2);
-  }
-  return at::empty(t.sizes(), t.options());
+Tensor as_float32(const Tensor& t) {
+  return t.scalar_type() == ScalarType::Float ? t : dense_copy(t, ScalarType::Float);
 }
 
 Tensor4 wide(const Tensor& t) {
-  if (t.dim() == 3) return {t.data_ptr(), 0, t.stride(1), t.stride(0)};
-  return {t.data_ptr(), t.stride(0), t.stride(1), t.stride(2)};
+  const auto strides = t.strides();
+  if (strides.size() == 3) return {t.data_ptr(), 0, strides[1], strides[0]};
+  return {t.data_ptr(), strides[0], strides[1], strides[2]};
 }
 
 Rows rows(const Tensor& t) {
-  if (!t.defined()) return {};
-  if (t.dim() == 2) return {t.data_ptr<float>(), 0, t.stride(1), t.stride(0)};
-  return {t.data_ptr<float>(), t.stride(0), t.stride(1), t.stride(2)};
+  const auto strides = t.strides();
+  if (strides.size() == 2) return {data<float>(t), 0, strides[1], strides[0]};
+  return {data<float>(t), strides[0], strides[1], strides[2]};
 }
 
-// A problem and the tensors that its pointers point into.
+// A problem and what its pointers point into.
 struct Call {
   Problem problem{};
   std::vector<Tensor> kept;
+  std::vector<float> gate;
+  std::vector<int32_t> lengths;
   const Kernels* kernels = nullptr;
   int64_t longest_query = 0, longest_key = 0;
 
@@ -89,24 +92,30 @@ void check_devices(const Arguments& a) {
         &a.gate_key_bias, &a.attn_mask, &a.key_lengths, &a.cu_seqlens, &a.dropout_seed}) {
     on_cpu &= !*t || (*t)->is_cpu();
   }
-  TORCH_CHECK_VALUE(on_cpu, "backend 'cpu': wanted every tensor on the CPU");
+  require(on_cpu, "backend 'cpu': wanted every tensor on the CPU");
 }
 
 void describe_gate(Call& call, const Arguments& a) {
   Problem& p = call.problem;
   if (a.gate_lambda) {
-    p.lambda = rows(call.keep(a.gate_lambda->to(at::kFloat)));
+    p.lambda = rows(call.keep(as_float32(*a.gate_lambda)));
     return;
   }
-  const auto options = a.query.options().dtype(at::kFloat);
-  Tensor vectors = at::empty({4, p.heads, p.head_dim}, options);
-  Tensor biases = at::zeros({2, p.heads}, options);
   const OptionalTensor* given[] = {&a.gate_query, &a.gate_context_query, &a.gate_key, &a.gate_context_key};
-  for (int v = 0; v < 4; ++v) vectors[v].copy_(**given[v]);
-  if (a.gate_query_bias) biases[0].copy_(*a.gate_query_bias);
-  if (a.gate_key_bias) biases[1].copy_(*a.gate_key_bias);
-  p.gate_vectors = call.keep(vectors).data_ptr<float>();
-  p.gate_biases = call.keep(biases).data_ptr<float>();
+  const OptionalTensor* biases[] = {&a.gate_query_bias, &a.gate_key_bias};
+  const int64_t vector = p.heads * p.head_dim;
+  call.gate.resize(4 * vector + 2 * p.heads);
+  float* to = call.gate.data();
+  p.gate_vectors = to;
+  for (const OptionalTensor* v : given) {
+    per_head(**v, p.heads, p.head_dim, to);
+    to += vector;
+  }
+  p.gate_biases = to;
+  for (const OptionalTensor* bias : biases) {
+    if (*bias) per_head(**bias, p.heads, /*dims=*/0, to);
+    to += p.heads;
+  }
   p.column_gate = a.column_gate;
   p.beta = static_cast<float>(a.beta);
   p.gamma = static_cast<float>(a.gamma);
@@ -116,24 +125,24 @@ void describe_mask(Call& call, const Arguments& a) {
   Problem& p = call.problem;
   p.mask_kind = Mask::kNone;
   if (!a.attn_mask) return;
-  const Tensor mask = *a.attn_mask;
-  p.mask_kind = mask.scalar_type() == at::kBool ? Mask::kBoolean : Mask::kAdditive;
-  p.mask = call.keep(mask).data_ptr();
+  const Tensor& mask = *a.attn_mask;
+  p.mask_kind = mask.scalar_type() == ScalarType::Bool ? Mask::kBoolean : Mask::kAdditive;
+  p.mask = mask.data_ptr();
   for (int d = 0; d < 4; ++d) p.mask_strides[d] = mask.size(d) == 1 ? 0 : mask.stride(d);
 }
 
 void describe_lengths(Call& call, const Arguments& a) {
   Problem& p = call.problem;
   if (a.cu_seqlens) {
-    const Tensor offsets = a.cu_seqlens->to(at::kInt).contiguous();
-    p.sequences = offsets.numel() - 1;
-    p.cu_seqlens = call.keep(offsets).data_ptr<int32_t>();
+    call.lengths = integers(*a.cu_seqlens);
+    p.sequences = static_cast<int64_t>(call.lengths.size()) - 1;
+    p.cu_seqlens = call.lengths.data();
     const int64_t total = a.query.size(0);
-    TORCH_CHECK_VALUE(p.sequences >= 0 && p.cu_seqlens[0] == 0 && p.cu_seqlens[p.sequences] == total,
-                      "cu_seqlens: wanted offsets from 0 to T = ", total);
+    require(p.sequences >= 0 && p.cu_seqlens[0] == 0 && p.cu_seqlens[p.sequences] == total,
+            "cu_seqlens: wanted offsets from 0 to T = ", total);
     for (int64_t b = 0; b < p.sequences; ++b) {
       const int64_t length = p.cu_seqlens[b + 1] - p.cu_seqlens[b];
-      TORCH_CHECK_VALUE(length >= 0, "cu_seqlens: got offsets that decrease at ", b, ", wanted them never to");
+      require(length >= 0, "cu_seqlens: got offsets that decrease at ", b, ", wanted them never to");
       call.longest_query = std::max(call.longest_query, length);
     }
     call.longest_key = call.longest_query;
@@ -142,7 +151,10 @@ void describe_lengths(Call& call, const Arguments& a) {
   p.sequences = a.query.size(0);
   p.query_length = call.longest_query = a.query.size(2);
   p.key_length = call.longest_key = a.key.size(2);
-  if (a.key_lengths) p.key_lengths = call.keep(a.key_lengths->to(at::kInt).contiguous()).data_ptr<int32_t>();
+  if (a.key_lengths) {
+    call.lengths = integers(*a.key_lengths);
+    p.key_lengths = call.lengths.data();
+  }
 }
 
 Call describe(const Arguments& a) {
@@ -152,14 +164,13 @@ Call describe(const Arguments& a) {
   p.element = element_of(a.query);
   check_devices(a);
   const std::string wrong = wrong_arguments(a);
-  TORCH_CHECK_VALUE(wrong.empty(), wrong);
+  require(wrong.empty(), wrong);
   p.heads = a.query.size(1);
-  p.head_dim = a.query.size(-1);
-  TORCH_CHECK_VALUE(p.head_dim >= 1 && p.head_dim <= 256, "query: got head size ", p.head_dim, ", wanted 1 to 256");
-  const Choice choice = choose(p.element, at::globalContext().userEnabledMkldnn());
-  TORCH_CHECK_VALUE(choice.kernels, choice.why);
+  p.head_dim = a.query.size(a.query.dim() - 1);
+  require(p.head_dim >= 1 && p.head_dim <= 256, "query: got head size ", p.head_dim, ", wanted 1 to 256");
+  const Choice choice = choose(p.element);
+  require(choice.kernels, choice.why);
   call.kernels = choice.kernels;
-  p.bfloat16_product = bfloat16_product;
   p.query = wide(call.keep(readable(a.query)));
   p.key = wide(call.keep(readable(a.key)));
   p.value = wide(call.keep(readable(a.value)));
@@ -175,9 +186,7 @@ Call describe(const Arguments& a) {
   p.drop_threshold = drop_threshold(a.dropout_p);
   p.has_dropout = p.drop_threshold > 0;
   p.keep_scale = keep_scale(p.drop_threshold);
-  if (p.has_dropout) {
-    p.seed = static_cast<uint64_t>(a.dropout_seed->item<int64_t>());
-  }
+  if (p.has_dropout) p.seed = static_cast<uint64_t>(*data<int64_t>(*a.dropout_seed));
   return call;
 }
 
@@ -193,7 +202,7 @@ int64_t blocks_of(const Call& call, int64_t sequence, bool keys) {
 // sequence and head are packed once per unit.
 std::vector<Unit> units_of(const Call& call, bool keys, bool whole) {
   const Problem& p = call.problem;
-  const int64_t pairs = p.sequences * p.heads, wanted = 4 * at::get_num_threads();
+  const int64_t pairs = p.sequences * p.heads, wanted = 4 * threads_of_torch();
   const int64_t parts = whole ? 1 : std::max<int64_t>(1, (wanted + pairs - 1) / std::max<int64_t>(pairs, 1));
   std::vector<Unit> units;
   units.reserve(pairs * parts);
@@ -220,7 +229,8 @@ void on_threads(int64_t count, const Part& part) {
   part(0);
   for (std::thread& other : others) other.join();
 #else
-  at::parallel_for(0, count, 1, [&](int64_t begin, int64_t end) {
+  // Torch's own threads: as many as torch.set_num_threads said, and one where the caller is such a thread itself.
+  torch::stable::parallel_for(0, count, 1, [&](int64_t begin, int64_t end) {
     for (int64_t n = begin; n < end; ++n) part(n);
   });
 #endif
@@ -229,12 +239,12 @@ void on_threads(int64_t count, const Part& part) {
 // Runs work(index, next, scratch) for every index, on threads that take one more when they are free; `next` is the
 // index that the thread will run afterwards, or `count`. Which thread runs what does not change any result.
 template <typename Work>
-void in_parallel(int64_t count, int64_t scratch_bytes, const Work& work) {
+void in_parallel(const Tensor& like, int64_t count, int64_t scratch_bytes, const Work& work) {
   if (count == 0) return;
-  const int64_t threads = std::min<int64_t>(at::get_num_threads(), count);
+  const int64_t threads = std::min<int64_t>(threads_of_torch(), count);
   const int64_t aligned = (scratch_bytes + 63) / 64 * 64;
-  Tensor scratch = at::empty({threads * aligned + 64}, at::kByte);
-  char* base = reinterpret_cast<char*>(scratch.data_ptr<uint8_t>());
+  const Tensor scratch = empty(like, {threads * aligned + 64}, ScalarType::Byte);
+  char* base = data<char>(scratch);
   base += (64 - reinterpret_cast<uintptr_t>(base) % 64) % 64;
   std::atomic<int64_t> taken{0};
   on_threads(threads, [&](int64_t worker) {
@@ -244,7 +254,6 @@ void in_parallel(int64_t count, int64_t scratch_bytes, const Work& work) {
       work(index, next, base + worker * aligned);
       index = next;
     }
-    at::native::cpublas::brgemm_release(/*is_vnni=*/true);
   });
 }
 
@@ -253,15 +262,20 @@ void in_parallel(int64_t count, int64_t scratch_bytes, const Work& work) {
 constexpr int64_t kStreamedBytes = int64_t{32} << 20, kCacheLine = 64;
 
 bool rows_are_whole_lines(const Tensor& t) {
-  bool whole = reinterpret_cast<uintptr_t>(t.const_data_ptr()) % kCacheLine == 0;
-  for (int64_t d = 0; d + 1 < t.dim(); ++d) whole = whole && t.stride(d) * t.element_size() % kCacheLine == 0;
-  return whole && t.size(-1) * t.element_size() % kCacheLine == 0;
+  const int64_t size = t.element_size(), last = t.dim() - 1;
+  bool whole = reinterpret_cast<uintptr_t>(t.data_ptr()) % kCacheLine == 0;
+  for (int64_t d = 0; d < last; ++d) whole = whole && t.stride(d) * size % kCacheLine == 0;
+  return whole && t.size(last) * size % kCacheLine == 0;
 }
 
-Tensor no_rows(const Tensor& like, at::ScalarType type) { return at::empty({0}, like.options().dtype(type)); }
+Tensor no_rows(const Tensor& like, ScalarType type) { return empty(like, {0}, type); }
 
 // (B, H, L) of a (B, H, L, D) tensor, (T, H) of a packed one.
-Tensor empty_rows(const Tensor& t) { return at::empty(t.sizes().slice(0, t.dim() - 1), t.options().dtype(at::kFloat)); }
+Tensor empty_rows(const Tensor& t) {
+  Sizes sizes = sizes_of(t);
+  sizes.pop_back();
+  return empty(t, sizes, ScalarType::Float);
+}
 
 using ForwardResult = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>;
 
@@ -280,12 +294,12 @@ ForwardResult attention(const Tensor& query, const Tensor& key, const Tensor& va
                         dropout_seed, is_causal, dropout_p, scale, quasi_scale, beta, gamma, column_gate});
   // clang-format on
   Problem& p = call.problem;
-  const auto type = query.scalar_type();
+  const ScalarType type = query.scalar_type();
   Tensor out = empty_dense_like(query);
   Tensor softmax_out = save_softmax_out ? empty_dense_like(query) : no_rows(query, type);
   Tensor quasi_out = save_quasi_out ? empty_dense_like(query) : no_rows(query, type);
   Tensor row_max = empty_rows(query), row_sum = empty_rows(query);
-  Tensor query_gate = no_rows(query, at::kFloat), key_gate = no_rows(query, at::kFloat);
+  Tensor query_gate = no_rows(query, ScalarType::Float), key_gate = no_rows(query, ScalarType::Float);
   p.out = wide(out);
   if (save_softmax_out) p.softmax_out = wide(softmax_out);
   if (save_quasi_out) p.quasi_out = wide(quasi_out);
@@ -300,19 +314,26 @@ ForwardResult attention(const Tensor& query, const Tensor& key, const Tensor& va
   const std::vector<Unit> units = units_of(call, /*keys=*/false, /*whole=*/false);
   const int64_t bytes = call.kernels->forward_scratch(p, call.longest_query, call.longest_key);
   const int64_t count = units.size();
-  in_parallel(count, bytes, [&](int64_t index, int64_t next, void* scratch) {
+  in_parallel(query, count, bytes, [&](int64_t index, int64_t next, void* scratch) {
     call.kernels->forward(p, units[index], next < count ? &units[next] : nullptr,
                           {scratch, call.longest_query, call.longest_key});
   });
   return {out, softmax_out, quasi_out, row_max, row_sum, query_gate, key_gate};
 }
 
-// Partial sums over (sequence, head), in that order, to the shape of the parameter: () or (D), or with a leading H.
-Tensor reduced(const Tensor& partial, const Problem& p, const OptionalTensor& like, int64_t dims_if_shared) {
-  if (p.sequences * p.heads == 0) return at::zeros(like->sizes(), like->options());
-  Tensor sums = partial.view({p.sequences, p.heads, -1}).sum(0);
-  if (like->dim() == dims_if_shared) sums = sums.sum(0);
-  return sums.reshape(like->sizes()).to(like->scalar_type());
+// Sums of `dims` numbers over the sequences, and over the heads too where the parameter has no head of its own, in the
+// parameter's shape and type. `partial` has `stride` numbers for each sequence and head, in that order.
+Tensor reduced(const float* partial, int64_t stride, int64_t dims, const Problem& p, const Tensor& like,
+               int64_t dims_if_shared) {
+  const bool shared = like.dim() == dims_if_shared;
+  std::vector<double> sums((shared ? 1 : p.heads) * dims);
+  for (int64_t pair = 0; pair < p.sequences * p.heads; ++pair) {
+    double* to = sums.data() + (shared ? 0 : pair % p.heads * dims);
+    for (int64_t d = 0; d < dims; ++d) to[d] += partial[pair * stride + d];
+  }
+  Tensor result = empty(like, sizes_of(like), ScalarType::Float);
+  std::copy(sums.begin(), sums.end(), data<float>(result));
+  return like.scalar_type() == ScalarType::Float ? result : dense_copy(result, like.scalar_type());
 }
 
 using BackwardResult =
@@ -337,9 +358,12 @@ BackwardResult attention_backward(
   Call call = describe(arguments);
   const std::string wrong = wrong_gradients(arguments, grad_out, grad_query_gate, grad_key_gate, softmax_out, row_max,
                                             row_sum, query_gate, key_gate);
-  TORCH_CHECK_VALUE(wrong.empty(), wrong);
+  require(wrong.empty(), wrong);
   for (const Tensor* t : {&grad_out, &softmax_out, &row_max, &row_sum, &query_gate, &key_gate}) {
-    TORCH_CHECK_VALUE(t->is_cpu(), "backend 'cpu': wanted every tensor on the CPU");
+    require(t->is_cpu(), "backend 'cpu': wanted every tensor on the CPU");
+  }
+  for (const OptionalTensor* t : {&grad_query_gate, &grad_key_gate}) {
+    require(!*t || (*t)->is_cpu(), "backend 'cpu': wanted every tensor on the CPU");
   }
   Problem& p = call.problem;
   const bool has_vectors = !gate_lambda;
@@ -349,31 +373,31 @@ BackwardResult attention_backward(
 
   Gradients g{};
   g.out = wide(call.keep(readable(grad_out)));
-  Tensor wide_grads[5];
+  std::vector<Tensor> wide_grads;
   Tensor4* slots[] = {&g.query, &g.key, &g.value, &g.context_query, &g.context_key};
   const Tensor* inputs[] = {&query, &key, &value, &context_query, &context_key};
   int64_t bytes_out = 0;
   bool whole_lines = true;
   for (int t = 0; t < 5; ++t) {
-    *slots[t] = wide(wide_grads[t] = empty_dense_like(*inputs[t]));
-    bytes_out += wide_grads[t].nbytes();
-    whole_lines = whole_lines && rows_are_whole_lines(wide_grads[t]);
+    const Tensor& grad = wide_grads.emplace_back(empty_dense_like(*inputs[t]));
+    *slots[t] = wide(grad);
+    bytes_out += grad.numel() * static_cast<int64_t>(grad.element_size());
+    whole_lines = whole_lines && rows_are_whole_lines(grad);
   }
   g.streams = whole_lines && bytes_out >= kStreamedBytes;
-  const auto row_grad = [&](const OptionalTensor& t) { return t ? rows(call.keep(t->to(at::kFloat))) : Rows{}; };
-  Tensor delta = empty_rows(query), d_lambda = no_rows(query, at::kFloat), partial_vectors, partial_biases;
+  const auto row_grad = [&](const OptionalTensor& t) { return t ? rows(call.keep(as_float32(*t))) : Rows{}; };
+  Tensor delta = empty_rows(query), d_lambda = no_rows(query, ScalarType::Float);
+  const int64_t pairs = p.sequences * p.heads;
   g.delta = rows(delta);
   if (has_vectors) {
     p.query_gate = rows(query_gate);
     p.key_gate = rows(key_gate);
     g.query_gate = row_grad(grad_query_gate);
     g.key_gate = row_grad(grad_key_gate);
-    g.query_logit = rows(call.keep(at::empty_like(query_gate)));
-    g.key_logit = rows(call.keep(at::empty_like(key_gate)));
-    partial_vectors = at::empty({p.sequences * p.heads, 4, p.head_dim}, query.options().dtype(at::kFloat));
-    partial_biases = at::empty({p.sequences * p.heads, 2}, partial_vectors.options());
-    g.gate_vectors = partial_vectors.data_ptr<float>();
-    g.gate_biases = partial_biases.data_ptr<float>();
+    g.query_logit = rows(call.keep(empty(query, sizes_of(query_gate), ScalarType::Float)));
+    g.key_logit = rows(call.keep(empty(query, sizes_of(key_gate), ScalarType::Float)));
+    g.gate_vectors = data<float>(call.keep(empty(query, {pairs, 4, p.head_dim}, ScalarType::Float)));
+    g.gate_biases = data<float>(call.keep(empty(query, {pairs, 2}, ScalarType::Float)));
   } else {
     d_lambda = empty_rows(query);
     g.lambda = rows(d_lambda);
@@ -383,12 +407,12 @@ BackwardResult attention_backward(
   const auto run = [&](void (*pass)(const Problem&, const Gradients&, Unit, const Unit*, Scratch),
                        const std::vector<Unit>& units) {
     const int64_t count = units.size();
-    in_parallel(count, bytes, [&](int64_t index, int64_t next, void* scratch) {
+    in_parallel(query, count, bytes, [&](int64_t index, int64_t next, void* scratch) {
       pass(p, g, units[index], next < count ? &units[next] : nullptr, {scratch, call.longest_query, call.longest_key});
     });
   };
   // One pass does 8 products where two do 11, but leaves threads idle when there are few heads.
-  const int64_t pairs = p.sequences * p.heads, threads = at::get_num_threads();
+  const int64_t threads = threads_of_torch();
   if (threads == 1 || pairs >= 2 * threads) {
     run(call.kernels->backward, units_of(call, /*keys=*/false, /*whole=*/true));
   } else {
@@ -396,25 +420,25 @@ BackwardResult attention_backward(
     run(call.kernels->backward_keys, units_of(call, /*keys=*/true, /*whole=*/false));
   }
   if (has_vectors) {
-    in_parallel(pairs, 0, [&](int64_t index, int64_t, void*) {
+    in_parallel(query, pairs, 0, [&](int64_t index, int64_t, void*) {
       call.kernels->gate_sums(p, g, index / p.heads, index % p.heads);
     });
   }
 
+  const ScalarType type = query.scalar_type();
   const auto vector = [&](int index, const OptionalTensor& like) {
-    return has_vectors ? reduced(partial_vectors.select(1, index).contiguous(), p, like, 1)
-                       : no_rows(query, query.scalar_type());
+    if (!has_vectors) return no_rows(query, type);
+    return reduced(g.gate_vectors + index * p.head_dim, 4 * p.head_dim, p.head_dim, p, *like, 1);
   };
   const auto bias = [&](int index, const OptionalTensor& like) {
-    return has_vectors && like ? reduced(partial_biases.select(1, index).contiguous(), p, like, 0)
-                               : no_rows(query, query.scalar_type());
+    return has_vectors && like ? reduced(g.gate_biases + index, 2, 1, p, *like, 0) : no_rows(query, type);
   };
   return {wide_grads[0],
           wide_grads[1],
           wide_grads[2],
           wide_grads[3],
           wide_grads[4],
-          d_lambda.to(query.scalar_type()),
+          type == ScalarType::Float ? d_lambda : dense_copy(d_lambda, type),
           vector(0, gate_query),
           vector(1, gate_context_query),
           vector(2, gate_key),
@@ -426,7 +450,7 @@ BackwardResult attention_backward(
 }  // namespace
 }  // namespace qacg
 
-TORCH_LIBRARY_IMPL(qacg, CPU, m) {
-  m.impl("cpu_attention", qacg::attention);
-  m.impl("cpu_attention_backward", qacg::attention_backward);
+STABLE_TORCH_LIBRARY_IMPL(qacg, CPU, m) {
+  m.impl("cpu_attention", qacg::guarded<TORCH_BOX(&qacg::attention)>);
+  m.impl("cpu_attention_backward", qacg::guarded<TORCH_BOX(&qacg::attention_backward)>);
 }

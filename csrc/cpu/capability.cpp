@@ -53,37 +53,50 @@ struct Kind {
 };
 
 #if defined(__x86_64__)
+// The processor is asked by cpuid, and not by __builtin_cpu_supports: what that reads the compiler's runtime fills in,
+// and not every one does (Zig's leaves it empty). The names of the bits are those of Intel's manual.
+enum Register { kA, kB, kC, kD };
+
+bool has(unsigned leaf, unsigned part, Register place, int bit) {
+  unsigned r[4];
+  return __get_cpuid_count(leaf, part, &r[kA], &r[kB], &r[kC], &r[kD]) && (r[place] >> bit & 1);
+}
+
+// Whether the operating system keeps these registers (bits of XCR0) when it switches threads.
+bool keeps(unsigned registers) {
+  if (!has(1, 0, kC, 27)) return false;  // OSXSAVE
+  unsigned low, high;
+  asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  return (low & registers) == registers;
+}
+
+// Every processor with AVX2 has FMA and F16C, but a virtual machine may hide them.
+bool has_avx2() { return keeps(0x6) && has(7, 0, kB, 5) && has(1, 0, kC, 12) && has(1, 0, kC, 29); }
+
+// F, DQ, BW and VL.
+bool has_avx512() {
+  return keeps(0xe6) && has(7, 0, kB, 16) && has(7, 0, kB, 17) && has(7, 0, kB, 30) && has(7, 0, kB, 31);
+}
+
+bool has_avx512_bf16() { return has(7, 1, kA, 5); }
+
 #if !defined(QACG_WITHOUT_AMX)
 // Whether the processor has tiles for bfloat16 and the kernel lets this process use them (Linux wants to be asked
 // once).
 bool has_amx() {
 #if defined(__linux__) && defined(SYS_arch_prctl)
-  unsigned a, b, c, d;
-  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
-  constexpr unsigned kAmxBfloat16 = 1u << 22, kAmxTile = 1u << 24;
   constexpr int kRequestPermission = 0x1023, kTileData = 18;
-  return (d & kAmxBfloat16) && (d & kAmxTile) && syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+  return has(7, 0, kD, 22) && has(7, 0, kD, 24) && syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 #else
   return false;
 #endif
 }
 #endif
 
-// Every processor with AVX2 has them, but a virtual machine may hide them.
-bool has_float16_conversions() {
-  unsigned a, b, c, d;
-  constexpr unsigned kF16c = 1u << 29;
-  return __get_cpuid(1, &a, &b, &c, &d) && (c & kF16c);
-}
-
 Level detect() {
-  __builtin_cpu_init();
-  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !has_float16_conversions()) return kPlain;
-  if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
-      !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl")) {
-    return kAvx2;
-  }
-  if (!__builtin_cpu_supports("avx512bf16")) return kAvx512;
+  if (!has_avx2()) return kPlain;
+  if (!has_avx512()) return kAvx2;
+  if (!has_avx512_bf16()) return kAvx512;
 #if !defined(QACG_WITHOUT_AMX)
   if (has_amx()) return kAmx;
 #endif
@@ -149,7 +162,7 @@ Kind kind_of(Level) { return {&kPlainFloat32, &kPlainBfloat16, &kPlainFloat16}; 
 
 }  // namespace
 
-Choice choose(Element element, bool has_brgemm) {
+Choice choose(Element element) {
   static const Level detected = detect();
   const char* wish = std::getenv("QACG_CPU_CAPABILITY");
   int limit = kLevels;
@@ -161,10 +174,7 @@ Choice choose(Element element, bool has_brgemm) {
       return {nullptr, message.c_str()};
     }
   }
-  Level level = std::min(detected, static_cast<Level>(limit));
-#if defined(__x86_64__)
-  if (level == kAvx512Bf16 && !has_brgemm) level = kAvx512;
-#endif
+  const Level level = std::min(detected, static_cast<Level>(limit));
   const Kernels* kernels = kind_of(level).of(element);
   if (limit <= detected) return {kernels, "QACG_CPU_CAPABILITY asks for it"};
 #if defined(__x86_64__)

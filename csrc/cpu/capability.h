@@ -11,8 +11,7 @@ struct Choice {
 };
 
 // QACG_CPU_CAPABILITY ("plain", "avx2", "avx512", "avx512_bf16", "amx"; on aarch64 "neon", "neon_bf16") lowers the
-// choice to what an older processor would run; it is read anew each time. The products of "avx512_bf16" are torch's
-// brgemm, without which (the user may switch oneDNN off) bfloat16 is widened.
-Choice choose(Element element, bool has_brgemm = true);
+// choice to what an older processor would run; it is read anew each time.
+Choice choose(Element element);
 
 }  // namespace qacg

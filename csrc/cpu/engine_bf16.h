@@ -1,7 +1,8 @@
-// Products of bfloat16 operands with float32 sums, through the brgemm that torch exports (oneDNN's). Right operands are
-// packed in VNNI pairs: two consecutive rows interleaved.
+// Products of bfloat16 operands with float32 sums. Right operands are packed in VNNI pairs: two consecutive rows
+// interleaved.
 #pragma once
 
+#include "gemm_bf16.h"
 #include "pack.h"
 #include "prefetch.h"
 #include "problem.h"
@@ -15,7 +16,6 @@ struct Bfloat16Engine {
     const HalfBits* data;
     int64_t stride;
   };
-  // brgemm keeps one kernel per shape: everything is rounded up so that few shapes occur.
   static constexpr int64_t kKeyStep = 32;
   static constexpr int64_t kRowStep = 32;
   static constexpr int64_t kRowBlock = 64;
@@ -24,7 +24,7 @@ struct Bfloat16Engine {
   static constexpr int64_t kDepth = 128;  // of a sum per product
   static constexpr int64_t kRows = 64;  // of a left operand per product
 
-  explicit Bfloat16Engine(const qacg::Problem& p) : product_(p.bfloat16_product) {}
+  explicit Bfloat16Engine(const qacg::Problem&) {}
 
   Prefetch prefetch;  // of the caller's tensors
   Stream keys_ahead;  // packed keys that are out of the cache
@@ -161,7 +161,8 @@ struct Bfloat16Engine {
     // A span starts at a multiple of kColumns.
     const Packed* b = panels + first * dim;
     for (int64_t n = 0; n < cols; n += kColumns) {
-      product_(rows, smaller(kColumns, cols - n), dim, a.stride, kColumns, c_stride, false, a.data, b + n * dim, c + n);
+      pair_product(rows, smaller(kColumns, cols - n), dim, a.data, a.stride, b + n * dim, kColumns, c + n, c_stride,
+                   /*accumulate=*/false);
       prefetch.step();
     }
   }
@@ -170,10 +171,10 @@ struct Bfloat16Engine {
                     bool accumulate) {
     depth = round_up(depth, kKeyStep);
     for (int64_t m = 0; m < rows; m += kRows) {
-      const int64_t take = smaller(kRows, round_up(rows - m, kRowStep));
+      const int64_t take = smaller(kRows, rows - m);
       for (int64_t k = 0; k < depth; k += kDepth) {
-        product_(take, dim, smaller(kDepth, depth - k), a.stride, dim, dim, accumulate || k > 0,
-                 a.data + m * a.stride + k, packed + (first + k) * dim, c + m * dim);
+        pair_product(take, dim, smaller(kDepth, depth - k), a.data + m * a.stride + k, a.stride,
+                     packed + (first + k) * dim, dim, c + m * dim, dim, accumulate || k > 0);
         prefetch.step();
       }
     }
@@ -186,9 +187,6 @@ struct Bfloat16Engine {
   }
   static int64_t key_sums_size(int64_t keys, int64_t dim) { return keys * dim; }
   static float* key_sum_rows(float* total, int64_t first, int64_t, int64_t dim, float*) { return total + first * dim; }
-
- private:
-  const qacg::Bfloat16Product product_;
 };
 
 }  // namespace QACG_ISA

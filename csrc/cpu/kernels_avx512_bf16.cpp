@@ -1,4 +1,4 @@
-// x86-64 CPUs with AVX-512 and its bfloat16 instructions: products through torch's brgemm.
+// x86-64 CPUs with AVX-512 and its bfloat16 instructions.
 #define QACG_ISA avx512_bf16
 #include "bf16_gain.h"
 #include "engine_bf16.h"

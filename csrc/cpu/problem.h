@@ -21,10 +21,6 @@ struct Rows {
   int64_t batch, head, row;
 };
 
-// Signature of at::native::cpublas::brgemm for bfloat16: C (float32, M x N) = or += A B, B in VNNI pairs.
-using Bfloat16Product = void (*)(int64_t m, int64_t n, int64_t k, int64_t lda, int64_t ldb, int64_t ldc,
-                                 bool accumulate, const uint16_t* a, const uint16_t* b, float* c);
-
 struct Problem {
   Element element;
   int64_t sequences, heads, head_dim;
@@ -55,8 +51,6 @@ struct Problem {
   Rows row_max, row_sum;
   Rows query_gate, key_gate;
   Tensor4 out, softmax_out, quasi_out;  // the branch outputs may be null
-
-  Bfloat16Product bfloat16_product;  // for the AVX-512-BF16 kernels
 };
 
 struct Gradients {

@@ -1,11 +1,12 @@
 """The compiled CPU kernels: finding the library, and what they take."""
 
 import ctypes
+import os
 
 import torch
 
 from qacg_kernels import processor
-from qacg_kernels.libraries import library, why_not_built
+from qacg_kernels.libraries import library, why_not_built, why_not_loadable
 from qacg_kernels.ops import may_exceed
 
 NAME = "cpu"
@@ -35,16 +36,25 @@ def _load() -> ctypes.CDLL | None:
     if path is None:
         _missing.append(f"the compiled CPU library is not there: {why_not_built('_cpu')}")
         return None
-    try:
-        torch.ops.load_library(path)
-        loaded = ctypes.CDLL(str(path))
-        for name in ("qacg_cpu_instruction_set", "qacg_cpu_why"):
-            getattr(loaded, name).restype = ctypes.c_char_p
-        return loaded
-    except OSError as error:
-        built_for = f"rebuild it against torch {torch.__version__}: pip install --no-build-isolation -e ."
-        _missing.append(f"the compiled CPU library does not load ({error}); {built_for}")
+    reason = why_not_loadable(path) or _unknown_capability()
+    if reason is None:
+        try:
+            torch.ops.load_library(path)
+            loaded = ctypes.CDLL(str(path))
+            for name in ("qacg_cpu_instruction_set", "qacg_cpu_why"):
+                getattr(loaded, name).restype = ctypes.c_char_p
+            return loaded
+        except (OSError, AttributeError) as error:
+            reason = f"{error}; install the package again"
+    _missing.append(f"the compiled CPU library is not used: {reason}")
+    return None
+
+
+def _unknown_capability() -> str | None:
+    wish = os.environ.get("QACG_CPU_CAPABILITY")
+    if not wish or wish in CAPABILITIES:
         return None
+    return f"QACG_CPU_CAPABILITY: got {wish!r}, wanted {', '.join(CAPABILITIES[:-1])} or {CAPABILITIES[-1]}"
 
 
 _library = _load()

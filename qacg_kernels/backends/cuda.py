@@ -6,7 +6,7 @@ import re
 
 import torch
 
-from qacg_kernels.libraries import library, why_not_built
+from qacg_kernels.libraries import library, why_not_built, why_not_loadable
 from qacg_kernels.ops import may_exceed
 
 NAME = "cuda"
@@ -36,11 +36,14 @@ def _load() -> None:
     elif torch.version.cuda is None:
         _missing.append(f"torch {torch.__version__} was built without CUDA; install a CUDA build of torch")
     else:
+        if reason := why_not_loadable(path):
+            _missing.append(f"the compiled CUDA library is not used: {reason}")
+            return
         try:
             torch.ops.load_library(path)
             _ask(ctypes.CDLL(str(path)))
         except OSError as error:
-            _missing.append(f"the compiled CUDA library does not load ({error}); torch 2.9 or newer is needed")
+            _missing.append(f"the compiled CUDA library does not load ({error}); build it again: {_BUILD}")
         except AttributeError as error:
             _missing.append(f"the compiled CUDA library is of another version ({error}); build it again: {_BUILD}")
 

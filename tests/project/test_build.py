@@ -54,11 +54,12 @@ def test_a_toolkit_that_is_too_old(setup, toolkit):
     assert setup.why_no_cuda_library() == "nvcc is of CUDA 11.8, and 12.0 is the oldest that will do"
 
 
-def test_a_torch_whose_headers_are_too_old(setup, toolkit, monkeypatch):
+@pytest.mark.parametrize("name", ["_cpu", "_cuda"])
+def test_a_torch_whose_headers_are_too_old(name, setup, toolkit, monkeypatch):
     toolkit("12.8")
     monkeypatch.setattr(torch, "__version__", "2.9.1+cu128")
-    assert "torch 2.9.1+cu128" in setup.why_no_cuda_library()
-    assert "2.10 or newer" in setup.why_no_cuda_library()
+    reason = setup.why_not_built(setup.LIBRARIES[name])
+    assert "torch 2.9.1+cu128" in reason and "2.10 or newer" in reason
 
 
 def test_a_torch_without_cuda_is_built_for_on_demand_only(setup, toolkit, monkeypatch):
@@ -200,27 +201,50 @@ def test_what_was_asked_for_and_can_not_be_built_fails(tmp_path):
     assert "QACG_BUILD_CUDA=1, but nvcc was not found at installation" in done.stderr
 
 
-def test_the_host_half_of_cuda_wants_c_functions_of_torch_alone(setup, tmp_path):
-    """The stable ABI: one library then loads on any torch from 2.9 on, whatever its C++ names are."""
-    if setup.why_no_library() or not shutil.which("nm"):
-        pytest.skip(setup.why_no_library() or "nm, which lists the symbols of an object, is not on this machine")
-    if tuple(map(int, torch.__version__.split(".")[:2])) < setup.OLDEST_TORCH:
-        pytest.skip(f"torch {torch.__version__} has not the headers")
+UNSTABLE = re.compile(r"_ZNK?(2at|3c10|5torch)|_ZT[ISV]N(2at|3c10|5torch)")
+
+
+def symbols(path, *flags):
+    """Of an object or a library: each name with its kind, as nm has it."""
+    if not shutil.which("nm"):
+        pytest.skip("nm, which lists the symbols of an object, is not on this machine")
+    listed = subprocess.run(["nm", *flags, str(path)], capture_output=True, text=True, check=True).stdout
+    return {line.split()[-1].partition("@")[0]: line.split()[-2] for line in listed.splitlines()}
+
+
+@pytest.mark.parametrize("name", ["_cpu", "_cuda"])
+def test_the_host_half_wants_c_functions_of_torch_alone(name, setup, tmp_path):
+    """The stable ABI: one library then loads on any torch from 2.10 on, whatever its C++ names are."""
+    if setup.why_no_library():
+        pytest.skip(setup.why_no_library())
+    source, abi = {
+        "_cpu": (setup.CPU_HOST_SOURCE, setup.STABLE_ABI),
+        "_cuda": (setup.CUDA_HOST_SOURCE, setup.CUDA_STABLE_ABI),
+    }[name]
     made = tmp_path / "attention.o"
-    flags = [*setup.COMMON, "-O0", *(f"-isystem{path}" for path in include_paths()), setup.STABLE_ABI]
-    subprocess.run([setup.compiler(), *flags, "-c", str(ROOT / setup.CUDA_HOST_SOURCE), "-o", str(made)], check=True)
-    listed = subprocess.run(["nm", "--undefined-only", str(made)], capture_output=True, text=True, check=True).stdout
-    wanted = {line.split()[-1] for line in listed.splitlines()}
-    assert any(name.startswith("aoti_torch_") for name in wanted)
-    assert not [name for name in wanted if re.match(r"_ZNK?(2at|3c10|5torch)", name)]
+    flags = [*setup.COMMON, "-O0", *(f"-isystem{path}" for path in include_paths()), abi]
+    subprocess.run([setup.compiler(), *flags, "-c", str(ROOT / source), "-o", str(made)], check=True)
+    wanted = symbols(made, "--undefined-only")
+    assert any(symbol.startswith("aoti_torch_") for symbol in wanted)
+    assert not [symbol for symbol in wanted if UNSTABLE.match(symbol)]
+
+
+def test_the_built_cpu_library_wants_c_functions_of_torch_alone():
+    path = libraries.library("_cpu")
+    if path is None:
+        pytest.skip(f"the CPU library is not there: {libraries.why_not_built('_cpu')}")
+    kinds = symbols(path, "-D")
+    assert kinds["qacg_cpu_instruction_set"] == "T"
+    assert kinds["aoti_torch_get_sizes"] == kinds["torch_parallel_for"] == "U"
+    assert not [name for name in kinds if UNSTABLE.match(name) and kinds[name] == "U"]
+    assert not [name for name in kinds if name.startswith(("Py", "_Py"))]
 
 
 def test_the_built_cuda_library_exports_its_functions_and_wants_c_functions_of_torch_alone():
     path = libraries.library("_cuda")
-    if path is None or not shutil.which("nm"):
-        pytest.skip(f"the CUDA library is not there: {libraries.why_not_built('_cuda')}" if path is None else "no nm")
-    listed = subprocess.run(["nm", "-D", str(path)], capture_output=True, text=True, check=True).stdout
-    kinds = {line.split()[-1]: line.split()[-2] for line in listed.splitlines()}
+    if path is None:
+        pytest.skip(f"the CUDA library is not there: {libraries.why_not_built('_cuda')}")
+    kinds = symbols(path, "-D")
     assert kinds["qacg_cuda_gpus"] == kinds["qacg_cuda_shared_memory"] == "T"
     assert kinds["aoti_torch_get_current_cuda_stream"] == "U"
-    assert not [name for name in kinds if re.match(r"_ZNK?(2at|3c10|5torch)", name) and kinds[name] == "U"]
+    assert not [name for name in kinds if UNSTABLE.match(name) and kinds[name] == "U"]

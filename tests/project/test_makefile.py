@@ -11,8 +11,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PYTHON = """#!/bin/sh
 test "$1" = setup.py || exit 0
 echo "${QACG_BUILD_CUDA:-auto}" >> installations
-rm -f qacg_kernels/_cuda.x.so
-test "$QACG_BUILD_CUDA" != 1 || touch qacg_kernels/_cuda.x.so
+rm -f qacg_kernels/_cuda.so
+test "$QACG_BUILD_CUDA" != 1 || touch qacg_kernels/_cuda.so
 """
 
 pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is not on this machine")
@@ -54,7 +54,7 @@ def test_what_was_installed_without_it_is_installed_again(installations):
 
 def test_a_library_that_another_installation_took_away_is_noticed(installations, tmp_path):
     installations("test-gpu")
-    (tmp_path / "qacg_kernels/_cuda.x.so").unlink()
+    (tmp_path / "qacg_kernels/_cuda.so").unlink()
     assert installations("bench-gpu") == ["1", "1"]
 
 

@@ -1,0 +1,56 @@
+// Errors, and their way to torch. The library and torch may be built with different C++ runtimes (wheels bring their
+// own), and no exception of one may pass through the other: ours end here, and torch is asked to throw one of its own.
+#pragma once
+
+#include <torch/csrc/inductor/aoti_torch/c/shim.h>
+
+#include <cstdint>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+
+namespace qacg {
+
+inline void append(std::string& to, const char* text) { to += text; }
+inline void append(std::string& to, const std::string& text) { to += text; }
+inline void append(std::string& to, int64_t number) { to += std::to_string(number); }
+
+// Texts and whole numbers, joined to a message.
+template <typename... Parts>
+[[noreturn]] void refuse(const Parts&... parts) {
+  std::string message;
+  (append(message, parts), ...);
+  throw std::runtime_error(message);
+}
+
+template <typename... Parts>
+void require(bool holds, const Parts&... parts) {
+  if (!holds) refuse(parts...);
+}
+
+using Boxed = void(StableIValue*, uint64_t, uint64_t);
+
+constexpr size_t kLongestMessage = 1024;
+
+// Whether the operator failed; `message` then says how.
+template <Boxed* run>
+__attribute__((noinline)) bool fails(StableIValue* stack, uint64_t inputs, uint64_t outputs, char* message) noexcept {
+  try {
+    run(stack, inputs, outputs);
+    return false;
+  } catch (const std::exception& error) {
+    std::strncpy(message, error.what(), kLongestMessage - 1);
+  } catch (...) {
+    std::strncpy(message, "backend 'cpu': an exception that is no std::exception", kLongestMessage - 1);
+  }
+  return true;
+}
+
+// An operator for torch. What torch throws leaves through this function, which has nothing to clean up.
+template <Boxed* run>
+void guarded(StableIValue* stack, uint64_t inputs, uint64_t outputs) {
+  char message[kLongestMessage] = {};
+  if (fails<run>(stack, inputs, outputs, message)) aoti_torch_check(false, "qacg", __FILE__, __LINE__, message);
+}
+
+}  // namespace qacg

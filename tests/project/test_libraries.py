@@ -1,0 +1,118 @@
+"""Libraries that cannot be used here: one line says why, and the reference goes on."""
+
+import os
+import shutil
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from qacg_kernels import libraries
+
+ROOT = Path(__file__).resolve().parents[2]
+X86, ARM = 62, 183
+SECTIONS = 1000  # where the made ELF file has its table of two sections
+
+
+def elf(machine: int) -> bytes:
+    """A file whose header promises sections up to its end."""
+    head = b"\x7fELF" + bytes([2, 1, 1]) + bytes(9)
+    head += struct.pack("<HHIQQQIHHHHHH", 3, machine, 1, 0, 64, SECTIONS, 0, 64, 56, 1, 64, 2, 1)
+    return head + bytes(SECTIONS + 2 * 64 - len(head))
+
+
+def mach_o(machine: int, size: int) -> bytes:
+    head = struct.pack("<IIIIIIII", 0xFEEDFACF, machine, 0, 6, 1, 72, 0, 0)
+    head += struct.pack("<II16sQQQQIIII", 0x19, 72, b"__TEXT", 0, size, 0, size, 5, 5, 0, 0)
+    return head + bytes(size - len(head))
+
+
+@pytest.fixture
+def here(monkeypatch):
+    monkeypatch.setattr(libraries.platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(torch, "__version__", "2.10.0+cpu")
+
+
+@pytest.fixture
+def reason(tmp_path, here):
+    def of(data: bytes) -> str | None:
+        path = tmp_path / "_cpu.so"
+        path.write_bytes(data)
+        return libraries.why_not_loadable(path)
+
+    return of
+
+
+def test_a_whole_library_is_given_to_the_loader(reason):
+    assert reason(elf(X86)) is None
+
+
+@pytest.mark.parametrize("taken", [0, 10, 63, SECTIONS + 2 * 64 - 1])
+def test_half_a_library_is_not(taken, reason):
+    told = reason(elf(X86)[:taken])
+    assert "install the package again" in told and f"{taken:,} bytes" in told and "\n" not in told
+
+
+def test_what_is_no_library_is_not(reason):
+    assert "is no library" in reason(b"version https://git-lfs\n" * 9)
+    assert "is no library" in reason(b"\x7fELF\x01\x01" + bytes(100))
+
+
+def test_a_library_for_another_processor_is_named(reason, monkeypatch):
+    assert "for another processor, aarch64, and this Python is for x86_64" in reason(elf(ARM))
+    monkeypatch.setattr(libraries.platform, "machine", lambda: "aarch64")
+    assert reason(elf(ARM)) is None
+
+
+def test_libraries_of_macos(reason, monkeypatch):
+    whole = mach_o(0x0100000C, 4096)
+    assert "for another processor, arm64" in reason(whole)
+    monkeypatch.setattr(libraries.platform, "machine", lambda: "arm64")
+    assert reason(whole) is None
+    assert "has 4,095 bytes of 4,096" in reason(whole[:-1])
+
+
+@pytest.mark.parametrize("version", ["2.9.1+cu128", "1.13.0"])
+def test_a_torch_that_is_too_old_is_named(version, reason, monkeypatch):
+    monkeypatch.setattr(torch, "__version__", version)
+    assert reason(elf(X86)) == f"it needs torch 2.10 or newer and this is torch {version}: pip install 'torch>=2.10'"
+
+
+@pytest.mark.parametrize("version", ["2.10.0", "2.13.0+cpu", "2.16.0a0+git12", "3.0.1"])
+def test_newer_ones_will_do(version, reason, monkeypatch):
+    monkeypatch.setattr(torch, "__version__", version)
+    assert reason(elf(X86)) is None
+
+
+CALL = """
+import torch, qacg_kernels
+from qacg_kernels import info
+row = torch.ones(1, 1, 2, 8)
+print(qacg_kernels.quasi_attention(row, row, row, row, row, 0 * row[..., 0]).sum().item())
+print(info.render(info.collect()))
+"""
+
+
+@pytest.mark.parametrize("fault", ["half", "capability"])
+def test_the_reference_goes_on(fault, tmp_path):
+    """With half of the real library, which the loader would map and die of, and with a name that is no capability."""
+    real = libraries.library("_cpu")
+    if real is None:
+        pytest.skip(libraries.why_not_built("_cpu"))
+    ignored = shutil.ignore_patterns("*.so", "__pycache__")
+    package = shutil.copytree(ROOT / "qacg_kernels", tmp_path / "qacg_kernels", ignore=ignored)
+    data = real.read_bytes()
+    (package / "_cpu.so").write_bytes(data[: len(data) // 2] if fault == "half" else data)
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    if fault == "capability":
+        environment["QACG_CPU_CAPABILITY"] = "sse9"
+    command = [sys.executable, "-c", CALL]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout.split()[0]) == 16.0
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("cpu library")]
+    told = {"half": f"of {len(data):,}: install", "capability": "QACG_CPU_CAPABILITY: got 'sse9', wanted plain"}
+    assert "not in use" in line and told[fault] in line
