@@ -11,6 +11,8 @@
 # make suite OUT=dir  the whole benchmark suite on the CPU, an hour at a time: again to go on
 # make evidence DATA=dir  does quasi-attention help: all trainings, hours of them; again to go on; rows to OUT
 # make check-sanitizers CALLS=100  the C++ CPU kernels under the address, undefined-behaviour and thread sanitizers
+# make check-aarch64  the kernels for ARM in an emulator, half an hour; EMULATED="--processors max" the half of it. It asks
+#                     for two Debian packages when they are missing
 # make check-faults  trainings and predictions killed, on full disks, with damaged files; FAULTS=short  a minute of it
 # make check-races  the CUDA kernels, emulated on the CPU, under a race detector; RACES="--thorough --seeds 6" more of it
 # make sanitize-gpu OUT=dir  the CUDA kernels under compute-sanitizer, on a machine with a GPU
@@ -37,7 +39,7 @@ install = { test -x $(PY) || $(PYTHON) -m venv $(VENV); } && $(PIP) torch ninja 
 endif
 
 .PHONY: run test test-all lint types bench marks suite evidence check-triton check-interpreted check-races \
-	check-sanitizers check-faults test-gpu bench-gpu sanitize-gpu clean
+	check-sanitizers check-aarch64 check-faults test-gpu bench-gpu sanitize-gpu clean
 
 run: $(READY)
 	$(PY) -m qacg_models.cli demo
@@ -122,6 +124,11 @@ CALLS ?= 100
 check-sanitizers: OUT = build/sanitizers
 check-sanitizers: $(READY)
 	$(PY) tests/check_sanitizers.py --calls $(CALLS) --out $(OUT)
+
+EMULATED ?=
+check-aarch64: OUT = build/aarch64
+check-aarch64: $(READY)
+	$(PY) tests/check_aarch64.py --out $(OUT) $(EMULATED)
 
 FAULTS ?= full
 SEED ?=

@@ -222,9 +222,9 @@ def _link(library: Path, objects: list[Path]) -> list[str]:
     return [f"build {_path(library)}: link {' '.join(map(_path, objects))}", ""]
 
 
-def cpu_sources() -> tuple[dict[str, list[str]], list[str]]:
-    """Sources for this machine with their flags, and flags for attention.cpp that name what the compiler can't make."""
-    machine, without = platform.machine().lower(), []
+def cpu_sources(machine: str | None = None) -> tuple[dict[str, list[str]], list[str]]:
+    """Sources for a machine, this one if None, with their flags; and flags that name what the compiler can't make."""
+    machine, without = (machine or platform.machine()).lower(), []
     others = [] if machine in ("x86_64", "amd64") else [*X86_ONLY]
     others += NOT_ARM if machine in ("aarch64", "arm64") else ARM_ONLY
     sources = {s: flags for s, flags in SOURCES.items() if not any(word in s for word in others)}

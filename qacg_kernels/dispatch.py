@@ -11,7 +11,6 @@ from qacg_kernels.problem import Problem
 
 _MODULES: tuple[Backend, ...] = (cuda, triton, cpu, reference)
 _BY_NAME: dict[str, Backend] = {name: next(m for m in _MODULES if name == m.NAME) for name in BACKENDS}
-NEED_CERTIFICATE = tuple(m.NAME for m in _MODULES if m.NEEDS_CERTIFICATE)
 AUTO = "auto"
 NAMES = (AUTO, *BACKENDS)
 
@@ -21,9 +20,9 @@ def available_backends() -> tuple[str, ...]:
     return tuple(name for name, module in _BY_NAME.items() if not module.missing())
 
 
-def certifiable_backends() -> tuple[str, ...]:
-    """Those that can run here and that "auto" uses only where they have been proven."""
-    return tuple(name for name in NEED_CERTIFICATE if not _BY_NAME[name].missing())
+def needing_certificate(device_type: str) -> tuple[str, ...]:
+    """The backends for such devices that "auto" uses only where they have been proven."""
+    return tuple(m.NAME for m in _MODULES if m.NEEDS_CERTIFICATE and device_type == m.DEVICE)
 
 
 def backend_of(name: str) -> Backend:
@@ -58,14 +57,14 @@ def select(problem: Problem, backend: str, differentiable: bool) -> Backend:
     return module
 
 
-# For calls on a GPU: what was chosen for others that differ in nothing that counts.
+# Where backends need certificates: what was chosen for calls that differ in nothing that counts.
 _remembered: dict[tuple, Backend] = {}
 _MOST_REMEMBERED = 4096  # one for each length, among others
 _USERS_LINE = 7  # calls up from where a warning is made: to whoever called `quasi_attention`
 
 
 def _automatic(problem: Problem, differentiable: bool) -> Backend:
-    if problem.query.device.type == "cpu" or torch.compiler.is_compiling():
+    if not needing_certificate(problem.query.device.type) or torch.compiler.is_compiling():
         return _chosen(problem, differentiable)[0]
     key = (problem.query.device, standing.generation(), *kind_of(problem, differentiable))
     backend = _remembered.get(key)
@@ -136,7 +135,8 @@ def notes(problem: Problem) -> dict[str, str]:
 
 def chosen_so_far() -> dict[str, dict[str, object]]:
     """Which backends "auto" has taken in this process, by device, and by which certificate: for a record of a run."""
-    cpu_backend = next(m.NAME for m in _MODULES if m.DEVICE in ("cpu", None) and not m.missing())
+    unproven = (m for m in _MODULES if m.DEVICE in ("cpu", None) and not m.NEEDS_CERTIFICATE)
+    cpu_backend = next(m.NAME for m in unproven if not m.missing())
     found: dict[str, dict[str, object]] = {"cpu": {"backends": [cpu_backend], "certificate": None}}
     for device in {key[0] for key in _remembered}:
         names = sorted({backend.NAME for key, backend in _remembered.items() if key[0] == device})
@@ -145,10 +145,13 @@ def chosen_so_far() -> dict[str, dict[str, object]]:
 
 
 def certificate_of(device: torch.device) -> str | None:
-    """What has been proven of the GPU kernels on a device, in a line; None for a device that has none of them."""
+    """What has been proven of the kernels for a device, in a line; None where none of them needs a proof."""
+    names = needing_certificate(device.type)
+    if not names:
+        return None
     here = standing.of(device)
     here.load()
-    return here.summary(NEED_CERTIFICATE) if device.type == "cuda" or here.certificate is not None else None
+    return here.summary(names)
 
 
 def _tell_of_the_reference(problem: Problem, passed_by: dict[str, str]) -> None:

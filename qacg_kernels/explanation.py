@@ -16,7 +16,8 @@ class Explanation(Mapping[str, list[str]]):
         reasons: for each backend, why it would not take the call; an empty list means that it would.
         passed_by: backends that take the call and that "auto" does not use for it, each with the reason.
         notes: what the backends that take the call tell of how they would.
-        certificate: what has been proven of the GPU kernels on the call's device, in a line; None on a CPU.
+        certificate: what has been proven of the kernels for the call's device, in a line; None where they need no
+            proof, as on most CPUs.
     """
 
     selected: str

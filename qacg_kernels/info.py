@@ -17,6 +17,7 @@ import torch
 import qacg_kernels
 from qacg_kernels import dispatch
 from qacg_kernels.backends import cpu
+from qacg_kernels.processor import model as _cpu_model
 
 
 def collect() -> dict[str, object]:
@@ -38,6 +39,7 @@ def collect() -> dict[str, object]:
             "reasons": list(cpu.missing()),
             "instruction_sets": {} if cpu.missing() else _probe(cpu.instruction_sets),
             "reasons_of_choice": {} if cpu.missing() else _probe(cpu.reasons_of_choice),
+            "certificate": _probe(partial(dispatch.certificate_of, torch.device("cpu"))),
         },
         "backends": _probe(_backends),
         "cuda": _probe(_cuda),
@@ -56,6 +58,7 @@ def render(facts: dict[str, object]) -> str:
         f"cpu           {host['model']}; {host['cores']} cores, {host['threads']} threads; "
         f"torch uses {host['torch_instruction_set']}",
         f"cpu library   {_library_line(library)}",
+        *([f"  certificate {library['certificate']}"] if library["certificate"] else []),
     ]
     for name, state in _items(facts["backends"], "backends"):
         state_text = "available" if state["available"] else "not available: " + "; ".join(state["reasons"])
@@ -102,16 +105,6 @@ def _triton_version() -> str:
         return metadata.version("triton")
     except metadata.PackageNotFoundError:
         return "not installed"
-
-
-def _cpu_model() -> str:
-    if platform.system() == "Linux":
-        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as table:
-            for line in table:
-                field, _, value = line.partition(":")
-                if field.strip() == "model name":
-                    return value.strip()
-    return platform.processor() or platform.machine()
 
 
 def _usable_cores() -> int:

@@ -52,14 +52,14 @@ inline Tensor empty_dense_like(const Tensor& t) {
   const Tensor heads_inside = empty(t, {s[0], s[2], s[1], s[3]}, t.scalar_type());
   const Sizes strides{s[2] * s[1] * s[3], s[3], s[1] * s[3], 1};
   AtenTensorHandle view = nullptr;
-  STABLE_TORCH_ERROR_CODE_CHECK(
+  TORCH_ERROR_CODE_CHECK(
       aoti_torch__reinterpret_tensor(heads_inside.get(), 4, s.data(), strides.data(), /*storage_offset=*/0, &view));
   return Tensor(view);
 }
 
 inline Tensor dense_copy(const Tensor& t, ScalarType type) {
   Tensor copy = empty(t, sizes_of(t), type);
-  STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_copy_(copy.get(), t.get(), /*non_blocking=*/false));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_copy_(copy.get(), t.get(), /*non_blocking=*/false));
   return copy;
 }
 

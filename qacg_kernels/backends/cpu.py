@@ -2,15 +2,16 @@
 
 import ctypes
 import os
-import platform
 
 import torch
 
+from qacg_kernels import processor
 from qacg_kernels.libraries import library, why_not_built, why_not_loadable
 from qacg_kernels.ops import may_exceed
 
 NAME = "cpu"
-NEEDS_CERTIFICATE = False
+# Its kernels for ARM have run in an emulator, and on no processor of ours.
+NEEDS_CERTIFICATE = processor.is_aarch64()
 DEVICE = "cpu"
 
 # The backward holds rows of at most this many keys whole (csrc/cpu/forward.h, kSpan) and finds delta on the way, so
@@ -19,7 +20,7 @@ WHOLE_ROW_KEYS = 512
 
 # What QACG_CPU_CAPABILITY may say: csrc/cpu/capability.cpp knows the same names.
 CAPABILITIES = ("plain", "avx2", "avx512", "avx512_bf16", "amx")
-if platform.machine().lower() in ("aarch64", "arm64"):
+if processor.is_aarch64():
     CAPABILITIES = ("neon", "neon_bf16")
 
 # In the order of Element in csrc/cpu/problem.h.

@@ -1,4 +1,4 @@
-"""What a certificate holds for: everything that can change what a GPU kernel does, as text."""
+"""What a certificate holds for: everything that can change what a kernel does, as text."""
 
 import functools
 import hashlib
@@ -9,12 +9,14 @@ from pathlib import Path
 
 import torch
 
+from qacg_kernels import processor
+from qacg_kernels.backends import cpu
 from qacg_kernels.backends.triton.configurations import saved_path
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 # The kernels, their tiles, the library, and the proof itself: a stricter proof asks for a new certificate.
 _SOURCES = ("backends/triton/*.py", "backends/triton/tables/*.json", "backends/cuda.py", "proving/*.py", "testing*.py")
-_LIBRARIES = ("_cuda.*", "_cuda_*")
+_LIBRARIES = {"cuda": ("_cuda.*", "_cuda_*"), "cpu": ("_cpu.*",)}
 
 
 def environment_of(device: torch.device) -> dict[str, str]:
@@ -25,7 +27,7 @@ def environment_of(device: torch.device) -> dict[str, str]:
         "triton": _version("triton"),
         "package": _version("qacg-kernels"),
         "kernels": _digest(_SOURCES),
-        "library": _digest(_LIBRARIES),
+        "library": _digest(_LIBRARIES.get(device.type, ())),
         "tuned tiles": _tuned_tiles(device),
     }
 
@@ -37,7 +39,8 @@ def digest_of(environment: dict[str, str]) -> str:
 
 def _hardware(device: torch.device) -> dict[str, str]:
     if device.type != "cuda":
-        return {"device": str(device), "capability": "none", "driver": "none", "cuda": "none"}
+        none = dict.fromkeys(("capability", "driver", "cuda"), "none")
+        return {**none, "device": processor.model(), "capability": _instruction_sets()}
     properties = torch.cuda.get_device_properties(device)
     return {
         "device": properties.name,
@@ -45,6 +48,12 @@ def _hardware(device: torch.device) -> dict[str, str]:
         "driver": _driver(),
         "cuda": str(torch.version.cuda),
     }
+
+
+def _instruction_sets() -> str:
+    if cpu.missing():
+        return "none"
+    return ", ".join(f"{dtype} on {name}" for dtype, name in cpu.instruction_sets().items())
 
 
 @functools.cache

@@ -1,10 +1,12 @@
-"""When the GPU kernels are proven: what the user asked for, and moments at which no process may be started."""
+"""When kernels are proven: what the user asked for, and moments at which no process may be started."""
 
 import os
 import sys
 import warnings
 
 import torch
+
+from qacg_kernels.backends import cpu
 
 VARIABLE = "QACG_CERTIFY"
 FIRST_USE, CACHED, OFF, REQUIRE = "first-use", "cached", "off", "require"
@@ -72,10 +74,13 @@ def free_bytes(device: torch.device) -> int:
 
 def what_is_lacking(device: torch.device) -> str | None:
     """What a proof on a device would need and does not have; None where it has all."""
-    if device.type != "cuda" or not torch.cuda.is_available():
+    on_cpu = device.type == "cpu" and cpu.NEEDS_CERTIFICATE
+    if not on_cpu and (device.type != "cuda" or not torch.cuda.is_available()):
         return "torch finds no GPU for it"
     if not sys.executable:
         return "this Python is embedded and cannot start another"
+    if on_cpu:
+        return None
     free = free_bytes(device)
     if free < LEAST_FREE_BYTES:
         return f"{free / 2**30:.1f} GiB of the GPU's memory are free, and a proof takes {LEAST_FREE_BYTES >> 30}"

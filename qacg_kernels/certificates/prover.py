@@ -21,9 +21,11 @@ from qacg_kernels.certificates.workers import Worker, WorkerGone
 
 # On 16 cores a third of it: what takes the time is compiling some 300 kernels of Triton, once.
 SECONDS = 180.0
+# Nothing is compiled, and nothing is timed: most of two or three seconds is the start of the processes.
+SECONDS_OF_A_CPU = 30.0
 # A case compiles up to five kernels, each in seconds, in tens of seconds on a crowded machine.
 _SILENCE = 120.0
-_MOST_WORKERS = 14
+_MOST_WORKERS, _MOST_WORKERS_OF_A_CPU = 14, 2
 _BYTES_OF_A_WORKER = 1 << 30
 # Share of the time that is kept for timing what holds.
 _FOR_TIMING = 0.25
@@ -39,6 +41,7 @@ class Task:
 
     Attributes:
         families: to be judged; what is timed follows from the scopes.
+        timed: False leaves out the timing.
         seconds: in which all has to end; what was not reached is not judged.
         silence: seconds without a word after which a process counts as hung.
         greeting: what else the processes are told at their start (a rehearsal's fault, say).
@@ -48,6 +51,7 @@ class Task:
     backends: tuple[str, ...]
     scopes: tuple[Scope, ...]
     families: tuple[Family, ...]
+    timed: bool = True
     workers: int | None = None
     seconds: float = SECONDS
     silence: float = _SILENCE
@@ -102,6 +106,8 @@ class _Proof:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         cores //= int(os.environ.get("LOCAL_WORLD_SIZE", "1"))  # torchrun's: ranks of this machine prove at once
         most = [cores - 1, _MOST_WORKERS, families]
+        if self._task.device.type == "cpu":
+            most.append(_MOST_WORKERS_OF_A_CPU)
         if self._task.device.type == "cuda":
             most.append(policy.free_bytes(self._task.device) // (2 * _BYTES_OF_A_WORKER))
         return max(1, min(most))
@@ -183,7 +189,7 @@ class _Proof:
             for timed in [Timed(*scope, length, mode)]
             if (names := [name for name in self._task.backends if self._may_be_timed(timed, name)])
         ]
-        if not wanted or self._end - time.monotonic() <= 0:
+        if not self._task.timed or not wanted or self._end - time.monotonic() <= 0:
             return times
         try:
             with self._start() as worker:

@@ -6,12 +6,14 @@ from typing import NamedTuple
 
 import torch
 
+from qacg_kernels import processor
+from qacg_kernels.backends import cpu
 from qacg_kernels.certificates import agreement, policy, store
 from qacg_kernels.certificates.certificate import Certificate
 from qacg_kernels.certificates.environment import environment_of
 from qacg_kernels.certificates.family import CallKind, Scope, families_in
 from qacg_kernels.certificates.lengths import FORWARD, TRAINING, by_speed, is_slower, timed_as
-from qacg_kernels.certificates.prover import SECONDS, Task, Tell, prove, to_stderr
+from qacg_kernels.certificates.prover import SECONDS, SECONDS_OF_A_CPU, Task, Tell, prove, to_stderr
 
 REFERENCE = "reference"
 COMMAND = "python -m qacg_kernels.certify"
@@ -64,7 +66,8 @@ class Standing:
                 self.adopt(*(self._stored() or (None, None)))
 
     def _stored(self) -> tuple[Certificate, Path] | None:
-        return store.read(environment_of(self.device)) if self.device.type == "cuda" else None
+        kept = self.device.type == "cuda" or cpu.NEEDS_CERTIFICATE
+        return store.read(environment_of(self.device)) if kept else None
 
     def prove(
         self,
@@ -91,12 +94,14 @@ class Standing:
             wanted = [f for scope in scopes for backend in backends for f in families_in(scope, backend)]
             if not again and known is not None:
                 wanted = [f for f in wanted if f not in known.verdicts]
-            name = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else str(self.device)
+            name = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else processor.model()
             tell(
                 f"proving the fused kernels on {name} for {'; '.join(map(str, scopes))}: once on this machine, at most "
                 f"{seconds:.0f} s ({policy.VARIABLE}=off goes without)"
             )
-            outcome = prove(Task(self.device, backends, scopes, tuple(wanted), seconds=seconds), tell)
+            # One kernel for a CPU, which the reference never outruns: there is nothing to choose by time.
+            timed = self.device.type == "cuda"
+            outcome = prove(Task(self.device, backends, scopes, tuple(wanted), timed=timed, seconds=seconds), tell)
             certificate = known.merged(outcome.certificate) if known is not None else outcome.certificate
             self.adopt(certificate, store.write(certificate))
             tell(self.summary(backends) + (f"; {outcome.unfinished}" if outcome.unfinished else ""))
@@ -133,7 +138,8 @@ class Standing:
         if not self._covers(scope, takers) and scope not in self._tried:
             hindrance, settled = self._why_unproven(asked, may_prove)
             if hindrance is None:
-                self.prove((scope,), takers)
+                seconds = SECONDS if self.device.type == "cuda" else SECONDS_OF_A_CPU
+                self.prove((scope,), takers, seconds=seconds)
             if settled:
                 self._tried[scope] = hindrance
         if agreement.is_wanted() and self._covers(scope, takers) and scope not in self._agreed:

@@ -1,4 +1,4 @@
-"""`python -m qacg_kernels.certify`: the certificate of this machine's GPU, or a rehearsal of making one."""
+"""`python -m qacg_kernels.certify`: the certificate of this machine's GPU or ARM CPU, or a rehearsal of making one."""
 
 import argparse
 import json
@@ -13,10 +13,10 @@ from qacg_kernels.proving.faults import FAULTS
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m qacg_kernels.certify",
-        description="Proves the fused GPU kernels on this machine, times them, and keeps the certificate by which "
+        description="Proves the fused kernels on this machine, times a GPU's, and keeps the certificate by which "
         "backend='auto' chooses. Exit status: 0 if every family holds, 1 if one does not, 2 if none could be judged.",
     )
-    parser.add_argument("--device", default="cuda", help="the GPU, such as cuda:0")
+    parser.add_argument("--device", default="cuda", help="the GPU, such as cuda:0; or cpu on an ARM machine")
     parser.add_argument("--json", action="store_true", help="print the certificate as JSON")
     parser.add_argument("--again", action="store_true", help="prove also what has a verdict already")
     parser.add_argument("--seconds", type=float, default=SECONDS, metavar="N", help="in which to end (%(default).0f)")

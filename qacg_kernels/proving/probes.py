@@ -3,6 +3,9 @@
 Sizes are full size: a kernel's tiles shrink with short rows and few queries, so every power of two up to the largest
 tile has a length here, and what is judged are the very tiles that a user's call takes. The features come with a row
 gate, as models have them; "plain" has a lambda tensor and what is odd: head sizes, strides, a single key.
+
+The CPU's kernels get few and small ones, since a first call waits for them: their code is what the tests have run in an
+emulator, with tiles of one size, and what a processor could do otherwise shows in any call.
 """
 
 import zlib
@@ -29,6 +32,10 @@ _PACKED = ((9, 0, 4), (20, 1), (50, 0, 3), (17, 128), (300, 1, 0, 129))
 # A head size of each class that is no power of two, and one whose rows do not start at multiples of 16 bytes.
 _ODD_HEAD_DIMS = {64: (40, 33), 128: (80, 97), 256: (160, 201)}
 _SMALL_HEAD_DIM, _SMALL_WHOLE_ROW, _SMALL_TILED = 16, 20, 130
+# Queries and keys. More than 512 keys go span by span (kSpan in csrc/cpu/forward.h).
+_OF_A_CPU = {"whole_row": (21, 21), "tiled": (150, 150)}
+_LONG_OF_A_CPU = (20, 530)
+_PACKED_OF_A_CPU = (17, 0, 40)
 
 
 def seed_of(case: Case) -> int:
@@ -38,6 +45,8 @@ def seed_of(case: Case) -> int:
 
 def cases(family: Family, small: bool = False) -> list[Case]:
     """The cases of a family; `small` ones are fewer and have small heads, for a rehearsal in Triton's interpreter."""
+    if family.backend == "cpu":
+        return [_named(case, family) for case in _of_a_cpu(family)]
     head_dim = _SMALL_HEAD_DIM if small else family.head_dim
     heads = 1 if small else 2
     base = Case("", heads=heads, head_dim=head_dim, layout="heads_inside", **_FEATURES[family.feature])
@@ -47,7 +56,25 @@ def cases(family: Family, small: bool = False) -> list[Case]:
     if not small and family.feature == "mask":
         additive = ("additive", "minus_10000", "minus_infinity")
         sized += [replace(sized[-1], mask=mask) for mask in additive]
-    return [replace(case, name=f"{family.route}, {family.feature}, {_size(case)}") for case in sized]
+    return [_named(case, family) for case in sized]
+
+
+def _named(case: Case, family: Family) -> Case:
+    return replace(case, name=f"{family.route}, {family.feature}, {_size(case)}")
+
+
+def _of_a_cpu(family: Family) -> Iterable[Case]:
+    heads_inside = Case("", batch=2, heads=1, layout="heads_inside", **_FEATURES[family.feature])
+    odd = replace(heads_inside, head_dim=_ODD_HEAD_DIMS[family.head_dim][1])
+    if family.route == "packed":
+        yield replace(odd, sequences=_PACKED_OF_A_CPU)
+        return
+    queries, keys = _OF_A_CPU[family.route]
+    key_lengths = (keys, keys - 6) if family.feature == "lengths" else None
+    yield replace(odd, queries=queries, keys=keys, key_lengths=key_lengths)
+    if family.feature == "plain":
+        across = _LONG_OF_A_CPU if family.route == "tiled" else (queries + 1, 1)
+        yield replace(heads_inside, head_dim=family.head_dim, queries=across[0], keys=across[1])
 
 
 def _sized(base: Case, family: Family, small: bool) -> Iterable[Case]:

@@ -13,13 +13,15 @@ import pytest
 import torch
 
 import qacg_kernels as qk
-from qacg_kernels import dispatch
+from qacg_kernels import dispatch, processor
 from qacg_kernels.backends import cpu
 from qacg_kernels.certificates import policy, standing, store
 from qacg_kernels.certificates.certificate import Certificate, Verdict
+from qacg_kernels.certificates.environment import environment_of
 from qacg_kernels.certificates.family import CallKind, Family, Scope, families_in
 from qacg_kernels.certificates.lengths import Timed, by_speed, is_slower, timed_as
-from qacg_kernels.certificates.prover import Outcome
+from qacg_kernels.certificates.prover import SECONDS_OF_A_CPU, Outcome
+from qacg_kernels.certify import certify
 from qacg_kernels.functional import problem_of
 
 SCOPE = Scope("bfloat16", 64)
@@ -450,11 +452,75 @@ def test_a_trace_takes_what_is_known_for_every_length_and_proves_nothing(gpu, mo
     assert selected(gpu, length=20) == "triton"  # another length would need the family that failed
 
 
+# A CPU whose kernels need a certificate
+
+
+@pytest.fixture
+def arm(monkeypatch, tmp_path):
+    if cpu.missing():
+        pytest.skip("the compiled CPU library is not there")
+    monkeypatch.setattr(cpu, "NEEDS_CERTIFICATE", True)
+    monkeypatch.setattr(dispatch, "_remembered", {})
+    monkeypatch.setenv("QACG_CERTIFICATES", str(tmp_path))
+    monkeypatch.delenv("QACG_CERTIFY", raising=False)
+    standing.forget()
+    x = torch.randn(2, 3, 20, 16)
+    yield x, x, x, x, x, torch.rand(2, 3, 20)
+    standing.forget()
+
+
+def of_the_cpu(scope, failing=()):
+    certificate = faked_gpu.certificate(scope, names=("cpu",), failing=failing)
+    return dataclasses.replace(certificate, environment=environment_of(torch.device("cpu")))
+
+
+def test_such_a_cpu_is_proven_at_its_first_call_within_half_a_minute(arm, monkeypatch):
+    scope = Scope("float32", 64)
+    tasks = proving(monkeypatch, of_the_cpu(scope))
+    assert qk.explain(*arm).selected == "reference" and qk.explain(*arm).certificate == "no certificate"
+    for _ in range(2):
+        assert torch.equal(qk.quasi_attention(*arm), qk.quasi_attention(*arm, backend="cpu"))
+    assert [task.device.type for task in tasks] == ["cpu"] and tasks[0].seconds == SECONDS_OF_A_CPU
+    assert tasks[0].scopes == (scope,) and {f.backend for f in tasks[0].families} == {"cpu"}
+    assert dispatch.chosen_so_far()["cpu"]["backends"] == ["cpu"]
+    standing.forget()  # another process
+    explanation = qk.explain(*arm)
+    assert explanation.selected == "cpu" and "cpu: 38 of 38 families hold" in explanation.certificate
+
+
+def test_on_such_a_cpu_a_failed_family_leaves_its_calls_to_the_reference(arm, monkeypatch):
+    scope = Scope("float32", 64)
+    proving(monkeypatch, of_the_cpu(scope, failing=[Family("cpu", "forward", *scope, "whole_row", "causal")]))
+    qk.quasi_attention(*arm)
+    assert qk.explain(*arm).selected == "cpu"
+    explanation = qk.explain(*arm, is_causal=True)
+    assert explanation.selected == "reference" and "failed its proof here" in explanation.passed_by["cpu"]
+
+
+def test_a_certificate_of_a_cpu_is_for_its_processor_its_library_and_what_is_chosen_of_it(monkeypatch):
+    here = environment_of(torch.device("cpu"))
+    assert here["device"] == processor.model() and "float32 on" in here["capability"]
+    monkeypatch.setattr(processor, "model", lambda: "ARM implementer 0x41 part 0xd0c variant 0x3 revision 1")
+    assert environment_of(torch.device("cpu")) != here
+    assert here["library"] != environment_of(torch.device("meta"))["library"]
+
+
+def test_a_cpu_is_certified_by_its_name_where_its_kernels_need_it(arm, monkeypatch):
+    tasks = proving(monkeypatch, of_the_cpu(Scope("float32", 64)))
+    assert certify("cpu", seconds=7, tell=lambda line: None).verdicts
+    assert tasks[0].seconds == 7 and tasks[0].backends == ("cpu",)
+    monkeypatch.setattr(cpu, "NEEDS_CERTIFICATE", False)
+    with pytest.raises(ValueError, match="got 'cpu', wanted a CUDA device"):
+        certify("cpu")
+
+
 @pytest.mark.compiles
 @pytest.mark.parametrize("training", [False, True])
 def test_a_compiled_call_goes_by_the_certificate(training, monkeypatch, tmp_path):
     """On the CPU, whose kernels are made to need one; a whole graph, and what is in it."""
     monkeypatch.setattr(cpu, "NEEDS_CERTIFICATE", True)
+    monkeypatch.setenv("QACG_CERTIFY", "cached")
+    monkeypatch.setenv("QACG_CERTIFICATES", str(tmp_path))
     if cpu.missing():
         pytest.skip("the compiled CPU library is not there")
     here, graphs = torch.device("cpu"), []

@@ -42,6 +42,7 @@ def test_missing_library_is_reported_with_its_reason(monkeypatch):
         "reasons": ["the compiled CPU library is not there: no compiler was found"],
         "instruction_sets": {},
         "reasons_of_choice": {},
+        "certificate": None,
     }
     text = info.render(facts)
     assert "cpu library   not in use: the compiled CPU library is not there: no compiler was found" in text

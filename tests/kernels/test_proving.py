@@ -104,8 +104,8 @@ def test_a_gradient_that_is_wrong_only_when_expanded_is_noticed(monkeypatch):
 
 
 def test_all_cases_of_a_scope_have_names_and_seeds_of_their_own():
-    for small in (False, True):
-        families = families_in(Scope("float16", 128), "triton")
+    for small, backend in ((False, "triton"), (True, "triton"), (False, "cpu")):
+        families = families_in(Scope("float16", 128), backend)
         drawn = [(f.route, f.feature, probes.seed_of(c)) for f in families for c in probes.cases(f, small)]
         assert len(set(drawn)) * 2 == len(drawn)  # the forward's are the backward's
 
@@ -139,6 +139,15 @@ def test_a_proof_in_processes_of_its_own_says_what_judging_here_says():
 
 @has_cpu
 @pytest.mark.matrix
+@pytest.mark.parametrize("scope", [Scope("float32", 64), Scope("bfloat16", 64), Scope("float16", 128)], ids=str)
+def test_the_cpus_own_kernels_are_proven_as_at_a_first_use(scope):
+    families = tuple(families_in(scope, "cpu"))
+    outcome = prove(Task(CPU, ("cpu",), (scope,), families, timed=False, workers=1, seconds=120))
+    assert outcome.unfinished is None and set(outcome.certificate.verdicts) == set(families)
+    assert [str(v) for v in outcome.certificate.verdicts.values() if not v.holds] == []
+    assert outcome.certificate.times == {}
+
+
 def test_what_the_time_does_not_reach_is_told_and_not_judged():
     families = families_in(SCOPE, "cpu")
     outcome = prove(task(families, seconds=0.5))

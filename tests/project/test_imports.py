@@ -16,7 +16,10 @@ SOURCES = {"qacg_kernels": ROOT, "qacg_models": ROOT / "python", "benchmarks": R
 # From the bottom up: a module imports from its own room and from floors below. A room is a package, but for those of
 # its modules that have a room of their own, or a single module; rooms of one floor do not import one another.
 FLOORS = (
-    tuple(f"qacg_kernels.{name}" for name in ("gate", "dropout", "masks", "libraries", "checkout", "raw_checks")),
+    tuple(
+        f"qacg_kernels.{name}"
+        for name in ("gate", "dropout", "masks", "libraries", "checkout", "processor", "raw_checks")
+    ),
     ("qacg_kernels.ops",),
     ("qacg_kernels.problem",),
     ("qacg_kernels.backends",),

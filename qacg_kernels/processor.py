@@ -1,0 +1,37 @@
+"""The processor of this machine: what kind it is, and its name as far as the system tells it."""
+
+import platform
+import re
+import subprocess
+from pathlib import Path
+
+
+def is_aarch64() -> bool:
+    """Whether this process runs on a 64-bit ARM processor."""
+    return platform.machine().lower() in ("aarch64", "arm64")
+
+
+def model() -> str:
+    """The processor's name; on ARM Linux, which has none, the numbers of its maker, part and revision."""
+    if platform.system() == "Linux":
+        return _of_linux(Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace"))
+    if platform.system() == "Darwin":
+        done = subprocess.run(["sysctl", "-n", "machdep.cpu.brand_string"], capture_output=True, text=True, check=False)
+        if done.stdout.strip():
+            return done.stdout.strip()
+    return platform.processor() or platform.machine()
+
+
+_NUMBERS = ("implementer", "part", "variant", "revision")
+
+
+def _of_linux(table: str) -> str:
+    named = re.search(r"^model name\s*:\s*(\S.*)$", table, re.MULTILINE)
+    if named:
+        return named[1].strip()
+    kinds = set()
+    for core in table.split("\n\n"):
+        numbers = [re.search(rf"^CPU {name}\s*:\s*(\S+)$", core, re.MULTILINE) for name in _NUMBERS]
+        if all(numbers):
+            kinds.add(" ".join(f"{name} {found[1]}" for name, found in zip(_NUMBERS, numbers)))
+    return f"ARM {'; '.join(sorted(kinds))}" if kinds else platform.processor() or platform.machine()

@@ -1,0 +1,214 @@
+"""The operator tests on ARM's kernels, in an emulator of the processor: `make check-aarch64`.
+
+    make check-aarch64    in about half an hour
+    make check-aarch64 EMULATED="--processors max --seconds-each 300"  of one processor, no new test after 5 minutes
+
+The real operator suite runs, with torch's own wheel for aarch64, under QEMU's user-mode emulation. Processors are
+emulated one after the other: "max" has BFMMLA, "neoverse-n1" has not. Then the kernels are proven as at a first use on
+such a machine, and `auto` has to choose them. An emulator says what is computed and nothing of how fast.
+
+It needs Debian's or Ubuntu's apt-get, and the two packages that it asks for when they are missing; neither an ARM
+machine nor root. The ARM Python and libraries are unpacked below build/aarch64, torch too, once: half a gigabyte.
+"""
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+TOOLS = {"qemu-aarch64": "qemu-user", "aarch64-linux-gnu-g++": "g++-aarch64-linux-gnu"}
+DEBIAN = ("python3", "libgomp1", "libstdc++6")
+# The oldest torch that the library runs on; wheels of later ones want CUDA's libraries on aarch64 too.
+WHEELS = (
+    "torch==2.10.0",
+    *("numpy", "typing_extensions", "sympy", "mpmath", "networkx", "jinja2", "markupsafe", "filelock", "fsspec"),
+    *("pytest", "pluggy", "iniconfig", "packaging", "pygments"),
+)
+# For each processor, what it runs for float32 and bfloat16, and the tests.
+PROCESSORS = {
+    "max": ("neon", "neon_bf16"),
+    "neoverse-n1": ("neon", "neon"),
+}
+TESTS = (
+    "test_backends_within_budget.py",
+    "test_edges.py",
+    "test_packed.py",
+    "test_dropout.py",
+    "test_hidden_keys.py",
+    "test_instruction_sets.py",
+    "test_float16.py",
+    "test_random_calls.py",
+)
+PROOF = """
+import sys
+import torch
+import qacg_kernels as qk
+from qacg_kernels.backends import cpu
+from qacg_kernels.certificates import standing
+from qacg_kernels.certificates.family import Scope
+
+sets = cpu.instruction_sets()
+assert (sets["float32"], sets["bfloat16"]) == ({float32!r}, {bfloat16!r}), sets
+assert cpu.NEEDS_CERTIFICATE
+x = torch.randn(2, 3, 40, 64)
+call = (x, x, x, x, x, torch.rand(2, 3, 40))
+assert qk.explain(*call).selected == "reference", qk.explain(*call)
+here = standing.of(torch.device("cpu"))
+scopes = [Scope("float32", 64), Scope("bfloat16", 64)]
+unfinished = here.prove(tuple(scopes), ("cpu",), seconds={seconds}, again=True)
+assert unfinished is None, unfinished
+failed = [f"{{f}}: {{v}}" for f, v in here.certificate.verdicts.items() if not v.holds]
+assert not failed, failed
+assert qk.explain(*call).selected == "cpu", qk.explain(*call)
+"""
+
+
+def run(command: list[object], **options) -> None:
+    done = subprocess.run(list(map(str, command)), check=False, **options)
+    if done.returncode:
+        raise SystemExit(f"check-aarch64: exit status {done.returncode} of {' '.join(map(str, command))[:300]}")
+
+
+def check_tools() -> None:
+    missing = [package for tool, package in TOOLS.items() if not shutil.which(tool)]
+    if missing:
+        raise SystemExit(f"check-aarch64: apt-get install {' '.join(missing)}")
+    if not shutil.which("apt-get") or not shutil.which("dpkg-deb"):
+        raise SystemExit(
+            "check-aarch64: wanted Debian or Ubuntu, whose apt-get and dpkg-deb fetch and unpack ARM's Python"
+        )
+
+
+class Machine:
+    """The ARM machine below a folder: Debian's files, torch, this package with its library for ARM."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.root, self.site, self.package = folder / "root", folder / "site", folder / "package"
+
+    def prepare(self) -> None:
+        self._once(self.root, self._unpack_debian)
+        self._once(self.site, self._unpack_wheels)
+
+    def _once(self, target: Path, make) -> None:
+        """Makes a folder under another name, so that one that is there is whole."""
+        if target.exists():
+            return
+        unfinished = target.with_suffix(".unfinished")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.mkdir(parents=True)
+        make(unfinished)
+        unfinished.rename(target)
+
+    def _unpack_debian(self, to: Path) -> None:
+        """ARM's packages by an apt state of our own, which leaves that of this machine as it is."""
+        state = self.folder / "apt"
+        for part in ("lists/partial", "cache/archives/partial"):
+            (state / part).mkdir(parents=True, exist_ok=True)
+        (state / "status").touch()
+        apt = ["apt-get", "-q", "-y", "-o", f"Dir::State={state}", "-o", f"Dir::State::Status={state}/status"]
+        apt += ["-o", f"Dir::Cache={state}/cache", "-o", "APT::Architecture=arm64", "-o", "APT::Architectures=arm64"]
+        apt += ["-o", "Debug::NoLocking=1", "-o", "APT::Sandbox::User=", "--no-install-recommends"]
+        log = self.folder / "apt.log"
+        with log.open("w") as words:
+            run([*apt, "update"], stdout=words, stderr=words)
+            run([*apt, "install", "--download-only", *DEBIAN], stdout=words, stderr=words)
+        for archive in sorted((state / "cache/archives").glob("*.deb")):
+            run(["dpkg-deb", "-x", archive, to])
+
+    def _unpack_wheels(self, to: Path) -> None:
+        version = self._python().name.removeprefix("python")
+        choice = ["--platform", "manylinux_2_28_aarch64", "--only-binary=:all:", "--python-version", version]
+        # Without dependencies: pip would judge them by this machine's processor.
+        run([sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", *choice, "--target", to, *WHEELS])
+
+    def _python(self) -> Path:
+        return next(p for p in (self.root / "usr/bin").iterdir() if re.fullmatch(r"python3\.\d+", p.name))
+
+    def build(self) -> None:
+        """A copy of the package, with the library that setup.py's sources and flags make for ARM."""
+        os.environ["CXX"] = "aarch64-linux-gnu-g++"
+        sys.path.insert(0, str(ROOT))
+        import setup
+
+        shutil.rmtree(self.package, ignore_errors=True)
+        shutil.copytree(
+            ROOT / "qacg_kernels",
+            self.package / "qacg_kernels",
+            ignore=shutil.ignore_patterns("*.so", "__pycache__", "_build_*"),
+        )
+        # Processes that a test starts run in the emulator too.
+        (self.package / "sitecustomize.py").write_text(
+            "import os, sys\n\nsys.executable = os.environ['QACG_EMULATOR']\n"
+        )
+        torch, objects = self.site / "torch", []
+        includes = [f"-isystem{torch}/include", f"-isystem{torch}/include/torch/csrc/api/include"]
+        sources, without = setup.cpu_sources("aarch64")
+        if without:
+            raise SystemExit(f"check-aarch64: {os.environ['CXX']} is too old: {without}")
+        for source, flags in sources.items():
+            print(f"compiling {source}", flush=True)
+            objects.append(self.folder / f"{Path(source).stem}.o")
+            flags = [*setup.COMMON, "-O3", "-DNDEBUG", *(flags or [*includes, setup.STABLE_ABI])]
+            run([os.environ["CXX"], *flags, "-c", ROOT / source, "-o", objects[-1]])
+        links = [f"-L{torch}/lib", "-ltorch_cpu", "-Wl,--allow-shlib-undefined"]
+        run([os.environ["CXX"], "-shared", *objects, *links, "-o", self.package / "qacg_kernels/_cpu.so"])
+
+    def command(self, processor: str) -> Path:
+        """A program that runs this machine's Python on such a processor."""
+        program = self.folder / f"python-{processor}"
+        paths = ":".join(map(str, (self.package, self.site)))
+        program.write_text(
+            "#!/bin/sh\n"
+            f"export QACG_EMULATOR='{program}' PYTHONPATH='{paths}' OMP_NUM_THREADS=1\n"
+            f"exec qemu-aarch64 -cpu {processor} -L '{self.root}' '{self._python()}' \"$@\"\n"
+        )
+        program.chmod(0o755)
+        return program
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="The operator tests on ARM's kernels, in an emulator.")
+    parser.add_argument("--out", type=Path, default=ROOT / "build/aarch64", help="for the ARM machine (%(default)s)")
+    parser.add_argument("--processors", nargs="+", choices=PROCESSORS, default=list(PROCESSORS))
+    parser.add_argument("--seconds-each", type=float, default=900, help="begin no test after so many (%(default).0f)")
+    parser.add_argument("--select", default="", metavar="WORDS", help="only tests whose names have them, as pytest -k")
+    options = parser.parse_args()
+    check_tools()
+    machine = Machine(options.out.resolve())
+    machine.prepare()
+    machine.build()
+    for processor in options.processors:
+        python = machine.command(processor)
+        float32, bfloat16 = PROCESSORS[processor]
+        print(f"{processor}: float32 on {float32}, bfloat16 on {bfloat16}", flush=True)
+        # -P: the package is that for ARM, and not the one of the folder at hand.
+        tests = [
+            "-m",
+            "pytest",
+            "-q",
+            "-rs",
+            "-p",
+            "no:cacheprovider",
+            "-o",
+            "addopts=--strict-markers",
+            "--backend",
+            "cpu",
+        ]
+        tests += ["--seconds", options.seconds_each, "--random-calls", 12]
+        tests += ["-k", options.select] if options.select else []
+        run([python, "-P", *tests, *(ROOT / "tests/kernels" / name for name in TESTS)], cwd=ROOT)
+        proof = PROOF.format(float32=float32, bfloat16=bfloat16, seconds=900)
+        certificates = machine.folder / "certificates"
+        shutil.rmtree(certificates, ignore_errors=True)
+        run([python, "-c", proof], cwd=machine.folder, env=os.environ | {"QACG_CERTIFICATES": str(certificates)})
+    print("aarch64: no operator test failed, and auto chooses what it has proven")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
