@@ -20,6 +20,7 @@ from benchmarks.plans import gpu_plan
 from benchmarks.plans.session import Budget, Session
 from benchmarks.static import predictions
 from benchmarks.targets import gpu_marks
+from qacg_kernels.backends.triton.configurations import architecture_of
 
 SECONDS = 420
 BACKENDS = ("triton", "cuda")
@@ -39,6 +40,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     torch.cuda.set_device(0)
     budget, source, device_name = Budget(options.seconds), rows.origin(), torch.cuda.get_device_name()
+    architecture = architecture_of(torch.device("cuda", 0))
     print(f"{device_name}; {rows.heading(source)}\n{flops.CONVENTION}", flush=True)
     writer = rows.Writer(options.out, "gpu", source)
     run = Session(writer, source, timing.ON_DEVICE, budget)
@@ -58,8 +60,7 @@ def main(arguments: list[str] | None = None) -> int:
     except RuntimeError as error:  # after an illegal access, say, nothing runs on the GPU any more
         failures.append(f"the rest of the plan: {error}")
     run.missing += failures
-    major, minor = torch.cuda.get_device_capability()
-    report(run, sound, device_name, writer, f"sm_{major}{minor}")
+    report(run, sound, device_name, writer, architecture)
     return int(bool(run.wrong or failures))
 
 

@@ -22,7 +22,7 @@ from triton.runtime.jit import JITFunction
 
 from benchmarks.static.disassemble import disassembled, pending
 from benchmarks.static.launches import Launch
-from benchmarks.static.path import main_loop
+from benchmarks.static.path import loops_of, main_loop
 from qacg_kernels.backends.triton import launch
 from qacg_kernels.backends.triton.arguments import Form
 from qacg_kernels.backends.triton.configurations import Table, trial
@@ -32,9 +32,15 @@ CUOBJDUMP, NVDISASM = _TOOLS / "cuobjdump", _TOOLS / "nvdisasm"
 
 
 class Resources(NamedTuple):
-    """Of one kernel: registers and bytes of stack (spilled registers) a thread; bytes of shared memory a block, and
-    columns of tensor memory, which sm_100 has. Whether products of 16 bits are those of a warp group or of a block
-    (wgmma, tcgen05), and how many groups of copies the loop with the work leaves in flight when it waits for others."""
+    """Of one kernel.
+
+    Attributes:
+        registers, stack, shared: of a thread, in bytes of a thread (spilled registers), in bytes of a block.
+        tensor_columns: of tensor memory, which sm_100 has.
+        wgmma: whether products of 16 bits are those of a warp group or of a block (wgmma, tcgen05).
+        loads_in_flight: groups of copies that the loop with the work leaves running when it waits for others.
+        spills: instructions within loops that move registers to the stack or back.
+    """
 
     registers: int
     stack: int
@@ -42,6 +48,7 @@ class Resources(NamedTuple):
     tensor_columns: int
     wgmma: bool
     loads_in_flight: int
+    spills: int
 
 
 class AbsentGPU:
@@ -134,6 +141,8 @@ def resources(kernel: object) -> Resources:
     loop = main_loop(program)
     body = program[loop.start : loop.stop + 1] if loop else []
     waits = [pending(i) for i in body if i.stem == "DEPBAR" and "SB" in i.operands]
+    looped = {index for loop in loops_of(program) for index in range(loop.start, loop.stop + 1)}
+    spills = sum(program[index].stem in ("LDL", "STL") for index in looped)
     wgmma = any(i.stem in ("HGMMA", "UTCHMMA") for i in program)
     columns = getattr(kernel.metadata, "tmem_size", 0)
-    return Resources(registers, stack, kernel.metadata.shared, columns, wgmma, min(waits, default=0))
+    return Resources(registers, stack, kernel.metadata.shared, columns, wgmma, min(waits, default=0), spills)

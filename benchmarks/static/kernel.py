@@ -34,7 +34,6 @@ class Judged:
 
     Attributes:
         resident: blocks of a multiprocessor.
-        spills: instructions of one iteration that move registers to the stack or back.
         instructions: of a warp, by unit, in one iteration of the loop over keys or queries; of the whole kernel where
             there is no loop.
         duplicated: how often the same cell is computed by different warps; 1 is once.
@@ -145,7 +144,7 @@ def _judge(compiled: object, architecture: str, warps: int, work: Work) -> Judge
         stack=used.stack,
         shared=used.shared,
         resident=resident,
-        spills=sum(i.stem in ("LDL", "STL") for i in body),
+        spills=used.spills,
         instructions=units.counts(body),
         wgmma=used.wgmma,
         loads_in_flight=used.loads_in_flight,

@@ -13,6 +13,8 @@ from qacg_kernels.backends.triton.configurations import Key, Row, Table
 # such rows the one that is there stays; else the first of the candidates is taken, whose tile is the larger.
 _DOUBT = 1.03
 ROWS_OF_A_WARP = 16
+# Bytes of a thread; calls of other kinds may take more than the one that is judged, and are held to 64 and 160.
+_FORWARD_STACK, _BACKWARD_STACK = 32, 120
 
 
 class Choice(NamedTuple):
@@ -29,11 +31,18 @@ def chosen(table: Table, keys: list[Key]) -> Iterator[Choice]:
         own = table.by_key[key]
         tried = [own, *(row for row in _comparable(key, own) if row != own and not repeats_work(row))]
         found = {row: judged for row in tried if (judged := _judged(table, row)) is not None}
-        fit = [judged for row, judged in found.items() if not judged.judged.spills and not repeats_work(row)]
+        fit = [judged for row, judged in found.items() if _fits(judged) and not repeats_work(row)]
         if fit:
             most = max(judged.tflops for judged in fit)
             best = next(judged for judged in fit if _DOUBT * judged.tflops >= most)
             yield Choice(best, found.get(own), len(found))
+
+
+def _fits(found: JudgedRow) -> bool:
+    """The forward spills nothing within its loop; what the backward spills there costs time, which is in its rate."""
+    if found.row.kernel in ("whole_row_forward", "tiled_forward"):
+        return not found.judged.spills and found.judged.stack <= _FORWARD_STACK
+    return found.judged.stack <= _BACKWARD_STACK
 
 
 def with_rows(table: Table, rows: dict[Key, Row]) -> Table:

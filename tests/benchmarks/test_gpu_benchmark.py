@@ -25,6 +25,7 @@ from benchmarks.plans.session import TIME, Budget, Item, Session
 from benchmarks.providers import composition
 from benchmarks.providers.names import COMPILED, COMPOSITION, EAGER, ONE_MAP
 from benchmarks.providers.registry import PROVIDERS
+from benchmarks.static import predictions
 from benchmarks.targets import gpu_marks
 
 TINY = Case(Shape(3, 2, 24, 16), mode=FORWARD_BACKWARD)
@@ -256,7 +257,11 @@ def test_a_gpu_that_fails_for_good_ends_the_run_with_a_report_of_what_was_measur
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
     for name, stand_in in dict(
-        is_available=lambda: True, set_device=lambda n: None, get_device_name=lambda: "GPU", empty_cache=dead
+        is_available=lambda: True,
+        set_device=lambda n: None,
+        get_device_name=lambda: "GPU",
+        get_device_capability=lambda device: (9, 0),
+        empty_cache=dead,
     ).items():
         monkeypatch.setattr(torch.cuda, name, stand_in)
     monkeypatch.setattr(gpu, "BACKENDS", ("reference", "cpu"))
@@ -287,13 +292,34 @@ def test_report_tells_the_marks_what_is_missing_and_draws(tmp_path, capsys):
     for mode in MODES:
         run.measure(Item(replace(TINY, mode=mode), (ONE_MAP, "reference")))
     run.missing.append("something: the time is spent")
-    gpu.report(run, ("reference",), "NVIDIA H200", writer, "cpu")
+    gpu.report(run, ("reference",), "NVIDIA H200", writer, "sm_90", "cpu")
     text = writer.path.with_suffix(".txt").read_text()
     assert "reference: 0 of " in text and "marks met on NVIDIA H200" in text and "something: the time is spent" in text
     assert text.strip() in capsys.readouterr().out
     drawing = writer.path.with_suffix(".svg").read_text()
     for shown in ("TFLOP/s", "D = 16, backward", "reference", "Some CPU (R) 9000"):
         assert shown in drawing
+
+
+def test_predictions_stand_beside_what_was_measured(tmp_path, monkeypatch):
+    long, short = Shape(4, 12, 4096, 64), Shape(64, 12, 128, 64)
+    lines = [{"kind": "static", "arch": "sm_90"}, {"kernel": "tiled_forward", "pass": FORWARD}]
+    lines += [{"shape": list(shape), "pass": FORWARD, "predicted_ms": 2.0} for shape in (long, short)]
+    (tmp_path / "sm_90.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    monkeypatch.setattr(predictions, "FOLDER", tmp_path)
+
+    def row(shape, milliseconds, provider="triton", **changes):
+        case = Case(shape, gpu_plan.DTYPE, FORWARD, 0.0, "cuda")
+        return time_row(replace(case, **changes), provider, milliseconds)
+
+    others = [row(long, 9.0, EAGER), row(long, 9.0, dropout=0.1), row(long, 9.0, mode=BACKWARD)]
+    told = predictions.beside([row(short, 1.0), *others, row(long, 2.2)], "sm_90")
+    assert told == [
+        "(4,12,4096,64) bfloat16 forward on cuda: measured 2.2 ms, predicted 2 ms",
+        "(64,12,128,64) bfloat16 forward on cuda: measured 1 ms, predicted 2 ms",
+        "predicted without a GPU, off by a factor of at most 2.00",
+    ]
+    assert predictions.beside([row(long, 2.2)], "sm_80") == ["no prediction for sm_80 to put beside these rows"]
 
 
 def test_host_time_is_a_row(tmp_path):

@@ -44,17 +44,26 @@ def test_the_selection_is_part_of_the_whole_check():
 
 
 def test_limits_are_told_by_build_and_function():
+    from dataclasses import replace
+
     import torch
     from shipped_configurations import Build, faults
 
     from benchmarks.static.compile import Resources
 
     forward = Build("sm_80", "tiled_forward", torch.bfloat16, 64, "lambda")
-    assert faults(forward, {"forward_kernel": Resources(255, 0, 99 * 1024, 0)}) == []
-    told = faults(forward, {"forward_kernel": Resources(255, 8, 100 * 1024, 513)})
+    assert faults(forward, {"forward_kernel": Resources(255, 0, 99 * 1024, 0, False, 3, 0)}) == []
+    told = faults(forward, {"forward_kernel": Resources(255, 80, 100 * 1024, 513, False, 3, 0)})
     assert [text.split("takes ")[1] for text in told] == [
-        "8 bytes of stack, at most 0 are wanted",
+        "80 bytes of stack, at most 64 are wanted",
         f"{100 * 1024} bytes of shared memory, at most {99 * 1024} are wanted",
         "513 columns of tensor memory, at most 512 are wanted",
     ]
     assert all(text.startswith("sm_80 tiled_forward bfloat16 D=64, lambda: forward_kernel") for text in told)
+    told = faults(forward, {"forward_kernel": Resources(255, 8, 1024, 0, True, 3, 4)})
+    assert [text.split("forward_kernel ")[1] for text in told] == ["spills registers within a loop, in 4 instructions"]
+    told = faults(replace(forward, architecture="sm_90"), {"forward_kernel": Resources(255, 0, 1024, 0, False, 0, 0)})
+    assert [text.split("forward_kernel ")[1] for text in told] == [
+        "has no wgmma",
+        "has no loads in flight across iterations, of 3 stages",
+    ]

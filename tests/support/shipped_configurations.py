@@ -37,9 +37,13 @@ SHARED_BYTES = {chip: shipped(chip).shared_bytes for chip in OWN_TABLE} | {
     "sm_120": 99 * 1024,
 }
 TENSOR_COLUMNS = 512
-# Of a thread, in bytes. The forward has none. The backward holds three accumulators and three tiles of scores; whole
-# rows of float32 beyond 128 features come near this, all else stays within 64.
+# Of a thread, in bytes. The forward has some beside its loop over keys alone, none within. The backward holds three
+# accumulators and three tiles of scores; whole rows of float32 beyond 128 features come near this.
+FORWARD_STACK = 64
 BACKWARD_STACK = 160
+# Head sizes whose tiles of 16 bits are wgmma's on Hopper.
+WGMMA_HEAD_DIMS = (64, 128)
+TILED = ("tiled_forward", "key_gradients", "query_gradients")
 ATOMIC_STACK = 512  # no shipped table asks for it
 
 _HEAVY = dict(mask="additive", is_causal=True, dropout_p=0.1, gate="per_head", bias="per_head", key_lengths=True)
@@ -218,9 +222,12 @@ def length_of(build: Build, table: Table) -> int:
     """Keys of a build's call: as many as a whole-row kernel takes, or more than any does."""
     if not build.kernel.startswith("whole_row"):
         return _TILED_LENGTH
-    variant = VARIANTS[build.variant]
-    busy = any(variant.get(name) for name in ("mask", "dropout_p")) or variant.get("form") == "column"
-    return table.row(build.kernel, build.dtype, build.head_dim, busy).block_n
+    return table.row(build.kernel, build.dtype, build.head_dim, is_busy_variant(build.variant)).block_n
+
+
+def is_busy_variant(variant: str) -> bool:
+    options = VARIANTS[variant]
+    return any(options.get(name) for name in ("mask", "dropout_p")) or options.get("form") == "column"
 
 
 def faults(build: Build, used: dict[str, Resources]) -> list[str]:
@@ -229,7 +236,7 @@ def faults(build: Build, used: dict[str, Resources]) -> list[str]:
     stack = ATOMIC_STACK if build.kernel == "atomic" else BACKWARD_STACK
     shared = min(SHARED_BYTES[build.architecture], table_of(build).shared_bytes)
     if build.kernel in (*_FORWARD, "small kernels"):
-        stack = 0
+        stack = FORWARD_STACK
     for function, r in used.items():
         for what, value, most in (
             ("bytes of stack", r.stack, stack),
@@ -238,4 +245,18 @@ def faults(build: Build, used: dict[str, Resources]) -> list[str]:
         ):
             if value > most:
                 found.append(f"{build}: {function} takes {value} {what}, at most {most} are wanted")
+        if build.kernel in _FORWARD and r.spills:
+            found.append(f"{build}: {function} spills registers within a loop, in {r.spills} instructions")
+        if build.kernel in TILED and build.dtype != torch.float32:
+            found += [f"{build}: {function} {fault}" for fault in _slow(build, r)]
     return found
+
+
+def _slow(build: Build, r: Resources) -> Iterator[str]:
+    """What keeps a tiled kernel of 16 bits from the chip's full rate."""
+    if build.architecture == "sm_90" and build.head_dim in WGMMA_HEAD_DIMS and not r.wgmma:
+        yield "has no wgmma"
+    busy = is_busy_variant(build.variant)
+    stages = table_of(build).row(build.kernel, build.dtype, build.head_dim, busy).num_stages
+    if stages > 2 and not r.loads_in_flight:
+        yield f"has no loads in flight across iterations, of {stages} stages"
