@@ -31,7 +31,7 @@ def pytest_addoption(parser):
     parser.addoption("--seconds", type=float, help="begin no test after so many")
     parser.addoption("--outcomes", type=Path, metavar="FILE", help="a row of JSON for each test")
     parser.addoption("--unpoisoned", action="store_true", help="leave fresh memory as it is, for tools that watch it")
-    parser.addoption("--matrices", action="store_true", help="whole matrices and slow tests, which a usual run leaves out")
+    parser.addoption("--matrices", action="store_true", help="slow tests too, and whole matrices")
     parser.addoption("--thorough-cuda", action="store_true", help="races: longer list, each barrier taken out")
     parser.addoption("--random-calls", type=int, default=60, help="how many calls test_random_calls.py draws")
 
