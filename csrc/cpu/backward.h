@@ -165,12 +165,12 @@ class Backward {
   }
 
   void pack_query_rows(const Sequence& s, const Block& b) {
-    const auto pack = [&](const qacg::Tensor4& t, Packed* to) {
-      return key_summed_rows<Engine>(row_of<const Scalar>(t, s, b.first), t.row, b.rows, p_.head_dim, to);
+    const auto pack = [&](const Left& left, const qacg::Tensor4& t, Packed* to) {
+      return key_summed_rows<Engine>(left, row_of<const Scalar>(t, s, b.first), t.row, b.rows, p_.head_dim, to);
     };
-    summed_queries_ = pack(p_.query, query_);
-    summed_context_queries_ = pack(p_.context_query, context_query_);
-    summed_grads_ = pack(g_.out, grad_);
+    summed_queries_ = pack(b.query, p_.query, query_);
+    summed_context_queries_ = pack(b.context_query, p_.context_query, context_query_);
+    summed_grads_ = pack(b.grad, g_.out, grad_);
   }
 
   void rows_block(const Sequence& s, int64_t first, int64_t rows, bool keys_too) {

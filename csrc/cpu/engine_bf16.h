@@ -19,7 +19,7 @@ struct Bfloat16Engine {
   static constexpr int64_t kKeyStep = 32;
   static constexpr int64_t kRowStep = 32;
   static constexpr int64_t kRowBlock = 64;
-  static constexpr int64_t kWholeRowKeys = 512;
+  static constexpr int64_t kWholeRowKeys = 2048;
   static constexpr int64_t kColumns = 128;  // of scores per product, and the panel width
   static constexpr int64_t kDepth = 128;  // of a sum per product
   static constexpr int64_t kRows = 64;  // of a left operand per product

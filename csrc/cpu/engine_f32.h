@@ -56,6 +56,9 @@ struct Float32Engine {
     return stride == head_dim && head_dim == padded_dim(head_dim);
   }
 
+  // Whether key_sums() can sum such rows as they lie.
+  static bool sums_left(const Left& left, int64_t head_dim) { return left.row_stride == padded_dim(head_dim); }
+
   // `rows` rows as the right operand of a sum over rows.
   static void pack_rows(const Scalar* from, int64_t stride, int64_t rows, int64_t head_dim, Packed* to) {
     const int64_t dim = padded_dim(head_dim);

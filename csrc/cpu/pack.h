@@ -73,6 +73,40 @@ QACG_INLINE void write_row(const float* from, float factor, int64_t count, Scala
   for (; d < count; ++d) store_one(to + d, factor * from[d]);
 }
 
+#if defined(__AVX512F__)
+#define QACG_AVX(name) _mm512_##name
+typedef __m512d DoubleVec;
+// Four elements of rows 0, 4, 8 and 12.
+QACG_INLINE Vec load_every_fourth_row(const float* from, int64_t stride) {
+  __m512 rows = _mm512_castps128_ps512(_mm_loadu_ps(from));
+  rows = _mm512_insertf32x4(rows, _mm_loadu_ps(from + 4 * stride), 1);
+  rows = _mm512_insertf32x4(rows, _mm_loadu_ps(from + 8 * stride), 2);
+  return (Vec)_mm512_insertf32x4(rows, _mm_loadu_ps(from + 12 * stride), 3);
+}
+#elif defined(__AVX2__)
+#define QACG_AVX(name) _mm256_##name
+typedef __m256d DoubleVec;
+// Four elements of rows 0 and 4.
+QACG_INLINE Vec load_every_fourth_row(const float* from, int64_t stride) {
+  return (Vec)_mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(from)), _mm_loadu_ps(from + 4 * stride), 1);
+}
+#endif
+
+#if defined(__AVX2__)
+// Four columns of kLanes rows, from registers of every fourth row: of rows r, r + 4, ... in rows[r].
+QACG_INLINE void columns_of(const Vec (&rows)[4], Vec* columns) {
+  const auto row = [&](int r) QACG_INLINE_LAMBDA { return (decltype(QACG_AVX(setzero_ps)()))rows[r]; };
+  const DoubleVec low01 = (DoubleVec)QACG_AVX(unpacklo_ps)(row(0), row(1));
+  const DoubleVec high01 = (DoubleVec)QACG_AVX(unpackhi_ps)(row(0), row(1));
+  const DoubleVec low23 = (DoubleVec)QACG_AVX(unpacklo_ps)(row(2), row(3));
+  const DoubleVec high23 = (DoubleVec)QACG_AVX(unpackhi_ps)(row(2), row(3));
+  columns[0] = (Vec)QACG_AVX(unpacklo_pd)(low01, low23);
+  columns[1] = (Vec)QACG_AVX(unpackhi_pd)(low01, low23);
+  columns[2] = (Vec)QACG_AVX(unpacklo_pd)(high01, high23);
+  columns[3] = (Vec)QACG_AVX(unpackhi_pd)(high01, high23);
+}
+#endif
+
 // Transposes the kLanes x kLanes block in `v`: log2(kLanes) rounds that swap the off-diagonal halves of ever larger
 // squares.
 QACG_INLINE void transpose(Vec (&v)[kLanes]) {
@@ -86,6 +120,15 @@ QACG_INLINE void transpose(Vec (&v)[kLanes]) {
   v[1] = (Vec)vtrn1q_f64(odd01, odd23);
   v[2] = (Vec)vtrn2q_f64(even01, even23);
   v[3] = (Vec)vtrn2q_f64(odd01, odd23);
+#elif defined(__AVX2__) && !defined(__AVX512F__)
+  Vec low[4], high[4];
+#pragma GCC unroll 4
+  for (int r = 0; r < 4; ++r) {
+    low[r] = (Vec)_mm256_permute2f128_ps((__m256)v[r], (__m256)v[r + 4], 0x20);
+    high[r] = (Vec)_mm256_permute2f128_ps((__m256)v[r], (__m256)v[r + 4], 0x31);
+  }
+  columns_of(low, v);
+  columns_of(high, v + 4);
 #elif defined(__AVX512F__) || !defined(__clang__)
 #pragma GCC unroll 4
   for (int s = 1; s < kLanes; s *= 2) {
@@ -117,42 +160,16 @@ QACG_INLINE void transpose(Vec (&v)[kLanes]) {
 #endif
 }
 
-#if defined(__AVX512F__)
-#define QACG_AVX(name) _mm512_##name
-typedef __m512d DoubleVec;
-// Four elements of rows 0, 4, 8 and 12.
-QACG_INLINE __m512 load_every_fourth_row(const float* from, int64_t stride) {
-  __m512 rows = _mm512_castps128_ps512(_mm_loadu_ps(from));
-  rows = _mm512_insertf32x4(rows, _mm_loadu_ps(from + 4 * stride), 1);
-  rows = _mm512_insertf32x4(rows, _mm_loadu_ps(from + 8 * stride), 2);
-  return _mm512_insertf32x4(rows, _mm_loadu_ps(from + 12 * stride), 3);
-}
-#elif defined(__AVX2__)
-#define QACG_AVX(name) _mm256_##name
-typedef __m256d DoubleVec;
-// Four elements of rows 0 and 4.
-QACG_INLINE __m256 load_every_fourth_row(const float* from, int64_t stride) {
-  return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(from)), _mm_loadu_ps(from + 4 * stride), 1);
-}
-#endif
-
 // v[i] = column i of kLanes rows, `stride` apart. With AVX the loads put parts of rows in place, which leaves half of
 // the shuffles or less.
 QACG_INLINE void load_columns(const float* from, int64_t stride, Vec (&v)[kLanes]) {
 #if defined(__AVX2__)
 #pragma GCC unroll 4
-  for (int i = 0; i < kLanes; i += 4, from += 4) {
-    const auto row0 = load_every_fourth_row(from, stride), row1 = load_every_fourth_row(from + stride, stride);
-    const auto row2 = load_every_fourth_row(from + 2 * stride, stride);
-    const auto row3 = load_every_fourth_row(from + 3 * stride, stride);
-    const DoubleVec low01 = (DoubleVec)QACG_AVX(unpacklo_ps)(row0, row1);
-    const DoubleVec high01 = (DoubleVec)QACG_AVX(unpackhi_ps)(row0, row1);
-    const DoubleVec low23 = (DoubleVec)QACG_AVX(unpacklo_ps)(row2, row3);
-    const DoubleVec high23 = (DoubleVec)QACG_AVX(unpackhi_ps)(row2, row3);
-    v[i] = (Vec)QACG_AVX(unpacklo_pd)(low01, low23);
-    v[i + 1] = (Vec)QACG_AVX(unpackhi_pd)(low01, low23);
-    v[i + 2] = (Vec)QACG_AVX(unpacklo_pd)(high01, high23);
-    v[i + 3] = (Vec)QACG_AVX(unpackhi_pd)(high01, high23);
+  for (int i = 0; i < kLanes; i += 4) {
+    Vec rows[4];
+#pragma GCC unroll 4
+    for (int r = 0; r < 4; ++r) rows[r] = load_every_fourth_row(from + r * stride + i, stride);
+    columns_of(rows, v + i);
   }
 #else
 #pragma GCC unroll 16
@@ -192,13 +209,14 @@ QACG_INLINE const typename Engine::Packed* summed_rows(const typename Engine::Sc
   return to;
 }
 
-// The same for key_sums().
+// The same for key_sums(), of rows that are a left operand already, whose layout some engines sum as it is.
 template <typename Engine>
-QACG_INLINE const typename Engine::Packed* key_summed_rows(const typename Engine::Scalar* from, int64_t stride,
+QACG_INLINE const typename Engine::Packed* key_summed_rows(const typename Engine::Left& left,
+                                                           const typename Engine::Scalar* from, int64_t stride,
                                                            int64_t rows, int64_t head_dim,
                                                            typename Engine::Packed* to) {
-  if constexpr (requires { Engine::reads_in_place(stride, head_dim); }) {
-    if (Engine::reads_in_place(stride, head_dim)) return from;
+  if constexpr (requires { Engine::sums_left(left, head_dim); }) {
+    if (Engine::sums_left(left, head_dim)) return left.data;
   }
   Engine::pack_summed(from, stride, rows, head_dim, to);
   return to;

@@ -1,7 +1,7 @@
 """The calls that every backend has to get right, as data.
 
-Sizes lie off every tile. The CPU kernel holds rows of up to 512 keys whole and tiles longer ones, with float32
-and no backward to come up to 2048, so both sides of these borders appear with masks, causality, dropout and
+Sizes lie off every tile. The CPU kernel holds rows of up to 512 keys whole and tiles longer ones, with no branch
+output to keep up to 2048, so both sides of these borders appear with masks, causality, dropout and
 both kinds of gate.
 """
 
