@@ -21,8 +21,8 @@ from qacg_kernels.certificates.workers import Worker, WorkerGone
 
 # On 16 cores a third of it: what takes the time is compiling some 300 kernels of Triton, once.
 SECONDS = 180.0
-# Nothing is compiled, and nothing is timed: most of two or three seconds is the start of the processes.
-SECONDS_OF_A_CPU = 30.0
+# Nothing is compiled, and nothing is timed: what takes two or three seconds is mostly the start of the processes.
+SECONDS_OF_A_CPU = 60.0
 # A case compiles up to five kernels, each in seconds, in tens of seconds on a crowded machine.
 _SILENCE = 120.0
 _MOST_WORKERS, _MOST_WORKERS_OF_A_CPU = 14, 2
