@@ -9,6 +9,7 @@
 # make test-gpu OUT=dir   the operator tests on the GPU of this machine;  make bench-gpu OUT=dir  the benchmark there
 # make bench  the operators under pytest-benchmark;  make marks OUT=dir  the project's marks, rows to OUT
 # make suite OUT=dir  the whole benchmark suite on the CPU, an hour at a time: again to go on
+# make wheels OUT=dist    the sdist and a wheel for each platform, compiled here and checked
 # make check-sanitizers CALLS=100  the C++ CPU kernels under the address, undefined-behaviour and thread sanitizers
 # make check-faults  trainings and predictions killed, on full disks, with damaged files; FAULTS=short  a minute of it
 # make check-races  the CUDA kernels, emulated on the CPU, under a race detector; RACES="--thorough --seeds 6" more of it
@@ -36,7 +37,7 @@ install = { test -x $(PY) || $(PYTHON) -m venv $(VENV); } && $(PIP) torch ninja 
 endif
 
 .PHONY: run test test-all lint types bench marks suite check-triton check-interpreted check-races \
-	check-sanitizers check-faults test-gpu bench-gpu sanitize-gpu clean
+	check-sanitizers check-faults wheels test-gpu bench-gpu sanitize-gpu clean
 
 run: $(READY)
 	$(PY) -m qacg_models.cli demo
@@ -117,6 +118,11 @@ SEED ?=
 check-faults: OUT = build/faults
 check-faults: $(READY)
 	$(PY) tests/check_faults.py --form $(FAULTS) $(SEED:%=--seed %) --out $(OUT)
+
+wheels: OUT = dist
+wheels: $(READY)
+	$(PY) -m pip install --quiet -c constraints.txt ziglang auditwheel
+	$(PY) distributions/wheels.py --out $(OUT)
 
 test-gpu: OUT = build/test-gpu
 test-gpu: $(READY)-cuda
