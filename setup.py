@@ -9,9 +9,11 @@ Environment:
     CXX                   the compiler, else c++, g++ or clang++
     MAX_JOBS              compile jobs at a time
     DEBUG                 1 for -O0 -g, and line numbers in GPU code
+    QACG_BUILD_FOR        a wheel for one of the platforms in TARGETS, by the compiler in the package ziglang
 No GPU is looked for: a machine without one can build for those that have.
 """
 
+import importlib.util
 import json
 import os
 import platform
@@ -25,6 +27,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from setuptools import Extension, setup
+from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent
@@ -73,15 +76,61 @@ OPTIONAL_SOURCES = {
 }
 
 
+class Target(NamedTuple):
+    """A platform that wheels are made for (QACG_BUILD_FOR): its processor, and what the compiler calls it."""
+
+    machine: str
+    triple: str
+
+    @property
+    def is_linux(self) -> bool:
+        return "linux" in self.triple
+
+
+# By the platform tag of the wheel; "any" is a wheel without a library.
+TARGETS = {
+    "manylinux_2_28_x86_64": Target("x86_64", "x86_64-linux-gnu.2.28"),
+    "manylinux_2_28_aarch64": Target("aarch64", "aarch64-linux-gnu.2.28"),
+    "macosx_11_0_arm64": Target("arm64", "aarch64-macos.11.0"),
+}
+# Zig has its own names for these.
+ZIG_FLAGS = {"-march=armv8-a": "-mcpu=generic", "-march=armv8.2-a+bf16": "-mcpu=generic+v8_2a+bf16"}
+
+
+def platform_tag() -> str | None:
+    """The platform that QACG_BUILD_FOR names, None for this machine itself."""
+    tag = os.environ.get("QACG_BUILD_FOR")
+    if tag and tag != "any" and tag not in TARGETS:
+        raise RuntimeError(f"QACG_BUILD_FOR: got {tag!r}, wanted any, {', '.join(TARGETS)}")
+    return tag or None
+
+
+def target() -> Target | None:
+    return TARGETS.get(platform_tag() or "")
+
+
+def machine() -> str:
+    """The processor that is built for."""
+    other = target()
+    return other.machine if other else platform.machine().lower()
+
+
 def compiler() -> str | None:
+    if other := target():
+        return f"{shlex.quote(sys.executable)} -m ziglang c++ -target {other.triple}"
     wanted = os.environ.get("CXX")
     return wanted or next((c for c in ("c++", "g++", "clang++") if shutil.which(c)), None)
 
 
 def accepts(flags: list[str]) -> bool:
     """Whether the compiler knows these flags (GCC does AMX from version 11, bfloat16 on aarch64 from version 10)."""
-    command = [*shlex.split(compiler()), *flags, "-x", "c++", "-fsyntax-only", os.devnull]
+    command = [*shlex.split(compiler()), *known_as(flags), "-x", "c++", "-fsyntax-only", os.devnull]
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def known_as(flags: list[str]) -> list[str]:
+    """Flags as the compiler has them."""
+    return [ZIG_FLAGS.get(flag, flag) for flag in flags] if target() else flags
 
 
 def asked(variable: str) -> str:
@@ -105,6 +154,8 @@ def why_no_library() -> str | None:
         return f"torch {torch.__version__} has not the headers for it: build with torch 2.10 or newer"
     if not shutil.which("ninja") and not _ninja_module():
         return "ninja was not found at installation"
+    if target() and importlib.util.find_spec("ziglang") is None:
+        return "QACG_BUILD_FOR was set, and the package ziglang, whose compiler it takes, is not installed"
     cxx = compiler()
     if cxx is None or not shutil.which(shlex.split(cxx)[0]):
         return f"no C++ compiler was found at installation (looked for {cxx or 'c++, g++, clang++'})"
@@ -222,11 +273,12 @@ def _link(library: Path, objects: list[Path]) -> list[str]:
     return [f"build {_path(library)}: link {' '.join(map(_path, objects))}", ""]
 
 
-def cpu_sources(machine: str | None = None) -> tuple[dict[str, list[str]], list[str]]:
-    """Sources for a machine, this one if None, with their flags; and flags that name what the compiler can't make."""
-    machine, without = (machine or platform.machine()).lower(), []
-    others = [] if machine in ("x86_64", "amd64") else [*X86_ONLY]
-    others += NOT_ARM if machine in ("aarch64", "arm64") else ARM_ONLY
+def cpu_sources(processor: str | None = None) -> tuple[dict[str, list[str]], list[str]]:
+    """Sources for a processor, that which is built for if None, with their flags; and flags for attention.cpp that name
+    what the compiler can't make."""
+    processor, without = (processor or machine()).lower(), []
+    others = [] if processor in ("x86_64", "amd64") else [*X86_ONLY]
+    others += NOT_ARM if processor in ("aarch64", "arm64") else ARM_ONLY
     sources = {s: flags for s, flags in SOURCES.items() if not any(word in s for word in others)}
     for source, flag in OPTIONAL_SOURCES.items():
         if source in sources and not accepts(sources[source]):
@@ -242,15 +294,40 @@ def write_cpu_ninja(path: Path, library: Path) -> None:
     sources, without = cpu_sources()
     optimise = ["-O0", "-g"] if debugging() else ["-O3", "-DNDEBUG"]
     torch_flags = [f"-isystem{p}" for p in include_paths()] + [STABLE_ABI, *without]
-    links = [f"-L{p}" for p in library_paths()] + ["-ltorch_cpu"]
-    if sys.platform == "darwin":
-        links += ["-undefined", "dynamic_lookup"]
+    if other := target():
+        links = links_for(other, path.parent)
+    else:
+        links = [f"-L{p}" for p in library_paths()] + ["-ltorch_cpu"]
+        links += ["-undefined", "dynamic_lookup"] if sys.platform == "darwin" else []
+    # No path of this machine is left in the library: errors name the file that they come from.
+    here = [f"-ffile-prefix-map={p}=torch" for p in include_paths()] + [f"-ffile-prefix-map={ROOT}/="]
     lines, objects = _rules(f"$cxx -shared $in {_escaped(links)}"), []
     for source, flags in sources.items():
         objects.append(path.parent / (Path(source).stem + ".o"))
         # Kernel files see no torch header: see csrc/README.md.
-        lines += _compile("compile", source, objects[-1], [*COMMON, *optimise, *(flags or torch_flags)])
+        special = known_as(flags) if flags else [*torch_flags, *here]
+        lines += _compile("compile", source, objects[-1], [*COMMON, *optimise, *special])
     path.write_text("\n".join([*lines, *_link(library, objects)]))
+
+
+def links_for(other: Target, folder: Path) -> list[str]:
+    """How a library for another platform is linked: without a torch of that platform, and with a C++ runtime of its own
+    of which it shows nothing."""
+    if not other.is_linux:
+        return ["-undefined", "dynamic_lookup", "-s"]
+    exported = folder / "exported"
+    exported.write_text("{ global: qacg_cpu_*; local: *; };\n")
+    links = [f"-L{stand_in('torch_cpu', folder)}", "-Wl,--no-as-needed", "-ltorch_cpu", "-Wl,--as-needed"]
+    return [*links, f"-Wl,--version-script={exported}", "-s"]
+
+
+def stand_in(name: str, folder: Path) -> Path:
+    """A folder with an empty library of that name, for a library that will find the real one where it is loaded."""
+    made = folder / "stand_in"
+    made.mkdir(exist_ok=True)
+    source = ["-x", "c", os.devnull, "-shared", f"-Wl,-soname,lib{name}.so", "-o", str(made / f"lib{name}.so")]
+    subprocess.run([*shlex.split(compiler()), *source], check=True)
+    return made
 
 
 def write_cuda_ninja(path: Path, library: Path) -> None:
@@ -260,11 +337,7 @@ def write_cuda_ninja(path: Path, library: Path) -> None:
     libraries = [Path(p) for p in library_paths()]
     if not any((p / "libtorch_cuda.so").exists() for p in libraries):
         # A torch without CUDA: the library must still name the one that it will find in a torch with CUDA.
-        stand_in = folder / "stand_in"
-        stand_in.mkdir(exist_ok=True)
-        source = ["-x", "c", os.devnull, "-shared", "-Wl,-soname,libtorch_cuda.so", "-o", stand_in / "libtorch_cuda.so"]
-        subprocess.run([*shlex.split(compiler()), *source], check=True)
-        libraries.append(stand_in)
+        libraries.append(stand_in("torch_cuda", folder))
     # The runtime is linked in, so that the one of torch may be of another minor version and import needs no driver.
     links = ["-cudart=static", *(f"-L{p}" for p in libraries), "-ltorch_cpu", "-Xlinker=--no-as-needed", "-ltorch_cuda"]
     links += ["-Xlinker=--exclude-libs=ALL"]
@@ -315,6 +388,11 @@ LIBRARIES = {
 
 def why_not_built(wanted: Library) -> str | None:
     """Why a library is not built, with what asks for it, or None if it is to be built."""
+    if platform_tag() == "any" or (target() and wanted.variable != "QACG_BUILD_CPU"):
+        return (
+            f"the wheel has none; with torch, ninja and a compiler there, {wanted.variable}=1 pip install "
+            "--no-build-isolation --no-binary qacg-kernels qacg-kernels builds it"
+        )
     wish = asked(wanted.variable)
     if wish == "0":
         return f"{wanted.variable}=0 was set at installation"
@@ -374,11 +452,28 @@ class BuildWithNinja(build_ext):
                     unfinished.replace(PACKAGE / file)
 
 
+class Wheel(bdist_wheel):
+    """A wheel for every version of Python, since torch loads the libraries; without a library one for any platform."""
+
+    def run(self):
+        self.run_command("build")
+        self.skip_build = True
+        if not any((Path(self.get_finalized_command("build").build_lib) / "qacg_kernels").glob("*.so")):
+            self.root_is_pure = True
+            self.distribution.ext_modules = []  # what has none is installed where packages of Python alone are
+        super().run()
+
+    def get_tag(self):
+        if self.root_is_pure:
+            return "py3", "none", "any"
+        return "py3", "none", platform_tag() if target() else super().get_tag()[2]
+
+
 if __name__ == "__main__":
     setup(
         ext_modules=[
             Extension("qacg_kernels._cpu", sources=list(SOURCES)),
             Extension("qacg_kernels._cuda", sources=[CUDA_HOST_SOURCE, *CUDA_SOURCES]),
         ],
-        cmdclass={"build_ext": BuildWithNinja},
+        cmdclass={"build_ext": BuildWithNinja, "bdist_wheel": Wheel},
     )

@@ -1,0 +1,174 @@
+"""What a file that is given out must hold: what is in it, its tags, and what its library wants of the system.
+
+Each check returns a line about what it found, or raises CheckError.
+"""
+
+import struct
+import sys
+import tarfile
+import tempfile
+import zipfile
+from email.parser import Parser
+from pathlib import Path
+
+LIBRARY = "qacg_kernels/_cpu.so"
+# What a library for Linux may need beside torch: manylinux has them everywhere.
+SYSTEM = {"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2"}
+LOADERS = {"ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
+TORCH = "libtorch_cpu.so"
+OLDEST_GLIBC = (2, 28)
+# Names of torch's stable C functions.
+STABLE = ("aoti_torch_", "torch_")
+EXPORTED = ("qacg_cpu_",)
+
+
+class CheckError(Exception):
+    """A file that must not be given out."""
+
+
+def require(holds: object, message: str) -> None:
+    if not holds:
+        raise CheckError(message)
+
+
+def check_sdist(path: Path, root: Path) -> str:
+    """It has every source that builds the libraries, and nothing that this machine has built."""
+    with tarfile.open(path) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    wanted = {str(p.relative_to(root)) for p in (root / "csrc").rglob("*") if p.is_file()}
+    wanted |= {"setup.py", "pyproject.toml", "README.md", "LICENSE", "constraints.txt"} | modules(root)
+    require(wanted <= names, f"{path.name} lacks {sorted(wanted - names)}")
+    built = [name for name in names if name.endswith(".so") or Path(name).name.startswith("_build_")]
+    require(not built, f"{path.name} has what was built here: {built}")
+    return f"{len(names)} files"
+
+
+def modules(root: Path) -> set[str]:
+    rooms = (root / "qacg_kernels", root / "python/qacg_models")
+    return {str(p.relative_to(root)) for room in rooms for p in room.rglob("*.py")}
+
+
+def check_wheel(path: Path, tag: str, root: Path) -> str:
+    """The packages whole, tags for every Python, and a library that its platform can load."""
+    with zipfile.ZipFile(path) as archive:
+        contents = {name: archive.read(name) for name in archive.namelist()}
+    require(path.name.endswith(f"-py3-none-{tag}.whl"), f"{path.name}: wanted the tag py3-none-{tag}")
+    (about,) = (data for name, data in contents.items() if name.endswith(".dist-info/WHEEL"))
+    fields = Parser().parsestr(about.decode())
+    require(fields["Tag"] == f"py3-none-{tag}", f"{path.name}: says of itself {fields['Tag']}")
+    require((fields["Root-Is-Purelib"] == "true") == (tag == "any"), f"{path.name}: Root-Is-Purelib is wrong")
+    wanted = {name.removeprefix("python/") for name in modules(root)} | {"qacg_kernels/py.typed"}
+    require(wanted <= contents.keys(), f"{path.name} lacks {sorted(wanted - contents.keys())}")
+    libraries = [name for name in contents if name.endswith((".so", ".dylib"))]
+    require(libraries == ([] if tag == "any" else [LIBRARY]), f"{path.name} has the libraries {libraries}")
+    for name, data in contents.items():
+        for place in {str(root), sys.prefix, str(Path.home()) + "/", tempfile.gettempdir() + "/"} - {"//"}:
+            require(place.encode() not in data, f"{path.name}: {name} names {place}, a path of this machine")
+    if tag == "any":
+        return "no library"
+    size = f"library of {len(contents[LIBRARY]) / 2**20:.1f} MiB"
+    if tag.startswith("macosx"):
+        return f"{size}, {check_mach_o(contents[LIBRARY])}"
+    told = check_elf(contents[LIBRARY], tag)
+    return f"{size}, {told}, {check_manylinux(path, tag)}"
+
+
+def check_stable(wanted: list[str]) -> None:
+    others = [name for name in wanted if not name.startswith(STABLE)]
+    require(not others, f"the library wants symbols that are none of torch's stable C functions: {others}")
+    require(any(name.startswith(STABLE) for name in wanted), "the library wants nothing of torch")
+
+
+def check_elf(data: bytes, tag: str) -> str:
+    import io
+
+    from elftools.elf.elffile import ELFFile
+    from elftools.elf.gnuversions import GNUVerNeedSection
+
+    file = ELFFile(io.BytesIO(data))
+    machine = file["e_machine"].removeprefix("EM_").replace("X86_64", "x86_64").replace("AARCH64", "aarch64")
+    require(tag.endswith(machine), f"the library is for {machine}")
+    needed = {entry.needed for entry in file.get_section_by_name(".dynamic").iter_tags("DT_NEEDED")}
+    require(TORCH in needed and needed - {TORCH} <= SYSTEM | LOADERS, f"the library needs {sorted(needed)}")
+    versions: list[tuple[int, ...]] = []
+    system = set()
+    for section in file.iter_sections():
+        if isinstance(section, GNUVerNeedSection):
+            for _, auxiliaries in section.iter_versions():
+                for version in auxiliaries:
+                    name, _, number = version.name.partition("_")
+                    require(name == "GLIBC", f"the library wants {version.name}")
+                    versions.append(tuple(map(int, number.split("."))))
+                    system.add(version["vna_other"])
+    require(max(versions) <= OLDEST_GLIBC, f"the library wants glibc {max(versions)}")
+    wanted, shown = [], []
+    numbers = file.get_section_by_name(".gnu.version")
+    for index, symbol in enumerate(file.get_section_by_name(".dynsym").iter_symbols()):
+        if not symbol.name or (symbol["st_info"]["bind"] == "STB_WEAK" and symbol["st_shndx"] == "SHN_UNDEF"):
+            continue
+        if symbol["st_shndx"] != "SHN_UNDEF":
+            shown.append(symbol.name)
+        elif numbers.get_symbol(index)["ndx"] not in system:
+            wanted.append(symbol.name)
+    check_stable(wanted)
+    require(shown and all(name.startswith(EXPORTED) for name in shown), f"the library shows {shown}")
+    return f"{len(wanted)} functions of torch, glibc {'.'.join(map(str, max(versions)))}"
+
+
+def check_manylinux(path: Path, tag: str) -> str:
+    """auditwheel's judgement, torch's own library apart."""
+    from auditwheel.wheel_abi import analyze_wheel_abi
+
+    exclude = frozenset({TORCH})
+    found = analyze_wheel_abi(None, None, path, exclude, disable_isa_ext_check=False, allow_graft=False)
+    name = found.overall_policy.name
+    require(name.startswith("manylinux_") and release(name) <= release(tag), f"{path.name}: auditwheel says {name}")
+    return f"{name} by auditwheel"
+
+
+def release(tag: str) -> tuple[int, ...]:
+    """(2, 28) of manylinux_2_28_x86_64."""
+    return tuple(map(int, tag.split("_")[1:3]))
+
+
+MACH_O, ARM64, DYLIB, SIGNATURE = 0xFEEDFACF, 0x0100000C, 6, 0x1D
+SYMBOLS, LOADED, WEAKLY_LOADED, BUILD_VERSION = 0x2, 0xC, 0x80000018, 0x32
+ANY_IMAGE = 0xFE  # looked up in whatever is loaded: -undefined dynamic_lookup
+
+
+def check_mach_o(data: bytes) -> str:
+    """Of a library for macOS on arm64: torch's functions are found in what is loaded, all else in the system."""
+    magic, machine, _, kind, commands = struct.unpack_from("<IIIII", data)
+    require((magic, machine, kind) == (MACH_O, ARM64, DYLIB), "the library is none for macOS on arm64")
+    at, loaded, table, oldest, signed = 32, [], None, None, False
+    for _ in range(commands):
+        command, length = struct.unpack_from("<II", data, at)
+        if command in (LOADED, WEAKLY_LOADED):
+            begin = at + struct.unpack_from("<I", data, at + 8)[0]
+            loaded.append(data[begin : at + length].split(b"\0")[0].decode())
+        elif command == SYMBOLS:
+            table = struct.unpack_from("<IIII", data, at + 8)
+        elif command == BUILD_VERSION:
+            version = struct.unpack_from("<I", data, at + 12)[0]
+            oldest = (version >> 16, version >> 8 & 0xFF)
+        signed = signed or command == SIGNATURE
+        at += length
+    require(oldest == (11, 0), f"the library is for macOS {oldest}")
+    require(signed, "the library has no signature, which macOS on arm64 asks for")
+    require(loaded and all(name.startswith("/usr/lib/lib") for name in loaded), f"the library loads {loaded}")
+    offset, count, strings, _ = table
+    wanted, shown = [], []
+    for index in range(count):
+        name_at, kind, _, description, _ = struct.unpack_from("<IBBHQ", data, offset + 16 * index)
+        begin = strings + name_at
+        name = data[begin : data.index(b"\0", begin)].decode().removeprefix("_")
+        if kind & 0xE0 or not kind & 1 or kind & 0x10:  # of debuggers, local, or private
+            continue
+        if kind & 0x0E:
+            shown.append(name)
+        elif description >> 8 == ANY_IMAGE:
+            wanted.append(name)
+    check_stable(wanted)
+    foreign = [name for name in shown if not name.startswith(EXPORTED)]
+    require(not foreign, f"the library shows {foreign[:9]}")
+    return f"{len(wanted)} functions of torch, macOS {oldest[0]}.{oldest[1]}, loads {', '.join(loaded)}"

@@ -1,0 +1,107 @@
+"""What is given out: an sdist that builds, and wheels that say what they are."""
+
+import io
+import os
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "distributions"))
+
+import checks  # noqa: E402
+import wheels  # noqa: E402
+
+CALL = """
+import torch, qacg_kernels
+from qacg_kernels.backends import cpu
+assert not cpu.missing(), cpu.missing()
+row = torch.ones(1, 1, 2, 8)
+print(qacg_kernels.quasi_attention(row, row, row, row, row, 0 * row[..., 0], backend="cpu").sum().item())
+"""
+
+
+@pytest.fixture(scope="module")
+def sdist(tmp_path_factory):
+    return wheels.build("sdist", ROOT, tmp_path_factory.mktemp("sdist"))
+
+
+def test_the_sdist_has_all_that_builds(sdist):
+    checks.check_sdist(sdist, ROOT)
+
+
+def test_a_header_that_is_left_out_is_noticed(sdist, tmp_path):
+    short = tmp_path / "short.tar.gz"
+    with tarfile.open(sdist) as whole, tarfile.open(short, "w:gz") as archive:
+        for member in whole.getmembers():
+            if not member.name.endswith("csrc/common/checks.h"):
+                archive.addfile(member, whole.extractfile(member) if member.isfile() else None)
+    with pytest.raises(checks.CheckError, match=r"lacks \['csrc/common/checks.h'\]"):
+        checks.check_sdist(short, ROOT)
+
+
+def test_what_this_machine_built_is_noticed(sdist, tmp_path):
+    more = tmp_path / "more.tar.gz"
+    with tarfile.open(sdist) as whole, tarfile.open(more, "w:gz") as archive:
+        for member in whole.getmembers():
+            archive.addfile(member, whole.extractfile(member) if member.isfile() else None)
+        archive.addfile(tarfile.TarInfo("qacg_kernels-0/qacg_kernels/_cpu.so"), io.BytesIO())
+    with pytest.raises(checks.CheckError, match="has what was built here"):
+        checks.check_sdist(more, ROOT)
+
+
+@pytest.mark.matrix
+def test_a_wheel_without_a_library_is_for_any_platform(sdist, tmp_path):
+    source = wheels.unpacked(sdist, tmp_path / "source")
+    (tmp_path / "out").mkdir()
+    wheel = wheels.build("wheel", source, tmp_path / "out", QACG_BUILD_FOR="any")
+    checks.check_wheel(wheel, "any", ROOT)
+    with zipfile.ZipFile(wheel) as archive:
+        assert "the wheel has none" in archive.read("qacg_kernels/_build_cpu.json").decode()
+
+
+@pytest.mark.matrix
+def test_a_wheel_with_the_library_is_built_from_the_sdist_and_runs(sdist, tmp_path):
+    """On every Python: its tag names none."""
+    source = wheels.unpacked(sdist, tmp_path / "source")
+    (tmp_path / "out").mkdir()
+    variables = {"QACG_BUILD_CPU": "1", "DEBUG": "1", "MAX_JOBS": "2"}
+    wheel = wheels.build("wheel", source, tmp_path / "out", **variables)
+    assert wheel.name.split("-")[2:4] == ["py3", "none"] and not wheel.name.endswith("any.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "installed")
+    environment = os.environ | {"PYTHONPATH": str(tmp_path / "installed")}
+    command = [sys.executable, "-c", CALL]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) == 16.0
+
+
+def test_a_platform_that_is_none_is_refused(monkeypatch):
+    monkeypatch.setenv("QACG_BUILD_FOR", "win_amd64")
+    with pytest.raises(RuntimeError, match="QACG_BUILD_FOR: got 'win_amd64', wanted any, manylinux_2_28_x86_64"):
+        wheels.setup.platform_tag()
+
+
+@pytest.mark.parametrize("tag", wheels.setup.TARGETS)
+def test_sources_are_those_of_the_platform(tag, monkeypatch):
+    monkeypatch.setenv("QACG_BUILD_FOR", tag)
+    monkeypatch.setattr(wheels.setup, "accepts", lambda flags: True)
+    sources, without = wheels.setup.cpu_sources()
+    arm = not tag.endswith("x86_64")
+    assert not without and any("neon" in s for s in sources) == arm and any("avx" in s for s in sources) != arm
+
+
+def test_one_oldest_torch_is_said_everywhere():
+    from qacg_kernels import libraries
+
+    oldest = libraries.OLDEST_TORCH
+    assert oldest == wheels.setup.OLDEST_TORCH
+    assert f"0x{oldest[0]:02x}{oldest[1]:02x}" in wheels.setup.STABLE_ABI
+    assert f'"torch>={oldest[0]}.{oldest[1]}"' in (ROOT / "pyproject.toml").read_text()
+    assert tuple(map(int, torch.__version__.split(".")[:2])) >= oldest
