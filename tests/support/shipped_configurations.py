@@ -39,7 +39,7 @@ SHARED_BYTES = {chip: shipped(chip).shared_bytes for chip in OWN_TABLE} | {
 TENSOR_COLUMNS = 512
 # Of a thread, in bytes. The forward has some beside its loop over keys alone, none within. The backward holds three
 # accumulators and three tiles of scores; whole rows of float32 beyond 128 features come near this.
-FORWARD_STACK = 64
+FORWARD_STACK = 80
 BACKWARD_STACK = 160
 # Head sizes whose tiles of 16 bits are wgmma's on Hopper.
 WGMMA_HEAD_DIMS = (64, 128)
