@@ -13,7 +13,8 @@ from qacg_kernels.backends.triton.configurations import Key, Row, Table
 # such rows the one that is there stays; else the first of the candidates is taken, whose tile is the larger.
 _DOUBT = 1.03
 ROWS_OF_A_WARP = 16
-# Bytes of a thread; calls of other kinds may take more than the one that is judged, and are held to 64 and 160.
+# Bytes of a thread. Calls of other kinds may take more than the one that is judged: `make check-triton` judges them,
+# and where it refuses a row the next best has to serve.
 _FORWARD_STACK, _BACKWARD_STACK = 32, 120
 
 

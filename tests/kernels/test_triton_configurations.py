@@ -326,3 +326,16 @@ def test_only_rows_that_are_not_dense_are_copied():
 def test_a_row_holds_what_json_holds():
     row = configurations.shipped("sm_80").rows[0]
     assert Row(**json.loads(json.dumps(asdict(row)))) == row
+
+
+TILED = [row for row in configurations.shipped("sm_90").rows if not row.kernel.startswith("whole_row")]
+
+
+@pytest.mark.parametrize(
+    "row", [row for row in TILED if row.bits == 16 and row.head_dim <= 128], ids=lambda row: str(row.key)
+)
+def test_tiled_rows_of_hopper_do_no_work_twice_and_keep_loads_in_flight(row):
+    rows = row.block_n if row.kernel == "key_gradients" else row.block_m  # of the product that makes the scores
+    assert rows >= 16 * row.num_warps, "warps beyond that compute what others do"
+    assert rows % 64 == 0 and row.num_warps >= 4, "mma.sync instead of wgmma"
+    assert row.num_stages >= 3, "two stages wait for what was asked for an iteration ago, with nothing else under way"

@@ -32,6 +32,8 @@ VARIANTS = {
     "one key": dict(queries=18, keys=1),
     "cross, more keys": dict(queries=18, keys=30),
     "cross, more queries": dict(queries=33, keys=20, is_causal=True, dropout_p=0.1),
+    # A hidden cell's minus infinity times a scale of zero would be NaN: such a scale is not folded.
+    "scale of zero, lengths": dict(batch=2, key_lengths=(5, 27), scale=0.0, is_causal=True),
     "own scale and alpha": dict(scale=-0.2, quasi_scale=-1.5, gate="shared", head_dim=64),
     "packed, row gate": dict(sequences=(19, 0, 1), gate="shared", bias="shared", head_dim=20, dropout_p=0.25),
     "packed, lambda": dict(sequences=(2, 27), is_causal=True, layout="fused_projection"),
