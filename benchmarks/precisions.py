@@ -135,11 +135,15 @@ def table(rows: Sequence[dict]) -> str:
     lines.append("|---|---|---:|---:|---:|")
     for (title, layers, hidden, threads, precision), row in newest.items():
         base = newest[title, layers, hidden, threads, "float32"]["rows_per_second"]
-        name = f"{title}, {layers} layers of {hidden}, {threads} thread{'s' if threads > 1 else ''}"
+        name = f"{title}, {_counted(layers, 'layer')} of {hidden}, {_counted(threads, 'thread')}"
         speed = f"{row['rows_per_second']:,.0f} ({row['rows_per_second'] / base:.1f}x)"
         off = f"{100 * row['equal_labels']:.1f} | {row['largest_difference']:.2g}"
         lines.append(f"| {name} | {precision} | {speed} | {off if precision != 'float32' else ' | '} |")
     return "\n".join(lines)
+
+
+def _counted(count: int, name: str) -> str:
+    return f"{count} {name}{'' if count == 1 else 's'}"
 
 
 def _model(row: dict) -> tuple[str, int, int, int]:
@@ -170,7 +174,7 @@ def main(arguments: list[str] | None = None) -> int:
             # As many threads as this command says, not those of training.
             if trained.record.options.threads not in (0, options.threads):
                 raise InputError(f"threads: got {options.threads}, but {folder} runs with those of its training")
-            rows = spread([replace(row) for row in load_file(options.data, trained.task)], options.rows)
+            rows = spread([replace(row, label=None) for row in load_file(options.data, trained.task)], options.rows)
             with path.open("a", encoding="utf-8") as handle:
                 for row in measure(folder, rows, options.repeats):
                     handle.write(json.dumps(row, allow_nan=False) + "\n")
