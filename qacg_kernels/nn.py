@@ -228,7 +228,9 @@ class FusedQuasiAttention(ContextAttention):
         biases = [b for b in (self.layer(role).bias, self.layer(context_role).bias) if b is not None]
         if not biases:
             return None
-        total = torch.stack(biases).sum(0).to(dtype)
+        # By +, not by stack: its backward would give both one gradient in the same memory, to which a second backward
+        # pass adds twice, and which clipping scales twice.
+        total = (biases[0] if len(biases) == 1 else biases[0] + biases[1]).to(dtype)
         return total[0] if total.shape[0] == 1 else total
 
     def forward(

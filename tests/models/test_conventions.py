@@ -84,6 +84,21 @@ COMPILED = [
 
 
 @pytest.mark.compiles
+@every_model
+def test_gradients_of_two_passes_add_up(case):
+    """As they do where batches are accumulated. Gradients that share memory would be added to twice."""
+    model, found = case.build(dropout=0.0).train(), []
+    for passes in (1, 2):
+        model.zero_grad()
+        for _ in range(passes):
+            case.scalar(model).backward()
+        found.append({name: one.grad for name, one in model.named_parameters() if one.grad is not None})
+    once, twice = found
+    largest = max(float(one.abs().max()) for one in once.values())
+    for name, gradient in once.items():
+        torch.testing.assert_close(twice[name], 2 * gradient, rtol=1e-4, atol=1e-6 * largest, msg=name)
+
+
 @pytest.mark.parametrize("case, implementation", COMPILED)
 def test_compiles_whole_and_gives_the_same(case, implementation):
     model = case.build(dropout=0.0).train()

@@ -68,6 +68,7 @@ def record_of(task, contexts, options):
         seconds=60.0,
         loss=((1, 0.75), (2, 0.5)),
         ended="steps",
+        parts=1,
         versions={"torch": "2.13"},
         machine={"cpu": {"model": "abacus"}, "cuda": {"devices": []}, "threads": 2},
         commit="c" * 40 + "-modified",

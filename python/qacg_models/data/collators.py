@@ -70,6 +70,21 @@ class PackingCollator:
         return batch | {"cu_seqlens": ends.int(), "max_seqlen": max(lengths)}
 
 
+def rows_of(batch: dict, start: int, end: int) -> dict:
+    """The rows `start` to `end`, not included, of a batch of either collator."""
+    if "cu_seqlens" not in batch:
+        return {name: values[start:end] for name, values in batch.items()}
+    offsets = batch["cu_seqlens"][start : end + 1]
+    first, last = int(offsets[0]), int(offsets[-1])
+    of_tokens = ("input_ids", "token_type_ids", "position_ids")
+    found = {
+        name: values[first:last] if name in of_tokens else values[start:end]
+        for name, values in batch.items()
+        if name not in ("cu_seqlens", "max_seqlen")
+    }
+    return found | {"cu_seqlens": offsets - first, "max_seqlen": int(offsets.diff().max())}
+
+
 class PaddedBatches:
     """Batches (B, L), padded to their longest row."""
 

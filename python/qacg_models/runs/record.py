@@ -17,9 +17,7 @@ from qacg_models.utils.json_fields import typed
 from qacg_models.utils.plain_text import parse_json
 
 RECORD_NAME = "training.json"
-RECORD_FORMAT = 3
-# Choices that records of this format lacked at first, as they were then.
-LATER = {"quasi_scale": None}
+RECORD_FORMAT = 4
 
 
 # Why a training ended: all its steps were taken, dev no longer rose, or its minutes were over.
@@ -73,6 +71,7 @@ class TrainingRecord:
         versions, machine, commit: with what it was trained; no commit for an installed package.
         written: when, in UTC.
         ended: why training ended, one of ENDS.
+        parts: in how many parts batches came to be taken, for which there was no memory at once.
         metrics, tfidf, majority: those of the model, of TF-IDF with logistic regression, and of the majority row, by
             split; none while training goes on, and of `tfidf` none in a record from before it was taken.
     """
@@ -92,6 +91,7 @@ class TrainingRecord:
     seconds: float
     loss: tuple[tuple[int, float], ...]
     ended: str
+    parts: int
     versions: dict[str, str]
     machine: dict[str, object]
     commit: str | None
@@ -135,10 +135,10 @@ class TrainingRecord:
         """
         if isinstance(content, dict) and content.get("format") == 2:
             content = _of_format_2(content)
+        if isinstance(content, dict) and content.get("format") == 3:
+            content = _of_format_3(content)
         if not isinstance(content, dict) or content.get("format") != RECORD_FORMAT:
             raise InputError(f"is not a training record of format {RECORD_FORMAT}")
-        if isinstance(content.get("options"), dict):
-            content = content | {"options": LATER | content["options"]}
         given = {name: value for name, value in content.items() if name != "format"}
         if "task" not in given:
             raise InputError("lacks task, so it is not whole")
@@ -151,11 +151,19 @@ class TrainingRecord:
 
 
 def _of_format_2(content: dict) -> dict:
-    """A record from before trainings with an open end, as one of today."""
+    """A record from before trainings with an open end, as one of after."""
     options = content.get("options")
     if isinstance(options, dict):
         options = {"schedule": "linear", "minutes": 0.0, "word_dropout": 0.0} | options
-    return {"tfidf": {}, "ended": "steps"} | content | {"options": options, "format": RECORD_FORMAT}
+    return {"tfidf": {}, "ended": "steps"} | content | {"options": options, "format": 3}
+
+
+def _of_format_3(content: dict) -> dict:
+    """A record from before batches were taken in parts and quasi-attention could be left out, as one of today."""
+    options = content.get("options")
+    if isinstance(options, dict):
+        options = {"quasi_scale": None} | options
+    return {"parts": 1} | content | {"options": options, "format": RECORD_FORMAT}
 
 
 def read_record(folder: Path | str) -> TrainingRecord:

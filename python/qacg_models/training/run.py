@@ -27,7 +27,7 @@ from qacg_models.training.settling import settle
 from qacg_models.training.trained_card import write_card
 from qacg_models.training.whole_folders import DIGESTS_NAME, find_damage
 from qacg_models.utils.atomic_files import told_of_failed_writes
-from qacg_models.utils.distributed import in_main, is_main, join_group, on_main, own_device, wait_for_all
+from qacg_models.utils.distributed import in_main, is_main, join_group, on_main, own_device, wait_for_all, world_size
 from qacg_models.utils.memory import ran_out_of_memory
 from qacg_models.utils.provenance import attention_backends, now, origin
 from qacg_models.utils.threads import cpu_threads
@@ -186,15 +186,23 @@ def _train_into(
     except RuntimeError as error:
         if not ran_out_of_memory(error):
             raise
-        rows, parts = options.batch_size, options.gradient_accumulation
-        wanted = f"--batch-size {rows // 2} --gradient-accumulation {2 * parts}, which takes the same steps"
-        wanted = wanted if rows > 1 else "a shorter --max-length or a smaller model"
-        raise InputError(f"batch_size: {rows} rows do not fit into memory; wanted {wanted}") from error
+        raise InputError(_no_memory(options)) from error
     finally:
         bar = trainer.pop_callback(StepBar)
         if bar is not None:
             bar.close()
     on_main(lambda: _write_model(work, dataset, options, trainer, tokenizer, padding, made_with))
+
+
+def _no_memory(options: TrainingOptions) -> str:
+    """What to do where there is no memory, although a process by itself takes batches in parts."""
+    rows, parts = options.batch_size, options.gradient_accumulation
+    if world_size() == 1 or rows == 1:
+        return "model: it does not fit into memory with its gradients and moments; wanted a smaller one"
+    return (
+        f"batch_size: {rows} rows in each of {world_size()} processes do not fit into memory; wanted --batch-size"
+        f" {rows // 2} --gradient-accumulation {2 * parts}, which takes the same steps"
+    )
 
 
 def _write_model(
@@ -241,6 +249,7 @@ def _write_model(
         steps=state.global_step,
         seconds=seconds,
         ended=trainer.ended(),
+        parts=trainer.parts.count,
         loss=tuple((entry["step"], entry["loss"]) for entry in state.log_history if "loss" in entry),
         **made_with | {"machine": made_with["machine"] | {"attention": attention_backends()}},
         written=now(),
@@ -277,6 +286,7 @@ def _trainer(work, dataset, options, model, tokenizer, encoded, make_batch, chec
         compute_metrics=EvaluatedRows(task, encoded.evaluated_rows),
         callbacks=callbacks,
         hide_words=WordDropout(options.word_dropout, tokenizer.unk_token_id, tokenizer.all_special_ids),
+        say=say,
         checkpoint=checkpoint,
     )
     for default in (ProgressCallback, PrinterCallback):

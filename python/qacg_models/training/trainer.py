@@ -12,6 +12,7 @@ import torch
 from torch.optim.lr_scheduler import LambdaLR
 from transformers import PreTrainedModel, Trainer, TrainerCallback, TrainingArguments
 
+from qacg_models.data.collators import rows_of
 from qacg_models.data.feature_table import FeatureTable
 from qacg_models.errors import InputError
 from qacg_models.runs.options import TrainingOptions
@@ -28,11 +29,13 @@ from qacg_models.training.checkpoints import (
     checkpoints,
     seconds_before,
 )
+from qacg_models.training.parts import Parts
 from qacg_models.training.sampling import EpochSampler
 from qacg_models.training.whole_folders import publish
 from qacg_models.training.word_dropout import WordDropout
 from qacg_models.utils.atomic_files import remove, told_of_failed_writes
-from qacg_models.utils.distributed import is_main, wait_for_all
+from qacg_models.utils.distributed import is_main, wait_for_all, world_size
+from qacg_models.utils.memory import ran_out_of_memory
 
 
 class AspectTrainer(Trainer):
@@ -47,6 +50,7 @@ class AspectTrainer(Trainer):
         eval_features: features of `encode_examples`.
         compute_metrics: from an EvalPrediction; holds `args.metric_for_best_model`.
         hide_words: what each batch of training goes through.
+        say: receives lines.
         checkpoint: of this run, from which it goes on; None to begin.
     """
 
@@ -62,6 +66,7 @@ class AspectTrainer(Trainer):
         compute_metrics: Callable,
         callbacks: Sequence[TrainerCallback],
         hide_words: WordDropout,
+        say: Callable[[str], None],
         checkpoint: Path | None = None,
     ):
         self.options, self.checkpoint, self.hide_words = options, checkpoint, hide_words
@@ -69,6 +74,9 @@ class AspectTrainer(Trainer):
         self.average: WeightAverage | None = None
         self.sampler = EpochSampler(train_features.labels(), options.balance, options.seed)
         self.staging: Path | None = None
+        self.parts = Parts(checkpoint, say)
+        self.share = 1.0  # of the rows of a batch that are computed at a time
+        self.of_step: list[dict] = []  # batches of the step that is under way
         super().__init__(
             model=model,
             args=args,
@@ -115,7 +123,57 @@ class AspectTrainer(Trainer):
 
     def training_step(self, model, inputs, *args, **kwargs) -> torch.Tensor:
         # Here, and not where batches are made: those are made ahead, which a checkpoint does not know of.
-        return super().training_step(model, self.hide_words(inputs), *args, **kwargs)
+        self.of_step.append(self.hide_words(inputs))
+        batches = self.of_step[-1:]
+        while (losses := self._add_gradients(model, batches, *args, **kwargs)) is None:
+            self.parts.double(self.of_step[-1], self.state.global_step + 1)
+            # A backward pass that broke off has left some gradients, and nobody knows which: the step begins again.
+            model.zero_grad()
+            batches = self.of_step
+        if self.accelerator.sync_gradients:
+            self.of_step = []
+        return losses[-1]
+
+    def _add_gradients(self, model, batches: Sequence[dict], *args, **kwargs) -> list[torch.Tensor] | None:
+        """Adds the gradients of batches and returns their losses; None where there is no memory for it.
+
+        Several processes have to do the same, and one alone cannot know that another has run out of memory: there the
+        error is raised.
+        """
+        losses = []
+        try:
+            for batch in batches:
+                loss = torch.zeros((), device=self.args.device)
+                for share, part in self.parts.of(batch):
+                    self.share = share
+                    loss += super().training_step(model, part, *args, **kwargs)
+                losses.append(loss)
+        except RuntimeError as error:
+            if world_size() > 1 or not ran_out_of_memory(error):
+                raise
+            return None
+        finally:
+            self.share = 1.0
+        return losses
+
+    def compute_loss(self, model, inputs, return_outputs=False, **kwargs):
+        found = super().compute_loss(model, inputs, return_outputs=return_outputs, **kwargs)
+        if self.share == 1:
+            return found
+        return (self.share * found[0], found[1]) if return_outputs else self.share * found
+
+    def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None):
+        try:
+            return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
+        except RuntimeError as error:
+            rows = len(inputs["labels"])
+            if world_size() > 1 or rows == 1 or not ran_out_of_memory(error):
+                raise
+        halves = [rows_of(inputs, start, end) for start, end in ((0, rows // 2), (rows // 2, rows))]
+        found = [self.prediction_step(model, half, prediction_loss_only, ignore_keys) for half in halves]
+        losses, *others = zip(*found)
+        loss = sum(loss * len(half["labels"]) for loss, half in zip(losses, halves)) / rows
+        return loss, *(None if parts[0] is None else torch.cat(parts) for parts in others)
 
     def _get_train_sampler(self, train_dataset=None) -> EpochSampler:
         return self.sampler
@@ -173,6 +231,7 @@ class AspectTrainer(Trainer):
             if is_main():
                 if self.average is not None:
                     self.average.save(writing / path.name)
+                self.parts.save(writing / path.name)
                 (writing / path.name / SECONDS_NAME).write_text(f"{self.seconds()}\n", encoding="utf-8")
                 publish(writing / path.name, path)
         if is_main():

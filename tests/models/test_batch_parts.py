@@ -1,0 +1,166 @@
+"""A batch for which there is no memory is taken in parts: the same steps and gradients, said, kept and gone on with."""
+
+from dataclasses import replace
+from functools import wraps
+
+import pytest
+import torch
+from kill_and_resume import OPTIONS
+from qacg_models.data import load_data
+from qacg_models.data.collators import PackingCollator, PaddingCollator, rows_of
+from qacg_models.errors import InputError
+from qacg_models.models.qacg_bert import QACGBertForSequenceClassification as Model
+from qacg_models.runs.record import read_record
+from qacg_models.training import train
+from qacg_models.training.trainer import AspectTrainer
+from transformers import Trainer
+
+# Without anything drawn at random, so that parts differ from the whole by rounding alone.
+STEADY = replace(OPTIONS, dropout=0.0, word_dropout=0.0, batch_size=16, max_steps=4, epochs=None, eval_every=4)
+
+
+@pytest.fixture(scope="module")
+def dataset(small_data):
+    return load_data(small_data)
+
+
+@pytest.fixture
+def memory(monkeypatch):
+    """Room for so many rows; what is over fails in the backward pass of training, and at once elsewhere."""
+    plain, room = Model.forward, {"rows": 10**9, "broke_off": 0}
+
+    @wraps(plain)  # transformers looks at the names of the arguments
+    def forward(self, *args, **kwargs):
+        found = plain(self, *args, **kwargs)
+        rows = len(found.logits)
+        if rows > room["rows"]:
+
+            def fail(gradient):
+                room["broke_off"] += 1
+                hook.remove()
+                raise torch.OutOfMemoryError("CUDA out of memory")
+
+            if not found.logits.requires_grad:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            # By then the classifier, which is behind it, has gradients.
+            hook = self.bert.embeddings.word_embeddings.weight.register_hook(fail)
+        return found
+
+    monkeypatch.setattr(Model, "forward", forward)
+    return room
+
+
+def trained(dataset, folder, **changed):
+    said = []
+    found = train(dataset, folder, replace(STEADY, **changed), say=said.append)
+    return found, [line for line in said if "at once" in line]
+
+
+@pytest.fixture
+def gradients(monkeypatch):
+    """A list of the gradients of each step, by name, as the optimizer gets them."""
+    plain, found = AspectTrainer.training_step, []
+
+    def training_step(self, model, *args, **kwargs):
+        loss = plain(self, model, *args, **kwargs)
+        if self.accelerator.sync_gradients:
+            found.append({name: one.grad.clone() for name, one in model.named_parameters() if one.grad is not None})
+        return loss
+
+    monkeypatch.setattr(AspectTrainer, "training_step", training_step)
+    return found
+
+
+def assert_near(found, wanted):
+    assert found.keys() == wanted.keys()
+    largest = max(one.abs().max() for one in wanted.values())
+    for name, one in wanted.items():
+        torch.testing.assert_close(found[name], one, rtol=1e-3, atol=1e-6 * float(largest), msg=name)
+
+
+@pytest.mark.parametrize("accumulation", [1, 2])
+def test_parts_give_the_gradients_of_the_whole(dataset, tmp_path, memory, gradients, accumulation):
+    options = {"gradient_accumulation": accumulation, "batch_size": 16 // accumulation}
+    whole, said = trained(dataset, tmp_path / "whole", **options)
+    assert whole.record.parts == 1 and said == []
+    memory["rows"] = 3
+    parted, said = trained(dataset, tmp_path / "parted", **options)
+    rows = 16 // accumulation
+    wanted = {1: 8, 2: 4}[accumulation]
+    assert memory["broke_off"] and parted.record.parts == read_record(tmp_path / "parted").parts == wanted
+    assert len(said) == {1: 3, 2: 2}[accumulation]
+    assert said[-1].startswith(f"{rows} rows do not fit into memory at once: from step 1 on")
+    assert f"in {wanted} parts" in said[-1]
+    assert_near(gradients[4], gradients[0])
+    for found, one in zip(parted.record.loss, whole.record.loss, strict=True):
+        assert found == pytest.approx(one, rel=1e-3)
+    assert parted.record.steps == whole.record.steps == 4 and len(gradients) == 8
+
+
+def test_memory_that_becomes_scarce_in_the_midst_of_a_step(dataset, tmp_path, memory, gradients, monkeypatch):
+    """The batch before it is computed again, as what the failed pass left cannot be told from its gradients."""
+    trained(dataset, tmp_path / "whole", gradient_accumulation=2, batch_size=8)
+    plain, calls = Trainer.training_step, []
+
+    def scarce(self, model, inputs, *args, **kwargs):
+        calls.append(len(inputs["labels"]))
+        if len(calls) == 4:  # the second batch of the second step
+            memory["rows"] = 4
+        return plain(self, model, inputs, *args, **kwargs)
+
+    monkeypatch.setattr(Trainer, "training_step", scarce)
+    _, said = trained(dataset, tmp_path / "parted", gradient_accumulation=2, batch_size=8)
+    assert calls == [8, 8, 8, 8, *[4] * 12] and "from step 2 on" in said[0]
+    assert_near(gradients[4], gradients[0])
+    assert_near(gradients[5], gradients[1])
+
+
+def test_a_run_that_goes_on_has_the_parts_that_it_had(dataset, tmp_path, memory, monkeypatch):
+    """With dropout, so that other parts would draw other cells."""
+    memory["rows"] = 5
+    options = replace(STEADY, dropout=0.1, checkpoint_every=2)
+    wanted = train(dataset, tmp_path / "whole", options, say=lambda line: None)
+    plain = AspectTrainer._save_checkpoint
+
+    def dying(trainer, model, trial):
+        plain(trainer, model, trial)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(AspectTrainer, "_save_checkpoint", dying)
+        train(dataset, tmp_path / "model", options, say=lambda line: None)
+    said, memory["broke_off"] = [], 0
+    found = train(dataset, tmp_path / "model", options, resume=True, say=said.append)
+    assert memory["broke_off"] == 0 and not [line for line in said if "at once" in line]
+    assert found.record.parts == wanted.record.parts == 4
+    weights = wanted.model.state_dict()
+    assert all(torch.equal(values, weights[name]) for name, values in found.model.state_dict().items())
+
+
+def test_where_not_even_one_row_fits_it_is_said(dataset, tmp_path, memory):
+    memory["rows"] = 0
+    with pytest.raises(InputError, match="batch_size: of 16 rows not even a single one fits into memory"):
+        trained(dataset, tmp_path / "model")
+
+
+def test_other_errors_stay_what_they_are(dataset, tmp_path, monkeypatch):
+    def raising(*args, **kwargs):
+        raise RuntimeError("shapes differ")
+
+    monkeypatch.setattr(Trainer, "training_step", raising)
+    with pytest.raises(RuntimeError, match="shapes differ"):
+        trained(dataset, tmp_path / "model")
+
+
+@pytest.mark.parametrize("collate", [PackingCollator(), PaddingCollator(0)], ids=["packed", "padded"])
+def test_rows_of_a_batch_are_those_of_the_collator(collate):
+    features = [
+        {"input_ids": [5] * size, "token_type_ids": [0, 1] * (size // 2) + [1] * (size % 2), "labels": size}
+        | {"context_ids": size + 1}
+        for size in (4, 7, 2, 7, 5)
+    ]
+    part, wanted = rows_of(collate(features), 1, 4), collate(features[1:4])
+    assert part.keys() == wanted.keys()
+    for name, values in wanted.items():
+        assert torch.equal(torch.as_tensor(part[name]), torch.as_tensor(values)), name
+    assert not isinstance(part.get("max_seqlen", 0), torch.Tensor)
