@@ -1,11 +1,12 @@
 """The operator tests on ARM's kernels, in an emulator of the processor: `make check-aarch64`.
 
-    make check-aarch64    in about half an hour
+    make check-aarch64    in about half an hour; no new test after a quarter of an hour of each processor
     make check-aarch64 EMULATED="--processors max --seconds-each 300"  of one processor, no new test after 5 minutes
 
 The real operator suite runs, with torch's own wheel for aarch64, under QEMU's user-mode emulation. Processors are
 emulated one after the other: "max" has BFMMLA, "neoverse-n1" has not. Then the kernels are proven as at a first use on
-such a machine, and `auto` has to choose them. An emulator says what is computed and nothing of how fast.
+such a machine, and `auto` has to choose them. What the time did not reach is counted as "left out". An emulator says
+what is computed, and nothing of how fast.
 
 It needs Debian's or Ubuntu's apt-get, and the two packages that it asks for when they are missing; neither an ARM
 machine nor root. The ARM Python and libraries are unpacked below build/aarch64, torch too, once: half a gigabyte.
