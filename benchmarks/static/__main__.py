@@ -32,6 +32,7 @@ def main(arguments: list[str] | None = None) -> int:
         type=Path,
         help="also writes the lines as JSON, or the table of --search",
     )
+    parser.add_argument("--search", action="store_true", help="choose rows among the candidates that `tune` measures")
     options = parser.parse_args(arguments)
     if options.triton and "triton" not in sys.modules and not _is_first(options.triton):
         return _through_another(options.triton, arguments)

@@ -22,7 +22,8 @@ class Loop:
 
 def loops_of(program: Sequence[Instruction]) -> list[Loop]:
     """Every loop but those in which a warp waits: those have no arithmetic, and may lie behind the program's end."""
-    end = next((index for index, i in enumerate(program) if i.stem == "EXIT" and not i.guard), len(program))
+    exits = [index for index, i in enumerate(program) if i.stem == "EXIT" and not i.guard]
+    end = exits[-1] if exits else len(program)
     found: dict[int, int] = {}
     for index, instruction in enumerate(program[:end]):
         if instruction.target is not None and instruction.target <= index:
