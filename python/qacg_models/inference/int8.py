@@ -65,7 +65,10 @@ def load_quantizer() -> Callable[[nn.Module], None]:
         with quiet("torchao", "torch.utils._pytree"):
             from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_
     except ImportError as error:
-        raise InputError(f"int8: torchao {version} cannot be used beside torch {torch.__version__} ({error})") from None
+        raise InputError(
+            f"int8: torchao {version} cannot be used beside torch {torch.__version__} ({error}); wanted a newer torch,"
+            " such as 2.13, or leave --int8 out"
+        ) from None
     config = Int8DynamicActivationInt8WeightConfig()
 
     def quantize(layer: nn.Module) -> None:
