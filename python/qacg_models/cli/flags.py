@@ -55,8 +55,8 @@ def add_int8_flag(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--int8",
         action="store_true",
-        help="multiply in 8 bits, on the CPU: for models of the size of MiniLM and above, which it makes faster, at"
-        " probabilities that are slightly off; needs torchao (the extra int8)",
+        help="multiply in 8 bits, on the CPU: makes models of the size of MiniLM and above faster, small ones slower,"
+        " at probabilities that are slightly off; needs torchao (the extra int8)",
     )
 
 

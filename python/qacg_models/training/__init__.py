@@ -9,6 +9,7 @@
 | the folder of an unfinished run, and when it may go on | `run_folder.py` |
 | which checkpoint it goes on from, and what becomes of a damaged one | `checkpoints.py`, `whole_folders.py` |
 | a model and tokenizer to begin from | `model_setup.py` |
+| batches for which there is no memory at once | `parts.py` |
 | words that are hidden while training | `word_dropout.py` |
 | saving checkpoints and the best weights, the order of rows | `trainer.py`, `sampling.py` |
 | the released optimizer and schedule | `bert_adam.py` |

@@ -16,7 +16,7 @@ DESCRIPTION = (
     "input_ids, attention_mask, token_type_ids and, of a model with contexts, context_ids; output logits. Labels, "
     "contexts and the largest length stand in the file's metadata. The file is run on real rows and compared with the "
     "model; where a label differs, or a probability by more than 1e-5, nothing is published and the exit status is 1. "
-    "With --int8 2 % of the labels may differ, and probabilities by 0.25."
+    "With --int8 3 % of the labels may differ, and probabilities by 0.5."
 )
 
 
