@@ -10,6 +10,7 @@
 # make bench  the operators under pytest-benchmark;  make marks OUT=dir  the project's marks, rows to OUT
 # make suite OUT=dir  the whole benchmark suite on the CPU, an hour at a time: again to go on
 # make wheels OUT=dist    the sdist and a wheel for each platform, compiled here and checked
+# make test-versions OUT=dir  operators and conventions with the oldest and the newest torch and transformers
 # make check-sanitizers CALLS=100  the C++ CPU kernels under the address, undefined-behaviour and thread sanitizers
 # make check-faults  trainings and predictions killed, on full disks, with damaged files; FAULTS=short  a minute of it
 # make check-races  the CUDA kernels, emulated on the CPU, under a race detector; RACES="--thorough --seeds 6" more of it
@@ -37,7 +38,7 @@ install = { test -x $(PY) || $(PYTHON) -m venv $(VENV); } && $(PIP) torch ninja 
 endif
 
 .PHONY: run test test-all lint types bench marks suite check-triton check-interpreted check-races \
-	check-sanitizers check-faults wheels test-gpu bench-gpu sanitize-gpu clean
+	check-sanitizers check-faults wheels test-versions test-gpu bench-gpu sanitize-gpu clean
 
 run: $(READY)
 	$(PY) -m qacg_models.cli demo
@@ -123,6 +124,10 @@ wheels: OUT = dist
 wheels: $(READY)
 	$(PY) -m pip install --quiet -c constraints.txt ziglang auditwheel
 	$(PY) distributions/wheels.py --out $(OUT)
+
+test-versions: OUT = build/versions
+test-versions: $(READY)
+	$(PY) tests/check_versions.py --out $(OUT)
 
 test-gpu: OUT = build/test-gpu
 test-gpu: $(READY)-cuda
