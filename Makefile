@@ -10,7 +10,7 @@
 # make bench  the operators under pytest-benchmark;  make marks OUT=dir  the project's marks, rows to OUT
 # make suite OUT=dir  the whole benchmark suite on the CPU, an hour at a time: again to go on
 # make wheels OUT=dist    the sdist and a wheel for each platform, compiled here and checked
-# make test-versions OUT=dir  operators and conventions with the oldest and the newest torch and transformers
+# make test-versions OUT=dir  operators and conventions with the oldest torch and with the newest
 # make check-sanitizers CALLS=100  the C++ CPU kernels under the address, undefined-behaviour and thread sanitizers
 # make check-faults  trainings and predictions killed, on full disks, with damaged files; FAULTS=short  a minute of it
 # make check-races  the CUDA kernels, emulated on the CPU, under a race detector; RACES="--thorough --seeds 6" more of it
