@@ -312,20 +312,22 @@ def write_cpu_ninja(path: Path, library: Path) -> None:
 
 def links_for(other: Target, folder: Path) -> list[str]:
     """How a library for another platform is linked: without a torch of that platform, and with a C++ runtime of its own
-    of which it shows nothing."""
+    of which it shows nothing. Zig compiles that runtime, optimised as the link is."""
     if not other.is_linux:
-        return ["-undefined", "dynamic_lookup", "-s"]
+        return ["-O2", "-undefined", "dynamic_lookup", "-s"]
     exported = folder / "exported"
     exported.write_text("{ global: qacg_cpu_*; local: *; };\n")
     links = [f"-L{stand_in('torch_cpu', folder)}", "-Wl,--no-as-needed", "-ltorch_cpu", "-Wl,--as-needed"]
-    return [*links, f"-Wl,--version-script={exported}", "-s"]
+    return ["-O2", *links, f"-Wl,--version-script={exported}", "-s"]
 
 
 def stand_in(name: str, folder: Path) -> Path:
     """A folder with an empty library of that name, for a library that will find the real one where it is loaded."""
     made = folder / "stand_in"
     made.mkdir(exist_ok=True)
-    source = ["-x", "c", os.devnull, "-shared", f"-Wl,-soname,lib{name}.so", "-o", str(made / f"lib{name}.so")]
+    # Without -nostdlib Zig would first compile a C++ runtime for it.
+    file = f"lib{name}.so"
+    source = ["-x", "c", os.devnull, "-nostdlib", "-shared", f"-Wl,-soname,{file}", "-o", str(made / file)]
     subprocess.run([*shlex.split(compiler()), *source], check=True)
     return made
 

@@ -36,7 +36,8 @@ _PROBABILITIES = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classi
 # Fields of a transformers configuration that say nothing about what these models compute.
 _COMMON = {
     *inspect.signature(PreTrainedConfig.__init__).parameters,
-    *("num_labels", "output_attentions", "attn_implementation", "name_or_path", "_name_or_path", "torch_dtype"),
+    *("num_labels", "output_attentions", "attn_implementation", "experts_implementation", "torch_dtype"),
+    *("name_or_path", "_name_or_path", "_commit_hash"),
     *("transformers_version", "auto_map", "custom_pipelines", "quantization_config", "tokenizer_class"),
     *("tie_word_embeddings", "use_cache", "finetuning_task", "task_specific_params", "prefix", "output_past"),
     *("bos_token_id", "eos_token_id", "sep_token_id", "cls_token_id", "mask_token_id"),
