@@ -11,6 +11,7 @@ import torch
 OLDEST_TORCH = (2, 10)
 
 _PACKAGE = Path(__file__).resolve().parent
+_HEADERS = 1 << 16  # bytes at the beginning that hold what tells a file's length, and more
 _ELF_MACHINES = {62: "x86_64", 183: "aarch64"}
 _MACH_O_MACHINES = {0x01000007: "x86_64", 0x0100000C: "arm64"}
 _SAME_MACHINE = {"amd64": "x86_64", "arm64": "aarch64"}
@@ -37,13 +38,15 @@ def why_not_loadable(path: Path) -> str | None:
     if tuple(int(part) for part in version.split(".")[:2]) < OLDEST_TORCH:
         oldest = ".".join(map(str, OLDEST_TORCH))
         return f"it needs torch {oldest} or newer and this is torch {torch.__version__}: pip install 'torch>={oldest}'"
-    data = path.read_bytes()
+    with path.open("rb") as handle:
+        data = handle.read(_HEADERS)
+    there = path.stat().st_size
     try:
         machine, size = _elf(data) if data[:4] == b"\x7fELF" else _mach_o(data)
     except (struct.error, ValueError):
-        return f"{path.name} is no library, or the beginning of one ({len(data):,} bytes): install the package again"
-    if len(data) < size:
-        return f"{path.name} has {len(data):,} bytes of {size:,}: install the package again"
+        return f"{path.name} is no library, or the beginning of one ({there:,} bytes): install the package again"
+    if there < size:
+        return f"{path.name} has {there:,} bytes of {size:,}: install the package again"
     if _same(machine) != _same(platform.machine()):
         return (
             f"{path.name} is for another processor, {machine}, and this Python is for {platform.machine()}: "

@@ -16,7 +16,7 @@ FLOORS = (
     {"plans", "steps"},
     {"analysis", "targets", "static"},
     {"cli"},
-    {"commands"},
+    {"commands", "evidence"},
 )
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 NAME_OF_A_MODULE = re.compile(r"benchmarks(\.\w+)+")

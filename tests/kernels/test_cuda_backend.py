@@ -97,6 +97,7 @@ def test_fake_tensors_are_judged_by_where_they_begin():
 def test_a_library_of_another_version_is_told_and_not_used(monkeypatch, tmp_path):
     monkeypatch.setattr(cuda, "_missing", [])
     monkeypatch.setattr(cuda, "library", lambda name: tmp_path / "_cuda.so")
+    monkeypatch.setattr(cuda, "why_not_loadable", lambda path: None)
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.setattr(torch.ops, "load_library", lambda path: None)
     monkeypatch.setattr(ctypes, "CDLL", lambda path: ctypes.pythonapi)  # a library without our functions
