@@ -3,6 +3,7 @@
 import pytest
 import torch
 import transformers
+from model_cases import checkpoint_activations
 from model_judging import SDPA_GRADIENT_BAND, check_against_formulas, strengthen, weighted_sum
 from model_sizes import TINY
 from oracle import bert as oracle
@@ -144,7 +145,7 @@ def test_a_mask_of_heads_agrees_with_the_formulas_and_so_does_its_gradient(imple
     settings = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "unpad": form == "unpad"}
     model = build(BertModel, implementation, torch.float64, **settings).train()
     if form.startswith("checkpointed"):
-        model.activation_checkpointing_enable({"use_reentrant": form.endswith("re-entrant")})
+        checkpoint_activations(model, form.endswith("re-entrant"))
     mask = torch.tensor([[1.0, 0.0, 0.5], [0.25, 1.0, -2.0]], dtype=torch.float64, requires_grad=True)
     tokens = TOKENS
     if form == "packed":

@@ -7,7 +7,7 @@ import torch
 import transformers
 import yaml
 from matrix import param
-from model_cases import CASES, SIZES, TASKS, TOKENS
+from model_cases import CASES, SIZES, TASKS, TOKENS, checkpoint_activations
 from qacg_models import CGBertConfig, PlainBertConfig, QACGBertConfig
 from safetensors.torch import load_file
 
@@ -67,7 +67,7 @@ def test_gradient_checkpointing_repeats_the_same_dropout(case, reentrant):
     for checkpointing in (False, True):
         model = case.build(dropout=0.3).train()
         if checkpointing:
-            model.activation_checkpointing_enable({"use_reentrant": reentrant})
+            checkpoint_activations(model, reentrant)
             assert any(getattr(module, "gradient_checkpointing", False) for module in model.modules())
         torch.manual_seed(7)
         case.scalar(model).backward()

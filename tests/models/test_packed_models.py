@@ -5,6 +5,7 @@ from contextlib import contextmanager
 import pytest
 import torch
 from matrix import param
+from model_cases import checkpoint_activations
 from model_judging import SDPA_GRADIENT_BAND, check_against_formulas, flat, strengthen
 from model_sizes import TINY
 from oracle import bert as bert_oracle
@@ -352,7 +353,7 @@ def test_gradient_checkpointing_repeats_the_same_dropout(kind, reentrant):
     for checkpointing in (False, True):
         model = build(kind, hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.3).train()
         if checkpointing:
-            model.activation_checkpointing_enable({"use_reentrant": reentrant})
+            checkpoint_activations(model, reentrant)
         torch.manual_seed(7)
         model(**batch).loss.backward()
         gradients.append({name: p.grad for name, p in model.named_parameters()})

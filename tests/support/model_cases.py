@@ -21,6 +21,12 @@ CLASSES = {"labels": torch.tensor([1, 2])}
 SPANS = {"start_positions": torch.tensor([4, 3]), "end_positions": torch.tensor([5, 8])}
 
 
+def checkpoint_activations(model, reentrant):
+    """Which transformers 5.23 calls by another name than those before it."""
+    enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+    enable({"use_reentrant": reentrant})
+
+
 @dataclass(frozen=True)
 class Case:
     """A model class and what it takes.
