@@ -295,10 +295,10 @@ def write_cpu_ninja(path: Path, library: Path) -> None:
     optimise = ["-O0", "-g"] if debugging() else ["-O3", "-DNDEBUG"]
     torch_flags = [f"-isystem{p}" for p in include_paths()] + [STABLE_ABI, *without]
     if other := target():
-        links = links_for(other, path.parent)
+        links = links_for(other, path.parent, library.name)
     else:
         links = [f"-L{p}" for p in library_paths()] + ["-ltorch_cpu"]
-        links += ["-undefined", "dynamic_lookup"] if sys.platform == "darwin" else []
+        links += mac_links(library.name) if sys.platform == "darwin" else []
     # No path of this machine is left in the library: errors name the file that they come from.
     here = [f"-ffile-prefix-map={p}=torch" for p in include_paths()] + [f"-ffile-prefix-map={ROOT}/="]
     lines, objects = _rules(f"$cxx -shared $in {_escaped(links)}"), []
@@ -310,11 +310,16 @@ def write_cpu_ninja(path: Path, library: Path) -> None:
     path.write_text("\n".join([*lines, *_link(library, objects)]))
 
 
-def links_for(other: Target, folder: Path) -> list[str]:
+def mac_links(name: str) -> list[str]:
+    """Torch's functions are looked up where the library is loaded; and it is not called by its path on this machine."""
+    return ["-undefined", "dynamic_lookup", "-install_name", f"@rpath/{name}"]
+
+
+def links_for(other: Target, folder: Path, name: str) -> list[str]:
     """How a library for another platform is linked: without a torch of that platform, and with a C++ runtime of its own
     of which it shows nothing. Zig compiles that runtime, optimised as the link is."""
     if not other.is_linux:
-        return ["-O2", "-undefined", "dynamic_lookup", "-s"]
+        return ["-O2", *mac_links(name), "-s"]
     exported = folder / "exported"
     exported.write_text("{ global: qacg_cpu_*; local: *; };\n")
     links = [f"-L{stand_in('torch_cpu', folder)}", "-Wl,--no-as-needed", "-ltorch_cpu", "-Wl,--as-needed"]

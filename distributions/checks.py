@@ -132,20 +132,23 @@ def release(tag: str) -> tuple[int, ...]:
 
 
 MACH_O, ARM64, DYLIB, SIGNATURE = 0xFEEDFACF, 0x0100000C, 6, 0x1D
-SYMBOLS, LOADED, WEAKLY_LOADED, BUILD_VERSION = 0x2, 0xC, 0x80000018, 0x32
-ANY_IMAGE = 0xFE  # looked up in whatever is loaded: -undefined dynamic_lookup
+SYMBOLS, LOADED, WEAKLY_LOADED, BUILD_VERSION, BINDINGS = 0x2, 0xC, 0x80000018, 0x32, 0x80000022
+ANY_IMAGE = -2  # looked up in whatever is loaded: -undefined dynamic_lookup
 
 
 def check_mach_o(data: bytes) -> str:
     """Of a library for macOS on arm64: torch's functions are found in what is loaded, all else in the system."""
     magic, machine, _, kind, commands = struct.unpack_from("<IIIII", data)
     require((magic, machine, kind) == (MACH_O, ARM64, DYLIB), "the library is none for macOS on arm64")
-    at, loaded, table, oldest, signed = 32, [], None, None, False
+    at, loaded, table, oldest, signed, bound = 32, [], None, None, False, {}
     for _ in range(commands):
         command, length = struct.unpack_from("<II", data, at)
         if command in (LOADED, WEAKLY_LOADED):
             begin = at + struct.unpack_from("<I", data, at + 8)[0]
             loaded.append(data[begin : at + length].split(b"\0")[0].decode())
+        elif command == BINDINGS:
+            _, _, first, size, _, _, lazy, lazy_size = struct.unpack_from("<8I", data, at + 8)
+            bound = bindings(data[first : first + size]) | bindings(data[lazy : lazy + lazy_size])
         elif command == SYMBOLS:
             table = struct.unpack_from("<IIII", data, at + 8)
         elif command == BUILD_VERSION:
@@ -157,18 +160,55 @@ def check_mach_o(data: bytes) -> str:
     require(signed, "the library has no signature, which macOS on arm64 asks for")
     require(loaded and all(name.startswith("/usr/lib/lib") for name in loaded), f"the library loads {loaded}")
     offset, count, strings, _ = table
-    wanted, shown = [], []
+    shown = []
     for index in range(count):
-        name_at, kind, _, description, _ = struct.unpack_from("<IBBHQ", data, offset + 16 * index)
+        name_at, kind, *_ = struct.unpack_from("<IBBHQ", data, offset + 16 * index)
         begin = strings + name_at
         name = data[begin : data.index(b"\0", begin)].decode().removeprefix("_")
         if kind & 0xE0 or not kind & 1 or kind & 0x10:  # of debuggers, local, or private
             continue
         if kind & 0x0E:
             shown.append(name)
-        elif description >> 8 == ANY_IMAGE:
-            wanted.append(name)
+    wanted = [name.removeprefix("_") for name, where in bound.items() if where == ANY_IMAGE]
     check_stable(wanted)
-    foreign = [name for name in shown if not name.startswith(EXPORTED)]
+    # Zig's linker cannot hide C++'s operators new and delete. They are weak, as the language wants them: the loader
+    # takes those of the first image that has them, which are the system's, and call malloc and free too.
+    allowed = (*EXPORTED, "_Zn", "_Zd", "_mh_dylib_header", "__dso_handle")  # the last two are the linker's own
+    foreign = [name for name in shown if not name.startswith(allowed)]
     require(not foreign, f"the library shows {foreign[:9]}")
     return f"{len(wanted)} functions of torch, macOS {oldest[0]}.{oldest[1]}, loads {', '.join(loaded)}"
+
+
+def bindings(codes: bytes) -> dict[str, int]:
+    """Of what the loader is told to bind: each name, and the number of the library that it is looked up in."""
+    found: dict[str, int] = {}
+    name, where, at = "", 0, 0
+
+    def number() -> int:
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte = codes[at]
+            at += 1
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return value
+
+    while at < len(codes):
+        code, small = codes[at] & 0xF0, codes[at] & 0x0F
+        at += 1
+        if code in (0x10, 0x20):  # a library by its number
+            where = small if code == 0x10 else number()
+        elif code == 0x30:  # -1: the program, -2: whatever is loaded
+            where = small - 16 if small else 0
+        elif code == 0x40:
+            end = codes.index(b"\0", at)
+            name, at = codes[at:end].decode(), end + 1
+        elif code in (0x60, 0x70, 0x80):  # addend, segment, address
+            number()
+        elif code in (0x90, 0xA0, 0xB0, 0xC0):
+            found[name] = where
+            for _ in range({0xA0: 1, 0xC0: 2}.get(code, 0)):
+                number()
+    return found
