@@ -6,6 +6,9 @@ import os
 # reloaded model would not give the same bits, and eager's error, the measure of all others, would be another elsewhere.
 os.environ.setdefault("MKL_CBWR", "COMPATIBLE")
 
+# Inductor would start a process for every core, each of which imports torch.
+os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+
 import sys
 from pathlib import Path
 

@@ -54,6 +54,7 @@ def test_the_calls_reach_every_kernel_and_every_kind_of_call(told):
     assert set(VARIANTS) - variants == {"TF32, all at once"}  # "TF32" and "column gate, all at once" are its parts
 
 
+@pytest.mark.matrix
 def test_a_size_and_strides_of_one_are_seen_as_a_difference(told):
     differences = told["packed beside one head"]
     assert "forward_kernel: signature of  call sizes heads: launched 'i32', built 'constexpr'" in differences

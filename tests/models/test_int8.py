@@ -177,6 +177,7 @@ def test_instructions_of_such_a_cpu_are_refused(model):
     assert "int8: this CPU lacks instructions" in told.stderr and told.stderr.count("\n") == 1
 
 
+@pytest.mark.matrix
 def test_the_exported_file_multiplies_in_int8(model, tmp_path, capsys):
     import onnx
 
