@@ -11,6 +11,7 @@
 # make suite OUT=dir  the whole benchmark suite on the CPU, an hour at a time: again to go on
 # make evidence DATA=dir  does quasi-attention help: all trainings, hours of them; again to go on; rows to OUT
 # make wheels OUT=dist    the sdist and a wheel for each platform, compiled here and checked
+# make hub-kernel DIR=dir the directory for Hugging Face's Kernel Hub, compiled as the wheels are, checked and loaded
 # make test-versions OUT=dir  operators and conventions with the oldest torch and with the newest
 # make check-sanitizers CALLS=100  the C++ CPU kernels under the address, undefined-behaviour and thread sanitizers
 # make check-aarch64  the kernels for ARM in an emulator, half an hour; EMULATED="--processors max" the half of it. It asks
@@ -41,7 +42,7 @@ install = { test -x $(PY) || $(PYTHON) -m venv $(VENV); } && $(PIP) torch ninja 
 endif
 
 .PHONY: run test test-all lint types bench marks suite evidence check-triton check-interpreted check-races \
-	check-sanitizers check-aarch64 check-faults wheels test-versions test-gpu bench-gpu sanitize-gpu clean
+	check-sanitizers check-aarch64 check-faults wheels hub-kernel test-versions test-gpu bench-gpu sanitize-gpu clean
 
 run: $(READY)
 	$(PY) -m qacg_models.cli demo
@@ -142,6 +143,11 @@ wheels: OUT = dist
 wheels: $(READY)
 	$(PY) -m pip install --quiet -c constraints.txt ziglang auditwheel
 	$(PY) distributions/wheels.py --out $(OUT)
+
+DIR ?= build/hub-kernel
+hub-kernel: $(READY)
+	$(PY) -m pip install --quiet -c constraints.txt ziglang auditwheel kernels kernel-abi-check
+	$(PY) distributions/hub_kernel.py --out "$(DIR)"
 
 test-versions: OUT = build/versions
 test-versions: $(READY)

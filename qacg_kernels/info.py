@@ -14,8 +14,7 @@ from importlib import metadata
 
 import torch
 
-import qacg_kernels
-from qacg_kernels import dispatch
+from qacg_kernels import __version__, available_backends, dispatch, explain
 from qacg_kernels.backends import cpu
 from qacg_kernels.processor import model as _cpu_model
 
@@ -97,7 +96,7 @@ def _library_line(library: dict) -> str:
 
 
 def _package_version() -> str:
-    return qacg_kernels.__version__
+    return __version__
 
 
 def _triton_version() -> str:
@@ -114,9 +113,9 @@ def _usable_cores() -> int:
 
 
 def _backends() -> dict[str, dict[str, object]]:
-    available = qacg_kernels.available_backends()
+    available = available_backends()
     row = torch.zeros((1, 1, 1, 16))
-    reasons = qacg_kernels.explain(row, row, row, row, row, row[..., 0])
+    reasons = explain(row, row, row, row, row, row[..., 0])
     return {
         name: {"available": name in available, "reasons": [] if name in available else reasons[name]}
         for name in dispatch.NAMES

@@ -1,8 +1,8 @@
 """The torch.library operators: one schema, one fake and one autograd formula for every backend.
 
-`qacg::<backend>_attention` and `qacg::<backend>_attention_backward` exist for each name in BACKENDS. A
-backend supplies only the two kernels. Absent tensors (a gate that was not given, a branch that was not
-saved) come back with zero elements, because an operator cannot return None.
+`qacg::<backend>_attention` and `qacg::<backend>_attention_backward` exist for each name in BACKENDS; NAMESPACE says
+when it is not `qacg`. A backend supplies only the two kernels. Absent tensors (a gate that was not given, a branch that
+was not saved) come back with zero elements, because an operator cannot return None.
 """
 
 import threading
@@ -17,6 +17,11 @@ from qacg_kernels.raw_checks import check_gradients, check_inputs
 
 # In order of preference; the reference takes everything and comes last.
 BACKENDS = ("cuda", "triton", "cpu", "reference")
+
+# On the Kernel Hub the package is imported by a name of each build's own, and several may be in one process. The hub
+# wants the operators in a namespace of that name (distributions/hub_kernel.py).
+_PACKAGE = __name__.partition(".")[0]
+NAMESPACE = "qacg" if _PACKAGE == "qacg_kernels" else _PACKAGE
 
 _INPUTS = """Tensor query, Tensor key, Tensor value, Tensor context_query, Tensor context_key,
     Tensor? gate_lambda, Tensor? gate_query, Tensor? gate_context_query, Tensor? gate_key,
@@ -73,7 +78,17 @@ class _Library(torch.library.Library):
         super().impl(op_name, fn, dispatch_key, **options)
 
 
-_library = _Library("qacg", "DEF")
+def _new_library() -> _Library:
+    try:
+        return _Library(NAMESPACE, "DEF")
+    except RuntimeError as error:
+        raise ImportError(
+            f"the operators torch.ops.{NAMESPACE} are already there: this process has imported another copy of the "
+            f"package {_PACKAGE}, and one may be there by that name"
+        ) from error
+
+
+_library = _new_library()
 
 
 def _has_tangent(t: object) -> bool:
@@ -97,12 +112,12 @@ _checked = _Checked()
 
 def forward_op(backend: str):
     """The forward operator of a backend name."""
-    return getattr(torch.ops.qacg, f"{backend}_attention")
+    return getattr(getattr(torch.ops, NAMESPACE), f"{backend}_attention")
 
 
 def backward_op(backend: str):
     """The backward operator of a backend name."""
-    return getattr(torch.ops.qacg, f"{backend}_attention_backward")
+    return getattr(getattr(torch.ops, NAMESPACE), f"{backend}_attention_backward")
 
 
 def register_kernels(backend: str, forward, backward) -> None:
@@ -334,12 +349,12 @@ def _define() -> None:
         for name, schema in ((forward, FORWARD_SCHEMA), (backward, BACKWARD_SCHEMA)):
             # The schema parser wants one line.
             _library.define(name + " ".join(schema.split()), tags=(torch.Tag.pt2_compliant_tag,))
-        torch.library.register_fake(f"qacg::{forward}", _fake_forward, lib=_library)
-        torch.library.register_fake(f"qacg::{backward}", _fake_backward, lib=_library)
+        torch.library.register_fake(f"{NAMESPACE}::{forward}", _fake_forward, lib=_library)
+        torch.library.register_fake(f"{NAMESPACE}::{backward}", _fake_backward, lib=_library)
         torch.library.register_autograd(
-            f"qacg::{forward}", partial(_differentiate, backend), setup_context=_setup_context, lib=_library
+            f"{NAMESPACE}::{forward}", partial(_differentiate, backend), setup_context=_setup_context, lib=_library
         )
-        torch.library.register_autograd(f"qacg::{backward}", _refuse_second_derivative, lib=_library)
+        torch.library.register_autograd(f"{NAMESPACE}::{backward}", _refuse_second_derivative, lib=_library)
 
 
 _define()

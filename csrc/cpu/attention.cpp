@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <memory>
 #include <optional>
 #include <string>
 #if defined(QACG_STD_THREADS)
@@ -450,7 +451,13 @@ BackwardResult attention_backward(
 }  // namespace
 }  // namespace qacg
 
-STABLE_TORCH_LIBRARY_IMPL(qacg, CPU, m) {
-  m.impl("cpu_attention", qacg::guarded<TORCH_BOX(&qacg::attention)>);
-  m.impl("cpu_attention_backward", qacg::guarded<TORCH_BOX(&qacg::attention_backward)>);
+// For qacg_kernels/backends/cpu.py. Each copy of the package in a process has operators in a namespace of its own
+// (qacg_kernels/ops.py), and tells the library which: torch's macro would have the name compiled in.
+extern "C" __attribute__((visibility("default"))) void qacg_cpu_register(const char* operators) {
+  using torch::stable::detail::StableLibrary;
+  static std::vector<std::unique_ptr<StableLibrary>> kept;  // what is freed is taken back from torch
+  kept.push_back(std::make_unique<StableLibrary>(StableLibrary::Kind::IMPL, operators, "CPU", __FILE__, __LINE__));
+  StableLibrary& library = *kept.back();
+  library.impl("cpu_attention", qacg::guarded<TORCH_BOX(&qacg::attention)>);
+  library.impl("cpu_attention_backward", qacg::guarded<TORCH_BOX(&qacg::attention_backward)>);
 }

@@ -7,7 +7,7 @@ import torch
 
 from qacg_kernels import processor
 from qacg_kernels.libraries import library, why_not_built, why_not_loadable
-from qacg_kernels.ops import may_exceed
+from qacg_kernels.ops import NAMESPACE, may_exceed
 
 NAME = "cpu"
 # Its kernels for ARM have run in an emulator, and on no processor of ours.
@@ -31,7 +31,7 @@ _missing: list[str] = []
 
 
 def _load() -> ctypes.CDLL | None:
-    """The library, for its functions that are no operators."""
+    """The library, for its functions that are no operators; torch then has the operators."""
     path = library("_cpu")
     if path is None:
         _missing.append(f"the compiled CPU library is not there: {why_not_built('_cpu')}")
@@ -39,10 +39,10 @@ def _load() -> ctypes.CDLL | None:
     reason = why_not_loadable(path) or _unknown_capability()
     if reason is None:
         try:
-            torch.ops.load_library(path)
             loaded = ctypes.CDLL(str(path))
             for name in ("qacg_cpu_instruction_set", "qacg_cpu_why"):
                 getattr(loaded, name).restype = ctypes.c_char_p
+            loaded.qacg_cpu_register(NAMESPACE.encode())
             return loaded
         except (OSError, AttributeError) as error:
             reason = f"{error}; install the package again"

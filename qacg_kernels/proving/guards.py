@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from qacg_kernels.ops import NAMESPACE
+
 _aten = torch.ops.aten
 _ALLOCATORS = {
     _aten.empty.memory_format,
@@ -41,7 +43,7 @@ class GuardedMemory(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        if func.namespace == "qacg" and not self._inside:
+        if func.namespace == NAMESPACE and not self._inside:
             return self._run_kernel(func, args, kwargs)
         result = func(*args, **kwargs)
         return self._guarded(result) if self._inside and func in _ALLOCATORS else result

@@ -1,0 +1,197 @@
+"""The directory that Hugging Face's library `kernels` loads from the Kernel Hub: `make hub-kernel DIR=dir`.
+
+The hub asks for one folder a platform, `build/<variant>`, with a package that imports nothing by its own name, and for
+operators in a namespace of each build's own. So the package is that of the wheel with its imports made relative, in a
+folder that says what it is (`metadata.json`); the name it is imported by, which is its namespace too (`ops.py`), is
+made from its contents. What the hub asks for: https://huggingface.co/docs/kernels/kernel-requirements
+"""
+
+import argparse
+import ast
+import base64
+import hashlib
+import json
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "distributions")]
+
+import checks  # noqa: E402
+import wheels  # noqa: E402
+
+import setup  # noqa: E402
+
+PACKAGE = "qacg_kernels"
+CARD = ROOT / "distributions/hub_card.md"
+# The hub's names of the platforms of our wheels.
+PLATFORMS = {
+    "manylinux_2_28_x86_64": "x86_64-linux",
+    "manylinux_2_28_aarch64": "aarch64-linux",
+    "macosx_11_0_arm64": "aarch64-darwin",
+}
+# What the hub's own check of a library is asked for.
+PYTHON_ABI, MANYLINUX, MACOS = "3.9", "manylinux_2_28", "15.0"
+
+# The package is in a folder of its name: so older versions of `kernels` find it, and the processes that prove kernels.
+DOOR = '''"""Fused softmax attention plus lambda-gated sigmoid quasi-attention, as the Kernel Hub has it."""
+
+from .qacg_kernels import *
+from .qacg_kernels import __all__, __version__
+'''
+
+
+# A process that uses it; `kernels` compares names of variants with what it finds of torch and of the machine.
+CALL = """
+import sys
+from pathlib import Path
+import torch
+from kernels import get_local_kernel
+kernel = get_local_kernel(Path(sys.argv[1]), backend="cpu")
+inputs = [*torch.randn(5, 2, 3, 37, 64).unbind(), torch.rand(2, 3, 37)]
+out, wanted = (kernel.quasi_attention(*inputs, backend=name) for name in ("cpu", "reference"))
+torch.testing.assert_close(out, wanted)
+print(f"{Path(kernel.__file__).parent.name}: loaded by kernels, and agrees with the reference")
+"""
+
+
+def variant_of(tag: str) -> str:
+    """The hub's name of a build for the platform of a wheel's tag."""
+    return f"torch-stable-abi{''.join(map(str, setup.OLDEST_TORCH))}-cpu-{PLATFORMS[tag]}"
+
+
+def this_machine() -> str | None:
+    """The tag of a wheel for the machine that this runs on, if there is one."""
+    here = f"{platform.machine().lower().replace('arm64', 'aarch64')}-{platform.system().lower()}"
+    return next((tag for tag, name in PLATFORMS.items() if name == here), None)
+
+
+def relative(source: str, path: str) -> str:
+    """A module of the package with its imports of the package made relative.
+
+    Args:
+        path: of the module, such as "qacg_kernels/backends/cpu.py".
+
+    Raises:
+        CheckError: an import that has no relative form.
+    """
+    lines, up = source.splitlines(keepends=True), "." * path.count("/")
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names if alias.name.split(".")[0] == PACKAGE]
+            checks.require(not names, f"{path}, line {node.lineno}: `import {''.join(names)}` has no relative form")
+        elif isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == PACKAGE:
+            wanted = rf"(from\s+){PACKAGE}\b\.?"
+            line, count = re.subn(wanted, rf"\g<1>{up}", lines[node.lineno - 1], count=1)
+            checks.require(count, f"{path}, line {node.lineno}: the import has its module on another line")
+            lines[node.lineno - 1] = line
+    return "".join(lines)
+
+
+def contents_of(wheel: Path) -> dict[str, bytes]:
+    """The operators' package in a wheel."""
+    with zipfile.ZipFile(wheel) as archive:
+        names = [name for name in archive.namelist() if name.startswith(f"{PACKAGE}/") and not name.endswith("/")]
+        return {name: archive.read(name) for name in names}
+
+
+def version_of(files: dict[str, bytes]) -> int:
+    """The hub counts whole versions, those after which code for the one before may fail."""
+    found = re.search(r'^__version__ = "(\d+)\.', files[f"{PACKAGE}/__init__.py"].decode(), re.MULTILINE)
+    checks.require(found, f"{PACKAGE}/__init__.py has no __version__")
+    return int(found[1])
+
+
+def write_variant(package: dict[str, bytes], folder: Path) -> str:
+    """Writes the folder of one variant, whole or not at all; an older one of its name goes.
+
+    Args:
+        package: the files of the operators' package, by their paths in a wheel.
+
+    Returns:
+        The name that `kernels` imports it by.
+    """
+    files = {
+        path: relative(data.decode(), path).encode() if path.endswith(".py") else data for path, data in package.items()
+    }
+    files["__init__.py"] = DOOR.encode()
+    digests = {path: hashlib.sha256(files[path]) for path in sorted(files)}
+    whole = hashlib.sha256("".join(f"{path} {digest.hexdigest()}\n" for path, digest in digests.items()).encode())
+    name = f"_{PACKAGE}_cpu_{whole.hexdigest()[:12]}"
+    metadata = {
+        "id": name,
+        "name": PACKAGE.replace("_", "-"),
+        "version": version_of(files),
+        "license": "mit",
+        "python-depends": [],
+        "backend": {"type": "cpu"},
+        "digest": {
+            "algorithm": "sha256",
+            "files": {path: base64.b64encode(digest.digest()).decode() for path, digest in digests.items()},
+        },
+    }
+    files["metadata.json"] = (json.dumps(metadata, indent=2) + "\n").encode()
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as unfinished:
+        made = Path(unfinished) / folder.name
+        for path, data in files.items():
+            (made / path).parent.mkdir(parents=True, exist_ok=True)
+            (made / path).write_bytes(data)
+        if folder.exists():
+            folder.rename(Path(unfinished) / "older")
+        made.rename(folder)
+    return name
+
+
+def check_abi(library: Path) -> str:
+    """The judgement of the hub's own checker: symbols of Python, of an old Linux, and the oldest macOS."""
+    from kernel_abi_check import BinaryFormat, ObjectFile
+
+    file = ObjectFile(library)
+    found = list(file.check_python_abi(PYTHON_ABI))
+    if file.format() == BinaryFormat.MACH_O:
+        found += file.check_macos(MACOS)
+    else:
+        found += file.check_manylinux(MANYLINUX)
+    checks.require(not found, f"{library.name}: the hub's checker of ABIs says {found}")
+    return "ABI check clean"
+
+
+def check_loads(directory: Path) -> str:
+    """That `kernels` takes the variant for this machine, whose compiled kernels agree with the reference."""
+    done = subprocess.run(
+        [sys.executable, "-c", CALL, str(directory.resolve())], capture_output=True, text=True, check=False
+    )
+    checks.require(done.returncode == 0, f"`kernels` cannot use {directory}:\n{done.stderr[-4000:]}")
+    return done.stdout.strip()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True, help="the directory, which a repository of the hub holds")
+    parser.add_argument("--only", choices=PLATFORMS, nargs="+", help="these platforms; all if not given")
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=options.out) as folder:
+        sdist = wheels.build("sdist", ROOT, Path(folder))
+        source = wheels.unpacked(sdist, Path(folder) / "source")
+        for tag in options.only or PLATFORMS:
+            wheel = wheels.build("wheel", source, Path(folder), QACG_BUILD_FOR=tag, QACG_BUILD_CPU="1")
+            checks.check_wheel(wheel, tag, ROOT)
+            variant = options.out / "build" / variant_of(tag)
+            name = write_variant(contents_of(wheel), variant)
+            told = check_abi(variant / checks.LIBRARY)
+            print(f"{variant.relative_to(options.out)}: imported as {name}, {told}", flush=True)
+    shutil.copyfile(CARD, options.out / "README.md")
+    if this_machine() in (options.only or PLATFORMS):
+        print(check_loads(options.out))
+
+
+if __name__ == "__main__":
+    main()

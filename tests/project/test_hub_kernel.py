@@ -1,0 +1,190 @@
+"""The form for the Kernel Hub: what is written, and that it is loaded beside the installed package."""
+
+import ast
+import base64
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "distributions"))
+
+import checks  # noqa: E402
+import hub_kernel  # noqa: E402
+
+PACKAGE = {
+    str(path.relative_to(ROOT)): path.read_bytes()
+    for path in (ROOT / "qacg_kernels").rglob("*")
+    if path.is_file() and "__pycache__" not in path.parts
+}
+
+# As `kernels` imports it, in a process that has the installed package too.
+LOAD = """
+import importlib.util, json, sys
+from pathlib import Path
+folder = Path(sys.argv[1])
+name = json.loads((folder / "metadata.json").read_text())["id"]
+spec = importlib.util.spec_from_file_location(name, folder / "__init__.py")
+kernel = sys.modules[name] = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(kernel)
+"""
+LOAD_WITH_KERNELS = """
+import sys
+from pathlib import Path
+from kernels import get_loaded_kernels, get_local_kernel
+from kernels._rust import Digest, DigestAlgorithm
+folder = Path(sys.argv[1])
+kernel = get_local_kernel(folder.parents[1], backend="cpu")
+(loaded,) = get_loaded_kernels()
+assert kernel is loaded.module and Path(kernel.__file__).parent == folder
+loaded.metadata.digest.validate(Digest.hash_variant(DigestAlgorithm.SHA256, folder))
+name = loaded.metadata.id
+"""
+COMPARE = """
+import torch, qacg_kernels
+assert kernel.__all__ == qacg_kernels.__all__ and kernel.__version__ == qacg_kernels.__version__
+assert kernel.available_backends() == qacg_kernels.available_backends()
+
+inputs = [torch.randn(1, 2, 9, 16) for _ in range(5)] + [torch.rand(1, 2, 9)]
+def results(package, backend):
+    leaves = [t.clone().requires_grad_() for t in inputs]
+    out = package.quasi_attention(*leaves, is_causal=True, backend=backend)
+    return [out, *torch.autograd.grad(out.sum(), leaves)], out.grad_fn
+
+for backend in kernel.available_backends():
+    (theirs, node), (ours, _) = results(kernel, backend), results(qacg_kernels, backend)
+    assert all(map(torch.equal, theirs, ours)), backend
+    assert type(node).__name__ == "EagerForwardBackward" and hasattr(getattr(torch.ops, name), f"{backend}_attention")
+
+workers = sys.modules[f"{name}.qacg_kernels.certificates.workers"]
+assert Path(workers._SOURCES) == folder, workers._SOURCES  # proofs are those of these kernels
+
+first = [module for path, module in sys.modules.items() if path.split(".")[0] == "qacg_kernels"]
+for module in first:
+    del sys.modules[module.__name__]
+try:
+    import qacg_kernels
+except ImportError as error:
+    print(error)
+"""
+
+
+# What the page on the hub shows, with the kernel that has been loaded.
+SHOWN = re.search(r"```python\n(.*?)```", hub_kernel.CARD.read_text(encoding="utf-8"), re.DOTALL)[1]
+SHOWN = "".join(line for line in SHOWN.splitlines(keepends=True) if "get_kernel" not in line)
+SHOWN += "assert out.shape == query.shape and out.isfinite().all()\n"
+
+
+@pytest.fixture(scope="module")
+def variant(tmp_path_factory):
+    """The folder of this machine's variant; without a compiled library where none was built."""
+    tag = hub_kernel.this_machine()
+    if tag is None:
+        pytest.skip("there are no wheels for this platform")
+    folder = tmp_path_factory.mktemp("hub") / "build" / hub_kernel.variant_of(tag)
+    hub_kernel.write_variant(PACKAGE, folder)
+    return folder
+
+
+def metadata_of(folder):
+    return json.loads((folder / "metadata.json").read_text())
+
+
+def used(program, folder):
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    command = [sys.executable, "-c", program + SHOWN + COMPARE, str(folder)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_it_is_used_beside_the_installed_package_and_another_copy_of_that_is_refused_in_a_line(variant):
+    assert used(LOAD, variant) == (
+        "the operators torch.ops.qacg are already there: this process has imported another copy of the package "
+        "qacg_kernels, and one may be there by that name\n"
+    )
+
+
+def test_kernels_loads_it(variant):
+    pytest.importorskip("kernels", reason="pip install kernels loads what the hub has")
+    assert "torch.ops.qacg are already there" in used(LOAD_WITH_KERNELS, variant)
+
+
+def test_every_platform_of_the_wheels_has_its_name_on_the_hub():
+    assert list(hub_kernel.PLATFORMS) == list(hub_kernel.setup.TARGETS)
+    assert hub_kernel.variant_of("manylinux_2_28_aarch64") == "torch-stable-abi210-cpu-aarch64-linux"
+
+
+def test_no_module_imports_the_package_by_its_own_name(variant):
+    for path in variant.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and not node.level:
+                names = [node.module]
+            assert not any(name.split(".")[0] == "qacg_kernels" for name in names), (path, node.lineno)
+
+
+@pytest.mark.parametrize(
+    ("path", "line", "wanted"),
+    [
+        ("qacg_kernels/ops.py", "from qacg_kernels.masks import a", "from .masks import a"),
+        ("qacg_kernels/info.py", "from qacg_kernels import explain", "from . import explain"),
+        ("qacg_kernels/backends/cpu.py", "from qacg_kernels import masks", "from .. import masks"),
+        (
+            "qacg_kernels/backends/triton/a.py",
+            "if 1: from qacg_kernels.b import (\n c)",
+            "if 1: from ...b import (\n c)",
+        ),
+        ("qacg_kernels/ops.py", "from qacg_kernels_of_others import a", "from qacg_kernels_of_others import a"),
+        ("qacg_kernels/ops.py", 'a = "from qacg_kernels import b"', 'a = "from qacg_kernels import b"'),
+    ],
+)
+def test_imports_are_made_relative(path, line, wanted):
+    assert hub_kernel.relative(line, path) == wanted
+
+
+def test_an_import_without_a_relative_form_is_refused():
+    with pytest.raises(checks.CheckError, match=r"line 2: `import qacg_kernels\.ops` has no relative form"):
+        hub_kernel.relative("\nimport qacg_kernels.ops\n", "qacg_kernels/info.py")
+    with pytest.raises(checks.CheckError, match="line 1: the import has its module on another line"):
+        hub_kernel.relative("from \\\n  qacg_kernels import ops\n", "qacg_kernels/info.py")
+
+
+def test_the_metadata_says_what_is_there(variant):
+    files = {
+        path.relative_to(variant).as_posix(): base64.b64encode(hashlib.sha256(path.read_bytes()).digest()).decode()
+        for path in variant.rglob("*")
+        if path.is_file() and path.name != "metadata.json" and "__pycache__" not in path.parts
+    }
+    told = metadata_of(variant)
+    assert told["digest"] == {"algorithm": "sha256", "files": files}
+    assert {f"{name}.py" for name in ("__init__", "qacg_kernels/__init__", "qacg_kernels/ops")} <= files.keys()
+    assert (told["name"], told["version"], told["backend"]) == ("qacg-kernels", 0, {"type": "cpu"})
+
+
+def test_each_build_has_a_name_of_its_own_and_takes_the_place_of_an_older_one(variant, tmp_path):
+    folder = tmp_path / "build/x"
+    name = hub_kernel.write_variant(PACKAGE, folder)
+    assert name.isidentifier() and name == metadata_of(variant)["id"], "made of the contents alone"
+    changed = PACKAGE | {"qacg_kernels/masks.py": PACKAGE["qacg_kernels/masks.py"] + b"\n"}
+    (folder / "left_behind.py").touch()
+    assert hub_kernel.write_variant(changed, folder) != name
+    assert sorted(path.name for path in tmp_path.glob("build/*")) == ["x"]
+    assert not (folder / "left_behind.py").exists()
+
+
+def test_a_library_that_wants_one_version_of_python_is_refused():
+    pytest.importorskip("kernel_abi_check", reason="pip install kernel-abi-check judges libraries for the hub")
+    import torch
+
+    library = Path(torch.__file__).parent / "lib/libtorch_python.so"
+    if not library.exists():
+        pytest.skip("torch's own library for Python, the one that fails, is not on this machine")
+    with pytest.raises(checks.CheckError, match=r"the hub's checker of ABIs says .*NonAbi3Symbol"):
+        hub_kernel.check_abi(library)
