@@ -38,9 +38,9 @@ SHARED_BYTES = {chip: shipped(chip).shared_bytes for chip in OWN_TABLE} | {
 }
 TENSOR_COLUMNS = 512
 # Of a thread, in bytes. The forward has some beside its loop over keys alone, none within. The backward holds three
-# accumulators and three tiles of scores; whole rows of float32 beyond 128 features come near this.
+# accumulators and three tiles of scores; packed calls in 16 bits take all of this with Triton 3.6.0.
 FORWARD_STACK = 80
-BACKWARD_STACK = 160
+BACKWARD_STACK = 176
 # Head sizes whose tiles of 16 bits are wgmma's on Hopper.
 WGMMA_HEAD_DIMS = (64, 128)
 TILED = ("tiled_forward", "key_gradients", "query_gradients")
@@ -49,6 +49,7 @@ TILED = ("tiled_forward", "key_gradients", "query_gradients")
 WIDE_KEYS_STACK = 320
 ATOMIC_STACK = 512  # no shipped table asks for it
 
+ONE_QUERY = "one query"
 _HEAVY = dict(mask="additive", is_causal=True, dropout_p=0.1, gate="per_head", bias="per_head", key_lengths=True)
 VARIANTS: dict[str, dict[str, object]] = {
     "lambda": dict(),
@@ -60,7 +61,7 @@ VARIANTS: dict[str, dict[str, object]] = {
     "packed, dropout": dict(gate="shared", bias="shared", packed=True, dropout_p=0.1),
     # Sizes and strides of 1 are constants to Triton, and numbers off 16 are not known to be multiples of it.
     "one head, packed": dict(gate="per_head", bias="per_head", packed=True, heads=1),
-    "one query": dict(gate="per_head", bias="per_head", form="column", queries=1),
+    ONE_QUERY: dict(gate="per_head", bias="per_head", form="column", queries=1),
     "odd sizes": dict(gate="shared", shortened_by=5),
     "no gradient": dict(saves=False),
     "TF32": dict(gate="shared", bias="shared", key_lengths=True, is_causal=True, tf32=True),
@@ -252,7 +253,8 @@ def faults(build: Build, used: dict[str, Resources]) -> list[str]:
                 found.append(f"{build}: {function} takes {value} {what}, at most {most} are wanted")
         if build.kernel in _FORWARD and r.spills:
             found.append(f"{build}: {function} spills registers within a loop, in {r.spills} instructions")
-        if build.kernel in TILED and build.dtype != torch.float32:
+        # A single query, whose stride the compiler knows, fills no tile: there is no rate to lose.
+        if build.kernel in TILED and build.dtype != torch.float32 and build.variant != ONE_QUERY:
             found += [f"{build}: {function} {fault}" for fault in _slow(build, r)]
     return found
 
