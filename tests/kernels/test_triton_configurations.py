@@ -280,6 +280,7 @@ def test_tuning_fails_by_name_where_nothing_runs():
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+@pytest.mark.matrix
 def test_tuning_refuses_without_a_gpu():
     command = [sys.executable, "-m", "qacg_kernels.backends.triton.tune"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)

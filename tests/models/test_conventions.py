@@ -116,6 +116,7 @@ def test_compiles_whole_and_gives_the_same(case, implementation):
 
 @pytest.mark.compiles
 @pytest.mark.parametrize("case", [param(name == COMPILERS_CASE, case, id=name) for name, case in TASKS.items()])
+@pytest.mark.matrix
 def test_exports_with_any_batch_and_length(case):
     model = case.build()
     model.config.return_dict = False

@@ -115,6 +115,7 @@ def few_steps(dataset, path, **changes):
     return losses(training.train(dataset, path, replace(TINY, dropout=0.0, **{"epochs": 2} | changes)))
 
 
+@pytest.mark.matrix
 def test_fused_and_eager_train_alike(dataset, tmp_path):
     fused = few_steps(dataset, tmp_path / "fused")
     eager = few_steps(dataset, tmp_path / "eager", attention="eager")
