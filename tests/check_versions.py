@@ -16,9 +16,9 @@ sys.path.append(str(ROOT / "distributions"))
 
 import wheels  # noqa: E402
 
-# The oldest torch that pyproject.toml claims, and whatever is the newest.
+# The oldest that pyproject.toml claims, and whatever is the newest.
 VERSIONS = {
-    "oldest": ["torch==2.10.0", "transformers"],
+    "oldest": ["torch==2.10.0", "transformers==5.12.0"],
     "newest": ["torch", "transformers"],
 }
 TESTS = (

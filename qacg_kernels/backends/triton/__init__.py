@@ -24,16 +24,13 @@ NEEDS_CERTIFICATE = True
 DEVICE = "cuda"  # the interpreter works on the CPU's tensors
 
 _OLDEST_CAPABILITY = (8, 0)
+# Asked once and here: Dynamo passes a function's cache by, and older ones cannot trace what looks for a package.
+_INSTALLED = importlib.util.find_spec("triton") is not None
 
 
 def interpreted() -> bool:
     """Whether Triton's interpreter runs the kernels, on CPU tensors."""
     return os.environ.get("TRITON_INTERPRET") == "1"
-
-
-@functools.cache
-def _triton_is_installed() -> bool:
-    return importlib.util.find_spec("triton") is not None
 
 
 @functools.cache
@@ -48,7 +45,7 @@ def _capability(device: torch.device) -> tuple[int, int]:
 
 def missing() -> list[str]:
     """Why this backend is not on this machine; empty if it is."""
-    if not _triton_is_installed():
+    if not _INSTALLED:
         return ["triton is not installed: on Linux, pip install 'triton>=3.5' (torch for CUDA brings its own)"]
     if not interpreted() and not _gpu_is_there():
         return ["torch sees no NVIDIA GPU; for tests, TRITON_INTERPRET=1 runs the kernels on CPU tensors"]
