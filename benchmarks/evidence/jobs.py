@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -77,8 +76,9 @@ def run(
                     raise Failed(f"{job.trial.name}: {job.last_line()} ({job.log} has all of it)")
                 ended(job.trial)
     finally:
+        # Not by SIGINT, which whatever was started in the background ignores; the last checkpoint is gone on from.
         for job in jobs:
-            job.process.send_signal(signal.SIGINT)
+            job.process.terminate()
         for job in jobs:
             job.process.wait()
 

@@ -126,7 +126,7 @@ def test_jobs_end_in_order_and_a_failure_says_its_last_line(tmp_path):
     assert jobs.run(next_one, lambda trial: ["-c", code], tmp_path, at_once=2, seconds=None, ended=ended.append)
     assert sorted(ended, key=lambda one: one.seed) == waiting
     ended.clear()
-    slow = "import time; time.sleep(600)"
+    slow = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); time.sleep(600)"  # as in the background
     assert not jobs.run(next_one, lambda trial: ["-c", slow], tmp_path, at_once=2, seconds=0.5, ended=ended.append)
     assert not ended, "those under way were ended"
     failing = "import sys; print('first'); sys.exit('no weights')"
