@@ -145,7 +145,10 @@ def test_from_nothing_to_tables_and_a_picture(tmp_path, monkeypatch, capsys):
 
     monkeypatch.setattr(Trial, "options", property(options))
     monkeypatch.setattr(plan, "TRIED_ON", "sentihood")
-    one = dataclasses.replace(DATA["sentihood"], format="auto", seeds=(1, 2))
+    for settings, kept_ones in ((plan.SETTINGS, 1), (plan.CONTEXT_SETTINGS, 1), (plan.PLAIN_SETTINGS, 0)):
+        for name in list(settings)[kept_ones:]:
+            monkeypatch.delitem(settings, name)
+    one = dataclasses.replace(DATA["sentihood"], format="auto", seeds=(1,))
     for name in [*DATA]:
         monkeypatch.delitem(plan.DATA, name)
     monkeypatch.setitem(plan.DATA, "sentihood", one)
@@ -162,7 +165,12 @@ def test_from_nothing_to_tables_and_a_picture(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(jobs, "run", in_this_process)
     assert program.main(arguments) == 0
     said = capsys.readouterr().out
-    assert "28 of 28" in said and "about 0.0 h left" in said and NOT_YET not in said.split("### Settings")[1]
+    assert (
+        trials_in_all() == 5 + 4 + 2
+        and "11 of 11" in said
+        and "about 0.0 h left" in said
+        and NOT_YET not in said.split("### Settings")[1]
+    )
     text = (tmp_path / "out" / "evidence.md").read_text()
     assert text.count("**") == 2 * 3 and "QACG-BERT, lambda 0" in text and "TF-IDF" in text
     assert (tmp_path / "out" / "evidence.svg").read_text().startswith("<?xml")
