@@ -38,9 +38,10 @@ SHARED_BYTES = {chip: shipped(chip).shared_bytes for chip in OWN_TABLE} | {
 }
 TENSOR_COLUMNS = 512
 # Of a thread, in bytes. The forward has some beside its loop over keys alone, none within. The backward holds three
-# accumulators and three tiles of scores; packed calls in 16 bits take all of this with Triton 3.6.0.
+# accumulators and three tiles of scores; whole rows of float32 beyond 128 features come near this.
 FORWARD_STACK = 80
-BACKWARD_STACK = 176
+BACKWARD_STACK = 160
+PACKED_STACK = 176  # of packed calls in 16 bits: Triton 3.6.0 takes all of it
 # Head sizes whose tiles of 16 bits are wgmma's on Hopper.
 WGMMA_HEAD_DIMS = (64, 128)
 TILED = ("tiled_forward", "key_gradients", "query_gradients")
@@ -237,8 +238,10 @@ def is_busy_variant(variant: str) -> bool:
 def faults(build: Build, used: dict[str, Resources]) -> list[str]:
     """What of a build breaks the limits of this file; empty if nothing does."""
     found = []
-    stack = ATOMIC_STACK if build.kernel == "atomic" else BACKWARD_STACK
-    if build.kernel == "key_gradients" and build.head_dim == 128 and build.architecture == "sm_90":
+    packed = VARIANTS[build.variant].get("packed") and build.dtype != torch.float32
+    stack = ATOMIC_STACK if build.kernel == "atomic" else PACKED_STACK if packed else BACKWARD_STACK
+    wide = build.kernel == "key_gradients" and build.head_dim == 128 and build.architecture == "sm_90"
+    if wide and build.dtype != torch.float32:
         stack = WIDE_KEYS_STACK
     shared = min(SHARED_BYTES[build.architecture], table_of(build).shared_bytes)
     if build.kernel in (*_FORWARD, "small kernels"):
