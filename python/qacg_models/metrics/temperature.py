@@ -17,7 +17,8 @@ beside thousands.
 
 One temperature is not enough where a model is right about one label and too sure of another, as it comes to be when
 rare labels are drawn more often than they occur: on SentiHood's test the expected calibration error was 8.7 points, 4.6
-with one temperature and 1.9 with one for each label that wins. What divides all logits of a row changes no label. The
+with one temperature and 1.9 with one for each label that wins. What divides all logits of a row changes no label; the
+order of rows by a probability, and so an AUC, it may change. The
 temperature of a label is fitted in the same way to the rows on which it wins, with M that of all rows together, so
 that a label with few rows has the common one.
 """
