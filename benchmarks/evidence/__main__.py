@@ -5,7 +5,6 @@ a picture of what has been measured. The same command goes on where it was ended
 """
 
 import argparse
-import statistics
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -16,7 +15,7 @@ from benchmarks.cli.options import INTERRUPTED
 from benchmarks.evidence import jobs, tables
 from benchmarks.evidence.comparison import compare
 from benchmarks.evidence.picture import draw
-from benchmarks.evidence.plan import CONTESTANTS, DATA, Trial, chosen_settings, judged, searches, trials_in_all
+from benchmarks.evidence.plan import CONTESTANTS, DATA, Trial, chosen_settings, every_trial, judged, searches
 from benchmarks.evidence.results import Result, keep, kept
 from benchmarks.evidence.trials import carry_out
 
@@ -59,6 +58,16 @@ def next_trial(out: Path, under_way: Iterable[str] = ()) -> Trial | None:
     return None
 
 
+def seconds_left(results: Mapping[str, Result]) -> float:
+    """What the trainings that wait will take of one core, by what the others took for a pass over the training data."""
+    done = _passes(one.trial for one in results.values())
+    return sum(one.row["seconds"] for one in results.values()) / done * (_passes(every_trial()) - done)
+
+
+def _passes(trials: Iterable[Trial]) -> int:
+    return sum(trial.options.epochs for trial in trials)
+
+
 def _one(options: argparse.Namespace) -> int:
     known = {trial.name: trial for trial in [*searches(), *judged(_chosen(kept(options.out)))]}
     if options.only not in known:
@@ -81,11 +90,11 @@ def _train(options: argparse.Namespace) -> bool:
 
     def ended(trial: Trial) -> None:
         results = kept(out)
-        one, in_all = results[trial.name], trials_in_all()
-        hours = (in_all - len(results)) * statistics.fmean(r.row["seconds"] for r in results.values()) / 3600
+        one = results[trial.name]
+        hours = seconds_left(results) / 3600 / options.jobs
         print(
             f"ended: {trial.name}, dev {100 * one.dev:.1f}, {one.row['seconds'] / 60:.0f} min;"
-            f" {len(results)} of {in_all}, about {hours / options.jobs:.1f} h left",
+            f" {len(results)} of {len(every_trial())}, about {hours:.1f} h left",
             flush=True,
         )
 
@@ -109,7 +118,7 @@ def _write(data: Path, out: Path) -> None:
         parts += [f"\n### {title}, test\n", tables.of_figures(one), "", tables.of_differences(one)]
     parts += ["\n### Other arithmetic\n", tables.of_checks(results)]
     text = "\n".join(parts) + "\n"
-    print(f"\n{text}\n{len(results)} of {trials_in_all()} trainings of {len(CONTESTANTS)} models")
+    print(f"\n{text}\n{len(results)} of {len(every_trial())} trainings of {len(CONTESTANTS)} models")
     out.mkdir(parents=True, exist_ok=True)
     (out / TABLES).write_text(text, encoding="utf-8")
     drawn = [one for one in compared if len(one.compared) > 2]

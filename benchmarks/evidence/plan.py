@@ -183,6 +183,6 @@ def judged(settings: Mapping[str, str]) -> list[Trial]:
     return trials
 
 
-def trials_in_all() -> int:
-    """How many trainings there are."""
-    return len(searches()) + len(judged({name: next(iter(SETTINGS)) for name in CONTESTANTS}))
+def every_trial() -> list[Trial]:
+    """All trainings; those that are judged have the first setting, whatever will be chosen."""
+    return [*searches(), *judged({name: next(iter(SETTINGS)) for name in CONTESTANTS})]

@@ -22,11 +22,14 @@ class Result:
         trial: which it was.
         row: its figures, as `qacg train --rows` writes them.
         scores: (rows of test, classes) float16 logarithms of probabilities; None for a search.
+        processor_seconds: what its process took of one core, which other work on the machine does not lengthen; None
+            for a training that was ended and gone on with.
     """
 
     trial: Trial
     row: dict
     scores: np.ndarray | None = None
+    processor_seconds: float | None = None
 
     @property
     def dev(self) -> float:
@@ -46,7 +49,8 @@ def keep(folder: Path, result: Result) -> None:
         with bytes_written_whole(folder / f"{result.trial.name}{SCORES}") as handle:
             np.save(handle, result.scores)
     with written_whole(folder / f"{result.trial.name}{FIGURES}") as handle:
-        json.dump({"trial": asdict(result.trial), "row": result.row}, handle, allow_nan=False)
+        content = {"trial": asdict(result.trial), "row": result.row, "processor_seconds": result.processor_seconds}
+        json.dump(content, handle, allow_nan=False)
         handle.write("\n")
 
 
@@ -57,5 +61,6 @@ def kept(folder: Path) -> dict[str, Result]:
         content = json.loads(path.read_text(encoding="utf-8"))
         scores = path.with_suffix(SCORES)
         trial = Trial(**content["trial"])
-        found[trial.name] = Result(trial, content["row"], np.load(scores) if scores.exists() else None)
+        said = np.load(scores) if scores.exists() else None
+        found[trial.name] = Result(trial, content["row"], said, content["processor_seconds"])
     return found

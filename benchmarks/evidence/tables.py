@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from benchmarks.evidence.comparison import BASELINES, Comparison
@@ -12,19 +12,19 @@ from benchmarks.evidence.plan import BERT, CONTESTANTS, SETTINGS, chosen_setting
 from benchmarks.evidence.results import Result
 
 NOT_YET = "not yet measured"
+MINUTES = "minutes of a core"
 
 
 def of_figures(comparison: Comparison) -> str:
     """Mean and deviation over seeds of every metric, in per cent, and minutes."""
-    header = ["model", "setting", "seeds", *comparison.titles.values(), "minutes a seed"]
+    header = ["model", "setting", "seeds", *comparison.titles.values(), MINUTES]
     lines = []
     for name, told in CONTESTANTS.items():
         found = comparison.results.get(name, ())
         if not found:
             continue
         setting = ", ".join(dict.fromkeys(one.trial.setting for one in found))
-        minutes = statistics.fmean(one.row["seconds"] for one in found) / 60
-        lines.append([told.title, setting, str(len(found)), *_figures(comparison, name), f"{minutes:.1f}"])
+        lines.append([told.title, setting, str(len(found)), *_figures(comparison, name), _minutes(found)])
     lines += [[title, "", "", *_figures(comparison, name), ""] for name, title in BASELINES.items()]
     return _markdown(header, lines, texts=2)
 
@@ -59,7 +59,7 @@ def of_settings(results: Mapping[str, Result]) -> str:
 
 
 def of_checks(results: Mapping[str, Result]) -> str:
-    """One seed with other arithmetic, beside the same seed of the table: every metric in per cent, and minutes."""
+    """One seed with other arithmetic, beside the same seed of the table: every metric in per cent, and its minutes."""
     checks = [one for one in judged(chosen_settings(_dev(results))) if one.check]
     if not checks or (plain := replace(checks[0], check=None)).name not in results:
         return NOT_YET
@@ -73,13 +73,19 @@ def of_checks(results: Mapping[str, Result]) -> str:
             lines.append([title, *[NOT_YET] * (len(names) + 1)])
         else:
             figures = [f"{100 * row['metrics']['test'][name]:.1f}" for name in names]
-            lines.append([title, *figures, f"{row['seconds'] / 60:.1f}"])
-    header = [f"QACG-BERT, seed {plain.seed}", *(name.replace("_", " ") for name in names), "minutes"]
+            lines.append([title, *figures, _minutes([results[named[title].name]])])
+    header = [f"QACG-BERT, seed {plain.seed}", *(name.replace("_", " ") for name in names), MINUTES]
     return _markdown(header, lines, texts=1)
 
 
 def _dev(results: Mapping[str, Result]) -> dict[str, float]:
     return {name: one.dev for name, one in results.items() if one.trial.is_search}
+
+
+def _minutes(found: Iterable[Result]) -> str:
+    """The median of those that came to their end without a stop."""
+    known = [one.processor_seconds for one in found if one.processor_seconds is not None]
+    return f"{statistics.median(known) / 60:.1f}" if known else "n/a"
 
 
 def _figures(comparison: Comparison, name: str) -> list[str]:

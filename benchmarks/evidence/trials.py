@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -32,8 +33,9 @@ def carry_out(trial: Trial, data: Path, work: Path, say: Callable[[str], None] =
         InputError: the weights to begin from are not there.
     """
     dataset = data_of(trial, data)
+    anew = not (work / trial.name).exists()
     trained = train(dataset, work / trial.name, trial.options, resume=True, say=say)
     scores = None if trial.is_search else as_scores(trained.probabilities(dataset.splits["test"]))
-    result = Result(trial, row_of(trained.record), scores)
+    result = Result(trial, row_of(trained.record), scores, time.process_time() if anew else None)
     shutil.rmtree(work / trial.name)
     return result

@@ -1,8 +1,6 @@
 """The evidence: which trainings there are and in what order, intervals, what is kept, and a run from end to end."""
 
 import dataclasses
-import json
-import sys
 
 import numpy as np
 import pytest
@@ -12,7 +10,7 @@ from qacg_models.runs.options import TrainingOptions
 from benchmarks.evidence import __main__ as program
 from benchmarks.evidence import jobs, plan, trials
 from benchmarks.evidence.intervals import Draws
-from benchmarks.evidence.plan import CONTESTANTS, DATA, Trial, chosen_settings, judged, searches, trials_in_all
+from benchmarks.evidence.plan import CONTESTANTS, DATA, Trial, chosen_settings, every_trial, judged, searches
 from benchmarks.evidence.results import Result, as_scores, keep, kept
 from benchmarks.evidence.tables import NOT_YET, of_settings
 
@@ -44,7 +42,7 @@ def test_a_setting_is_chosen_once_all_are_tried_and_a_variant_takes_that_of_its_
     # The variant differs from its model in the one point.
     one, other = (Trial("sentihood", name, "documents", 3).options for name in ("qacg-bert", "lambda-0"))
     assert dataclasses.replace(other, quasi_scale=None) == one and other.quasi_scale == 0
-    assert trials_in_all() == 18 + 4 * (5 + 3) + 2
+    assert len(every_trial()) == 18 + 4 * (5 + 3) + 2
 
 
 def test_a_search_never_sees_the_test_split(monkeypatch):
@@ -98,15 +96,21 @@ def test_what_is_kept_comes_back_and_ranks_as_it_did(tmp_path):
     logits = np.random.default_rng(3).normal(scale=6, size=(300, 3))
     probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     trial = Trial("sentihood", "bert", "released", 2)
-    keep(tmp_path, Result(trial, row(0.5), as_scores(probabilities)))
+    keep(tmp_path, Result(trial, row(0.5), as_scores(probabilities), processor_seconds=30.0))
     keep(tmp_path, Result(search := searches()[0], row(0.25)))
     (tmp_path / f"{trial.name}-half.npy").write_bytes(b"")  # without figures it is not there
     found = kept(tmp_path)
     assert set(found) == {trial.name, search.name} and found[search.name].scores is None
+    assert (found[trial.name].processor_seconds, found[search.name].processor_seconds) == (30.0, None)
     assert found[trial.name].trial == trial and found[trial.name].dev == 0.5
     scores = found[trial.name].scores
     assert scores.shape == (300, 3) and (scores.argmax(axis=1) == probabilities.argmax(axis=1)).all()
     assert np.abs(np.exp(scores.astype(float)) - probabilities).max() < 2e-3
+
+
+def test_what_is_left_counts_passes_over_the_data():
+    """18 tries of 2 passes took a minute each, so 34 trainings of 4 passes take two minutes each."""
+    assert program.seconds_left({one.name: Result(one, row(0.5)) for one in searches()}) == 34 * 120
 
 
 def test_settings_not_tried_are_said_to_be_so():
@@ -166,7 +170,7 @@ def test_from_nothing_to_tables_and_a_picture(tmp_path, monkeypatch, capsys):
     assert program.main(arguments) == 0
     said = capsys.readouterr().out
     assert (
-        trials_in_all() == 5 + 4 + 2
+        len(every_trial()) == 5 + 4 + 2
         and "11 of 11" in said
         and "about 0.0 h left" in said
         and NOT_YET not in said.split("### Settings")[1]
@@ -183,13 +187,8 @@ def test_what_is_not_there_is_told_in_a_line(tmp_path, capsys):
     arguments = ["--data", str(tmp_path), "--out", str(tmp_path / "out")]
     assert program.main([*arguments, "--only", "nothing"]) == 1
     assert "--only: got 'nothing', wanted one of sentihood_bert_rate-2e-4_0" in capsys.readouterr().err
-    (tmp_path / "out").mkdir()
-    trial = searches()[0]
-    (tmp_path / "out" / f"{trial.name}.json").write_text(
-        json.dumps({"trial": dataclasses.asdict(trial), "row": row(1)})
-    )
+    keep(tmp_path / "out", Result(searches()[0], row(1)))
     assert program.main([*arguments, "--table"]) == 0, "searches alone need no data"
     assert "1 of 52" in capsys.readouterr().out
     with pytest.raises(SystemExit):
         program.main([*arguments, "--jobs", "0"])
-    assert sys.executable
