@@ -1,6 +1,6 @@
 # make run    the main job, in an environment of its own (.venv)
-# make test   lint (Python and C++), types and the tests: every kind of them, in a few minutes
-# make test-all  the same and the whole matrices, group by group with its time: half an hour on two cores
+# make test   lint (Python and C++) and the tests: every kind of them, in a few minutes
+# make test-all  the same, types and the whole matrices, group by group with its time: half an hour on two cores
 # make types  the public modules under mypy
 # make check-triton       every configuration of the Triton kernels compiled for each GPU that has a table; no GPU needed
 #                         ONLY="sm_90 bfloat16" those whose line has these words; BUILDS=kinds every kind of call, one chip;
@@ -50,14 +50,15 @@ run: $(READY)
 # Over the cores, a file at a time, where pytest-xdist is installed.
 PARALLEL = $(shell $(PY) -c "import xdist" 2>/dev/null && echo '-n auto --maxprocesses 4 --dist loadfile')
 
-test: lint types
+test: lint
 	$(PY) -m pytest $(PARALLEL)
 
 # The compilers' groups use all cores by themselves. MAKE_COMMAND, so that make -n only prints them.
 MATRIX := $(PY) -m pytest --matrices -m matrix
-test-all: lint types
+test-all: lint
 	$(PY) tests/run_groups.py \
 		"tests: $(PY) -m pytest $(PARALLEL)" \
+		"types: $(PY) -m mypy" \
 		"operators and models: $(MATRIX) $(PARALLEL) $(MATRIX_ELSEWHERE:%=--ignore=%)" \
 		"CUDA kernels emulated, races: $(MATRIX) $(PARALLEL) $(filter %emulator.py %emulated.py %races.py,$(MATRIX_ELSEWHERE))" \
 		"CUDA kernels compiled: $(MATRIX) tests/kernels/test_cuda_compiled.py" \

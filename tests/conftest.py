@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from matrix import one_in_turn
+from matrix import one_in_turn, sampled
 from outcomes import Budget, Recorder, in_shard
 
 from qacg_kernels import available_backends
@@ -54,16 +54,16 @@ def pytest_configure(config):
 @pytest.hookimpl(tryfirst=True)  # -m matrix picks among marks that are given here
 def pytest_collection_modifyitems(config, items):
     one_in_turn(items)
+    sampled(items)
     shard = config.getoption("--shard")
     if shard is not None:
         others = [item for item in items if not in_shard(item.nodeid, shard)]
         items[:] = [item for item in items if in_shard(item.nodeid, shard)]
         config.hook.pytest_deselected(items=others)
-    if not config.getoption("--matrices"):
-        left = pytest.mark.skip(reason="a part that only make test-all runs (--matrices)")
-        for item in items:
-            if "matrix" in item.keywords:
-                item.add_marker(left)
+    named = any("::" in argument for argument in config.args)  # runs, whatever its marks
+    if not named and not config.getoption("--matrices"):
+        config.hook.pytest_deselected(items=[item for item in items if "matrix" in item.keywords])
+        items[:] = [item for item in items if "matrix" not in item.keywords]
     if torch.cuda.is_available():
         return
     skip = pytest.mark.skip(reason="no CUDA device on this machine")

@@ -11,6 +11,7 @@ from qacg_kernels.testing import evaluate, through_backend
 from qacg_kernels.testing_inputs import LAYOUTS, WIDE, Case, lay_like, make_inputs
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("case", SMALL + LAYOUT_CASES, ids=lambda case: case.name)
 def test_small(case, backend, dtype, device):
     check(case, backend, dtype, device)
@@ -28,6 +29,7 @@ def test_off_the_tile(case, backend, dtype, device):
     check(case, backend, dtype, device)
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("case", LARGE_SCORES, ids=lambda case: case.name)
 def test_large_scores(case, backend, dtype, device):
     inputs = judged_by(case, dtype, device)[0]

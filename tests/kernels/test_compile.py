@@ -44,7 +44,7 @@ def test_fullgraph(case, backend, device):
     assert_same(evaluate(inputs, compiled(backend, "aot_eager")), wanted)
 
 
-@pytest.mark.in_turn
+@pytest.mark.matrix
 def test_inductor(backend, device):
     inputs = make_inputs(CASES[0], torch.float32, device)
     wanted = evaluate(inputs, through_backend(backend))

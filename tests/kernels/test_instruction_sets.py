@@ -31,6 +31,7 @@ def capability(request, monkeypatch):
     assert set(chosen.values()) == NAMES.get(request.param, {request.param})
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("case", "dtype"),
     in_turn(

@@ -41,6 +41,7 @@ def judged(family, fault=None):
 
 
 @has_cpu
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("feature", FEATURES)
 @pytest.mark.parametrize("route", ROUTES)
 @pytest.mark.parametrize("direction", PASSES)

@@ -89,6 +89,7 @@ WAYS = {"reference": through_backend("reference"), "eager": through_eager, "maps
 
 
 # Every run takes every case by one of the three ways, which changes from case to case.
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("case", "attend"),
     [

@@ -24,6 +24,7 @@ def restore_threads():
     torch.set_num_threads(before)
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_bits_do_not_depend_on_threads(case, kernel, dtype, device):
     """Not asked of the reference, whose products PyTorch splits by the number of threads."""

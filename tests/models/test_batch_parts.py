@@ -117,6 +117,7 @@ def test_memory_that_becomes_scarce_in_the_midst_of_a_step(dataset, tmp_path, me
     assert_near(gradients[5], gradients[1])
 
 
+@pytest.mark.matrix
 def test_a_run_that_goes_on_has_the_parts_that_it_had(dataset, tmp_path, memory, monkeypatch):
     """With dropout, so that other parts would draw other cells."""
     memory["rows"] = 5

@@ -31,6 +31,7 @@ def same_gradients(mine, wanted):
         torch.testing.assert_close(mine[name], wanted[name], msg=lambda text, n=name: f"{n}: {text}")
 
 
+@pytest.mark.sampled(3)
 @every_model
 def test_saves_and_loads_whole_and_sharded(case, tmp_path):
     model = case.build()
@@ -48,6 +49,7 @@ def test_saves_and_loads_whole_and_sharded(case, tmp_path):
         same(case.model_class.from_pretrained(folder)(**case.inputs, **case.labels), wanted, rtol=0, atol=0)
 
 
+@pytest.mark.sampled(3)
 @every_model
 def test_auto_classes_know_it(case, tmp_path):
     model = case.build()
@@ -60,6 +62,7 @@ def test_auto_classes_know_it(case, tmp_path):
     same(loaded(**case.inputs), model(**case.inputs), rtol=0, atol=0)
 
 
+@pytest.mark.sampled(4)
 @every_model
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_gradient_checkpointing_repeats_the_same_dropout(case, reentrant):
@@ -131,6 +134,7 @@ def test_exports_with_any_batch_and_length(case):
             torch.testing.assert_close(mine, wanted)
 
 
+@pytest.mark.sampled(3)
 @every_model
 def test_embeddings_can_be_resized(case, tmp_path):
     model = case.build()
@@ -152,6 +156,7 @@ def test_embeddings_can_be_resized(case, tmp_path):
     same(model(**case.inputs), before)
 
 
+@pytest.mark.sampled(3)
 @every_model
 def test_embeddings_can_be_tied_to_those_of_another_model(case):
     one, other = case.build(), case.build(seed=2)
@@ -192,6 +197,7 @@ def test_maps_come_on_request(case):
     assert len(asked.attentions) == 2 and len(asked.hidden_states) == 3
 
 
+@pytest.mark.sampled(3)
 @every_model
 def test_choice_of_implementation(case, tmp_path):
     found = {}

@@ -141,6 +141,7 @@ def test_the_best_weights_are_checked_like_a_checkpoint(dataset, work, undisturb
     same_end(trained, undisturbed)
 
 
+@pytest.mark.matrix
 def test_best_weights_damaged_while_training_went_on_are_not_published(dataset, tmp_path, monkeypatch):
     plain = run._write_model
 
@@ -154,6 +155,7 @@ def test_best_weights_damaged_while_training_went_on_are_not_published(dataset, 
     assert not (tmp_path / "model").exists()
 
 
+@pytest.mark.matrix
 def test_weights_that_a_kept_checkpoint_names_are_kept(dataset, tmp_path):
     """The second evaluation is the best one; the older checkpoint names the first one's weights."""
     values = iter([0.1, 0.9, 0.0])

@@ -285,6 +285,7 @@ def test_without_a_cache_the_type_changes_nothing():
         assert torch.equal(module(**given, type=kind), module(**given))
 
 
+@pytest.mark.matrix
 def test_dropout_drops_cells_of_the_map_and_keeps_the_mean():
     module, given = attention(dropout=0.4).train(), tensors()
     torch.manual_seed(0)

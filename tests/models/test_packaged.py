@@ -22,6 +22,7 @@ def package(tmp_path, monkeypatch):
     folder.mkdir(parents=True)
     (folder / "__init__.py").write_text("raise RuntimeError('this would import sentence-transformers')\n")
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    monkeypatch.delitem(sys.modules, PACKAGED["minilm"].module, raising=False)  # the real one, where it is installed
     return write_model(folder / PACKAGED["minilm"].folder, kind="bert")
 
 

@@ -4,7 +4,6 @@ from contextlib import contextmanager
 
 import pytest
 import torch
-from matrix import param
 from model_cases import checkpoint_activations
 from model_judging import SDPA_GRADIENT_BAND, check_against_formulas, flat, strengthen
 from model_sizes import TINY
@@ -146,22 +145,10 @@ def truth(kind, batch):
     return compute
 
 
-# In every run each variant once; lengths and types change from one to the next.
-MEMBERS = [
-    param(
-        (v % 2, v // 2 % 2) == (n, d),
-        *variant,
-        lengths,
-        dtype,
-        id=f"{name}-{which}-{str(dtype).removeprefix('torch.')}",
-    )
-    for v, (name, variant) in enumerate(VARIANTS.items())
-    for n, (which, lengths) in enumerate(LENGTHS.items())
-    for d, dtype in enumerate((torch.float32, torch.bfloat16))
-]
-
-
-@pytest.mark.parametrize("kind, settings, lengths, dtype", MEMBERS)
+@pytest.mark.sampled(6)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
+@pytest.mark.parametrize("kind, settings", VARIANTS.values(), ids=VARIANTS)
 def test_packed_outputs_and_every_gradient_match_the_formulas(kind, settings, lengths, dtype):
     rows = features(lengths, contexts=kind != "bert")
 

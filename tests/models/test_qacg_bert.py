@@ -351,6 +351,7 @@ def test_compiles_whole_with_all_its_maps():
         torch.testing.assert_close(p.grad, gradients[name], msg=lambda m, n=name: f"{n}: {m}")
 
 
+@pytest.mark.matrix
 def test_both_implementations_learn_alike():
     """Forty steps on a rule that needs the context: the label is whether the first word suits the context."""
     generator = torch.Generator().manual_seed(3)

@@ -54,14 +54,20 @@ def written(path):
     return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).lstrip(".")
 
 
-def refusal(folder, content, capsys):
-    """The one line of a command that reads a folder with this record."""
+def refusal(folder, content):
+    """The one line that whoever reads a folder with this record gets."""
     (folder / RECORD_NAME).write_text(content if isinstance(content, str) else json.dumps(content))
-    assert main(["predict", str(folder), "--text", "service is slow"]) == 2
-    captured = capsys.readouterr()
-    assert captured.out == "" and captured.err.count("\n") == 1
-    assert f"{folder}/{RECORD_NAME}: " in captured.err
-    return captured.err.partition(f"{RECORD_NAME}: ")[2]
+    with pytest.raises(ModelFolderError) as refused:
+        read_record(folder)
+    said = str(refused.value)
+    assert "\n" not in said and said.startswith(f"{folder}/{RECORD_NAME}: ")
+    return said.partition(f"{RECORD_NAME}: ")[2]
+
+
+def test_a_command_says_the_line_alone(tmp_path, capsys):
+    said = refusal(tmp_path, changed(("selected", "step"), dict.pop))
+    assert main(["predict", str(tmp_path), "--text", "service is slow"]) == 2
+    assert capsys.readouterr() == ("", f"qacg predict: {tmp_path}/{RECORD_NAME}: {said}\n")
 
 
 def test_a_record_is_read_as_it_was_written(tmp_path):
@@ -84,32 +90,32 @@ def test_the_fields_are_all_there():
 
 
 @pytest.mark.parametrize("path", NEEDED, ids=written)
-def test_a_field_that_is_missing_is_named(path, tmp_path, capsys):
-    said = refusal(tmp_path, changed(path, dict.pop), capsys)
+def test_a_field_that_is_missing_is_named(path, tmp_path):
+    said = refusal(tmp_path, changed(path, dict.pop))
     assert f"lacks {path[-1]}, so it is not whole" in said
     assert said.startswith(written(path[:-1])), "and the object it is missing from"
 
 
 @pytest.mark.parametrize("path", FIELDS, ids=written)
-def test_a_field_of_another_type_is_named(path, tmp_path, capsys):
+def test_a_field_of_another_type_is_named(path, tmp_path):
     def change(inside, name):
         inside[name] = [{"abacus": 7}] if isinstance(inside[name], str) else "abacus"
         if path[-1] in TEXTS_OR_NONE:
             inside[name] = 7
 
-    said = refusal(tmp_path, changed(path, change), capsys)
+    said = refusal(tmp_path, changed(path, change))
     assert said.startswith(f"{written(path)}: got ") and "wanted " in said
 
 
 @pytest.mark.parametrize("path", NEEDED, ids=written)
-def test_a_field_that_is_misspelt_is_named(path, tmp_path, capsys):
-    said = refusal(tmp_path, changed(path, lambda inside, name: inside.update({f"{name}e": inside.pop(name)})), capsys)
+def test_a_field_that_is_misspelt_is_named(path, tmp_path):
+    said = refusal(tmp_path, changed(path, lambda inside, name: inside.update({f"{name}e": inside.pop(name)})))
     assert f"lacks {path[-1]}, so" in said
 
 
 @pytest.mark.parametrize("inside", [(), ("task",), ("selected",), ("options",), ("data_options",), ("data", "dev")])
-def test_a_field_that_nobody_knows_is_named(inside, tmp_path, capsys):
-    said = refusal(tmp_path, changed((*inside, "colour"), lambda part, name: part.update({name: "red"})), capsys)
+def test_a_field_that_nobody_knows_is_named(inside, tmp_path):
+    said = refusal(tmp_path, changed((*inside, "colour"), lambda part, name: part.update({name: "red"})))
     assert "has colour, which this version does not know" in said
 
 
@@ -129,16 +135,16 @@ def test_a_field_that_nobody_knows_is_named(inside, tmp_path, capsys):
         (("majority",), {}, "majority: got the splits [], wanted those of metrics, ['dev', 'test']"),
     ],
 )
-def test_a_value_out_of_its_limits_is_named(path, value, wanted, tmp_path, capsys):
-    assert wanted in refusal(tmp_path, changed(path, lambda inside, name: inside.__setitem__(name, value)), capsys)
+def test_a_value_out_of_its_limits_is_named(path, value, wanted, tmp_path):
+    assert wanted in refusal(tmp_path, changed(path, lambda inside, name: inside.__setitem__(name, value)))
 
 
-def test_a_record_that_is_cut_off_is_said_to_be(tmp_path, capsys):
+def test_a_record_that_is_cut_off_is_said_to_be(tmp_path):
     text = json.dumps(CONTENT, indent=1)
     for length in range(0, len(text), 97):
-        assert "is not JSON" in refusal(tmp_path, text[:length], capsys)
+        assert "is not JSON" in refusal(tmp_path, text[:length])
     for other in ("[]", "null", '"text"', '{"format": 1}'):
-        assert "is not a training record of format 4" in refusal(tmp_path, other, capsys)
+        assert "is not a training record of format 4" in refusal(tmp_path, other)
 
 
 def test_the_errors_are_those_of_input():

@@ -3,14 +3,20 @@
 from itertools import product
 from types import SimpleNamespace
 
-from matrix import one_in_turn
+import pytest
+from matrix import one_in_turn, sampled
 
 
-def item(marks, **arguments):
+def item(marks, test="test", **arguments):
     left = []
-    callspec = SimpleNamespace(params=arguments)
     return SimpleNamespace(
-        keywords=marks, path="file", originalname="test", callspec=callspec, add_marker=left.append, left=left
+        keywords=marks,
+        path="file",
+        originalname=test,
+        callspec=SimpleNamespace(params=arguments),
+        get_closest_marker=lambda name: getattr(pytest.mark, name)(*marks[name]).mark,
+        add_marker=left.append,
+        left=left,
     )
 
 
@@ -34,3 +40,12 @@ def test_the_reference_is_taken_where_it_is_alone():
 
 def test_others_are_left_as_they_are():
     assert len(taken([item(set(), backend="reference", dtype=d) for d in ("f32", "bf16")])) == 2
+
+
+def test_a_sample_meets_every_value_and_the_tests_of_a_file_together_every_member():
+    values = list(product(range(30), range(3)))  # as many of the second argument as members to one taken
+    tests = {f"test_{n}": [item({"sampled": (3,)}, f"test_{n}", a=a, b=b) for a, b in values] for n in range(3)}
+    sampled([one for items in tests.values() for one in items])
+    taken = [{tuple(one.callspec.params.values()) for one in items if not one.left} for items in tests.values()]
+    assert all(27 <= len(members) <= 33 and {b for _, b in members} == {0, 1, 2} for members in taken)
+    assert set.union(*taken) == set(values)

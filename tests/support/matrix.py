@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 import pytest
 
 IN_TURN = ("backend", "kernel", "dtype")
+GOLDEN = (5**0.5 - 1) / 2
 
 
 def param(kept: bool, *values: object, id: str) -> object:
@@ -36,6 +37,21 @@ def one_in_turn(items: Iterable[pytest.Item]) -> None:
         for item in group:
             if item is not kernels[turn % len(kernels)]:
                 item.add_marker(pytest.mark.matrix)
+
+
+def sampled(items: Iterable[pytest.Item]) -> None:
+    """Of tests with the mark `sampled(n)` every run takes one member in n, of each test of a file other ones. Steps of
+    the golden ratio keep no time with the number of values of an argument, so that every value is met."""
+    tests: dict[object, dict[str, list[pytest.Item]]] = {}
+    for item in items:
+        if "sampled" in item.keywords:
+            tests.setdefault(item.path, {}).setdefault(item.originalname, []).append(item)
+    for of_file in tests.values():
+        for turn, members in enumerate(of_file.values()):
+            (n,) = members[0].get_closest_marker("sampled").args
+            for number, item in enumerate(members):
+                if (number * GOLDEN + turn / n) % 1 >= 1 / n:
+                    item.add_marker(pytest.mark.matrix)
 
 
 def kept_of(kept: Iterable, values: Iterable) -> list[object]:
