@@ -1,10 +1,12 @@
-"""The marks this project has set itself: `python -m benchmarks.marks [--out DIR] [--quick]`.
+"""The marks this project has set itself: `python -m benchmarks.marks [--out DIR] [--minutes N] [--quick]`.
 
 Prints target and measured value of each, and whether it is met. The first line says what machine and instruction
-sets this run had; QACG_CPU_CAPABILITY gives others, whose ceiling is then still torch's own.
+sets this run had; QACG_CPU_CAPABILITY gives others, whose ceiling is then still torch's own. A run that was cut off, or
+whose minutes were spent, is gone on with by the same command, as long as the sources are the same.
 """
 
 import argparse
+import math
 import sys
 
 import torch
@@ -16,6 +18,7 @@ from benchmarks.cli.options import INTERRUPTED, add_common_options
 from benchmarks.measure import ceiling, timing, verify
 from benchmarks.measure.memory_process import measure_memory
 from benchmarks.measure.side_by_side import measure_case
+from benchmarks.plans.session import Budget
 from benchmarks.providers.registry import BACKENDS, PROVIDERS
 from benchmarks.rows.selection import disturbance_note
 from benchmarks.targets.cpu_marks import MARKS, judge, judge_memory, rivals_of, without_figure
@@ -30,10 +33,11 @@ def _backend(asked: str | None) -> str:
     return asked or here[0]
 
 
-def run(backend: str, effort: timing.Effort, writer: rows.Writer, source: rows.Origin) -> list[Verdict]:
-    """Measures every mark, printing each verdict as it falls."""
+def run(backend: str, effort: timing.Effort, writer: rows.Writer, source: rows.Origin, budget: Budget) -> list[Verdict]:
+    """Measures every mark whose rows the writer has not kept, printing each verdict as it falls."""
     verdicts: list[Verdict] = []
-    times: list[rows.TimeRow] = []
+    times = [row for row in writer.kept if isinstance(row, rows.TimeRow)]
+    memories = [row for row in writer.kept if isinstance(row, rows.MemoryRow)]
     products, tried = ceiling.measure_all((mark.case.dtype for mark in MARKS), source)
     writer.add(tried)
 
@@ -43,20 +47,22 @@ def run(backend: str, effort: timing.Effort, writer: rows.Writer, source: rows.O
 
     for case in dict.fromkeys(mark.case for mark in MARKS):
         marks = [mark for mark in MARKS if mark.case == case]
-        try:
-            names = [*(rival for mark in marks for rival in rivals_of(mark)), backend]
-            measured = measure_case(case, names, effort, source, products[case.dtype])
-        except verify.ParityError as error:
-            for mark in marks:
-                tell(without_figure(mark, backend, error))
-            continue
-        writer.add(measured)
-        times += measured
+        names = [*(rival for mark in marks for rival in rivals_of(mark)), backend]
+        if not budget.is_spent() and not all(times_of(times)(case, name) for name in names):
+            try:
+                measured = measure_case(case, names, effort, source, products[case.dtype])
+            except verify.ParityError as error:
+                for mark in marks:
+                    tell(without_figure(mark, backend, error))
+                continue
+            writer.add(measured)
+            times += measured
         for mark in marks:
             tell(judge(mark, backend, times_of(times)))
-    memory = measure_memory(Case(MEMORY_SHAPE, mode=FORWARD_BACKWARD), backend, torch.get_num_threads())
-    writer.add([memory])
-    tell(judge_memory(memory))
+    if not memories:
+        memories = [measure_memory(Case(MEMORY_SHAPE, mode=FORWARD_BACKWARD), backend, torch.get_num_threads())]
+        writer.add(memories)
+    tell(judge_memory(memories[-1]))
     for note in disturbance_note(times):
         print(note)
     return verdicts
@@ -68,6 +74,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     add_common_options(parser)
     parser.add_argument("--backend", choices=(*BACKENDS, "reference"), help="the fastest available if not given")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="when to stop starting new cases (never)")
     options = parser.parse_args(arguments)
     torch.set_num_threads(options.threads)
     source = rows.origin()
@@ -75,10 +82,12 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         backend = _backend(options.backend)
         print(f"parity: {verify.require_parity()} checks passed", flush=True)
-        effort = timing.QUICK if options.quick else timing.THOROUGH
-        verdicts = run(backend, effort, rows.Writer(options.out, "marks", source), source)
+        # Few repeats are no figures: they never mix with a file of them.
+        name, effort = ("marks-quick", timing.QUICK) if options.quick else ("marks", timing.THOROUGH)
+        writer = rows.Writer(options.out, name, source, resume=True)
+        verdicts = run(backend, effort, writer, source, Budget(60 * options.minutes))
     except KeyboardInterrupt:
-        print("interrupted; what was measured is kept")
+        print("interrupted; what was measured is kept, and the same command goes on from there")
         return INTERRUPTED
     except verify.ParityError as error:
         print(f"parity fails, so there are no figures:\n{error}", file=sys.stderr)

@@ -120,6 +120,18 @@ def backward_op(backend: str):
     return getattr(getattr(torch.ops, NAMESPACE), f"{backend}_attention_backward")
 
 
+def _past_autograd(op, tensors, options: dict[str, object]):
+    """The results of an operator that nothing will differentiate, in half the time that a call of few tokens takes.
+
+    The operators' autograd formulas are Python, which torch runs even where it then only hands the call on. Where there
+    may be tangents it has to: that is what refuses them.
+    """
+    if forward_ad._current_level >= 0:
+        return op(*tensors, **options)
+    with torch._C._AutoDispatchBelowAutograd():
+        return op(*tensors, **options)
+
+
 def register_kernels(backend: str, forward, backward) -> None:
     """Registers Python kernels of a backend, for every device. They get calls whose tensors fit together."""
 
@@ -236,8 +248,11 @@ def _differentiate(backend, ctx, grad_out, _softmax_out, _quasi_out, _max, _sum,
     with _checked:  # by the forward, and what autograd hands on by autograd
         if torch._C._are_functorch_transforms_active():
             grads = TransformableBackward.apply(backend, ctx.options, *arguments)
-        else:
+        elif torch.is_grad_enabled() or torch.compiler.is_compiling():
+            # With create_graph a second derivative has to find its refusal.
             grads = backward_op(backend)(*arguments, **ctx.options)
+        else:
+            grads = _past_autograd(backward_op(backend), arguments, ctx.options)
     present = [g if t is not None else None for g, t in zip(grads, saved[:_DIFFERENTIABLE])]
     return *present, *[None] * (_INPUT_COUNT - _DIFFERENTIABLE)
 
@@ -251,7 +266,7 @@ class EagerForward(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, backend, options, *tensors):
-        outputs = forward_op(backend)(*tensors, **options)
+        outputs = _past_autograd(forward_op(backend), tensors, options)
         ctx.backend = backend
         _setup_context(ctx, tensors, options, outputs)
         return outputs
@@ -324,7 +339,7 @@ def run_forward(backend: str, options: dict[str, object], tensors, differentiabl
             return ForwardOutputs(*TransformableForward.apply(backend, options, *tensors))
         if differentiable:
             return ForwardOutputs(*EagerForward.apply(backend, options, *tensors))
-        return ForwardOutputs(*forward_op(backend)(*tensors, **options))
+        return ForwardOutputs(*_past_autograd(forward_op(backend), tensors, options))
 
 
 _PLAIN_PYTORCH = "qacg_kernels.attention_maps, which is plain PyTorch"

@@ -20,6 +20,7 @@
 #include "../common/dropout.h"
 #include "capability.h"
 #include "errors.h"
+#include "output_pages.h"
 #include "problem.h"
 #include "tensors.h"
 
@@ -240,7 +241,7 @@ void on_threads(int64_t count, const Part& part) {
 // Runs work(index, next, scratch) for every index, on threads that take one more when they are free; `next` is the
 // index that the thread will run afterwards, or `count`. Which thread runs what does not change any result.
 template <typename Work>
-void in_parallel(const Tensor& like, int64_t count, int64_t scratch_bytes, const Work& work) {
+void in_parallel(const Tensor& like, int64_t count, int64_t scratch_bytes, const OutputPages& pages, const Work& work) {
   if (count == 0) return;
   const int64_t threads = std::min<int64_t>(threads_of_torch(), count);
   const int64_t aligned = (scratch_bytes + 63) / 64 * 64;
@@ -249,6 +250,7 @@ void in_parallel(const Tensor& like, int64_t count, int64_t scratch_bytes, const
   base += (64 - reinterpret_cast<uintptr_t>(base) % 64) % 64;
   std::atomic<int64_t> taken{0};
   on_threads(threads, [&](int64_t worker) {
+    pages.populate(worker, threads);
     int64_t index = taken++;
     while (index < count) {
       const int64_t next = taken++;
@@ -315,7 +317,9 @@ ForwardResult attention(const Tensor& query, const Tensor& key, const Tensor& va
   const std::vector<Unit> units = units_of(call, /*keys=*/false, /*whole=*/false);
   const int64_t bytes = call.kernels->forward_scratch(p, call.longest_query, call.longest_key);
   const int64_t count = units.size();
-  in_parallel(query, count, bytes, [&](int64_t index, int64_t next, void* scratch) {
+  OutputPages pages;
+  for (const Tensor* t : {&out, &softmax_out, &quasi_out}) pages.add(t->data_ptr(), bytes_of(*t));
+  in_parallel(query, count, bytes, pages, [&](int64_t index, int64_t next, void* scratch) {
     call.kernels->forward(p, units[index], next < count ? &units[next] : nullptr,
                           {scratch, call.longest_query, call.longest_key});
   });
@@ -379,10 +383,12 @@ BackwardResult attention_backward(
   const Tensor* inputs[] = {&query, &key, &value, &context_query, &context_key};
   int64_t bytes_out = 0;
   bool whole_lines = true;
+  OutputPages pages;
   for (int t = 0; t < 5; ++t) {
     const Tensor& grad = wide_grads.emplace_back(empty_dense_like(*inputs[t]));
     *slots[t] = wide(grad);
-    bytes_out += grad.numel() * static_cast<int64_t>(grad.element_size());
+    bytes_out += bytes_of(grad);
+    pages.add(grad.data_ptr(), bytes_of(grad));
     whole_lines = whole_lines && rows_are_whole_lines(grad);
   }
   g.streams = whole_lines && bytes_out >= kStreamedBytes;
@@ -408,7 +414,7 @@ BackwardResult attention_backward(
   const auto run = [&](void (*pass)(const Problem&, const Gradients&, Unit, const Unit*, Scratch),
                        const std::vector<Unit>& units) {
     const int64_t count = units.size();
-    in_parallel(query, count, bytes, [&](int64_t index, int64_t next, void* scratch) {
+    in_parallel(query, count, bytes, pages, [&](int64_t index, int64_t next, void* scratch) {
       pass(p, g, units[index], next < count ? &units[next] : nullptr, {scratch, call.longest_query, call.longest_key});
     });
   };
@@ -421,7 +427,7 @@ BackwardResult attention_backward(
     run(call.kernels->backward_keys, units_of(call, /*keys=*/true, /*whole=*/false));
   }
   if (has_vectors) {
-    in_parallel(query, pairs, 0, [&](int64_t index, int64_t, void*) {
+    in_parallel(query, pairs, 0, OutputPages(), [&](int64_t index, int64_t, void*) {
       call.kernels->gate_sums(p, g, index / p.heads, index % p.heads);
     });
   }

@@ -29,6 +29,8 @@ inline Sizes sizes_of(const Tensor& t) {
   return Sizes(sizes.begin(), sizes.end());
 }
 
+inline int64_t bytes_of(const Tensor& t) { return t.numel() * static_cast<int64_t>(t.element_size()); }
+
 // On the CPU, as `like` is. By the C function: torch::stable::new_empty looks the operator up by its name in each call.
 inline Tensor empty(const Tensor& like, const Sizes& sizes, ScalarType type) {
   int32_t number = torch::stable::detail::to<int32_t>(torch::stable::detail::from(type));

@@ -1,5 +1,6 @@
 """The marks: judged from rows, and no figure for a wrong answer."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -110,3 +111,41 @@ def test_ctrl_c_ends_marks_with_what_was_measured(monkeypatch, capsys, tmp_path)
     assert marks.main(["--backend", "reference", "--out", str(tmp_path)]) == 130
     assert len(rows.load(tmp_path.iterdir())) == 4
     assert "1.00x" in capsys.readouterr().out
+
+
+def test_the_same_command_goes_on_where_the_minutes_were_spent(monkeypatch, capsys, tmp_path):
+    """On the clean checkout that going on takes."""
+    (row,) = rated(cpu=[1.0])
+    source = replace(row.origin, dirty=False)
+    measured = []
+
+    def measure(case, names, *_):
+        measured.append((case, tuple(names)))
+        return [replace(row, origin=source, provider=name, **rows.case_fields(case)) for name in names]
+
+    budgets = iter([2, math.inf, math.inf])
+
+    class Cases(marks.Budget):
+        """Of so many cases, whatever the time."""
+
+        def __init__(self, _seconds):
+            self.end = len(measured) + next(budgets)
+
+        def is_spent(self):
+            return len(measured) >= self.end
+
+    monkeypatch.setattr(verify, "require_parity", lambda: 1)
+    monkeypatch.setattr(ceiling, "measure", lambda dtype, *_: (a_product(dtype), []))
+    monkeypatch.setattr(marks, "measure_case", measure)
+    monkeypatch.setattr(marks, "measure_memory", lambda *_: replace(memory_row(1.0), origin=source))
+    monkeypatch.setattr(marks, "Budget", Cases)
+    monkeypatch.setattr(rows, "origin", lambda: source)
+    command = ["--backend", "reference", "--out", str(tmp_path)]
+    marks.main([*command, "--minutes", "1"])
+    assert len(measured) == 2 and "not measured" in capsys.readouterr().out
+    marks.main(command)
+    assert len(measured) == len(set(measured)) == len({mark.case for mark in cpu_marks.MARKS})
+    assert "not measured" not in capsys.readouterr().out
+    marks.main(command)
+    assert len(measured) == len(set(measured))
+    assert sum(isinstance(row, rows.MemoryRow) for row in rows.load(tmp_path.iterdir())) == 1
