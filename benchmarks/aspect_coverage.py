@@ -2,7 +2,8 @@
 
 A category is covered if, among the sentences that one of the proposals picks (those that have one of its nouns), it is
 the most frequent one. Beside it stands what proposals of the same sizes cover whose sentences are drawn by chance, a
-mean of 20 draws. SentiHood twice: the four categories of the published task, and all twelve that people labelled.
+mean of 20 draws. SentiHood twice: the four categories of the published task, and all twelve that people labelled. And
+invented sentences about hotels, whose words nothing here was chosen by.
 
     python -m benchmarks.aspect_coverage --data FOLDER     # with sentihood/ and semeval2014/
 """
@@ -18,7 +19,10 @@ from pathlib import Path
 
 from qacg_models.data import semeval_xml
 from qacg_models.data.task import SEMEVAL
+from qacg_models.suggestion import ASPECTS
 from qacg_models.suggestion.proposals import Proposal, propose
+
+from benchmarks.invented_hotels import hotel_sentences
 
 DRAWS = 20
 OF_THE_TASK = {"general", "price", "safety", "transit-location"}
@@ -78,12 +82,17 @@ def main() -> None:
     """Prints a line for each data set."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True, metavar="FOLDER")
-    parser.add_argument("--aspects", type=int, default=20, metavar="N", help="proposals (default: %(default)s)")
+    parser.add_argument("--aspects", type=int, default=ASPECTS, metavar="N", help="proposals (default: %(default)s)")
     arguments = parser.parse_args()
     sentihood = read_sentihood(arguments.data / "sentihood")
     semeval = read_semeval(arguments.data / "semeval2014")
     of_task = [(text, categories & OF_THE_TASK) for text, categories in sentihood]
-    cases = {"SentiHood, the task": of_task, "SentiHood, all labels": sentihood, "SemEval-2014": semeval}
+    cases = {
+        "SentiHood, the task": of_task,
+        "SentiHood, all labels": sentihood,
+        "SemEval-2014": semeval,
+        "invented hotels": hotel_sentences(),
+    }
     for title, labelled in cases.items():
         sentences, categories = zip(*labelled)
         print(describe(title, propose(sentences, arguments.aspects), categories))

@@ -8,3 +8,5 @@
 | rows of the sheet | `sheet.py` |
 | rows of which a model is least sure | `least_sure.py` |
 """
+
+ASPECTS = 30  # that are proposed where nothing else is said: what fewer people write about comes late in the list

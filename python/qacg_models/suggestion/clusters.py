@@ -1,8 +1,9 @@
 """Nouns of like use: what people say of them, in the same clause, is alike ("the waiter was rude", "rude staff").
 
 Each word is described by the words around it (positive pointwise mutual information, Church and Hanks 1990, with the
-smoothed contexts of Levy, Goldberg and Dagan 2015, reduced by a singular value decomposition), and nouns are joined by
-Ward's method, which gives the same clusters every time.
+smoothed contexts of Levy, Goldberg and Dagan 2015, reduced by a singular value decomposition). Clusters are made by the
+leader algorithm (Hartigan 1975): a partition of all nouns would put what is like nothing else somewhere, and the rarer
+aspects of a collection drown in such clusters.
 """
 
 from __future__ import annotations
@@ -18,36 +19,45 @@ from qacg_models.suggestion.words import Words, is_word
 WINDOW = 4  # words of one clause that are this near describe one another,
 ELSEWHERE = 0.3  # and those of the rest of the sentence count so much
 DIMENSIONS = 30
-LEAST_SIMILARITY = 0.4  # cosine of a noun and its cluster
+LEAST_SIMILARITY = 0.6  # cosine of a noun and its cluster
 
 
 def cluster_nouns(words: Words, nouns: Sequence[str], least: int, count: int) -> list[list[str]]:
-    """At most `count` lists of stems, each of them with the most typical frequent noun first.
+    """At most `count` lists of stems, each with its leader first and then by number of sentences and likeness.
+
+    From the most frequent noun on, one that is unlike all leaders so far leads a cluster of its own, until there are
+    `count`. Every other noun joins the cluster that it is most like, and is left out where it is like none of them.
 
     Args:
         words: the sentences.
         nouns: stems, by falling number of sentences.
         least: number of sentences that a describing word has at least.
     """
-    from sklearn.cluster import AgglomerativeClustering
-
-    if len(nouns) <= count:
-        return [[noun] for noun in nouns]
-    frequency = words.document_frequency
-    vectors = _vectors(words, nouns, least)
-    labels = AgglomerativeClustering(count, linkage="ward").fit_predict(vectors)
-    weights = np.sqrt([frequency[noun] for noun in nouns])
+    frequency, vectors = words.document_frequency, _vectors(words, nouns, least)
+    leaders: list[int] = []
+    for noun in range(len(nouns)):
+        if len(leaders) < count and np.all(vectors[leaders] @ vectors[noun] < LEAST_SIMILARITY):
+            leaders.append(noun)
+    likeness = vectors @ vectors[leaders].T
+    # A leader alone stands for its cluster less well than the leader with what is like it.
+    weights = np.where(_belongs(likeness, leaders), [[frequency[noun]] for noun in nouns], 0)
+    centres = weights.T @ vectors
+    likeness = vectors @ (centres / np.maximum(np.linalg.norm(centres, axis=1, keepdims=True), 1e-12)).T
     clusters = []
-    for label in range(count):
-        members = np.flatnonzero(labels == label)
-        centre = (vectors[members] * weights[members, None]).sum(0)
-        likeness = vectors[members] @ (centre / max(float(np.linalg.norm(centre)), 1e-12))
-        kept = [
-            (-frequency[nouns[i]] * like, nouns[i]) for i, like in zip(members, likeness) if like >= LEAST_SIMILARITY
-        ]
-        # Where nothing that is said tells its nouns, the most frequent one stands for itself.
-        clusters.append([noun for _, noun in sorted(kept)] or [nouns[members[0]]])
+    for place, belongs in enumerate(_belongs(likeness, leaders).T):
+        others = sorted(
+            set(np.flatnonzero(belongs)) - {leaders[place]}, key=lambda i: -frequency[nouns[i]] * likeness[i, place]
+        )
+        clusters.append([nouns[i] for i in (leaders[place], *others)])
     return clusters
+
+
+def _belongs(likeness: np.ndarray, leaders: Sequence[int]) -> np.ndarray:
+    """(nouns, clusters): whether a noun belongs to a cluster, which is one at most, and for a leader its own."""
+    chosen = np.arange(likeness.shape[1]) == likeness.argmax(1)[:, None]
+    chosen &= likeness >= LEAST_SIMILARITY
+    chosen[leaders] = np.eye(len(leaders), dtype=bool)
+    return chosen
 
 
 def _vectors(words: Words, nouns: Sequence[str], least: int) -> np.ndarray:

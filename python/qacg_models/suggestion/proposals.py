@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from qacg_models.errors import InputError
+from qacg_models.suggestion import ASPECTS
 from qacg_models.suggestion.clusters import cluster_nouns
 from qacg_models.suggestion.words import Words
 
 LEAST_SENTENCES = 20  # to propose anything for
 LEAST_SHARE = 300  # a noun is in one of so many sentences at least, and in three
 LEAST_COUNT = 3
-NOUNS_PER_ASPECT = 5  # that are looked at
 PHRASES = 3
 
 
@@ -23,7 +23,7 @@ class Proposal:
     """One aspect.
 
     Attributes:
-        name: its most typical frequent noun.
+        name: its most frequent noun.
         words: its nouns, as they are mostly spelled.
         phrases: frequent pairs of a word and one of its nouns.
         picked: numbers of the sentences that have one of its nouns, the plainest examples first.
@@ -37,7 +37,7 @@ class Proposal:
     found: tuple[tuple[str, ...], ...]
 
 
-def propose(sentences: Sequence[str], count: int = 20) -> list[Proposal]:
+def propose(sentences: Sequence[str], count: int = ASPECTS) -> list[Proposal]:
     """At most `count` aspects of sentences, those that most sentences have first.
 
     Raises:
@@ -47,7 +47,7 @@ def propose(sentences: Sequence[str], count: int = 20) -> list[Proposal]:
         raise InputError(f"input: got {len(sentences)} sentences, wanted at least {LEAST_SENTENCES} to propose aspects")
     words = Words.of(sentences)
     least = max(LEAST_COUNT, len(sentences) // LEAST_SHARE)
-    nouns = words.nouns(least)[: NOUNS_PER_ASPECT * count]
+    nouns = words.nouns(least)
     if not nouns:
         raise InputError(f"input: no noun stands in at least {least} sentences; wanted English or German texts")
     found = [_proposal(words, cluster) for cluster in cluster_nouns(words, nouns, least, count)]

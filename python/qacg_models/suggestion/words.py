@@ -24,7 +24,7 @@ from qacg_models.suggestion.function_words import (
 
 LEAST_LETTERS = 3
 # Shares of a word's occurrences that stand as nouns stand; adjectives have a few too ("the best of all").
-LEAST_NOUN_SHARE = 0.25
+LEAST_NOUN_SHARE = 0.2
 LEAST_CAPITAL_SHARE = 0.6
 MOST_SENTENCES = 0.5  # a share; a word that more of them have tells none from another
 

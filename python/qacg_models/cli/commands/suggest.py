@@ -10,6 +10,7 @@ from pathlib import Path
 from qacg_models.cli.flags import check_range
 from qacg_models.cli.text_flags import add_text_flags
 from qacg_models.errors import InputError
+from qacg_models.suggestion import ASPECTS
 
 HELP = "aspects for texts without labels, and a sheet to fill in that qacg train reads"
 DESCRIPTION = (
@@ -39,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="whether texts are taken apart into sentences (default: %(default)s)",
     )
     sheet.add_argument(
-        "--aspects", type=int, default=20, metavar="N", help="aspects to propose at most (default: %(default)s)"
+        "--aspects", type=int, default=ASPECTS, metavar="N", help="aspects to propose at most (default: %(default)s)"
     )
     sheet.add_argument("--keep", nargs="+", metavar="NAME", help="those of the proposed aspects to ask about")
     sheet.add_argument(
