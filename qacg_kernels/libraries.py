@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-# The oldest torch whose stable ABI has all that the libraries want (setup.py builds them for it).
+# The oldest torch whose stable ABI has all that the libraries want (distributions/native builds them for it).
 OLDEST_TORCH = (2, 10)
 
 _PACKAGE = Path(__file__).resolve().parent
@@ -24,7 +24,7 @@ def library(name: str) -> Path | None:
 
 
 def why_not_built(name: str) -> str:
-    """The reason that setup.py noted for a library that is not there."""
+    """The reason that the build noted for a library that is not there."""
     note = _PACKAGE / f"_build{name}.json"
     return json.loads(note.read_text())["reason"] if note.exists() else "it was not built at installation"
 

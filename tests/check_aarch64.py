@@ -132,10 +132,10 @@ class Machine:
         return next(p for p in (self.root / "usr/bin").iterdir() if re.fullmatch(r"python3\.\d+", p.name))
 
     def build(self) -> None:
-        """A copy of the package, with the library that setup.py's sources and flags make for ARM."""
+        """A copy of the package, with the library that the build's own sources and flags make for ARM."""
         os.environ["CXX"] = "aarch64-linux-gnu-g++"
-        sys.path.insert(0, str(ROOT))
-        import setup
+        sys.path.insert(0, str(ROOT / "distributions"))
+        from native import compilers, cpu, stable_abi
 
         shutil.rmtree(self.package, ignore_errors=True)
         shutil.copytree(
@@ -149,13 +149,13 @@ class Machine:
         )
         torch, objects = self.site / "torch", []
         includes = [f"-isystem{torch}/include", f"-isystem{torch}/include/torch/csrc/api/include"]
-        sources, without = setup.cpu_sources("aarch64")
+        sources, without = cpu.sources_for("aarch64")
         if without:
             raise SystemExit(f"check-aarch64: {os.environ['CXX']} is too old: {without}")
         for source, flags in sources.items():
             print(f"compiling {source}", flush=True)
             objects.append(self.folder / f"{Path(source).stem}.o")
-            flags = [*setup.COMMON, "-O3", "-DNDEBUG", *(flags or [*includes, setup.STABLE_ABI])]
+            flags = [*compilers.COMMON, "-O3", "-DNDEBUG", *(flags or [*includes, stable_abi.CPU_FLAG])]
             run([os.environ["CXX"], *flags, "-c", ROOT / source, "-o", objects[-1]])
         links = [f"-L{torch}/lib", "-ltorch_cpu", "-Wl,--allow-shlib-undefined"]
         run([os.environ["CXX"], "-shared", *objects, *links, "-o", self.package / "qacg_kernels/_cpu.so"])
