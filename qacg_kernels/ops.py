@@ -236,22 +236,30 @@ def _differentiate(backend, ctx, grad_out, _softmax_out, _quasi_out, _max, _sum,
     with _checked:  # by the forward, and what autograd hands on by autograd
         if torch._C._are_functorch_transforms_active():
             grads = TransformableBackward.apply(backend, ctx.options, *arguments)
-        else:
+        elif torch.is_grad_enabled():  # create_graph: the formula of the backward refuses a second derivative
             grads = backward_op(backend)(*arguments, **ctx.options)
+        else:
+            grads = _below_autograd(backward_op(backend), *arguments, **ctx.options)
     present = [g if t is not None else None for g, t in zip(grads, saved[:_DIFFERENTIABLE])]
     return *present, *[None] * (_INPUT_COUNT - _DIFFERENTIABLE)
+
+
+def _below_autograd(op, *tensors, **options):
+    """An operator without the formula that is registered with it, which costs every call a look through its schema in
+    Python, several times what a short row takes. Dispatch modes, fakes and the profiler see the call as ever."""
+    with torch._C._AutoDispatchBelowAutograd():
+        return op(*tensors, **options)
 
 
 class EagerForward(torch.autograd.Function):
     """The forward operator with its autograd formula, for calls outside a graph that is being made.
 
-    The formula registered with an operator costs torch a look through its whole schema at every call, several times
-    what a short row takes. `apply` takes the name of the backend, the options and the tensors.
+    `apply` takes the name of the backend, the options and the tensors.
     """
 
     @staticmethod
     def forward(ctx, backend, options, *tensors):
-        outputs = forward_op(backend)(*tensors, **options)
+        outputs = _below_autograd(forward_op(backend), *tensors, **options)
         ctx.backend = backend
         _setup_context(ctx, tensors, options, outputs)
         return outputs
@@ -324,7 +332,9 @@ def run_forward(backend: str, options: dict[str, object], tensors, differentiabl
             return ForwardOutputs(*TransformableForward.apply(backend, options, *tensors))
         if differentiable:
             return ForwardOutputs(*EagerForward.apply(backend, options, *tensors))
-        return ForwardOutputs(*forward_op(backend)(*tensors, **options))
+        if forward_ad._current_level >= 0:  # a tensor may have a tangent, which the registered formula refuses
+            return ForwardOutputs(*forward_op(backend)(*tensors, **options))
+        return ForwardOutputs(*_below_autograd(forward_op(backend), *tensors, **options))
 
 
 _PLAIN_PYTORCH = "qacg_kernels.attention_maps, which is plain PyTorch"
