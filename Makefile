@@ -166,7 +166,7 @@ sanitize-gpu: OUT = build/sanitize
 sanitize-gpu: $(READY)-cuda
 	PYTHONPATH=.:tests/support $(PY) tests/sanitize.py $(OUT)
 
-SOURCES := pyproject.toml setup.py constraints.txt $(wildcard csrc/*/*.h csrc/*/*.cpp csrc/*/*.cu)
+SOURCES := pyproject.toml setup.py constraints.txt $(wildcard distributions/native/*.py csrc/*/*.h csrc/*/*.cpp csrc/*/*.cu)
 
 $(READY): $(SOURCES)
 	$(install)

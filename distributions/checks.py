@@ -36,6 +36,7 @@ def check_sdist(path: Path, root: Path) -> str:
     with tarfile.open(path) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     wanted = {str(p.relative_to(root)) for p in (root / "csrc").rglob("*") if p.is_file()}
+    wanted |= {str(p.relative_to(root)) for p in (root / "distributions").rglob("*.py")}
     wanted |= {"setup.py", "pyproject.toml", "README.md", "LICENSE", "constraints.txt"} | modules(root)
     require(wanted <= names, f"{path.name} lacks {sorted(wanted - names)}")
     built = [name for name in names if name.endswith(".so") or Path(name).name.startswith("_build_")]

@@ -21,12 +21,11 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "distributions")]
+sys.path.insert(0, str(ROOT / "distributions"))
 
 import checks  # noqa: E402
 import wheels  # noqa: E402
-
-import setup  # noqa: E402
+from native.stable_abi import OLDEST_TORCH  # noqa: E402
 
 PACKAGE = "qacg_kernels"
 CARD = ROOT / "distributions/hub_card.md"
@@ -63,7 +62,7 @@ print(f"{Path(kernel.__file__).parent.name}: loaded by kernels, and agrees with 
 
 def variant_of(tag: str) -> str:
     """The hub's name of a build for the platform of a wheel's tag."""
-    return f"torch-stable-abi{''.join(map(str, setup.OLDEST_TORCH))}-cpu-{PLATFORMS[tag]}"
+    return f"torch-stable-abi{''.join(map(str, OLDEST_TORCH))}-cpu-{PLATFORMS[tag]}"
 
 
 def this_machine() -> str | None:

@@ -1,6 +1,6 @@
 """Every file that is given out, made on this machine and checked: `make wheels OUT=dist`.
 
-An sdist; from what is in it a wheel without a library, and one for each platform in setup.py's TARGETS, compiled by
+An sdist; from what is in it a wheel without a library, and one for each platform in native/platforms.py, compiled by
 Zig's clang for the oldest glibc or macOS that the tag promises. `checks.py` says what each must hold.
 """
 
@@ -14,11 +14,10 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "distributions")]
+sys.path.insert(0, str(ROOT / "distributions"))
 
 import checks  # noqa: E402
-
-import setup  # noqa: E402
+from native.platforms import TARGETS  # noqa: E402
 
 BUILD = "import sys; from setuptools import build_meta; print(getattr(build_meta, sys.argv[1])(sys.argv[2]))"
 
@@ -46,12 +45,12 @@ def unpacked(sdist: Path, folder: Path) -> Path:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=ROOT / "dist", help="where the files go")
-    parser.add_argument("--only", choices=["any", *setup.TARGETS], nargs="+", help="these wheels; all if not given")
+    parser.add_argument("--only", choices=["any", *TARGETS], nargs="+", help="these wheels; all if not given")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     sdist = build("sdist", ROOT, options.out)
     print(f"{sdist.name}: {checks.check_sdist(sdist, ROOT)}", flush=True)
-    for tag in options.only or ["any", *setup.TARGETS]:
+    for tag in options.only or ["any", *TARGETS]:
         with tempfile.TemporaryDirectory(dir=options.out) as folder:
             source, wish = unpacked(sdist, Path(folder)), "0" if tag == "any" else "1"
             wheel = build("wheel", source, options.out, QACG_BUILD_FOR=tag, QACG_BUILD_CPU=wish)

@@ -74,7 +74,8 @@ def _automatic(problem: Problem, differentiable: bool) -> Backend:
             if len(_remembered) >= _MOST_REMEMBERED:
                 _remembered.clear()
             # A proof on the way began a new generation.
-            _remembered[(problem.query.device, standing.generation(), *key[2:])] = backend
+            key_now = (problem.query.device, standing.generation(), *key[2:])
+            _remembered[key_now] = backend
     return backend
 
 

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import torch
 
-# The oldest torch whose stable ABI has all that the libraries want (setup.py builds them for it).
+# The oldest torch whose stable ABI has all that the libraries want (distributions/native builds them for it).
 OLDEST_TORCH = (2, 10)
 
 _PACKAGE = Path(__file__).resolve().parent
 _HEADERS = 1 << 16  # bytes at the beginning that hold what tells a file's length, and more
+_STRING_TABLE = 3  # SHT_STRTAB: the section that holds the names of the sections
 _ELF_MACHINES = {62: "x86_64", 183: "aarch64"}
 _MACH_O_MACHINES = {0x01000007: "x86_64", 0x0100000C: "arm64"}
 _SAME_MACHINE = {"amd64": "x86_64", "arm64": "aarch64"}
@@ -24,7 +25,7 @@ def library(name: str) -> Path | None:
 
 
 def why_not_built(name: str) -> str:
-    """The reason that setup.py noted for a library that is not there."""
+    """The reason that the build noted for a library that is not there."""
     note = _PACKAGE / f"_build{name}.json"
     return json.loads(note.read_text())["reason"] if note.exists() else "it was not built at installation"
 
@@ -47,6 +48,8 @@ def why_not_loadable(path: Path) -> str | None:
         return f"{path.name} is no library, or the beginning of one ({there:,} bytes): install the package again"
     if there < size:
         return f"{path.name} has {there:,} bytes of {size:,}: install the package again"
+    if data[:4] == b"\x7fELF" and not _has_sections(path, data):
+        return f"{path.name} has its {there:,} bytes, of which the last were never written: install the package again"
     if _same(machine) != _same(platform.machine()):
         return (
             f"{path.name} is for another processor, {machine}, and this Python is for {platform.machine()}: "
@@ -68,6 +71,18 @@ def _elf(data: bytes) -> tuple[str, int]:
     program_size, program_count, section_size, section_count = struct.unpack_from("<HHHH", data, 54)
     size = max(programs + program_size * program_count, sections + section_size * section_count)
     return _ELF_MACHINES.get(number, f"machine {number} of ELF"), size
+
+
+def _has_sections(path: Path, data: bytes) -> bool:
+    """Whether an ELF file's table of sections, which is written last, is where the header says: a copy that broke off
+    may have the full length, and zeros there."""
+    (table,) = struct.unpack_from("<Q", data, 40)
+    size, count, names = struct.unpack_from("<HHH", data, 58)
+    if not count:
+        return True
+    with path.open("rb") as handle:
+        handle.seek(table + size * names + 4)
+        return handle.read(4) == struct.pack("<I", _STRING_TABLE)
 
 
 def _mach_o(data: bytes) -> tuple[str, int]:

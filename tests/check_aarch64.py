@@ -60,12 +60,14 @@ x = torch.randn(2, 3, 40, 64)
 call = (x, x, x, x, x, torch.rand(2, 3, 40))
 assert qk.explain(*call).selected == "reference", qk.explain(*call)
 here = standing.of(torch.device("cpu"))
-scopes = [Scope("float32", 64), Scope("bfloat16", 64)]
+scopes = [Scope(dtype, 64) for dtype in ("float32", "bfloat16", "float16")]
 unfinished = here.prove(tuple(scopes), ("cpu",), seconds={seconds}, again=True)
 assert unfinished is None, unfinished
 failed = [f"{{f}}: {{v}}" for f, v in here.certificate.verdicts.items() if not v.holds]
 assert not failed, failed
-assert qk.explain(*call).selected == "cpu", qk.explain(*call)
+for dtype in (torch.float32, torch.bfloat16, torch.float16):
+    explained = qk.explain(*(t.to(dtype) for t in call))
+    assert explained.selected == "cpu", (dtype, explained)
 """
 
 
@@ -132,10 +134,10 @@ class Machine:
         return next(p for p in (self.root / "usr/bin").iterdir() if re.fullmatch(r"python3\.\d+", p.name))
 
     def build(self) -> None:
-        """A copy of the package, with the library that setup.py's sources and flags make for ARM."""
+        """A copy of the package, with the library that the build's own sources and flags make for ARM."""
         os.environ["CXX"] = "aarch64-linux-gnu-g++"
-        sys.path.insert(0, str(ROOT))
-        import setup
+        sys.path.insert(0, str(ROOT / "distributions"))
+        from native import compilers, cpu, stable_abi
 
         shutil.rmtree(self.package, ignore_errors=True)
         shutil.copytree(
@@ -149,13 +151,13 @@ class Machine:
         )
         torch, objects = self.site / "torch", []
         includes = [f"-isystem{torch}/include", f"-isystem{torch}/include/torch/csrc/api/include"]
-        sources, without = setup.cpu_sources("aarch64")
+        sources, without = cpu.sources_for("aarch64")
         if without:
             raise SystemExit(f"check-aarch64: {os.environ['CXX']} is too old: {without}")
         for source, flags in sources.items():
             print(f"compiling {source}", flush=True)
             objects.append(self.folder / f"{Path(source).stem}.o")
-            flags = [*setup.COMMON, "-O3", "-DNDEBUG", *(flags or [*includes, setup.STABLE_ABI])]
+            flags = [*compilers.COMMON, "-O3", "-DNDEBUG", *(flags or [*includes, stable_abi.CPU_FLAG])]
             run([os.environ["CXX"], *flags, "-c", ROOT / source, "-o", objects[-1]])
         links = [f"-L{torch}/lib", "-ltorch_cpu", "-Wl,--allow-shlib-undefined"]
         run([os.environ["CXX"], "-shared", *objects, *links, "-o", self.package / "qacg_kernels/_cpu.so"])
@@ -184,32 +186,37 @@ def main() -> int:
     machine = Machine(options.out.resolve())
     machine.prepare()
     machine.build()
-    for processor in options.processors:
-        python = machine.command(processor)
-        float32, bfloat16 = PROCESSORS[processor]
-        print(f"{processor}: float32 on {float32}, bfloat16 on {bfloat16}", flush=True)
-        # -P: the package is that for ARM, and not the one of the folder at hand.
-        tests = [
-            "-m",
-            "pytest",
-            "-q",
-            "-rs",
-            "-p",
-            "no:cacheprovider",
-            "-o",
-            "addopts=--strict-markers",
-            "--backend",
-            "cpu",
-        ]
-        tests += ["--seconds", options.seconds_each, "--random-calls", 12]
-        tests += ["-k", options.select] if options.select else []
-        run([python, "-P", *tests, *(ROOT / "tests/kernels" / name for name in TESTS)], cwd=ROOT)
-        proof = PROOF.format(float32=float32, bfloat16=bfloat16, seconds=900)
-        certificates = machine.folder / "certificates"
-        shutil.rmtree(certificates, ignore_errors=True)
-        run([python, "-c", proof], cwd=machine.folder, env=os.environ | {"QACG_CERTIFICATES": str(certificates)})
+    failed = [
+        f"{part} on {processor}"
+        for processor in options.processors
+        for part, status in check(machine, processor, options).items()
+        if status
+    ]
+    if failed:
+        print(f"aarch64: failed: {', '.join(failed)}")
+        return 1
     print("aarch64: no operator test failed, and auto chooses what it has proven")
     return 0
+
+
+def check(machine: Machine, processor: str, options: argparse.Namespace) -> dict[str, int]:
+    """Exit status of the operator tests and of the proof on an emulated processor."""
+    python = machine.command(processor)
+    float32, bfloat16 = PROCESSORS[processor]
+    print(f"{processor}: float32 on {float32}, bfloat16 on {bfloat16}", flush=True)
+    # -P: the package is that for ARM, and not the one of the folder at hand.
+    tests = ["-P", "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", "-o", "addopts=--strict-markers"]
+    tests += ["--backend", "cpu", "--seconds", str(options.seconds_each), "--random-calls", "12"]
+    tests += ["-k", options.select] if options.select else []
+    tests += [str(ROOT / "tests/kernels" / name) for name in TESTS]
+    certificates = machine.folder / "certificates"
+    shutil.rmtree(certificates, ignore_errors=True)
+    proof = PROOF.format(float32=float32, bfloat16=bfloat16, seconds=900)
+    environment = os.environ | {"QACG_CERTIFICATES": str(certificates)}
+    return {
+        "operator tests": subprocess.run([python, *tests], cwd=ROOT, check=False).returncode,
+        "proof": subprocess.run([python, "-c", proof], cwd=machine.folder, env=environment, check=False).returncode,
+    }
 
 
 if __name__ == "__main__":

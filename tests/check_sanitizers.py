@@ -82,15 +82,14 @@ def build(name: str, folder: Path) -> None:
 
     Objects of the same sources and flags are kept: a file of kernels takes a minute or more.
     """
-    sys.path.insert(0, str(ROOT))
+    sys.path.insert(0, str(ROOT / "distributions"))
     import torch
+    from native import compilers, cpu, stable_abi
     from torch.utils.cpp_extension import include_paths, library_paths
 
-    import setup
-
-    flags = [*setup.COMMON, "-O1", "-g", "-DNDEBUG", "-fno-omit-frame-pointer", *SANITIZERS[name][0]]
-    sources, without = setup.cpu_sources()
-    torch_flags = [*(f"-isystem{p}" for p in include_paths()), setup.STABLE_ABI, *without]
+    flags = [*compilers.COMMON, "-O1", "-g", "-DNDEBUG", "-fno-omit-frame-pointer", *SANITIZERS[name][0]]
+    sources, without = cpu.sources_for()
+    torch_flags = [*(f"-isystem{p}" for p in include_paths()), stable_abi.CPU_FLAG, *without]
     digest = hashlib.sha256(repr((flags, torch_flags, torch.__version__)).encode())
     for path in sorted([*(ROOT / "csrc/cpu").iterdir(), *(ROOT / "csrc/common").iterdir()]):
         digest.update(path.name.encode() + path.read_bytes())

@@ -162,21 +162,11 @@ Kind kind_of(Level) { return {&kPlainFloat32, &kPlainBfloat16, &kPlainFloat16}; 
 
 }  // namespace
 
-Choice choose(Element element) {
-  static const Level detected = detect();
-  const char* wish = std::getenv("QACG_CPU_CAPABILITY");
-  int limit = kLevels;
-  if (wish && *wish) {
-    limit = static_cast<int>(std::find(kNames, kNames + kLevels, std::string(wish)) - kNames);
-    if (limit == kLevels) {
-      thread_local std::string message;
-      message = std::string("QACG_CPU_CAPABILITY: got '") + wish + "', wanted " + kNamesInWords;
-      return {nullptr, message.c_str()};
-    }
-  }
-  const Level level = std::min(detected, static_cast<Level>(limit));
+namespace {
+
+// The newest that this processor has, or for bfloat16 the faster.
+Choice newest(Level level, Element element) {
   const Kernels* kernels = kind_of(level).of(element);
-  if (limit <= detected) return {kernels, "QACG_CPU_CAPABILITY asks for it"};
 #if defined(__x86_64__)
   if (element == Element::kBfloat16 && level == kAvx512Bf16) {
     return {measured().faster ? kernels : kind_of(kAvx512).of(element), measured().text.c_str()};
@@ -184,6 +174,24 @@ Choice choose(Element element) {
 #endif
   if (element == Element::kFloat16) return {kernels, "widened to float32; the newest that this processor has for it"};
   return {kernels, "the newest that this processor has"};
+}
+
+}  // namespace
+
+Choice choose(Element element) {
+  static const Level detected = detect();
+  thread_local std::string message;
+  const char* wish = std::getenv("QACG_CPU_CAPABILITY");
+  if (!wish || !*wish) return newest(detected, element);
+  const int limit = static_cast<int>(std::find(kNames, kNames + kLevels, std::string(wish)) - kNames);
+  if (limit == kLevels) {
+    message = std::string("QACG_CPU_CAPABILITY: got '") + wish + "', wanted " + kNamesInWords;
+    return {nullptr, message.c_str()};
+  }
+  if (limit <= detected) return {kind_of(static_cast<Level>(limit)).of(element), "QACG_CPU_CAPABILITY asks for it"};
+  const Choice choice = newest(detected, element);
+  message = std::string("QACG_CPU_CAPABILITY asks for ") + wish + ", which is not here; " + choice.why;
+  return {choice.kernels, message.c_str()};
 }
 
 }  // namespace qacg

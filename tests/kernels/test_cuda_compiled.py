@@ -4,7 +4,6 @@ are meant to run on a multiprocessor side by side fit its registers and its shar
 
 import concurrent.futures
 import ctypes
-import importlib.util
 import os
 import re
 import subprocess
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from native import compilers, cuda
 
 ROOT = Path(__file__).resolve().parents[2]
 GPUS = ("8.0", "9.0a", "10.0")
@@ -79,15 +79,7 @@ int main() {
 """
 
 
-def read_setup():
-    spec = importlib.util.spec_from_file_location("qacg_setup", ROOT / "setup.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-SETUP = read_setup()
-pytestmark = pytest.mark.skipif(SETUP.nvcc() is None, reason="nvcc, the CUDA compiler, is not on this machine")
+pytestmark = pytest.mark.skipif(compilers.nvcc() is None, reason="nvcc, the CUDA compiler, is not on this machine")
 
 
 class Resources(NamedTuple):
@@ -114,7 +106,7 @@ def shapes(tmp_path_factory) -> dict[str, Shape]:
     folder = tmp_path_factory.mktemp("shapes")
     source, program = folder / "shapes.cu", folder / "shapes"
     source.write_text(SHAPES)
-    command = [SETUP.nvcc(), "-std=c++17", f"-I{ROOT / 'csrc/cuda'}", str(source), "-o", str(program)]
+    command = [compilers.nvcc(), "-std=c++17", f"-I{ROOT / 'csrc/cuda'}", str(source), "-o", str(program)]
     subprocess.run(command, capture_output=True, text=True, check=True)
     lines = subprocess.run([program], capture_output=True, text=True, check=True).stdout.splitlines()
     return {name: Shape(int(threads), int(shared)) for name, threads, shared in map(str.split, lines)}
@@ -135,7 +127,7 @@ def fitting(limits: Limits, shape: Shape, registers: int, static_shared: int = 0
 def compiled(source: str, gpu: str, folder: Path) -> dict[str, Resources]:
     """Compiles one source for one GPU; what the assembler says about each kernel, by short name."""
     target = folder / f"{Path(source).stem}.{gpu}.cubin"
-    command = [SETUP.nvcc(), "-std=c++17", "-O3", "-DNDEBUG", "-cubin", f"-arch=sm_{gpu.replace('.', '')}"]
+    command = [compilers.nvcc(), "-std=c++17", "-O3", "-DNDEBUG", "-cubin", f"-arch=sm_{gpu.replace('.', '')}"]
     command += ["-Xptxas=-v,-warn-spills", str(ROOT / source), "-o", str(target)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -193,7 +185,7 @@ def test_shared_memory_decides_what_the_table_says(shapes):
 
 @pytest.mark.matrix
 def test_kernels_compile_and_spill_nothing(shapes, tmp_path):
-    pairs = [(source, gpu) for source in SETUP.CUDA_SOURCES for gpu in GPUS if gpu != "10.0" or knows_sm_100()]
+    pairs = [(source, gpu) for source in cuda.KERNEL_SOURCES for gpu in GPUS if gpu != "10.0" or knows_sm_100()]
     assert pairs
     with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         results = list(pool.map(lambda pair: compiled(*pair, tmp_path), pairs))
@@ -220,17 +212,17 @@ def test_kernels_compile_and_spill_nothing(shapes, tmp_path):
 
 
 def knows_sm_100() -> bool:
-    return SETUP.nvcc_version(SETUP.nvcc()) >= SETUP.DEFAULT_GPUS["10.0"]
+    return compilers.nvcc_version(compilers.nvcc()) >= cuda.DEFAULT_GPUS["10.0"]
 
 
 @pytest.mark.matrix
 def test_the_library_names_the_gpus_that_its_code_is_for(tmp_path):
     """The words go through nvcc's own preprocessing and its host compiler's."""
-    if SETUP.compiler() is None:
+    if compilers.compiler() is None:
         pytest.skip("no C++ compiler for nvcc to work with")
     built, gpus = tmp_path / "about.so", ["8.0", "9.0a", "9.0+PTX"]
-    command = [SETUP.nvcc(), "-std=c++17", "-O0", "-shared", "-Xcompiler=-fPIC,-fvisibility=hidden"]
-    command += [*SETUP.gpu_flags(gpus), str(ROOT / "csrc/cuda/about.cu"), "-o", str(built)]
+    command = [compilers.nvcc(), "-std=c++17", "-O0", "-shared", "-Xcompiler=-fPIC,-fvisibility=hidden"]
+    command += [*cuda.gpu_flags(gpus), str(ROOT / "csrc/cuda/about.cu"), "-o", str(built)]
     subprocess.run(command, check=True)
     about = ctypes.CDLL(str(built))
     about.qacg_cuda_gpus.restype = ctypes.c_char_p

@@ -1,6 +1,5 @@
-"""What setup.py decides: what is built, for which GPUs, and what it says where it builds nothing."""
+"""What the build decides: what is built, for which GPUs, and what it says where it builds nothing."""
 
-import importlib.util
 import json
 import os
 import re
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from native import choices, compilers, cpu, cuda, environment, stable_abi
 from torch.utils.cpp_extension import include_paths
 
 from qacg_kernels import libraries
@@ -18,15 +18,10 @@ from qacg_kernels import libraries
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.fixture
-def setup(monkeypatch):
-    """The functions of setup.py, with none of its variables set."""
+@pytest.fixture(autouse=True)
+def no_wishes(monkeypatch):
     for variable in ("QACG_BUILD_CUDA", "QACG_BUILD_CPU", "CUDA_HOME", "CUDA_PATH", "TORCH_CUDA_ARCH_LIST", "DEBUG"):
         monkeypatch.delenv(variable, raising=False)
-    spec = importlib.util.spec_from_file_location("qacg_setup", ROOT / "setup.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture
@@ -43,78 +38,78 @@ def toolkit(tmp_path, monkeypatch):
     return make
 
 
-def test_no_toolkit(setup, tmp_path, monkeypatch):
+def test_no_toolkit(tmp_path, monkeypatch):
     monkeypatch.setenv("CUDA_HOME", str(tmp_path))
-    reason = setup.why_no_cuda_library()
+    reason = cuda.why_not()
     assert "nvcc was not found" in reason and str(tmp_path) in reason and "CUDA_HOME" in reason
 
 
-def test_a_toolkit_that_is_too_old(setup, toolkit):
+def test_a_toolkit_that_is_too_old(toolkit):
     toolkit("11.8")
-    assert setup.why_no_cuda_library() == "nvcc is of CUDA 11.8, and 12.0 is the oldest that will do"
+    assert cuda.why_not() == "nvcc is of CUDA 11.8, and 12.0 is the oldest that will do"
 
 
 @pytest.mark.parametrize("name", ["_cpu", "_cuda"])
-def test_a_torch_whose_headers_are_too_old(name, setup, toolkit, monkeypatch):
+def test_a_torch_whose_headers_are_too_old(name, toolkit, monkeypatch):
     toolkit("12.8")
     monkeypatch.setattr(torch, "__version__", "2.9.1+cu128")
-    reason = setup.why_not_built(setup.LIBRARIES[name])
+    reason = choices.why_not_built(choices.LIBRARIES[name])
     assert "torch 2.9.1+cu128" in reason and "2.10 or newer" in reason
 
 
-def test_a_torch_without_cuda_is_built_for_on_demand_only(setup, toolkit, monkeypatch):
+def test_a_torch_without_cuda_is_built_for_on_demand_only(toolkit, monkeypatch):
     toolkit("12.8")
     monkeypatch.setattr(torch.version, "cuda", None)
-    reason = setup.why_not_built(setup.LIBRARIES["_cuda"])
+    reason = choices.why_not_built(choices.LIBRARIES["_cuda"])
     assert "built without CUDA" in reason and "QACG_BUILD_CUDA=1" in reason
     monkeypatch.setenv("QACG_BUILD_CUDA", "1")
-    assert setup.why_not_built(setup.LIBRARIES["_cuda"]) is None
-    assert setup.why_no_cuda_library() is None
+    assert choices.why_not_built(choices.LIBRARIES["_cuda"]) is None
+    assert cuda.why_not() is None
 
 
 @pytest.mark.parametrize("asked", ["auto", "1"])
-def test_a_toolkit_and_a_torch_of_different_cuda(asked, setup, toolkit, monkeypatch):
+def test_a_toolkit_and_a_torch_of_different_cuda(asked, toolkit, monkeypatch):
     toolkit("13.0")
     monkeypatch.setattr(torch.version, "cuda", "12.8")
     monkeypatch.setenv("QACG_BUILD_CUDA", asked)
-    reason = setup.why_no_cuda_library()
+    reason = cuda.why_not()
     assert "nvcc is of CUDA 13.0" in reason and "of CUDA 12.8" in reason
     assert "a toolkit of CUDA 12" in reason and "a torch for CUDA 13" in reason
 
 
-def test_where_all_is_there_the_cuda_library_is_built_when_asked_for_alone(setup, toolkit, monkeypatch):
+def test_where_all_is_there_the_cuda_library_is_built_when_asked_for_alone(toolkit, monkeypatch):
     toolkit("12.8")
     monkeypatch.setattr(torch.version, "cuda", "12.8")
-    monkeypatch.setattr(setup, "why_no_library", lambda: None)
-    cuda, cpu = (setup.LIBRARIES[name] for name in ("_cuda", "_cpu"))
+    monkeypatch.setattr(choices, "why_no_library", lambda: None)
+    gpu, host = (choices.LIBRARIES[name] for name in ("_cuda", "_cpu"))
     for wish in (None, "auto"):
         if wish:
             monkeypatch.setenv("QACG_BUILD_CUDA", wish)
-        reason = setup.why_not_built(cuda)
+        reason = choices.why_not_built(gpu)
         assert "nothing asked for it; QACG_BUILD_CUDA=1 pip install --no-build-isolation . builds it" in reason
         assert "\n" not in reason
     monkeypatch.setenv("QACG_BUILD_CUDA", "0")
-    assert setup.why_not_built(cuda) == "QACG_BUILD_CUDA=0 was set at installation"
+    assert choices.why_not_built(gpu) == "QACG_BUILD_CUDA=0 was set at installation"
     monkeypatch.setenv("QACG_BUILD_CUDA", "1")
-    assert setup.why_not_built(cuda) is None and setup.why_not_built(cpu) is None
+    assert choices.why_not_built(gpu) is None and choices.why_not_built(host) is None
 
 
-def test_what_is_lacking_is_told_with_what_asks_for_it(setup, tmp_path, monkeypatch):
+def test_what_is_lacking_is_told_with_what_asks_for_it(tmp_path, monkeypatch):
     monkeypatch.setenv("CUDA_HOME", str(tmp_path))
-    monkeypatch.setattr(setup, "why_no_library", lambda: None)
-    reason = setup.why_not_built(setup.LIBRARIES["_cuda"])
+    monkeypatch.setattr(choices, "why_no_library", lambda: None)
+    reason = choices.why_not_built(choices.LIBRARIES["_cuda"])
     assert "nvcc was not found" in reason and "QACG_BUILD_CUDA=1 pip install" in reason
     monkeypatch.setenv("QACG_BUILD_CUDA", "1")
-    assert "pip install" not in setup.why_not_built(setup.LIBRARIES["_cuda"])
+    assert "pip install" not in choices.why_not_built(choices.LIBRARIES["_cuda"])
 
 
-def test_minor_versions_may_differ(setup, toolkit, monkeypatch):
+def test_minor_versions_may_differ(toolkit, monkeypatch):
     toolkit("12.4")
     monkeypatch.setattr(torch.version, "cuda", "12.8")
-    assert setup.why_no_cuda_library() is None
+    assert cuda.why_not() is None
 
 
-def test_no_gpu_is_looked_for(setup, toolkit, monkeypatch):
+def test_no_gpu_is_looked_for(toolkit, monkeypatch):
     def looked(*_):
         raise AssertionError("the build asked for a GPU")
 
@@ -122,61 +117,68 @@ def test_no_gpu_is_looked_for(setup, toolkit, monkeypatch):
     monkeypatch.setattr(torch.version, "cuda", "12.8")
     for name in ("is_available", "device_count", "get_device_capability"):
         monkeypatch.setattr(torch.cuda, name, looked)
-    assert setup.why_no_cuda_library() is None
+    assert cuda.why_not() is None
 
 
-def test_gpus_by_default(setup):
-    assert setup.gpus((12, 4)) == ["8.0", "9.0+PTX"]
-    assert setup.gpus((13, 0)) == ["8.0", "9.0", "10.0+PTX"]
+def test_gpus_by_default():
+    assert cuda.gpus((12, 4)) == ["8.0", "9.0+PTX"]
+    assert cuda.gpus((13, 0)) == ["8.0", "9.0", "10.0+PTX"]
 
 
 @pytest.mark.parametrize("listed", ["8.0;9.0a;10.0+PTX", "8.0 9.0a 10.0+PTX", " 8.0, 9.0a 10.0+PTX "])
-def test_gpus_that_are_listed(listed, setup, monkeypatch):
+def test_gpus_that_are_listed(listed, monkeypatch):
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", listed)
-    assert setup.gpus((13, 0)) == ["8.0", "9.0a", "10.0+PTX"]
+    assert cuda.gpus((13, 0)) == ["8.0", "9.0a", "10.0+PTX"]
 
 
-def test_gpus_without_the_instructions_are_left_out_and_named(setup, toolkit, monkeypatch, capsys):
+def test_gpus_without_the_instructions_are_left_out_and_named(toolkit, monkeypatch, capsys):
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "7.5 8.6")
-    assert setup.gpus((13, 0)) == ["8.6"]
+    assert cuda.gpus((13, 0)) == ["8.6"]
     assert "left out 7.5" in capsys.readouterr().err
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "7.0 7.5")
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     toolkit("13.0")
-    assert "TORCH_CUDA_ARCH_LIST names no GPU" in setup.why_no_cuda_library()
+    assert "TORCH_CUDA_ARCH_LIST names no GPU" in cuda.why_not()
 
 
-def test_a_gpu_that_is_no_number(setup, monkeypatch):
+def test_a_gpu_that_is_no_number(monkeypatch):
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "Hopper")
     with pytest.raises(RuntimeError, match="got 'Hopper', wanted numbers such as"):
-        setup.gpus((13, 0))
+        cuda.gpus((13, 0))
 
 
-def test_machine_code_and_what_later_gpus_translate(setup):
-    assert setup.code_flags("9.0a") == ["-gencode=arch=compute_90a,code=sm_90a"]
-    assert setup.code_flags("10.0+PTX")[1:] == ["-gencode=arch=compute_100,code=compute_100"]
+def test_machine_code_and_what_later_gpus_translate():
+    assert cuda.code_flags("9.0a") == ["-gencode=arch=compute_90a,code=sm_90a"]
+    assert cuda.code_flags("10.0+PTX")[1:] == ["-gencode=arch=compute_100,code=compute_100"]
 
 
-def test_the_library_is_told_the_gpus_beside_the_flags_for_their_code(setup):
-    *code, told = setup.gpu_flags(["8.0", "9.0a", "10.0+PTX"])
-    assert code == [*setup.code_flags("8.0"), *setup.code_flags("9.0a"), *setup.code_flags("10.0+PTX")]
+def test_the_library_is_told_the_gpus_beside_the_flags_for_their_code():
+    *code, told = cuda.gpu_flags(["8.0", "9.0a", "10.0+PTX"])
+    assert code == [*cuda.code_flags("8.0"), *cuda.code_flags("9.0a"), *cuda.code_flags("10.0+PTX")]
     assert told == "-DQACG_GPUS=8.0:9.0a:10.0+PTX"
 
 
 @pytest.mark.parametrize(("jobs", "threads"), [("2", 1), ("8", 2), ("16", 3)])
-def test_nvcc_gets_the_cores_that_ninja_leaves(jobs, threads, setup, toolkit, tmp_path, monkeypatch):
+def test_nvcc_gets_the_cores_that_ninja_leaves(jobs, threads, toolkit, tmp_path, monkeypatch):
     toolkit("13.0")
     monkeypatch.setenv("MAX_JOBS", jobs)
-    setup.write_cuda_ninja(tmp_path / "build.ninja", tmp_path / "_cuda.so")
+    cuda.write_ninja(tmp_path / "build.ninja", tmp_path / "_cuda.so")
     text = (tmp_path / "build.ninja").read_text()
-    assert f"--threads={threads}\n" in text and text.count("-DQACG_GPUS=8.0:9.0:10.0+PTX") == len(setup.CUDA_SOURCES)
+    assert f"--threads={threads}\n" in text and text.count("-DQACG_GPUS=8.0:9.0:10.0+PTX") == len(cuda.KERNEL_SOURCES)
 
 
 @pytest.mark.parametrize("variable", ["QACG_BUILD_CPU", "QACG_BUILD_CUDA"])
-def test_a_wish_that_is_none(variable, setup, monkeypatch):
+def test_a_wish_that_is_none(variable, monkeypatch):
     monkeypatch.setenv(variable, "yes")
     with pytest.raises(RuntimeError, match=f"{variable}: got 'yes', wanted 0, 1 or auto"):
-        setup.asked(variable)
+        environment.asked(variable)
+
+
+@pytest.mark.parametrize("value", ["many", "0", "-1"])
+def test_jobs_that_are_no_number(value, monkeypatch):
+    monkeypatch.setenv("MAX_JOBS", value)
+    with pytest.raises(RuntimeError, match=f"MAX_JOBS: got '{value}', wanted a number from 1 on"):
+        environment.jobs()
 
 
 def build(folder, **variables):
@@ -215,17 +217,17 @@ def symbols(path, *flags):
 
 @pytest.mark.matrix
 @pytest.mark.parametrize("name", ["_cpu", "_cuda"])
-def test_the_host_half_wants_c_functions_of_torch_alone(name, setup, tmp_path):
+def test_the_host_half_wants_c_functions_of_torch_alone(name, tmp_path):
     """The stable ABI: one library then loads on any torch from 2.10 on, whatever its C++ names are."""
-    if setup.why_no_library():
-        pytest.skip(setup.why_no_library())
+    if choices.why_no_library():
+        pytest.skip(choices.why_no_library())
     source, abi = {
-        "_cpu": (setup.CPU_HOST_SOURCE, setup.STABLE_ABI),
-        "_cuda": (setup.CUDA_HOST_SOURCE, setup.CUDA_STABLE_ABI),
+        "_cpu": (cpu.HOST_SOURCE, stable_abi.CPU_FLAG),
+        "_cuda": (cuda.HOST_SOURCE, stable_abi.CUDA_FLAG),
     }[name]
     made = tmp_path / "attention.o"
-    flags = [*setup.COMMON, "-O0", *(f"-isystem{path}" for path in include_paths()), abi]
-    subprocess.run([setup.compiler(), *flags, "-c", str(ROOT / source), "-o", str(made)], check=True)
+    flags = [*compilers.COMMON, "-O0", *(f"-isystem{path}" for path in include_paths()), abi]
+    subprocess.run([compilers.compiler(), *flags, "-c", str(ROOT / source), "-o", str(made)], check=True)
     wanted = symbols(made, "--undefined-only")
     assert any(symbol.startswith("aoti_torch_") for symbol in wanted)
     assert not [symbol for symbol in wanted if UNSTABLE.match(symbol)]

@@ -8,14 +8,13 @@ import tarfile
 import zipfile
 from pathlib import Path
 
+import checks
 import pytest
 import torch
+import wheels
+from native import compilers, cpu, platforms, stable_abi
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.append(str(ROOT / "distributions"))
-
-import checks  # noqa: E402
-import wheels  # noqa: E402
 
 CALL = """
 import torch, qacg_kernels
@@ -85,14 +84,14 @@ def test_a_wheel_with_the_library_is_built_from_the_sdist_and_runs(sdist, tmp_pa
 def test_a_platform_that_is_none_is_refused(monkeypatch):
     monkeypatch.setenv("QACG_BUILD_FOR", "win_amd64")
     with pytest.raises(RuntimeError, match="QACG_BUILD_FOR: got 'win_amd64', wanted any, manylinux_2_28_x86_64"):
-        wheels.setup.platform_tag()
+        platforms.platform_tag()
 
 
-@pytest.mark.parametrize("tag", wheels.setup.TARGETS)
+@pytest.mark.parametrize("tag", platforms.TARGETS)
 def test_sources_are_those_of_the_platform(tag, monkeypatch):
     monkeypatch.setenv("QACG_BUILD_FOR", tag)
-    monkeypatch.setattr(wheels.setup, "accepts", lambda flags: True)
-    sources, without = wheels.setup.cpu_sources()
+    monkeypatch.setattr(compilers, "accepts", lambda flags: True)
+    sources, without = cpu.sources_for()
     arm = not tag.endswith("x86_64")
     assert not without and any("neon" in s for s in sources) == arm and any("avx" in s for s in sources) != arm
 
@@ -101,7 +100,7 @@ def test_one_oldest_torch_is_said_everywhere():
     from qacg_kernels import libraries
 
     oldest = libraries.OLDEST_TORCH
-    assert oldest == wheels.setup.OLDEST_TORCH
-    assert f"0x{oldest[0]:02x}{oldest[1]:02x}" in wheels.setup.STABLE_ABI
+    assert oldest == stable_abi.OLDEST_TORCH
+    assert f"0x{oldest[0]:02x}{oldest[1]:02x}" in stable_abi.CPU_FLAG
     assert f'"torch>={oldest[0]}.{oldest[1]}"' in (ROOT / "pyproject.toml").read_text()
     assert tuple(map(int, torch.__version__.split(".")[:2])) >= oldest

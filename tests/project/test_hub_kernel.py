@@ -11,13 +11,12 @@ import sys
 from importlib import metadata
 from pathlib import Path
 
+import checks
+import hub_kernel
 import pytest
+from native.platforms import TARGETS
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.append(str(ROOT / "distributions"))
-
-import checks  # noqa: E402
-import hub_kernel  # noqa: E402
 
 PACKAGE = {
     str(path.relative_to(ROOT)): path.read_bytes()
@@ -122,7 +121,7 @@ def test_kernels_loads_it(variant):
 
 
 def test_every_platform_of_the_wheels_has_its_name_on_the_hub():
-    assert list(hub_kernel.PLATFORMS) == list(hub_kernel.setup.TARGETS)
+    assert list(hub_kernel.PLATFORMS) == list(TARGETS)
     assert hub_kernel.variant_of("manylinux_2_28_aarch64") == "torch-stable-abi210-cpu-aarch64-linux"
 
 

@@ -22,7 +22,8 @@ def elf(machine: int) -> bytes:
     """A file whose header promises sections up to its end."""
     head = b"\x7fELF" + bytes([2, 1, 1]) + bytes(9)
     head += struct.pack("<HHIQQQIHHHHHH", 3, machine, 1, 0, 64, SECTIONS, 0, 64, 56, 1, 64, 2, 1)
-    return head + bytes(SECTIONS + 2 * 64 - len(head))
+    names = struct.pack("<II", 1, 3) + bytes(56)  # the second section, a table of strings
+    return head + bytes(SECTIONS + 64 - len(head)) + names
 
 
 def mach_o(machine: int, size: int) -> bytes:
@@ -55,6 +56,12 @@ def test_a_whole_library_is_given_to_the_loader(reason):
 def test_half_a_library_is_not(taken, reason):
     told = reason(elf(X86)[:taken])
     assert "install the package again" in told and f"{taken:,} bytes" in told and "\n" not in told
+
+
+def test_a_copy_that_broke_off_in_a_file_of_full_length_is_not(reason):
+    whole = elf(X86)
+    told = reason(whole[:SECTIONS] + bytes(len(whole) - SECTIONS))
+    assert told == "_cpu.so has its 1,128 bytes, of which the last were never written: install the package again"
 
 
 def test_what_is_no_library_is_not(reason):
@@ -97,16 +104,19 @@ print(info.render(info.collect()))
 """
 
 
-@pytest.mark.parametrize("fault", kept_of(["half"], ["half", "capability"]))
+@pytest.mark.parametrize("fault", kept_of(["half"], ["half", "zeros", "capability"]))
 def test_the_reference_goes_on(fault, tmp_path):
-    """With half of the real library, which the loader would map and die of, and with a name that is no capability."""
+    """With half of the real library, the other half left out or zeros: the loader would map it and die. And with a
+    name that is no capability."""
     real = libraries.library("_cpu")
     if real is None:
         pytest.skip(libraries.why_not_built("_cpu"))
     ignored = shutil.ignore_patterns("*.so", "__pycache__")
     package = shutil.copytree(ROOT / "qacg_kernels", tmp_path / "qacg_kernels", ignore=ignored)
     data = real.read_bytes()
-    (package / "_cpu.so").write_bytes(data[: len(data) // 2] if fault == "half" else data)
+    half = data[: len(data) // 2]
+    there = {"half": half, "zeros": half + bytes(len(data) - len(half)), "capability": data}
+    (package / "_cpu.so").write_bytes(there[fault])
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}
     if fault == "capability":
         environment["QACG_CPU_CAPABILITY"] = "sse9"
@@ -115,5 +125,9 @@ def test_the_reference_goes_on(fault, tmp_path):
     assert done.returncode == 0, done.stderr
     assert float(done.stdout.split()[0]) == 16.0
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("cpu library")]
-    told = {"half": f"of {len(data):,}: install", "capability": "QACG_CPU_CAPABILITY: got 'sse9', wanted plain"}
+    told = {
+        "half": f"of {len(data):,}: install",
+        "zeros": "the last were never written",
+        "capability": "QACG_CPU_CAPABILITY: got 'sse9', wanted plain",
+    }
     assert "not in use" in line and told[fault] in line

@@ -1,0 +1,83 @@
+"""The CPU library: one translation unit per instruction set, each with its flags."""
+
+import sys
+from pathlib import Path
+
+from native import compilers, environment, ninja_file, platforms, stable_abi
+
+# -ffp-contract lets a * b + c become one instruction.
+KERNEL = ["-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast"]
+AVX512 = ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mfma", "-mprfchw", "-mprefer-vector-width=512"]
+HOST_SOURCE = "csrc/cpu/attention.cpp"
+# Flags of each translation unit; one without an entry for this machine is left out.
+SOURCES = {
+    HOST_SOURCE: [],
+    "csrc/cpu/capability.cpp": [],
+    "csrc/cpu/kernels_plain.cpp": KERNEL,
+    "csrc/cpu/kernels_avx2.cpp": [*KERNEL, "-mavx2", "-mfma", "-mf16c"],
+    "csrc/cpu/kernels_avx512.cpp": [*KERNEL, *AVX512],
+    "csrc/cpu/kernels_avx512_bf16.cpp": [*KERNEL, *AVX512, "-mavx512bf16"],
+    "csrc/cpu/kernels_amx.cpp": [*KERNEL, *AVX512, "-mamx-tile", "-mamx-bf16"],
+    "csrc/cpu/kernels_neon.cpp": [*KERNEL, "-march=armv8-a"],
+    "csrc/cpu/kernels_neon_bf16.cpp": [*KERNEL, "-march=armv8.2-a+bf16"],
+}
+# Words in the names of kernels that one kind of machine has, or lacks: every aarch64 has NEON, and needs no plain ones.
+X86_ONLY, ARM_ONLY, NOT_ARM = ("avx2", "avx512", "amx"), ("neon",), ("plain",)
+# Kernels that an older compiler knows nothing of, and how the choice among kernels is told that they are not there.
+OPTIONAL_SOURCES = {
+    "csrc/cpu/kernels_amx.cpp": "-DQACG_WITHOUT_AMX",
+    "csrc/cpu/kernels_neon_bf16.cpp": "-DQACG_WITHOUT_NEON_BF16",
+}
+
+
+def sources_for(processor: str | None = None) -> tuple[dict[str, list[str]], list[str]]:
+    """Sources for a processor, that which is built for if None, with their flags; and flags for attention.cpp that name
+    what the compiler can't make."""
+    processor, without = (processor or platforms.machine()).lower(), []
+    others = [] if processor in ("x86_64", "amd64") else [*X86_ONLY]
+    others += NOT_ARM if processor in ("aarch64", "arm64") else ARM_ONLY
+    sources = {s: flags for s, flags in SOURCES.items() if not any(word in s for word in others)}
+    for source, flag in OPTIONAL_SOURCES.items():
+        if source in sources and not compilers.accepts(sources[source]):
+            print(f"qacg_kernels: {compilers.compiler()} can't compile {source}: left out", file=sys.stderr)
+            del sources[source]
+            without.append(flag)
+    return sources, without
+
+
+def write_ninja(path: Path, library: Path) -> None:
+    from torch.utils.cpp_extension import include_paths, library_paths
+
+    sources, without = sources_for()
+    optimise = ["-O0", "-g"] if environment.debugging() else ["-O3", "-DNDEBUG"]
+    torch_flags = [f"-isystem{p}" for p in include_paths()] + [stable_abi.CPU_FLAG, *without]
+    if other := platforms.target():
+        links = links_for(other, path.parent, library.name)
+    else:
+        links = [f"-L{p}" for p in library_paths()] + ["-ltorch_cpu"]
+        links += mac_links(library.name) if sys.platform == "darwin" else []
+    # No path of this machine is left in the library: errors name the file that they come from.
+    here = [f"-ffile-prefix-map={p}=torch" for p in include_paths()] + [f"-ffile-prefix-map={ninja_file.ROOT}/="]
+    lines, objects = ninja_file.rules(f"$cxx -shared $in {ninja_file.escaped(links)}"), []
+    for source, flags in sources.items():
+        objects.append(path.parent / (Path(source).stem + ".o"))
+        # Kernel files see no torch header: see csrc/README.md.
+        special = compilers.known_as(flags) if flags else [*torch_flags, *here]
+        lines += ninja_file.compile_edge("compile", source, objects[-1], [*compilers.COMMON, *optimise, *special])
+    path.write_text("\n".join([*lines, *ninja_file.link_edge(library, objects)]))
+
+
+def mac_links(name: str) -> list[str]:
+    """Torch's functions are looked up where the library is loaded; and it is not called by its path on this machine."""
+    return ["-undefined", "dynamic_lookup", "-install_name", f"@rpath/{name}"]
+
+
+def links_for(other: platforms.Target, folder: Path, name: str) -> list[str]:
+    """How a library for another platform is linked: without a torch of that platform, and with a C++ runtime of its own
+    of which it shows nothing. Zig compiles that runtime, optimised as the link is."""
+    if not other.is_linux:
+        return ["-O2", *mac_links(name), "-s"]
+    exported = folder / "exported"
+    exported.write_text("{ global: qacg_cpu_*; local: *; };\n")
+    links = [f"-L{compilers.stand_in('torch_cpu', folder)}", "-Wl,--no-as-needed", "-ltorch_cpu", "-Wl,--as-needed"]
+    return ["-O2", *links, f"-Wl,--version-script={exported}", "-s"]

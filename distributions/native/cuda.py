@@ -1,0 +1,116 @@
+"""The CUDA library: which GPUs it is built for, and what nvcc is told."""
+
+import os
+import re
+import shlex
+import sys
+from pathlib import Path
+
+from native import compilers, environment, ninja_file, stable_abi
+
+HOST_SOURCE = "csrc/cuda/attention.cpp"
+KERNEL_SOURCES = (
+    "csrc/cuda/about.cu",
+    "csrc/cuda/kernels_plain.cu",
+    "csrc/cuda/kernels_mma_float16.cu",
+    "csrc/cuda/kernels_mma_bfloat16.cu",
+)
+OLDEST_NVCC = (12, 0)
+OLDEST_GPU = (8, 0)  # its instructions are those of csrc/cuda/mma.h
+# GPUs built for by default, and the first nvcc that knows each.
+DEFAULT_GPUS = {"8.0": (11, 0), "9.0": (11, 8), "10.0": (12, 8)}
+
+
+def gpus(version: tuple[int, int]) -> list[str]:
+    """The GPUs to build for, such as "9.0a" or "10.0+PTX"; those without the kernels' instructions are left out."""
+    listed = os.environ.get("TORCH_CUDA_ARCH_LIST")
+    if not listed:
+        known = [gpu for gpu, first in DEFAULT_GPUS.items() if version >= first]
+        return [*known[:-1], known[-1] + "+PTX"]
+    taken = []
+    for gpu in re.split(r"[\s;,]+", listed.strip()):
+        number = re.fullmatch(r"(\d+)\.(\d+)[af]?(\+PTX)?", gpu)
+        if number is None:
+            raise RuntimeError(f"TORCH_CUDA_ARCH_LIST: got {gpu!r}, wanted numbers such as '8.0 9.0a 10.0+PTX'")
+        if (int(number[1]), int(number[2])) >= OLDEST_GPU:
+            taken.append(gpu)
+        else:
+            print(f"qacg_kernels: the CUDA kernels need compute capability 8.0: left out {gpu}", file=sys.stderr)
+    return taken
+
+
+def gpu_flags(gpus: list[str]) -> list[str]:
+    """What tells nvcc to make code for these GPUs, and the library (csrc/cuda/about.cu) for which it was made."""
+    return [*(flag for gpu in gpus for flag in code_flags(gpu)), f"-DQACG_GPUS={':'.join(gpus)}"]
+
+
+def code_flags(gpu: str) -> list[str]:
+    """What tells nvcc to make machine code for a GPU, and with +PTX what later ones can translate."""
+    number = gpu.removesuffix("+PTX").replace(".", "")
+    flags = [f"-gencode=arch=compute_{number},code=sm_{number}"]
+    return [*flags, f"-gencode=arch=compute_{number},code=compute_{number}"] if gpu.endswith("+PTX") else flags
+
+
+def why_not() -> str | None:
+    """Why the CUDA library can't be built here, or None."""
+    import torch
+
+    path = compilers.nvcc()
+    if path is None:
+        home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
+        looked = f"in {home}/bin, which CUDA_HOME names" if home else "on the path and in /usr/local/cuda/bin"
+        return f"nvcc was not found at installation (looked {looked}); install the CUDA toolkit or set CUDA_HOME"
+    version = compilers.nvcc_version(path)
+    release = ".".join(map(str, version))
+    if version < OLDEST_NVCC:
+        return f"nvcc is of CUDA {release}, and {'.'.join(map(str, OLDEST_NVCC))} is the oldest that will do"
+    if torch.version.cuda is None and environment.asked("QACG_BUILD_CUDA") == "auto":
+        return (
+            f"torch {torch.__version__} was built without CUDA: install a CUDA build of torch, or build the library "
+            "for another torch"
+        )
+    if torch.version.cuda is not None and int(torch.version.cuda.split(".")[0]) != version[0]:
+        return (
+            f"nvcc is of CUDA {release} and torch {torch.__version__} of CUDA {torch.version.cuda}: let CUDA_HOME name "
+            f"a toolkit of CUDA {torch.version.cuda.split('.')[0]}, or install a torch for CUDA {version[0]}"
+        )
+    if not gpus(version):
+        return "TORCH_CUDA_ARCH_LIST names no GPU of compute capability 8.0 or newer"
+    return None
+
+
+def write_ninja(path: Path, library: Path) -> None:
+    from torch.utils.cpp_extension import include_paths, library_paths
+
+    folder, cuda_compiler = path.parent, compilers.nvcc()
+    libraries = [Path(p) for p in library_paths()]
+    if not any((p / "libtorch_cuda.so").exists() for p in libraries):
+        # A torch without CUDA: the library must still name the one that it will find in a torch with CUDA.
+        libraries.append(compilers.stand_in("torch_cuda", folder))
+    # The runtime is linked in, so that the one of torch may be of another minor version and import needs no driver.
+    links = ["-cudart=static", *(f"-L{p}" for p in libraries), "-ltorch_cpu", "-Xlinker=--no-as-needed", "-ltorch_cuda"]
+    links += ["-Xlinker=--exclude-libs=ALL"]
+    kernel_flags = ["-std=c++17", "-O3", "-Xcompiler=-fPIC,-fvisibility=hidden", "-DNDEBUG"]
+    if environment.debugging():
+        kernel_flags = ["-std=c++17", "-O0", "-g", "-lineinfo", "-Xcompiler=-fPIC,-fvisibility=hidden"]
+    if os.environ.get("CXX"):
+        kernel_flags += ["-ccbin", shlex.split(os.environ["CXX"])[-1]]
+    targets = gpus(compilers.nvcc_version(cuda_compiler))
+    # Beside the sources that ninja compiles at a time, the GPUs of one source, as far as there are cores for them.
+    jobs = environment.jobs() or os.cpu_count() or 1
+    kernel_flags += [*gpu_flags(targets), f"--threads={max(1, min(len(targets), jobs // len(KERNEL_SOURCES)))}"]
+    optimise = ["-O0", "-g"] if environment.debugging() else ["-O2", "-DNDEBUG"]
+    host_flags = [*compilers.COMMON, *optimise, *(f"-isystem{p}" for p in include_paths()), stable_abi.CUDA_FLAG]
+    lines = [
+        *ninja_file.rules(f"$nvcc -shared $in {ninja_file.escaped(links)}"),
+        f"nvcc = {cuda_compiler}",
+        "rule compile_cuda",
+        "  command = $nvcc -MD -MF $out.d $flags -c $in -o $out",
+        "  depfile = $out.d",
+        "  deps = gcc",
+    ]
+    objects = [folder / (Path(source).stem + ".o") for source in (HOST_SOURCE, *KERNEL_SOURCES)]
+    lines += ninja_file.compile_edge("compile", HOST_SOURCE, objects[0], host_flags)
+    for source, target in zip(KERNEL_SOURCES, objects[1:]):
+        lines += ninja_file.compile_edge("compile_cuda", source, target, kernel_flags)
+    path.write_text("\n".join([*lines, *ninja_file.link_edge(library, objects)]))

@@ -1,0 +1,25 @@
+"""What environment variables ask of the build; setup.py lists them all."""
+
+import os
+
+
+def asked(variable: str) -> str:
+    """The value of QACG_BUILD_CPU or QACG_BUILD_CUDA: "auto", "0" or "1"."""
+    value = os.environ.get(variable, "auto")
+    if value not in ("auto", "0", "1"):
+        raise RuntimeError(f"{variable}: got {value!r}, wanted 0, 1 or auto")
+    return value
+
+
+def debugging() -> bool:
+    return os.environ.get("DEBUG") == "1"
+
+
+def jobs() -> int | None:
+    """Compile jobs at a time, None if nothing says how many."""
+    value = os.environ.get("MAX_JOBS")
+    if not value:
+        return None
+    if not value.isdecimal() or not int(value):
+        raise RuntimeError(f"MAX_JOBS: got {value!r}, wanted a number from 1 on")
+    return int(value)
