@@ -58,7 +58,6 @@ MATRIX := $(PY) -m pytest --matrices -m matrix
 test-all: lint
 	$(PY) tests/run_groups.py \
 		"tests: $(PY) -m pytest $(PARALLEL)" \
-		"types: $(PY) -m mypy" \
 		"operators and models: $(MATRIX) $(PARALLEL) $(MATRIX_ELSEWHERE:%=--ignore=%)" \
 		"CUDA kernels emulated, races: $(MATRIX) $(PARALLEL) $(filter %emulator.py %emulated.py %races.py,$(MATRIX_ELSEWHERE))" \
 		"CUDA kernels compiled: $(MATRIX) tests/kernels/test_cuda_compiled.py" \
@@ -66,8 +65,10 @@ test-all: lint
 		"Triton kernels interpreted: $(MATRIX) tests/kernels/test_triton_interpreted.py" \
 		"Triton 3.6.0: $(MAKE_COMMAND) check-triton TRITON=3.6.0 BUILDS=kinds" \
 		"sanitizers: $(MAKE_COMMAND) check-sanitizers CALLS=4" \
+		--one-core \
+		"faults of a certification: $(MATRIX) tests/kernels/test_proving.py" \
 		"faults of a training and a prediction: $(MAKE_COMMAND) check-faults FAULTS=short" \
-		"faults of a certification: $(MATRIX) tests/kernels/test_proving.py"
+		"types: $(PY) -m mypy"
 # Every other file's part of the matrices is run with the operators and models.
 MATRIX_ELSEWHERE := $(patsubst %,tests/kernels/test_%.py,cuda_emulator cuda_emulated cuda_races cuda_compiled \
 	triton_compiled triton_interpreted proving)

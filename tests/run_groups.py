@@ -1,12 +1,15 @@
 """Runs groups of checks one after the other and tells each one's outcome and time: `make test-all`.
 
-    python tests/run_groups.py "NAME: COMMAND" ...
+    python tests/run_groups.py "NAME: COMMAND" ... --one-core "NAME: COMMAND" ...
 
-Each command is run by the shell, whatever became of those before it. The exit status is 1 if any failed; pytest's
-status 5, no tests, is a failure too.
+Each command is run by the shell, whatever became of those before it. Those that keep one core busy come last, as many
+at a time as there are cores, and what each says is shown when it has ended. The exit status is 1 if any failed;
+pytest's status 5, no tests, is a failure too.
 """
 
 import argparse
+import concurrent.futures
+import os
 import subprocess
 import sys
 import time
@@ -45,10 +48,31 @@ def run(wanted: Group) -> Outcome:
     return outcome
 
 
+def run_side_by_side(groups: list[Group]) -> list[Outcome]:
+    """Runs them on as many cores as there are; each one's lines stay together."""
+
+    def run_unseen(wanted: Group) -> Outcome:
+        started = time.monotonic()
+        into = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        done = subprocess.run(wanted.command, shell=True, check=False, text=True, errors="replace", **into)
+        outcome = Outcome(wanted.name, done.returncode, time.monotonic() - started)
+        print(f"\n== {wanted.name}: {wanted.command}\n{done.stdout}== {outcome}", flush=True)
+        return outcome
+
+    if groups:
+        print(f"\n== begun: {', '.join(group.name for group in groups)}", flush=True)
+    with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        return list(pool.map(run_unseen, groups))
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Runs groups of checks one after the other.")
-    parser.add_argument("groups", nargs="+", type=group, metavar="'NAME: COMMAND'")
-    outcomes = [run(wanted) for wanted in parser.parse_args(arguments).groups]
+    parser.add_argument("groups", nargs="*", type=group, metavar="'NAME: COMMAND'")
+    parser.add_argument("--one-core", nargs="+", type=group, default=[], metavar="'NAME: COMMAND'")
+    options = parser.parse_args(arguments)
+    if not (options.groups or options.one_core):
+        parser.error("got no group, wanted at least one")
+    outcomes = [*map(run, options.groups), *run_side_by_side(options.one_core)]
     print("\nGroups:", *outcomes, sep="\n  ", flush=True)
     return int(any(outcome.status for outcome in outcomes))
 
