@@ -65,7 +65,7 @@ def seconds_left(results: Mapping[str, Result]) -> float:
 
 
 def _passes(trials: Iterable[Trial]) -> int:
-    return sum(trial.options.epochs for trial in trials)
+    return sum(trial.epochs for trial in trials)
 
 
 def _one(options: argparse.Namespace) -> int:
@@ -117,6 +117,7 @@ def _write(data: Path, out: Path) -> None:
         title = DATA[one.data].title
         parts += [f"\n### {title}, test\n", tables.of_figures(one), "", tables.of_differences(one)]
     parts += ["\n### Other arithmetic\n", tables.of_checks(results)]
+    parts += ["\n### The second map, dev\n", tables.of_gates(results)]
     text = "\n".join(parts) + "\n"
     print(f"\n{text}\n{len(results)} of {len(every_trial())} trainings of {len(CONTESTANTS)} models")
     out.mkdir(parents=True, exist_ok=True)

@@ -35,6 +35,11 @@ class DataSet:
     seeds: tuple[int, ...]
 
     @property
+    def epochs(self) -> int:
+        """Passes over the training data."""
+        return SEARCH_EPOCHS if self.is_search else EPOCHS
+
+    @property
     def options(self) -> DataOptions:
         """How it is read."""
         return DataOptions(format=self.format)
@@ -134,11 +139,15 @@ class Trial:
         return self.seed == SEARCH_SEED
 
     @property
+    def epochs(self) -> int:
+        """Passes over the training data."""
+        return SEARCH_EPOCHS if self.is_search else EPOCHS
+
+    @property
     def options(self) -> TrainingOptions:
         """What the training is told."""
         known = settings_of(CONTESTANTS[self.contestant].settings_of or self.contestant)
-        epochs = SEARCH_EPOCHS if self.is_search else EPOCHS
-        choices = {"from_checkpoint": BEGUN_FROM, "epochs": epochs, "bf16": True, "threads": 1, "seed": self.seed}
+        choices = {"from_checkpoint": BEGUN_FROM, "epochs": self.epochs, "bf16": True, "threads": 1, "seed": self.seed}
         choices |= CONTESTANTS[self.contestant].choices | known[self.setting]
         return TrainingOptions(**choices | CHECKS.get(self.check, {}))
 

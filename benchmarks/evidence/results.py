@@ -24,12 +24,14 @@ class Result:
         scores: (rows of test, classes) float16 logarithms of probabilities; None for a search.
         processor_seconds: what its process took of one core, which other work on the machine does not lengthen; None
             for a training that was ended and gone on with.
+        gates: what becomes of its second map on dev, see `gates.py`; None for a search and for a model without one.
     """
 
     trial: Trial
     row: dict
     scores: np.ndarray | None = None
     processor_seconds: float | None = None
+    gates: list[dict] | None = None
 
     @property
     def dev(self) -> float:
@@ -49,8 +51,8 @@ def keep(folder: Path, result: Result) -> None:
         with bytes_written_whole(folder / f"{result.trial.name}{SCORES}") as handle:
             np.save(handle, result.scores)
     with written_whole(folder / f"{result.trial.name}{FIGURES}") as handle:
-        content = {"trial": asdict(result.trial), "row": result.row, "processor_seconds": result.processor_seconds}
-        json.dump(content, handle, allow_nan=False)
+        plain = {name: getattr(result, name) for name in ("row", "processor_seconds", "gates")}
+        json.dump({"trial": asdict(result.trial), **plain}, handle, allow_nan=False)
         handle.write("\n")
 
 
@@ -62,5 +64,5 @@ def kept(folder: Path) -> dict[str, Result]:
         scores = path.with_suffix(SCORES)
         trial = Trial(**content["trial"])
         said = np.load(scores) if scores.exists() else None
-        found[trial.name] = Result(trial, content["row"], said, content["processor_seconds"])
+        found[trial.name] = Result(trial, content["row"], said, content["processor_seconds"], content.get("gates"))
     return found

@@ -8,11 +8,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from benchmarks.evidence.comparison import BASELINES, Comparison
-from benchmarks.evidence.plan import BERT, CONTESTANTS, SETTINGS, chosen_settings, judged, searches
+from benchmarks.evidence.plan import BERT, CONTESTANTS, DATA, SETTINGS, chosen_settings, judged, searches
 from benchmarks.evidence.results import Result
 
 NOT_YET = "not yet measured"
 MINUTES = "minutes of a core"
+SHOWN_OF_GATES = {
+    "lambda_mean": "+.2f",
+    "lambda_deviation": ".2f",
+    "lambda_below_0": ".0%",
+    "weight": ".2f",
+    "deviation_over_keys": ".2f",
+}
 
 
 def of_figures(comparison: Comparison) -> str:
@@ -76,6 +83,22 @@ def of_checks(results: Mapping[str, Result]) -> str:
             lines.append([title, *figures, _minutes([results[named[title].name]])])
     header = [f"QACG-BERT, seed {plain.seed}", *(name.replace("_", " ") for name in names), MINUTES]
     return _markdown(header, lines, texts=1)
+
+
+def of_gates(results: Mapping[str, Result]) -> str:
+    """What the second map of trained models does on dev, by set, model and layer: means over seeds."""
+    found: dict[tuple[str, str], list[list[dict]]] = {}
+    for one in results.values():
+        if one.gates is not None and one.trial.check is None:
+            found.setdefault((one.trial.data, one.trial.contestant), []).append(one.gates)
+    lines = []
+    for (data, contestant), of_seeds in found.items():
+        for number, layer in enumerate(zip(*of_seeds), 1):
+            mean = {name: statistics.fmean(one[name] for one in layer) for name in SHOWN_OF_GATES}
+            figures = [f"{mean[name]:{form}}" for name, form in SHOWN_OF_GATES.items()]
+            lines.append([DATA[data].title, CONTESTANTS[contestant].title, str(number), str(len(of_seeds)), *figures])
+    header = ["set", "model", "layer", "seeds", *(name.replace("_", " ") for name in SHOWN_OF_GATES)]
+    return _markdown(header, lines, texts=2) if lines else NOT_YET
 
 
 def _dev(results: Mapping[str, Result]) -> dict[str, float]:

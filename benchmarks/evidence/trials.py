@@ -11,6 +11,7 @@ from qacg_models.data import Dataset, load_data
 from qacg_models.reporting.run_records import row_of
 from qacg_models.training import train
 
+from benchmarks.evidence.gates import gates_of
 from benchmarks.evidence.plan import DATA, Trial
 from benchmarks.evidence.results import Result, as_scores
 
@@ -35,7 +36,11 @@ def carry_out(trial: Trial, data: Path, work: Path, say: Callable[[str], None] =
     dataset = data_of(trial, data)
     anew = not (work / trial.name).exists()
     trained = train(dataset, work / trial.name, trial.options, resume=True, say=say)
-    scores = None if trial.is_search else as_scores(trained.probabilities(dataset.splits["test"]))
-    result = Result(trial, row_of(trained.record), scores, time.process_time() if anew else None)
+    seconds = time.process_time() if anew else None
+    scores = gates = None
+    if not trial.is_search:
+        scores = as_scores(trained.probabilities(dataset.splits["test"]))
+        gates = gates_of(trained, dataset.splits["dev"])
+    result = Result(trial, row_of(trained.record), scores, seconds, gates)
     shutil.rmtree(work / trial.name)
     return result

@@ -1,14 +1,19 @@
 """The evidence: which trainings there are and in what order, intervals, what is kept, and a run from end to end."""
 
 import dataclasses
+import shutil
 
 import numpy as np
 import pytest
-from qacg_models.data import load_data, sample_directory
+import torch
+from qacg_models.data import Example, load_data, sample_directory
+from qacg_models.inference.trained_model import load_trained
 from qacg_models.runs.options import TrainingOptions
+from untrained import OWN, TEXTS, write_model
 
 from benchmarks.evidence import __main__ as program
 from benchmarks.evidence import jobs, plan, trials
+from benchmarks.evidence.gates import gates_of
 from benchmarks.evidence.intervals import Draws
 from benchmarks.evidence.plan import CONTESTANTS, DATA, Trial, chosen_settings, every_trial, judged, searches
 from benchmarks.evidence.results import Result, as_scores, keep, kept
@@ -96,12 +101,16 @@ def test_what_is_kept_comes_back_and_ranks_as_it_did(tmp_path):
     logits = np.random.default_rng(3).normal(scale=6, size=(300, 3))
     probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     trial = Trial("sentihood", "bert", "released", 2)
-    keep(tmp_path, Result(trial, row(0.5), as_scores(probabilities), processor_seconds=30.0))
+    keep(
+        tmp_path,
+        Result(trial, row(0.5), as_scores(probabilities), processor_seconds=30.0, gates=[{"lambda_mean": 0.5}]),
+    )
     keep(tmp_path, Result(search := searches()[0], row(0.25)))
     (tmp_path / f"{trial.name}-half.npy").write_bytes(b"")  # without figures it is not there
     found = kept(tmp_path)
     assert set(found) == {trial.name, search.name} and found[search.name].scores is None
     assert (found[trial.name].processor_seconds, found[search.name].processor_seconds) == (30.0, None)
+    assert (found[trial.name].gates, found[search.name].gates) == ([{"lambda_mean": 0.5}], None)
     assert found[trial.name].trial == trial and found[trial.name].dev == 0.5
     scores = found[trial.name].scores
     assert scores.shape == (300, 3) and (scores.argmax(axis=1) == probabilities.argmax(axis=1)).all()
@@ -111,6 +120,26 @@ def test_what_is_kept_comes_back_and_ranks_as_it_did(tmp_path):
 def test_what_is_left_counts_passes_over_the_data():
     """18 tries of 2 passes took a minute each, so 34 trainings of 4 passes take two minutes each."""
     assert program.seconds_left({one.name: Result(one, row(0.5)) for one in searches()}) == 34 * 120
+
+
+def test_gates_that_are_shut_and_a_map_that_tells_no_keys_apart(tmp_path):
+    """Without context projections every cell of the map is 1/2, and without gates lambda is 1 - (1/2 + 1/2)."""
+    trained = load_trained(write_model(tmp_path / "m"))
+    rows = [Example(str(n), text, name, "", name, 0, n) for n, (text, name) in enumerate(zip(TEXTS, OWN.aspects))]
+    usual = gates_of(trained, rows)
+    assert len(usual) == 2 and all(layer["deviation_over_keys"] > 0.01 for layer in usual)
+    for layer in usual:
+        quantiles = layer["lambda_quantiles"]
+        assert sorted(quantiles) == quantiles and -1 <= quantiles[0] < layer["lambda_mean"] < quantiles[-1] <= 1
+    attentions = [layer.attention.self for layer in trained.model.bert.encoder.layer]
+    with torch.no_grad():
+        for attention in attentions:
+            for parameter in attention.context_for_q.parameters():
+                parameter.zero_()
+    assert all(layer["deviation_over_keys"] == pytest.approx(0, abs=1e-6) for layer in gates_of(trained, rows))
+    shutil.rmtree(tmp_path / "m")
+    assert gates_of(load_trained(write_model(tmp_path / "m", fields={"quasi_scale": 0.0})), rows) is None
+    assert gates_of(load_trained(write_model(tmp_path / "bert", kind="bert")), rows) is None
 
 
 def test_settings_not_tried_are_said_to_be_so():
