@@ -138,7 +138,7 @@ def test_a_record_that_is_cut_off_is_said_to_be(tmp_path, capsys):
     for length in range(0, len(text), 97):
         assert "is not JSON" in refusal(tmp_path, text[:length], capsys)
     for other in ("[]", "null", '"text"', '{"format": 1}'):
-        assert "is not a training record of format 4" in refusal(tmp_path, other, capsys)
+        assert "is not a training record of format 5" in refusal(tmp_path, other, capsys)
 
 
 def test_the_errors_are_those_of_input():
