@@ -141,6 +141,15 @@ def test_a_record_that_is_cut_off_is_said_to_be(tmp_path, capsys):
         assert "is not a training record of format 5" in refusal(tmp_path, other, capsys)
 
 
+def test_a_record_of_an_earlier_version_says_what_that_version_did():
+    options = {name: value for name, value in CONTENT["options"].items() if name != "join_texts"}
+    before = TrainingRecord.from_json(CONTENT | {"format": 4, "options": options})
+    assert before == replace(RECORD, options=replace(RECORD.options, join_texts=0.0)) != RECORD
+    del options["quasi_scale"]
+    older = {name: value for name, value in CONTENT.items() if name != "parts"} | {"format": 3, "options": options}
+    assert TrainingRecord.from_json(older) == before
+
+
 def test_the_errors_are_those_of_input():
     assert issubclass(ModelFolderError, InputError) and issubclass(InputError, ValueError)
     sentihood = record_of(SENTIHOOD, ["location - 1 - price"], TrainingOptions().resolved())
