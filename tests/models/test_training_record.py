@@ -144,7 +144,16 @@ def test_a_record_that_is_cut_off_is_said_to_be(tmp_path):
     for length in range(0, len(text), 97):
         assert "is not JSON" in refusal(tmp_path, text[:length])
     for other in ("[]", "null", '"text"', '{"format": 1}'):
-        assert "is not a training record of format 4" in refusal(tmp_path, other)
+        assert "is not a training record of format 5" in refusal(tmp_path, other)
+
+
+def test_a_record_of_an_earlier_version_says_what_that_version_did():
+    options = {name: value for name, value in CONTENT["options"].items() if name != "join_texts"}
+    before = TrainingRecord.from_json(CONTENT | {"format": 4, "options": options})
+    assert before == replace(RECORD, options=replace(RECORD.options, join_texts=0.0)) != RECORD
+    del options["quasi_scale"]
+    older = {name: value for name, value in CONTENT.items() if name != "parts"} | {"format": 3, "options": options}
+    assert TrainingRecord.from_json(older) == before
 
 
 def test_the_errors_are_those_of_input():

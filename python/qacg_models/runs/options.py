@@ -96,6 +96,12 @@ class TrainingOptions:
     word_dropout: float | None = _step(
         None, "share of a text's pieces that are replaced by the unknown one at each look, in [0, 1)", kind=float
     )
+    join_texts: float | None = _step(
+        None,
+        "share of the rows whose text is joined with another one that has no opinion on their aspect, in [0, 1); 0"
+        " where no label means that, and with `bert`",
+        kind=float,
+    )
 
     eval_every: int | None = _watch(
         None,
@@ -163,7 +169,7 @@ class TrainingOptions:
             value = getattr(self, name)
             if value is not None and not 0 <= value <= 1:
                 raise InputError(f"{name} must be from 0 to 1; got {value}")
-        for name in ("dropout", "word_dropout"):
+        for name in ("dropout", "word_dropout", "join_texts"):
             value = getattr(self, name)
             if value is not None and not 0 <= value < 1:
                 raise InputError(f"{name} must be in [0, 1); got {value}")
@@ -194,6 +200,8 @@ class TrainingOptions:
                 f"model: {self.model!r} has no contexts, so the aspect's name has to be a second segment; "
                 "wanted no context_standalone and no context_projection"
             )
+        if not entry.contexts and self.join_texts:
+            raise InputError(f"model: {self.model!r} has no contexts, by which texts are joined; wanted no join_texts")
         if self.quasi_scale is not None and not entry.quasi_scale:
             raise InputError(f"model: {self.model!r} has no quasi-attention; wanted no quasi_scale")
         if self.quasi_scale is not None and not math.isfinite(self.quasi_scale):
@@ -215,7 +223,7 @@ class TrainingOptions:
             recipe |= RECIPES["released"]
         entry = BACKBONES[self.model]
         if not entry.contexts:
-            recipe |= {"context_standalone": False}
+            recipe |= {"context_standalone": False, "join_texts": 0.0}
         if not entry.context_projection:
             recipe |= {"context_projection": None}
         settled = {name: value for name, value in recipe.items() if getattr(self, name) is None}

@@ -20,6 +20,7 @@ RECIPES = MappingProxyType(
             "balance": 0.3,
             "dropout": 0.2,
             "word_dropout": 0.1,
+            "join_texts": 0.5,
             "hidden_size": 64,
             "layers": 2,
             "heads": 4,
@@ -38,6 +39,7 @@ RECIPES = MappingProxyType(
             "batch_size": 32,
             "warmup": 0.05,
             "word_dropout": 0.0,
+            "join_texts": 0.0,
             "balance": 0.3,
             "pooler": "cls",
             "context_projection": "hidden",
@@ -52,6 +54,7 @@ RECIPES = MappingProxyType(
             "eval_every": 0,
             "warmup": 0.1,
             "word_dropout": 0.0,
+            "join_texts": 0.0,
         },
         # The released code's; its decay, clipping and length are the defaults of everything here.
         "released": {

@@ -17,7 +17,7 @@ from qacg_models.utils.json_fields import typed
 from qacg_models.utils.plain_text import parse_json
 
 RECORD_NAME = "training.json"
-RECORD_FORMAT = 4
+RECORD_FORMAT = 5
 
 
 # Why a training ended: all its steps were taken, dev no longer rose, or its minutes were over.
@@ -137,6 +137,8 @@ class TrainingRecord:
             content = _of_format_2(content)
         if isinstance(content, dict) and content.get("format") == 3:
             content = _of_format_3(content)
+        if isinstance(content, dict) and content.get("format") == 4:
+            content = _of_format_4(content)
         if not isinstance(content, dict) or content.get("format") != RECORD_FORMAT:
             raise InputError(f"is not a training record of format {RECORD_FORMAT}")
         given = {name: value for name, value in content.items() if name != "format"}
@@ -159,11 +161,19 @@ def _of_format_2(content: dict) -> dict:
 
 
 def _of_format_3(content: dict) -> dict:
-    """A record from before batches were taken in parts and quasi-attention could be left out, as one of today."""
+    """A record from before batches were taken in parts and quasi-attention could be left out, as one of after."""
     options = content.get("options")
     if isinstance(options, dict):
         options = {"quasi_scale": None} | options
-    return {"parts": 1} | content | {"options": options, "format": RECORD_FORMAT}
+    return {"parts": 1} | content | {"options": options, "format": 4}
+
+
+def _of_format_4(content: dict) -> dict:
+    """A record from before texts were joined, as one of today."""
+    options = content.get("options")
+    if isinstance(options, dict):
+        options = {"join_texts": 0.0} | options
+    return content | {"options": options, "format": RECORD_FORMAT}
 
 
 def read_record(folder: Path | str) -> TrainingRecord:

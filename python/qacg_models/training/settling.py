@@ -23,6 +23,13 @@ def settle(options: TrainingOptions, dataset: Dataset) -> TrainingOptions:
         InputError: an attention that the model does not have, data without a training split, or nothing that would
             end training.
     """
+    if not dataset.task.has_absent:
+        if options.join_texts:
+            raise InputError(
+                f"join_texts: got {options.join_texts}, but no label ({', '.join(dataset.task.labels)}) means that"
+                " there is no opinion; wanted 0"
+            )
+        options = replace(options, join_texts=0.0)
     options = options.resolved()
     if "train" not in dataset.splits:
         raise InputError(f"training needs the split 'train'; this data has {', '.join(dataset.splits)}")

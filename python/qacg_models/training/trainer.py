@@ -29,6 +29,7 @@ from qacg_models.training.checkpoints import (
     checkpoints,
     seconds_before,
 )
+from qacg_models.training.joined_texts import JoinedTexts
 from qacg_models.training.parts import Parts
 from qacg_models.training.sampling import EpochSampler
 from qacg_models.training.whole_folders import publish
@@ -72,7 +73,8 @@ class AspectTrainer(Trainer):
         self.options, self.checkpoint, self.hide_words = options, checkpoint, hide_words
         self.earlier, self.begun = seconds_before(checkpoint), time.perf_counter()
         self.average: WeightAverage | None = None
-        self.sampler = EpochSampler(train_features.labels(), options.balance, options.seed)
+        joined = JoinedTexts(train_features, options.join_texts, options.max_length) if options.join_texts else None
+        self.sampler = EpochSampler(train_features.labels(), options.balance, options.seed, joined)
         self.staging: Path | None = None
         self.parts = Parts(checkpoint, say)
         self.share = 1.0  # of the rows of a batch that are computed at a time
@@ -80,7 +82,7 @@ class AspectTrainer(Trainer):
         super().__init__(
             model=model,
             args=args,
-            train_dataset=train_features,
+            train_dataset=joined or train_features,
             eval_dataset=list(eval_features),
             data_collator=make_batch,
             compute_metrics=compute_metrics,

@@ -1,0 +1,98 @@
+"""Texts that are joined while training: which with which, what becomes of them, and when there are none."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from qacg_models.data import Example, load_data
+from qacg_models.data.feature_table import Encoding, read_features, write_features
+from qacg_models.data.tokenization import train_tokenizer
+from qacg_models.errors import InputError
+from qacg_models.runs.options import TrainingOptions
+from qacg_models.training.joined_texts import JoinedTexts
+from qacg_models.training.sampling import EpochSampler
+from qacg_models.training.settling import settle
+
+ASPECTS = ("food", "price")
+ROWS = [
+    Example(str(number), text, aspect, "", aspect, label, number + 2)
+    for number, (text, aspect, label) in enumerate(
+        [
+            ("a fine soup", "food", 1),
+            ("a fine soup", "price", 0),
+            ("the bill was a shock", "food", 0),
+            ("the bill was a shock", "price", 2),
+            ("we came by bus", "food", 0),
+            ("we came by bus", "price", 2),
+        ]
+    )
+]
+
+
+def features(folder, standalone, rows=ROWS):
+    tokenizer = train_tokenizer([row.sentence for row in ROWS] * 2 + [*ASPECTS] * 2, 200)
+    encoding = Encoding(tokenizer, ASPECTS, 64, standalone)
+    write_features(folder / "rows.arrow", rows, encoding)
+    return read_features(folder / "rows.arrow", len(rows), encoding), encoding
+
+
+@pytest.mark.parametrize("standalone", [True, False])
+def test_a_pair_is_what_one_text_of_both_would_be(tmp_path, standalone):
+    table, _ = features(tmp_path, standalone)
+    joined = JoinedTexts(table, 0.5, 64)
+    (tmp_path / "whole").mkdir()
+    wanted = [("a fine soup we came by bus", 0, 4, 1), ("we came by bus a fine soup", 4, 0, 1)]
+    wanted += [("the bill was a shock we came by bus", 2, 4, 0), ("a fine soup the bill was a shock", 1, 3, 2)]
+    whole = [replace(ROWS[a], sentence=text, label=label) for text, a, _, label in wanted]
+    whole_table, _ = features(tmp_path / "whole", standalone, whole)
+    assert [joined[a, b] for _, a, b, _ in wanted] == list(whole_table)
+    assert [joined[number] for number in range(len(joined))] == list(table)
+    most = len(joined[0, 4]["input_ids"])
+    assert JoinedTexts(table, 0.5, most)[0, 4] == joined[0, 4]
+    short = JoinedTexts(table, 0.5, most - 1)
+    assert short[0, 4] == short[4, 0] == table[0], "the one with an opinion stays"
+
+
+def test_a_share_of_the_rows_gets_a_partner_of_its_aspect_without_an_opinion(tmp_path):
+    table, _ = features(tmp_path, True)
+    drawn = torch.arange(6).repeat(2000)
+    keys = list(JoinedTexts(table, 0.3, 64).pairs(drawn, torch.Generator().manual_seed(0)))
+    pairs = [(row, key) for row, key in zip(drawn.tolist(), keys) if isinstance(key, tuple)]
+    assert len(pairs) / len(keys) == pytest.approx(0.3, abs=0.02)
+    assert all(key == row for row, key in zip(drawn.tolist(), keys) if not isinstance(key, tuple))
+    partners = {row: {a if b == row else b for other, (a, b) in pairs if other == row} for row in range(6)}
+    # Of food rows 2 and 4 have no opinion, of price row 1, which may stand beside itself.
+    assert partners == {0: {2, 4}, 2: {2, 4}, 4: {2, 4}, 1: {1}, 3: {1}, 5: {1}}
+    assert sum(key[0] == row for row, key in pairs if row in (0, 3, 5)) / len(pairs) == pytest.approx(0.25, abs=0.02)
+
+
+def test_rows_whose_aspect_always_has_an_opinion_stay_alone(tmp_path):
+    rows = [row for row in ROWS if row.aspect == "food" or row.label]
+    table, _ = features(tmp_path, True, rows)
+    keys = list(JoinedTexts(table, 0.9, 64).pairs(torch.arange(len(rows)).repeat(50), torch.Generator().manual_seed(0)))
+    single = {key for key in keys if not isinstance(key, tuple)}
+    assert {row for row in range(len(rows)) if rows[row].aspect == "price"} <= single
+    assert all(rows[number].aspect == "food" for key in keys if isinstance(key, tuple) for number in key)
+
+
+def test_an_epoch_joins_the_same_texts_each_time_and_the_next_others(tmp_path):
+    table, _ = features(tmp_path, True)
+    sampler = EpochSampler(table.labels(), 0.3, 0, JoinedTexts(table, 0.5, 64))
+    first = [list(sampler) for _ in range(2)]
+    sampler.epoch = 1
+    assert first[0] == first[1] != list(sampler) and len(first[0]) == len(sampler)
+
+
+def test_texts_are_joined_by_default_from_scratch_where_a_label_means_no_opinion(small_data):
+    data = load_data(small_data)
+    assert settle(TrainingOptions(), data).join_texts == 0.5
+    assert settle(TrainingOptions(epochs=1), data).join_texts == 0
+    assert settle(TrainingOptions(model="bert"), data).join_texts == 0
+    always = replace(data, task=replace(data.task, has_absent=False))
+    assert settle(TrainingOptions(), always).join_texts == 0
+    with pytest.raises(InputError, match=r"join_texts: got 0\.2, but no label .* means that there is no opinion"):
+        settle(TrainingOptions(join_texts=0.2), always)
+    with pytest.raises(InputError, match="'bert' has no contexts, by which texts are joined"):
+        TrainingOptions(model="bert", join_texts=0.2)
+    with pytest.raises(InputError, match=r"join_texts must be in \[0, 1\); got 1"):
+        TrainingOptions(join_texts=1.0)
