@@ -12,7 +12,8 @@
 # make evidence DATA=dir  does quasi-attention help: all trainings, hours of them; again to go on; rows to OUT
 # make wheels OUT=dist    the sdist and a wheel for each platform, compiled here and checked
 # make hub-kernel DIR=dir the directory for Hugging Face's Kernel Hub, compiled as the wheels are, checked and loaded
-# make test-versions OUT=dir  operators and conventions with the oldest torch and with the newest
+# make test-versions OUT=dir  operators, Triton kernels and conventions with the oldest Python, torch and transformers, and with the
+#                         newest; PYTHONS="/path/to/python3.14 ..." beside those of the path and of pyenv
 # make check-sanitizers CALLS=100  the C++ CPU kernels under the address, undefined-behaviour and thread sanitizers
 # make check-aarch64  the kernels for ARM in an emulator, half an hour; EMULATED="--processors max" the half of it. It asks
 #                     for two Debian packages when they are missing
@@ -151,9 +152,10 @@ hub-kernel: $(READY)
 	$(PY) -m pip install --quiet -c constraints.txt ziglang auditwheel kernels kernel-abi-check
 	$(PY) distributions/hub_kernel.py --out "$(DIR)"
 
+PYTHONS ?=
 test-versions: OUT = build/versions
 test-versions: $(READY)
-	$(PY) tests/check_versions.py --out $(OUT)
+	$(PY) tests/check_versions.py --out $(OUT) --pythons $(PYTHONS)
 
 test-gpu: OUT = build/test-gpu
 test-gpu: $(READY)-cuda

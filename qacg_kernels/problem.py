@@ -108,7 +108,7 @@ def _check_tensor(name: str, t: object, like: Tensor | None = None) -> None:
 
 
 def _check_shape(name: str, t: Tensor, *wanted: tuple[int, ...], meaning: str) -> None:
-    if tuple(t.shape) not in wanted:
+    if t.shape not in wanted:
         forms = " or ".join(f"({', '.join(str(n) for n in w)})" for w in wanted)
         raise ValueError(f"{name}: got shape {_shape(t)}, wanted {forms}, {meaning}")
 
@@ -120,7 +120,10 @@ def _check_gate(gate: object, query: Tensor, packed: bool, lengths_differ: bool)
     meaning = "(T, H) as query has" if packed else "(B, H, L) as query has"
     gates: dict[str, object] = {
         "gate_lambda": None,
-        **{f"gate_{n}": None for n in ("query", "context_query", "key", "context_key")},
+        "gate_query": None,
+        "gate_context_query": None,
+        "gate_key": None,
+        "gate_context_key": None,
         "gate_query_bias": None,
         "gate_key_bias": None,
         "beta": 1.0,

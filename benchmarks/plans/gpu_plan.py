@@ -2,14 +2,14 @@
 
 from benchmarks.cases.case import BACKWARD, FORWARD, FORWARD_BACKWARD, PACKED, PADDED, SENTENCES, Case, Shape
 from benchmarks.plans.session import HOST, MEMORY, Item
-from benchmarks.providers.names import COMPILED, COMPOSITION, EAGER, ONE_MAP
+from benchmarks.providers.names import COMPILED, COMPOSITION, EAGER, ONE_MAP, compiled, graphed
 
 DTYPE = "bfloat16"
 DROPOUT = 0.1
 HEAD_DIMS = (64, 128)
 LENGTHS = (32, 128, 512, 1024, 2048, 4096, 8192, 16384)
 MARK_SHAPES = (SENTENCES, Shape(8, 12, 512, 64), Shape(2, 12, 4096, 64))
-HOST_SHAPE = Shape(8, 12, 128, 64)
+HOST_SHAPE = SENTENCES
 MEMORY_SHAPE = Shape(1, 12, 16384, 64)
 _TOKENS = 16384  # of a batch of the curves; short rows in batches of 512 at most
 _HIDDEN = 768
@@ -32,7 +32,12 @@ def items(backends: tuple[str, ...], device: str = "cuda") -> list[Item]:
         return tuple(r for r in rivals if r in (ONE_MAP, COMPOSITION) or shape.length <= _LONGEST_STORED)
 
     # The host's part of a call, and peak memory.
-    calls = [Item(Case(HOST_SHAPE, DTYPE, mode, 0.0, device), backends, HOST) for mode in (FORWARD, FORWARD_BACKWARD)]
+    replayed = [named(name) for named in (graphed, compiled) for name in backends]
+    calls = [
+        Item(Case(HOST_SHAPE, DTYPE, mode, 0.0, device), tuple(providers), HOST)
+        for providers in (backends, replayed)
+        for mode in (FORWARD, FORWARD_BACKWARD)
+    ]
     calls.append(Item(Case(MEMORY_SHAPE, DTYPE, FORWARD_BACKWARD, 0.0, device), backends, MEMORY))
     all_rivals = (EAGER, COMPILED, COMPOSITION, ONE_MAP)
     marks = [of(shape, mode, all_rivals) for shape in MARK_SHAPES for mode in (FORWARD, FORWARD_BACKWARD)]

@@ -4,3 +4,13 @@ EAGER = "eager"
 COMPILED = "torch.compile"
 ONE_MAP = "sdpa-one-map"
 COMPOSITION = "composition"
+
+
+def graphed(backend: str) -> str:
+    """A backend's calls, captured in a CUDA graph and replayed."""
+    return f"{backend}, CUDA graph"
+
+
+def compiled(backend: str) -> str:
+    """A backend's calls within torch.compile(mode="reduce-overhead"), which replays graphs of its own."""
+    return f"{backend}, reduce-overhead"

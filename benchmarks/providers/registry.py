@@ -12,7 +12,7 @@ from benchmarks.cases import flops
 from benchmarks.cases.case import DTYPES, FULL, PACKED, PADDED, Case
 from benchmarks.cases.inputs import key_lengths, offsets
 from benchmarks.providers import composition, eager
-from benchmarks.providers.names import COMPILED, COMPOSITION, EAGER, ONE_MAP
+from benchmarks.providers.names import COMPILED, COMPOSITION, EAGER, ONE_MAP, compiled, graphed
 from qacg_kernels import dispatch
 
 Call = Callable[..., Tensor]
@@ -41,8 +41,8 @@ class Provider:
 
 def _build_compiled(case: Case) -> Call:
     torch._dynamo.reset()  # cases must not count towards one another's limit of recompilations
-    compiled = torch.compile(eager.eager_attention, fullgraph=True, dynamic=False)
-    return partial(compiled, **eager.options(case))
+    attention = torch.compile(eager.eager_attention, fullgraph=True, dynamic=False)
+    return partial(attention, **eager.options(case))
 
 
 def _build_one_map(case: Case) -> Call:
@@ -59,6 +59,29 @@ def _build_backend(name: str, case: Case) -> Call:
     if case.lengths == PACKED:
         return partial(qk.quasi_attention_varlen, cu_seqlens=offsets(case), max_seqlen=case.shape.length, **options)
     return partial(qk.quasi_attention, key_lengths=key_lengths(case) if case.lengths == PADDED else None, **options)
+
+
+def _build_graphed(name: str, case: Case) -> Call:
+    """A graph for each set of operands, which a replay reads where they were when it was captured."""
+    call = _build_backend(name, case)
+    graphs: dict[tuple[int, ...], Call] = {}
+
+    def replay(*operands: Tensor) -> Tensor:
+        place = (torch.is_grad_enabled(), *(t.data_ptr() for t in operands))
+        if place not in graphs:
+            graphs[place] = torch.cuda.make_graphed_callables(call, operands)
+        return graphs[place](*operands)
+
+    return replay
+
+
+def _build_reduced(name: str, case: Case) -> Call:
+    torch._dynamo.reset()
+    return torch.compile(_build_backend(name, case), fullgraph=True, dynamic=False, mode="reduce-overhead")
+
+
+def _needs_graphs(name: str, case: Case) -> list[str]:
+    return ["CUDA graphs are a GPU's"] if case.device == "cpu" else _backend_reasons(name, case)
 
 
 def _backend_reasons(name: str, case: Case) -> list[str]:
@@ -85,6 +108,11 @@ PROVIDERS = {
         *(
             Provider(name, partial(_build_backend, name), partial(_backend_reasons, name))
             for name in (*BACKENDS, "reference")
+        ),
+        *(
+            Provider(named(name), partial(build, name), partial(_needs_graphs, name))
+            for named, build in ((graphed, _build_graphed), (compiled, _build_reduced))
+            for name in BACKENDS
         ),
     )
 }

@@ -4,6 +4,7 @@
 #include <cuda_runtime.h>
 #include <stdint.h>
 
+#include <atomic>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -17,15 +18,23 @@ inline const char* words_for(cudaError_t error) {
   return cudaGetErrorString(error);
 }
 
-// Shared memory that a block of the current device may ask for.
+// Shared memory that a block of the current device may ask for; the driver is asked once for each device.
 inline const char* shared_memory_limit(int64_t* bytes) {
+  constexpr int kDevices = 64;  // of a machine; any beyond are asked for every time
+  static std::atomic<int> known[kDevices];
+  *bytes = 0;
   int device = 0, limit = 0;
   cudaError_t error = cudaGetDevice(&device);
-  if (error == cudaSuccess) {
+  if (error != cudaSuccess) return words_for(error);
+  const bool kept = device < kDevices;
+  if (kept) limit = known[device].load(std::memory_order_relaxed);
+  if (limit == 0) {
     error = cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    if (error != cudaSuccess) return words_for(error);
+    if (kept) known[device].store(limit, std::memory_order_relaxed);
   }
   *bytes = limit;
-  return words_for(error);
+  return nullptr;
 }
 
 // Allows blocks of a kernel so much shared memory; the runtime is told once for each kernel and device.

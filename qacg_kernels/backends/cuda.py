@@ -58,9 +58,14 @@ def _ask(about: ctypes.CDLL) -> None:
 _load()
 
 
+@functools.cache
+def _gpu_is_there() -> bool:
+    return torch.cuda.is_available()  # asks the driver
+
+
 def missing() -> list[str]:
     """Why this backend is not on this machine; empty if it is."""
-    if not _missing and DEVICE == "cuda" and not torch.cuda.is_available():
+    if not _missing and DEVICE == "cuda" and not _gpu_is_there():
         return ["torch finds no CUDA device or driver on this machine"]
     return _missing
 

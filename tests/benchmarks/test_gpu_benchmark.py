@@ -21,8 +21,8 @@ from benchmarks.cases.lengths import sentence_lengths
 from benchmarks.measure import host, timing, verify
 from benchmarks.measure.side_by_side import time_rows
 from benchmarks.plans import gpu_plan
-from benchmarks.plans.session import TIME, Budget, Item, Session
-from benchmarks.providers import composition
+from benchmarks.plans.session import HOST, TIME, Budget, Item, Session
+from benchmarks.providers import composition, registry
 from benchmarks.providers.names import COMPILED, COMPOSITION, EAGER, ONE_MAP
 from benchmarks.providers.registry import PROVIDERS
 from benchmarks.static import predictions
@@ -123,6 +123,43 @@ def test_plan_has_the_marks_first_and_all_that_is_promised():
     assert {name for i in plan for name in i.providers} == {EAGER, COMPILED, COMPOSITION, ONE_MAP, "triton", "cuda"}
     assert all({"triton", "cuda"} <= set(i.providers) for i in plan)
     assert all(i.case.shape.length <= 8192 for i in plan if EAGER in i.providers)
+
+
+def test_calls_that_are_replayed_have_rows_of_the_host_s_part():
+    plan = [item for item in gpu_plan.items(("triton", "cuda")) if item.kind == HOST]
+    assert {item.case.shape for item in plan} == {SENTENCES}
+    for mode in (FORWARD, FORWARD_BACKWARD):
+        names = {name for item in plan if item.case.mode == mode for name in item.providers}
+        assert names == {
+            "triton",
+            "cuda",
+            "triton, CUDA graph",
+            "cuda, CUDA graph",
+            "triton, reduce-overhead",
+            "cuda, reduce-overhead",
+        }
+    assert PROVIDERS["triton, CUDA graph"].reasons_against(TINY) == ["CUDA graphs are a GPU's"]
+
+
+def test_a_graph_is_captured_once_for_each_set_of_operands(monkeypatch):
+    captured = []
+
+    def capture(call, operands):
+        captured.append(operands)
+        return call
+
+    monkeypatch.setattr(torch.cuda, "make_graphed_callables", capture)
+    case = replace(TINY, mode=FORWARD)
+    replay = registry._build_graphed("reference", case)
+    wanted = PROVIDERS["reference"].build(case)
+    sets = draw_sets(case)[:2]
+    for _ in range(3):
+        for inputs in sets:
+            assert torch.equal(replay(*inputs.operands), wanted(*inputs.operands))
+    assert len(captured) == len(sets)
+    with torch.no_grad():
+        replay(*sets[0].operands)
+    assert len(captured) == len(sets) + 1, "a graph without the backward is another"
 
 
 def test_every_mark_is_measured_by_the_plan():

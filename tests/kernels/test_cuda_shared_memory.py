@@ -12,13 +12,18 @@ RUNTIME = """
 enum cudaError_t { cudaSuccess = 0, cudaErrorInvalidValue = 1 };
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 enum cudaDeviceAttr { cudaDevAttrMaxSharedMemoryPerBlockOptin = 97 };
-inline int device = 0, times_set = 0, most = 100 * 1024;
+inline int device = 0, times_set = 0, times_asked = 0, most = 100 * 1024;
+inline bool mute = false;
 inline cudaError_t last = cudaSuccess;
 inline cudaError_t told(cudaError_t error) { return error == cudaSuccess ? error : last = error; }
 inline cudaError_t cudaGetLastError() { const cudaError_t error = last; last = cudaSuccess; return error; }
 inline const char* cudaGetErrorString(cudaError_t) { return "invalid value"; }
 inline cudaError_t cudaGetDevice(int* d) { *d = device; return cudaSuccess; }
-inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) { *value = most; return cudaSuccess; }
+inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
+  ++times_asked;
+  *value = most;
+  return told(mute ? cudaErrorInvalidValue : cudaSuccess);
+}
 inline cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute, int bytes) {
   ++times_set;
   return told(bytes <= most ? cudaSuccess : cudaErrorInvalidValue);
@@ -43,8 +48,16 @@ int main() {
     const char* refused = allow_shared_memory(kernels, 101 * 1024);
     CHECK(refused && !strcmp(refused, "invalid value") && times_set == 5 + n && last == cudaSuccess);
   }
-  int64_t limit = 0;
-  CHECK(!shared_memory_limit(&limit) && limit == most);
+  int64_t limit = 1;
+  mute = true;  // what went wrong is told, and asked again
+  CHECK(shared_memory_limit(&limit) && limit == 0 && times_asked == 1 && last == cudaSuccess);
+  mute = false;
+  for (int n = 0; n < 3; ++n) CHECK(!shared_memory_limit(&limit) && limit == 100 * 1024 && times_asked == 2);
+  device = 0;
+  most = 200 * 1024;
+  for (int n = 0; n < 3; ++n) CHECK(!shared_memory_limit(&limit) && limit == most && times_asked == 3);
+  device = 100;
+  for (int n = 0; n < 3; ++n) CHECK(!shared_memory_limit(&limit) && limit == most && times_asked == 4 + n);
   return 0;
 }
 """

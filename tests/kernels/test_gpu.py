@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch._dynamo.utils import counters
 from turns import turn
 
 import qacg_kernels as qk
@@ -50,6 +51,23 @@ def test_a_captured_call_gives_what_an_eager_one_does(case, kernel, device):
     torch.cuda.synchronize()
     for name, t in wanted.items():
         assert torch.equal(results[name], t), name
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_compiled_call_that_is_replayed_gives_what_an_eager_one_does(case, kernel, device):
+    """torch.compile(mode="reduce-overhead") captures a call's kernels at its second run and replays them afterwards."""
+    inputs = make_inputs(case, torch.bfloat16, device)
+    torch.compiler.reset()
+    attend = torch.compile(through_backend(kernel), fullgraph=True, mode="reduce-overhead")
+    skipped = counters["inductor"]["cudagraph_skips"]
+    for factor in (1.0, 0.5, -1.0, 0.25):
+        drawn = replace(inputs, tensors={name: factor * t.detach() for name, t in inputs.tensors.items()})
+        torch.compiler.cudagraph_mark_step_begin()
+        got = {name: t.clone() for name, t in evaluate(drawn, attend).items()}
+        for name, t in evaluate(drawn, through_backend(kernel)).items():
+            torch.testing.assert_close(got[name], t, msg=lambda m, name=name, factor=factor: f"{factor} {name}: {m}")
+    assert counters["inductor"]["cudagraph_skips"] == skipped, "nothing was captured"
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

@@ -11,67 +11,80 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+from faked_gpu import call as faked_call
+
+from qacg_kernels.backends import cuda, triton
+from qacg_kernels.backends.triton import configurations
+from qacg_kernels.functional import problem_of
 
 ROOT = Path(__file__).resolve().parents[2]
-pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
 
 # Calls of functions, Python's and C's, of one forward of the operator with a lambda tensor, from quasi_attention to
-# the driver. Triton's own are about a third of them; its version 3.5 describes a launch's arguments in Python, and 3.9
-# does a little more than those between.
-MOST_CALLS = 340
-MOST_CALLS_BY_VERSION = {"3.5": 800, "3.9": 380}
-
-# In a process of its own: Triton's driver is replaced for good, and the interpreter must be off.
-SCRIPT = """
-import json, sys
-import torch, triton
-from benchmarks.static.compile import AbsentGPU
-import qacg_kernels as qk
-from qacg_kernels.backends import triton as backend
-from qacg_kernels.backends.triton import configurations
-
-launched = []
-
-class SilentGPU(AbsentGPU):
-    class utils:
-        load_binary = staticmethod(lambda *a: (1, 1, 0, 0, 1024))
-        get_device_properties = staticmethod(lambda device: {"max_shared_mem": 227 * 1024})
-
-    def launcher_cls(self, source, metadata):
-        return lambda x, y, z, stream, *rest: launched.append((metadata.name, x, y, z, stream))
-
-triton.runtime.driver.set_active(SilentGPU(90))
-backend.missing, backend.unsupported = list, lambda problem: []
-tensors = [torch.randn(2, 3, 20, 64, dtype=torch.bfloat16) for _ in range(5)]
-gate = torch.rand(2, 3, 20).bfloat16()
-calls = 0
-
-def count(frame, event, argument):
-    global calls
-    calls += event in ("call", "c_call")
-
-def call():
-    return qk.quasi_attention(*tensors, gate, backend="triton")
-
-with configurations.trial(configurations.shipped("sm_90")), torch.no_grad():
-    call(), call()
-    launched.clear()
-    sys.setprofile(count)
-    call()
-    sys.setprofile(None)
-print(json.dumps([launched, calls, triton.__version__]))
-"""
+# the driver. Triton's own are a tenth of them: its look through a kernel's arguments is not repeated.
+MOST_CALLS = 180
 
 
 @pytest.mark.matrix
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
 def test_a_forward_is_one_launch_with_little_python_around_it():
+    """And a prepared launch is the one that Triton would make of the same arguments."""
     inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)  # another Triton's folder, it may be
     paths = os.pathsep.join([*filter(None, inherited), str(ROOT), str(ROOT / "tests/support")])
     environment = os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "TRITON_INTERPRET": "0"}
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False, env=environment, cwd=ROOT
-    )
+    command = [sys.executable, str(ROOT / "tests/support/silent_gpu.py")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=ROOT)
     assert done.returncode == 0, done.stderr[-3000:]
-    launched, calls, version = json.loads(done.stdout)
-    assert launched == [["forward_kernel", 2 * 3, 1, 1, 0]]
-    assert 50 < calls <= MOST_CALLS_BY_VERSION.get(version.rsplit(".", 1)[0], MOST_CALLS)
+    told = json.loads(done.stdout)
+    assert told["launched"] == [["forward_kernel", 2 * 3, 1, 1, 0]]
+    assert 50 < told["calls"] <= MOST_CALLS
+    assert len(told["asked"]) > 20 and told["differences"] == []
+
+
+_CACHES = (cuda._gpu_is_there, cuda._capability, triton._gpu_is_there, triton._capability, configurations._found)
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """Questions to the driver about the GPU, an H200 that is not there."""
+    found = []
+
+    def answer(name, value):
+        def asked_for(*_):
+            found.append(name)
+            return value
+
+        monkeypatch.setattr(torch.cuda, name, asked_for)
+
+    class Properties:
+        shared_memory_per_block_optin = 227 * 1024
+
+    answer("is_available", True)
+    answer("device_count", 1)
+    answer("get_device_capability", (9, 0))
+    answer("get_device_name", "NVIDIA H200")
+    answer("get_device_properties", Properties)
+    monkeypatch.setattr(cuda, "_missing", [])
+    monkeypatch.setattr(cuda, "_gpus", ("9.0",))
+    for cache in _CACHES:
+        cache.cache_clear()
+    yield found
+    for cache in _CACHES:
+        cache.cache_clear()
+
+
+@pytest.mark.parametrize("module", [cuda, triton], ids=["cuda", "triton"])
+def test_a_call_after_the_first_asks_the_driver_nothing(module, asked, monkeypatch, tmp_path):
+    monkeypatch.setenv("QACG_TRITON_TABLES", str(tmp_path))
+
+    call = faked_call(training=True)
+
+    def choose():
+        problem = problem_of(*call)
+        return module.missing(), list(module.unsupported(problem)), module.residuals(problem)
+
+    first = choose()
+    assert first[:2] == ([], [])
+    assert "is_available" in asked and "get_device_capability" in asked
+    asked.clear()
+    assert choose() == first and asked == []

@@ -93,16 +93,20 @@ def residuals(problem) -> dict[str, bool]:
     return {"save_softmax_out": not whole, "save_quasi_out": not whole and not problem.column_gate}
 
 
-def _forward(*inputs, **options):
+@functools.cache
+def _host():
+    """The module that launches, which imports Triton."""
     from qacg_kernels.backends.triton import launch
 
-    return launch.forward(*inputs, **options)
+    return launch
+
+
+def _forward(*inputs, **options):
+    return _host().forward(*inputs, **options)
 
 
 def _backward(*inputs, **options):
-    from qacg_kernels.backends.triton import launch
-
-    return launch.backward(*inputs, **options)
+    return _host().backward(*inputs, **options)
 
 
 register_kernels("triton", _forward, _backward)

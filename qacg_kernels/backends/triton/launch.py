@@ -97,19 +97,18 @@ def _form(
     return form, {"num_warps": warps, "num_stages": stages, "enable_fp_fusion": True}
 
 
-class _Operation:
-    """One call of the operator: its inputs as kernels take them, and what chooses their forms."""
+class _Plan:
+    """All that a call's launches need beside its tensors: calls that agree in `_key` share one."""
 
-    def __init__(self, inputs: tuple[Tensor | None, ...], options: dict[str, object]) -> None:
-        wide = [unit_last_stride(t) for t in inputs[:5]]
-        gate_lambda, *vectors = inputs[5:12]
-        attn_mask, key_lengths, cu_seqlens, seed = inputs[12:16]
-        query, key = wide[:2]
-        self.query = query
+    def __init__(self, inputs: tuple[Tensor | None, ...], options: dict[str, object], table: Table) -> None:
+        query, key = inputs[:2]
+        attn_mask, key_lengths, cu_seqlens = inputs[12:15]
+        scale, dropout_p = options["scale"], options["dropout_p"]
+        self.table = table
+        self.device, self.dtype = query.device, query.dtype
         self.packed = cu_seqlens is not None
         self.column_gate = options["column_gate"]
-        self.busy = is_busy(attn_mask is not None, options["dropout_p"], self.column_gate)
-        self.table: Table = table_for(query.device)
+        self.busy = is_busy(attn_mask is not None, dropout_p, self.column_gate)
         if self.packed:
             tokens, self.heads, self.head_dim = query.shape
             self.queries = self.keys = options["max_seqlen"]
@@ -117,33 +116,86 @@ class _Operation:
         else:
             self.sequences, self.heads, self.queries, self.head_dim = query.shape
             self.keys, tokens = key.shape[2], 0
-        tf32 = query.dtype == torch.float32 and torch.backends.cuda.matmul.fp32_precision == "tf32"
         self.traits = _Traits(
             uneven=self.packed or key_lengths is not None,
             is_causal=options["is_causal"],
             column_gate=self.column_gate,
             fast_sigmoid=query.dtype.itemsize == 2,
-            folds_scale=options["scale"] > _LEAST_FOLDED,
-            precision="tf32" if tf32 and not interpreted() else "ieee",
+            folds_scale=scale > _LEAST_FOLDED,
+            precision="tf32" if _multiplies_in_tf32(query) and not interpreted() else "ieee",
             by_parts=query.dtype == torch.float32,
         )
-        scale, dropout_p = options["scale"], options["dropout_p"]
+        self.sizes = Sizes(self.heads, self.queries, self.keys, self.head_dim, tokens)
+        threshold, keep = drop_threshold(dropout_p), keep_scale(dropout_p)
+        self.factors = Factors(scale, scale * _LOG2E, options["quasi_scale"], keep, threshold)
+        self.whole_forward, self.whole_backward = (
+            table.takes_whole_rows(kernel, query.dtype, self.head_dim, self.busy, self.queries, self.keys)
+            for kernel in ("whole_row_forward", "whole_row_backward")
+        )
+        self.prepared: dict[tuple, Callable] = {}
+
+    def row(self, kernel: str) -> Row:
+        return self.table.row(kernel, self.dtype, self.head_dim, self.busy)
+
+    def form(self, role: str | None) -> tuple[Form, dict[str, int | bool]]:
+        """Of the kernel that has this name in the tables; None for the small ones."""
+        row = self.row(role) if role else None
+        whole_row = role is not None and role.startswith("whole_row")
+        return _form(row, self.head_dim, self.queries, self.keys, whole_row, self.traits)
+
+    def programs(self, over: str, form: Form) -> int:
+        blocks = triton.cdiv(self.queries, form.block_m) if over == "queries" else triton.cdiv(self.keys, form.block_n)
+        return blocks * self.heads * self.sequences
+
+
+_plans: dict[tuple, _Plan] = {}
+_MOST_PLANS = 4096  # one for each number of tokens of packed calls, among others
+
+
+def _multiplies_in_tf32(query: Tensor) -> bool:
+    return query.dtype == torch.float32 and torch.backends.cuda.matmul.fp32_precision == "tf32"
+
+
+def _key(tensors: tuple[Tensor | None, ...], options: dict[str, object]) -> tuple:
+    """What a kernel is compiled for goes by it: sizes, strides and multiples of 16 of every tensor. What the call
+    allocates follows from its inputs, and begins at multiples of 16."""
+    query = tensors[0]
+    facts = [None if t is None else (t.dtype, t.shape, t.stride(), t.data_ptr() % 16) for t in tensors]
+    switches = (_multiplies_in_tf32(query), torch.are_deterministic_algorithms_enabled())
+    return (query.device, *switches, *options.values(), *facts)
+
+
+def _plan_of(inputs: tuple[Tensor | None, ...], options: dict[str, object], others: tuple[Tensor | None, ...]) -> _Plan:
+    """The plan of a call with these inputs, and with other tensors that its kernels read."""
+    table, key = table_for(inputs[0].device), _key((*inputs, *others), options)
+    plan = _plans.get(key)
+    if plan is None or plan.table is not table:  # tiles on trial
+        if len(_plans) >= _MOST_PLANS:
+            _plans.clear()
+        plan = _plans[key] = _Plan(inputs, options, table)
+    return plan
+
+
+class _Operation:
+    """One call of the operator: its inputs as kernels take them, and the plan of their launches."""
+
+    def __init__(
+        self, inputs: tuple[Tensor | None, ...], options: dict[str, object], others: tuple[Tensor | None, ...] = ()
+    ) -> None:
+        """`others` are tensors that are read too, in the backward."""
+        self.plan = plan = _plan_of(inputs, options, others)
+        gate_lambda, *vectors = inputs[5:12]
+        attn_mask, key_lengths, cu_seqlens, seed = inputs[12:16]
         self.call = Call(
-            *(strided(t, self.packed) for t in wide),
-            gate_lambda=strided(gate_lambda, self.packed),
+            *[strided(unit_last_stride(t), plan.packed) for t in inputs[:5]],
+            gate_lambda=strided(gate_lambda, plan.packed),
             gate=None if gate_lambda is not None else self._gate(vectors, options),
             mask=mask_of(attn_mask),
             key_lengths=None if key_lengths is None else key_lengths.contiguous(),
             cu_seqlens=None if cu_seqlens is None else cu_seqlens.contiguous(),
-            seed=seed if dropout_p > 0 else None,
-            sizes=Sizes(self.heads, self.queries, self.keys, self.head_dim, tokens),
-            factors=Factors(
-                scale,
-                scale * _LOG2E,
-                options["quasi_scale"],
-                keep_scale(dropout_p),
-                drop_threshold(dropout_p),
-            ),
+            seed=seed if options["dropout_p"] > 0 else None,
+            sizes=plan.sizes,
+            factors=plan.factors,
         )
 
     @staticmethod
@@ -156,29 +208,67 @@ class _Operation:
             options["gamma"],
         )
 
-    def takes_whole_rows(self, kernel: str) -> bool:
-        return self.table.takes_whole_rows(kernel, self.query.dtype, self.head_dim, self.busy, self.queries, self.keys)
-
-    def row(self, kernel: str) -> Row:
-        return self.table.row(kernel, self.query.dtype, self.head_dim, self.busy)
-
     def rows(self, t: Tensor | None):
         """A tensor of this call as Strided; None for the empty one that stands for an absent one."""
-        return None if t is None or not t.numel() else strided(t, self.packed)
+        return None if t is None or not t.numel() else strided(t, self.plan.packed)
 
-    def launch(self, kernel: Callable, role: str | None, over: str, *arguments: object, **constants: object) -> None:
+    def launch(
+        self,
+        kernel: Callable,
+        role: str | None,
+        over: str | int,
+        *arguments: object,
+        **constants: object,
+    ) -> None:
         """Runs a kernel with one program for each block of queries or of keys of each sequence and head.
 
         Args:
             role: the kernel's name in the tables; None for the small ones.
-            over: "queries" or "keys", or a number of rows to a program of the small ones.
+            over: "queries" or "keys", or the number of programs.
         """
-        row = self.row(role) if role else None
-        whole_row = role is not None and role.startswith("whole_row")
-        form, options = _form(row, self.head_dim, self.queries, self.keys, whole_row, self.traits)
-        blocks = triton.cdiv(self.queries, form.block_m) if over == "queries" else triton.cdiv(self.keys, form.block_n)
-        programs = blocks * self.heads * self.sequences
-        _launch(kernel, programs, (self.call, *arguments), {"form": form, **constants}, options, self.query.device)
+        plan, arguments = self.plan, (self.call, *arguments)
+        name = (kernel.__name__, role, *constants.values(), *[a is None for a in arguments])
+        prepared = plan.prepared.get(name)
+        if prepared is not None and _launch is run:
+            prepared(*arguments)
+            return
+        form, options = plan.form(role)
+        programs = over if isinstance(over, int) else plan.programs(over, form)
+        constants["form"] = form
+        if _launch is not run or interpreted() or not programs:
+            _launch(kernel, programs, arguments, constants, options, plan.device)
+        elif prepared := _prepare(kernel, programs, arguments, constants, options, plan.device):
+            plan.prepared[name] = prepared
+            prepared(*arguments)
+
+
+def _prepare(kernel, programs, arguments, constants, options, device: torch.device) -> Callable | None:
+    """What launches a kernel with such arguments as `run` does, without Triton's look through them at every call.
+
+    None where a hook of Triton's has taken the compilation (`jit_cache_hook`): then there is nothing to launch.
+    """
+    with _on(device):
+        compiled = kernel.warmup(*arguments, grid=(programs,), **constants, **options)
+        if compiled is None:
+            return None
+        runner = compiled[programs, 1, 1]
+    others = tuple(constants[name] for name in kernel.arg_names[len(arguments) :])
+
+    def prepared(*arguments) -> None:
+        with _on(device):
+            runner(*arguments, *others)
+
+    return prepared
+
+
+def _on(device: torch.device) -> contextlib.AbstractContextManager:
+    """Makes a device the current one, where it is not."""
+    if device.type == "cuda" and device.index != torch.cuda.current_device():
+        return torch.cuda.device(device)
+    return _HERE
+
+
+_HERE = contextlib.nullcontext()
 
 
 Launch = Callable[[Callable, int, tuple, dict, dict[str, int | bool], torch.device], None]
@@ -193,13 +283,9 @@ def run(
     device: torch.device,
 ) -> None:
     """Launches a kernel on the device of its tensors, in the current stream."""
-    if not programs:
-        return
-    if device.type == "cuda" and device.index != torch.cuda.current_device():
-        with torch.cuda.device(device):
+    if programs:
+        with _on(device):
             kernel[(programs,)](*arguments, **constants, **options)
-    else:
-        kernel[(programs,)](*arguments, **constants, **options)
 
 
 _launch: Launch = run
@@ -225,17 +311,17 @@ def forward(*inputs, save_softmax_out=True, save_quasi_out=False, **options):
     out = empty_dense_like(query)
     softmax_out = empty_dense_like(query) if save_softmax_out else nothing()
     quasi_out = empty_dense_like(query) if save_quasi_out else nothing()
-    row_max, row_sum = (query.new_empty(query.shape[:-1], **per_row) for _ in range(2))
+    row_max, row_sum = [query.new_empty(query.shape[:-1], **per_row) for _ in range(2)]
     has_vectors = op.call.gate is not None
     query_gate = query.new_empty(query.shape[:-1] if has_vectors else (0,), **per_row)
-    key_rows = key.shape[:-1] if op.column_gate else query.shape[:-1]
+    key_rows = key.shape[:-1] if op.plan.column_gate else query.shape[:-1]
     key_gate = query.new_empty(key_rows if has_vectors else (0,), **per_row)
 
-    if op.column_gate:
+    if op.plan.column_gate:
         op.launch(key_gates_kernel, None, "keys", op.rows(key_gate))
-    whole = op.takes_whole_rows("whole_row_forward") and not (save_softmax_out or save_quasi_out)
+    whole = op.plan.whole_forward and not (save_softmax_out or save_quasi_out)
     role = "whole_row_forward" if whole else "tiled_forward"
-    packed = op.packed
+    packed = op.plan.packed
     op.launch(
         forward_kernel,
         role,
@@ -254,21 +340,21 @@ def forward(*inputs, save_softmax_out=True, save_quasi_out=False, **options):
 def backward(grad_out, grad_query_gate, grad_key_gate, *tensors, **options):
     """Kernels of qacg::triton_attention_backward."""
     inputs, (softmax_out, quasi_out, row_max, row_sum, query_gate, key_gate) = tensors[:16], tensors[16:]
-    op = _Operation(inputs, options)
+    op = _Operation(inputs, options, (grad_out, grad_query_gate, grad_key_gate, *tensors[16:]))
     saved = Saved(
-        *(op.rows(t) for t in (unit_last_stride(grad_out), softmax_out, quasi_out, row_max, row_sum)),
-        *(op.rows(t) for t in (query_gate, key_gate, grad_query_gate, grad_key_gate)),
+        *[op.rows(t) for t in (unit_last_stride(grad_out), softmax_out, quasi_out, row_max, row_sum)],
+        *[op.rows(t) for t in (query_gate, key_gate, grad_query_gate, grad_key_gate)],
     )
     wide = [empty_dense_like(t) for t in inputs[:5]]
     grad_lambda = None if inputs[5] is None else inputs[5].new_empty(inputs[5].shape)
     has_vectors = op.call.gate is not None
     query_logit = torch.empty_like(query_gate) if has_vectors else None
     key_logit = torch.empty_like(key_gate) if has_vectors else None
-    whole = op.takes_whole_rows("whole_row_backward")
+    whole = op.plan.whole_backward
     delta, log_sum, weight = (None if whole else torch.empty_like(row_max) for _ in range(3))
     grads = Gradients(
-        *(op.rows(t) for t in wide),
-        *(op.rows(t) for t in (grad_lambda, query_logit, key_logit, delta, log_sum, weight)),
+        *[op.rows(t) for t in wide],
+        *[op.rows(t) for t in (grad_lambda, query_logit, key_logit, delta, log_sum, weight)],
     )
     if whole:
         op.launch(key_blocks_kernel, "whole_row_backward", "keys", saved, grads)
@@ -290,12 +376,12 @@ def backward(grad_out, grad_query_gate, grad_key_gate, *tensors, **options):
 
 
 def _tiled_backward(op: _Operation, saved: Saved, grads: Gradients) -> None:
-    if saved.softmax_out is not None and (op.column_gate or saved.quasi_out is not None):
+    if saved.softmax_out is not None and (op.plan.column_gate or saved.quasi_out is not None):
         op.launch(row_terms_kernel, None, "queries", saved, grads)
     else:
         op.launch(query_blocks_kernel, "query_gradients", "queries", saved, grads, SUMS_ONLY=True)
     free = not torch.are_deterministic_algorithms_enabled()
-    if op.row("key_gradients").atomic and free and not op.column_gate:
+    if op.plan.row("key_gradients").atomic and free and not op.plan.column_gate:
         sums = [torch.zeros_like(t, dtype=torch.float32) for t in (grads.query.data, grads.context_query.data)]
         atomic = grads._replace(query=op.rows(sums[0]), context_query=op.rows(sums[1]))
         op.launch(key_blocks_kernel, "key_gradients", "keys", saved, atomic)
@@ -308,18 +394,11 @@ def _tiled_backward(op: _Operation, saved: Saved, grads: Gradients) -> None:
 
 def _gate_sums(op: _Operation, x, context, logit: Tensor, keys: bool) -> tuple[Tensor, Tensor, Tensor]:
     """Sums over the rows of t x and t c, (H, block_d), and of t, (H), in float32."""
-    chunks = triton.cdiv(op.keys if keys else op.queries, _SUM_ROWS)
-    block_d = _power_of_two(op.head_dim)
-    sums = logit.new_empty((op.sequences, op.heads, chunks, 2 * block_d + 1))
-    form, options = _form(None, op.head_dim, op.queries, op.keys, False, op.traits)
-    _launch(
-        gate_sums_kernel,
-        sums[..., 0].numel(),
-        (op.call, x, context, op.rows(logit), sums),
-        {"KEYS": keys, "ROWS": _SUM_ROWS, "form": form},
-        options,
-        logit.device,
-    )
+    chunks = triton.cdiv(op.plan.keys if keys else op.plan.queries, _SUM_ROWS)
+    block_d = _power_of_two(op.plan.head_dim)
+    sums = logit.new_empty((op.plan.sequences, op.plan.heads, chunks, 2 * block_d + 1))
+    programs = sums[..., 0].numel()
+    op.launch(gate_sums_kernel, None, programs, x, context, op.rows(logit), sums, KEYS=keys, ROWS=_SUM_ROWS)
     total = sums.sum((0, 2))
     return total[:, :block_d], total[:, block_d:-1], total[:, -1]
 

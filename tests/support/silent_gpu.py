@@ -1,0 +1,153 @@
+"""Calls of the Triton backend on a GPU that is not there: Triton's own Python runs, up to the driver's launch.
+
+`python tests/support/silent_gpu.py` prints one JSON object: what the second of two like calls launched and in how many
+calls of functions, and for calls that differ in one thing each where a launch as it is prepared differs from one by
+Triton's own look through its arguments. In a process of its own: Triton's driver is replaced for good, and the
+interpreter must be off.
+"""
+
+import json
+import sys
+from contextlib import nullcontext
+
+import torch
+import triton
+
+import qacg_kernels as qk
+from benchmarks.static.compile import AbsentGPU
+from qacg_kernels.backends import triton as backend
+from qacg_kernels.backends.triton import configurations, launch
+
+launched: list[list[object]] = []
+
+
+class SilentGPU(AbsentGPU):
+    """Takes every kernel, and notes what each launch would hand to the GPU."""
+
+    class utils:
+        load_binary = staticmethod(lambda *_: (1, 1, 0, 0, 1024))
+        get_device_properties = staticmethod(lambda device: {"max_shared_mem": 227 * 1024})
+
+    kernels = 0
+
+    def launcher_cls(self, source, metadata):
+        SilentGPU.kernels += 1
+        number = SilentGPU.kernels  # of the machine code
+
+        def note(x, y, z, stream, function, packed, launch_metadata, enter, leave, *arguments):
+            launched.append([metadata.name, number, x, y, z, stream, arguments])
+
+        return note
+
+
+def described(argument: object) -> object:
+    """An argument of a launch: of a tensor all but where it is."""
+    if isinstance(argument, torch.Tensor):
+        return [str(argument.dtype), list(argument.shape), list(argument.stride()), argument.data_ptr() % 16]
+    if isinstance(argument, tuple):
+        return [described(member) for member in argument]
+    return argument if argument is None or isinstance(argument, (bool, int, float)) else repr(argument)
+
+
+def inputs(batch=2, heads=3, length=20, head_dim=64, dtype=torch.bfloat16, grad=False, offset=0, packed=False):
+    def rows(*shape):
+        flat = torch.zeros(offset + torch.Size(shape).numel(), dtype=dtype)
+        return flat[offset:].view(shape).requires_grad_(grad)
+
+    lead = (batch * length, heads) if packed else (batch, heads, length)
+    return [*(rows(*lead, head_dim) for _ in range(5)), rows(*lead)]
+
+
+def vectors(head_dim=64, dtype=torch.bfloat16, **form):
+    return qk.GateParameters(*(torch.zeros(head_dim, dtype=dtype, requires_grad=True) for _ in range(4)), **form)
+
+
+def call(tensors, gate=None, backward=False, **options):
+    """One call, with its backward if it is asked for."""
+    *wide, gate_lambda = tensors
+    attend = qk.quasi_attention_varlen if "cu_seqlens" in options else qk.quasi_attention
+    with nullcontext() if backward else torch.no_grad():
+        out = attend(*wide, gate_lambda if gate is None else gate, backend="triton", **options)
+        if backward:
+            out.backward(torch.ones_like(out))
+
+
+_SEED = torch.zeros((), dtype=torch.int64)
+_OFFSETS = torch.tensor([0, 20, 40], dtype=torch.int32)
+_SEQUENCES = dict(cu_seqlens=_OFFSETS, max_seqlen=20)
+# Each differs from the first or from one before it in one thing that a kernel is compiled for, or is launched with.
+CALLS = {
+    "plain": lambda: call(inputs()),
+    "other values of the same sizes": lambda: call([t + 1 for t in inputs()]),
+    "addresses that are no multiples of 16": lambda: call(inputs(offset=1)),
+    "another length": lambda: call(inputs(length=21)),
+    "one head": lambda: call(inputs(heads=1)),
+    "heads inside": lambda: call([t.transpose(1, 2).contiguous().transpose(1, 2) for t in inputs()]),
+    "float32": lambda: call(inputs(dtype=torch.float32)),
+    "scale": lambda: call(inputs(), scale=0.3),
+    "causal": lambda: call(inputs(), is_causal=True),
+    "lengths": lambda: call(inputs(), key_lengths=torch.tensor([20, 7])),
+    "boolean mask": lambda: call(inputs(), attn_mask=torch.ones(20, 20, dtype=torch.bool)),
+    "additive mask": lambda: call(inputs(), attn_mask=torch.zeros(20, 20, dtype=torch.bfloat16)),
+    "dropout": lambda: call(inputs(), dropout_p=0.1, dropout_seed=_SEED),
+    "more dropout": lambda: call(inputs(), dropout_p=0.5, dropout_seed=_SEED),
+    "packed": lambda: call(inputs(packed=True), **_SEQUENCES),
+    "packed, longer": lambda: call(inputs(packed=True), **(_SEQUENCES | {"max_seqlen": 33})),
+    "gate vectors": lambda: call(inputs(), vectors()),
+    "gate vectors, beta": lambda: call(inputs(), vectors(beta=0.5)),
+    "column gate": lambda: call(inputs(), vectors(form="column")),
+    "training": lambda: call(inputs(grad=True), backward=True),
+    "training, gate vectors": lambda: call(inputs(grad=True), vectors(), backward=True),
+    "training, long": lambda: call(inputs(length=300, grad=True), vectors(), backward=True),
+    "long": lambda: call(inputs(length=300)),
+}
+
+
+def noted(action) -> list[list[object]]:
+    launched.clear()
+    action()
+    return [[*where, described(arguments)] for *where, arguments in launched]
+
+
+def by_triton(*arguments) -> None:
+    launch.run(*arguments)
+
+
+def differences() -> list[str]:
+    """Calls whose launches, prepared now or before, are not those that Triton itself would make."""
+    found = []
+    for name, action in CALLS.items():
+        first, second = noted(action), noted(action)
+        with launch.through(by_triton):
+            wanted = noted(action)
+        found += [f"{name}: {when}" for when, got in (("first", first), ("second", second)) if got != wanted]
+    return found
+
+
+def counted(action) -> int:
+    """Calls of functions, Python's and C's."""
+    calls = 0
+
+    def count(frame, event, argument):
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    action()
+    sys.setprofile(None)
+    return calls
+
+
+def main() -> None:
+    triton.runtime.driver.set_active(SilentGPU(90))
+    backend.missing, backend.unsupported = list, lambda problem: []
+    with configurations.trial(configurations.shipped("sm_90")):
+        tensors = inputs()
+        call(tensors), call(tensors)
+        calls = counted(lambda: call(tensors))
+        again = [row[:1] + row[2:6] for row in noted(lambda: call(tensors))]
+        print(json.dumps({"launched": again, "calls": calls, "differences": differences(), "asked": list(CALLS)}))
+
+
+if __name__ == "__main__":
+    main()
