@@ -71,8 +71,8 @@ test-all: lint
 		"faults of a training and a prediction: $(MAKE_COMMAND) check-faults FAULTS=short" \
 		"types: $(PY) -m mypy"
 # Every other file's part of the matrices is run with the operators and models.
-MATRIX_ELSEWHERE := $(patsubst %,tests/kernels/test_%.py,cuda_emulator cuda_emulated cuda_races cuda_compiled \
-	triton_compiled triton_interpreted proving)
+MATRIX_ELSEWHERE := $(patsubst %,tests/kernels/test_%.py,cuda_emulator cuda_emulated hopper_emulated cuda_races \
+	cuda_compiled triton_compiled triton_interpreted proving)
 
 lint: $(READY)
 	$(PY) -m ruff check .

@@ -1,12 +1,7 @@
-// What backends/cuda.py asks of the library itself, by ctypes.
+// What backends/cuda asks of the library itself, by ctypes.
+#include "gpus.h"
 #include "mma_launch.h"
 
-// setup.py gives it beside the flags that it stands for: 8.0:9.0a:10.0+PTX, say.
-#if !defined(QACG_GPUS)
-#define QACG_GPUS
-#endif
-#define QACG_TEXT(words) QACG_TEXT_AS_IT_IS(words)
-#define QACG_TEXT_AS_IT_IS(words) #words
 #define QACG_EXPORT extern "C" __attribute__((visibility("default")))
 
 namespace qacg::cuda::mma {
@@ -22,7 +17,7 @@ int64_t shared_memory_of(bool backward) {
 }  // namespace qacg::cuda::mma
 
 // The GPUs that this library has code for, as TORCH_CUDA_ARCH_LIST names them, with colons between.
-QACG_EXPORT const char* qacg_cuda_gpus() { return QACG_TEXT(QACG_GPUS); }
+QACG_EXPORT const char* qacg_cuda_gpus() { return qacg::cuda::kGpus; }
 
 // Bytes of shared memory that a block of the tensor-core path takes, for a head size up to 128: the forward in its
 // smaller form, or the larger of the backward's two passes.

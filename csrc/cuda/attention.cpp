@@ -255,7 +255,7 @@ bool has_aligned_rows(const Tensor& t) {
   return true;
 }
 
-// Whether the tensor-core path takes a call, as far as its tensors go. `note` in backends/cuda.py tells users of it.
+// Whether the tensor-core path takes a call, as far as its tensors go. `note` in backends/cuda tells users of it.
 bool suits_tensor_cores(const Arguments& a) {
   const int64_t head_dim = a.query.size(a.query.dim() - 1);
   if (a.query.scalar_type() == ScalarType::Float || head_dim % 8 || head_dim > 128) return false;
@@ -264,9 +264,16 @@ bool suits_tensor_cores(const Arguments& a) {
   return std::all_of(inputs.begin(), inputs.end(), aligned);
 }
 
-void run_forward(const Problem& p, bool tensor_cores, void* stream) {
+// Which forward a backend prefers; all have the same backward.
+enum class Path { kMma, kHopper };
+
+void run_forward(const Problem& p, Path path, bool tensor_cores, void* stream) {
   bool taken = false;
-  if (tensor_cores) {
+  if (tensor_cores && path == Path::kHopper) {
+    const auto run = p.element == Element::kFloat16 ? run_hopper_forward_float16 : run_hopper_forward_bfloat16;
+    check_launch(run(p, stream, &taken));
+  }
+  if (tensor_cores && !taken) {
     const auto run = p.element == Element::kFloat16 ? run_mma_forward_float16 : run_mma_forward_bfloat16;
     check_launch(run(p, stream, &taken));
   }
@@ -284,6 +291,7 @@ void run_backward(const Problem& p, const Gradients& g, bool tensor_cores, void*
 
 using ForwardResult = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>;
 
+template <Path kPath>
 ForwardResult attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& context_query,
                         const Tensor& context_key, const OptionalTensor& gate_lambda, const OptionalTensor& gate_query,
                         const OptionalTensor& gate_context_query, const OptionalTensor& gate_key,
@@ -328,7 +336,7 @@ ForwardResult attention(const Tensor& query, const Tensor& key, const Tensor& va
     p.key_gate = rows(key_gate);
   }
   if (p.column_gate) check_launch(run_key_gates(p, stream.handle()));
-  run_forward(p, !save_quasi_out && suits_tensor_cores(arguments), stream.handle());
+  run_forward(p, kPath, !save_quasi_out && suits_tensor_cores(arguments), stream.handle());
   return {out, softmax_out, quasi_out, row_max, row_sum, query_gate, key_gate};
 }
 
@@ -421,6 +429,8 @@ BackwardResult attention_backward(
 }  // namespace qacg::cuda
 
 STABLE_TORCH_LIBRARY_IMPL(qacg, QACG_DISPATCH_KEY, m) {
-  m.impl("cuda_attention", TORCH_BOX(&qacg::cuda::attention));
+  m.impl("cuda_attention", TORCH_BOX(&qacg::cuda::attention<qacg::cuda::Path::kMma>));
   m.impl("cuda_attention_backward", TORCH_BOX(&qacg::cuda::attention_backward));
+  m.impl("hopper_attention", TORCH_BOX(&qacg::cuda::attention<qacg::cuda::Path::kHopper>));
+  m.impl("hopper_attention_backward", TORCH_BOX(&qacg::cuda::attention_backward));
 }

@@ -22,6 +22,11 @@ const char* run_mma_forward_bfloat16(const Problem& p, void* stream, bool* taken
 const char* run_mma_backward_float16(const Problem& p, const Gradients& g, void* stream, bool* taken);
 const char* run_mma_backward_bfloat16(const Problem& p, const Gradients& g, void* stream, bool* taken);
 
+// The forward on Hopper's tensor cores, for the same calls; `taken` says whether the device has them and the library
+// code for it.
+const char* run_hopper_forward_float16(const Problem& p, void* stream, bool* taken);
+const char* run_hopper_forward_bfloat16(const Problem& p, void* stream, bool* taken);
+
 // Gradients of the gate vectors, after a backward; g.gate_sums has room for gate_sums_floats.
 int64_t gate_sums_parts(const Problem& p);
 int64_t gate_sums_floats(const Problem& p);

@@ -38,9 +38,9 @@ QACG_DEVICE Word here(Word x) {
   return x;
 }
 
-// The block's dynamic shared memory, aligned to 256 bytes.
+// The block's dynamic shared memory, aligned to 1,024 bytes.
 QACG_DEVICE char* shared_memory() {
-  extern __shared__ __align__(256) char memory[];
+  extern __shared__ __align__(1024) char memory[];
   return memory;
 }
 

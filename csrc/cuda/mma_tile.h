@@ -26,6 +26,7 @@ template <int kDim>
 struct Tile {
   static_assert(kDim == 32 || kDim == 64 || kDim == 128);
   static constexpr int kPitch = 2 * kDim;  // bytes
+  static constexpr int kChunks = kDim / kChunk;
   uint32_t address;
 
   QACG_DEVICE uint32_t at(int row, int chunk) const {
@@ -44,21 +45,23 @@ struct Tile {
 
 // Starts copies of `count` rows of a tensor from row `first` of the sequence; the tile's other rows become 0, and so do
 // dims at and beyond head_dim.
-template <typename Scalar, int kRows, int kThreads, int kDim>
+template <typename Scalar, int kRows, int kThreads, typename SomeTile>
 QACG_DEVICE void load_rows(const Problem& p, const Sequence& s, const Tensor4& t, int first, int count,
-                           const Tile<kDim>& tile) {
-  constexpr int kChunks = kDim / kChunk, kStep = kThreads / kChunks;  // rows that the threads copy at a time
+                           const SomeTile& tile) {
+  constexpr int kChunks = SomeTile::kChunks, kStep = kThreads / kChunks;  // rows that the threads copy at a time
   static_assert(kStep % 8 == 0);
-  const int row = thread_index() / kChunks, chunk = thread_index() % kChunks;
+  const int thread = here(thread_index()), row = thread / kChunks, chunk = thread % kChunks;
   const Scalar* base = static_cast<const Scalar*>(t.data);
   const Scalar* from = base + offset_of(t, s, first + row) + chunk * kChunk;
+  const int64_t step = here(kStep) * t.row;
   const uint32_t to = tile.at(row, chunk);
   if (chunk * kChunk >= p.head_dim) count = 0;
 #pragma unroll
   for (int n = 0; n < kRows; n += kStep) {
     const bool inside = row + n < count;
     if (kRows % kStep == 0 || row + n < kRows) {
-      copy_async(to + n * Tile<kDim>::kPitch, inside ? from + n * t.row : base, inside);
+      copy_async(to + n * SomeTile::kPitch, inside ? from : base, inside);
+      from += step;
     }
   }
 }
@@ -102,10 +105,10 @@ QACG_DEVICE void narrow_cells(uint32_t (&a)[4], const float (&left)[4], const fl
   a[3] = narrow_pair(right[2], right[3], Scalar{});
 }
 
-// Stores fragments of a strip as 16-bit elements, from column 8 first_fragment of the tile on; first_fragment is a
-// multiple of kTiles.
+// Stores kTiles fragments of a strip as 16-bit elements, from column 8 first_fragment of the tile on; first_fragment is
+// a multiple of kTiles.
 template <typename Scalar, int kTiles, int kDim>
-QACG_DEVICE void store_strip(const Tile<kDim>& tile, int first_row, int first_fragment, const float (&c)[kTiles][4]) {
+QACG_DEVICE void store_fragments(const Tile<kDim>& tile, int first_row, int first_fragment, const float (*c)[4]) {
   const uint32_t to = tile.at(first_row + lane() / 4, first_fragment) + 4 * (lane() % 4);
 #pragma unroll
   for (int t = 0; t < kTiles; ++t) {
@@ -114,11 +117,16 @@ QACG_DEVICE void store_strip(const Tile<kDim>& tile, int first_row, int first_fr
   }
 }
 
+template <typename Scalar, int kTiles, int kDim>
+QACG_DEVICE void store_strip(const Tile<kDim>& tile, int first_row, int first_fragment, const float (&c)[kTiles][4]) {
+  store_fragments<Scalar, kTiles>(tile, first_row, first_fragment, c);
+}
+
 // Writes `count` rows of a tile to rows of a tensor from row `first` on, by kThreads threads of which this is `thread`.
-template <typename Scalar, int kThreads, int kDim>
-QACG_DEVICE void write_rows(const Problem& p, const Sequence& s, const Tile<kDim>& tile, int tile_row, int count,
+template <typename Scalar, int kThreads, typename SomeTile>
+QACG_DEVICE void write_rows(const Problem& p, const Sequence& s, const SomeTile& tile, int tile_row, int count,
                             const Tensor4& t, int first, int thread) {
-  constexpr int kChunks = kDim / kChunk;
+  constexpr int kChunks = SomeTile::kChunks;
   for (int n = thread; n < count * kChunks; n += kThreads) {
     const int row = n / kChunks, chunk = n % kChunks;
     if (chunk * kChunk >= p.head_dim) continue;

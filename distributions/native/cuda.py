@@ -14,11 +14,18 @@ KERNEL_SOURCES = (
     "csrc/cuda/kernels_plain.cu",
     "csrc/cuda/kernels_mma_float16.cu",
     "csrc/cuda/kernels_mma_bfloat16.cu",
+    "csrc/cuda/kernels_hopper_float16.cu",
+    "csrc/cuda/kernels_hopper_bfloat16.cu",
 )
 OLDEST_NVCC = (12, 0)
 OLDEST_GPU = (8, 0)  # its instructions are those of csrc/cuda/mma.h
 # GPUs built for by default, and the first nvcc that knows each.
 DEFAULT_GPUS = {"8.0": (11, 0), "9.0": (11, 8), "10.0": (12, 8)}
+# ptxas only tells of it where it cannot keep products of warp groups in flight, and then waits after each.
+REFUSE_SERIALISED = (
+    "> $out.said 2>&1; status=$$?; cat $out.said; test $$status -eq 0 && "
+    "if grep -q 'wgmma.mma_async instructions are serialized' $out.said; then rm -f $out; exit 1; fi"
+)
 
 
 def gpus(version: tuple[int, int]) -> list[str]:
@@ -26,7 +33,7 @@ def gpus(version: tuple[int, int]) -> list[str]:
     listed = os.environ.get("TORCH_CUDA_ARCH_LIST")
     if not listed:
         known = [gpu for gpu, first in DEFAULT_GPUS.items() if version >= first]
-        return [*known[:-1], known[-1] + "+PTX"]
+        return with_all_of_hopper([*known[:-1], known[-1] + "+PTX"])
     taken = []
     for gpu in re.split(r"[\s;,]+", listed.strip()):
         number = re.fullmatch(r"(\d+)\.(\d+)[af]?(\+PTX)?", gpu)
@@ -36,12 +43,22 @@ def gpus(version: tuple[int, int]) -> list[str]:
             taken.append(gpu)
         else:
             print(f"qacg_kernels: the CUDA kernels need compute capability 8.0: left out {gpu}", file=sys.stderr)
-    return taken
+    return with_all_of_hopper(taken)
+
+
+def with_all_of_hopper(gpus: list[str]) -> list[str]:
+    """With the instructions that Hopper GPUs have and no later ones (csrc/cuda/wgmma.h) for those that are to be built
+    for: 9.0a in place of 9.0, whose PTX remains for later GPUs."""
+    replaced = {"9.0": ["9.0a"], "9.0+PTX": ["9.0a", "9.0+PTX"]}
+    return list(dict.fromkeys(gpu for listed in gpus for gpu in replaced.get(listed, [listed])))
 
 
 def gpu_flags(gpus: list[str]) -> list[str]:
     """What tells nvcc to make code for these GPUs, and the library (csrc/cuda/about.cu) for which it was made."""
-    return [*(flag for gpu in gpus for flag in code_flags(gpu)), f"-DQACG_GPUS={':'.join(gpus)}"]
+    flags = [flag for gpu in gpus for flag in code_flags(gpu)]
+    if "9.0a" in gpus:
+        flags = [flag for flag in flags if not flag.endswith("code=sm_90")]  # the driver would have two to choose from
+    return [*flags, f"-DQACG_GPUS={':'.join(gpus)}"]
 
 
 def code_flags(gpu: str) -> list[str]:
@@ -105,7 +122,7 @@ def write_ninja(path: Path, library: Path) -> None:
         *ninja_file.rules(f"$nvcc -shared $in {ninja_file.escaped(links)}"),
         f"nvcc = {cuda_compiler}",
         "rule compile_cuda",
-        "  command = $nvcc -MD -MF $out.d $flags -c $in -o $out",
+        f"  command = $nvcc -MD -MF $out.d $flags -c $in -o $out {REFUSE_SERIALISED}",
         "  depfile = $out.d",
         "  deps = gcc",
     ]

@@ -90,6 +90,11 @@ def _choices() -> dict[str, tuple[str, str]]:
     return found
 
 
+def not_for(device: torch.device) -> list[str]:
+    """Why this backend takes no call on a device: every processor will do."""
+    return []
+
+
 def unsupported(problem) -> list[str]:
     """Reasons why this backend would not take the call."""
     reasons = []

@@ -2,6 +2,8 @@
 
 from typing import Protocol
 
+import torch
+
 from qacg_kernels.problem import Problem
 
 
@@ -23,6 +25,9 @@ class Backend(Protocol):
 
     def missing(self) -> list[str]:
         """Why this backend is not on this machine; empty if it is."""
+
+    def not_for(self, device: torch.device) -> list[str]:
+        """Why this backend takes no call at all on a device of its type; empty if it takes some."""
 
     def unsupported(self, problem: Problem) -> list[str]:
         """Reasons why this backend would not take a call; empty if it would.

@@ -25,6 +25,11 @@ def missing() -> list[str]:
     return []
 
 
+def not_for(device: torch.device) -> list[str]:
+    """Why this backend takes no call on a device: every processor will do."""
+    return []
+
+
 def unsupported(problem) -> list[str]:
     """Reasons why this backend would not take the call: it takes every call."""
     return []

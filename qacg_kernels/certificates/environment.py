@@ -15,7 +15,13 @@ from qacg_kernels.backends.triton.configurations import saved_path
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 # The kernels, their tiles, the library, and the proof itself: a stricter proof asks for a new certificate.
-_SOURCES = ("backends/triton/*.py", "backends/triton/tables/*.json", "backends/cuda.py", "proving/*.py", "testing*.py")
+_SOURCES = (
+    "backends/triton/*.py",
+    "backends/triton/tables/*.json",
+    "backends/cuda/*.py",
+    "proving/*.py",
+    "testing*.py",
+)
 _LIBRARIES = {"cuda": ("_cuda.*", "_cuda_*"), "cpu": ("_cpu.*",)}
 
 

@@ -114,9 +114,10 @@ class Standing:
         parts = []
         for name in backends:
             verdicts = [v.holds for f, v in self.certificate.verdicts.items() if f.backend == name]
-            parts.append(f"{name}: {sum(verdicts)} of {len(verdicts)} families hold")
+            if verdicts:
+                parts.append(f"{name}: {sum(verdicts)} of {len(verdicts)} families hold")
         where = f"kept in {self.path}" if self.path else "kept in memory alone: no folder could be written"
-        return f"{', '.join(parts)}; of {self.certificate.made}, {where}"
+        return f"{', '.join(parts) or 'nothing was judged'}; of {self.certificate.made}, {where}"
 
     def choose(self, kind: CallKind, takers: tuple[str, ...], may_prove: bool = True) -> Choice:
         """Which of `takers`, backends that would take a call of this kind, may serve it here.

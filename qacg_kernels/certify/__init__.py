@@ -43,7 +43,8 @@ def certify(
     if not seconds > 0:
         raise ValueError(f"seconds: got {seconds}, wanted more than 0")
     device = _device(device)
-    missing = {name: dispatch.backend_of(name).missing() for name in dispatch.needing_certificate(device.type)}
+    backends = {name: dispatch.backend_of(name) for name in dispatch.needing_certificate(device.type)}
+    missing = {name: backend.missing() or backend.not_for(device) for name, backend in backends.items()}
     names = tuple(name for name, why in missing.items() if not why)
     if not names:
         reasons = "; ".join(f"{name}: {' '.join(why)}" for name, why in missing.items())

@@ -48,10 +48,10 @@ def library(csrc: Path = CSRC, races: bool = False) -> Path:
     return _built("cuda_emulated", csrc, flags, links, races)
 
 
-def single(source: Path, flags: tuple[str, ...] = FLAGS, races: bool = False) -> Path:
+def single(source: Path, flags: tuple[str, ...] = FLAGS, races: bool = False, csrc: Path = CSRC) -> Path:
     """Path of a library of one source that needs no torch, built now unless one of the same text is there."""
     extra = (*RACES, *HOOKED) if races else ()
-    return _built(source.stem, CSRC, {source: (*extra, "-x", "c++")}, [], races, flags)
+    return _built(source.stem, csrc, {source: (*extra, "-x", "c++")}, [], races, flags)
 
 
 def _built(name: str, csrc: Path, sources: dict, links: list[str], races: bool, flags: tuple = FLAGS) -> Path:

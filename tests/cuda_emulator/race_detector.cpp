@@ -12,10 +12,10 @@
 namespace qacg::cuda::emulator::races {
 namespace {
 
-constexpr int kWarp = 32;
+constexpr int kWarp = 32, kWarpsOfAProduct = 4;
 
-enum class Kind : uint16_t { kRead, kWrite, kBeginCopy, kEndCopy };
-constexpr const char* kNames[] = {"read", "write", "cp.async", "cp.async"};
+enum class Kind : uint16_t { kRead, kWrite, kBeginCopy, kEndCopy, kBeginProduct, kEndProduct };
+constexpr const char* kNames[] = {"read", "write", "cp.async", "cp.async", "wgmma", "wgmma"};
 
 // One access to a byte. A clock that every barrier moves on says when it was.
 struct Access {
@@ -30,6 +30,8 @@ struct Access {
 struct Byte {
   Access write;
   Access reads[2];
+  Access product;         // the last that reads it
+  uint16_t in_flight = 0;  // warps that have not waited yet for products that read it
 };
 
 struct Block {
@@ -40,6 +42,8 @@ struct Block {
   int thread = 0;
   uint32_t clock = 0, met = 0;     // now, and when the block met
   std::vector<uint32_t> warp_met;  // when each warp did; not before the block
+  // When each thread last showed its writes to the tensor cores, and when it had at the block's last barrier.
+  std::vector<uint32_t> shown, shown_and_met;
 };
 
 Block block;
@@ -127,10 +131,13 @@ std::string side(const Access& access) {
 
 void describe(const Access& before, const Access& now, uint64_t offset) {
   const std::string kernel = words_for(static_cast<const char*>(block.kernel)).function;
-  const bool in_flight = before.kind == Kind::kBeginCopy;
+  const bool in_flight = before.kind == Kind::kBeginCopy || before.kind == Kind::kBeginProduct;
   report = "a race in " + kernel + ", block " + std::to_string(block.index) + ", byte " + std::to_string(offset) +
            " of shared memory: " + side(before) +
-           (in_flight ? "; before its thread has waited for it, " : "; with no barrier between, ") + side(now);
+           (in_flight                         ? "; before its thread has waited for it, "
+            : now.kind == Kind::kBeginProduct ? "; with no proxy fence and barrier between, "
+                                              : "; with no barrier between, ") +
+           side(now);
 }
 
 // The first earlier access to a byte that an access races with, or null.
@@ -140,8 +147,14 @@ const Access* rival(const Byte& byte, const Access& now) {
     if (now.kind == Kind::kEndCopy && now.thread == byte.write.thread) return nullptr;
     return &byte.write;
   }
+  // The tensor cores read by way of another proxy, which knows of a write what its thread has shown.
+  if (now.kind == Kind::kBeginProduct) {
+    const bool shown = block.shown_and_met[byte.write.thread] > byte.write.when;
+    return byte.write.when == 0 || shown ? nullptr : &byte.write;
+  }
   if (unordered(byte.write, now)) return &byte.write;
   if (now.kind == Kind::kRead) return nullptr;
+  if (byte.in_flight > 0) return &byte.product;
   for (const Access& read : byte.reads) {
     if (unordered(read, now)) return &read;
   }
@@ -158,9 +171,17 @@ void look(Kind kind, int thread, const void* at, uint64_t bytes, Place where) {
   const uint64_t last = std::min(first + bytes, block.bytes);
   for (uint64_t n = first; n < last; ++n) {
     Byte& byte = shadow[n];
+    if (kind == Kind::kEndProduct) {
+      --byte.in_flight;
+      remember_read(byte, now);
+      continue;
+    }
     if (const Access* before = rival(byte, now)) return describe(*before, now, n);
     if (kind == Kind::kRead) {
       remember_read(byte, now);
+    } else if (kind == Kind::kBeginProduct) {
+      byte.product = now;
+      byte.in_flight += kWarpsOfAProduct;
     } else {
       byte.write = now;
     }
@@ -180,6 +201,8 @@ void begin_block(const void* kernel, int64_t index, const char* shared, int64_t 
   block.bytes = bytes;
   block.clock = block.met = 1;
   block.warp_met.assign((threads + kWarp - 1) / kWarp, 1);
+  block.shown.assign(threads, 0);
+  block.shown_and_met = block.shown;
 }
 
 void end_block() { block.bytes = 0; }
@@ -189,6 +212,7 @@ void run_thread(int thread) { block.thread = thread; }
 void block_met() {
   block.met = ++block.clock;
   std::fill(block.warp_met.begin(), block.warp_met.end(), block.clock);
+  block.shown_and_met = block.shown;
 }
 
 void warp_met(int warp) { block.warp_met[warp] = ++block.clock; }
@@ -203,6 +227,16 @@ void begin_copy(int thread, const void* to, int64_t bytes, Place where) {
 
 void end_copy(int thread, const void* to, int64_t bytes, Place where) {
   look(Kind::kEndCopy, thread, to, bytes, where);
+}
+
+void show_to_products(int thread) { block.shown[thread] = ++block.clock; }
+
+void begin_product(int thread, const void* from, int64_t bytes, Place where) {
+  look(Kind::kBeginProduct, thread, from, bytes, where);
+}
+
+void end_product(int thread, const void* from, int64_t bytes, Place where) {
+  look(Kind::kEndProduct, thread, from, bytes, where);
 }
 
 const char* found() { return report.empty() ? nullptr : report.c_str(); }
@@ -250,6 +284,11 @@ QACG_HOOK void __tsan_func_entry(void*) {}
 QACG_HOOK void __tsan_func_exit() {}
 QACG_HOOK void __tsan_vptr_update(void**, void*) {}
 QACG_HOOK unsigned char __tsan_atomic8_load(const volatile unsigned char* at, int) { return *at; }
+QACG_HOOK int __tsan_atomic32_fetch_add(volatile int* at, int more, int) {
+  const int before = *at;
+  *at = before + more;
+  return before;
+}
 
 // Accesses to shared memory that were looked at so far, one for each thread and instruction.
 extern "C" int64_t qacg_emulator_accesses() { return qacg::cuda::emulator::races::looked_at; }

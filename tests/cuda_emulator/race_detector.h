@@ -39,6 +39,14 @@ void write(int thread, const void* to, int64_t bytes, Place where);
 void begin_copy(int thread, const void* to, int64_t bytes, Place where);
 void end_copy(int thread, const void* to, int64_t bytes, Place where);
 
+// What this thread has written so far may be read by the tensor cores behind the next barrier of the block.
+void show_to_products(int thread);
+
+// A product of a warp group, whose first thread is given, reads at any time between its issue and the waits of all four
+// warps, of each of which the first thread is given.
+void begin_product(int thread, const void* from, int64_t bytes, Place where);
+void end_product(int thread, const void* from, int64_t bytes, Place where);
+
 // The first race of the block in words, or null.
 const char* found();
 
@@ -54,6 +62,9 @@ inline void read(int, const void*, int64_t, Place) {}
 inline void write(int, const void*, int64_t, Place) {}
 inline void begin_copy(int, const void*, int64_t, Place) {}
 inline void end_copy(int, const void*, int64_t, Place) {}
+inline void show_to_products(int) {}
+inline void begin_product(int, const void*, int64_t, Place) {}
+inline void end_product(int, const void*, int64_t, Place) {}
 inline const char* found() { return nullptr; }
 
 #endif

@@ -16,12 +16,12 @@ def reasons(monkeypatch):
     def find(capability, *gpus, device="cuda:0"):
         monkeypatch.setattr(cuda, "_gpus", gpus)
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
-        cuda._capability.cache_clear()
+        cuda.capability.cache_clear()
         query = SimpleNamespace(device=torch.device(device), dtype=torch.bfloat16)
         return cuda.unsupported(SimpleNamespace(query=query, head_dim=64))
 
     yield find
-    cuda._capability.cache_clear()
+    cuda.capability.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_a_gpu_without_the_instructions_is_told_so_whatever_was_built(reasons):
 def test_torch_compile_takes_the_answer_for_a_constant(monkeypatch):
     """It would warn of the cache and trace the functions behind it."""
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 6))
-    cuda._capability.cache_clear()
+    cuda.capability.cache_clear()
 
     def takes(x):
         return x if cuda._no_code_on(x.device) else x + 1
@@ -73,7 +73,7 @@ def test_torch_compile_takes_the_answer_for_a_constant(monkeypatch):
             torch._dynamo.reset()
             assert torch.compile(takes, backend="eager", fullgraph=True)(torch.zeros(1)).item() == wanted
     finally:
-        cuda._capability.cache_clear()
+        cuda.capability.cache_clear()
 
 
 def test_no_capability_is_asked_for_where_there_is_no_gpu(reasons, monkeypatch):
@@ -90,7 +90,7 @@ def test_fake_tensors_are_judged_by_where_they_begin():
         aligned, off = (memory[offset:][: 2 * 3 * 5 * 16].view(2, 3, 5, 16) for offset in (8, 4))
         other = torch.empty(2, 3, 5, 16, dtype=torch.bfloat16)
     problem = SimpleNamespace(query=aligned, key=other, value=off, context_query=other, context_key=other, head_dim=16)
-    (why,) = cuda._why_plain(problem)
+    (why,) = cuda.why_plain(problem)
     assert why.startswith("rows of value do not start at multiples of 16 bytes") and ".clone(" in why
 
 

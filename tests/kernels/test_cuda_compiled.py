@@ -6,6 +6,7 @@ import concurrent.futures
 import ctypes
 import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
 from typing import NamedTuple
@@ -16,7 +17,15 @@ from native import compilers, cuda
 ROOT = Path(__file__).resolve().parents[2]
 GPUS = ("8.0", "9.0a", "10.0")
 REGISTERS_PER_MULTIPROCESSOR = 65536
-KERNELS = {"about": 0, "kernels_plain": 6, "kernels_mma_float16": 12, "kernels_mma_bfloat16": 12}  # in a source
+# In a source.
+KERNELS = {
+    "about": 0,
+    "kernels_plain": 6,
+    "kernels_mma_float16": 12,
+    "kernels_mma_bfloat16": 12,
+    "kernels_hopper_float16": 2,
+    "kernels_hopper_bfloat16": 2,
+}
 KIB = 1024
 SHARED_OF_THE_SYSTEM = KIB  # that every block takes besides its own
 
@@ -53,11 +62,14 @@ RESIDENT = {
     "backward_keys<32>": (1, 1, 1),
     "backward_keys<64>": (1, 0, 1),
     "backward_keys<128>": (1, 0, 1),
+    "hopper_forward<64>": (0, 0, 1),
+    "hopper_forward<128>": (0, 0, 1),
 }
 COLUMN_OF_RESIDENT = {"8.0": 0, "8.6": 1, "8.9": 1, "9.0": 2, "10.0": 2}
 # Prints name, threads of a block and bytes of its dynamic shared memory for each kernel of the tensor-core path.
 SHAPES = """
 #include <stdio.h>
+#include "hopper_forward.h"
 #include "mma_launch.h"
 using namespace qacg::cuda::mma;
 template <typename Shape>
@@ -75,8 +87,11 @@ int main() {
   print_all<32>();
   print_all<64>();
   print_all<128>();
+  print<HopperShape<64>>("hopper_forward", 64);
+  print<HopperShape<128>>("hopper_forward", 128);
 }
 """
+SERIALISED = "wgmma.mma_async instructions are serialized"
 
 
 pytestmark = pytest.mark.skipif(compilers.nvcc() is None, reason="nvcc, the CUDA compiler, is not on this machine")
@@ -131,6 +146,7 @@ def compiled(source: str, gpu: str, folder: Path) -> dict[str, Resources]:
     command += ["-Xptxas=-v,-warn-spills", str(ROOT / source), "-o", str(target)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+    assert SERIALISED not in done.stderr, done.stderr
     found = {}
     for part in done.stderr.split("Compiling entry function '")[1:]:
         stack, stores, loads = re.search(
@@ -201,7 +217,7 @@ def test_kernels_compile_and_spill_nothing(shapes, tmp_path):
                     continue
                 # The plain path's blocks: 256 threads and at most 21 KiB, one by one.
                 shape, wanted = Shape(256, 0), 1
-                if "mma" in source:
+                if "plain" not in source:
                     shape, wanted = shapes[name], RESIDENT[name][COLUMN_OF_RESIDENT[there]]
                 fit = fitting(limits, shape, used.registers, used.shared)
                 print(f"  {fit} blocks to a multiprocessor of {there}, wanted {wanted}")
@@ -209,6 +225,19 @@ def test_kernels_compile_and_spill_nothing(shapes, tmp_path):
                     crowded.append((source, there, name, used, shape, fit, wanted))
     assert not spilled
     assert not crowded
+
+
+@pytest.mark.matrix
+def test_products_that_ptxas_would_serialise_are_refused(tmp_path):
+    """The wait of the loop's own moved behind the place where a path without products joins."""
+    for folder in ("cuda", "common"):
+        shutil.copytree(ROOT / "csrc" / folder, tmp_path / folder)
+    path = tmp_path / "cuda/hopper_forward.h"
+    text, wait = path.read_text(), "    wait_for_products<0>(quasi_sum);\n  }\n"
+    assert text.count(wait) == 1
+    path.write_text(text.replace(wait, "  }\n  wait_for_products<0>(quasi_sum);\n"))
+    with pytest.raises(AssertionError, match=SERIALISED):
+        compiled(str(tmp_path / "cuda/kernels_hopper_bfloat16.cu"), "9.0a", tmp_path)
 
 
 def knows_sm_100() -> bool:

@@ -121,14 +121,62 @@ def test_no_gpu_is_looked_for(toolkit, monkeypatch):
 
 
 def test_gpus_by_default():
-    assert cuda.gpus((12, 4)) == ["8.0", "9.0+PTX"]
-    assert cuda.gpus((13, 0)) == ["8.0", "9.0", "10.0+PTX"]
+    assert cuda.gpus((12, 4)) == ["8.0", "9.0a", "9.0+PTX"]
+    assert cuda.gpus((13, 0)) == ["8.0", "9.0a", "10.0+PTX"]
 
 
 @pytest.mark.parametrize("listed", ["8.0;9.0a;10.0+PTX", "8.0 9.0a 10.0+PTX", " 8.0, 9.0a 10.0+PTX "])
 def test_gpus_that_are_listed(listed, monkeypatch):
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", listed)
     assert cuda.gpus((13, 0)) == ["8.0", "9.0a", "10.0+PTX"]
+
+
+@pytest.mark.parametrize(
+    ("listed", "taken"),
+    [
+        ("9.0", ["9.0a"]),
+        ("8.6;9.0 9.0a", ["8.6", "9.0a"]),
+        ("9.0+PTX", ["9.0a", "9.0+PTX"]),
+        ("9.0a+PTX", ["9.0a+PTX"]),
+    ],
+)
+def test_hopper_is_built_for_with_all_its_instructions(listed, taken, monkeypatch):
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", listed)
+    assert cuda.gpus((13, 0)) == taken
+
+
+def test_hopper_has_one_machine_code_and_later_gpus_their_ptx():
+    *code, _ = cuda.gpu_flags(["9.0a", "9.0+PTX"])
+    assert code == [f"-gencode=arch=compute_{n},code={made}" for n, made in (("90a", "sm_90a"), ("90", "compute_90"))]
+
+
+@pytest.mark.parametrize(
+    ("said", "status", "fails"),
+    [
+        ("", 0, False),
+        ("ptxas info    : (C7999) Potential Performance Loss: something else", 0, False),
+        (
+            "ptxas info : (C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized due to",
+            0,
+            True,
+        ),
+        ("error: a syntax error", 2, True),
+    ],
+    ids=["nothing", "another note", "serialised products", "an error"],
+)
+def test_a_build_fails_where_products_would_wait_for_one_another(said, status, fails, toolkit, tmp_path):
+    """By ninja's own rule, with a compiler that says it."""
+    toolkit("13.0")
+    cuda.write_ninja(tmp_path / "build.ninja", tmp_path / "_cuda.so")
+    (rule,) = re.findall(r"rule compile_cuda\n  command = (.*)\n", (tmp_path / "build.ninja").read_text())
+    made = tmp_path / "made.o"
+    command = rule.replace(
+        "$nvcc -MD -MF $out.d $flags -c $in -o $out", f"(: > {made}; echo '{said}' >&2; exit {status})"
+    )
+    command = command.replace("$out", str(made)).replace("$$", "$")
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode != 0) == fails and said in done.stdout
+    assert made.exists() == (status != 0 or not fails)
 
 
 def test_gpus_without_the_instructions_are_left_out_and_named(toolkit, monkeypatch, capsys):
@@ -158,13 +206,13 @@ def test_the_library_is_told_the_gpus_beside_the_flags_for_their_code():
     assert told == "-DQACG_GPUS=8.0:9.0a:10.0+PTX"
 
 
-@pytest.mark.parametrize(("jobs", "threads"), [("2", 1), ("8", 2), ("16", 3)])
+@pytest.mark.parametrize(("jobs", "threads"), [("2", 1), ("12", 2), ("24", 3)])
 def test_nvcc_gets_the_cores_that_ninja_leaves(jobs, threads, toolkit, tmp_path, monkeypatch):
     toolkit("13.0")
     monkeypatch.setenv("MAX_JOBS", jobs)
     cuda.write_ninja(tmp_path / "build.ninja", tmp_path / "_cuda.so")
     text = (tmp_path / "build.ninja").read_text()
-    assert f"--threads={threads}\n" in text and text.count("-DQACG_GPUS=8.0:9.0:10.0+PTX") == len(cuda.KERNEL_SOURCES)
+    assert f"--threads={threads}\n" in text and text.count("-DQACG_GPUS=8.0:9.0a:10.0+PTX") == len(cuda.KERNEL_SOURCES)
 
 
 @pytest.mark.parametrize("variable", ["QACG_BUILD_CPU", "QACG_BUILD_CUDA"])

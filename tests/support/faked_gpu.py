@@ -22,6 +22,7 @@ def install(monkeypatch, folder) -> None:
     for module in (cuda, triton):
         monkeypatch.setattr(module, "missing", list)
         monkeypatch.setattr(module, "unsupported", _unsupported)
+        monkeypatch.setattr(module, "not_for", lambda device: [])
         monkeypatch.setattr(module, "note", lambda problem: None)
     monkeypatch.setattr(standing, "environment_of", lambda device: ENVIRONMENT)
     monkeypatch.setattr(policy, "what_is_lacking", lambda device: None)

@@ -52,6 +52,14 @@ def missing() -> list[str]:
     return []
 
 
+def not_for(device: torch.device) -> list[str]:
+    """Why this backend takes no call on a device; empty if it takes some."""
+    if interpreted() or _capability(device) >= _OLDEST_CAPABILITY:
+        return []
+    major, minor = _capability(device)
+    return [f"the GPU has compute capability {major}.{minor}; it takes 8.0 and newer"]
+
+
 def unsupported(problem) -> list[str]:
     """Reasons why this backend would not take the call."""
     reasons = []
@@ -60,9 +68,8 @@ def unsupported(problem) -> list[str]:
     if query.device.type != wanted:
         where = "the CPU, where the interpreter works" if interpreted() else "an NVIDIA GPU"
         reasons.append(f"tensors are on {query.device}; it takes those on {where}")
-    elif wanted == "cuda" and _capability(query.device) < _OLDEST_CAPABILITY:
-        major, minor = _capability(query.device)
-        reasons.append(f"the GPU has compute capability {major}.{minor}; it takes 8.0 and newer")
+    else:
+        reasons += not_for(query.device)
     if query.dtype not in (torch.float16, torch.bfloat16, torch.float32):
         reasons.append(f"dtype is {query.dtype}; it takes float16, bfloat16 and float32")
     elif interpreted() and query.dtype == torch.bfloat16:

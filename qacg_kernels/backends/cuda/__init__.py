@@ -70,19 +70,34 @@ def missing() -> list[str]:
     return _missing
 
 
+def not_for(device: torch.device) -> list[str]:
+    """Why this backend takes no call on a device; empty if it takes some."""
+    return list(_no_code_on(device)) if DEVICE == "cuda" else []
+
+
 def unsupported(problem) -> list[str]:
     """Reasons why this backend would not take the call."""
     reasons = []
     query = problem.query
     if query.device.type != DEVICE:
         reasons.append(f"tensors are on {query.device}; move them to a CUDA device or choose another backend")
-    elif DEVICE == "cuda":
-        reasons += _no_code_on(query.device)
+    else:
+        reasons += not_for(query.device)
     if query.dtype not in (torch.float32, torch.float16, torch.bfloat16):
         reasons.append(f"dtype is {query.dtype}; it takes float32, float16 and bfloat16")
     if problem.head_dim > 256:
         reasons.append(f"head size is {problem.head_dim}; it takes 1 to 256")
     return reasons
+
+
+def gpus() -> tuple[str, ...]:
+    """The GPUs that the library has code for, as TORCH_CUDA_ARCH_LIST names them."""
+    return _gpus
+
+
+def how_to_build_for(gpu: str) -> str:
+    """What a user can do who wants code for a GPU."""
+    return f"to build it for this one: TORCH_CUDA_ARCH_LIST={gpu} {_BUILD}"
 
 
 def runs_on(gpu: str, capability: tuple[int, int]) -> bool:
@@ -101,13 +116,13 @@ def runs_on(gpu: str, capability: tuple[int, int]) -> bool:
 
 
 @functools.cache
-def _capability(device: torch.device) -> tuple[int, int]:
+def capability(device: torch.device) -> tuple[int, int]:
     return torch.cuda.get_device_capability(device)
 
 
 def _no_code_on(device: torch.device) -> tuple[str, ...]:
     """Why the library has no code for a device; empty if it has."""
-    return _no_code_for(_capability(device), _gpus)
+    return _no_code_for(capability(device), _gpus)
 
 
 # Known when torch.compile traces the call: all that torch.compiler.assume_constant_result does, which would import
@@ -123,14 +138,14 @@ def _no_code_for(capability: tuple[int, int], gpus: tuple[str, ...]) -> tuple[st
     if any(runs_on(gpu, capability) for gpu in gpus):
         return ()
     return (
-        f"the GPU has compute capability {number} and the library has code for {', '.join(gpus)}; to build it for this "
-        f"one: TORCH_CUDA_ARCH_LIST={number} {_BUILD}",
+        f"the GPU has compute capability {number} and the library has code for {', '.join(gpus)}; "
+        f"{how_to_build_for(number)}",
     )
 
 
 def note(problem) -> str:
     """Which passes of a call go by the tensor cores, and why others do not (csrc/cuda/README.md, "Two paths")."""
-    why = _why_plain(problem)
+    why = why_plain(problem)
     if why:
         return f"forward and backward without tensor cores: {'; '.join(why)}"
     there = _shared_memory(problem.query.device)
@@ -144,7 +159,7 @@ def note(problem) -> str:
     )
 
 
-def _why_plain(problem) -> list[str]:
+def why_plain(problem) -> list[str]:
     """What keeps a call from the tensor cores; `suits_tensor_cores` in csrc/cuda/attention.cpp decides."""
     why = []
     if problem.query.dtype not in _TENSOR_CORES:

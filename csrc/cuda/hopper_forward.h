@@ -1,0 +1,206 @@
+// The forward on Hopper's tensor cores, equations 1 to 8: one block for 128 queries of one head, a warp group for 64 of
+// them, keys in tiles with a running maximum. Four products, each in flight while special functions are computed for
+// another one: the softmax runs under the context scores, the sigmoid under P V, and G V under the next tile's scores.
+#pragma once
+
+#include "hopper_tile.h"
+
+namespace qacg::cuda::mma {
+
+// What a stage holds.
+enum { kKeyTile, kContextKeyTile, kValueTile, kTilesOfAStage };
+
+template <int kDim>
+struct HopperShape {
+  static constexpr int kThreads = 256, kRows = 128;
+  static constexpr int kKeys = kDim > 64 ? 64 : 128;
+  // Of keys and values: one that is being read, one that G V of the tile before may still read, one that is copied to.
+  static constexpr int kStages = 3;
+  static constexpr int64_t kShared = (2 * kRows + kStages * kTilesOfAStage * kKeys) * kDim * 2 +
+                                     arena_bytes(kRows * 4) + arena_bytes(kStages * kKeys * 4);
+};
+
+// Turns products into scores in powers of two, -inf where hidden, but for a factor above 0, which it returns: where a
+// strip sees all of these keys, what follows takes the factor for nothing.
+template <int kTiles>
+QACG_DEVICE float make_scores_but_for_factor(const Problem& p, const Sequence& s, int first_row, int first_key,
+                                             float (&c)[kTiles][4]) {
+  const bool all_seen = p.mask_kind == Mask::kNone && first_row + kStrip <= s.queries &&
+                        first_key + 8 * kTiles <= seen_keys(p, s, first_row);
+  if (all_seen && p.scale > 0.0f) return p.scale * kLog2e;
+  make_scores(p, s, first_row, first_key, c);
+  return 1.0f;
+}
+
+template <typename Scalar, int kTiles>
+QACG_DEVICE void narrow_weights(uint32_t (&weights)[kTiles / 2][4], const float (&cells)[kTiles][4]) {
+#pragma unroll
+  for (int k = 0; k < kTiles / 2; ++k) narrow_cells<Scalar>(weights[k], cells[2 * k], cells[2 * k + 1]);
+}
+
+// Writes a strip of sums to rows of an output, by way of a tile's rows that are this warp's own.
+template <typename Scalar, int kTiles, int kDim, int kRows>
+QACG_DEVICE void write_strip(const Problem& p, const Sequence& s, const Panels<kDim, kRows>& tile, int tile_row,
+                             const float (&sums)[kTiles][4], const Tensor4& to, int first_row) {
+  synchronise_warp();
+#pragma unroll
+  for (int n = 0; n < kDim / 64; ++n) {
+    store_fragments<Scalar, 8>(tile.panel(n), tile_row, 0, sums + 8 * n);
+  }
+  synchronise_warp();
+  const int left = s.queries - first_row;
+  write_rows<Scalar, kWarp>(p, s, tile, tile_row, left < kStrip ? left : kStrip, to, first_row, lane());
+}
+
+template <typename Scalar, int kDim>
+QACG_KERNEL(HopperShape<kDim>::kThreads, 1)
+hopper_forward(QACG_PARAMETER Problem p) {
+#if defined(QACG_HAS_WGMMA)
+  using Shape = HopperShape<kDim>;
+  constexpr int kKeys = Shape::kKeys, kFragments = kKeys / 8, kDimFragments = kDim / 8;
+  const Unit unit = unit_of(p, p.query_length, Shape::kRows);
+  const Sequence& s = unit.sequence;
+  if (unit.first >= s.queries) return;
+  const int queries = s.queries - unit.first < Shape::kRows ? s.queries - unit.first : Shape::kRows;
+  const int strip_row = warp() * kStrip, first_row = unit.first + strip_row, group_row = warp() / 4 * 64;
+
+  Arena arena;
+  const Panels<kDim, Shape::kRows> query{arena.tile<kDim>(Shape::kRows).address};
+  const Panels<kDim, Shape::kRows> context_query{arena.tile<kDim>(Shape::kRows).address};
+  // The gate vectors lie where the first keys go: the barrier behind the gates is before the first copy of keys.
+  float* vectors = Arena(arena).array<float>(4 * kDim);
+  const uint32_t stages = arena.tile<kDim>(Shape::kStages * kTilesOfAStage * kKeys).address;
+  float* lambdas = arena.array<float>(Shape::kRows);
+  float* column_parts = arena.array<float>(Shape::kStages * kKeys);
+  const auto tile_of = [&](int stage, int which) {
+    return Panels<kDim, kKeys>{stages + (kTilesOfAStage * stage + which) * kKeys * kDim * 2};
+  };
+
+  load_rows<Scalar, Shape::kRows, Shape::kThreads>(p, s, p.query, unit.first, queries, query);
+  load_rows<Scalar, Shape::kRows, Shape::kThreads>(p, s, p.context_query, unit.first, queries, context_query);
+  compute_lambdas<Scalar, kDim, Shape::kRows>(p, s, unit.first, vectors, lambdas);
+
+  const int keys = seen_keys(p, s, unit.first + queries - 1);
+  const auto load = [&](int first_key, int stage) {
+    const int count = keys - first_key;
+    load_rows<Scalar, kKeys, Shape::kThreads>(p, s, p.key, first_key, count, tile_of(stage, kKeyTile));
+    load_rows<Scalar, kKeys, Shape::kThreads>(p, s, p.context_key, first_key, count, tile_of(stage, kContextKeyTile));
+    load_rows<Scalar, kKeys, Shape::kThreads>(p, s, p.value, first_key, count, tile_of(stage, kValueTile));
+    if (p.column_gate) load_column_parts<kKeys>(p, s, first_key, column_parts + stage * kKeys);
+    commit_copies();
+  };
+
+  float softmax_sum[kDimFragments][4] = {}, quasi_sum[kDimFragments][4] = {};
+  float row_max[2] = {-INFINITY, -INFINITY}, row_sum[2] = {};  // the sums are of this thread's cells alone
+  float scores[kFragments][4], context_scores[kFragments][4];
+  uint32_t softmax_weights[kFragments / 2][4], quasi_weights[kFragments / 2][4];
+  KeepBits keep{};
+  load(0, 0);
+  // Where products are in flight, no path may join on which their sums come from elsewhere, and no weights or sums of
+  // another product may be made: ptxas would wait after each product (C7513, C7515). So the loop is left with a wait of
+  // its own, and what follows a softmax or a sigmoid waits for all.
+  int first_key = 0, stage = 0;
+  if (keys > 0) {
+#pragma unroll 1
+    do {
+      wait_for_copies<0>();
+      show_to_products();
+      synchronise_block();
+      fence_registers();
+      begin_scores<Scalar>(scores, query, group_row, tile_of(stage, kKeyTile));
+      const int next_key = first_key + kKeys, next_stage = stage + 1 < Shape::kStages ? stage + 1 : 0;
+      if (next_key < keys) load(next_key, next_stage);
+      if (p.seed && first_key % kDropoutBlock == 0) keep = draw_keep_bits(p, s, first_row, first_key);
+      // G V of the tile before, whose weights are in the registers that the context scores want.
+      wait_for_products<1>();
+      fence_registers();
+      begin_scores<Scalar>(context_scores, context_query, group_row, tile_of(stage, kContextKeyTile));
+
+      wait_for_products<1>(scores);
+      float factor = make_scores_but_for_factor(p, s, first_row, first_key, scores), rescale[2];
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float top = -INFINITY;
+#pragma unroll
+        for (int t = 0; t < kFragments; ++t) top = fmaxf(top, fmaxf(scores[t][2 * half], scores[t][2 * half + 1]));
+        top = fmaxf(row_max[half], quad_max(top) * factor);
+        // With nothing visible so far every exponent is -inf; a shift of 0 keeps them from being NaN.
+        const float shift = top == -INFINITY ? 0.0f : top;
+        rescale[half] = Fast::exp2(row_max[half] - shift);
+        row_max[half] = top;
+        float sum = 0.0f;
+#pragma unroll
+        for (int t = 0; t < kFragments; ++t) {
+#pragma unroll
+          for (int e = 2 * half; e < 2 * half + 2; ++e) sum += scores[t][e] = Fast::exp2(scores[t][e] * factor - shift);
+        }
+        row_sum[half] = row_sum[half] * rescale[half] + sum;
+      }
+      if (p.seed) drop_cells(keep, first_key, scores);
+      wait_for_products<0>(context_scores);
+#pragma unroll
+      for (int t = 0; t < kDimFragments; ++t) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) softmax_sum[t][e] *= rescale[e / 2];
+      }
+      narrow_weights<Scalar>(softmax_weights, scores);
+      fence_registers(softmax_sum, softmax_weights);
+      begin_weighted<Scalar>(softmax_sum, softmax_weights, tile_of(stage, kValueTile));
+
+      factor = make_scores_but_for_factor(p, s, first_row, first_key, context_scores);
+#pragma unroll
+      for (int t = 0; t < kFragments; ++t) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) context_scores[t][e] = sigmoid<Fast>(context_scores[t][e] * factor);
+      }
+      if (p.column_gate) {
+#pragma unroll
+        for (int t = 0; t < kFragments; ++t) {
+#pragma unroll
+          for (int e = 0; e < 4; ++e) {
+            const float taken = column_parts[stage * kKeys + column_of(t, e)];
+            context_scores[t][e] *= lambdas[here(strip_row) + row_of(e)] - taken;
+          }
+        }
+      }
+      if (p.seed) drop_cells(keep, first_key, context_scores);
+      wait_for_products<0>(softmax_sum);
+      narrow_weights<Scalar>(quasi_weights, context_scores);
+      fence_registers(quasi_sum, quasi_weights);
+      begin_weighted<Scalar>(quasi_sum, quasi_weights, tile_of(stage, kValueTile));
+      first_key = next_key;
+      stage = next_stage;
+    } while (first_key < keys);
+    wait_for_products<0>(quasi_sum);
+  }
+  // Without a key nothing has waited yet for the copies; and the outputs go by way of the queries' tile.
+  wait_for_copies<0>();
+  synchronise_block();
+
+  const float keep_scale = p.seed ? p.keep_scale : 1.0f;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int i = first_row + row_of(2 * half);
+    row_sum[half] = quad_sum(row_sum[half]);
+    if (i < s.queries && lane() % 4 == 0) {
+      at(p.row_max, s, i) = row_max[half];
+      at(p.row_sum, s, i) = row_sum[half];
+    }
+    const float normalise = softmax_row(row_max[half], row_sum[half]).normalise * keep_scale;
+    const float weight = (p.column_gate ? 1.0f : lambdas[strip_row + row_of(2 * half)]) * p.quasi_scale * keep_scale;
+#pragma unroll
+    for (int t = 0; t < kDimFragments; ++t) {
+#pragma unroll
+      for (int e = 2 * half; e < 2 * half + 2; ++e) {
+        softmax_sum[t][e] *= normalise;
+        quasi_sum[t][e] = softmax_sum[t][e] + weight * quasi_sum[t][e];
+      }
+    }
+  }
+  if (first_row >= s.queries) return;
+  write_strip<Scalar>(p, s, query, strip_row, quasi_sum, p.out, first_row);
+  if (p.softmax_out.data) write_strip<Scalar>(p, s, query, strip_row, softmax_sum, p.softmax_out, first_row);
+#endif
+}
+
+}  // namespace qacg::cuda::mma

@@ -1,0 +1,10 @@
+// The Hopper path in float16.
+#include "hopper_launch.h"
+
+namespace qacg::cuda {
+
+const char* run_hopper_forward_float16(const Problem& p, void* stream, bool* taken) {
+  return mma::run_hopper_forward<Float16>(p, stream, taken);
+}
+
+}  // namespace qacg::cuda

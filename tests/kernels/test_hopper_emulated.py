@@ -1,0 +1,210 @@
+"""The Hopper forward's own source, behind the host half's own source, run on the CPU by tests/cuda_emulator: the error
+rule holds, and where a barrier, a fence or a wait is taken out of the kernel, that is seen.
+"""
+
+import ctypes
+import os
+import re
+import shutil
+
+import numpy as np
+import pytest
+import test_edges
+import torch
+from cases import LAYOUT_CASES, SMALL, STRIPS, TILED
+from cuda_emulator import build
+from judging import check
+
+import qacg_kernels as qk
+from qacg_kernels.backends import cuda
+from qacg_kernels.backends.cuda import hopper
+from qacg_kernels.testing import evaluate, through_backend
+from qacg_kernels.testing_inputs import Case, make_inputs
+
+pytestmark = pytest.mark.matrix
+DTYPES = (torch.bfloat16, torch.float16)
+LIMIT = 227 * 1024
+# Every way through the kernel: both widths, one tile, tiles that fill and that do not, blocks without a row or a key.
+OWN = (
+    Case("hopper, one key", heads=1, queries=130, keys=1, head_dim=64),
+    Case("hopper, whole tiles", heads=1, queries=128, keys=512, head_dim=64, mask="boolean"),
+    Case("hopper, 128 dims, whole tiles", heads=1, queries=256, keys=256, head_dim=128, mask="additive"),
+    Case("hopper, 128 dims, column", heads=1, queries=140, keys=333, head_dim=128, form="column", gate="per_head"),
+    Case("hopper, 120 dims, causal", heads=1, queries=200, head_dim=120, is_causal=True, dropout_p=0.2),
+    Case("hopper, packed", heads=1, sequences=(300, 0, 129, 1), head_dim=64, is_causal=True, dropout_p=0.1),
+    Case("hopper, no key at all", batch=2, heads=1, queries=64, keys=130, head_dim=64, key_lengths=(0, 0)),
+    Case("hopper, lengths", batch=3, heads=1, queries=150, keys=300, head_dim=128, key_lengths=(0, 64, 299)),
+    Case("hopper, empty rows", heads=1, queries=70, keys=260, head_dim=64, mask="boolean_empty_rows", dropout_p=0.1),
+)
+
+
+@pytest.fixture(scope="module")
+def library():
+    if build.compiler() is None:
+        pytest.skip("no C++ compiler to build the emulator with")
+    torch.ops.load_library(build.library())
+    return ctypes.CDLL(str(build.library()))
+
+
+@pytest.fixture
+def emulated(library, monkeypatch):
+    """The backend is there and takes CPU tensors."""
+    monkeypatch.setenv("QACG_EMULATOR_SHARED_LIMIT", str(LIMIT))
+    for name, value in (("_missing", []), ("DEVICE", "cpu"), ("_about", None), ("_gpus", ())):
+        monkeypatch.setattr(cuda, name, value)
+    monkeypatch.setattr(cuda, "_shared_memory", lambda device: int(os.environ["QACG_EMULATOR_SHARED_LIMIT"]))
+    cuda._ask(library)
+    monkeypatch.setattr(cuda, "_gpus", ("9.0a",))
+    monkeypatch.setattr(hopper, "DEVICE", "cpu")
+    return library.qacg_emulator_group_products
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("case", (*STRIPS, *OWN), ids=lambda case: case.name)
+def test_error_rule(case, dtype, emulated):
+    before = emulated()
+    check(case, "hopper", dtype, "cpu")
+    seen = case.key_lengths is None or any(case.key_lengths)
+    assert (emulated() > before) == seen, "the call did not go by Hopper's instructions"
+
+
+@pytest.mark.parametrize(
+    ("n", "case"), [pytest.param(n, c, id=c.name) for n, c in enumerate(SMALL + LAYOUT_CASES + TILED)]
+)
+def test_every_kind_of_call(n, case, emulated):
+    if case.head_dim <= 128:
+        check(case, "hopper", DTYPES[n % 2], "cpu")
+
+
+@pytest.mark.parametrize(("n", "case"), [pytest.param(n, case, id=case.name) for n, case in enumerate(OWN)])
+def test_roundings_of_tensor_cores_are_within_the_error_rule(n, case, emulated, monkeypatch):
+    monkeypatch.setenv("QACG_EMULATOR_ROUNDING", "truncate")
+    check(case, "hopper", DTYPES[n % 2], "cpu")
+
+
+@pytest.mark.parametrize("case", test_edges.EMPTY, ids=lambda case: case.name)
+def test_empty(case, emulated):
+    test_edges.test_empty(case, "hopper", torch.bfloat16, "cpu")
+
+
+@pytest.mark.parametrize("keys", [17, 140])
+@pytest.mark.parametrize("name", ["query", "key", "context_query", "context_key", "value", "lambda"])
+def test_nan_is_not_swallowed(name, keys, emulated):
+    test_edges.test_nan_is_not_swallowed(name, keys, "hopper", torch.bfloat16, "cpu")
+
+
+def test_nan_stays_in_its_packed_sequence(emulated):
+    test_edges.test_nan_in_one_sequence_stays_there(dict(sequences=(14, 25, 9)), dict(), "hopper", DTYPES[0], "cpu")
+
+
+@pytest.mark.parametrize("case", OWN[3:6], ids=lambda case: case.name)
+def test_the_order_of_warps_copies_and_products_changes_no_bit(case, emulated, monkeypatch):
+    inputs = make_inputs(case, torch.bfloat16)
+    wanted = evaluate(inputs, through_backend("hopper"))
+    for seed in range(1, 5):
+        monkeypatch.setenv("QACG_EMULATOR_SEED", str(seed))
+        for name, t in evaluate(inputs, through_backend("hopper")).items():
+            assert torch.equal(t, wanted[name]), f"{name} differs under seed {seed}"
+
+
+def test_another_gpu_gets_the_other_tensor_cores(emulated, monkeypatch):
+    """The operator itself, which no choice of a backend stands before."""
+    monkeypatch.setenv("QACG_EMULATOR_WGMMA", "0")
+    before = emulated()
+    check(OWN[1], "hopper", torch.bfloat16, "cpu")
+    assert emulated() == before
+
+
+@pytest.mark.parametrize(
+    ("case", "dtype", "said"),
+    [
+        (OWN[1], torch.bfloat16, "forward by Hopper's own instructions; the backward is that of backend 'cuda'"),
+        (Case("dims off 8", head_dim=20), torch.bfloat16, "as backend 'cuda', without Hopper's instructions"),
+        (Case("odd strides", head_dim=16, layout="strided"), torch.float16, "as backend 'cuda', without Hopper's"),
+    ],
+    ids=lambda value: value.name if isinstance(value, Case) else "",
+)
+def test_a_call_goes_by_the_path_that_is_told(case, dtype, said, emulated):
+    inputs = make_inputs(case, dtype)
+    before = emulated()
+    explanation = qk.explain(*inputs.arguments(), **inputs.options, backend="hopper")
+    assert explanation.selected == "hopper" and said in explanation.notes["hopper"]
+    check(case, "hopper", dtype, "cpu")
+    assert (emulated() > before) == ("by Hopper's own" in said)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "head_dim", "why"),
+    [(torch.float32, 64, "dtype is torch.float32"), (torch.bfloat16, 136, "head size is 136; it takes 1 to 128")],
+)
+def test_what_it_does_not_take(dtype, head_dim, why, emulated):
+    inputs = make_inputs(Case("refused", queries=5, head_dim=head_dim), dtype)
+    assert why in qk.explain(*inputs.arguments(), **inputs.options)["hopper"][0]
+    with pytest.raises(RuntimeError, match=re.escape(why)):
+        qk.quasi_attention(*inputs.arguments(), **inputs.options, backend="hopper")
+
+
+# What keeps threads and the tensor cores apart. Two waits are left out, without which the kernel is right: they are for
+# the assembler, and test_cuda_compiled.py holds it to what they are for.
+ORDER = re.compile(
+    r"synchronise_block\(\);|wait_for_copies<0>\(\);|show_to_products\(\);|fence_registers\(.*\);|"
+    r"wait_for_products<\d>\((?:scores|context_scores|quasi_sum)\);"
+)
+
+
+def without(number, folder):
+    """A copy of csrc whose Hopper forward lacks one of these."""
+    csrc = folder / "csrc"
+    shutil.copytree(build.CSRC, csrc, ignore=shutil.ignore_patterns("cpu"))
+    path = csrc / "cuda/hopper_forward.h"
+    text = path.read_text()
+    place = list(ORDER.finditer(text))[number]
+    path.write_text(text[: place.start()] + text[place.end() :])
+    return csrc, place[0]
+
+
+def said_of(csrc):
+    """What the emulator finds wrong, under several orders, with no key and with some; None if nothing."""
+    trial = ctypes.CDLL(str(build.single(build.HERE / "hopper_trial.cu", races=True, csrc=csrc)))
+    trial.run_hopper.restype = ctypes.c_char_p
+    draw = np.random.default_rng(0)
+    for keys in (300, 0):
+        rows = (200, max(keys, 1), max(keys, 1), 200, max(keys, 1), 1)
+        drawn = [draw.standard_normal((n, 64)).astype(np.float32) for n in rows]
+        tensors = [torch.from_numpy(t).to(torch.bfloat16) for t in drawn]
+        tensors[5] = torch.full((200,), 0.5, dtype=torch.bfloat16)
+        tensors.append(torch.empty(200, 64, dtype=torch.bfloat16))
+        pointers = (ctypes.c_void_p * 7)(*(t.data_ptr() for t in tensors))
+        for seed in range(6):
+            os.environ["QACG_EMULATOR_SEED"] = str(seed)
+            if said := trial.run_hopper(ctypes.c_int64(200), ctypes.c_int64(keys), pointers):
+                return said.decode()
+    return None
+
+
+def pytest_generate_tests(metafunc):
+    if "number" in metafunc.fixturenames:
+        text = (build.CSRC / "cuda/hopper_forward.h").read_text()
+        found = [place[0] for place in ORDER.finditer(text)]
+        every = metafunc.config.getoption("--thorough-cuda")
+        chosen = [n for n, words in enumerate(found) if every or words == "show_to_products();"]
+        metafunc.parametrize("number", chosen, ids=lambda n: f"{n} {found[n]}")
+
+
+@pytest.fixture
+def seed(monkeypatch):
+    """Puts the seed and the limit back."""
+    monkeypatch.setenv("QACG_EMULATOR_SEED", "0")
+    monkeypatch.setenv("QACG_EMULATOR_SHARED_LIMIT", str(LIMIT))
+    if not build.detects_races():
+        pytest.skip("no GCC, which the race detector is built with")
+
+
+def test_the_kernel_as_it_is_has_no_fault(seed):
+    assert said_of(build.CSRC) is None
+
+
+def test_what_keeps_order_is_missed(number, seed, tmp_path):
+    csrc, words = without(number, tmp_path)
+    said = said_of(csrc)
+    assert said and ("a race in" in said or said.startswith("wgmma: ")), f"without {words}: {said}"
