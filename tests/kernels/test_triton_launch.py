@@ -41,7 +41,7 @@ def test_a_forward_is_one_launch_with_little_python_around_it():
     assert len(told["asked"]) > 20 and told["differences"] == []
 
 
-_CACHES = (cuda._gpu_is_there, cuda._capability, triton._gpu_is_there, triton._capability, configurations._found)
+_CACHES = (cuda._gpu_is_there, cuda.capability, triton._gpu_is_there, triton._capability, configurations._found)
 
 
 @pytest.fixture
