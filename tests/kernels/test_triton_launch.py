@@ -45,8 +45,13 @@ _CACHES = (cuda._gpu_is_there, cuda.capability, triton._gpu_is_there, triton._ca
 
 
 @pytest.fixture
-def asked(monkeypatch):
-    """Questions to the driver about the GPU, an H200 that is not there."""
+def call():
+    return faked_call(training=True)
+
+
+@pytest.fixture
+def asked(call, monkeypatch):
+    """Questions to the driver about an H200 that is not there. Torch asked its own before, for the call's tensors."""
     found = []
 
     def answer(name, value):
@@ -74,10 +79,8 @@ def asked(monkeypatch):
 
 
 @pytest.mark.parametrize("module", [cuda, triton], ids=["cuda", "triton"])
-def test_a_call_after_the_first_asks_the_driver_nothing(module, asked, monkeypatch, tmp_path):
+def test_a_call_after_the_first_asks_the_driver_nothing(module, call, asked, monkeypatch, tmp_path):
     monkeypatch.setenv("QACG_TRITON_TABLES", str(tmp_path))
-
-    call = faked_call(training=True)
 
     def choose():
         problem = problem_of(*call)
