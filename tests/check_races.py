@@ -17,9 +17,11 @@ from cases import LAYOUT_CASES, SMALL, STRIPS, TILED
 from cuda_emulator import build
 
 from qacg_kernels.backends import cuda
+from qacg_kernels.backends.cuda import hopper
 from qacg_kernels.testing import evaluate, through_backend
 from qacg_kernels.testing_inputs import Case, make_inputs
 
+LIMIT = 227 * 1024  # of a block's shared memory, on the GPU that has most
 # Every kernel, and every way through one that touches shared memory: whole rows and tiles, O1 saved or not, each gate,
 # masks, lengths, packed sequences, causality, dropout, each padded head size, blocks without a key. Heads are blocks of
 # their own, which share nothing: one will do.
@@ -29,6 +31,14 @@ TENSOR_CORES = (
     Case("races, 64 dims, column", batch=1, heads=1, queries=90, keys=170, head_dim=64, gate="shared", form="column"),
     Case("races, packed, causal", heads=1, sequences=(150, 0, 30), head_dim=64, is_causal=True, dropout_p=0.1),
     Case("races, no key at all", batch=2, heads=1, queries=64, keys=130, head_dim=64, key_lengths=(0, 0)),
+)
+# The Hopper forward has one kernel for every length: here several tiles of each head size, with all that touches shared
+# memory, and none.
+HOPPER = (
+    Case("races, Hopper, 64 dims", batch=1, heads=1, queries=140, keys=420, head_dim=64),
+    Case("races, Hopper, 128 dims, column", batch=1, heads=1, queries=70, keys=270, head_dim=128, form="column"),
+    Case("races, Hopper, packed", heads=1, sequences=(150, 0, 30), head_dim=64, gate="shared", dropout_p=0.1),
+    Case("races, Hopper, no key at all", batch=2, heads=1, queries=64, keys=130, head_dim=64, key_lengths=(0, 0)),
 )
 PLAIN = (
     Case("races, plain path", heads=1, queries=40, keys=70, head_dim=20, gate="shared", form="column", dropout_p=0.1),
@@ -42,10 +52,12 @@ THOROUGH = tuple(
 def run(case: Case, dtype: torch.dtype) -> str | None:
     """The race that was found, or None."""
     inputs = make_inputs(case, dtype)
+    attend = through_backend("hopper" if case in HOPPER else "cuda")
     try:
-        evaluate(inputs, through_backend("cuda"))
+        if case not in HOPPER:  # whose backward is that of the others
+            evaluate(inputs, attend)
         with torch.no_grad():  # a forward that saves nothing is another way through a kernel
-            through_backend("cuda")(inputs, inputs.tensors)
+            attend(inputs, inputs.tensors)
     except RuntimeError as error:
         if "a race in" not in str(error):
             raise
@@ -72,12 +84,16 @@ def main(arguments: list[str] | None = None) -> int:
     torch.ops.load_library(library)
     counters = ctypes.CDLL(str(library))
     counters.qacg_emulator_accesses.restype = ctypes.c_int64
-    cuda._missing, cuda.DEVICE = [], "cpu"
+    cuda._missing, cuda.DEVICE, cuda._gpus = [], "cpu", ("9.0a",)
+    hopper.DEVICE = "cpu"
+    os.environ["QACG_EMULATOR_SHARED_LIMIT"] = str(LIMIT)
     torch.set_num_threads(1)
     narrow = (torch.bfloat16, torch.float16)
-    pairs = [(case, narrow[n % 2]) for n, case in enumerate(TENSOR_CORES)] + [(case, torch.float32) for case in PLAIN]
+    pairs = [(case, narrow[n % 2]) for n, case in enumerate((*TENSOR_CORES, *HOPPER))]
+    pairs += [(case, torch.float32) for case in PLAIN]
     if options.thorough:
         pairs = [(case, dtype) for case in (*TENSOR_CORES, *PLAIN, *THOROUGH) for dtype in (*narrow, torch.float32)]
+        pairs += [(case, dtype) for case in HOPPER for dtype in narrow]
     pairs = [(case, dtype) for case, dtype in pairs if options.cases in case.name]
     if not pairs:
         print(f"check_races: no case has the words {options.cases!r} in its name", file=sys.stderr)
