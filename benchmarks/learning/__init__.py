@@ -1,1 +1,1 @@
-"""Texts, invented and published, by size and kind: what models learn from, and what aspects are found in."""
+"""How good a model is by the number of sentences it was trained on, and the texts, invented and published."""
