@@ -22,7 +22,7 @@ from qacg_models.data.task import SEMEVAL
 from qacg_models.suggestion import ASPECTS
 from qacg_models.suggestion.proposals import Proposal, propose
 
-from benchmarks.learning.invented_hotels import hotel_sentences
+from benchmarks.learning.hotels import hotel_sentences
 
 DRAWS = 20
 OF_THE_TASK = {"general", "price", "safety", "transit-location"}

@@ -19,7 +19,7 @@ from qacg_models.suggestion.words import Words
 from untrained import TEXTS, write_model
 
 from benchmarks.aspect_coverage import OF_THE_TASK, by_chance, covered, read_semeval, read_sentihood
-from benchmarks.learning.invented_hotels import hotel_sentences
+from benchmarks.learning.hotels import hotel_sentences
 
 PAGE = (Path(__file__).resolve().parents[2] / "python" / "README.md").read_text(encoding="utf-8")
 COMMANDS = re.findall(r"^    qacg (suggest [^#\n]*)", PAGE, re.MULTILINE)
