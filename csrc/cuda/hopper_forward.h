@@ -32,6 +32,19 @@ QACG_DEVICE float make_scores_but_for_factor(const Problem& p, const Sequence& s
   return 1.0f;
 }
 
+// sigmoid(x log 2) to 2^-14 of its value. With u = 2^-|x| it is 1 / (1 + u) or u / (1 + u); a polynomial takes the
+// place of the reciprocal, since with 64 dims special functions are what there is least of. Its last coefficient is 1,
+// so that both tails are as exact as u. The same as qacg_kernels/backends/triton/tiles.py has.
+QACG_DEVICE float sigmoid_by_polynomial(float x) {
+  const float u = Fast::exp2(-fabsf(x));
+  float inverse = -0.10911264f * u + 0.43077698f;
+  inverse = inverse * u - 0.78354047f;
+  inverse = inverse * u + 0.95915478f;
+  inverse = inverse * u - 0.99730818f;
+  inverse = inverse * u + 1.0f;
+  return x < 0.0f ? u * inverse : inverse;
+}
+
 template <typename Scalar, int kTiles>
 QACG_DEVICE void narrow_weights(uint32_t (&weights)[kTiles / 2][4], const float (&cells)[kTiles][4]) {
 #pragma unroll
@@ -151,7 +164,10 @@ hopper_forward(QACG_PARAMETER Problem p) {
 #pragma unroll
       for (int t = 0; t < kFragments; ++t) {
 #pragma unroll
-        for (int e = 0; e < 4; ++e) context_scores[t][e] = sigmoid<Fast>(context_scores[t][e] * factor);
+        for (int e = 0; e < 4; ++e) {
+          const float x = context_scores[t][e] * factor;
+          context_scores[t][e] = kDim > 64 ? sigmoid<Fast>(x) : sigmoid_by_polynomial(x);
+        }
       }
       if (p.column_gate) {
 #pragma unroll
