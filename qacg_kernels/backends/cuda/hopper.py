@@ -16,7 +16,7 @@ DEVICE = "cuda"
 # Code for it is for this compute capability alone.
 CAPABILITY, _CODE = (9, 0), "9.0a"
 _TYPES = (torch.float16, torch.bfloat16)
-_MOST_HEAD_DIM = 128
+MOST_HEAD_DIM = 128
 
 
 def missing() -> list[str]:
@@ -41,8 +41,8 @@ def unsupported(problem) -> list[str]:
     reasons = not_for(query.device)
     if query.dtype not in _TYPES:
         reasons.append(f"dtype is {query.dtype}; it takes float16 and bfloat16")
-    if problem.head_dim > _MOST_HEAD_DIM:
-        reasons.append(f"head size is {problem.head_dim}; it takes 1 to {_MOST_HEAD_DIM}")
+    if problem.head_dim > MOST_HEAD_DIM:
+        reasons.append(f"head size is {problem.head_dim}; it takes 1 to {MOST_HEAD_DIM}")
     return reasons
 
 
