@@ -1,6 +1,7 @@
 """Compiles csrc/cuda, host half and kernels, for the emulator: a library whose operators run on CPU tensors."""
 
 import concurrent.futures
+import fcntl
 import hashlib
 import os
 import shutil
@@ -64,14 +65,16 @@ def _built(name: str, csrc: Path, sources: dict, links: list[str], races: bool, 
         digest.update(path.name.encode() + path.read_bytes())
     folder = OUT / f"{name}-{digest.hexdigest()[:16]}"
     built = folder / f"{name}.so"
-    if built.exists():
-        return built
     folder.mkdir(parents=True, exist_ok=True)
-    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        objects = list(pool.map(lambda s: _compile(s, [*flags, f"-I{csrc}", *sources[s]], folder), sources))
-    unfinished = folder / "unfinished.so"
-    _run([compiler(), "-shared", *map(str, objects), *links, "-o", str(unfinished)])
-    unfinished.rename(built)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # files of tests that run at once want the same library: one builds it
+        if built.exists():
+            return built
+        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+            objects = list(pool.map(lambda s: _compile(s, [*flags, f"-I{csrc}", *sources[s]], folder), sources))
+        unfinished = folder / "unfinished.so"
+        _run([compiler(), "-shared", *map(str, objects), *links, "-o", str(unfinished)])
+        unfinished.rename(built)
     return built
 
 

@@ -1,6 +1,8 @@
 """The emulator that the CUDA kernels are tested by: its instructions, and the mistakes that it must find."""
 
+import concurrent.futures
 import ctypes
+import time
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +27,22 @@ def watched_trial():
     if not build.detects_races():
         pytest.skip("no GCC, which the race detector is built with")
     return runner(build.single(HERE / "trials.cu", races=True))
+
+
+def test_two_that_want_the_same_library_build_it_once(tmp_path, monkeypatch):
+    compiled = []
+
+    def compile_slowly(source, flags, folder):
+        compiled.append(source)
+        time.sleep(0.2)
+        return folder / f"{source.stem}.o"
+
+    monkeypatch.setattr(build, "OUT", tmp_path)
+    monkeypatch.setattr(build, "_compile", compile_slowly)
+    monkeypatch.setattr(build, "_run", lambda command: Path(command[-1]).write_bytes(b"built"))
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        paths = list(pool.map(build.single, [HERE / "trials.cu"] * 2))
+    assert paths[0] == paths[1] and paths[0].read_bytes() == b"built" and len(compiled) == 1
 
 
 def runner(path):
