@@ -20,10 +20,11 @@ from benchmarks.plans import gpu_plan
 from benchmarks.plans.session import Budget, Session
 from benchmarks.static import predictions
 from benchmarks.targets import gpu_marks
+from qacg_kernels import dispatch
 from qacg_kernels.backends.triton.configurations import architecture_of
 
 SECONDS = 420
-BACKENDS = ("triton", "cuda")
+BACKENDS = ("triton", "cuda", "hopper")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -34,11 +35,11 @@ def main(arguments: list[str] | None = None) -> int:
     if not torch.cuda.is_available():
         print("bench-gpu: torch sees no NVIDIA GPU on this machine; run it on one", file=sys.stderr)
         return 2
-    backends = tuple(name for name in BACKENDS if name in qk.available_backends())
-    if not backends:
-        print("bench-gpu: neither triton nor cuda is available (python -m qacg_kernels.info)", file=sys.stderr)
-        return 2
     torch.cuda.set_device(0)
+    backends = available_on(torch.device("cuda", 0))
+    if not backends:
+        print(f"bench-gpu: none of {', '.join(BACKENDS)} is available (python -m qacg_kernels.info)", file=sys.stderr)
+        return 2
     budget, source, device_name = Budget(options.seconds), rows.origin(), torch.cuda.get_device_name()
     architecture = architecture_of(torch.device("cuda", 0))
     print(f"{device_name}; {rows.heading(source)}\n{flops.CONVENTION}", flush=True)
@@ -62,6 +63,12 @@ def main(arguments: list[str] | None = None) -> int:
     run.missing += failures
     report(run, sound, device_name, writer, architecture)
     return int(bool(run.wrong or failures))
+
+
+def available_on(device: torch.device) -> tuple[str, ...]:
+    """The backends that are there and take calls on the device."""
+    there = [name for name in BACKENDS if name in qk.available_backends()]
+    return tuple(name for name in there if not dispatch.backend_of(name).not_for(device))
 
 
 def is_sound(backend: str, device: str = "cuda") -> bool:

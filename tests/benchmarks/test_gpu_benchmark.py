@@ -27,6 +27,7 @@ from benchmarks.providers.names import COMPILED, COMPOSITION, EAGER, ONE_MAP
 from benchmarks.providers.registry import PROVIDERS
 from benchmarks.static import predictions
 from benchmarks.targets import gpu_marks
+from qacg_kernels import dispatch
 
 TINY = Case(Shape(3, 2, 24, 16), mode=FORWARD_BACKWARD)
 NO_EFFORT = timing.Effort(seconds=0, fewest_rounds=2, most_rounds=2, warmup_rounds=1)
@@ -398,6 +399,14 @@ def test_host_time_is_a_row(tmp_path):
     assert row.repeats == 30 and 0 < row.q1_us <= row.median_us <= row.q3_us < 1e4
     assert len(calls) == 50 and not any(calls)
     assert rows.from_line(rows.to_line(row)) == row
+
+
+def test_backends_that_take_no_call_on_the_gpu_are_left_out(monkeypatch):
+    monkeypatch.setattr(qk, "available_backends", lambda: ["triton", "hopper", "cpu"])
+    monkeypatch.setattr(dispatch.backend_of("triton"), "not_for", lambda device: [])
+    for reasons, wanted in (([], ("triton", "hopper")), (["it takes 9.0 alone"], ("triton",))):
+        monkeypatch.setattr(dispatch.backend_of("hopper"), "not_for", lambda device, reasons=reasons: reasons)
+        assert gpu.available_on(torch.device("cuda", 0)) == wanted
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
