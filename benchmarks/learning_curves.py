@@ -8,6 +8,7 @@ measures nothing, and prints what is there.
 import argparse
 import shutil
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,8 +31,10 @@ def measure(out: Path, key: Key, data: Path | None, options: TrainingOptions) ->
     if dataset is None:
         return False
     begin = None if start == "scratch" else start
+    anew, before = not (work / "model").exists(), time.process_time()
     record = train(dataset, work / "model", replace(options, from_checkpoint=begin, seed=seed), resume=True).record
-    append(out, {"text": kind, "sentences": size, "begun_from": start} | row_of(record))
+    took = time.process_time() - before if anew else None
+    append(out, {"text": kind, "sentences": size, "begun_from": start, "processor_seconds": took} | row_of(record))
     shutil.rmtree(work)
     return True
 

@@ -71,6 +71,7 @@ def test_a_training_is_measured_once_and_the_table_says_what_is_not(tmp_path, mo
     (row,) = read(tmp_path)
     assert (row["text"], row["sentences"], row["begun_from"], row["seed"]) == ("english", 50, "scratch", 4)
     printed = capsys.readouterr().out
+    assert row["processor_seconds"] > 0
     figure = f"{100 * row['metrics']['test']['macro_f1']:.1f}"
     assert f"| english | 50 | {100 * row['tfidf']['test']['macro_f1']:.1f} | {figure} |" in printed
     assert "| not yet measured |" in printed and not [*(tmp_path / "unfinished").iterdir()]
@@ -84,10 +85,11 @@ def test_the_table_has_mean_and_deviation_over_seeds(tmp_path):
     for seed, share in ((0, 0.5), (1, 0.7)):
         figures = {"test": {"macro_f1": share}}
         row = {"text": "english", "sentences": 100, "begun_from": "minilm", "seed": seed, "seconds": 120}
-        append(tmp_path, row | {"metrics": figures, "tfidf": {"test": {"macro_f1": 0.4}}})
+        took = {"processor_seconds": 60} if seed else {}
+        append(tmp_path, row | took | {"metrics": figures, "tfidf": {"test": {"macro_f1": 0.4}}})
     lines = table(read(tmp_path), ["english"], [100]).splitlines()
     assert lines[2] == (
-        "| english | 100 | 40.0 ± 0.0 (2 seeds) | not yet measured |  | 60.0 ± 14.1 (2 seeds) | 2.0 ± 0.0 (2 seeds) |"
+        "| english | 100 | 40.0 ± 0.0 (2 seeds) | not yet measured |  | 60.0 ± 14.1 (2 seeds) | 1.5 ± 0.7 (2 seeds) |"
     )
 
 
