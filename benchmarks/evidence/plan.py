@@ -2,7 +2,8 @@
 
 Every model is tried with as many settings, each by one training of SEARCH_EPOCHS passes whose test split stays closed,
 and takes the one that is best on dev. Trainings of EPOCHS passes with seeds of their own follow, and of these the test
-split is judged. All have bfloat16 autocast, which takes two thirds of float32's time; CHECKS say what that changes.
+split is judged. All have bfloat16 autocast, which takes two thirds of float32's time; CHECKS say what that changes, and
+HYPOTHESES look for the reason of what comes out.
 """
 
 from __future__ import annotations
@@ -104,6 +105,12 @@ PLAIN_SETTINGS: dict[str, dict[str, object]] = {
 CHECKS: dict[str, dict[str, object]] = {"eager": {"attention": "eager"}, "float32": {"bf16": False}}
 CHECKED = "qacg-bert"
 
+# Why the second map might not help. Its row sums to about lambda times half the number of keys, where the softmax's row
+# sums to 1: it may be too heavy for a gate to be of use. And lambda begins at 0, with weights of 0.01: the gates may
+# never leave their start; a larger scale lets them act, and learn, faster. Beside them stand 0 and the published 1.
+HYPOTHESES: dict[str, dict[str, object]] = {"scale-eighth": {"quasi_scale": 0.125}, "scale-8": {"quasi_scale": 8.0}}
+HYPOTHESIS_SEEDS = (1, 2, 3)
+
 
 def settings_of(contestant: str) -> dict[str, dict[str, object]]:
     """The settings that are tried with a contestant."""
@@ -119,7 +126,7 @@ class Trial:
         contestant: name of the model.
         setting: name of the setting.
         seed: of weights, order and dropout.
-        check: one of CHECKS, or None.
+        check: one of CHECKS or of HYPOTHESES, or None.
     """
 
     data: str
@@ -149,7 +156,7 @@ class Trial:
         known = settings_of(CONTESTANTS[self.contestant].settings_of or self.contestant)
         choices = {"from_checkpoint": BEGUN_FROM, "epochs": self.epochs, "bf16": True, "threads": 1, "seed": self.seed}
         choices |= CONTESTANTS[self.contestant].choices | known[self.setting]
-        return TrainingOptions(**choices | CHECKS.get(self.check, {}))
+        return TrainingOptions(**choices | (CHECKS | HYPOTHESES).get(self.check, {}))
 
 
 def searches(data: str = TRIED_ON) -> list[Trial]:
@@ -189,6 +196,9 @@ def judged(settings: Mapping[str, str]) -> list[Trial]:
     if CHECKED in settings:
         first = DATA[TRIED_ON].seeds[0]
         trials += [Trial(TRIED_ON, CHECKED, settings[CHECKED], first, check) for check in CHECKS]
+        trials += [
+            Trial(TRIED_ON, CHECKED, settings[CHECKED], seed, name) for seed in HYPOTHESIS_SEEDS for name in HYPOTHESES
+        ]
     return trials
 
 

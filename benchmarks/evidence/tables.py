@@ -8,7 +8,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from benchmarks.evidence.comparison import BASELINES, Comparison
-from benchmarks.evidence.plan import BERT, CONTESTANTS, DATA, SETTINGS, chosen_settings, judged, searches
+from benchmarks.evidence.plan import (
+    BERT,
+    CHECKED,
+    CHECKS,
+    CONTESTANTS,
+    DATA,
+    HYPOTHESES,
+    HYPOTHESIS_SEEDS,
+    SETTINGS,
+    TRIED_ON,
+    Trial,
+    chosen_settings,
+    judged,
+    searches,
+)
 from benchmarks.evidence.results import Result
 
 NOT_YET = "not yet measured"
@@ -67,7 +81,7 @@ def of_settings(results: Mapping[str, Result]) -> str:
 
 def of_checks(results: Mapping[str, Result]) -> str:
     """One seed with other arithmetic, beside the same seed of the table: every metric in per cent, and its minutes."""
-    checks = [one for one in judged(chosen_settings(_dev(results))) if one.check]
+    checks = [one for one in judged(chosen_settings(_dev(results))) if one.check in CHECKS]
     if not checks or (plain := replace(checks[0], check=None)).name not in results:
         return NOT_YET
     named = {"as in the table": plain} | {str(one.check): one for one in checks}
@@ -85,18 +99,45 @@ def of_checks(results: Mapping[str, Result]) -> str:
     return _markdown(header, lines, texts=1)
 
 
+def of_hypotheses(results: Mapping[str, Result]) -> str:
+    """Test figures by the scale of the second map, in per cent, over those seeds that all scales have."""
+    best = chosen_settings(_dev(results))
+    if CHECKED not in best:
+        return NOT_YET
+    variants = {"0": ("lambda-0", None), "1": (CHECKED, None)}
+    variants |= {f"{told['quasi_scale']:g}": (CHECKED, name) for name, told in HYPOTHESES.items()}
+    named = {
+        scale: [Trial(TRIED_ON, contestant, best[CHECKED], seed, check).name for seed in HYPOTHESIS_SEEDS]
+        for scale, (contestant, check) in variants.items()
+    }
+    whole = [n for n in range(len(HYPOTHESIS_SEEDS)) if all(names[n] in results for names in named.values())]
+    if not whole:
+        return NOT_YET
+    metrics = results[named["1"][whole[0]]].row["metrics"]["test"]
+    shown = [name for name, value in metrics.items() if isinstance(value, float)]
+    lines = []
+    for scale in sorted(named, key=float):
+        rows = [results[named[scale][n]].row for n in whole]
+        figures = [[row["metrics"]["test"][name] for row in rows] for name in shown]
+        lines.append([scale, str(len(rows)), *(_mean_and_deviation(values) for values in figures)])
+    return _markdown(["scale of the map", "seeds", *(name.replace("_", " ") for name in shown)], lines, texts=1)
+
+
 def of_gates(results: Mapping[str, Result]) -> str:
     """What the second map of trained models does on dev, by set, model and layer: means over seeds."""
     found: dict[tuple[str, str], list[list[dict]]] = {}
     for one in results.values():
-        if one.gates is not None and one.trial.check is None:
-            found.setdefault((one.trial.data, one.trial.contestant), []).append(one.gates)
+        if one.gates is not None and one.trial.check not in CHECKS:
+            title = CONTESTANTS[one.trial.contestant].title
+            if one.trial.check is not None:
+                title += f", scale {HYPOTHESES[one.trial.check]['quasi_scale']:g}"
+            found.setdefault((DATA[one.trial.data].title, title), []).append(one.gates)
     lines = []
-    for (data, contestant), of_seeds in found.items():
+    for titles, of_seeds in found.items():
         for number, layer in enumerate(zip(*of_seeds), 1):
             mean = {name: statistics.fmean(one[name] for one in layer) for name in SHOWN_OF_GATES}
             figures = [f"{mean[name]:{form}}" for name, form in SHOWN_OF_GATES.items()]
-            lines.append([DATA[data].title, CONTESTANTS[contestant].title, str(number), str(len(of_seeds)), *figures])
+            lines.append([*titles, str(number), str(len(of_seeds)), *figures])
     header = ["set", "model", "layer", "seeds", *(name.replace("_", " ") for name in SHOWN_OF_GATES)]
     return _markdown(header, lines, texts=2) if lines else NOT_YET
 
@@ -109,6 +150,11 @@ def _minutes(found: Iterable[Result]) -> str:
     """The median of those that came to their end without a stop."""
     known = [one.processor_seconds for one in found if one.processor_seconds is not None]
     return f"{statistics.median(known) / 60:.1f}" if known else "n/a"
+
+
+def _mean_and_deviation(values: Sequence[float]) -> str:
+    mean = f"{100 * statistics.fmean(values):.1f}"
+    return mean if len(values) == 1 else f"{mean} ± {100 * statistics.stdev(values):.1f}"
 
 
 def _figures(comparison: Comparison, name: str) -> list[str]:

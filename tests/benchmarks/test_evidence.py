@@ -47,7 +47,9 @@ def test_a_setting_is_chosen_once_all_are_tried_and_a_variant_takes_that_of_its_
     # The variant differs from its model in the one point.
     one, other = (Trial("sentihood", name, "documents", 3).options for name in ("qacg-bert", "lambda-0"))
     assert dataclasses.replace(other, quasi_scale=None) == one and other.quasi_scale == 0
-    assert len(every_trial()) == 18 + 4 * (5 + 3) + 2
+    assert len(every_trial()) == 18 + 4 * (5 + 3) + 2 + 2 * 3
+    scales = {one.check: one.options.quasi_scale for one in found if one.check in plan.HYPOTHESES}
+    assert scales == {"scale-eighth": 0.125, "scale-8": 8.0}
 
 
 def test_a_search_never_sees_the_test_split(monkeypatch):
@@ -118,8 +120,8 @@ def test_what_is_kept_comes_back_and_ranks_as_it_did(tmp_path):
 
 
 def test_what_is_left_counts_passes_over_the_data():
-    """18 tries of 2 passes took a minute each, so 34 trainings of 4 passes take two minutes each."""
-    assert program.seconds_left({one.name: Result(one, row(0.5)) for one in searches()}) == 34 * 120
+    """18 tries of 2 passes took a minute each, so 40 trainings of 4 passes take two minutes each."""
+    assert program.seconds_left({one.name: Result(one, row(0.5)) for one in searches()}) == 40 * 120
 
 
 def test_gates_that_are_shut_and_a_map_that_tells_no_keys_apart(tmp_path):
@@ -181,6 +183,7 @@ def test_from_nothing_to_tables_and_a_picture(tmp_path, monkeypatch, capsys):
     for settings, kept_ones in ((plan.SETTINGS, 1), (plan.CONTEXT_SETTINGS, 1), (plan.PLAIN_SETTINGS, 0)):
         for name in list(settings)[kept_ones:]:
             monkeypatch.delitem(settings, name)
+    monkeypatch.setattr(plan, "HYPOTHESIS_SEEDS", (1,))
     one = dataclasses.replace(DATA["sentihood"], format="auto", seeds=(1,))
     for name in [*DATA]:
         monkeypatch.delitem(plan.DATA, name)
@@ -199,13 +202,21 @@ def test_from_nothing_to_tables_and_a_picture(tmp_path, monkeypatch, capsys):
     assert program.main(arguments) == 0
     said = capsys.readouterr().out
     assert (
-        len(every_trial()) == 5 + 4 + 2
-        and "11 of 11" in said
+        len(every_trial()) == 5 + 4 + 2 + 2
+        and "13 of 13" in said
         and "about 0.0 h left" in said
         and NOT_YET not in said.split("### Settings")[1]
     )
     text = (tmp_path / "out" / "evidence.md").read_text()
     assert text.count("**") == 2 * 3 and "QACG-BERT, lambda 0" in text and "TF-IDF" in text
+    by_scale = text.split("### By the scale")[1].split("###")[0]
+    assert [line.split(" | ")[0] for line in by_scale.splitlines() if "| 1 |" in line] == [
+        "| 0",
+        "| 0.125",
+        "| 1",
+        "| 8",
+    ]
+    assert "QACG-BERT, scale 8" in text
     assert (tmp_path / "out" / "evidence.svg").read_text().startswith("<?xml")
     monkeypatch.setattr(trials, "train", None)
     assert program.main(arguments) == 0
@@ -218,6 +229,6 @@ def test_what_is_not_there_is_told_in_a_line(tmp_path, capsys):
     assert "--only: got 'nothing', wanted one of sentihood_bert_rate-2e-4_0" in capsys.readouterr().err
     keep(tmp_path / "out", Result(searches()[0], row(1)))
     assert program.main([*arguments, "--table"]) == 0, "searches alone need no data"
-    assert "1 of 52" in capsys.readouterr().out
+    assert "1 of 58" in capsys.readouterr().out
     with pytest.raises(SystemExit):
         program.main([*arguments, "--jobs", "0"])
