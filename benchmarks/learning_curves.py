@@ -12,9 +12,9 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+from qacg_models.cli.libraries import load_libraries
 from qacg_models.reporting.run_records import row_of
 from qacg_models.runs.options import TrainingOptions
-from qacg_models.training import train
 
 from benchmarks.cli.options import INTERRUPTED
 from benchmarks.learning.curve_rows import FILE, STARTS, Key, append, key_of, read, table
@@ -25,6 +25,8 @@ SIZES = (50, 100, 300, 1000, 5000)
 
 def measure(out: Path, key: Key, data: Path | None, options: TrainingOptions) -> bool:
     """One training; False where there are not so many sentences."""
+    from qacg_models.training import train  # transformers, which --help and --table do without
+
     kind, size, start, seed = key
     work = out / "unfinished" / "-".join(map(str, key))
     dataset = dataset_of(kind, size, seed, data, work / "data")
@@ -67,6 +69,8 @@ def main(arguments: list[str] | None = None) -> int:
     ]
     choices = TrainingOptions(minutes=options.minutes, bf16=options.bf16)
     done = {key_of(row) for row in read(options.out)}
+    if not options.table:
+        load_libraries("training", alone=arguments is None)
     try:
         for key in [] if options.table else [key for key in keys if key not in done]:
             print(f"\n{key[0]}, {key[1]:,} sentences, from {key[2]}, seed {key[3]}", flush=True)

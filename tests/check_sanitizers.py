@@ -3,8 +3,9 @@
     make check-sanitizers CALLS=100
 
 builds the library twice, with the address and undefined-behaviour sanitizers and with the thread sanitizer, and runs
-the calls of test_random_calls.py at 1, 2 and 4 threads, whose results must agree bit for bit. Each sanitizer is shown
-faults of its own first. What it reports ends the run, with an exit code of 1. It needs GCC with libasan and libtsan.
+the calls of test_random_calls.py, and one with results so large that they get pages of 2 MB, at 1, 2 and 4 threads,
+whose results must agree bit for bit. Each sanitizer is shown faults of its own first. What it reports ends the run,
+with an exit code of 1. It needs GCC with libasan and libtsan.
 
 Instruction sets that the machine lacks are not run, and the last line of each sanitizer names them. No emulator that
 the package registries have runs AMX: QEMU's has none, and Bochs is packaged as a processor without it.
@@ -27,6 +28,7 @@ LEVELS = ("plain", "avx2", "avx512", "avx512_bf16", "amx")
 if platform.machine().lower() in ("aarch64", "arm64"):
     LEVELS = ("neon", "neon_bf16")
 THREADS = (1, 2, 4)
+LARGE_RESULTS = dict(batch=500, heads=1, queries=33, head_dim=64)  # of 4.2 MB each, above kLeast of output_pages.h
 UNDEFINED = "signed-integer-overflow,integer-divide-by-zero,float-cast-overflow,shift,bounds,return,bool,enum"
 # Name: flags, the library to load before Python, its options, and the faults that it must see.
 SANITIZERS = {
@@ -87,7 +89,8 @@ def build(name: str, folder: Path) -> None:
     from native import compilers, cpu, stable_abi
     from torch.utils.cpp_extension import include_paths, library_paths
 
-    flags = [*compilers.COMMON, "-O1", "-g", "-DNDEBUG", "-fno-omit-frame-pointer", *SANITIZERS[name][0]]
+    # Lines for the reports, and nothing for a debugger: a third of the compiler's time.
+    flags = [*compilers.COMMON, "-O1", "-g1", "-DNDEBUG", "-fno-omit-frame-pointer", *SANITIZERS[name][0]]
     sources, without = cpu.sources_for()
     torch_flags = [*(f"-isystem{p}" for p in include_paths()), stable_abi.CPU_FLAG, *without]
     digest = hashlib.sha256(repr((flags, torch_flags, torch.__version__)).encode())
@@ -153,7 +156,7 @@ def make_calls(count: int, levels: list[str]) -> None:
     import qacg_kernels
     from qacg_kernels.backends import cpu
     from qacg_kernels.testing import evaluate, through_backend
-    from qacg_kernels.testing_inputs import make_inputs
+    from qacg_kernels.testing_inputs import Case, make_inputs
 
     if ROOT in Path(qacg_kernels.__file__).parents and "build" not in Path(qacg_kernels.__file__).parts:
         raise RuntimeError("the package of the checkout was found, not the copy with the sanitizer")
@@ -163,9 +166,10 @@ def make_calls(count: int, levels: list[str]) -> None:
     done = 0
     for level in levels:
         os.environ["QACG_CPU_CAPABILITY"] = level
-        for number in range(count):
-            dtype = (torch.float32, torch.bfloat16)[number % 2]
-            inputs = make_inputs(drawn(number), dtype)
+        cases = [(drawn(number), (torch.float32, torch.bfloat16)[number % 2]) for number in range(count)]
+        cases.append((Case("call with large results", **LARGE_RESULTS), torch.float32))
+        for case, dtype in cases:
+            inputs = make_inputs(case, dtype)
             alone = None
             for threads in THREADS:
                 torch.set_num_threads(threads)
@@ -173,9 +177,9 @@ def make_calls(count: int, levels: list[str]) -> None:
                 alone = alone or results
                 for name, t in results.items():
                     if not torch.equal(t.nan_to_num(), alone[name].nan_to_num()):
-                        raise AssertionError(f"call {number}, {level}: {name} differs at {threads} threads")
+                        raise AssertionError(f"{case.name}, {level}: {name} differs at {threads} threads")
                 done += 1
-        print(f"{level}: {count} calls at {', '.join(map(str, THREADS))} threads", file=sys.stderr, flush=True)
+        print(f"{level}: {len(cases)} calls at {', '.join(map(str, THREADS))} threads", file=sys.stderr, flush=True)
     missing = [level for level in LEVELS if level not in levels_here()]
     print(
         f"{done} calls by {', '.join(levels)}; not run, since this machine lacks them: {', '.join(missing) or 'none'}",

@@ -116,3 +116,15 @@ def poisoned_memory(request):
     torch.use_deterministic_algorithms(True, warn_only=True)
     yield
     torch.use_deterministic_algorithms(False)
+
+
+@pytest.fixture(scope="session")
+def small_data(tmp_path_factory) -> Path:
+    """A folder with the first sentences of each split of the bundled sample: 240, 80 and 80 rows."""
+    from qacg_models.data import sample_directory  # here, for the operators' tests run where transformers is not
+
+    folder = tmp_path_factory.mktemp("small")
+    for split, rows in (("train", 240), ("dev", 80), ("test", 80)):
+        lines = (sample_directory() / f"{split}.tsv").read_text(encoding="utf-8").splitlines()
+        (folder / f"{split}.tsv").write_text("\n".join(lines[: 1 + rows]) + "\n", encoding="utf-8")
+    return folder

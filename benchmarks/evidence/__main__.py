@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from qacg_models.cli.libraries import load_libraries
 from qacg_models.errors import InputError
 
 from benchmarks.cli.options import INTERRUPTED
@@ -17,7 +18,6 @@ from benchmarks.evidence.comparison import compare
 from benchmarks.evidence.picture import draw
 from benchmarks.evidence.plan import CONTESTANTS, DATA, Trial, chosen_settings, every_trial, judged, searches
 from benchmarks.evidence.results import Result, keep, kept
-from benchmarks.evidence.trials import carry_out
 
 TABLES, PICTURE, UNFINISHED = "evidence.md", "evidence.svg", "unfinished"
 
@@ -35,6 +35,7 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(f"--jobs: got {options.jobs}, wanted at least 1")
     try:
         if options.only is not None:
+            load_libraries("training", alone=arguments is None)
             return _one(options)
         whole = options.table or _train(options)
         _write(options.data, options.out)
@@ -69,6 +70,9 @@ def _passes(trials: Iterable[Trial]) -> int:
 
 
 def _one(options: argparse.Namespace) -> int:
+    # Transformers, which the process that starts the others does without.
+    from benchmarks.evidence.trials import carry_out
+
     known = {trial.name: trial for trial in [*searches(), *judged(_chosen(kept(options.out)))]}
     if options.only not in known:
         raise InputError(f"--only: got {options.only!r}, wanted one of {', '.join(known)}")

@@ -1,16 +1,12 @@
 """Who runs end-to-end steps: every provider on the same weights, plain BERT beside them."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import qacg_models  # each model when it is asked for, and transformers with it
 import torch
-from qacg_models import (
-    BertForSequenceClassification,
-    PlainBertConfig,
-    QACGBertConfig,
-    QACGBertForSequenceClassification,
-)
-from qacg_models.models.context_folding import fold_context
 from torch import Tensor, nn
 
 from benchmarks.steps.names import BERT, COMPILED, EAGER, FOLDED, FUSED, INFERENCE, PACKED, RELEASED
@@ -82,13 +78,13 @@ class Builder:
         torch.manual_seed(0)
         self._weights = self.model("fused", weights=None).state_dict()
 
-    def model(self, implementation: str, weights: dict[str, Tensor] | None = None) -> QACGBertForSequenceClassification:
+    def model(self, implementation: str, weights: dict[str, Tensor] | None = None) -> nn.Module:
         """A QACG-BERT; None: with fresh weights."""
-        config = QACGBertConfig(**self._sizes, contexts=self._contexts, attn_implementation=implementation)
+        config = qacg_models.QACGBertConfig(**self._sizes, contexts=self._contexts, attn_implementation=implementation)
         if weights is None:
-            return QACGBertForSequenceClassification(config)
+            return qacg_models.QACGBertForSequenceClassification(config)
         with torch.device("meta"):
-            model = QACGBertForSequenceClassification(config)
+            model = qacg_models.QACGBertForSequenceClassification(config)
         model.load_state_dict(weights, assign=True)
         return model
 
@@ -122,11 +118,13 @@ class Builder:
         return Runner(model, _packed(model))
 
     def folded(self) -> Runner:
+        from qacg_models.models.context_folding import fold_context
+
         model = self.model("fused", self._weights)
         return Runner(model, _packed(model), lambda: fold_context(model))
 
     def bert(self) -> Runner:
-        model = BertForSequenceClassification(PlainBertConfig(**self._sizes))
+        model = qacg_models.BertForSequenceClassification(qacg_models.PlainBertConfig(**self._sizes))
 
         def run(batch: Batch) -> tuple[Tensor, Tensor]:
             given = {name: value for name, value in batch.packed.items() if name != "context_ids"}

@@ -7,12 +7,17 @@ batches are padded, and trimmed to their longest sequence, as its training loop 
 than that, and nothing faster.
 """
 
+from __future__ import annotations
+
 import math
+from typing import TYPE_CHECKING
 
 import torch
-from qacg_models import QACGBertForSequenceClassification
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+if TYPE_CHECKING:
+    from qacg_models import QACGBertForSequenceClassification
 
 HIDDEN = -10000.0  # what the released mask adds to a score
 

@@ -2,6 +2,8 @@
 
 import ast
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -118,3 +120,36 @@ def test_the_judges_of_direction_and_circles_know_wrong_from_right():
     assert not wrong_way("benchmarks.rows.files", "benchmarks.rows.kinds")
     assert circle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c", "b"]
     assert circle({"a": {"b", "c"}, "b": {"c"}, "c": set()}) is None
+
+
+# Its exit status is the number of programs that loaded transformers, or that failed, for a page of help.
+ASK_FOR_HELP = """
+import gc, os, runpy, sys, torch
+gc.freeze()
+wrong = 0
+for name in sys.argv[1:]:
+    child = os.fork()
+    if not child:
+        sys.argv = [name, "--help"]
+        try:
+            runpy.run_module(name, run_name="__main__", alter_sys=True)
+        except SystemExit as ended:
+            if "transformers" in sys.modules:
+                sys.exit(f"{name} loads transformers")
+            sys.stdout.flush()
+            os._exit(ended.code or 0)
+    wrong += os.waitpid(child, 0)[1] != 0
+sys.exit(wrong)
+"""
+
+
+@pytest.mark.matrix
+def test_help_says_nothing_but_help():
+    """Where torchao is installed, transformers loads it, and it says on stderr what it cannot load itself."""
+    programs = [name for name, path in MODULES.items() if '__name__ == "__main__"' in path.read_text(encoding="utf-8")]
+    programs.remove("benchmarks.precisions")  # which is about torchao
+    assert {"benchmarks.learning_curves", "benchmarks.end_to_end", "benchmarks.evidence.__main__"} <= set(programs)
+    command = [sys.executable, "-c", ASK_FOR_HELP, *programs]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count("usage: ") == len(programs)

@@ -170,8 +170,8 @@ def test_jobs_end_in_order_and_a_failure_says_its_last_line(tmp_path):
 
 
 @pytest.mark.matrix
-def test_from_nothing_to_tables_and_a_picture(tmp_path, monkeypatch, capsys):
-    """All of it on the sample, with models so small that only the way is tested; the second time nothing is trained."""
+def test_from_nothing_to_tables_and_a_picture(small_data, tmp_path, monkeypatch, capsys):
+    """All of it, with data and models so small that only the way is tested; the second time nothing is trained."""
     small = {"layers": 1, "hidden_size": 16, "heads": 2, "intermediate_size": 16, "max_steps": 2}
     of_trial = Trial.options.fget
 
@@ -189,7 +189,7 @@ def test_from_nothing_to_tables_and_a_picture(tmp_path, monkeypatch, capsys):
         monkeypatch.delitem(plan.DATA, name)
     monkeypatch.setitem(plan.DATA, "sentihood", one)
     (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "sentihood").symlink_to(sample_directory(), target_is_directory=True)
+    (tmp_path / "data" / "sentihood").symlink_to(small_data, target_is_directory=True)
     arguments = ["--data", str(tmp_path / "data"), "--out", str(tmp_path / "out")]
 
     def in_this_process(waiting, command, logs, *, ended, **_):

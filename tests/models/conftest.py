@@ -3,7 +3,6 @@ from pathlib import Path
 
 import browser as browsers
 import pytest
-from qacg_models.data import sample_directory
 
 
 def _published(name: str) -> Path:
@@ -35,16 +34,6 @@ def write_split(tmp_path):
         return path
 
     return write
-
-
-@pytest.fixture(scope="session")
-def small_data(tmp_path_factory) -> Path:
-    """A folder with the first sentences of each split of the bundled sample: 240, 80 and 80 rows."""
-    folder = tmp_path_factory.mktemp("small")
-    for split, rows in (("train", 240), ("dev", 80), ("test", 80)):
-        lines = (sample_directory() / f"{split}.tsv").read_text(encoding="utf-8").splitlines()
-        (folder / f"{split}.tsv").write_text("\n".join(lines[: 1 + rows]) + "\n", encoding="utf-8")
-    return folder
 
 
 @pytest.fixture(scope="session")

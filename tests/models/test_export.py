@@ -1,6 +1,7 @@
 """`qacg export`: files that answer as their model; the README's server; nothing published that answers otherwise."""
 
 import csv
+import functools
 import json
 import re
 import shlex
@@ -144,11 +145,24 @@ CLASSIFIERS = {
 }
 
 
+@pytest.fixture(scope="module")
+def classifiers(tmp_path_factory):
+    """By name, a model and its graph, which is what takes the time, made once for all formats."""
+
+    @functools.cache
+    def made(name):
+        trained = load_trained(write_model(tmp_path_factory.mktemp(name), **CLASSIFIERS[name]))
+        return trained, trace(trained)
+
+    return made
+
+
 @pytest.mark.parametrize(
     ("name", "to"), [param(False, name, to, id=f"{name}-{to}") for name in CLASSIFIERS for to in FORMATS]
 )
-def test_every_classifier_in_every_format(name, to, tmp_path):
-    trained = load_trained(write_model(tmp_path / "model", **CLASSIFIERS[name]))
+def test_every_classifier_in_every_format(name, to, classifiers, tmp_path, monkeypatch):
+    trained, graph = classifiers(name)
+    monkeypatch.setattr("qacg_models.export.write.trace", lambda trained: graph)
     rows = rows_for(trained, tmp_path)
     output = tmp_path / f"out{FORMATS[to].suffix}"
     found = export(trained, output, rows, to=to)

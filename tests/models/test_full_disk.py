@@ -2,14 +2,14 @@
 
 import json
 import os
-import resource
-import shlex
 import shutil
-import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+import warm_python
+from forked_commands import can_mount
 from matrix import kept_of
 from qacg_models.cli import main
 from qacg_models.inference.trained_model import load_trained
@@ -18,6 +18,8 @@ from untrained import TEXTS, write_model
 SMALL = ["--layers=1", "--hidden-size=64", "--heads=2", "--intermediate-size=128", "--epochs=2", "--batch-size=16"]
 SMALL += ["--learning-rate=3e-3", "--eval-every=20", "--checkpoint-every=7"]
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
+ROOT = Path(__file__).resolve().parents[2]
+PATHS = os.pathsep.join(map(str, (ROOT, ROOT / "python", ROOT / "tests/support")))
 
 
 @pytest.fixture(scope="module")
@@ -36,33 +38,44 @@ def qacg(*arguments):
     return [sys.executable, "-m", "qacg_models.cli", *map(str, arguments)]
 
 
-def on_small_disk(command, folder, size):
-    """Runs a command with a file system of `size` bytes at `folder`, which afterwards holds what was left there.
+ON_SMALL_DISK = """
+import shutil, sys
+from pathlib import Path
+from forked_commands import mount_small_disk
+from qacg_models.cli import main
+folder, size, kept, *arguments = sys.argv[1:]
+mount_small_disk(Path(folder), int(size))
+status = main(arguments)
+shutil.copytree(folder, kept)
+sys.exit(status)
+"""
+WITH_SMALL_FILES = """
+import sys
+from forked_commands import limit_files
+from qacg_models.cli import main
+limit_files(int(sys.argv[1]))
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+def on_small_disk(arguments, folder, size):
+    """Runs qacg with a file system of `size` bytes at `folder`, which afterwards holds what was left there.
 
     Only the command sees the file system, so this needs user namespaces but no rights.
     """
     folder.mkdir()
-    kept = folder.with_name("kept")
-    mount = f"mount -t tmpfs -o size={size} tmpfs {shlex.quote(str(folder))}"
-    if subprocess.run(["unshare", "-rm", "sh", "-c", mount], capture_output=True, check=False).returncode:
+    if not can_mount(folder):
         pytest.skip("no tmpfs can be mounted here, as in a container without user namespaces")
-    script = f"{mount} && {{ {shlex.join(command)}; code=$?; cp -a {shlex.quote(str(folder))} {kept}; exit $code; }}"
-    done = subprocess.run(
-        ["unshare", "-rm", "sh", "-c", script], capture_output=True, text=True, check=False, env=ENVIRONMENT
-    )
+    kept = folder.with_name("kept")
+    done = warm_python.run("-c", ON_SMALL_DISK, folder, size, kept, *arguments, PYTHONPATH=PATHS)
     folder.rmdir()
     kept.rename(folder)
     return done
 
 
-def with_small_files(command, size):
-    """Runs a command that can write no file beyond `size` bytes; what is beyond is refused as by a full disk."""
-
-    def limit():
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
-
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=ENVIRONMENT, preexec_fn=limit)
+def with_small_files(arguments, size):
+    """Runs qacg where no file can grow beyond `size` bytes; what is beyond is refused as by a full disk."""
+    return warm_python.run("-c", WITH_SMALL_FILES, size, *arguments, PYTHONPATH=PATHS)
 
 
 def last_line(done):
@@ -76,7 +89,7 @@ def test_training_on_a_full_disk_keeps_a_checkpoint_and_goes_on_elsewhere(small_
     flags = ["train", "--data", small_data, *SMALL, "--output"]
     assert main([*map(str, flags), str(tmp_path / "whole")]) == 0
     disk = tmp_path / "disk"
-    done = on_small_disk(qacg(*flags, disk / "model"), disk, 3_000_000)
+    done = on_small_disk([*flags, disk / "model"], disk, 3_000_000)
     line = last_line(done)
     assert line.startswith(f"qacg train: {disk / 'model.unfinished'}")
     assert line.endswith(": cannot be written (No space left on device)")
@@ -93,7 +106,7 @@ def test_training_on_a_full_disk_keeps_a_checkpoint_and_goes_on_elsewhere(small_
 @pytest.mark.parametrize("size", [20_000, 150_000, 400_000])
 def test_training_that_cannot_write_a_file(small_data, tmp_path, size):
     """The limits meet the weights, the state of the optimizer, and the record or nothing at all in turn."""
-    done = with_small_files(qacg("train", "--data", small_data, *SMALL, "--output", tmp_path / "model"), size)
+    done = with_small_files(["train", "--data", small_data, *SMALL, "--output", tmp_path / "model"], size)
     line = last_line(done)
     assert line.startswith(f"qacg train: {tmp_path / 'model.unfinished'}") and "cannot be written" in line
     assert not (tmp_path / "model").exists()
@@ -106,7 +119,7 @@ def test_prediction_on_a_full_disk_goes_on_elsewhere(model, texts, tmp_path, sha
     assert main([*map(str, flags), str(tmp_path / "whole.jsonl")]) == 0
     wanted = (tmp_path / "whole.jsonl").read_bytes()
     disk = tmp_path / "disk"
-    done = on_small_disk(qacg(*flags, disk / "out.jsonl"), disk, int(len(wanted) * share))
+    done = on_small_disk([*flags, disk / "out.jsonl"], disk, int(len(wanted) * share))
     line = last_line(done)
     assert line.startswith(f"qacg predict: {disk / 'out.jsonl'}"), line
     assert line.endswith(": cannot be written (No space left on device)")
@@ -207,6 +220,6 @@ def test_an_export_that_does_not_fit_leaves_nothing(model, tmp_path, name):
     output = tmp_path / "out" / name
     output.parent.mkdir()
     to = {".onnx": "onnx", ".pt2": "torch-export"}[output.suffix]
-    done = with_small_files(qacg("export", model, "--to", to, "--output", output), 60_000)
+    done = with_small_files(["export", model, "--to", to, "--output", output], 60_000)
     assert last_line(done) == f"qacg export: {output.parent}: cannot be written (File too large)"
     assert not list(output.parent.iterdir())

@@ -1,11 +1,9 @@
 """The table of models agrees with the classes that it names, and what it says reaches transformers."""
 
-import subprocess
-import sys
-
 import pytest
 import qacg_models
 import transformers
+import warm_python
 from qacg_models.checkpoints.head_loading import HeadCheckpointLoading
 from qacg_models.checkpoints.loading import CheckpointLoading
 from qacg_models.configs.encoders import ENCODER_CONFIGS
@@ -52,4 +50,5 @@ def test_taking_a_name_makes_models_known(name, known):
         f"AutoModel.from_config(AutoConfig.for_model({known!r}, hidden_size=8, num_attention_heads=2, "
         "num_hidden_layers=1, intermediate_size=8, vocab_size=9))"
     )
-    subprocess.run([sys.executable, "-c", script], check=True)
+    done = warm_python.run("-c", script)
+    assert done.returncode == 0, done.stderr[-2000:]

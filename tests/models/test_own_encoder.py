@@ -1,13 +1,12 @@
 """Models saved by one process and loaded by a fresh one: heads over our own BERT, and through auto classes."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import qacg_models
 import torch
+import warm_python
 from encoders import SIZES
 from model_cases import CASES
 
@@ -20,9 +19,7 @@ torch.save({name: t for name, t in model.state_dict().items()}, sys.argv[3])
 
 
 def fresh_process(code, *arguments):
-    environment = os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'python'}"}
-    command = [sys.executable, "-c", code, *map(str, arguments)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    done = warm_python.run("-c", code, *arguments, PYTHONPATH=f"{ROOT}{os.pathsep}{ROOT / 'python'}")
     assert done.returncode == 0, done.stderr[-2000:]
 
 

@@ -31,8 +31,9 @@ def typed(tmp_path_factory):
             csv.writer(handle).writerows(lines)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        # Sentences that all say the same are learnt long before the patience for real ones ends.
+        # Sentences that all say the same are learnt long before the patience for real ones ends, few at a time.
         patch.setitem(RECIPES["scratch"], "patience", 1)
+        patch.setitem(RECIPES["scratch"], "batch_size", 16)
         for command in COMMANDS:
             program, *arguments = shlex.split(command)
             if program == "qacg":

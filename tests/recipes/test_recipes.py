@@ -4,11 +4,10 @@ import csv
 import json
 import os
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
+import warm_python
 from contributing import ROOT, files, walk
 from patching import apply, touched
 
@@ -31,15 +30,7 @@ def copy(tmp_path_factory):
 
 def run(copy, *arguments):
     """The output of a Python process whose qacg_models is the copy."""
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(copy / "python"), str(ROOT)])}
-    done = subprocess.run(
-        [sys.executable, *map(str, arguments)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=copy,
-    )
+    done = warm_python.run(*arguments, cwd=copy, PYTHONPATH=os.pathsep.join([str(copy / "python"), str(ROOT)]))
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 

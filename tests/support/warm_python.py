@@ -1,0 +1,84 @@
+"""Python processes that begin with torch and transformers imported, and with nothing of this repository.
+
+They are forks of one process that has done nothing else. Importing the two takes four seconds of a core, several times
+as long as most of the processes that tests start. What is said of imports themselves wants a process of its own.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import json
+import os
+import runpy
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+
+def run(*arguments: object, cwd: Path | None = None, **variables: str) -> subprocess.CompletedProcess:
+    """Runs Python with these arguments, which begin with -c or -m, as `subprocess.run` would, and waits for its end.
+
+    Args:
+        cwd: where it runs; this process's folder if not given.
+        variables: of its environment, beside those of this process.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        out, err = (Path(folder) / name for name in ("out", "err"))
+        order = {
+            "arguments": list(map(str, arguments)),
+            "cwd": str(cwd or Path.cwd()),
+            "environment": os.environ | variables,
+            "files": [str(out), str(err)],
+        }
+        source = _source()
+        source.stdin.write(json.dumps(order) + "\n")
+        source.stdin.flush()
+        line = source.stdout.readline()
+        if not line:
+            raise RuntimeError(f"the process that forks has ended with {source.wait()}")
+        texts = [path.read_text(encoding="utf-8", errors="replace") for path in (out, err)]
+        return subprocess.CompletedProcess(order["arguments"], int(line), *texts)
+
+
+@functools.cache
+def _source() -> subprocess.Popen:
+    """The process that forks; it ends with this one, when its input does."""
+    return subprocess.Popen([sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def _serve() -> None:
+    """Reads orders and answers each with an exit status; in a fork it returns when the order has been followed."""
+    sys.modules["torchao"] = None  # which transformers loads where it is there, and which speaks when it is loaded
+    for name in ("torch", "sklearn.linear_model", "transformers.trainer"):
+        __import__(name)
+    del sys.modules["torchao"]
+    gc.freeze()  # else each fork goes through all that was imported, at its end at the latest
+    while line := sys.stdin.readline():
+        child = os.fork()
+        if not child:
+            return _follow(json.loads(line))
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+
+
+def _follow(order: dict) -> None:
+    for number, path in enumerate([os.devnull, *order["files"]]):
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        os.dup2(handle, number)
+        os.close(handle)
+    os.chdir(order["cwd"])
+    os.environ.clear()
+    os.environ.update(order["environment"])
+    # In place of this file's folder, as in a process of its own.
+    sys.path[:1] = ["", *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    way, program, *given = order["arguments"]
+    sys.argv = [way, *given]
+    if way == "-m":
+        runpy.run_module(program, run_name="__main__", alter_sys=True)
+    else:
+        exec(compile(program, "<string>", "exec"), {"__name__": "__main__"})
+
+
+if __name__ == "__main__":
+    _serve()
