@@ -40,12 +40,15 @@ MACHINES = [
 ]
 
 
+def problem_of(inputs):
+    make = packed_problem if inputs.case.sequences else dense_problem
+    defaults = {} if inputs.case.sequences else dict(attn_mask=None, key_lengths=None)
+    return make(*inputs.arguments(), **dict(dropout_seed=None) | defaults | inputs.options)
+
+
 def forward(inputs, machine, saves=True):
     """What the operator's forward gives, its kernels on the machine."""
-    case = inputs.case
-    make = packed_problem if case.sequences else dense_problem
-    defaults = {} if case.sequences else dict(attn_mask=None, key_lengths=None)
-    problem = make(*inputs.arguments(), **dict(dropout_seed=None) | defaults | inputs.options)
+    problem = problem_of(inputs)
 
     def on_machine(kernel, programs, arguments, constants, options, device):
         language.run(kernel, programs, arguments, constants, **machine)
@@ -138,3 +141,25 @@ def test_faults_are_seen(fault, tmp_path, monkeypatch):
         except (Fault, AssertionError):
             seen += 1
     assert seen
+
+
+@pytest.mark.parametrize(
+    ("changes", "kernels"),
+    [
+        (dict(), ["gluon_forward_kernel"]),
+        (dict(gate="shared"), ["row_gates_kernel", "gluon_forward_kernel"]),
+        (dict(queries=100), ["forward_kernel"]),  # a row that is taken whole
+        (dict(mask="boolean"), ["forward_kernel"]),
+        (dict(dropout_p=0.1), ["forward_kernel"]),
+        (dict(gate="shared", form="column"), ["key_gates_kernel", "forward_kernel"]),
+        (dict(head_dim=48), ["forward_kernel"]),
+    ],
+    ids=str,
+)
+def test_which_kernels_a_call_launches(changes, kernels):
+    inputs = make_inputs(Case("launched", **dict(batch=1, queries=200, head_dim=64) | changes), torch.float16)
+    launched = []
+    with launch.through(lambda kernel, *rest: launched.append(kernel.__name__)):
+        problem = problem_of(inputs)
+        gluon_launch.forward(*problem.tensors(), **problem.options(), save_softmax_out=False)
+    assert launched == kernels

@@ -8,6 +8,7 @@ from torch import Tensor
 from qacg_kernels.backends.triton import launch
 from qacg_kernels.backends.triton.arguments import strided
 from qacg_kernels.backends.triton.gates import row_gates_kernel
+from qacg_kernels.backends.triton.gluon import without_gluon
 from qacg_kernels.backends.triton.gluon_forward import gluon_forward_kernel
 from qacg_kernels.ops import empty_dense_like
 
@@ -17,13 +18,18 @@ _COPIED = 16  # elements: Triton knows of a number that it is a multiple of 16, 
 
 
 def forward(*inputs, save_softmax_out=True, save_quasi_out=False, **options):
-    """Kernel of qacg::gluon_attention, for calls that `gluon.why_not` has nothing against.
+    """Kernel of qacg::gluon_attention.
 
-    Rows that the Triton backend takes whole are its own here too.
+    Rows that the Triton backend takes whole, and calls that `gluon.without_gluon` names, have its own forward.
     """
-    inputs = (*map(_copyable, inputs[:5]), *inputs[5:])
+    query, attn_mask = inputs[0], inputs[12]
+    why = without_gluon(
+        query.dtype, query.shape[-1], attn_mask is not None, options["dropout_p"], options["column_gate"]
+    )
+    if not why:
+        inputs = (*map(_copyable, inputs[:5]), *inputs[5:])
     op = launch.Operation(inputs, options)
-    if op.plan.whole_forward and not (save_softmax_out or save_quasi_out):
+    if why or (op.plan.whole_forward and not (save_softmax_out or save_quasi_out)):
         return launch.forward(
             *inputs, save_softmax_out=save_softmax_out, save_quasi_out=save_quasi_out, **options
         )  # fmt: skip
