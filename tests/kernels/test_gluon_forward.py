@@ -115,7 +115,7 @@ FAULTS = {
     "no fence": ("            fence_async_shared()\n            c,", "            c,"),
     "no fence for context keys": ("            fence_async_shared()\n            s,", "            s,"),
     "products are not waited for": ("wait(0, (s_flying, o1_flying, g))", "wait(1, (s_flying, o1_flying, g))"),
-    "values of the tile before": ("first_key - form.block_n, stop", "first_key, stop"),
+    "values of the tile before": ("first_value = first_key - form.block_n", "first_value = first_key"),
     "no tile of zeros": ("tiles_of_keys + 1, 0", "tiles_of_keys, 0"),
     "hidden keys": ('hidden_to(s, float("-inf"),', 'hidden_to(s, 0.0,'),
 }  # fmt: skip

@@ -103,7 +103,8 @@ def copy(memory, tiles_of_keys, first_row, stop, place, call, STAGES: gl.constex
         first_key = tile * form.block_n
         mbarrier.wait(free.index(stage), phase)
         copy_rows(key.index(stage), call.key, first_key, stop, place, form)
-        copy_rows(value.index(stage), call.value, first_key - form.block_n, stop, place, form)
+        first_value = first_key - form.block_n
+        copy_rows(value.index(stage), call.value, first_value, gl.where(tile > 0, stop, first_value), place, form)
         async_copy.mbarrier_arrive(there.index(stage), increment_count=False)
         copy_rows(context_key.index(stage), call.context_key, first_key, stop, place, form)
         async_copy.mbarrier_arrive(context_there.index(stage), increment_count=False)
@@ -118,11 +119,11 @@ def copy_rows(shared, t, first, stop, place, form: gl.constexpr):
     """Rows first, first + 1, ... of a Strided to a tile of shared memory, 16 bytes a thread; without waiting."""
     D: gl.constexpr = form.block_d
     CHUNKS: gl.constexpr = gl.BlockedLayout([1, 8], [256 // D, D // 8], [COPYING_WARPS, 1], [1, 0])
-    rows = first + gl.arange(0, shared.shape[0], gl.SliceLayout(1, CHUNKS))
+    rows = gl.arange(0, shared.shape[0], gl.SliceLayout(1, CHUNKS))
     features = gl.arange(0, D, gl.SliceLayout(0, CHUNKS))
-    base = t.data + place.sequence.to(gl.int64) * t.batch + place.head.to(gl.int64) * t.head
-    pointers = base + (place.first + rows).to(gl.int64)[:, None] * t.row + features[None, :]
-    async_copy.async_copy_global_to_shared(shared, pointers, mask=((rows >= 0) & (rows < stop))[:, None])
+    # The first row's address once for all threads. Within a tile 32 bits are enough, as the host sees to.
+    pointers = row_pointers(t, first, place) + (rows[:, None] * t.row + features[None, :])
+    async_copy.async_copy_global_to_shared(shared, pointers, mask=(rows < stop - first)[:, None])
 
 
 @gluon.jit
@@ -237,6 +238,7 @@ def hidden_to(
 
 @gluon.jit
 def row_pointers(t, rows, place):
+    """Of one row or of several."""
     base = t.data + place.sequence.to(gl.int64) * t.batch + place.head.to(gl.int64) * t.head
     return base + (place.first + rows).to(gl.int64) * t.row
 

@@ -15,6 +15,7 @@ from qacg_kernels.ops import empty_dense_like
 # Of the ring: one being read, one that is read next, the others on their way.
 STAGES = 4
 _COPIED = 16  # elements: Triton knows of a number that it is a multiple of 16, and 16 bytes are copied at a time
+_FAR_APART = 2**24  # elements: a tile's 128 rows then pass 32 bits
 
 
 def forward(*inputs, save_softmax_out=True, save_quasi_out=False, **options):
@@ -63,8 +64,9 @@ def forward(*inputs, save_softmax_out=True, save_quasi_out=False, **options):
 
 
 def _copyable(t: Tensor) -> Tensor:
-    """The tensor, or a copy of it where its rows do not begin at multiples of 16 bytes."""
+    """The tensor, or a copy of it where its rows do not begin at multiples of 16 bytes or lie too far apart."""
     even = all(stride % _COPIED == 0 for stride in t.stride()[:-1])
-    if even and t.stride(-1) == 1 and t.data_ptr() % 16 == 0:
+    row = t.stride(0 if t.dim() == 3 else 2)
+    if even and row < _FAR_APART and t.stride(-1) == 1 and t.data_ptr() % 16 == 0:
         return t
     return t.new_empty(t.shape).copy_(t)
