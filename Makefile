@@ -62,7 +62,7 @@ test-all: lint
 		"operators and models: $(MATRIX) $(PARALLEL) $(MATRIX_ELSEWHERE:%=--ignore=%)" \
 		"CUDA kernels emulated, races: $(MATRIX) $(PARALLEL) $(filter %emulator.py %emulated.py %races.py,$(MATRIX_ELSEWHERE))" \
 		"CUDA kernels compiled: $(MATRIX) tests/kernels/test_cuda_compiled.py" \
-		"Triton kernels compiled: $(MATRIX) tests/kernels/test_triton_compiled.py" \
+		"Triton kernels compiled: $(MATRIX) tests/kernels/test_triton_compiled.py tests/kernels/test_gluon_compiled.py" \
 		"Triton kernels interpreted: $(MATRIX) tests/kernels/test_triton_interpreted.py" \
 		"Triton 3.6.0: $(MAKE_COMMAND) check-triton TRITON=3.6.0 BUILDS=kinds" \
 		"sanitizers: $(MAKE_COMMAND) check-sanitizers CALLS=4" \
@@ -72,7 +72,7 @@ test-all: lint
 		"types: $(PY) -m mypy"
 # Every other file's part of the matrices is run with the operators and models.
 MATRIX_ELSEWHERE := $(patsubst %,tests/kernels/test_%.py,cuda_emulator cuda_emulated hopper_emulated cuda_races \
-	cuda_compiled triton_compiled triton_interpreted proving)
+	cuda_compiled triton_compiled gluon_compiled triton_interpreted proving)
 
 lint: $(READY)
 	$(PY) -m ruff check .

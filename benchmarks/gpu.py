@@ -24,7 +24,7 @@ from qacg_kernels import dispatch
 from qacg_kernels.backends.triton.configurations import architecture_of
 
 SECONDS = 420
-BACKENDS = ("triton", "cuda", "hopper")
+BACKENDS = ("triton", "cuda", "hopper", "gluon")
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -5,12 +5,13 @@ import torch
 from qacg_kernels.backends import cpu, cuda, reference, triton
 from qacg_kernels.backends.cuda import hopper
 from qacg_kernels.backends.protocol import Backend
+from qacg_kernels.backends.triton import gluon
 from qacg_kernels.certificates import policy, standing
 from qacg_kernels.certificates.family import kind_of
 from qacg_kernels.ops import BACKENDS
 from qacg_kernels.problem import Problem
 
-_MODULES: tuple[Backend, ...] = (hopper, cuda, triton, cpu, reference)
+_MODULES: tuple[Backend, ...] = (hopper, gluon, cuda, triton, cpu, reference)
 _BY_NAME: dict[str, Backend] = {name: next(m for m in _MODULES if name == m.NAME) for name in BACKENDS}
 AUTO = "auto"
 NAMES = (AUTO, *BACKENDS)

@@ -16,7 +16,7 @@ from torch.autograd import forward_ad
 from qacg_kernels.raw_checks import check_gradients, check_inputs
 
 # In order of preference; the reference takes everything and comes last.
-BACKENDS = ("hopper", "cuda", "triton", "cpu", "reference")
+BACKENDS = ("hopper", "gluon", "cuda", "triton", "cpu", "reference")
 
 # On the Kernel Hub the package is imported by a name of each build's own, and several may be in one process. The hub
 # wants the operators in a namespace of that name (distributions/hub_kernel.py).

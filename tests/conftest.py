@@ -65,11 +65,11 @@ def pytest_collection_modifyitems(config, items):
     if not named and not config.getoption("--matrices"):
         config.hook.pytest_deselected(items=[item for item in items if "matrix" in item.keywords])
         items[:] = [item for item in items if "matrix" not in item.keywords]
-    wide = pytest.mark.skip(reason=f"hopper takes head sizes to {hopper.MOST_HEAD_DIM}")
+    wide = pytest.mark.skip(reason=f"hopper and gluon take head sizes to {hopper.MOST_HEAD_DIM}")
     for item in items:
         arguments = item.callspec.params if hasattr(item, "callspec") else {}
-        by_hopper = "hopper" in (arguments.get("backend"), arguments.get("kernel"))
-        if by_hopper and getattr(arguments.get("case"), "head_dim", 0) > hopper.MOST_HEAD_DIM:
+        narrow = {"hopper", "gluon"} & {arguments.get("backend"), arguments.get("kernel")}
+        if narrow and getattr(arguments.get("case"), "head_dim", 0) > hopper.MOST_HEAD_DIM:
             item.add_marker(wide)
     if torch.cuda.is_available():
         return

@@ -24,6 +24,7 @@ PRODUCTS = {
     "whole_row_backward": 8,
     "key_gradients": 6,
     "query_gradients": 5,
+    "gluon_forward_kernel": 4,
 }
 _CACHE = Path(__file__).resolve().parents[2] / "build" / "static"
 
@@ -118,7 +119,9 @@ def _sources() -> bytes:
 def _judge(compiled: object, architecture: str, warps: int, work: Work) -> Judged:
     chip, used = CHIPS[architecture], resources(compiled)
     program = disassembled(compiled.asm["cubin"], NVDISASM)
-    resident = resident_blocks(chip, used.registers, warps, used.shared, used.tensor_columns)
+    # Warps that only copy are beside those that a launch asks for.
+    copying = compiled.metadata.num_warps - warps
+    resident = resident_blocks(chip, used.registers, warps + copying, used.shared, used.tensor_columns)
     if not resident:
         raise ValueError(f"a block takes {used.shared} bytes of shared memory, {chip.name} has not as much")
     main = path.main_loop(program) if work.iterates else None
@@ -131,10 +134,17 @@ def _judge(compiled: object, architecture: str, warps: int, work: Work) -> Judge
         multiply_adds = sum(i.stem == "FFMA" for i in program[loop.start : loop.stop + 1])
         return max(1, round(work.cells * work.head_dim / (32 * warps) / max(1, multiply_adds)))
 
+    copies = path.copying_loop(program, main) if copying and main else None
+
+    def beside(iterations: int) -> list[tuple[list[int], int]]:
+        return [(list(path.indices(program, copies, lambda loop: iterations)), copying)] if copies else []
+
     body = [program[i] for i in way(1) if main is None or main.start <= i <= main.stop]
     tcgen05 = sum(i.stem == "UTCHMMA" for i in body)
     of_block = work.flops / chip.tensor_flops / tcgen05 if tcgen05 else 0.0
-    short, long = (scheduler.clocks(program, way(n), warps, resident, chip, of_block) for n in _ITERATIONS)
+    short, long = (
+        scheduler.clocks(program, way(n), warps, resident, chip, of_block, beside(n)) for n in _ITERATIONS
+    )  # fmt: skip
     iteration = (long - short) / (_ITERATIONS[1] - _ITERATIONS[0])
     outside = short - _ITERATIONS[0] * iteration
     of_scheduler = max(1, warps // SCHEDULERS) * resident

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import torch
 
-from qacg_kernels.backends.triton import launch
+from qacg_kernels.backends.triton import gluon_launch, launch
 from qacg_kernels.backends.triton.arguments import Form
 from qacg_kernels.backends.triton.configurations import KERNELS, Row, Table, trial
 
@@ -43,11 +43,19 @@ class Launch(NamedTuple):
         return self.role == "key_gradients" and self.arguments[2].query is not None
 
 
-def launches_of(table: Table, shape: tuple[int, int, int, int], bits: int, busy: bool, backward: bool) -> list[Launch]:
+def launches_of(
+    table: Table,
+    shape: tuple[int, int, int, int],
+    bits: int,
+    busy: bool,
+    backward: bool,
+    forward: Callable = launch.forward,
+) -> list[Launch]:
     """The launches of an inference forward, or of the backward of a training step.
 
     Args:
         shape: (B, H, L, D); memory for it is set aside and not touched.
+        forward: the backend's own.
     """
     found: list[Launch] = []
 
@@ -73,7 +81,7 @@ def launches_of(table: Table, shape: tuple[int, int, int, int], bits: int, busy:
     with trial(table), launch.through(keep):
         whole = backward and table.takes_whole_rows(KERNELS[2], _DTYPES[bits], shape[-1], busy, shape[2], shape[2])
         saves = backward and not whole
-        _, *saved = launch.forward(*inputs, **options, save_softmax_out=saves, save_quasi_out=saves)
+        _, *saved = forward(*inputs, **options, save_softmax_out=saves, save_quasi_out=saves)
         if backward:
             found.clear()
             launch.backward(tensor(*shape), None, None, *inputs, *saved, **options)
@@ -86,3 +94,9 @@ def launch_of_row(table: Table, row: Row) -> Launch:
     backward = row.kernel not in ("whole_row_forward", "tiled_forward")
     shape = (1, _HEADS, length, row.head_dim)
     return next(f for f in launches_of(table, shape, row.bits, row.busy, backward) if f.role == row.kernel)
+
+
+def launch_of_gluon(table: Table, head_dim: int) -> Launch:
+    """The forward in Gluon of a call of full tiles in 16 bits; `table` says which rows are too short for it."""
+    (found,) = launches_of(table, (1, _HEADS, _LONG, head_dim), 16, False, False, gluon_launch.forward)
+    return found

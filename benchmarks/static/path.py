@@ -45,6 +45,15 @@ def main_loop(program: Sequence[Instruction]) -> Loop | None:
     return max(outermost, key=lambda loop: work(program, loop), default=None)
 
 
+def copying_loop(program: Sequence[Instruction], main: Loop) -> Loop | None:
+    """The loop of warps that only copy into shared memory; None where those of the main loop do."""
+    if any(i.stem == "LDGSTS" for i in program[main.start : main.stop + 1]):
+        return None
+    found = [Loop(i.target, n) for n, i in enumerate(program) if i.target is not None and i.target <= n]
+    copying = [loop for loop in found if any(i.stem == "LDGSTS" for i in program[loop.start : loop.stop + 1])]
+    return min(copying, key=lambda loop: loop.stop - loop.start, default=None)  # others are around it
+
+
 def indices(program: Sequence[Instruction], main: Loop | None, times: Callable[[Loop], int]) -> Iterator[int]:
     """Indices of the instructions that a warp issues, with the main loop and those inside it repeated.
 
@@ -54,7 +63,7 @@ def indices(program: Sequence[Instruction], main: Loop | None, times: Callable[[
     Args:
         times: how often a loop runs.
     """
-    loops = {loop.stop: loop for loop in loops_of(program)}
+    loops = {loop.stop: loop for loop in (*loops_of(program), *([main] if main else []))}
     meets = _reaching(program, main.start) if main else set(range(len(program)))
     left: dict[Loop, int] = {}
     index, past_main = 0, main is None
@@ -78,6 +87,8 @@ def indices(program: Sequence[Instruction], main: Loop | None, times: Callable[[
                 lost = not past_main and index < main.start and following not in meets
                 if unconditional or lost:
                     following = instruction.target
+            elif past_main and not instruction.guard and not re.search(r"\bU?P\d", instruction.operands):
+                return  # back to where warps that only copy wait for other work
         index = following
 
 

@@ -6,12 +6,15 @@ from dataclasses import replace
 
 from benchmarks.cases.case import Shape
 from benchmarks.plans.gpu_plan import HEAD_DIMS, LENGTHS, MARK_SHAPES, curve_shape
-from benchmarks.static import units
+from benchmarks.static import kernel, units
+from benchmarks.static.calibrate import calibration, rate
+from benchmarks.static.launches import launch_of_gluon
 from benchmarks.static.operator import PASSES, JudgedRow, judge_row, predict, tflops
-from qacg_kernels.backends.triton.configurations import Key, Table
+from qacg_kernels.backends.triton.configurations import Key, Row, Table
 
 Record = dict[str, object]
 BACKEND = "triton"
+GLUON_CHIP, GLUON_KEYS = "sm_90", tuple(("tiled_forward", 16, d, False) for d in (64, 128))
 BITS = 16  # of the GPU benchmark's calls
 FORWARD_KERNELS = ("whole_row_forward", "tiled_forward")
 
@@ -23,6 +26,26 @@ def rows(table: Table, keys: list[Key]) -> Iterator[Record]:
         yield row_record(judge_row(table, row))
         if row.kernel == "key_gradients" and row.atomic:  # what deterministic algorithms take
             yield row_record(judge_row(_deterministic(table), replace(row, atomic=False)))
+        if table.architecture == GLUON_CHIP and key in GLUON_KEYS:
+            yield gluon_record(table, row)
+
+
+def gluon_record(table: Table, instead_of: Row) -> Record:
+    """The forward in Gluon beside the row of the table that it is instead of."""
+    launch = launch_of_gluon(table, instead_of.head_dim)
+    judged, work = kernel.judge(launch, table.architecture), kernel.work_of(launch)
+    rate_found = calibration().factor * rate(table.architecture, work.flops * judged.resident, judged.iteration)
+    stages = launch.constants["STAGES"]
+    row = replace(
+        instead_of,
+        block_m=launch.form.block_m,
+        block_n=launch.form.block_n,
+        num_warps=judged.warps,
+        num_stages=stages,
+    )
+    # Its copies are waited for at barriers, not by groups: one stage is read, one is next.
+    ahead = dict(loads_in_flight=stages - 2)
+    return row_record(JudgedRow(row, judged, rate_found)) | ahead | dict(backend="gluon", kernel="gluon_forward")
 
 
 def _deterministic(table: Table) -> Table:

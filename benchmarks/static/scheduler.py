@@ -4,9 +4,12 @@ The four schedulers of a multiprocessor are taken to be alike, so one is enough:
 and a quarter of what the four share. Each clock it issues one instruction, of the warp that can go on first. A warp
 issues in order, when the registers it reads are there and the unit has room. Products of wgmma and tcgen05 run on while
 the warp goes on, until it waits for them, and so do copies into shared memory.
+
+Where some warps of a block copy for the others, these find every tile there: what both do is counted, on the same
+units, but not that one waits for the other. So the clocks are those of whichever is slower.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -32,7 +35,8 @@ class _Step:
 
 @dataclass
 class _Warp:
-    block: int
+    group: int  # those that meet at a barrier: a block's warps, or those of its warps that run one program
+    sequence: list[_Step]
     next: int = 0
     ready: float = 0.0
     registers: dict[str, float] = field(default_factory=dict)
@@ -50,6 +54,7 @@ def clocks(
     blocks: int,
     chip: Chip,
     block_product_clocks: float = 0.0,
+    beside: Sequence[tuple[Sequence[int], int]] = (),
 ) -> float:
     """Clocks until the last warp of `blocks` resident blocks has issued its last instruction.
 
@@ -57,38 +62,42 @@ def clocks(
         way: indices of the instructions that each warp issues, in order.
         warps: of a block.
         block_product_clocks: of one tcgen05 product, which a whole block has once; its shape is in no opcode.
+        beside: ways of other warps of a block, and how many they are.
     """
-    steps = {index: _step(program[index], chip, block_product_clocks) for index in set(way)}
-    sequence = [steps[index] for index in way]
+    parts = ((way, warps), *beside)
+    steps = {i: _step(program[i], chip, block_product_clocks) for part, _ in parts for i in set(part)}
     of_block = max(1, warps // SCHEDULERS)
-    alive = [_Warp(block) for block in range(blocks) for _ in range(of_block)]
+    alive: list[_Warp] = []
+    for group, (part, count) in enumerate(parts * blocks):
+        alive += [_Warp(group, [steps[i] for i in part]) for _ in range(max(1, count // SCHEDULERS))]
+    size = Counter(warp.group for warp in alive)
     free: dict[str, float] = {}
     issued = finished = 0.0
     while alive:
-        start, warp = _first(alive, sequence, free)
+        start, warp = _first(alive, free)
         if warp is None:
             raise RuntimeError("every warp waits at a barrier that some never reach")
-        step = sequence[warp.next]
+        step = warp.sequence[warp.next]
         start = max(start, issued)
         issued = start + 1
         _issue(warp, step, start, free, of_block)
         warp.next += 1
         if step.kind == "barrier":
             warp.waits_at_barrier = start + step.latency
-            _release(alive, warp.block, of_block)
-        if warp.next == len(sequence):
+            _release(alive, warp.group, size[warp.group])
+        if warp.next == len(warp.sequence):
             finished = max(finished, warp.ready, warp.running)
             alive.remove(warp)
     return finished
 
 
-def _first(alive: list[_Warp], sequence: list[_Step], free: dict[str, float]) -> tuple[float, _Warp | None]:
+def _first(alive: list[_Warp], free: dict[str, float]) -> tuple[float, _Warp | None]:
     """The warp whose next instruction can be issued first, and when. Of several the one that is ahead."""
     best, chosen = float("inf"), None
     for warp in alive:
         if warp.waits_at_barrier is not None:
             continue
-        step = sequence[warp.next]
+        step = warp.sequence[warp.next]
         start = max(warp.ready, free.get(step.pipe, 0.0))
         registers = warp.registers
         for name in step.reads:
@@ -139,10 +148,10 @@ def _issue(warp: _Warp, step: _Step, start: float, free: dict[str, float], of_bl
         warp.registers[name] = done
 
 
-def _release(alive: list[_Warp], block: int, of_block: int) -> None:
-    """Lets a block's warps go on when all have come."""
-    there = [warp for warp in alive if warp.block == block and warp.waits_at_barrier is not None]
-    if len(there) == of_block:
+def _release(alive: list[_Warp], group: int, size: int) -> None:
+    """Lets a group of warps go on when all have come."""
+    there = [warp for warp in alive if warp.group == group and warp.waits_at_barrier is not None]
+    if len(there) == size:
         last = max(warp.waits_at_barrier for warp in there)
         for warp in there:
             warp.ready, warp.waits_at_barrier = max(warp.ready, last), None
@@ -167,8 +176,8 @@ def _step(instruction: Instruction, chip: Chip, block_product_clocks: float) -> 
         return _Step(*parts, "copy" if stem == "LDGSTS" else "", cache=cache_clocks(instruction, chip))
     if stem == "LDGDEPBAR":
         return _Step(*parts, "copies group")
-    if stem == "SYNCS" and "TRYWAIT" in opcode:
-        return _Step(*parts, "all done")
+    if stem == "SYNCS" and "TRYWAIT" in opcode and block_product_clocks:
+        return _Step(*parts, "all done")  # products of tcgen05, which arrive at such a barrier
     if stem == "BAR" and "SYNC" in opcode:
         return _Step(*parts, "barrier")
     return _Step(*parts)

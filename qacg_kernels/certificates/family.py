@@ -117,7 +117,7 @@ class CallKind(NamedTuple):
 
 def families_in(scope: Scope, backend: str) -> list[Family]:
     """All families of a backend within a scope; none where it takes no such call."""
-    if backend == "hopper" and (scope.dtype == "float32" or scope.head_dim > 128):
+    if backend in ("hopper", "gluon") and (scope.dtype == "float32" or scope.head_dim > 128):
         return []
     return [
         Family(backend, direction, *scope, route, feature)

@@ -123,3 +123,33 @@ def test_a_row_is_told_by_the_names_that_readers_rely_on():
     )
     assert record["pass"] == "forward" and record["predicted_tflops"] == 312.0
     assert "128 x 64, 8 warps, 3 stages" in report.sentence(record)
+
+
+def test_warps_that_only_copy_take_their_share_beside_those_that_compute():
+    computing = [".L_x_0:", *(f"FFMA R{n}, R200, R201, R202" for n in range(40)), "@!P0 BRA `(.L_x_0)", "EXIT"]
+    dispatch = [".L_x_1:", "BAR.SYNC.DEFER_BLOCKING 0x1", "@P1 BRA `(.L_x_0)"]
+    copying = [
+        ".L_x_2:",
+        *["LDGSTS.E.BYPASS.128 [R1], desc[UR2][R2.64]", *["IADD3 R3, R4, R5, R6"] * 9],
+        "@!P0 BRA `(.L_x_2)",
+    ]
+    code = program(*dispatch, *copying, "BRA `(.L_x_1)", *computing)
+    main = path.main_loop(code)
+    copies = path.copying_loop(code, main)
+    assert code[copies.start].stem == "LDGSTS" and copies.stop - copies.start == 10
+    of_copies = list(path.indices(code, copies, lambda loop: 3))
+    # Back to where they wait for other work they go no further.
+    assert [code[i].stem for i in of_copies].count("LDGSTS") == 3 and code[of_copies[-1]].opcode == "BRA"
+    assert not set(of_copies) & set(range(main.start, main.stop + 1))
+    way = list(range(main.start, main.stop)) * 10
+    alone = scheduler.clocks(code, way, 4, 1, HOPPER)
+    both = scheduler.clocks(code, way, 4, 1, HOPPER, beside=[(of_copies, 4)])
+    assert alone < both <= alone + len(of_copies) + 40
+    assert path.copying_loop(program(*copying), path.Loop(0, 10)) is None  # the main loop's warps copy
+
+
+def test_a_wait_for_a_barrier_waits_for_no_product_of_wgmma():
+    lines = ["HGMMA.64x64x16.F32.BF16 R24, gdesc[UR4], R24, gsb0"] * 8
+    waits = program(*lines, "SYNCS.PHASECHK.TRANS64.TRYWAIT P0, [UR4], RZ", *independent("FADD", 20))
+    free = program(*lines, *independent("FADD", 20))
+    assert clocks(waits) <= clocks(free) + 2

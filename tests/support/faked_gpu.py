@@ -6,6 +6,7 @@ import torch
 from torch._subclasses import FakeTensorMode
 
 from qacg_kernels.backends import cuda, triton
+from qacg_kernels.backends.triton import gluon
 from qacg_kernels.certificates import policy, standing
 from qacg_kernels.certificates.certificate import Certificate, Verdict
 from qacg_kernels.certificates.family import families_in
@@ -24,6 +25,7 @@ def install(monkeypatch, folder) -> None:
         monkeypatch.setattr(module, "unsupported", _unsupported)
         monkeypatch.setattr(module, "not_for", lambda device: [])
         monkeypatch.setattr(module, "note", lambda problem: None)
+    monkeypatch.setattr(gluon, "missing", lambda: ["the faked GPU is not a Hopper GPU"])
     monkeypatch.setattr(standing, "environment_of", lambda device: ENVIRONMENT)
     monkeypatch.setattr(policy, "what_is_lacking", lambda device: None)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device=None: ENVIRONMENT["device"])

@@ -112,8 +112,9 @@ def _forward(*inputs, **options):
     return _host().forward(*inputs, **options)
 
 
-def _backward(*inputs, **options):
+def backward(*inputs, **options):
+    """Kernel of qacg::triton_attention_backward."""
     return _host().backward(*inputs, **options)
 
 
-register_kernels("triton", _forward, _backward)
+register_kernels("triton", _forward, backward)

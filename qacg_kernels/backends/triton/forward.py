@@ -3,10 +3,10 @@
 import triton
 import triton.language as tl
 
+from qacg_kernels.backends.triton.gates import row_gate
 from qacg_kernels.backends.triton.tiles import (
     MINUS_INFINITY,
     add_product_over_rows,
-    gate_logit_sigmoid,
     keep_cells,
     load_rows,
     operand,
@@ -41,7 +41,7 @@ def forward_kernel(
     present = rows < place.queries
     q = operand(call.query, place, block * form.block_m, rows, place.queries, call, form)
     cq = operand(call.context_query, place, block * form.block_m, rows, place.queries, call, form)
-    lam = _row_gate(q, cq, rows, present, query_gate, key_gate, place, call, form)
+    lam = row_gate(rows, present, query_gate, key_gate, place, call, form)
     if form.whole_row:
         # Where lengths vary, a short sequence takes a half or a quarter of the widest tile.
         if (not form.even_keys) and form.block_n >= 64 and place.seen_keys <= form.block_n // 4:
@@ -62,22 +62,6 @@ def forward_kernel(
     store_tile(out, place, rows, present, o, call, form)
     store_rows(row_max_out, place, rows, present, row_max)
     store_rows(row_sum_out, place, rows, present, row_sum)
-
-
-@triton.jit
-def _row_gate(q, cq, rows, present, query_gate, key_gate, place, call, form: tl.constexpr):
-    """lambda of each row, eq. 5, or of a column gate its part 1 - beta lq, (M); stores the gates."""
-    if call.gate_lambda is not None:
-        lam = load_rows(call.gate_lambda, place, rows, present)
-    else:
-        lq = gate_logit_sigmoid(call.query, call.context_query, rows, present, call.gate.query, place, call, form)
-        store_rows(query_gate, place, rows, present, lq)
-        lam = 1.0 - call.gate.beta * lq
-        if not form.column_gate:
-            lk = gate_logit_sigmoid(call.key, call.context_key, rows, present, call.gate.key, place, call, form)
-            store_rows(key_gate, place, rows, present, lk)
-            lam -= call.gate.gamma * lk
-    return lam
 
 
 @triton.jit

@@ -13,6 +13,32 @@ from qacg_kernels.backends.triton.tiles import (
 
 
 @triton.jit
+def row_gate(rows, present, query_gate, key_gate, place, call, form: tl.constexpr):
+    """lambda of each row, eq. 5, or of a column gate its part 1 - beta lq, (M); stores the gates."""
+    if call.gate_lambda is not None:
+        lam = load_rows(call.gate_lambda, place, rows, present)
+    else:
+        lq = gate_logit_sigmoid(call.query, call.context_query, rows, present, call.gate.query, place, call, form)
+        store_rows(query_gate, place, rows, present, lq)
+        lam = 1.0 - call.gate.beta * lq
+        if not form.column_gate:
+            lk = gate_logit_sigmoid(call.key, call.context_key, rows, present, call.gate.key, place, call, form)
+            store_rows(key_gate, place, rows, present, lk)
+            lam -= call.gate.gamma * lk
+    return lam
+
+
+@triton.jit
+def row_gates_kernel(call, query_gate, key_gate, row_gates, form: tl.constexpr):
+    """lambda of form.block_m rows of one head, eq. 5, for a forward that takes it as given; its parts too."""
+    blocks = tl.cdiv(call.sizes.queries, form.block_m)
+    place = place_of(tl.program_id(0) // blocks, call)
+    rows = tl.program_id(0) % blocks * form.block_m + tl.arange(0, form.block_m)
+    present = rows < place.queries
+    store_rows(row_gates, place, rows, present, row_gate(rows, present, query_gate, key_gate, place, call, form))
+
+
+@triton.jit
 def key_gates_kernel(call, key_gate, form: tl.constexpr):
     """lk of a column gate, eq. 4, for form.block_n keys of one head; keys beyond the length count as 0."""
     blocks = tl.cdiv(call.sizes.keys if call.cu_seqlens is None else call.sizes.queries, form.block_n)

@@ -97,6 +97,34 @@ def _form(
     return form, {"num_warps": warps, "num_stages": stages, "enable_fp_fusion": True}
 
 
+GLUON_FORWARD = "gluon_forward"
+# Queries and, by head size, keys of its tiles: 64 keys of 128 features would leave no registers for their sums.
+GLUON_QUERIES = 128
+GLUON_KEYS = {64: 64, 128: 32}
+
+
+@functools.lru_cache(maxsize=256)
+def _gluon_form(head_dim: int, keys: int, traits: _Traits) -> tuple[Form, dict[str, int | bool]]:
+    """As `_form`, of the Gluon forward, whose layouts ask for whole tiles and eight warps whatever the call's size."""
+    block_n = GLUON_KEYS[head_dim]
+    even_keys = not traits.uneven and keys % block_n == 0
+    form = Form(
+        is_causal=traits.is_causal,
+        column_gate=False,
+        whole_row=False,
+        even_keys=even_keys,
+        even_dim=True,
+        fast_sigmoid=True,
+        folds_scale=traits.folds_scale,
+        precision="ieee",
+        by_parts=False,
+        block_m=GLUON_QUERIES,
+        block_n=block_n,
+        block_d=head_dim,
+    )
+    return form, {"num_warps": GLUON_QUERIES // 16, "enable_fp_fusion": True}
+
+
 class _Plan:
     """All that a call's launches need beside its tensors: calls that agree in `_key` share one."""
 
@@ -138,7 +166,9 @@ class _Plan:
         return self.table.row(kernel, self.dtype, self.head_dim, self.busy)
 
     def form(self, role: str | None) -> tuple[Form, dict[str, int | bool]]:
-        """Of the kernel that has this name in the tables; None for the small ones."""
+        """Of the kernel that has this name in the tables, or of the Gluon forward; None for the small ones."""
+        if role == GLUON_FORWARD:
+            return _gluon_form(self.head_dim, self.keys, self.traits)
         row = self.row(role) if role else None
         whole_row = role is not None and role.startswith("whole_row")
         return _form(row, self.head_dim, self.queries, self.keys, whole_row, self.traits)
@@ -176,7 +206,7 @@ def _plan_of(inputs: tuple[Tensor | None, ...], options: dict[str, object], othe
     return plan
 
 
-class _Operation:
+class Operation:
     """One call of the operator: its inputs as kernels take them, and the plan of their launches."""
 
     def __init__(
@@ -223,7 +253,7 @@ class _Operation:
         """Runs a kernel with one program for each block of queries or of keys of each sequence and head.
 
         Args:
-            role: the kernel's name in the tables; None for the small ones.
+            role: the kernel's name in the tables, or GLUON_FORWARD; None for the small ones.
             over: "queries" or "keys", or the number of programs.
         """
         plan, arguments = self.plan, (self.call, *arguments)
@@ -304,7 +334,7 @@ def through(other: Launch) -> Iterator[None]:
 
 def forward(*inputs, save_softmax_out=True, save_quasi_out=False, **options):
     """Kernel of qacg::triton_attention."""
-    op = _Operation(inputs, options)
+    op = Operation(inputs, options)
     query, key = inputs[:2]
     nothing = functools.partial(query.new_empty, (0,))
     per_row = dict(dtype=torch.float32)
@@ -340,7 +370,7 @@ def forward(*inputs, save_softmax_out=True, save_quasi_out=False, **options):
 def backward(grad_out, grad_query_gate, grad_key_gate, *tensors, **options):
     """Kernels of qacg::triton_attention_backward."""
     inputs, (softmax_out, quasi_out, row_max, row_sum, query_gate, key_gate) = tensors[:16], tensors[16:]
-    op = _Operation(inputs, options, (grad_out, grad_query_gate, grad_key_gate, *tensors[16:]))
+    op = Operation(inputs, options, (grad_out, grad_query_gate, grad_key_gate, *tensors[16:]))
     saved = Saved(
         *[op.rows(t) for t in (unit_last_stride(grad_out), softmax_out, quasi_out, row_max, row_sum)],
         *[op.rows(t) for t in (query_gate, key_gate, grad_query_gate, grad_key_gate)],
@@ -375,7 +405,7 @@ def backward(grad_out, grad_query_gate, grad_key_gate, *tensors, **options):
     )
 
 
-def _tiled_backward(op: _Operation, saved: Saved, grads: Gradients) -> None:
+def _tiled_backward(op: Operation, saved: Saved, grads: Gradients) -> None:
     if saved.softmax_out is not None and (op.plan.column_gate or saved.quasi_out is not None):
         op.launch(row_terms_kernel, None, "queries", saved, grads)
     else:
@@ -392,7 +422,7 @@ def _tiled_backward(op: _Operation, saved: Saved, grads: Gradients) -> None:
         op.launch(query_blocks_kernel, "query_gradients", "queries", saved, grads, SUMS_ONLY=False)
 
 
-def _gate_sums(op: _Operation, x, context, logit: Tensor, keys: bool) -> tuple[Tensor, Tensor, Tensor]:
+def _gate_sums(op: Operation, x, context, logit: Tensor, keys: bool) -> tuple[Tensor, Tensor, Tensor]:
     """Sums over the rows of t x and t c, (H, block_d), and of t, (H), in float32."""
     chunks = triton.cdiv(op.plan.keys if keys else op.plan.queries, _SUM_ROWS)
     block_d = _power_of_two(op.plan.head_dim)

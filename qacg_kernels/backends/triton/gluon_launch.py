@@ -1,0 +1,72 @@
+"""The operator's forward by the Gluon kernel; its backward is that of `launch`. Imports Triton."""
+
+import functools
+
+import torch
+from torch import Tensor
+
+from qacg_kernels.backends.triton import launch
+from qacg_kernels.backends.triton.arguments import strided
+from qacg_kernels.backends.triton.gates import row_gates_kernel
+from qacg_kernels.backends.triton.gluon import without_gluon
+from qacg_kernels.backends.triton.gluon_forward import gluon_forward_kernel
+from qacg_kernels.ops import empty_dense_like
+
+# Of the ring: one being read, one that is read next, the others on their way.
+STAGES = 4
+_COPIED = 16  # elements: Triton knows of a number that it is a multiple of 16, and 16 bytes are copied at a time
+_FAR_APART = 2**24  # elements: a tile's 128 rows then pass 32 bits
+
+
+def forward(*inputs, save_softmax_out=True, save_quasi_out=False, **options):
+    """Kernel of qacg::gluon_attention.
+
+    Rows that the Triton backend takes whole, and calls that `gluon.without_gluon` names, have its own forward.
+    """
+    query, attn_mask = inputs[0], inputs[12]
+    why = without_gluon(
+        query.dtype, query.shape[-1], attn_mask is not None, options["dropout_p"], options["column_gate"]
+    )
+    if not why:
+        inputs = (*map(_copyable, inputs[:5]), *inputs[5:])
+    op = launch.Operation(inputs, options)
+    if why or (op.plan.whole_forward and not (save_softmax_out or save_quasi_out)):
+        return launch.forward(
+            *inputs, save_softmax_out=save_softmax_out, save_quasi_out=save_quasi_out, **options
+        )  # fmt: skip
+    query, gate_lambda = inputs[0], inputs[5]
+    nothing = functools.partial(query.new_empty, (0,))
+    per_row = functools.partial(query.new_empty, dtype=torch.float32)
+    out = empty_dense_like(query)
+    softmax_out = empty_dense_like(query) if save_softmax_out else nothing()
+    quasi_out = empty_dense_like(query) if save_quasi_out else nothing()
+    row_max, row_sum = per_row(query.shape[:-1]), per_row(query.shape[:-1])
+    has_vectors = gate_lambda is None
+    query_gate, key_gate = (per_row(query.shape[:-1] if has_vectors else (0,)) for _ in range(2))
+    packed = op.plan.packed
+    if has_vectors:
+        gate_lambda = per_row(query.shape[:-1])
+        rows = [strided(t, packed) for t in (query_gate, key_gate, gate_lambda)]
+        op.launch(row_gates_kernel, None, "queries", *rows)
+        op.call = op.call._replace(gate_lambda=rows[-1], gate=None)
+    op.launch(
+        gluon_forward_kernel,
+        launch.GLUON_FORWARD,
+        "queries",
+        strided(out, packed),
+        strided(softmax_out, packed) if save_softmax_out else None,
+        strided(quasi_out, packed) if save_quasi_out else None,
+        strided(row_max, packed),
+        strided(row_sum, packed),
+        STAGES=STAGES,
+    )
+    return out, softmax_out, quasi_out, row_max, row_sum, query_gate, key_gate
+
+
+def _copyable(t: Tensor) -> Tensor:
+    """The tensor, or a copy of it where its rows do not begin at multiples of 16 bytes or lie too far apart."""
+    even = all(stride % _COPIED == 0 for stride in t.stride()[:-1])
+    row = t.stride(0 if t.dim() == 3 else 2)
+    if even and row < _FAR_APART and t.stride(-1) == 1 and t.data_ptr() % 16 == 0:
+        return t
+    return t.new_empty(t.shape).copy_(t)

@@ -1,0 +1,128 @@
+"""The Gluon backend without a Hopper GPU: where it is, what it takes, which forward a call gets, and that "auto" uses
+it only where it is proven and the fastest. Its kernel is in test_gluon_forward.py and test_gluon_compiled.py.
+"""
+
+from types import SimpleNamespace
+
+import faked_gpu
+import pytest
+import torch
+
+import qacg_kernels as qk
+from qacg_kernels.backends import cuda, triton
+from qacg_kernels.backends.triton import gluon
+from qacg_kernels.certificates import standing
+from qacg_kernels.certificates.family import Scope, families_in
+from qacg_kernels.problem import dense_problem
+from qacg_kernels.testing_inputs import Case, make_inputs
+
+SCOPE = Scope("bfloat16", 64)
+NAMES = ("gluon", "cuda", "triton")
+FASTEST = {"gluon": 1e-3, "cuda": 2e-3, "triton": 3e-3, "reference": 9e-3}
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """One with Triton and a GPU of some capability."""
+
+    def make(capability, version=(3, 6)):
+        monkeypatch.setattr(triton, "missing", list)
+        monkeypatch.setattr(triton, "interpreted", lambda: False)
+        monkeypatch.setattr(gluon, "_TRITON", version)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+        forget()
+
+    def forget():
+        for cached in (gluon._hopper_is_there, gluon._of_another_kind):
+            cached.cache_clear()
+
+    yield make
+    forget()
+
+
+def reasons(dtype=torch.bfloat16, head_dim=64, device="cuda:0"):
+    query = SimpleNamespace(device=torch.device(device), dtype=dtype)
+    return gluon.unsupported(SimpleNamespace(query=query, head_dim=head_dim))
+
+
+def test_it_is_missing_where_triton_is(monkeypatch):
+    monkeypatch.setattr(triton, "missing", lambda: ["no Triton"])
+    assert gluon.missing() == ["no Triton"]
+
+
+def test_where_it_is(machine, monkeypatch):
+    machine((9, 0))
+    assert gluon.missing() == []
+    machine((9, 0), version=(3, 5))
+    assert gluon.missing() == ["Triton is 3.5; it takes 3.6 and newer"]
+    machine((10, 0))
+    assert gluon.missing() == ["torch sees no GPU of compute capability 9.0 (Hopper)"]
+    monkeypatch.setattr(triton, "interpreted", lambda: True)
+    assert "no interpreter" in gluon.missing()[0]
+
+
+def test_what_it_takes(machine):
+    machine((9, 0))
+    assert reasons() == [] == reasons(torch.float16, 128) == reasons(head_dim=33)
+    assert "dtype is torch.float32" in reasons(torch.float32)[0]
+    assert "head size is 129; it takes 1 to 128" in reasons(head_dim=129)[0]
+    assert "tensors are on cpu" in reasons(device="cpu")[0]
+    machine((8, 0))
+    assert reasons() == ["the GPU has compute capability 8.0; it takes 9.0 alone"]
+
+
+@pytest.mark.parametrize(
+    ("case", "why"),
+    [
+        (dict(head_dim=64), None),
+        (dict(head_dim=128, is_causal=True, key_lengths=(9,)), None),
+        (dict(head_dim=48), "head size is 48"),
+        (dict(head_dim=64, mask="boolean"), "attn_mask"),
+        (dict(head_dim=64, dropout_p=0.1), "dropout"),
+        (dict(head_dim=64, gate="shared", form="column"), "column gate"),
+    ],
+)
+def test_which_forward_a_call_gets_is_told(case, why, monkeypatch):
+    monkeypatch.setattr(triton, "note", lambda problem: "tiles")
+    inputs = make_inputs(Case("told", batch=1, **case), torch.bfloat16)
+    defaults = dict(attn_mask=None, key_lengths=None, dropout_seed=None)
+    told = gluon.note(dense_problem(*inputs.arguments(), **defaults | inputs.options))
+    assert told.endswith("(tiles)")
+    assert ("have their forward in Gluon" in told) == (why is None)
+    assert why is None or why in told.partition("without the forward in Gluon: ")[2]
+
+
+@pytest.fixture
+def chosen(monkeypatch, tmp_path):
+    """What explain says on a faked Hopper GPU with a certificate."""
+    faked_gpu.install(monkeypatch, tmp_path)
+    for name in ("missing", "not_for"):
+        monkeypatch.setattr(gluon, name, lambda *device: [])
+    monkeypatch.setattr(gluon, "unsupported", cuda.unsupported)
+    monkeypatch.setattr(gluon, "note", lambda problem: None)
+
+    def explain(certificate, **call):
+        monkeypatch.setenv("QACG_CERTIFY", "cached")
+        standing.of(faked_gpu.DEVICE).adopt(certificate)
+        return qk.explain(*faked_gpu.call(length=512, **call))
+
+    return explain
+
+
+def test_without_a_certificate_it_is_not_used(chosen):
+    told = chosen(None)
+    assert told.selected == "reference" and "there is no certificate" in told.passed_by["gluon"]
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_it_is_used_where_it_is_proven_and_fastest(training, chosen):
+    told = chosen(faked_gpu.certificate(SCOPE, FASTEST, names=NAMES), training=training)
+    assert told.selected == "gluon"
+    told = chosen(faked_gpu.certificate(SCOPE, FASTEST | {"gluon": 2.5e-3}, names=NAMES), training=training)
+    assert told.selected == "cuda"
+
+
+def test_what_it_never_takes_is_not_proven():
+    assert len(families_in(Scope("float16", 128), "gluon")) == len(families_in(Scope("float16", 128), "triton"))
+    assert families_in(Scope("float32", 64), "gluon") == families_in(Scope("float16", 256), "gluon") == []

@@ -1,0 +1,47 @@
+"""The Gluon forward compiled for Hopper without a GPU, as launches would compile it, and what its machine code uses."""
+
+import pytest
+import torch
+
+pytest.importorskip("triton")
+from benchmarks.static.compile import NVDISASM, kernels_of, resources
+from benchmarks.static.disassemble import disassembled
+from benchmarks.static.path import main_loop
+from qacg_kernels.backends.triton import gluon_launch
+from qacg_kernels.backends.triton.configurations import shipped
+from qacg_kernels.problem import dense_problem, packed_problem
+from qacg_kernels.testing_inputs import Case, make_inputs
+
+pytestmark = pytest.mark.matrix
+CALLS = {
+    "plain": dict(),
+    "lengths, causal": dict(key_lengths=(250,), is_causal=True),
+    "packed": dict(sequences=(256, 100), is_causal=True, gate="shared", bias="shared"),
+}
+
+
+def compiled(head_dim, call, dtype, saves=True):
+    sizes = dict(batch=1, heads=12, queries=256, keys=256, head_dim=head_dim, layout="heads_inside")
+    inputs = make_inputs(Case("ahead of time", **sizes | CALLS[call]), dtype)
+    make = packed_problem if "sequences" in CALLS[call] else dense_problem
+    defaults = {} if "sequences" in CALLS[call] else dict(attn_mask=None, key_lengths=None)
+    problem = make(*inputs.arguments(), **dict(dropout_seed=None) | defaults | inputs.options)
+
+    def forward():
+        gluon_launch.forward(*problem.tensors(), **problem.options(), save_softmax_out=saves, save_quasi_out=saves)
+
+    return kernels_of(forward, shipped("sm_90"), 90, "gluon_forward_kernel".__eq__)["gluon_forward_kernel"]
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("head_dim", [64, 128])
+def test_products_stay_in_flight(head_dim, call):
+    """ptxas waits after each product where it cannot tell which registers belong to which."""
+    kernel = compiled(head_dim, call, (torch.bfloat16, torch.float16)[head_dim // 128])
+    used = resources(kernel)
+    assert used.wgmma and not used.spills and used.stack <= 80 and used.shared <= 227 * 1024
+    program = disassembled(kernel.asm["cubin"], NVDISASM)
+    loop = main_loop(program)
+    body = program[loop.start : loop.stop + 1]
+    assert sum(i.stem == "HGMMA" for i in body) == {64: 16, 128: 20}[head_dim]
+    assert sum(i.opcode.startswith("WARPGROUP.DEPBAR") for i in body) == 2

@@ -1,0 +1,165 @@
+"""The Gluon forward without a Hopper GPU: its own source, behind the host's own source, runs on a model of the machine
+(tests/gluon_model), which faults what a GPU would leave undefined; the results are held to the error rule.
+"""
+
+import importlib.util
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+pytest.importorskip("triton")
+from gluon_model import language
+from gluon_model.machine import Fault
+from judging import compare, judges_of
+from matrix import kept_of
+
+from qacg_kernels.backends.triton import gluon_forward, gluon_launch, launch
+from qacg_kernels.problem import dense_problem, packed_problem
+from qacg_kernels.testing_inputs import Case, make_inputs
+
+# Every way through the kernel: both head sizes, one tile, tiles that fill and that do not, more of them than stages,
+# blocks without a row or a key, what is hidden within a tile, sums that are saved and that are not.
+CASES = (
+    Case("whole tiles", batch=1, heads=2, queries=128, keys=384, head_dim=64),
+    Case("128 dims, whole tiles", batch=1, heads=1, queries=128, keys=256, head_dim=128),
+    Case("one key", batch=1, heads=1, queries=130, keys=1, head_dim=64),
+    Case("128 dims, lengths", batch=3, heads=1, queries=140, keys=300, head_dim=128, key_lengths=(0, 64, 299)),
+    Case("causal", batch=1, heads=2, queries=300, head_dim=64, is_causal=True, layout="heads_inside"),
+    Case("128 dims, causal, more keys", batch=1, heads=1, queries=70, keys=200, head_dim=128, is_causal=True),
+    Case("packed", heads=2, sequences=(150, 0, 129, 1), head_dim=64, gate="per_head", bias="per_head"),
+    Case("packed, causal", heads=1, sequences=(140, 30), head_dim=128, is_causal=True, gate="shared"),
+    Case("own scale and alpha", batch=1, heads=1, queries=33, keys=150, head_dim=64, scale=0.3, quasi_scale=0.25),
+    Case("negative scale", batch=1, heads=1, queries=33, keys=150, head_dim=64, scale=-0.2, quasi_scale=-1.5),
+    Case("large scores", batch=1, heads=1, queries=33, keys=150, head_dim=64, score_size=8.0, layout="strided"),
+)
+MACHINES = [
+    dict(seed=seed, late_copies=copies, late_products=products)
+    for seed, (copies, products) in enumerate([(False, False), (False, True), (True, False), (True, True)])
+]
+
+
+def problem_of(inputs):
+    make = packed_problem if inputs.case.sequences else dense_problem
+    defaults = {} if inputs.case.sequences else dict(attn_mask=None, key_lengths=None)
+    return make(*inputs.arguments(), **dict(dropout_seed=None) | defaults | inputs.options)
+
+
+def forward(inputs, machine, saves=True):
+    """What the operator's forward gives, its kernels on the machine."""
+    problem = problem_of(inputs)
+
+    def on_machine(kernel, programs, arguments, constants, options, device):
+        language.run(kernel, programs, arguments, constants, **machine)
+
+    with launch.through(on_machine), torch.no_grad():
+        return gluon_launch.forward(
+            *problem.tensors(), **problem.options(), save_softmax_out=saves, save_quasi_out=saves
+        )
+
+
+@pytest.mark.parametrize("case", kept_of(CASES[3:5] + CASES[7:8], CASES))
+def test_error_rule(case):
+    n = CASES.index(case)
+    judges = judges_of(make_inputs(case, (torch.bfloat16, torch.float16)[n % 2]))
+    for machine in MACHINES[n % 2 :: 2]:
+        out, *_ = forward(judges[0], machine)
+        compare({"out": out}, judges, f"{case.name}, {machine}")
+
+
+@pytest.mark.parametrize("case", kept_of(CASES[6:7], (CASES[0], CASES[1], CASES[6])))
+def test_what_is_saved_for_the_backward(case):
+    """Branch outputs and the parts of each row's softmax, in the units of the Triton backend."""
+    inputs = make_inputs(case, torch.float16)
+    out, softmax_out, quasi_out, row_max, row_sum, query_gate, key_gate = forward(inputs, MACHINES[0])
+    t = {name: value.double() for name, value in inputs.tensors.items()}
+    ends = torch.tensor(case.sequences or [case.queries]).cumsum(0).tolist()
+    # Weights are rounded to 2^-11 of at most 1 and a row sums up to 384 of them times values of about 1.
+    close = dict(atol=1e-2, rtol=2e-3)
+    for first, stop in zip([0, *ends], ends):
+
+        def rows_of(x, first=first, stop=stop):
+            return x[first:stop].transpose(0, 1).double() if case.sequences else x.double()
+
+        q, k, v, cq, ck = (rows_of(t[name]) for name in ("query", "key", "value", "context_query", "context_key"))
+        scores, context_scores = (case.head_dim**-0.5 * x @ y.mT for x, y in ((q, k), (cq, ck)))
+        torch.testing.assert_close(rows_of(softmax_out), scores.softmax(-1) @ v, **close)
+        torch.testing.assert_close(rows_of(quasi_out), context_scores.sigmoid() @ v, **close)
+        found = rows_of(row_max) + rows_of(row_sum).log2()
+        torch.testing.assert_close(found * math.log(2), scores.logsumexp(-1), atol=1e-4, rtol=1e-4)
+    assert bool(query_gate.numel()) == bool(key_gate.numel()) == (case.gate != "lambda")
+    saved_nothing = forward(inputs, MACHINES[0], saves=False)
+    assert torch.equal(saved_nothing[0], out) and not saved_nothing[1].numel()
+
+
+@pytest.mark.parametrize("name", kept_of(["value"], ["key", "context_key", "value"]))
+def test_keys_beyond_a_length_are_not_read(name):
+    case = Case("hidden", batch=1, heads=1, queries=40, keys=200, head_dim=64, key_lengths=(130,))
+    inputs = make_inputs(case, torch.float16)
+    wanted = forward(inputs, MACHINES[3])[0]
+    inputs.tensors[name].data[:, :, 130:] = float("nan")
+    assert torch.equal(forward(inputs, MACHINES[3])[0], wanted)
+
+
+# What is taken out of the kernel or put elsewhere, and what of it is seen.
+FAULTS = {
+    "keys are not waited for": ("            mbarrier.wait(there.index(stage), phase)\n", ""),
+    "context keys are not waited for": ("            mbarrier.wait(context_there.index(stage), phase)\n", ""),
+    "queries are not copied": ("    if tiles_of_keys > 0:  #", "    if tiles_of_keys > 9:  #"),
+    "the wrong phase": ("mbarrier.wait(there.index(stage), phase)", "mbarrier.wait(there.index(stage), phase ^ 1)"),
+    "a stage is not waited for": ("        mbarrier.wait(free.index(stage), phase)\n", ""),
+    "a stage is freed too early": ("arrive(free.index(last), count=1)", "arrive(free.index(stage), count=1)"),
+    "no stage is freed": ("            mbarrier.arrive(free.index(last), count=1)\n", ""),
+    "two arrivals": ("arrive(free.index(last), count=1)", "arrive(free.index(last), count=2)"),
+    "no fence": ("            fence_async_shared()\n            c,", "            c,"),
+    "no fence for context keys": ("            fence_async_shared()\n            s,", "            s,"),
+    "products are not waited for": ("wait(0, (s_flying, o1_flying, g))", "wait(1, (s_flying, o1_flying, g))"),
+    "values of the tile before": ("first_value = first_key - form.block_n", "first_value = first_key"),
+    "no tile of zeros": ("tiles_of_keys + 1, 0", "tiles_of_keys, 0"),
+    "hidden keys": ('hidden_to(s, float("-inf"),', 'hidden_to(s, 0.0,'),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", kept_of(list(FAULTS)[::4], FAULTS))
+def test_faults_are_seen(fault, tmp_path, monkeypatch):
+    source = Path(gluon_forward.__file__).read_text(encoding="utf-8")
+    wanted, put = FAULTS[fault]
+    assert source.count(wanted) == 1
+    path = tmp_path / "faulty.py"
+    path.write_text(source.replace(wanted, put), encoding="utf-8")
+    spec = importlib.util.spec_from_file_location("faulty", path)
+    faulty = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(faulty)
+    monkeypatch.setattr(gluon_launch, "gluon_forward_kernel", faulty.gluon_forward_kernel)
+    case = Case("faulty", batch=1, heads=1, queries=40, keys=400, head_dim=64, key_lengths=(390,))
+    judges = judges_of(make_inputs(case, torch.float16))
+    seen = 0
+    for machine in MACHINES:
+        try:
+            compare({"out": forward(judges[0], machine)[0]}, judges, fault)
+        except (Fault, AssertionError):
+            seen += 1
+    assert seen
+
+
+@pytest.mark.parametrize(
+    ("changes", "kernels"),
+    [
+        (dict(), ["gluon_forward_kernel"]),
+        (dict(gate="shared"), ["row_gates_kernel", "gluon_forward_kernel"]),
+        (dict(queries=100), ["forward_kernel"]),  # a row that is taken whole
+        (dict(mask="boolean"), ["forward_kernel"]),
+        (dict(dropout_p=0.1), ["forward_kernel"]),
+        (dict(gate="shared", form="column"), ["key_gates_kernel", "forward_kernel"]),
+        (dict(head_dim=48), ["forward_kernel"]),
+    ],
+    ids=str,
+)
+def test_which_kernels_a_call_launches(changes, kernels):
+    inputs = make_inputs(Case("launched", **dict(batch=1, queries=200, head_dim=64) | changes), torch.float16)
+    launched = []
+    with launch.through(lambda kernel, *rest: launched.append(kernel.__name__)):
+        problem = problem_of(inputs)
+        gluon_launch.forward(*problem.tensors(), **problem.options(), save_softmax_out=False)
+    assert launched == kernels
