@@ -33,6 +33,7 @@ class _Step:
 @dataclass
 class _Warp:
     block: int
+    sequence: list[_Step]
     next: int = 0
     ready: float = 0.0
     registers: dict[str, float] = field(default_factory=dict)
@@ -45,7 +46,7 @@ class _Warp:
 
 def clocks(
     program: Sequence[Instruction],
-    way: Sequence[int],
+    ways: Sequence[Sequence[int]],
     warps: int,
     blocks: int,
     chip: Chip,
@@ -54,21 +55,22 @@ def clocks(
     """Clocks until the last warp of `blocks` resident blocks has issued its last instruction.
 
     Args:
-        way: indices of the instructions that each warp issues, in order.
+        ways: indices of the instructions, in order, that each of the scheduler's warps of a block issues; one where
+            all issue the same.
         warps: of a block.
         block_product_clocks: of one tcgen05 product, which a whole block has once; its shape is in no opcode.
     """
-    steps = {index: _step(program[index], chip, block_product_clocks) for index in set(way)}
-    sequence = [steps[index] for index in way]
+    steps = {index: _step(program[index], chip, block_product_clocks) for index in set().union(*ways)}
+    sequences = [[steps[index] for index in way] for way in ways]
     of_block = max(1, warps // SCHEDULERS)
-    alive = [_Warp(block) for block in range(blocks) for _ in range(of_block)]
+    alive = [_Warp(block, sequences[n % len(ways)]) for block in range(blocks) for n in range(of_block)]
     free: dict[str, float] = {}
     issued = finished = 0.0
     while alive:
-        start, warp = _first(alive, sequence, free)
+        start, warp = _first(alive, free)
         if warp is None:
             raise RuntimeError("every warp waits at a barrier that some never reach")
-        step = sequence[warp.next]
+        step = warp.sequence[warp.next]
         start = max(start, issued)
         issued = start + 1
         _issue(warp, step, start, free, of_block)
@@ -76,19 +78,19 @@ def clocks(
         if step.kind == "barrier":
             warp.waits_at_barrier = start + step.latency
             _release(alive, warp.block, of_block)
-        if warp.next == len(sequence):
+        if warp.next == len(warp.sequence):
             finished = max(finished, warp.ready, warp.running)
             alive.remove(warp)
     return finished
 
 
-def _first(alive: list[_Warp], sequence: list[_Step], free: dict[str, float]) -> tuple[float, _Warp | None]:
+def _first(alive: list[_Warp], free: dict[str, float]) -> tuple[float, _Warp | None]:
     """The warp whose next instruction can be issued first, and when. Of several the one that is ahead."""
     best, chosen = float("inf"), None
     for warp in alive:
         if warp.waits_at_barrier is not None:
             continue
-        step = sequence[warp.next]
+        step = warp.sequence[warp.next]
         start = max(warp.ready, free.get(step.pipe, 0.0))
         registers = warp.registers
         for name in step.reads:
