@@ -47,7 +47,7 @@ Gradients gradients_of(int64_t length, int64_t dim) {
     fill(*t, length, dim);
     t->dim = 1;
   }
-  for (Rows* r : {&g.lambda, &g.delta, &g.query_logit, &g.key_logit}) fill(*r, length, 1);
+  for (Rows* r : {&g.lambda, &g.terms, &g.query_logit, &g.key_logit}) fill(*r, length, 1);
   return g;
 }
 
@@ -70,7 +70,7 @@ template <int kDim>
 void print_all(int64_t length, bool dropout) {
   Problem p = problem_of(length, kDim, dropout);
   if (length <= mma::kShortKeys) {
-    print<mma::ShortShape<kDim>>("forward_short", kDim, mma::kShortKeys, p);
+    if constexpr (kDim <= mma::kMostShortDims) print<mma::ShortShape<kDim>>("forward_short", kDim, mma::kShortKeys, p);
     return;
   }
   print<mma::ForwardShape<kDim>>("forward", kDim, mma::ForwardShape<kDim>::kKeys, p);

@@ -80,6 +80,7 @@ def judge_kernels(architecture: str, head_dims: list[int]) -> Iterator[JudgedKer
 
 def _judge(name: str, head_dim: int, busy: bool, architecture: str, calls: dict[int, Call | None]) -> JudgedKernel:
     found, iterates = code(architecture)[name, head_dim], name != _SHORT
+    program = [*found.program, follow.SKIPPED]
     call = calls[_LENGTHS[0]] if iterates else calls[1]
     warps, work = call.threads // 32, kernel.Work(call.rows * call.keys, head_dim, PRODUCTS[name], iterates)
     walked = call.rows if name == "backward_keys" else call.keys  # of a tile, along the loop
@@ -90,7 +91,7 @@ def _judge(name: str, head_dim: int, busy: bool, architecture: str, calls: dict[
         constants = bytes(_PARAMETERS[architecture]) + calls[lengths[count] if iterates else 1].parameters
         return [follow.way(found.program, constants, 32 * n) for n in range(0, max(1, warps), SCHEDULERS)]
 
-    in_loop = [found.program[index] for index in ways(iterations[0])[0]]
+    in_loop = [program[index] for index in ways(iterations[0])[0]]
     waits = [pending(i) for i in in_loop if i.stem == "DEPBAR" and "SB" in i.operands]
     used = Resources(
         registers=found.registers,
@@ -101,7 +102,7 @@ def _judge(name: str, head_dim: int, busy: bool, architecture: str, calls: dict[
         loads_in_flight=max(waits, default=0),
         spills=sum(i.stem in ("LDL", "STL") for i in in_loop),
     )
-    judged = kernel.judge_program(found.program, used, CHIPS[architecture], warps, work, ways, iterations)
+    judged = kernel.judge_program(program, used, CHIPS[architecture], warps, work, ways, iterations)
     clocks = judged.iteration if iterates else judged.outside
     tflops = calibration().factor * rate(architecture, work.flops * judged.resident, clocks)
     return JudgedKernel(name, head_dim, busy, call, judged, tflops)

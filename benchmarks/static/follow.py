@@ -28,12 +28,16 @@ _COMPARISONS: dict[str, Callable[[int, int], bool]] = {
 }
 
 
+# What is issued where an instruction's predicate is false: it takes a slot and nothing else.
+SKIPPED = Instruction("SKIPPED", "")
+
+
 class UnknownWayError(RuntimeError):
     """Where a thread goes is not to be had from the call's numbers; the message names the instruction."""
 
 
 def way(program: Sequence[Instruction], constants: bytes, thread: int) -> list[int]:
-    """Indices of the instructions that a thread of the first block issues.
+    """Indices of the instructions that a thread of the first block issues; that of a skipped one is the program's end.
 
     Args:
         constants: of bank 0, which holds the kernel's parameters; what is beyond them is 0.
@@ -55,7 +59,9 @@ def way(program: Sequence[Instruction], constants: bytes, thread: int) -> list[i
                 )
             if goes:
                 index = instruction.target
-        elif does is not False:
+        elif does is False:
+            found[-1] = len(program)
+        else:
             state.run(instruction, certain=does is True)
     raise UnknownWayError(f"{_MOST} instructions have not led to the end")
 
@@ -261,6 +267,17 @@ class _Thread:
                 value |= (a if row & 4 else ~a) & (b if row & 2 else ~b) & (c if row & 1 else ~c)
         value &= _WORD
         return {result: value} | {name: value != 0 for name in predicates}
+
+    def _prmt(self, instruction: Instruction, parts: list[str]):
+        a, selector, b = (self._word(part) for part in parts[1:4])
+        if None in (a, selector, b):
+            return {}
+        pool, value = (b << 32 | a).to_bytes(8, "little"), 0
+        for n in range(4):
+            which = selector >> 4 * n & 15
+            byte = pool[which & 7]
+            value |= ((0xFF if byte >> 7 else 0) if which & 8 else byte) << 8 * n  # bit 3: its sign alone
+        return {parts[0]: value}
 
     def _plop3(self, instruction: Instruction, parts: list[str]):
         inputs, table = [self.predicate(part) for part in parts[2:5]], int(parts[5], 16)

@@ -133,6 +133,14 @@ def test_a_thread_goes_where_the_numbers_of_a_call_lead():
     assert follow.way(code, constants(2, 32), 31) == [0, 1, 2, *full * 2, 9]
 
 
+def test_what_a_predicate_skips_takes_a_slot_alone():
+    lines = ["ISETP.GE.AND P0, PT, RZ, 0x1, PT", *["@P0 MUFU.EX2 R1, R2"] * 100, "EXIT"]
+    code = program(*lines)
+    way = follow.way(code, b"", 0)
+    assert way == [0, *[len(code)] * 100, 101]
+    assert scheduler.clocks([*code, follow.SKIPPED], [way], 4, 1, HOPPER) == pytest.approx(102, abs=10)
+
+
 def test_a_branch_on_what_is_not_known_is_an_error():
     code = program("POPC R0, R1", "ISETP.NE.AND P0, PT, R0, RZ, PT", "@P0 BRA `(.L_x_0)", ".L_x_0:", "EXIT")
     with pytest.raises(follow.UnknownWayError, match="at 2: @P0 BRA"):
@@ -168,6 +176,9 @@ COMPUTED = {
     ),
     "predicates kept in a register": (
         "ISETP.EQ.AND P3, PT, RZ, RZ, PT", "P2R R1, PR, RZ, 0x8", "ISETP.NE.AND P0, PT, R1, RZ, PT",
+    ),
+    "bytes of two words": (
+        "MOV R1, 0x11223380", "PRMT R2, R1, 0x9810, RZ", "ISETP.EQ.AND P0, PT, R2, 0xff3380, PT",
     ),
     "floats, which are ordinary": ("LDG.E R1, desc[UR4][R2.64]", "FSETP.GT.AND P0, PT, |R1|, -INF , PT"),
     "predicates by a table": (
