@@ -79,6 +79,7 @@ def _print(options: argparse.Namespace) -> int:
         "arch": options.arch,
         "chip": CHIPS[options.arch].name,
         "triton": triton.__version__,
+        **({"nvcc": cuda_kernels.nvcc_release()} if options.backend == "cuda" else {}),
         "factor": round(held.factor, 3),
         "factor_by_head_dim": {str(d): round(f, 3) for d, f in held.by_head_dim.items()},
         "flop_convention": CONVENTION,

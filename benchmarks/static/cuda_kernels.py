@@ -160,6 +160,11 @@ def _nvcc() -> str | None:
     )
 
 
+def nvcc_release() -> str:
+    """Such as "13.0"."""
+    return re.search(r"release ([\d.]+)", _version())[1]
+
+
 @functools.cache
 def _version() -> str:
     return subprocess.run([_nvcc(), "--version"], capture_output=True, text=True, check=True).stdout
