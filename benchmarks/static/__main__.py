@@ -1,7 +1,8 @@
-"""`python -m benchmarks.static`: what the machine code of the Triton kernels promises, without a GPU.
+"""`python -m benchmarks.static`: what the machine code of the Triton and CUDA kernels promises, without a GPU.
 
-Every row of a table is compiled as a launch would compile it, disassembled, counted, and run through a model of a
-multiprocessor's scheduler. The rates are a model's, not measurements: trust ratios more than absolutes.
+Every row of a table, and with `--backend cuda` every kernel of csrc/cuda on tensor cores, is compiled as a call would
+have it, disassembled, counted, and run through a model of a multiprocessor's scheduler. The rates are a model's, not
+measurements: trust ratios more than absolutes.
 """
 
 import argparse
@@ -21,11 +22,12 @@ _OTHER_TRITON = Path(__file__).resolve().parents[2] / "build" / "triton"
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.static", description=__doc__.split("\n\n")[0])
+    parser.add_argument("--backend", choices=("triton", "cuda"), default="triton", help="cuda wants nvcc")
     parser.add_argument("--arch", choices=CHIPS, default="sm_90", help="whose table, compiled for that chip")
     parser.add_argument("--triton", metavar="VERSION", help="another Triton than the installed one; put under build/")
     parser.add_argument("--json", action="store_true", help="an object a line")
     parser.add_argument("--bits", type=int, choices=(16, 32), nargs="+", default=[16, 32], help="widths of elements")
-    parser.add_argument("--head-dims", type=int, choices=(64, 128, 256), nargs="+", default=[64, 128, 256])
+    parser.add_argument("--head-dims", type=int, choices=(32, 64, 128, 256), nargs="+", default=[32, 64, 128, 256])
     parser.add_argument(
         "--out",
         metavar="FILE",
@@ -34,6 +36,8 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--search", action="store_true", help="choose rows among the candidates that `tune` measures")
     options = parser.parse_args(arguments)
+    if options.search and options.backend != "triton":
+        parser.error("--search: the CUDA kernels have no table of rows")
     if options.triton and "triton" not in sys.modules and not _is_first(options.triton):
         return _through_another(options.triton, arguments)
     return _print(options)
@@ -58,12 +62,15 @@ def _through_another(version: str, arguments: list[str] | None) -> int:
 def _print(options: argparse.Namespace) -> int:
     import triton
 
-    from benchmarks.static import report
+    from benchmarks.static import cuda_kernels, report
     from benchmarks.static.calibrate import calibration
     from benchmarks.static.operator import CONVENTION
 
     if options.triton and triton.__version__ != options.triton:
         print(f"--triton: got {options.triton}, but {triton.__file__} is {triton.__version__}", file=sys.stderr)
+        return 2
+    if options.backend == "cuda" and (reason := cuda_kernels.why_not(options.arch)):
+        print(reason, file=sys.stderr)
         return 2
     table = shipped(options.arch)
     held = calibration()
@@ -72,6 +79,7 @@ def _print(options: argparse.Namespace) -> int:
         "arch": options.arch,
         "chip": CHIPS[options.arch].name,
         "triton": triton.__version__,
+        **({"nvcc": cuda_kernels.nvcc_release()} if options.backend == "cuda" else {}),
         "factor": round(held.factor, 3),
         "factor_by_head_dim": {str(d): round(f, 3) for d, f in held.by_head_dim.items()},
         "flop_convention": CONVENTION,
@@ -88,7 +96,10 @@ def _print(options: argparse.Namespace) -> int:
         _search(table, keys, options.out)
         return 0
     lines = [json.dumps(heading)]
-    records = itertools.chain(report.rows(table, keys), report.calls(table, options.bits, options.head_dims))
+    if options.backend == "cuda":
+        records = map(report.cuda_record, cuda_kernels.judge_kernels(options.arch, options.head_dims))
+    else:
+        records = itertools.chain(report.rows(table, keys), report.calls(table, options.bits, options.head_dims))
     for record in records:
         lines.append(json.dumps(record))
         print(lines[-1] if options.json else report.sentence(record), flush=True)

@@ -23,7 +23,7 @@ class Instruction:
     Attributes:
         guard: the predicate it is executed under; "" if always.
         reads, writes: names of registers, "R12", "UR4", "P0".
-        target: index of the instruction that a branch leads to; None for others.
+        target: index of the instruction that a branch within the kernel leads to; None for others.
     """
 
     opcode: str
@@ -65,7 +65,8 @@ def pending(wait: Instruction) -> int:
 
 
 def _instruction(guard: str, opcode: str, operands: str, labels: dict[str, int]) -> Instruction:
-    target = _TARGET.search(operands) if opcode.startswith("BRA") else None
+    # A call of a label of the same kernel never returns: it is a branch.
+    target = _TARGET.search(operands) if opcode.startswith(("BRA", "CALL")) else None
     parts = [] if target else [part.strip() for part in operands.split(",")]
     written = [] if opcode.startswith(_WITHOUT_RESULT) else _results(opcode, parts)
     reads = [name for part in parts[len(written) :] for name in _names(part)] + _names(guard)

@@ -5,13 +5,14 @@ import hashlib
 import json
 import os
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.static import path, scheduler, units
 from benchmarks.static.chips import CHIPS, SCHEDULERS, Chip, resident_blocks
-from benchmarks.static.compile import NVDISASM, compiled_for, resources
+from benchmarks.static.compile import NVDISASM, Resources, compiled_for, resources
 from benchmarks.static.disassemble import Instruction, disassembled
 from benchmarks.static.launches import Launch
 
@@ -117,17 +118,12 @@ def _sources() -> bytes:
 
 
 def _judge(compiled: object, architecture: str, warps: int, work: Work) -> Judged:
-    chip, used = CHIPS[architecture], resources(compiled)
     program = disassembled(compiled.asm["cubin"], NVDISASM)
-    # Warps that only copy are beside those that a launch asks for.
-    copying = compiled.metadata.num_warps - warps
-    resident = resident_blocks(chip, used.registers, warps + copying, used.shared, used.tensor_columns)
-    if not resident:
-        raise ValueError(f"a block takes {used.shared} bytes of shared memory, {chip.name} has not as much")
+    copying = compiled.metadata.num_warps - warps  # warps that only copy, beside those that a launch asks for
     main = path.main_loop(program) if work.iterates else None
 
-    def way(iterations: int) -> list[int]:
-        return list(path.indices(program, main, lambda loop: iterations if loop == main else _parts(program, loop)))
+    def ways(iterations: int) -> list[list[int]]:
+        return [list(path.indices(program, main, lambda loop: iterations if loop == main else _parts(program, loop)))]
 
     def _parts(program: list[Instruction], loop: path.Loop) -> int:
         """How often the loop of a product of float32 by parts runs: its multiply-adds are what a thread has to do."""
@@ -139,14 +135,50 @@ def _judge(compiled: object, architecture: str, warps: int, work: Work) -> Judge
     def beside(iterations: int) -> list[tuple[list[int], int]]:
         return [(list(path.indices(program, copies, lambda loop: iterations)), copying)] if copies else []
 
-    body = [program[i] for i in way(1) if main is None or main.start <= i <= main.stop]
-    tcgen05 = sum(i.stem == "UTCHMMA" for i in body)
+    return judge_program(
+        program, resources(compiled), CHIPS[architecture], warps, work, ways, copying=copying, beside=beside
+    )
+
+
+def judge_program(
+    program: list[Instruction],
+    used: Resources,
+    chip: Chip,
+    warps: int,
+    work: Work,
+    ways: Callable[[int], list[list[int]]],
+    iterations: tuple[int, int] = _ITERATIONS,
+    copying: int = 0,
+    beside: Callable[[int], list[tuple[list[int], int]]] = lambda iterations: [],
+) -> Judged:
+    """Judges machine code by the ways through it.
+
+    Args:
+        ways: for a number of iterations the instructions of each warp that a scheduler has of a block, by index; of
+            one warp where all go the same way.
+        iterations: few and more, between which an iteration's part is told from the rest.
+        copying: warps of a block that only copy, beside the others.
+        beside: for a number of iterations their ways, and how many go each.
+    """
+    resident = resident_blocks(chip, used.registers, warps + copying, used.shared, used.tensor_columns)
+    if not resident:
+        raise ValueError(f"a block takes {used.shared} bytes of shared memory, {chip.name} has not as much")
+    few, more = iterations
+    short, long = ways(few), ways(more)
+    issued = Counter(index for way in long for index in way)
+    rounds = len(long)
+    if work.iterates:
+        issued -= Counter(index for way in short for index in way)
+        rounds *= more - few
+    body = [program[index] for index, times in issued.items() for _ in range(times)]
+    tcgen05 = sum(i.stem == "UTCHMMA" for i in body) / rounds
     of_block = work.flops / chip.tensor_flops / tcgen05 if tcgen05 else 0.0
-    short, long = (
-        scheduler.clocks(program, way(n), warps, resident, chip, of_block, beside(n)) for n in _ITERATIONS
-    )  # fmt: skip
-    iteration = (long - short) / (_ITERATIONS[1] - _ITERATIONS[0])
-    outside = short - _ITERATIONS[0] * iteration
+    clocks_of = [
+        scheduler.clocks(program, way, warps, resident, chip, of_block, beside(count))
+        for way, count in ((short, few), (long, more))
+    ]
+    iteration = (clocks_of[1] - clocks_of[0]) / (more - few)
+    outside = clocks_of[0] - few * iteration
     of_scheduler = max(1, warps // SCHEDULERS) * resident
     return Judged(
         warps=warps,
@@ -155,23 +187,23 @@ def _judge(compiled: object, architecture: str, warps: int, work: Work) -> Judge
         shared=used.shared,
         resident=resident,
         spills=used.spills,
-        instructions=units.counts(body),
+        instructions={unit: round(count / rounds) for unit, count in units.counts(body).items()},
         wgmma=used.wgmma,
         loads_in_flight=used.loads_in_flight,
-        duplicated=_duplicated(body, work, warps),
-        bound=_bound(body, of_scheduler, iteration or outside, chip, of_block),
+        duplicated=_duplicated(body, work, warps, rounds),
+        bound=_bound(body, of_scheduler / rounds, iteration or outside, chip, of_block),
         outside=round(outside, 1),
         iteration=round(iteration, 1),
     )
 
 
-def _duplicated(body: list[Instruction], work: Work, warps: int) -> float:
+def _duplicated(body: list[Instruction], work: Work, warps: int, rounds: int) -> float:
     """By the exponentials."""
-    exponentials = sum(i.opcode == "MUFU.EX2" for i in body)
+    exponentials = sum(i.opcode == "MUFU.EX2" for i in body) / rounds
     return round(exponentials * 32 * warps / (work.exponentials * work.cells), 2) if work.cells else 1.0
 
 
-def _bound(body: list[Instruction], of_scheduler: int, clocks: float, chip: Chip, of_block: float) -> str:
+def _bound(body: list[Instruction], of_scheduler: float, clocks: float, chip: Chip, of_block: float) -> str:
     """The busiest pipe of a scheduler, if it works for most of the clocks."""
     busy = Counter({"issue": len(body)})
     for instruction in body:

@@ -8,6 +8,8 @@ from benchmarks.cases.case import Shape
 from benchmarks.plans.gpu_plan import HEAD_DIMS, LENGTHS, MARK_SHAPES, curve_shape
 from benchmarks.static import kernel, units
 from benchmarks.static.calibrate import calibration, rate
+from benchmarks.static.cuda_kernels import STAGES, JudgedKernel
+from benchmarks.static.kernel import Judged
 from benchmarks.static.launches import launch_of_gluon
 from benchmarks.static.operator import PASSES, JudgedRow, judge_row, predict, tflops
 from qacg_kernels.backends.triton.configurations import Key, Row, Table
@@ -53,8 +55,8 @@ def _deterministic(table: Table) -> Table:
 
 
 def row_record(found: JudgedRow) -> Record:
-    row, judged = found.row, found.judged
-    return {
+    row = found.row
+    own = {
         "backend": BACKEND,
         "kernel": row.kernel + ("_atomic" if row.atomic else ""),
         "pass": PASSES[row.kernel not in FORWARD_KERNELS],
@@ -64,15 +66,37 @@ def row_record(found: JudgedRow) -> Record:
         "tile": [row.block_m, row.block_n],
         "warps": row.num_warps,
         "stages": row.num_stages,
+    }
+    return own | _judged(found.judged, found.tflops)
+
+
+def cuda_record(found: JudgedKernel) -> Record:
+    own = {
+        "backend": "cuda",
+        "kernel": found.name,
+        "pass": PASSES[found.name.startswith("backward")],
+        "bits": BITS,
+        "head_dim": found.head_dim,
+        "busy": found.busy,
+        "tile": [found.call.rows, found.call.keys],
+        "warps": found.judged.warps,
+        "stages": STAGES.get(found.name, 2),
+    }
+    return own | _judged(found.judged, found.tflops)
+
+
+def _judged(judged: Judged, tflops: float) -> Record:
+    return {
         "registers": judged.registers,
         "stack": judged.stack,
         "shared_bytes": judged.shared,
+        "resident": judged.resident,
         "instructions": judged.instructions,
         "wgmma": judged.wgmma,
         "loads_in_flight": judged.loads_in_flight,
         "duplicated": judged.duplicated,
         "bound": judged.bound,
-        "predicted_tflops": _figure(found.tflops),
+        "predicted_tflops": _figure(tflops),
     }
 
 
@@ -120,8 +144,8 @@ def sentence(record: Record) -> str:
     return (
         f"{record['kernel']} {record['bits']} bits D={record['head_dim']}{' busy' if record['busy'] else ''}: "
         f"{m} x {n}, {record['warps']} warps, {record['stages']} stages; {record['registers']} registers, "
-        f"{record['stack']} B of stack, {record['shared_bytes']} B shared; a warp's iteration "
-        f"{record['instructions']['all']} instructions ({of_units}); {products}; {record['loads_in_flight']} loads in "
-        f"flight; work done {record['duplicated']:g} times; bound by {record['bound']}; "
-        f"{record['predicted_tflops']} TFLOP/s"
+        f"{record['stack']} B of stack, {record['shared_bytes']} B shared, {record['resident']} blocks to a "
+        f"multiprocessor; a warp's iteration {record['instructions']['all']} instructions ({of_units}); {products}; "
+        f"{record['loads_in_flight']} loads in flight; work done {record['duplicated']:g} times; "
+        f"bound by {record['bound']}; {record['predicted_tflops']} TFLOP/s"
     )

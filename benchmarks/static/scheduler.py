@@ -49,7 +49,7 @@ class _Warp:
 
 def clocks(
     program: Sequence[Instruction],
-    way: Sequence[int],
+    ways: Sequence[Sequence[int]],
     warps: int,
     blocks: int,
     chip: Chip,
@@ -59,17 +59,20 @@ def clocks(
     """Clocks until the last warp of `blocks` resident blocks has issued its last instruction.
 
     Args:
-        way: indices of the instructions that each warp issues, in order.
+        ways: indices of the instructions, in order, that each of the scheduler's warps of a block issues; one where
+            all issue the same.
         warps: of a block.
         block_product_clocks: of one tcgen05 product, which a whole block has once; its shape is in no opcode.
         beside: ways of other warps of a block, and how many they are.
     """
-    parts = ((way, warps), *beside)
-    steps = {i: _step(program[i], chip, block_product_clocks) for part, _ in parts for i in set(part)}
+    parts = ((ways, warps), *(((way,), count) for way, count in beside))
+    indices = {index for part, _ in parts for way in part for index in way}
+    steps = {index: _step(program[index], chip, block_product_clocks) for index in indices}
     of_block = max(1, warps // SCHEDULERS)
     alive: list[_Warp] = []
     for group, (part, count) in enumerate(parts * blocks):
-        alive += [_Warp(group, [steps[i] for i in part]) for _ in range(max(1, count // SCHEDULERS))]
+        sequences = [[steps[index] for index in way] for way in part]
+        alive += [_Warp(group, sequences[n % len(part)]) for n in range(max(1, count // SCHEDULERS))]
     size = Counter(warp.group for warp in alive)
     free: dict[str, float] = {}
     issued = finished = 0.0

@@ -46,7 +46,8 @@ class Need(NamedTuple):
 
 
 def unit_of(instruction: Instruction) -> str:
-    """Everything that is not named is integer work: addresses, selections, comparisons, conversions, moves."""
+    """Everything that is not named is integer work: addresses, selections, comparisons, conversions, moves, and what
+    a predicate skips."""
     return _UNIT_OF.get(instruction.stem, INTEGER)
 
 
@@ -88,7 +89,7 @@ def need(instruction: Instruction, chip: Chip) -> Need:
         return Need(unit, FMA, 2.0, 5.0)
     if stem.startswith("U") or stem in ("R2UR", "S2UR", "LDC", "LDCU", "ULDC"):
         return Need(unit, "uniform", 2.0, 10.0)
-    if stem in ("S2R", "CS2R", "NOP", "BRA", "EXIT"):
+    if stem in ("S2R", "CS2R", "NOP", "BRA", "EXIT", "SKIPPED"):
         return Need(unit, "control", 1.0, 20.0 if stem == "S2R" else 4.0)
     return Need(unit, INTEGER, 2.0, 5.0)
 

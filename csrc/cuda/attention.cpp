@@ -64,6 +64,13 @@ Rows rows(const Tensor& t) {
   return {t.data_ptr(), t.stride(0), t.stride(1), t.stride(2)};
 }
 
+// Scratch of one RowTerms for each row of queries, whose floats are the last of `t`'s dims.
+Rows row_terms(const Tensor& t) {
+  constexpr int64_t kFloats = sizeof(RowTerms) / sizeof(float);
+  const Tensor4 floats = wide(t);
+  return {floats.data, floats.batch / kFloats, floats.head / kFloats, floats.row / kFloats};
+}
+
 // A gate vector (D) or (H, D), or with no dims of its own a bias () or (H).
 PerHead per_head(const Tensor& t, int64_t own_dims) {
   return {t.data_ptr(), t.dim() > own_dims ? t.stride(0) : 0, own_dims ? t.stride(t.dim() - 1) : 0};
@@ -393,7 +400,9 @@ BackwardResult attention_backward(
   const Tensor* inputs[] = {&query, &key, &value, &context_query, &context_key};
   for (int t = 0; t < 5; ++t) *slots[t] = wide(results.emplace_back(empty_dense_like(*inputs[t])));
   results.push_back(gate_lambda ? empty(query, row_sizes(query), type) : empty(query, {0}, type));
-  g.delta = rows(call.keep(empty(query, row_sizes(query), ScalarType::Float)));
+  Sizes terms_sizes = row_sizes(query);
+  terms_sizes.push_back(sizeof(RowTerms) / sizeof(float));
+  g.terms = row_terms(call.keep(empty(query, terms_sizes, ScalarType::Float)));
   if (has_vectors) {
     p.query_gate = rows(query_gate);
     p.key_gate = rows(key_gate);

@@ -25,9 +25,7 @@ struct HopperShape {
 template <int kTiles>
 QACG_DEVICE float make_scores_but_for_factor(const Problem& p, const Sequence& s, int first_row, int first_key,
                                              float (&c)[kTiles][4]) {
-  const bool all_seen = p.mask_kind == Mask::kNone && first_row + kStrip <= s.queries &&
-                        first_key + 8 * kTiles <= seen_keys(p, s, first_row);
-  if (all_seen && p.scale > 0.0f) return p.scale * kLog2e;
+  if (sees_all(p, s, first_row, first_key, 8 * kTiles) && p.scale > 0.0f) return p.scale * kLog2e;
   make_scores(p, s, first_row, first_key, c);
   return 1.0f;
 }

@@ -17,11 +17,6 @@ struct KeysShape {
                                      arena_bytes(kStrips * kKeys * 4) + 2 * arena_bytes(kKeys * 4);
 };
 
-// What a query's cells need of its row.
-struct RowTerms {
-  float shift, normalise, lambda, delta;
-};
-
 template <typename Scalar, int kDim>
 QACG_KERNEL(KeysShape<kDim>::kThreads, 1)
 backward_keys(QACG_PARAMETER Problem p, QACG_PARAMETER Gradients g) {
@@ -67,14 +62,9 @@ backward_keys(QACG_PARAMETER Problem p, QACG_PARAMETER Gradients g) {
                                        all_context_queries.from(stage * kRows));
     load_rows<Scalar, kRows, kThreads>(p, s, g.out, first_query, count, all_grads.from(stage * kRows));
     if (thread_index() < kRows) {
-      const int i = first_query + thread_index();
-      const SoftmaxRow row = softmax_of_row(p, s, i);
-      RowTerms terms{row.shift, row.normalise, 0.0f, 0.0f};
-      if (i < s.queries) {
-        terms.lambda = lambda_of_row(p, s, i);
-        terms.delta = at(g.delta, s, i);
-      }
-      all_terms[stage * kRows + thread_index()] = terms;
+      const bool inside = thread_index() < count;
+      copy_async(shared_address(all_terms + stage * kRows + thread_index()),
+                 &terms_at(g, s, first_query + (inside ? thread_index() : 0)), inside);
     }
   };
   const auto body = [&](int n, int stage) {

@@ -128,7 +128,7 @@ backward_rows(QACG_PARAMETER Problem p, QACG_PARAMETER Gradients g) {
     const int i = first_row + row_of(2 * half);
     const float sum = quad_sum(d_lambda[half]);
     if (i < s.queries && lane() % 4 == 0) {
-      at(g.delta, s, i) = rows.delta[half];
+      terms_at(g, s, i) = {rows.softmax[half].shift, rows.softmax[half].normalise, rows.lambda[half], rows.delta[half]};
       logits[half] = finish_row_gate(p, g, s, i, sum);
     }
     logits[half] = quad_sum(logits[half]);

@@ -1,6 +1,6 @@
 // The forward on tensor cores for rows of any length, equations 1 to 8: one block for 64 queries of one head, a warp
 // for each strip of 16, keys in tiles with a running maximum. Four products: P V is rescaled from tile to tile, G V is
-// not.
+// not. Both are made at once, so that the values are read once.
 #pragma once
 
 #include "mma_strip.h"
@@ -57,7 +57,13 @@ forward(QACG_PARAMETER Problem p) {
     const int first_key = n * kKeys;
     if (p.seed && first_key % kDropoutBlock == 0) keep = draw_keep_bits(p, s, first_row, first_key);
 
+    uint32_t softmax_weights[kKeys / 16][4], quasi_weights[kKeys / 16][4];
     float cells[kFragments][4] = {};
+    const auto make_weights = [&](uint32_t (&weights)[kKeys / 16][4]) {
+      if (p.seed) drop_cells(keep, first_key, cells);
+#pragma unroll
+      for (int k = 0; k < kKeys / 16; ++k) narrow_cells<Scalar>(weights[k], cells[2 * k], cells[2 * k + 1]);
+    };
     add_products<Scalar>(cells, query, strip_row, all_keys.from(stage * kKeys), 0);
     make_scores(p, s, first_row, first_key, cells);
 #pragma unroll
@@ -82,17 +88,7 @@ forward(QACG_PARAMETER Problem p) {
         softmax_sum[t][2 * half + 1] *= rescale;
       }
     }
-    const auto add_cells = [&](float (&sums)[kDimFragments][4]) {
-      if (p.seed) drop_cells(keep, first_key, cells);
-      const uint32_t values = all_values.from(stage * kKeys).downwards(0);
-#pragma unroll
-      for (int k = 0; k < kKeys / 16; ++k) {
-        uint32_t a[4];
-        narrow_cells<Scalar>(a, cells[2 * k], cells[2 * k + 1]);
-        add_weighted<Scalar>(sums, a, values + 16 * k * Tile<kDim>::kPitch);
-      }
-    };
-    add_cells(softmax_sum);
+    make_weights(softmax_weights);
 
 #pragma unroll
     for (int t = 0; t < kFragments; ++t) {
@@ -106,12 +102,24 @@ forward(QACG_PARAMETER Problem p) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         cells[t][e] = sigmoid<Fast>(cells[t][e]);
-        if (p.column_gate) {
+      }
+    }
+    if (p.column_gate) {  // a branch around all cells: within each it would be skipped cell by cell
+#pragma unroll
+      for (int t = 0; t < kFragments; ++t) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
           cells[t][e] *= lambdas[here(strip_row) + row_of(e)] - column_parts[stage * kKeys + column_of(t, e)];
         }
       }
     }
-    add_cells(quasi_sum);
+    make_weights(quasi_weights);
+    const uint32_t values = all_values.from(stage * kKeys).downwards(0);
+#pragma unroll
+    for (int k = 0; k < kKeys / 16; ++k) {
+      add_weighted<Scalar>(softmax_sum, softmax_weights[k], quasi_sum, quasi_weights[k],
+                           values + 16 * k * Tile<kDim>::kPitch);
+    }
   };
   pipelined((keys + kKeys - 1) / kKeys, load, body);
 

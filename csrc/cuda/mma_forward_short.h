@@ -7,9 +7,12 @@
 namespace qacg::cuda::mma {
 
 constexpr int kShortKeys = 128;
+// With 128 dims one block would fill a multiprocessor; two of the tiled forward take less time for twice the rows.
+constexpr int kMostShortDims = 64;
 
 template <int kDim>
 struct ShortShape {
+  static_assert(kDim <= kMostShortDims);
   static constexpr int kThreads = 128, kRows = 64;
   static constexpr int64_t kShared = (2 * kRows + 3 * kShortKeys) * kDim * 2 + arena_bytes(4 * kDim * 4) +
                                      arena_bytes(kRows * 4) + arena_bytes(kShortKeys * 4);

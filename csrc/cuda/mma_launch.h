@@ -36,9 +36,11 @@ const char* run_forward(const Problem& p, void* stream, bool* taken) {
       if (!*taken) return nullptr;
       return launch(kernel, unit_count(p, p.query_length, Shape::kRows), Shape::kThreads, Shape::kShared, stream, p);
     };
-    if (p.key_length <= kShortKeys && !p.softmax_out.data) {
-      const char* error = run(forward_short<Scalar, kDim>, ShortShape<kDim>{});
-      if (*taken || error) return error;
+    if constexpr (kDim <= kMostShortDims) {
+      if (p.key_length <= kShortKeys && !p.softmax_out.data) {
+        const char* error = run(forward_short<Scalar, kDim>, ShortShape<kDim>{});
+        if (*taken || error) return error;
+      }
     }
     return run(forward<Scalar, kDim>, ForwardShape<kDim>{});
   });

@@ -24,6 +24,12 @@ QACG_DEVICE int column_of(int t, int e) { return 8 * t + 2 * (lane() % 4) + e % 
 // Query i sees no key at or beyond this; 0 beyond the last query.
 QACG_DEVICE int seen_by(const Problem& p, const Sequence& s, int i) { return i < s.queries ? seen_keys(p, s, i) : 0; }
 
+// Whether a strip of queries sees all of `count` keys and no mask adds to its scores. Its first row sees the fewest.
+QACG_DEVICE bool sees_all(const Problem& p, const Sequence& s, int first_row, int first_key, int count) {
+  return p.mask_kind == Mask::kNone && first_row + kStrip <= s.queries &&
+         first_key + count <= seen_keys(p, s, first_row);
+}
+
 // Turns products of query rows from first_row and keys from first_key, of one map or of both, into scores in powers of
 // two, -inf where hidden.
 template <int kTiles, typename... Fragments>
@@ -31,8 +37,7 @@ QACG_DEVICE void make_scores(const Problem& p, const Sequence& s, int first_row,
                              Fragments&... others) {
   const float factor = p.scale * kLog2e;
   const bool masked = p.mask_kind != Mask::kNone;
-  // The first row sees the fewest keys: if it sees all of these, no cell needs a look of its own.
-  if (!masked && first_row + kStrip <= s.queries && first_key + 8 * kTiles <= seen_keys(p, s, first_row)) {
+  if (sees_all(p, s, first_row, first_key, 8 * kTiles)) {  // no cell needs a look of its own
 #pragma unroll
     for (int t = 0; t < kTiles; ++t) {
 #pragma unroll

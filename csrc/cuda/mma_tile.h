@@ -96,6 +96,21 @@ QACG_DEVICE void add_weighted(float (&sums)[kTiles][4], const uint32_t (&a)[4], 
   }
 }
 
+// The same for two left operands, for which the rows are read once: shared memory is what these products wait for.
+template <typename Scalar, int kTiles>
+QACG_DEVICE void add_weighted(float (&sums)[kTiles][4], const uint32_t (&a)[4], float (&other_sums)[kTiles][4],
+                              const uint32_t (&other)[4], uint32_t rows) {
+#pragma unroll
+  for (int t = 0; t < kTiles / 2; ++t) {
+    uint32_t b[4];
+    load_matrices_transposed(b, rows ^ (2 * t * kChunkBytes));
+    multiply_add(sums[2 * t], a, b[0], b[1], Scalar{});
+    multiply_add(sums[2 * t + 1], a, b[2], b[3], Scalar{});
+    multiply_add(other_sums[2 * t], other, b[0], b[1], Scalar{});
+    multiply_add(other_sums[2 * t + 1], other, b[2], b[3], Scalar{});
+  }
+}
+
 // Two fragments of cells that lie side by side, as a left operand.
 template <typename Scalar>
 QACG_DEVICE void narrow_cells(uint32_t (&a)[4], const float (&left)[4], const float (&right)[4]) {

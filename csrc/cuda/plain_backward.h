@@ -87,7 +87,7 @@ QACG_KERNEL(kThreads, 1) backward_rows(QACG_PARAMETER Problem p, QACG_PARAMETER 
   for (int r = 0; r < kOwned; ++r) {
     const int i = first_row + r;
     if (i >= s.queries) break;
-    if (lane() == 0) at(g.delta, s, i) = delta[r];
+    if (lane() == 0) terms_at(g, s, i) = {row[r].shift, row[r].normalise, lambda[r], delta[r]};
     float logit = 0.0f;
     if (lane() == 0) logit = finish_row_gate(p, g, s, i, d_lambda[r]);
     logit = warp_sum(logit);
@@ -128,16 +128,15 @@ QACG_KERNEL(kThreads, 1) backward_keys(QACG_PARAMETER Problem p, QACG_PARAMETER 
     const Products out_values = products(p, s, value, grad, own_tile, other_tile);
     const int i = first_query + lane();
     const bool inside = i < s.queries;
-    const SoftmaxRow row = inside ? softmax_row(at(p.row_max, s, i), at(p.row_sum, s, i)) : SoftmaxRow{0.0f, 0.0f};
-    const float lambda = inside ? lambda_of_row(p, s, i) : 0.0f, delta = inside ? at(g.delta, s, i) : 0.0f;
+    const RowTerms row = inside ? terms_at(g, s, i) : RowTerms{};
     for (int r = 0; r < kOwned; ++r) {
       const int j = first_key + r;
       const Scores t = scores_of(p, s, i, j, scores.of[r], context_scores.of[r]);
-      const GradientCell cell = t.seen
-                                    ? gradient_cell(exp2f(t.softmax - row.shift) * row.normalise,
-                                                    sigmoid<Accurate>(t.context), lambda - column_part(p, s, j),
-                                                    keep_at(p, s, seed, i, j), out_values.of[r], delta, p.quasi_scale)
-                                    : GradientCell{};
+      const GradientCell cell =
+          t.seen ? gradient_cell(exp2f(t.softmax - row.shift) * row.normalise, sigmoid<Accurate>(t.context),
+                                 row.lambda - column_part(p, s, j), keep_at(p, s, seed, i, j), out_values.of[r],
+                                 row.delta, p.quasi_scale)
+                 : GradientCell{};
       if (p.column_gate) d_lambda[r] += warp_sum(cell.d_gate);
       const int at_cell = (first_owned() + r) * kStride + lane();
       weights[at_cell] = cell.attention;

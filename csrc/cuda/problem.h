@@ -60,13 +60,18 @@ struct Problem {
   Tensor4 out, softmax_out, quasi_out;  // the branch outputs may be null
 };
 
+// What the backward keeps of a row of queries between its passes, besides logits: P = 2^(score - shift) normalise.
+struct alignas(16) RowTerms {
+  float shift, normalise, lambda, delta;
+};
+
 struct Gradients {
   Tensor4 out;                // incoming
   Rows query_gate, key_gate;  // incoming, or null
   Tensor4 query, key, value, context_query, context_key;
   Rows lambda;  // outgoing, of the element type
-  // Per row, between the passes: delta, and what reaches the logits of the two gates.
-  Rows delta, query_logit, key_logit;
+  // Per row, between the passes: RowTerms, and what reaches the logits of the two gates.
+  Rows terms, query_logit, key_logit;
   // Sums over parts of the rows, (parts, sequences, heads, 4 vectors of D and 2 biases), and the outgoing gradients.
   float* gate_sums;
   int64_t gate_parts;

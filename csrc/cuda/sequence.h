@@ -59,6 +59,10 @@ QACG_DEVICE float& at(const Rows& r, const Sequence& s, int i) {
   return static_cast<float*>(r.data)[offset_of(r, s, i)];
 }
 
+QACG_DEVICE RowTerms& terms_at(const Gradients& g, const Sequence& s, int i) {
+  return static_cast<RowTerms*>(g.terms.data)[offset_of(g.terms, s, i)];
+}
+
 QACG_DEVICE float read(Element element, const void* data, int64_t offset) {
   if (element == Element::kFloat32) return static_cast<const float*>(data)[offset];
   if (element == Element::kFloat16) return widen(static_cast<const Float16*>(data)[offset]);

@@ -1,10 +1,11 @@
 """The model of machine code, on programs of a few lines whose clocks can be counted by hand."""
 
 import importlib.util
+import struct
 
 import pytest
 
-from benchmarks.static import chips, path, scheduler, units
+from benchmarks.static import chips, follow, path, scheduler, units
 from benchmarks.static.disassemble import parse
 
 HOPPER = chips.CHIPS["sm_90"]
@@ -19,7 +20,7 @@ def program(*lines):
 def clocks(code, warps=4, blocks=1, iterations=1):
     main = path.main_loop(code)
     way = list(path.indices(code, main, lambda loop: iterations))
-    return scheduler.clocks(code, way, warps, blocks, HOPPER)
+    return scheduler.clocks(code, [way], warps, blocks, HOPPER)
 
 
 def independent(opcode, count):
@@ -98,6 +99,100 @@ def test_a_barrier_holds_a_block_until_its_last_warp():
     assert clocks(code, warps=4, blocks=2) < clocks(code, warps=8)
 
 
+def test_warps_of_a_block_may_go_different_ways():
+    code = program(*independent("MUFU.EX2", 50), "EXIT")
+    whole = list(range(len(code)))
+    assert scheduler.clocks(code, [whole, whole[-1:]], 8, 1, HOPPER) == clocks(code, warps=4)
+
+
+# A loop as often as the parameter at 0x10 says, in which a thread below the one at 0x14 does what others leave out.
+COUNTED = (
+    "S2R R0, SR_TID.X",
+    "IMAD.MOV.U32 R1, RZ, RZ, RZ",
+    "ULDC UR4, c[0x0][0x10]",
+    ".L_x_0:",
+    "ISETP.GE.AND P0, PT, R0, c[0x0][0x14], PT",
+    "@P0 BRA `(.L_x_1)",
+    "FADD R2, R2, R3",
+    ".L_x_1:",
+    "IADD3 R1, R1, 0x1, RZ",
+    "ISETP.LT.AND P1, PT, R1, UR4, PT",
+    "@P1 BRA `(.L_x_0)",
+    "EXIT",
+)
+
+
+def constants(*words):
+    return bytes(0x10) + struct.pack(f"<{len(words)}I", *words)
+
+
+def test_a_thread_goes_where_the_numbers_of_a_call_lead():
+    code = program(*COUNTED)
+    lean, full = [3, 4, 6, 7, 8], [3, 4, 5, 6, 7, 8]
+    assert follow.way(code, constants(3, 32), 32) == [0, 1, 2, *lean * 3, 9]
+    assert follow.way(code, constants(2, 32), 31) == [0, 1, 2, *full * 2, 9]
+
+
+def test_what_a_predicate_skips_takes_a_slot_alone():
+    lines = ["ISETP.GE.AND P0, PT, RZ, 0x1, PT", *["@P0 MUFU.EX2 R1, R2"] * 100, "EXIT"]
+    code = program(*lines)
+    way = follow.way(code, b"", 0)
+    assert way == [0, *[len(code)] * 100, 101]
+    assert scheduler.clocks([*code, follow.SKIPPED], [way], 4, 1, HOPPER) == pytest.approx(102, abs=10)
+
+
+def test_a_branch_on_what_is_not_known_is_an_error():
+    code = program("POPC R0, R1", "ISETP.NE.AND P0, PT, R0, RZ, PT", "@P0 BRA `(.L_x_0)", ".L_x_0:", "EXIT")
+    with pytest.raises(follow.UnknownWayError, match="at 2: @P0 BRA"):
+        follow.way(code, b"", 0)
+    with pytest.raises(follow.UnknownWayError, match="have not led to the end"):
+        follow.way(program(".L_x_0:", "BRA `(.L_x_0)"), b"", 0)
+
+
+# Each with what P0 has to be, when c[0x0][0x10] is 100 and c[0x0][0x14] is -7.
+COMPUTED = {
+    "a quotient by way of a float": (
+        "I2F.U32.RP R1, 0x7", "MUFU.RCP R1, R1", "VIADD R1, R1, 0xffffffe", "F2I.FTZ.U32.TRUNC.NTZ R3, R1",
+        "IMAD.MOV.U32 R2, RZ, RZ, RZ", "IMAD.MOV R4, RZ, RZ, -R3", "IMAD R4, R4, 0x7, RZ", "IMAD.HI.U32 R3, R3, R4, R2",
+        "IMAD.HI.U32 R5, R3, c[0x0][0x10], RZ", "ISETP.EQ.AND P0, PT, R5, 0xe, PT",
+    ),
+    "a sum of 64 bits": (
+        "IADD3 R1, P1, RZ, -0x1, RZ", "IADD3 R2, P1, R1, 0x2, RZ", "IADD3.X R3, RZ, RZ, RZ, P1, !PT",
+        "ISETP.EQ.U32.AND P0, PT, R2, 0x1, PT", "ISETP.EQ.AND.EX P0, PT, R3, 0x1, PT, P0",
+    ),
+    "a difference that borrows": (
+        "MOV R9, 0x1", "IADD3 R2, P1, RZ, -R9, RZ", "IADD3.X R3, RZ, ~RZ, RZ, P1, !PT",
+        "ISETP.EQ.AND P0, PT, R3, -0x1, PT",
+    ),
+    "a shift that keeps the sign": (
+        "LDC R1, c[0x0][0x14]", "SHF.R.S32.HI R2, RZ, 0x1, R1", "ISETP.EQ.AND P0, PT, R2, -0x4, PT",
+    ),
+    "the rest by a power of two": (
+        "MOV R1, c[0x0][0x10]", "LEA.HI R2, RZ, R1, RZ, 0x3", "LOP3.LUT R2, R2, 0xfffffff8, RZ, 0xc0, !PT",
+        "IMAD.IADD R1, R1, 0x1, -R2", "ISETP.EQ.AND P0, PT, R1, 0x4, PT",
+    ),
+    "the least of a sum and a number": (
+        "MOV R1, c[0x0][0x10]", "VIADDMNMX R2, R1, -0x3, 0x40, PT", "ISETP.EQ.AND P0, PT, R2, 0x40, PT",
+    ),
+    "predicates kept in a register": (
+        "ISETP.EQ.AND P3, PT, RZ, RZ, PT", "P2R R1, PR, RZ, 0x8", "ISETP.NE.AND P0, PT, R1, RZ, PT",
+    ),
+    "bytes of two words": (
+        "MOV R1, 0x11223380", "PRMT R2, R1, 0x9810, RZ", "ISETP.EQ.AND P0, PT, R2, 0xff3380, PT",
+    ),
+    "floats, which are ordinary": ("LDG.E R1, desc[UR4][R2.64]", "FSETP.GT.AND P0, PT, |R1|, -INF , PT"),
+    "predicates by a table": (
+        "ISETP.EQ.AND P1, PT, RZ, RZ, PT", "ISETP.NE.AND P2, PT, RZ, RZ, PT", "PLOP3.LUT P0, PT, P1, P2, PT, 0x20, 0x0",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("lines", COMPUTED.values(), ids=COMPUTED)
+def test_integers_are_computed_as_the_machine_would(lines):
+    code = program(*lines, "@P0 BRA `(.L_x_0)", "NOP", ".L_x_0:", "EXIT")
+    assert len(code) - 2 not in follow.way(code, constants(100, -7 & 0xFFFFFFFF), 0)
+
+
 def test_blocks_of_a_multiprocessor_are_held_by_registers_warps_and_memory():
     assert chips.resident_blocks(HOPPER, registers=128, warps=8, shared=1024) == 2
     assert chips.resident_blocks(HOPPER, registers=32, warps=8, shared=1024) == 8
@@ -118,8 +213,8 @@ def test_a_row_is_told_by_the_names_that_readers_rely_on():
     judged = Judged(8, 200, 0, 98304, 1, 0, counted, True, 3, 1.0, "mufu", 900.0, 2000.0)
     record = report.row_record(JudgedRow(row, judged, 312.4))
     assert " ".join(record) == (
-        "backend kernel pass bits head_dim busy tile warps stages registers stack shared_bytes instructions wgmma "
-        "loads_in_flight duplicated bound predicted_tflops"
+        "backend kernel pass bits head_dim busy tile warps stages registers stack shared_bytes resident instructions "
+        "wgmma loads_in_flight duplicated bound predicted_tflops"
     )
     assert record["pass"] == "forward" and record["predicted_tflops"] == 312.0
     assert "128 x 64, 8 warps, 3 stages" in report.sentence(record)
@@ -142,8 +237,8 @@ def test_warps_that_only_copy_take_their_share_beside_those_that_compute():
     assert [code[i].stem for i in of_copies].count("LDGSTS") == 3 and code[of_copies[-1]].opcode == "BRA"
     assert not set(of_copies) & set(range(main.start, main.stop + 1))
     way = list(range(main.start, main.stop)) * 10
-    alone = scheduler.clocks(code, way, 4, 1, HOPPER)
-    both = scheduler.clocks(code, way, 4, 1, HOPPER, beside=[(of_copies, 4)])
+    alone = scheduler.clocks(code, [way], 4, 1, HOPPER)
+    both = scheduler.clocks(code, [way], 4, 1, HOPPER, beside=[(of_copies, 4)])
     assert alone < both <= alone + len(of_copies) + 40
     assert path.copying_loop(program(*copying), path.Loop(0, 10)) is None  # the main loop's warps copy
 

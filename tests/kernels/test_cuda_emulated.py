@@ -161,7 +161,7 @@ def test_the_order_of_warps_and_copies_changes_no_bit(case, monkeypatch):
         (Case("too many dims", queries=5, head_dim=136), 163, "head size is 136"),
         (Case("rows off 16 bytes", head_dim=16, layout="strided"), 163, "rows of context_key do not start"),
         (Case("no 16 bits", head_dim=16), 163, "dtype is torch.float32"),
-        # Whole rows of 128 dims want 131 KiB: below, keys go in tiles (81 KiB), and the backward (111) does without.
+        # The forward of 128 dims wants 81 KiB, its backward 111.
         (STRIPS[-1], 99, "backward without tensor cores: with head size 128"),
         (STRIPS[-1], 48, "forward and backward without tensor cores: with head size 128"),
     ],

@@ -1,0 +1,170 @@
+"""The kernels of csrc/cuda on tensor cores as nvcc compiles them for a chip, followed with the numbers of a call."""
+
+import functools
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks.static import follow, kernel
+from benchmarks.static.calibrate import calibration, rate
+from benchmarks.static.chips import CHIPS, SCHEDULERS
+from benchmarks.static.compile import CUOBJDUMP, NVDISASM, Resources
+from benchmarks.static.disassemble import Instruction, parse, pending
+
+ROOT = Path(__file__).resolve().parents[2]
+HEAD_DIMS = (32, 64, 128)  # that others are padded to
+_BUILD = ROOT / "build" / "static"
+_CALLS = Path(__file__).with_name("cuda_calls.cu")
+_SOURCES = ("kernels_mma_bfloat16.cu", "kernels_hopper_bfloat16.cu")
+_CODE = {"sm_80": "sm_80", "sm_90": "sm_90a"}  # others jump by tables, which `follow` does not read
+_PARAMETERS = {"sm_80": 0x160, "sm_90": 0x210}  # where they begin in a kernel's constants
+# Products of matrices of a tile: the backward with the branch's output kept.
+PRODUCTS = {"forward": 4, "forward_short": 3, "hopper_forward": 4, "backward_rows": 5, "backward_keys": 6}
+STAGES = {"forward_short": 1, "hopper_forward": 3}  # of keys and values; the others have two
+_SHORT = "forward_short"
+_SHORT_LENGTH, _LENGTHS = 128, (256, 768)  # keys of a call that one kernel has whole; of calls with few and more tiles
+
+
+class Code(NamedTuple):
+    """One kernel's machine code. registers, stack: of a thread, in bytes of a thread."""
+
+    program: list[Instruction]
+    registers: int
+    stack: int
+
+
+class Call(NamedTuple):
+    """What one block of a kernel has; rows and keys of a tile, and the bytes of the kernel's parameters."""
+
+    threads: int
+    shared: int
+    rows: int
+    keys: int
+    parameters: bytes
+
+
+class JudgedKernel(NamedTuple):
+    """A kernel, what its machine code uses, and its own rate where there are many blocks."""
+
+    name: str
+    head_dim: int
+    busy: bool
+    call: Call
+    judged: kernel.Judged
+    tflops: float
+
+
+def why_not(architecture: str) -> str | None:
+    """Why the kernels cannot be judged for a chip, or None."""
+    if architecture not in _CODE:
+        return f"--backend cuda: got --arch {architecture}, wanted one of {', '.join(_CODE)}"
+    if _nvcc() is None:
+        return "--backend cuda wants nvcc, the CUDA compiler: on the path, in CUDA_HOME or in /usr/local/cuda"
+    return None
+
+
+def judge_kernels(architecture: str, head_dims: list[int]) -> Iterator[JudgedKernel]:
+    """Every kernel of these head sizes, without dropout and with it."""
+    for busy in (False, True):
+        short, few, more = (_calls(length, busy) for length in (_SHORT_LENGTH, *_LENGTHS))
+        for name, head_dim in (*short, *few):
+            if head_dim in head_dims and (name, head_dim) in code(architecture):
+                own = {n: calls.get((name, head_dim)) for n, calls in zip((1, *_LENGTHS), (short, few, more))}
+                yield _judge(name, head_dim, busy, architecture, own)
+
+
+def _judge(name: str, head_dim: int, busy: bool, architecture: str, calls: dict[int, Call | None]) -> JudgedKernel:
+    found, iterates = code(architecture)[name, head_dim], name != _SHORT
+    program = [*found.program, follow.SKIPPED]
+    call = calls[_LENGTHS[0]] if iterates else calls[1]
+    warps, work = call.threads // 32, kernel.Work(call.rows * call.keys, head_dim, PRODUCTS[name], iterates)
+    walked = call.rows if name == "backward_keys" else call.keys  # of a tile, along the loop
+    iterations = tuple(length // walked for length in _LENGTHS)
+    lengths = dict(zip(iterations, _LENGTHS))
+
+    def ways(count: int) -> list[list[int]]:
+        constants = bytes(_PARAMETERS[architecture]) + calls[lengths[count] if iterates else 1].parameters
+        return [follow.way(found.program, constants, 32 * n) for n in range(0, max(1, warps), SCHEDULERS)]
+
+    in_loop = [program[index] for index in ways(iterations[0])[0]]
+    waits = [pending(i) for i in in_loop if i.stem == "DEPBAR" and "SB" in i.operands]
+    used = Resources(
+        registers=found.registers,
+        stack=found.stack,
+        shared=call.shared,
+        tensor_columns=0,
+        wgmma=any(i.stem == "HGMMA" for i in in_loop),
+        loads_in_flight=max(waits, default=0),
+        spills=sum(i.stem in ("LDL", "STL") for i in in_loop),
+    )
+    judged = kernel.judge_program(program, used, CHIPS[architecture], warps, work, ways, iterations)
+    clocks = judged.iteration if iterates else judged.outside
+    tflops = calibration().factor * rate(architecture, work.flops * judged.resident, clocks)
+    return JudgedKernel(name, head_dim, busy, call, judged, tflops)
+
+
+@functools.cache
+def code(architecture: str) -> dict[tuple[str, int], Code]:
+    """Machine code by name and head size; compiled now unless that of the same sources is there."""
+    found = {}
+    for source in _SOURCES:
+        if "hopper" in source and architecture != "sm_90":
+            continue
+        path = ROOT / "csrc" / "cuda" / source
+        flags = ("-std=c++17", "-O3", "-DNDEBUG", "-cubin", f"-arch={_CODE[architecture]}")
+        cubin = _built(path, flags, ".cubin")
+        text = subprocess.run([NVDISASM, "-c", cubin], capture_output=True, text=True, check=True).stdout
+        usage = subprocess.run([CUOBJDUMP, "-res-usage", cubin], capture_output=True, text=True, check=True).stdout
+        for section in re.split(r"\n\s*\.section\s+\.text\.", text)[1:]:
+            mangled = re.match(r"\w+", section)[0]
+            name, head_dim = re.match(r"_ZN4qacg4cuda3mma\d+(\w+?)I.*?Li(\d+)E", mangled).groups()
+            own = re.search(rf"Function {mangled}:\s+REG:(\d+) STACK:(\d+)", usage)
+            found[name, int(head_dim)] = Code(parse(section), int(own[1]), int(own[2]))
+    return found
+
+
+def _calls(length: int, busy: bool) -> dict[tuple[str, int], Call]:
+    program = _built(_CALLS, ("-std=c++17", f"-I{ROOT / 'csrc' / 'cuda'}"), "")
+    text = subprocess.run([program, str(length), str(int(busy))], capture_output=True, text=True, check=True).stdout
+    found = {}
+    for line in text.splitlines():
+        name, head_dim, *numbers, parameters = line.split()
+        found[name, int(head_dim)] = Call(*map(int, numbers), bytes.fromhex(parameters))
+    return found
+
+
+def _built(source: Path, flags: tuple[str, ...], suffix: str) -> Path:
+    """Path of what nvcc makes of a source, made now unless that of the same text is there."""
+    headers = sorted((ROOT / "csrc").glob("c*/*.h"))
+    digest = hashlib.sha256(repr((flags, _version())).encode())
+    for path in (source, *headers):
+        digest.update(path.read_bytes())
+    built = _BUILD / f"{source.stem}-{digest.hexdigest()[:16]}{suffix}"
+    if not built.exists():
+        built.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = built.with_suffix(f".{os.getpid()}")
+        subprocess.run([_nvcc(), *flags, str(source), "-o", str(unfinished)], check=True)
+        unfinished.replace(built)
+    return built
+
+
+def _nvcc() -> str | None:
+    home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
+    return shutil.which("nvcc", path=f"{home}/bin" if home else None) or shutil.which(
+        "nvcc", path="/usr/local/cuda/bin"
+    )
+
+
+def nvcc_release() -> str:
+    """Such as "13.0"."""
+    return re.search(r"release ([\d.]+)", _version())[1]
+
+
+@functools.cache
+def _version() -> str:
+    return subprocess.run([_nvcc(), "--version"], capture_output=True, text=True, check=True).stdout
