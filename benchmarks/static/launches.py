@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import torch
 
-from qacg_kernels.backends.triton import gluon_launch, launch
+from qacg_kernels.backends.triton import launch
 from qacg_kernels.backends.triton.arguments import Form
 from qacg_kernels.backends.triton.configurations import KERNELS, Row, Table, trial
 
@@ -98,5 +98,7 @@ def launch_of_row(table: Table, row: Row) -> Launch:
 
 def launch_of_gluon(table: Table, head_dim: int) -> Launch:
     """The forward in Gluon of a call of full tiles in 16 bits; `table` says which rows are too short for it."""
+    from qacg_kernels.backends.triton import gluon_launch  # Triton 3.5 cannot import it
+
     (found,) = launches_of(table, (1, _HEADS, _LONG, head_dim), 16, False, False, gluon_launch.forward)
     return found

@@ -2,7 +2,8 @@
 
 A build is one kernel of the tables on one chip, in one dtype, for one head size and one variant of a call. "small
 kernels" are those of rows x D; "atomic" is key_gradients with dQ by atomic additions; "row sums" is query_gradients
-for a forward that saved no branch outputs, which only the raw operator allows.
+for a forward that saved no branch outputs, which only the raw operator allows; "gluon_forward" is the tiled forward of
+backend "gluon".
 """
 
 import contextlib
@@ -81,7 +82,8 @@ _TILED_LENGTH = 256  # longer than any row that is taken whole
 # As models have them: heads inside of rows in memory, of a number that no power of two divides far.
 _LAYOUT = "heads_inside"
 _HEADS = 12
-_FORWARD = ("whole_row_forward", "tiled_forward")
+_FORWARD = ("whole_row_forward", "tiled_forward", "gluon_forward")
+_GLUON_VARIANTS = ("lambda", "row gate, lengths, causal", "packed", "one head, packed", "odd sizes")
 _FUNCTIONS = {
     "whole_row_forward": ("forward_kernel",),
     "tiled_forward": ("forward_kernel",),
@@ -90,6 +92,7 @@ _FUNCTIONS = {
     "query_gradients": ("query_blocks_kernel",),
     "row sums": ("query_blocks_kernel_sums",),
     "atomic": ("key_blocks_kernel",),
+    "gluon_forward": ("row_gates_kernel", "gluon_forward_kernel"),
     "small kernels": ("key_gates_kernel", "gate_sums_kernel", "row_terms_kernel", "finish_queries_kernel"),
 }
 
@@ -119,6 +122,7 @@ def every_build() -> list[Build]:
         (OWN_TABLE, ("tiled_forward",), (torch.bfloat16,), (64,), (_NO_GRADIENT,)),
         (OWN_TABLE, ("row sums",), DTYPES, HEAD_DIMS, HEAVIEST),
         (OWN_TABLE, ("atomic", "small kernels"), DTYPES, HEAD_DIMS, ("row gate, all at once",)),
+        (("sm_90",), ("gluon_forward",), DTYPES[:2], WGMMA_HEAD_DIMS, _GLUON_VARIANTS),
         (("sm_86", "sm_89", "sm_120"), KERNELS, (torch.bfloat16, torch.float32), HEAD_DIMS, HEAVIEST[1:]),
     )
     return [Build(*parts) for group in groups for parts in itertools.product(*group)]
@@ -164,6 +168,10 @@ def builds_of_every_kind() -> list[Build]:
             dtypes = (DTYPES[number % 2], torch.float32)
             builds += [Build("sm_90", kernel, dtype, 64, variant) for dtype in dtypes]
     builds += [Build("sm_90", kernel, torch.float32, 64, _TF32[0]) for kernel in KERNELS]
+    builds += [
+        Build("sm_90", "gluon_forward", DTYPES[number % 2], head_dim, variant)
+        for number, (head_dim, variant) in enumerate(itertools.product(WGMMA_HEAD_DIMS, _GLUON_VARIANTS))
+    ]
     for dtype in (torch.bfloat16, torch.float32):
         builds.append(Build("sm_90", "tiled_forward", dtype, 64, _NO_GRADIENT))
         builds += [Build("sm_90", "row sums", dtype, 64, variant) for variant in HEAVIEST]
@@ -179,7 +187,7 @@ def _kernels(build: Build, wanted: Callable[[str], bool]) -> dict[str, object]:
     saved = dict(save_softmax_out=saves, save_quasi_out=saves and not problem.column_gate)
 
     def call() -> None:
-        _, *rest = launch.forward(*problem.tensors(), **problem.options(), **saved)
+        _, *rest = _forward(build.kernel)(*problem.tensors(), **problem.options(), **saved)
         if build.kernel not in _FORWARD:
             grad_gates = [torch.empty_like(t) if inputs.case.lambda_gradient else None for t in rest[-2:]]
             launch.backward(inputs.grad_out, *grad_gates, *problem.tensors(), *rest, **problem.options())
@@ -187,6 +195,14 @@ def _kernels(build: Build, wanted: Callable[[str], bool]) -> dict[str, object]:
     capability = int(build.architecture.removeprefix("sm_"))
     with products_in_tf32(build.variant in _TF32):
         return kernels_of(call, table, capability, wanted)
+
+
+def _forward(kernel: str) -> Callable[..., tuple]:
+    if kernel != "gluon_forward":
+        return launch.forward
+    from qacg_kernels.backends.triton import gluon_launch  # Triton 3.5 cannot import it
+
+    return gluon_launch.forward
 
 
 @contextlib.contextmanager
