@@ -1,5 +1,5 @@
 // The backward's pass over queries on tensor cores: delta, the gradients of query, context query and lambda. One block
-// for 64 queries of one head, keys in tiles of 32; five products, seven where delta is not to be had from O1.
+// for 64 queries of one head, keys in tiles; five products, seven where delta is not to be had from O1.
 #pragma once
 
 #include "mma_gradient.h"
@@ -8,8 +8,9 @@ namespace qacg::cuda::mma {
 
 template <int kDim>
 struct RowsShape {
-  static constexpr int kThreads = 128, kRows = 64, kKeys = 32;
-  static constexpr int kStep = kDim > 64 ? 16 : 32;  // keys whose cells a warp has at a time, for want of registers
+  static constexpr int kThreads = 128, kRows = 64;
+  // With 128 dims there are registers for the cells of 16 keys, and two blocks fit a multiprocessor of sm_80.
+  static constexpr int kKeys = kDim > 64 ? 16 : 32;
   static constexpr int64_t kShared =
       (3 * kRows + 2 * 3 * kKeys) * kDim * 2 + arena_bytes(kRows * 4) + arena_bytes(2 * kKeys * 4);
 };
@@ -18,7 +19,7 @@ template <typename Scalar, int kDim>
 QACG_KERNEL(RowsShape<kDim>::kThreads, 1)
 backward_rows(QACG_PARAMETER Problem p, QACG_PARAMETER Gradients g) {
   using Shape = RowsShape<kDim>;
-  constexpr int kKeys = Shape::kKeys, kStep = Shape::kStep, kFragments = kStep / 8, kDimFragments = kDim / 8;
+  constexpr int kKeys = Shape::kKeys, kFragments = kKeys / 8, kDimFragments = kDim / 8;
   const Unit unit = unit_of(p, p.query_length, Shape::kRows);
   const Sequence& s = unit.sequence;
   if (unit.first >= s.queries) return;
@@ -101,24 +102,20 @@ backward_rows(QACG_PARAMETER Problem p, QACG_PARAMETER Gradients g) {
   };
   pipelined(tiles, load, [&](int n, int stage) {
     draw(n * kKeys);
-#pragma unroll 1
-    for (int key = 0; key < kKeys; key += kStep) {
-      const int tile_key = stage * kKeys + key;
-      Strip<kFragments> strip{};
-      add_products<Scalar>(strip.score, query, strip_row, all_keys, tile_key);
-      add_products<Scalar>(strip.context, context_query, strip_row, all_context_keys, tile_key);
-      add_products<Scalar>(strip.out_value, grad, strip_row, all_values, tile_key);
-      float column_sums[kFragments][2] = {};
-      strip_gradients(p, s, first_row, n * kKeys + key, rows, column_parts + tile_key, keep, strip, d_lambda,
-                      column_sums);
+    const int tile_key = stage * kKeys;
+    Strip<kFragments> strip{};
+    add_products<Scalar>(strip.score, query, strip_row, all_keys, tile_key);
+    add_products<Scalar>(strip.context, context_query, strip_row, all_context_keys, tile_key);
+    add_products<Scalar>(strip.out_value, grad, strip_row, all_values, tile_key);
+    float column_sums[kFragments][2] = {};
+    strip_gradients(p, s, first_row, n * kKeys, rows, column_parts + tile_key, keep, strip, d_lambda, column_sums);
 #pragma unroll
-      for (int k = 0; k < kStep / 16; ++k) {
-        uint32_t a[4];
-        narrow_cells<Scalar>(a, strip.score[2 * k], strip.score[2 * k + 1]);
-        add_weighted<Scalar>(query_sum, a, all_keys.downwards(tile_key + 16 * k));
-        narrow_cells<Scalar>(a, strip.context[2 * k], strip.context[2 * k + 1]);
-        add_weighted<Scalar>(context_sum, a, all_context_keys.downwards(tile_key + 16 * k));
-      }
+    for (int k = 0; k < kKeys / 16; ++k) {
+      uint32_t a[4];
+      narrow_cells<Scalar>(a, strip.score[2 * k], strip.score[2 * k + 1]);
+      add_weighted<Scalar>(query_sum, a, all_keys.downwards(tile_key + 16 * k));
+      narrow_cells<Scalar>(a, strip.context[2 * k], strip.context[2 * k + 1]);
+      add_weighted<Scalar>(context_sum, a, all_context_keys.downwards(tile_key + 16 * k));
     }
   });
 

@@ -57,7 +57,7 @@ RESIDENT = {
     "forward<128>": (2, 1, 2),
     "backward_rows<32>": (2, 2, 2),
     "backward_rows<64>": (2, 2, 2),
-    "backward_rows<128>": (1, 1, 2),
+    "backward_rows<128>": (2, 1, 2),
     "backward_keys<32>": (1, 1, 1),
     "backward_keys<64>": (1, 0, 1),
     "backward_keys<128>": (1, 0, 1),
