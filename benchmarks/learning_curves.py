@@ -29,11 +29,12 @@ def measure(out: Path, key: Key, data: Path | None, options: TrainingOptions) ->
 
     kind, size, start, seed = key
     work = out / "unfinished" / "-".join(map(str, key))
+    anew = not work.exists()
     dataset = dataset_of(kind, size, seed, data, work / "data")
     if dataset is None:
         return False
     begin = None if start == "scratch" else start
-    anew, before = not (work / "model").exists(), time.process_time()
+    before = time.process_time()
     record = train(dataset, work / "model", replace(options, from_checkpoint=begin, seed=seed), resume=True).record
     took = time.process_time() - before if anew else None
     append(out, {"text": kind, "sentences": size, "begun_from": start, "processor_seconds": took} | row_of(record))

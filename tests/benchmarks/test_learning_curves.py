@@ -81,6 +81,15 @@ def test_a_training_is_measured_once_and_the_table_says_what_is_not(tmp_path, mo
     assert str(tmp_path) not in json.dumps(row)
 
 
+def test_a_training_that_was_gone_on_with_knows_no_processor_time(tmp_path, monkeypatch):
+    """Its first process took a part of it with it."""
+    sizes = {"hidden_size": 8, "layers": 1, "heads": 2, "intermediate_size": 16, "max_steps": 2}
+    (tmp_path / "unfinished" / "english-50-scratch-4").mkdir(parents=True)
+    learning_curves.measure(tmp_path, ("english", 50, "scratch", 4), None, TrainingOptions(**sizes))
+    (row,) = read(tmp_path)
+    assert row["processor_seconds"] is None and row["seconds"] > 0
+
+
 def test_the_table_has_mean_and_deviation_over_seeds(tmp_path):
     for seed, share in ((0, 0.5), (1, 0.7)):
         figures = {"test": {"macro_f1": share}}
