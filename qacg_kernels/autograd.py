@@ -31,13 +31,14 @@ _OUTPUT_GRADIENTS = 3  # that the backward operator takes, before the inputs
 _PLAIN_TYPES = frozenset((Tensor, torch.nn.Parameter, type(None)))
 
 
-def _unseen(tensors: tuple[Tensor | None, ...]) -> bool:
-    """Whether nobody would see an operator's call: no mode, no profiler, no tracer, no tensor of a type of its own."""
+def _unseen(tensors: tuple[Tensor, ...]) -> bool:
+    """Whether nobody would see an operator's call: no mode, profiler, tracer, tensor of another type or on "meta"."""
     return (
         torch._C._len_torch_dispatch_stack() == 0
         and not torch.autograd._profiler_enabled()
         and torch._C._get_tracing_state() is None
         and _PLAIN_TYPES.issuperset(map(type, tensors))
+        and not tensors[0].is_meta
     )
 
 
