@@ -5,7 +5,7 @@ import inspect
 import torch
 from torch import Tensor
 
-from qacg_kernels import dispatch, ops
+from qacg_kernels import autograd, dispatch
 from qacg_kernels.dropout import draw_dropout_seed
 from qacg_kernels.explanation import Explanation
 from qacg_kernels.gate import GateParameters
@@ -183,11 +183,12 @@ def _run(problem: Problem, backend: str, return_lambda: bool):
         )
     differentiable = _differentiable(problem)
     chosen = dispatch.select(problem, backend, differentiable)
-    options = problem.options() | (chosen.residuals(problem) if differentiable else ops.SAVE_NOTHING)
-    outputs = ops.run_forward(chosen.NAME, options, problem.tensors(), differentiable)
+    options = problem.options() | (chosen.residuals(problem) if differentiable else autograd.SAVE_NOTHING)
+    outputs = autograd.run_forward(chosen.NAME, options, problem.tensors(), differentiable)
     if not return_lambda:
         return outputs.out
     if problem.gate_lambda is not None:
         return outputs.out, problem.gate_lambda
+    assert outputs.query_gate is not None and outputs.key_gate is not None  # of gate vectors
     lam = 1 - (problem.beta * outputs.query_gate + problem.gamma * outputs.key_gate)
     return outputs.out, lam.to(outputs.out.dtype)

@@ -1,12 +1,13 @@
-"""The torch.library operators: one schema, one fake and one autograd formula for every backend.
+"""The torch.library operators: one schema and one fake for every backend; `autograd.py` has their derivatives.
 
 `qacg::<backend>_attention` and `qacg::<backend>_attention_backward` exist for each name in BACKENDS; NAMESPACE says
 when it is not `qacg`. A backend supplies only the two kernels. Absent tensors (a gate that was not given, a branch that
-was not saved) come back with zero elements, because an operator cannot return None.
+was not saved) come back from an operator with zero elements, because it cannot return None; kernels in Python give and
+take None.
 """
 
 import threading
-from functools import partial
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -47,20 +48,20 @@ BACKWARD_SCHEMA = f"""(Tensor grad_out, Tensor? grad_query_gate, Tensor? grad_ke
 
 
 class ForwardOutputs(NamedTuple):
-    """What the forward operator gives, in the schema's order; shapes are those of `_fake_forward`."""
+    """What a forward gives, in the schema's order; shapes are those of `_fake_forward`, or None for what is absent."""
 
     out: Tensor
-    softmax_out: Tensor
-    quasi_out: Tensor
+    softmax_out: Tensor | None
+    quasi_out: Tensor | None
     row_max: Tensor
     row_sum: Tensor
-    query_gate: Tensor
-    key_gate: Tensor
+    query_gate: Tensor | None
+    key_gate: Tensor | None
 
 
-SAVE_NOTHING = {"save_softmax_out": False, "save_quasi_out": False}
-_INPUT_COUNT = 16
-_DIFFERENTIABLE = 12  # the first inputs; masks, lengths and the seed have no gradient
+INPUTS = 16
+GATE_VECTORS = 6  # the place of the first of them among the inputs; without them all there is gate_lambda
+DIFFERENTIABLE = 12  # the first inputs; masks, lengths and the seed have no gradient
 
 
 class _Library(torch.library.Library):
@@ -72,10 +73,21 @@ class _Library(torch.library.Library):
 
             def fn(keyset, *args, **kwargs):
                 if forward_ad._current_level >= 0 and any(map(_has_tangent, args)):
-                    _refuse_forward_mode()
+                    refuse_forward_mode()
                 return formula(keyset, *args, **kwargs)
 
         super().impl(op_name, fn, dispatch_key, **options)
+
+
+PLAIN_PYTORCH = "qacg_kernels.attention_maps, which is plain PyTorch"
+
+
+def refuse_forward_mode():
+    """What tangents meet, in whatever way they come."""
+    raise NotImplementedError(
+        "quasi_attention is differentiated in reverse mode only (backward, torch.func.grad, vjp, jacrev); for "
+        "torch.func.jvp, jacfwd and dual tensors compute the maps with " + PLAIN_PYTORCH
+    )
 
 
 def _new_library() -> _Library:
@@ -88,7 +100,7 @@ def _new_library() -> _Library:
         ) from error
 
 
-_library = _new_library()
+library = _new_library()
 
 
 def _has_tangent(t: object) -> bool:
@@ -107,7 +119,7 @@ class _Checked(threading.local):
         self.known = False
 
 
-_checked = _Checked()
+checked = _Checked()
 
 
 def forward_op(backend: str):
@@ -120,36 +132,49 @@ def backward_op(backend: str):
     return getattr(getattr(torch.ops, NAMESPACE), f"{backend}_attention_backward")
 
 
-def _past_autograd(op, tensors, options: dict[str, object]):
-    """The results of an operator that nothing will differentiate, in half the time that a call of few tokens takes.
+class Kernels(NamedTuple):
+    """A backend's kernels that are Python."""
 
-    The operators' autograd formulas are Python, which torch runs even where it then only hands the call on. Where there
-    may be tangents it has to: that is what refuses them.
-    """
-    if forward_ad._current_level >= 0:
-        return op(*tensors, **options)
-    with torch._C._AutoDispatchBelowAutograd():
-        return op(*tensors, **options)
+    forward: Callable[..., tuple[Tensor | None, ...]]
+    backward: Callable[..., tuple[Tensor | None, ...]]
+
+
+# By backend; those of the others are in compiled libraries.
+in_python: dict[str, Kernels] = {}
+
+
+def none_absent(saved: Sequence[Tensor | None], query: Tensor) -> Sequence[Tensor]:
+    """The outputs of a forward beside `out`, with empty tensors for absent ones, as operators give and take them."""
+    if all(t is not None for t in saved):
+        return saved
+    dtypes = [query.dtype] * 2 + [row_dtype(query)] * 4
+    return tuple(query.new_empty((0,), dtype=dtype) if t is None else t for t, dtype in zip(saved, dtypes))
 
 
 def register_kernels(backend: str, forward, backward) -> None:
-    """Registers Python kernels of a backend, for every device. They get calls whose tensors fit together."""
+    """Registers Python kernels of a backend, for every device. They get calls whose tensors fit together.
+
+    Both may give None for what is absent; the backward may be handed it for what its forward left out.
+    """
+    in_python[backend] = Kernels(forward, backward)
 
     def checked_forward(*inputs, **options):
-        if not _checked.known:
+        if not checked.known:
             check_inputs(inputs, **options)
-        return forward(*inputs, **options)
+        out, *saved = forward(*inputs, **options)
+        return out, *none_absent(saved, query=inputs[0])
 
     def checked_backward(grad_out, grad_query_gate, grad_key_gate, *tensors, **options):
-        if not _checked.known:
-            inputs, saved = tensors[:_INPUT_COUNT], tensors[_INPUT_COUNT:]
+        if not checked.known:
+            inputs, saved = tensors[:INPUTS], tensors[INPUTS:]
             check_inputs(inputs, **options)
             of_gates, of_rows = (grad_query_gate, grad_key_gate), row_dtype(inputs[0])
             check_gradients(inputs, grad_out, of_gates, saved, row_dtype=of_rows, column_gate=options["column_gate"])
-        return backward(grad_out, grad_query_gate, grad_key_gate, *tensors, **options)
+        grads = backward(grad_out, grad_query_gate, grad_key_gate, *tensors, **options)
+        return tuple(grad_out.new_empty((0,)) if grad is None else grad for grad in grads)
 
-    _library.impl(f"{backend}_attention", checked_forward, "CompositeExplicitAutograd")
-    _library.impl(f"{backend}_attention_backward", checked_backward, "CompositeExplicitAutograd")
+    library.impl(f"{backend}_attention", checked_forward, "CompositeExplicitAutograd")
+    library.impl(f"{backend}_attention_backward", checked_backward, "CompositeExplicitAutograd")
 
 
 def empty_dense_like(t: Tensor) -> Tensor:
@@ -160,7 +185,7 @@ def empty_dense_like(t: Tensor) -> Tensor:
     if t.dim() == 4 and t.stride(1) < t.stride(2):
         batch, heads, rows, head_dim = t.shape
         return t.new_empty((batch, rows, heads, head_dim)).transpose(1, 2)
-    return t.new_empty(t.shape)
+    return torch.empty_like(t, memory_format=torch.contiguous_format)
 
 
 def may_exceed(length: int | torch.SymInt, limit: int) -> bool:
@@ -225,137 +250,9 @@ def _fake_forward(
 
 
 def _fake_backward(grad_out, grad_query_gate, grad_key_gate, *args, **options):
-    tensors = args[:_DIFFERENTIABLE]
+    tensors = args[:DIFFERENTIABLE]
     wide = [empty_dense_like(t) for t in tensors[:5]]
     return *wide, *(grad_out.new_empty((0,)) if t is None else t.new_empty(t.shape) for t in tensors[5:])
-
-
-def _setup_context(ctx, inputs, keyword_only_inputs, output):
-    o = ForwardOutputs(*output)
-    # grad_out may be absent (a loss on lambda alone); its stand-in needs only out's geometry.
-    residuals = (o.softmax_out, o.quasi_out, o.row_max, o.row_sum)
-    ctx.save_for_backward(*inputs, *residuals, o.query_gate, o.key_gate, o.out)
-    ctx.options = {k: v for k, v in keyword_only_inputs.items() if not k.startswith("save_")}
-    ctx.mark_non_differentiable(*residuals)
-    ctx.set_materialize_grads(False)
-
-
-def _differentiate(backend, ctx, grad_out, _softmax_out, _quasi_out, _max, _sum, grad_query_gate, grad_key_gate):
-    *saved, out = ctx.saved_tensors
-    if grad_out is None:
-        grad_out = torch.zeros_like(out)
-    arguments = (grad_out, grad_query_gate, grad_key_gate, *saved)
-    with _checked:  # by the forward, and what autograd hands on by autograd
-        if torch._C._are_functorch_transforms_active():
-            grads = TransformableBackward.apply(backend, ctx.options, *arguments)
-        elif torch.is_grad_enabled() or torch.compiler.is_compiling():
-            # With create_graph a second derivative has to find its refusal.
-            grads = backward_op(backend)(*arguments, **ctx.options)
-        else:
-            grads = _past_autograd(backward_op(backend), arguments, ctx.options)
-    present = [g if t is not None else None for g, t in zip(grads, saved[:_DIFFERENTIABLE])]
-    return *present, *[None] * (_INPUT_COUNT - _DIFFERENTIABLE)
-
-
-class EagerForward(torch.autograd.Function):
-    """The forward operator with its autograd formula, for calls outside a graph that is being made.
-
-    The formula registered with an operator costs torch a look through its whole schema at every call, several times
-    what a short row takes. `apply` takes the name of the backend, the options and the tensors.
-    """
-
-    @staticmethod
-    def forward(ctx, backend, options, *tensors):
-        outputs = _past_autograd(forward_op(backend), tensors, options)
-        ctx.backend = backend
-        _setup_context(ctx, tensors, options, outputs)
-        return outputs
-
-    @staticmethod
-    def backward(ctx, *grads):
-        return None, None, *_differentiate(ctx.backend, ctx, *grads)
-
-    @staticmethod
-    def jvp(ctx, *tangents):
-        _refuse_forward_mode()
-
-
-class TransformableForward(torch.autograd.Function):
-    """EagerForward for calls under torch.func (grad, vjp, jacrev, vmap), in the form that those want.
-
-    That form costs every call an inspection of `forward`'s signature. vmap runs the operators sample by sample.
-    """
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(backend, options, *tensors):
-        return forward_op(backend)(*tensors, **options)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        ctx.backend, options, *tensors = inputs
-        _setup_context(ctx, tensors, options, output)
-
-    backward = EagerForward.backward
-    jvp = EagerForward.jvp
-
-
-class TransformableBackward(torch.autograd.Function):
-    """The backward operator under torch.func: it can be mapped, not differentiated."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(backend, options, *tensors):
-        return backward_op(backend)(*tensors, **options)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        pass
-
-    @staticmethod
-    def backward(ctx, *grads):
-        _refuse_second_derivative(ctx, *grads)
-
-    @staticmethod
-    def jvp(ctx, *tangents):
-        _refuse_second_derivative(ctx, *tangents)
-
-
-def run_forward(backend: str, options: dict[str, object], tensors, differentiable: bool) -> ForwardOutputs:
-    """The outputs of the forward operator, by whatever lets torch differentiate them as the surroundings ask for.
-
-    Args:
-        tensors: those of a `Problem`, which has checked them.
-
-    Raises:
-        NotImplementedError: a tensor has a tangent (forward-mode differentiation).
-    """
-    if torch.compiler.is_compiling():
-        return ForwardOutputs(*forward_op(backend)(*tensors, **options))
-    with _checked:
-        if torch._C._are_functorch_transforms_active():
-            return ForwardOutputs(*TransformableForward.apply(backend, options, *tensors))
-        if differentiable:
-            return ForwardOutputs(*EagerForward.apply(backend, options, *tensors))
-        return ForwardOutputs(*_past_autograd(forward_op(backend), tensors, options))
-
-
-_PLAIN_PYTORCH = "qacg_kernels.attention_maps, which is plain PyTorch"
-
-
-def _refuse_second_derivative(ctx, *grads):
-    raise NotImplementedError(
-        "quasi_attention can be differentiated once; for second derivatives compute the maps with " + _PLAIN_PYTORCH
-    )
-
-
-def _refuse_forward_mode():
-    raise NotImplementedError(
-        "quasi_attention is differentiated in reverse mode only (backward, torch.func.grad, vjp, jacrev); for "
-        "torch.func.jvp, jacfwd and dual tensors compute the maps with " + _PLAIN_PYTORCH
-    )
 
 
 def _define() -> None:
@@ -363,13 +260,9 @@ def _define() -> None:
         forward, backward = f"{backend}_attention", f"{backend}_attention_backward"
         for name, schema in ((forward, FORWARD_SCHEMA), (backward, BACKWARD_SCHEMA)):
             # The schema parser wants one line.
-            _library.define(name + " ".join(schema.split()), tags=(torch.Tag.pt2_compliant_tag,))
-        torch.library.register_fake(f"{NAMESPACE}::{forward}", _fake_forward, lib=_library)
-        torch.library.register_fake(f"{NAMESPACE}::{backward}", _fake_backward, lib=_library)
-        torch.library.register_autograd(
-            f"{NAMESPACE}::{forward}", partial(_differentiate, backend), setup_context=_setup_context, lib=_library
-        )
-        torch.library.register_autograd(f"{NAMESPACE}::{backward}", _refuse_second_derivative, lib=_library)
+            library.define(name + " ".join(schema.split()), tags=(torch.Tag.pt2_compliant_tag,))
+        torch.library.register_fake(f"{NAMESPACE}::{forward}", _fake_forward, lib=library)
+        torch.library.register_fake(f"{NAMESPACE}::{backward}", _fake_backward, lib=library)
 
 
 _define()

@@ -2,6 +2,7 @@
 
 import itertools
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,9 +13,10 @@ from qacg_kernels.gate import FORMS, GateParameters
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
-@dataclass(frozen=True)
+# Not frozen: that would take 2 us of each call, where a call of short rows should take the host less than 30.
+@dataclass(eq=False)
 class Problem:
-    """A validated call. Field order and names are those of the operator schema in `ops.py`.
+    """A validated call, which nobody changes. Field order and names are those of the operator schema in `ops.py`.
 
     Dense tensors are (B, H, L or S, D); packed ones, with `cu_seqlens`, are (T, H, D).
     """
@@ -91,6 +93,18 @@ class Problem:
         }
 
 
+def _agree(*tensors: object) -> bool:
+    """Whether these are tensors of one dtype that kernels take, and on one device: all that `_check_tensor` asks."""
+    first = tensors[0]
+    if not isinstance(first, Tensor) or first.dtype not in _FLOATS:
+        return False
+    dtype, device = first.dtype, first.device
+    for t in tensors:  # `all` of a generator takes twice as long  # noqa: SIM110
+        if not isinstance(t, Tensor) or t.dtype != dtype or t.device != device:
+            return False
+    return True
+
+
 def _shape(t: Tensor) -> str:
     return f"({', '.join(str(n) for n in t.shape)})"
 
@@ -113,52 +127,49 @@ def _check_shape(name: str, t: Tensor, *wanted: tuple[int, ...], meaning: str) -
         raise ValueError(f"{name}: got shape {_shape(t)}, wanted {forms}, {meaning}")
 
 
-def _check_gate(gate: object, query: Tensor, packed: bool, lengths_differ: bool) -> dict[str, object]:
-    """Returns the gate's fields of Problem."""
-    heads, head_dim = query.shape[1], query.shape[-1]
-    rows = tuple(query.shape[:-1])
-    meaning = "(T, H) as query has" if packed else "(B, H, L) as query has"
-    gates: dict[str, object] = {
-        "gate_lambda": None,
-        "gate_query": None,
-        "gate_context_query": None,
-        "gate_key": None,
-        "gate_context_key": None,
-        "gate_query_bias": None,
-        "gate_key_bias": None,
-        "beta": 1.0,
-        "gamma": 1.0,
-        "column_gate": False,
-    }
+_Optional = Tensor | None
+
+
+class _Gate(NamedTuple):
+    """The gate's fields of Problem: those of tensors, in its order, and beta, gamma, column_gate."""
+
+    tensors: tuple[_Optional, _Optional, _Optional, _Optional, _Optional, _Optional, _Optional]
+    options: tuple[float, float, bool] = (1.0, 1.0, False)
+
+
+def _check_gate(gate: object, query: Tensor, packed: bool, lengths_differ: bool) -> _Gate:
+    rows = query.shape[:-1]
     if isinstance(gate, Tensor):
-        _check_tensor("gate", gate, query)
-        _check_shape("gate", gate, rows, meaning=meaning)
-        return gates | {"gate_lambda": gate}
+        if gate.shape != rows or gate.dtype != query.dtype or gate.device != query.device:
+            _check_tensor("gate", gate, query)
+            _check_shape("gate", gate, tuple(rows), meaning=f"{'(T, H)' if packed else '(B, H, L)'} as query has")
+        return _Gate((gate, None, None, None, None, None, None))
     if not isinstance(gate, GateParameters):
         raise TypeError(f"gate: got {type(gate).__name__}, wanted a lambda tensor or GateParameters")
     if gate.form not in FORMS:
         raise ValueError(f"gate.form: got {gate.form!r}, wanted one of {', '.join(map(repr, FORMS))}")
+    heads, head_dim = query.shape[1], query.shape[-1]
     for name in ("query", "context_query", "key", "context_key"):
         vector = getattr(gate, name)
         _check_tensor(f"gate.{name}", vector, query)
         _check_shape(f"gate.{name}", vector, (head_dim,), (heads, head_dim), meaning="(D) or (H, D)")
-        gates[f"gate_{name}"] = vector
     for name in ("query_bias", "key_bias"):
         bias = getattr(gate, name)
         if bias is not None:
             _check_tensor(f"gate.{name}", bias, query)
             _check_shape(f"gate.{name}", bias, (), (heads,), meaning="() or (H)")
-            gates[f"gate_{name}"] = bias
     if gate.form == "row" and lengths_differ:
         raise ValueError(
             "gate: a row gate takes the key gate at the query's own position and needs L equal to S; "
             'pass a lambda tensor (B, H, L), or GateParameters(form="column")'
         )
-    return gates | {
-        "beta": float(gate.beta),
-        "gamma": float(gate.gamma),
-        "column_gate": gate.form == "column",
-    }
+    vectors = (gate.query, gate.context_query, gate.key, gate.context_key, gate.query_bias, gate.key_bias)
+    return _Gate((None, *vectors), (float(gate.beta), float(gate.gamma), gate.form == "column"))
+
+
+def _named(*others: Tensor) -> tuple[tuple[str, Tensor], ...]:
+    """The wide tensors beside query, with the names that users know them by."""
+    return tuple(zip(("key", "value", "context_query", "context_key"), others))
 
 
 def _check_options(
@@ -240,22 +251,25 @@ def dense_problem(
     dropout_seed: Tensor | None,
 ) -> Problem:
     """Checks a call on (B, H, L, D) tensors; raises TypeError or ValueError naming the argument."""
-    named = {"key": key, "value": value, "context_query": context_query, "context_key": context_key}
-    _check_tensor("query", query)
+    # At a glance first: of a call of short rows each check by itself, ready to tell its fault, would be a good part.
+    if not _agree(query, key, value, context_query, context_key):
+        _check_tensor("query", query)
+        for name, t in _named(key, value, context_query, context_key):
+            _check_tensor(name, t, query)
     if query.dim() != 4:
         raise ValueError(f"query: got shape {_shape(query)}, wanted four dimensions (B, H, L, D)")
     batch, heads, length, head_dim = query.shape
     if head_dim == 0:
         raise ValueError(f"query: got shape {_shape(query)}, wanted a head size D of at least 1")
-    for name, t in named.items():
-        _check_tensor(name, t, query)
     if key.dim() != 4:
         raise ValueError(f"key: got shape {_shape(key)}, wanted four dimensions (B, H, S, D)")
-    key_length = key.shape[2]
-    _check_shape("key", key, (batch, heads, key_length, head_dim), meaning="(B, H, S, D) with B, H, D of query")
-    _check_shape("value", value, tuple(key.shape), meaning="(B, H, S, D) as key has")
-    _check_shape("context_query", context_query, tuple(query.shape), meaning="(B, H, L, D) as query has")
-    _check_shape("context_key", context_key, tuple(key.shape), meaning="(B, H, S, D) as key has")
+    key_shape, key_length = key.shape, key.shape[2]
+    if key_shape != (batch, heads, key_length, head_dim):
+        _check_shape("key", key, (batch, heads, key_length, head_dim), meaning="(B, H, S, D) with B, H, D of query")
+    if value.shape != key_shape or context_key.shape != key_shape or context_query.shape != query.shape:
+        _check_shape("value", value, tuple(key_shape), meaning="(B, H, S, D) as key has")
+        _check_shape("context_query", context_query, tuple(query.shape), meaning="(B, H, L, D) as query has")
+        _check_shape("context_key", context_key, tuple(key_shape), meaning="(B, H, S, D) as key has")
     gates = _check_gate(gate, query, packed=False, lengths_differ=length != key_length)
     dropout_p, scale = _check_options(dropout_p, scale, head_dim, dropout_seed, query)
     attn_mask = _mask_4d(attn_mask, query, key)
@@ -267,16 +281,22 @@ def dense_problem(
             if low < 0 or high > key_length:
                 raise ValueError(f"key_lengths: got values from {low} to {high}, wanted 0 to S = {key_length}")
     return Problem(
-        **{"query": query, **named, **gates},
-        attn_mask=attn_mask,
-        key_lengths=key_lengths,
-        cu_seqlens=None,
-        dropout_seed=dropout_seed,
-        max_seqlen=0,
-        is_causal=bool(is_causal),
-        dropout_p=dropout_p,
-        scale=scale,
-        quasi_scale=float(quasi_scale),
+        query,
+        key,
+        value,
+        context_query,
+        context_key,
+        *gates.tensors,
+        attn_mask,
+        key_lengths,
+        None,
+        dropout_seed,
+        0,
+        bool(is_causal),
+        dropout_p,
+        scale,
+        float(quasi_scale),
+        *gates.options,
     )
 
 
@@ -297,15 +317,18 @@ def packed_problem(
     dropout_seed: Tensor | None,
 ) -> Problem:
     """Checks a call on packed (T, H, D) tensors; raises TypeError or ValueError naming the argument."""
-    named = {"key": key, "value": value, "context_query": context_query, "context_key": context_key}
-    _check_tensor("query", query)
+    named = _named(key, value, context_query, context_key)
+    if not _agree(query, key, value, context_query, context_key):
+        _check_tensor("query", query)
+        for name, t in named:
+            _check_tensor(name, t, query)
     if query.dim() != 3:
         raise ValueError(f"query: got shape {_shape(query)}, wanted three dimensions (T, H, D)")
     if query.shape[-1] == 0:
         raise ValueError(f"query: got shape {_shape(query)}, wanted a head size D of at least 1")
-    for name, t in named.items():
-        _check_tensor(name, t, query)
-        _check_shape(name, t, tuple(query.shape), meaning="(T, H, D) as query has")
+    for name, t in named:
+        if t.shape != query.shape:
+            _check_shape(name, t, tuple(query.shape), meaning="(T, H, D) as query has")
     gates = _check_gate(gate, query, packed=True, lengths_differ=False)
     dropout_p, scale = _check_options(dropout_p, scale, query.shape[-1], dropout_seed, query)
     cu_seqlens = _integers("cu_seqlens", cu_seqlens, query)
@@ -326,14 +349,20 @@ def packed_problem(
         if max(lengths, default=0) > max_seqlen:
             raise ValueError(f"max_seqlen: got {max_seqlen}, wanted at least {max(lengths)}, the longest sequence")
     return Problem(
-        **{"query": query, **named, **gates},
-        attn_mask=None,
-        key_lengths=None,
-        cu_seqlens=cu_seqlens,
-        dropout_seed=dropout_seed,
-        max_seqlen=max_seqlen,
-        is_causal=bool(is_causal),
-        dropout_p=dropout_p,
-        scale=scale,
-        quasi_scale=float(quasi_scale),
+        query,
+        key,
+        value,
+        context_query,
+        context_key,
+        *gates.tensors,
+        None,
+        None,
+        cu_seqlens,
+        dropout_seed,
+        max_seqlen,
+        bool(is_causal),
+        dropout_p,
+        scale,
+        float(quasi_scale),
+        *gates.options,
     )

@@ -270,9 +270,9 @@ def forward(*inputs, save_softmax_out=True, save_quasi_out=False, **options):
     softmax_out, quasi_out = empty_dense_like(query), empty_dense_like(query)
     row_max, row_sum = (query.new_empty(query.shape[:-1], dtype=dtype) for _ in range(2))
     has_vectors = vectors[0] is not None
-    query_gate = row_sum.new_empty(query.shape[:-1] if has_vectors else (0,))
+    query_gate = row_sum.new_empty(query.shape[:-1]) if has_vectors else None
     key_rows = tensors[1].shape[:-1] if column_gate else query.shape[:-1]
-    key_gate = row_sum.new_empty(key_rows if has_vectors else (0,))
+    key_gate = row_sum.new_empty(key_rows) if has_vectors else None
 
     if cu_seqlens is None:
         o, o1, o2, m = _dense_forward(wide, lam, vectors, (attn_mask, key_lengths, seed), options)
@@ -299,8 +299,8 @@ def forward(*inputs, save_softmax_out=True, save_quasi_out=False, **options):
                 target[start:stop] = source[0].transpose(0, 1)
     return (
         out,
-        softmax_out if save_softmax_out else query.new_empty((0,)),
-        quasi_out if save_quasi_out else query.new_empty((0,)),
+        softmax_out if save_softmax_out else None,
+        quasi_out if save_quasi_out else None,
         row_max,
         row_sum,
         query_gate,
@@ -340,7 +340,7 @@ def backward(grad_out, grad_query_gate, grad_key_gate, *inputs, **options):
     results = []
     for slot, (t, g) in enumerate(zip(tensors, grads)):
         if t is None:
-            results.append(tensors[0].new_empty((0,)))
+            results.append(None)
             continue
         result = empty_dense_like(t) if slot < 5 else t.new_empty(t.shape)
         results.append(result.copy_(g))

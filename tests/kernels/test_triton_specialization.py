@@ -49,6 +49,7 @@ def test_the_calls_reach_every_kernel_and_every_kind_of_call(told):
         "key_blocks_kernel",
         "query_blocks_kernel",
         "gate_sums_kernel",
+        "gate_gradients_kernel",
     }
     variants = {build.split(", ", 1)[1] for build in told["calls"]}
     assert set(VARIANTS) - variants == {"TF32, all at once"}  # "TF32" and "column gate, all at once" are its parts

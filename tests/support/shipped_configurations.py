@@ -93,7 +93,13 @@ _FUNCTIONS = {
     "row sums": ("query_blocks_kernel_sums",),
     "atomic": ("key_blocks_kernel",),
     "gluon_forward": ("row_gates_kernel", "gluon_forward_kernel"),
-    "small kernels": ("key_gates_kernel", "gate_sums_kernel", "row_terms_kernel", "finish_queries_kernel"),
+    "small kernels": (
+        "key_gates_kernel",
+        "gate_sums_kernel",
+        "gate_gradients_kernel",
+        "row_terms_kernel",
+        "finish_queries_kernel",
+    ),
 }
 
 

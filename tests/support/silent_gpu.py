@@ -11,28 +11,22 @@ import sys
 from contextlib import nullcontext
 
 import torch
-import triton
 
 import qacg_kernels as qk
-from benchmarks.static.compile import AbsentGPU
-from qacg_kernels.backends import triton as backend
+from benchmarks.static.silent_gpu import SilentGPU, take_the_drivers_place
 from qacg_kernels.backends.triton import configurations, launch
 
 launched: list[list[object]] = []
 
 
-class SilentGPU(AbsentGPU):
+class RecordingGPU(SilentGPU):
     """Takes every kernel, and notes what each launch would hand to the GPU."""
-
-    class utils:
-        load_binary = staticmethod(lambda *_: (1, 1, 0, 0, 1024))
-        get_device_properties = staticmethod(lambda device: {"max_shared_mem": 227 * 1024})
 
     kernels = 0
 
     def launcher_cls(self, source, metadata):
-        SilentGPU.kernels += 1
-        number = SilentGPU.kernels  # of the machine code
+        RecordingGPU.kernels += 1
+        number = RecordingGPU.kernels  # of the machine code
 
         def note(x, y, z, stream, function, packed, launch_metadata, enter, leave, *arguments):
             launched.append([metadata.name, number, x, y, z, stream, arguments])
@@ -139,8 +133,7 @@ def counted(action) -> int:
 
 
 def main() -> None:
-    triton.runtime.driver.set_active(SilentGPU(90))
-    backend.missing, backend.unsupported = list, lambda problem: []
+    take_the_drivers_place(RecordingGPU(90))
     with configurations.trial(configurations.shipped("sm_90")):
         tensors = inputs()
         call(tensors), call(tensors)

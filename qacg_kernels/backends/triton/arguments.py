@@ -199,17 +199,20 @@ class Form:
 
 def strided(t: Tensor | None, packed: bool) -> Strided | None:
     """Rows of a dense (B, H, rows, ...) or a packed (T, H, ...) tensor."""
-    if t is None:
-        return None
+    return None if t is None else Strided(t, *strides(t, packed))
+
+
+def strides(t: Tensor, packed: bool) -> tuple[int, int, int]:
+    """Those of Strided, of such a tensor."""
     if packed:
-        row, head = t.stride()[:2]
-        return Strided(t, 0, head, row)
-    return Strided(t, *t.stride()[:3])
+        row, head, *_ = t.stride()
+        return 0, head, row
+    return t.stride()[:3]
 
 
-def unit_last_stride(t: Tensor) -> Tensor:
-    """The tensor, or a copy of it where its rows are not dense: the kernels read rows in one go."""
-    return t if t.stride(-1) == 1 or t.shape[-1] == 1 else t.contiguous()
+def has_dense_rows(t: Tensor) -> bool:
+    """Whether a row's features lie side by side, as kernels read them."""
+    return t.stride(-1) == 1 or t.shape[-1] == 1
 
 
 def mask_of(t: Tensor | None) -> Mask | None:

@@ -50,18 +50,37 @@ def key_gates_kernel(call, key_gate, form: tl.constexpr):
 
 
 @triton.jit
-def gate_sums_kernel(call, x, context, logit, sums, KEYS: tl.constexpr, ROWS: tl.constexpr, form: tl.constexpr):
-    """Sums of t x, t c and t over ROWS rows of one sequence and head, for one side of the gate, eq. 14.
+def gate_sums_kernel(call, query_logit, key_logit, sums, ROWS: tl.constexpr, form: tl.constexpr):
+    """Sums of t x, t c and t over ROWS rows of one sequence and head and of one side of the gate, eq. 14.
 
-    x, context: query and context_query, or with KEYS key and context_key. logit: tq or tk. sums: (programs,
-    2 block_d + 1) float32, each row written by one program. Keys that a column gate may not see are not read.
+    query_logit, key_logit: tq and tk. sums: (sequences, heads, chunks, 2 block_d + 1) float32, each row written by one
+    program; of the chunks of a head the first are those of its queries. Keys that a column gate may not see are not
+    read.
     """
-    longest = call.sizes.keys if KEYS and call.cu_seqlens is None else call.sizes.queries
-    chunks = tl.cdiv(longest, ROWS)
-    place = place_of(tl.program_id(0) // chunks, call)
-    chunk = tl.program_id(0) % chunks
-    stop = place.keys if KEYS else place.queries
-    readable = place.seen_keys if form.column_gate and KEYS else stop
+    of_queries, of_keys = _chunks(call, ROWS)
+    place = place_of(tl.program_id(0) // (of_queries + of_keys), call)
+    chunk = tl.program_id(0) % (of_queries + of_keys)
+    target = sums + tl.program_id(0).to(tl.int64) * (2 * form.block_d + 1)
+    if chunk < of_queries:
+        stop = place.queries
+        _sum_rows(call.query, call.context_query, query_logit, chunk, stop, stop, place, target, call, ROWS, form)
+    else:
+        chunk -= of_queries
+        stop = place.keys
+        readable = place.seen_keys if form.column_gate else stop
+        _sum_rows(call.key, call.context_key, key_logit, chunk, stop, readable, place, target, call, ROWS, form)
+
+
+@triton.jit
+def _chunks(call, ROWS: tl.constexpr):
+    """How many chunks of ROWS rows the queries and the keys of a head are."""
+    keys = call.sizes.keys if call.cu_seqlens is None else call.sizes.queries
+    return tl.cdiv(call.sizes.queries, ROWS), tl.cdiv(keys, ROWS)
+
+
+@triton.jit
+def _sum_rows(x, context, logit, chunk, stop, readable, place, target, call, ROWS: tl.constexpr, form: tl.constexpr):
+    """A row of `sums`: of the rows of x and context in a chunk, up to `stop`; those from `readable` on count as 0."""
     features = tl.arange(0, form.block_d)
     of_x = tl.full((form.block_d,), 0.0, tl.float32)
     of_context = tl.full((form.block_d,), 0.0, tl.float32)
@@ -74,7 +93,55 @@ def gate_sums_kernel(call, x, context, logit, sums, KEYS: tl.constexpr, ROWS: tl
             t[:, None] * load_tile(context, place, rows, rows < readable, call, form).to(tl.float32), 0
         )
         of_bias += t
-    target = sums + tl.program_id(0).to(tl.int64) * (2 * form.block_d + 1)
     tl.store(target + features, of_x)
     tl.store(target + form.block_d + features, of_context)
     tl.store(target + 2 * form.block_d, tl.sum(of_bias, 0))
+
+
+@triton.jit(do_not_specialize=("sequences",))
+def gate_gradients_kernel(call, sums, sequences, gradients, ROWS: tl.constexpr, form: tl.constexpr):
+    """The gradients of the gate's vectors and biases from `gate_sums_kernel`'s sums; a program has a side of a head.
+
+    gradients: laid out as the gate. Where heads share a parameter, the first head's program sums for all of them.
+    """
+    head, side = tl.program_id(0) // 2, tl.program_id(0) % 2
+    of_queries, of_keys = _chunks(call, ROWS)
+    chunks = of_queries + of_keys
+    if side == 0:
+        _side_gradients(gradients.query, sums, sequences, head, 0, of_queries, chunks, call, form)
+    else:
+        _side_gradients(gradients.key, sums, sequences, head, of_queries, of_keys, chunks, call, form)
+
+
+@triton.jit
+def _side_gradients(side, sums, sequences, head, first, count, chunks, call, form: tl.constexpr):
+    """Of one side, whose sums are `count` of each head's chunks, from `first` on."""
+    features = tl.arange(0, form.block_d)
+    present = features < call.sizes.head_dim
+    x, context = features, form.block_d + features  # columns of the sums
+    _gradient(side.vector, features, present, sums, x, sequences, head, first, count, chunks, call, form)
+    _gradient(side.context_vector, features, present, sums, context, sequences, head, first, count, chunks, call, form)
+    if side.bias is not None:
+        one = tl.arange(0, 1)
+        column = 2 * form.block_d + one
+        _gradient(side.bias, one, one == 0, sums, column, sequences, head, first, count, chunks, call, form)
+
+
+@triton.jit
+def _gradient(
+    parameter, elements, present, sums, columns, sequences, head, first, count, chunks, call, form: tl.constexpr
+):
+    """Of one parameter: columns of the sums, summed over all sequences and, where heads share it, over all heads."""
+    shared = parameter.head == 0
+    heads = tl.where(shared, call.sizes.heads, 1)
+    is_anothers = tl.where(shared, head, 0) > 0
+    rows_of_sums = tl.where(is_anothers, 0, sequences * heads * count)
+    total = tl.full(columns.shape, 0.0, tl.float32)
+    for start in range(0, rows_of_sums, form.block_m):
+        rows = start + tl.arange(0, form.block_m)
+        sequence_and_head = tl.where(shared, rows // count, rows // count * call.sizes.heads + head)
+        row = sequence_and_head.to(tl.int64) * chunks + first + rows % count
+        pointers = sums + (row * (2 * form.block_d + 1))[:, None] + columns[None, :]
+        total += tl.sum(tl.load(pointers, mask=(rows < rows_of_sums)[:, None], other=0.0), 0)
+    target = parameter.data + head * parameter.head + elements
+    tl.store(target, total.to(parameter.data.dtype.element_ty), mask=present & (is_anothers == 0))

@@ -1,7 +1,5 @@
 """The operator's forward by the Gluon kernel; its backward is that of `launch`. Imports Triton."""
 
-import functools
-
 import torch
 from torch import Tensor
 
@@ -10,7 +8,6 @@ from qacg_kernels.backends.triton.arguments import strided
 from qacg_kernels.backends.triton.gates import row_gates_kernel
 from qacg_kernels.backends.triton.gluon import without_gluon
 from qacg_kernels.backends.triton.gluon_forward import gluon_forward_kernel
-from qacg_kernels.ops import empty_dense_like
 
 # Of the ring: one being read, one that is read next, the others on their way.
 STAGES = 4
@@ -34,33 +31,17 @@ def forward(*inputs, save_softmax_out=True, save_quasi_out=False, **options):
         return launch.forward(
             *inputs, save_softmax_out=save_softmax_out, save_quasi_out=save_quasi_out, **options
         )  # fmt: skip
-    query, gate_lambda = inputs[0], inputs[5]
-    nothing = functools.partial(query.new_empty, (0,))
-    per_row = functools.partial(query.new_empty, dtype=torch.float32)
-    out = empty_dense_like(query)
-    softmax_out = empty_dense_like(query) if save_softmax_out else nothing()
-    quasi_out = empty_dense_like(query) if save_quasi_out else nothing()
-    row_max, row_sum = per_row(query.shape[:-1]), per_row(query.shape[:-1])
-    has_vectors = gate_lambda is None
-    query_gate, key_gate = (per_row(query.shape[:-1] if has_vectors else (0,)) for _ in range(2))
-    packed = op.plan.packed
-    if has_vectors:
-        gate_lambda = per_row(query.shape[:-1])
-        rows = [strided(t, packed) for t in (query_gate, key_gate, gate_lambda)]
-        op.launch(row_gates_kernel, None, "queries", *rows)
-        op.call = op.call._replace(gate_lambda=rows[-1], gate=None)
-    op.launch(
-        gluon_forward_kernel,
-        launch.GLUON_FORWARD,
-        "queries",
-        strided(out, packed),
-        strided(softmax_out, packed) if save_softmax_out else None,
-        strided(quasi_out, packed) if save_quasi_out else None,
-        strided(row_max, packed),
-        strided(row_sum, packed),
-        STAGES=STAGES,
-    )
-    return out, softmax_out, quasi_out, row_max, row_sum, query_gate, key_gate
+    outputs = launch.allocated(inputs, op.plan, save_softmax_out, save_quasi_out)
+    out, softmax_out, quasi_out, row_max, row_sum, query_gate, key_gate = (
+        strided(t, op.plan.packed) for t in outputs
+    )  # fmt: skip
+    if query_gate is not None:
+        gate_lambda = strided(torch.empty_like(outputs.query_gate), op.plan.packed)
+        op.launch(row_gates_kernel, None, "queries", query_gate, key_gate, gate_lambda)
+        op.call = op.call._replace(gate_lambda=gate_lambda, gate=None)
+    results = (out, softmax_out, quasi_out, row_max, row_sum)
+    op.launch(gluon_forward_kernel, launch.GLUON_FORWARD, "queries", *results, STAGES=STAGES)
+    return outputs
 
 
 def _copyable(t: Tensor) -> Tensor:

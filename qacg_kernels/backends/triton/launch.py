@@ -3,7 +3,7 @@
 import contextlib
 import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -20,10 +20,12 @@ from qacg_kernels.backends.triton.arguments import (
     Saved,
     Side,
     Sizes,
+    Strided,
+    has_dense_rows,
     mask_of,
     per_head,
     strided,
-    unit_last_stride,
+    strides,
 )
 from qacg_kernels.backends.triton.backward import (
     finish_queries_kernel,
@@ -33,9 +35,9 @@ from qacg_kernels.backends.triton.backward import (
 )
 from qacg_kernels.backends.triton.configurations import Row, Table, is_busy, table_for
 from qacg_kernels.backends.triton.forward import forward_kernel
-from qacg_kernels.backends.triton.gates import gate_sums_kernel, key_gates_kernel
+from qacg_kernels.backends.triton.gates import gate_gradients_kernel, gate_sums_kernel, key_gates_kernel
 from qacg_kernels.dropout import drop_threshold, keep_scale
-from qacg_kernels.ops import empty_dense_like
+from qacg_kernels.ops import ForwardOutputs, empty_dense_like
 
 _LOG2E = math.log2(math.e)
 # Kernels of rows x D are bound by memory; any tile that fills a warp's loads will do.
@@ -160,6 +162,9 @@ class _Plan:
             table.takes_whole_rows(kernel, query.dtype, self.head_dim, self.busy, self.queries, self.keys)
             for kernel in ("whole_row_forward", "whole_row_backward")
         )
+        # Of a tensor that must be copied first: None.
+        self.wide = [strides(t, self.packed) if has_dense_rows(t) else None for t in inputs[:5]]
+        self.gate_lambda = None if inputs[5] is None else strides(inputs[5], self.packed)
         self.prepared: dict[tuple, Callable] = {}
 
     def row(self, kernel: str) -> Row:
@@ -206,6 +211,17 @@ def _plan_of(inputs: tuple[Tensor | None, ...], options: dict[str, object], othe
     return plan
 
 
+def _gate_of(parameters: Sequence[Tensor | None], beta: float, gamma: float) -> Gate:
+    """The gate's parameters, or their gradients, in the operator's order."""
+    query, context_query, key, context_key, query_bias, key_bias = parameters
+    return Gate(
+        Side(per_head(query, 1), per_head(context_query, 1), per_head(query_bias, 0)),
+        Side(per_head(key, 1), per_head(context_key, 1), per_head(key_bias, 0)),
+        beta,
+        gamma,
+    )
+
+
 class Operation:
     """One call of the operator: its inputs as kernels take them, and the plan of their launches."""
 
@@ -214,28 +230,21 @@ class Operation:
     ) -> None:
         """`others` are tensors that are read too, in the backward."""
         self.plan = plan = _plan_of(inputs, options, others)
-        gate_lambda, *vectors = inputs[5:12]
-        attn_mask, key_lengths, cu_seqlens, seed = inputs[12:16]
+        gate_lambda = inputs[5]
+        attn_mask, key_lengths, cu_seqlens, seed = inputs[12:]
         self.call = Call(
-            *[strided(unit_last_stride(t), plan.packed) for t in inputs[:5]],
-            gate_lambda=strided(gate_lambda, plan.packed),
-            gate=None if gate_lambda is not None else self._gate(vectors, options),
+            *[
+                Strided(t, *known) if known else strided(t.contiguous(), plan.packed)
+                for t, known in zip(inputs, plan.wide)
+            ],
+            gate_lambda=None if gate_lambda is None else Strided(gate_lambda, *plan.gate_lambda),
+            gate=None if gate_lambda is not None else _gate_of(inputs[6:12], options["beta"], options["gamma"]),
             mask=mask_of(attn_mask),
             key_lengths=None if key_lengths is None else key_lengths.contiguous(),
             cu_seqlens=None if cu_seqlens is None else cu_seqlens.contiguous(),
             seed=seed if options["dropout_p"] > 0 else None,
             sizes=plan.sizes,
             factors=plan.factors,
-        )
-
-    @staticmethod
-    def _gate(vectors, options) -> Gate:
-        query, context_query, key, context_key, query_bias, key_bias = vectors
-        return Gate(
-            Side(per_head(query, 1), per_head(context_query, 1), per_head(query_bias, 0)),
-            Side(per_head(key, 1), per_head(context_key, 1), per_head(key_bias, 0)),
-            options["beta"],
-            options["gamma"],
         )
 
     def rows(self, t: Tensor | None):
@@ -335,36 +344,32 @@ def through(other: Launch) -> Iterator[None]:
 def forward(*inputs, save_softmax_out=True, save_quasi_out=False, **options):
     """Kernel of qacg::triton_attention."""
     op = Operation(inputs, options)
-    query, key = inputs[:2]
-    nothing = functools.partial(query.new_empty, (0,))
-    per_row = dict(dtype=torch.float32)
-    out = empty_dense_like(query)
-    softmax_out = empty_dense_like(query) if save_softmax_out else nothing()
-    quasi_out = empty_dense_like(query) if save_quasi_out else nothing()
-    row_max, row_sum = [query.new_empty(query.shape[:-1], **per_row) for _ in range(2)]
-    has_vectors = op.call.gate is not None
-    query_gate = query.new_empty(query.shape[:-1] if has_vectors else (0,), **per_row)
-    key_rows = key.shape[:-1] if op.plan.column_gate else query.shape[:-1]
-    key_gate = query.new_empty(key_rows if has_vectors else (0,), **per_row)
-
-    if op.plan.column_gate:
-        op.launch(key_gates_kernel, None, "keys", op.rows(key_gate))
-    whole = op.plan.whole_forward and not (save_softmax_out or save_quasi_out)
+    plan = op.plan
+    outputs = allocated(inputs, plan, save_softmax_out, save_quasi_out)
+    if plan.column_gate:
+        op.launch(key_gates_kernel, None, "keys", op.rows(outputs.key_gate))
+    whole = plan.whole_forward and not (save_softmax_out or save_quasi_out)
     role = "whole_row_forward" if whole else "tiled_forward"
-    packed = op.plan.packed
-    op.launch(
-        forward_kernel,
-        role,
-        "queries",
-        strided(out, packed),
-        strided(softmax_out, packed) if save_softmax_out else None,
-        strided(quasi_out, packed) if save_quasi_out else None,
-        strided(row_max, packed),
-        strided(row_sum, packed),
-        strided(query_gate, packed) if has_vectors else None,
-        strided(key_gate, packed) if has_vectors else None,
+    op.launch(forward_kernel, role, "queries", *[strided(t, plan.packed) for t in outputs])
+    return outputs
+
+
+def allocated(
+    inputs: tuple[Tensor | None, ...], plan: _Plan, save_softmax_out: bool, save_quasi_out: bool
+) -> ForwardOutputs:
+    """What a forward is to write."""
+    query, key = inputs[:2]
+    row_max = query.new_empty(query.shape[:-1], dtype=torch.float32)
+    has_vectors = inputs[5] is None
+    return ForwardOutputs(
+        empty_dense_like(query),
+        empty_dense_like(query) if save_softmax_out else None,
+        empty_dense_like(query) if save_quasi_out else None,
+        row_max,
+        torch.empty_like(row_max),
+        torch.empty_like(row_max) if has_vectors else None,
+        row_max.new_empty(key.shape[:-1] if plan.column_gate else row_max.shape) if has_vectors else None,
     )
-    return out, softmax_out, quasi_out, row_max, row_sum, query_gate, key_gate
 
 
 def backward(grad_out, grad_query_gate, grad_key_gate, *tensors, **options):
@@ -372,7 +377,8 @@ def backward(grad_out, grad_query_gate, grad_key_gate, *tensors, **options):
     inputs, (softmax_out, quasi_out, row_max, row_sum, query_gate, key_gate) = tensors[:16], tensors[16:]
     op = Operation(inputs, options, (grad_out, grad_query_gate, grad_key_gate, *tensors[16:]))
     saved = Saved(
-        *[op.rows(t) for t in (unit_last_stride(grad_out), softmax_out, quasi_out, row_max, row_sum)],
+        op.rows(grad_out if has_dense_rows(grad_out) else grad_out.contiguous()),
+        *[op.rows(t) for t in (softmax_out, quasi_out, row_max, row_sum)],
         *[op.rows(t) for t in (query_gate, key_gate, grad_query_gate, grad_key_gate)],
     )
     wide = [empty_dense_like(t) for t in inputs[:5]]
@@ -391,18 +397,8 @@ def backward(grad_out, grad_query_gate, grad_key_gate, *tensors, **options):
     else:
         _tiled_backward(op, saved, grads)
 
-    vectors = [None] * 6
-    if has_vectors:
-        query_sums = _gate_sums(op, op.call.query, op.call.context_query, query_logit, keys=False)
-        key_sums = _gate_sums(op, op.call.key, op.call.context_key, key_logit, keys=True)
-        of_query, of_context_query, of_query_bias = query_sums
-        of_key, of_context_key, of_key_bias = key_sums
-        vectors = [of_query, of_context_query, of_key, of_context_key, of_query_bias, of_key_bias]
-    return (
-        *wide,
-        inputs[0].new_empty((0,)) if grad_lambda is None else grad_lambda,
-        *(_shaped(per_head_sum, t, inputs[0]) for per_head_sum, t in zip(vectors, inputs[6:12])),
-    )
+    of_gate = _gate_gradients(op, inputs[6:12], query_logit, key_logit) if has_vectors else [None] * 6
+    return *wide, grad_lambda, *of_gate
 
 
 def _tiled_backward(op: Operation, saved: Saved, grads: Gradients) -> None:
@@ -422,21 +418,16 @@ def _tiled_backward(op: Operation, saved: Saved, grads: Gradients) -> None:
         op.launch(query_blocks_kernel, "query_gradients", "queries", saved, grads, SUMS_ONLY=False)
 
 
-def _gate_sums(op: Operation, x, context, logit: Tensor, keys: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Sums over the rows of t x and t c, (H, block_d), and of t, (H), in float32."""
-    chunks = triton.cdiv(op.plan.keys if keys else op.plan.queries, _SUM_ROWS)
-    block_d = _power_of_two(op.plan.head_dim)
-    sums = logit.new_empty((op.plan.sequences, op.plan.heads, chunks, 2 * block_d + 1))
-    programs = sums[..., 0].numel()
-    op.launch(gate_sums_kernel, None, programs, x, context, op.rows(logit), sums, KEYS=keys, ROWS=_SUM_ROWS)
-    total = sums.sum((0, 2))
-    return total[:, :block_d], total[:, block_d:-1], total[:, -1]
-
-
-def _shaped(per_head_sum: Tensor | None, like: Tensor | None, query: Tensor) -> Tensor:
-    """The gradient of a gate vector (D) or (H, D), or of a bias () or (H), from sums for each head."""
-    if like is None:
-        return query.new_empty((0,))
-    grad = like.new_empty(like.shape)
-    per_head_sum = per_head_sum[..., : like.shape[-1]] if per_head_sum.dim() == 2 else per_head_sum
-    return grad.copy_(per_head_sum if like.dim() == per_head_sum.dim() else per_head_sum.sum(0))
+def _gate_gradients(
+    op: Operation, parameters: Sequence[Tensor | None], query_logit: Tensor, key_logit: Tensor
+) -> list[Tensor | None]:
+    """The gradients of the gate's vectors and biases, laid out as these are."""
+    plan, logits = op.plan, (op.rows(query_logit), op.rows(key_logit))
+    chunks = triton.cdiv(plan.queries, _SUM_ROWS) + triton.cdiv(plan.keys, _SUM_ROWS)
+    sums = query_logit.new_empty((plan.sequences, plan.heads, chunks, 2 * _power_of_two(plan.head_dim) + 1))
+    programs = plan.sequences * plan.heads * chunks
+    op.launch(gate_sums_kernel, None, programs, *logits, sums, ROWS=_SUM_ROWS)
+    grads = [None if t is None else torch.empty_like(t, memory_format=torch.contiguous_format) for t in parameters]
+    targets = _gate_of(grads, op.call.gate.beta, op.call.gate.gamma)
+    op.launch(gate_gradients_kernel, None, 2 * plan.heads, sums, plan.sequences, targets, ROWS=_SUM_ROWS)
+    return grads
