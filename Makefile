@@ -1,6 +1,7 @@
 # make run    the main job, in an environment of its own (.venv)
 # make test   lint (Python and C++) and the tests: every kind of them, in a few minutes
-# make test-all  the same, types and the whole matrices, group by group with its time: half an hour on two cores
+# make test-all  the same, types and the whole matrices, group by group with its time: half an hour on two cores;
+#                SHARE=0/2 a half of the great ones, 1/2 the other
 # make types  the public modules under mypy
 # make check-triton       every configuration of the Triton kernels compiled for each GPU that has a table; no GPU needed
 #                         ONLY="sm_90 bfloat16" those whose line has these words; BUILDS=kinds every kind of call, one chip;
@@ -56,18 +57,19 @@ test: lint
 
 # The compilers' groups use all cores by themselves. MAKE_COMMAND, so that make -n only prints them.
 MATRIX := $(PY) -m pytest --matrices -m matrix
+GREAT_MATRIX = $(MATRIX) $(SHARE:%=--shard %)
 test-all: lint
 	$(PY) tests/run_groups.py \
 		"tests: $(PY) -m pytest $(PARALLEL)" \
-		"operators and models: $(MATRIX) $(PARALLEL) $(MATRIX_ELSEWHERE:%=--ignore=%)" \
-		"CUDA kernels emulated, races: $(MATRIX) $(PARALLEL) $(filter %emulator.py %emulated.py %races.py,$(MATRIX_ELSEWHERE))" \
+		"operators and models: $(GREAT_MATRIX) $(PARALLEL) $(MATRIX_ELSEWHERE:%=--ignore=%)" \
+		"CUDA kernels emulated, races: $(GREAT_MATRIX) $(PARALLEL) $(filter %emulator.py %emulated.py %races.py,$(MATRIX_ELSEWHERE))" \
 		"CUDA kernels compiled: $(MATRIX) tests/kernels/test_cuda_compiled.py" \
 		"Triton kernels compiled: $(MATRIX) tests/kernels/test_triton_compiled.py tests/kernels/test_gluon_compiled.py" \
 		"Triton kernels interpreted: $(MATRIX) tests/kernels/test_triton_interpreted.py" \
 		"Triton 3.6.0: $(MAKE_COMMAND) check-triton TRITON=3.6.0 BUILDS=kinds" \
 		"sanitizers: $(MAKE_COMMAND) check-sanitizers CALLS=4" \
 		--one-core \
-		"faults of a certification: $(MATRIX) tests/kernels/test_proving.py" \
+		"faults of a certification: $(GREAT_MATRIX) tests/kernels/test_proving.py" \
 		"faults of a training and a prediction: $(MAKE_COMMAND) check-faults FAULTS=short" \
 		"types: $(PY) -m mypy"
 # Every other file's part of the matrices is run with the operators and models.
