@@ -9,11 +9,15 @@ from pathlib import Path
 _LINE = re.compile(r"^\s*/\*[0-9a-f]+\*/\s+(?:(@!?U?P\w+)\s+)?([A-Z][\w.]*)\s*(.*?)\s*;")
 _LABEL = re.compile(r"^(\.L_x_\d+):")
 _TARGET = re.compile(r"`\((\.L_x_\d+)\)")
+_NUMBER = re.compile(r"\b0x[0-9a-f]+")
 _REGISTER = re.compile(r"\b(UR|R|UP|P)(\d+)\b")
 # Registers that a result takes beyond the one that the text names.
 _WIDTHS = {".64": 2, ".128": 4, ".WIDE": 2}
 # The first operand of these is read: they write no register.
 _WITHOUT_RESULT = ("ST", "RED", "LDGSTS", "BAR", "BRA", "EXIT", "DEPBAR", "UTC", "SYNCS.EXCH", "UBLKCP", "WARP")
+
+# Whose result stands behind the predicate that says whether there was one.
+_PREDICATE_FIRST = ("SHFL", "ATOM")
 
 
 @dataclass(frozen=True)
@@ -60,8 +64,11 @@ def parse(text: str) -> list[Instruction]:
 
 
 def pending(wait: Instruction) -> int:
-    """How many of the groups that it waits for, products or copies, an instruction leaves in flight."""
-    return int(wait.operands.rsplit(",", 1)[-1].strip(), 16)
+    """How many of the groups that it waits for, products or copies, an instruction leaves in flight.
+
+    That is the last number; behind it may be other scoreboards, in braces, that it waits for too.
+    """
+    return int(_NUMBER.findall(wait.operands)[-1], 16)
 
 
 def _instruction(guard: str, opcode: str, operands: str, labels: dict[str, int]) -> Instruction:
@@ -82,7 +89,7 @@ def _instruction(guard: str, opcode: str, operands: str, labels: dict[str, int])
 
 def _results(opcode: str, parts: list[str]) -> list[str]:
     """The operands that are written: predicates before the first other one too, as ISETP and IADD3 have them."""
-    if opcode.startswith(("ISETP", "FSETP", "PLOP3", "UISETP", "UPLOP3", "DSETP", "R2P")):
+    if opcode.startswith(("ISETP", "FSETP", "PLOP3", "UISETP", "UPLOP3", "DSETP", "R2P", *_PREDICATE_FIRST)):
         return parts[:2]
     count = 1
     while count < len(parts) and re.fullmatch(r"U?P[0-9T]", parts[count]) and count < 3:

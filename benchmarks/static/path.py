@@ -57,19 +57,23 @@ def copying_loop(program: Sequence[Instruction], main: Loop) -> Loop | None:
 def indices(program: Sequence[Instruction], main: Loop | None, times: Callable[[Loop], int]) -> Iterator[int]:
     """Indices of the instructions that a warp issues, with the main loop and those inside it repeated.
 
-    At a branch forward the warp goes on behind it, unless that way never meets the main loop. So code for what does
-    not happen in a call that is full (no iteration, a row that is not there) is left out.
+    At a branch forward the warp goes on behind it, unless that way never meets the main loop, or the last product where
+    there is no loop. So code for what does not happen in a full call (no iteration, a row that is not there) is left
+    out.
 
     Args:
         times: how often a loop runs.
     """
     loops = {loop.stop: loop for loop in (*loops_of(program), *([main] if main else []))}
-    meets = _reaching(program, main.start) if main else set(range(len(program)))
+    products = [n for n, i in enumerate(program) if i.stem in PRODUCTS]
+    goal = main.start if main else max(products, default=0)
+    meets = _reaching(program, goal)
     left: dict[Loop, int] = {}
-    index, past_main = 0, main is None
+    index, past_main = 0, False
     while index < len(program):
         instruction = program[index]
         yield index
+        past_main = past_main or (main is None and index >= goal)
         if instruction.stem == "EXIT" and not instruction.guard:
             return
         following = index + 1
@@ -84,7 +88,7 @@ def indices(program: Sequence[Instruction], main: Loop | None, times: Callable[[
                     past_main = past_main or loop == main
             elif instruction.target > index:
                 unconditional = not instruction.guard and not re.search(r"\bU?P\d", instruction.operands)
-                lost = not past_main and index < main.start and following not in meets
+                lost = not past_main and index < goal and following not in meets
                 if unconditional or lost:
                     following = instruction.target
             elif past_main and not instruction.guard and not re.search(r"\bU?P\d", instruction.operands):

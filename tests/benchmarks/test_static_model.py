@@ -38,6 +38,12 @@ def test_registers_targets_and_guards_are_read():
     }  # fmt: skip
 
 
+def test_a_shuffle_writes_the_register_behind_its_predicate():
+    (to_none, to_one) = program("SHFL.BFLY PT, R5, R4, 0x1, 0x1f", "SHFL.UP P0, R6, R4, 0x1, RZ")
+    assert to_none.writes == ("R5",) and to_none.reads == ("R4",)
+    assert to_one.writes == ("P0", "R6")
+
+
 def test_a_path_goes_through_the_loop_with_the_work_and_leaves_out_what_a_full_call_skips():
     code = program(
         "@P0 BRA `(.L_x_1)",  # the way that falls through never meets the loop
@@ -55,6 +61,21 @@ def test_a_path_goes_through_the_loop_with_the_work_and_leaves_out_what_a_full_c
     main = path.main_loop(code)
     assert (main.start, main.stop) == (3, 6)
     assert list(path.indices(code, main, lambda loop: 2)) == [0, 3, 4, 5, 6, 3, 4, 5, 6, 7]
+
+
+def test_a_path_without_a_loop_goes_to_the_last_product():
+    code = program(
+        "@P0 BRA `(.L_x_1)",  # the way that falls through leaves
+        "EXIT",
+        ".L_x_1:",
+        "UTCHMMA gdesc[UR4], gdesc[UR6], tmem[UR8]",
+        "@P1 BRA `(.L_x_2)",  # after it: not taken
+        "FADD R1, R2, R3",
+        ".L_x_2:",
+        "EXIT",
+    )
+    assert path.main_loop(code) is None
+    assert list(path.indices(code, None, lambda loop: 1)) == [0, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize(("opcode", "each"), [("FFMA", 1), ("MUFU.EX2", 8), ("FMNMX", 2)])
@@ -87,7 +108,7 @@ def test_products_of_wgmma_run_while_the_warp_works_on_until_it_waits():
 def test_copies_are_waited_for_by_group():
     copies = ["LDGSTS.E.BYPASS.128 [R1], desc[UR2][R2.64]", "LDGDEPBAR"]
     early = program(*copies, *copies, "DEPBAR.LE SB0, 0x1", "EXIT")
-    late = program(*copies, *independent("FFMA", 900), *copies, "DEPBAR.LE SB0, 0x1", "EXIT")
+    late = program(*copies, *independent("FFMA", 900), *copies, "DEPBAR.LE SB0, 0x1, {2}", "EXIT")
     assert clocks(early) > units.GLOBAL_LATENCY
     assert clocks(late) < 900 + units.GLOBAL_LATENCY / 2
 
