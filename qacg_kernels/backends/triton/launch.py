@@ -427,7 +427,9 @@ def _gate_gradients(
     sums = query_logit.new_empty((plan.sequences, plan.heads, chunks, 2 * _power_of_two(plan.head_dim) + 1))
     programs = plan.sequences * plan.heads * chunks
     op.launch(gate_sums_kernel, None, programs, *logits, sums, ROWS=_SUM_ROWS)
-    grads = [None if t is None else torch.empty_like(t, memory_format=torch.contiguous_format) for t in parameters]
+    # Without heads there is no program that would write what they share.
+    allocate = torch.empty_like if plan.heads else torch.zeros_like
+    grads = [None if t is None else allocate(t, memory_format=torch.contiguous_format) for t in parameters]
     targets = _gate_of(grads, op.call.gate.beta, op.call.gate.gamma)
     op.launch(gate_gradients_kernel, None, 2 * plan.heads, sums, plan.sequences, targets, ROWS=_SUM_ROWS)
     return grads
