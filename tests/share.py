@@ -2,7 +2,7 @@
 
     python tests/share.py COMMIT
 
-CI ends within three quarters of an hour on any machine, and machines differ by three in speed. A slow one goes through
+CI is to end within three quarters of an hour, and machines differ by three in speed. A slow one goes through
 a half or a quarter of the great matrices, another one for another commit; tests of every kind run everywhere. The pace
 is that of Python on all cores at once, at its best of some tries.
 """
