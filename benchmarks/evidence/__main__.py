@@ -17,7 +17,7 @@ from benchmarks.evidence import jobs, tables
 from benchmarks.evidence.comparison import compare
 from benchmarks.evidence.picture import draw
 from benchmarks.evidence.plan import CONTESTANTS, DATA, Trial, chosen_settings, every_trial, judged, searches
-from benchmarks.evidence.results import Result, keep, kept
+from benchmarks.evidence.results import Result, kept
 
 TABLES, PICTURE, UNFINISHED = "evidence.md", "evidence.svg", "unfinished"
 
@@ -76,7 +76,7 @@ def _one(options: argparse.Namespace) -> int:
     known = {trial.name: trial for trial in [*searches(), *judged(_chosen(kept(options.out)))]}
     if options.only not in known:
         raise InputError(f"--only: got {options.only!r}, wanted one of {', '.join(known)}")
-    keep(options.out, carry_out(known[options.only], options.data, options.out / UNFINISHED))
+    carry_out(known[options.only], options.data, options.out / UNFINISHED, options.out)
     return 0
 
 

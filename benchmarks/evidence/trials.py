@@ -8,12 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from qacg_models.data import Dataset, load_data
+from qacg_models.inference.trained_model import load_trained
 from qacg_models.reporting.run_records import row_of
-from qacg_models.training import train
+from qacg_models.training import train_seeds
+from qacg_models.training.run_folder import unfinished
 
 from benchmarks.evidence.gates import gates_of
 from benchmarks.evidence.plan import DATA, Trial
-from benchmarks.evidence.results import Result, as_scores
+from benchmarks.evidence.results import Result, as_scores, keep
 
 
 def data_of(trial: Trial, data: Path) -> Dataset:
@@ -22,25 +24,27 @@ def data_of(trial: Trial, data: Path) -> Dataset:
     return load_data(data / set_.name, ("train", "dev") if trial.is_search else ("train", "dev", "test"), set_.options)
 
 
-def carry_out(trial: Trial, data: Path, work: Path, say: Callable[[str], None] = print) -> Result:
-    """Trains, and removes all but the result.
+def carry_out(trial: Trial, data: Path, work: Path, out: Path, say: Callable[[str], None] = print) -> None:
+    """Trains, keeps the result, and removes the rest.
 
     Args:
         data: folder of the published sets, each in a folder of its name.
         work: folder for what is unfinished; a run that was ended there is gone on with.
+        out: folder of results.
 
     Raises:
         DataError: the set is not there.
         InputError: the weights to begin from are not there.
     """
     dataset = data_of(trial, data)
-    anew = not (work / trial.name).exists()
-    trained = train(dataset, work / trial.name, trial.options, resume=True, say=say)
+    folder = work / trial.name
+    anew = not folder.exists() and not unfinished(folder).exists()
+    train_seeds(dataset, folder, trial.options, [trial.seed], resume=True, say=say)
+    trained = load_trained(folder)
     seconds = time.process_time() if anew else None
     scores = gates = None
     if not trial.is_search:
         scores = as_scores(trained.probabilities(dataset.splits["test"]))
         gates = gates_of(trained, dataset.splits["dev"])
-    result = Result(trial, row_of(trained.record), scores, seconds, gates)
-    shutil.rmtree(work / trial.name)
-    return result
+    keep(out, Result(trial, row_of(trained.record), scores, seconds, gates))
+    shutil.rmtree(folder)

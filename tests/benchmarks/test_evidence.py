@@ -11,6 +11,7 @@ from qacg_models.inference.trained_model import load_trained
 from qacg_models.runs.options import TrainingOptions
 from untrained import OWN, TEXTS, write_model
 
+from benchmarks.cli.options import INTERRUPTED
 from benchmarks.evidence import __main__ as program
 from benchmarks.evidence import jobs, plan, trials
 from benchmarks.evidence.gates import gates_of
@@ -169,6 +170,16 @@ def test_jobs_end_in_order_and_a_failure_says_its_last_line(tmp_path):
         jobs.run(next_one, lambda trial: ["-c", failing], tmp_path, at_once=1, seconds=None, ended=ended.append)
 
 
+def kill_once(monkeypatch, name):
+    through = getattr(trials, name)
+
+    def killed(*_):
+        monkeypatch.setattr(trials, name, through)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(trials, name, killed)
+
+
 @pytest.mark.matrix
 def test_from_nothing_to_tables_and_a_picture(small_data, tmp_path, monkeypatch, capsys):
     """All of it, with data and models so small that only the way is tested; the second time nothing is trained."""
@@ -194,11 +205,17 @@ def test_from_nothing_to_tables_and_a_picture(small_data, tmp_path, monkeypatch,
 
     def in_this_process(waiting, command, logs, *, ended, **_):
         while (trial := waiting(())) is not None:
-            assert program.main(command(trial)[2:]) == 0
+            if (code := program.main(command(trial)[2:])) == INTERRUPTED:
+                raise KeyboardInterrupt
+            assert code == 0
             ended(trial)
         return True
 
     monkeypatch.setattr(jobs, "run", in_this_process)
+    # Once a model is in its place and not yet looked at; once its result is not yet kept.
+    for name in ("load_trained", "keep"):
+        kill_once(monkeypatch, name)
+        assert program.main(arguments) == INTERRUPTED
     assert program.main(arguments) == 0
     said = capsys.readouterr().out
     assert (
@@ -207,6 +224,9 @@ def test_from_nothing_to_tables_and_a_picture(small_data, tmp_path, monkeypatch,
         and "about 0.0 h left" in said
         and NOT_YET not in said.split("### Settings")[1]
     )
+    results = kept(tmp_path / "out")
+    gone_on_with = [one.trial for one in results.values() if one.processor_seconds is None]
+    assert gone_on_with == searches()[:1] and not list((tmp_path / "out" / program.UNFINISHED).iterdir())
     text = (tmp_path / "out" / "evidence.md").read_text()
     assert text.count("**") == 2 * 3 and "QACG-BERT, lambda 0" in text and "TF-IDF" in text
     by_scale = text.split("### By the scale")[1].split("###")[0]
@@ -218,7 +238,7 @@ def test_from_nothing_to_tables_and_a_picture(small_data, tmp_path, monkeypatch,
     ]
     assert "QACG-BERT, scale 8" in text
     assert (tmp_path / "out" / "evidence.svg").read_text().startswith("<?xml")
-    monkeypatch.setattr(trials, "train", None)
+    monkeypatch.setattr(trials, "train_seeds", None)
     assert program.main(arguments) == 0
     assert (tmp_path / "out" / "evidence.md").read_text() == text, "the draws have a seed"
 
