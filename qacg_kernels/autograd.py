@@ -1,5 +1,6 @@
 """How torch differentiates the operators of `ops.py`, and the shortest way of a call to its kernels."""
 
+import contextlib
 from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
@@ -32,9 +33,13 @@ _PLAIN_TYPES = frozenset((Tensor, torch.nn.Parameter, type(None)))
 
 
 def _unseen(tensors: tuple[Tensor, ...]) -> bool:
-    """Whether nobody would see an operator's call: no mode, profiler, tracer, tensor of another type or on "meta"."""
+    """Whether nobody would see an operator's call: no mode, profiler, tracer, tensor of another type or on "meta".
+
+    A level of tangents has to see it, to refuse them.
+    """
     return (
-        torch._C._len_torch_dispatch_stack() == 0
+        forward_ad._current_level < 0
+        and torch._C._len_torch_dispatch_stack() == 0
         and not torch.autograd._profiler_enabled()
         and torch._C._get_tracing_state() is None
         and _PLAIN_TYPES.issuperset(map(type, tensors))
@@ -49,26 +54,26 @@ def _forward_past_autograd(backend: str, tensors, options: dict[str, object]) ->
     may be tangents it has to: that is what refuses them. And a kernel in Python is called as it is where nobody would
     see the operator: torch would take 26 arguments apart and put them together again, which is half of such a call.
     """
-    if forward_ad._current_level >= 0:
-        return forward_op(backend)(*tensors, **options)
-    with torch._C._AutoDispatchBelowAutograd():
-        if backend in in_python and _unseen(tensors):
-            return in_python[backend].forward(*tensors, **options)
+    if backend in in_python and _unseen(tensors):
+        return in_python[backend].forward(*tensors, **options)
+    with checked, _past_formulas():
         return forward_op(backend)(*tensors, **options)
 
 
 def _backward_past_autograd(backend: str, tensors, options: dict[str, object]) -> tuple[Tensor | None, ...]:
     """As `_forward_past_autograd`, of the backward."""
-    if forward_ad._current_level >= 0:
+    if (
+        backend in in_python
+        and _unseen(tensors)
+        and not _mapped(tensors[:_OUTPUT_GRADIENTS], tensors[_OUTPUT_GRADIENTS])
+    ):
+        return in_python[backend].backward(*tensors, **options)
+    with checked, _past_formulas():
         return _backward_by_operator(backend, tensors, options)
-    with torch._C._AutoDispatchBelowAutograd():
-        if (
-            backend in in_python
-            and _unseen(tensors)
-            and not _mapped(tensors[:_OUTPUT_GRADIENTS], tensors[_OUTPUT_GRADIENTS])
-        ):
-            return in_python[backend].backward(*tensors, **options)
-        return _backward_by_operator(backend, tensors, options)
+
+
+def _past_formulas() -> contextlib.AbstractContextManager:
+    return contextlib.nullcontext() if forward_ad._current_level >= 0 else torch._C._AutoDispatchBelowAutograd()
 
 
 def _mapped(gradients: tuple[Tensor | None, ...], query: Tensor) -> bool:
@@ -110,14 +115,15 @@ def _differentiate(backend, ctx, grad_out, _softmax_out, _quasi_out, _max, _sum,
     if grad_out is None:  # a loss on lambda alone
         grad_out = torch.zeros_like(saved[0])
     arguments = (grad_out, grad_query_gate, grad_key_gate, *saved)
-    with checked:  # by the forward, and what autograd hands on by autograd
-        if torch._C._are_functorch_transforms_active():
+    # They are checked: by the forward, and what autograd hands on by autograd.
+    if torch._C._are_functorch_transforms_active():
+        with checked:
             grads = TransformableBackward.apply(backend, ctx.options, *arguments)
-        elif torch.is_grad_enabled() or torch.compiler.is_compiling():
-            # With create_graph a second derivative has to find its refusal.
+    elif torch.is_grad_enabled() or torch.compiler.is_compiling():
+        with checked:  # With create_graph a second derivative has to find its refusal.
             grads = _backward_by_operator(backend, arguments, ctx.options)
-        else:
-            grads = _backward_past_autograd(backend, arguments, ctx.options)
+    else:
+        grads = _backward_past_autograd(backend, arguments, ctx.options)
     present = [g if t is not None else None for g, t in zip(grads, saved[:DIFFERENTIABLE])]
     return *present, *[None] * (INPUTS - DIFFERENTIABLE)
 
@@ -209,12 +215,12 @@ def run_forward(backend: str, options: dict[str, object], tensors, differentiabl
     """
     if torch.compiler.is_compiling():
         return _attended(forward_op(backend)(*tensors, **options))
-    with checked:
-        if torch._C._are_functorch_transforms_active():
+    if torch._C._are_functorch_transforms_active():
+        with checked:
             return _attended(TransformableForward.apply(backend, options, *tensors))
-        if differentiable:
-            return Attended(*EagerForward.apply(backend, options, *tensors))
-        return _attended(_forward_past_autograd(backend, tensors, options))
+    if differentiable:
+        return Attended(*EagerForward.apply(backend, options, *tensors))
+    return _attended(_forward_past_autograd(backend, tensors, options))
 
 
 def _attended(outputs: Sequence[Tensor | None]) -> Attended:

@@ -149,10 +149,13 @@ def _check_gate(gate: object, query: Tensor, packed: bool, lengths_differ: bool)
     if gate.form not in FORMS:
         raise ValueError(f"gate.form: got {gate.form!r}, wanted one of {', '.join(map(repr, FORMS))}")
     heads, head_dim = query.shape[1], query.shape[-1]
-    for name in ("query", "context_query", "key", "context_key"):
-        vector = getattr(gate, name)
-        _check_tensor(f"gate.{name}", vector, query)
-        _check_shape(f"gate.{name}", vector, (head_dim,), (heads, head_dim), meaning="(D) or (H, D)")
+    vectors, shapes = (gate.query, gate.context_query, gate.key, gate.context_key), ((head_dim,), (heads, head_dim))
+    agree = _agree(query, *vectors)
+    for name, vector in zip(("query", "context_query", "key", "context_key"), vectors):
+        if not agree:
+            _check_tensor(f"gate.{name}", vector, query)
+        if vector.shape not in shapes:
+            _check_shape(f"gate.{name}", vector, *shapes, meaning="(D) or (H, D)")
     for name in ("query_bias", "key_bias"):
         bias = getattr(gate, name)
         if bias is not None:
@@ -163,8 +166,8 @@ def _check_gate(gate: object, query: Tensor, packed: bool, lengths_differ: bool)
             "gate: a row gate takes the key gate at the query's own position and needs L equal to S; "
             'pass a lambda tensor (B, H, L), or GateParameters(form="column")'
         )
-    vectors = (gate.query, gate.context_query, gate.key, gate.context_key, gate.query_bias, gate.key_bias)
-    return _Gate((None, *vectors), (float(gate.beta), float(gate.gamma), gate.form == "column"))
+    options = (float(gate.beta), float(gate.gamma), gate.form == "column")
+    return _Gate((None, *vectors, gate.query_bias, gate.key_bias), options)
 
 
 def _named(*others: Tensor) -> tuple[tuple[str, Tensor], ...]:

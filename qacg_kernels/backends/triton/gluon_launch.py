@@ -1,10 +1,8 @@
 """The operator's forward by the Gluon kernel; its backward is that of `launch`. Imports Triton."""
 
-import torch
 from torch import Tensor
 
 from qacg_kernels.backends.triton import launch
-from qacg_kernels.backends.triton.arguments import strided
 from qacg_kernels.backends.triton.gates import row_gates_kernel
 from qacg_kernels.backends.triton.gluon import without_gluon
 from qacg_kernels.backends.triton.gluon_forward import gluon_forward_kernel
@@ -31,17 +29,14 @@ def forward(*inputs, save_softmax_out=True, save_quasi_out=False, **options):
         return launch.forward(
             *inputs, save_softmax_out=save_softmax_out, save_quasi_out=save_quasi_out, **options
         )  # fmt: skip
-    outputs = launch.allocated(inputs, op.plan, save_softmax_out, save_quasi_out)
-    out, softmax_out, quasi_out, row_max, row_sum, query_gate, key_gate = (
-        strided(t, op.plan.packed) for t in outputs
-    )  # fmt: skip
+    results = launch.allocated(op.plan, save_softmax_out, save_quasi_out)
+    *written, query_gate, key_gate = results
     if query_gate is not None:
-        gate_lambda = strided(torch.empty_like(outputs.query_gate), op.plan.packed)
+        gate_lambda = op.plan.query_values()
         op.launch(row_gates_kernel, None, "queries", query_gate, key_gate, gate_lambda)
         op.call = op.call._replace(gate_lambda=gate_lambda, gate=None)
-    results = (out, softmax_out, quasi_out, row_max, row_sum)
-    op.launch(gluon_forward_kernel, launch.GLUON_FORWARD, "queries", *results, STAGES=STAGES)
-    return outputs
+    op.launch(gluon_forward_kernel, launch.GLUON_FORWARD, "queries", *written, STAGES=STAGES)
+    return launch.outputs_of(results)
 
 
 def _copyable(t: Tensor) -> Tensor:

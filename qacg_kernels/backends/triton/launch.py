@@ -127,6 +127,21 @@ def _gluon_form(head_dim: int, keys: int, traits: _Traits) -> tuple[Form, dict[s
     return form, {"num_warps": GLUON_QUERIES // 16, "enable_fp_fusion": True}
 
 
+class Layout(NamedTuple):
+    """Of tensors that the calls of a plan allocate: what torch takes, and the strides that kernels take."""
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    strides: tuple[int, int, int]
+
+    @classmethod
+    def like(cls, t: Tensor, packed: bool) -> "Layout":
+        return cls(t.shape, t.stride(), strides(t, packed))
+
+    def empty(self, dtype: torch.dtype, device: torch.device) -> Strided:
+        return Strided(torch.empty_strided(self.shape, self.stride, dtype=dtype, device=device), *self.strides)
+
+
 class _Plan:
     """All that a call's launches need beside its tensors: calls that agree in `_key` share one."""
 
@@ -165,7 +180,19 @@ class _Plan:
         # Of a tensor that must be copied first: None.
         self.wide = [strides(t, self.packed) if has_dense_rows(t) else None for t in inputs[:5]]
         self.gate_lambda = None if inputs[5] is None else strides(inputs[5], self.packed)
+        # Of the output and the inputs' gradients, and of one value a query or key.
+        self.dense = [Layout.like(empty_dense_like(t), self.packed) for t in inputs[:5]]
+        self.query_rows, self.key_rows = (Layout.like(t.new_empty(t.shape[:-1]), self.packed) for t in (query, key))
         self.prepared: dict[tuple, Callable] = {}
+
+    def query_values(self) -> Strided:
+        """Uninitialised float32, one for each query."""
+        return self.query_rows.empty(torch.float32, self.device)
+
+    def key_values(self) -> Strided:
+        """As `query_values`, for each key whose gate counts: that of its own position in a row gate."""
+        rows = self.key_rows if self.column_gate else self.query_rows
+        return rows.empty(torch.float32, self.device)
 
     def row(self, kernel: str) -> Row:
         return self.table.row(kernel, self.dtype, self.head_dim, self.busy)
@@ -194,10 +221,11 @@ def _multiplies_in_tf32(query: Tensor) -> bool:
 def _key(tensors: tuple[Tensor | None, ...], options: dict[str, object]) -> tuple:
     """What a kernel is compiled for goes by it: sizes, strides and multiples of 16 of every tensor. What the call
     allocates follows from its inputs, and begins at multiples of 16."""
-    query = tensors[0]
-    facts = [None if t is None else (t.dtype, t.shape, t.stride(), t.data_ptr() % 16) for t in tensors]
+    query, integers_and_mask = tensors[0], tensors[12:15]
+    facts = [None if t is None else (t.shape, t.stride(), t.data_ptr() % 16) for t in tensors]
+    dtypes = (query.dtype, *[None if t is None else t.dtype for t in integers_and_mask])  # the others follow
     switches = (_multiplies_in_tf32(query), torch.are_deterministic_algorithms_enabled())
-    return (query.device, *switches, *options.values(), *facts)
+    return (query.device, *dtypes, *switches, *options.values(), *facts)
 
 
 def _plan_of(inputs: tuple[Tensor | None, ...], options: dict[str, object], others: tuple[Tensor | None, ...]) -> _Plan:
@@ -345,31 +373,43 @@ def forward(*inputs, save_softmax_out=True, save_quasi_out=False, **options):
     """Kernel of qacg::triton_attention."""
     op = Operation(inputs, options)
     plan = op.plan
-    outputs = allocated(inputs, plan, save_softmax_out, save_quasi_out)
+    results = allocated(plan, save_softmax_out, save_quasi_out)
     if plan.column_gate:
-        op.launch(key_gates_kernel, None, "keys", op.rows(outputs.key_gate))
+        op.launch(key_gates_kernel, None, "keys", results.key_gate)
     whole = plan.whole_forward and not (save_softmax_out or save_quasi_out)
     role = "whole_row_forward" if whole else "tiled_forward"
-    op.launch(forward_kernel, role, "queries", *[strided(t, plan.packed) for t in outputs])
-    return outputs
+    op.launch(forward_kernel, role, "queries", *results)
+    return outputs_of(results)
 
 
-def allocated(
-    inputs: tuple[Tensor | None, ...], plan: _Plan, save_softmax_out: bool, save_quasi_out: bool
-) -> ForwardOutputs:
+class Results(NamedTuple):
+    """`ForwardOutputs` as kernels take them."""
+
+    out: Strided
+    softmax_out: Strided | None
+    quasi_out: Strided | None
+    row_max: Strided
+    row_sum: Strided
+    query_gate: Strided | None
+    key_gate: Strided | None
+
+
+def allocated(plan: _Plan, save_softmax_out: bool, save_quasi_out: bool) -> Results:
     """What a forward is to write."""
-    query, key = inputs[:2]
-    row_max = query.new_empty(query.shape[:-1], dtype=torch.float32)
-    has_vectors = inputs[5] is None
-    return ForwardOutputs(
-        empty_dense_like(query),
-        empty_dense_like(query) if save_softmax_out else None,
-        empty_dense_like(query) if save_quasi_out else None,
-        row_max,
-        torch.empty_like(row_max),
-        torch.empty_like(row_max) if has_vectors else None,
-        row_max.new_empty(key.shape[:-1] if plan.column_gate else row_max.shape) if has_vectors else None,
+    dense, dtype, device, has_vectors = plan.dense[0], plan.dtype, plan.device, plan.gate_lambda is None
+    return Results(
+        dense.empty(dtype, device),
+        dense.empty(dtype, device) if save_softmax_out else None,
+        dense.empty(dtype, device) if save_quasi_out else None,
+        plan.query_values(),
+        plan.query_values(),
+        plan.query_values() if has_vectors else None,
+        plan.key_values() if has_vectors else None,
     )
+
+
+def outputs_of(results: Results) -> ForwardOutputs:
+    return ForwardOutputs(*[None if rows is None else rows.data for rows in results])
 
 
 def backward(grad_out, grad_query_gate, grad_key_gate, *tensors, **options):
@@ -381,24 +421,24 @@ def backward(grad_out, grad_query_gate, grad_key_gate, *tensors, **options):
         *[op.rows(t) for t in (softmax_out, quasi_out, row_max, row_sum)],
         *[op.rows(t) for t in (query_gate, key_gate, grad_query_gate, grad_key_gate)],
     )
-    wide = [empty_dense_like(t) for t in inputs[:5]]
-    grad_lambda = None if inputs[5] is None else inputs[5].new_empty(inputs[5].shape)
-    has_vectors = op.call.gate is not None
-    query_logit = torch.empty_like(query_gate) if has_vectors else None
-    key_logit = torch.empty_like(key_gate) if has_vectors else None
-    whole = op.plan.whole_backward
-    delta, log_sum, weight = (None if whole else torch.empty_like(row_max) for _ in range(3))
+    plan, has_vectors = op.plan, op.call.gate is not None
+    whole = plan.whole_backward
     grads = Gradients(
-        *[op.rows(t) for t in wide],
-        *[op.rows(t) for t in (grad_lambda, query_logit, key_logit, delta, log_sum, weight)],
+        *[layout.empty(plan.dtype, plan.device) for layout in plan.dense],
+        gate_lambda=None if has_vectors else plan.query_rows.empty(plan.dtype, plan.device),
+        query_logit=plan.query_values() if has_vectors else None,
+        key_logit=plan.key_values() if has_vectors else None,
+        delta=None if whole else plan.query_values(),
+        log_sum=None if whole else plan.query_values(),
+        weight=None if whole else plan.query_values(),
     )
     if whole:
         op.launch(key_blocks_kernel, "whole_row_backward", "keys", saved, grads)
     else:
         _tiled_backward(op, saved, grads)
 
-    of_gate = _gate_gradients(op, inputs[6:12], query_logit, key_logit) if has_vectors else [None] * 6
-    return *wide, grad_lambda, *of_gate
+    of_gate = _gate_gradients(op, inputs[6:12], grads.query_logit, grads.key_logit) if has_vectors else [None] * 6
+    return *[None if rows is None else rows.data for rows in grads[:6]], *of_gate
 
 
 def _tiled_backward(op: Operation, saved: Saved, grads: Gradients) -> None:
@@ -419,14 +459,14 @@ def _tiled_backward(op: Operation, saved: Saved, grads: Gradients) -> None:
 
 
 def _gate_gradients(
-    op: Operation, parameters: Sequence[Tensor | None], query_logit: Tensor, key_logit: Tensor
+    op: Operation, parameters: Sequence[Tensor | None], query_logit: Strided, key_logit: Strided
 ) -> list[Tensor | None]:
     """The gradients of the gate's vectors and biases, laid out as these are."""
-    plan, logits = op.plan, (op.rows(query_logit), op.rows(key_logit))
+    plan = op.plan
     chunks = triton.cdiv(plan.queries, _SUM_ROWS) + triton.cdiv(plan.keys, _SUM_ROWS)
-    sums = query_logit.new_empty((plan.sequences, plan.heads, chunks, 2 * _power_of_two(plan.head_dim) + 1))
+    sums = query_logit.data.new_empty((plan.sequences, plan.heads, chunks, 2 * _power_of_two(plan.head_dim) + 1))
     programs = plan.sequences * plan.heads * chunks
-    op.launch(gate_sums_kernel, None, programs, *logits, sums, ROWS=_SUM_ROWS)
+    op.launch(gate_sums_kernel, None, programs, query_logit, key_logit, sums, ROWS=_SUM_ROWS)
     # Without heads there is no program that would write what they share.
     allocate = torch.empty_like if plan.heads else torch.zeros_like
     grads = [None if t is None else allocate(t, memory_format=torch.contiguous_format) for t in parameters]
