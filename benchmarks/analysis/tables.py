@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 
 from benchmarks import rows
-from benchmarks.providers.names import EAGER
+from benchmarks.providers.names import COMPILED, EAGER, ONE_MAP
 from benchmarks.rows.selection import cases_of, disturbance_note, require_one_origin
+
+_ORDER = (EAGER, COMPILED, ONE_MAP)  # of the columns of several machines; others come after them
 
 
 def markdown(measured: Sequence[rows.Row]) -> str:
@@ -29,11 +31,43 @@ def markdown(measured: Sequence[rows.Row]) -> str:
     blocks += [_memory_table(memory)] if memory else []
     blocks += [_step_table(steps)] if steps else []
     blocks += [_ceiling_line(ceilings)] if ceilings else []
+    source = (_legend(times) + " " if times else "") + rows.source_line(measured[0].origin)
+    return "\n\n".join([*blocks, source, *disturbance_note([*times, *steps])])
+
+
+def of_machines(measured: Sequence[rows.Row]) -> str:
+    """Times of the cases that every machine has, the machine in the first column, and a line on each below.
+
+    Raises:
+        ValueError: rows of one machine come from several versions or commits, or no case is there on all machines.
+    """
+    times = [row for row in measured if isinstance(row, rows.TimeRow)]
+    by_machine: dict[str, list[rows.TimeRow]] = {}
+    for row in times:
+        by_machine.setdefault(rows.machine_of(row.origin), []).append(row)
+    for own in by_machine.values():
+        require_one_origin(own)
+    found = {machine: cases_of(own) for machine, own in by_machine.items()}
+    shared = [case for case in next(iter(found.values()), {}) if all(case in of for of in found.values())]
+    if not shared:
+        raise ValueError("no case has times on every one of the machines")
+    names = sorted({row.provider: None for row in times}, key=lambda name: _ORDER.index(name) if name in _ORDER else 9)
+    lines = [
+        "| machine | (B,H,L,D) | type | pass | dropout | " + " | ".join(f"{name}, ms" for name in names) + " |",
+        "|---|---|---|---|---|" + "---:|" * len(names),
+    ]
+    for machine, of in found.items():
+        for case in shared:
+            fixed = [machine, case.place, case.dtype, case.mode, f"{case.dropout:g}"]
+            lines.append("| " + " | ".join([*fixed, *(_time_cell(of[case].get(name)) for name in names)]) + " |")
+    sources = [rows.source_line(own[0].origin) for own in by_machine.values()]
+    return "\n\n".join(["\n".join(lines), _legend(times), *sources, *disturbance_note(times)])
+
+
+def _legend(times: Sequence[rows.TimeRow]) -> str:
     shares = any(row.share_of_peak is not None for row in times)
     legend = "Medians of interleaved runs, in brackets the speed-up over eager"
-    legend += " and the share of the matrix-product ceiling. " if shares else ". "
-    source = (legend if times else "") + rows.source_line(measured[0].origin)
-    return "\n\n".join([*blocks, source, *disturbance_note([*times, *steps])])
+    return legend + (" and the share of the matrix-product ceiling." if shares else ".")
 
 
 def _time_table(times: Sequence[rows.TimeRow]) -> str:

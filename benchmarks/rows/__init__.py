@@ -2,7 +2,7 @@
 
 from benchmarks.rows.files import Writer, from_line, load, to_line
 from benchmarks.rows.kinds import CeilingRow, HostRow, Measured, MemoryRow, Row, StepRow, TimeRow, case_fields
-from benchmarks.rows.provenance import Origin, heading, origin, source_line
+from benchmarks.rows.provenance import Origin, heading, machine_of, origin, source_line
 from benchmarks.rows.spread import Spread, figure
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "from_line",
     "heading",
     "load",
+    "machine_of",
     "origin",
     "source_line",
     "to_line",

@@ -60,10 +60,18 @@ def heading(source: Origin) -> str:
     )
 
 
+def machine_of(source: Origin) -> str:
+    """The processor and the instructions that the kernels took, for a table of several."""
+    return ", ".join([source.machine["cpu"], *_instruction_sets(source)])
+
+
+def _instruction_sets(source: Origin) -> list[str]:
+    return sorted(set((source.machine["instruction_sets"] or {}).values()))
+
+
 def source_line(source: Origin) -> str:
     """What a reader has to know of where the figures come from."""
-    machine, versions = source.machine, source.versions
-    sets = sorted(set((machine["instruction_sets"] or {}).values()))
+    machine, versions, sets = source.machine, source.versions, _instruction_sets(source)
     kernels = "kernels on " + ", ".join(sets) if sets else "no compiled kernels"
     changed = ", with local changes" if source.dirty else ""
     return (

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from benchmark_rows import ORIGIN, SMALL, memory_row, seconds_rows
 
-from benchmarks import rows
+from benchmarks import rows, table
 from benchmarks.analysis import speedup_plot
-from benchmarks.analysis.tables import markdown
+from benchmarks.analysis.tables import markdown, of_machines
 from benchmarks.cases.case import FORWARD_BACKWARD
 from benchmarks.measure.ceiling import ceiling_row
 from benchmarks.measure.side_by_side import time_rows
@@ -56,6 +56,43 @@ def test_table_refuses_to_mix_origins():
         markdown(mixed)
     later = [memory_row(1.0), replace(memory_row(1.0), origin=replace(ORIGIN, taken="2030-01-02T03:05:00Z"))]
     assert markdown(later)
+
+
+def test_machines_share_a_table_of_the_cases_that_all_have():
+    other = replace(ORIGIN, machine=ORIGIN.machine | {"cpu": "Another"}, commit="fedcba987654")
+    ours = [*seconds_rows(cpu=[0.010], one_map=[0.02]), *seconds_rows(replace(SMALL, dropout=0.1), cpu=[0.010])]
+    theirs = [replace(row, origin=other) for row in seconds_rows(eager=[0.200], cpu=[0.010])]
+    lines = of_machines([*ours, *theirs, memory_row(50.0)]).splitlines()
+    assert lines[:4] == [
+        "| machine | (B,H,L,D) | type | pass | dropout | eager, ms | sdpa-one-map, ms | cpu, ms |",
+        "|---|---|---|---|---|---:|---:|---:|",
+        "| Some CPU (R) 9000, avx512, avx512_bf16 | (2,3,20,8) | float32 | forward | 0 |  | 20 | 10 |",
+        "| Another, avx512, avx512_bf16 | (2,3,20,8) | float32 | forward | 0 | 200 |  | 10 (20.0x) |",
+    ]
+    assert any(line.startswith("Another, 2 threads") and "fedcba987654" in line for line in lines)
+    with pytest.raises(ValueError, match="no case"):
+        of_machines([*ours[2:], *theirs])
+    with pytest.raises(ValueError, match="different machines, versions or commits"):
+        of_machines([*theirs, replace(theirs[0], origin=replace(other, commit="0"))])
+
+
+def test_times_are_chosen_by_type_pass_and_dropout(tmp_path, capsys):
+    cases = [
+        SMALL,
+        replace(SMALL, dropout=0.1),
+        replace(SMALL, mode=FORWARD_BACKWARD),
+        replace(SMALL, dtype="bfloat16"),
+    ]
+    file = tmp_path / "rows.jsonl"
+    file.write_text("".join(rows.to_line(row) + "\n" for case in cases for row in seconds_rows(case, cpu=[0.01])))
+    for options in ([], ["--machines"]):
+        chosen = ["--dtypes", "float32", "--modes", "forward", "--dropouts", "0", "--"]
+        assert table.main([*options, *chosen, str(file)]) == 0
+        assert [line for line in capsys.readouterr().out.splitlines() if "(2,3,20,8)" in line] == [
+            f"{'| Some CPU (R) 9000, avx512, avx512_bf16 ' if options else ''}| (2,3,20,8) | float32 | forward | 0 | 10 |"
+        ]
+    assert table.main(["--machines", "--dtypes", "float64", "--", str(file)]) == 1
+    assert "no case has times" in capsys.readouterr().err
 
 
 def test_plot_writes_the_format_that_the_name_asks_for(tmp_path):
