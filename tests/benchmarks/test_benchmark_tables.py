@@ -85,11 +85,12 @@ def test_times_are_chosen_by_type_pass_and_dropout(tmp_path, capsys):
     ]
     file = tmp_path / "rows.jsonl"
     file.write_text("".join(rows.to_line(row) + "\n" for case in cases for row in seconds_rows(case, cpu=[0.01])))
-    for options in ([], ["--machines"]):
+    machine = "| Some CPU (R) 9000, avx512, avx512_bf16 "
+    for options, before in ([], ""), (["--machines"], machine):
         chosen = ["--dtypes", "float32", "--modes", "forward", "--dropouts", "0", "--"]
         assert table.main([*options, *chosen, str(file)]) == 0
         assert [line for line in capsys.readouterr().out.splitlines() if "(2,3,20,8)" in line] == [
-            f"{'| Some CPU (R) 9000, avx512, avx512_bf16 ' if options else ''}| (2,3,20,8) | float32 | forward | 0 | 10 |"
+            f"{before}| (2,3,20,8) | float32 | forward | 0 | 10 |"
         ]
     assert table.main(["--machines", "--dtypes", "float64", "--", str(file)]) == 1
     assert "no case has times" in capsys.readouterr().err
