@@ -127,7 +127,11 @@ struct Bfloat16Engine {
 
   static Left left(const float* tile, int64_t stride, int64_t rows, int64_t cols, Packed* to) {
     for (int64_t r = 0; r < rows; ++r) {
-      for (int64_t j = 0; j < cols; j += kLanes) store(to + r * cols + j, load(tile + r * stride + j));
+      const float* row = tile + r * stride;
+      for (int64_t j = 0; j < cols; j += 2 * kLanes) {
+        const Vec both = (Vec)_mm512_cvtne2ps_pbh((__m512)load(row + j + kLanes), (__m512)load(row + j));
+        memcpy(to + r * cols + j, &both, sizeof(both));
+      }
     }
     memset(to + rows * cols, 0, (round_up(rows, kRowStep) - rows) * cols * sizeof(Packed));
     return {to, cols};
@@ -136,6 +140,9 @@ struct Bfloat16Engine {
   // Rows i and i + 1 of the tile become pairs, and squares of kLanes pairs are transposed.
   static Left left_transposed(const float* tile, int64_t stride, int64_t rows, int64_t cols, Packed* to) {
     const int64_t depth = round_up(rows, kKeyStep);
+    alignas(64) HalfBits interleaved[2 * kLanes];
+    for (int l = 0; l < 2 * kLanes; ++l) interleaved[l] = l % 2 * kLanes + l / 2;
+    const __m512i order = _mm512_load_si512(interleaved);
     for (int64_t r = 0; r < depth; r += 2 * kLanes) {
       for (int64_t j = 0; j < cols; j += kLanes) {
         Vec block[kLanes];
@@ -144,8 +151,7 @@ struct Bfloat16Engine {
           const int64_t row = r + 2 * i;
           const Vec even = row < rows ? load(tile + row * stride + j) : Vec{};
           const Vec odd = row + 1 < rows ? load(tile + (row + 1) * stride + j) : Vec{};
-          block[i] = (Vec)(__builtin_convertvector(narrow(even), UintVec) |
-                           (__builtin_convertvector(narrow(odd), UintVec) << 16));
+          block[i] = (Vec)_mm512_permutexvar_epi16(order, (__m512i)_mm512_cvtne2ps_pbh((__m512)odd, (__m512)even));
         }
         transpose(block);
 #pragma GCC unroll 16
