@@ -74,6 +74,7 @@ def test_shipped_tables_have_one_row_for_each_kind_of_call(architecture):
         (lambda r: r.update(rows={}), "rows: got dict, wanted a list"),
         (lambda r: r["rows"][3].update(block_m=48), r"rows\[3\]: block_m: got 48, wanted one of 16, 32, 64, 128"),
         (lambda r: r["rows"][3].update(num_warps=True), r"rows\[3\]: num_warps: got True"),
+        (lambda r: r["rows"][3].update(registers=100), r"rows\[3\]: registers: got 100, wanted one of 0, 128, 168"),
         (lambda r: r["rows"][3].pop("num_stages"), r"rows\[3\]: row: missing members \['num_stages'\]"),
         (lambda r: r["rows"].__setitem__(3, 7), r"rows\[3\]: row: got int"),
         (lambda r: r["rows"][3].update(atomic=True), "atomic: got True for whole_row_forward"),
@@ -301,6 +302,19 @@ def test_examples_of_tuning_are_calls_of_the_rows_kind(key):
     inputs, options, grad_out = tune.example(row, torch.device("meta"))
     assert len(inputs) == 16 and inputs[0].shape == grad_out.shape and inputs[0].shape[-1] == key[2]
     assert configurations.is_busy(inputs[12] is not None, options["dropout_p"], options["column_gate"]) == key[3]
+
+
+@pytest.mark.parametrize("limit", [0, 168])
+def test_a_limit_on_registers_goes_to_the_compiler(limit):
+    launch = pytest.importorskip("qacg_kernels.backends.triton.launch")
+    shipped, options = configurations.shipped("sm_90"), []
+    table = replace(shipped, rows=(replace(shipped.rows[0], registers=limit), *shipped.rows[1:]))
+    tensors = [torch.zeros(1, 2, 16, 64, dtype=torch.bfloat16) for _ in range(5)]
+    choices = dict(is_causal=False, dropout_p=0.0, scale=1.0, quasi_scale=1.0, beta=1.0, gamma=1.0, column_gate=False)
+    with configurations.trial(table), launch.through(lambda *given: options.append(given[4])):
+        inputs = (*tensors, tensors[0][..., 0], *[None] * 10)
+        launch.forward(*inputs, **choices, max_seqlen=0, save_softmax_out=False)
+    assert [given.get("maxnreg", 0) for given in options] == [limit]
 
 
 def test_strides_of_dense_packed_and_broadcast_tensors():

@@ -7,11 +7,12 @@ A shipped row of 16 bits that nobody has measured is the one of them whose machi
 from qacg_kernels.backends.triton.configurations import Key, Row
 
 # (block_m, block_n, num_warps, num_stages), by what a tile does for its registers: from large to small. Of those with
-# more than 2 stages, loads are in flight while the tile before is computed; float32 reads by parts and has none.
+# more than 2 stages, loads are in flight while the tile before is computed; float32 reads by parts and has none. A
+# fifth number is a limit on registers, for tiles that just miss room for another block on a multiprocessor.
 _WHOLE_FORWARD = (
-    (128, 128, 8, 1), (64, 128, 4, 1), (64, 128, 8, 1), (32, 128, 4, 1), (32, 128, 8, 1), (16, 128, 4, 1),
-    (16, 128, 8, 1), (64, 64, 4, 1), (64, 64, 8, 1), (32, 64, 4, 1), (32, 64, 8, 1), (16, 64, 4, 1), (16, 64, 8, 1),
-    (32, 32, 4, 1), (32, 32, 8, 1), (16, 32, 4, 1), (16, 32, 8, 1), (16, 16, 8, 1),
+    (128, 128, 8, 1), (64, 128, 4, 1, 168), (64, 128, 4, 1), (64, 128, 8, 1), (32, 128, 4, 1, 128), (32, 128, 4, 1),
+    (32, 128, 8, 1), (16, 128, 4, 1), (16, 128, 8, 1), (64, 64, 4, 1), (64, 64, 8, 1), (32, 64, 4, 1), (32, 64, 8, 1),
+    (16, 64, 4, 1), (16, 64, 8, 1), (32, 32, 4, 1), (32, 32, 8, 1), (16, 32, 4, 1), (16, 32, 8, 1), (16, 16, 8, 1),
 )  # fmt: skip
 _TILED_FORWARD = (
     (128, 64, 8, 3), (128, 64, 8, 4), (64, 64, 4, 3), (128, 32, 8, 3), (64, 32, 4, 3), (128, 64, 8, 2), (64, 64, 4, 2),
@@ -59,7 +60,7 @@ def candidates(key: Key) -> list[Row]:
     kernel, bits, head_dim, busy = key
     tiles = _TILES[kernel]
     if bits == 32:
-        tiles = [t for t in tiles if t[3] <= _MOST_STAGES_OF_FLOAT32]
+        tiles = [t for t in tiles if t[3] <= _MOST_STAGES_OF_FLOAT32 and len(t) == 4]
         own = 1 if kernel in ("whole_row_backward", "key_gradients") else 0  # whose rows the accumulators have
         tiles = [t for t in tiles if _ACCUMULATORS[kernel] * t[own] * head_dim <= _MOST_ELEMENTS * t[2]]
     return [Row(kernel, bits, head_dim, busy, *tile) for tile in tiles]

@@ -48,6 +48,7 @@ class Row:
         busy: for calls whose cells cost registers beside the products (`is_busy`).
         block_m, block_n: queries and keys of a tile, 16 to 128; a kernel that takes rows whole takes them up to
             block_n keys, and backward up to 128 queries.
+        registers: of a thread at most, so that another block lives on a multiprocessor; 0 is no limit.
         atomic: of key_gradients alone: dQ by atomic additions, in one kernel for two, where torch's algorithms
             need not be deterministic.
     """
@@ -60,6 +61,7 @@ class Row:
     block_n: int
     num_warps: int
     num_stages: int
+    registers: int = 0
     atomic: bool = False
 
     def __post_init__(self) -> None:
@@ -72,6 +74,7 @@ class Row:
             ("block_n", _POWERS),
             ("num_warps", (1, 2, 4, 8, 16)),
             ("num_stages", (1, 2, 3, 4, 5)),
+            ("registers", (0, 128, 168)),
             ("atomic", (False, True)),
         ):
             value = getattr(self, name)

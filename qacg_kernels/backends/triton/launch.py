@@ -96,7 +96,8 @@ def _form(
         widest = max(block_n, block_d)
         warps = min(warps, block_m * widest // 256)
     # Triton 3.10 is to stop fusing a multiplication and an addition unless it is asked to, as 3.9 warns.
-    return form, {"num_warps": warps, "num_stages": stages, "enable_fp_fusion": True}
+    options = {"num_warps": warps, "num_stages": stages, "enable_fp_fusion": True}
+    return form, options | ({"maxnreg": row.registers} if row and row.registers else {})
 
 
 GLUON_FORWARD = "gluon_forward"

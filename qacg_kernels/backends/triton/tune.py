@@ -76,7 +76,8 @@ def _named(key: Key) -> str:
 
 
 def _tile(row: Row) -> str:
-    return f"{row.block_m} x {row.block_n}, {row.num_warps} warps, {row.num_stages} stages"
+    limit = f", {row.registers} registers at most" if row.registers else ""
+    return f"{row.block_m} x {row.block_n}, {row.num_warps} warps, {row.num_stages} stages{limit}"
 
 
 def example(row: Row, device: torch.device) -> tuple[tuple, dict[str, object], torch.Tensor]:
