@@ -51,7 +51,8 @@ def of_machines(measured: Sequence[rows.Row]) -> str:
     shared = [case for case in next(iter(found.values()), {}) if all(case in of for of in found.values())]
     if not shared:
         raise ValueError("no case has times on every one of the machines")
-    names = sorted({row.provider: None for row in times}, key=lambda name: _ORDER.index(name) if name in _ORDER else 9)
+    measured_names = dict.fromkeys(row.provider for row in times)
+    names = [*(name for name in _ORDER if name in measured_names), *(n for n in measured_names if n not in _ORDER)]
     lines = [
         "| machine | (B,H,L,D) | type | pass | dropout | " + " | ".join(f"{name}, ms" for name in names) + " |",
         "|---|---|---|---|---|" + "---:|" * len(names),

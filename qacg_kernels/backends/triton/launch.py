@@ -182,8 +182,9 @@ class _Plan:
         self.wide = [strides(t, self.packed) if has_dense_rows(t) else None for t in inputs[:5]]
         self.gate_lambda = None if inputs[5] is None else strides(inputs[5], self.packed)
         # Of the output and the inputs' gradients, and of one value a query or key.
-        self.dense = [Layout.like(empty_dense_like(t), self.packed) for t in inputs[:5]]
-        self.query_rows, self.key_rows = (Layout.like(t.new_empty(t.shape[:-1]), self.packed) for t in (query, key))
+        like = [torch.empty_strided(t.shape, t.stride(), device="meta") for t in inputs[:5]]
+        self.dense = [Layout.like(empty_dense_like(t), self.packed) for t in like]
+        self.query_rows, self.key_rows = (Layout.like(t.new_empty(t.shape[:-1]), self.packed) for t in like[:2])
         self.prepared: dict[tuple, Callable] = {}
 
     def query_values(self) -> Strided:
