@@ -183,8 +183,9 @@ def empty_dense_like(t: Tensor) -> Tensor:
     A (B, H, L, D) view of a (B, L, H*D) projection so gives an output whose heads merge without a copy.
     """
     if t.dim() == 4 and t.stride(1) < t.stride(2):
-        batch, heads, rows, head_dim = t.shape
-        return t.new_empty((batch, rows, heads, head_dim)).transpose(1, 2)
+        _, heads, rows, head_dim = t.shape
+        # Not a view of another tensor: autograd would refuse to have the output changed in place.
+        return t.new_empty_strided(t.shape, (rows * heads * head_dim, head_dim, heads * head_dim, 1))
     return torch.empty_like(t, memory_format=torch.contiguous_format)
 
 

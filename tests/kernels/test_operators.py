@@ -148,3 +148,12 @@ def test_inputs_are_left_alone(backend, dtype, device):
     evaluate(inputs, through_backend(backend))
     for name, t in before.items():
         assert torch.equal(everything[name], t), name
+
+
+def test_an_output_may_be_changed_in_place_whatever_the_layout():
+    """Heads behind rows in memory, as a projection gives them: the output has them so too."""
+    leaves = [torch.randn(2, 5, 3, 8, requires_grad=True) for _ in range(5)]
+    for backend in {"reference", "cpu"}.intersection(qk.available_backends()):
+        out = qk.quasi_attention(*(t.transpose(1, 2) for t in leaves), torch.rand(2, 3, 5), backend=backend)
+        assert out.transpose(1, 2).is_contiguous()
+        out.mul_(2).sum().backward()
