@@ -46,7 +46,8 @@ class GuardedMemory(TorchDispatchMode):
         if func.namespace == NAMESPACE and not self._inside:
             return self._run_kernel(func, args, kwargs)
         result = func(*args, **kwargs)
-        return self._guarded(result) if self._inside and func in _ALLOCATORS else result
+        allocated = self._inside and func in _ALLOCATORS and not result.is_meta  # on "meta" only layouts are reckoned
+        return self._guarded(result) if allocated else result
 
     def _run_kernel(self, func, args, kwargs):
         # The operator's own kernel, called past the dispatcher, so that this mode sees what happens inside.

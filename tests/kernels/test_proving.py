@@ -53,6 +53,25 @@ def test_kernels_that_are_right_hold(direction, route, feature):
     assert wrong is None and len(begun) == len(probes.cases(family, small=True))
 
 
+JUDGED_IN_THE_INTERPRETER = """
+import torch
+from qacg_kernels.certificates.family import Family
+from qacg_kernels.proving import judging
+family = Family("triton", "backward", "float16", 64, "whole_row", "plain")
+judging.judge_family(family, torch.device("cpu"), lambda case: print(case.name), small=True)
+"""
+
+
+@has_triton
+def test_kernels_in_tritons_interpreter_hold_too():
+    """Its launcher allocates by itself and keeps plans: what it does so stands between guard zones as well."""
+    environment = os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", JUDGED_IN_THE_INTERPRETER]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=environment)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.startswith("whole_row, plain")
+
+
 @has_cpu
 @pytest.mark.parametrize(
     ("fault", "sign"),
