@@ -3,6 +3,7 @@
 from torch import Tensor
 
 from qacg_kernels.backends.triton import launch
+from qacg_kernels.backends.triton.forms import GLUON_FORWARD
 from qacg_kernels.backends.triton.gates import row_gates_kernel
 from qacg_kernels.backends.triton.gluon import without_gluon
 from qacg_kernels.backends.triton.gluon_forward import gluon_forward_kernel
@@ -35,7 +36,7 @@ def forward(*inputs, save_softmax_out=True, save_quasi_out=False, **options):
         gate_lambda = op.plan.query_values()
         op.launch(row_gates_kernel, None, "queries", query_gate, key_gate, gate_lambda)
         op.call = op.call._replace(gate_lambda=gate_lambda, gate=None)
-    op.launch(gluon_forward_kernel, launch.GLUON_FORWARD, "queries", *written, STAGES=STAGES)
+    op.launch(gluon_forward_kernel, GLUON_FORWARD, "queries", *written, STAGES=STAGES)
     return launch.outputs_of(results)
 
 

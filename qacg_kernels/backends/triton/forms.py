@@ -1,0 +1,93 @@
+"""The form in which a kernel is compiled for a call, and its launch options. Imports Triton."""
+
+import functools
+from typing import NamedTuple
+
+import triton
+
+from qacg_kernels.backends.triton.arguments import Form
+from qacg_kernels.backends.triton.configurations import Row
+
+# Kernels of rows x D are bound by memory; any tile that fills a warp's loads will do.
+_SMALL_ROWS = 32
+_SMALL_WARPS = 4
+
+
+def power_of_two(n: int) -> int:
+    """The least one that holds n and that a product takes."""
+    return max(16, triton.next_power_of_2(n))
+
+
+class Traits(NamedTuple):
+    """What a call's kernels have in common, beside its sizes."""
+
+    uneven: bool  # sequences differ in length
+    is_causal: bool
+    column_gate: bool
+    fast_sigmoid: bool
+    folds_scale: bool
+    precision: str
+    by_parts: bool
+
+
+@functools.lru_cache(maxsize=4096)
+def form_of(
+    row: Row | None, head_dim: int, queries: int, keys: int, whole_row: bool, traits: Traits
+) -> tuple[Form, dict[str, int | bool]]:
+    """The form of a kernel and its launch options; `row` is None for the small kernels."""
+    block_m = min(row.block_m if row else _SMALL_ROWS, power_of_two(queries))
+    block_n = row.block_n if row else _SMALL_ROWS
+    block_n = min(block_n, power_of_two(keys))
+    block_d = power_of_two(head_dim)
+    even_keys = not traits.uneven and (keys == block_n if whole_row else keys % block_n == 0)
+    form = Form(
+        traits.is_causal,
+        traits.column_gate,
+        whole_row,
+        even_keys,
+        head_dim == block_d,
+        traits.fast_sigmoid,
+        traits.folds_scale,
+        traits.precision,
+        traits.by_parts,
+        block_m,
+        block_n,
+        block_d,
+    )
+    warps, stages = (row.num_warps, row.num_stages) if row else (_SMALL_WARPS, 1)
+    if not traits.by_parts:
+        # A matrix instruction gives 16 x 16 results a warp: more warps than that would compute the same. float32 is not
+        # held to it: in the few warps of a call with few queries the sums for many keys would spill.
+        widest = max(block_n, block_d)
+        warps = min(warps, block_m * widest // 256)
+    # Triton 3.10 is to stop fusing a multiplication and an addition unless it is asked to, as 3.9 warns.
+    options = {"num_warps": warps, "num_stages": stages, "enable_fp_fusion": True}
+    return form, options | ({"maxnreg": row.registers} if row and row.registers else {})
+
+
+GLUON_FORWARD = "gluon_forward"
+# Queries and, by head size, keys of its tiles: 64 keys of 128 features would leave no registers for their sums.
+GLUON_QUERIES = 128
+GLUON_KEYS = {64: 64, 128: 32}
+
+
+@functools.lru_cache(maxsize=256)
+def gluon_form(head_dim: int, keys: int, traits: Traits) -> tuple[Form, dict[str, int | bool]]:
+    """As `form_of`, of the Gluon forward: its layouts ask for whole tiles and eight warps whatever the call's size."""
+    block_n = GLUON_KEYS[head_dim]
+    even_keys = not traits.uneven and keys % block_n == 0
+    form = Form(
+        is_causal=traits.is_causal,
+        column_gate=False,
+        whole_row=False,
+        even_keys=even_keys,
+        even_dim=True,
+        fast_sigmoid=True,
+        folds_scale=traits.folds_scale,
+        precision="ieee",
+        by_parts=False,
+        block_m=GLUON_QUERIES,
+        block_n=block_n,
+        block_d=head_dim,
+    )
+    return form, {"num_warps": GLUON_QUERIES // 16, "enable_fp_fusion": True}

@@ -1,0 +1,133 @@
+"""What launches need beside a call's tensors: reckoned once, for all calls that are alike. Imports Triton."""
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+import triton
+from torch import Tensor
+
+from qacg_kernels.backends.triton import interpreted
+from qacg_kernels.backends.triton.arguments import Factors, Form, Sizes, Strided, has_dense_rows, strides
+from qacg_kernels.backends.triton.configurations import Row, Table, is_busy, table_for
+from qacg_kernels.backends.triton.forms import GLUON_FORWARD, Traits, form_of, gluon_form
+from qacg_kernels.dropout import drop_threshold, keep_scale
+from qacg_kernels.ops import empty_dense_like
+
+_LOG2E = math.log2(math.e)
+# A factor that a GPU flushes to 0 would make NaN of a hidden cell's minus infinity.
+_LEAST_FOLDED = 1e-30
+
+
+class Layout(NamedTuple):
+    """Of tensors that the calls of a plan allocate: what torch takes, and the strides that kernels take."""
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    strides: tuple[int, int, int]
+
+    @classmethod
+    def like(cls, t: Tensor, packed: bool) -> "Layout":
+        return cls(t.shape, t.stride(), strides(t, packed))
+
+    def empty(self, dtype: torch.dtype, device: torch.device) -> Strided:
+        return Strided(torch.empty_strided(self.shape, self.stride, dtype=dtype, device=device), *self.strides)
+
+
+class Plan:
+    """All that a call's launches need beside its tensors: calls that agree in `_key` share one."""
+
+    def __init__(self, inputs: tuple[Tensor | None, ...], options: dict[str, object], table: Table) -> None:
+        query, key = inputs[:2]
+        attn_mask, key_lengths, cu_seqlens = inputs[12:15]
+        scale, dropout_p = options["scale"], options["dropout_p"]
+        self.table = table
+        self.device, self.dtype = query.device, query.dtype
+        self.packed = cu_seqlens is not None
+        self.column_gate = options["column_gate"]
+        self.busy = is_busy(attn_mask is not None, dropout_p, self.column_gate)
+        if self.packed:
+            tokens, self.heads, self.head_dim = query.shape
+            self.queries = self.keys = options["max_seqlen"]
+            self.sequences = cu_seqlens.shape[0] - 1
+        else:
+            self.sequences, self.heads, self.queries, self.head_dim = query.shape
+            self.keys, tokens = key.shape[2], 0
+        self.traits = Traits(
+            uneven=self.packed or key_lengths is not None,
+            is_causal=options["is_causal"],
+            column_gate=self.column_gate,
+            fast_sigmoid=query.dtype.itemsize == 2,
+            folds_scale=scale > _LEAST_FOLDED,
+            precision="tf32" if _multiplies_in_tf32(query) and not interpreted() else "ieee",
+            by_parts=query.dtype == torch.float32,
+        )
+        self.sizes = Sizes(self.heads, self.queries, self.keys, self.head_dim, tokens)
+        threshold, keep = drop_threshold(dropout_p), keep_scale(dropout_p)
+        self.factors = Factors(scale, scale * _LOG2E, options["quasi_scale"], keep, threshold)
+        self.whole_forward, self.whole_backward = (
+            table.takes_whole_rows(kernel, query.dtype, self.head_dim, self.busy, self.queries, self.keys)
+            for kernel in ("whole_row_forward", "whole_row_backward")
+        )
+        # Of a tensor that must be copied first: None.
+        self.wide = [strides(t, self.packed) if has_dense_rows(t) else None for t in inputs[:5]]
+        self.gate_lambda = None if inputs[5] is None else strides(inputs[5], self.packed)
+        # Of the output and the inputs' gradients, and of one value a query or key.
+        like = [torch.empty_strided(t.shape, t.stride(), device="meta") for t in inputs[:5]]
+        self.dense = [Layout.like(empty_dense_like(t), self.packed) for t in like]
+        self.query_rows, self.key_rows = (Layout.like(t.new_empty(t.shape[:-1]), self.packed) for t in like[:2])
+        self.prepared: dict[tuple, Callable] = {}
+
+    def query_values(self) -> Strided:
+        """Uninitialised float32, one for each query."""
+        return self.query_rows.empty(torch.float32, self.device)
+
+    def key_values(self) -> Strided:
+        """As `query_values`, for each key whose gate counts: that of its own position in a row gate."""
+        rows = self.key_rows if self.column_gate else self.query_rows
+        return rows.empty(torch.float32, self.device)
+
+    def row(self, kernel: str) -> Row:
+        return self.table.row(kernel, self.dtype, self.head_dim, self.busy)
+
+    def form(self, role: str | None) -> tuple[Form, dict[str, int | bool]]:
+        """Of the kernel that has this name in the tables, or of the Gluon forward; None for the small ones."""
+        if role == GLUON_FORWARD:
+            return gluon_form(self.head_dim, self.keys, self.traits)
+        row = self.row(role) if role else None
+        whole_row = role is not None and role.startswith("whole_row")
+        return form_of(row, self.head_dim, self.queries, self.keys, whole_row, self.traits)
+
+    def programs(self, over: str, form: Form) -> int:
+        blocks = triton.cdiv(self.queries, form.block_m) if over == "queries" else triton.cdiv(self.keys, form.block_n)
+        return blocks * self.heads * self.sequences
+
+
+_plans: dict[tuple, Plan] = {}
+_MOST_PLANS = 4096  # one for each number of tokens of packed calls, among others
+
+
+def _multiplies_in_tf32(query: Tensor) -> bool:
+    return query.dtype == torch.float32 and torch.backends.cuda.matmul.fp32_precision == "tf32"
+
+
+def _key(tensors: tuple[Tensor | None, ...], options: dict[str, object]) -> tuple:
+    """What a kernel is compiled for goes by it: sizes, strides and multiples of 16 of every tensor. What the call
+    allocates follows from its inputs, and begins at multiples of 16."""
+    query, integers_and_mask = tensors[0], tensors[12:15]
+    facts = [None if t is None else (t.shape, t.stride(), t.data_ptr() % 16) for t in tensors]
+    dtypes = (query.dtype, *[None if t is None else t.dtype for t in integers_and_mask])  # the others follow
+    switches = (_multiplies_in_tf32(query), torch.are_deterministic_algorithms_enabled())
+    return (query.device, *dtypes, *switches, *options.values(), *facts)
+
+
+def plan_of(inputs: tuple[Tensor | None, ...], options: dict[str, object], others: tuple[Tensor | None, ...]) -> Plan:
+    """The plan of a call with these inputs, and with other tensors that its kernels read."""
+    table, key = table_for(inputs[0].device), _key((*inputs, *others), options)
+    plan = _plans.get(key)
+    if plan is None or plan.table is not table:  # tiles on trial
+        if len(_plans) >= _MOST_PLANS:
+            _plans.clear()
+        plan = _plans[key] = Plan(inputs, options, table)
+    return plan
