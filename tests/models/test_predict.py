@@ -24,6 +24,7 @@ from qacg_models.inference import bulk_prediction
 from qacg_models.inference.bulk_prediction import BulkPrediction
 from qacg_models.inference.prediction_format import PredictionLines
 from qacg_models.utils import progress
+from qacg_models.utils.one_run import held
 from untrained import OWN, TEXTS, write_model
 
 MANY = [f"{TEXTS[number % 3]} {'very ' * (number % 7)}" for number in range(23)]
@@ -255,6 +256,16 @@ def test_parts_that_were_being_deleted_are_not_taken_for_those_of_another_model(
     (parts / "00000000").write_text("0 0\n")
     with pytest.raises(InputError, match=r"plan\.json: cannot be read \(No such file or directory\); --overwrite"):
         bulk(ask).write(requests(), output, model_digest="n", resume=True)
+
+
+@pytest.mark.parametrize("choice", [{}, {"resume": True}, {"overwrite": True}])
+def test_a_second_run_touches_nothing_of_the_one_under_way(ask, tmp_path, choice):
+    output, part = tmp_path / "out.jsonl", tmp_path / "out.jsonl.parts" / "00000000"
+    part.parent.mkdir()
+    part.write_bytes(b"begun")
+    with held(output, print), pytest.raises(InputError, match=r"out\.jsonl: another run is at work on it"):
+        bulk(ask).write(requests(), output, model_digest="m", **choice)
+    assert part.read_bytes() == b"begun" and len([*part.parent.iterdir()]) == 1 and not output.exists()
 
 
 def test_a_run_that_replaces_a_file_goes_on_to_replace_it(ask, tmp_path, monkeypatch):

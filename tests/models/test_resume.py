@@ -19,6 +19,7 @@ from qacg_models.training import run, train, train_seeds
 from qacg_models.training.checkpoints import checkpoints
 from qacg_models.training.trainer import AspectTrainer
 from qacg_models.training.whole_folders import publish
+from qacg_models.utils import one_run
 from qacg_models.utils.atomic_files import remove
 
 TRAINS = Path(__file__).parents[1] / "support" / "kill_and_resume.py"
@@ -148,7 +149,8 @@ def test_an_unfinished_run_is_neither_lost_nor_mixed_with_another(dataset, small
     (work / "choices.json").write_bytes(kept)
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setattr(run, "join_group", lambda: None)
-    monkeypatch.setattr(run, "on_main", lambda action: action())
+    for module in (run, one_run):
+        monkeypatch.setattr(module, "on_main", lambda action: action())
     with pytest.raises(InputError, match=r"begun by 1 process, and now there are 2 processes; go on without torchrun"):
         train(dataset, output, options, resume=True)
     monkeypatch.delenv("WORLD_SIZE")

@@ -24,8 +24,9 @@ from qacg_models.inference.aspect_queries import Questions
 from qacg_models.inference.aspect_sentiment import AspectPrediction, AspectSentiment
 from qacg_models.inference.prediction_format import PredictionLines
 from qacg_models.utils.atomic_files import remove, written_whole
-from qacg_models.utils.distributed import join_group, on_main, rank, wait_for_all, world_size
+from qacg_models.utils.distributed import in_main, join_group, on_main, rank, wait_for_all, world_size
 from qacg_models.utils.json_fields import read_typed, typed_fields
+from qacg_models.utils.one_run import held
 
 PLAN_NAME = "plan.json"
 JOINED = "joined"
@@ -123,8 +124,8 @@ class BulkPrediction:
             How many windows this process took from an earlier run.
 
         Raises:
-            InputError: a file or parts are in the way, parts of a run with other choices, or a part was damaged while
-                others were made.
+            InputError: a file or parts are in the way, parts of a run with other choices, a part was damaged while
+                others were made, or another run is at work on `output`.
             DataError: as for `stream`.
         """
         if resume and overwrite:
@@ -132,7 +133,17 @@ class BulkPrediction:
         parts = output.with_name(output.name + ".parts")
         plan = self._plan(model_digest)
         join_group()
-        on_main(lambda: _prepare(output, parts, plan, resume, overwrite))
+        with held(output, in_main(say)):
+            on_main(lambda: _prepare(output, parts, plan, resume, overwrite))
+            count, taken = self._make_parts(requests, parts, say, seen)
+            wait_for_all()
+            on_main(lambda: _join(parts, count, output, self.lines.header()))
+        return taken
+
+    def _make_parts(
+        self, requests: Iterable[Request], parts: Path, say: Callable[[str], None], seen: Callable[[int], None] | None
+    ) -> tuple[int, int]:
+        """How many windows there are, and how many of this process's own were taken from an earlier run."""
         count = taken = 0
         for index, texts in enumerate(windows(requests, self.window)):
             count += 1
@@ -146,9 +157,7 @@ class BulkPrediction:
                         handle.writelines([f"{digest} {_digest_of_part(digest, lines)}\n", *lines])
             if seen is not None:
                 seen(len(texts))
-        wait_for_all()
-        on_main(lambda: _join(parts, count, output, self.lines.header()))
-        return taken
+        return count, taken
 
     def _plan(self, model_digest: str) -> dict:
         questions = self.questions

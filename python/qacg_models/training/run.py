@@ -29,6 +29,7 @@ from qacg_models.training.whole_folders import DIGESTS_NAME, find_damage
 from qacg_models.utils.atomic_files import told_of_failed_writes
 from qacg_models.utils.distributed import in_main, is_main, join_group, on_main, own_device, wait_for_all, world_size
 from qacg_models.utils.memory import ran_out_of_memory
+from qacg_models.utils.one_run import held
 from qacg_models.utils.provenance import attention_backends, now, origin
 from qacg_models.utils.threads import cpu_threads
 
@@ -67,16 +68,32 @@ def train(
 
     Raises:
         InputError: `output` exists and may not be replaced, a split is missing, an option does not fit or needs
-            what is not installed, or an unfinished run is in the way or was begun otherwise.
+            what is not installed, an unfinished run is in the way or was begun otherwise, or another run is at work on
+            `output`.
     """
-    options, output = settle(options or TrainingOptions(), dataset), Path(output)
+    join_group()
+    output = Path(output)
+    with held(output, in_main(say)):
+        return train_held(dataset, output, options or TrainingOptions(), overwrite=overwrite, resume=resume, say=say)
+
+
+def train_held(
+    dataset: Dataset,
+    output: Path,
+    options: TrainingOptions,
+    *,
+    overwrite: bool,
+    resume: bool,
+    say: Callable[[str], None],
+) -> TrainedModel:
+    """`train` for who has joined the group and holds `output` already."""
+    options = settle(options, dataset)
     if (split := selection_split(options)) not in dataset.splits:
         raise InputError(f"training needs the split {split!r}; this data has {', '.join(dataset.splits)}")
     if options.tensorboard is not None:
         from qacg_models.training.callbacks import summary_writer
 
         summary_writer()
-    join_group()
     say = in_main(say)
     checkpoint = on_main(lambda: _take_up(dataset, output, options, overwrite, resume, say))
     try:

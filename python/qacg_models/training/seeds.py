@@ -16,15 +16,18 @@ from qacg_models.errors import InputError
 from qacg_models.runs.options import TrainingOptions
 from qacg_models.runs.record import RECORD_NAME, TrainingRecord, read_record
 from qacg_models.runs.run_config import RUN_NAME, write_run_file
-from qacg_models.training.run import train
+from qacg_models.training.run import train_held
 from qacg_models.training.run_folder import close_if_done, plain, unfinished
 from qacg_models.training.settling import settle
 from qacg_models.utils.atomic_files import written_whole
-from qacg_models.utils.distributed import join_group, on_main
+from qacg_models.utils.distributed import in_main, join_group, on_main
+from qacg_models.utils.one_run import held
 
 SUMMARY_NAME = "seeds.json"
 # What was being written, or deleted, when a run was killed.
 _LEFT_BY_A_KILL = re.compile(rf"\.({re.escape(SUMMARY_NAME)}|{re.escape(RUN_NAME)})\.\d+|\.deleting-seed-.*")
+# Of a run of one seed, which may be under way.
+_LOCK = re.compile(r"\.seed-.*\.lock")
 
 
 def train_seeds(
@@ -52,28 +55,38 @@ def train_seeds(
         raise InputError(f"seeds: got {list(seeds)}, wanted one or several different ones")
     choices = [replace(options, seed=seed) for seed in seeds]  # a seed that cannot be is refused before any is trained
     join_group()
-    output, several = Path(output), len(seeds) > 1
-    if several:
+    output = Path(output)
+    if len(seeds) == 1:
+        return [_train_one(dataset, output, choices[0], overwrite=overwrite, resume=resume, say=say)]
+    with held(output, in_main(say)):
         on_main(lambda: _check_output(output, overwrite, resume))
-    records = []
-    for seed, chosen in zip(seeds, choices):
-        folder = output
-        if several:
+        records = []
+        for seed, chosen in zip(seeds, choices):
             folder, logs = output / f"seed-{seed}", options.tensorboard
             chosen = replace(chosen, tensorboard=logs and str(Path(logs, folder.name)))
-        if resume:
-            on_main(lambda folder=folder: close_if_done(folder))
-        if resume and (folder / RECORD_NAME).is_file() and not unfinished(folder).exists():
-            records.append(_finished(folder, dataset, chosen))
-            say(f"{folder}: is finished; nothing is left to resume")
-            continue
-        if several:
             say(f"seed {seed}")
-        records.append(train(dataset, folder, chosen, overwrite=overwrite, resume=resume, say=say).record)
-    if several:
+            records.append(_train_one(dataset, folder, chosen, overwrite=overwrite, resume=resume, say=say))
         summary = summarize(records)
         on_main(lambda: _write(output, dataset, options, list(seeds), summary))
     return records
+
+
+def _train_one(
+    dataset: Dataset,
+    folder: Path,
+    options: TrainingOptions,
+    *,
+    overwrite: bool,
+    resume: bool,
+    say: Callable[[str], None],
+) -> TrainingRecord:
+    with held(folder, in_main(say)):
+        if resume:
+            on_main(lambda: close_if_done(folder))
+            if (folder / RECORD_NAME).is_file() and not unfinished(folder).exists():
+                say(f"{folder}: is finished; nothing is left to resume")
+                return _finished(folder, dataset, options)
+        return train_held(dataset, folder, options, overwrite=overwrite, resume=resume, say=say).record
 
 
 def summarize(records: Sequence[TrainingRecord]) -> dict:
@@ -129,7 +142,9 @@ def _check_output(output: Path, overwrite: bool, resume: bool) -> None:
         output.mkdir(parents=True, exist_ok=True)
         return
     ours = output.is_dir() and all(
-        path.name in (SUMMARY_NAME, RUN_NAME) or path.name.startswith("seed-") or _LEFT_BY_A_KILL.fullmatch(path.name)
+        path.name in (SUMMARY_NAME, RUN_NAME)
+        or path.name.startswith("seed-")
+        or any(pattern.fullmatch(path.name) for pattern in (_LEFT_BY_A_KILL, _LOCK))
         for path in output.iterdir()
     )
     if not ours:

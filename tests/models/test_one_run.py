@@ -1,0 +1,127 @@
+"""One run at a time: a second with the same output is refused while the first lives, and only so long."""
+
+import errno
+import signal
+import subprocess
+import sys
+
+import filelock
+import pytest
+from kill_and_resume import OPTIONS
+from qacg_models.data import load_data
+from qacg_models.errors import InputError
+from qacg_models.training import train, train_seeds
+from qacg_models.utils.one_run import held, lock_of
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from qacg_models.utils.one_run import held
+with held(Path(sys.argv[1]), print):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+def quiet(line):
+    raise AssertionError(line)
+
+
+@pytest.fixture
+def holder():
+    """Begins a process that holds an output until it is killed."""
+    begun = []
+
+    def begin(output):
+        process = subprocess.Popen([sys.executable, "-c", HOLDER, str(output)], stdout=subprocess.PIPE, text=True)
+        begun.append(process)
+        assert process.stdout.readline() == "held\n"
+        return process
+
+    yield begin
+    for process in begun:
+        process.kill()
+        process.communicate()
+
+
+def contents(folder):
+    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_second_run_is_refused_as_long_as_the_first_lives(holder, tmp_path):
+    output = tmp_path / "new" / "model"
+    process = holder(output)
+    for same in (output, output.parent / ".." / "new" / "model"):
+        with (
+            pytest.raises(InputError, match=r"model: another run is at work on it; wait for its end"),
+            held(same, quiet),
+        ):
+            pass
+    with held(output.with_name("other"), quiet):
+        pass
+    assert [path.name for path in output.parent.iterdir()] == [lock_of(output).name]
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    for _ in range(2):
+        with held(output, quiet):
+            assert lock_of(output).exists()
+        assert not any(output.parent.iterdir())
+
+
+def test_an_error_within_leaves_no_lock(tmp_path):
+    with pytest.raises(ZeroDivisionError), held(tmp_path / "model", quiet):
+        raise ZeroDivisionError
+    assert not any(tmp_path.iterdir())
+
+
+def test_the_folder_one_stands_in_may_be_the_output(tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    with held(type(tmp_path)("."), quiet):
+        assert [path.name for path in tmp_path.iterdir() if path.is_file()] == [".here.lock"]
+
+
+def test_a_training_touches_nothing_of_the_one_under_way(holder, small_data, tmp_path):
+    """Neither to go on with it nor to begin anew."""
+    dataset, output = load_data(small_data), tmp_path / "model"
+    work = tmp_path / "model.unfinished"
+    work.mkdir()
+    (work / "choices.json").write_text("{}")
+    (work / "checkpoint").write_bytes(b"1")
+    process, before = holder(output), contents(tmp_path)
+    for choice in ({"resume": True}, {"overwrite": True}, {}):
+        for begin in (train, lambda *rest, **choice: train_seeds(*rest, [0], **choice)):
+            with pytest.raises(InputError, match="another run is at work on it"):
+                begin(dataset, output, OPTIONS, **choice)
+    with pytest.raises(InputError, match="another run is at work on it"):
+        train_seeds(dataset, output, OPTIONS, [0, 1], resume=True)
+    process.kill()
+    process.wait()
+    assert contents(tmp_path) == before
+    with pytest.raises(InputError, match="an unfinished run; go on with --resume, or begin anew"):
+        train(dataset, output, OPTIONS)
+
+
+def test_several_seeds_are_refused_where_one_of_them_is_under_way(holder, small_data, tmp_path):
+    (tmp_path / "runs").mkdir()
+    holder(tmp_path / "runs" / "seed-0")
+    with pytest.raises(InputError, match=r"seed-0: another run is at work on it"):
+        train_seeds(load_data(small_data), tmp_path / "runs", OPTIONS, [0, 1], resume=True)
+
+
+def test_a_file_system_without_locks_is_told(tmp_path, monkeypatch):
+    said = []
+
+    def fails(self, *_, **__):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(filelock.FileLock, "acquire", fails)
+    with held(tmp_path / "model", said.append):
+        pass
+    assert said == [f"{tmp_path}: its file system has no locks; take care that no other run has the same output"]
+
+
+def test_a_place_that_cannot_be_written_is_told(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match=r"\.model\.lock: cannot be written \("), held(tmp_path / "file/model", quiet):
+        pass
