@@ -127,7 +127,7 @@ def _write(data: Path, out: Path) -> None:
     print(f"\n{text}\n{len(results)} of {len(every_trial())} trainings of {len(CONTESTANTS)} models")
     out.mkdir(parents=True, exist_ok=True)
     (out / TABLES).write_text(text, encoding="utf-8")
-    drawn = [one for one in compared if len(one.compared) > 2]
+    drawn = [one for one in compared if one.pairs(baselines=False)]
     if drawn:
         draw(drawn, out / PICTURE)
 

@@ -1,4 +1,4 @@
-"""Models of one published set beside one another: figures over seeds, and differences to BERT."""
+"""Models of one published set beside one another: figures over seeds, and differences."""
 
 from __future__ import annotations
 
@@ -35,12 +35,20 @@ class Comparison:
     results: Mapping[str, Sequence[Result]]
     draws: Draws
 
-    @property
-    def compared(self) -> list[str]:
-        """Contestants and baselines beside BERT, if BERT itself is there."""
-        if BERT not in self.results:
-            return []
-        return [name for name in (*CONTESTANTS, *BASELINES) if name in self.draws.whole and name != BERT]
+    def pairs(self, baselines: bool) -> list[tuple[str, str]]:
+        """Who is compared with whom, as far as both are there.
+
+        All with BERT, and a contestant with the one that differs from it in a single point.
+        """
+        others = [name for name in (*self.results, *(BASELINES if baselines else ())) if name != BERT]
+        with_bert = [(name, BERT) for name in others if BERT in self.results]
+        alike = [(told.settings_of, name) for name, told in CONTESTANTS.items() if told.settings_of is not None]
+        return with_bert + [pair for pair in alike if {*pair} <= self.results.keys()]
+
+
+def title_of(name: str) -> str:
+    """What tables call a contestant or a baseline."""
+    return BASELINES[name] if name in BASELINES else CONTESTANTS[name].title
 
 
 def compare(data: str, results: Sequence[Result], folder: Path, repeats: int = 1000) -> Comparison | None:

@@ -1,4 +1,4 @@
-"""The differences to BERT as a picture: a point and its interval for each model and metric, a panel for each set."""
+"""The differences as a picture: a point and its interval for each pair of models and metric, a panel for each set."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 
 from qacg_models.utils.atomic_files import made_whole
 
-from benchmarks.evidence.comparison import BASELINES, Comparison
-from benchmarks.evidence.plan import BERT, CONTESTANTS, DATA
+from benchmarks.evidence.comparison import Comparison, title_of
+from benchmarks.evidence.plan import DATA
 
 
 def draw(comparisons: Sequence[Comparison], path: Path) -> None:
@@ -16,23 +16,26 @@ def draw(comparisons: Sequence[Comparison], path: Path) -> None:
     from matplotlib.figure import Figure
 
     tall = max(len(one.titles) for one in comparisons)
-    figure = Figure(figsize=(5.2 * len(comparisons), 1.2 + 0.55 * tall), layout="constrained")
+    figure = Figure(figsize=(6 * len(comparisons), 2 + 0.55 * tall), layout="constrained")
     panels = figure.subplots(1, len(comparisons), squeeze=False)[0]
     for axes, comparison in zip(panels, comparisons):
-        names = [name for name in comparison.compared if name not in BASELINES]
-        for place, name in enumerate(names):
+        pairs = comparison.pairs(baselines=False)
+        for place, (name, other) in enumerate(pairs):
             for number, metric in enumerate(comparison.titles):
-                one = comparison.draws.difference(name, BERT, metric)
-                height = number + 0.22 * (place - (len(names) - 1) / 2)
+                one = comparison.draws.difference(name, other, metric)
+                height = number + 0.18 * (place - (len(pairs) - 1) / 2)
                 axes.plot([100 * one.low, 100 * one.high], [height, height], color=f"C{place}", linewidth=2)
-                label = CONTESTANTS[name].title if number == 0 else None
+                label = f"{title_of(name)} minus {title_of(other)}" if number == 0 else None
                 axes.plot(100 * one.mean, height, "o", color=f"C{place}", markersize=5, label=label)
         axes.axvline(0, color="0.4", linewidth=1)
         axes.set_yticks(range(len(comparison.titles)), list(comparison.titles.values()))
         axes.invert_yaxis()
         axes.set_title(DATA[comparison.data].title)
-        axes.set_xlabel(f"points above {CONTESTANTS[BERT].title}, 95 % interval")
-        axes.legend(fontsize="small")
+        axes.set_xlabel("difference in points, 95 % interval")
+    most = max(panels, key=lambda axes: len(axes.get_legend_handles_labels()[0]))
+    figure.legend(
+        *most.get_legend_handles_labels(), loc="outside lower center", ncols=len(comparisons), fontsize="small"
+    )
     with made_whole(path) as made:
         figure.savefig(made.path)
         made.publish()

@@ -1,4 +1,4 @@
-"""The evidence as Markdown: figures over seeds, differences to BERT, settings, and what other arithmetic changes."""
+"""The evidence as Markdown: figures over seeds, differences, settings, and what other arithmetic changes."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from benchmarks.evidence.comparison import BASELINES, Comparison
+from qacg_models.metrics import METRIC_CLASSES
+
+from benchmarks.evidence.comparison import BASELINES, Comparison, title_of
 from benchmarks.evidence.plan import (
-    BERT,
     CHECKED,
     CHECKS,
     CONTESTANTS,
@@ -28,11 +29,11 @@ from benchmarks.evidence.results import Result
 NOT_YET = "not yet measured"
 MINUTES = "minutes of a core"
 SHOWN_OF_GATES = {
-    "lambda_mean": "+.2f",
-    "lambda_deviation": ".2f",
+    "lambda_mean": "+.3f",
+    "lambda_deviation": ".3f",
     "lambda_below_0": ".0%",
     "weight": ".2f",
-    "deviation_over_keys": ".2f",
+    "deviation_over_keys": ".1%",
 }
 
 
@@ -51,17 +52,15 @@ def of_figures(comparison: Comparison) -> str:
 
 
 def of_differences(comparison: Comparison) -> str:
-    """How much better than BERT, in points, with 95 % intervals and the share of repeats above 0."""
-    header = [f"minus {CONTESTANTS[BERT].title}", *comparison.titles.values()]
+    """How much better one is than another, in points, with 95 % intervals and the share of repeats above 0."""
     lines = []
-    for name in comparison.compared:
-        title = BASELINES[name] if name in BASELINES else CONTESTANTS[name].title
+    for name, other in comparison.pairs(baselines=True):
         cells = []
         for metric in comparison.titles:
-            one = comparison.draws.difference(name, BERT, metric)
+            one = comparison.draws.difference(name, other, metric)
             cells.append(f"{100 * one.mean:+.1f} [{100 * one.low:+.1f}, {100 * one.high:+.1f}], {one.above:.0%}")
-        lines.append([title, *cells])
-    return _markdown(header, lines, texts=1) if lines else NOT_YET
+        lines.append([title_of(name), title_of(other), *cells])
+    return _markdown(["how much better is", "than", *comparison.titles.values()], lines, texts=2) if lines else NOT_YET
 
 
 def of_settings(results: Mapping[str, Result]) -> str:
@@ -87,15 +86,15 @@ def of_checks(results: Mapping[str, Result]) -> str:
     named = {"as in the table": plain} | {str(one.check): one for one in checks}
     rows = {title: results[trial.name].row if trial.name in results else None for title, trial in named.items()}
     metrics = rows["as in the table"]["metrics"]["test"]
-    names = [name for name, value in metrics.items() if isinstance(value, float)]
+    titles = _titles(metrics)
     lines = []
     for title, row in rows.items():
         if row is None:
-            lines.append([title, *[NOT_YET] * (len(names) + 1)])
+            lines.append([title, *[NOT_YET] * (len(titles) + 1)])
         else:
-            figures = [f"{100 * row['metrics']['test'][name]:.1f}" for name in names]
+            figures = [f"{100 * row['metrics']['test'][name]:.1f}" for name in titles]
             lines.append([title, *figures, _minutes([results[named[title].name]])])
-    header = [f"QACG-BERT, seed {plain.seed}", *(name.replace("_", " ") for name in names), MINUTES]
+    header = [f"QACG-BERT, seed {plain.seed}", *titles.values(), MINUTES]
     return _markdown(header, lines, texts=1)
 
 
@@ -113,14 +112,13 @@ def of_hypotheses(results: Mapping[str, Result]) -> str:
     whole = [n for n in range(len(HYPOTHESIS_SEEDS)) if all(names[n] in results for names in named.values())]
     if not whole:
         return NOT_YET
-    metrics = results[named["1"][whole[0]]].row["metrics"]["test"]
-    shown = [name for name, value in metrics.items() if isinstance(value, float)]
+    titles = _titles(results[named["1"][whole[0]]].row["metrics"]["test"])
     lines = []
     for scale in sorted(named, key=float):
         rows = [results[named[scale][n]].row for n in whole]
-        figures = [[row["metrics"]["test"][name] for row in rows] for name in shown]
+        figures = [[row["metrics"]["test"][name] for row in rows] for name in titles]
         lines.append([scale, str(len(rows)), *(_mean_and_deviation(values) for values in figures)])
-    return _markdown(["scale of the map", "seeds", *(name.replace("_", " ") for name in shown)], lines, texts=1)
+    return _markdown(["scale of the map", "seeds", *titles.values()], lines, texts=1)
 
 
 def of_gates(results: Mapping[str, Result]) -> str:
@@ -144,6 +142,11 @@ def of_gates(results: Mapping[str, Result]) -> str:
 
 def _dev(results: Mapping[str, Result]) -> dict[str, float]:
     return {name: one.dev for name, one in results.items() if one.trial.is_search}
+
+
+def _titles(metrics: Mapping[str, object]) -> Mapping[str, str]:
+    """The names of the metrics of a row, and what tables call them."""
+    return next(kind.TITLES for kind in METRIC_CLASSES.values() if kind.TITLES.keys() <= metrics.keys())
 
 
 def _minutes(found: Iterable[Result]) -> str:
