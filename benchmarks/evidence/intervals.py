@@ -54,8 +54,8 @@ class Draws:
     ):
         numbers: dict[Hashable, int] = {}
         sentence = np.array([numbers.setdefault(text, len(numbers)) for text in sentences])
-        self.metrics, self.generator = tuple(metrics), np.random.default_rng(seed)
-        picks = [self.generator.integers(len(numbers), size=len(numbers)) for _ in range(repeats)]
+        self.metrics, generator = tuple(metrics), np.random.default_rng(seed)
+        picks = [generator.integers(len(numbers), size=len(numbers)) for _ in range(repeats)]
         weights = [np.bincount(drawn, minlength=len(numbers))[sentence].astype(np.float64) for drawn in picks]
         # (seeds, metrics) on the whole split, and (repeats, seeds, metrics) on drawn sentences
         self.whole = {name: np.array([self._taken(judge, None) for judge in of]) for name, of in judges.items()}
@@ -63,6 +63,8 @@ class Draws:
             name: np.array([[self._taken(judge, weight) for judge in of] for weight in weights])
             for name, of in judges.items()
         }
+        # (repeats, seeds) which of its seeds a model has in each repeat, whomever it is compared with
+        self.seeds = {name: generator.integers(len(of), size=(repeats, len(of))) for name, of in judges.items()}
 
     def _taken(self, judge: Judge, weights: np.ndarray | None) -> list[float]:
         metrics = judge(weights)
@@ -85,8 +87,6 @@ class Draws:
         return Difference(mean, float(low), float(high), float((found > 0).mean()))
 
     def _means(self, model: str, metric: str) -> np.ndarray:
-        """(repeats) means over seeds that are drawn anew in each."""
+        """(repeats) means over the seeds that are drawn."""
         values = self.drawn[model][..., self.metrics.index(metric)]
-        repeats, seeds = values.shape
-        picks = self.generator.integers(seeds, size=(repeats, seeds))
-        return np.take_along_axis(values, picks, axis=1).mean(axis=1)
+        return np.take_along_axis(values, self.seeds[model], axis=1).mean(axis=1)
