@@ -121,7 +121,7 @@ def _write(data: Path, out: Path) -> None:
         title = DATA[one.data].title
         parts += [f"\n### {title}, test\n", tables.of_figures(one), "", tables.of_differences(one)]
     parts += ["\n### Other arithmetic\n", tables.of_checks(results)]
-    parts += ["\n### By the scale of the second map, SentiHood's test\n", tables.of_hypotheses(results)]
+    parts += ["\n### By how the second map is let in, SentiHood's test\n", tables.of_hypotheses(results)]
     parts += ["\n### The second map, dev\n", tables.of_gates(results)]
     text = "\n".join(parts) + "\n"
     print(f"\n{text}\n{len(results)} of {len(every_trial())} trainings of {len(CONTESTANTS)} models")

@@ -105,10 +105,27 @@ PLAIN_SETTINGS: dict[str, dict[str, object]] = {
 CHECKS: dict[str, dict[str, object]] = {"eager": {"attention": "eager"}, "float32": {"bf16": False}}
 CHECKED = "qacg-bert"
 
-# Why the second map might not help. Its row sums to about lambda times half the number of keys, where the softmax's row
-# sums to 1: it may be too heavy for a gate to be of use. And lambda begins at 0, with weights of 0.01: the gates may
-# never leave their start; a larger scale lets them act, and learn, faster. Beside them stand 0 and the published 1.
-HYPOTHESES: dict[str, dict[str, object]] = {"scale-eighth": {"quasi_scale": 0.125}, "scale-8": {"quasi_scale": 8.0}}
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """A variant of CHECKED that would help if it were right about why the second map does not.
+
+    Attributes:
+        title: what tables call it.
+        choices: what makes it of the options of a training.
+    """
+
+    title: str
+    choices: Mapping[str, object]
+
+
+# Lambda begins at 0, with weights of 0.01, and there the map's own projections have no gradient; the map they give is
+# even over the keys, of which lambda can only let in more or less. So one of the two has to be pushed off: the gates
+# by a map of eight times the weight, or the projections by a lambda that is 1/2 from the first step.
+HYPOTHESES = {
+    "scale-8": Hypothesis("second map times 8", {"quasi_scale": 8.0}),
+    "lambda-half": Hypothesis("lambda from 1/2", {"beta": 0.5, "gamma": 0.5}),
+}
 HYPOTHESIS_SEEDS = (1, 2, 3)
 
 
@@ -156,7 +173,9 @@ class Trial:
         known = settings_of(CONTESTANTS[self.contestant].settings_of or self.contestant)
         choices = {"from_checkpoint": BEGUN_FROM, "epochs": self.epochs, "bf16": True, "threads": 1, "seed": self.seed}
         choices |= CONTESTANTS[self.contestant].choices | known[self.setting]
-        return TrainingOptions(**choices | (CHECKS | HYPOTHESES).get(self.check, {}))
+        if self.check in HYPOTHESES:
+            choices |= HYPOTHESES[self.check].choices
+        return TrainingOptions(**choices | CHECKS.get(self.check, {}))
 
 
 def searches(data: str = TRIED_ON) -> list[Trial]:

@@ -49,8 +49,8 @@ def test_a_setting_is_chosen_once_all_are_tried_and_a_variant_takes_that_of_its_
     one, other = (Trial("sentihood", name, "documents", 3).options for name in ("qacg-bert", "lambda-0"))
     assert dataclasses.replace(other, quasi_scale=None) == one and other.quasi_scale == 0
     assert len(every_trial()) == 18 + 4 * (5 + 3) + 2 + 2 * 3
-    scales = {one.check: one.options.quasi_scale for one in found if one.check in plan.HYPOTHESES}
-    assert scales == {"scale-eighth": 0.125, "scale-8": 8.0}
+    let_in = {one.check: one.options.quasi_attention for one in found if one.check in plan.HYPOTHESES}
+    assert let_in == {"scale-8": {"quasi_scale": 8.0}, "lambda-half": {"beta": 0.5, "gamma": 0.5}}
 
 
 def test_a_search_never_sees_the_test_split(monkeypatch):
@@ -229,14 +229,14 @@ def test_from_nothing_to_tables_and_a_picture(small_data, tmp_path, monkeypatch,
     assert gone_on_with == searches()[:1] and not list((tmp_path / "out" / program.UNFINISHED).iterdir())
     text = (tmp_path / "out" / "evidence.md").read_text()
     assert text.count("**") == 2 * 3 and "QACG-BERT, lambda 0" in text and "TF-IDF" in text
-    by_scale = text.split("### By the scale")[1].split("###")[0]
-    assert [line.split(" | ")[0] for line in by_scale.splitlines() if "| 1 |" in line] == [
-        "| 0",
-        "| 0.125",
-        "| 1",
-        "| 8",
+    let_in = text.split("### By how the second map is let in")[1].split("###")[0]
+    assert [line.split(" | ")[0] for line in let_in.splitlines() if "| 1 |" in line] == [
+        "| no second map",
+        "| as published",
+        "| second map times 8",
+        "| lambda from 1/2",
     ]
-    assert "QACG-BERT, scale 8" in text
+    assert "QACG-BERT, lambda from 1/2" in text
     assert (tmp_path / "out" / "evidence.svg").read_text().startswith("<?xml")
     monkeypatch.setattr(trials, "train_seeds", None)
     assert program.main(arguments) == 0

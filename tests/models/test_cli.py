@@ -100,7 +100,7 @@ def test_every_choice_reaches_training(monkeypatch, small_data, tmp_path, by):
     names = [field for kind in (DataOptions, TrainingOptions) for field in dataclasses.fields(kind)]
     wanted = {field.name: other_value(field.name, field) for field in names if field.name != "seed"}
     # A checkpoint settles the sizes, and the first call's model has no quasi-attention: these have a call of their own.
-    others = {name: wanted.pop(name) for name in (*SIZE_OPTIONS, "quasi_scale")}
+    others = {name: wanted.pop(name) for name in (*SIZE_OPTIONS, "quasi_scale", "beta", "gamma")}
     for given in (wanted, others):
         flags = []
         for name, value in given.items():
@@ -350,7 +350,7 @@ def test_a_damaged_model_folder(model, small_data, tmp_path, capsys):
     (tmp_path / "training.json").write_text("{")
     fails(capsys, evaluate, "training.json", "is not JSON")
     (tmp_path / "training.json").write_text('{"format": 99}')
-    fails(capsys, evaluate, "training.json: is not a training record of format 5")
+    fails(capsys, evaluate, "training.json: is not a training record of format 6")
     record = json.loads((model / "training.json").read_text())
     read = record["data_options"] | {"colour": "red"}
     (tmp_path / "training.json").write_text(json.dumps(record | {"data_options": read}))

@@ -202,6 +202,8 @@ def test_quasi_attention_can_be_left_out(dataset, tmp_path):
         ({"seed": -1}, "seed must be at least 0"),
         ({"quasi_scale": math.inf}, "quasi_scale must be a finite number; got inf"),
         ({"quasi_scale": 0.0, "model": "bert"}, "model: 'bert' has no quasi-attention; wanted no quasi_scale"),
+        ({"beta": math.nan}, "beta must be a finite number; got nan"),
+        ({"gamma": 0.5, "model": "cg-bert"}, "model: 'cg-bert' has no quasi-attention; wanted no gamma"),
     ],
 )
 def test_options_out_of_range(change, reason):

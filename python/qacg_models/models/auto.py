@@ -29,7 +29,7 @@ class ModelEntry:
         tensors: "bert" where its checkpoints have BERT's names of tensors, "head" for a head over any encoder.
         contexts: whether it is told the aspect by a context id.
         context_projection: whether its configuration has this choice (`GatedContextConfig`).
-        quasi_scale: whether its configuration has this number, the weight of quasi-attention.
+        quasi_attention: whether its configuration has the scalars of quasi-attention (`QACGBertConfig`).
         backbone: what commands and saved files call it; None for a model that `qacg train` does not train.
         title: what tables of results call it.
     """
@@ -42,7 +42,7 @@ class ModelEntry:
     tensors: str = "bert"
     contexts: bool = False
     context_projection: bool = False
-    quasi_scale: bool = False
+    quasi_attention: bool = False
     backbone: str | None = None
     title: str | None = None
 
@@ -55,14 +55,14 @@ _QUERY_ATTENTION = ("qacg_models.models.query_attention", "QueryAttentionConfig"
 
 # Help texts list the backbones in this order.
 MODELS = (
-    ModelEntry("QACGBertModel", *_QACG_BERT, "AutoModel", contexts=True, context_projection=True, quasi_scale=True),
+    ModelEntry("QACGBertModel", *_QACG_BERT, "AutoModel", contexts=True, context_projection=True, quasi_attention=True),
     ModelEntry(
         "QACGBertForSequenceClassification",
         *_QACG_BERT,
         "AutoModelForSequenceClassification",
         contexts=True,
         context_projection=True,
-        quasi_scale=True,
+        quasi_attention=True,
         backbone="qacg-bert",
         title="QACG-BERT",
     ),

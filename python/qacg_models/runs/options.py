@@ -131,6 +131,12 @@ class TrainingOptions:
     quasi_scale: float | None = _shape(
         None, "weight of quasi-attention beside softmax attention, 1 without it; 0 leaves softmax attention", kind=float
     )
+    beta: float | None = _shape(
+        None,
+        "weight of the queries' side of lambda, 1 without it; lambda begins at 1 - (beta + gamma) / 2, which is 0",
+        kind=float,
+    )
+    gamma: float | None = _shape(None, "weight of the keys' side of lambda, 1 without it", kind=float)
     context_standalone: bool | None = _shape(
         None, "give the aspect by context id only, without its name as a second segment", kind=bool
     )
@@ -202,12 +208,19 @@ class TrainingOptions:
             )
         if not entry.contexts and self.join_texts:
             raise InputError(f"model: {self.model!r} has no contexts, by which texts are joined; wanted no join_texts")
-        if self.quasi_scale is not None and not entry.quasi_scale:
-            raise InputError(f"model: {self.model!r} has no quasi-attention; wanted no quasi_scale")
-        if self.quasi_scale is not None and not math.isfinite(self.quasi_scale):
-            raise InputError(f"quasi_scale must be a finite number; got {self.quasi_scale}")
+        for name, value in self.quasi_attention.items():
+            if not entry.quasi_attention:
+                raise InputError(f"model: {self.model!r} has no quasi-attention; wanted no {name}")
+            if not math.isfinite(value):
+                raise InputError(f"{name} must be a finite number; got {value}")
         if not entry.context_projection and self.context_projection:
             raise InputError(f"model: {self.model!r} does not project its contexts; wanted no context_projection")
+
+    @property
+    def quasi_attention(self) -> dict[str, float]:
+        """The scalars of quasi-attention that were given, by their names in the configuration."""
+        given = {name: getattr(self, name) for name in ("quasi_scale", "beta", "gamma")}
+        return {name: value for name, value in given.items() if value is not None}
 
     @property
     def _counted(self) -> bool:

@@ -17,7 +17,7 @@ from qacg_models.utils.json_fields import typed
 from qacg_models.utils.plain_text import parse_json
 
 RECORD_NAME = "training.json"
-RECORD_FORMAT = 5
+RECORD_FORMAT = 6
 
 
 # Why a training ended: all its steps were taken, dev no longer rose, or its minutes were over.
@@ -139,6 +139,8 @@ class TrainingRecord:
             content = _of_format_3(content)
         if isinstance(content, dict) and content.get("format") == 4:
             content = _of_format_4(content)
+        if isinstance(content, dict) and content.get("format") == 5:
+            content = _of_format_5(content)
         if not isinstance(content, dict) or content.get("format") != RECORD_FORMAT:
             raise InputError(f"is not a training record of format {RECORD_FORMAT}")
         given = {name: value for name, value in content.items() if name != "format"}
@@ -169,10 +171,18 @@ def _of_format_3(content: dict) -> dict:
 
 
 def _of_format_4(content: dict) -> dict:
-    """A record from before texts were joined, as one of today."""
+    """A record from before texts were joined, as one of after."""
     options = content.get("options")
     if isinstance(options, dict):
         options = {"join_texts": 0.0} | options
+    return content | {"options": options, "format": 5}
+
+
+def _of_format_5(content: dict) -> dict:
+    """A record from before lambda could be weighted, as one of today."""
+    options = content.get("options")
+    if isinstance(options, dict):
+        options = {"beta": None, "gamma": None} | options
     return content | {"options": options, "format": RECORD_FORMAT}
 
 

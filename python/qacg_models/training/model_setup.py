@@ -133,6 +133,4 @@ def _fields(dataset: Dataset, options: TrainingOptions) -> dict[str, object]:
         fields |= {"contexts": list(dataset.contexts), "context_standalone": options.context_standalone}
     if entry.context_projection:
         fields |= {"context_projection": options.context_projection}
-    if options.quasi_scale is not None:
-        fields |= {"quasi_scale": options.quasi_scale}
-    return fields
+    return fields | options.quasi_attention
