@@ -119,7 +119,14 @@ def _write(data: Path, out: Path) -> None:
     parts = ["### Settings, SentiHood's dev\n", tables.of_settings(results)]
     for one in compared:
         title = DATA[one.data].title
-        parts += [f"\n### {title}, test\n", tables.of_figures(one), "", tables.of_differences(one)]
+        parts += [
+            f"\n### {title}, test\n",
+            tables.of_figures(one),
+            "",
+            tables.of_differences(one),
+            "",
+            tables.notes(one),
+        ]
     parts += ["\n### Other arithmetic\n", tables.of_checks(results)]
     parts += ["\n### By how the second map is let in, SentiHood's test\n", tables.of_hypotheses(results)]
     parts += ["\n### The second map, dev\n", tables.of_gates(results)]

@@ -54,7 +54,7 @@ class Draws:
     ):
         numbers: dict[Hashable, int] = {}
         sentence = np.array([numbers.setdefault(text, len(numbers)) for text in sentences])
-        self.metrics, generator = tuple(metrics), np.random.default_rng(seed)
+        self.metrics, self.repeats, generator = tuple(metrics), repeats, np.random.default_rng(seed)
         picks = [generator.integers(len(numbers), size=len(numbers)) for _ in range(repeats)]
         weights = [np.bincount(drawn, minlength=len(numbers))[sentence].astype(np.float64) for drawn in picks]
         # (seeds, metrics) on the whole split, and (repeats, seeds, metrics) on drawn sentences

@@ -10,6 +10,7 @@ from dataclasses import replace
 from qacg_models.metrics import METRIC_CLASSES
 
 from benchmarks.evidence.comparison import BASELINES, Comparison, title_of
+from benchmarks.evidence.intervals import LEVEL
 from benchmarks.evidence.plan import (
     CHECKED,
     CHECKS,
@@ -29,6 +30,12 @@ from benchmarks.evidence.results import Result
 NOT_YET = "not yet measured"
 PUBLISHED = "as published"
 MINUTES = "minutes of a core"
+ABOUT = {
+    "aspect_macro_f1": (
+        "Aspect macro-F1: precision and recall of having an opinion, in each pair of sentence and target that has one;"
+        " F1 of their two averages over these pairs."
+    )
+}
 SHOWN_OF_GATES = {
     "lambda_mean": "+.3f",
     "lambda_deviation": ".3f",
@@ -62,6 +69,17 @@ def of_differences(comparison: Comparison) -> str:
             cells.append(f"{100 * one.mean:+.1f} [{100 * one.low:+.1f}, {100 * one.high:+.1f}], {one.above:.0%}")
         lines.append([title_of(name), title_of(other), *cells])
     return _markdown(["how much better is", "than", *comparison.titles.values()], lines, texts=2) if lines else NOT_YET
+
+
+def notes(comparison: Comparison) -> str:
+    """What stands under the two tables of a set."""
+    of_metrics = [ABOUT[name] for name in comparison.titles if name in ABOUT]
+    said = (
+        "In %: mean ± standard deviation over seeds, of the checkpoint that is best on dev. Differences in points, with"
+        f" the interval that holds {LEVEL:.0%} of {comparison.draws.repeats:,} draws of test sentences (the same for"
+        " both) and of seeds, and the share of draws above 0."
+    )
+    return " ".join([said, *of_metrics])
 
 
 def of_settings(results: Mapping[str, Result]) -> str:
