@@ -12,7 +12,10 @@ def is_aarch64() -> bool:
 
 
 def model() -> str:
-    """The processor's name; on ARM Linux, which has none, the numbers of its maker, part and revision."""
+    """The processor's name with the numbers of its kind, which a virtual machine's name often leaves out.
+
+    On ARM Linux, which has no name, the numbers of its maker, part and revision.
+    """
     if platform.system() == "Linux":
         return _of_linux(Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace"))
     if platform.system() == "Darwin":
@@ -28,7 +31,9 @@ _NUMBERS = ("implementer", "part", "variant", "revision")
 def _of_linux(table: str) -> str:
     named = re.search(r"^model name\s*:\s*(\S.*)$", table, re.MULTILINE)
     if named:
-        return named[1].strip()
+        kind = [re.search(rf"^{name}\s*:\s*(\d+)$", table, re.MULTILINE) for name in ("cpu family", "model")]
+        numbers = f" (family {kind[0][1]}, model {kind[1][1]})" if all(kind) else ""
+        return named[1].strip() + numbers
     kinds = set()
     for core in table.split("\n\n"):
         numbers = [re.search(rf"^CPU {name}\s*:\s*(\S+)$", core, re.MULTILINE) for name in _NUMBERS]
