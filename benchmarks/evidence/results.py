@@ -38,6 +38,11 @@ class Result:
         """The value on dev by which its weights were chosen."""
         return self.row["selected"]["value"]
 
+    @property
+    def processor(self) -> str:
+        """What it was trained on."""
+        return self.row["machine"]["cpu"]["model"]
+
 
 def as_scores(probabilities: np.ndarray) -> np.ndarray:
     """Probabilities as they are kept: float16 logarithms rank as they do where float16 itself would round to 0 or 1."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -48,13 +49,13 @@ SHOWN_OF_GATES = {
 def of_figures(comparison: Comparison) -> str:
     """Mean and deviation over seeds of every metric, in per cent, and minutes."""
     header = ["model", "setting", "seeds", *comparison.titles.values(), MINUTES]
-    lines = []
+    lines, processor = [], _commonest_processor(_trainings(comparison))
     for name, told in CONTESTANTS.items():
         found = comparison.results.get(name, ())
         if not found:
             continue
         setting = ", ".join(dict.fromkeys(one.trial.setting for one in found))
-        lines.append([told.title, setting, str(len(found)), *_figures(comparison, name), _minutes(found)])
+        lines.append([told.title, setting, str(len(found)), *_figures(comparison, name), _minutes(found, processor)])
     lines += [[title, "", "", *_figures(comparison, name), ""] for name, title in BASELINES.items()]
     return _markdown(header, lines, texts=2)
 
@@ -79,7 +80,7 @@ def notes(comparison: Comparison) -> str:
         f" the interval that holds {LEVEL:.0%} of {comparison.draws.repeats:,} draws of test sentences (the same for"
         " both) and of seeds, and the share of draws above 0."
     )
-    return " ".join([said, *of_metrics])
+    return " ".join([said, _about_minutes(_trainings(comparison)), *of_metrics])
 
 
 def of_settings(results: Mapping[str, Result]) -> str:
@@ -106,15 +107,16 @@ def of_checks(results: Mapping[str, Result]) -> str:
     rows = {title: results[trial.name].row if trial.name in results else None for title, trial in named.items()}
     metrics = rows["as in the table"]["metrics"]["test"]
     titles = _titles(metrics)
-    lines = []
+    found = [results[trial.name] for trial in named.values() if trial.name in results]
+    lines, processor = [], _commonest_processor(found)
     for title, row in rows.items():
         if row is None:
             lines.append([title, *[NOT_YET] * (len(titles) + 1)])
         else:
             figures = [f"{100 * row['metrics']['test'][name]:.1f}" for name in titles]
-            lines.append([title, *figures, _minutes([results[named[title].name]])])
+            lines.append([title, *figures, _minutes([results[named[title].name]], processor)])
     header = [f"QACG-BERT, seed {plain.seed}", *titles.values(), MINUTES]
-    return _markdown(header, lines, texts=1)
+    return f"{_markdown(header, lines, texts=1)}\n\n{_about_minutes(found)}"
 
 
 def of_hypotheses(results: Mapping[str, Result]) -> str:
@@ -168,10 +170,26 @@ def _titles(metrics: Mapping[str, object]) -> Mapping[str, str]:
     return next(kind.TITLES for kind in METRIC_CLASSES.values() if kind.TITLES.keys() <= metrics.keys())
 
 
-def _minutes(found: Iterable[Result]) -> str:
-    """The median of those that came to their end without a stop."""
-    known = [one.processor_seconds for one in found if one.processor_seconds is not None]
-    return f"{statistics.median(known) / 60:.1f}" if known else "n/a"
+def _trainings(comparison: Comparison) -> list[Result]:
+    return [one for found in comparison.results.values() for one in found]
+
+
+def _commonest_processor(found: Iterable[Result]) -> str | None:
+    """That of most trainings whose time is known: minutes of two kinds say nothing of one another."""
+    counted = Counter(one.processor for one in found if one.processor_seconds is not None)
+    return max(counted, key=lambda name: counted[name]) if counted else None
+
+
+def _minutes(found: Iterable[Result], processor: str | None) -> str:
+    known = [one for one in found if one.processor_seconds is not None and one.processor == processor]
+    return f"{statistics.median(one.processor_seconds for one in known) / 60:.1f}" if known else "n/a"
+
+
+def _about_minutes(found: Sequence[Result]) -> str:
+    processor = _commonest_processor(found)
+    if processor is None:
+        return "Minutes: no training came to its end without a stop."
+    return f"Minutes: the median of trainings on {processor} that came to their end without a stop."
 
 
 def _mean_and_deviation(values: Sequence[float]) -> str:

@@ -8,6 +8,7 @@ import pytest
 import torch
 from qacg_models.data import Example, load_data, sample_directory
 from qacg_models.inference.trained_model import load_trained
+from qacg_models.metrics.sentihood import SentiHoodMetrics
 from qacg_models.runs.options import TrainingOptions
 from untrained import OWN, TEXTS, write_model
 
@@ -18,7 +19,7 @@ from benchmarks.evidence.gates import gates_of
 from benchmarks.evidence.intervals import Draws
 from benchmarks.evidence.plan import CONTESTANTS, DATA, Trial, chosen_settings, every_trial, judged, searches
 from benchmarks.evidence.results import Result, as_scores, keep, kept
-from benchmarks.evidence.tables import NOT_YET, of_settings
+from benchmarks.evidence.tables import NOT_YET, of_checks, of_settings
 
 
 def row(value, seconds=60.0):
@@ -121,7 +122,7 @@ def test_what_is_kept_comes_back_and_ranks_as_it_did(tmp_path):
 
 
 def test_what_is_left_counts_passes_over_the_data():
-    """18 tries of 2 passes took a minute each, so 40 trainings of 4 passes take two minutes each."""
+    """18 tries of 2 passes took a minute each, so 41 trainings of 4 passes take two minutes each."""
     assert program.seconds_left({one.name: Result(one, row(0.5)) for one in searches()}) == 41 * 120
 
 
@@ -149,6 +150,20 @@ def test_settings_not_tried_are_said_to_be_so():
     first = searches()[0]
     table = of_settings({first.name: Result(first, row(0.753))})
     assert "75.3" in table and NOT_YET in table and "**" not in table
+
+
+def test_minutes_are_of_one_processor_alone():
+    first = Trial("sentihood", "qacg-bert", "rate-1e-4", 1)
+    others = [dataclasses.replace(first, check=name) for name in plan.CHECKS]
+    made = {one.name: Result(one, row(0.5)) for one in searches()}
+    made["sentihood_qacg-bert_rate-1e-4_0"] = Result(searches()[0], row(0.6))
+    for trial, name, seconds in zip((first, *others), ("A", "B", "B", "C"), (60.0, 120.0, 180.0, 240.0), strict=True):
+        metrics = dict.fromkeys(SentiHoodMetrics.TITLES, 0.5)
+        of = row(0.5) | {"metrics": {"test": metrics}, "machine": {"cpu": {"model": name}}}
+        made[trial.name] = Result(trial, of, None, seconds)
+    lines = of_checks(made).splitlines()
+    assert [line.split(" | ")[-1] for line in lines[2:6]] == ["n/a |", "2.0 |", "3.0 |", "n/a |"]
+    assert lines[-1].startswith("Minutes: the median of trainings on B that")
 
 
 def test_jobs_end_in_order_and_a_failure_says_its_last_line(tmp_path):
@@ -219,8 +234,8 @@ def test_from_nothing_to_tables_and_a_picture(small_data, tmp_path, monkeypatch,
     assert program.main(arguments) == 0
     said = capsys.readouterr().out
     assert (
-        len(every_trial()) == 5 + 4 + 2 + 2
-        and "13 of 13" in said
+        len(every_trial()) == 5 + 4 + 3 + 2
+        and "14 of 14" in said
         and "about 0.0 h left" in said
         and NOT_YET not in said.split("### Settings")[1]
     )
