@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -44,6 +45,8 @@ def run(
 ) -> bool:
     """Begins trainings as long as there are any; those under way when the time is up are ended, to go on later.
 
+    So they are where this process is told to end, by SIGTERM too, which then is a KeyboardInterrupt.
+
     Args:
         waiting: the next training that is not among the names of those under way; None while there is none.
         command: of a training.
@@ -61,6 +64,7 @@ def run(
     logs.mkdir(parents=True, exist_ok=True)
     jobs: list[Job] = []
     limit = None if seconds is None else time.monotonic() + seconds
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         while True:
             while len(jobs) < at_once and (trial := waiting(job.trial.name for job in jobs)) is not None:
@@ -81,6 +85,7 @@ def run(
             job.process.terminate()
         for job in jobs:
             job.process.wait()
+        signal.signal(signal.SIGTERM, before)
 
 
 def _begin(trial: Trial, command: list[str], logs: Path) -> Job:

@@ -1,7 +1,11 @@
 """The evidence: which trainings there are and in what order, intervals, what is kept, and a run from end to end."""
 
 import dataclasses
+import os
 import shutil
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pytest
@@ -183,6 +187,30 @@ def test_jobs_end_in_order_and_a_failure_says_its_last_line(tmp_path):
     failing = "import sys; print('first'); sys.exit('no weights')"
     with pytest.raises(jobs.Failed, match=r"sentihood_bert_released_0: no weights \("):
         jobs.run(next_one, lambda trial: ["-c", failing], tmp_path, at_once=1, seconds=None, ended=ended.append)
+
+
+def test_trainings_end_with_the_process_that_began_them(tmp_path):
+    code = (
+        "import sys; from pathlib import Path; from benchmarks.evidence import jobs; "
+        "from benchmarks.evidence.plan import Trial; "
+        "trial = Trial('sentihood', 'bert', 'released', 1); "
+        "child = ['-c', 'import os, time; print(os.getpid(), flush=True); time.sleep(600)']; "
+        "jobs.run(lambda busy: None if set(busy) else trial, lambda trial: child, Path(sys.argv[1]), at_once=1, "
+        "seconds=None, ended=print)"
+    )
+    log = tmp_path / "sentihood_bert_released_1.log.txt"
+    parent = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stderr=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 60
+        while not (log.exists() and log.read_text().endswith("\n")) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        child = int(log.read_text())
+        parent.terminate()
+        assert parent.wait(60) != 0
+        with pytest.raises(ProcessLookupError):
+            os.kill(child, 0)
+    finally:
+        parent.kill()
 
 
 def kill_once(monkeypatch, name):
