@@ -2,8 +2,8 @@
 
 Every model is tried with as many settings, each by one training of SEARCH_EPOCHS passes whose test split stays closed,
 and takes the one that is best on dev. Trainings of EPOCHS passes with seeds of their own follow, and of these the test
-split is judged. All have bfloat16 autocast, which takes two thirds of float32's time; CHECKS say what that changes, and
-HYPOTHESES look for the reason of what comes out.
+split is judged. All have bfloat16 autocast, which takes a half to two thirds of float32's time; CHECKS say what that
+changes, and HYPOTHESES look for the reason of what comes out.
 """
 
 from __future__ import annotations
