@@ -121,10 +121,12 @@ class Hypothesis:
 
 # Lambda begins at 0, with weights of 0.01, and there the map's own projections have no gradient; the map they give is
 # even over the keys, of which lambda can only let in more or less. So one of the two has to be pushed off: the gates
-# by a map of eight times the weight, or the projections by a lambda that is 1/2 from the first step.
+# by a map of eight times the weight, or the projections by a lambda that is 1/2 from the first step. Of an even map
+# that is eight times the softmax map on SentiHood's sentences; 1/16 lets in as much as the softmax map has.
 HYPOTHESES = {
     "scale-8": Hypothesis("second map times 8", {"quasi_scale": 8.0}),
     "lambda-half": Hypothesis("lambda from 1/2", {"beta": 0.5, "gamma": 0.5}),
+    "lambda-sixteenth": Hypothesis("lambda from 1/16", {"beta": 15 / 16, "gamma": 15 / 16}),
 }
 HYPOTHESIS_SEEDS = (1, 2, 3)
 
