@@ -14,7 +14,7 @@ from qacg_models.errors import InputError
 
 from benchmarks.cli.options import INTERRUPTED
 from benchmarks.evidence import jobs, tables
-from benchmarks.evidence.comparison import compare
+from benchmarks.evidence.comparison import compare, compare_variants
 from benchmarks.evidence.picture import draw
 from benchmarks.evidence.plan import CONTESTANTS, DATA, Trial, chosen_settings, every_trial, judged, searches
 from benchmarks.evidence.results import Result, kept
@@ -128,13 +128,16 @@ def _write(data: Path, out: Path) -> None:
             tables.notes(one),
         ]
     parts += ["\n### Other arithmetic\n", tables.of_checks(results)]
-    parts += ["\n### By how the second map is let in, SentiHood's test\n", tables.of_hypotheses(results)]
+    parts += [
+        "\n### By how the second map is let in, SentiHood's test\n",
+        tables.of_variants(compare_variants(list(results.values()), data)),
+    ]
     parts += ["\n### The second map, dev\n", tables.of_gates(results)]
     text = "\n".join(parts) + "\n"
     print(f"\n{text}\n{len(results)} of {len(every_trial())} trainings of {len(CONTESTANTS)} models")
     out.mkdir(parents=True, exist_ok=True)
     (out / TABLES).write_text(text, encoding="utf-8")
-    drawn = [one for one in compared if one.pairs(baselines=False)]
+    drawn = [one for one in compared if one.compared_models]
     if drawn:
         draw(drawn, out / PICTURE)
 

@@ -7,25 +7,24 @@ from pathlib import Path
 
 from qacg_models.utils.atomic_files import made_whole
 
-from benchmarks.evidence.comparison import Comparison, title_of
+from benchmarks.analysis.plot_file import pyplot, save
+from benchmarks.evidence.comparison import Comparison
 from benchmarks.evidence.plan import DATA
 
 
 def draw(comparisons: Sequence[Comparison], path: Path) -> None:
     """Writes the picture; the baselines, which are far away, are left to the table."""
-    from matplotlib.figure import Figure
-
     tall = max(len(one.titles) for one in comparisons)
-    figure = Figure(figsize=(6 * len(comparisons), 2 + 0.55 * tall), layout="constrained")
+    figure = pyplot().figure(figsize=(6 * len(comparisons), 2 + 0.55 * tall), layout="constrained")
     panels = figure.subplots(1, len(comparisons), squeeze=False)[0]
     for axes, comparison in zip(panels, comparisons):
-        pairs = comparison.pairs(baselines=False)
+        pairs = comparison.compared_models
         for place, (name, other) in enumerate(pairs):
             for number, metric in enumerate(comparison.titles):
                 one = comparison.draws.difference(name, other, metric)
                 height = number + 0.18 * (place - (len(pairs) - 1) / 2)
                 axes.plot([100 * one.low, 100 * one.high], [height, height], color=f"C{place}", linewidth=2)
-                label = f"{title_of(name)} minus {title_of(other)}" if number == 0 else None
+                label = f"{comparison.names[name]} minus {comparison.names[other]}" if number == 0 else None
                 axes.plot(100 * one.mean, height, "o", color=f"C{place}", markersize=5, label=label)
         axes.axvline(0, color="0.4", linewidth=1)
         axes.set_yticks(range(len(comparison.titles)), list(comparison.titles.values()))
@@ -37,5 +36,5 @@ def draw(comparisons: Sequence[Comparison], path: Path) -> None:
         *most.get_legend_handles_labels(), loc="outside lower center", ncols=len(comparisons), fontsize="small"
     )
     with made_whole(path) as made:
-        figure.savefig(made.path)
+        save(figure, str(made.path))
         made.publish()

@@ -10,18 +10,14 @@ from dataclasses import replace
 
 from qacg_models.metrics import METRIC_CLASSES
 
-from benchmarks.evidence.comparison import BASELINES, Comparison, title_of
+from benchmarks.evidence.comparison import BASELINES, Comparison
 from benchmarks.evidence.intervals import LEVEL
 from benchmarks.evidence.plan import (
-    CHECKED,
     CHECKS,
     CONTESTANTS,
     DATA,
     HYPOTHESES,
-    HYPOTHESIS_SEEDS,
     SETTINGS,
-    TRIED_ON,
-    Trial,
     chosen_settings,
     judged,
     searches,
@@ -29,7 +25,6 @@ from benchmarks.evidence.plan import (
 from benchmarks.evidence.results import Result
 
 NOT_YET = "not yet measured"
-PUBLISHED = "as published"
 MINUTES = "minutes of a core"
 ABOUT = {
     "aspect_macro_f1": (
@@ -63,12 +58,12 @@ def of_figures(comparison: Comparison) -> str:
 def of_differences(comparison: Comparison) -> str:
     """How much better one is than another, in points, with 95 % intervals and the share of repeats above 0."""
     lines = []
-    for name, other in comparison.pairs(baselines=True):
+    for name, other in comparison.compared:
         cells = []
         for metric in comparison.titles:
             one = comparison.draws.difference(name, other, metric)
             cells.append(f"{100 * one.mean:+.1f} [{100 * one.low:+.1f}, {100 * one.high:+.1f}], {one.above:.0%}")
-        lines.append([title_of(name), title_of(other), *cells])
+        lines.append([comparison.names[name], comparison.names[other], *cells])
     return _markdown(["how much better is", "than", *comparison.titles.values()], lines, texts=2) if lines else NOT_YET
 
 
@@ -119,27 +114,16 @@ def of_checks(results: Mapping[str, Result]) -> str:
     return f"{_markdown(header, lines, texts=1)}\n\n{_about_minutes(found)}"
 
 
-def of_hypotheses(results: Mapping[str, Result]) -> str:
-    """Test figures of QACG-BERT by how its second map is let in, in per cent, over those seeds that all have."""
-    best = chosen_settings(_dev(results))
-    if CHECKED not in best:
+def of_variants(comparison: Comparison | None) -> str:
+    """Test figures of QACG-BERT by how its second map is let in, in per cent, and differences to the published way."""
+    if comparison is None:
         return NOT_YET
-    variants = {"no second map": ("lambda-0", None), PUBLISHED: (CHECKED, None)}
-    variants |= {told.title: (CHECKED, name) for name, told in HYPOTHESES.items()}
-    named = {
-        title: [Trial(TRIED_ON, contestant, best[CHECKED], seed, check).name for seed in HYPOTHESIS_SEEDS]
-        for title, (contestant, check) in variants.items()
-    }
-    whole = [n for n in range(len(HYPOTHESIS_SEEDS)) if all(names[n] in results for names in named.values())]
-    if not whole:
-        return NOT_YET
-    titles = _titles(results[named[PUBLISHED][whole[0]]].row["metrics"]["test"])
-    lines = []
-    for title, names in named.items():
-        rows = [results[names[n]].row for n in whole]
-        figures = [[row["metrics"]["test"][name] for row in rows] for name in titles]
-        lines.append([title, str(len(rows)), *(_mean_and_deviation(values) for values in figures)])
-    return _markdown(["QACG-BERT", "seeds", *titles.values()], lines, texts=1)
+    lines = [
+        [comparison.names[name], str(len(found)), *_figures(comparison, name)]
+        for name, found in comparison.results.items()
+    ]
+    figures = _markdown(["QACG-BERT", "seeds", *comparison.titles.values()], lines, texts=1)
+    return f"{figures}\n\n{of_differences(comparison)}"
 
 
 def of_gates(results: Mapping[str, Result]) -> str:
@@ -190,11 +174,6 @@ def _about_minutes(found: Sequence[Result]) -> str:
     if processor is None:
         return "Minutes: no training came to its end without a stop."
     return f"Minutes: the median of trainings on {processor} that came to their end without a stop."
-
-
-def _mean_and_deviation(values: Sequence[float]) -> str:
-    mean = f"{100 * statistics.fmean(values):.1f}"
-    return mean if len(values) == 1 else f"{mean} ± {100 * statistics.stdev(values):.1f}"
 
 
 def _figures(comparison: Comparison, name: str) -> list[str]:

@@ -266,8 +266,8 @@ def test_from_nothing_to_tables_and_a_picture(small_data, tmp_path, monkeypatch,
     assert program.main(arguments) == 0
     said = capsys.readouterr().out
     assert (
-        len(every_trial()) == 5 + 4 + 3 + 2
-        and "14 of 14" in said
+        len(every_trial()) == 5 + 4 + 3 + 3
+        and "15 of 15" in said
         and "about 0.0 h left" in said
         and NOT_YET not in said.split("### Settings")[1]
     )
@@ -282,12 +282,16 @@ def test_from_nothing_to_tables_and_a_picture(small_data, tmp_path, monkeypatch,
         "| as published",
         "| second map times 8",
         "| lambda from 1/2",
+        "| lambda from 1/16",
     ]
+    assert let_in.count("| as published | ") == 1 + 4, "each of the others stands beside the published one"
     assert "QACG-BERT, lambda from 1/2" in text
-    assert (tmp_path / "out" / "evidence.svg").read_text().startswith("<?xml")
+    picture = (tmp_path / "out" / "evidence.svg").read_text()
+    assert picture.startswith("<?xml")
     monkeypatch.setattr(trials, "train_seeds", None)
     assert program.main(arguments) == 0
     assert (tmp_path / "out" / "evidence.md").read_text() == text, "the draws have a seed"
+    assert (tmp_path / "out" / "evidence.svg").read_text() == picture
 
 
 def test_what_is_not_there_is_told_in_a_line(tmp_path, capsys):
