@@ -14,6 +14,7 @@
 
 #include "pack.h"
 #include "prefetch.h"
+#include "prefetch_amx.h"
 #include "problem.h"
 
 namespace QACG_ISA {
@@ -125,7 +126,7 @@ struct AmxEngine {
   ~AmxEngine() { _tile_release(); }
   AmxEngine(const AmxEngine&) = delete;
 
-  Prefetch prefetch;  // of the caller's tensors
+  PrefetchBetweenTiles prefetch;  // of the caller's tensors
   Stream keys_ahead;  // packed keys that are out of the cache
   // Calls of prefetch.step() that one row block makes, for so many score products, sums over keys and sums over rows.
   static int64_t steps(int64_t keys, int64_t dim, int64_t scores, int64_t key_sums, int64_t row_sums) {

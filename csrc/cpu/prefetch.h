@@ -10,26 +10,39 @@ class Prefetch {
  public:
   // Rows, `stride` bytes from one to the next, that will be read, or written.
   void add(const void* rows, int64_t stride, int64_t count, bool written = false) {
-    if (count > 0) ranges_[added_++] = {static_cast<const char*>(rows), stride, count, written};
+    if (count > 0) ranges_[added_++] = {static_cast<const char*>(rows), stride, count, 0, written};
   }
 
-  // Spreads the first `row_bytes` of every added row over `steps` calls of step().
+  // Spreads the first `row_bytes` of every added row over `steps` calls of step(). Rows that adjoin are one.
   void spread(int64_t row_bytes, int64_t steps) {
-    row_bytes_ = row_bytes;
-    int64_t rows = 0;
-    for (int r = 0; r < added_; ++r) rows += ranges_[r].count;
-    per_step_ = steps > 0 ? (rows * lines_per_row() + steps - 1) / steps : 0;
+    int64_t lines = 0;
+    for (int r = 0; r < added_; ++r) {
+      Range& range = ranges_[r];
+      range.row_bytes = row_bytes;
+      if (range.stride == row_bytes) range.row_bytes *= range.count, range.count = 1;
+      lines += range.count * lines_of(range.row_bytes);
+    }
+    per_step_ = steps > 0 ? (lines + steps - 1) / steps : 0;
+    if (added_ > 0) begin_row(ranges_[0].rows);
   }
 
   QACG_INLINE void step() {
-    for (int64_t n = 0; n < per_step_ && range_ < added_; ++n) {
-      const Range& range = ranges_[range_];
-      const char* line = range.rows + row_ * range.stride + byte_;
-      range.written ? __builtin_prefetch(line, 1, 2) : __builtin_prefetch(line, 0, 2);
-      byte_ += kLine;
-      if (byte_ < row_bytes_) continue;
-      byte_ = 0;
-      if (++row_ == range.count) row_ = 0, ++range_;
+    for (int64_t left = per_step_; left > 0 && range_ < added_;) {
+      const int64_t there = lines_of(end_ - next_), now = smaller(left, there);
+      const char* last = next_ + now * kLine;
+      if (ranges_[range_].written) {
+        for (; next_ < last; next_ += kLine) __builtin_prefetch(next_, 1, 2);
+      } else {
+        for (; next_ < last; next_ += kLine) __builtin_prefetch(next_, 0, 2);
+      }
+      left -= now;
+      if (now < there) return;
+      Range& range = ranges_[range_];
+      if (--range.count > 0) {
+        begin_row(range.rows += range.stride);
+      } else if (++range_ < added_) {
+        begin_row(ranges_[range_].rows);
+      }
     }
   }
 
@@ -38,14 +51,16 @@ class Prefetch {
   static constexpr int kRanges = 16;
   struct Range {
     const char* rows;
-    int64_t stride, count;
+    int64_t stride, count, row_bytes;
     bool written;
   };
-  int64_t lines_per_row() const { return (row_bytes_ + kLine - 1) / kLine; }
+  static int64_t lines_of(int64_t bytes) { return (bytes + kLine - 1) / kLine; }
+  QACG_INLINE void begin_row(const char* row) { next_ = row, end_ = row + ranges_[range_].row_bytes; }
 
   Range ranges_[kRanges];
   int added_ = 0, range_ = 0;
-  int64_t row_ = 0, byte_ = 0, row_bytes_ = 0, per_step_ = 0;
+  int64_t per_step_ = 0;
+  const char *next_ = nullptr, *end_ = nullptr;
 };
 
 // The same for memory in one piece, at a rate.
