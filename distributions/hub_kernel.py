@@ -165,7 +165,7 @@ def check_abi(library: Path) -> str:
 def check_loads(directory: Path) -> str:
     """That `kernels` takes the variant for this machine, whose compiled kernels agree with the reference."""
     done = subprocess.run(
-        [sys.executable, "-c", CALL, str(directory.resolve())], capture_output=True, text=True, check=False
+        [sys.executable, "-I", "-c", CALL, str(directory.resolve())], capture_output=True, text=True, check=False
     )
     checks.require(done.returncode == 0, f"`kernels` cannot use {directory}:\n{done.stderr[-4000:]}")
     return done.stdout.strip()

@@ -25,7 +25,7 @@ BUILD = "import sys; from setuptools import build_meta; print(getattr(build_meta
 def build(kind: str, source: Path, out: Path, **variables: str) -> Path:
     """One file by the build backend that pip would call, moved to `out` when it is whole."""
     with tempfile.TemporaryDirectory(dir=out) as folder:
-        command = [sys.executable, "-c", BUILD, f"build_{kind}", folder]
+        command = [sys.executable, "-I", "-c", BUILD, f"build_{kind}", folder]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("QACG_")} | variables
         done = subprocess.run(command, cwd=source, env=environment, capture_output=True, text=True, check=False)
         if done.returncode:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from qacg_models.cli.libraries import load_libraries
 from qacg_models.errors import InputError
+from qacg_models.utils.child_python import module_command
 
 from benchmarks.cli.options import INTERRUPTED
 from benchmarks.evidence import jobs, tables
@@ -90,7 +91,7 @@ def _train(options: argparse.Namespace) -> bool:
     def command(trial: Trial) -> list[str]:
         print(f"begun: {trial.name}", flush=True)
         paths = ["--data", str(options.data), "--out", str(out)]
-        return ["-m", "benchmarks.evidence", *paths, "--only", trial.name]
+        return module_command("benchmarks.evidence", *paths, "--only", trial.name)
 
     def ended(trial: Trial) -> None:
         results = kept(out)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -49,7 +48,7 @@ def run(
 
     Args:
         waiting: the next training that is not among the names of those under way; None while there is none.
-        command: of a training.
+        command: of a training, whole, with the program.
         logs: folder for what they print, a file for each.
         at_once: how many are under way together.
         seconds: until no more is begun and what is under way is ended; None sets no limit.
@@ -92,7 +91,7 @@ def _begin(trial: Trial, command: list[str], logs: Path) -> Job:
     log = logs / f"{trial.name}.{LOG}"
     with log.open("a", encoding="utf-8") as handle:
         process = subprocess.Popen(
-            [sys.executable, *command],
+            command,
             stdout=handle,
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,

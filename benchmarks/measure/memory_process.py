@@ -3,16 +3,14 @@
 import argparse
 import subprocess
 import sys
-from pathlib import Path
 
 import torch
+from qacg_models.utils.child_python import module_command
 
 from benchmarks import rows
 from benchmarks.cases.case import DTYPES, FORWARD, FORWARD_BACKWARD, FULL, LENGTHS, MEMORY_SHAPE, Case, Shape
 from benchmarks.measure.resident_memory import measure
 from benchmarks.providers.registry import PROVIDERS
-
-_ROOT = Path(__file__).resolve().parents[2]
 
 
 def measure_memory(case: Case, name: str, threads: int) -> rows.MemoryRow:
@@ -30,9 +28,8 @@ def measure_memory(case: Case, name: str, threads: int) -> rows.MemoryRow:
         "provider": name,
         "threads": threads,
     }
-    command = [sys.executable, "-m", __name__]
-    command += [part for key, value in arguments.items() for part in (f"--{key}", str(value))]
-    done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=False)
+    command = module_command(__name__, *(part for key, value in arguments.items() for part in (f"--{key}", value)))
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(done.stderr.strip() or f"the process ended with status {done.returncode}")
     return rows.from_line(done.stdout)

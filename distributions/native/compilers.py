@@ -18,7 +18,8 @@ ZIG_FLAGS = {"-march=armv8-a": "-mcpu=generic", "-march=armv8.2-a+bf16": "-mcpu=
 
 def compiler() -> str | None:
     if other := platforms.target():
-        return f"{shlex.quote(sys.executable)} -m ziglang c++ -target {other.triple}"
+        # -I: without the current folder on the import path.
+        return f"{shlex.quote(sys.executable)} -I -m ziglang c++ -target {other.triple}"
     wanted = os.environ.get("CXX")
     return wanted or next((c for c in ("c++", "g++", "clang++") if shutil.which(c)), None)
 

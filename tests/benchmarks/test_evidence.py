@@ -182,15 +182,26 @@ def test_jobs_end_in_order_and_a_failure_says_its_last_line(tmp_path):
         return next((trial for trial in waiting if trial.name not in busy and trial not in ended), None)
 
     code = "import time; print('said'); time.sleep(0.2)"
-    assert jobs.run(next_one, lambda trial: ["-c", code], tmp_path, at_once=2, seconds=None, ended=ended.append)
+    assert jobs.run(
+        next_one, lambda trial: [sys.executable, "-c", code], tmp_path, at_once=2, seconds=None, ended=ended.append
+    )
     assert sorted(ended, key=lambda one: one.seed) == waiting
     ended.clear()
     slow = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); time.sleep(600)"  # as in the background
-    assert not jobs.run(next_one, lambda trial: ["-c", slow], tmp_path, at_once=2, seconds=0.5, ended=ended.append)
+    assert not jobs.run(
+        next_one, lambda trial: [sys.executable, "-c", slow], tmp_path, at_once=2, seconds=0.5, ended=ended.append
+    )
     assert not ended, "those under way were ended"
     failing = "import sys; print('first'); sys.exit('no weights')"
     with pytest.raises(jobs.Failed, match=r"sentihood_bert_released_0: no weights \("):
-        jobs.run(next_one, lambda trial: ["-c", failing], tmp_path, at_once=1, seconds=None, ended=ended.append)
+        jobs.run(
+            next_one,
+            lambda trial: [sys.executable, "-c", failing],
+            tmp_path,
+            at_once=1,
+            seconds=None,
+            ended=ended.append,
+        )
 
 
 def test_trainings_end_with_the_process_that_began_them(tmp_path):
@@ -198,7 +209,7 @@ def test_trainings_end_with_the_process_that_began_them(tmp_path):
         "import sys; from pathlib import Path; from benchmarks.evidence import jobs; "
         "from benchmarks.evidence.plan import Trial; "
         "trial = Trial('sentihood', 'bert', 'released', 1); "
-        "child = ['-c', 'import os, time; print(os.getpid(), flush=True); time.sleep(600)']; "
+        "child = [sys.executable, '-c', 'import os, time; print(os.getpid(), flush=True); time.sleep(600)']; "
         "jobs.run(lambda busy: None if set(busy) else trial, lambda trial: child, Path(sys.argv[1]), at_once=1, "
         "seconds=None, ended=print)"
     )

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+from qacg_models.utils.child_python import module_command
+
 SHAPES = ((8, 12, 128, 64), (2, 12, 512, 64))
 METHOD = (
     "Float32, no mask, median of interleaved runs (eager, fused, eager, fused, ...) in one process."
@@ -101,7 +103,7 @@ def peak_growth(name: str, shape: tuple[int, int, int, int]) -> float | None:
     """
     if _resident("VmHWM") is None:
         return None
-    command = [sys.executable, "-m", "qacg_models.demos.speed", name, *map(str, shape)]
+    command = module_command("qacg_models.demos.speed", name, *shape)
     out = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
     return int(out) / 1e6
 
