@@ -13,6 +13,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from qacg_models.utils.atomic_files import written_whole
+from qacg_models.utils.child_python import module_command
+
 from benchmarks.static.chips import CHIPS
 from qacg_kernels.backends.triton import configurations
 from qacg_kernels.backends.triton.configurations import KEYS, Key, Table, shipped
@@ -52,10 +55,10 @@ def _through_another(version: str, arguments: list[str] | None) -> int:
     """The same command in a process whose path begins with the other Triton."""
     folder = _OTHER_TRITON / version
     if not (folder / "triton").is_dir():
-        install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder)]
+        install = module_command("pip", "install", "--quiet", "--no-deps", "--target", folder)
         subprocess.run([*install, f"triton=={version}"], check=True)
-    path = os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH", ""), os.getcwd())))
-    command = [sys.executable, "-m", "benchmarks.static", *(sys.argv[1:] if arguments is None else arguments)]
+    path = os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH", ""))))
+    command = module_command("benchmarks.static", *(sys.argv[1:] if arguments is None else arguments))
     return subprocess.run(command, env=os.environ | {"PYTHONPATH": path}, check=False).returncode
 
 
@@ -105,9 +108,8 @@ def _print(options: argparse.Namespace) -> int:
         print(lines[-1] if options.json else report.sentence(record), flush=True)
     if options.out:
         options.out.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = options.out.with_suffix(".unfinished")
-        unfinished.write_text("\n".join(lines) + "\n", encoding="utf-8")
-        unfinished.replace(options.out)
+        with written_whole(options.out) as handle:
+            handle.write("\n".join(lines) + "\n")
     return 0
 
 

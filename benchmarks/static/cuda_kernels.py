@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from qacg_models.utils.atomic_files import made_whole
+
 from benchmarks.static import follow, kernel
 from benchmarks.static.calibrate import calibration, rate
 from benchmarks.static.chips import CHIPS, SCHEDULERS
@@ -147,9 +149,9 @@ def _built(source: Path, flags: tuple[str, ...], suffix: str) -> Path:
     built = _BUILD / f"{source.stem}-{digest.hexdigest()[:16]}{suffix}"
     if not built.exists():
         built.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = built.with_suffix(f".{os.getpid()}")
-        subprocess.run([_nvcc(), *flags, str(source), "-o", str(unfinished)], check=True)
-        unfinished.replace(built)
+        with made_whole(built) as made:
+            subprocess.run([_nvcc(), *flags, str(source), "-o", str(made.path)], check=True)
+            made.publish()
     return built
 
 

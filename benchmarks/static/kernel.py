@@ -3,12 +3,13 @@
 import functools
 import hashlib
 import json
-import os
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
+
+from qacg_models.utils.atomic_files import written_whole
 
 from benchmarks.static import path, scheduler, units
 from benchmarks.static.chips import CHIPS, SCHEDULERS, Chip, resident_blocks
@@ -104,9 +105,8 @@ def judge_code(compiled: object, architecture: str, warps: int, work: Work) -> J
         return Judged(**json.loads(file.read_text(encoding="utf-8")))
     judged = _judge(compiled, architecture, warps, work)
     file.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = file.with_suffix(f".{os.getpid()}")
-    unfinished.write_text(json.dumps(asdict(judged)), encoding="utf-8")
-    unfinished.replace(file)
+    with written_whole(file) as handle:
+        handle.write(json.dumps(asdict(judged)))
     return judged
 
 

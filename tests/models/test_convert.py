@@ -340,7 +340,7 @@ def test_a_model_that_cannot_be_replaced_stays(tmp_path, monkeypatch):
     rename = os.rename
 
     def failing(source, destination):
-        if Path(destination) == tmp_path / "own" and Path(source).name == "model":
+        if Path(destination) == tmp_path / "own" and Path(source).name == "new":
             raise OSError("no space left on device")
         rename(source, destination)
 

@@ -1,6 +1,10 @@
+import errno
+import itertools
 import json
+import os
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -140,10 +144,76 @@ def test_report_replaces_a_report_and_nothing_else(tmp_path):
 
     (tmp_path / "papers").mkdir()
     (tmp_path / "papers" / "thesis.txt").write_text("three years")
-    with pytest.raises(InputError, match="holds other files"):
+    with pytest.raises(InputError, match="got other files; choose another folder"):
         Report(tmp_path / "papers", "", "")
-    with pytest.raises(InputError, match="is a file"):
+    with pytest.raises(InputError, match="got a file"):
         Report(tmp_path / "papers" / "thesis.txt", "", "")
+
+
+def contents(folder):
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_report_over_a_website_raises_and_changes_nothing(tmp_path):
+    folder = tmp_path / "site"
+    (folder / "photos").mkdir(parents=True)
+    for name in ("index.html", "thesis.docx", "photos/cat.jpg"):
+        (folder / name).write_text(f"my {name}")
+    before = contents(folder)
+    with pytest.raises(InputError, match=r"site: expected .* qacg-report\.json, got other files; an earlier version"):
+        Report(folder, "title", "")
+    assert contents(folder) == before
+
+
+def test_report_with_an_added_file_raises_and_names_it(tmp_path):
+    folder = tmp_path / "report"
+    Report(folder, "first", "").write()
+    (folder / "figures" / "notes.docx").write_text("my notes")
+    with pytest.raises(InputError, match=r"got figures/notes\.docx too, .*; move it away"):
+        Report(folder, "second", "")
+    (folder / "figures" / "notes.docx").unlink()
+    Report(folder, "second", "").write()
+
+
+def test_report_checks_the_folder_again_before_it_replaces(tmp_path):
+    folder = tmp_path / "report"
+    report = Report(folder, "title", "")
+    folder.mkdir()
+    (folder / "index.html").write_text("made while the report was")
+    with pytest.raises(InputError, match="got other files"):
+        report.write()
+    assert contents(tmp_path) == {"report/index.html": b"made while the report was"}
+
+
+def failing_renames(monkeypatch, *numbers):
+    """Lets the renames of these numbers fail, counted from 1."""
+    rename, count = os.rename, itertools.count(1)
+
+    def fail(source, target):
+        if next(count) in numbers:
+            raise OSError(errno.EIO, "Input/output error", str(source), None, str(target))
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", fail)
+
+
+def test_report_whose_rename_fails_puts_the_old_one_back(tmp_path, monkeypatch):
+    Report(tmp_path / "report", "first", "").write()
+    before = contents(tmp_path)
+    failing_renames(monkeypatch, 2)
+    with pytest.raises(OSError, match="Input/output error"):
+        Report(tmp_path / "report", "second", "").write()
+    assert contents(tmp_path) == before
+
+
+def test_report_that_cannot_go_back_stays_where_it_is(tmp_path, monkeypatch):
+    Report(tmp_path / "report", "first", "").write()
+    before = contents(tmp_path / "report")
+    failing_renames(monkeypatch, 2, 3)
+    with pytest.raises(InputError, match=r"its content is in .*old, move it back") as caught:
+        Report(tmp_path / "report", "second", "").write()
+    (kept,) = re.findall(r"is in (\S+),", str(caught.value))
+    assert contents(Path(kept)) == before
 
 
 def test_rows_are_picked_by_their_true_labels(rows):

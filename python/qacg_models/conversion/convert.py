@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -34,7 +33,7 @@ from qacg_models.conversion.convert_head import choose_head, write_head
 from qacg_models.conversion.model_choice import choose_model
 from qacg_models.errors import CheckpointError
 from qacg_models.modules.bert_layers import GATE_WIDTH
-from qacg_models.utils.atomic_files import follow_umask, put_in_place, told_of_failed_writes
+from qacg_models.utils.atomic_files import folder_written_whole, follow_umask, told_of_failed_writes
 from qacg_models.utils.outputs import check_writable
 
 OWN = "own"
@@ -119,35 +118,28 @@ def convert(
         source = open_source(weights, config=config)
         chosen = choose_model(source, model, plain=to != OWN)
     dst.parent.mkdir(parents=True, exist_ok=True)
-    work = Path(tempfile.mkdtemp(prefix=f".{dst.name}.", dir=dst.parent))
-    try:
-        with told_of_failed_writes(work):
-            folder = work / "model"
-            folder.mkdir()
-            if head is not None:
-                report = write_head(
-                    folder,
-                    weights,
-                    head,
-                    to=to,
-                    config=config,
-                    overrides=overrides,
-                    permissions=permissions,
-                    seed=seed,
-                )
-            elif to == OWN:
-                report = _write_own(folder, source, chosen, overrides, permissions, seed)
-            else:
-                report = _write_foreign(folder, source, chosen, to, overrides, permissions, drop_unplaced)
-            beside = weights.parent
-            copied = [name for name in _TOKENIZER_FILES if (beside / name).is_file()]
-            if copied and not permissions.resize_vocabulary:
-                for name in copied:
-                    shutil.copyfile(beside / name, folder / name)
-                report.notes.append(f"copied: {', '.join(copied)}")
-        put_in_place(folder, dst)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
+    with folder_written_whole(dst) as folder, told_of_failed_writes(folder):
+        if head is not None:
+            report = write_head(
+                folder,
+                weights,
+                head,
+                to=to,
+                config=config,
+                overrides=overrides,
+                permissions=permissions,
+                seed=seed,
+            )
+        elif to == OWN:
+            report = _write_own(folder, source, chosen, overrides, permissions, seed)
+        else:
+            report = _write_foreign(folder, source, chosen, to, overrides, permissions, drop_unplaced)
+        beside = weights.parent
+        copied = [name for name in _TOKENIZER_FILES if (beside / name).is_file()]
+        if copied and not permissions.resize_vocabulary:
+            for name in copied:
+                shutil.copyfile(beside / name, folder / name)
+            report.notes.append(f"copied: {', '.join(copied)}")
     return report
 
 

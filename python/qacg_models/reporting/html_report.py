@@ -5,21 +5,22 @@ from __future__ import annotations
 import html
 import io
 import json
-import os
 import re
-import shutil
-import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qacg_models.errors import InputError
 from qacg_models.reporting.tables import html_table
+from qacg_models.utils.atomic_files import folder_written_whole
+from qacg_models.utils.json_fields import read_typed, typed_fields
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PAGE_NAME = "index.html"
+# Lists the report's files. Only a folder that has it, and nothing beside those files, is replaced by a new report.
+MARKER_NAME = "qacg-report.json"
 # A browser refuses whatever the page does not hold itself.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 
@@ -89,13 +90,13 @@ class Report:
     """Collects sections and figures, then writes the folder at once.
 
     Args:
-        folder: where it goes. An earlier report there is replaced.
+        folder: where it goes. An earlier report there is replaced; its marker file is `qacg-report.json`.
         title: of the page.
         lead: one line under the title.
         style, script: CSS and JavaScript of the page, beside what every report has.
 
     Raises:
-        InputError: something that is not a report is already there.
+        InputError: `folder` is a file, or holds something that is not a report or a file that the report did not write.
     """
 
     def __init__(self, folder: Path | str, title: str, lead: str, *, style: str = "", script: str = ""):
@@ -103,10 +104,7 @@ class Report:
         self.style, self.script = style, script
         self.sections: list[Section] = []
         self.figures: dict[str, Figure] = {}
-        if self.folder.exists() and not self.folder.is_dir():
-            raise InputError(f"{self.folder}: is a file; the report needs a folder of its own")
-        if self.folder.is_dir() and any(self.folder.iterdir()) and not (self.folder / PAGE_NAME).is_file():
-            raise InputError(f"{self.folder}: holds other files and no report; name another folder")
+        _check_replaceable(self.folder)
 
     def section(self, title: str) -> Section:
         """Begin a part of the page."""
@@ -133,23 +131,23 @@ class Report:
         self.figures[name] = figure
 
     def write(self) -> Path:
-        """Write everything under a temporary name, rename it, and return the page's path."""
+        """Writes everything into a new folder, puts that in place of an earlier report, and returns the page's path.
+
+        Raises:
+            InputError: as for the class, or the new report cannot be put in place; the earlier report stays.
+        """
         self.folder.parent.mkdir(parents=True, exist_ok=True)
-        work = Path(tempfile.mkdtemp(prefix=f".{self.folder.name}.", dir=self.folder.parent))
-        try:
-            new = work / "new"
-            (new / "figures").mkdir(parents=True)
+        with folder_written_whole(self.folder) as new:
+            (new / "figures").mkdir()
             (new / PAGE_NAME).write_text(self._page(), encoding="utf-8")
             tables = {section.title: section.data for section in self.sections if section.data}
             (new / "tables.json").write_text(json.dumps(tables, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
             for name, figure in self.figures.items():
                 (new / "figures" / f"{name}.svg").write_text(_svg(figure, name), encoding="utf-8")
                 figure.savefig(new / "figures" / f"{name}.png", dpi=110)
-            if self.folder.exists():
-                os.rename(self.folder, work / "old")
-            os.rename(new, self.folder)
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
+            marker = {"format": 1, "files": [MARKER_NAME, *_files(new)]}
+            (new / MARKER_NAME).write_text(json.dumps(marker, indent=1) + "\n", encoding="utf-8")
+            _check_replaceable(self.folder)  # once more: making a report takes minutes
         return self.folder / PAGE_NAME
 
     def _page(self) -> str:
@@ -173,6 +171,38 @@ class Report:
             f'<header>\n<h1>{title}</h1>\n<p class="lead">{lead}</p>\n'
             f'<nav aria-label="Parts of this page">\n<ul>\n{links}\n</ul>\n</nav>\n</header>\n'
             f"<main>\n{body}\n</main>\n{script}</body>\n</html>\n"
+        )
+
+
+def _files(folder: Path) -> list[str]:
+    """The files of a folder and its subfolders, as paths in it."""
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir())
+
+
+def _check_replaceable(folder: Path) -> None:
+    """Raises InputError unless there is nothing at `folder`, an empty folder, or a report and nothing else."""
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise InputError(f"{folder}: expected a folder for the report, got a file; choose another folder")
+    if not any(folder.iterdir()):
+        return
+    marker = folder / MARKER_NAME
+    if not marker.is_file():
+        old = (
+            "; an earlier version may have written it: then delete the folder yourself, or choose another one"
+            if (folder / PAGE_NAME).is_file()
+            else "; choose another folder"
+        )
+        raise InputError(f"{folder}: expected an empty folder or a report with {MARKER_NAME}, got other files{old}")
+    try:
+        known = typed_fields({"format": int, "files": tuple[str, ...]}, read_typed(dict[str, object], marker))["files"]
+    except InputError as error:
+        raise InputError(f"{marker}: expected the list of a report's files ({error}); choose another folder") from None
+    if added := [name for name in _files(folder) if name not in known]:
+        raise InputError(
+            f"{folder}: expected a report and nothing else, got {added[0]} too, which a new report would delete;"
+            " move it away, or choose another folder"
         )
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from qacg_models.errors import InputError
 from qacg_models.runs.record import RECORD_NAME
 from qacg_models.training.checkpoints import DAMAGED, checkpoints, give_digests, newest_whole
-from qacg_models.utils.atomic_files import put_in_place, remove, written_whole
+from qacg_models.utils.atomic_files import OLD, put_in_place, remove, written_whole
 from qacg_models.utils.distributed import world_size
 from qacg_models.utils.json_fields import read_typed, typed
 
@@ -103,7 +103,7 @@ def leave(output: Path, say: Callable[[str], None]) -> None:
     folder = unfinished(output)
     if checkpoints(folder):
         say(f"{folder} keeps {checkpoints(folder)[-1].name}; --resume goes on from it")
-    elif not any(folder.glob(f"{DAMAGED}*")):
+    elif not any(folder.glob(f"{DAMAGED}*")) and not (folder / OLD).exists():
         shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -25,7 +25,7 @@ from qacg_models.utils.one_run import held
 
 SUMMARY_NAME = "seeds.json"
 # What was being written, or deleted, when a run was killed.
-_LEFT_BY_A_KILL = re.compile(rf"\.({re.escape(SUMMARY_NAME)}|{re.escape(RUN_NAME)})\.\d+|\.deleting-seed-.*")
+_LEFT_BY_A_KILL = re.compile(rf"\.({re.escape(SUMMARY_NAME)}|{re.escape(RUN_NAME)})\.\w+|\.deleting-seed-.*")
 # Of a run of one seed, which may be under way.
 _LOCK = re.compile(r"\.seed-.*\.lock")
 

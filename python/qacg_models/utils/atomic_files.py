@@ -1,32 +1,71 @@
-"""Putting finished files and folders where they belong, so that nobody ever sees half of one."""
+"""Files and folders that appear whole, so that nobody ever sees half of one.
+
+They are made in a new folder beside their place, with a random name, which only this user may enter. A predictable name
+could be planted, in a folder that others write to, as a link to one of the user's files.
+"""
 
 import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, BinaryIO, TextIO
 
 from qacg_models.errors import InputError
 
+OLD = "old"  # the name, beside a new folder, of the one that it replaces
+
 
 def put_in_place(new: Path, output: Path) -> None:
     """Renames `new` to `output`; what was there is renamed to `old` beside `new`, for the caller to delete.
 
-    If `new` cannot be put there, what was there is put back.
+    Raises:
+        OSError: `new` cannot be renamed; what was there is back in its place.
+        InputError: nor can what was there be put back; it is still called `old`, which the caller must not delete.
     """
-    old = new.with_name("old")
+    old = new.with_name(OLD)
     if output.exists():
         os.rename(output, old)
     try:
         os.rename(new, output)
-    except BaseException:
+    except BaseException as error:
         if old.exists():
-            os.rename(old, output)
+            try:
+                os.rename(old, output)
+            except OSError:
+                raise InputError(
+                    f"{output}: cannot be replaced ({error}); its content is in {old}, move it back"
+                ) from error
         raise
+
+
+@contextmanager
+def folder_written_whole(output: Path) -> Iterator[Path]:
+    """An empty folder to fill, which replaces `output` when the block ends.
+
+    If the block fails, or the folder cannot be put in its place, `output` stays as it was.
+
+    Args:
+        output: a folder, or nothing yet; the folder around it must exist.
+
+    Raises:
+        OSError, InputError: as for `put_in_place`.
+    """
+    beside = _beside(output)
+    work = Path(tempfile.mkdtemp(prefix=beside.name, dir=beside.parent))
+    new, old = work / "new", work / OLD
+    try:
+        new.mkdir()
+        yield new
+        put_in_place(new, output)
+        shutil.rmtree(old, ignore_errors=True)
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+        with suppress(OSError):  # not empty where `old` could not be put back
+            work.rmdir()
 
 
 def remove(folder: Path) -> None:
@@ -47,33 +86,34 @@ def written_whole(path: Path) -> Iterator[TextIO]:
     Raises:
         InputError: the file cannot be written, with the reason.
     """
-    with _written(path, lambda work: work.open("w", encoding="utf-8", newline="")) as handle:
+    with _written(path, "w", encoding="utf-8", newline="") as handle:
         yield handle
 
 
 @contextmanager
 def bytes_written_whole(path: Path) -> Iterator[BinaryIO]:
     """`written_whole` for bytes."""
-    with _written(path, lambda work: work.open("wb")) as handle:
+    with _written(path, "wb") as handle:
         yield handle
 
 
 @contextmanager
-def _written(path: Path, opened: Callable[[Path], IO]) -> Iterator[IO]:
-    work = path.with_name(f".{path.name}.{os.getpid()}")
+def _written(path: Path, mode: str, **how: str) -> Iterator[IO]:
     try:
-        with opened(work) as handle:
-            yield handle
-            handle.flush()
-            os.fsync(handle.fileno())
-        os.replace(work, path)
+        with made_whole(path) as made:
+            with made.path.open(mode, **how) as handle:
+                yield handle
+            made.publish()
     except OSError as error:
-        # An error of writing names no file; one that names another is not about this one.
-        if error.filename not in (None, str(work)):
+        # An error of writing names no file, or one in the new folder; one that names another is not about this one.
+        if error.filename is not None and not str(error.filename).startswith(str(_beside(path))):
             raise
         raise InputError(f"{path}: cannot be written ({error.strerror or error})") from error
-    finally:
-        work.unlink(missing_ok=True)
+
+
+def _beside(path: Path) -> Path:
+    """How the names of new folders for `path` begin; random letters follow."""
+    return path.absolute().with_name(f".{path.name}.")
 
 
 @dataclass(frozen=True)
@@ -92,15 +132,13 @@ class UnpublishedFile:
 
 @contextmanager
 def made_whole(output: Path) -> Iterator[UnpublishedFile]:
-    """Around what writes a file by its path and looks at it before it is published; unpublished it is gone at the end.
+    """Around code that writes a file by its path, and publishes it if all is well with it.
 
-    Its name ends as that of `output` does, which libraries go by.
+    The file has the name of `output`, whose suffix libraries go by, in a new folder that is deleted at the end.
     """
-    work = output.with_name(f".{os.getpid()}.{output.name}")
-    try:
-        yield UnpublishedFile(work, output)
-    finally:
-        work.unlink(missing_ok=True)
+    beside = _beside(output)
+    with tempfile.TemporaryDirectory(prefix=beside.name, dir=beside.parent, ignore_cleanup_errors=True) as folder:
+        yield UnpublishedFile(Path(folder) / output.name, output)
 
 
 @contextmanager
@@ -154,9 +192,6 @@ def follow_umask(paths: Iterable[Path]) -> None:
     """Gives files the permissions of new ones; safetensors makes its files readable by their owner alone."""
     for path in paths:
         # The umask cannot be read without setting it, for every thread; a new file shows it.
-        probe = path.with_name(f".{path.name}.{os.getpid()}")
-        try:
-            probe.touch()
-            path.chmod(stat.S_IMODE(probe.stat().st_mode))
-        finally:
-            probe.unlink(missing_ok=True)
+        with made_whole(path) as probe:
+            probe.path.touch()
+            path.chmod(stat.S_IMODE(probe.path.stat().st_mode))

@@ -12,6 +12,7 @@ import itertools
 import json
 import os
 import re
+import tempfile
 import warnings
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
@@ -164,12 +165,11 @@ def save(table: Table, path: Path) -> None:
     rows = ",\n".join("    " + json.dumps(row) for row in record.pop("rows"))
     head = json.dumps(record, indent=2).removesuffix("\n}")
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
+    # In a new folder with a random name: a predictable name could be planted as a link to a file of the user's.
+    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
+        unfinished = Path(folder) / path.name
         unfinished.write_text(f'{head},\n  "rows": [\n{rows}\n  ]\n}}\n', encoding="utf-8")
         os.replace(unfinished, path)
-    finally:
-        unfinished.unlink(missing_ok=True)
 
 
 def saved_path(device_name: str) -> Path | None:

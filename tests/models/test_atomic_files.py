@@ -1,0 +1,110 @@
+"""Files that appear whole: their unfinished names cannot be predicted, and no link that was planted is followed."""
+
+import os
+import tempfile
+
+import pytest
+from qacg_models.errors import InputError
+from qacg_models.utils.atomic_files import bytes_written_whole, follow_umask, made_whole, written_whole
+from qacg_models.utils.one_run import held
+
+from qacg_kernels.backends.triton import configurations
+
+NAME = "out.txt"
+
+
+def write_text(path):
+    with written_whole(path) as handle:
+        handle.write("new")
+
+
+def write_bytes(path):
+    with bytes_written_whole(path) as handle:
+        handle.write(b"new")
+
+
+def write_by_path(path):
+    with made_whole(path) as made:
+        made.path.write_text("new")
+        made.publish()
+
+
+def write_table(path):
+    configurations.save(configurations.shipped("sm_80"), path)
+
+
+def write_permissions(path):
+    path.write_text("new")
+    follow_umask([path])
+
+
+WRITERS = [write_text, write_bytes, write_by_path, write_table, write_permissions]
+
+
+@pytest.fixture
+def victim(tmp_path):
+    path = tmp_path / "private" / "thesis.docx"
+    path.parent.mkdir()
+    path.write_text("three years")
+    return path
+
+
+@pytest.mark.parametrize("write", WRITERS)
+def test_unfinished_file_at_a_planted_link_leaves_its_target(write, tmp_path, victim):
+    planted = [tmp_path / f".{NAME}.{os.getpid()}", tmp_path / f".{os.getpid()}.{NAME}"]
+    for link in planted:
+        link.symlink_to(victim)
+    write(tmp_path / NAME)
+    assert victim.read_text() == "three years"
+    assert all(link.is_symlink() for link in planted)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([NAME, "private", *(p.name for p in planted)])
+
+
+@pytest.mark.parametrize("write", WRITERS)
+def test_unfinished_file_at_a_taken_name_gets_another(write, tmp_path, victim, monkeypatch):
+    planted = tmp_path / f".{NAME}.taken"
+    planted.symlink_to(victim.parent)
+    monkeypatch.setattr(tempfile, "_get_candidate_names", lambda: iter(["taken", "free"]))
+    write(tmp_path / NAME)
+    assert [path.name for path in victim.parent.iterdir()] == ["thesis.docx"]
+    assert planted.is_symlink() and not (tmp_path / f".{NAME}.free").exists()
+    assert (tmp_path / NAME).is_file()
+
+
+@pytest.mark.parametrize("write", WRITERS)
+def test_unfinished_files_have_names_that_differ(write, tmp_path, monkeypatch):
+    names, mkdir = [], os.mkdir
+    monkeypatch.setattr(os, "mkdir", lambda path, *more: (names.append(str(path)), mkdir(path, *more))[1])
+    for _ in range(3):
+        write(tmp_path / NAME)
+    assert len({name for name in names if f"/.{NAME}." in name}) == 3
+
+
+@pytest.mark.parametrize("write", [write_text, write_bytes, write_by_path, write_table])
+def test_finished_file_has_the_permissions_of_a_new_one(write, tmp_path):
+    before = os.umask(0o027)
+    try:
+        write(tmp_path / NAME)
+    finally:
+        os.umask(before)
+    assert (tmp_path / NAME).stat().st_mode & 0o777 == 0o640
+
+
+def test_written_whole_without_its_folder_names_the_file(tmp_path):
+    with pytest.raises(InputError, match=r"gone/out\.txt: cannot be written \(No such file"):
+        write_text(tmp_path / "gone" / NAME)
+
+
+def test_written_whole_that_fails_leaves_what_was_there(tmp_path):
+    (tmp_path / NAME).write_text("old")
+    with pytest.raises(RuntimeError), written_whole(tmp_path / NAME) as handle:
+        handle.write("half")
+        raise RuntimeError
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [(NAME, "old")]
+
+
+def test_lock_at_a_planted_link_raises_and_leaves_its_target(tmp_path, victim):
+    (tmp_path / f".{NAME}.lock").symlink_to(victim)
+    with pytest.raises(InputError, match=r"\.lock: cannot be written"), held(tmp_path / NAME, print):
+        pass
+    assert victim.read_text() == "three years"
