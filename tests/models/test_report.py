@@ -5,6 +5,7 @@ import os
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from qacg_models.demos import sample_demo as demo
 from qacg_models.errors import InputError
 from qacg_models.metrics.sentihood import NEGATIVE, POSITIVE
 from qacg_models.reporting import heatmaps
-from qacg_models.reporting.attention_maps import example_maps, mean_lambda
+from qacg_models.reporting.attention_maps import ExampleMaps, example_maps, mean_lambda
 from qacg_models.reporting.html_report import Report
 from qacg_models.reporting.tables import html_table, text_table
 from qacg_models.runs.options import TrainingOptions
@@ -214,6 +215,31 @@ def test_report_that_cannot_go_back_stays_where_it_is(tmp_path, monkeypatch):
         Report(tmp_path / "report", "second", "").write()
     (kept,) = re.findall(r"is in (\S+),", str(caught.value))
     assert contents(Path(kept)) == before
+
+
+NAMES = ["$\\frac$", "_price", "a$b$", "50 % & <b>"]  # the first is a formula that matplotlib cannot read
+
+
+def figures_with_names():
+    """A figure of every kind that shows names of the user's, or tokens of his texts."""
+    maps = np.linspace(-1, 1, len(NAMES) ** 2).reshape(1, 1, len(NAMES), len(NAMES))
+    example = ExampleMaps(None, NAMES, np.ones(1), maps, maps, maps, maps[..., 0])
+    yield "layer", heatmaps.layer_figure(example, 0)
+    yield "tokens", heatmaps.token_figure({name: (NAMES, np.arange(len(NAMES))) for name in NAMES}, "Score")
+    yield "histograms", heatmaps.lambda_histograms({name: maps[..., 0] for name in NAMES})
+
+
+def test_figures_show_dollars_and_underscores_as_they_are(tmp_path):
+    report = Report(tmp_path / "report", "title", "")
+    for name, figure in figures_with_names():
+        report.keep(name, figure)
+    report.write()
+    for name in report.figures:
+        shown = ElementTree.parse(tmp_path / "report" / "figures" / f"{name}.svg").iter(
+            "{http://www.w3.org/2000/svg}text"
+        )
+        texts = " ".join(element.text or "" for element in shown)
+        assert [one for one in NAMES if one not in texts] == [], name
 
 
 def test_rows_are_picked_by_their_true_labels(rows):

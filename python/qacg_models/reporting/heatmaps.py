@@ -108,20 +108,27 @@ def lambda_histograms(lambdas: Mapping[str, np.ndarray]) -> Figure:
     lines = -(-len(lambdas) // columns)
     figure = Figure(figsize=(width, 0.8 * layers + 1.0 + 0.2 * lines), layout="constrained")
     axes = figure.subplots(layers, heads, squeeze=False, sharex=True, sharey=True)
+    handles = []
     for layer in range(layers):
         for head, axis in enumerate(axes[layer]):
             axis.axvline(0, color="0.75", linewidth=0.8)
-            for number, (name, values) in enumerate(lambdas.items()):
+            for number, values in enumerate(lambdas.values()):
                 shares = np.histogram(values[layer, head], edges)[0] / values.shape[-1]
                 style = {"color": LINES[number % 4], "linestyle": DASHES[(number + number // 4) % 4], "linewidth": 1.2}
-                axis.stairs(shares, edges, label=name, **style)
+                line = axis.stairs(shares, edges, **style)
+                if axis is axes[0][0]:
+                    handles.append(line)
             axis.tick_params(labelsize=7, length=2)
             if layer == 0:
                 axis.set_title(f"head {head + 1}", fontsize=9)
             if head == 0:
                 axis.set_ylabel(f"layer {layer + 1}", fontsize=9)
-    handles, names = axes[0][0].get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside lower center", fontsize=9, ncols=columns, frameon=False)
+    # A label that begins with "_" would hide its entry, so the entries get their names afterwards.
+    legend = figure.legend(
+        handles, [""] * len(handles), loc="outside lower center", fontsize=9, ncols=columns, frameon=False
+    )
+    for text, name in zip(legend.get_texts(), lambdas):
+        text.set_text(name)
     return figure
 
 

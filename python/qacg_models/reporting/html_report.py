@@ -124,6 +124,7 @@ class Report:
 
     def keep(self, name: str, figure: Figure) -> None:
         """Keep a figure as figures/NAME.svg and .png without showing it."""
+        _show_dollars(figure)
         # Laid out once: matplotlib would do it again, at most of the cost, for every form that is written.
         if figure.get_layout_engine() is not None:
             figure.draw_without_rendering()
@@ -204,6 +205,14 @@ def _check_replaceable(folder: Path) -> None:
             f"{folder}: expected a report and nothing else, got {added[0]} too, which a new report would delete;"
             " move it away, or choose another folder"
         )
+
+
+def _show_dollars(figure: Figure) -> None:
+    """Makes a figure show its texts as they are: matplotlib takes what lies between two `$` for a formula."""
+    from matplotlib.text import Text
+
+    for text in figure.findobj(Text):
+        text.set_parse_math(False)
 
 
 def _svg(figure: Figure, name: str, transparent: bool = False) -> str:
