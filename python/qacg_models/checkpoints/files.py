@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from qacg_models.errors import CheckpointError
-from qacg_models.utils.plain_text import parse_json
+from qacg_models.utils.plain_text import parse_json, read_text
 
 SAFETENSORS = (".safetensors",)
 TORCH = (".bin", ".pt", ".pth", ".ckpt")
@@ -197,7 +197,7 @@ def read_json(path: Path) -> dict:
         CheckpointError: no such file, or no JSON object in it.
     """
     try:
-        content = parse_json(path.read_text(encoding="utf-8"))
+        content = parse_json(read_text(path))
     except FileNotFoundError:
         raise CheckpointError(f"{path}: no such file") from None
     except ValueError as error:

@@ -108,7 +108,7 @@ def _csv_records(path: Path, columns: Columns) -> Iterator[tuple[int, dict[str, 
                 path,
                 start,
                 f"has a field of more than {csv.field_size_limit():,} characters, the most that is read from a CSV, or "
-                "a quotation mark that nothing closes; wanted shorter texts, or JSONL, which has no such limit",
+                "a quotation mark that nothing closes; wanted shorter texts, or JSONL, whose limit is that of a line",
             ) from None
         raise DataError(path, start, f"is not CSV with the delimiter {columns.delimiter!r} ({error})") from None
 

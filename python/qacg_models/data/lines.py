@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 from qacg_models.data.example import DataError
-from qacg_models.utils.plain_text import parse_json_at
+from qacg_models.utils.plain_text import MOST_FILE_BYTES, MOST_LINE_BYTES, mebibytes, parse_json_at
 
 _SPACE = re.compile(r"\s*")
 
@@ -29,16 +30,30 @@ def open_file(path: Path):
         raise DataError(path, None, f"cannot be read ({error.strerror})") from None
 
 
-def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
+def numbered_lines(path: Path, most_bytes: int | None = None) -> Iterator[tuple[int, str]]:
     """Number and text, without its end, of every line; one line is in memory at a time.
 
     Only line feeds end lines: other characters that Unicode calls line ends occur inside texts.
 
+    Args:
+        most_bytes: of a line; None is `MOST_LINE_BYTES`.
+
     Raises:
-        DataError: the file cannot be read, or a line is not UTF-8.
+        DataError: the file cannot be read, a line is too long, or it is not UTF-8.
     """
+    most_bytes = MOST_LINE_BYTES if most_bytes is None else most_bytes
     with open_file(path) as handle:
-        for number, raw in enumerate(handle, 1):
+        for number in itertools.count(1):
+            raw = handle.readline(most_bytes + 1)
+            if not raw:
+                return
+            if len(raw) > most_bytes:
+                raise DataError(
+                    path,
+                    number,
+                    f"expected lines of at most {mebibytes(most_bytes)}, got a longer one; is this a text file whose"
+                    " lines end with line feeds?",
+                )
             try:
                 # A file saved by a spreadsheet may begin with a byte order mark.
                 text = raw.decode("utf-8-sig" if number == 1 else "utf-8")
@@ -51,9 +66,9 @@ def json_array(path: Path) -> Iterator[tuple[int, object]]:
     """Line of its beginning, and value, of every item of a JSON array; the text is in memory as a whole.
 
     Raises:
-        DataError: the file cannot be read, or is not a JSON array.
+        DataError: the file cannot be read, is larger than `MOST_FILE_BYTES`, or is not a JSON array.
     """
-    text = "\n".join(line for _, line in numbered_lines(path))
+    text = _whole_text(path)
     position = _SPACE.match(text).end()
     line, seen = 1, 0
     if not text.startswith("[", position):
@@ -75,3 +90,18 @@ def json_array(path: Path) -> Iterator[tuple[int, object]]:
     position = _SPACE.match(text, position + 1).end()
     if position < len(text):
         raise DataError(path, text.count("\n", 0, position) + 1, "goes on after the end of the array")
+
+
+def _whole_text(path: Path) -> str:
+    lines, size = [], 0
+    for _, line in numbered_lines(path, MOST_FILE_BYTES):
+        lines.append(line)
+        size += len(line) + 1
+        if size > MOST_FILE_BYTES:
+            raise DataError(
+                path,
+                None,
+                f"expected a JSON array of at most {mebibytes(MOST_FILE_BYTES)}, got a larger file; write it as JSONL,"
+                " which is read line by line",
+            )
+    return "\n".join(lines)

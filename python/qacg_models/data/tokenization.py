@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qacg_models.errors import InputError
+from qacg_models.utils.plain_text import read_text
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -76,7 +77,7 @@ def tokenizer_from_vocabulary(path: Path | str, lowercase: bool = True) -> PreTr
     from tokenizers import Tokenizer, models
 
     try:
-        pieces = Path(path).read_text(encoding="utf-8").splitlines()
+        pieces = read_text(Path(path)).splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: cannot be read as a vocabulary ({error})") from None
     vocabulary: dict[str, int] = {}

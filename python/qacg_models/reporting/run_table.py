@@ -10,7 +10,7 @@ from pathlib import Path
 from qacg_models.errors import InputError
 from qacg_models.metrics import METRIC_CLASSES
 from qacg_models.reporting.result_tables import MAJORITY, TFIDF
-from qacg_models.utils.plain_text import parse_json
+from qacg_models.utils.plain_text import parse_json, read_text
 
 # Options with columns of their own, and those that only name the model in other words.
 _OWN_COLUMNS = ("model", "seed", "protocol", "attention")
@@ -26,7 +26,7 @@ def read_rows(paths: Sequence[Path]) -> list[dict]:
     rows = []
     for path in _files(paths):
         try:
-            lines = path.read_text(encoding="utf-8").splitlines()
+            lines = read_text(path).splitlines()
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(f"{path}: cannot be read ({error})") from None
         for number, line in enumerate(lines, 1):

@@ -10,7 +10,7 @@ from qacg_models.errors import InputError, ModelFolderError
 from qacg_models.metrics.temperature import LEAST, MOST
 from qacg_models.utils.atomic_files import written_whole
 from qacg_models.utils.json_fields import typed
-from qacg_models.utils.plain_text import parse_json
+from qacg_models.utils.plain_text import parse_json, read_text
 
 CALIBRATION_NAME = "calibration.json"
 CALIBRATION_FORMAT = 2  # 1 had one temperature for all labels
@@ -86,7 +86,7 @@ def read_calibration(folder: Path) -> Calibration:
     """
     path = folder / CALIBRATION_NAME
     try:
-        content = parse_json(path.read_text(encoding="utf-8"))
+        content = parse_json(read_text(path))
     except FileNotFoundError:
         return UNCALIBRATED
     except (OSError, ValueError) as error:

@@ -14,7 +14,7 @@ from qacg_models.metrics import METRIC_CLASSES, Metrics
 from qacg_models.runs.options import TrainingOptions
 from qacg_models.utils.atomic_files import written_whole
 from qacg_models.utils.json_fields import typed
-from qacg_models.utils.plain_text import parse_json
+from qacg_models.utils.plain_text import parse_json, read_text
 
 RECORD_NAME = "training.json"
 RECORD_FORMAT = 6
@@ -197,7 +197,7 @@ def read_record(folder: Path | str) -> TrainingRecord:
     if not folder.is_dir():
         raise ModelFolderError(f"{folder}: no such folder")
     try:
-        content = parse_json(path.read_text(encoding="utf-8"))
+        content = parse_json(read_text(path))
     except FileNotFoundError:
         raise ModelFolderError(f"{folder}: has no {RECORD_NAME}; `qacg train` writes it") from None
     except ValueError as error:

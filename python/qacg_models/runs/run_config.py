@@ -9,7 +9,7 @@ from qacg_models.data import DataOptions
 from qacg_models.errors import InputError
 from qacg_models.runs.options import TrainingOptions
 from qacg_models.utils.atomic_files import written_whole
-from qacg_models.utils.plain_text import lone_surrogate
+from qacg_models.utils.plain_text import lone_surrogate, read_text
 
 RUN_NAME = "run.yaml"
 # What a file may say beside the fields of the options.
@@ -26,7 +26,7 @@ def read_run_file(path: Path | str) -> dict[str, object]:
 
     path = Path(path)
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))  # JSON is YAML too
+        content = yaml.safe_load(read_text(path))  # JSON is YAML too
     except RecursionError:
         raise InputError(f"{path}: is nested too deep, wanted names of choices with their values") from None
     except (OSError, ValueError, yaml.YAMLError) as error:  # ValueError: no UTF-8, a number or date that cannot be

@@ -14,6 +14,7 @@ from qacg_models.models.auto import BACKBONES, load_class
 from qacg_models.runs.options import TrainingOptions
 from qacg_models.runs.recipes import evaluation_steps, pretrained_rate
 from qacg_models.training.arguments import step_limit, steps_per_epoch
+from qacg_models.utils.plain_text import read_text
 
 
 def settle(options: TrainingOptions, dataset: Dataset) -> TrainingOptions:
@@ -59,7 +60,7 @@ def _width(checkpoint: Path) -> int | None:
     folder = checkpoint if checkpoint.is_dir() else checkpoint.parent
     for name in ("config.json", "bert_config.json"):
         try:
-            width = json.loads((folder / name).read_text(encoding="utf-8"))["hidden_size"]
+            width = json.loads(read_text(folder / name))["hidden_size"]
         except (OSError, ValueError, LookupError, TypeError):  # whoever loads the checkpoint says what is wrong with it
             continue
         return width if isinstance(width, int) and width > 0 else None

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from qacg_models.errors import InputError
-from qacg_models.utils.plain_text import parse_json
+from qacg_models.utils.plain_text import parse_json, read_text
 
 Reader = Callable[[object, str], Any]
 
@@ -25,7 +25,7 @@ def read_typed(kind: Any, path: Path) -> Any:
         InputError: beginning with the path of the file, which cannot be read, is not JSON, or does not fit `kind`.
     """
     try:
-        value = parse_json(path.read_text(encoding="utf-8"))
+        value = parse_json(read_text(path))
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error})") from None
     except ValueError as error:  # UnicodeDecodeError is one too

@@ -1,4 +1,4 @@
-"""Text as UTF-8 can write it: JSON whose every failure has a line and a column, and the half characters in between.
+"""Text as UTF-8 can write it: files of bounded size, JSON whose every failure has a line and a column, half characters.
 
 Python's texts may hold surrogates, halves of a character of UTF-16: JSON's escapes make them, and so do bytes on the
 command line that are not UTF-8. No file, tokenizer or terminal takes them.
@@ -6,14 +6,39 @@ command line that are not UTF-8. No file, tokenizer or terminal takes them.
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 import sys
+from pathlib import Path
+
+# The most that is read: a device or a damaged file may have no end, and its reader would take all of the memory.
+MOST_LINE_BYTES = 16 << 20
+MOST_FILE_BYTES = 256 << 20  # of files that are in memory as a whole
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|.)", re.DOTALL)
 _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _DECODER = json.JSONDecoder()
+
+
+def mebibytes(size: int) -> str:
+    """A number of bytes as messages give it, such as "16 MiB"."""
+    return f"{size >> 20} MiB"
+
+
+def read_text(path: Path) -> str:
+    """The UTF-8 text of a file of at most `MOST_FILE_BYTES`.
+
+    Raises:
+        OSError: the file cannot be read, or is larger (EFBIG).
+        UnicodeDecodeError: it is not UTF-8.
+    """
+    with path.open("rb") as handle:
+        content = handle.read(MOST_FILE_BYTES + 1)
+    if len(content) > MOST_FILE_BYTES:
+        raise OSError(errno.EFBIG, f"expected at most {mebibytes(MOST_FILE_BYTES)}, got a larger file", str(path))
+    return content.decode("utf-8")
 
 
 def lone_surrogate(text: str) -> str | None:
