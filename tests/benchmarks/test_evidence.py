@@ -263,7 +263,7 @@ def test_from_nothing_to_tables_and_a_picture(small_data, tmp_path, monkeypatch,
 
     def in_this_process(waiting, command, logs, *, ended, **_):
         while (trial := waiting(())) is not None:
-            if (code := program.main(command(trial)[2:])) == INTERRUPTED:
+            if (code := program.main(command(trial)[4:])) == INTERRUPTED:
                 raise KeyboardInterrupt
             assert code == 0
             ended(trial)

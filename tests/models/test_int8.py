@@ -15,12 +15,14 @@ from qacg_models import AspectSentiment
 from qacg_models.cli import main
 from qacg_models.data.requests import Request
 from qacg_models.errors import InputError
-from qacg_models.export import write
+from qacg_models.export import onnx_int8, write
 from qacg_models.export.check import INT8, Check
+from qacg_models.export.traced import metadata_of
 from qacg_models.inference import int8
 from qacg_models.inference.bulk_prediction import BulkPrediction
 from qacg_models.inference.prediction_format import PredictionLines
 from qacg_models.inference.trained_model import load_trained
+from test_export import SERVER
 from torch import nn
 from untrained import OWN, TEXTS, write_model
 
@@ -178,7 +180,7 @@ def test_instructions_of_such_a_cpu_are_refused(model):
 
 
 @pytest.mark.matrix
-def test_the_exported_file_multiplies_in_int8(model, tmp_path, capsys):
+def test_the_exported_file_multiplies_in_int8(model, tmp_path, monkeypatch, capsys):
     import onnx
 
     assert main(["export", str(model), "--output", str(tmp_path / "model.onnx"), "--int8"]) == 0
@@ -190,8 +192,31 @@ def test_the_exported_file_multiplies_in_int8(model, tmp_path, capsys):
     assert sum(node.op_type == "MatMulInteger" for node in graph.node) == 9
     weights = [tuple(constant.dims) for constant in graph.initializer if constant.data_type == onnx.TensorProto.INT8]
     assert sorted(shape for shape in weights if len(shape) == 2) == sorted([(32, 32)] * 7 + [(32, 24), (24, 32)])
-    told = onnx.load(tmp_path / "model.onnx").metadata_props
-    assert "labels" in {entry.key for entry in told}
+    (tmp_path / "mine").symlink_to(model)
+    monkeypatch.chdir(tmp_path)
+    exec(SERVER, found := {})
+    assert found["told"].keys() == metadata_of(load_trained(model)).keys(), "no entry that is not JSON"
+    wanted = [AspectSentiment.from_pretrained(model)(text, aspects=[aspect])[0] for text, aspect in found["asked"]]
+    probabilities = [list(one.probabilities.values()) for one in wanted]
+    np.testing.assert_allclose(found["probabilities"], probabilities, rtol=0, atol=0.25)
+
+
+def test_int8_file_has_the_metadata_of_its_model_alone(tmp_path):
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    weight = numpy_helper.from_array(np.ones((4, 3), np.float32), "weight")
+    inputs, outputs = (
+        helper.make_tensor_value_info(n, TensorProto.FLOAT, [2, size]) for n, size in (("x", 4), ("y", 3))
+    )
+    node = helper.make_node("MatMul", ["x", "weight"], ["y"], name="product")
+    node.metadata_props.add(key=onnx_int8.SCOPES, value=f"model{onnx_int8.IN_A_LAYER}0")
+    model = helper.make_model(helper.make_graph([node], "g", [inputs], [outputs], [weight]))
+    model.metadata_props.add(key="labels", value='["good"]')
+    onnx_int8.save_in_int8(model, tmp_path / "model.onnx")
+    written = onnx.load(tmp_path / "model.onnx")
+    assert [(one.key, one.value) for one in written.metadata_props] == [("labels", '["good"]')]
+    assert "MatMulInteger" in {node.op_type for node in written.graph.node}
 
 
 def test_what_an_int8_file_may_be_off_by():

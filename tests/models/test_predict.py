@@ -1,6 +1,8 @@
 """`qacg predict`: every form in, both forms out, the same whatever the window; killed and gone on; constant memory."""
 
 import csv
+import dataclasses
+import functools
 import io
 import json
 import os
@@ -15,6 +17,7 @@ from typing import ClassVar
 import pytest
 from qacg_models import AspectSentiment
 from qacg_models.cli import main
+from qacg_models.cli.progress import TextBar
 from qacg_models.data import DataError
 from qacg_models.data.columns import Columns
 from qacg_models.data.requests import Request, count_texts, read_requests
@@ -50,6 +53,26 @@ def requests(texts=MANY):
 
 def read_jsonl(text):
     return [json.loads(line) for line in text.splitlines()]
+
+
+class Steps:
+    """Keeps what a `TextProgress` is called with."""
+
+    def __init__(self):
+        self.calls = []
+
+    @property
+    def done(self):
+        return round(sum(texts for _, texts in self.calls), 6)
+
+    def begin(self):
+        self.calls.append(("begin", 0))
+
+    def advance(self, texts):
+        self.calls.append(("advance", texts))
+
+    def skip(self, texts):
+        self.calls.append(("skip", texts))
 
 
 def run(*arguments):
@@ -134,11 +157,11 @@ def test_an_unfinished_run_goes_on_and_makes_again_what_changed(ask, tmp_path, m
     calls = []
     predict = AspectSentiment.predict
 
-    def failing(self, rows, batch_size=64):
+    def failing(self, rows, *more):
         calls.append(len(rows))
         if len(calls) == 4:
             raise KeyboardInterrupt
-        return predict(self, rows, batch_size)
+        return predict(self, rows, *more)
 
     monkeypatch.setattr(AspectSentiment, "predict", failing)
     with pytest.raises(KeyboardInterrupt):
@@ -213,15 +236,14 @@ def test_a_damaged_part_is_named_and_made_again(ask, tmp_path, monkeypatch):
 def test_a_part_that_is_damaged_before_the_parts_are_joined_stops_the_run(ask, tmp_path):
     output, part = tmp_path / "out.jsonl", tmp_path / "out.jsonl.parts" / "00000000"
 
-    told = []
-
-    def damaging(count):
-        told.append(count)
-        if sum(told) == len(MANY):
-            part.write_bytes(part.read_bytes()[:-1])
+    class Damaging(Steps):
+        def advance(self, texts):
+            super().advance(texts)
+            if self.done == len(MANY):
+                part.write_bytes(part.read_bytes()[:-1])
 
     with pytest.raises(InputError, match=r"00000000: is not what was written.*; --resume makes it again"):
-        bulk(ask).write(requests(), output, model_digest="m", seen=damaging)
+        bulk(ask).write(requests(), output, model_digest="m", progress=Damaging())
     assert not output.exists()
     bulk(ask).write(requests(), output, model_digest="m", resume=True)
     assert output.read_text(encoding="utf-8") == "".join(bulk(ask).stream(requests()))
@@ -316,11 +338,11 @@ def test_killed_it_goes_on_with_another_number_of_processes(model, ask, tmp_path
     if not child:
         predict, calls = AspectSentiment.predict, []
 
-        def dying(self, rows, batch_size=64):
+        def dying(self, rows, *more):
             calls.append(1)
             if len(calls) == 3:
                 os.kill(os.getpid(), signal.SIGKILL)
-            return predict(self, rows, batch_size)
+            return predict(self, rows, *more)
 
         AspectSentiment.predict = dying
         main(["predict", *flags])
@@ -350,7 +372,7 @@ def test_memory_does_not_grow_with_the_file(ask, tmp_path, monkeypatch):
         text, target, aspect, label = TEXTS[0], "", "food", "good"
         probabilities: ClassVar = {"none": 0.1, "good": 0.8, "bad": 0.1}
 
-    monkeypatch.setattr(AspectSentiment, "predict", lambda self, rows, batch_size=64: [Answer] * len(rows))
+    monkeypatch.setattr(AspectSentiment, "predict", lambda self, rows, *_: [Answer] * len(rows))
     peaks = {}
     for count in (1_000, 6_000):
         source, output = tmp_path / f"{count}.txt", tmp_path / f"{count}.jsonl"
@@ -451,13 +473,14 @@ def test_what_is_less_sure_than_asked_is_marked_and_counted(model, ask, tmp_path
     lines = PredictionLines("jsonl", OWN, False, min_confidence=0.5)
     marking = BulkPrediction(ask, ask.questions(), lines, Path("texts"), 4)
     with pytest.raises(KeyboardInterrupt):
-        marking.write(requests(), tmp_path / "half.jsonl", model_digest="m", seen=interrupted)
+        marking.write(requests(), tmp_path / "half.jsonl", model_digest="m", progress=Interrupting())
     with pytest.raises(InputError, match="holds a run of another written as"):
         bulk(ask).write(requests(), tmp_path / "half.jsonl", model_digest="m", resume=True)
 
 
-def interrupted(texts):
-    raise KeyboardInterrupt
+class Interrupting(Steps):
+    def advance(self, texts):
+        raise KeyboardInterrupt
 
 
 def test_progress_in_a_log_is_lines_and_counts_texts(model, tmp_path, capfd, monkeypatch):
@@ -469,6 +492,54 @@ def test_progress_in_a_log_is_lines_and_counts_texts(model, tmp_path, capfd, mon
     assert "\r" not in said
     assert [line.split()[2] for line in said.splitlines()] == ["3/7", "6/7", "7/7"]
     assert all(line.startswith("predicting:") and "text" in line.split()[-1] for line in said.splitlines())
+
+
+def test_progress_moves_within_a_window(ask, tmp_path):
+    steps = Steps()
+    small = dataclasses.replace(bulk(ask, window=20), batch_size=6)
+    small.write(requests(), tmp_path / "out.jsonl", model_digest="m", progress=steps)
+    assert steps.calls[0] == ("begin", 0) and {name for name, _ in steps.calls[1:]} == {"advance"}
+    # Three aspects: a batch of six rows holds those of two texts.
+    assert [texts for _, texts in steps.calls[1:]] == pytest.approx([2] * 10 + [2, 1])
+    assert steps.done == len(MANY)
+
+
+def test_progress_skips_what_an_earlier_run_did(ask, tmp_path):
+    class Stopping(Steps):
+        def advance(self, texts):
+            super().advance(texts)
+            if self.done == 12:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        bulk(ask).write(requests(), tmp_path / "out.jsonl", model_digest="m", progress=Stopping())
+    steps = Steps()
+    bulk(ask).write(requests(), tmp_path / "out.jsonl", model_digest="m", resume=True, progress=steps)
+    assert steps.calls == [("begin", 0), ("skip", 4), ("skip", 4), *[("advance", 4)] * 3, ("advance", 3)]
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_progress_rate_counts_this_run_alone(monkeypatch, terminal):
+    """40 texts of an earlier run, found in 8 s; then 10 in 5 s."""
+    now, shown = [100.0], Terminal() if terminal else io.StringIO()
+    monkeypatch.setattr(sys, "stderr", shown)
+    monkeypatch.setattr("tqdm.std.time", lambda: now[0])
+    monkeypatch.setattr(progress, "LogLines", functools.partial(progress.LogLines, clock=lambda: now[0]))
+    with TextBar(lambda: 100) as bar:
+        bar.begin()
+        for _ in range(4):
+            now[0] += 2
+            bar.skip(10)
+        for _ in range(20):
+            now[0] += 0.25
+            bar.advance(0.5)
+    last = shown.getvalue().replace("\r", "\n").split("\n")[-2 if shown.getvalue().endswith("\n") else -1]
+    assert " 50/100 " in f" {last} " and "[00:05<00:25,  2.00text/s]" in last, last
 
 
 def test_lines_of_a_log_come_every_some_seconds():

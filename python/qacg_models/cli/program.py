@@ -7,9 +7,11 @@ import sys
 from collections.abc import Sequence
 
 from qacg_models.cli.commands import analyze, convert, demo, evaluate, export, info, predict, suggest, table, train
+from qacg_models.cli.interruption import INTERRUPTED, TERMINATED, Terminated, interrupt_on_sigterm, what_to_do
 from qacg_models.cli.libraries import load_libraries
 from qacg_models.cli.standard_output import flush_out, give_up_output
 from qacg_models.errors import InputError
+from qacg_models.utils.distributed import is_main
 from qacg_models.utils.plain_text import lone_surrogate
 
 COMMANDS = {
@@ -24,7 +26,6 @@ COMMANDS = {
     "export": export,
     "info": info,
 }
-INTERRUPTED = 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -34,7 +35,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: arguments without the program's name; None takes those of the process.
 
     Returns:
-        The exit status: 0 for success, 1 for a check that did not pass, 2 for input that cannot be used.
+        The exit status: 0 for success, 1 for a check that did not pass, 2 for input that cannot be used, 130 after an
+        interruption (Ctrl-C), 143 after SIGTERM.
     """
     given = sys.argv[1:] if argv is None else argv
     for number, argument in enumerate(given, 1):
@@ -42,8 +44,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"qacg: argument {number}: got {argument!a}, wanted text in UTF-8", file=sys.stderr)
             return 2
     arguments = _parser().parse_args(given)
+    command = COMMANDS[arguments.command]
+    if argv is None:
+        interrupt_on_sigterm()
     try:
-        command = COMMANDS[arguments.command]
         if hasattr(command, "NEEDS"):
             load_libraries(command.NEEDS, alone=argv is None)
         status = command.run(arguments)
@@ -53,9 +57,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"qacg {arguments.command}: {_one_line(error)}", file=sys.stderr)
         give_up_output()
         return 2
-    except KeyboardInterrupt:
-        print(f"qacg {arguments.command}: interrupted", file=sys.stderr)
-        return INTERRUPTED
+    except KeyboardInterrupt as interruption:
+        if is_main():
+            print(f"qacg {arguments.command}: interrupted; {what_to_do(command, arguments, given)}", file=sys.stderr)
+        return TERMINATED if isinstance(interruption, Terminated) else INTERRUPTED
 
 
 def _one_line(error: Exception) -> str:

@@ -20,7 +20,7 @@ SCOPES, IN_A_LAYER = "pkg.torch.onnx.name_scopes", ".encoder.layer."
 
 def save_in_int8(model: onnx.ModelProto, path: Path) -> None:
     """Writes a graph of torch's exporter in int8; `model` may be changed."""
-    chosen = _token_layers(model.graph)
+    chosen, own = _token_layers(model.graph), {one.key for one in model.metadata_props}
     # The exporter's shapes of constants that it has transposed are those from before, over which onnx stumbles.
     del model.graph.value_info[:]
     with quiet("root"):  # which recommends a simplification that the exporter has done
@@ -33,6 +33,11 @@ def save_in_int8(model: onnx.ModelProto, path: Path) -> None:
             reduce_range=True,
             weight_type=QuantType.QInt8,
         )
+    # onnxruntime adds an entry of its own, which is not JSON as all of ours are.
+    written = onnx.load(path)
+    for one in [one for one in written.metadata_props if one.key not in own]:
+        written.metadata_props.remove(one)
+    onnx.save(written, path)
 
 
 def _token_layers(graph: onnx.GraphProto) -> list[str]:

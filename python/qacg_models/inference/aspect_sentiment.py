@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -132,9 +132,16 @@ class AspectSentiment:
         return self.predict_texts([questions.rows(text) for text in texts], batch_size, by)
 
     def predict_texts(
-        self, asked: Sequence[Sequence[Example]], batch_size: int = 64, by: str = "text"
+        self,
+        asked: Sequence[Sequence[Example]],
+        batch_size: int = 64,
+        by: str = "text",
+        seen: Callable[[float], None] | None = None,
     ) -> list[list[AspectPrediction]]:
         """What the model says of texts, each given as its rows, one for each target and aspect.
+
+        Args:
+            seen: called after every batch with its share of all rows; the shares add up to 1.
 
         Raises:
             TypeError, InputError: as for `predict`, or `by` is none of `pieces.BY`.
@@ -148,7 +155,8 @@ class AspectSentiment:
                 [[replace(row, sentence=piece) for row in rows] for piece in self._pieces(rows[0].sentence)]
                 for rows in asked
             ]
-        found = iter(self.predict([row for part in parts for rows in part for row in rows], batch_size))
+        every = [row for part in parts for rows in part for row in rows]
+        found = iter(self.predict(every, batch_size, seen and (lambda count: seen(count / len(every)))))
         answers = [[[next(found) for _ in rows] for rows in part] for part in parts]
         if by == "document":
             return [
@@ -172,8 +180,13 @@ class AspectSentiment:
         label = max(by_label, key=by_label.__getitem__)
         return AspectPrediction(text, group[0].target, group[0].aspect, label, by_label)
 
-    def predict(self, rows: Sequence[Example], batch_size: int = 64) -> list[AspectPrediction]:
+    def predict(
+        self, rows: Sequence[Example], batch_size: int = 64, seen: Callable[[int], None] | None = None
+    ) -> list[AspectPrediction]:
         """What the model says of rows, in their order; their labels, if any, are not looked at.
+
+        Args:
+            seen: called with the number of rows of every batch that is done.
 
         Raises:
             TypeError, InputError: `batch_size` is not a positive int, or a row's context is none of the model's.
@@ -187,7 +200,7 @@ class AspectSentiment:
         model, record = self.trained.model, self.trained.record
         with cpu_threads(record.options.threads):
             logits = predict_logits(
-                model, self.trained.tokenizer, rows, record.max_length, batch_size, PackingCollator()
+                model, self.trained.tokenizer, rows, record.max_length, batch_size, PackingCollator(), seen
             )
         found = probabilities_of(logits, self.trained.calibration.temperatures)
         return [self._prediction(row, probabilities) for row, probabilities in zip(rows, found)]

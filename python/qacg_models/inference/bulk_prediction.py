@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Protocol
 
 from qacg_models.data import DataError
 from qacg_models.data.requests import Request
@@ -26,13 +27,26 @@ from qacg_models.inference.prediction_format import PredictionLines
 from qacg_models.utils.atomic_files import remove, written_whole
 from qacg_models.utils.distributed import in_main, join_group, on_main, rank, wait_for_all, world_size
 from qacg_models.utils.json_fields import read_typed, typed_fields
-from qacg_models.utils.one_run import held
+from qacg_models.utils.one_run import held, parts_of
 
 PLAN_NAME = "plan.json"
 JOINED = "joined"
 # A file that is there once all parts have been joined, so that the output beside them may be that of this run.
 DONE = "done"
 PLAN_FORMAT = 3  # in 1 parts had no digest of their own, in 2 all was float32
+
+
+class TextProgress(Protocol):
+    """Receives how many texts are done, as `write` goes through them."""
+
+    def begin(self) -> None:
+        """Called before the first text."""
+
+    def advance(self, texts: float) -> None:
+        """So many more texts are done in this run; a batch may hold a part of a text's rows."""
+
+    def skip(self, texts: int) -> None:
+        """So many more texts were done by an earlier run."""
 
 
 @dataclass(frozen=True)
@@ -72,16 +86,21 @@ class BulkPrediction:
         for texts in windows(requests, self.window):
             yield from self.answers(texts)
 
-    def answers(self, texts: list[Request]) -> list[str]:
-        """The lines of one window."""
+    def answers(self, texts: list[Request], seen: Callable[[float], None] | None = None) -> list[str]:
+        """The lines of one window; `seen` as for `predictions`."""
         return [
             self.lines.line(request, prediction, sentence)
-            for request, predictions in zip(texts, self.predictions(texts))
+            for request, predictions in zip(texts, self.predictions(texts, seen))
             for sentence, prediction in predictions
         ]
 
-    def predictions(self, texts: list[Request]) -> list[list[tuple[int, AspectPrediction]]]:
+    def predictions(
+        self, texts: list[Request], seen: Callable[[float], None] | None = None
+    ) -> list[list[tuple[int, AspectPrediction]]]:
         """What the model says of each text, with the number of the sentence, from 1 on.
+
+        Args:
+            seen: called after every batch with how many texts' rows it held, which add up to the number of texts.
 
         Raises:
             DataError: as for `stream`.
@@ -92,7 +111,9 @@ class BulkPrediction:
                 asked.append(self.questions.rows(request.text, target=request.target, aspect=request.aspect))
             except InputError as error:
                 raise DataError(self.source, request.line, str(error)) from None
-        found = self.ask.predict_texts(asked, self.batch_size, self.by)
+        found = self.ask.predict_texts(
+            asked, self.batch_size, self.by, seen and (lambda share: seen(share * len(texts)))
+        )
         return [
             [(number // len(rows) + 1, one) for number, one in enumerate(answers)]
             for rows, answers in zip(asked, found)
@@ -107,7 +128,7 @@ class BulkPrediction:
         resume: bool = False,
         overwrite: bool = False,
         say: Callable[[str], None] = print,
-        seen: Callable[[int], None] | None = None,
+        progress: TextProgress | None = None,
     ) -> int:
         """Writes all lines to a file, which appears when it is complete.
 
@@ -118,7 +139,8 @@ class BulkPrediction:
             resume: take the parts of an unfinished run. There need be none.
             overwrite: replace a file, or parts, that are in the way.
             say: receives a line for each part that is damaged, in the process whose part it is.
-            seen: called with the number of texts of every window, in every process.
+            progress: receives the texts that are done: its own process's batch by batch, those of others a window
+                at a time, when this process comes to them.
 
         Returns:
             How many windows this process took from an earlier run.
@@ -130,33 +152,45 @@ class BulkPrediction:
         """
         if resume and overwrite:
             raise InputError("resume: got it beside overwrite, wanted one of them")
-        parts = output.with_name(output.name + ".parts")
+        parts = parts_of(output)
         plan = self._plan(model_digest)
         join_group()
         with held(output, in_main(say)):
-            on_main(lambda: _prepare(output, parts, plan, resume, overwrite))
-            count, taken = self._make_parts(requests, parts, say, seen)
+            before = on_main(lambda: _prepare(output, parts, plan, resume, overwrite))
+            count, taken = self._make_parts(requests, parts, before, say, progress or _NoProgress())
             wait_for_all()
             on_main(lambda: _join(parts, count, output, self.lines.header()))
         return taken
 
     def _make_parts(
-        self, requests: Iterable[Request], parts: Path, say: Callable[[str], None], seen: Callable[[int], None] | None
+        self,
+        requests: Iterable[Request],
+        parts: Path,
+        before: frozenset[str],
+        say: Callable[[str], None],
+        progress: TextProgress,
     ) -> tuple[int, int]:
-        """How many windows there are, and how many of this process's own were taken from an earlier run."""
+        """How many windows there are, and how many of this process's own were taken from an earlier run.
+
+        Args:
+            before: names of the parts that an earlier run left.
+        """
         count = taken = 0
+        progress.begin()
         for index, texts in enumerate(windows(requests, self.window)):
             count += 1
-            if index % world_size() == rank():
-                part, digest = _part(parts, index), _digest(texts)
-                if _is_of(part, digest, say):
-                    taken += 1
-                else:
-                    lines = self.answers(texts)
-                    with written_whole(part) as handle:
-                        handle.writelines([f"{digest} {_digest_of_part(digest, lines)}\n", *lines])
-            if seen is not None:
-                seen(len(texts))
+            part = _part(parts, index)
+            if index % world_size() != rank():
+                (progress.skip if part.name in before else progress.advance)(len(texts))
+                continue
+            digest = _digest(texts)
+            if _is_of(part, digest, say):
+                taken += 1
+                progress.skip(len(texts))
+                continue
+            lines = self.answers(texts, progress.advance)
+            with written_whole(part) as handle:
+                handle.writelines([f"{digest} {_digest_of_part(digest, lines)}\n", *lines])
         return count, taken
 
     def _plan(self, model_digest: str) -> dict:
@@ -184,7 +218,19 @@ def windows(requests: Iterable[Request], size: int) -> Iterator[list[Request]]:
         yield texts
 
 
-def _prepare(output: Path, parts: Path, plan: dict, resume: bool, overwrite: bool) -> None:
+class _NoProgress:
+    def begin(self) -> None:
+        pass
+
+    def advance(self, texts: float) -> None:
+        pass
+
+    def skip(self, texts: int) -> None:
+        pass
+
+
+def _prepare(output: Path, parts: Path, plan: dict, resume: bool, overwrite: bool) -> frozenset[str]:
+    """Makes or takes up the folder of parts; returns the names of those that an earlier run left."""
     if output.is_dir():
         raise InputError(f"{output}: is a folder, wanted a file to write")
     if overwrite or not parts.exists():
@@ -199,6 +245,7 @@ def _prepare(output: Path, parts: Path, plan: dict, resume: bool, overwrite: boo
     parts.mkdir(parents=True, exist_ok=True)
     with written_whole(parts / PLAN_NAME) as handle:
         json.dump(plan | {"replaces": replaces}, handle, indent=1)
+    return frozenset(path.name for path in parts.iterdir())
 
 
 def _check_plan(parts: Path, plan: dict) -> bool:

@@ -161,6 +161,7 @@ def predict_logits(
     max_length: int,
     batch_size: int = 64,
     make_batch: Callable[[Sequence[dict]], dict] | None = None,
+    seen: Callable[[int], None] | None = None,
 ) -> np.ndarray:
     """(N, classes) float64 logits; batches are made of rows of like length to save padding.
 
@@ -169,6 +170,7 @@ def predict_logits(
     Args:
         batch_size: most rows of a batch.
         make_batch: what turns features into inputs of the model; None: what training takes.
+        seen: called with the number of rows of every batch that is done; None shows a progress bar for many rows.
 
     Raises:
         InputError: a row's context is none of the model's, or a single row does not fit into memory.
@@ -180,7 +182,8 @@ def predict_logits(
     logits = np.empty((len(rows), config.num_labels))
     was_training = model.training
     model.eval()
-    bar = progress_bar(len(rows), "evaluating", "row") if len(rows) > SORTED_TOGETHER else None
+    bar = progress_bar(len(rows), "evaluating", "row") if seen is None and len(rows) > SORTED_TOGETHER else None
+    seen = seen or (bar.update if bar else lambda count: None)
     with torch.inference_mode(), closing(bar) if bar else nullcontext():
         for first, block in zip(range(0, len(rows), SORTED_TOGETHER), blocks(rows, SORTED_TOGETHER)):
             features, _ = encode_examples(block, tokenizer, contexts, max_length, standalone)
@@ -192,8 +195,7 @@ def predict_logits(
                 if found is not None:
                     logits[first + np.array(chosen)] = found
                     start += len(chosen)
-                    if bar:
-                        bar.update(len(chosen))
+                    seen(len(chosen))
                 elif len(chosen) > 1:
                     batch_size = len(chosen) // 2
                     logger.warning("%d rows do not fit into memory at once; going on with %d", len(chosen), batch_size)

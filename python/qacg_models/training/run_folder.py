@@ -13,6 +13,7 @@ from qacg_models.training.checkpoints import DAMAGED, checkpoints, give_digests,
 from qacg_models.utils.atomic_files import OLD, put_in_place, remove, written_whole
 from qacg_models.utils.distributed import world_size
 from qacg_models.utils.json_fields import read_typed, typed
+from qacg_models.utils.one_run import unfinished
 
 CHOICES = "choices.json"
 MODEL = "model"
@@ -24,11 +25,6 @@ FORMAT = 3  # 1, which was not written, had no digests; 2 had not the number of 
 def plain(choices: dict) -> dict:
     """Choices as a JSON file gives them back."""
     return json.loads(json.dumps(choices))
-
-
-def unfinished(output: Path) -> Path:
-    """Where a run that is to become `output` works."""
-    return output.with_name(f"{output.name}.unfinished")
 
 
 def check_output(output: Path | str, overwrite: bool) -> None:

@@ -1,4 +1,4 @@
-"""One run at a time: what keeps a second one out of the folder in which a first one works."""
+"""Where the run of an output works, and what keeps a second one out."""
 
 from __future__ import annotations
 
@@ -19,6 +19,16 @@ def lock_of(output: Path) -> Path:
     """The file whose lock says that a run is at work on `output`: `.NAME.lock` beside it, gone when the run ends."""
     output = Path(os.path.abspath(output))
     return output.with_name(f".{output.name}.lock")
+
+
+def unfinished(output: Path) -> Path:
+    """Where a training that is to become the folder `output` works."""
+    return output.with_name(f"{output.name}.unfinished")
+
+
+def parts_of(output: Path) -> Path:
+    """Where a prediction that is to become the file `output` works."""
+    return output.with_name(f"{output.name}.parts")
 
 
 @contextlib.contextmanager

@@ -22,6 +22,8 @@ class Bar(Protocol):
 
     def update(self, n: float = 1) -> object: ...
 
+    def skip(self, n: int) -> None: ...
+
     def set_postfix(self, ordered_dict: Mapping[str, str], *, refresh: bool) -> None: ...
 
     def close(self) -> None: ...
@@ -62,6 +64,13 @@ class LogLines:
             self.last = now
             self._write()
 
+    def skip(self, n: int) -> None:
+        """`n` more were done before; until something is done now, the time begins anew."""
+        if self.n == self.before:
+            self.begun = self.clock()
+        self.n += n
+        self.before += n
+
     def set_postfix(self, ordered_dict: Mapping[str, str], *, refresh: bool) -> None:
         """What later lines show behind the counts."""
         self.postfix = ", ".join(f"{name}={value}" for name, value in ordered_dict.items())
@@ -100,7 +109,18 @@ def progress_bar(total: int | None, what: str, unit: str, *, done: int = 0) -> B
         return LogLines(total, what, unit, done, sys.stderr)
     from tqdm import tqdm
 
-    return tqdm(total=total, initial=done, desc=what, unit=unit, mininterval=0.1)
+    class DrawnBar(tqdm):
+        def skip(self, n: int) -> None:
+            if self.n == self.initial:
+                self.start_t = self._time()
+            self.n += n
+            self.initial += n
+            self.update(0)
+
+    # smoothing=0: the rate is the mean since the start. miniters=1: redrawn by time, whatever the last step was.
+    return DrawnBar(
+        total=total, initial=done, desc=what, unit=unit, mininterval=0.1, miniters=1, smoothing=0, file=sys.stderr
+    )
 
 
 def beside_bars() -> AbstractContextManager:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 
 from qacg_models.cli.flags import add_int8_flag, check_range
+from qacg_models.cli.interruption import with_resume
 from qacg_models.cli.text_flags import add_text_flags
 from qacg_models.data.lines import STANDARD_INPUT
 from qacg_models.errors import InputError
+from qacg_models.utils.one_run import parts_of
 
 NEEDS = "inference"
 COLUMNS = ("all", "none")
@@ -98,6 +100,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def arguments_to_resume(arguments: argparse.Namespace, given: Sequence[str]) -> list[str] | None:
+    """The arguments that resume an interrupted run; None where it left nothing to resume."""
+    if arguments.output is None or not parts_of(arguments.output).exists():
+        return None
+    # The unfinished run itself knows that it replaces a file. argparse takes the flag by its first letters too.
+    kept = [one for one in given if not (len(one) > 3 and "--overwrite".startswith(one))]
+    return with_resume(kept, arguments)
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Predicts, and writes or prints."""
     from qacg_models.cli.progress import TextBar
@@ -161,7 +172,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.output is None:
         _print(bulk, requests, write_out)
         return 0
-    known = arguments.input not in (None, STANDARD_INPUT)
+    # To count the texts of a pipe would be to take them from it.
+    known = arguments.input is not None and arguments.input.is_file()
     with TextBar(lambda: count_texts(source, data_format, columns.delimiter) if known else None) as bar:
         taken = bulk.write(
             requests,
@@ -169,7 +181,7 @@ def run(arguments: argparse.Namespace) -> int:
             model_digest=file_digest(arguments.model / "model.safetensors"),
             resume=arguments.resume,
             overwrite=arguments.overwrite,
-            seen=bar.advance,
+            progress=bar,
         )
     if is_main():
         again = f", {taken} windows of the main process from the run before" if taken else ""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 from qacg_models.cli.flags import add_flags, taken
+from qacg_models.cli.interruption import with_resume
 from qacg_models.data.options import DataOptions
 from qacg_models.errors import InputError
 from qacg_models.runs.options import TrainingOptions
 from qacg_models.runs.recipes import described
+from qacg_models.utils.one_run import unfinished
 
 NEEDS = "training"
 HELP = "train on SentiHood, SemEval-2014, or CSV, JSON and JSONL of your own"
@@ -52,6 +55,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_flags(parser, DataOptions)
     add_flags(parser, TrainingOptions, leave_out=("seed",), settled=described)
+
+
+def arguments_to_resume(arguments: argparse.Namespace, given: Sequence[str]) -> list[str] | None:
+    """The arguments that resume an interrupted run; None where it left nothing to resume."""
+    from qacg_models.runs.run_config import read_run_file
+
+    known = {} if arguments.config is None else read_run_file(arguments.config)
+    output = Path((known | vars(arguments))["output"])
+    # Of several seeds, those that are done need not be trained again, unless they may be those to be replaced.
+    done = not arguments.overwrite and any(output.glob("seed-*"))
+    if done or unfinished(output).exists() or any(output.glob(unfinished(Path("seed-*")).name)):
+        return with_resume(given, arguments)
+    return None
 
 
 def run(arguments: argparse.Namespace) -> int:
