@@ -188,7 +188,7 @@ def test_what_a_kill_left_among_seeds_does_not_stop_them(dataset, tmp_path):
     output, short = tmp_path / "seeds", replace(OPTIONS, max_steps=2)
     train_seeds(dataset, output, short, [0, 1])
     wanted = sorted(path.name for path in output.iterdir())
-    (output / ".seeds.json.123").write_text("{")
+    (output / ".seeds.json.x1_y2z3a").mkdir()
     (output / ".run.yaml.123").write_text("")
     (output / ".deleting-seed-1.unfinished").mkdir()
     (output / ".deleting-seed-1.unfinished" / "checkpoint-1").mkdir()

@@ -60,9 +60,10 @@ def with_resume(given: Sequence[str], arguments: argparse.Namespace) -> list[str
 
 def _program() -> list[str]:
     """How this program was started."""
+    file = ("qacg_models", "cli", "__main__.py")
+    module = ["-m", ".".join(file[:2])]
     if world_size() > 1:
         here = int(os.environ.get("LOCAL_WORLD_SIZE", world_size()))
         nodes = ["--nnodes", str(world_size() // here)] if here < world_size() else []
-        return ["torchrun", *nodes, "--nproc-per-node", str(here), "-m", "qacg_models.cli"]
-    is_module = Path(sys.argv[0]).parts[-3:] == ("qacg_models", "cli", "__main__.py")
-    return ["python", "-m", "qacg_models.cli"] if is_module else ["qacg"]
+        return ["torchrun", *nodes, "--nproc-per-node", str(here), *module]
+    return ["python", *module] if Path(sys.argv[0]).parts[-3:] == file else ["qacg"]
