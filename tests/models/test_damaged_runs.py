@@ -277,3 +277,10 @@ def test_where_there_is_no_memory_it_says_what_to_do(dataset, tmp_path, monkeypa
     with pytest.raises(InputError) as caught:
         train(dataset, tmp_path / "model", OPTIONS)
     assert str(caught.value).endswith(wanted)
+
+
+def test_leave_keeps_a_model_that_could_not_be_put_back(tmp_path):
+    kept = run_folder.unfinished(tmp_path / "model") / atomic_files.OLD
+    kept.mkdir(parents=True)
+    run_folder.leave(tmp_path / "model", print)
+    assert kept.is_dir()

@@ -176,6 +176,14 @@ def test_report_with_an_added_file_raises_and_names_it(tmp_path):
     Report(folder, "second", "").write()
 
 
+def test_report_at_a_link_replaces_what_it_leads_to(tmp_path):
+    Report(tmp_path / "disk", "first", "").write()
+    (tmp_path / "report").symlink_to(tmp_path / "disk")
+    Report(tmp_path / "report", "second", "").write()
+    assert "second" in (tmp_path / "disk" / "index.html").read_text(encoding="utf-8")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["disk", "report"]
+
+
 def test_report_checks_the_folder_again_before_it_replaces(tmp_path):
     folder = tmp_path / "report"
     report = Report(folder, "title", "")

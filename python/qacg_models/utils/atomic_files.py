@@ -49,11 +49,12 @@ def folder_written_whole(output: Path) -> Iterator[Path]:
     If the block fails, or the folder cannot be put in its place, `output` stays as it was.
 
     Args:
-        output: a folder, or nothing yet; the folder around it must exist.
+        output: a folder, or a link to one, or nothing yet; the folder around it must exist.
 
     Raises:
         OSError, InputError: as for `put_in_place`.
     """
+    output = output.resolve()  # a link stays, and what it leads to is replaced
     beside = _beside(output)
     work = Path(tempfile.mkdtemp(prefix=beside.name, dir=beside.parent))
     new, old = work / "new", work / OLD

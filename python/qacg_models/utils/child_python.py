@@ -32,7 +32,8 @@ def module_command(module: str, *arguments: object) -> list[str]:
         arguments: of the module, each as its text.
 
     Example:
-        >>> subprocess.run(module_command("json.tool", "data.json"), check=True)
+        >>> import subprocess
+        >>> subprocess.run(module_command("json.tool", "--help"), check=True)
     """
     folders = {}
     for name in _OWN_PACKAGES:
