@@ -63,8 +63,8 @@ def pytest_collection_modifyitems(config, items):
         config.hook.pytest_deselected(items=others)
     named = any("::" in argument for argument in config.args)  # runs, whatever its marks
     if not named and not config.getoption("--matrices"):
-        config.hook.pytest_deselected(items=[item for item in items if "matrix" in item.keywords])
-        items[:] = [item for item in items if "matrix" not in item.keywords]
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("matrix")])
+        items[:] = [item for item in items if not item.get_closest_marker("matrix")]
     wide = pytest.mark.skip(reason=f"hopper and gluon take head sizes to {hopper.MOST_HEAD_DIM}")
     for item in items:
         arguments = item.callspec.params if hasattr(item, "callspec") else {}
@@ -75,7 +75,7 @@ def pytest_collection_modifyitems(config, items):
         return
     skip = pytest.mark.skip(reason="no CUDA device on this machine")
     for item in items:
-        if "gpu" in item.keywords:
+        if item.get_closest_marker("gpu"):
             item.add_marker(skip)
 
 

@@ -14,6 +14,22 @@ from native import choices, environment, ninja_file, platforms
 PACKAGE = ninja_file.ROOT / "qacg_kernels"
 
 
+def run_ninja(wanted: choices.Library, folder: Path, library: Path) -> None:
+    """Compiles and links a library, a second time if what the first found out changes how it is to be built."""
+    jobs = environment.jobs()
+    command = [ninja_file.ninja(), "-C", str(folder), *(["-j", str(jobs)] if jobs else [])]
+    file = folder / "build.ninja"
+    wanted.write_ninja(file, library)
+    tried = file.read_text()
+    try:
+        subprocess.run(command, check=True)
+    except subprocess.CalledProcessError:
+        wanted.write_ninja(file, library)
+        if file.read_text() == tried:
+            raise
+        subprocess.run(command, check=True)
+
+
 class BuildWithNinja(build_ext):
     """build_ext that hands the work to ninja, and leaves a note when it can't."""
 
@@ -37,10 +53,7 @@ class BuildWithNinja(build_ext):
         folder = Path(self.build_temp).resolve() / name
         folder.mkdir(parents=True, exist_ok=True)
         path.parent.mkdir(parents=True, exist_ok=True)
-        wanted.write_ninja(folder / "build.ninja", path)
-        jobs = environment.jobs()
-        limit = ["-j", str(jobs)] if jobs else []
-        subprocess.run([ninja_file.ninja(), "-C", str(folder), *limit], check=True)
+        run_ninja(wanted, folder, path)
 
     def get_outputs(self):
         # A skipped build leaves its note where the installer would look for the library.

@@ -21,10 +21,12 @@ OLDEST_NVCC = (12, 0)
 OLDEST_GPU = (8, 0)  # its instructions are those of csrc/cuda/mma.h
 # GPUs built for by default, and the first nvcc that knows each.
 DEFAULT_GPUS = {"8.0": (11, 0), "9.0": (11, 8), "10.0": (12, 8)}
-# ptxas only tells of it where it cannot keep products of warp groups in flight, and then waits after each.
-REFUSE_SERIALISED = (
+# Some versions of ptxas cannot keep Hopper's products in flight: they only note it, and the kernel waits after each.
+# A compile with that note fails and leaves a file named SERIALISED and nvcc's version in ninja's folder.
+SERIALISED = "serialised-by-nvcc-"
+FAIL_IF_SERIALISED = (
     "> $out.said 2>&1; status=$$?; cat $out.said; test $$status -eq 0 && "
-    "if grep -q 'wgmma.mma_async instructions are serialized' $out.said; then rm -f $out; exit 1; fi"
+    "if grep -q 'wgmma.mma_async instructions are serialized' $out.said; then rm -f $out; : > $serialised; exit 1; fi"
 )
 
 
@@ -47,9 +49,11 @@ def gpus(version: tuple[int, int]) -> list[str]:
 
 
 def with_all_of_hopper(gpus: list[str]) -> list[str]:
-    """With the instructions that Hopper GPUs have and no later ones (csrc/cuda/wgmma.h) for those that are to be built
-    for: 9.0a in place of 9.0, whose PTX remains for later GPUs."""
-    replaced = {"9.0": ["9.0a"], "9.0+PTX": ["9.0a", "9.0+PTX"]}
+    """The GPUs to build for, with 9.0a for 9.0: Hopper's own instructions (csrc/cuda/wgmma.h) exist there alone.
+
+    PTX of 9.0a runs on no later GPU, so what was asked for with +PTX gets the PTX of 9.0.
+    """
+    replaced = {"9.0": ["9.0a"], "9.0+PTX": ["9.0a", "9.0+PTX"], "9.0a+PTX": ["9.0a", "9.0+PTX"]}
     return list(dict.fromkeys(gpu for listed in gpus for gpu in replaced.get(listed, [listed])))
 
 
@@ -97,6 +101,7 @@ def why_not() -> str | None:
 
 
 def write_ninja(path: Path, library: Path) -> None:
+    """Writes ninja's file; without 9.0a where a build in the same folder found that this nvcc serialises products."""
     from torch.utils.cpp_extension import include_paths, library_paths
 
     folder, cuda_compiler = path.parent, compilers.nvcc()
@@ -112,7 +117,16 @@ def write_ninja(path: Path, library: Path) -> None:
         kernel_flags = ["-std=c++17", "-O0", "-g", "-lineinfo", "-Xcompiler=-fPIC,-fvisibility=hidden"]
     if os.environ.get("CXX"):
         kernel_flags += ["-ccbin", shlex.split(os.environ["CXX"])[-1]]
-    targets = gpus(compilers.nvcc_version(cuda_compiler))
+    version = compilers.nvcc_version(cuda_compiler)
+    serialised = folder / (SERIALISED + ".".join(map(str, version)))
+    targets = gpus(version)
+    if serialised.exists() and "9.0a" in targets:
+        print(
+            f"qacg_kernels: nvcc {'.'.join(map(str, version))} would serialise Hopper's matrix products: the CUDA "
+            "library is built without 9.0a, so backend 'hopper' is missing; another release of nvcc can build it",
+            file=sys.stderr,
+        )
+        targets = list(dict.fromkeys("9.0" if gpu == "9.0a" else gpu for gpu in targets))
     # Beside the sources that ninja compiles at a time, the GPUs of one source, as far as there are cores for them.
     jobs = environment.jobs() or os.cpu_count() or 1
     kernel_flags += [*gpu_flags(targets), f"--threads={max(1, min(len(targets), jobs // len(KERNEL_SOURCES)))}"]
@@ -121,8 +135,9 @@ def write_ninja(path: Path, library: Path) -> None:
     lines = [
         *ninja_file.rules(f"$nvcc -shared $in {ninja_file.escaped(links)}"),
         f"nvcc = {cuda_compiler}",
+        f"serialised = {ninja_file.escaped([str(serialised)])}",
         "rule compile_cuda",
-        f"  command = $nvcc -MD -MF $out.d $flags -c $in -o $out {REFUSE_SERIALISED}",
+        f"  command = $nvcc -MD -MF $out.d $flags -c $in -o $out {FAIL_IF_SERIALISED}",
         "  depfile = $out.d",
         "  deps = gcc",
     ]

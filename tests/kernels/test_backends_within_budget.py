@@ -38,6 +38,22 @@ def test_large_scores(case, backend, dtype, device):
     check(case, backend, dtype, device)
 
 
+@pytest.mark.parametrize("size", [64, 1024, 10_000])
+def test_query_gradient_with_large_common_score_is_exact(size, backend, device):
+    """The error rule's scale grows with the scores, so dQ is compared with eager's largest error alone.
+
+    Softmax ignores what all scores of a row share. A rounding of it must not reach dQ through delta.
+    """
+    inputs = make_inputs(Case("common", batch=1, heads=2, queries=20, head_dim=64), torch.float32, device)
+    tensors = dict(inputs.tensors)
+    for name in ("query", "key"):
+        tensors[name] = tensors[name] + (size * inputs.case.head_dim**-0.5) ** 0.5
+    inputs, eager, exact, _ = judges_of(replace(inputs, tensors=tensors))
+    gradient = evaluate(inputs, through_backend(backend))["grad query"]
+    error, budget = ((g.double() - exact["grad query"]).abs().max() for g in (gradient, eager["grad query"]))
+    assert error <= 3 * budget
+
+
 @pytest.mark.parametrize("mean", [-6, -10])
 def test_context_scores_far_below_zero(mean, backend, dtype, device):
     """The sigmoid is near 0 there, and its error is judged against its own size."""

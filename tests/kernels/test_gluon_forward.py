@@ -93,6 +93,23 @@ def test_what_is_saved_for_the_backward(case):
     assert torch.equal(saved_nothing[0], out) and saved_nothing[1] is None
 
 
+@pytest.mark.parametrize("offset", [0, 1])
+def test_strides_of_a_copied_query_are_those_of_the_fake(offset):
+    """Rows that begin off 16 bytes are copied for the kernel; the output keeps the layout of the caller's query."""
+    inputs = make_inputs(Case("strides", batch=2, heads=3, queries=5, keys=9, head_dim=64), torch.float16)
+    memory = torch.zeros(2 * 5 * 3 * 64 + offset, dtype=torch.float16)[offset:]
+    query = memory.view(2, 5, 3, 64).transpose(1, 2)
+    query.copy_(inputs.tensors["query"].detach())
+    inputs.tensors["query"] = query
+    problem = problem_of(inputs)
+    with torch.device("meta"):
+        tensors = [
+            None if t is None else torch.empty_strided(t.shape, t.stride(), dtype=t.dtype) for t in problem.tensors()
+        ]
+    expected = torch.ops.qacg.gluon_attention(*tensors, **problem.options())[0]
+    assert forward(inputs, MACHINES[0])[0].stride() == expected.stride()
+
+
 @pytest.mark.parametrize("name", kept_of(["value"], ["key", "context_key", "value"]))
 def test_keys_beyond_a_length_are_not_read(name):
     case = Case("hidden", batch=1, heads=1, queries=40, keys=200, head_dim=64, key_lengths=(130,))

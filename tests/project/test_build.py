@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from native import choices, compilers, cpu, cuda, environment, stable_abi
+from native import choices, commands, compilers, cpu, cuda, environment, stable_abi
 from torch.utils.cpp_extension import include_paths
 
 from qacg_kernels import libraries
@@ -137,7 +137,7 @@ def test_gpus_that_are_listed(listed, monkeypatch):
         ("9.0", ["9.0a"]),
         ("8.6;9.0 9.0a", ["8.6", "9.0a"]),
         ("9.0+PTX", ["9.0a", "9.0+PTX"]),
-        ("9.0a+PTX", ["9.0a+PTX"]),
+        ("9.0a+PTX", ["9.0a", "9.0+PTX"]),
     ],
 )
 def test_hopper_is_built_for_with_all_its_instructions(listed, taken, monkeypatch):
@@ -164,19 +164,46 @@ def test_hopper_has_one_machine_code_and_later_gpus_their_ptx():
     ],
     ids=["nothing", "another note", "serialised products", "an error"],
 )
-def test_a_build_fails_where_products_would_wait_for_one_another(said, status, fails, toolkit, tmp_path):
+def test_compile_with_serialised_products_fails(said, status, fails, toolkit, tmp_path):
     """By ninja's own rule, with a compiler that says it."""
     toolkit("13.0")
     cuda.write_ninja(tmp_path / "build.ninja", tmp_path / "_cuda.so")
     (rule,) = re.findall(r"rule compile_cuda\n  command = (.*)\n", (tmp_path / "build.ninja").read_text())
-    made = tmp_path / "made.o"
+    made, serialised = tmp_path / "made.o", tmp_path / "serialised"
     command = rule.replace(
         "$nvcc -MD -MF $out.d $flags -c $in -o $out", f"(: > {made}; echo '{said}' >&2; exit {status})"
     )
-    command = command.replace("$out", str(made)).replace("$$", "$")
+    command = command.replace("$out", str(made)).replace("$serialised", str(serialised)).replace("$$", "$")
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
     assert (done.returncode != 0) == fails and said in done.stdout
     assert made.exists() == (status != 0 or not fails)
+    assert serialised.exists() == (fails and status == 0)
+
+
+@pytest.mark.parametrize("listed", ["8.0 9.0a", "9.0+PTX"])
+def test_build_where_nvcc_serialises_leaves_out_hopper(listed, toolkit, tmp_path, monkeypatch, capsys):
+    """An nvcc that notes serialised products for sm_90a alone; the second build goes without it."""
+    toolkit("12.4")
+    compiler = tmp_path / "bin/nvcc"
+    version = compiler.read_text()
+    note = "ptxas info : (C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized due to"
+    compiler.write_text(
+        f"""{version.splitlines()[0]}
+case "$*" in *--version*) {version.splitlines()[1]}; exit 0;; esac
+case "$*" in *sm_90a*) echo "{note}" >&2;; esac
+while [ $# -gt 0 ]; do if [ "$1" = -o ]; then : > "$2"; fi; if [ "$1" = -MF ]; then : > "$2"; fi; shift; done
+"""
+    )
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", listed)
+    monkeypatch.setenv("CXX", str(compiler))
+    folder = tmp_path / "build"
+    folder.mkdir()
+    commands.run_ninja(choices.LIBRARIES["_cuda"], folder, tmp_path / "_cuda.so")
+    assert (tmp_path / "_cuda.so").exists()
+    written = (folder / "build.ninja").read_text()
+    assert "sm_90a" not in written
+    assert "sm_90" in written
+    assert "without 9.0a" in capsys.readouterr().err
 
 
 def test_gpus_without_the_instructions_are_left_out_and_named(toolkit, monkeypatch, capsys):

@@ -142,6 +142,11 @@ def _add_queries(
         dv = add_product_over_rows(dv, a, do, place, call, form)
         if form.whole_row:
             delta = tl.sum(da * p, 0)
+            if not form.fast_sigmoid:
+                # log_sum has lost digits of large scores, so p sums to 1 + e: delta must not carry e into dT (eq. 10).
+                # In 16 bits the rounding of dT hides e.
+                row_total = tl.sum(p, 0)
+                delta /= tl.where(row_total == 0.0, 1.0, row_total)
             gate_term = call.factors.quasi * tl.sum(da * g, 0)
             query_logit, own_key_logit = store_gate_terms(gate_term, rows, present, call, saved, grads, place, form)
             if (call.gate_lambda is None) and (not form.column_gate):

@@ -7,6 +7,7 @@ from qacg_kernels.backends.triton.forms import GLUON_FORWARD
 from qacg_kernels.backends.triton.gates import row_gates_kernel
 from qacg_kernels.backends.triton.gluon import without_gluon
 from qacg_kernels.backends.triton.gluon_forward import gluon_forward_kernel
+from qacg_kernels.backends.triton.plan import plan_of
 
 # Of the ring: one being read, one that is read next, the others on their way.
 STAGES = 4
@@ -20,17 +21,17 @@ def forward(*inputs, save_softmax_out=True, save_quasi_out=False, **options):
     Rows that the Triton backend takes whole, and calls that `gluon.without_gluon` names, have its own forward.
     """
     query, attn_mask = inputs[0], inputs[12]
+    plan = plan_of(inputs, options, ())
     why = without_gluon(
         query.dtype, query.shape[-1], attn_mask is not None, options["dropout_p"], options["column_gate"]
     )
-    if not why:
-        inputs = (*map(_copyable, inputs[:5]), *inputs[5:])
-    op = launch.Operation(inputs, options)
-    if why or (op.plan.whole_forward and not (save_softmax_out or save_quasi_out)):
+    if why or (plan.whole_forward and not (save_softmax_out or save_quasi_out)):
         return launch.forward(
             *inputs, save_softmax_out=save_softmax_out, save_quasi_out=save_quasi_out, **options
         )  # fmt: skip
-    results = launch.allocated(op.plan, save_softmax_out, save_quasi_out)
+    op = launch.Operation((*map(_copyable, inputs[:5]), *inputs[5:]), options)
+    # The plan of the caller's own query, not of its copy: the operator's fake derives the output's strides from it.
+    results = launch.allocated(plan, save_softmax_out, save_quasi_out)
     *written, query_gate, key_gate = results
     if query_gate is not None:
         gate_lambda = op.plan.query_values()
