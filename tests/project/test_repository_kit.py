@@ -1,0 +1,40 @@
+"""Files beside the code that repeat a fact: each names the version that its one home has."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+PINNED = dict(
+    line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line and line[0] != "#"
+)
+
+
+@pytest.mark.parametrize("package", ["ruff", "clang-format"])
+def test_pre_commit_uses_the_pinned_version(package):
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
+    named = {d for hook in hooks for d in hook["additional_dependencies"] if d.startswith(f"{package}==")}
+    assert named == {f"{package}=={PINNED[package]}"}
+
+
+def test_citation_names_the_version_of_the_package():
+    (version,) = re.findall(r'^version = "(.*)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    assert yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"] == version
+
+
+def test_workflow_runs_commands_that_exist():
+    jobs = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text())["jobs"]
+    commands = [step["run"] for job in jobs.values() for step in job["steps"] if "run" in step]
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for command in commands:
+        program, argument = command.split()
+        assert (ROOT / argument).is_file() if program == "bash" else argument in targets
+
+
+@pytest.mark.parametrize("name", ["bug_report.yml", "feature_request.yml"])
+def test_issue_forms_have_a_required_field(name):
+    form = yaml.safe_load((ROOT / ".github/ISSUE_TEMPLATE" / name).read_text())
+    assert form["name"]
+    assert any(field.get("validations", {}).get("required") for field in form["body"])
