@@ -8,6 +8,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from qacg_models.utils.threads import let_threads_sleep
+
 # What transformers imports for object detection, images and offloading if it is there, and does without if it is not.
 _OF_OTHER_MODELS = ("scipy", "PIL", "accelerate")
 # And for checkpoints of int8, of which there are none here: it takes seconds, and says on stderr what it misses.
@@ -21,6 +23,7 @@ def load_libraries(purpose: str, *, alone: bool) -> None:
         purpose: "inference", or "training", whose Trainer needs all that transformers can use.
         alone: whether the command is all that this process is for, so that nobody misses what inference does not need.
     """
+    let_threads_sleep()
     if "transformers.modeling_utils" not in sys.modules:
         hidden = _OF_OTHER_CHECKPOINTS + (_OF_OTHER_MODELS if purpose == "inference" else ())
         with _collector_off(), _hidden(hidden if alone else ()):

@@ -146,7 +146,7 @@ class TrainingOptions:
     )
     bf16: bool = _machine(False, "bfloat16 autocast; weights and moments stay float32")
     threads: int | None = _machine(
-        None, "CPU threads; 0 leaves it to torch, which pays off for larger models", kind=int
+        None, "CPU threads; 0 takes every core that the process may use, which pays off for larger models", kind=int
     )
     fsdp: bool = _machine(False, "under torchrun, shard weights, gradients and moments over the processes (FSDP2)")
 

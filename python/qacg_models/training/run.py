@@ -194,6 +194,8 @@ def _train_into(
     make_batch = batch_maker(model, tokenizer)
     say(make_batch.describe(padding))
     say(plan(options, len(encoded.train), split))
+    if not options.threads:
+        say(f"threads: {made_with['machine']['threads']} on the CPU; --threads N takes another number")
     if split == "test":
         say("protocol released: the checkpoint is chosen on test, so the figures on test are optimistic")
 

@@ -1,0 +1,96 @@
+"""How many CPU threads torch gets, and that they sleep while they wait for one another."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from qacg_models.cli import libraries
+from qacg_models.utils import threads
+
+OPENMP = sorted((Path(torch.__file__).parent / "lib").glob("libgomp*.so*"))
+
+
+@pytest.fixture
+def cgroup(tmp_path, monkeypatch):
+    """Makes files of a control group, which `cpu_quota` then reads."""
+    monkeypatch.setattr(threads, "_CGROUP", tmp_path)
+
+    def write(**files):
+        (tmp_path / "cpu").mkdir()
+        for name, text in files.items():
+            name = name.replace("max", "cpu.max") if name == "max" else f"cpu/cpu.cfs_{name}_us"
+            (tmp_path / name).write_text(f"{text}\n", encoding="ascii")
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("files", "cores"),
+    [
+        ({"max": "200000 100000"}, 2),
+        ({"max": "150000 100000"}, 2),
+        ({"max": "10000 100000"}, 1),
+        ({"max": "max 100000"}, None),
+        ({"quota": 300000, "period": 100000}, 3),
+        ({"quota": -1, "period": 100000}, None),
+        ({}, None),
+    ],
+)
+def test_cpu_quota_of_a_control_group_is_read(cgroup, files, cores):
+    cgroup(**files)
+    assert threads.cpu_quota() == cores
+
+
+@pytest.mark.parametrize(("quota", "count", "expected"), [("1", 0, 1), ("1", None, 1), ("9", 0, 3), ("1", 2, 2)])
+def test_cpu_threads_default_stays_within_the_quota(cgroup, quota, count, expected):
+    cgroup(max=f"{quota}00000 100000")
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        with threads.cpu_threads(count):
+            assert torch.get_num_threads() == expected
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.skipif(not OPENMP, reason="torch has no libgomp here")
+@pytest.mark.parametrize(("given", "policy"), [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])
+def test_openmp_threads_sleep_unless_the_user_says(given, policy):
+    """In a process of its own: OpenMP reads the variable once, when it is loaded, and prints what it found."""
+    program = (
+        "import ctypes, sys; from qacg_models.utils.threads import let_threads_sleep; let_threads_sleep();"
+        "ctypes.CDLL(sys.argv[1])"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
+    environment |= {"OMP_DISPLAY_ENV": "TRUE", "PYTHONPATH": os.pathsep.join(sys.path)}
+    environment |= {} if given is None else {"OMP_WAIT_POLICY": given}
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(OPENMP[0])], env=environment, capture_output=True, text=True, check=True
+    )
+    assert f"OMP_WAIT_POLICY = '{policy}'" in done.stderr
+
+
+@pytest.fixture
+def no_policy(monkeypatch):
+    monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")  # so that what the test sets is undone
+    monkeypatch.delenv("OMP_WAIT_POLICY")
+
+
+def test_load_libraries_sets_the_policy_before_torch(no_policy, monkeypatch):
+    def first_import(name):
+        raise ImportError(os.environ.get("OMP_WAIT_POLICY"))
+
+    for name in ("torch", "transformers.modeling_utils"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setattr(libraries.importlib, "import_module", first_import)
+    with pytest.raises(ImportError, match=r"^PASSIVE$"):
+        libraries.load_libraries("training", alone=False)
+
+
+def test_let_threads_sleep_after_torch_changes_nothing(no_policy):
+    threads.let_threads_sleep()
+    assert "OMP_WAIT_POLICY" not in os.environ
