@@ -144,11 +144,13 @@ def test_a_record_that_is_cut_off_is_said_to_be(tmp_path):
     for length in range(0, len(text), 97):
         assert "is not JSON" in refusal(tmp_path, text[:length])
     for other in ("[]", "null", '"text"', '{"format": 1}'):
-        assert "is not a training record of format 6" in refusal(tmp_path, other)
+        assert "is not a training record of format 7" in refusal(tmp_path, other)
 
 
 def test_a_record_of_an_earlier_version_says_what_that_version_did():
     options = {name: value for name, value in CONTENT["options"].items() if name not in ("beta", "gamma")}
+    silent = {name: value for name, value in CONTENT.items() if name != "warnings"} | {"format": 6}
+    assert TrainingRecord.from_json(silent) == replace(RECORD, warnings=())
     assert TrainingRecord.from_json(CONTENT | {"format": 5, "options": options}) == RECORD
     del options["join_texts"]
     before = TrainingRecord.from_json(CONTENT | {"format": 4, "options": options})

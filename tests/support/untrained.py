@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import torch
 from model_judging import strengthen
+from qacg_models.data.data_warnings import DataWarning
 from qacg_models.data.options import DataOptions
 from qacg_models.data.task import SENTIHOOD, Task
 from qacg_models.data.tokenization import train_tokenizer
@@ -63,6 +64,7 @@ def record_of(task, contexts, options):
         label_shares=(1 / len(task.labels),) * len(task.labels),
         overlap=(("dev", "test", 0),),
         data={split: SplitFile(4, f"digest of {split}") for split in ("train", "dev", "test")},
+        warnings=(DataWarning("few_rows", "test", "metrics on 4 rows say little", 4, ("line 2",)),),
         padding=0.5,
         steps=3,
         seconds=60.0,

@@ -9,11 +9,13 @@
 | which sentences become dev where no dev is shipped | `splitting.py` |
 | what a split holds, and what leaks between splits | `description.py` |
 | examples by the million, and features of them in a file that is mapped | `example_table.py`, `feature_table.py` |
+| which data deserves a warning | `data_warnings.py` |
 | labels and aspects | `task.py` |
 | prose cut into sentences | `sentences.py` |
 | examples as inputs of a model, and batches of them | `tokenization.py`, `collators.py` |
 """
 
+from qacg_models.data.data_warnings import DataWarning, evaluation_warnings, training_warnings
 from qacg_models.data.dataset import (
     Dataset,
     check_contexts,
@@ -32,6 +34,7 @@ from qacg_models.data.options import DataOptions
 __all__ = [
     "DataError",
     "DataOptions",
+    "DataWarning",
     "Dataset",
     "Example",
     "ExampleTable",
@@ -40,9 +43,11 @@ __all__ = [
     "count_overlap",
     "describe",
     "describe_examples",
+    "evaluation_warnings",
     "file_digest",
     "label_shares",
     "load_data",
     "load_file",
     "sample_directory",
+    "training_warnings",
 ]

@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
+from qacg_models.data.data_warnings import DataWarning, training_warnings
 from qacg_models.data.description import count_overlap, describe_examples, describe_overlap
 from qacg_models.data.example import DataError, Example
 from qacg_models.data.example_table import ExampleTable, distinct
@@ -40,6 +42,11 @@ class Dataset:
     source: Path
     options: DataOptions
     notes: tuple[str, ...] = ()
+
+    @cached_property
+    def warnings(self) -> tuple[DataWarning, ...]:
+        """What makes a model trained on this data, or its metrics, worse than they look."""
+        return training_warnings(self.splits, self.task)
 
 
 def sample_directory() -> Path:

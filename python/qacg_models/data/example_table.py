@@ -85,6 +85,15 @@ def distinct(examples: Sequence[Example], *names: str) -> list[tuple]:
     return list(zip(*(found.column(name).to_pylist() for name in names)))
 
 
+def column_values(examples: Sequence[Example], *names: str) -> Iterator[tuple]:
+    """The values of some fields of each example, as tuples in the order of the examples, a block at a time."""
+    if not isinstance(examples, ExampleTable):
+        yield from (tuple(getattr(row, name) for name in names) for row in examples)
+        return
+    for batch in examples.rows.batches:
+        yield from zip(*(batch.column(name).to_pylist() for name in names))
+
+
 def counts(examples: Sequence[Example], name: str) -> dict[Any, int]:
     """How often each value of a field comes, in the order in which they come first."""
     if not isinstance(examples, ExampleTable):

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from qacg_models.configs.limits import MOST, limit
+from qacg_models.data.data_warnings import DataWarning
 from qacg_models.data.options import DataOptions
 from qacg_models.data.task import Task
 from qacg_models.errors import InputError, ModelFolderError
@@ -17,7 +18,7 @@ from qacg_models.utils.json_fields import typed
 from qacg_models.utils.plain_text import parse_json, read_text
 
 RECORD_NAME = "training.json"
-RECORD_FORMAT = 6
+RECORD_FORMAT = 7
 
 
 # Why a training ended: all its steps were taken, dev no longer rose, or its minutes were over.
@@ -64,6 +65,7 @@ class TrainingRecord:
         label_shares: share of each label among the rows of the training split.
         overlap: pairs of splits, and the number of sentences that stand in both.
         data: the splits.
+        warnings: about the data, as `training_warnings` found them.
         padding: share of padding in batches padded to their longest row.
         steps: how many were taken.
         seconds: how long they took, evaluations included.
@@ -86,6 +88,7 @@ class TrainingRecord:
     label_shares: tuple[float, ...]
     overlap: tuple[tuple[str, str, int], ...]
     data: dict[str, SplitFile]
+    warnings: tuple[DataWarning, ...]
     padding: float
     steps: int
     seconds: float
@@ -141,6 +144,8 @@ class TrainingRecord:
             content = _of_format_4(content)
         if isinstance(content, dict) and content.get("format") == 5:
             content = _of_format_5(content)
+        if isinstance(content, dict) and content.get("format") == 6:  # before there were warnings
+            content = {"warnings": []} | content | {"format": RECORD_FORMAT}
         if not isinstance(content, dict) or content.get("format") != RECORD_FORMAT:
             raise InputError(f"is not a training record of format {RECORD_FORMAT}")
         given = {name: value for name, value in content.items() if name != "format"}
@@ -179,11 +184,11 @@ def _of_format_4(content: dict) -> dict:
 
 
 def _of_format_5(content: dict) -> dict:
-    """A record from before lambda could be weighted, as one of today."""
+    """A record from before lambda could be weighted, as one of after."""
     options = content.get("options")
     if isinstance(options, dict):
         options = {"beta": None, "gamma": None} | options
-    return content | {"options": options, "format": RECORD_FORMAT}
+    return content | {"options": options, "format": 6}
 
 
 def read_record(folder: Path | str) -> TrainingRecord:

@@ -73,8 +73,16 @@ def train(
     """
     join_group()
     output = Path(output)
+    say_warnings(dataset, say)
     with held(output, in_main(say)):
         return train_held(dataset, output, options or TrainingOptions(), overwrite=overwrite, resume=resume, say=say)
+
+
+def say_warnings(dataset: Dataset, say: Callable[[str], None]) -> None:
+    """Passes the warnings about the data to `say`, in the main process only."""
+    if is_main():
+        for warning in dataset.warnings:
+            say(warning.describe())
 
 
 def train_held(
@@ -264,6 +272,7 @@ def _write_model(
         label_shares=tuple(label_shares(dataset.splits["train"], task)),
         overlap=tuple((a, b, count) for (a, b), count in dataset.overlap.items()),
         data={name: SplitFile(len(rows), file_digest(dataset.files[name])) for name, rows in dataset.splits.items()},
+        warnings=dataset.warnings,
         padding=padding,
         steps=state.global_step,
         seconds=seconds,

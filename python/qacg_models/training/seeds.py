@@ -16,7 +16,7 @@ from qacg_models.errors import InputError
 from qacg_models.runs.options import TrainingOptions
 from qacg_models.runs.record import RECORD_NAME, TrainingRecord, read_record
 from qacg_models.runs.run_config import RUN_NAME, write_run_file
-from qacg_models.training.run import train_held
+from qacg_models.training.run import say_warnings, train_held
 from qacg_models.training.run_folder import close_if_done, plain, unfinished
 from qacg_models.training.settling import settle
 from qacg_models.utils.atomic_files import written_whole
@@ -56,6 +56,7 @@ def train_seeds(
     choices = [replace(options, seed=seed) for seed in seeds]  # a seed that cannot be is refused before any is trained
     join_group()
     output = Path(output)
+    say_warnings(dataset, say)
     if len(seeds) == 1:
         return [_train_one(dataset, output, choices[0], overwrite=overwrite, resume=resume, say=say)]
     with held(output, in_main(say)):

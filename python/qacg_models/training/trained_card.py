@@ -45,6 +45,9 @@ def _known(trained: TrainedModel) -> str:
         parts.append("\n".join(lines))
     words = trained.calibration.describe()
     parts.append(f"{words[0].upper()}{words[1:]}.")
+    if record.warnings:
+        found = "\n".join(f"- {one.describe().removeprefix('warning: ')}" for one in record.warnings)
+        parts.append(f"Warnings about the data:\n\n{found}")
     parts.append("Whoever publishes the model should add where the data come from, and the licence.")
     return "\n\n".join(parts)
 

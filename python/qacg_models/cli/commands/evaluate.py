@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from qacg_models.cli.flags import OF_TRAINING, add_flags, add_int8_flag, check_range, taken
@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Evaluates, and says whether the figures are those that training stored."""
-    from qacg_models.data import check_contexts, describe_examples, load_data, load_file
+    from qacg_models.data import check_contexts, describe_examples, evaluation_warnings, load_data, load_file
     from qacg_models.inference.int8 import in_int8
     from qacg_models.inference.trained_model import load_trained
     from qacg_models.metrics import intervals
@@ -101,6 +101,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.bootstrap:
         sentences = [row.sentence for row in rows]
         bounds[model] = intervals(judge, sentences, repeats=arguments.bootstrap, seed=arguments.bootstrap_seed)
+    warnings = evaluation_warnings(split, rows, trained.task)
     stored = compare_with_stored(trained.record, path, len(rows), figures)
     content = {name: result.to_json() for name, result in results.items()} | {
         "intervals": {
@@ -116,13 +117,14 @@ def run(arguments: argparse.Namespace) -> int:
         "rows": len(rows),
         "selected_on": trained.record.selected.split,
         "stored": stored,
+        "warnings": [asdict(one) for one in warnings],
     }
     text = json.dumps(content, indent=1, allow_nan=False)
     if arguments.output is not None:
         arguments.output.parent.mkdir(parents=True, exist_ok=True)
         with written_whole(arguments.output) as handle:
             handle.write(text + "\n")
-    notes = [selection_note(trained.record), stored]
+    notes = [*(one.describe() for one in warnings), selection_note(trained.record), stored]
     if bounds:
         notes.insert(
             0, f"from, to: 95 % of {arguments.bootstrap} samples of sentences, seed {arguments.bootstrap_seed}"

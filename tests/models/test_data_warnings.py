@@ -1,0 +1,159 @@
+"""Data that deserves a warning gets one, with a count and lines; data without faults gets none."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from qacg_models.cli import main
+from qacg_models.data import Example, ExampleTable, evaluation_warnings, load_data, training_warnings
+from qacg_models.data.task import Task
+from untrained import OWN, write_model
+
+TASK = Task("own", ("none", "good", "bad"), ("food", "room"), has_absent=True)
+NONE, GOOD, BAD = range(3)
+
+
+def row(line, text, label, aspect="food"):
+    return Example(f"line {line}", text, aspect, "", aspect, label, line)
+
+
+def clean(count=90, first=2):
+    """Rows of so many different sentences, with every label."""
+    return [row(first + n, f"sentence {first + n}", n % 3, TASK.aspects[n % 2]) for n in range(count)]
+
+
+def found(splits, task=TASK):
+    """The warnings by code, each of which comes once."""
+    warnings = training_warnings(splits, task)
+    assert len({(one.code, one.split) for one in warnings}) == len(warnings)
+    return {one.code: one for one in warnings}
+
+
+def test_training_warnings_of_clean_data_are_none():
+    assert found({"train": clean(), "dev": clean(first=1000), "test": clean(first=2000)}) == {}
+
+
+def test_no_absent_rows_with_an_absent_label_warns():
+    warning = found({"train": [one for one in clean() if one.label != NONE]})["no_absent_rows"]
+    assert warning.count == 60 and "the model gives every text a sentiment" in warning.message
+    assert "add rows with the label 'none'" in warning.message
+
+
+def test_no_absent_rows_without_an_absent_label_warns():
+    task = replace(TASK, labels=("awful", "good", "bad"), has_absent=False)
+    assert "--absent-label" in found({"train": clean()}, task)["no_absent_rows"].message
+
+
+def test_a_missing_absent_label_is_reported_once():
+    assert found({"train": [one for one in clean() if one.label != NONE]}).keys() == {"no_absent_rows"}
+
+
+@pytest.mark.parametrize(("kept", "warned"), [(0, True), (9, True), (10, False)])
+def test_rare_class_below_ten_rows_warns(kept, warned):
+    rows = [one for one in clean() if one.label != BAD or one.line < 2 + 3 * kept]
+    warnings = found({"train": rows})
+    assert ("rare_class" in warnings) == warned
+    if warned:
+        assert warnings["rare_class"].count == 1
+        assert warnings["rare_class"].examples == (f"'bad': {kept} rows",)
+
+
+def test_contradictory_labels_are_counted_with_their_lines():
+    rows = clean()
+    rows += [
+        row(200, "The  SOUP was cold", BAD),
+        row(201, "the soup was cold", BAD),
+        row(202, "the soup was cold", GOOD),
+    ]
+    rows += [row(203, "the soup was cold", GOOD, "room"), row(204, "twice", NONE), row(205, "twice", GOOD)]
+    warning = found({"train": rows})["contradictory_labels"]
+    assert warning.count == 2 and warning.split == "train"
+    assert warning.message.startswith("2 pairs of text and aspect have different labels")
+    assert warning.examples == (
+        "'food' of 'The SOUP was cold': line 200 'bad', line 202 'good'",
+        "'food' of 'twice': line 204 'none', line 205 'good'",
+    )
+
+
+def test_contradictory_labels_in_dev_and_test_are_named_by_split():
+    rows = [*clean(), row(200, "cold", BAD), row(201, "cold", GOOD)]
+    warnings = training_warnings({"train": clean(), "dev": rows, "test": rows}, TASK)
+    assert [(one.split, one.code) for one in warnings] == [
+        ("dev", "contradictory_labels"),
+        ("test", "contradictory_labels"),
+    ]
+
+
+def test_duplicate_rows_are_counted_with_their_lines():
+    rows = [row(100 + n, f"copied {n // 3}", GOOD) for n in range(15)]
+    warning = found({"train": [*clean(), *rows]})["duplicate_rows"]
+    assert warning.count == 10 and warning.message.startswith("10 rows repeat")
+    assert warning.examples[0] == "'food' of 'copied 0': line 100 'good', line 101 'good', line 102 'good'"
+    assert len(warning.examples) == 3 and warning.describe().endswith("; ...)")
+
+
+def test_few_dev_sentences_are_counted_as_texts_not_rows():
+    rows = [row(n, f"sentence {n // 3}", n % 3, f"aspect {n % 3}") for n in range(87)]
+    warnings = found({"train": clean(), "dev": rows})
+    assert warnings["few_dev_sentences"].count == 29 and "few_rows" not in warnings
+    rows += [row(100, "one more", GOOD)]
+    assert found({"train": clean(), "dev": rows}) == {}
+
+
+@pytest.mark.parametrize(("count", "warned"), [(49, True), (50, False)])
+def test_few_rows_of_test_or_of_an_evaluation_warn(count, warned):
+    rows = clean(count)
+    for warnings in (training_warnings({"test": rows}, TASK), evaluation_warnings("new.csv", rows, TASK)):
+        assert ([one.code for one in warnings] == ["few_rows"]) == warned
+        assert not warned or "up to 7 points" in warnings[0].message
+
+
+def test_warnings_of_a_table_are_those_of_a_list():
+    rows = [*clean(40), row(200, "cold", BAD), row(201, "cold", GOOD), row(202, "COLD ", GOOD)]
+    splits = {"train": rows, "dev": rows[:20], "test": rows}
+    assert training_warnings({name: ExampleTable(part) for name, part in splits.items()}, TASK) == training_warnings(
+        splits, TASK
+    )
+
+
+def write_csv(path, rows):
+    path.write_text("text,aspect,label\n" + "".join(f"{text},{aspect},{label}\n" for text, aspect, label in rows))
+
+
+def test_lines_of_examples_are_those_of_the_file(tmp_path):
+    rows = [(f"sentence {n}", "food", ("none", "good", "bad")[n % 3]) for n in range(60)]
+    write_csv(tmp_path / "train.csv", [*rows, ("sentence 7", "food", "none")])
+    (warning,) = load_data(tmp_path, ("train",)).warnings
+    assert warning.examples == ("'food' of 'sentence 7': line 9 'good', line 62 'none'",)
+
+
+SIZES = ["--hidden-size=8", "--layers=1", "--heads=2", "--intermediate-size=16", "--max-steps=1", "--vocab-size=60"]
+
+
+def test_train_prints_warnings_once_and_records_them(tmp_path, capsys):
+    rows = [(f"sentence {n}", "food", ("good", "bad")[n % 2]) for n in range(30)]
+    write_csv(tmp_path / "train.csv", [*rows, ("sentence 0", "food", "bad")])
+    write_csv(tmp_path / "dev.csv", rows[:10])
+    folder = tmp_path / "model"
+    assert main(["train", "--data", str(tmp_path), "--output", str(folder), "--seeds", "0", "1", *SIZES]) == 0
+    said = capsys.readouterr().out
+    warnings = load_data(tmp_path, ("train", "dev")).warnings
+    assert [one.code for one in warnings] == ["no_absent_rows", "contradictory_labels", "few_dev_sentences"]
+    for one in warnings:
+        assert said.count(one.describe()) == 1
+    for seed in (0, 1):
+        content = json.loads((folder / f"seed-{seed}" / "training.json").read_text())
+        assert [one["code"] for one in content["warnings"]] == [one.code for one in warnings]
+    card = (folder / "seed-0" / "README.md").read_text()
+    assert all(one.message in card for one in warnings)
+
+
+def test_evaluate_warns_of_few_rows(tmp_path, capsys):
+    folder = write_model(tmp_path / "model", layers=1)
+    write_csv(tmp_path / "new.csv", [(f"slow {n}", OWN.aspects[n % 3], OWN.labels[n % 3]) for n in range(6)])
+    flags = ["evaluate", str(folder), "--data", str(tmp_path / "new.csv"), "--bootstrap", "0"]
+    assert main([*flags, "--report", str(tmp_path / "page")]) == 0
+    assert "warning: new.csv: metrics on 6 rows say little" in capsys.readouterr().out
+    assert "metrics on 6 rows say little" in (tmp_path / "page" / "index.html").read_text()
+    assert main([*flags, "--json"]) == 0
+    assert [one["code"] for one in json.loads(capsys.readouterr().out)["warnings"]] == ["few_rows"]
