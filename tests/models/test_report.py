@@ -19,6 +19,7 @@ from qacg_models.reporting import heatmaps
 from qacg_models.reporting.attention_maps import ExampleMaps, example_maps, mean_lambda
 from qacg_models.reporting.html_report import Report
 from qacg_models.reporting.tables import html_table, text_table
+from qacg_models.runs.calibration import read_calibration
 from qacg_models.runs.options import TrainingOptions
 from qacg_models.training import train
 
@@ -314,9 +315,10 @@ def test_the_whole_demo_in_small(tmp_path, monkeypatch, capsys):
     record = json.loads((tmp_path / "model" / "training.json").read_text())
     figure = tables["Results on the sample"]["test"][0]["strict accuracy"]
     assert figure == f"{100 * record['metrics']['test']['strict_accuracy']:.1f}"
-    kept = json.loads((tmp_path / "model" / "calibration.json").read_text())
-    assert tables["Confidence"]["calibration"]["temperatures"] == kept["temperatures"]
-    assert f"temperatures: {', '.join(f'{one:.3f}' for one in kept['temperatures'])}, fitted on" in out
+    kept = read_calibration(tmp_path / "model")
+    temperatures = list(kept.temperatures) if kept.skipped is None else None
+    assert tables["Confidence"]["calibration"]["temperatures"] == temperatures
+    assert kept.describe() in out
     assert all(row["within"] == "yes" for row in tables["Agreement with the reference"]["agreement"])
 
 

@@ -12,8 +12,8 @@ with M = 1 for the model as it is:
     L(b) + K (M b - log b),    slope + K (M - 1 / b),    curvature + K / b^2.
 
 That is strictly convex and grows without bounds towards 0 and towards infinity, so it has one minimum, finite and above
-0, for any finite logits. K = 5 weighs as much as a handful of rows: it holds few rows to b = 1 / M and is nothing
-beside thousands.
+0, for any finite logits. K = 25 weighs as much as the rows of a few sentences: it keeps few rows near b = 1 / M and is
+nothing beside thousands.
 
 One temperature is not enough where a model is right about one label and too sure of another, as it comes to be when
 rare labels are drawn more often than they occur: on SentiHood's test the expected calibration error was 8.7 points, 4.6
@@ -31,7 +31,7 @@ import numpy as np
 
 from qacg_models.metrics.base import check_rows
 
-PRIOR = 5.0  # K above
+PRIOR = 25.0  # K above
 # A fit beyond them is held there: probabilities that are all but equal, or all but 0 and 1, are a fault of the model.
 LEAST, MOST = 0.05, 20.0
 

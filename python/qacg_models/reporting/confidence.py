@@ -28,7 +28,7 @@ class Confidence:
     """What the probabilities of a model are worth on some rows.
 
     Attributes:
-        temperatures: the model's; None where none were fitted, and then `before` and `after` are the same.
+        temperatures: the model's; None where none are kept, and then `before` and `after` are the same.
         before, after: reliability without and with the temperatures.
         covered: accuracy against coverage, with the temperatures.
     """
@@ -44,7 +44,7 @@ class Confidence:
         gold, temperatures = [row.label for row in rows], trained.calibration.temperatures
         probabilities = probabilities_of(logits, temperatures)
         return cls(
-            None if trained.calibration.fit is None else temperatures,
+            temperatures if trained.calibration.skipped is None else None,
             reliability(gold, probabilities_of(logits)),
             reliability(gold, probabilities),
             accuracy_by_coverage(gold, probabilities),

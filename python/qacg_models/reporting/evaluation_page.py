@@ -9,6 +9,7 @@ from qacg_models.metrics import Metrics
 from qacg_models.reporting.confidence import DEFINITION, Confidence
 from qacg_models.reporting.html_report import Report, Section
 from qacg_models.reporting.tables import metric_cells, undefined_notes
+from qacg_models.runs.calibration import VALIDITY
 
 READING = (
     "A bar shows how many of the answers of about that confidence are right. Where it ends at the dashed line a"
@@ -58,4 +59,5 @@ def add_confidence(page: Report, section: Section, confidence: Confidence) -> No
     section.text("What is left, and how right it is, where answers of less confidence are put aside:")
     section.table("coverage", confidence.cells())
     section.text(DEFINITION, "note")
+    section.text(VALIDITY, "note")
     section.data["calibration"] = confidence.to_json()

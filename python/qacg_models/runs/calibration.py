@@ -13,22 +13,53 @@ from qacg_models.utils.json_fields import typed
 from qacg_models.utils.plain_text import parse_json, read_text
 
 CALIBRATION_NAME = "calibration.json"
-CALIBRATION_FORMAT = 2  # 1 had one temperature for all labels
+CALIBRATION_FORMAT = 3  # 1 had one temperature for all labels, 2 no cross-validation
+# Below so many rows, what a fit gives is rough.
+LEAST_FIT_ROWS = 100
+VALIDITY = (
+    "Calibration is measured on dev, and holds for text like dev. On text unlike the training text (another domain,"
+    " another source) confidence is too high: evaluate labelled rows of such text before you rely on a threshold."
+)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A way to set temperatures, judged on rows that were held out of its fit.
+
+    Attributes:
+        name: `none`, `one` for all labels, or `per label`.
+        log_loss: mean over the rows, in nats.
+        error: expected calibration error, as a share.
+        gain: by how much the log loss is lower than that of the candidate kept so far; 0 for `none`.
+        gain_error: standard error of the gain, over sentences.
+    """
+
+    name: str
+    log_loss: float
+    error: float
+    gain: float
+    gain_error: float
 
 
 @dataclass(frozen=True)
 class Fit:
-    """Where temperatures come from.
+    """The rows on which temperatures were fitted, and what came of it.
 
     Attributes:
-        split: on whose rows they were fitted, and `rows` how many they are.
-        error_before, error_after: expected calibration error on them, without and with the temperatures, as shares.
+        split: name of the split, and `rows` the number of its rows.
+        error_before, error_after: expected calibration error on the rows, without temperatures and with those that
+            were kept, as shares; of rows held out of the fit where there are folds.
+        sentences, folds: of the cross-validation; 0 for a file of format 2 or older, which had none.
+        candidates: in the order in which they were compared.
     """
 
     split: str
     rows: int
     error_before: float
     error_after: float
+    sentences: int = 0
+    folds: int = 0
+    candidates: tuple[Candidate, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -37,11 +68,12 @@ class Calibration:
 
     Attributes:
         temperatures: by which logits are divided before the softmax, one for each label, by the label with the highest
-            logit; or a single one for all, which is 1 where none was fitted.
-        fit: None where none was fitted, and then `skipped` says why.
+            logit; or a single one for all, which is 1 where none is kept.
+        fit: None where none could be fitted.
+        skipped: why no temperature is kept; None where one is.
 
     Raises:
-        InputError: no temperature, one that no fit gives, or one without a fit.
+        InputError: no temperature, one that no fit gives, or one that is not 1 without a fit or beside `skipped`.
     """
 
     temperatures: tuple[float, ...] = (1.0,)
@@ -50,31 +82,43 @@ class Calibration:
 
     def __post_init__(self):
         if not self.temperatures:
-            raise InputError("temperatures: got none, wanted one for each label, or one for all")
+            raise InputError("temperatures: got none, expected one for each label, or one for all")
         for index, one in enumerate(self.temperatures):
             if not LEAST <= one <= MOST:
-                raise InputError(f"temperatures[{index}]: got {one}, wanted a number from {LEAST:g} to {MOST:g}")
-        if (self.fit is None) == (self.skipped is None):
-            got = "neither" if self.fit is None else "both"
-            raise InputError(f"fit, skipped: got {got}, wanted where they were fitted, or why they were not")
-        if self.fit is None and self.temperatures != (1.0,):
-            raise InputError(f"temperatures: got {self.shown()} without a fit, wanted a single 1")
+                raise InputError(f"temperatures[{index}]: got {one}, expected a number from {LEAST:g} to {MOST:g}")
+        if self.fit is None and self.skipped is None:
+            raise InputError("fit, skipped: got neither, expected the fit, or why there is none")
+        if self.skipped is not None and self.temperatures != (1.0,):
+            raise InputError(f"temperatures: got {self.shown()} beside skipped, expected a single 1")
 
     def describe(self) -> str:
-        """One line that says what was done."""
+        """One line: the temperatures that are kept, why, and whether there were enough rows."""
         if self.fit is None:
             return f"temperatures: not fitted, {self.skipped}"
-        return (
-            f"temperatures: {self.shown()}, fitted on {self.fit.rows} rows of {self.fit.split}; expected "
-            f"calibration error there {100 * self.fit.error_before:.1f} points before, "
-            f"{100 * self.fit.error_after:.1f} after"
-        )
+        fit = self.fit
+        rows = f"{fit.rows:,} rows of {fit.split}"
+        if self.skipped is not None:
+            line = f"temperatures: fitted on {rows}, but not kept, {self.skipped}"
+        else:
+            line = f"temperatures: {self.shown()}, fitted on {rows}"
+        line += "; expected calibration error there"
+        line += f" in {fit.folds}-fold cross-validation" if fit.folds else ""
+        line += f" {100 * fit.error_before:.1f} points"
+        line += f" before, {100 * fit.error_after:.1f} after" if self.skipped is None else ""
+        for one in fit.candidates[1:]:
+            direction = "lower" if one.gain >= 0 else "higher"
+            line += f"; log loss {abs(one.gain):.4f} {direction} (standard error {one.gain_error:.4f})"
+            line += f" with {_WORDS[one.name]}"
+        if fit.rows < LEAST_FIT_ROWS:
+            line += f"; warning: fewer than {LEAST_FIT_ROWS} rows, so probabilities are rough; label more rows for dev"
+        return line
 
     def shown(self) -> str:
         """The temperatures in the order of the labels."""
         return ", ".join(f"{one:.3f}" for one in self.temperatures)
 
 
+_WORDS = {"one": "one temperature", "per label": "one for each label"}
 UNCALIBRATED = Calibration(skipped=f"the model's folder has no {CALIBRATION_NAME}")
 
 
@@ -93,7 +137,11 @@ def read_calibration(folder: Path) -> Calibration:
         raise ModelFolderError(f"{path}: is not JSON ({error})") from None
     if isinstance(content, dict) and content.get("format") == 1 and "temperature" in content:
         rest = {name: value for name, value in content.items() if name != "temperature"}
-        content = rest | {"format": CALIBRATION_FORMAT, "temperatures": [content["temperature"]]}
+        content = rest | {"format": 2, "temperatures": [content["temperature"]]}
+    if isinstance(content, dict) and content.get("format") == 2:
+        added = {"sentences": 0, "folds": 0, "candidates": []}
+        fit = content.get("fit")
+        content = content | {"format": CALIBRATION_FORMAT, "fit": fit | added if isinstance(fit, dict) else fit}
     if not isinstance(content, dict) or content.get("format") != CALIBRATION_FORMAT:
         raise ModelFolderError(f"{path}: is not a calibration of format {CALIBRATION_FORMAT}")
     try:

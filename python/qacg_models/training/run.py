@@ -163,8 +163,9 @@ def _finish(dataset: Dataset, output: Path, say: Callable[[str], None]) -> None:
     trained = load_trained(work / MODEL, device=own_device())
     # The figures on record are those of the files on disk, not of the model still in memory.
     logits = {split: trained.logits(rows) for split, rows in dataset.splits.items() if split != "train"}
-    gold = [row.label for row in dataset.splits.get(SPLIT, ())]
-    calibration = calibrate(trained.record.options.protocol, gold, logits.get(SPLIT))
+    rows = [(row.label, row.sentence) for row in dataset.splits.get(SPLIT, ())]
+    gold, sentences = [label for label, _ in rows], [sentence for _, sentence in rows]
+    calibration = calibrate(trained.record.options.protocol, gold, logits.get(SPLIT), sentences)
     say(calibration.describe())
     write_calibration(work / MODEL, calibration)
     trained = replace(trained, calibration=calibration)

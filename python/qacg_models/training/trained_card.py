@@ -7,6 +7,7 @@ from pathlib import Path
 
 from qacg_models.inference.trained_model import TrainedModel
 from qacg_models.models.model_card import CARD_NAME
+from qacg_models.runs.calibration import VALIDITY
 from qacg_models.utils.atomic_files import written_whole
 
 
@@ -44,7 +45,7 @@ def _known(trained: TrainedModel) -> str:
             lines.append(f"| {name} | {' | '.join(cells)} |")
         parts.append("\n".join(lines))
     words = trained.calibration.describe()
-    parts.append(f"{words[0].upper()}{words[1:]}.")
+    parts.append(f"{words[0].upper()}{words[1:]}. {VALIDITY}")
     if record.warnings:
         found = "\n".join(f"- {one.describe().removeprefix('warning: ')}" for one in record.warnings)
         parts.append(f"Warnings about the data:\n\n{found}")

@@ -69,6 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
     from qacg_models.reporting.evaluation_page import begin_page, write_page
     from qacg_models.reporting.result_tables import MAJORITY, compare_with_stored, row_title, selection_note, show
     from qacg_models.reporting.tables import text_table
+    from qacg_models.runs.calibration import VALIDITY
     from qacg_models.utils.atomic_files import written_whole
     from qacg_models.utils.distributed import own_device
     from qacg_models.utils.outputs import check_not_input, check_writable
@@ -135,7 +136,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(text)
         return 0
     print("\n".join([described, show(results, bounds), *notes, ""]))
-    print("\n".join([confidence.note(), text_table(*confidence.cells()), DEFINITION]))
+    print("\n".join([confidence.note(), text_table(*confidence.cells()), DEFINITION, VALIDITY]))
     if shown is not None:
         print(f"{shown} (open it in a browser), the picture as SVG and PNG beside it")
     return 0
