@@ -1,5 +1,6 @@
 """How many CPU threads torch gets, and that they sleep while they wait for one another."""
 
+import json
 import os
 import subprocess
 import sys
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from qacg_models.cli import libraries
+from qacg_models.cli import libraries, main
 from qacg_models.utils import threads
 
 OPENMP = sorted((Path(torch.__file__).parent / "lib").glob("libgomp*.so*"))
@@ -44,17 +45,20 @@ def test_cpu_quota_of_a_control_group_is_read(cgroup, files, cores):
     assert threads.cpu_quota() == cores
 
 
-@pytest.mark.parametrize(("quota", "count", "expected"), [("1", 0, 1), ("1", None, 1), ("9", 0, 3), ("1", 2, 2)])
-def test_cpu_threads_default_stays_within_the_quota(cgroup, quota, count, expected):
-    cgroup(max=f"{quota}00000 100000")
+@pytest.fixture
+def three_threads():
     before = torch.get_num_threads()
     torch.set_num_threads(3)
-    try:
-        with threads.cpu_threads(count):
-            assert torch.get_num_threads() == expected
-        assert torch.get_num_threads() == 3
-    finally:
-        torch.set_num_threads(before)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(("quota", "count", "expected"), [("1", 0, 1), ("1", None, 1), ("9", 0, 3), ("1", 2, 2)])
+def test_cpu_threads_default_stays_within_the_quota(cgroup, three_threads, quota, count, expected):
+    cgroup(max=f"{quota}00000 100000")
+    with threads.cpu_threads(count):
+        assert torch.get_num_threads() == expected
+    assert torch.get_num_threads() == 3
 
 
 @pytest.mark.skipif(not OPENMP, reason="torch has no libgomp here")
@@ -94,3 +98,11 @@ def test_load_libraries_sets_the_policy_before_torch(no_policy, monkeypatch):
 def test_let_threads_sleep_after_torch_changes_nothing(no_policy):
     threads.let_threads_sleep()
     assert "OMP_WAIT_POLICY" not in os.environ
+
+
+def test_train_prints_and_records_the_number_it_chose(cgroup, three_threads, small_data, tmp_path, capsys):
+    cgroup(max="100000 100000")
+    flags = ["--hidden-size=8", "--layers=1", "--heads=2", "--intermediate-size=16", "--max-steps=1", "--threads=0"]
+    assert main(["train", "--data", str(small_data), "--output", str(tmp_path / "model"), *flags]) == 0
+    assert capsys.readouterr().out.count("threads: 1 on the CPU; --threads N takes another number\n") == 1
+    assert json.loads((tmp_path / "model" / "training.json").read_text())["machine"]["threads"] == 1

@@ -122,8 +122,8 @@ def _few_dev_sentences(split: str, rows: Sequence[Example]) -> DataWarning | Non
         return None
     message = (
         f"{_counted(count, 'sentence', 'sentences')} only, so the choice of the checkpoint and the metrics on {split}"
-        f" are partly chance; label more, or make {split} larger (--dev-fraction, or a file of its own), to have"
-        f" {LEAST_DEV_SENTENCES} at least"
+        f" are partly chance; label more, or make {split} larger (--dev-fraction, or a file of its own), so that it has"
+        f" at least {LEAST_DEV_SENTENCES}"
     )
     return DataWarning("few_dev_sentences", split, message, count)
 

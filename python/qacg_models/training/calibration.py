@@ -27,7 +27,7 @@ FOLDS = 10
 MARGIN = 1.5
 LEAST_SENTENCES = 30
 
-Fitting = Callable[[np.ndarray, np.ndarray], tuple[float, ...]]
+Fitting = Callable[[Sequence[int], np.ndarray], tuple[float, ...]]
 
 
 def calibrate(protocol: str, gold: Sequence[int], logits: np.ndarray | None, sentences: Sequence[str]) -> Calibration:
@@ -42,17 +42,15 @@ def calibrate(protocol: str, gold: Sequence[int], logits: np.ndarray | None, sen
     reason = _why_not(protocol, gold, logits, sentences)
     if reason is not None or logits is None:
         return Calibration(skipped=reason)
-    truth = np.asarray(gold)
-    candidates, folds = _cross_validate(truth, logits, _numbers(sentences))
-    kept = candidates[0]
-    for one in candidates[1:]:
-        kept = one if _better(one) else kept
+    candidates, folds = _cross_validate(np.asarray(gold), logits, _numbers(sentences))
+    none, *others = candidates
+    kept = next((one for one in reversed(others) if _better(one)), none)
     count = len(set(sentences))
-    fit = Fit(SPLIT, len(truth), candidates[0].error, kept.error, count, folds, tuple(candidates))
-    if kept is candidates[0]:
+    fit = Fit(SPLIT, len(gold), none.error, kept.error, count, folds, tuple(candidates))
+    if kept is none:
         reason = f"since none lowers the log loss of held-out rows by more than {MARGIN} standard errors"
         return Calibration(fit=fit, skipped=reason)
-    return Calibration(_fittings(count)[kept.name](truth, logits), fit)
+    return Calibration(_fittings(count)[kept.name](gold, logits), fit)
 
 
 def _fittings(sentences: int) -> dict[str, Fitting]:
@@ -91,13 +89,13 @@ def _cross_validate(gold: np.ndarray, logits: np.ndarray, sentence: np.ndarray) 
         probabilities = np.empty(logits.shape)
         for fold in range(folds):
             held = sentence % folds == fold
-            probabilities[held] = probabilities_of(logits[held], fitting(gold[~held], logits[~held]))
+            probabilities[held] = probabilities_of(logits[held], fitting(gold[~held].tolist(), logits[~held]))
         losses = -np.log(np.maximum(probabilities[np.arange(len(gold)), gold], np.finfo(float).tiny))
         gains = np.bincount(sentence, (losses if kept_losses is None else kept_losses) - losses, count)
         candidate = Candidate(
             name,
             float(losses.mean()),
-            reliability(gold, probabilities).error,
+            reliability(gold.tolist(), probabilities).error,
             float(gains.sum() / len(gold)),
             float(gains.std(ddof=1) * count**0.5 / len(gold)),
         )
