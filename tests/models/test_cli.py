@@ -71,12 +71,14 @@ def other_value(name, field):
         "model": "cg-bert",
         "format": "columns",
         "delimiter": ";",
+        "encoding": "cp1252",
         "dropout": 0.125,
         "warmup": 0.5,
         "balance": 0.75,
         "dev_fraction": 0.25,
         "aspects": ("a", "b"),
         "labels": ("x", "y"),
+        "aspect_columns": ("food", "price"),
     }
     if name in known:
         return known[name]
@@ -100,7 +102,10 @@ def test_every_choice_reaches_training(monkeypatch, small_data, tmp_path, by):
     names = [field for kind in (DataOptions, TrainingOptions) for field in dataclasses.fields(kind)]
     wanted = {field.name: other_value(field.name, field) for field in names if field.name != "seed"}
     # A checkpoint settles the sizes, and the first call's model has no quasi-attention: these have a call of their own.
-    others = {name: wanted.pop(name) for name in (*SIZE_OPTIONS, "quasi_scale", "beta", "gamma")}
+    # A wide table has no columns of aspects and labels.
+    others = {
+        name: wanted.pop(name) for name in (*SIZE_OPTIONS, "quasi_scale", "beta", "gamma", "wide", "aspect_columns")
+    }
     for given in (wanted, others):
         flags = []
         for name, value in given.items():
@@ -232,8 +237,9 @@ def test_from_a_file_of_ones_own_to_an_explained_model(tmp_path, capsys):
     data.write_text("\n".join(["review;topic;verdict", *lines]) + "\n", encoding="utf-8-sig")
     columns = ["--text-column", "review", "--aspect-column", "topic", "--label-column", "verdict"]
     train = ["train", "--data", str(data), "--output", model, *columns, *SIZES, "--epochs", "6"]
-    fails(capsys, train, f"{data}:1: lacks 'review', 'topic', 'verdict'", "given by --delimiter ';'")
-    assert main([*train, "--delimiter", ";"]) == 0
+    wrong = [*train, "--delimiter", ","]
+    fails(capsys, wrong, f"{data}:1: lacks 'review', 'topic', 'verdict'", "given by --delimiter ';'")
+    assert main(train) == 0
     assert "no dev is shipped: 10% of the training sentences became dev" in capsys.readouterr().out
     evaluate = ["evaluate", model, "--data", str(data), "--bootstrap", "0"]
     assert main([*evaluate, "--split", "dev"]) == 0
@@ -249,10 +255,10 @@ def test_from_a_file_of_ones_own_to_an_explained_model(tmp_path, capsys):
     # A run that is done is left as it is, unless it was another one.
     before = (tmp_path / "model" / "training.json").read_bytes()
     capsys.readouterr()
-    assert main([*train, "--delimiter", ";", "--resume"]) == 0
+    assert main([*train, "--resume"]) == 0
     assert ": is finished; nothing is left to resume" in capsys.readouterr().out
     assert (tmp_path / "model" / "training.json").read_bytes() == before
-    fails(capsys, [*train, "--delimiter", ";", "--resume", "--dev-seed", "1"], "trained with dev_seed = 0, and now")
+    fails(capsys, [*train, "--resume", "--dev-seed", "1"], "trained with dev_seed = 0, and now")
 
 
 @pytest.mark.parametrize("command", ["train", "evaluate", "predict", "analyze"])
@@ -268,7 +274,7 @@ def test_help_is_grouped_and_shows_defaults(command, capsys, monkeypatch):
         assert "\noutput:\n" in text and flags["--window"].endswith("(default: 1024)")
         return
     assert flags["--text-column"].endswith("(default: text)")
-    assert text.index("\ndata:\n") < text.index("  --format") < text.index("\nCSV, JSON and JSONL of your own:\n")
+    assert text.index("\ndata:\n") < text.index("  --format") < text.index("\ntables of your own (")
     if command == "train":
         groups = [field.metadata["group"] for field in dataclasses.fields(TrainingOptions)]
         assert [text.index(f"\n{group}:\n") for group in groups] == sorted(
@@ -331,11 +337,11 @@ def test_other_bad_input(model, small_data, tmp_path, capsys):
     fails(capsys, [*train, tmp_path, "--tokenizer", tmp_path / "vocab.txt"], "no such tokenizer")
     fails(capsys, [*train, tmp_path, "--cased"], "cased: got True without a tokenizer")
     fails(capsys, [*train, tmp_path, "--max-length", 2], "max_length must be at least")
-    evaluate = ["evaluate", "--data", small_data]
-    fails(capsys, [*evaluate, tmp_path / "no"], "no such folder")
-    fails(capsys, [*evaluate, tmp_path], "has no training.json")
+    data = ["--data", small_data]
+    fails(capsys, ["evaluate", tmp_path / "no", *data], "no such folder")
+    fails(capsys, ["evaluate", tmp_path, *data], "has no training.json")
     fails(capsys, ["evaluate", model, "--data", tmp_path], "has no data in any known format")
-    fails(capsys, [*evaluate, model, "--device", "abacus"], "device: got 'abacus', which cannot be used")
+    fails(capsys, ["evaluate", model, *data, "--device", "abacus"], "device: got 'abacus', which cannot be used")
 
 
 def test_a_damaged_model_folder(model, small_data, tmp_path, capsys):

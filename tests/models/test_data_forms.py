@@ -1,6 +1,7 @@
 """Every form of data beside SentiHood's pairs: the published originals, and one's own files."""
 
 import json
+import re
 from collections import Counter
 from dataclasses import replace
 
@@ -27,7 +28,7 @@ def test_sentihood_json_and_pairs_give_the_same_examples(sentihood):
     assert original.overlap == pairs.overlap
     for split in ("train", "dev", "test"):
         assert content(original.splits[split]) == content(pairs.splits[split])
-    assert load_data(sentihood, ("dev",)).files["dev"].name == "dev_NLI_M.tsv"
+    assert load_data(sentihood, ("dev",)).files["dev"] == (sentihood / "dev_NLI_M.tsv",)
 
 
 def test_semeval_xml_and_pairs_give_the_same_examples(semeval):
@@ -197,7 +198,7 @@ def test_files_of_ones_own(tmp_path, form, lines):
     assert dataset.task.labels == ("None", "bad", "good")
     assert dataset.task.has_absent
     assert dataset.contexts == ("food", "service", "service 2", "service 10")
-    whole = find_format(tmp_path / f"train.{form}").rows(tmp_path / f"train.{form}", dataset.task, Columns())
+    whole = [*find_format(tmp_path / f"train.{form}").examples(tmp_path / f"train.{form}", dataset.task, Columns())]
     assert [row.line for row in whole] == lines
     assert [(row.sentence, row.aspect, dataset.task.labels[row.label]) for row in whole] == ROWS
     # The same text is one sentence until an aspect comes again.
@@ -240,10 +241,12 @@ def test_columns_by_other_names_and_given_names(tmp_path):
         ("", None, "has no rows"),
         ("text,aspect,label\n\n", None, "has no rows"),
         ("text,aspect\nx,y\n", 1, "lacks 'label'; it has 'text', 'aspect'; other names are given by --text-column"),
-        ("text;aspect;label\n", 1, "it has 'text;aspect;label'; another delimiter is given by --delimiter ';'"),
-        ("text\taspect\tlabel\n", 1, r"another delimiter is given by --delimiter '\\t'"),
+        ("text;aspect;label\n", None, "has no rows"),
+        ("text;topic;label\n", 1, "lacks 'aspect'; it has 'text', 'topic', 'label'"),
         ("text,aspect,label,label\n", 1, "has 'label' twice"),
-        ("text,aspect,label\nx,y\n", 2, "has 2 fields, the header has 3"),
+        ("text,aspect,label\nx\n", 2, "has 1 fields, the header has 3"),
+        ("text,aspect,label\na,b,c,d\n", 2, "has 4 fields, the header has 3; a field with ',' in it must stand in"),
+        ("text,aspect,label\nx,y\n", 2, "has an empty 'label'"),
         ("text,aspect,label\nx,food,good\nx,service,\n", 3, "has an empty 'label'"),
         ('text,aspect,label\n"x,food,good\n', 2, "is not CSV"),
         ("text,aspect,label\nx,food,good\ny,food,good\n", None, "has 1 labels"),
@@ -270,6 +273,13 @@ def test_a_csv_from_a_spreadsheet(tmp_path, typed):
     ]
 
 
+@pytest.mark.parametrize("mark,typed", [(";", ";"), ("\t", "\\t"), ("|", "|")])
+def test_csv_with_another_delimiter_given_names_the_flag(tmp_path, mark, typed):
+    (tmp_path / "train.csv").write_text(f"text{mark}aspect{mark}label\n")
+    with pytest.raises(DataError, match=re.escape(f"another delimiter is given by --delimiter '{typed}'")):
+        load_data(tmp_path, ("train",), DataOptions(delimiter=","))
+
+
 def test_labels_and_aspects_of_other_splits_are_those_of_training(tmp_path):
     write_own(tmp_path, "csv")
     for row, reason in (("x,food,great", "unknown label 'great'"), ("x,decor,good", "unknown aspect 'decor'")):
@@ -283,7 +293,10 @@ def test_bad_jsonl(tmp_path):
     for text, reason in (
         ('{"text": "x", "aspect": "a", "label": "b"}\n{"text"\n', ":2: is not JSON"),
         ('["x"]\n', ":1: is a list, wanted an object with text, aspect, label"),
-        ('{"text": "x", "aspect": "a", "label": null}\n', ":1: 'label' is None, wanted a text"),
+        (
+            '{"text": "x", "aspect": "a", "label": null}\n',
+            ":1: has an empty 'label'; fill them in",
+        ),
     ):
         path.write_text(text)
         with pytest.raises(DataError, match=reason):

@@ -226,7 +226,7 @@ def test_rows_to_check_on(trained, folder, tmp_path):
     options = DataOptions(text_column="review", aspect_column="topic", label_column="verdict")
     mine = load_trained(write_model(tmp_path / "mine", layers=1))
     record = replace(mine.record, data_options=options)
-    write_run_file(tmp_path / "mine" / RUN_NAME, str(tmp_path / "reviews.csv"), options, record.options, [0])
+    write_run_file(tmp_path / "mine" / RUN_NAME, [tmp_path / "reviews.csv"], options, record.options, [0])
     asked = rows_of_file(replace(mine, record=record), tmp_path / "reviews.csv", None)
     assert len(asked) == 40 * 3 and {row.aspect for row in asked} == set(mine.task.aspects)
     dev = replace(record.data["dev"], sha256=file_digest(tmp_path / "reviews.csv"))

@@ -35,7 +35,7 @@ BAD_VALUES = {
     "in the wrong order": (r'"so \ude00\ud83d"', r"the escape \ude00 is half a character"),
     "a long number": (LONG, "a number has more than 4300 digits"),
     "deep lists": (DEEP, "nested too deep"),
-    "NaN": ("NaN", "'text' is nan, wanted a text or a finite number"),
+    "NaN": ("NaN", "has an empty 'text'"),
     "an infinite number": ("1e999", "'text' is inf, wanted a text or a finite number"),
 }
 
@@ -63,7 +63,7 @@ def test_values_of_json_and_jsonl(value, part, model, tmp_path, capsys):
 def test_a_label_that_is_no_number(tmp_path, capsys):
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps(ROW | {"label": label}) + "\n" for label in ("good", "bad", float("nan"))))
-    fails(capsys, ["train", "--data", path, "--output", tmp_path / "m"], f"{path}:3: 'label' is nan, wanted a text")
+    fails(capsys, ["train", "--data", path, "--output", tmp_path / "m"], f"{path}:3: has an empty 'label'")
 
 
 def test_whole_characters_in_escapes_are_read(tmp_path):

@@ -20,7 +20,7 @@ from qacg_models.cli import main
 from qacg_models.cli.progress import TextBar
 from qacg_models.data import DataError
 from qacg_models.data.columns import Columns
-from qacg_models.data.requests import Request, count_texts, read_requests
+from qacg_models.data.requests import Request, check_requests, read_requests
 from qacg_models.data.task import SENTIHOOD
 from qacg_models.errors import InputError
 from qacg_models.inference import bulk_prediction
@@ -378,10 +378,12 @@ def test_memory_does_not_grow_with_the_file(ask, tmp_path, monkeypatch):
         source, output = tmp_path / f"{count}.txt", tmp_path / f"{count}.jsonl"
         source.write_text("".join(f"{TEXTS[0]} number {n}\n" for n in range(count)))
         tracemalloc.start()
-        bulk(ask, window=200, aspects=["food"]).write(read_requests(source, "txt", None), output, model_digest="m")
+        bulk(ask, window=200, aspects=["food"]).write(
+            read_requests(source, "txt", Columns(aspect=None, label=None)), output, model_digest="m"
+        )
         peaks[count] = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-        assert count_texts(output, "jsonl") == count_texts(source, "txt") == count
+        assert sum(1 for _ in output.open()) == count
     assert peaks[6_000] < 1.2 * peaks[1_000], peaks
 
 
@@ -556,7 +558,11 @@ def test_lines_of_a_log_come_every_some_seconds():
     assert [line.rpartition("loss=")[2] for line in lines] == ["5]", "10]", "12]"]
 
 
-def test_texts_of_a_file_are_counted_as_they_are_read(tmp_path):
+def test_check_requests_counts_texts_and_lists_bad_ones(tmp_path):
+    def check(request):
+        if request.text == "bad":
+            raise InputError("text: got 'bad'")
+
     for name, content in (
         ("in.txt", "a\n\nb"),
         ("in.csv", 'text;n\n"a\n\nb";1\n\nc;2'),
@@ -564,9 +570,9 @@ def test_texts_of_a_file_are_counted_as_they_are_read(tmp_path):
     ):
         path = tmp_path / name
         path.write_text(content)
-        form = path.suffix[1:]
-        assert count_texts(path, form, ";") == len(
-            list(read_requests(path, form, Columns(aspect=None, label=None, delimiter=";")))
-        )
-    (tmp_path / "in.csv").write_bytes(b"text\n\xff\n")
-    assert count_texts(tmp_path / "in.csv", "csv") is None
+        columns = Columns(aspect=None, label=None, delimiter=";")
+        assert check_requests(read_requests(path, path.suffix[1:], columns), path, check) == 2
+    path.write_text('{"text": "a"}\n' + '{"text": "bad"}\n' * 30)
+    listed = ", ".join(str(line) for line in range(3, 22))
+    with pytest.raises(DataError, match=rf":2: text: got 'bad', as do lines {listed}; and 10 more; correct these"):
+        check_requests(read_requests(path, "jsonl", columns), path, check)

@@ -148,10 +148,14 @@ def test_a_record_that_is_cut_off_is_said_to_be(tmp_path):
 
 
 def test_a_record_of_an_earlier_version_says_what_that_version_did():
+    later = ("encoding", "wide", "aspect_columns", "skip_empty")
+    reading = {name: value for name, value in CONTENT["data_options"].items() if name not in later}
+    content = CONTENT | {"data_options": reading}
+    assert TrainingRecord.from_json(content | {"format": 6}) == RECORD
     options = {name: value for name, value in CONTENT["options"].items() if name not in ("beta", "gamma")}
-    silent = {name: value for name, value in CONTENT.items() if name != "warnings"} | {"format": 6}
+    silent = {name: value for name, value in content.items() if name != "warnings"} | {"format": 6}
     assert TrainingRecord.from_json(silent) == replace(RECORD, warnings=())
-    assert TrainingRecord.from_json(CONTENT | {"format": 5, "options": options}) == RECORD
+    assert TrainingRecord.from_json(content | {"format": 5, "options": options}) == RECORD
     del options["join_texts"]
     before = TrainingRecord.from_json(CONTENT | {"format": 4, "options": options})
     assert before == replace(RECORD, options=replace(RECORD.options, join_texts=0.0)) != RECORD

@@ -5,6 +5,8 @@
 | what an example is, which a row of a file holds, and when its group is whole | `example.py` |
 | which format a folder is in, and what its files are called | `formats.py` |
 | how a format is read | `sentihood_tsv.py`, `sentihood_json.py`, `semeval_csv.py`, `semeval_xml.py`, `columns.py` |
+| delimiters, encodings, Excel and Parquet of tables of your own | `delimiters.py`, `encodings.py`, `tables.py` |
+| which rows have an empty cell, and how an error lists them | `row_problems.py` |
 | how records of one's own become examples, and which task they have | `records.py` |
 | which sentences become dev where no dev is shipped | `splitting.py` |
 | what a split holds, and what leaks between splits | `description.py` |

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 
+from qacg_models.data.columns import Columns, file_aspects
 from qacg_models.data.data_warnings import DataWarning, training_warnings
 from qacg_models.data.description import count_overlap, describe_examples, describe_overlap
+from qacg_models.data.encodings import UTF_8
 from qacg_models.data.example import DataError, Example
 from qacg_models.data.example_table import ExampleTable, distinct
 from qacg_models.data.formats import SPLITS, Format, find_format
 from qacg_models.data.options import DataOptions
 from qacg_models.data.records import discover, natural_key
+from qacg_models.data.row_problems import RowProblems, filled
 from qacg_models.data.splitting import split_dev
 from qacg_models.data.task import Task
+from qacg_models.errors import InputError
+
+Sources = Path | str | Sequence[Path | str]
 
 
 @dataclass(frozen=True)
@@ -26,22 +33,24 @@ class Dataset:
     Attributes:
         task: labels and aspects.
         splits: split name to rows, in the order of the file; tables, as they are read, of rows that may be millions.
-        files: split name to the file it was read from.
+        files: split name to the files it was read from, in their order.
         contexts: every context of the training split (of all splits if there is none), targets in natural
             order and aspects in the task's order; the index is the context id.
         overlap: pairs of splits to the number of distinct sentences that stand in both.
-        source: the folder or file that was read, and `options` how.
+        sources: the folder, or the files, that were read, and `options` how.
         notes: what was decided while reading, one line each.
+        skipped: those of the notes that say which rows were left out.
     """
 
     task: Task
     splits: dict[str, Sequence[Example]]
-    files: dict[str, Path]
+    files: dict[str, tuple[Path, ...]]
     contexts: tuple[str, ...]
     overlap: dict[tuple[str, str], int]
-    source: Path
+    sources: tuple[Path, ...]
     options: DataOptions
     notes: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
 
     @cached_property
     def warnings(self) -> tuple[DataWarning, ...]:
@@ -55,48 +64,56 @@ def sample_directory() -> Path:
 
 
 def load_data(
-    path: Path | str,
+    path: Sources,
     splits: Sequence[str] = SPLITS,
     options: DataOptions | None = None,
     *,
     optional: Sequence[str] = (),
     task: Task | None = None,
 ) -> Dataset:
-    """Read the splits of a folder, or of one file, which is then the training split.
+    """Read the splits of a folder, or of one or several files, which are then the training split.
 
     Where there is no file for dev, some of the training sentences become dev (`split_dev`), whichever of the two
     is asked for.
 
     Args:
+        path: a folder, a file, or files in one format. Ids of rows are those of their file: the same id in two files
+            does not stand for one sentence.
         splits: the splits to read.
         options: how; None for the defaults.
         optional: those of `splits` that may be absent.
         task: labels and aspects to check against; None takes those of the format, or discovers them.
 
     Raises:
-        DataError: no such folder, no file for a split that is not optional, a file that is not as its format
-            wants it, or a context that the training split does not have.
+        DataError: no such folder or file, no file for a split that is not optional, a file that is not as its format
+            wants it, files in different formats, or a context that the training split does not have.
+        InputError: no files, or options that the format does not have.
     """
-    path, options = Path(path), options or DataOptions()
-    data_format = find_format(path, options.format)
-    found = _files(path, data_format)
+    options = options or DataOptions()
+    sources, data_format = _sources(path, options)
+    found = _files(sources, data_format)
     divided = "dev" not in found and "train" in found and bool({"train", "dev"} & set(splits))
     for split in splits:
         if split not in found and split not in optional and not (divided and split == "dev"):
-            if path.is_file():
-                raise DataError(path, None, f"is one file, which gives train and dev; {split} wants one of its own")
-            raise DataError(path, None, f"has no {' or '.join(data_format.names(split))}")
-    files = {split: file for split, file in found.items() if split in splits or (divided and split == "train")}
+            first = sources[0]
+            if first.is_file():
+                raise DataError(first, None, f"is one file, which gives train and dev; {split} wants one of its own")
+            raise DataError(first, None, f"has no {' or '.join(data_format.names(split))}")
+    files = {split: parts for split, parts in found.items() if split in splits or (divided and split == "train")}
     if not files:
-        raise DataError(path, None, f"has none of the splits {', '.join(splits)}")
+        raise DataError(sources[0], None, f"has none of the splits {', '.join(splits)}")
     names = options.columns()
     if task is None:
         task = data_format.task or _discovered(data_format, next(iter(files.values())), options)
-    rows: dict[str, Sequence[Example]] = {split: data_format.rows(file, task, names) for split, file in files.items()}
+    skipped = {file: RowProblems(file) for parts in files.values() for file in parts} if options.skip_empty else {}
+    rows: dict[str, Sequence[Example]] = {
+        split: ExampleTable(_examples(data_format, parts, task, names, skipped)) for split, parts in files.items()
+    }
     contexts = context_names([rows["train"]] if "train" in rows else rows.values(), task)
-    for split, file in files.items():
-        check_contexts(rows[split], contexts, file)
-    notes = _notes(data_format, task, files)
+    for split, parts in files.items():
+        check_contexts(rows[split], contexts, parts[0])  # several files are train, which has its own contexts
+    left_out = tuple(skipped_notes(skipped.values()))
+    notes = [*_notes(data_format, task, files), *left_out]
     if divided:
         rows["train"], rows["dev"] = split_dev(rows["train"], options.dev_fraction, options.dev_seed)
         files["dev"] = files["train"]
@@ -112,23 +129,45 @@ def load_data(
         {split: files[split] for split in kept},
         contexts,
         count_overlap(rows),
-        path,
+        sources,
         options,
         tuple(notes),
+        left_out,
     )
 
 
-def load_file(path: Path | str, task: Task, options: DataOptions | None = None) -> ExampleTable:
-    """All rows of one file, for a task that is known.
+def load_file(
+    path: Sources,
+    task: Task,
+    options: DataOptions | None = None,
+    *,
+    contexts: Sequence[str] | None = None,
+    notes: list[str] | None = None,
+) -> ExampleTable:
+    """All rows of one file, or of several, for a task that is known.
+
+    Args:
+        contexts: the only ones that rows may have; None checks none.
+        notes: receives how many rows were skipped, a line per file.
 
     Raises:
-        DataError: as for `load_data`, or the file's format belongs to another task.
+        DataError: as for `load_data`, the file's format belongs to another task, or a context that is not among
+            `contexts`.
     """
-    path, options = Path(path), options or DataOptions()
-    data_format = find_format(path, options.format)
+    options = options or DataOptions()
+    sources, data_format = _sources(path, options)
     if data_format.task not in (None, task):
-        raise DataError(path, None, f"is {data_format.name}, and the task here is {task.name!r}")
-    return data_format.rows(path, task, options.columns())
+        raise DataError(sources[0], None, f"is {data_format.name}, and the task here is {task.name!r}")
+    skipped = {file: RowProblems(file) for file in sources} if options.skip_empty else {}
+    rows = ExampleTable(_examples(data_format, sources, task, options.columns(), skipped, contexts))
+    if notes is not None:
+        notes += skipped_notes(skipped.values())
+    return rows
+
+
+def skipped_notes(skipped: Iterable[RowProblems]) -> list[str]:
+    """A line for each file of which rows were left out."""
+    return [f"left out of {one.path.name}: {one.total:,} rows ({one.summary()})" for one in skipped if one.total]
 
 
 def context_names(splits: Iterable[Sequence[Example]], task: Task) -> tuple[str, ...]:
@@ -147,7 +186,7 @@ def check_contexts(rows: Sequence[Example], contexts: Sequence[str], path: Path 
     if all(context in known for (context,) in distinct(rows, "context")):
         return
     row = next(row for row in rows if row.context not in known)
-    raise DataError(path, row.line, f"unknown context {row.context!r}; known from training: {', '.join(contexts)}")
+    raise _unknown_context(path, row, contexts)
 
 
 def describe(dataset: Dataset) -> list[str]:
@@ -159,28 +198,83 @@ def describe(dataset: Dataset) -> list[str]:
     return lines
 
 
-def file_digest(path: Path) -> str:
-    """SHA-256 of a file, by which a later evaluation knows that it sees the same data."""
+def file_digest(*paths: Path) -> str:
+    """SHA-256 of files, one after another, by which a later evaluation knows that it sees the same data."""
     digest = hashlib.sha256()  # hashlib.file_digest came with Python 3.11
-    with path.open("rb") as handle:
-        for block in iter(lambda: handle.read(1 << 20), b""):
-            digest.update(block)
+    for path in paths:
+        with path.open("rb") as handle:
+            for block in iter(lambda: handle.read(1 << 20), b""):
+                digest.update(block)
     return digest.hexdigest()
 
 
-def _files(path: Path, data_format: Format) -> dict[str, Path]:
-    """The file of every split that there is, in the order of SPLITS."""
-    if path.is_file():
-        return {"train": path}
-    return {split: file for split in SPLITS if (file := data_format.file(path, split)) is not None}
+def _sources(path: Sources, options: DataOptions) -> tuple[tuple[Path, ...], Format]:
+    """The folder, or the files, and the format that all of them have."""
+    given = [path] if isinstance(path, str | Path) else path
+    sources = tuple(Path(one) for one in given)
+    if not sources:
+        raise InputError("data: expected a folder, a file or several files, got none")
+    if len(sources) > 1 and (folder := next((source for source in sources if source.is_dir()), None)) is not None:
+        raise DataError(folder, None, "is a folder; give one folder alone, or files")
+    formats = [find_format(source, options.format) for source in sources]
+    for number, (source, found) in enumerate(zip(sources, formats)):
+        if any(source.samefile(earlier) for earlier in sources[:number]):
+            raise DataError(source, None, "is given twice")
+        if found != formats[0]:
+            reason = f"is read as {found.name}, and {sources[0]} as {formats[0].name}"
+            raise DataError(source, None, f"{reason}; give files in one format, or name it by --format")
+    if formats[0].task is not None:
+        given = {"encoding": options.encoding != UTF_8, "wide": options.is_wide, "skip_empty": options.skip_empty}
+        for name in (name for name, value in given.items() if value):
+            reason = f"{sources[0]} is read as {formats[0].name}, which has no such choice"
+            raise InputError(f"{name}: {reason}; leave it out, or pass --format columns for a table of your own")
+    return sources, formats[0]
 
 
-def _discovered(data_format: Format, path: Path, options: DataOptions) -> Task:
+def _files(sources: tuple[Path, ...], data_format: Format) -> dict[str, tuple[Path, ...]]:
+    """The files of every split that there is, in the order of SPLITS."""
+    if sources[0].is_file():
+        return {"train": sources}
+    return {split: (file,) for split in SPLITS if (file := data_format.file(sources[0], split)) is not None}
+
+
+def _examples(
+    data_format: Format,
+    files: tuple[Path, ...],
+    task: Task,
+    names: Columns,
+    skipped: Mapping[Path, RowProblems],
+    contexts: Sequence[str] | None = None,
+) -> Iterator[Example]:
+    """The rows of files, one after another; of several, the ids of a file are its own.
+
+    Args:
+        skipped: receives the rows that are left out, by file; empty: rows with an empty cell are an error.
+        contexts: the only ones that rows may have; None checks none.
+    """
+    known = None if contexts is None else set(contexts)
+    for number, file in enumerate(files, 1):
+        for row in data_format.examples(file, task, names, skipped.get(file)):
+            if known is not None and row.context not in known:
+                raise _unknown_context(file, row, contexts)
+            yield row if len(files) == 1 else replace(row, id=f"{number}/{row.id}")
+
+
+def _unknown_context(path: Path | str, row: Example, contexts: Sequence[str]) -> DataError:
+    return DataError(path, row.line, f"unknown context {row.context!r}; known from training: {', '.join(contexts)}")
+
+
+def _discovered(data_format: Format, files: tuple[Path, ...], options: DataOptions) -> Task:
     assert data_format.records is not None, "a format without a task of its own"
     names = options.columns()
+    if names.wide and names.aspect_columns is None:
+        _check_same_aspects(files, names)
+    skip = [RowProblems(file) if options.skip_empty else None for file in files]
     return discover(
-        data_format.records(path, names),
-        path,
+        chain.from_iterable(
+            filled(data_format.records(file, names), file, names, skipped) for file, skipped in zip(files, skip)
+        ),
+        files[0],
         names,
         aspects=options.aspects,
         labels=options.labels,
@@ -188,8 +282,19 @@ def _discovered(data_format: Format, path: Path, options: DataOptions) -> Task:
     )
 
 
-def _notes(data_format: Format, task: Task, files: dict[str, Path]) -> list[str]:
-    notes = [f"read as {data_format.name}: {', '.join(file.name for file in files.values())}"]
+def _check_same_aspects(files: tuple[Path, ...], names: Columns) -> None:
+    """Raises DataError for a wide table whose columns are not those of the first one."""
+    first: list[str] | None = None
+    for file in files:
+        aspects = file_aspects(file, names)
+        first = aspects if first is None else first
+        if set(aspects) != set(first):
+            given = f"the columns {', '.join(aspects)}, and {files[0]} has {', '.join(first)}"
+            raise DataError(file, None, f"has {given}; name those that are aspects by --aspect-columns")
+
+
+def _notes(data_format: Format, task: Task, files: dict[str, tuple[Path, ...]]) -> list[str]:
+    notes = [f"read as {data_format.name}: {', '.join(file.name for parts in files.values() for file in parts)}"]
     if data_format.task is None:
         notes.append(f"aspects: {', '.join(task.aspects)}; labels: {', '.join(task.labels)}")
         if task.has_absent:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from qacg_models.data import columns, semeval_csv, semeval_xml, sentihood_json, sentihood_tsv
-from qacg_models.data.columns import Columns
+from qacg_models.data.columns import Columns, Record
 from qacg_models.data.example import DataError, Example, checked
-from qacg_models.data.example_table import ExampleTable
-from qacg_models.data.records import Record, examples_of
+from qacg_models.data.records import examples_of
+from qacg_models.data.row_problems import RowProblems, filled
 from qacg_models.data.task import SEMEVAL, SENTIHOOD, Task
 
 SPLITS = ("train", "dev", "test")
@@ -28,6 +28,7 @@ class Format:
         published: rows of a file of that task.
         records: of a file of one's own. They become rows in `records.py`.
         suffixes: of files of another name, by which a single one is known.
+        recognises: whether a file of such a name or suffix is in this format, by its content.
         note: what a reader of the data should know, such as what is left out.
     """
 
@@ -37,6 +38,7 @@ class Format:
     published: Callable[[Path, Task], Iterator[Example]] | None = None
     records: Callable[[Path, Columns], Iterator[Record]] | None = None
     suffixes: tuple[str, ...] = ()
+    recognises: Callable[[Path], bool] = lambda path: True
     note: str = ""
 
     def __post_init__(self):
@@ -50,22 +52,29 @@ class Format:
             DataError: it has two.
         """
         found = [folder / name for name in self.names(split) if (folder / name).is_file()]
+        if self.records is not None:  # where a file of a published format has such a name, it is not one of them
+            found = [path for path in found if self.recognises(path)]
         if len(found) > 1:
             raise DataError(folder, None, f"holds both {found[0].name} and {found[1].name}; keep one of them")
         return found[0] if found else None
 
-    def rows(self, path: Path, task: Task, names: Columns) -> ExampleTable:
-        """The checked rows of a file.
+    def examples(self, path: Path, task: Task, names: Columns, skipped: RowProblems | None = None) -> Iterator[Example]:
+        """The checked rows of a file, one in memory at a time.
+
+        Args:
+            skipped: receives the rows of a table of your own that have an empty cell, which are left out.
 
         Raises:
-            DataError: at the first line, or group, that is not as the format wants it.
+            DataError: at the first line, or group, that is not as the format requires; rows with an empty cell, which
+                are listed, where `skipped` is None.
         """
         if self.records is not None:
-            found = examples_of(self.records(path, names), path, task, names)
+            whole = filled(self.records(path, names), path, names, skipped)
+            found = examples_of(whole, path, task, names)
         else:
             assert self.published is not None, "a format that fixes its task"
             found = self.published(path, task)
-        return ExampleTable(checked(found, path, task))
+        return checked(found, path, task)
 
 
 def _xml_names(split: str) -> tuple[str, ...]:
@@ -81,6 +90,7 @@ FORMATS = (
         SENTIHOOD,
         sentihood_tsv.read,
         suffixes=(".tsv",),
+        recognises=sentihood_tsv.recognised,
     ),
     Format(
         "sentihood-json",
@@ -96,9 +106,11 @@ FORMATS = (
         lambda split: tuple(split + suffix for suffix in columns.SUFFIXES),
         records=columns.records,
         suffixes=columns.SUFFIXES,
+        recognises=lambda path: path.suffix.lower() != ".tsv" or not sentihood_tsv.recognised(path),
     ),
 )
 NAMES = tuple(one.name for one in FORMATS)
+_UNREADABLE = (".xls", ".ods", ".numbers")
 
 
 def find_format(path: Path, name: str = "auto") -> Format:
@@ -116,7 +128,11 @@ def find_format(path: Path, name: str = "auto") -> Format:
         return next(one for one in FORMATS if one.name == name)
     if path.is_file():
         return _format_of_file(path)
-    found = [one for one in FORMATS if any(one.file(path, split) for split in SPLITS)]
+    found = [
+        one
+        for one in FORMATS
+        if any((file := one.file(path, split)) is not None and one.recognises(file) for split in SPLITS)
+    ]
     if not found:
         wanted = "; ".join(f"{one.name}: {' or '.join(one.names('train'))}" for one in FORMATS)
         raise DataError(path, None, f"has no data in any known format ({wanted}, and so on)")
@@ -126,8 +142,10 @@ def find_format(path: Path, name: str = "auto") -> Format:
 
 
 def _format_of_file(path: Path) -> Format:
-    named = (one for one in FORMATS if any(path.name in one.names(split) for split in SPLITS))
-    suffixed = (one for one in FORMATS if path.suffix.lower() in one.suffixes)
+    if path.suffix.lower() in _UNREADABLE:
+        raise DataError(path, None, "cannot be read; save it as .xlsx or .csv")
+    named = (one for one in FORMATS if any(path.name in one.names(split) for split in SPLITS) and one.recognises(path))
+    suffixed = (one for one in FORMATS if path.suffix.lower() in one.suffixes and one.recognises(path))
     one = next(named, None) or next(suffixed, None)
     if one is None:
         known = ",".join(NAMES)

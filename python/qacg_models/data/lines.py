@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from qacg_models.data.encodings import UTF_8, encoding_advice, open_as_utf8
 from qacg_models.data.example import DataError
 from qacg_models.utils.plain_text import MOST_FILE_BYTES, MOST_LINE_BYTES, mebibytes, parse_json_at
 
@@ -17,20 +18,21 @@ _SPACE = re.compile(r"\s*")
 STANDARD_INPUT = Path("-")
 
 
-def open_file(path: Path):
-    """The file, or standard input for STANDARD_INPUT, opened as bytes.
+def open_file(path: Path, encoding: str = UTF_8):
+    """The file, or standard input for STANDARD_INPUT, opened as bytes of UTF-8, whatever its encoding.
 
     Raises:
         DataError: it cannot be opened.
     """
     try:
         # Closing the reader must leave the process its standard input.
-        return open(0, "rb", closefd=False) if path == STANDARD_INPUT else path.open("rb")
+        handle = open(0, "rb", closefd=False) if path == STANDARD_INPUT else path.open("rb")  # noqa: SIM115
     except OSError as error:
         raise DataError(path, None, f"cannot be read ({error.strerror})") from None
+    return handle if encoding == UTF_8 else open_as_utf8(path, handle, encoding)
 
 
-def numbered_lines(path: Path, most_bytes: int | None = None) -> Iterator[tuple[int, str]]:
+def numbered_lines(path: Path, encoding: str = UTF_8, most_bytes: int | None = None) -> Iterator[tuple[int, str]]:
     """Number and text, without its end, of every line; one line is in memory at a time.
 
     Only line feeds end lines: other characters that Unicode calls line ends occur inside texts.
@@ -39,10 +41,10 @@ def numbered_lines(path: Path, most_bytes: int | None = None) -> Iterator[tuple[
         most_bytes: of a line; None is `MOST_LINE_BYTES`.
 
     Raises:
-        DataError: the file cannot be read, a line is too long, or it is not UTF-8.
+        DataError: the file cannot be read, a line is too long, or it is not in its encoding.
     """
     most_bytes = MOST_LINE_BYTES if most_bytes is None else most_bytes
-    with open_file(path) as handle:
+    with open_file(path, encoding) as handle:
         for number in itertools.count(1):
             raw = handle.readline(most_bytes + 1)
             if not raw:
@@ -58,17 +60,25 @@ def numbered_lines(path: Path, most_bytes: int | None = None) -> Iterator[tuple[
                 # A file saved by a spreadsheet may begin with a byte order mark.
                 text = raw.decode("utf-8-sig" if number == 1 else "utf-8")
             except UnicodeDecodeError as error:
-                raise DataError(path, number, f"is not UTF-8 (byte {error.start + 1} of the line)") from None
+                advice = encoding_advice(raw, number == 1)
+                raise DataError(
+                    path,
+                    number,
+                    f"is not UTF-8 (byte {error.start + 1} of the line is 0x{raw[error.start]:02x}); {advice}",
+                ) from None
+            if number == 1 and "\0" in text[:2]:
+                order = "be" if text[0] == "\0" else "le"
+                raise DataError(path, 1, f"looks like UTF-16 without a byte order mark: pass --encoding utf-16-{order}")
             yield number, text.rstrip("\r\n")
 
 
-def json_array(path: Path) -> Iterator[tuple[int, object]]:
+def json_array(path: Path, encoding: str = UTF_8) -> Iterator[tuple[int, object]]:
     """Line of its beginning, and value, of every item of a JSON array; the text is in memory as a whole.
 
     Raises:
         DataError: the file cannot be read, is larger than `MOST_FILE_BYTES`, or is not a JSON array.
     """
-    text = _whole_text(path)
+    text = _whole_text(path, encoding)
     position = _SPACE.match(text).end()
     line, seen = 1, 0
     if not text.startswith("[", position):
@@ -92,9 +102,9 @@ def json_array(path: Path) -> Iterator[tuple[int, object]]:
         raise DataError(path, text.count("\n", 0, position) + 1, "goes on after the end of the array")
 
 
-def _whole_text(path: Path) -> str:
+def _whole_text(path: Path, encoding: str) -> str:
     lines, size = [], 0
-    for _, line in numbered_lines(path, MOST_FILE_BYTES):
+    for _, line in numbered_lines(path, encoding, MOST_FILE_BYTES):
         lines.append(line)
         size += len(line) + 1
         if size > MOST_FILE_BYTES:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 from qacg_models.data.columns import Columns
+from qacg_models.data.delimiters import AUTO
+from qacg_models.data.encodings import UTF_8
 from qacg_models.errors import InputError
 from qacg_models.utils.option_fields import chooser
 
 _data = chooser("data")
-_own = chooser("CSV, JSON and JSONL of your own")
+_own = chooser("tables of your own (CSV, JSON, JSONL, Excel, Parquet)")
 
 
 @dataclass(frozen=True)
@@ -33,7 +37,19 @@ class DataOptions:
     target_column: str | None = _own(
         None, "column of the target, where aspects are of one target among several", kind=str, metavar="NAME"
     )
-    delimiter: str = _own(",", "between the fields of a CSV; \\t is a tab", metavar="CHARACTER")
+    delimiter: str = _own(
+        AUTO, "between the fields of a CSV; \\t is a tab, and auto finds it from the header", metavar="CHARACTER"
+    )
+    encoding: str = _own(UTF_8, "of CSV, JSON and JSONL, such as cp1252 (Windows), latin-1 or utf-16", metavar="NAME")
+    wide: bool = _own(
+        False, "the table has a column for each aspect, with labels as cells: every one beside text, id and target"
+    )
+    aspect_columns: tuple[str, ...] | None = _own(
+        None, "the columns of a wide table that are aspects; implies --wide", kind=list
+    )
+    skip_empty: bool = _own(
+        False, "leave out rows with an empty text, aspect or label, and count them; without it they are an error"
+    )
     aspects: tuple[str, ...] | None = _own(None, "the aspects; without it those of the training split", kind=list)
     labels: tuple[str, ...] | None = _own(None, "the labels; without it those of the training split", kind=list)
     absent_label: str | None = _own(
@@ -50,11 +66,35 @@ class DataOptions:
             raise InputError(f"format: got {self.format!r}, wanted auto or one of {', '.join(NAMES)}")
         if not 0 < self.dev_fraction < 1:
             raise InputError(f"dev_fraction must be between 0 and 1; got {self.dev_fraction}")
-        for name in ("aspects", "labels"):
+        for name in ("aspects", "labels", "aspect_columns"):
             value = getattr(self, name)
             if value is not None:
                 object.__setattr__(self, name, tuple(value))
-        self.columns()
+        if self.aspect_columns is not None and not self.aspect_columns:
+            raise InputError("aspect_columns: expected at least one column, got none")
+        for name in ("aspect_column", "label_column"):
+            value = getattr(self, name)
+            if self.is_wide and value != f"{name.removesuffix('_column')}":
+                raise InputError(
+                    f"{name}: got {value!r} for a wide table, which has a column for each aspect; expected none, or "
+                    "no_wide for a table with a row for each aspect"
+                )
+        object.__setattr__(self, "encoding", self.columns().encoding)
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether the table has a column for each aspect."""
+        return self.wide or self.aspect_columns is not None
+
+    def overridden(self, given: Mapping[str, Any]) -> DataOptions:
+        """These options with some replaced.
+
+        Args:
+            given: values by field; `wide=False` also gives up `aspect_columns`, so that a model of a wide table can be
+                evaluated on one with a row for each aspect.
+        """
+        long = {"aspect_columns": None} if given.get("wide") is False else {}
+        return replace(self, **long | dict(given))
 
     def columns(self) -> Columns:
         """The columns of one's own files."""
@@ -65,4 +105,7 @@ class DataOptions:
             id=self.id_column,
             target=self.target_column,
             delimiter=self.delimiter,
+            encoding=self.encoding,
+            wide=self.is_wide,
+            aspect_columns=self.aspect_columns,
         )

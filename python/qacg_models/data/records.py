@@ -10,12 +10,12 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from qacg_models.data.columns import Columns
+from qacg_models.data.columns import Columns, Record
 from qacg_models.data.example import DataError, Example
 from qacg_models.data.task import Task
 from qacg_models.errors import InputError
 
-Record = tuple[int, dict[str, str]]  # the line where it begins; its texts, none empty, by the names of `Columns`
+MOST_LABELS = 20  # of a column that is taken for an aspect without being named
 
 
 def examples_of(records: Iterable[Record], path: Path, task: Task, columns: Columns) -> Iterator[Example]:
@@ -29,7 +29,12 @@ def examples_of(records: Iterable[Record], path: Path, task: Task, columns: Colu
         text, aspect, label = record[columns.text], record[columns.aspect], record[columns.label]
         target = record[columns.target] if columns.target else ""
         if aspect not in task.aspects:
-            raise DataError(path, line, f"unknown aspect {aspect!r}; this task knows {', '.join(task.aspects)}")
+            advice = "; --aspect-columns names some of the columns, --no-wide reads a row for each aspect"
+            raise DataError(
+                path,
+                line,
+                f"unknown aspect {aspect!r}; this task knows {', '.join(task.aspects)}{advice if columns.wide else ''}",
+            )
         try:
             index = task.label_index(label)
         except ValueError as error:
@@ -59,14 +64,22 @@ def discover(
         absent_label: the label that means "no opinion"; None takes one that is called none, in any case.
 
     Raises:
-        DataError: no records, or fewer than two labels.
+        DataError: no records, fewer than two labels, or a column of a wide table that does not look like an aspect.
         InputError: `absent_label` is not a label.
     """
     found_aspects, found_labels = set(aspects or ()), set(labels or ())
     if aspects is None or labels is None:
+        by_aspect: dict[str, set[str]] = {}
         for _, record in records:
-            found_aspects.add(record[columns.aspect])
-            found_labels.add(record[columns.label])
+            values = by_aspect.setdefault(record[columns.aspect], set())
+            values.add(record[columns.label])
+            if columns.wide and columns.aspect_columns is None and len(values) > MOST_LABELS:
+                reason = f"column {record[columns.aspect]!r} has more than {MOST_LABELS} different values"
+                raise DataError(path, None, f"{reason}; name the columns that are aspects by --aspect-columns")
+        if columns.wide and columns.aspect_columns is None:
+            _check_shared(path, by_aspect)
+        found_aspects |= by_aspect.keys()
+        found_labels |= set().union(*by_aspect.values())
         if not found_labels:
             raise DataError(path, None, "has no rows")
     names = list(labels or sorted(found_labels, key=natural_key))
@@ -84,6 +97,16 @@ def discover(
         has_absent=absent is not None,
         has_targets=columns.target is not None,
     )
+
+
+def _check_shared(path: Path, by_aspect: dict[str, set[str]]) -> None:
+    """Raises DataError for a column of a wide table that has no label in common with any other."""
+    for aspect, values in by_aspect.items():
+        others = set().union(*(found for name, found in by_aspect.items() if name != aspect))
+        if others and not values & others:
+            shown = ", ".join(sorted(values, key=natural_key)[:3])
+            reason = f"column {aspect!r} ({shown}) shares no label with the other columns"
+            raise DataError(path, None, f"{reason}; name the columns that are aspects by --aspect-columns")
 
 
 def natural_key(text: str) -> list[tuple[int, int, str]]:

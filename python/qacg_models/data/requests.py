@@ -1,17 +1,20 @@
-"""Texts to predict, read one at a time: lines of a text file, or records of CSV and JSONL."""
+"""Texts to predict, read one at a time: lines of a text file, or rows of a table."""
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from qacg_models.data.columns import Columns, records
+from qacg_models.data.columns import TABLES, Columns, records
 from qacg_models.data.example import DataError
-from qacg_models.data.lines import numbered_lines, open_file
+from qacg_models.data.lines import STANDARD_INPUT, numbered_lines, open_file
+from qacg_models.data.row_problems import RowProblems, filled
+from qacg_models.errors import InputError
 
-FORMATS = ("txt", "csv", "jsonl")
+FORMATS = ("txt", "csv", "tsv", "jsonl", "xlsx", "parquet")
+BINARY = ("xlsx", "parquet")
+WITH_COLUMNS = tuple(suffix.removeprefix(".") for suffix in TABLES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +24,8 @@ class Request:
     Attributes:
         line: of the file, where the text begins.
         id, target, aspect: None where the file has no such column.
-        others: the other columns of a CSV, by name, where they are asked for.
+        others: the other columns of one of WITH_COLUMNS, by name, where they are asked for.
+        skipped: whether one of the fields above is empty, so that the text is not asked about.
     """
 
     line: int
@@ -30,6 +34,7 @@ class Request:
     target: str | None = None
     aspect: str | None = None
     others: dict[str, str] | None = None
+    skipped: bool = False
 
 
 def format_of(path: Path, data_format: str = "auto") -> str:
@@ -43,50 +48,70 @@ def format_of(path: Path, data_format: str = "auto") -> str:
     if data_format not in FORMATS:
         known = ",".join(FORMATS)
         raise DataError(path, None, f"has no suffix of a known format; say which by --input-format {{{known}}}")
-    open_file(path).close()
+    if path == STANDARD_INPUT and data_format in BINARY:
+        raise InputError(f"input: expected a file for {data_format}, got standard input")
+    if not path.is_fifo():  # a pipe can be opened only once
+        open_file(path).close()
     return data_format
 
 
-def read_requests(path: Path, data_format: str, columns: Columns, others: bool = False) -> Iterator[Request]:
-    """The texts of a file, one at a time; empty lines are passed over.
+def read_requests(
+    path: Path,
+    data_format: str,
+    columns: Columns,
+    others: bool = False,
+    skipped: RowProblems | None = None,
+) -> Iterator[Request]:
+    """The texts of a file, one at a time; blank lines are passed over.
 
     Args:
         path: `lines.STANDARD_INPUT` for standard input.
         data_format: one of FORMATS; a text file has a text on every line, and no columns.
-        others: of a CSV, hand on the other columns as well.
+        others: of one of WITH_COLUMNS, return the other columns as well.
+        skipped: counts the rows of a table that have an empty field, which are marked as skipped; None raises instead.
 
     Raises:
-        DataError: as for `columns.records`, or a file without texts.
+        DataError: as for `columns.records`, rows with an empty field, all listed, or a file without texts.
     """
     request = None
     if data_format == "txt":
-        for line, text in numbered_lines(path):
+        for line, text in numbered_lines(path, columns.encoding):
             if text.strip():
                 request = Request(line, text)
                 yield request
     else:
-        for line, record in records(path, columns, f".{data_format}", others):
+        names = columns.names()
+        rows = records(path, columns, f".{data_format}", others)
+        for line, record in filled(rows, path, columns, skipped, keep=True):
             own = (record[name] if name else None for name in (columns.id, columns.target, columns.aspect))
-            more = {name: value for name, value in record.items() if name not in columns.names()} if others else None
-            request = Request(line, record[columns.text], *own, more)
+            more = {name: value for name, value in record.items() if name not in names} if others else None
+            empty = not all([record[name] for name in names])
+            request = Request(line, record[columns.text], *own, more, empty)
             yield request
     if request is None:
         raise DataError(path, None, "has no texts")
 
 
-def count_texts(path: Path, data_format: str, delimiter: str = ",") -> int | None:
-    """How many texts a file has, without a look at what they are; None where that cannot be said.
+def check_requests(requests: Iterable[Request], path: Path, check: Callable[[Request], None]) -> int:
+    """Reads all texts of a file, so that a row that cannot be used is known before any is predicted.
 
     Args:
-        data_format: one of FORMATS.
-        delimiter: of a CSV, whose header is no text.
+        check: raises InputError for a text that cannot be asked about; not called for skipped ones.
+
+    Returns:
+        How many texts there are.
+
+    Raises:
+        DataError: as for `read_requests`, or listing the texts that did not pass `check`.
     """
-    lines = (text for _, text in numbered_lines(path))
-    try:
-        if data_format != "csv":
-            return sum(bool(text.strip()) for text in lines)
-        # A text may go over several lines.
-        fields = csv.reader((f"{text}\n" for text in lines), delimiter=delimiter)
-        return max(sum(any(cell.strip() for cell in cells) for cells in fields) - 1, 0)
-    except (csv.Error, DataError):  # the reading of the texts says where
-        return None
+    problems, count = RowProblems(path), 0
+    for request in requests:
+        count += 1
+        if not request.skipped:
+            try:
+                check(request)
+            except InputError as error:
+                problems.add(request.line, str(error))
+    if problems.total:
+        raise problems.error("correct these rows, or leave them out")
+    return count

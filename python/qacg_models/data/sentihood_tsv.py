@@ -45,6 +45,16 @@ def read(path: Path, task: Task = SENTIHOOD) -> Iterator[Example]:
         yield Example(row_id, sentence, context, target, aspect, index, line)
 
 
+def recognised(path: Path) -> bool:
+    """Whether the header of a file is SentiHood's: it names sentence1 or sentence2."""
+    try:
+        with path.open("rb") as handle:
+            header = handle.readline(1 << 16)
+    except OSError:
+        return True  # reading it raises the error
+    return b"sentence1" in header or b"sentence2" in header
+
+
 def _column_order(path: Path, line: int, header: list[str]) -> list[int]:
     wanted = f"; wanted: {', '.join(COLUMNS)} (tab separated)"
     missing = [name for name in COLUMNS if name not in header]

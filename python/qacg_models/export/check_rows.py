@@ -25,8 +25,7 @@ def rows_of_file(trained: TrainedModel, path: Path, text_column: str | None) -> 
         DataError: the file cannot be read, or has no texts.
     """
     options = trained.data_options
-    columns = replace(options.columns(), aspect=None, label=None, id=None, target=None)
-    columns = replace(columns, text=text_column or columns.text)
+    columns = options.columns().of_texts(text=text_column or options.text_column)
     texts = (request.text for request in read_requests(path, format_of(path), columns))
     return _asked(trained, texts)
 
@@ -62,17 +61,17 @@ def _rows_of_training(trained: TrainedModel, folder: Path) -> tuple[list[Example
     """Rows of test and dev, if they are still where they were, and as they were."""
     record = trained.record
     try:
-        path = Path(str(read_run_file(folder / RUN_NAME)["data"]))
-        data = load_data(path, ("dev", "test"), record.data_options, optional=("dev", "test"), task=record.task)
+        paths = read_run_file(folder / RUN_NAME)["data"]
+        data = load_data(paths, ("dev", "test"), record.data_options, optional=("dev", "test"), task=record.task)
     except (InputError, KeyError, OSError):
         return None  # moved or changed since, and the report says what was taken in its place
     same = [
         split
-        for split, file in data.files.items()
-        if split in record.data and file_digest(file) == record.data[split].sha256
+        for split, files in data.files.items()
+        if split in record.data and file_digest(*files) == record.data[split].sha256
     ]
     rows = [row for split in same for row in data.splits[split] if row.context in trained.contexts]
-    return (rows, f"{' and '.join(same)} of {path}") if rows else None
+    return (rows, f"{' and '.join(same)} of {', '.join(paths)}") if rows else None
 
 
 def _asked(trained: TrainedModel, texts: Iterable[str]) -> list[Example]:

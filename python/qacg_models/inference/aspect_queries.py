@@ -67,6 +67,17 @@ class Questions:
             TypeError: `text` is not a str.
             InputError: it is empty, or names no target where none was given; or an unknown target or aspect.
         """
+        targets, aspects = self.contexts(text, target, aspect)
+        return [
+            Example(row_id, text, self.task.context(target, aspect), target, aspect, None, line)
+            for target in targets
+            for aspect in aspects
+        ]
+
+    def contexts(
+        self, text: str, target: str | None = None, aspect: str | None = None
+    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Targets and aspects that a text is asked about; arguments and errors as for `rows`."""
         if not isinstance(text, str):
             raise TypeError(f"text: got {type(text).__name__}, wanted str")
         if not text.strip():
@@ -74,11 +85,7 @@ class Questions:
         check_text("text", text)
         targets = self._targets_in(text) if target is None else _names("target", [target], self.known_targets)
         aspects = self.aspects if aspect is None else _names("aspect", [aspect], self.task.aspects)
-        return [
-            Example(row_id, text, self.task.context(target, aspect), target, aspect, None, line)
-            for target in targets
-            for aspect in aspects
-        ]
+        return targets, aspects
 
     def _targets_in(self, text: str) -> tuple[str, ...]:
         if self.targets is not None:

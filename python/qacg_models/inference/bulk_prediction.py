@@ -87,12 +87,18 @@ class BulkPrediction:
             yield from self.answers(texts)
 
     def answers(self, texts: list[Request], seen: Callable[[float], None] | None = None) -> list[str]:
-        """The lines of one window; `seen` as for `predictions`."""
-        return [
-            self.lines.line(request, prediction, sentence)
-            for request, predictions in zip(texts, self.predictions(texts, seen))
-            for sentence, prediction in predictions
-        ]
+        """The lines of one window; a skipped text has one line, without a prediction; `seen` as for `predictions`."""
+        asked = [request for request in texts if not request.skipped]
+        found = iter(self.predictions(asked, seen))
+        if seen is not None and len(asked) < len(texts):
+            seen(len(texts) - len(asked))
+        lines: list[str] = []
+        for request in texts:
+            if request.skipped:
+                lines.append(self.lines.skipped_line(request))
+            else:
+                lines += [self.lines.line(request, prediction, sentence) for sentence, prediction in next(found)]
+        return lines
 
     def predictions(
         self, texts: list[Request], seen: Callable[[float], None] | None = None

@@ -92,23 +92,34 @@ class PredictionLines:
             sentence: number of the sentence in its text.
         """
         shares = {label: round(share, DIGITS) for label, share in prediction.probabilities.items()}
-        optional = {
-            "sentence": sentence,
-            "id": request.id,
-            "target": prediction.target,
-            "certainty": self.certainty(prediction),
-        }
-        fields: dict[str, object] = {"line": request.line}
-        fields |= {name: optional[name] for name in self._optional("sentence", "id", "target")}
-        fields |= {"text": prediction.text, "aspect": prediction.aspect, "label": prediction.label}
-        fields |= {name: optional[name] for name in self._optional("certainty")}
+        return self._line(
+            request,
+            {
+                "sentence": sentence,
+                "id": request.id,
+                "target": prediction.target,
+                "text": prediction.text,
+                "aspect": prediction.aspect,
+                "label": prediction.label,
+                "certainty": self.certainty(prediction),
+            },
+            shares,
+        )
+
+    def skipped_line(self, request: Request) -> str:
+        """The line of a text that was not asked about: what its row has, an empty label and no probabilities."""
+        fields = {"id": request.id, "target": request.target, "text": request.text, "aspect": request.aspect}
+        return self._line(request, {name: value or None for name, value in fields.items()}, None)
+
+    def _line(self, request: Request, values: dict[str, object], shares: dict[str, float] | None) -> str:
+        names = [*self._optional("sentence", "id", "target"), "text", "aspect", "label", *self._optional("certainty")]
+        fields: dict[str, object] = {"line": request.line} | {name: values.get(name) for name in names}
         others = {name: (request.others or {}).get(name, "") for name in self.others}
         if self.data_format == "jsonl":
             fields |= {"probabilities": shares} | ({"columns": others} if self.others else {})
             return json.dumps(fields, ensure_ascii=False) + "\n"
-        return self._csv_line(
-            [*fields.values(), *(f"{share:.{DIGITS}f}" for share in shares.values()), *others.values()]
-        )
+        cells = [""] * len(self.task.labels) if shares is None else [f"{share:.{DIGITS}f}" for share in shares.values()]
+        return self._csv_line([*fields.values(), *cells, *others.values()])
 
     def count_uncertain(self, lines: Iterable[str]) -> tuple[int, int]:
         """How many predictions of a file that was written so, by its lines, are uncertain, and how many there are."""
@@ -118,7 +129,7 @@ class PredictionLines:
         else:
             place = self._own_names().index("certainty")
             counts.update(row[place] for number, row in enumerate(csv.reader(lines)) if number)
-        return counts[UNCERTAIN], counts.total()
+        return counts[UNCERTAIN], counts[UNCERTAIN] + counts[CERTAIN]
 
     def _own_names(self) -> list[str]:
         names = [

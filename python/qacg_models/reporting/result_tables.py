@@ -93,14 +93,14 @@ def weaker_than_tfidf(record: TrainingRecord) -> list[str]:
     return lines
 
 
-def compare_with_stored(record: TrainingRecord, path: Path, rows: int, result: Metrics) -> str:
+def compare_with_stored(record: TrainingRecord, paths: Sequence[Path], rows: int, result: Metrics) -> str:
     """Whether a new evaluation gives the figures on record: a line that says so, or why it cannot be said.
 
     Args:
-        path: the file that was evaluated.
-        rows: how many of its rows; where training took dev from it, that many are the split.
+        paths: the file, or files, that were evaluated.
+        rows: how many of their rows; where training took dev from it, that many are the split.
     """
-    digest = file_digest(path)
+    digest, path = file_digest(*paths), ", ".join(map(str, paths))
     parts = {split: part.rows for split, part in record.data.items() if part.sha256 == digest}
     split = next((split for split, count in parts.items() if count == rows), None)
     if split in record.metrics:

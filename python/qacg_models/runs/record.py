@@ -144,8 +144,8 @@ class TrainingRecord:
             content = _of_format_4(content)
         if isinstance(content, dict) and content.get("format") == 5:
             content = _of_format_5(content)
-        if isinstance(content, dict) and content.get("format") == 6:  # before there were warnings
-            content = {"warnings": []} | content | {"format": RECORD_FORMAT}
+        if isinstance(content, dict) and content.get("format") == 6:
+            content = _of_format_6(content)
         if not isinstance(content, dict) or content.get("format") != RECORD_FORMAT:
             raise InputError(f"is not a training record of format {RECORD_FORMAT}")
         given = {name: value for name, value in content.items() if name != "format"}
@@ -189,6 +189,14 @@ def _of_format_5(content: dict) -> dict:
     if isinstance(options, dict):
         options = {"beta": None, "gamma": None} | options
     return content | {"options": options, "format": 6}
+
+
+def _of_format_6(content: dict) -> dict:
+    """A record from before warnings, wide tables, other encodings and empty cells, as one of today."""
+    reading = content.get("data_options")
+    if isinstance(reading, dict):
+        reading = {"encoding": "utf-8", "wide": False, "aspect_columns": None, "skip_empty": False} | reading
+    return {"warnings": []} | content | {"data_options": reading, "format": RECORD_FORMAT}
 
 
 def read_record(folder: Path | str) -> TrainingRecord:

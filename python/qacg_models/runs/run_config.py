@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 
@@ -43,12 +44,13 @@ def read_run_file(path: Path | str) -> dict[str, object]:
 
 
 def write_run_file(
-    path: Path, data: str, data_options: DataOptions, options: TrainingOptions, seeds: list[int]
+    path: Path, data: Sequence[Path], data_options: DataOptions, options: TrainingOptions, seeds: list[int]
 ) -> None:
     """Writes every choice of a run, those that were settled for it included."""
     import yaml
 
-    content: dict[str, object] = {"data": data, "seeds": seeds}
+    paths = [str(source) for source in data]
+    content: dict[str, object] = {"data": paths[0] if len(paths) == 1 else paths, "seeds": seeds}
     for source in (data_options, options):
         values = {field.name: getattr(source, field.name) for field in fields(source) if field.name != "seed"}
         content |= {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
@@ -58,7 +60,7 @@ def write_run_file(
 
 def choice_kinds() -> dict[str, type]:
     """The type of every choice by its name."""
-    kinds: dict[str, type] = {"data": str, "output": str, "seeds": list}
+    kinds: dict[str, type] = {"data": list, "output": str, "seeds": list}
     for field in fields(DataOptions):
         kinds[field.name] = field.metadata["kind"]
     for field in fields(TrainingOptions):
@@ -78,6 +80,8 @@ def _typed(path: Path, name: str, value: object, kind: type) -> object:
             return float(value)
         except ValueError:
             pass
+    if name == "data" and isinstance(value, str):
+        return [value]
     if kind is list and isinstance(value, list):
         if name != "seeds":
             return [str(item) for item in value]

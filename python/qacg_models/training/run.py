@@ -150,7 +150,7 @@ def _take_up(
     say: Callable[[str], None],
 ) -> Path | None:
     check_output(output, overwrite)
-    digests = {split: file_digest(path) for split, path in dataset.files.items()}
+    digests = {split: file_digest(*files) for split, files in dataset.files.items()}
     training = asdict(options)
     del training["minutes"]  # the only choice that may change on the way: it ends a run, and decides nothing else
     choices = {"training": training, "data": asdict(dataset.options), "files": digests}
@@ -261,7 +261,7 @@ def _write_model(
         tokenizer.backend_tokenizer.no_truncation()
         tokenizer.backend_tokenizer.no_padding()
         tokenizer.save_pretrained(work / MODEL)
-        write_run_file(work / MODEL / RUN_NAME, str(dataset.source), dataset.options, options, [options.seed])
+        write_run_file(work / MODEL / RUN_NAME, dataset.sources, dataset.options, options, [options.seed])
     record = TrainingRecord(
         task=task,
         contexts=dataset.contexts,
@@ -272,7 +272,7 @@ def _write_model(
         collapsed_steps=tuple(collapsed_steps(state.log_history)),
         label_shares=tuple(label_shares(dataset.splits["train"], task)),
         overlap=tuple((a, b, count) for (a, b), count in dataset.overlap.items()),
-        data={name: SplitFile(len(rows), file_digest(dataset.files[name])) for name, rows in dataset.splits.items()},
+        data={name: SplitFile(len(rows), file_digest(*dataset.files[name])) for name, rows in dataset.splits.items()},
         warnings=dataset.warnings,
         padding=padding,
         steps=state.global_step,

@@ -128,7 +128,7 @@ def _finished(folder: Path, dataset: Dataset, options: TrainingOptions) -> Train
     reading = plain(asdict(dataset.options))
     pairs += [(name, read[name], value) for name, value in reading.items()]
     digests = {split: part.sha256 for split, part in record.data.items()}
-    pairs += [(f"{split}'s file", digests.get(split), file_digest(path)) for split, path in dataset.files.items()]
+    pairs += [(f"{split}'s file", digests.get(split), file_digest(*files)) for split, files in dataset.files.items()]
     for name, was, now in pairs:
         if was != now:
             raise InputError(
@@ -160,4 +160,4 @@ def _check_output(output: Path, overwrite: bool, resume: bool) -> None:
 def _write(output: Path, dataset: Dataset, options: TrainingOptions, seeds: list[int], summary: dict) -> None:
     with written_whole(output / SUMMARY_NAME) as handle:
         handle.write(json.dumps(summary, indent=1, allow_nan=False) + "\n")
-    write_run_file(output / RUN_NAME, str(dataset.source), dataset.options, settle(options, dataset), seeds)
+    write_run_file(output / RUN_NAME, dataset.sources, dataset.options, settle(options, dataset), seeds)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 from pathlib import Path
 
 from qacg_models.cli.flags import OF_TRAINING, add_flags, taken
@@ -79,7 +78,7 @@ def _check(arguments: argparse.Namespace) -> None:
 def _rows(arguments: argparse.Namespace, trained) -> list:
     from qacg_models.data import check_contexts, load_file
 
-    options = replace(trained.data_options, **taken(vars(arguments), DataOptions))
+    options = trained.data_options.overridden(taken(vars(arguments), DataOptions))
     rows: dict[int, list] = {}
     for row in load_file(arguments.data, trained.task, options):
         rows.setdefault(row.line, []).append(row)

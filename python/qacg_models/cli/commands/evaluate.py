@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
 from qacg_models.cli.flags import OF_TRAINING, add_flags, add_int8_flag, check_range, taken
@@ -22,15 +22,21 @@ DESCRIPTION = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments to its parser."""
-    parser.usage = "%(prog)s MODEL --data PATH [option ...]"
+    parser.usage = "%(prog)s MODEL --data PATH [PATH ...] [option ...]"
     parser.add_argument("model", type=Path, metavar="MODEL", help="folder that qacg train wrote")
     parser.add_argument(
-        "--data", type=Path, required=True, metavar="PATH", help="folder with the split's file, or one file"
+        "--data",
+        type=Path,
+        nargs="+",
+        action="extend",
+        required=True,
+        metavar="PATH",
+        help="folder with the split's file, or one or several files",
     )
     parser.add_argument(
         "--split",
         choices=("train", "dev", "test"),
-        help="which split; without it test of a folder, and all rows of a file",
+        help="which split; without it test of a folder, and all rows of files",
     )
     parser.add_argument(
         "--attention", choices=("fused", "sdpa", "eager"), help="implementation; without it the one of training"
@@ -78,21 +84,23 @@ def run(arguments: argparse.Namespace) -> int:
     check_range("bootstrap-seed", arguments.bootstrap_seed, 0, 2**64 - 1)
     if arguments.output is not None:
         check_writable("output", arguments.output)
-        check_not_input("output", arguments.output, arguments.data)
+        for source in arguments.data:
+            check_not_input("output", arguments.output, source)
     page = None if arguments.report is None else begin_page(arguments.report)
     trained = load_trained(arguments.model, arguments.attention, device=own_device(arguments.device))
     trained = in_int8(trained) if arguments.int8 else trained
-    options = replace(trained.data_options, **taken(vars(arguments), DataOptions))
-    path, split = arguments.data, arguments.split
-    if path.is_file() and split is None:
-        rows, split = load_file(path, trained.task, options), path.name
+    options = trained.data_options.overridden(taken(vars(arguments), DataOptions))
+    paths, split, left_out = tuple(arguments.data), arguments.split, []
+    if split is None and not paths[0].is_dir():
+        rows = load_file(paths, trained.task, options, contexts=trained.contexts, notes=left_out)
+        split = ", ".join(path.name for path in paths)
     else:
         split = split or "test"
-        dataset = load_data(path, (split,), options, task=trained.task)
-        rows, path = dataset.splits[split], dataset.files[split]
+        dataset = load_data(paths, (split,), options, task=trained.task)
+        rows, paths, left_out = dataset.splits[split], dataset.files[split], list(dataset.skipped)
         if arguments.output is not None:
-            check_not_input("output", arguments.output, path)
-    check_contexts(rows, trained.contexts, path)
+            check_not_input("output", arguments.output, paths[0])
+        check_contexts(rows, trained.contexts, ", ".join(map(str, paths)))
     logits = trained.logits(rows)
     judge = trained.judge(rows, logits)
     model, figures = row_title(trained.record, split) + (", int8" if trained.int8 else ""), judge(None)
@@ -103,7 +111,7 @@ def run(arguments: argparse.Namespace) -> int:
         sentences = [row.sentence for row in rows]
         bounds[model] = intervals(judge, sentences, repeats=arguments.bootstrap, seed=arguments.bootstrap_seed)
     warnings = evaluation_warnings(split, rows, trained.task)
-    stored = compare_with_stored(trained.record, path, len(rows), figures)
+    stored = compare_with_stored(trained.record, paths, len(rows), figures)
     content = {name: result.to_json() for name, result in results.items()} | {
         "intervals": {
             "level": 0.95,
@@ -125,7 +133,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.output.parent.mkdir(parents=True, exist_ok=True)
         with written_whole(arguments.output) as handle:
             handle.write(text + "\n")
-    notes = [*(one.describe() for one in warnings), selection_note(trained.record), stored]
+    notes = [*(one.describe() for one in warnings), selection_note(trained.record), stored, *left_out]
     if bounds:
         notes.insert(
             0, f"from, to: 95 % of {arguments.bootstrap} samples of sentences, seed {arguments.bootstrap_seed}"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from qacg_models.cli.flags import add_int8_flag, check_range
 from qacg_models.cli.interruption import with_resume
-from qacg_models.cli.text_flags import add_text_flags
+from qacg_models.cli.text_flags import add_text_flags, settle_text_flags
 from qacg_models.data.lines import STANDARD_INPUT
 from qacg_models.errors import InputError
 from qacg_models.utils.one_run import parts_of
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "document, all of its sentences together (default: %(default)s)",
     )
     file = parser.add_argument_group("input file")
-    add_text_flags(file)
+    add_text_flags(file, "that of training")
     file.add_argument("--aspect-column", metavar="NAME", help="column of the one aspect that a record asks about")
     file.add_argument("--target-column", metavar="NAME", help="column of the one target that a record asks about")
     file.add_argument("--id-column", metavar="NAME", help="column of an id, which is handed on")
@@ -65,8 +65,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     output.add_argument(
         "--columns",
         choices=COLUMNS,
-        help="what becomes of the other columns of a CSV: all are written behind the predictions, or none (default: "
-        "all)",
+        help="what becomes of the other columns of a table: all are written behind the predictions, or none (default: "
+        "all; JSONL is no table)",
     )
     output.add_argument(
         "--min-confidence",
@@ -114,31 +114,25 @@ def run(arguments: argparse.Namespace) -> int:
     from qacg_models.cli.progress import TextBar
     from qacg_models.cli.standard_output import write_out
     from qacg_models.data import file_digest
-    from qacg_models.data.columns import Columns
-    from qacg_models.data.requests import Request, count_texts, format_of, read_requests
+    from qacg_models.data.requests import Request, check_requests, format_of, read_requests
+    from qacg_models.data.row_problems import RowProblems
     from qacg_models.inference.aspect_sentiment import AspectSentiment
     from qacg_models.inference.bulk_prediction import BulkPrediction
     from qacg_models.inference.prediction_format import PredictionLines
     from qacg_models.utils.distributed import is_main, own_device, world_size
 
-    columns = Columns(
-        text=arguments.text_column,
-        aspect=arguments.aspect_column,
-        label=None,
-        id=arguments.id_column,
-        target=arguments.target_column,
-        delimiter=arguments.delimiter,
-    )
     _check(arguments, world_size())
     form = _form(arguments.output)
     _check_output(arguments)
+    columns = _columns(arguments)
     source = Path("--text") if arguments.input is None else arguments.input
+    skipped, count = RowProblems(source), None
     if arguments.input is None:
         requests = iter([Request(number, text) for number, text in enumerate(arguments.text, 1)])
     else:
         data_format = format_of(source, arguments.input_format)
         kept = _keeps_columns(arguments.columns, data_format)
-        requests = read_requests(source, data_format, columns, kept)
+        requests = read_requests(source, data_format, columns, kept, skipped if arguments.skip_empty else None)
     ask = AspectSentiment.from_pretrained(
         arguments.model,
         attention=arguments.attention,
@@ -147,6 +141,11 @@ def run(arguments: argparse.Namespace) -> int:
     )
     if arguments.target_column is not None and not ask.targets:
         raise InputError("target-column: got one, but this model's contexts are aspects alone; wanted none")
+    questions = ask.questions(arguments.aspects, arguments.targets)
+    if arguments.input is not None and source.is_file():  # what is not, such as a pipe, can be read only once
+        ignored = RowProblems(source) if arguments.skip_empty else None
+        same = read_requests(source, data_format, columns, skipped=ignored)
+        count = check_requests(same, source, lambda one: questions.contexts(one.text, one.target, one.aspect))
     requests, others = _with_names(requests)
     lines = PredictionLines(
         form,
@@ -159,7 +158,7 @@ def run(arguments: argparse.Namespace) -> int:
     )
     bulk = BulkPrediction(
         ask,
-        ask.questions(arguments.aspects, arguments.targets),
+        questions,
         lines,
         source,
         arguments.window,
@@ -171,10 +170,10 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     if arguments.output is None:
         _print(bulk, requests, write_out)
+        if skipped.total:
+            print(_how_many_skipped(skipped), file=sys.stderr)
         return 0
-    # To count the texts of a pipe would be to take them from it.
-    known = arguments.input is not None and arguments.input.is_file()
-    with TextBar(lambda: count_texts(source, data_format, columns.delimiter) if known else None) as bar:
+    with TextBar(lambda: count) as bar:
         taken = bulk.write(
             requests,
             arguments.output,
@@ -186,10 +185,28 @@ def run(arguments: argparse.Namespace) -> int:
     if is_main():
         again = f", {taken} windows of the main process from the run before" if taken else ""
         print(f"predictions in {arguments.output}{again}")
+        if skipped.total:
+            print(_how_many_skipped(skipped))
         if arguments.min_confidence is not None:
             with arguments.output.open(encoding="utf-8", newline="") as handle:
                 print(_how_many(lines.min_confidence, *lines.count_uncertain(handle)))
     return 0
+
+
+def _columns(arguments: argparse.Namespace):
+    """How the input is read, by the flags and, where they are not given, as in training."""
+    from qacg_models.data.columns import Columns
+
+    settle_text_flags(arguments, arguments.model)
+    return Columns(
+        text=arguments.text_column,
+        aspect=arguments.aspect_column,
+        label=None,
+        id=arguments.id_column,
+        target=arguments.target_column,
+        delimiter=arguments.delimiter,
+        encoding=arguments.encoding,
+    )
 
 
 def _print(bulk, requests, write_out) -> None:
@@ -206,10 +223,16 @@ def _how_many(least: float, uncertain: int, of_all: int) -> str:
     return f"{uncertain:,} of {of_all:,} predictions are uncertain: the probability of their label is below {least:g}"
 
 
+def _how_many_skipped(skipped) -> str:
+    return f"skipped {skipped.total:,} rows ({skipped.summary()}); each has a line with an empty label in the output"
+
+
 def _keeps_columns(chosen: str | None, data_format: str) -> bool:
-    if chosen == "all" and data_format != "csv":
-        raise InputError(f"columns: got all for {data_format}, wanted a CSV, which has columns")
-    return data_format == "csv" and chosen != "none"
+    from qacg_models.data.requests import WITH_COLUMNS
+
+    if chosen == "all" and data_format not in WITH_COLUMNS:
+        raise InputError(f"columns: got all for {data_format}, wanted a CSV or another table, which has columns")
+    return data_format in WITH_COLUMNS and chosen != "none"
 
 
 def _with_names(requests: Iterator) -> tuple[Iterator, tuple[str, ...]]:
@@ -239,6 +262,8 @@ def _check(arguments: argparse.Namespace, processes: int) -> None:
     data_format = arguments.input_format
     by_suffix = arguments.input is not None and (data_format, arguments.input.suffix.lower()) == ("auto", ".txt")
     lines_only = arguments.input is None or data_format == "txt" or by_suffix
+    if lines_only and arguments.skip_empty:
+        raise InputError("skip-empty: expected a table as --input, got texts whose empty lines are always passed over")
     if lines_only and records:
         raise InputError(f"{records[0]}: got one, but these texts have no columns; wanted CSV or JSONL as --input")
     for name in ("aspect", "target"):

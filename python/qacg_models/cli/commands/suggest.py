@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from qacg_models.cli.flags import check_range
-from qacg_models.cli.text_flags import add_text_flags
+from qacg_models.cli.text_flags import add_text_flags, settle_text_flags
 from qacg_models.errors import InputError
 from qacg_models.suggestion import ASPECTS
 
@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--with", dest="model", type=Path, metavar="MODEL", help="folder that qacg train wrote, to ask how sure it is"
     )
     file = parser.add_argument_group("input file")
-    add_text_flags(file)
+    add_text_flags(file, "that of --with MODEL, or text, auto and utf-8")
     sheet = parser.add_argument_group("sheet")
     sheet.add_argument(
         "--by",
@@ -52,13 +52,18 @@ def run(arguments: argparse.Namespace) -> int:
     """Proposes, or asks the model, and writes the sheet."""
     from qacg_models.data.columns import Columns
     from qacg_models.data.requests import format_of, read_requests
+    from qacg_models.data.row_problems import RowProblems
     from qacg_models.suggestion.sheet import check_text_column, distinct, rows_of, write_sheet
 
     _check(arguments)
+    settle_text_flags(arguments, arguments.model)
     check_text_column(arguments.text_column)
-    columns = Columns(text=arguments.text_column, aspect=None, label=None, delimiter=arguments.delimiter)
-    requests = read_requests(arguments.input, format_of(arguments.input, arguments.input_format), columns)
-    sentences = distinct((request.text for request in requests), arguments.by == "sentence")
+    columns = Columns(arguments.text_column, None, None, delimiter=arguments.delimiter, encoding=arguments.encoding)
+    data_format, skipped = format_of(arguments.input, arguments.input_format), RowProblems(arguments.input)
+    requests = read_requests(arguments.input, data_format, columns, skipped=skipped if arguments.skip_empty else None)
+    sentences = distinct((one.text for one in requests if not one.skipped), arguments.by == "sentence")
+    if skipped.total:
+        _say(f"skipped {skipped.total:,} rows ({skipped.summary()})")
     _say(f"{len(sentences):,} distinct {arguments.by}s")
     if arguments.model is None:
         proposals = _proposals(arguments, sentences)

@@ -15,7 +15,7 @@ from qacg_models.runs.recipes import described
 from qacg_models.utils.one_run import unfinished
 
 NEEDS = "training"
-HELP = "train on SentiHood, SemEval-2014, or CSV, JSON and JSONL of your own"
+HELP = "train on SentiHood, SemEval-2014, or tables of your own (CSV, JSON, JSONL, Excel, Parquet)"
 DESCRIPTION = (
     "Trains a model from scratch or from a checkpoint, keeps the weights that do best on dev, and evaluates them on "
     "test. What is not said is settled by the kind of training; the run writes all choices beside its model, as "
@@ -25,15 +25,17 @@ DESCRIPTION = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments to its parser."""
-    parser.usage = "%(prog)s --data PATH --output DIR [option ...]"
+    parser.usage = "%(prog)s --data PATH [PATH ...] --output DIR [option ...]"
     parser.add_argument(
         "--config", type=Path, metavar="FILE", help="choices as YAML or JSON, such as MODEL/run.yaml; flags win"
     )
     parser.add_argument(
         "--data",
+        nargs="+",
+        action="extend",
         default=argparse.SUPPRESS,
         metavar="PATH",
-        help="folder with the splits' files, or one file, from which dev is taken",
+        help="folder with the splits' files, or one or several files, from which dev is taken",
     )
     parser.add_argument("--output", default=argparse.SUPPRESS, metavar="DIR", help="folder to make for the model")
     parser.add_argument(

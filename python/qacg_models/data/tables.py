@@ -1,0 +1,75 @@
+"""Excel workbooks and Parquet files as rows with names."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator
+from pathlib import Path
+
+from qacg_models.data.example import DataError
+from qacg_models.errors import InputError
+
+_DAMAGED = "is damaged, or not {}; open it in the program that wrote it and save it as CSV"
+
+
+def excel_rows(path: Path) -> Iterator[tuple[int, list[object]]]:
+    """Number and cells of every row of the first sheet, one in memory at a time; None is an empty cell.
+
+    Formulas give the value that was saved with them.
+
+    Raises:
+        InputError: openpyxl is not installed.
+        DataError: the file cannot be read, or is not an Excel workbook.
+    """
+    try:
+        import openpyxl
+    except ImportError:
+        raise InputError(f"{path}: .xlsx needs openpyxl: pip install openpyxl, or save the file as CSV") from None
+    _check_file(path)
+    try:
+        book = openpyxl.load_workbook(path, read_only=True, data_only=True)
+    except Exception as error:  # of zipfile, of XML parsers, KeyError: whatever a damaged workbook causes
+        reason = _DAMAGED.format("an Excel workbook (.xlsx)")
+        raise DataError(path, None, f"{reason} ({type(error).__name__}: {error})") from None
+    try:
+        sheet = book.worksheets[0]
+        sheet.reset_dimensions()  # some programs write wrong ones
+        for number, cells in enumerate(sheet.iter_rows(values_only=True), 1):
+            yield number, [_plain(cell) for cell in cells]
+    finally:
+        book.close()
+
+
+def parquet_rows(path: Path) -> Iterator[tuple[int, dict[str, object]]]:
+    """Number, from 1, and fields of every row, a batch in memory at a time.
+
+    Raises:
+        DataError: the file cannot be read, or is not Parquet.
+    """
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    _check_file(path)
+    number = 0
+    try:
+        with parquet.ParquetFile(path) as file:
+            for batch in file.iter_batches(batch_size=4096):
+                for row in batch.to_pylist():
+                    number += 1
+                    yield number, {name: _plain(value) for name, value in row.items()}
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(path, number or None, f"{_DAMAGED.format('a Parquet file')} ({error})") from None
+
+
+def _check_file(path: Path) -> None:
+    try:
+        path.open("rb").close()
+    except OSError as error:
+        raise DataError(path, None, f"cannot be read ({error.strerror})") from None
+
+
+def _plain(value: object) -> object:
+    """A cell as JSON would have it: a date is a text, and a whole number is one however it is stored."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return str(value) if isinstance(value, datetime.date | datetime.time) else value

@@ -1,0 +1,225 @@
+"""The commands on tables that people have: empty cells, names of training, every form of table, several files."""
+
+import csv
+import io
+import json
+import os
+import threading
+import tracemalloc
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+from qacg_models.cli import main
+from qacg_models.data.columns import Columns
+from qacg_models.data.requests import check_requests, read_requests
+from qacg_models.data.row_problems import RowProblems
+from qacg_models.runs.record import RECORD_NAME
+from table_files import WIDE, half_filled, write_table
+from untrained import write_model
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return write_model(tmp_path_factory.mktemp("tables") / "model", layers=1)
+
+
+@pytest.fixture
+def trained_on(model, tmp_path):
+    """Makes the model one that was trained with some choices of reading."""
+
+    def changed(**options):
+        folder = tmp_path / "trained"
+        folder.mkdir()
+        for path in model.iterdir():
+            (folder / path.name).write_bytes(path.read_bytes())
+        record = json.loads((folder / RECORD_NAME).read_text())
+        record["data_options"] |= options
+        (folder / RECORD_NAME).write_text(json.dumps(record))
+        return folder
+
+    return changed
+
+
+def fails(capsys, *arguments):
+    """The one line on stderr of a command that ends with status 2."""
+    capsys.readouterr()
+    assert main([str(argument) for argument in arguments]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "Traceback" not in said, said
+    return said
+
+
+def predict(capsys, model, *arguments):
+    capsys.readouterr()
+    assert main(["predict", str(model), *map(str, arguments)]) == 0
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_predict_lists_empty_texts_before_it_predicts(model, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("qacg_models.inference.bulk_prediction.BulkPrediction.answers", None)
+    path = write_table(tmp_path / "in.csv", [("text", "n"), *(("" if n % 9 == 8 else "fine", n) for n in range(40))])
+    said = fails(capsys, "predict", model, "--input", path, "--window", 4)
+    assert f"{path}:10: has an empty 'text', as do lines 19, 28, 37; fill them in, or pass --skip-empty" in said
+
+
+def test_predict_lists_unknown_aspects_before_it_predicts(model, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("qacg_models.inference.bulk_prediction.BulkPrediction.answers", None)
+    rows = [("text", "about"), *(("fine", "view" if n in (30, 32) else "food") for n in range(40))]
+    path = write_table(tmp_path / "in.csv", rows)
+    said = fails(capsys, "predict", model, "--input", path, "--window", 4, "--aspect-column", "about")
+    assert f"{path}:32: aspect: got 'view', wanted one of food, price, service" in said
+    assert "as does line 34; correct these rows" in said
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl"])
+def test_predict_skip_empty_keeps_rows_in_place(model, tmp_path, capsys, form):
+    rows = [("n", "text", "about"), (1, "fine", "food"), (2, "", "food"), (3, "slow", ""), (4, "dear", "price")]
+    path, output = write_table(tmp_path / "in.csv", rows), tmp_path / f"out.{form}"
+    flags = ["--aspect-column", "about", "--skip-empty", "--min-confidence", "0.99", "--output", str(output)]
+    assert main(["predict", str(model), "--input", str(path), *flags]) == 0
+    out = capsys.readouterr().out
+    assert "skipped 2 rows (1 with an empty 'text', 1 with an empty 'about')" in out
+    assert "of 2 predictions are uncertain" in out
+    if form == "csv":
+        found = list(csv.DictReader(io.StringIO(output.read_text())))
+        nothing = {"label": "", "certainty": "", "p(none)": "", "p(good)": "", "p(bad)": ""}
+        assert [row["n"] for row in found] == ["1", "2", "3", "4"]
+    else:
+        found = [json.loads(line) for line in output.read_text().splitlines()]
+        nothing = {"label": None, "certainty": None, "probabilities": None}
+        assert found[1]["text"] is None and found[2]["aspect"] is None
+    assert [row["line"] for row in found] == (["2", "3", "4", "5"] if form == "csv" else [2, 3, 4, 5])
+    for row in found[1:3]:
+        assert {name: row[name] for name in nothing} == nothing
+    assert found[0]["label"] and found[3]["label"]
+
+
+def test_predict_takes_names_and_encoding_of_training(trained_on, tmp_path, capsys):
+    trained = trained_on(text_column="review", delimiter=";", encoding="cp1252")
+    path = write_table(tmp_path / "in.csv", [("n", "review"), (1, "Café")], ";", "cp1252")
+    found = predict(capsys, trained, "--input", path, "--aspects", "food")
+    assert [(row["text"], row["columns"]) for row in found] == [("Café", {"n": "1"})]
+    other = write_table(tmp_path / "other.csv", [("said", "n"), ("Café", 1)], "|")
+    flags = ["--text-column", "said", "--delimiter", "auto", "--encoding", "utf-8", "--aspects", "food"]
+    assert predict(capsys, trained, "--input", other, *flags)[0]["text"] == "Café"
+    assert "lacks 'review'; it has 'said', 'n'" in fails(capsys, "predict", trained, "--input", other, *flags[2:])
+
+
+def test_predict_reads_every_table(model, tmp_path, capsys):
+    rows = [("n", "text"), (1, "fine"), (2, "slow")]
+    paths = [write_table(tmp_path / "in.tsv", rows, "\t"), write_table(tmp_path / "semicolons.csv", rows, ";")]
+    parquet.write_table(pa.table({"n": [1, 2], "text": ["fine", "slow"]}), tmp_path / "in.parquet")
+    paths.append(tmp_path / "in.parquet")
+    for path in paths:
+        found = predict(capsys, model, "--input", path, "--aspects", "food")
+        assert [(row["text"], row["columns"]) for row in found] == [("fine", {"n": "1"}), ("slow", {"n": "2"})]
+
+
+def test_predict_misuse_of_tables_is_named(model, tmp_path, capsys):
+    text = tmp_path / "in.txt"
+    text.write_text("fine\n\nslow\n")
+    for flags, reason in (
+        (["--input", text, "--skip-empty"], "skip-empty: expected a table as --input, got texts whose empty lines"),
+        (["--text", "fine", "--skip-empty"], "skip-empty: expected a table as --input"),
+        (["--input", "-", "--input-format", "parquet"], "input: expected a file for parquet, got standard input"),
+        (["--input", text, "--encoding", "klingon"], "encoding: expected the name of an encoding"),
+    ):
+        assert reason in fails(capsys, "predict", model, *flags)
+
+
+def test_predict_of_a_pipe_reads_it_once(model, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("qacg_models.data.requests.check_requests", None)
+    pipe = tmp_path / "pipe.jsonl"
+    os.mkfifo(pipe)
+    lines = [json.dumps({"text": text}) + "\n" for text in ("fine", "")]
+    writer = threading.Thread(target=pipe.write_text, args=["".join(lines)], daemon=True)
+    writer.start()
+    found = predict(capsys, model, "--input", pipe, "--aspects", "food", "--skip-empty")
+    assert [row["label"] is None for row in found] == [False, True]
+
+
+def test_row_problems_of_many_kinds_stay_small(tmp_path):
+    problems = RowProblems(tmp_path / "in.csv")
+    for line in range(1, 5_001):
+        problems.add(line, f"text: got {line * 'x'!r}")
+    assert len(problems.counts) == 1000 and problems.total == 5_000
+    said = str(problems.error("correct them"))
+    assert "; and 4,980 more; correct them" in said and len(said) < 2_000
+
+
+def test_check_requests_of_many_rows_takes_little_memory(tmp_path):
+    path = tmp_path / "in.csv"
+    peaks = []
+    for count in (2_000, 12_000):
+        path.write_text("text,n\n" + "".join(f"{'' if n % 2 else 'fine'},{n}\n" for n in range(count)))
+        skipped = RowProblems(path)
+        tracemalloc.start()
+        requests = read_requests(path, "csv", Columns(aspect=None, label=None), skipped=skipped)
+        assert check_requests(requests, path, lambda request: None) == count
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        assert skipped.total == count // 2
+    assert peaks[1] < 1.2 * peaks[0], peaks
+
+
+def test_evaluate_wide_files_as_the_long_one(model, tmp_path, capsys):
+    paths = [
+        write_table(tmp_path / "a.csv", WIDE),
+        write_table(tmp_path / "b.csv", [WIDE[0], ("", "good", "bad"), *WIDE[1:3]], ";"),
+    ]
+    long = [("text", "aspect", "label")]
+    long += [(row[0], name, label) for row in WIDE[1:] + WIDE[1:3] for name, label in zip(WIDE[0][1:], row[1:])]
+    whole = write_table(tmp_path / "long.csv", long)
+    flags = ["--bootstrap", "0", "--json"]
+    figures = []
+    for given in ([*paths, "--wide", "--skip-empty"], [whole]):
+        capsys.readouterr()
+        assert main(["evaluate", str(model), "--data", *map(str, given), *flags]) == 0
+        figures.append(json.loads(capsys.readouterr().out))
+    assert figures[0]["rows"] == figures[1]["rows"] == 10
+    name = next(name for name in figures[0] if name.startswith("QACG-BERT"))
+    values = [next(value for name, value in one.items() if name.startswith("QACG-BERT")) for one in figures]
+    assert name.endswith("a.csv, b.csv") or "a.csv, b.csv" in figures[0]["split"]
+    assert values[0] == values[1]
+
+
+def test_evaluate_prints_what_it_skipped(model, tmp_path, capsys):
+    path = write_table(tmp_path / "a.csv", [*WIDE, ("", "good", "bad")])
+    assert main(["evaluate", str(model), "--data", str(path), "--bootstrap=0", "--wide", "--skip-empty"]) == 0
+    assert "left out of a.csv: 1 rows (1 with an empty 'text')" in capsys.readouterr().out
+
+
+def test_evaluate_of_a_wide_model_reads_a_long_table(trained_on, tmp_path, capsys):
+    trained = trained_on(aspect_columns=["food", "price"])
+    path = write_table(tmp_path / "long.csv", [("text", "topic", "label"), ("fine", "food", "good")])
+    flags = ["--data", path, "--bootstrap", 0, "--aspect-column", "topic"]
+    assert "aspect_column: got 'topic' for a wide table" in fails(capsys, "evaluate", trained, *flags)
+    assert main(["evaluate", str(trained), *map(str, flags), "--no-wide"]) == 0
+
+
+def test_suggest_with_a_model_takes_its_names(trained_on, tmp_path, capsys):
+    trained = trained_on(text_column="review", encoding="cp1252")
+    path = write_table(tmp_path / "in.csv", [("review", "n"), ("Das Café ist gut", 1), ("", 2)], ";", "cp1252")
+    flags = ["suggest", "--input", path, "--with", trained, "--output", tmp_path / "sheet.csv", "--by", "text"]
+    assert f"{path}:3: has an empty 'review'; fill them in, or pass --skip-empty" in fails(capsys, *flags)
+    assert main([*map(str, flags), "--skip-empty"]) == 0
+    assert "skipped 1 rows (1 with an empty 'review')" in capsys.readouterr().err
+    with (tmp_path / "sheet.csv").open(encoding="utf-8") as handle:
+        assert {row["review"] for row in csv.DictReader(handle)} == {"Das Café ist gut"}
+
+
+def test_train_takes_several_files_and_prints_what_it_skipped(tmp_path, monkeypatch, capsys):
+    first, second = half_filled(tmp_path / "a.csv", 30), half_filled(tmp_path / "b.csv", 30)
+    seen = []
+    monkeypatch.setattr("qacg_models.training.train_seeds", lambda data, *given, **_: seen.append(data) or stop())
+    flags = ["--text-column=review", "--aspect-column=topic", "--label-column=verdict", "--skip-empty"]
+    assert main(["train", "--data", str(first), "--data", str(second), "--output", str(tmp_path / "m"), *flags]) == 130
+    assert seen[0].sources == (first, second)
+    out = capsys.readouterr().out
+    assert "left out of a.csv: 11 rows (10 with an empty 'verdict', 1 with an empty 'review')" in out
+    assert "left out of b.csv: 11 rows" in out
+
+
+def stop():
+    raise KeyboardInterrupt
