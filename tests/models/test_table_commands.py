@@ -76,7 +76,7 @@ def test_predict_lists_unknown_aspects_before_it_predicts(model, tmp_path, capsy
 def test_predict_skip_empty_keeps_rows_in_place(model, tmp_path, capsys, form):
     rows = [("n", "text", "about"), (1, "fine", "food"), (2, "", "food"), (3, "slow", ""), (4, "dear", "price")]
     path, output = write_table(tmp_path / "in.csv", rows), tmp_path / f"out.{form}"
-    flags = ["--aspect-column", "about", "--skip-empty", "--min-confidence", "0.99", "--output", str(output)]
+    flags = ["--aspect-column=about", "--skip-empty", "--min-confidence=0.99", "--window=1", "--output", str(output)]
     assert main(["predict", str(model), "--input", str(path), *flags]) == 0
     out = capsys.readouterr().out
     assert "skipped 2 rows (1 with an empty 'text', 1 with an empty 'about')" in out
