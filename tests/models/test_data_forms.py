@@ -332,3 +332,119 @@ def test_a_task_refuses_what_it_cannot_be():
         replace(SENTIHOOD, labels=("a",))
     with pytest.raises(InputError, match="aspects"):
         replace(SENTIHOOD, aspects=("a", "a"))
+
+
+def write_marked(path, rows, header="text,aspect,label,split"):
+    path.write_text("\n".join([header, *rows]) + "\n", encoding="utf-8")
+    return path
+
+
+def marks(dataset):
+    return {name: [row.line for row in part] for name, part in dataset.splits.items()}
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
+def test_split_column_divides_a_file(tmp_path, suffix):
+    cells = [
+        ("a", "good", "train"),
+        ("b", "bad", "Dev "),
+        ("c", "good", ""),
+        ("d", "bad", "test"),
+        ("e", "bad", "train"),
+    ]
+    path = tmp_path / f"own.{suffix}"
+    if suffix == "csv":
+        write_marked(path, [f"{text},food,{label},{mark}" for text, label, mark in cells])
+    else:
+        names = ("text", "label", "split")
+        lines = [json.dumps(dict(zip(names, row)) | {"aspect": "food"}) + "\n" for row in cells]
+        path.write_text("".join(lines))
+    first = 2 if suffix == "csv" else 1
+    dataset = load_data(path, optional=("test",))
+    lines = {"train": [0, 2, 4], "dev": [1], "test": [3]}
+    assert marks(dataset) == {name: [first + place for place in places] for name, places in lines.items()}
+    assert "the column 'split' divides the rows: 3 train, 1 dev, 1 test" in describe(dataset)
+    assert dataset.dev_origin.startswith("rows that the column 'split' reserves")
+    assert marks(load_data(path, ("test",))) == {"test": [first + 3]}
+    assert set(marks(load_data(path, ("train", "dev")))) == {"train", "dev"}
+
+
+def test_split_column_leaves_out_training_rows_of_dev_texts(tmp_path):
+    rows = ["The soup,food,good,dev", "the  Soup,price,bad,train", "Fine,food,bad,", "The soup,room,bad,dev"]
+    dataset = load_data(write_marked(tmp_path / "own.csv", rows), ("train", "dev"))
+    assert marks(dataset) == {"train": [4], "dev": [2, 5]}
+    assert dataset.overlap["train", "dev"] == 0
+    assert any("1 training rows left out, because dev or test has their text" in line for line in describe(dataset))
+
+
+def test_split_column_without_dev_rows_is_as_none(tmp_path):
+    texts = [f"text {n}" for n in range(20)]
+    plain_rows = [f"{text},food,{('good', 'bad')[n % 2]}" for n, text in enumerate(texts)]
+    without = load_data(write_marked(tmp_path / "a.csv", plain_rows, "text,aspect,label"), ("train", "dev"))
+    marked = [f"{row},{('', 'train')[n % 3 == 0]}" for n, row in enumerate(plain_rows)]
+    dataset = load_data(write_marked(tmp_path / "b.csv", marked), ("train", "dev"))
+    assert marks(dataset) == marks(without)
+    assert dataset.dev_origin == without.dev_origin
+    assert dataset.dev_origin.startswith("cut from the training file; new texts score the same only if")
+
+
+@pytest.mark.parametrize(
+    ("rows", "line", "reason"),
+    [
+        (["x,food,good,dev", "y,food,bad,validation"], 3, "split: expected train, dev or test, got 'validation'"),
+        (["x,food,good,dev", "y,food,bad,dev"], None, "split: expected training rows whose texts are not in dev or"),
+        (["x,food,good,dev", "X,food,bad,train"], None, "split: expected training rows whose texts are not in dev or"),
+    ],
+)
+def test_split_column_that_cannot_divide_raises(tmp_path, rows, line, reason):
+    with pytest.raises(DataError, match=reason) as caught:
+        load_data(write_marked(tmp_path / "own.csv", rows), ("train", "dev"))
+    assert caught.value.line == line
+
+
+def test_split_column_of_a_folder_with_dev_is_not_read(tmp_path):
+    for name in ("train", "dev"):
+        write_marked(tmp_path / f"{name}.csv", ["x,food,good,anything", "y,food,bad,anything"])
+    dataset = load_data(tmp_path, ("train", "dev"))
+    assert marks(dataset) == {"train": [2, 3], "dev": [2, 3]}
+    assert dataset.dev_origin == ""
+
+
+def test_split_column_with_test_beside_a_test_file_raises(tmp_path):
+    write_marked(tmp_path / "train.csv", ["x,food,good,train", "y,food,bad,dev", "z,food,bad,test"])
+    write_marked(tmp_path / "test.csv", ["w,food,good,"])
+    with pytest.raises(DataError, match=r"marks as test, and test[.]csv is there"):
+        load_data(tmp_path)
+
+
+def test_split_column_under_another_role_divides_nothing(tmp_path):
+    path = write_marked(
+        tmp_path / "own.csv", [f"text {n},food,{('dev', 'x')[n % 2]}" for n in range(20)], "text,aspect,split"
+    )
+    dataset = load_data(path, ("train", "dev"), DataOptions(label_column="split"))
+    assert dataset.task.labels == ("dev", "x")
+    assert dataset.dev_origin.startswith("cut from the training file")
+
+
+@pytest.mark.parametrize("choice", [{"dev_fraction": 0.2}, {"dev_seed": 1}])
+def test_split_column_beside_a_choice_of_dev_raises(tmp_path, choice):
+    path = write_marked(tmp_path / "own.csv", ["x,food,good,dev", "y,food,bad,train"])
+    with pytest.raises(InputError, match="dev_fraction, dev_seed: expected neither"):
+        load_data(path, ("train", "dev"), DataOptions(**choice))
+
+
+def test_split_column_of_several_files_divides_them_together(tmp_path):
+    first = write_marked(tmp_path / "a.csv", ["x,food,good,dev", "y,food,bad,train"])
+    second = write_marked(tmp_path / "b.csv", ["z,food,bad", "X,price,good"], "text,aspect,label")
+    dataset = load_data([first, second], ("train", "dev"))
+    assert {name: [row.sentence for row in part] for name, part in dataset.splits.items()} == {
+        "train": ["y", "z"],
+        "dev": ["x"],
+    }
+
+
+def test_split_column_of_a_wide_table_is_no_aspect(tmp_path):
+    path = write_marked(tmp_path / "wide.csv", ["x,good,none,dev", "y,bad,good,train"], "text,food,price,split")
+    dataset = load_data(path, ("train", "dev"), DataOptions(wide=True))
+    assert dataset.task.aspects == ("food", "price")
+    assert {name: len(part) for name, part in dataset.splits.items()} == {"train": 2, "dev": 2}

@@ -8,7 +8,7 @@
 | delimiters, encodings, Excel and Parquet of tables of your own | `delimiters.py`, `encodings.py`, `tables.py` |
 | which rows have an empty cell, and how an error lists them | `row_problems.py` |
 | how records of one's own become examples, and which task they have | `records.py` |
-| which sentences become dev where no dev is shipped | `splitting.py` |
+| which rows become dev where no dev is shipped | `splitting.py` |
 | what a split holds, and what leaks between splits | `description.py` |
 | examples by the million, and features of them in a file that is mapped | `example_table.py`, `feature_table.py` |
 | which data deserves a warning | `data_warnings.py` |

@@ -21,12 +21,16 @@ from qacg_models.data.lines import json_array, numbered_lines
 from qacg_models.data.sentihood_tsv import COLUMNS as SENTIHOOD_COLUMNS
 from qacg_models.data.tables import excel_rows, parquet_rows
 from qacg_models.errors import InputError
-from qacg_models.utils.plain_text import parse_json
+from qacg_models.utils.plain_text import parse_json, unescape_formula
 
 TABLES = (".csv", ".tsv", ".xlsx", ".parquet")
 SUFFIXES = (*TABLES, ".json", ".jsonl")
 
 Record = tuple[int, dict[str, str]]  # the line where it begins; its texts by the names of `Columns`
+# Says to which split a labelled row belongs. A file need not have it.
+SPLIT_COLUMN = "split"
+# Only the sheets of `qacg suggest` have both columns. Their cells are escaped for spreadsheets.
+SHEET_COLUMNS = {SPLIT_COLUMN, "hint"}
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,12 @@ class Columns:
         optional = (self.id, self.target, *(self.aspect_columns or ()))
         return [self.text, *(name for name in optional if name is not None)]
 
+    @property
+    def split(self) -> str | None:
+        """SPLIT_COLUMN, or None where rows have no labels, or another field has that name."""
+        others = [*self.names(), *(self.aspect_columns or ())]
+        return None if self.label is None or SPLIT_COLUMN in others else SPLIT_COLUMN
+
     def of_texts(self, **names: str | None) -> Columns:
         """The same for a file of texts without labels, whose other columns are `names` or none."""
         without = {"aspect": None, "label": None, "id": None, "target": None}
@@ -94,10 +104,14 @@ def records(path: Path, columns: Columns, suffix: str | None = None, others: boo
     suffix = suffix or path.suffix.lower()
     names = columns.names()
     for line, record in _raw_records(path, columns, suffix):
+        if suffix in TABLES and record.keys() >= SHEET_COLUMNS:
+            record = {name: unescape_formula(cell) if isinstance(cell, str) else cell for name, cell in record.items()}
         for fields in _wide_rows(record, columns) if columns.wide else (record,):
             texts = {name: _text(path, line, name, fields[name]) for name in names}
             if others and suffix in TABLES:
                 texts = {name: "" if cell is None else str(cell) for name, cell in fields.items()} | texts
+            if columns.split in fields:
+                texts[columns.split] = str(fields[columns.split] or "").strip().lower()
             yield line, texts
 
 
@@ -124,14 +138,14 @@ def _wide_aspects(names: Iterable[str], columns: Columns) -> list[str]:
     """The aspects among the columns of a wide table; columns without a name are none."""
     if columns.aspect_columns is not None:
         return list(columns.aspect_columns)
-    others = columns.required()
+    others = (*columns.required(), columns.split)
     # `_distinct` calls columns without a name "", " (2)" and so on.
     return [name for name in names if name.strip() and not name.startswith(" (") and name not in others]
 
 
 def _wide_rows(record: dict, columns: Columns) -> Iterator[dict]:
     """A record for each aspect; of a row without a text only the first, which shows that it is empty."""
-    same = {name: record[name] for name in (columns.text, columns.id, columns.target) if name is not None}
+    same = {name: record[name] for name in (columns.text, columns.id, columns.target, columns.split) if name in record}
     aspects = _wide_aspects(record, columns)
     for aspect in aspects if str(record[columns.text] or "").strip() else aspects[:1]:
         yield same | {columns.aspect: aspect, columns.label: record[aspect]}
@@ -166,6 +180,7 @@ def _csv_records(path: Path, columns: Columns) -> Iterator[tuple[int, dict[str, 
                 continue
             if header is None:
                 header = [field.strip() for field in fields]
+                header = [unescape_formula(name) for name in header] if set(header) >= SHEET_COLUMNS else header
                 _check_names(path, line, header, columns)
                 header = _distinct(header)
             elif len(fields) > len(header) or len(fields) < min(2, len(header)):

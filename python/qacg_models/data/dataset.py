@@ -19,11 +19,18 @@ from qacg_models.data.formats import SPLITS, Format, find_format
 from qacg_models.data.options import DataOptions
 from qacg_models.data.records import discover, natural_key
 from qacg_models.data.row_problems import RowProblems, filled
-from qacg_models.data.splitting import split_dev
+from qacg_models.data.splitting import split_by_column, split_dev
 from qacg_models.data.task import Task
 from qacg_models.errors import InputError
 
 Sources = Path | str | Sequence[Path | str]
+
+# What the score on dev estimates, by how dev was taken from the training file.
+RESERVED = (
+    "rows that the column 'split' reserves; if they are a random sample, as in a sheet of qacg suggest, the score"
+    " estimates the score on new texts"
+)
+CUT = "cut from the training file; new texts score the same only if the rows of the file are a random sample of them"
 
 
 @dataclass(frozen=True)
@@ -40,6 +47,7 @@ class Dataset:
         sources: the folder, or the files, that were read, and `options` how.
         notes: what was decided while reading, one line each.
         skipped: those of the notes that say which rows were left out.
+        dev_origin: how dev was taken from the training file, and what its score estimates; empty if dev is a file.
     """
 
     task: Task
@@ -51,6 +59,7 @@ class Dataset:
     options: DataOptions
     notes: tuple[str, ...] = ()
     skipped: tuple[str, ...] = ()
+    dev_origin: str = ""
 
     @cached_property
     def warnings(self) -> tuple[DataWarning, ...]:
@@ -73,8 +82,8 @@ def load_data(
 ) -> Dataset:
     """Read the splits of a folder, or of one or several files, which are then the training split.
 
-    Where there is no file for dev, some of the training sentences become dev (`split_dev`), whichever of the two
-    is asked for.
+    Where there is no file for dev, the training file is divided, whichever split is asked for: by its column `split`
+    (`split_by_column`), or else some of its sentences become dev (`split_dev`).
 
     Args:
         path: a folder, a file, or files in one format. Ids of rows are those of their file: the same id in two files
@@ -92,35 +101,23 @@ def load_data(
     options = options or DataOptions()
     sources, data_format = _sources(path, options)
     found = _files(sources, data_format)
-    divided = "dev" not in found and "train" in found and bool({"train", "dev"} & set(splits))
-    for split in splits:
-        if split not in found and split not in optional and not (divided and split == "dev"):
-            first = sources[0]
-            if first.is_file():
-                raise DataError(first, None, f"is one file, which gives train and dev; {split} wants one of its own")
-            raise DataError(first, None, f"has no {' or '.join(data_format.names(split))}")
+    divided = "dev" not in found and "train" in found and any(one == "train" or one not in found for one in splits)
+    missing = [split for split in splits if split not in found and split not in optional]
+    if not divided:
+        _refuse_missing(missing, sources[0], data_format)
     files = {split: parts for split, parts in found.items() if split in splits or (divided and split == "train")}
     if not files:
         raise DataError(sources[0], None, f"has none of the splits {', '.join(splits)}")
-    names = options.columns()
     if task is None:
         task = data_format.task or _discovered(data_format, next(iter(files.values())), options)
-    skipped = {file: RowProblems(file) for parts in files.values() for file in parts} if options.skip_empty else {}
-    rows: dict[str, Sequence[Example]] = {
-        split: ExampleTable(_examples(data_format, parts, task, names, skipped)) for split, parts in files.items()
-    }
-    contexts = context_names([rows["train"]] if "train" in rows else rows.values(), task)
-    for split, parts in files.items():
-        check_contexts(rows[split], contexts, parts[0])  # several files are train, which has its own contexts
-    left_out = tuple(skipped_notes(skipped.values()))
-    notes = [*_notes(data_format, task, files), *left_out]
+    tables, contexts, left_out = _read_tables(data_format, files, task, options)
+    rows: dict[str, Sequence[Example]] = {**tables}
+    notes, dev_origin = [*_notes(data_format, task, files), *left_out], ""
     if divided:
-        rows["train"], rows["dev"] = split_dev(rows["train"], options.dev_fraction, options.dev_seed)
-        files["dev"] = files["train"]
-        notes.append(
-            f"no dev is shipped: {options.dev_fraction:.0%} of the training sentences became dev, by sentence,"
-            f" with seed {options.dev_seed}"
-        )
+        divisions, note, dev_origin = _divide(tables["train"], found, options)
+        _refuse_missing([split for split in missing if split not in divisions], sources[0], data_format)
+        rows, files = rows | divisions, files | dict.fromkeys(divisions, files["train"])
+        notes.append(note)
     kept = [split for split in SPLITS if split in splits and split in rows]
     rows = {split: rows[split] for split in kept}
     return Dataset(
@@ -133,6 +130,7 @@ def load_data(
         options,
         tuple(notes),
         left_out,
+        dev_origin,
     )
 
 
@@ -238,6 +236,21 @@ def _files(sources: tuple[Path, ...], data_format: Format) -> dict[str, tuple[Pa
     return {split: (file,) for split in SPLITS if (file := data_format.file(sources[0], split)) is not None}
 
 
+def _read_tables(
+    data_format: Format, files: dict[str, tuple[Path, ...]], task: Task, options: DataOptions
+) -> tuple[dict[str, ExampleTable], tuple[str, ...], tuple[str, ...]]:
+    """The rows of each split, the contexts, and a line for each file of which rows were left out."""
+    names = options.columns()
+    skipped = {file: RowProblems(file) for parts in files.values() for file in parts} if options.skip_empty else {}
+    tables = {
+        split: ExampleTable(_examples(data_format, parts, task, names, skipped)) for split, parts in files.items()
+    }
+    contexts = context_names([tables["train"]] if "train" in tables else tables.values(), task)
+    for split, parts in files.items():
+        check_contexts(tables[split], contexts, parts[0])  # several files are train, which has its own contexts
+    return tables, contexts, tuple(skipped_notes(skipped.values()))
+
+
 def _examples(
     data_format: Format,
     files: tuple[Path, ...],
@@ -262,6 +275,47 @@ def _examples(
 
 def _unknown_context(path: Path | str, row: Example, contexts: Sequence[str]) -> DataError:
     return DataError(path, row.line, f"unknown context {row.context!r}; known from training: {', '.join(contexts)}")
+
+
+def _refuse_missing(splits: Sequence[str], path: Path, data_format: Format) -> None:
+    for split in splits:
+        if path.is_file():
+            reason = f"is one file, which gives train and dev; {split} wants one of its own"
+            raise DataError(path, None, f"{reason}, or rows marked {split} in a column 'split'")
+        raise DataError(path, None, f"has no {' or '.join(data_format.names(split))}")
+
+
+def _divide(
+    rows: ExampleTable, files: dict[str, tuple[Path, ...]], options: DataOptions
+) -> tuple[dict[str, Sequence[Example]], str, str]:
+    """Splits of a training file by name, a line that says how they were made, and what the dev score estimates.
+
+    Args:
+        rows: of the training files.
+        files: of all splits that have some.
+    """
+    reserved, left_out = split_by_column(rows, files["train"])
+    parts: dict[str, Sequence[Example]] = {**reserved}
+    if "test" in parts and "test" in files:
+        reason = f"has rows that its column 'split' marks as test, and {files['test'][0].name} is there"
+        raise DataError(files["train"][0], None, f"{reason}; keep one of them")
+    if "dev" in parts:
+        if (options.dev_fraction, options.dev_seed) != (DataOptions.dev_fraction, DataOptions.dev_seed):
+            reason = "the column 'split' marks the dev rows; leave the argument out"
+            raise InputError(
+                f"dev_fraction, dev_seed: expected neither, got {options.dev_fraction}, {options.dev_seed}: {reason}"
+            )
+        counted = ", ".join(f"{len(part)} {name}" for name, part in parts.items())
+        note = f"the column 'split' divides the rows: {counted}"
+        if left_out:
+            note += f"; {left_out} training rows left out, because dev or test has their text"
+        return parts, note, RESERVED
+    parts["train"], parts["dev"] = split_dev(parts.get("train", rows), options.dev_fraction, options.dev_seed)
+    note = (
+        f"no dev is shipped: {options.dev_fraction:.0%} of the training sentences became dev, by sentence,"
+        f" with seed {options.dev_seed}"
+    )
+    return parts, note, CUT
 
 
 def _discovered(data_format: Format, files: tuple[Path, ...], options: DataOptions) -> Task:

@@ -27,6 +27,7 @@ class Example:
         id: of the sentence, as the file has it; where it has none, made from the line of its first row.
         target: empty where the task has no targets.
         label: class number; None where nobody has said, as in texts to predict.
+        split: what the file's column `split` says, in small letters; empty without such a column or in an empty cell.
     """
 
     id: str
@@ -36,6 +37,7 @@ class Example:
     aspect: str
     label: int | None
     line: int
+    split: str = ""
 
     @property
     def group(self) -> tuple[str, str]:

@@ -49,7 +49,9 @@ class ExampleTable(Sequence[Example]):
         import pyarrow as pa
 
         kept = ExampleTable.__new__(ExampleTable)
-        kept._keep(batch.filter(pa.array(wanted(batch.column(name).to_pylist()))) for batch in self.rows.batches)
+        kept._keep(
+            batch.filter(pa.array(wanted(batch.column(name).to_pylist()), pa.bool_())) for batch in self.rows.batches
+        )
         return kept
 
     def __len__(self) -> int:

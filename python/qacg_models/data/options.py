@@ -25,7 +25,9 @@ class DataOptions:
     """
 
     format: str = _data("auto", "format of the data; auto goes by the names of the files", metavar="FORMAT")
-    dev_fraction: float = _data(0.1, "share of the training sentences that become dev where no dev is shipped")
+    dev_fraction: float = _data(
+        0.1, "share of the training sentences that become dev where no file and no column split has dev rows"
+    )
     dev_seed: int = _data(0, "of that choice")
 
     text_column: str = _own("text", "column or key of the sentence", metavar="NAME")

@@ -44,7 +44,8 @@ def examples_of(records: Iterable[Record], path: Path, task: Task, columns: Colu
         elif text != text_before or (target, aspect) in aspects_seen:
             group, text_before, aspects_seen = f"line {line}", text, set()
         aspects_seen.add((target, aspect))
-        yield Example(group, text, task.context(target, aspect), target, aspect, index, line)
+        split = record.get(columns.split, "") if columns.split else ""
+        yield Example(group, text, task.context(target, aspect), target, aspect, index, line, split)
 
 
 def discover(

@@ -1,12 +1,14 @@
-"""Which sentences become dev where no dev is shipped."""
+"""Which rows of one file are dev: those that its column `split` reserves, or else sentences by their hash."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from pathlib import Path
 
-from qacg_models.data.example import Example
-from qacg_models.data.example_table import ExampleTable, distinct
+from qacg_models.data.columns import SPLIT_COLUMN
+from qacg_models.data.example import DataError, Example
+from qacg_models.data.example_table import ExampleTable, counts, distinct
 from qacg_models.errors import InputError
 
 
@@ -37,6 +39,45 @@ def split_dev(rows: Sequence[Example], fraction: float, seed: int) -> tuple[Exam
         table.where(lambda texts: [_rank(text, seed) > last for text in texts], "sentence"),
         table.where(lambda texts: [_rank(text, seed) <= last for text in texts], "sentence"),
     )
+
+
+def split_by_column(rows: ExampleTable, paths: Sequence[Path]) -> tuple[dict[str, ExampleTable], int]:
+    """The rows of each split that the column `split` names, and how many rows were left out.
+
+    Rows with an empty cell are training rows. A training row is left out if dev or test has its text.
+
+    Args:
+        paths: of the files, for errors.
+
+    Returns:
+        Splits by name, none of them empty; no splits if the column marks no row as dev or test.
+
+    Raises:
+        DataError: another value in the column, or no training row is left.
+    """
+    names = {"train": ("", "train"), "dev": ("dev",), "test": ("test",)}
+    marks = counts(rows, "split")
+    if unknown := marks.keys() - {mark for group in names.values() for mark in group}:
+        row = next(row for row in rows if row.split in unknown)
+        reason = (
+            f"{SPLIT_COLUMN}: expected train, dev or test, got {row.split!r}; rename the column {SPLIT_COLUMN!r} if it"
+            " does not say to which split a row belongs"
+        )
+        raise DataError(paths[0], None if paths[1:] else row.line, reason)
+    if not marks.keys() & {"dev", "test"}:
+        return {}, 0
+    splits = {name: _with_marks(rows, own) for name, own in names.items()}
+    held_out = {plain(text) for name in ("dev", "test") for (text,) in distinct(splits[name], "sentence")}
+    marked = splits["train"]
+    splits["train"] = marked.where(lambda texts: [plain(text) not in held_out for text in texts], "sentence")
+    if not splits["train"]:
+        reason = f"{SPLIT_COLUMN}: expected training rows whose texts are not in dev or test, got none"
+        raise DataError(paths[0], None, f"{reason}; label rows marked train as well")
+    return {name: part for name, part in splits.items() if part}, len(marked) - len(splits["train"])
+
+
+def _with_marks(rows: ExampleTable, marks: tuple[str, ...]) -> ExampleTable:
+    return rows.where(lambda found: [mark in marks for mark in found], "split")
 
 
 def _rank(text: str, seed: int) -> bytes:

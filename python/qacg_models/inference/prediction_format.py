@@ -10,7 +10,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -19,13 +18,11 @@ from qacg_models.data.requests import Request
 from qacg_models.data.task import Task
 from qacg_models.errors import InputError
 from qacg_models.inference.aspect_sentiment import AspectPrediction
+from qacg_models.utils.plain_text import escape_formula
 
 FORMATS = ("csv", "jsonl")
 CERTAIN, UNCERTAIN = "certain", "uncertain"
 DIGITS = 6  # of a probability, behind the point
-# Signs that begin a formula in a spreadsheet. A tab or a line end before them is passed over, and so are full-width
-# forms, which spreadsheets in Chinese, Japanese and Korean take for the same.
-_FORMULA = re.compile(r"[\s\0]*[=+\-@＝＋－＠]")
 
 
 @dataclass(frozen=True)
@@ -153,7 +150,7 @@ class PredictionLines:
 
     def _csv_line(self, cells: list) -> str:
         if self.escape_formulas:
-            cells = [f"'{cell}" if isinstance(cell, str) and _FORMULA.match(cell) else cell for cell in cells]
+            cells = [escape_formula(cell) if isinstance(cell, str) else cell for cell in cells]
         stream = io.StringIO()
         csv.writer(stream, lineterminator="\n").writerow(cells)
         return stream.getvalue()

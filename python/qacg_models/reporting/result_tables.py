@@ -102,8 +102,8 @@ def compare_with_stored(record: TrainingRecord, paths: Sequence[Path], rows: int
     """
     digest, path = file_digest(*paths), ", ".join(map(str, paths))
     parts = {split: part.rows for split, part in record.data.items() if part.sha256 == digest}
-    split = next((split for split, count in parts.items() if count == rows), None)
-    if split in record.metrics:
+    split = next((split for split in record.metrics if parts.get(split) == rows), None)
+    if split is not None:
         same = result.to_json() == record.metrics[split].to_json()
         return (
             "the same figures, to the last digit, as training stored"

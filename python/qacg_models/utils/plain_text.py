@@ -1,7 +1,9 @@
-"""Text as UTF-8 can write it: files of bounded size, JSON whose every failure has a line and a column, half characters.
+"""Text that files and programs can take: bounded files, JSON errors with line and column, cells that spreadsheets run.
 
 Python's texts may hold surrogates, halves of a character of UTF-16: JSON's escapes make them, and so do bytes on the
 command line that are not UTF-8. No file, tokenizer or terminal takes them.
+
+A spreadsheet runs a cell of a CSV as a formula if it begins with `=`, `+`, `-` or `@`, quoted or not.
 """
 
 from __future__ import annotations
@@ -20,6 +22,9 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|.)", re.DOTALL)
 _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _DECODER = json.JSONDecoder()
+# White space before the sign is passed over. Spreadsheets in Chinese, Japanese and Korean take full-width signs too.
+# A tab or carriage return alone may move the rest of the cell into a cell of its own.
+_FORMULA = re.compile(r"'*(?:[\t\r]|[\s\0]*[=+\-@＝＋－＠])")
 
 
 def mebibytes(size: int) -> str:
@@ -45,6 +50,19 @@ def lone_surrogate(text: str) -> str | None:
     """The first half of a character in a text, as an escape such as `\\ud83d`; None: there is none."""
     found = _SURROGATE.search(text)
     return None if found is None else f"\\u{ord(found[0]):04x}"
+
+
+def escape_formula(cell: str) -> str:
+    """The cell, with an apostrophe before it if a spreadsheet would run it as a formula.
+
+    A cell that already has apostrophes before a formula gets one more, so that `unescape_formula` restores every cell.
+    """
+    return f"'{cell}" if _FORMULA.match(cell) else cell
+
+
+def unescape_formula(cell: str) -> str:
+    """Inverse of `escape_formula`."""
+    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
 
 
 def parse_json(text: str) -> object:
