@@ -82,7 +82,7 @@ def main() -> None:
     """Prints a line for each data set."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True, metavar="FOLDER")
-    parser.add_argument("--aspects", type=int, default=ASPECTS, metavar="N", help="proposals (default: %(default)s)")
+    parser.add_argument("--aspects", type=int, metavar="N", help=f"proposals (default: at most {ASPECTS})")
     arguments = parser.parse_args()
     sentihood = read_sentihood(arguments.data / "sentihood")
     semeval = read_semeval(arguments.data / "semeval2014")

@@ -22,7 +22,7 @@ DIMENSIONS = 30
 LEAST_SIMILARITY = 0.6  # cosine of a noun and its cluster
 
 
-def cluster_nouns(words: Words, nouns: Sequence[str], least: int, count: int) -> list[list[str]]:
+def cluster_nouns(words: Words, nouns: Sequence[str], least: int, count: int, fill: bool = False) -> list[list[str]]:
     """At most `count` lists of stems, each with its leader first and then by number of sentences and likeness.
 
     From the most frequent noun on, one that is unlike all leaders so far leads a cluster of its own, until there are
@@ -32,6 +32,7 @@ def cluster_nouns(words: Words, nouns: Sequence[str], least: int, count: int) ->
         words: the sentences.
         nouns: stems, by falling number of sentences.
         least: number of sentences that a describing word has at least.
+        fill: if fewer nouns than `count` lead a cluster, the nouns that are least like any leader lead one as well.
     """
     frequency, vectors = words.document_frequency, _vectors(words, nouns, least)
     leaders: list[int] = []
@@ -39,6 +40,11 @@ def cluster_nouns(words: Words, nouns: Sequence[str], least: int, count: int) ->
         if len(leaders) < count and np.all(vectors[leaders] @ vectors[noun] < LEAST_SIMILARITY):
             leaders.append(noun)
     likeness = vectors @ vectors[leaders].T
+    while fill and len(leaders) < min(count, len(nouns)):
+        nearest = likeness.max(1)
+        nearest[leaders] = np.inf
+        leaders.append(int(nearest.argmin()))
+        likeness = vectors @ vectors[leaders].T
     # A leader alone stands for its cluster less well than the leader with what is like it.
     weights = np.where(_belongs(likeness, leaders), [[frequency[noun]] for noun in nouns], 0)
     centres = weights.T @ vectors

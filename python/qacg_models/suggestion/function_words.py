@@ -45,6 +45,11 @@ GERMAN_OTHERS = _words("""
     minuten stunde stunden gibt gab geht ging gehen kommt kam kommen macht machte machen gemacht lässt findet fand
     finden gehört zwei drei vier fünf
 """)
+# Chat abbreviations, and units and hours of time. They are frequent in short reviews.
+ABBREVIATIONS = _words("""
+    btw lol omg imo imho tbh idk asap pls plz please thx thanks thank etc yeah yes nope meh wow haha fyi noon midnight
+    min mins sec secs hrs cant wont dont doesnt didnt isnt wasnt ive youre bitte danke naja mfg usw
+""")
 OPINIONS = _words("""
     good great nice best better excellent amazing awesome bad worse worst terrible horrible awful poor wonderful
     fantastic lovely perfect fine ok okay decent average mediocre love loved liked enjoy enjoyed hate hated recommend
@@ -55,7 +60,25 @@ OPINIONS = _words("""
     mittelmäßig empfehlen empfehlenswert zufrieden enttäuscht enttäuschend absolut einfach sicher natürlich definitiv
     großen große groß kleine kleinen klein
 """)
+ARTICLES = _words("""
+    the a an this that these those my your his her its our their
+    der die das den dem des ein eine einen einem einer eines mein meine meinen meinem unser unsere unseren
+""")
 BEFORE_NOUNS = ENGLISH_BEFORE_NOUNS | GERMAN_BEFORE_NOUNS
-FUNCTION_WORDS = BEFORE_NOUNS | ENGLISH_OTHERS | GERMAN_OTHERS
+FUNCTION_WORDS = BEFORE_NOUNS | ENGLISH_OTHERS | GERMAN_OTHERS | ABBREVIATIONS
+# In terse texts nouns stand without an article. These stand where a noun may, and are none; neither are words with one
+# of the endings.
+TERSE_OTHERS = _words("""
+    new old latest clean dirty slow fast quick easy hard free broken cheap expensive full empty constant gone low high
+    hot cold tiny big small huge ugly useless useful buggy weird annoying confusing boring insane nice cool solid simple
+    worth star stars work works fix fixes install lose lost keeps delete remove stop stops open opens start starts send
+    sent forget forgot wish hope hopes fail fails break breaks broke kill kills ruin wait waste guess add adds bring buy
+    bought pay paid play plays change changes read loves hates likes needs wants using daily constantly randomly
+    neu neue neuer neues alt alte alter langsam schnell schneller kaputt teuer billig voll leer nervt hängt läuft stürzt
+    funktioniert braucht bekommt stern sterne immer ständig dauernd viel
+""")
+TERSE_ENDINGS = ("ed", "ly", "ing", "ful", "less", "able", "ous", "est")
+NUMBERS = _words("many few fewer several numerous viele wenige mehrere einige")
+QUANTITIES = NUMBERS | _words("more less much lots zero without lot plus mehr weniger viel wenig ohne")
 # Begin a clause of their own, which mostly is about another aspect.
 CONJUNCTIONS = _words("but while although though and however because which where und aber weil während obwohl jedoch")

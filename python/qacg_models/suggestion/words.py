@@ -1,7 +1,9 @@
 """Words of sentences, by their stems, and which of them are nouns.
 
 Without a tagger, a noun is known by where it stands: in German by its capital inside a sentence, in English (and in
-German without capitals) by an article or preposition before it and the end of the phrase behind it.
+German without capitals) by an article or preposition before it and the end of the phrase behind it. Terse texts have
+hardly an article. In them a noun stands at the start of a phrase, or after a quantity or a verdict ("too many ads",
+"great support").
 """
 
 from __future__ import annotations
@@ -13,21 +15,29 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from qacg_models.suggestion.function_words import (
+    ARTICLES,
     BEFORE_NOUNS,
     ENGLISH_BEFORE_NOUNS,
     ENGLISH_OTHERS,
     FUNCTION_WORDS,
     GERMAN_BEFORE_NOUNS,
     GERMAN_OTHERS,
+    NUMBERS,
     OPINIONS,
+    QUANTITIES,
+    TERSE_ENDINGS,
+    TERSE_OTHERS,
 )
 
 LEAST_LETTERS = 3
 # Shares of a word's occurrences that stand as nouns stand; adjectives have a few too ("the best of all").
 LEAST_NOUN_SHARE = 0.2
 LEAST_CAPITAL_SHARE = 0.6
+TERSE_ARTICLES = 0.04  # share of articles among the words of a text; prose has 0.08 and more
+MOST_UNIT_SHARE = 0.5  # of a word's occurrences that follow a number; above it the word is a unit ("10 mins")
 MOST_SENTENCES = 0.5  # a share; a word that more of them have tells none from another
 
+_UNIT = re.compile(r"\d\s*([^\W\d_]+)")
 _TOKEN = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*|[.,;:!?()]")
 
 
@@ -47,14 +57,18 @@ class Words:
 
     Attributes:
         sentences: tokens of each.
+        after_numbers: words that follow a number, in lower case, and how often they do.
     """
 
     sentences: Sequence[list[str]]
+    after_numbers: Counter[str]
 
     @classmethod
     def of(cls, sentences: Iterable[str]) -> Words:
         """Of texts."""
-        return cls([tokens(sentence) for sentence in sentences])
+        sentences = list(sentences)
+        units = Counter(unit.lower() for sentence in sentences for unit in _UNIT.findall(sentence))
+        return cls([tokens(sentence) for sentence in sentences], units)
 
     @cached_property
     def german(self) -> bool:
@@ -62,6 +76,12 @@ class Words:
         counts = Counter(token.lower() for sentence in self.sentences for token in sentence)
         english, german = ENGLISH_BEFORE_NOUNS | ENGLISH_OTHERS, GERMAN_BEFORE_NOUNS | GERMAN_OTHERS
         return sum(counts[word] for word in german - english) > sum(counts[word] for word in english - german)
+
+    @cached_property
+    def terse(self) -> bool:
+        """Whether the texts have hardly an article."""
+        words = [token.lower() for sentence in self.sentences for token in sentence if is_word(token)]
+        return sum(word in ARTICLES for word in words) < TERSE_ARTICLES * len(words)
 
     def stem(self, token: str) -> str:
         """What forms of a word share, in lower case: crude, and never shown."""
@@ -73,6 +93,8 @@ class Words:
             return word
         if word.endswith("ies") and len(word) > 4:
             return word[:-3] + "y"
+        if word.endswith(("shes", "ches", "sses", "xes")) and len(word) > 4:
+            return word[:-2]
         if word.endswith("s") and len(word) > 3 and not word.endswith(("ss", "us")):
             return word[:-1]
         return word
@@ -102,15 +124,20 @@ class Words:
         """Stems of nouns that at least so many sentences have, and not most of them; by falling number."""
         seen: Counter[str] = Counter()
         as_noun: Counter[str] = Counter()
+        stands_as_noun = _stands_as_terse_noun if self.terse else _stands_as_noun
+        units: Counter[str] = Counter()
+        for word, count in self.after_numbers.items():
+            units[self.stem(word)] += count
         for sentence in self.sentences:
             for place, token in enumerate(sentence):
                 if not self._carries(token) or (self._capitals and place == 0):
                     continue
                 seen[self.stem(token)] += 1
-                as_noun[self.stem(token)] += token[0].isupper() if self._capitals else _stands_as_noun(sentence, place)
+                as_noun[self.stem(token)] += token[0].isupper() if self._capitals else stands_as_noun(sentence, place)
         share = LEAST_CAPITAL_SHARE if self._capitals else LEAST_NOUN_SHARE
         frequency, most = self.document_frequency, MOST_SENTENCES * len(self.sentences)
         frequent = [stem for stem in seen if least <= frequency[stem] <= most]
+        frequent = [stem for stem in frequent if units[stem] <= MOST_UNIT_SHARE * seen[stem]]
         found = [stem for stem in frequent if as_noun[stem] >= share * seen[stem]]
         return sorted(found, key=lambda stem: (-frequency[stem], stem))
 
@@ -135,8 +162,23 @@ def _stands_as_noun(sentence: list[str], place: int) -> float:
     before = [token.lower() for token in sentence[max(0, place - 2) : place]]
     if not before:
         return 0.0
-    if before[-1] in BEFORE_NOUNS:
+    if before[-1] in BEFORE_NOUNS or before[-1] in NUMBERS:
         return 1.0
     if not is_word(before[-1]) or before[-1] in FUNCTION_WORDS or len(before) < 2:
         return 0.0
     return 1.0 if before[0] in BEFORE_NOUNS else 0.5 * (before[-1] in OPINIONS)
+
+
+def _stands_as_terse_noun(sentence: list[str], place: int) -> float:
+    """1 for "too many ads", "great support" and "login, again", less where an adjective or a verb may stand as well."""
+    word = sentence[place].lower()
+    if word in TERSE_OTHERS or word.endswith(TERSE_ENDINGS):
+        return 0.0
+    before = sentence[place - 1].lower() if place else "."
+    following = sentence[place + 1].lower() if place + 1 < len(sentence) else "."
+    ends = not is_word(following) or following in FUNCTION_WORDS
+    if before in BEFORE_NOUNS or before in QUANTITIES or before in OPINIONS or before in TERSE_OTHERS:
+        return 1.0 if ends else 0.5
+    if not is_word(before) or before in FUNCTION_WORDS:
+        return 1.0 if ends else 0.5
+    return 0.3 if ends else 0.0

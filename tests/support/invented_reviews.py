@@ -1,0 +1,171 @@
+"""Invented reviews with the label of every (text, aspect) pair, for tests of `qacg suggest` and of what it leads to.
+
+Restaurant reviews are sentences with articles. Opinions often name no noun ("we paid far too much"), nouns often stand
+without an opinion ("a friend had read of the soup"), and long sentences have several aspects. A sheet of short
+sentences that have a noun is therefore easier than the texts.
+
+Terse reviews have small letters, few verbs and hardly an article.
+"""
+
+import random
+
+POSITIVE, NEGATIVE, NONE = "positive", "negative", "none"
+# By aspect: its nouns, frequent ones first; then good and bad verdicts of its own, and opinions without a noun.
+RESTAURANT = {
+    "food": (
+        "food|soup|pasta|dessert|menu|salad|bread|fish",
+        "tasty|fresh|delicious|full of flavour",
+        "bland|cold|greasy|half raw",
+        "we ate every crumb|everything tasted of summer|our plates went back empty",
+        "we left most of it|nothing had any taste|my stomach hurts still",
+    ),
+    "service": (
+        "service|waiter|staff|hostess|manager|owner|cook|greeting",
+        "friendly|attentive|quick|full of charm",
+        "rude|slow|careless|never to be seen",
+        "they greeted us like family|somebody refilled every glass|nobody hurried us",
+        "they forgot us for an hour|nobody looked at us|we had to ask three times",
+    ),
+    "price": (
+        "price|bill|cost|discount|surcharge|tip|voucher|total",
+        "fair|low|reasonable|a bargain",
+        "steep|high|outrageous|a rip-off",
+        "we paid next to nothing|you get a lot for what you pay|cheaper than at home",
+        "we paid far too much|expensive beyond belief|bring a lot of money",
+    ),
+    "room": (
+        "room|music|decor|terrace|lighting|garden|chair|window",
+        "cosy|romantic|elegant|full of light",
+        "loud|dark|cramped|freezing",
+        "we could have sat there for ever|one feels at home|made for a first date",
+        "we had to shout all evening|one sits as in a station hall|we froze all evening",
+    ),
+}
+VERDICTS = {
+    POSITIVE: "great|wonderful|better than expected|not bad at all|a joy",
+    NEGATIVE: "terrible|awful|worse than expected|not good at all|a shame",
+}
+MENTIONS = "we asked about the {}|a friend had read of the {}|the {} was on the left|i took a picture of the {}"
+FILLERS = (
+    "we came by bus|it was my birthday|my sister lives nearby|we had booked by phone|it rained all day|we will see|"
+    "this was in june|my parents were with us|we had never been there|it is next to a park|great weather, by the way|"
+    "our bus was late, which was awful"
+)
+JOINTS = ", and |, but |, | while "
+CLAUSES = (1, 1, 2, 2, 3, 4, 5)
+
+
+def restaurant_reviews(count, seed):
+    """`count` different sentences, by text, each with the label of every aspect of RESTAURANT."""
+    draw, found = random.Random(f"restaurant {seed}"), {}
+    while len(found) < count:
+        labels = dict.fromkeys(RESTAURANT, NONE)
+        about = draw.sample([*RESTAURANT, *FILLERS.split("|")[:4]], draw.choice(CLAUSES))
+        text = draw.choice(JOINTS.split("|")).join(_clause(draw, name, labels) for name in about)
+        found.setdefault(f"{text[0].upper()}{text[1:]}.", labels)
+    return found
+
+
+def _clause(draw, name, labels):
+    """A clause, about an aspect if `name` is one; an opinion is entered into the labels."""
+    kind = draw.random() if name in RESTAURANT else 1.0
+    if kind > 0.85:
+        return draw.choice(FILLERS.split("|"))
+    nouns, good, bad, bare_good, bare_bad = (part.split("|") for part in RESTAURANT[name])
+    noun = nouns[min(draw.randrange(8), draw.randrange(8))]
+    if kind > 0.6:
+        return draw.choice(MENTIONS.split("|")).format(noun)
+    labels[name] = label = draw.choice((POSITIVE, NEGATIVE))
+    own, bare = (good, bare_good) if label == POSITIVE else (bad, bare_bad)
+    if kind > 0.35:
+        return draw.choice(bare)
+    return f"the {noun} was {draw.choice(own + VERDICTS[label].split('|'))}"
+
+
+def aspect_of(noun):
+    """The aspect of RESTAURANT that has a noun; None for other words."""
+    return next((name for name, parts in RESTAURANT.items() if noun in parts[0].split("|")), None)
+
+
+# By aspect: how often it is written about, and what is written. None of it was taken from a real review.
+APP = {
+    "ads": (
+        22,
+        "way too many ads|ads every 5 seconds|ads ads ads|so many ads now|remove ads pls|ads cover half my screen|"
+        "used to be good, now full of ads|30 sec ads after every level|no ads, love it|hate ads",
+    ),
+    "price": (
+        12,
+        "subscription too expensive|price doubled|great price|premium not worth it|wants subscription for everything|"
+        "free version useless|refund never came|cheap subscription",
+    ),
+    "stability": (
+        16,
+        "crashes constantly|keeps crashing on startup|crash after crash|freezes every 10 mins|full of bugs|buggy mess|"
+        "no crashes so far|constant freezes",
+    ),
+    "login": (
+        10,
+        "login broken|cant login|login loop since yesterday|password reset never works|forgot password, no email|"
+        "account gone|login fast and easy|lost my account",
+    ),
+    "battery": (
+        8,
+        "battery drain|drains battery in 2 hrs|kills battery|battery usage insane|good battery life|phone hot",
+    ),
+    "support": (
+        8,
+        "support never answers|support useless|great support|emailed support twice, no reply|quick reply from support",
+    ),
+    "design": (
+        10,
+        "clean design|design ugly|new design confusing|nice layout|love dark mode|buttons tiny|dark mode pls",
+    ),
+    "updates": (9, "latest update ruined it|update broke everything|bring back old version|great update|updates daily"),
+    "sync": (7, "sync fails|sync between devices works great|lost all notes after sync|backup gone|backup works"),
+    "sound": (5, "volume too low|sound stutters|great sound|no sound on bluetooth|music stops randomly"),
+}
+# Written after the word lists of `suggestion/function_words.py`, which were made with APP in view.
+HEADPHONES = {
+    "comfort": (14, "ear pads hurt|comfy pads|headband squeezes|clamp too tight|light weight, comfy|pads peel off"),
+    "sound": (22, "bass muddy|bass slaps|treble harsh|awesome bass|mids missing|no bass at all|tinny treble"),
+    "mic": (10, "mic picks up everything|mic sucks|callers cant hear mic|crystal clear mic|mic dead"),
+    "bluetooth": (
+        14,
+        "bluetooth drops|pairing a pain|bluetooth disconnects near router|pairing instant|laggy bluetooth",
+    ),
+    "battery": (12, "battery lasts forever|charge gone by lunch|battery dead in month|decent battery|charger missing"),
+    "cable": (8, "cable frays|cable way too short|jack loose|braided cable nice|jack bent"),
+    "price": (10, "price ok|overpriced|solid for price|price steep|bargain at that price"),
+    "delivery": (6, "delivery late|box crushed|package opened|shipping took ages|fast shipping"),
+    "noise": (9, "anc weak|anc blocks trains|hiss with anc|anc hiss annoying|best anc"),
+}
+REMARKS = {
+    "app": (
+        "love it|5 stars|1 star|uninstalled|btw im on pixel|lol|had it 10 mins|works fine|waste of time|thx devs|"
+        "pls fix|best app ever|would recommend|tried it at noon|meh|since yesterday|omg|using it daily|"
+        "my kid loves it|dont bother"
+    ),
+    "headphones": (
+        "returned|would buy again|gift for dad|2 weeks in|not bad|3rd pair|garbage|as described|sigh|no complaints|"
+        "edit: broke|tbh fine|arrived monday"
+    ),
+}
+
+
+def terse_reviews(kind, count=600, seed=0):
+    """`count` reviews of an app or of headphones, each with the aspects that it is about.
+
+    Args:
+        kind: a key of REMARKS.
+    """
+    aspects = {"app": APP, "headphones": HEADPHONES}[kind]
+    draw, found = random.Random(f"{kind} {seed}"), []
+    shares = [share for share, _ in aspects.values()]
+    for _ in range(count):
+        about = set(draw.choices([*aspects], shares, k=draw.choice((1, 1, 1, 2))))
+        parts = [draw.choice(aspects[name][1].split("|")) for name in sorted(about)]
+        for _ in range(draw.choice((0, 1, 1, 2))):
+            parts.insert(draw.randrange(len(parts) + 1), draw.choice(REMARKS[kind].split("|")))
+        found.append((draw.choice((", ", ". ", " ", "! ", "... ")).join(parts), about))
+    return found
