@@ -5,6 +5,7 @@ import json
 
 import pytest
 from qacg_models.cli import main
+from qacg_models.data import DataOptions, load_data
 from qacg_models.data.columns import Columns, records
 from qacg_models.data.requests import Request
 from qacg_models.data.task import Task
@@ -12,6 +13,7 @@ from qacg_models.errors import InputError
 from qacg_models.inference import bulk_prediction
 from qacg_models.inference.aspect_sentiment import AspectPrediction
 from qacg_models.inference.prediction_format import PredictionLines
+from qacg_models.utils.plain_text import escape_formula, unescape_formula
 from test_cli import fails
 from untrained import write_model
 
@@ -84,3 +86,47 @@ def test_runs_that_do_not_go_together(model, texts, tmp_path, capsys, monkeypatc
 
 def stop(*_):
     raise KeyboardInterrupt
+
+
+CELLS = [*FORMULAS, *OTHERS, "'=1", "''-5", "'", "", "\tx", "\rx", "＝1", "\0@x", "'plain"]
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_escape_formula_is_undone_by_unescape(cell):
+    escaped = escape_formula(cell)
+    assert escaped in (cell, f"'{cell}")
+    assert unescape_formula(escaped) == cell
+
+
+@pytest.mark.parametrize("cell", [*FORMULAS, "\tx", "\rx", "＝1", "\0@x"])
+def test_escape_formula_hides_every_formula(cell):
+    assert escape_formula(cell) == f"'{cell}"
+
+
+def test_suggest_sheet_runs_no_formula_and_trains_on_the_texts(tmp_path):
+    texts = [*FORMULAS[:5], "'quoted' food", "'=1", "''-5 stars", "plain food"] * 2
+    source, sheet = tmp_path / "texts.jsonl", tmp_path / "sheet.csv"
+    more = [f"the food of day {number}" for number in range(20)]
+    source.write_text("".join(json.dumps({"=text": text}) + "\n" for text in texts + more))
+    command = ["suggest", "--input", source, "--output", sheet, "--by", "text", "--text-column", "=text"]
+    assert main([*map(str, command), "--keep", "@food=food", "--rows", "200", "--random-rows", "150"]) == 0
+    with sheet.open(newline="", encoding="utf-8") as handle:
+        header, *rows = csv.reader(handle)
+    assert header == ["'=text", "aspect", "label", "hint", "split"]
+    assert {row[1] for row in rows} == {"'@food"}
+    assert not any(cell.startswith(tuple("=+-@\t\r")) for row in rows for cell in row)
+    assert {row[0] for row in rows} >= {"'=1+1", "'-5 stars", "''=1", "'''-5 stars", "'quoted' food"}
+    with sheet.open("w", newline="", encoding="utf-8") as handle:  # as a spreadsheet writes it
+        csv.writer(handle).writerows(
+            [header, *([*row[:2], ("good", "bad")[n % 2], *row[3:]] for n, row in enumerate(rows))]
+        )
+    splits = load_data(sheet, ("train", "dev"), DataOptions(text_column="=text")).splits
+    assert {row.sentence for part in splits.values() for row in part} == {*texts, *more}
+    assert {row.aspect for part in splits.values() for row in part} == {"@food"}
+
+
+def test_reader_keeps_apostrophes_of_files_that_are_no_sheets(tmp_path):
+    path = tmp_path / "own.csv"
+    path.write_text("text,aspect,label,split\n'-5 stars',food,bad,dev\n")
+    (record,) = (record for _, record in records(path, Columns()))
+    assert record["text"] == "'-5 stars'"

@@ -14,7 +14,7 @@ from qacg_models.data.task import SENTIHOOD
 from qacg_models.errors import InputError
 from qacg_models.suggestion.least_sure import least_sure
 from qacg_models.suggestion.proposals import propose
-from qacg_models.suggestion.sheet import distinct, rows_of
+from qacg_models.suggestion.sheet import distinct, noun_rows
 from qacg_models.suggestion.words import Words
 from untrained import TEXTS, write_model
 
@@ -103,7 +103,9 @@ def test_a_sheet_that_is_filled_in_trains(tmp_path, capsys):
     assert len(names) == 4 and {row["aspect"] for row in rows} == set(names)
     hints = [row["hint"].split(", ") for row in rows if row["hint"]]
     assert all(word in row["review"].lower() for row in rows for word in row["hint"].split(", ")) and hints
-    assert 0.2 < 1 - len(hints) / len(rows) < 0.5, "some rows are of an aspect that the sentence does not name"
+    marked = [row["split"] for row in rows]
+    assert marked == ["dev"] * 15 + ["train"] * 45 and not any(row["hint"] for row in rows[:15])
+    assert 15 <= len(hints) <= 22, "of 30 noun rows, some are of an aspect that the sentence does not name"
     (command,) = re.findall(r"^  qacg (train .*)$", printed, re.MULTILINE)
     assert command == f"train --data {sheet} --text-column review --output MODEL"
     options = DataOptions(text_column="review")
@@ -117,7 +119,7 @@ def test_a_sheet_that_is_filled_in_trains(tmp_path, capsys):
         writer.writerows(rows)
     data = load_data(sheet, ("train", "dev"), options)
     assert set(data.task.aspects) == set(names) and data.task.labels == ("none", "good") and data.task.has_absent
-    assert sum(map(len, data.splits.values())) == 60
+    assert {name: len(part) for name, part in data.splits.items()} == {"train": 45, "dev": 15}
     assert main([*flags, "--overwrite", "--keep", names[1]]) == 0
     with sheet.open(encoding="utf-8", newline="") as handle:
         assert {row["aspect"] for row in csv.DictReader(handle)} == {names[1]}
@@ -129,26 +131,24 @@ def test_every_proposal_gets_rows_in_turn_and_no_sentence_comes_twice():
     assert sentences == list(dict.fromkeys(texts))
     assert distinct(["One is here. Two is there."], by_sentence=True) == ["One is here.", "Two is there."]
     proposals = propose(sentences, 4)
-    rows = rows_of(sentences, proposals, 12)
+    rows = noun_rows(sentences, proposals, 12)
     first = list(dict.fromkeys(row.text for row in rows))[:4]
     assert all(sentences.index(text) in one.picked for text, one in zip(first, proposals))
-    everything = rows_of(sentences, proposals, 10_000)
+    everything = noun_rows(sentences, proposals, 10_000)
     pairs = [(row.text, row.aspect) for row in everything]
     assert len(set(pairs)) == len(pairs) == 3 * len(sentences), "two aspects that it names, and one more"
 
 
-def test_with_a_model_the_least_sure_rows_come_first(tmp_path):
+def test_least_sure_asks_about_no_excluded_pair(tmp_path):
     folder = write_model(tmp_path / "model", layers=1)
-    (tmp_path / "texts.txt").write_text("\n".join([*TEXTS, TEXTS[0]]), encoding="utf-8")
-    flags = ["suggest", "--input", str(tmp_path / "texts.txt"), "--with", str(folder), "--by", "text"]
-    assert main([*flags, "--output", str(tmp_path / "sheet.csv"), "--rows", "5"]) == 0
-    with (tmp_path / "sheet.csv").open(encoding="utf-8", newline="") as handle:
-        found = [(row["text"], row["aspect"], row["hint"]) for row in csv.DictReader(handle)]
-    answers = [answer for text in TEXTS for answer in AspectSentiment.from_pretrained(folder)(text)]
+    asked = AspectSentiment.from_pretrained(folder)
+    answers = [answer for text in TEXTS for answer in asked(text)]
     answers.sort(key=lambda answer: answer.probabilities[answer.label])
-    assert [(text, aspect) for text, aspect, _ in found] == [(answer.text, answer.aspect) for answer in answers[:5]]
+    rows = least_sure(asked, TEXTS, 5)
+    assert [(row.text, row.aspect) for row in rows] == [(answer.text, answer.aspect) for answer in answers[:5]]
     least = answers[0]
-    assert found[0][2] == f"{least.label}? {least.probabilities[least.label]:.2f}"
+    assert rows[0].hint == f"{least.label}? {least.probabilities[least.label]:.2f}"
+    assert least_sure(asked, TEXTS, 4, exclude={rows[0].pair}) == rows[1:]
     with_targets = AspectSentiment.from_pretrained(write_model(tmp_path / "targets", SENTIHOOD, layers=1))
     with pytest.raises(InputError, match="with targets"):
         least_sure(with_targets, TEXTS, 5)
@@ -156,13 +156,13 @@ def test_with_a_model_the_least_sure_rows_come_first(tmp_path):
 
 def test_the_readmes_lines(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    write_model(tmp_path / "mine", layers=1)
+    write_model(tmp_path / "mine", layers=1, reading=DataOptions(text_column="review"))
     with open("new.csv", "w", encoding="utf-8", newline="") as handle:
         csv.writer(handle).writerows([["review"], *([text] for text, _ in reviews(ENGLISH, "was", "but", 60))])
-    assert [main(shlex.split(command)) for command in COMMANDS] == [0, 0]
+    assert [main(shlex.split(command)) for command in COMMANDS] == [0] * 3
     for name in ("sheet.csv", "next.csv"):
         with open(name, encoding="utf-8", newline="") as handle:
-            assert next(csv.reader(handle)) == ["review", "aspect", "label", "hint"]
+            assert next(csv.reader(handle)) == ["review", "aspect", "label", "hint", "split"]
 
 
 def fails(capsys, *flags):
@@ -178,8 +178,14 @@ def test_what_cannot_be_suggested_is_said_in_one_line(tmp_path, capsys):
     asked = ["--input", texts, "--output", sheet]
     assert "ends in .csv" in fails(capsys, "--input", texts, "--output", tmp_path / "sheet.xlsx")
     assert "is the file that is read" in fails(capsys, "--input", texts, "--output", texts)
-    assert "another column" in fails(capsys, *asked, "--text-column", "label")
-    assert "wanted one of " in fails(capsys, *asked, "--aspects", "4", "--keep", "nonsense")
+    assert "wanted distinct names" in fails(capsys, *asked, "--text-column", "label")
+    for name in ("hint", "split"):
+        assert "expected a name other than hint and split" in fails(capsys, *asked, "--text-column", name)
+    assert "keep: expected a proposed aspect or a word" in fails(capsys, *asked, "--aspects", "4", "--keep", "nonsense")
+    assert "each NAME once, got 'soup=soup'" in fails(capsys, *asked, "--keep", "soup", "soup=soup")
+    assert "labelled: expected the labelled CSV" in fails(capsys, *asked, "--with", tmp_path)
+    assert "labelled: expected a name that ends in .csv" in fails(capsys, *asked, "--labelled", tmp_path / "a.json")
+    assert "expected at least 60" in fails(capsys, *asked, "--rows", "50", "--dev-rows", "40", "--random-rows", "20")
     assert "rows: got 0" in fails(capsys, *asked, "--rows", "0")
     assert "beside --with" in fails(capsys, *asked, "--keep", "soup", "--with", tmp_path)
     assert not sheet.exists()

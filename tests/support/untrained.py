@@ -22,8 +22,9 @@ TEXTS = (
 )
 
 
-def write_model(folder, task=OWN, kind="qacg-bert", layers=2, heads=2, fields=None, **options):
-    """A model folder, a path; `fields` are of its configuration, `options` those of training. Returns the folder."""
+def write_model(folder, task=OWN, kind="qacg-bert", layers=2, heads=2, fields=None, reading=None, **options):
+    """A model folder, a path; `fields` are of its configuration, `options` those of training, `reading` those of data.
+    Returns the folder."""
     targets = ("location - 1", "location - 2") if task == SENTIHOOD else ("",)
     contexts = [task.context(target, aspect) for target in targets for aspect in task.aspects]
     chosen = TrainingOptions(model=kind, **options).resolved()
@@ -45,11 +46,11 @@ def write_model(folder, task=OWN, kind="qacg-bert", layers=2, heads=2, fields=No
     strengthen(model).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     settled = replace(chosen, attention=options.get("attention", "fused"))
-    write_record(folder / RECORD_NAME, record_of(task, contexts, settled))
+    write_record(folder / RECORD_NAME, record_of(task, contexts, settled, reading))
     return folder
 
 
-def record_of(task, contexts, options):
+def record_of(task, contexts, options, reading=None):
     """The record of a training that never was: a number in every place, and figures of a coin."""
     figures = {name: 0.5 for name in METRIC_CLASSES[task.metrics].TITLES} | {"undefined": []}
     coin = {split: METRIC_CLASSES[task.metrics].from_json(figures) for split in ("dev", "test")}
@@ -58,7 +59,7 @@ def record_of(task, contexts, options):
         contexts=tuple(contexts),
         max_length=48,
         options=replace(options, threads=1),
-        data_options=DataOptions(),
+        data_options=reading or DataOptions(),
         selected=Selection("dev", task.selection, 2, 0.5),
         collapsed_steps=(1,),
         label_shares=(1 / len(task.labels),) * len(task.labels),

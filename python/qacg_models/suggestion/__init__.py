@@ -5,7 +5,7 @@
 | words, and which of them are nouns | `words.py`, `function_words.py` |
 | nouns of like use | `clusters.py` |
 | aspects with their words and examples | `proposals.py` |
-| rows of the sheet | `sheet.py` |
+| rows of the sheet, for training and for evaluation | `sheet.py` |
 | rows of which a model is least sure | `least_sure.py` |
 """
 

@@ -1,4 +1,4 @@
-"""`qacg suggest`: aspects for texts without labels, and a sheet to fill in for training."""
+"""`qacg suggest`: aspects for texts without labels, and a sheet to label for training and evaluation."""
 
 from __future__ import annotations
 
@@ -6,18 +6,27 @@ import argparse
 import shlex
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from qacg_models.cli.flags import check_range
 from qacg_models.cli.text_flags import add_text_flags, settle_text_flags
 from qacg_models.errors import InputError
 from qacg_models.suggestion import ASPECTS
 
-HELP = "aspects for texts without labels, and a sheet to fill in that qacg train reads"
+if TYPE_CHECKING:
+    from qacg_models.data.columns import Columns
+    from qacg_models.inference.aspect_sentiment import AspectSentiment
+    from qacg_models.suggestion.proposals import Proposal
+    from qacg_models.suggestion.sheet import SheetRow
+
+MOST_ASPECTS = 10  # with more of them, the default sheet has too few rows for each
+HELP = "aspects for texts without labels, and a sheet to label that qacg train reads"
 DESCRIPTION = (
     "Proposes aspects, clusters of frequent nouns with example sentences, English or German, and writes a CSV with a "
-    "row for a sentence and an aspect, whose label is empty. Fill the labels in (none where there is no opinion), "
-    "delete rows and rename aspects as you like, and train on it. With a model, its aspects are asked about, and the "
-    "rows of which it is least sure come first."
+    "row for a sentence and an aspect, whose label is empty. Rows marked dev in the column split are a random sample "
+    "of sentences and aspects: qacg train measures the model on them, which estimates its score on new texts. With a "
+    "model, the sheet asks about the model's aspects, the least certain predictions first, and keeps the rows that are "
+    "labelled already."
 )
 
 
@@ -28,7 +37,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="sheet to write, .csv")
     parser.add_argument("--overwrite", action="store_true", help="replace the file that is in the way")
     parser.add_argument(
-        "--with", dest="model", type=Path, metavar="MODEL", help="folder that qacg train wrote, to ask how sure it is"
+        "--with",
+        dest="model",
+        type=Path,
+        metavar="MODEL",
+        help="folder that qacg train wrote: ask about the rows of which it is least certain; needs --labelled",
+    )
+    parser.add_argument(
+        "--labelled",
+        type=Path,
+        metavar="FILE",
+        help="CSV with rows that are labelled already; the new sheet has them too, and asks about none of them again",
     )
     file = parser.add_argument_group("input file")
     add_text_flags(file, "that of --with MODEL, or text, auto and utf-8")
@@ -40,48 +59,136 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="whether texts are taken apart into sentences (default: %(default)s)",
     )
     sheet.add_argument(
-        "--aspects", type=int, default=ASPECTS, metavar="N", help="aspects to propose at most (default: %(default)s)"
+        "--aspects",
+        type=int,
+        metavar="N",
+        help=f"aspects to propose (default: at most {ASPECTS}, and fewer where nouns are used alike)",
     )
-    sheet.add_argument("--keep", nargs="+", metavar="NAME", help="those of the proposed aspects to ask about")
     sheet.add_argument(
-        "--rows", type=int, default=500, metavar="N", help="rows of the sheet at most (default: %(default)s)"
+        "--keep",
+        nargs="+",
+        metavar="NAME[=WORD,...]",
+        help="aspects to ask about: proposed ones, and your own, with the words that name them (default: the NAME)",
     )
+    sheet.add_argument(
+        "--rows", type=int, default=500, metavar="N", help="rows to label, at most (default: %(default)s)"
+    )
+    sheet.add_argument(
+        "--dev-rows",
+        type=int,
+        metavar="N",
+        help="how many of them are random rows for evaluation (default: a quarter; 0 if --labelled has such rows)",
+    )
+    sheet.add_argument(
+        "--random-rows",
+        type=int,
+        metavar="N",
+        help="how many of them are random rows for training (default: a quarter; 0 with a model)",
+    )
+    sheet.add_argument("--seed", type=int, default=0, metavar="N", help="of the random rows (default: %(default)s)")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Proposes, or asks the model, and writes the sheet."""
+    """Proposes aspects or loads the model, and writes the sheet."""
     from qacg_models.data.columns import Columns
     from qacg_models.data.requests import format_of, read_requests
     from qacg_models.data.row_problems import RowProblems
-    from qacg_models.suggestion.sheet import check_text_column, distinct, rows_of, write_sheet
+    from qacg_models.suggestion.sheet import check_columns, distinct, read_sheet, write_sheet
 
     _check(arguments)
     settle_text_flags(arguments, arguments.model)
-    check_text_column(arguments.text_column)
-    columns = Columns(arguments.text_column, None, None, delimiter=arguments.delimiter, encoding=arguments.encoding)
+    reading = Columns(arguments.text_column, None, None, delimiter=arguments.delimiter, encoding=arguments.encoding)
+    model = None if arguments.model is None else _load(arguments)
+    columns = Columns(text=arguments.text_column) if model is None else _columns_of(model)
+    check_columns(columns)
+    labelled = [] if arguments.labelled is None else read_sheet(arguments.labelled, columns)
     data_format, skipped = format_of(arguments.input, arguments.input_format), RowProblems(arguments.input)
-    requests = read_requests(arguments.input, data_format, columns, skipped=skipped if arguments.skip_empty else None)
-    sentences = distinct((one.text for one in requests if not one.skipped), arguments.by == "sentence")
+    requests = read_requests(arguments.input, data_format, reading, skipped=skipped if arguments.skip_empty else None)
+    texts = distinct((one.text for one in requests if not one.skipped), arguments.by == "sentence")
     if skipped.total:
         _say(f"skipped {skipped.total:,} rows ({skipped.summary()})")
-    _say(f"{len(sentences):,} distinct {arguments.by}s")
-    if arguments.model is None:
-        proposals = _proposals(arguments, sentences)
-        rows = rows_of(sentences, proposals, arguments.rows)
+    _say(f"{len(texts):,} distinct {arguments.by}s")
+    if model is None:
+        asked: AspectSentiment | list[Proposal] = _proposals(arguments, texts)
     else:
-        rows = _least_sure(arguments, sentences)
+        asked = model
+    rows = _new_rows(arguments, texts, labelled, asked)
+    if not rows:
+        raise InputError("input: expected texts that are not labelled yet, got none")
+    first = [row for row in labelled if not row.label]
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
-    write_sheet(arguments.output, rows, arguments.text_column)
-    texts = len({row.text for row in rows})
-    print(f"{len(rows):,} rows of {texts:,} {arguments.by}s in {arguments.output}; fill in the column label, then")
-    column = "" if arguments.text_column == "text" else f" --text-column {shlex.quote(arguments.text_column)}"
-    print(f"  qacg train --data {shlex.quote(str(arguments.output))}{column} --output MODEL")
+    write_sheet(arguments.output, [*first, *rows, *(row for row in labelled if row.label)], columns)
+    _print_next_steps(arguments, [*first, *rows], labelled, columns)
     return 0
 
 
-def _proposals(arguments: argparse.Namespace, sentences: list[str]) -> list:
-    from qacg_models.suggestion.proposals import propose
+def _new_rows(
+    arguments: argparse.Namespace, texts: list[str], labelled: list[SheetRow], asked: AspectSentiment | list[Proposal]
+) -> list[SheetRow]:
+    """The rows to label, those for evaluation first; none of them has a text that is reserved for evaluation."""
+    from qacg_models.data.splitting import plain
+    from qacg_models.suggestion.least_sure import least_sure
+    from qacg_models.suggestion.sheet import dev_rows, mixed, noun_rows, random_rows
 
+    names = [one.name for one in asked] if isinstance(asked, list) else list(asked.trained.task.aspects)
+    count_dev, count_random = _random_counts(arguments, any(row.split == "dev" for row in labelled))
+    before = {plain(row.text) for row in labelled}
+    dev = dev_rows([text for text in texts if plain(text) not in before], names, count_dev, arguments.seed)
+    reserved = {plain(row.text) for row in [*labelled, *dev] if row.split != "train"}
+    exclude = {row.pair for row in labelled} | {(text, name) for text in reserved for name in names}
+    count = arguments.rows - count_dev - count_random
+    if isinstance(asked, list):
+        chosen = noun_rows(texts, asked, count, exclude)
+    else:
+        total = len(texts)
+        chosen = least_sure(
+            asked, texts, count, exclude, seen=lambda number: _say(f"asked about {number:,} of {total:,}")
+        )
+    drawn = random_rows(texts, names, count_random, arguments.seed, exclude | {row.pair for row in chosen})
+    return [*dev, *mixed(chosen, drawn)]
+
+
+def _random_counts(arguments: argparse.Namespace, has_dev: bool) -> tuple[int, int]:
+    """How many rows are random ones for evaluation and for training."""
+    dev, drawn, quarter = arguments.dev_rows, arguments.random_rows, arguments.rows // 4
+    if dev is None:
+        dev = 0 if has_dev else quarter
+    if drawn is None:
+        drawn = 0 if arguments.model is not None else quarter
+    if dev + drawn > arguments.rows:
+        raise InputError(
+            f"rows: expected at least {dev + drawn}, the sum of --dev-rows {dev} and --random-rows {drawn}, got"
+            f" {arguments.rows}"
+        )
+    return dev, drawn
+
+
+def _print_next_steps(
+    arguments: argparse.Namespace, to_label: list[SheetRow], labelled: list[SheetRow], columns: Columns
+) -> None:
+    texts, done = len({row.text for row in to_label}), sum(bool(row.label) for row in labelled)
+    dev = sum(row.split == "dev" for row in to_label)
+    print(f"{len(to_label):,} rows to label, of {texts:,} {arguments.by}s, in {arguments.output}", end="")
+    print(f", before {done:,} labelled rows of {arguments.labelled}" if labelled else "")
+    if dev:
+        print(f"Label the {dev:,} rows marked dev first: they are a random sample, and the score is measured on them.")
+    elif not any(row.split == "dev" for row in labelled):
+        print("No row is marked dev: qacg train cuts dev from the sheet, and its score does not hold for new texts.")
+    print(f"Fill in the column {columns.label}, with none where a text says nothing of the aspect, then")
+    flags = "".join(
+        f" --{flag}-column {shlex.quote(name)}"
+        for flag, name in (("text", columns.text), ("aspect", columns.aspect), ("label", columns.label))
+        if name != flag and name is not None
+    )
+    print(f"  qacg train --data {shlex.quote(str(arguments.output))}{flags} --output MODEL")
+    print("To train before all rows are labelled, add --skip-empty.")
+
+
+def _proposals(arguments: argparse.Namespace, sentences: list[str]) -> list[Proposal]:
+    from qacg_models.suggestion.proposals import choose, propose
+
+    if arguments.keep is not None and all("=" in name for name in arguments.keep):
+        return choose(sentences, [], arguments.keep)
     proposals = propose(sentences, arguments.aspects)
     for number, one in enumerate(proposals, 1):
         share = len(one.picked) / len(sentences)
@@ -90,39 +197,65 @@ def _proposals(arguments: argparse.Namespace, sentences: list[str]) -> list:
             print(f"   phrases: {', '.join(one.phrases)}")
         for place in one.picked[:2]:
             print(f"   - {sentences[place]}")
-    if arguments.keep is None:
-        return proposals
-    unknown = [name for name in arguments.keep if name not in {one.name for one in proposals}]
-    if unknown:
-        raise InputError(f"keep: got {unknown[0]!r}, wanted one of {', '.join(one.name for one in proposals)}")
-    return [one for one in proposals if one.name in arguments.keep]
+    if len(proposals) < (arguments.aspects or 0):
+        print(f"{arguments.aspects} aspects asked for; no more than {len(proposals)} nouns are frequent enough.")
+    if arguments.keep is not None:
+        return choose(sentences, proposals, arguments.keep)
+    if len(proposals) > MOST_ASPECTS:
+        print(
+            f"The sheet asks about {len(proposals)} aspects. A model learns few aspects better from the same number of"
+            " rows: choose some with --keep NAME ..., and add your own with NAME=WORD,WORD."
+        )
+    return proposals
 
 
-def _least_sure(arguments: argparse.Namespace, sentences: list[str]) -> list:
+def _load(arguments: argparse.Namespace) -> AspectSentiment:
     from qacg_models.cli.libraries import load_libraries
 
     load_libraries("inference", alone=False)
     from qacg_models.inference.aspect_sentiment import AspectSentiment
-    from qacg_models.suggestion.least_sure import least_sure
     from qacg_models.utils.distributed import own_device
 
-    ask = AspectSentiment.from_pretrained(arguments.model, device=own_device())
-    total = len(sentences)
-    return least_sure(ask, sentences, arguments.rows, seen=lambda number: _say(f"asked about {number:,} of {total:,}"))
+    return AspectSentiment.from_pretrained(arguments.model, device=own_device())
+
+
+def _columns_of(model: AspectSentiment) -> Columns:
+    """The columns of the data that the model was trained on; a sheet has no others."""
+    from dataclasses import replace
+
+    columns = model.trained.data_options.columns()
+    if columns.wide:
+        raise InputError("with: expected a model trained on rows of a text and an aspect, got one of a wide table")
+    return replace(columns, id=None, target=None)
 
 
 def _check(arguments: argparse.Namespace) -> None:
     from qacg_models.utils.outputs import check_not_input, check_writable
 
     check_range("rows", arguments.rows, 1, 1_000_000)
-    check_range("aspects", arguments.aspects, 1, 1_000)
+    if arguments.aspects is not None:
+        check_range("aspects", arguments.aspects, 1, 1_000)
+    for name in ("dev_rows", "random_rows"):
+        if (value := getattr(arguments, name)) is not None:
+            check_range(name.replace("_", "-"), value, 0, arguments.rows)
     if arguments.model is not None and arguments.keep is not None:
-        raise InputError("keep: got it beside --with, whose model has its own aspects; wanted one of them")
+        raise InputError(
+            "keep: expected no --keep beside --with, whose model has its own aspects; leave one of them out"
+        )
+    if arguments.model is not None and arguments.labelled is None:
+        raise InputError(
+            "labelled: expected the labelled CSV that the model was trained on, beside --with; the new sheet keeps its"
+            " rows, and asks about none of them again"
+        )
+    if arguments.labelled is not None and arguments.labelled.suffix.lower() != ".csv":
+        raise InputError(f"labelled: expected a name that ends in .csv, got {arguments.labelled}")
     output = arguments.output
     if output.suffix.lower() != ".csv":
         raise InputError(f"output: got {output}, wanted a name that ends in .csv")
     check_writable("output", output)
     check_not_input("output", output, arguments.input)
+    if arguments.labelled is not None:
+        check_not_input("output", output, arguments.labelled)
     if output.exists() and not arguments.overwrite:
         raise InputError(f"{output}: is already there; --overwrite replaces it, labels and all")
 
