@@ -3,7 +3,7 @@
 What is built of what, with which flags, is in distributions/native.
 
 Environment:
-    QACG_BUILD_CPU        auto (default: build if torch, ninja and a C++ compiler are there), 1 (fail if not), 0 (never)
+    QACG_BUILD_CPU        auto (default: build if ninja and a C++ compiler are there), 1 (fail if not), 0 (never)
     QACG_BUILD_CUDA       1 (build it, with nvcc, or fail; a torch without CUDA will do, the library is then for another
                           one), auto (default: do not, and say what asks for it), 0 (never)
     CUDA_HOME             the CUDA toolkit, else that of the nvcc on the path, else /usr/local/cuda

@@ -7,20 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from native import compilers, cpu, cuda, environment, ninja_file, platforms, stable_abi
+from native import compilers, cpu, cuda, environment, ninja_file, platforms
 
 
 def why_no_library() -> str | None:
     """Why no library at all can be built here, or None."""
-    try:
-        import torch
-    except ImportError:
-        return (
-            "torch was not there at installation (pip's build isolation hides it): "
-            "install torch and ninja first, then pip install --no-build-isolation"
-        )
-    if tuple(map(int, torch.__version__.split(".")[:2])) < stable_abi.OLDEST_TORCH:
-        return f"torch {torch.__version__} has not the headers for it: build with torch 2.10 or newer"
     if ninja_file.ninja() is None:
         return "ninja was not found at installation"
     if platforms.target() and importlib.util.find_spec("ziglang") is None:
@@ -49,18 +40,24 @@ LIBRARIES = {
 def why_not_built(wanted: Library) -> str | None:
     """Why a library is not built, with what asks for it, or None if it is to be built."""
     if platforms.platform_tag() == "any" or (platforms.target() and wanted.variable != "QACG_BUILD_CPU"):
-        return (
-            f"the wheel has none; with torch, ninja and a compiler there, {wanted.variable}=1 pip install "
-            "--no-build-isolation --no-binary qacg-kernels qacg-kernels builds it"
-        )
+        return f"this wheel has none; {install_command(wanted)} builds it"
     wish = environment.asked(wanted.variable)
     if wish == "0":
         return f"{wanted.variable}=0 was set at installation"
     reason = why_no_library() or wanted.why_not()
-    if wish == "1" or wanted.unasked:
+    if wish == "1" or (wanted.unasked and reason is None):
         return reason
-    reason = reason or "it takes minutes, and nothing asked for it"
-    return f"{reason}; {wanted.variable}=1 pip install --no-build-isolation . builds it"
+    return f"{reason or 'it takes minutes, and nothing asked for it'}; {install_command(wanted)} builds it"
+
+
+def install_command(library: Library) -> str:
+    """The command that builds a library or fails.
+
+    pip's cache may hold a wheel without the library, so the command does not use it. The CUDA library is built against
+    the installed torch, which pip's build isolation hides.
+    """
+    isolation = "" if library.write_ninja is cpu.write_ninja else "--no-build-isolation "
+    return f"{library.variable}=1 pip install --no-cache-dir {isolation}. in a checkout"
 
 
 def note(name: str) -> str:

@@ -9,6 +9,8 @@ from native import compilers, environment, ninja_file, platforms, stable_abi
 KERNEL = ["-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast"]
 AVX512 = ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mfma", "-mprfchw", "-mprefer-vector-width=512"]
 HOST_SOURCE = "csrc/cpu/attention.cpp"
+# A copy of torch's headers, so that pip's isolated builds compile too: see csrc/third_party/pytorch/README.md.
+TORCH_HEADERS = ninja_file.ROOT / "csrc/third_party/pytorch/include"
 # Flags of each translation unit; one without an entry for this machine is left out.
 SOURCES = {
     HOST_SOURCE: [],
@@ -46,18 +48,12 @@ def sources_for(processor: str | None = None) -> tuple[dict[str, list[str]], lis
 
 
 def write_ninja(path: Path, library: Path) -> None:
-    from torch.utils.cpp_extension import include_paths, library_paths
-
     sources, without = sources_for()
     optimise = ["-O0", "-g"] if environment.debugging() else ["-O3", "-DNDEBUG"]
-    torch_flags = [f"-isystem{p}" for p in include_paths()] + [stable_abi.CPU_FLAG, *without]
-    if other := platforms.target():
-        links = links_for(other, path.parent, library.name)
-    else:
-        links = [f"-L{p}" for p in library_paths()] + ["-ltorch_cpu"]
-        links += mac_links(library.name) if sys.platform == "darwin" else []
+    torch_flags = [f"-isystem{TORCH_HEADERS}", stable_abi.CPU_FLAG, *without]
+    links = link_flags(path.parent, library.name)
     # No path of this machine is left in the library: errors name the file that they come from.
-    here = [f"-ffile-prefix-map={p}=torch" for p in include_paths()] + [f"-ffile-prefix-map={ninja_file.ROOT}/="]
+    here = [f"-ffile-prefix-map={ninja_file.ROOT}/="]
     lines, objects = ninja_file.rules(f"$cxx -shared $in {ninja_file.escaped(links)}"), []
     for source, flags in sources.items():
         objects.append(path.parent / (Path(source).stem + ".o"))
@@ -72,12 +68,22 @@ def mac_links(name: str) -> list[str]:
     return ["-undefined", "dynamic_lookup", "-install_name", f"@rpath/{name}"]
 
 
-def links_for(other: platforms.Target, folder: Path, name: str) -> list[str]:
-    """How a library for another platform is linked: without a torch of that platform, and with a C++ runtime of its own
-    of which it shows nothing. Zig compiles that runtime, optimised as the link is."""
-    if not other.is_linux:
-        return ["-O2", *mac_links(name), "-s"]
+def link_flags(folder: Path, name: str) -> list[str]:
+    """Linker flags of the library, which needs no installed torch: an empty stand-in provides libtorch_cpu.so's name.
+
+    Args:
+        folder: where the stand-in and the list of exported symbols are written.
+        name: file name of the library.
+
+    Returns:
+        Flags. A library for another platform contains Zig's C++ runtime, optimised as the link is, and hides it.
+    """
+    other = platforms.target()
+    if not (other.is_linux if other else sys.platform != "darwin"):
+        return ["-O2", *mac_links(name), "-s"] if other else mac_links(name)
+    links = [f"-L{compilers.stand_in('torch_cpu', folder)}", "-Wl,--no-as-needed", "-ltorch_cpu", "-Wl,--as-needed"]
+    if other is None:
+        return links
     exported = folder / "exported"
     exported.write_text("{ global: qacg_cpu_*; local: *; };\n")
-    links = [f"-L{compilers.stand_in('torch_cpu', folder)}", "-Wl,--no-as-needed", "-ltorch_cpu", "-Wl,--as-needed"]
     return ["-O2", *links, f"-Wl,--version-script={exported}", "-s"]

@@ -49,12 +49,30 @@ def test_a_toolkit_that_is_too_old(toolkit):
     assert cuda.why_not() == "nvcc is of CUDA 11.8, and 12.0 is the oldest that will do"
 
 
-@pytest.mark.parametrize("name", ["_cpu", "_cuda"])
-def test_a_torch_whose_headers_are_too_old(name, toolkit, monkeypatch):
+def test_a_torch_whose_headers_are_too_old(toolkit, monkeypatch):
     toolkit("12.8")
     monkeypatch.setattr(torch, "__version__", "2.9.1+cu128")
-    reason = choices.why_not_built(choices.LIBRARIES[name])
+    reason = choices.why_not_built(choices.LIBRARIES["_cuda"])
     assert "torch 2.9.1+cu128" in reason and "2.10 or newer" in reason
+
+
+def test_cuda_library_without_torch_names_the_isolation(monkeypatch):
+    monkeypatch.setattr(choices, "why_no_library", lambda: None)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    reason = choices.why_not_built(choices.LIBRARIES["_cuda"])
+    assert "isolation hides" in reason and "--no-build-isolation ." in reason
+
+
+@pytest.mark.parametrize("name", ["_cpu", "_cuda"])
+@pytest.mark.parametrize("platform", [None, "any"])
+def test_install_command_bypasses_the_cache_and_the_index(name, platform, monkeypatch):
+    """pip's cache may hold a wheel without the library, and no index has the package."""
+    monkeypatch.setattr(choices, "why_no_library", lambda: "no C++ compiler was found at installation")
+    if platform:
+        monkeypatch.setenv("QACG_BUILD_FOR", platform)
+    reason = choices.why_not_built(choices.LIBRARIES[name])
+    assert f"QACG_BUILD{name.upper()}=1 pip install --no-cache-dir " in reason
+    assert "qacg-kernels" not in reason
 
 
 def test_a_torch_without_cuda_is_built_for_on_demand_only(toolkit, monkeypatch):
@@ -86,7 +104,7 @@ def test_where_all_is_there_the_cuda_library_is_built_when_asked_for_alone(toolk
         if wish:
             monkeypatch.setenv("QACG_BUILD_CUDA", wish)
         reason = choices.why_not_built(gpu)
-        assert "nothing asked for it; QACG_BUILD_CUDA=1 pip install --no-build-isolation . builds it" in reason
+        assert "nothing asked for it; QACG_BUILD_CUDA=1 pip install --no-cache-dir --no-build-isolation . in" in reason
         assert "\n" not in reason
     monkeypatch.setenv("QACG_BUILD_CUDA", "0")
     assert choices.why_not_built(gpu) == "QACG_BUILD_CUDA=0 was set at installation"
@@ -296,12 +314,12 @@ def test_the_host_half_wants_c_functions_of_torch_alone(name, tmp_path):
     """The stable ABI: one library then loads on any torch from 2.10 on, whatever its C++ names are."""
     if choices.why_no_library():
         pytest.skip(choices.why_no_library())
-    source, abi = {
-        "_cpu": (cpu.HOST_SOURCE, stable_abi.CPU_FLAG),
-        "_cuda": (cuda.HOST_SOURCE, stable_abi.CUDA_FLAG),
+    source, abi, headers = {
+        "_cpu": (cpu.HOST_SOURCE, stable_abi.CPU_FLAG, [cpu.TORCH_HEADERS]),
+        "_cuda": (cuda.HOST_SOURCE, stable_abi.CUDA_FLAG, include_paths()),
     }[name]
     made = tmp_path / "attention.o"
-    flags = [*compilers.COMMON, "-O0", *(f"-isystem{path}" for path in include_paths()), abi]
+    flags = [*compilers.COMMON, "-O0", *(f"-isystem{path}" for path in headers), abi]
     subprocess.run([compilers.compiler(), *flags, "-c", str(ROOT / source), "-o", str(made)], check=True)
     wanted = symbols(made, "--undefined-only")
     assert any(symbol.startswith("aoti_torch_") for symbol in wanted)

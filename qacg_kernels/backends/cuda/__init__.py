@@ -20,7 +20,7 @@ OLDEST_CAPABILITY = (8, 0)  # its instructions are those of csrc/cuda/mma.h
 # (csrc/cuda/README.md).
 WHOLE_ROW_KEYS = 128
 
-_BUILD = "QACG_BUILD_CUDA=1 pip install --no-build-isolation ."
+_BUILD = "QACG_BUILD_CUDA=1 pip install --no-cache-dir --no-build-isolation ."
 _TENSOR_CORES = (torch.float16, torch.bfloat16)
 
 _missing: list[str] = []
