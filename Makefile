@@ -39,7 +39,7 @@ else
 PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
 PIP := $(PY) -m pip install --quiet -c constraints.txt
-install = { test -x $(PY) || $(PYTHON) -m venv $(VENV); } && $(PIP) torch ninja numpy "setuptools>=77" wheel && \
+install = { test -x $(PY) || $(PYTHON) -m venv $(VENV); } && $(PIP) torch ninja numpy "setuptools>=77" && \
 	$(PIP) --no-build-isolation -e ".[models,test]"
 endif
 
@@ -144,10 +144,16 @@ check-faults: OUT = build/faults
 check-faults: $(READY)
 	$(PY) tests/check_faults.py --form $(FAULTS) $(SEED:%=--seed %) --out $(OUT)
 
+# In an environment of its own: torch is not needed.
+WHEELS_ENV := build/wheels-env
 wheels: OUT = dist
-wheels: $(READY)
-	$(PY) -m pip install --quiet -c constraints.txt ziglang auditwheel
-	$(PY) distributions/wheels.py --out $(OUT)
+wheels: $(WHEELS_ENV)/.ready
+	$(WHEELS_ENV)/bin/python distributions/wheels.py --out $(OUT)
+
+$(WHEELS_ENV)/.ready: pyproject.toml constraints.txt
+	test -x $(WHEELS_ENV)/bin/python || $(PYTHON) -m venv $(WHEELS_ENV)
+	$(WHEELS_ENV)/bin/python -m pip install --quiet -c constraints.txt "setuptools>=77" ninja ziglang auditwheel
+	touch $@
 
 DIR ?= build/hub-kernel
 hub-kernel: $(READY)

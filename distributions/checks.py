@@ -36,8 +36,9 @@ def check_sdist(path: Path, root: Path) -> str:
     with tarfile.open(path) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     wanted = {str(p.relative_to(root)) for p in (root / "csrc").rglob("*") if p.is_file()}
-    wanted |= {str(p.relative_to(root)) for p in (root / "distributions").rglob("*.py")}
+    wanted |= {str(p.relative_to(root)) for room in ("distributions", "tests") for p in (root / room).rglob("*.py")}
     wanted |= {"setup.py", "pyproject.toml", "README.md", "LICENSE", "constraints.txt"} | modules(root)
+    wanted |= {"Makefile", "python/README.md"}
     require(wanted <= names, f"{path.name} lacks {sorted(wanted - names)}")
     built = [name for name in names if name.endswith(".so") or Path(name).name.startswith("_build_")]
     require(not built, f"{path.name} has what was built here: {built}")

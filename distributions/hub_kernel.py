@@ -176,6 +176,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="the directory, which a repository of the hub holds")
     parser.add_argument("--only", choices=PLATFORMS, nargs="+", help="these platforms; all if not given")
     options = parser.parse_args()
+    options.out = options.out.resolve()  # the builds run in other folders
     options.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=options.out) as folder:
         sdist = wheels.build("sdist", ROOT, Path(folder))

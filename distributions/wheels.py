@@ -47,6 +47,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=ROOT / "dist", help="where the files go")
     parser.add_argument("--only", choices=["any", *TARGETS], nargs="+", help="these wheels; all if not given")
     options = parser.parse_args()
+    options.out = options.out.resolve()  # the builds run in other folders
     options.out.mkdir(parents=True, exist_ok=True)
     sdist = build("sdist", ROOT, options.out)
     print(f"{sdist.name}: {checks.check_sdist(sdist, ROOT)}", flush=True)

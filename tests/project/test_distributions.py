@@ -54,6 +54,25 @@ def test_what_this_machine_built_is_noticed(sdist, tmp_path):
         checks.check_sdist(more, ROOT)
 
 
+def test_wheels_relative_out_is_resolved(tmp_path, monkeypatch):
+    """The builds run in other folders, where a relative path would name another place."""
+    outs = []
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(wheels, "build", lambda kind, source, out, **variables: outs.append(out) or out / "made")
+    monkeypatch.setattr(wheels, "unpacked", lambda sdist, folder: folder)
+    monkeypatch.setattr(checks, "check_sdist", lambda *arguments: "checked")
+    monkeypatch.setattr(checks, "check_wheel", lambda *arguments: "checked")
+    monkeypatch.setattr(sys, "argv", ["wheels.py", "--out", "dist", "--only", "any"])
+    wheels.main()
+    assert outs == [tmp_path / "dist"] * 2
+
+
+@pytest.mark.parametrize("name", ["Makefile", "python/README.md", "tests/conftest.py", "benchmarks/__init__.py"])
+def test_sdist_has_what_tests_need(name, sdist):
+    with tarfile.open(sdist) as archive:
+        assert f"qacg_kernels-0.1.0/{name}" in archive.getnames()
+
+
 @pytest.mark.matrix
 def test_a_wheel_without_a_library_is_for_any_platform(sdist, tmp_path):
     source = wheels.unpacked(sdist, tmp_path / "source")
@@ -61,7 +80,7 @@ def test_a_wheel_without_a_library_is_for_any_platform(sdist, tmp_path):
     wheel = wheels.build("wheel", source, tmp_path / "out", QACG_BUILD_FOR="any")
     checks.check_wheel(wheel, "any", ROOT)
     with zipfile.ZipFile(wheel) as archive:
-        assert "the wheel has none" in archive.read("qacg_kernels/_build_cpu.json").decode()
+        assert "this wheel has none" in archive.read("qacg_kernels/_build_cpu.json").decode()
 
 
 @pytest.mark.matrix
