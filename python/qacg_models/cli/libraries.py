@@ -1,32 +1,58 @@
-"""Loading torch and transformers for a command, which is most of the time that a short command takes."""
+"""Checks that the packages of the extra "models" are installed, and imports torch and transformers for a command."""
 
 from __future__ import annotations
 
 import gc
 import importlib
+import importlib.util
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from qacg_models.errors import InputError
 from qacg_models.utils.threads import let_threads_sleep
 
-# What transformers imports for object detection, images and offloading if it is there, and does without if it is not.
-_OF_OTHER_MODELS = ("scipy", "PIL", "accelerate")
-# And for checkpoints of int8, of which there are none here: it takes seconds, and says on stderr what it misses.
-_OF_OTHER_CHECKPOINTS = ("torchao",)
+# What the packages of the extra "models" (pyproject.toml) are imported as.
+MODELS_EXTRA = (
+    "transformers",
+    "safetensors",
+    "tokenizers",
+    "accelerate",
+    "sklearn",
+    "matplotlib",
+    "tqdm",
+    "pyarrow",
+    "yaml",
+    "filelock",
+)
+# transformers imports torchao for quantized checkpoints, which no command loads: that takes half a second and prints
+# warnings. Nothing else is hidden: scikit-learn, which some versions of transformers import, requires scipy.
+_UNUSED = ("torchao",)
 
 
-def load_libraries(purpose: str, *, alone: bool) -> None:
-    """Imports torch and transformers, once, and keeps their own progress bars off the terminal; warnings stay.
+def check_models_extra() -> None:
+    """Checks that every package of the extra "models" is installed, without importing one.
+
+    Raises:
+        InputError: packages are missing; the text names them and the command that installs them.
+    """
+    missing = [name for name in MODELS_EXTRA if importlib.util.find_spec(name) is None]
+    if missing:
+        raise InputError(
+            f'needs the extra "models" ({", ".join(missing)} not installed): pip install "FILE.whl[models]", '
+            'or pip install ".[models]" in a checkout'
+        )
+
+
+def load_libraries(*, alone: bool) -> None:
+    """Imports torch and transformers and disables the progress bars of transformers.
 
     Args:
-        purpose: "inference", or "training", whose Trainer needs all that transformers can use.
-        alone: whether the command is all that this process is for, so that nobody misses what inference does not need.
+        alone: whether this process runs one command only. Then packages that no command uses are not imported.
     """
     let_threads_sleep()
     if "transformers.modeling_utils" not in sys.modules:
-        hidden = _OF_OTHER_CHECKPOINTS + (_OF_OTHER_MODELS if purpose == "inference" else ())
-        with _collector_off(), _hidden(hidden if alone else ()):
+        with _collector_off(), _hidden(_UNUSED if alone else ()):
             importlib.import_module("transformers.modeling_layers")
     from transformers.utils import logging
 

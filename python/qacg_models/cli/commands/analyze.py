@@ -9,7 +9,7 @@ from qacg_models.cli.flags import OF_TRAINING, add_flags, taken
 from qacg_models.data.options import DataOptions
 from qacg_models.errors import InputError
 
-NEEDS = "inference"
+USES_MODELS = True
 HELP = "a page with signed attention maps, lambda and token scores of chosen sentences"
 DESCRIPTION = (
     "Writes one HTML file that needs no network, with the figures as SVG and PNG and their numbers as JSON beside it. "

@@ -14,7 +14,7 @@ from qacg_models.utils.plain_text import parse_json
 FORMATS = ("own", "huggingface", "released", "tensorflow-names")
 
 
-NEEDS = "inference"
+USES_MODELS = True
 HELP = "checkpoints of BERT and of the published code into our models, and back"
 DESCRIPTION = (
     "Reads TensorFlow-converted files, released state dicts, transformers' BERT of any head and models of this "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-NEEDS = "training"
+USES_MODELS = True
 HELP = "check this machine, train on the bundled sample, write a report"
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from qacg_models.cli.flags import OF_TRAINING, add_flags, add_int8_flag, check_range, taken
 from qacg_models.data.options import DataOptions
 
-NEEDS = "inference"
+USES_MODELS = True
 HELP = "the published metrics of a trained model, and how far its probabilities may be believed"
 DESCRIPTION = (
     "Prints the task's metrics with intervals beside the majority row, the expected calibration error before and after "

@@ -9,7 +9,7 @@ from pathlib import Path
 from qacg_models.cli.flags import check_range
 from qacg_models.export.formats import FORMATS
 
-NEEDS = "inference"
+USES_MODELS = True
 HELP = "a trained model as one ONNX or torch.export file, checked against the model"
 DESCRIPTION = (
     "Writes the model with eager attention, for a batch of any size and every length that it has positions for: inputs "

@@ -15,7 +15,7 @@ from qacg_models.data.lines import STANDARD_INPUT
 from qacg_models.errors import InputError
 from qacg_models.utils.one_run import parts_of
 
-NEEDS = "inference"
+USES_MODELS = True
 COLUMNS = ("all", "none")
 HELP = "labels and probabilities of aspects, for a text or a file of any size"
 DESCRIPTION = (

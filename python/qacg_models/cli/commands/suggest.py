@@ -212,7 +212,7 @@ def _proposals(arguments: argparse.Namespace, sentences: list[str]) -> list[Prop
 def _load(arguments: argparse.Namespace) -> AspectSentiment:
     from qacg_models.cli.libraries import load_libraries
 
-    load_libraries("inference", alone=False)
+    load_libraries(alone=False)
     from qacg_models.inference.aspect_sentiment import AspectSentiment
     from qacg_models.utils.distributed import own_device
 

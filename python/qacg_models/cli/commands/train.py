@@ -14,7 +14,7 @@ from qacg_models.runs.options import TrainingOptions
 from qacg_models.runs.recipes import described
 from qacg_models.utils.one_run import unfinished
 
-NEEDS = "training"
+USES_MODELS = True
 HELP = "train on SentiHood, SemEval-2014, or tables of your own (CSV, JSON, JSONL, Excel, Parquet)"
 DESCRIPTION = (
     "Trains a model from scratch or from a checkpoint, keeps the weights that do best on dev, and evaluates them on "
