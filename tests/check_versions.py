@@ -1,17 +1,20 @@
-"""Operators, Triton kernels and the models' conventions with other versions: `make test-versions OUT=build/versions`.
+"""Tests and commands with the oldest and the newest dependencies: `make test-versions OUT=build/versions`.
 
-For each line of LINES an environment of its own under OUT, kept between calls, into which the wheel of this checkout
-is installed as a user would; then the files in TESTS. One wheel is built and serves them all, which is what torch's
-stable ABI and the tag py3-none promise. A table of what ran with what is the end of it.
+For each line of LINES an environment of its own under OUT, kept between calls, with the lowest versions that
+pyproject.toml allows (resolved by uv) or the newest, and the wheel of this checkout; then the files in TESTS, and the
+commands in COMMANDS as a user types them. One wheel is built and serves them all, which is what torch's stable ABI and
+the tag py3-none promise. A table of what ran with what is the end of it.
 
 The oldest and the newest Python are those that this machine has, on the path or in pyenv, and torch has a wheel for;
 PYTHONS="/path/to/python3.14 ..." names more. PyPI's torch brings CUDA's libraries: 7 GB on disk for each line.
 """
 
 import argparse
+import csv
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -25,11 +28,9 @@ sys.path[:0] = [str(ROOT / "distributions"), str(ROOT / "tests/support")]
 import outcomes  # noqa: E402
 import wheels  # noqa: E402
 
-# The oldest that pyproject.toml claims with the oldest Python, and whatever is the newest with the newest.
-LINES = {
-    "oldest": ["torch==2.10.0", "transformers==5.12.0"],
-    "newest": ["torch", "transformers"],
-}
+# The dependencies' versions by uv's --resolution: the lowest with the oldest Python, the newest with the newest.
+LINES = {"oldest": "lowest-direct", "newest": "highest"}
+EXTRAS = ("models", "onnx")
 OLDEST_PYTHON = (3, 10)
 # The kernels of Triton run in its interpreter, and two are compiled for a GPU that need not be here.
 TESTS = (
@@ -41,8 +42,25 @@ TESTS = (
     "kernels/test_triton_compiled.py",
     "models/test_conventions.py",
 )
-PACKAGES = ("torch", "transformers", "triton")
-COLUMNS = ("versions", "Python", *PACKAGES, "passed", "failed", "skipped")
+# What the application is for, each in a process of its own, in a folder with reviews.csv and new.csv.
+COMMANDS = (
+    "train --data reviews.csv --text-column review --aspect-column topic --label-column verdict --output mine"
+    " --max-steps 3 --rows rows",
+    "train --config mine/run.yaml --output again",
+    "predict mine --text 'the bill was a shock' --aspects food price",
+    "predict mine --input new.csv --text-column review --output answers.csv",
+    "evaluate mine --data reviews.csv --split dev --report report",
+    "analyze mine --text 'the bill was a shock' --aspects food price --output page",
+    "export mine --to torch-export --output model.pt2",
+    "export mine --to onnx --output model.onnx",
+    "convert mine converted --to huggingface --drop-unplaced",
+    "table rows",
+    "suggest --input new.csv --text-column review --output sheet.csv",
+    "suggest --input new.csv --text-column review --with mine --output hard.csv",
+    "info",
+)
+PACKAGES = ("torch", "transformers", "accelerate", "triton")
+COLUMNS = ("versions", "Python", *PACKAGES, "commands", "passed", "failed", "skipped")
 INSTALLED = """
 import importlib.metadata as m, json, platform, sys
 found = {d.name.lower(): d.version for d in m.distributions()}
@@ -57,11 +75,13 @@ class Line(NamedTuple):
 
     name: str
     installed: list[str]
+    failed_commands: list[str]
     counts: Counter
     status: int
 
     def cells(self) -> list[str]:
-        return [self.name, *self.installed, *(str(self.counts[what]) for what in COLUMNS[-3:])]
+        commands = f"{len(COMMANDS) - len(self.failed_commands)}/{len(COMMANDS)}"
+        return [self.name, *self.installed, commands, *(str(self.counts[what]) for what in COLUMNS[-3:])]
 
 
 def run(command: list[str | Path], **options) -> int:
@@ -100,10 +120,60 @@ def environment(name: str, python: Path, wheel: Path, out: Path) -> Path:
     if not interpreter.exists() and run([python, "-m", "venv", folder]):
         sys.exit(f"{python} -m venv failed")
     install = [interpreter, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    wanted = [*LINES[name], f"{wheel}[models]", "pytest>=8", "pytest-benchmark>=5", "numpy"]
-    if run([*install, *wanted]) or run([*install, "--force-reinstall", "--no-deps", wheel]):
-        sys.exit(f"{name}: pip could not install {' '.join(map(str, wanted))}")
+    extras = [f"--extra={extra}" for extra in EXTRAS]
+    resolve = [folder / "bin/uv", "pip", "install", "--quiet", "--python", interpreter, "--resolution", LINES[name]]
+    steps = (
+        [*install, "uv", "pytest>=8", "pytest-benchmark>=5"],
+        [*resolve, "--upgrade", "-r", ROOT / "pyproject.toml", *extras],
+        [*install, "--force-reinstall", "--no-deps", wheel],
+        [interpreter, "-m", "pip", "check"],
+    )
+    for step in steps:
+        if run(step):
+            sys.exit(f"{name}: {' '.join(map(str, step))} failed")
     return interpreter
+
+
+def write_inputs(folder: Path) -> None:
+    """Writes the reviews with labels, reviews.csv, and without, new.csv, that COMMANDS read."""
+    nouns = ("soup", "waiter", "bill", "room", "breakfast", "view")
+    labels = {"food": "good", "price": "bad", "service": "none"}
+    rows = [
+        (f"the soup was lovely but the bill was a shock, week {week}", *pair)
+        for week in range(40)
+        for pair in labels.items()
+    ]
+    texts = [
+        (f"In week {i} the {nouns[i % 6]} was {'great' if i % 5 else 'awful'}, the {nouns[-i % 5]} too.",)
+        for i in range(60)
+    ]
+    for name, lines in (("reviews", [("review", "topic", "verdict"), *rows]), ("new", [("review",), *texts])):
+        with (folder / f"{name}.csv").open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file).writerows(lines)
+
+
+def failed_commands(interpreter: Path, folder: Path, variables: dict[str, str]) -> list[str]:
+    """Runs COMMANDS with the installed program.
+
+    Args:
+        interpreter: of the environment that has the program.
+        folder: is emptied; the commands read and write there.
+        variables: the environment variables.
+
+    Returns:
+        The commands that failed. Each one is printed with the end of what it wrote.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    write_inputs(folder)
+    failed = []
+    for command in COMMANDS:
+        program = [interpreter.with_name("qacg"), *shlex.split(command)]
+        done = subprocess.run(program, cwd=folder, env=variables, capture_output=True, text=True, check=False)
+        if done.returncode:
+            failed.append(command)
+            print(f"qacg {command}: exit status {done.returncode}\n{(done.stdout + done.stderr)[-2000:]}", flush=True)
+    return failed
 
 
 def tested(name: str, interpreter: Path, out: Path) -> Line:
@@ -111,11 +181,12 @@ def tested(name: str, interpreter: Path, out: Path) -> Line:
     told = subprocess.run([interpreter, "-c", INSTALLED, *PACKAGES], env=variables, capture_output=True, check=True)
     installed = json.loads(told.stdout)
     print(f"\n{name}: {', '.join(f'{k} {v}' for k, v in zip(COLUMNS[1:], installed))}", flush=True)
+    failed = failed_commands(interpreter, out / f"{name}-commands", variables)
     rows = out / f"{name}.jsonl"
     command = [interpreter, "-c", BEGIN, "-q", "-p", "no:cacheprovider", "--outcomes", rows, *TESTS]
     status = run(command, cwd=ROOT / "tests", env=variables)
     counts = Counter(row["outcome"] for row in outcomes.read(rows) if row["kind"] == "test")
-    return Line(name, installed, counts, status)
+    return Line(name, installed, failed, counts, status)
 
 
 def table(lines: list[Line]) -> str:
@@ -139,7 +210,7 @@ def main() -> int:
     names = [options.only] if options.only else list(LINES)
     lines = [tested(name, environment(name, chosen[name], wheel, out), out) for name in names]
     print(f"\n{wheel.name}\n{table(lines)}")
-    return int(any(line.status for line in lines))
+    return int(any(line.status or line.failed_commands for line in lines))
 
 
 if __name__ == "__main__":
