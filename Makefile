@@ -13,8 +13,8 @@
 # make evidence DATA=dir  does quasi-attention help: all trainings, hours of them; again to go on; rows to OUT
 # make wheels OUT=dist    the sdist and a wheel for each platform, compiled here and checked
 # make hub-kernel DIR=dir the directory for Hugging Face's Kernel Hub, compiled as the wheels are, checked and loaded
-# make test-versions OUT=dir  operators, Triton kernels and conventions with the oldest Python, torch and transformers, and with the
-#                         newest; PYTHONS="/path/to/python3.14 ..." beside those of the path and of pyenv
+# make test-versions OUT=dir  tests and commands of qacg with the lowest versions of all dependencies, and with the newest;
+#                         PYTHONS="/path/to/python3.14 ..." beside those of the path and of pyenv
 # make check-sanitizers CALLS=100  the C++ CPU kernels under the address, undefined-behaviour and thread sanitizers
 # make check-aarch64  the kernels for ARM in an emulator, half an hour; EMULATED="--processors max" the half of it. It asks
 #                     for two Debian packages when they are missing
@@ -86,7 +86,7 @@ types: $(READY)
 	$(PY) -m mypy
 
 bench: $(READY)
-	$(PY) -m pytest benchmarks --benchmark-enable
+	$(PY) -m pytest benchmarks
 
 marks: $(READY)
 	$(PY) -m benchmarks.marks --out $(OUT)

@@ -1,7 +1,7 @@
-"""Times of the operators under pytest-benchmark: `pytest benchmarks --benchmark-enable`.
+"""Times of the operators under pytest-benchmark: `pytest benchmarks`.
 
-Without --benchmark-enable each case runs once, untimed. Providers of one case are a group, but run one after
-another; `benchmarks.run` interleaves them, and its ratios are the ones to quote.
+With --benchmark-disable each case runs once, untimed. Providers of one case are a group, but run one after another;
+`benchmarks.run` interleaves them, and its ratios are the ones to quote.
 """
 
 import itertools
@@ -30,7 +30,7 @@ _UNTIMED_CASES = [
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    timed = metafunc.config.getoption("benchmark_enable")
+    timed = not metafunc.config.getoption("benchmark_disable")
     metafunc.parametrize("case", _CASES if timed else _UNTIMED_CASES, ids=str)
     metafunc.parametrize("name", [EAGER, COMPILED, COMPOSITION, ONE_MAP, *BACKENDS])
 

@@ -12,6 +12,7 @@ os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 import sys
 from pathlib import Path
 
+import optional_packages
 import pytest
 import torch
 from matrix import one_in_turn, sampled
@@ -45,6 +46,9 @@ def pytest_configure(config):
     # in the processes that tests start; test_threads.py is about threads.
     torch.set_num_threads(1)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    config.pluginmanager.register(optional_packages)
+    if config.pluginmanager.hasplugin("benchmark"):
+        config.option.benchmark_disable = True  # no test is a benchmark, and under xdist the plugin would warn of it
     outcomes, seconds = config.getoption("--outcomes"), config.getoption("--seconds")
     if outcomes is not None:
         config.pluginmanager.register(Recorder(outcomes))

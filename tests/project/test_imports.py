@@ -209,8 +209,9 @@ def loaded_by(statement, *before):
         "print(json.dumps(sorted({name.split('.')[0] for name in set(sys.modules) - before})))"
     )
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "python")])}
+    ignored = ["-W", "ignore:Failed to initialize NumPy:UserWarning"]  # torch's own, where numpy is not installed
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True, env=environment, cwd=ROOT
+        [sys.executable, *ignored, "-c", script], capture_output=True, text=True, check=True, env=environment, cwd=ROOT
     )
     assert done.stderr == "", "importing prints nothing, warnings included"
     return set(json.loads(done.stdout))

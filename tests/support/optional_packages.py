@@ -1,0 +1,58 @@
+"""A pytest plugin that skips tests whose imports require optional packages that are not installed.
+
+With torch and pytest alone, the tests of the operators run. Other errors of import remain errors: those of packages
+that are installed, and of this repository's own modules.
+"""
+
+import importlib.util
+from collections.abc import Generator
+
+import pytest
+
+# Packages of pyproject.toml's extras, by the names that they are imported by, and numpy, which they bring.
+OPTIONAL = {
+    *("transformers", "safetensors", "tokenizers", "accelerate", "sklearn", "matplotlib", "tqdm", "pyarrow", "yaml"),
+    *("filelock", "numpy", "onnx", "onnxruntime", "onnxscript", "torchao", "tensorboard", "triton", "mypy"),
+}
+
+
+def missing_package(error: BaseException | None) -> str | None:
+    """Name of the optional package whose absence caused an error, or None if the error has another cause."""
+    name = (getattr(error, "name", None) or "").partition(".")[0]
+    missing = isinstance(error, ModuleNotFoundError) and name in OPTIONAL and importlib.util.find_spec(name) is None
+    return name if missing else None
+
+
+class TestModule(pytest.Module):
+    """A test module that is skipped where its imports require an optional package that is not installed."""
+
+    def collect(self):
+        try:
+            return super().collect()
+        except self.CollectError as error:
+            if name := missing_package(error.__cause__):
+                pytest.skip(f"{name} is not installed", allow_module_level=True)
+            raise
+
+
+def pytest_pycollect_makemodule(module_path, parent):
+    return TestModule.from_parent(parent, path=module_path)
+
+
+def _skipped_if_missing() -> Generator[None, object, object]:
+    try:
+        return (yield)
+    except ModuleNotFoundError as error:
+        if name := missing_package(error):
+            pytest.skip(f"{name} is not installed")
+        raise
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item) -> Generator[None, object, object]:
+    return (yield from _skipped_if_missing())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item) -> Generator[None, object, object]:
+    return (yield from _skipped_if_missing())
