@@ -1,6 +1,5 @@
 """Fused softmax attention plus lambda-gated sigmoid quasi-attention."""
 
-from qacg_kernels import flop_formulas
 from qacg_kernels.certify import certify
 from qacg_kernels.dispatch import available_backends
 from qacg_kernels.dropout import draw_dropout_seed, keep_mask
@@ -24,5 +23,3 @@ __all__ = [
     "quasi_attention",
     "quasi_attention_varlen",
 ]
-
-flop_formulas.register()

@@ -1,4 +1,12 @@
-"""Floating-point operations of the operators, for torch.utils.flop_counter.FlopCounterMode.
+"""Floating-point operations of the operators: import this module before you use torch's FlopCounterMode.
+
+The package does not import it, because torch.utils.flop_counter loads NumPy and Triton.
+
+Example:
+    >>> import qacg_kernels.flop_formulas
+    >>> from torch.utils.flop_counter import FlopCounterMode
+    >>> with FlopCounterMode() as counter:
+    ...     model(inputs)
 
 Counted as everywhere in this project (MATH.md, Work): 6 L S D a head forward and 16 L S D backward, whatever a kernel
 computes twice.
@@ -32,8 +40,6 @@ def _flop(per_cell: int, first: int, *arguments: object, out_val: object = None,
     return per_cell * heads * head_dim * cells
 
 
-def register() -> None:
-    """Tells torch's counter of the operators of every backend."""
-    for backend in BACKENDS:
-        register_flop_formula(forward_op(backend), get_raw=True)(partial(_flop, _FORWARD, 0))
-        register_flop_formula(backward_op(backend), get_raw=True)(partial(_flop, _BACKWARD, _GRADIENTS))
+for _backend in BACKENDS:
+    register_flop_formula(forward_op(_backend), get_raw=True)(partial(_flop, _FORWARD, 0))
+    register_flop_formula(backward_op(_backend), get_raw=True)(partial(_flop, _BACKWARD, _GRADIENTS))

@@ -184,7 +184,7 @@ def _named(*others: Tensor) -> tuple[tuple[str, Tensor], ...]:
 
 def _number(name: str, value: object) -> float:
     """The value as a finite float."""
-    if isinstance(value, (str, bytes)) or not hasattr(value, "__float__"):
+    if isinstance(value, (str, bytes)):  # which float() would read
         raise TypeError(f"{name}: expected a number, got {type(value).__name__}")
     number = float(value)  # type: ignore[arg-type]
     if not -math.inf < number < math.inf:

@@ -97,7 +97,7 @@ class Forward {
 
  private:
   void prefetch_operands(const Sequence& s, qacg::Unit unit, const qacg::Unit* next) {
-    if constexpr (ReadsInPlace<Engine>) return;  // from one end to the other, which the processor sees by itself
+    if constexpr (ReadsInPlace<Engine>) return;  // its products fetch rows ahead themselves
     engine_.prefetch.clear();
     const auto add = [&](const qacg::Tensor4& t, const Sequence& of, int64_t first, int64_t last, bool written) {
       engine_.prefetch.add(row_of<const Scalar>(t, of, first), t.row * sizeof(Scalar), last - first, written);
@@ -426,7 +426,8 @@ class Forward {
   bool resident_;
   Right<Engine> keys_{}, context_keys_{}, summed_values_{};  // packed, or the caller's rows
   Packed *key_panels_, *context_panels_, *values_, *query_, *context_query_, *left_, *softmax_left_, *gated_left_;
-  float *softmax_, *quasi_, *gated_, *softmax_sum_, *quasi_sum_, *gated_sum_, *key_gate_, *max_, *sum_, *divisor_, *lambda_;
+  float *softmax_, *quasi_, *gated_, *softmax_sum_, *quasi_sum_, *gated_sum_, *key_gate_;
+  float *max_, *sum_, *divisor_, *lambda_;  // of each row
   int32_t* keep_;
   const bool is_plain_;
   // Whether products give the largest score of each row; of no use once a mask or the sign of the scale changes the

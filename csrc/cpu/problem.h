@@ -46,7 +46,8 @@ struct Problem {
   uint32_t drop_threshold;  // of 65,536
   float keep_scale;
 
-  // Of every row of scores: the maximum, times log2 e, and the sum of 2^(score log2 e - maximum). Kept apart, because
+  // Of every row of scores: the maximum, times log2 e unless the mask is additive, and the sum of 2^((score - maximum)
+  // log2 e). Kept apart, because
   // their joint logarithm would round P in proportion to the size of the scores.
   Rows row_max, row_sum;
   Rows query_gate, key_gate;

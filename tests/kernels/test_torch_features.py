@@ -5,6 +5,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 import qacg_kernels as qk
+import qacg_kernels.flop_formulas  # registers them
 
 
 def operands(*sizes, keys=None):
