@@ -1,5 +1,5 @@
-// Products with keys and values that are read where they lie, for calls with few queries or few keys: packing costs more
-// than it saves where an operand is used once or twice (NOTES.md).
+// Products with keys and values that are read where they lie, for calls with few queries or few keys: packing costs
+// more than it saves where an operand is used once or twice (NOTES.md).
 //
 // A score is a dot product along the head size: of kKeysAtOnce keys and up to kRowsAtOnce queries at once, into one
 // register each, whose lanes are then added up for kLanes keys together. Sums over keys run down the rows of values.

@@ -245,8 +245,8 @@ class Forward {
     return largest(at_least(at_least(top[0], top[1]), at_least(top[2], top[3])));
   }
 
-  // Scores to exp(score - max); keeps max_ and sum_ and rescales what came before. max_ is in the scores' own units after
-  // scale_row: powers of two, of e with an additive mask.
+  // Scores to exp(score - max); keeps max_ and sum_ and rescales what came before. max_ is in the scores' own units
+  // after scale_row: powers of two, of e with an additive mask.
   void softmax_row(const Sequence& s, int64_t i, int64_t r, int64_t key, int64_t count) {
     float* row = softmax_ + r * stride_;
     const int64_t seen = visible_in_span(s, i, key, count), cols = round_up(count, Engine::kKeyStep);
