@@ -14,7 +14,7 @@ from qacg_models.cli.libraries import load_libraries
 from qacg_models.errors import InputError
 
 from benchmarks import rows
-from benchmarks.cases.case import DTYPES
+from benchmarks.cases.case import MAIN_DTYPES
 from benchmarks.cli.options import INTERRUPTED, add_common_options
 from benchmarks.measure import timing, verify
 from benchmarks.plans.session import Budget
@@ -44,7 +44,9 @@ def main(arguments: list[str] | None = None) -> int:
     add_common_options(parser)
     parser.add_argument("--sizes", choices=SIZES, nargs="+")
     parser.add_argument("--modes", choices=MODES, nargs="+", default=list(MODES))
-    parser.add_argument("--dtypes", choices=DTYPES, nargs="+", default=list(DTYPES), help="bfloat16 is autocast")
+    parser.add_argument(
+        "--dtypes", choices=MAIN_DTYPES, nargs="+", default=list(MAIN_DTYPES), help="bfloat16 is autocast"
+    )
     parser.add_argument(
         "--providers", choices=PROVIDERS, nargs="+", help="all; with --quick all but torch.compile, which takes minutes"
     )

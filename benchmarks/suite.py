@@ -12,7 +12,7 @@ import torch
 
 from benchmarks import rows
 from benchmarks.cases import flops
-from benchmarks.cases.case import DTYPES, SENTENCES, Case
+from benchmarks.cases.case import MAIN_DTYPES, SENTENCES, Case
 from benchmarks.cli.options import INTERRUPTED, add_common_options
 from benchmarks.measure import timing, verify
 from benchmarks.plans import suite_plan
@@ -43,7 +43,7 @@ class Suite:
                 kept = "; begun anew, as after any local change"
             print(f"{threads} threads: {writer.path}{kept}", flush=True)
             session = Session(writer, source, self._effort, self.budget)
-            session.take_ceilings(DTYPES, "cpu")
+            session.take_ceilings(MAIN_DTYPES, "cpu")
             self._sessions[threads] = session
         return self._sessions[threads]
 

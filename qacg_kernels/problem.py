@@ -1,6 +1,8 @@
 """One call of quasi-attention: its tensors, its options, and the checks that make it well-formed."""
 
 import itertools
+import math
+import sys
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -99,8 +101,8 @@ def _agree(*tensors: object) -> bool:
     if not isinstance(first, Tensor) or first.dtype not in _FLOATS:
         return False
     dtype, device = first.dtype, first.device
-    for t in tensors:  # `all` of a generator takes twice as long  # noqa: SIM110
-        if not isinstance(t, Tensor) or t.dtype != dtype or t.device != device:
+    for t in tensors:  # `all` of a generator takes twice as long
+        if not isinstance(t, Tensor) or t.dtype != dtype or t.device != device or t.is_nested:
             return False
     return True
 
@@ -112,6 +114,11 @@ def _shape(t: Tensor) -> str:
 def _check_tensor(name: str, t: object, like: Tensor | None = None) -> None:
     if not isinstance(t, Tensor):
         raise TypeError(f"{name}: got {type(t).__name__}, wanted a torch.Tensor")
+    if t.is_nested:
+        raise TypeError(
+            f"{name}: expected a dense tensor, got a nested one; call quasi_attention_varlen with its values(), "
+            "(T, H, D), cu_seqlens=offsets() and max_seqlen"
+        )
     if t.dtype not in _FLOATS:
         raise TypeError(f"{name}: got dtype {t.dtype}, wanted one of float16, bfloat16, float32, float64")
     if like is not None:
@@ -166,7 +173,7 @@ def _check_gate(gate: object, query: Tensor, packed: bool, lengths_differ: bool)
             "gate: a row gate takes the key gate at the query's own position and needs L equal to S; "
             'pass a lambda tensor (B, H, L), or GateParameters(form="column")'
         )
-    options = (float(gate.beta), float(gate.gamma), gate.form == "column")
+    options = (_number("gate.beta", gate.beta), _number("gate.gamma", gate.gamma), gate.form == "column")
     return _Gate((None, *vectors, gate.query_bias, gate.key_bias), options)
 
 
@@ -175,9 +182,22 @@ def _named(*others: Tensor) -> tuple[tuple[str, Tensor], ...]:
     return tuple(zip(("key", "value", "context_query", "context_key"), others))
 
 
+def _number(name: str, value: object) -> float:
+    """The value as a finite float."""
+    if isinstance(value, (str, bytes)):  # which float() would read
+        raise TypeError(f"{name}: expected a number, got {type(value).__name__}")
+    number = float(value)  # type: ignore[arg-type]
+    if not -math.inf < number < math.inf:
+        raise ValueError(f"{name}: expected a finite number, got {number}")
+    return number
+
+
 def _check_options(
-    dropout_p: float, scale: float | None, head_dim: int, seed: Tensor | None, query: Tensor
-) -> tuple[float, float]:
+    dropout_p: float, scale: float | None, quasi_scale: float, seed: Tensor | None, query: Tensor
+) -> tuple[float, float, float]:
+    """dropout_p, scale and quasi_scale as numbers in their ranges."""
+    if isinstance(dropout_p, (str, bytes)):
+        raise TypeError(f"dropout_p: expected a number, got {type(dropout_p).__name__}")
     dropout_p = float(dropout_p)
     if not 0.0 <= dropout_p < 1.0:
         raise ValueError(f"dropout_p: got {dropout_p}, wanted a probability in [0, 1)")
@@ -186,7 +206,8 @@ def _check_options(
             raise TypeError("dropout_seed: wanted an int64 scalar tensor, as draw_dropout_seed gives")
         if seed.device != query.device:
             raise ValueError(f"dropout_seed: got device {seed.device}, wanted {query.device} as query has")
-    return dropout_p, float(scale) if scale is not None else head_dim**-0.5
+    scale = query.shape[-1] ** -0.5 if scale is None else _number("scale", scale)
+    return dropout_p, scale, _number("quasi_scale", quasi_scale)
 
 
 def _mask_4d(mask: object, query: Tensor, key: Tensor) -> Tensor | None:
@@ -219,7 +240,17 @@ def _integers(name: str, t: object, query: Tensor) -> Tensor:
         raise ValueError(f"{name}: got device {t.device}, wanted {query.device} as query has")
     if t.dim() != 1:
         raise ValueError(f"{name}: got shape {_shape(t)}, wanted one dimension")
-    return t.to(torch.int32)
+    return t
+
+
+def _as_int32(t: Tensor) -> Tensor:
+    """Lengths or offsets as int32, which kernels read. Those that can be read have been checked."""
+    if t.dtype == torch.int32:
+        return t
+    if not values_readable(t):  # kernels clamp what leads outside, and must not see it wrapped
+        return t.clamp(0, torch.iinfo(torch.int32).max).to(torch.int32)
+    # The low halves, in place: autograd then raises where the caller changes a length before the backward.
+    return t.contiguous().view(torch.int32)[0 if sys.byteorder == "little" else 1 :: 2]
 
 
 def has_values(t: Tensor) -> bool:
@@ -274,7 +305,7 @@ def dense_problem(
         _check_shape("context_query", context_query, tuple(query.shape), meaning="(B, H, L, D) as query has")
         _check_shape("context_key", context_key, tuple(key_shape), meaning="(B, H, S, D) as key has")
     gates = _check_gate(gate, query, packed=False, lengths_differ=length != key_length)
-    dropout_p, scale = _check_options(dropout_p, scale, head_dim, dropout_seed, query)
+    dropout_p, scale, quasi_scale = _check_options(dropout_p, scale, quasi_scale, dropout_seed, query)
     attn_mask = _mask_4d(attn_mask, query, key)
     if key_lengths is not None:
         key_lengths = _integers("key_lengths", key_lengths, query)
@@ -283,6 +314,7 @@ def dense_problem(
             low, high = (int(x) for x in key_lengths.aminmax())
             if low < 0 or high > key_length:
                 raise ValueError(f"key_lengths: got values from {low} to {high}, wanted 0 to S = {key_length}")
+        key_lengths = _as_int32(key_lengths)
     return Problem(
         query,
         key,
@@ -298,7 +330,7 @@ def dense_problem(
         bool(is_causal),
         dropout_p,
         scale,
-        float(quasi_scale),
+        quasi_scale,
         *gates.options,
     )
 
@@ -333,7 +365,7 @@ def packed_problem(
         if t.shape != query.shape:
             _check_shape(name, t, tuple(query.shape), meaning="(T, H, D) as query has")
     gates = _check_gate(gate, query, packed=True, lengths_differ=False)
-    dropout_p, scale = _check_options(dropout_p, scale, query.shape[-1], dropout_seed, query)
+    dropout_p, scale, quasi_scale = _check_options(dropout_p, scale, quasi_scale, dropout_seed, query)
     cu_seqlens = _integers("cu_seqlens", cu_seqlens, query)
     if cu_seqlens.shape[0] < 1:
         raise ValueError("cu_seqlens: got no entries, wanted offsets 0, ..., T (one more than sequences)")
@@ -351,6 +383,7 @@ def packed_problem(
             )
         if max(lengths, default=0) > max_seqlen:
             raise ValueError(f"max_seqlen: got {max_seqlen}, wanted at least {max(lengths)}, the longest sequence")
+    cu_seqlens = _as_int32(cu_seqlens)
     return Problem(
         query,
         key,
@@ -366,6 +399,6 @@ def packed_problem(
         bool(is_causal),
         dropout_p,
         scale,
-        float(quasi_scale),
+        quasi_scale,
         *gates.options,
     )

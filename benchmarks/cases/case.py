@@ -17,11 +17,12 @@ FULL = "full"  # every sequence as long as the shape says
 PADDED = "padded"  # lengths as `lengths.sentence_lengths` gives them, in a padded batch that says so
 PACKED = "packed"  # the same sequences one after another, without padding
 LENGTHS = (FULL, PADDED, PACKED)
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+MAIN_DTYPES = ("float32", "bfloat16")  # of the suite and of whole steps
 
 
 class Shape(NamedTuple):
-    """Self-attention: as many keys as queries."""
+    """Sizes of a call. `length` counts queries, and keys too unless the case has another number of them."""
 
     batch: int
     heads: int
@@ -65,6 +66,7 @@ class Case:
     dropout: float = 0.0
     device: str = "cpu"
     lengths: str = FULL
+    keys: int | None = None  # None: as many as queries
 
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:
@@ -75,6 +77,12 @@ class Case:
             raise ValueError(f"dropout: got {self.dropout}, wanted a number in [0, 1)")
         if self.lengths not in LENGTHS:
             raise ValueError(f"lengths: got {self.lengths!r}, wanted one of {', '.join(LENGTHS)}")
+        if self.keys is not None and (self.keys < 1 or self.lengths != FULL):
+            raise ValueError(f"keys: expected a positive number beside lengths 'full', got {self.keys}")
+
+    @property
+    def key_count(self) -> int:
+        return self.shape.length if self.keys is None else self.keys
 
     @property
     def sequence_lengths(self) -> tuple[int, ...]:
@@ -84,18 +92,21 @@ class Case:
     @property
     def products(self) -> int:
         """Multiply-adds of one matrix product over all cells that count: of padding, none does."""
-        return self.shape.heads * self.shape.head_dim * sum(n * n for n in self.sequence_lengths)
+        cells = sum(n * (self.keys or n) for n in self.sequence_lengths)
+        return self.shape.heads * self.shape.head_dim * cells
 
     @property
     def place(self) -> str:
         """The shape, and how its sequences lie if they are not all as long as it says."""
-        return str(self.shape) if self.lengths == FULL else f"{self.shape} {self.lengths}"
+        keys = "" if self.keys is None else f" x {self.keys} keys"
+        return f"{self.shape}{keys}" if self.lengths == FULL else f"{self.shape} {self.lengths}"
 
     def __str__(self) -> str:
         dropout = f" dropout {self.dropout:g}" if self.dropout else ""
         device = "" if self.device == "cpu" else f" on {self.device}"
         lengths = "" if self.lengths == FULL else f" {self.lengths}"
-        return f"{self.shape} {self.dtype} {self.mode}{lengths}{dropout}{device}"
+        keys = "" if self.keys is None else f" x {self.keys} keys"
+        return f"{self.shape}{keys} {self.dtype} {self.mode}{lengths}{dropout}{device}"
 
 
 def grid(shapes, dtypes, modes, dropouts, lengths=(FULL,)) -> list[Case]:

@@ -12,8 +12,8 @@ from benchmarks.cases.case import DTYPES, FORWARD, PACKED, PADDED, Case
 class Inputs(NamedTuple):
     """The operands of one call and the gradient that arrives at its output; packed tensors are (T, H, D)."""
 
-    query: Tensor  # (B, H, L, D), as the four that follow
-    key: Tensor
+    query: Tensor  # (B, H, L, D), as context_query and grad_out
+    key: Tensor  # (B, H, S, D), as value and context_key
     value: Tensor
     context_query: Tensor
     context_key: Tensor
@@ -33,10 +33,11 @@ def draw(case: Case, generator: torch.Generator) -> Inputs:
     def place(t: Tensor) -> Tensor:
         return t.to(case.device, DTYPES[case.dtype])
 
-    def normal() -> Tensor:
-        return place(torch.randn((*rows, head_dim), generator=generator, device=generator.device))
+    def normal(*sizes: int) -> Tensor:
+        return place(torch.randn((*sizes, head_dim), generator=generator, device=generator.device))
 
-    wide = [normal() for _ in range(6)]
+    key_rows = rows if case.keys is None else (batch, heads, case.keys)
+    wide = [normal(*sizes) for sizes in (rows, key_rows, key_rows, rows, key_rows, rows)]
     gate = 2 * torch.rand(rows, generator=generator, device=generator.device) - 1
     operands = (*wide[:5], place(gate))
     if case.lengths == PADDED:

@@ -90,7 +90,7 @@ def _rows(t: torch.Tensor, case: Case, at: tuple[int, int]) -> torch.Tensor:
     if case.lengths == PACKED:
         first = sum(case.sequence_lengths[:sequence])
         return t[first : first + length, head]
-    return t[sequence, head, :length]
+    return t[sequence, head] if case.keys else t[sequence, head, :length]
 
 
 def _corner(inputs: Inputs, case: Case, at: tuple[int, int], dtype: torch.dtype) -> Inputs:

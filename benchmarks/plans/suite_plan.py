@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from benchmarks.cases.case import (
     BACKWARD,
     DOCUMENTS,
-    DTYPES,
     FORWARD,
     FORWARD_BACKWARD,
     FULL,
+    MAIN_DTYPES,
     MAIN_SHAPES,
     MEMORY_SHAPE,
     MODES,
@@ -83,11 +83,11 @@ def _aims(backend: str) -> list[Item]:
 def _calls(backend: str) -> list[Item]:
     everyone = (EAGER, COMPILED, COMPOSITION, ONE_MAP, backend)
     passes = (FORWARD, FORWARD_BACKWARD)
-    host = [Item(Case(HOST_SHAPE, dtype, mode), everyone, HOST) for dtype in DTYPES for mode in passes]
+    host = [Item(Case(HOST_SHAPE, dtype, mode), everyone, HOST) for dtype in MAIN_DTYPES for mode in passes]
     memory = [Item(Case(MAPS_SHAPE, mode=mode), (EAGER, COMPOSITION, ONE_MAP, backend), MEMORY) for mode in passes]
     memory += [
         Item(Case(MEMORY_SHAPE, dtype, mode), (COMPOSITION, ONE_MAP, backend), MEMORY)
-        for dtype in DTYPES
+        for dtype in MAIN_DTYPES
         for mode in passes
     ]
     memory += [
@@ -101,7 +101,7 @@ def _sentences(backend: str) -> list[Item]:
     return [
         Item(Case(SENTENCES, dtype, mode, dropout, lengths=lengths), _of_lengths(lengths, dropout, backend))
         for dropout in (0.0, DROPOUT)
-        for dtype in DTYPES
+        for dtype in MAIN_DTYPES
         for mode in MODES
         for lengths in (PACKED, PADDED)
         if not (dropout and mode == FORWARD)
@@ -113,7 +113,7 @@ def _work(backend: str) -> list[Item]:
     heads = [_SENTENCES_GROWING._replace(heads=count) for count in (1, 4, 24)]
     return [
         Item(Case(shape, dtype, mode), (ONE_MAP, backend))
-        for dtype in DTYPES
+        for dtype in MAIN_DTYPES
         for mode in (FORWARD, BACKWARD)
         for shape in (*batches, *heads)
     ]
@@ -122,7 +122,7 @@ def _work(backend: str) -> list[Item]:
 def _fewer_threads(backend: str) -> list[Item]:
     return [
         Item(Case(shape, dtype, mode), (ONE_MAP, backend))
-        for dtype in DTYPES
+        for dtype in MAIN_DTYPES
         for mode in (FORWARD, BACKWARD)
         for shape in (_SENTENCES_GROWING, *(curve_shape(length, 64) for length in (512, 2048)), DOCUMENTS)
     ]
@@ -136,7 +136,7 @@ def _curves(backend: str) -> list[Item]:
     return [
         Item(Case(curve_shape(length, head_dim), dtype, mode), rivals(head_dim, mode))
         for head_dim in HEAD_DIMS
-        for dtype in DTYPES
+        for dtype in MAIN_DTYPES
         for length in LENGTHS
         for mode in (FORWARD, FORWARD_BACKWARD, BACKWARD, TRAINING_FORWARD)
     ]

@@ -22,11 +22,12 @@ class Measured:
     device: str
     provider: str
     lengths: str = field(default=FULL, kw_only=True)
+    keys: int | None = field(default=None, kw_only=True)
 
     @property
     def case(self) -> Case:
         shape = Shape(self.batch, self.heads, self.length, self.head_dim)
-        return Case(shape, self.dtype, self.mode, self.dropout, self.device, self.lengths)
+        return Case(shape, self.dtype, self.mode, self.dropout, self.device, self.lengths, self.keys)
 
 
 @dataclass(frozen=True)

@@ -260,6 +260,18 @@ void in_parallel(const Tensor& like, int64_t count, int64_t scratch_bytes, const
   });
 }
 
+// The same for units, several at a time where they are many: of tiny heads the taking would be a good part.
+template <typename Work>
+void over_units(const Tensor& like, const std::vector<Unit>& units, int64_t scratch_bytes, const OutputPages& pages,
+                const Work& work) {
+  const int64_t all = units.size();
+  const int64_t step = std::clamp<int64_t>(all / (16 * threads_of_torch()), 1, 16);
+  in_parallel(like, (all + step - 1) / step, scratch_bytes, pages, [&](int64_t index, int64_t next, void* scratch) {
+    const int64_t first = index * step, after = next * step;
+    work(Units{&units[first], std::min(step, all - first), after < all ? &units[after] : nullptr}, scratch);
+  });
+}
+
 // Gradients of so many bytes leave the caches before somebody reads them. Written past the caches they need not be read
 // first.
 constexpr int64_t kStreamedBytes = int64_t{32} << 20, kCacheLine = 64;
@@ -316,12 +328,10 @@ ForwardResult attention(const Tensor& query, const Tensor& key, const Tensor& va
   }
   const std::vector<Unit> units = units_of(call, /*keys=*/false, /*whole=*/false);
   const int64_t bytes = call.kernels->forward_scratch(p, call.longest_query, call.longest_key);
-  const int64_t count = units.size();
   OutputPages pages;
   for (const Tensor* t : {&out, &softmax_out, &quasi_out}) pages.add(t->data_ptr(), bytes_of(*t));
-  in_parallel(query, count, bytes, pages, [&](int64_t index, int64_t next, void* scratch) {
-    call.kernels->forward(p, units[index], next < count ? &units[next] : nullptr,
-                          {scratch, call.longest_query, call.longest_key});
+  over_units(query, units, bytes, pages, [&](Units some, void* scratch) {
+    call.kernels->forward(p, some, {scratch, call.longest_query, call.longest_key});
   });
   return {out, softmax_out, quasi_out, row_max, row_sum, query_gate, key_gate};
 }
@@ -411,11 +421,10 @@ BackwardResult attention_backward(
   }
 
   const int64_t bytes = call.kernels->backward_scratch(p, call.longest_query, call.longest_key);
-  const auto run = [&](void (*pass)(const Problem&, const Gradients&, Unit, const Unit*, Scratch),
+  const auto run = [&](void (*pass)(const Problem&, const Gradients&, Units, Scratch),
                        const std::vector<Unit>& units) {
-    const int64_t count = units.size();
-    in_parallel(query, count, bytes, pages, [&](int64_t index, int64_t next, void* scratch) {
-      pass(p, g, units[index], next < count ? &units[next] : nullptr, {scratch, call.longest_query, call.longest_key});
+    over_units(query, units, bytes, pages, [&](Units some, void* scratch) {
+      pass(p, g, some, {scratch, call.longest_query, call.longest_key});
     });
   };
   // One pass does 8 products where two do 11, but leaves threads idle when there are few heads.

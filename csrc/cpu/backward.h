@@ -28,13 +28,16 @@ class Backward {
     // packed keys read, once per block of rows: short rows and short spans leave room for more of them.
     const bool whole = keys <= kSpan;
     span_ = smaller(keys, whole ? kSpan : kSpan / 2);
+    // Read in place, keys need no row of packed ones, and their sums only room for one span.
+    if (ReadsInPlace<Engine> && p.softmax_out.data) span_ = smaller(keys, kKeyBlock);
+    const int64_t summed = ReadsInPlace<Engine> ? smaller(keys, span_ > kKeyBlock ? span_ : kKeyBlock) : keys;
     row_block_ = span_ <= kSpan / 2 ? 2 * kTileRows : kTileRows;
     const int64_t rows = round_up(smaller(row_block_, longest_query), Engine::kRowStep);
     stride_ = tile_stride(span_);
     for (auto panels : {&key_panels_, &context_panels_, &value_panels_}) {
-      *panels = arena.take<Packed>(Engine::panels_size(keys, dim_));
+      *panels = arena.take<Packed>(panels_scratch<Engine>(keys, dim_));
     }
-    for (auto packed : {&keys_, &context_keys_}) *packed = arena.take<Packed>(Engine::rows_size(keys, dim_));
+    for (auto packed : {&keys_, &context_keys_}) *packed = arena.take<Packed>(rows_scratch<Engine>(keys, dim_));
     for (auto left : {&query_left_, &context_left_, &grad_left_}) {
       *left = arena.take<Packed>(Engine::pack_left_size(rows, dim_));
     }
@@ -45,7 +48,7 @@ class Backward {
     left_ = arena.take<Packed>(Engine::left_size(round_up(rows, Engine::kKeyStep), span_));
     for (auto total : {&query_sum_, &context_query_sum_}) *total = arena.take<float>(rows * dim_);
     for (auto total : {&key_sum_, &context_key_sum_, &value_sum_}) {
-      *total = arena.take<float>(Engine::key_sums_size(keys, dim_));
+      *total = arena.take<float>(Engine::key_sums_size(summed, dim_));
     }
     for (auto total : {&key_rows_, &context_key_rows_, &value_rows_}) *total = arena.take<float>(kLanes * dim_);
     keep_ = arena.take<int32_t>(round_up(span_, qacg::kDropoutBlock));
@@ -62,6 +65,9 @@ class Backward {
   // `next` as in Forward::run.
   void run(qacg::Unit unit, const qacg::Unit* next) {
     const Sequence s = sequence_of(p_, unit.sequence, unit.head);
+    if constexpr (ReadsInPlace<Engine>) {
+      if (s.keys > span_) return run_by_spans(s);  // of few queries
+    }
     prefetch_operands(s, next);
     begin_keys(s, 0, s.keys);
     pack_key_rows(s);
@@ -72,7 +78,31 @@ class Backward {
     end_hidden_keys(s);
   }
 
-  void run_rows(qacg::Unit unit, const qacg::Unit*) {
+  // All queries are one block: a span's sums over them are complete, and written, before the next span is read.
+  void run_by_spans(const Sequence& s) {
+    begin_panels(s, 0, s.keys);
+    pack_key_rows(s);
+    const Block b = begin_rows(s, 0, s.queries);
+    pack_query_rows(s, b);
+    const int64_t keys = s.queries > 0 ? seen_keys(p_, s, s.queries - 1) : 0;
+    find_delta(s, b, keys);
+    for (int64_t key = 0; key < s.keys; key += span_) {
+      const int64_t count = smaller(span_, s.keys - key), seen = smaller(count, keys - key);
+      begin_sums(s, key, count);
+      if (seen > 0) {
+        const int64_t cols = round_up(seen, Engine::kKeyStep);
+        scores(b, key, cols);
+        for (int64_t r = 0; r < b.rows; ++r) gradient_row(s, b, r, key, 0, seen, cols, false, true);
+        add_to_keys(b, 0, seen);
+        add_to_queries(b, key, seen, cols);
+      }
+      end_keys(s, key, count);
+    }
+    end_rows(s, b, keys);
+    end_hidden_keys(s);
+  }
+
+  void run_rows(qacg::Unit unit) {
     const Sequence s = sequence_of(p_, unit.sequence, unit.head);
     begin_keys(s, 0, s.keys);
     pack_key_rows(s);
@@ -82,7 +112,7 @@ class Backward {
     }
   }
 
-  void run_keys(qacg::Unit unit, const qacg::Unit*) {
+  void run_keys(qacg::Unit unit) {
     const Sequence s = sequence_of(p_, unit.sequence, unit.head);
     for (int64_t block = unit.first; block < unit.last; ++block) {
       const int64_t key = block * kKeyBlock;
@@ -94,6 +124,8 @@ class Backward {
 
  private:
   void prefetch_operands(const Sequence& s, const qacg::Unit* next) {
+    if constexpr (ReadsInPlace<Engine>) return;
+    engine_.prefetch.clear();
     const auto add = [&](const qacg::Tensor4& t, const Sequence& of, int64_t rows, bool written) {
       engine_.prefetch.add(row_of<const Scalar>(t, of, 0), t.row * sizeof(Scalar), rows, written);
     };
@@ -113,13 +145,24 @@ class Backward {
                             blocks * Engine::steps(s.keys, dim_, 3, 2, 3) + s.queries * spans);
   }
 
-  // Packs keys [key, key + count) as right operands of scores and clears their sums.
+  // Makes right operands of scores of keys [key, key + count).
+  void begin_panels(const Sequence& s, int64_t key, int64_t count) {
+    const auto panels = [&](const qacg::Tensor4& t, Packed* to) {
+      return panels_of<Engine>(row_of<const Scalar>(t, s, key), t.row, count, p_.head_dim, to);
+    };
+    right_keys_ = panels(p_.key, key_panels_);
+    right_context_keys_ = panels(p_.context_key, context_panels_);
+    right_values_ = panels(p_.value, value_panels_);
+  }
+
   void begin_keys(const Sequence& s, int64_t key, int64_t count) {
     if (count == 0) return;
-    Engine::pack_panels(row_of<const Scalar>(p_.key, s, key), p_.key.row, count, p_.head_dim, key_panels_);
-    Engine::pack_panels(row_of<const Scalar>(p_.context_key, s, key), p_.context_key.row, count, p_.head_dim,
-                        context_panels_);
-    Engine::pack_panels(row_of<const Scalar>(p_.value, s, key), p_.value.row, count, p_.head_dim, value_panels_);
+    begin_panels(s, key, count);
+    begin_sums(s, key, count);
+  }
+
+  // Clears the sums of keys [key, key + count) over queries.
+  void begin_sums(const Sequence& s, int64_t key, int64_t count) {
     sum_keys_ = round_up(count, Engine::kKeyStep);
     // The first block of rows writes the sums, unless it does not see every key.
     sums_begun_ = p_.is_causal || s.queries == 0;
@@ -178,11 +221,7 @@ class Backward {
     if (keys_too) pack_query_rows(s, b);
     const int64_t keys = seen_keys(p_, s, first + rows - 1);
     const bool delta_in_tile = !p_.softmax_out.data && keys <= span_;
-    if (p_.softmax_out.data) {
-      delta_from_output(s, b);
-    } else if (!delta_in_tile) {
-      delta_from_scores(s, b, keys);
-    }
+    if (!delta_in_tile) find_delta(s, b, keys);
     for (int64_t key = 0; key < keys; key += span_) {
       const int64_t count = smaller(span_, keys - key), cols = round_up(count, Engine::kKeyStep);
       scores(b, key, cols);
@@ -216,9 +255,13 @@ class Backward {
 
   // The three score-shaped products against packed columns from `packed` on.
   void scores(const Block& b, int64_t packed, int64_t cols) {
-    engine_.scores(b.rows, cols, dim_, b.query, key_panels_, packed, softmax_, stride_);
-    engine_.scores(b.rows, cols, dim_, b.context_query, context_panels_, packed, quasi_, stride_);
-    engine_.scores(b.rows, cols, dim_, b.grad, value_panels_, packed, grad_attention_, stride_);
+    engine_.scores(b.rows, cols, dim_, b.query, right_keys_, packed, softmax_, stride_);
+    engine_.scores(b.rows, cols, dim_, b.context_query, right_context_keys_, packed, quasi_, stride_);
+    engine_.scores(b.rows, cols, dim_, b.grad, right_values_, packed, grad_attention_, stride_);
+  }
+
+  void find_delta(const Sequence& s, const Block& b, int64_t keys) {
+    p_.softmax_out.data ? delta_from_output(s, b) : delta_from_scores(s, b, keys);
   }
 
   // delta_i = dO_i . O1_i
@@ -237,8 +280,8 @@ class Backward {
     for (int64_t r = 0; r < b.rows; ++r) delta_[r] = 0;
     for (int64_t key = 0; key < keys; key += span_) {
       const int64_t count = smaller(span_, keys - key), cols = round_up(count, Engine::kKeyStep);
-      engine_.scores(b.rows, cols, dim_, b.query, key_panels_, key, softmax_, stride_);
-      engine_.scores(b.rows, cols, dim_, b.grad, value_panels_, key, grad_attention_, stride_);
+      engine_.scores(b.rows, cols, dim_, b.query, right_keys_, key, softmax_, stride_);
+      engine_.scores(b.rows, cols, dim_, b.grad, right_values_, key, grad_attention_, stride_);
       for (int64_t r = 0; r < b.rows; ++r) {
         const RowState row = begin_row(s, b, r, key, count, softmax_ + r * stride_, nullptr);
         Vec total = Vec{};
@@ -253,7 +296,7 @@ class Backward {
 
   struct RowState {
     int64_t seen;
-    float factor, shift, normalise, keep_scale;
+    float factor, shift, context_factor, normalise, keep_scale;
   };
 
   // Masks the row's scores and draws its kept cells.
@@ -262,17 +305,19 @@ class Backward {
     const int64_t i = b.first + r;
     int64_t seen = seen_keys(p_, s, i) - key;
     seen = seen < 0 ? 0 : smaller(seen, count);
-    float factor = p_.scale * kLog2e;
-    if (p_.mask_kind != qacg::Mask::kNone) {
-      mask_row<Scalar>(p_, s, i, key, seen, factor, kLog2e, scores);
-      if (context_scores) mask_row<Scalar>(p_, s, i, key, seen, factor, kLog2e, context_scores);
-      factor = 1;
-    }
-    if (p_.has_dropout) keep_row(p_, s, i, key, seen, keep_);
     const float row_max = at(p_.row_max, s, i), row_sum = at(p_.row_sum, s, i);
     // A row that saw nothing has P = 0.
     const bool empty = row_max == -kInfinity && row_sum == 0;
-    return {seen, factor, empty ? 0.0f : row_max, empty ? 0.0f : 1.0f / row_sum, p_.has_dropout ? p_.keep_scale : 1.0f};
+    float shift = row_max == -kInfinity ? 0.0f : row_max;
+    float factor = scale_row<Scalar>(p_, s, i, key, seen, scores), context_factor = factor;
+    if (p_.mask_kind == qacg::Mask::kAdditive) {  // as softmax_row of the forward does
+      for (int64_t j = 0; j < seen; ++j) scores[j] = (scores[j] - shift) * factor;
+      factor = 1, shift = 0;
+    }
+    if (context_scores) context_factor = scale_row<Scalar>(p_, s, i, key, seen, context_scores);
+    if (p_.has_dropout) keep_row(p_, s, i, key, seen, keep_);
+    const float normalise = empty ? 0.0f : 1.0f / row_sum;
+    return {seen, factor, shift, context_factor, normalise, p_.has_dropout ? p_.keep_scale : 1.0f};
   }
 
   static QACG_INLINE Vec softmax_of(const RowState& row, const float* scores, IntVec lanes) {
@@ -294,6 +339,7 @@ class Backward {
     const RowState row = begin_row(s, b, r, key, count, softmax, quasi);
     const Vec row_gate = splat(lambda_[r]);
     const float alpha = p_.quasi_scale;
+    const Vec hidden = splat(kHiddenScore / row.context_factor);
 
     specialise(
         [&](auto whole_row, auto masked, auto drop, auto column, auto first_of_pair) {
@@ -301,8 +347,8 @@ class Backward {
                                       QACG_INLINE_LAMBDA { return softmax_of(row, softmax + j, lanes); };
           const auto sigmoid_at = [&](int64_t j, IntVec lanes) QACG_INLINE_LAMBDA {
             const Vec score = load(quasi + j);
-            if (masked) lanes &= ~(IntVec)(score <= splat(kHiddenScore));
-            return keep_where(lanes, inverse_one_plus_exp2(score * -row.factor));
+            if (masked) lanes &= ~(IntVec)(score <= hidden);
+            return keep_where(lanes, inverse_one_plus_exp2(score * -row.context_factor));
           };
           const auto gradient_at = [&](int64_t j) QACG_INLINE_LAMBDA {
             const Vec g = load(grad + j);
@@ -367,7 +413,7 @@ class Backward {
   }
 
   void add_to_queries(const Block& b, int64_t key, int64_t count, int64_t cols) {
-    const auto add = [&](const float* tile, const Packed* rows, float* total) {
+    const auto add = [&](const float* tile, const Right<Engine>& rows, float* total) {
       const Left a = Engine::left(tile, stride_, b.rows, cols, left_);
       engine_.weighted_sum(b.rows, count, dim_, a, rows, key, total, key > 0);
     };
@@ -468,8 +514,9 @@ class Backward {
   int64_t sum_keys_ = 0;  // keys that the sums over queries are laid out for
   Packed *key_panels_, *context_panels_, *value_panels_, *keys_, *context_keys_;
   Packed *query_left_, *context_left_, *grad_left_, *query_, *context_query_, *grad_, *left_;
-  // Right operands of sums: those above, or the caller's rows.
-  const Packed *summed_keys_, *summed_context_keys_, *summed_queries_, *summed_context_queries_, *summed_grads_;
+  // Right operands: those above, or the caller's rows.
+  Right<Engine> right_keys_{}, right_context_keys_{}, right_values_{}, summed_keys_{}, summed_context_keys_{};
+  const Packed *summed_queries_, *summed_context_queries_, *summed_grads_;
   float *softmax_, *quasi_, *grad_attention_;  // tiles
   float *query_sum_, *context_query_sum_, *key_sum_, *context_key_sum_, *value_sum_;
   float *key_rows_, *context_key_rows_, *value_rows_;

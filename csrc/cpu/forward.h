@@ -6,17 +6,16 @@
 // rows longer than kSpan, up to Engine::kWholeRowKeys.
 #pragma once
 
-#include "../common/log2e.h"
 #include "prefetch.h"
 #include "rows.h"
 #include "vec_math.h"
 
 namespace QACG_ISA {
 
-using qacg::kLog2e;
-
 // A masked score (in powers of two) this low hides the key: its sigmoid is exactly 0, as that of -10000 should be.
 constexpr float kHiddenScore = -125.0f;
+// Up to here lambda alpha times a row's sum leaves room for its products with values.
+constexpr float kLargestWeight = 0x1p64f;
 constexpr int64_t kSpan = 512;  // a multiple of kChunk
 // Up to so many bytes of packed keys and values stay in the second-level cache beside a tile of kTileRows queries. More
 // of them are read from further away once for every tile: larger tiles are better then, and the keys are fetched ahead.
@@ -39,6 +38,8 @@ class Forward {
       : p_(p),
         engine_(p),
         dim_(Engine::padded_dim(p.head_dim)),
+        is_plain_(ReadsInPlace<Engine> && p.mask_kind == qacg::Mask::kNone && !p.has_dropout && !p.column_gate &&
+                  p.scale > 0),
         takes_largest_(Engine::kTakesLargest && p.mask_kind == qacg::Mask::kNone && p.scale > 0) {
     Arena arena(scratch);
     const int64_t keys = round_up(longest_key, Engine::kKeyStep);
@@ -48,9 +49,9 @@ class Forward {
     tile_rows_ = resident_ ? smaller(Engine::kRowBlock, kTileRows) : Engine::kRowBlock;
     const int64_t rows = round_up(smaller(tile_rows_, longest_query), Engine::kRowStep);
     stride_ = tile_stride(span_);
-    key_panels_ = arena.take<Packed>(Engine::panels_size(keys, dim_));
-    context_panels_ = arena.take<Packed>(Engine::panels_size(keys, dim_));
-    values_ = arena.take<Packed>(Engine::rows_size(keys, dim_));
+    key_panels_ = arena.take<Packed>(panels_scratch<Engine>(keys, dim_));
+    context_panels_ = arena.take<Packed>(panels_scratch<Engine>(keys, dim_));
+    values_ = arena.take<Packed>(rows_scratch<Engine>(keys, dim_));
     query_ = arena.take<Packed>(Engine::pack_left_size(rows, dim_));
     context_query_ = arena.take<Packed>(Engine::pack_left_size(rows, dim_));
     softmax_ = arena.take<float>(rows * stride_);
@@ -70,6 +71,7 @@ class Forward {
     largest_ = arena.take<Vec>(takes_largest_ ? rows : 0);
     max_ = arena.take<float>(rows);
     sum_ = arena.take<float>(rows);
+    divisor_ = arena.take<float>(rows);
     lambda_ = arena.take<float>(rows);
     used_ = arena.used(scratch);
   }
@@ -95,6 +97,8 @@ class Forward {
 
  private:
   void prefetch_operands(const Sequence& s, qacg::Unit unit, const qacg::Unit* next) {
+    if constexpr (ReadsInPlace<Engine>) return;  // its products fetch rows ahead themselves
+    engine_.prefetch.clear();
     const auto add = [&](const qacg::Tensor4& t, const Sequence& of, int64_t first, int64_t last, bool written) {
       engine_.prefetch.add(row_of<const Scalar>(t, of, first), t.row * sizeof(Scalar), last - first, written);
     };
@@ -116,9 +120,9 @@ class Forward {
 
   void pack_keys(const Sequence& s) {
     if (s.keys == 0) return;
-    Engine::pack_panels(row_of<const Scalar>(p_.key, s, 0), p_.key.row, s.keys, p_.head_dim, key_panels_);
-    Engine::pack_panels(row_of<const Scalar>(p_.context_key, s, 0), p_.context_key.row, s.keys, p_.head_dim,
-                        context_panels_);
+    keys_ = panels_of<Engine>(row_of<const Scalar>(p_.key, s, 0), p_.key.row, s.keys, p_.head_dim, key_panels_);
+    context_keys_ = panels_of<Engine>(row_of<const Scalar>(p_.context_key, s, 0), p_.context_key.row, s.keys,
+                                      p_.head_dim, context_panels_);
     summed_values_ =
         summed_rows<Engine>(row_of<const Scalar>(p_.value, s, 0), p_.value.row, s.keys, p_.head_dim, values_);
     if (p_.column_gate) {
@@ -155,22 +159,33 @@ class Forward {
     const bool one_sum = keys <= span_ && !p_.softmax_out.data && !p_.quasi_out.data;
     for (int64_t r = 0; r < rows; ++r) {
       max_[r] = -kInfinity;
-      sum_[r] = 0;
+      sum_[r] = divisor_[r] = 0;
     }
 
     for (int64_t key = 0; key < keys; key += span_) {
       const int64_t count = smaller(span_, keys - key);
       softmax_scores(rows, key, count, query);
-      for (int64_t r = 0; r < rows; ++r) softmax_row(s, first + r, r, key, count), engine_.prefetch.step();
+      if (one_sum && count <= kLanes && is_plain_) {
+        engine_.scores(rows, round_up(count, Engine::kKeyStep), dim_, context_query, context_keys_, 0, quasi_,
+                       kChunkStride);
+        for (int64_t r = 0; r < rows; ++r) short_row(s, first + r, r), engine_.prefetch.step();
+        accumulate(s, rows, 0, 0, count, true);
+        break;
+      }
+      for (int64_t r = 0; r < rows; ++r) {
+        softmax_row(s, first + r, r, key, count);
+        if (one_sum) bound_weights(r, count);
+        engine_.prefetch.step();
+      }
       // The context scores are taken by chunks that stay in the first-level cache from product to product.
       for (int64_t chunk = key; chunk < key + count; chunk += kChunk) {
         const int64_t part = smaller(kChunk, key + count - chunk), cols = round_up(part, Engine::kKeyStep);
-        engine_.scores(rows, cols, dim_, context_query, context_panels_, chunk, quasi_, kChunkStride);
+        engine_.scores(rows, cols, dim_, context_query, context_keys_, chunk, quasi_, kChunkStride);
         fetch_packed(values_ahead_, summed_values_, chunk, rows);
         if (chunk + kChunk < key + count) {
-          fetch_packed(engine_.keys_ahead, context_panels_, chunk + kChunk, rows);
+          fetch_packed(engine_.keys_ahead, context_keys_, chunk + kChunk, rows);
         } else {
-          fetch_packed(engine_.keys_ahead, key_panels_, key + count < keys ? key + count : 0, rows);
+          fetch_packed(engine_.keys_ahead, keys_, key + count < keys ? key + count : 0, rows);
         }
         for (int64_t r = 0; r < rows; ++r) {
           quasi_row(s, first + r, r, key, chunk, part, one_sum);
@@ -187,36 +202,31 @@ class Forward {
     const int64_t cols = round_up(count, Engine::kKeyStep);
     // A few columns ahead of the product.
     constexpr int64_t kAhead = 32;
-    fetch_packed(engine_.keys_ahead, key_panels_, key + kAhead,
+    fetch_packed(engine_.keys_ahead, keys_, key + kAhead,
                  Engine::steps(kChunk, dim_, 1, 0, 0) * rows / Engine::kRowBlock, count - kAhead);
     if constexpr (Engine::kTakesLargest) {
       if (takes_largest_) {
-        return engine_.scores_and_largest(rows, cols, dim_, query, key_panels_, key, softmax_, stride_, largest_);
+        return engine_.scores_and_largest(rows, cols, dim_, query, keys_, key, softmax_, stride_, largest_);
       }
     }
-    engine_.scores(rows, cols, dim_, query, key_panels_, key, softmax_, stride_);
+    engine_.scores(rows, cols, dim_, query, keys_, key, softmax_, stride_);
   }
 
   // Fetches `count` packed keys or values from `first` on, unless they stay in the cache, at the rate of kChunk in
   // `steps` steps.
-  void fetch_packed(Stream& stream, const Packed* packed, int64_t first, int64_t steps, int64_t count = kChunk) const {
-    if (resident_) return;
-    const int64_t key = Engine::panels_size(kChunk, dim_) / kChunk;
-    const int64_t bytes = key * static_cast<int64_t>(sizeof(Packed));
-    stream.begin(packed + first * key, count * bytes, kChunk * bytes / (steps > 0 ? steps : 1));
+  void fetch_packed(Stream& stream, const Right<Engine>& packed, int64_t first, int64_t steps,
+                    int64_t count = kChunk) const {
+    if constexpr (!ReadsInPlace<Engine>) {
+      if (resident_) return;
+      const int64_t key = Engine::panels_size(kChunk, dim_) / kChunk;
+      const int64_t bytes = key * static_cast<int64_t>(sizeof(Packed));
+      stream.begin(packed + first * key, count * bytes, kChunk * bytes / (steps > 0 ? steps : 1));
+    }
   }
 
   int64_t visible_in_span(const Sequence& s, int64_t i, int64_t key, int64_t count) const {
     const int64_t seen = seen_keys(p_, s, i) - key;
     return seen < 0 ? 0 : smaller(seen, count);
-  }
-
-  void premask(const Sequence& s, int64_t i, int64_t key, int64_t seen, float factor, float* scores) const {
-    if (p_.mask_kind == qacg::Mask::kNone) {
-      for (int64_t j = 0; j < seen; ++j) scores[j] *= factor;
-    } else {
-      mask_row<Scalar>(p_, s, i, key, seen, factor, kLog2e, scores);
-    }
   }
 
   // Four running maxima, because one would wait for its own latency.
@@ -235,26 +245,21 @@ class Forward {
     return largest(at_least(at_least(top[0], top[1]), at_least(top[2], top[3])));
   }
 
-  // The factor that is left to do on a row's scores once a mask (or a scale that turns the order round) has been
-  // applied.
-  float prepare(const Sequence& s, int64_t i, int64_t key, int64_t seen, float* scores) const {
-    const float factor = p_.scale * kLog2e;
-    if (p_.mask_kind == qacg::Mask::kNone && p_.scale > 0) return factor;
-    premask(s, i, key, seen, factor, scores);
-    return 1;
-  }
-
-  // Scores to exp(score - max); keeps max_ and sum_ and rescales what came before.
+  // Scores to exp(score - max); keeps max_ and sum_ and rescales what came before. max_ is in the scores' own units
+  // after scale_row: powers of two, of e with an additive mask.
   void softmax_row(const Sequence& s, int64_t i, int64_t r, int64_t key, int64_t count) {
     float* row = softmax_ + r * stride_;
     const int64_t seen = visible_in_span(s, i, key, count), cols = round_up(count, Engine::kKeyStep);
-    const float factor = prepare(s, i, key, seen, row);
-    const float row_max = (takes_largest_ && seen == cols ? largest(largest_[r]) : largest_of(row, seen)) * factor;
+    const float factor = scale_row<Scalar>(p_, s, i, key, seen, row);
+    const bool additive = p_.mask_kind == qacg::Mask::kAdditive;
+    const float top = takes_largest_ && seen == cols ? largest(largest_[r]) : largest_of(row, seen);
+    const float row_max = additive ? top : top * factor;
     const float new_max = row_max > max_[r] ? row_max : max_[r];
     // With nothing visible so far every exponent is -inf; a shift of 0 keeps them from being NaN.
     const float shift = new_max == -kInfinity ? 0.0f : new_max;
     if (key > 0) {
-      const float rescale = new_max == max_[r] ? 1.0f : __builtin_exp2f(max_[r] - shift);
+      const float before = max_[r] - shift;
+      const float rescale = new_max == max_[r] ? 1.0f : __builtin_exp2f(additive ? before * factor : before);
       if (rescale != 1.0f) {
         sum_[r] *= rescale;
         float* total = softmax_sum_ + r * dim_;
@@ -264,19 +269,58 @@ class Forward {
     max_[r] = new_max;
 
     Vec total = Vec{};
-    const auto exponential = [&](int64_t j, IntVec lanes) QACG_INLINE_LAMBDA {
-      const Vec e = keep_where(lanes, exp2(load(row + j) * factor - shift));
-      store(row + j, e);
-      total += e;
-    };
-    int64_t j = 0;
-    for (; j + kLanes <= seen; j += kLanes) exponential(j, kAllLanes);
-    if (j < seen) {
-      exponential(j, lanes_below(seen - j));
-      j += kLanes;
-    }
-    for (; j < cols; j += kLanes) store(row + j, Vec{});
+    specialise(
+        [&](auto subtract_first) {
+          const auto exponential = [&](int64_t j, IntVec lanes) QACG_INLINE_LAMBDA {
+            const Vec score = load(row + j);
+            const Vec e =
+                keep_where(lanes, exp2(subtract_first ? (score - shift) * factor : score * factor - shift));
+            store(row + j, e);
+            total += e;
+          };
+          int64_t j = 0;
+          for (; j + kLanes <= seen; j += kLanes) exponential(j, kAllLanes);
+          if (j < seen) {
+            exponential(j, lanes_below(seen - j));
+            j += kLanes;
+          }
+          for (; j < cols; j += kLanes) store(row + j, Vec{});
+        },
+        additive);
     sum_[r] += sum(total);
+  }
+
+  // Whether lambda G times the row's sum is too large for its products with values.
+  QACG_INLINE bool too_large(int64_t r) const {
+    const float gate = __builtin_fabsf(lambda_[r]) + (p_.column_gate ? __builtin_fabsf(p_.gamma) : 0.0f);
+    return gate * __builtin_fabsf(p_.quasi_scale) * sum_[r] > kLargestWeight;
+  }
+
+  // P and lambda G are added times the row's sum; where that is too large, P is divided by it at once.
+  void bound_weights(int64_t r, int64_t count) {
+    divisor_[r] = sum_[r];
+    if (!too_large(r)) return;
+    float* row = softmax_ + r * stride_;
+    const float inverse = 1.0f / sum_[r];
+    for (int64_t j = 0; j < count; j += kLanes) store(row + j, load(row + j) * inverse);
+    divisor_[r] = 1;
+  }
+
+  // What softmax_row, bound_weights and quasi_row do, for a plain row of one register.
+  QACG_INLINE void short_row(const Sequence& s, int64_t i, int64_t r) {
+    float* row = quasi_ + r * kChunkStride;
+    const int64_t seen = seen_keys(p_, s, i);
+    const IntVec lanes = lanes_below(seen);
+    const float factor = p_.scale * kLog2e;
+    const Vec scores = load(softmax_ + r * stride_), context_scores = load(row);
+    max_[r] = largest(lanes ? scores : splat(-kInfinity)) * factor;
+    Vec e = keep_where(lanes, exp2(scores * factor - (max_[r] == -kInfinity ? 0.0f : max_[r])));
+    sum_[r] = divisor_[r] = sum(e);
+    if (too_large(r)) e *= 1.0f / sum_[r], divisor_[r] = 1;
+    const Vec sigmoid = keep_where(lanes, inverse_one_plus_exp2(context_scores * -factor));
+    const Vec weights = e + lambda_[r] * p_.quasi_scale * divisor_[r] * sigmoid;
+    Engine::put_row(row, left_, r, seen, round_up(seen, Engine::kKeyStep),
+                    [&](int64_t, IntVec) QACG_INLINE_LAMBDA { return weights; });
   }
 
   // A chunk of context scores to the sigmoid, and dropped cells cleared; with one_sum, joined with the softmax row:
@@ -286,9 +330,10 @@ class Forward {
     float* exponentials = softmax_ + r * stride_ + (chunk - key);
     float* gated = gated_ + r * kChunkStride;
     const int64_t seen = visible_in_span(s, i, chunk, count), cols = round_up(count, Engine::kKeyStep);
-    const float factor = prepare(s, i, chunk, seen, row);
+    const float factor = scale_row<Scalar>(p_, s, i, chunk, seen, row);
+    const Vec hidden = splat(kHiddenScore / factor);
     if (p_.has_dropout) keep_row(p_, s, i, chunk, seen, keep_);
-    const float weight = p_.quasi_scale * sum_[r];
+    const float weight = p_.quasi_scale * divisor_[r];
     const Vec row_gate = splat(lambda_[r]), row_weight = splat(lambda_[r] * weight);
     specialise(
         [&](auto join, auto masked, auto drop, auto column) {
@@ -296,7 +341,7 @@ class Forward {
                                 QACG_INLINE_LAMBDA { return drop ? keep_where(load_mask(keep_ + j), x) : x; };
           const auto sigmoid = [&](int64_t j, IntVec lanes) QACG_INLINE_LAMBDA {
             const Vec score = load(row + j);
-            if (masked) lanes &= ~(IntVec)(score <= splat(kHiddenScore));
+            if (masked) lanes &= ~(IntVec)(score <= hidden);
             Vec g = keep_where(lanes, inverse_one_plus_exp2(score * -factor));
             if (join) {
               g = load(exponentials + j) +
@@ -342,9 +387,13 @@ class Forward {
     const float keep_scale = p_.has_dropout ? p_.keep_scale : 1.0f;
     for (int64_t r = 0; r < rows; ++r) {
       const int64_t i = first + r;
-      // A NaN sum must show; only a row that saw nothing is 0.
-      const bool empty = max_[r] == -kInfinity && sum_[r] == 0;
-      const float normalise = empty ? 0.0f : keep_scale / sum_[r];
+      // A NaN sum must show; only a row that saw nothing is 0. The softmax of scores that are all -inf is NaN.
+      bool empty = max_[r] == -kInfinity && sum_[r] == 0;
+      if (empty && sees_a_key<Scalar>(p_, s, i, seen_keys(p_, s, i))) {
+        sum_[r] = divisor_[r] = __builtin_nanf("");
+        empty = false;
+      }
+      const float normalise = empty ? 0.0f : keep_scale / (one_sum ? divisor_[r] : sum_[r]);
       at(p_.row_max, s, i) = max_[r];
       at(p_.row_sum, s, i) = sum_[r];
       float* softmax_out = softmax_sum_ + r * dim_;
@@ -375,10 +424,12 @@ class Forward {
   const int64_t dim_;
   int64_t span_, tile_rows_, stride_, used_;
   bool resident_;
-  const Packed* summed_values_ = nullptr;  // values_, or the caller's values
+  Right<Engine> keys_{}, context_keys_{}, summed_values_{};  // packed, or the caller's rows
   Packed *key_panels_, *context_panels_, *values_, *query_, *context_query_, *left_, *softmax_left_, *gated_left_;
-  float *softmax_, *quasi_, *gated_, *softmax_sum_, *quasi_sum_, *gated_sum_, *key_gate_, *max_, *sum_, *lambda_;
+  float *softmax_, *quasi_, *gated_, *softmax_sum_, *quasi_sum_, *gated_sum_, *key_gate_;
+  float *max_, *sum_, *divisor_, *lambda_;  // of each row
   int32_t* keep_;
+  const bool is_plain_;
   // Whether products give the largest score of each row; of no use once a mask or the sign of the scale changes the
   // order.
   const bool takes_largest_;

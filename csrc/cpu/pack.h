@@ -200,15 +200,55 @@ QACG_INLINE void load_columns(const Scalar* from, int64_t stride, int64_t rows, 
   load_columns(block, kLanes, v);
 }
 
+// Engines that read the caller's keys and values where they lie have a type for them, Right.
+template <typename Engine>
+concept ReadsInPlace = requires { typename Engine::Right; };
+template <typename Engine>
+struct RightOf {
+  using Type = const typename Engine::Packed*;
+};
+template <ReadsInPlace Engine>
+struct RightOf<Engine> {
+  using Type = typename Engine::Right;
+};
+template <typename Engine>
+using Right = typename RightOf<Engine>::Type;
+
+// The right operand of scores.
+template <typename Engine>
+QACG_INLINE Right<Engine> panels_of(const typename Engine::Scalar* from, int64_t stride, int64_t rows, int64_t head_dim,
+                                    typename Engine::Packed* to) {
+  if constexpr (ReadsInPlace<Engine>) {
+    return {from, stride, rows};
+  } else {
+    Engine::pack_panels(from, stride, rows, head_dim, to);
+    return to;
+  }
+}
+
+// Elements of scratch that panels_of() and summed_rows() need.
+template <typename Engine>
+int64_t panels_scratch(int64_t keys, int64_t dim) {
+  return ReadsInPlace<Engine> ? 0 : Engine::panels_size(keys, dim);
+}
+template <typename Engine>
+int64_t rows_scratch(int64_t keys, int64_t dim) {
+  return ReadsInPlace<Engine> ? 0 : Engine::rows_size(keys, dim);
+}
+
 // The right operand of sums over rows: where they lie, if the engine reads them there, else packed into `to`.
 template <typename Engine>
-QACG_INLINE const typename Engine::Packed* summed_rows(const typename Engine::Scalar* from, int64_t stride,
-                                                       int64_t rows, int64_t head_dim, typename Engine::Packed* to) {
-  if constexpr (requires { Engine::reads_in_place(stride, head_dim); }) {
-    if (Engine::reads_in_place(stride, head_dim)) return from;
+QACG_INLINE Right<Engine> summed_rows(const typename Engine::Scalar* from, int64_t stride, int64_t rows,
+                                      int64_t head_dim, typename Engine::Packed* to) {
+  if constexpr (ReadsInPlace<Engine>) {
+    return {from, stride, rows};
+  } else {
+    if constexpr (requires { Engine::reads_in_place(stride, head_dim); }) {
+      if (Engine::reads_in_place(stride, head_dim)) return from;
+    }
+    Engine::pack_rows(from, stride, rows, head_dim, to);
+    return to;
   }
-  Engine::pack_rows(from, stride, rows, head_dim, to);
-  return to;
 }
 
 // The same for key_sums(), of rows that are a left operand already, whose layout some engines sum as it is.

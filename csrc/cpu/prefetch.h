@@ -8,6 +8,7 @@ namespace QACG_ISA {
 
 class Prefetch {
  public:
+  void clear() { added_ = range_ = 0, per_step_ = 0; }
   // Rows, `stride` bytes from one to the next, that will be read, or written.
   void add(const void* rows, int64_t stride, int64_t count, bool written = false) {
     if (count > 0) ranges_[added_++] = {static_cast<const char*>(rows), stride, count, 0, written};

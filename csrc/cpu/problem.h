@@ -46,7 +46,8 @@ struct Problem {
   uint32_t drop_threshold;  // of 65,536
   float keep_scale;
 
-  // Of every row of scores: the maximum, times log2 e, and the sum of 2^(score log2 e - maximum). Kept apart, because
+  // Of every row of scores: the maximum, times log2 e unless the mask is additive, and the sum of 2^((score - maximum)
+  // log2 e). Kept apart, because
   // their joint logarithm would round P in proportion to the size of the scores.
   Rows row_max, row_sum;
   Rows query_gate, key_gate;
@@ -71,6 +72,13 @@ struct Unit {
   int64_t sequence, head, first, last;
 };
 
+// `count` units for one thread, and the one that it will be given afterwards, or null: its operands are fetched ahead.
+struct Units {
+  const Unit* data;
+  int64_t count;
+  const Unit* next;
+};
+
 // One thread's memory: forward_scratch or backward_scratch bytes for these lengths, aligned to 64.
 struct Scratch {
   void* data;
@@ -84,14 +92,13 @@ struct Kernels {
   int64_t key_block;  // keys in a block of backward_keys
   int64_t (*forward_scratch)(const Problem&, int64_t longest_query, int64_t longest_key);
   int64_t (*backward_scratch)(const Problem&, int64_t longest_query, int64_t longest_key);
-  // `next` is the unit that the thread will be given afterwards, or null: its operands are fetched ahead.
-  void (*forward)(const Problem&, Unit, const Unit* next, Scratch);
-  // The whole backward of one (sequence, head), whatever the unit's blocks.
-  void (*backward)(const Problem&, const Gradients&, Unit, const Unit* next, Scratch);
+  void (*forward)(const Problem&, Units, Scratch);
+  // The whole backward of each (sequence, head), whatever the units' blocks.
+  void (*backward)(const Problem&, const Gradients&, Units, Scratch);
   // The same in two passes that can be split further and give the same bits: row blocks first (gradients of the
   // queries, and what the gates receive), then key blocks.
-  void (*backward_rows)(const Problem&, const Gradients&, Unit, const Unit* next, Scratch);
-  void (*backward_keys)(const Problem&, const Gradients&, Unit, const Unit* next, Scratch);
+  void (*backward_rows)(const Problem&, const Gradients&, Units, Scratch);
+  void (*backward_keys)(const Problem&, const Gradients&, Units, Scratch);
   // Last: gradients of the gate vectors from one (sequence, head).
   void (*gate_sums)(const Problem&, const Gradients&, int64_t sequence, int64_t head);
 };

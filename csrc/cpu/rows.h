@@ -1,12 +1,15 @@
 // Which keys a query sees, and which cells of its row dropout keeps.
 #pragma once
 
+#include "../common/log2e.h"
 #include "../common/mask.h"
 #include "../common/philox.h"
 #include "pack.h"
 #include "problem.h"
 
 namespace QACG_ISA {
+
+using qacg::kLog2e;
 
 constexpr float kInfinity = __builtin_inff();
 
@@ -46,25 +49,57 @@ QACG_INLINE constexpr float hiding_bias(const float*) { return qacg::kHidingFloa
 QACG_INLINE constexpr float hiding_bias(const HalfBits*) { return qacg::kHidingBfloat16; }
 QACG_INLINE constexpr float hiding_bias(const Float16*) { return qacg::kHidingFloat16; }
 
-// Scores of query i against keys [first, first + count), times `factor`, with the mask: added, or -inf where it hides
-// the key, whatever the score is.
+// Where the mask's values for query i and key `first` begin, in elements.
+QACG_INLINE int64_t mask_offset(const qacg::Problem& p, const Sequence& s, int64_t i, int64_t first) {
+  return s.index * p.mask_strides[0] + s.head * p.mask_strides[1] + i * p.mask_strides[2] + first * p.mask_strides[3];
+}
+
+// Applies scale and mask to the scores of query i against keys [first, first + count), where a plain factor is not
+// enough, and returns the factor that makes powers of two of them. A hidden key gets -inf, whatever its score. With an
+// additive mask the scores stay in powers of e: a finite bias times log2 e may be infinite. The products of forward and
+// backward must round alike, so both call this function.
 template <typename Scalar>
-inline void mask_row(const qacg::Problem& p, const Sequence& s, int64_t i, int64_t first, int64_t count, float factor,
-                     float mask_factor, float* scores) {
-  const int64_t offset =
-      s.index * p.mask_strides[0] + s.head * p.mask_strides[1] + i * p.mask_strides[2] + first * p.mask_strides[3];
-  const int64_t step = p.mask_strides[3];
-  if (p.mask_kind == qacg::Mask::kBoolean) {
-    const uint8_t* mask = static_cast<const uint8_t*>(p.mask) + offset;
-    for (int64_t j = 0; j < count; ++j) scores[j] = mask[j * step] ? scores[j] * factor : -kInfinity;
-  } else {
-    const Scalar* mask = static_cast<const Scalar*>(p.mask) + offset;
-    const float hiding = hiding_bias(mask);
-    for (int64_t j = 0; j < count; ++j) {
-      const float bias = widen(mask[j * step]);
-      scores[j] = bias <= hiding ? -kInfinity : scores[j] * factor + bias * mask_factor;
+inline float scale_row(const qacg::Problem& p, const Sequence& s, int64_t i, int64_t first, int64_t count,
+                       float* scores) {
+  const float factor = p.scale * kLog2e;
+  const int64_t offset = mask_offset(p, s, i, first), step = p.mask_strides[3];
+  switch (p.mask_kind) {
+    case qacg::Mask::kBoolean: {
+      const uint8_t* mask = static_cast<const uint8_t*>(p.mask) + offset;
+      for (int64_t j = 0; j < count; ++j) scores[j] = mask[j * step] ? scores[j] * factor : -kInfinity;
+      return 1;
+    }
+    case qacg::Mask::kAdditive: {
+      const Scalar* mask = static_cast<const Scalar*>(p.mask) + offset;
+      const float hiding = hiding_bias(mask);
+      for (int64_t j = 0; j < count; ++j) {
+        const float bias = widen(mask[j * step]);
+        scores[j] = bias <= hiding ? -kInfinity : scores[j] * p.scale + bias;
+      }
+      return kLog2e;
+    }
+    default:
+      if (p.scale > 0) return factor;
+      // Turned round, so that the largest of them is that of the softmax.
+      for (int64_t j = 0; j < count; ++j) scores[j] *= factor;
+      return 1;
+  }
+}
+
+// Whether query i sees one of the first `count` keys.
+template <typename Scalar>
+inline bool sees_a_key(const qacg::Problem& p, const Sequence& s, int64_t i, int64_t count) {
+  if (p.mask_kind == qacg::Mask::kNone) return count > 0;
+  const int64_t offset = mask_offset(p, s, i, 0), step = p.mask_strides[3];
+  for (int64_t j = 0; j < count; ++j) {
+    if (p.mask_kind == qacg::Mask::kBoolean) {
+      if (static_cast<const uint8_t*>(p.mask)[offset + j * step]) return true;
+    } else {
+      const Scalar* mask = static_cast<const Scalar*>(p.mask) + offset;
+      if (!(widen(mask[j * step]) <= hiding_bias(mask))) return true;
     }
   }
+  return false;
 }
 
 // Products of the lanes with a constant, as high and low words.

@@ -5,6 +5,7 @@
 #include <torch/csrc/stable/tensor.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -94,7 +95,8 @@ std::vector<int32_t> integers_of(const Tensor& t) {
   const int64_t stride = t.stride(0);
   std::vector<int32_t> result(t.size(0));
   for (int32_t& number : result) {
-    number = static_cast<int32_t>(*from);
+    // Clamped and not wrapped: a length of 2^32 + 3 is not 3.
+    number = static_cast<int32_t>(std::clamp<int64_t>(*from, INT32_MIN, INT32_MAX));
     from += stride;
   }
   return result;

@@ -315,7 +315,9 @@ def backward(grad_out, grad_query_gate, grad_key_gate, *inputs, **options):
     options.pop("max_seqlen")
     dtype = row_dtype(tensors[0])
     wide, lam, vectors = _promoted(tensors[:5], dtype), *_promoted(tensors[5:6], dtype), _promoted(tensors[6:], dtype)
-    row_grads = _promoted((grad_out, grad_query_gate, grad_key_gate), dtype)
+    # With lambda given there are no gates; a gradient of the empty tensors in their place has no rows to cut.
+    of_gates = (None, None) if lam is not None else (grad_query_gate, grad_key_gate)
+    row_grads = _promoted((grad_out, *of_gates), dtype)
     grads: list[Tensor | None]
     if cu_seqlens is None:
         grads = list(_dense_backward(*row_grads, wide, lam, vectors, (attn_mask, key_lengths, seed), options))

@@ -1,0 +1,202 @@
+// Products with keys and values that are read where they lie, for calls with few queries or few keys: packing costs
+// more than it saves where an operand is used once or twice (NOTES.md).
+//
+// A score is a dot product along the head size: of kKeysAtOnce keys and up to kRowsAtOnce queries at once, into one
+// register each, whose lanes are then added up for kLanes keys together. Sums over keys run down the rows of values.
+// Operands of 16 bits are widened when they are read.
+#pragma once
+
+#include "engine_f32.h"
+
+namespace QACG_ISA {
+
+// Adds up the lanes of kLanes registers: lane l of the result is the sum of v[l].
+QACG_INLINE Vec sums_of(Vec (&v)[kLanes]) {
+#if defined(__AVX512F__)
+#pragma GCC unroll 4
+  for (int s = 1; s < kLanes; s *= 2) {
+    IntVec first, second;  // lane numbers in the pair (a, b): b's lanes count from kLanes
+    for (int l = 0; l < kLanes; ++l) {
+      first[l] = l & s ? kLanes + l - s : l;
+      second[l] = l & s ? kLanes + l : l + s;
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < kLanes; i += 2 * s) {
+      const __m512 a = (__m512)v[i], b = (__m512)v[i + s];
+      v[i] = (Vec)_mm512_permutex2var_ps(a, (__m512i)first, b) + (Vec)_mm512_permutex2var_ps(a, (__m512i)second, b);
+    }
+  }
+  return v[0];
+#else
+  transpose(v);
+#pragma GCC unroll 4
+  for (int s = kLanes / 2; s > 0; s /= 2)
+#pragma GCC unroll 8
+    for (int i = 0; i < s; ++i) v[i] += v[i + s];
+  return v[0];
+#endif
+}
+
+template <typename InputScalar>
+struct InPlaceEngine : Float32Engine<InputScalar> {
+  using Scalar = InputScalar;
+  using Packed = float;
+  using Left = QACG_ISA::Left;
+  // The caller's rows, as the right operand of scores and of sums over keys.
+  struct Right {
+    const Scalar* data;
+    int64_t stride, rows;
+  };
+  static constexpr int64_t kWholeRowKeys = 8192;  // of few queries
+  static constexpr int64_t kRowsAtOnce = kRegisters == 32 ? 4 : 2, kKeysAtOnce = 4, kAheadKeys = 64, kAheadQueries = 16;
+
+  using Float32Engine<InputScalar>::Float32Engine;
+
+  // Whether there are so few queries, or so few keys, that packing does not pay. Whole registers are read: no head size
+  // that leaves a part of one.
+  static bool takes(const qacg::Problem& p, int64_t longest_query, int64_t longest_key) {
+    return p.head_dim % kLanes == 0 && (longest_query <= kFewQueries || longest_key <= kFewKeys);
+  }
+  static constexpr int64_t kFewQueries = 8, kFewKeys = 8;
+
+  // C (rows x cols) = A X^T for the rows of X from `first` on; zeros beyond the last.
+  void scores(int64_t rows, int64_t cols, int64_t dim, Left a, const Right& x, int64_t first, float* c,
+              int64_t c_stride) {
+    for (int64_t n = 0; n < cols; n += kLanes) {
+      const Scalar* keys = x.data + (first + n) * x.stride;
+      const int64_t count = smaller(kLanes, x.rows - first - n);
+      int64_t r = 0;
+      if (count < kKeysAtOnce) {
+        for (; r < rows; ++r) {
+          const float* query = a.data + r * a.row_stride;
+          for (int64_t d = 0; rows > kAheadQueries && d < dim; d += 16) {
+            __builtin_prefetch(query + kAheadQueries * a.row_stride + d, 0, 2);
+          }
+          few_keys(count, dim, query, keys, x.stride, c + r * c_stride + n);
+        }
+        continue;
+      }
+      for (; r + kRowsAtOnce <= rows; r += kRowsAtOnce) {
+        key_group<kRowsAtOnce>(count, dim, a, r, keys, x.stride, c + r * c_stride + n, c_stride);
+      }
+      for (; r < rows; ++r) key_group<1>(count, dim, a, r, keys, x.stride, c + r * c_stride + n, c_stride);
+    }
+  }
+
+  // C (rows x dim) = or += A X for the rows of X from `first` on.
+  void weighted_sum(int64_t rows, int64_t depth, int64_t dim, Left a, const Right& x, int64_t first, float* c,
+                    bool accumulate) {
+    for (int64_t k = 0; k < depth; k += kDepth) {
+      const int64_t part = smaller(kDepth, depth - k);
+      const Left weights = {a.data + k * a.col_stride, a.row_stride, a.col_stride};
+      const Scalar* values = x.data + (first + k) * x.stride;
+      for (int64_t d = 0; d < dim; d += kPanel) {
+        columns(smaller(kPanel, dim - d) / kLanes, rows, part, weights, values + d, x.stride, c + d, dim,
+                accumulate || k > 0);
+      }
+    }
+  }
+
+ private:
+  // The processor's own fetching does not keep up with a stream that is used once: 35 % at 4,096 keys.
+  static QACG_INLINE void fetch_ahead(const Scalar* row, int64_t stride, int64_t count) {
+    constexpr int64_t kLine = 64 / sizeof(Scalar);
+    for (int64_t d = 0; d < count; d += kLine) __builtin_prefetch(row + kAheadKeys * stride + d, 0, 2);
+  }
+
+  // Scores of one query and less than kKeysAtOnce keys.
+  static QACG_INLINE void few_keys(int64_t count, int64_t dim, const float* query, const Scalar* keys, int64_t stride,
+                                   float* c) {
+    store(c, Vec{});
+    for (int64_t k = 0; k < count; ++k) {
+      Vec total = Vec{};
+      for (int64_t d = 0; d < dim; d += kLanes) total += load(query + d) * load(keys + k * stride + d);
+      c[k] = sum(total);
+    }
+  }
+
+  // Scores of kRows queries from row `r` on and up to kLanes keys.
+  template <int kRows>
+  static QACG_INLINE void key_group(int64_t count, int64_t dim, Left a, int64_t r, const Scalar* keys, int64_t stride,
+                                    float* c, int64_t c_stride) {
+    Vec products[kRows][kLanes];
+    for (int64_t i = 0; i < kLanes; i += kKeysAtOnce) {
+      if (i >= count) {
+        for (int m = 0; m < kRows; ++m)
+          for (int k = 0; k < kKeysAtOnce; ++k) products[m][i + k] = Vec{};
+        continue;
+      }
+      const Scalar* key[kKeysAtOnce];  // the last one again where there are no more
+      for (int k = 0; k < kKeysAtOnce; ++k) key[k] = keys + smaller(i + k, count - 1) * stride;
+      for (int k = 0; k < kKeysAtOnce; ++k) fetch_ahead(keys + (i + k) * stride, stride, dim);
+      Vec sums[kRows][kKeysAtOnce] = {};
+      for (int64_t d = 0; d < dim; d += kLanes) {
+        Vec x[kKeysAtOnce];
+#pragma GCC unroll 4
+        for (int k = 0; k < kKeysAtOnce; ++k) x[k] = load(key[k] + d);
+#pragma GCC unroll 4
+        for (int m = 0; m < kRows; ++m) {
+          const Vec q = load(a.data + (r + m) * a.row_stride + d);
+#pragma GCC unroll 4
+          for (int k = 0; k < kKeysAtOnce; ++k) sums[m][k] += q * x[k];
+        }
+      }
+#pragma GCC unroll 4
+      for (int m = 0; m < kRows; ++m)
+#pragma GCC unroll 4
+        for (int k = 0; k < kKeysAtOnce; ++k) products[m][i + k] = sums[m][k];
+    }
+    const IntVec there = lanes_below(count);
+#pragma GCC unroll 4
+    for (int m = 0; m < kRows; ++m) store(c + m * c_stride, keep_where(there, sums_of(products[m])));
+  }
+
+  template <int kVecs>
+  static void column(int64_t rows, int64_t depth, Left a, const Scalar* b, int64_t b_stride, float* c, int64_t c_stride,
+                     bool accumulate) {
+    int64_t m = 0;
+    for (; m + kRowsAtOnce <= rows; m += kRowsAtOnce, a.data += kRowsAtOnce * a.row_stride) {
+      row_sums<kRowsAtOnce, kVecs>(depth, a, b, b_stride, c + m * c_stride, c_stride, accumulate);
+    }
+    for (; m < rows; ++m, a.data += a.row_stride) {
+      row_sums<1, kVecs>(depth, a, b, b_stride, c + m * c_stride, c_stride, accumulate);
+    }
+  }
+
+  static void columns(int64_t vecs, int64_t rows, int64_t depth, Left a, const Scalar* b, int64_t b_stride, float* c,
+                      int64_t c_stride, bool accumulate) {
+    if constexpr (kBlockVecs == 4) {
+      if (vecs == 4) return column<4>(rows, depth, a, b, b_stride, c, c_stride, accumulate);
+      if (vecs == 3) return column<3>(rows, depth, a, b, b_stride, c, c_stride, accumulate);
+    }
+    if (vecs == 2) return column<2>(rows, depth, a, b, b_stride, c, c_stride, accumulate);
+    column<1>(rows, depth, a, b, b_stride, c, c_stride, accumulate);
+  }
+
+  template <int kRows, int kVecs>
+  static QACG_INLINE void row_sums(int64_t depth, Left a, const Scalar* b, int64_t b_stride, float* c,
+                                   int64_t c_stride, bool accumulate) {
+    Vec sums[kRows][kVecs] = {};
+    for (int64_t k = 0; k < depth; ++k) {
+      fetch_ahead(b + k * b_stride, b_stride, kVecs * kLanes);
+      Vec x[kVecs];
+#pragma GCC unroll 4
+      for (int v = 0; v < kVecs; ++v) x[v] = load(b + k * b_stride + v * kLanes);
+#pragma GCC unroll 4
+      for (int m = 0; m < kRows; ++m) {
+        const Vec weight = splat(a.data[m * a.row_stride + k * a.col_stride]);
+#pragma GCC unroll 4
+        for (int v = 0; v < kVecs; ++v) sums[m][v] += weight * x[v];
+      }
+    }
+#pragma GCC unroll 4
+    for (int m = 0; m < kRows; ++m)
+#pragma GCC unroll 4
+      for (int v = 0; v < kVecs; ++v) {
+        float* to = c + m * c_stride + v * kLanes;
+        store(to, accumulate ? load(to) + sums[m][v] : sums[m][v]);
+      }
+  }
+};
+
+}  // namespace QACG_ISA
