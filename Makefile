@@ -144,7 +144,7 @@ check-faults: OUT = build/faults
 check-faults: $(READY)
 	$(PY) tests/check_faults.py --form $(FAULTS) $(SEED:%=--seed %) --out $(OUT)
 
-# In an environment of its own: torch is not needed.
+# In an environment of its own, with torch for its headers alone.
 WHEELS_ENV := build/wheels-env
 wheels: OUT = dist
 wheels: $(WHEELS_ENV)/.ready
@@ -153,6 +153,7 @@ wheels: $(WHEELS_ENV)/.ready
 $(WHEELS_ENV)/.ready: pyproject.toml constraints.txt
 	test -x $(WHEELS_ENV)/bin/python || $(PYTHON) -m venv $(WHEELS_ENV)
 	$(WHEELS_ENV)/bin/python -m pip install --quiet -c constraints.txt "setuptools>=77" ninja ziglang auditwheel
+	$(WHEELS_ENV)/bin/python -m pip install --quiet -c constraints.txt --no-deps torch
 	touch $@
 
 DIR ?= build/hub-kernel

@@ -7,11 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from native import compilers, cpu, cuda, environment, ninja_file, platforms
+from native import compilers, cpu, cuda, environment, ninja_file, platforms, torch_headers
 
 
 def why_no_library() -> str | None:
     """Why no library at all can be built here, or None."""
+    if reason := torch_headers.why_not():
+        return reason
     if ninja_file.ninja() is None:
         return "ninja was not found at installation"
     if platforms.target() and importlib.util.find_spec("ziglang") is None:
@@ -48,6 +50,11 @@ def why_not_built(wanted: Library) -> str | None:
     if wish == "1" or (wanted.unasked and reason is None):
         return reason
     return f"{reason or 'it takes minutes, and nothing asked for it'}; {install_command(wanted)} builds it"
+
+
+def must_be_built(library: Library) -> bool:
+    """Whether a library belongs to an installation for which nobody has said otherwise."""
+    return library.unasked and platforms.platform_tag() != "any" and environment.asked(library.variable) != "0"
 
 
 def install_command(library: Library) -> str:

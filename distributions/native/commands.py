@@ -9,7 +9,7 @@ from pathlib import Path
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 
-from native import choices, environment, ninja_file, platforms
+from native import choices, environment, ninja_file, platforms, torch_headers
 
 PACKAGE = ninja_file.ROOT / "qacg_kernels"
 
@@ -46,6 +46,9 @@ class BuildWithNinja(build_ext):
         if reason:
             if environment.asked(wanted.variable) == "1":
                 raise RuntimeError(f"{wanted.variable}=1, but {reason}")
+            # An isolated build that finds no torch must not pass for an installation: pip would keep its wheel.
+            if choices.must_be_built(wanted) and (lacking := torch_headers.why_not()):
+                raise RuntimeError(lacking)
             print(f"qacg_kernels: {path.name} is not built: {reason}", file=sys.stderr)
             path.parent.mkdir(parents=True, exist_ok=True)
             (path.parent / choices.note(name)).write_text(json.dumps({"reason": reason}))

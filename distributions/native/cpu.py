@@ -3,14 +3,12 @@
 import sys
 from pathlib import Path
 
-from native import compilers, environment, ninja_file, platforms, stable_abi
+from native import compilers, environment, ninja_file, platforms, stable_abi, torch_headers
 
 # -ffp-contract lets a * b + c become one instruction.
 KERNEL = ["-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast"]
 AVX512 = ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mfma", "-mprfchw", "-mprefer-vector-width=512"]
 HOST_SOURCE = "csrc/cpu/attention.cpp"
-# A copy of torch's headers, so that pip's isolated builds compile too: see csrc/third_party/pytorch/README.md.
-TORCH_HEADERS = ninja_file.ROOT / "csrc/third_party/pytorch/include"
 # Flags of each translation unit; one without an entry for this machine is left out.
 SOURCES = {
     HOST_SOURCE: [],
@@ -50,10 +48,11 @@ def sources_for(processor: str | None = None) -> tuple[dict[str, list[str]], lis
 def write_ninja(path: Path, library: Path) -> None:
     sources, without = sources_for()
     optimise = ["-O0", "-g"] if environment.debugging() else ["-O3", "-DNDEBUG"]
-    torch_flags = [f"-isystem{TORCH_HEADERS}", stable_abi.CPU_FLAG, *without]
+    headers = torch_headers.include_folder()
+    torch_flags = [f"-isystem{headers}", stable_abi.CPU_FLAG, *without]
     links = link_flags(path.parent, library.name)
     # No path of this machine is left in the library: errors name the file that they come from.
-    here = [f"-ffile-prefix-map={ninja_file.ROOT}/="]
+    here = [f"-ffile-prefix-map={headers}=torch", f"-ffile-prefix-map={ninja_file.ROOT}/="]
     lines, objects = ninja_file.rules(f"$cxx -shared $in {ninja_file.escaped(links)}"), []
     for source, flags in sources.items():
         objects.append(path.parent / (Path(source).stem + ".o"))

@@ -78,8 +78,6 @@ def why_not() -> str | None:
         import torch
     except ImportError:
         return "torch was not found at installation (pip's build isolation hides it: --no-build-isolation)"
-    if tuple(map(int, torch.__version__.split(".")[:2])) < stable_abi.OLDEST_TORCH:
-        return f"torch {torch.__version__} has not the headers for it: build with torch 2.10 or newer"
     path = compilers.nvcc()
     if path is None:
         home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")

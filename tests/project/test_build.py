@@ -6,11 +6,13 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
 import torch
-from native import choices, commands, compilers, cpu, cuda, environment, stable_abi
+from native import choices, commands, compilers, cpu, cuda, environment, stable_abi, torch_headers
+from setuptools import Distribution, Extension
 from torch.utils.cpp_extension import include_paths
 
 from qacg_kernels import libraries
@@ -49,11 +51,39 @@ def test_a_toolkit_that_is_too_old(toolkit):
     assert cuda.why_not() == "nvcc is of CUDA 11.8, and 12.0 is the oldest that will do"
 
 
-def test_a_torch_whose_headers_are_too_old(toolkit, monkeypatch):
+def fake_torch(folder, version):
+    """A folder that is an installed torch as far as the build looks at it."""
+    folder.mkdir(exist_ok=True)
+    (folder / "version.py").write_text(f"__version__ = '{version}'\n")
+    return folder
+
+
+@pytest.mark.parametrize("name", ["_cpu", "_cuda"])
+def test_old_torch_is_named_with_the_oldest_supported(name, toolkit, monkeypatch, tmp_path):
     toolkit("12.8")
-    monkeypatch.setattr(torch, "__version__", "2.9.1+cu128")
-    reason = choices.why_not_built(choices.LIBRARIES["_cuda"])
-    assert "torch 2.9.1+cu128" in reason and "2.10 or newer" in reason
+    monkeypatch.setenv("QACG_BUILD_CUDA", "1")
+    monkeypatch.setattr(torch_headers, "torch_folder", lambda: fake_torch(tmp_path / "torch", "2.9.1+cu128"))
+    assert choices.why_not_built(choices.LIBRARIES[name]).startswith("torch: expected 2.10 or newer, got 2.9.1+cu128")
+
+
+def test_isolated_build_finds_the_environments_torch(monkeypatch, tmp_path):
+    """pip hides installed packages from imports and runs the environment's own interpreter."""
+    monkeypatch.setitem(sys.modules, "torch", None)
+    installed = fake_torch(tmp_path / "torch", "2.10.0")
+    monkeypatch.setattr(sysconfig, "get_path", lambda name: str(tmp_path))
+    assert torch_headers.include_folder() == installed / "include"
+
+
+def test_build_without_torch_fails_and_says_what_to_type(monkeypatch, tmp_path):
+    """A wheel of the reference alone would be kept by pip and pass for the package."""
+    monkeypatch.setattr(torch_headers, "torch_folder", lambda: None)
+    command = commands.BuildWithNinja(Distribution({"ext_modules": [Extension("qacg_kernels._cpu", [])]}))
+    command.build_lib, command.inplace = str(tmp_path), False
+    with pytest.raises(RuntimeError, match="pip install torch.*--no-cache-dir.*QACG_BUILD_CPU=0"):
+        command.build_extension(Extension("qacg_kernels._cpu", []))
+    monkeypatch.setenv("QACG_BUILD_CPU", "0")
+    command.build_extension(Extension("qacg_kernels._cpu", []))
+    assert "QACG_BUILD_CPU=0" in (tmp_path / "qacg_kernels/_build_cpu.json").read_text()
 
 
 def test_cuda_library_without_torch_names_the_isolation(monkeypatch):
@@ -315,7 +345,7 @@ def test_the_host_half_wants_c_functions_of_torch_alone(name, tmp_path):
     if choices.why_no_library():
         pytest.skip(choices.why_no_library())
     source, abi, headers = {
-        "_cpu": (cpu.HOST_SOURCE, stable_abi.CPU_FLAG, [cpu.TORCH_HEADERS]),
+        "_cpu": (cpu.HOST_SOURCE, stable_abi.CPU_FLAG, [torch_headers.include_folder()]),
         "_cuda": (cuda.HOST_SOURCE, stable_abi.CUDA_FLAG, include_paths()),
     }[name]
     made = tmp_path / "attention.o"

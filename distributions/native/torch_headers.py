@@ -1,0 +1,50 @@
+"""Where the C++ headers of torch are, in pip's isolated builds too."""
+
+import importlib.util
+import re
+import sysconfig
+from pathlib import Path
+
+from native import stable_abi
+
+ADVICE = (
+    "run `pip install torch` first (README, Install), then this command again with --no-cache-dir. Tools that build in "
+    "another environment than the one they install into, such as uv, also need `pip install ninja 'setuptools>=77'` and "
+    "--no-build-isolation. QACG_BUILD_CPU=0 installs without compiled kernels"
+)
+
+
+def torch_folder() -> Path | None:
+    """The installed torch: the one that this Python imports, else that of the environment it belongs to.
+
+    pip's build isolation hides the packages of that environment from imports, but builds with its interpreter.
+    """
+    spec = importlib.util.find_spec("torch")
+    found = [Path(spec.origin).parent] if spec is not None and spec.origin else []
+    found += [Path(sysconfig.get_path(name)) / "torch" for name in ("purelib", "platlib")]
+    return next((folder for folder in found if (folder / "version.py").is_file()), None)
+
+
+def include_folder() -> Path:
+    """The folder of torch's headers.
+
+    Raises:
+        RuntimeError: `why_not` has a reason.
+    """
+    if reason := why_not():
+        raise RuntimeError(reason)
+    return torch_folder() / "include"
+
+
+def why_not() -> str | None:
+    """Why the libraries cannot be compiled against the installed torch, or None."""
+    folder = torch_folder()
+    if folder is None:
+        return f"torch: expected an installed torch, got none; {ADVICE}"
+    version = re.search(r"__version__ = '((\d+)\.(\d+)[^']*)'", (folder / "version.py").read_text(encoding="utf-8"))
+    if version is None or (int(version[2]), int(version[3])) < stable_abi.OLDEST_TORCH:
+        oldest = ".".join(map(str, stable_abi.OLDEST_TORCH))
+        return (
+            f"torch: expected {oldest} or newer, got {version[1] if version else 'an unknown version'}; upgrade torch"
+        )
+    return None
