@@ -9,7 +9,7 @@ from native import stable_abi
 
 ADVICE = (
     "run `pip install torch` first (README, Install), then this command again with --no-cache-dir. Tools that build in "
-    "another environment than the one they install into, such as uv, also need `pip install ninja 'setuptools>=77'` and "
+    "another environment than the one they install into, such as uv, also need ninja and setuptools>=77 and "
     "--no-build-isolation. QACG_BUILD_CPU=0 installs without compiled kernels"
 )
 
@@ -44,7 +44,6 @@ def why_not() -> str | None:
     version = re.search(r"__version__ = '((\d+)\.(\d+)[^']*)'", (folder / "version.py").read_text(encoding="utf-8"))
     if version is None or (int(version[2]), int(version[3])) < stable_abi.OLDEST_TORCH:
         oldest = ".".join(map(str, stable_abi.OLDEST_TORCH))
-        return (
-            f"torch: expected {oldest} or newer, got {version[1] if version else 'an unknown version'}; upgrade torch"
-        )
+        found = version[1] if version else "an unknown version"
+        return f"torch: expected {oldest} or newer, got {found}; upgrade torch"
     return None

@@ -79,7 +79,7 @@ def test_build_without_torch_fails_and_says_what_to_type(monkeypatch, tmp_path):
     monkeypatch.setattr(torch_headers, "torch_folder", lambda: None)
     command = commands.BuildWithNinja(Distribution({"ext_modules": [Extension("qacg_kernels._cpu", [])]}))
     command.build_lib, command.inplace = str(tmp_path), False
-    with pytest.raises(RuntimeError, match="pip install torch.*--no-cache-dir.*QACG_BUILD_CPU=0"):
+    with pytest.raises(RuntimeError, match=r"pip install torch.*--no-cache-dir.*QACG_BUILD_CPU=0"):
         command.build_extension(Extension("qacg_kernels._cpu", []))
     monkeypatch.setenv("QACG_BUILD_CPU", "0")
     command.build_extension(Extension("qacg_kernels._cpu", []))
