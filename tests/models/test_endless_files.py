@@ -7,7 +7,7 @@ from qacg_models.cli import main
 from qacg_models.data import lines, load_data
 from qacg_models.data.columns import Columns
 from qacg_models.data.example import DataError
-from qacg_models.data.requests import FORMATS, count_texts, read_requests
+from qacg_models.data.requests import BINARY, FORMATS, read_requests
 from qacg_models.errors import InputError
 from qacg_models.runs.run_config import read_run_file
 from qacg_models.utils import plain_text
@@ -29,12 +29,11 @@ def endless(tmp_path):
     return make
 
 
-@pytest.mark.parametrize("data_format", FORMATS)
+@pytest.mark.parametrize("data_format", [name for name in FORMATS if name not in BINARY])
 def test_texts_without_a_line_end_raise_and_name_the_limit(endless, data_format):
     path = endless(f"texts.{data_format}")
     with pytest.raises(DataError, match=LINE):
         next(read_requests(path, data_format, Columns(aspect=None, label=None)))
-    assert count_texts(path, data_format) is None
 
 
 @pytest.mark.parametrize("name", ["train.tsv", "train_NLI_M.csv", "train.csv", "train.jsonl"])

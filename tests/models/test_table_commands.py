@@ -201,12 +201,15 @@ def test_evaluate_of_a_wide_model_reads_a_long_table(trained_on, tmp_path, capsy
 def test_suggest_with_a_model_takes_its_names(trained_on, tmp_path, capsys):
     trained = trained_on(text_column="review", encoding="cp1252")
     path = write_table(tmp_path / "in.csv", [("review", "n"), ("Das Café ist gut", 1), ("", 2)], ";", "cp1252")
-    flags = ["suggest", "--input", path, "--with", trained, "--output", tmp_path / "sheet.csv", "--by", "text"]
+    header = ("review", "aspect", "label")
+    labelled = write_table(tmp_path / "old.csv", [header, ("Der Tee war kalt", "food", "bad")], ";", "cp1252")
+    flags = ["suggest", "--input", path, "--with", trained, "--labelled", labelled]
+    flags += ["--output", tmp_path / "sheet.csv", "--by", "text"]
     assert f"{path}:3: has an empty 'review'; fill them in, or pass --skip-empty" in fails(capsys, *flags)
     assert main([*map(str, flags), "--skip-empty"]) == 0
     assert "skipped 1 rows (1 with an empty 'review')" in capsys.readouterr().err
     with (tmp_path / "sheet.csv").open(encoding="utf-8") as handle:
-        assert {row["review"] for row in csv.DictReader(handle)} == {"Das Café ist gut"}
+        assert {row["review"] for row in csv.DictReader(handle)} == {"Das Café ist gut", "Der Tee war kalt"}
 
 
 def test_train_takes_several_files_and_prints_what_it_skipped(tmp_path, monkeypatch, capsys):

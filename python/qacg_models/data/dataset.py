@@ -103,8 +103,9 @@ def load_data(
     found = _files(sources, data_format)
     divided = "dev" not in found and "train" in found and any(one == "train" or one not in found for one in splits)
     missing = [split for split in splits if split not in found and split not in optional]
-    if not divided:
-        _refuse_missing(missing, sources[0], data_format)
+    # Division makes dev, and the column `split` of your own tables may hold the others.
+    made = [] if not divided else ["dev"] if data_format.records is None else missing
+    _refuse_missing([split for split in missing if split not in made], sources[0], data_format)
     files = {split: parts for split, parts in found.items() if split in splits or (divided and split == "train")}
     if not files:
         raise DataError(sources[0], None, f"has none of the splits {', '.join(splits)}")
