@@ -338,10 +338,9 @@ def _figures(
 
 def _tfidf_figures(dataset: Dataset, splits: Sequence[str], say: Callable[[str], None]) -> dict[str, Metrics]:
     rows, task = dataset.splits["train"], dataset.task
-    baseline = TfidfBaseline(rows, len(task.labels))
+    baseline = TfidfBaseline(rows, task)
+    say(baseline.describe())
     if baseline.used < len(rows):
-        say(
-            f"TF-IDF + logistic regression: fitted to {baseline.used:,} of {len(rows):,} training rows, to take seconds"
-        )
+        say(f"baseline: fitted to {baseline.used:,} of {len(rows):,} training rows, to limit its time")
     judged = {split: dataset.splits[split] for split in splits}
     return {split: judge(task, asked, baseline.probabilities(asked)) for split, asked in judged.items()}
