@@ -39,9 +39,8 @@ def measure(out: Path, key: Key, data: Path | None, options: TrainingOptions) ->
     dataset = dataset_of(kind, size, seed, data, work / "data")
     if dataset is None:
         return False
-    begin = None if start == "scratch" else start
     before = time.process_time()
-    record = train(dataset, work / "model", replace(options, from_checkpoint=begin, seed=seed), resume=True).record
+    record = train(dataset, work / "model", replace(options, from_checkpoint=start, seed=seed), resume=True).record
     took = time.process_time() - before if anew else None
     append(out, {"text": kind, "sentences": size, "begun_from": start, "processor_seconds": took} | row_of(record))
     shutil.rmtree(work)
@@ -85,7 +84,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--from", dest="starts", nargs="+", choices=STARTS, default=STARTS, help="what to begin from")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], metavar="N", help="of data and weights")
     parser.add_argument("--minutes", type=float, metavar="X", help="budget of a training, in place of the default")
-    parser.add_argument("--bf16", action="store_true", help="bfloat16 autocast, which the rows say")
+    parser.add_argument("--bf16", action="store_true", help="bfloat16 autocast from scratch too")
     parser.add_argument("--table", action="store_true", help="only print the table of the rows that are there")
     parser.add_argument(
         "--baseline-only", action="store_true", help="train nothing; fit the baseline of the rows of --texts again"
@@ -102,7 +101,7 @@ def main(arguments: list[str] | None = None) -> int:
         for start in options.starts
         for kind in options.texts
     ]
-    choices = TrainingOptions(minutes=options.minutes, bf16=options.bf16)
+    choices = TrainingOptions(minutes=options.minutes, bf16=options.bf16 or None)
     done = {key_of(row) for row in read(options.out)}
     if not options.table:
         load_libraries("training", alone=arguments is None)

@@ -356,7 +356,7 @@ def test_a_damaged_model_folder(model, small_data, tmp_path, capsys):
     (tmp_path / "training.json").write_text("{")
     fails(capsys, evaluate, "training.json", "is not JSON")
     (tmp_path / "training.json").write_text('{"format": 99}')
-    fails(capsys, evaluate, "training.json: is not a training record of format 7")
+    fails(capsys, evaluate, "training.json: is not a training record of format 8")
     record = json.loads((model / "training.json").read_text())
     read = record["data_options"] | {"colour": "red"}
     (tmp_path / "training.json").write_text(json.dumps(record | {"data_options": read}))

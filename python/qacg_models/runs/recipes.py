@@ -18,6 +18,7 @@ RECIPES = MappingProxyType(
             "learning_rate": 2e-3,
             "warmup": 0.1,
             "balance": 0.3,
+            "logit_adjustment": 0.0,
             "dropout": 0.2,
             "word_dropout": 0.1,
             "join_texts": 0.5,
@@ -41,6 +42,7 @@ RECIPES = MappingProxyType(
             "word_dropout": 0.0,
             "join_texts": 0.0,
             "balance": 0.3,
+            "logit_adjustment": 0.0,
             "pooler": "cls",
             "context_projection": "hidden",
             "context_standalone": False,
@@ -79,6 +81,21 @@ LEAST_BETWEEN, MOST_BETWEEN = 50, 500
 def evaluation_steps(steps_per_epoch: int) -> int:
     """Steps between evaluations of a training whose end is open: half an epoch, within limits."""
     return min(max(steps_per_epoch // 2, LEAST_BETWEEN), MOST_BETWEEN)
+
+
+# Up to so many rows a checkpoint is fine-tuned for a number of epochs; with more, until dev no longer rises.
+COUNTED_ROWS = 24_000
+# With fewer rows, which checkpoint is best on dev is chance: the last one is kept.
+LEAST_TO_SELECT = 500
+
+
+def pretrained_epochs(rows: int) -> int:
+    """Epochs for a checkpoint: 4, and more for few rows, 8 for 450 and 12 for 200.
+
+    Args:
+        rows: of the training split.
+    """
+    return round(min(max(8 * (450 / rows) ** 0.5, 4), 16))
 
 
 def pretrained_rate(width: int | None) -> float:
