@@ -284,7 +284,7 @@ def test_help_is_grouped_and_shows_defaults(command, capsys, monkeypatch):
             "with --from by the width of the checkpoint, 2e-4 up to 384 and 5e-5 from 768 "
             "(default: 0.002 from scratch, 2e-05 with --protocol released)"
         )
-        assert flags["--bf16"].endswith("(default: off)")
+        assert flags["--bf16"].endswith("multiplies in bfloat16, otherwise off)")
         assert flags["--balance"].endswith("(default: 0.3, 1.0 with --protocol released)")
 
 

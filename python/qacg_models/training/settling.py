@@ -11,7 +11,7 @@ from qacg_models.data import Dataset
 from qacg_models.errors import InputError
 from qacg_models.inference.trained_model import check_attention
 from qacg_models.models.auto import BACKBONES, load_class
-from qacg_models.runs.options import TrainingOptions
+from qacg_models.runs.options import SCRATCH, TrainingOptions
 from qacg_models.runs.recipes import (
     COUNTED_ROWS,
     LEAST_TO_SELECT,
@@ -63,7 +63,7 @@ def _counted(options: TrainingOptions, dataset: Dataset) -> TrainingOptions:
     """
     rows = len(dataset.splits["train"])
     others = (options.epochs, options.max_steps, options.schedule, options.patience, options.eval_every)
-    if options.from_checkpoint is None or options.protocol == "released" or rows > COUNTED_ROWS:
+    if options.from_checkpoint == SCRATCH or options.protocol == "released" or rows > COUNTED_ROWS:
         return options
     if any(value is not None for value in others):
         return options
@@ -78,7 +78,7 @@ def _counted(options: TrainingOptions, dataset: Dataset) -> TrainingOptions:
 def _adjusted(options: TrainingOptions, dataset: Dataset) -> TrainingOptions:
     """Adjusted logits in place of balanced drawing, for a checkpoint that macro-F1 judges."""
     given = options.logit_adjustment is not None or options.balance is not None or options.protocol == "released"
-    if given or options.from_checkpoint is None or dataset.task.selection != "macro_f1":
+    if given or options.from_checkpoint == SCRATCH or dataset.task.selection != "macro_f1":
         return options
     return replace(options, logit_adjustment=1.0, balance=0.0)
 

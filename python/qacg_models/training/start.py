@@ -27,15 +27,15 @@ _WORD = re.compile(r"[^\W\d_]+")
 def choose_start(options: TrainingOptions, dataset: Dataset) -> tuple[TrainingOptions, str]:
     """The options with the start resolved, and a line that names the start and the reason.
 
-    `from_checkpoint` becomes a checkpoint, or None for weights at random.
+    `from_checkpoint` becomes a checkpoint or SCRATCH, so that choosing again changes nothing.
     """
     if options.from_checkpoint == SCRATCH:
-        return replace(options, from_checkpoint=None), "start: random weights, as given"
+        return options, "start: random weights, as given"
     if options.from_checkpoint is not None:
         return options, f"start: {options.from_checkpoint}, as given"
     reason = _why_not_pretrained(options, dataset)
     if reason is not None:
-        return options, f"start: random weights; {reason}"
+        return replace(options, from_checkpoint=SCRATCH), f"start: random weights; {reason}"
     return (
         replace(options, from_checkpoint=PRETRAINED),
         f"start: {PRETRAINED}, whose package is installed, for English text (--from {SCRATCH}: random weights)",
