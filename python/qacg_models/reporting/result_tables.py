@@ -63,11 +63,15 @@ def _titles(names: Sequence[str]) -> list[str]:
 def selection_note(record: TrainingRecord) -> str:
     """Which checkpoint was kept, and by what."""
     selected = record.selected
+    metric = selected.metric.replace("_", " ")
     note = (
-        f"checkpoint of step {selected.step} of {record.steps}, chosen by"
-        f" {selected.metric.replace('_', ' ')} on {selected.split} ({selected.value:.1%})"
+        f"checkpoint of step {selected.step} of {record.steps}, chosen by {metric} on {selected.split}"
+        f" ({selected.value:.1%})"
     )
-    if selected.step == record.steps and record.ended in _ENDINGS:
+    if record.options.eval_every == selected.step == record.steps:
+        chose = f"{metric} on {selected.split} chose nothing ({selected.value:.1%})"
+        note = f"weights of the last step, {record.steps}; {chose}"
+    elif selected.step == record.steps and record.ended in _ENDINGS:
         note += f"; the last one: {selected.split} still rose when {_ENDINGS[record.ended]}"
     if selected.split == "test":
         note += "; chosen on test, as in the released recipe, so the figures on test are optimistic"
