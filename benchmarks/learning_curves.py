@@ -63,7 +63,7 @@ def refit_baseline(out: Path, data: Path | None, kinds: Sequence[str]) -> None:
             print(f"{key[0]}, {key[1]:,} sentences, seed {key[2]}: {baseline.describe()}", flush=True)
             asked = {split: dataset.splits[split] for split in row["tfidf"]}
             figures = {split: judge(dataset.task, some, baseline.probabilities(some)) for split, some in asked.items()}
-            digests = {split: file_digest(path) for split, path in dataset.files.items()}
+            digests = {split: file_digest(*paths) for split, paths in dataset.files.items()}
             found[key] = digests, {split: one.to_json() for split, one in figures.items()}, str(baseline.setting)
         digests, figures, setting = found[key]
         if digests != row["data"]:
