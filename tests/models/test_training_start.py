@@ -88,9 +88,9 @@ def test_settled_options_settle_to_themselves(dataset, installed):
 
 def test_few_rows_from_a_checkpoint_are_trained_for_epochs(dataset, installed):
     chosen = settle(TrainingOptions(), dataset)
-    assert (chosen.schedule, chosen.epochs, chosen.minutes, chosen.patience) == ("linear", 11, 60, 0)
+    assert (chosen.schedule, chosen.epochs, chosen.minutes, chosen.patience) == ("linear", 50, 60, 0)
     assert plan(chosen, 240, "dev") == (
-        "training: 88 steps, at most 60 minutes (--minutes); dev is judged after the last step, whose weights are kept"
+        "training: 400 steps, at most 60 minutes (--minutes); dev is judged after the last step, whose weights are kept"
     )
     large_dev = replace(dataset, splits=dataset.splits | {"dev": [*dataset.splits["dev"]] * 7})
     assert settle(TrainingOptions(), large_dev).eval_every == 0, "once per epoch, and the best is kept"

@@ -65,8 +65,8 @@ class TrainingOptions:
     )
     epochs: int | None = _step(
         None,
-        "passes over the training split; without them: with a checkpoint and up to 24,000 rows, 16 to 4 by the number"
-        " of rows; otherwise training goes on while dev rises",
+        "passes over the training split; without them: with a checkpoint and up to 24,000 rows, 4, or as many as 400"
+        " steps take; otherwise training goes on while dev rises",
         kind=int,
     )
     max_steps: int | None = _step(None, "stop after so many steps, whatever the epochs say", kind=int)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from types import MappingProxyType
 
 from qacg_models.utils.option_fields import shown
@@ -89,13 +90,13 @@ COUNTED_ROWS = 24_000
 LEAST_TO_SELECT = 500
 
 
-def pretrained_epochs(rows: int) -> int:
-    """Epochs for a checkpoint: 4, and more for few rows, 8 for 450 and 12 for 200.
+# Epochs and steps of a checkpoint, at least.
+LEAST_EPOCHS, LEAST_STEPS = 4, 400
 
-    Args:
-        rows: of the training split.
-    """
-    return round(min(max(8 * (450 / rows) ** 0.5, 4), 16))
+
+def pretrained_epochs(steps_per_epoch: int) -> int:
+    """Epochs for a checkpoint: LEAST_EPOCHS, and more where they are fewer than LEAST_STEPS steps."""
+    return max(LEAST_EPOCHS, math.ceil(LEAST_STEPS / steps_per_epoch))
 
 
 def pretrained_rate(width: int | None) -> float:

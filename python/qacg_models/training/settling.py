@@ -67,9 +67,8 @@ def _counted(options: TrainingOptions, dataset: Dataset) -> TrainingOptions:
         return options
     if any(value is not None for value in others):
         return options
-    options = replace(
-        options, epochs=pretrained_epochs(rows), minutes=60.0 if options.minutes is None else options.minutes
-    )
+    epochs = pretrained_epochs(steps_per_epoch(rows, options.resolved()))
+    options = replace(options, epochs=epochs, minutes=60.0 if options.minutes is None else options.minutes)
     if len(dataset.splits.get("dev", ())) < LEAST_TO_SELECT:
         options = replace(options, eval_every=step_limit(rows, options.resolved()))
     return options
