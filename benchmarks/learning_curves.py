@@ -104,7 +104,7 @@ def main(arguments: list[str] | None = None) -> int:
     choices = TrainingOptions(minutes=options.minutes, bf16=options.bf16 or None)
     done = {key_of(row) for row in read(options.out)}
     if not options.table:
-        load_libraries("training", alone=arguments is None)
+        load_libraries(alone=arguments is None)
     try:
         if options.baseline_only:
             refit_baseline(options.out, options.data, options.texts)
