@@ -58,7 +58,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--repeats", type=int, help="repeats of each provider, beside one to warm up (3)")
     options = parser.parse_args(arguments)
 
-    load_libraries("training", alone=arguments is None)
+    load_libraries(alone=arguments is None)
     torch.set_num_threads(options.threads)
     names = options.providers or [name for name in PROVIDERS if not (options.quick and name == COMPILED)]
     sizes = options.sizes or (["tiny"] if options.quick else ["minilm", "base-2", "base-12"])

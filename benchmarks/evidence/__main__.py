@@ -36,7 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(f"--jobs: got {options.jobs}, wanted at least 1")
     try:
         if options.only is not None:
-            load_libraries("training", alone=arguments is None)
+            load_libraries(alone=arguments is None)
             return _one(options)
         whole = options.table or _train(options)
         _write(options.data, options.out)

@@ -107,7 +107,7 @@ def _compared(
     probabilities: dict[str, list[np.ndarray]] = {}
     if BASELINES.keys() <= names.keys():
         shares = np.bincount([row.label for row in train], minlength=classes) / len(train)
-        probabilities[TFIDF] = [TfidfBaseline(train, classes).probabilities(rows)]
+        probabilities[TFIDF] = [TfidfBaseline(train, dataset.task).probabilities(rows)]
         probabilities[MAJORITY] = [majority_probabilities(shares.tolist(), len(rows))]
     for name, found in results.items():
         for one in found:

@@ -7,6 +7,8 @@ import statistics
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from qacg_models.utils.atomic_files import written_whole
+
 FILE = "learning-curves.jsonl"
 STARTS = ("scratch", "minilm")
 NOT_YET = "not yet measured"
@@ -28,6 +30,12 @@ def append(folder: Path, row: dict) -> None:
     """Adds a row to the folder's file."""
     with (folder / FILE).open("a", encoding="utf-8") as handle:
         handle.write(json.dumps(row, allow_nan=False) + "\n")
+
+
+def replace_all(folder: Path, rows: Iterable[dict]) -> None:
+    """Replaces the folder's file, whole or not at all."""
+    with written_whole(folder / FILE) as handle:
+        handle.writelines(json.dumps(row, allow_nan=False) + "\n" for row in rows)
 
 
 def table(rows: Sequence[dict], kinds: Iterable[str], sizes: Sequence[int]) -> str:

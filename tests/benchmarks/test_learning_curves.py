@@ -4,10 +4,11 @@ import csv
 import json
 
 import pytest
+from qacg_models.metrics import judge, tfidf
 from qacg_models.runs.options import TrainingOptions
 
 from benchmarks import learning_curves
-from benchmarks.learning.curve_rows import FILE, append, read, table
+from benchmarks.learning.curve_rows import FILE, append, read, replace_all, table
 from benchmarks.learning.reviews import LANGUAGES, as_csv, reviews
 from benchmarks.learning.texts import dataset_of
 
@@ -129,3 +130,29 @@ def sentihood_folder():
     if not (base / "sentihood").is_dir():
         pytest.skip(f"no files at {base / 'sentihood'}; set QACG_DATA to the folder that holds sentihood/")
     return base
+
+
+def test_baseline_only_replaces_baseline_metrics_alone(tmp_path, monkeypatch, capsys):
+    sizes = {"hidden_size": 8, "layers": 1, "heads": 2, "intermediate_size": 16, "max_steps": 2}
+    monkeypatch.setattr(learning_curves, "TrainingOptions", lambda **given: TrainingOptions(**sizes, **given))
+    monkeypatch.setattr(tfidf, "SETTINGS", tfidf.SETTINGS[:2])
+    command = ["--out", str(tmp_path), "--texts", "english", "--sizes", "50", "--from", "scratch", "--seeds", "4"]
+    learning_curves.main(command)
+    (row,) = read(tmp_path)
+    replace_all(tmp_path, [row | {"tfidf": {split: None for split in row["tfidf"]}}])
+    assert learning_curves.main([*command, "--baseline-only"]) == 0
+    (again,) = read(tmp_path)
+    refitted = again.pop("tfidf_refitted")
+    assert again == row
+    assert refitted.keys() == {"commit", "written", "setting"} and "C = " in refitted["setting"]
+    replace_all(tmp_path, [row | {"data": dict.fromkeys(row["data"], "another")}])
+    assert learning_curves.main([*command, "--baseline-only"]) == 1
+    assert "expected the same data" in capsys.readouterr().err
+
+
+@pytest.mark.matrix
+def test_baseline_on_sentihood_beats_untuned_scikit_learn(sentihood_folder, tmp_path):
+    """Of 100 sentences: 30.2 macro-F1 with words, pairs, and scikit-learn's defaults."""
+    dataset = dataset_of("sentihood", 100, 0, sentihood_folder, tmp_path)
+    found = tfidf.TfidfBaseline(dataset.splits["train"], dataset.task).probabilities(dataset.splits["test"])
+    assert judge(dataset.task, dataset.splits["test"], found).macro_f1 > 0.4

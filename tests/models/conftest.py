@@ -3,6 +3,8 @@ from pathlib import Path
 
 import browser as browsers
 import pytest
+from qacg_models.metrics import tfidf
+from qacg_models.training import start
 
 
 def _published(name: str) -> Path:
@@ -12,6 +14,18 @@ def _published(name: str) -> Path:
     if not (base / name).is_dir():
         pytest.skip(f"no files at {base / name}; set QACG_DATA to the folder that holds {name}/")
     return base / name
+
+
+@pytest.fixture(autouse=True)
+def untuned_baseline(monkeypatch):
+    """Trainings fit the TF-IDF baseline with one setting; test_tfidf.py tests the cross-validation."""
+    monkeypatch.setattr(tfidf, "SETTINGS", tfidf.SETTINGS[:1])
+
+
+@pytest.fixture(autouse=True)
+def no_automatic_start(monkeypatch):
+    """Trainings without --from start from scratch, whether or not MiniLM's package is installed here."""
+    monkeypatch.setattr(start, "is_installed", lambda name: False)
 
 
 @pytest.fixture

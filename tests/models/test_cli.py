@@ -284,7 +284,7 @@ def test_help_is_grouped_and_shows_defaults(command, capsys, monkeypatch):
             "with --from by the width of the checkpoint, 2e-4 up to 384 and 5e-5 from 768 "
             "(default: 0.002 from scratch, 2e-05 with --protocol released)"
         )
-        assert flags["--bf16"].endswith("(default: off)")
+        assert flags["--bf16"].endswith("multiplies in bfloat16, otherwise off)")
         assert flags["--balance"].endswith("(default: 0.3, 1.0 with --protocol released)")
 
 
@@ -356,7 +356,7 @@ def test_a_damaged_model_folder(model, small_data, tmp_path, capsys):
     (tmp_path / "training.json").write_text("{")
     fails(capsys, evaluate, "training.json", "is not JSON")
     (tmp_path / "training.json").write_text('{"format": 99}')
-    fails(capsys, evaluate, "training.json: is not a training record of format 7")
+    fails(capsys, evaluate, "training.json: is not a training record of format 8")
     record = json.loads((model / "training.json").read_text())
     read = record["data_options"] | {"colour": "red"}
     (tmp_path / "training.json").write_text(json.dumps(record | {"data_options": read}))

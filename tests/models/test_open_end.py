@@ -72,6 +72,13 @@ def test_what_is_chosen_where_nothing_is_said(dataset):
     )
 
 
+def test_selection_note_of_a_single_evaluation_names_the_last_step(dataset, tmp_path):
+    options = replace(OPEN, patience=None, eval_every=3, max_steps=3)
+    record = trained(dataset, tmp_path / "m", options).record
+    value = f"{record.selected.value:.1%}"
+    assert selection_note(record) == f"weights of the last step, 3; strict accuracy on dev chose nothing ({value})"
+
+
 def test_steps_that_are_given_are_taken_as_ever(dataset):
     chosen = settle(TrainingOptions(epochs=3), dataset)
     assert (chosen.schedule, chosen.minutes, chosen.patience, chosen.eval_every) == ("linear", 0, 0, 0)

@@ -11,6 +11,7 @@ from qacg_models.cli import main
 from qacg_models.cli.program import COMMANDS as COMMANDS_OF_THE_PROGRAM
 from qacg_models.inference.trained_model import load_trained
 from qacg_models.runs.recipes import RECIPES
+from qacg_models.training import start
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "python" / "README.md").read_text(encoding="utf-8")
@@ -32,6 +33,7 @@ def typed(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         # Sentences that all say the same are learnt long before the patience for real ones ends, few at a time.
+        patch.setattr(start, "is_installed", lambda name: False)
         patch.setitem(RECIPES["scratch"], "patience", 1)
         patch.setitem(RECIPES["scratch"], "batch_size", 16)
         for command in COMMANDS:

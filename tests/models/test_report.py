@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import qacg_models.demos.speed
 from matplotlib.figure import Figure
+from qacg_models.cli import main
 from qacg_models.data import load_data, sample_directory
 from qacg_models.demos import sample_demo as demo
 from qacg_models.errors import InputError
@@ -306,6 +307,7 @@ def test_the_whole_demo_in_small(tmp_path, monkeypatch, capsys):
     out = capsys.readouterr().out
     assert status == 1  # one epoch of so small a model cannot beat the majority row by enough
     assert "DOES NOT BEAT the majority row by 15 points" in out
+    assert out.splitlines()[-2].startswith("test, against the baseline (TF-IDF + logistic regression): ")
     assert [int(number) for number in re.findall(r"^\[(\d)/6\]", out, re.MULTILINE)] == [1, 2, 3, 4, 5, 6]
     text = (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
     page = Page(text)
@@ -320,6 +322,13 @@ def test_the_whole_demo_in_small(tmp_path, monkeypatch, capsys):
     assert tables["Confidence"]["calibration"]["temperatures"] == temperatures
     assert kept.describe() in out
     assert all(row["within"] == "yes" for row in tables["Agreement with the reference"]["agreement"])
+
+
+def test_demo_starts_from_scratch_where_minilm_is_installed(tmp_path, monkeypatch):
+    given = []
+    monkeypatch.setattr(demo, "run", lambda report, output, options: given.append(options) or 0)
+    assert main(["demo", "--report", str(tmp_path / "r"), "--output", str(tmp_path / "m")]) == 0
+    assert given[0].from_checkpoint == "scratch"
 
 
 def test_demo_says_when_the_operator_is_off(monkeypatch, tmp_path, capsys):

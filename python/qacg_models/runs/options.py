@@ -18,6 +18,8 @@ from qacg_models.utils.option_fields import chooser
 
 PROTOCOLS = ("dev", "released")
 SCHEDULES = ("steady", "linear")
+# The value of --from for weights at random.
+SCRATCH = "scratch"
 # What a checkpoint settles, so that --from leaves no choice.
 SIZES = ("hidden_size", "layers", "heads", "intermediate_size", "vocab_size", "initializer_range")
 
@@ -39,8 +41,9 @@ class TrainingOptions:
     model: str = _what("qacg-bert", "backbone", *BACKBONES)
     from_checkpoint: str | None = _what(
         None,
-        "folder or file of a checkpoint to begin from, with its tokenizer, or `minilm`, a small BERT that is a Python"
-        " package; without it weights begin at random",
+        "folder or file of a checkpoint to begin from, with its tokenizer; or `minilm`, a small English BERT that is a"
+        " Python package; or `scratch`, random weights (default: minilm where its package is installed, the text is"
+        " English, and no size or tokenizer is given; otherwise scratch)",
         kind=str,
         metavar="PATH",
     )
@@ -61,7 +64,10 @@ class TrainingOptions:
         None, "budget: training ends then at the latest, evaluations included; 0 sets none", kind=float
     )
     epochs: int | None = _step(
-        None, "passes over the training split; without them, training goes on while dev rises", kind=int
+        None,
+        "passes over the training split; without them: with a checkpoint and up to 24,000 rows, 4, or as many as 400"
+        " steps take; otherwise training goes on while dev rises",
+        kind=int,
     )
     max_steps: int | None = _step(None, "stop after so many steps, whatever the epochs say", kind=int)
     schedule: str | None = _step(
@@ -85,6 +91,12 @@ class TrainingOptions:
     balance: float | None = _step(
         None,
         "how far the drawing of rows evens out classes: 0 not at all, 1 draws every class equally often",
+        kind=float,
+    )
+    logit_adjustment: float | None = _step(
+        None,
+        "weight of the log shares of the labels that the loss adds to the logits, so that rare labels are answered more"
+        " often, in [0, 1]; 1, and balance 0, with a checkpoint that macro-F1 judges, unless either is given",
         kind=float,
     )
     weight_decay: float = _step(0.01, "on all but biases and LayerNorm, not mixed into the moments")
@@ -144,7 +156,12 @@ class TrainingOptions:
     attention: str = _machine(
         "auto", "implementation of attention; auto takes the model's fastest", "auto", "fused", "sdpa", "eager"
     )
-    bf16: bool = _machine(False, "bfloat16 autocast; weights and moments stay float32")
+    bf16: bool | None = _machine(
+        None,
+        "bfloat16 autocast; weights and moments stay float32 (default: on with a checkpoint on a CPU that multiplies in"
+        " bfloat16, otherwise off)",
+        kind=bool,
+    )
     threads: int | None = _machine(
         None, "CPU threads; 0 takes every core that the process may use, which pays off for larger models", kind=int
     )
@@ -171,7 +188,7 @@ class TrainingOptions:
             value = getattr(self, name)
             if value is not None and not 0 <= value < math.inf:
                 raise InputError(f"{name} must be at least 0; got {value}")
-        for name in ("balance", "warmup"):
+        for name in ("balance", "warmup", "logit_adjustment"):
             value = getattr(self, name)
             if value is not None and not 0 <= value <= 1:
                 raise InputError(f"{name} must be from 0 to 1; got {value}")
@@ -185,7 +202,7 @@ class TrainingOptions:
         if self.hidden_size is not None and self.heads is not None and self.hidden_size % self.heads:
             raise InputError(f"hidden_size must be a multiple of heads; got {self.hidden_size} and {self.heads}")
         given = [name for name in SIZES if getattr(self, name) is not None]
-        if self.from_checkpoint is not None and given:
+        if self.from_checkpoint not in (None, SCRATCH) and given:
             raise InputError(f"{given[0]}: the checkpoint {self.from_checkpoint} settles it; wanted none beside it")
         if self.cased and self.tokenizer is None:
             raise InputError("cased: got True without a tokenizer, wanted --tokenizer with a vocab.txt beside it")
@@ -228,7 +245,12 @@ class TrainingOptions:
         return self.epochs is not None or self.max_steps is not None or self.protocol == "released"
 
     def resolved(self) -> TrainingOptions:
-        """The same with every choice settled, but for those that a checkpoint or the size of the data settles."""
+        """The same with every choice settled, but for those that a checkpoint or the size of the data settles.
+
+        Without a checkpoint these are the choices of a training from scratch.
+        """
+        if self.from_checkpoint == SCRATCH:
+            return replace(self, from_checkpoint=None).resolved()
         recipe: dict[str, Any] = dict(RECIPES["scratch" if self.from_checkpoint is None else "pretrained"])
         if self._counted and self.schedule != "steady":
             recipe |= RECIPES["counted"]

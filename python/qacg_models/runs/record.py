@@ -18,7 +18,7 @@ from qacg_models.utils.json_fields import typed
 from qacg_models.utils.plain_text import parse_json, read_text
 
 RECORD_NAME = "training.json"
-RECORD_FORMAT = 7
+RECORD_FORMAT = 8
 
 
 # Why a training ended: all its steps were taken, dev no longer rose, or its minutes were over.
@@ -146,6 +146,8 @@ class TrainingRecord:
             content = _of_format_5(content)
         if isinstance(content, dict) and content.get("format") == 6:
             content = _of_format_6(content)
+        if isinstance(content, dict) and content.get("format") == 7:
+            content = _of_format_7(content)
         if not isinstance(content, dict) or content.get("format") != RECORD_FORMAT:
             raise InputError(f"is not a training record of format {RECORD_FORMAT}")
         given = {name: value for name, value in content.items() if name != "format"}
@@ -192,11 +194,19 @@ def _of_format_5(content: dict) -> dict:
 
 
 def _of_format_6(content: dict) -> dict:
-    """A record from before warnings, wide tables, other encodings and empty cells, as one of today."""
+    """A record from before warnings, wide tables, other encodings and empty cells, as one of after."""
     reading = content.get("data_options")
     if isinstance(reading, dict):
         reading = {"encoding": "utf-8", "wide": False, "aspect_columns": None, "skip_empty": False} | reading
-    return {"warnings": []} | content | {"data_options": reading, "format": RECORD_FORMAT}
+    return {"warnings": []} | content | {"data_options": reading, "format": 7}
+
+
+def _of_format_7(content: dict) -> dict:
+    """A record from before the loss adjusted logits, in the present format."""
+    options = content.get("options")
+    if isinstance(options, dict):
+        options = {"logit_adjustment": 0.0} | options
+    return content | {"options": options, "format": RECORD_FORMAT}
 
 
 def read_record(folder: Path | str) -> TrainingRecord:

