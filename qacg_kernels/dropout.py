@@ -67,6 +67,7 @@ def keep_mask(
     *,
     rows: Tensor | None = None,
     first_sequence: int = 0,
+    places: Tensor | None = None,
 ) -> Tensor:
     """Rebuilds the keep-mask of a call: True where a cell of A survives.
 
@@ -76,6 +77,7 @@ def keep_mask(
         batch, heads, query_length, key_length: sizes B, H, L, S.
         rows: int64 tensor of query positions to rebuild, all L when None.
         first_sequence: index of the first sequence, for one sequence of a packed batch.
+        places: int64 (batch, heads), b * H + h of each pair to rebuild, where these are some pairs of a larger call.
 
     Returns:
         Boolean tensor (B, H, L or len(rows), S) on the seed's device.
@@ -83,9 +85,10 @@ def keep_mask(
     device = seed.device
     j = torch.arange(key_length, device=device)
     i = torch.arange(query_length, device=device) if rows is None else rows.to(device)
-    sequence_head = torch.arange(batch * heads, device=device) + first_sequence * heads
+    if places is None:
+        places = torch.arange(batch * heads, device=device) + first_sequence * heads
     c0, c1, c2 = torch.broadcast_tensors(
-        (j // 128 * 16 + j % 16).view(1, 1, -1), i.view(1, -1, 1), sequence_head.view(-1, 1, 1)
+        (j // 128 * 16 + j % 16).view(1, 1, -1), i.view(1, -1, 1), places.reshape(-1, 1, 1)
     )
     words = torch.stack(_philox(c0, c1, c2, seed))
     slot = (j // 16) % 8
