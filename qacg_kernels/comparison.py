@@ -136,12 +136,9 @@ class Call:
     def dense(self, part: Part, rows: Tensor, dtype: torch.dtype) -> tuple:
         """A part as the arguments of `reference.dense_forward`."""
         every_key = torch.arange(self.keys, device=self.device)
-        query, key, value, context_query, context_key, gate_lambda = self.inputs[:6]
-        wide = [
-            self.rows_of(t, part, rows if t is query or t is context_query else every_key).to(dtype)
-            for t in (query, key, value, context_query, context_key)
-        ]
-        lam = None if gate_lambda is None else self.rows_of(gate_lambda, part, rows).to(dtype)
+        along = (rows, every_key, every_key, rows, every_key)
+        wide = [self.rows_of(t, part, which).to(dtype) for t, which in zip(self.inputs[:5], along)]
+        lam = None if self.inputs[5] is None else self.rows_of(self.inputs[5], part, rows).to(dtype)
         vectors = [
             None if t is None else (t[part.heads] if t.dim() == shared + 1 else t).to(dtype)
             for t, shared in zip(self.inputs[6:12], (1, 1, 1, 1, 0, 0))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
+from test_edges import EMPTY
 from unchecked_cpu import GRADIENTS, INPUTS, UPSTREAM, unchecked_cpu
 
 from qacg_kernels import comparison
@@ -509,6 +510,23 @@ def test_a_sampled_right_call_raises_no_alarm(case, dtype, small_budget):
     with unchecked_cpu() as launched:
         evaluate(inputs, through_backend("cpu"))
         assert launched == ["forward"] * 2 + ["backward"] * 3
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_tensor_that_is_query_and_key_raises_no_alarm(small_budget):
+    inputs = make_inputs(LONG, torch.float32)
+    inputs.tensors.update(key=inputs.tensors["query"], context_key=inputs.tensors["context_query"])
+    with unchecked_cpu():
+        evaluate(inputs, through_backend("cpu"))
+        with torch.no_grad():
+            through_backend("cpu")(inputs, inputs.tensors)
+
+
+@pytest.mark.parametrize("case", EMPTY, ids=lambda case: case.name)
+@pytest.mark.filterwarnings("error")
+def test_an_empty_call_raises_no_alarm(case):
+    with unchecked_cpu():
+        evaluate(make_inputs(case, torch.float32), through_backend("cpu"))
 
 
 @pytest.mark.parametrize("case", [MANY, PACKED, LONG, COLUMN], ids=lambda case: case.name)
