@@ -22,11 +22,10 @@ def forward(*inputs, **options):
     """
     query, attn_mask = inputs[0], inputs[12]
     saves = options.get("save_softmax_out", True) or options.get("save_quasi_out", False)
-    own = _own_plan(inputs, options)
     without = without_gluon(
         query.dtype, query.shape[-1], attn_mask is not None, options["dropout_p"], options["column_gate"]
     )
-    if without or (own.whole_forward and not saves):
+    if without or (not saves and _own_plan(inputs, options).whole_forward):
         return launch.forward(*inputs, **options)
     return launch.checked_first(FORWARD, inputs, options)
 
@@ -38,13 +37,13 @@ def _own_plan(inputs: tuple, options: dict[str, object]) -> Plan:
 
 def _prepare(inputs: tuple, options: dict[str, object]) -> launch.Operation:
     op = launch.prepare_forward((*map(_copyable, inputs[:5]), *inputs[5:]), options)
-    op.settled = _own_plan(inputs, options).settled
+    op.own = _own_plan(inputs, options)
+    op.settled = op.own.settled
     return op
 
 
 def _launch(op: launch.Operation, inputs: tuple, options: dict[str, object]) -> launch.ForwardOutputs:
-    own = _own_plan(inputs, options)
-    results = launch.allocated(own, options.get("save_softmax_out", True), options.get("save_quasi_out", False))
+    results = launch.allocated(op.own, options.get("save_softmax_out", True), options.get("save_quasi_out", False))
     *written, query_gate, key_gate = results
     if query_gate is not None:
         gate_lambda = op.plan.query_values()

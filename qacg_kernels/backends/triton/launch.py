@@ -57,7 +57,7 @@ class Operation:
     ) -> None:
         """`others` are tensors that are read too, in the backward."""
         self.plan = plan = plan_of(inputs, options, others)
-        self.settled = plan.settled
+        self.own, self.settled = plan, plan.settled  # the caller's, where `inputs` are copies of the caller's
         gate_lambda = inputs[5]
         attn_mask, key_lengths, cu_seqlens, seed = inputs[12:]
         self.call = Call(
@@ -198,9 +198,11 @@ def kernel_of(name: str, prepare: Callable, launch: Callable, is_backward: bool)
 def checked_first(kernel: Kernel, tensors: tuple, options: dict[str, object]) -> tuple[Tensor | None, ...]:
     """Runs a direction of a backend; a plan that the check has not seen goes through it."""
     op = kernel.prepare(tensors, options)
-    if kernel.name in op.settled or _launch is not run:
+    # A plan serves forwards that save branch outputs and those that do not, whose kernels differ.
+    served = kernel.name, options.get("save_softmax_out"), options.get("save_quasi_out")
+    if served in op.settled or _launch is not run:
         return kernel.launch(op, tensors, options)
-    return kernel.check.first_call(tensors, options, lambda: op.settled.add(kernel.name))
+    return kernel.check.first_call(tensors, options, lambda: op.settled.add(served))
 
 
 def _may_differ(tensors: tuple, options: dict[str, object]) -> bool:
