@@ -141,7 +141,8 @@ def maps(
     """All maps of a dense call, equations 1 to 7; differentiable by autograd.
 
     `rows` (int64, any order) keeps only those query positions: query, context_query and gate_lambda are then
-    already indexed by it, and a row gate's key side is read at `rows`. `places` is that of `dropout.keep_mask`.
+    already indexed by it, and a row gate's key side is read at `rows`. `places` and `rows` are those of
+    `dropout.keep_mask_at`.
     """
     seen = visible(query, key, attn_mask, key_lengths, is_causal, rows)
     seen_key, seen_context_key = cleared(key, key_lengths), cleared(context_key, key_lengths)
@@ -173,15 +174,11 @@ def maps(
 
     keep = None
     if dropout_p > 0:
-        survives = dropout.keep_mask(
-            dropout_seed,
-            dropout_p,
-            *query.shape[:3],
-            key.shape[2],
-            rows=rows,
-            first_sequence=first_sequence,
-            places=places,
-        )
+        if places is None:
+            sizes = (*query.shape[:3], key.shape[2])
+            survives = dropout.keep_mask(dropout_seed, dropout_p, *sizes, rows=rows, first_sequence=first_sequence)
+        else:
+            survives = dropout.keep_mask_at(dropout_seed, dropout_p, places, rows, key.shape[2])
         keep = survives * torch.tensor(dropout.keep_scale(dropout_p), dtype=scores.dtype, device=scores.device)
     return Maps(softmax, quasi_scale * sigmoid, sigmoid, gate, keep, row_max, row_sum, query_gate, key_gate)
 
