@@ -70,6 +70,7 @@ def test_a_hung_process_is_ended(monkeypatch):
     assert list(selftest._lines("cpu", ["a"], float("inf"))) == []
 
 
+@pytest.mark.matrix
 def test_a_process_imports_nothing_from_the_current_folder(monkeypatch, tmp_path):
     for name in ("queue", "json", "torch", "random"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('imported from the current folder')")
