@@ -172,11 +172,13 @@ class Kernel:
         if not self.is_backward:
             upstream, got = None, forward_results(ops.ForwardOutputs(*results), math.log(2))
         else:
-            upstream, got = tensors[:_UPSTREAM], dict(zip(GRADIENTS, results))
+            # Those of gates that are not there may be empty.
+            upstream = tuple(t if t is not None and t.numel() else None for t in tensors[:_UPSTREAM])
+            got = dict(zip(GRADIENTS, results))
             if not (every_slice and every_row):
                 # What sums over rows or slices is compared in a launch whose upstream gradient is 0 outside the sample.
                 of_keys = (False, False, bool(options["column_gate"]))
-                upstream = tuple(call.without_others(t, part, keys) for t, keys in zip(tensors, of_keys))
+                upstream = tuple(call.without_others(t, part, keys) for t, keys in zip(upstream, of_keys))
                 sampled = dict(zip(GRADIENTS, self.run(*upstream, *tensors[_UPSTREAM:], **options)))
                 for name, t in sampled.items():
                     if name.startswith("grad gate.") or (name in PER_KEY and not every_row):

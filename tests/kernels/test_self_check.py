@@ -323,6 +323,19 @@ def test_a_forked_process_checks_on(inputs):
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
+def test_empty_gradients_of_absent_gates_raise_no_alarm():
+    inputs = make_inputs(Case("raw", queries=9, head_dim=8), torch.float32)
+    tensors = [*inputs.tensors.values(), *[None] * 10]
+    options = dict(max_seqlen=0, is_causal=False, dropout_p=0.0, scale=1.0, quasi_scale=1.0, beta=1.0, gamma=1.0)
+    nothing = torch.empty(0)
+    with unchecked_cpu():
+        out, *saved = torch.ops.qacg.cpu_attention(*tensors, **options, column_gate=False)
+        torch.ops.qacg.cpu_attention_backward(
+            torch.ones_like(out), nothing, nothing, *tensors, *saved, **options, column_gate=False
+        )
+        assert self_check.summary(torch.device("cpu")) == "2 kernel variants checked and right, 0 wrong"
+
+
 def test_profiled_call_is_checked(inputs):
     with unchecked_cpu() as launched, torch.profiler.profile(), torch.no_grad():
         attend(inputs)
