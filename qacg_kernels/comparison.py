@@ -25,8 +25,8 @@ MOST_ENTRIES = 1 << 28
 # of eager PyTorch.
 _WHOLE_ENTRIES = {"cuda": 1 << 23, "cpu": 1 << 21}
 _SHARE = 4
-# Attention entries that are computed at a time: some 16 MiB for each of about 20 maps.
-_AT_A_TIME = 1 << 21
+# Attention entries that are computed at a time, in some 40 maps of 8 bytes each: 300 to 500 MiB in all.
+_AT_A_TIME = {"cuda": 1 << 20, "cpu": 1 << 19}
 _FEWEST_ROWS = 16
 _TF32_EPS = 2.0**-10
 # SUM_BAND was set by the tests' values. Those of a user may be larger: scores of some hundreds need twice as much.
@@ -231,7 +231,7 @@ class Comparison:
 
     def _groups(self, part: Part) -> Iterator[Part]:
         """The part in groups of slices, of which some rows at least are computed at a time."""
-        pairs = max(_AT_A_TIME // max(len(part.rows) * self._width(), 1), 1)
+        pairs = max(_AT_A_TIME[self._call.device.type] // max(len(part.rows) * self._width(), 1), 1)
         heads = min(pairs, max(len(part.heads), 1))
         for sequences in part.sequences.split(max(pairs // heads, 1)):
             for some_heads in part.heads.split(heads):
@@ -239,7 +239,7 @@ class Comparison:
 
     def _rows(self, group: Part) -> tuple[Tensor, ...]:
         pairs = len(group.sequences) * len(group.heads)
-        return group.rows.split(max(_AT_A_TIME // (pairs * self._width()), 1))
+        return group.rows.split(max(_AT_A_TIME[self._call.device.type] // (pairs * self._width()), 1))
 
     def _width(self) -> int:
         return max(self._call.keys, 2 * self._call.inputs[0].shape[-1])

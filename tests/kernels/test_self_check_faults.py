@@ -499,7 +499,7 @@ COLUMN = Case(
 def small_budget(monkeypatch):
     monkeypatch.setattr(comparison, "_WHOLE_ENTRIES", {"cpu": 1 << 12})
     monkeypatch.setattr(comparison, "_SHARE", 1 << 20)
-    monkeypatch.setattr(comparison, "_AT_A_TIME", 1 << 10)
+    monkeypatch.setattr(comparison, "_AT_A_TIME", {"cpu": 1 << 10})
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
