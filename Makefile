@@ -69,12 +69,11 @@ test-all: lint
 		"Triton 3.6.0: $(MAKE_COMMAND) check-triton TRITON=3.6.0 BUILDS=kinds" \
 		"sanitizers: $(MAKE_COMMAND) check-sanitizers CALLS=4" \
 		--one-core \
-		"faults of a certification: $(GREAT_MATRIX) tests/kernels/test_proving.py" \
 		"faults of a training and a prediction: $(MAKE_COMMAND) check-faults FAULTS=short" \
 		"types: $(PY) -m mypy"
 # Every other file's part of the matrices is run with the operators and models.
 MATRIX_ELSEWHERE := $(patsubst %,tests/kernels/test_%.py,cuda_emulator cuda_emulated hopper_emulated cuda_races \
-	cuda_compiled triton_compiled gluon_compiled triton_interpreted proving)
+	cuda_compiled triton_compiled gluon_compiled triton_interpreted)
 
 lint: $(READY)
 	$(PY) -m ruff check .

@@ -2,10 +2,10 @@
 
 Of the Triton backend all of the host's Python runs, up to the driver's launch, which is replaced by nothing. Of a
 compiled backend's operator the arguments are taken apart, checked and allocated for, in a call of no sequences: its
-kernels then have nothing to do. The CPU's stands for the CUDA one here, whose schema and checks are the same. Tensors
-are those of the CPU, and small, so that torch's own work on them does not count. A figure is the processor time of a
-call in the quickest of some rows of such calls: what else a core does only adds to it. Torch's own attention on no
-sequences tells how fast the core is.
+kernels then have nothing to do. The CPU's stands for the CUDA one here, whose schema and checks are the same. A call by
+"auto" beside one by name shows what the choice costs. Tensors are those of the CPU, and small, so that torch's own work
+on them does not count. A figure is the processor time of a call in the quickest of some rows of such calls: what else a
+core does only adds to it. Torch's own attention on no sequences tells how fast the core is.
 """
 
 import argparse
@@ -20,11 +20,13 @@ from torch.nn.functional import scaled_dot_product_attention
 
 import qacg_kernels as qk
 from benchmarks.static.silent_gpu import SilentGPU, take_the_drivers_place
+from qacg_kernels import dispatch, self_check
 from qacg_kernels.backends.triton import configurations
 
 CAPABILITY = 90
 HEADS, LENGTH, HEAD_DIM = 2, 16, 64
 CALLS, ROWS = 100, 30
+_BEHIND_THE_CHECK = "operator in C++ that checked itself"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -33,6 +35,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     take_the_drivers_place(SilentGPU(CAPABILITY))
+    dispatch._ON_A_CPU = dispatch._ON_A_GPU
     rows = 3 if options.quick else ROWS
     print("| one call, bfloat16, head size 64, short rows | inference | forward of training | with its backward |")
     print("|---|---:|---:|---:|")
@@ -47,7 +50,14 @@ def _calls() -> Iterator[tuple[str, Callable[[], torch.Tensor], list[torch.Tenso
     """Of each: what it is, the call, and what it is differentiated by."""
     vectors = [_tensor(HEAD_DIM) for _ in range(4)]
     gate = qk.GateParameters(*vectors)
-    for name, backend_name, batch in (("Triton", "triton", 1), ("operator in C++", "cpu", 0)):
+    for name, backend_name, batch in (
+        ("Triton", "triton", 1),
+        ("auto, which takes Triton", "auto", 1),
+        ("operator in C++", "cpu", 0),
+        (_BEHIND_THE_CHECK, "cpu", 0),
+    ):
+        if name == _BEHIND_THE_CHECK:
+            self_check.guard_compiled("cpu", row_max_of_empty=float("-inf"))
         *wide, gate_lambda = _operands(batch)
         by_lambda = partial(qk.quasi_attention, *wide, gate_lambda, backend=backend_name)
         yield f"{name}, lambda tensor", by_lambda, [*wide, gate_lambda]

@@ -1,6 +1,5 @@
 """Fused softmax attention plus lambda-gated sigmoid quasi-attention."""
 
-from qacg_kernels.certify import certify
 from qacg_kernels.dispatch import available_backends
 from qacg_kernels.dropout import draw_dropout_seed, keep_mask
 from qacg_kernels.functional import explain, quasi_attention, quasi_attention_varlen
@@ -16,7 +15,6 @@ __all__ = [
     "apply_fused_attention",
     "attention_maps",
     "available_backends",
-    "certify",
     "draw_dropout_seed",
     "explain",
     "keep_mask",

@@ -1,13 +1,15 @@
 """Which backend takes a call, and why the others would not."""
 
+import os
+import warnings
+
 import torch
 
+from qacg_kernels import self_check
 from qacg_kernels.backends import cpu, cuda, reference, triton
 from qacg_kernels.backends.cuda import hopper
 from qacg_kernels.backends.protocol import Backend
-from qacg_kernels.backends.triton import gluon
-from qacg_kernels.certificates import policy, standing
-from qacg_kernels.certificates.family import kind_of
+from qacg_kernels.backends.triton import configurations, gluon
 from qacg_kernels.ops import BACKENDS
 from qacg_kernels.problem import Problem
 
@@ -15,16 +17,19 @@ _MODULES: tuple[Backend, ...] = (hopper, gluon, cuda, triton, cpu, reference)
 _BY_NAME: dict[str, Backend] = {name: next(m for m in _MODULES if name == m.NAME) for name in BACKENDS}
 AUTO = "auto"
 NAMES = (AUTO, *BACKENDS)
+# What "auto" takes where no measurement prefers another backend: the first that takes the call, or the reference.
+_ON_A_GPU: tuple[Backend, ...] = (triton, cuda)
+_ON_A_CPU: tuple[Backend, ...] = (cpu,)
+
+VARIABLE = "QACG_BACKEND"
+# What "auto" stands for in this process.
+_ASKED_FOR = os.environ.get(VARIABLE, AUTO)
+QUIET = "QACG_QUIET"
 
 
 def available_backends() -> tuple[str, ...]:
     """Names of the backends that can run on this machine, fastest first."""
     return tuple(name for name, module in _BY_NAME.items() if not module.missing())
-
-
-def needing_certificate(device_type: str) -> tuple[str, ...]:
-    """The backends for such devices that "auto" uses only where they have been proven."""
-    return tuple(m.NAME for m in _MODULES if m.NEEDS_CERTIFICATE and device_type == m.DEVICE)
 
 
 def backend_of(name: str) -> Backend:
@@ -38,20 +43,23 @@ def reasons_against(problem: Problem) -> dict[str, list[str]]:
 
 
 def select(problem: Problem, backend: str, differentiable: bool) -> Backend:
-    """The backend for a call: the named one, or for "auto" the best that has been proven for it.
+    """The backend for a call: the named one, or for "auto" the preferred one of those that take it.
 
     Args:
-        differentiable: whether a backward pass may follow, whose kernels must then be proven too.
+        differentiable: whether a backward pass may follow, for which backends are measured on their own.
 
     Raises:
-        ValueError: the name, or the value of QACG_CERTIFY, is unknown.
-        RuntimeError: the named backend does not take the call, with its reasons; or QACG_CERTIFY=require and no
-            fused kernel is certified for the call.
+        ValueError: the name, or the value of QACG_BACKEND, is unknown.
+        RuntimeError: the named backend does not take the call, with its reasons; or no fused kernel takes a call on a
+            GPU and QACG_SELF_CHECK is "strict".
     """
+    source = "backend"
     if backend == AUTO:
-        return _automatic(problem, differentiable)
+        if _ASKED_FOR == AUTO:
+            return _automatic(problem, differentiable)
+        backend, source = _ASKED_FOR, VARIABLE
     if backend not in NAMES:
-        raise ValueError(f"backend: got {backend!r}, wanted one of {', '.join(map(repr, NAMES))}")
+        raise ValueError(f"{source}: expected one of {', '.join(map(repr, NAMES))}, got {backend!r}")
     module = _BY_NAME[backend]
     why = module.missing() or module.unsupported(problem)
     if why:
@@ -59,75 +67,59 @@ def select(problem: Problem, backend: str, differentiable: bool) -> Backend:
     return module
 
 
-# Where backends need certificates: what was chosen for calls that differ in nothing that counts.
-_remembered: dict[tuple, Backend] = {}
-_MOST_REMEMBERED = 4096  # one for each length, among others
-_USERS_LINE = 7  # calls up from where a warning is made: to whoever called `quasi_attention`
+_taken: dict[torch.device, set[str]] = {}  # by "auto", for a record of a run
+_told_of_the_reference = False
+_USERS_LINE = 6  # calls up from where a warning is made: to whoever called `quasi_attention`
 
 
 def _automatic(problem: Problem, differentiable: bool) -> Backend:
-    if not needing_certificate(problem.query.device.type) or torch.compiler.is_compiling():
-        return _chosen(problem, differentiable)[0]
-    key = (problem.query.device, standing.generation(), *kind_of(problem, differentiable))
-    backend = _remembered.get(key)
-    if backend is None:
-        backend, settled = _chosen(problem, differentiable)
-        if settled:
-            if len(_remembered) >= _MOST_REMEMBERED:
-                _remembered.clear()
-            # A proof on the way began a new generation.
-            key_now = (problem.query.device, standing.generation(), *key[2:])
-            _remembered[key_now] = backend
-    return backend
+    chosen = _preferred(problem, differentiable)
+    if torch.compiler.is_compiling():
+        return chosen
+    device = problem.query.device
+    taken = _taken.get(device)
+    if taken is None:
+        taken = _taken[device] = set()
+    taken.add(chosen.NAME)
+    if chosen is reference:
+        _tell_of_the_reference(problem)
+        if device.type == "cuda" and self_check.asked_for() == self_check.STRICT:
+            raise RuntimeError(
+                f"{self_check.VARIABLE}=strict, and no fused kernel takes this call ({_reasons_on(problem)}); "
+                f'choose backend="reference" for it, or {self_check.VARIABLE}=first'
+            )
+    return chosen
 
 
-def _chosen(problem: Problem, differentiable: bool) -> tuple[Backend, bool]:
-    """The backend for a call, and whether the next such call would get the same."""
-    certifiable, chosen = _takers(problem)
-    passed_by: dict[str, str] = {}
-    settled = True
-    if certifiable:
-        if torch.compiler.is_compiling():
-            kind = kind_of(problem, differentiable, traced=True)
-            name = standing.name_in_a_trace(problem.query.device, certifiable, *kind)
-        else:
-            kind = kind_of(problem, differentiable)
-            choice = standing.of(problem.query.device).choose(kind, certifiable)
-            choice.check_required()
-            name, passed_by, settled = choice
-        if name is not None:
-            return _BY_NAME[name], settled
-    if chosen is reference and not torch.compiler.is_compiling():
-        _tell_of_the_reference(problem, passed_by)
-    return chosen, settled
-
-
-def _takers(problem: Problem) -> tuple[tuple[str, ...], Backend]:
-    """The backends that would take a call if they were certified, and the first that needs no certificate."""
-    certifiable: list[str] = []
-    for module in _MODULES:
-        if module.missing() or module.unsupported(problem):
-            continue
-        if not module.NEEDS_CERTIFICATE:
-            return tuple(certifiable), module
-        certifiable.append(module.NAME)
-    raise AssertionError("the reference takes every call")
+def _preferred(problem: Problem, differentiable: bool) -> Backend:
+    """The backend that was measured to be the fastest for such calls, else the first of _ORDER that takes it."""
+    query = problem.query
+    # An exported program may meet any length: it is bound to none.
+    if query.is_cuda and not torch.compiler.is_exporting():
+        for longest, name in configurations.tuned_backends(
+            query.device, 8 * query.dtype.itemsize, problem.head_dim, differentiable
+        ):
+            if problem.longest_row <= longest:
+                module = _BY_NAME[name]
+                if not (module.missing() or module.unsupported(problem)):
+                    return module
+                break
+    for module in _ON_A_CPU if query.is_cpu else _ON_A_GPU if query.is_cuda else ():
+        if not (module.missing() or module.unsupported(problem)):
+            return module
+    return reference
 
 
 def explained(problem: Problem, backend: str, differentiable: bool) -> tuple[str, dict[str, str]]:
-    """What `select` would choose now, and why "auto" passes by other backends that take the call.
+    """What `select` chooses, and why "auto" passes by other backends that take the call.
 
-    Nothing is proven on the way. Raises what `select` raises for a named backend.
+    Raises what `select` raises for a named backend.
     """
-    certifiable, other = _takers(problem)
-    passed_by: dict[str, str] = {}
-    name = None
-    if certifiable:
-        kind = kind_of(problem, differentiable)
-        name, passed_by, _ = standing.of(problem.query.device).choose(kind, certifiable, may_prove=False)
-    if backend != AUTO:
-        return select(problem, backend, differentiable).NAME, passed_by
-    return name or other.NAME, passed_by
+    preferred = _preferred(problem, differentiable)
+    selected = preferred if backend == AUTO and _ASKED_FOR == AUTO else select(problem, backend, differentiable)
+    advice = f"{preferred.NAME} is preferred; python -m qacg_kernels.tune measures which is faster on this GPU"
+    passed_by = {m.NAME: advice for m in (hopper, gluon, cuda, triton) if m is not preferred}
+    return selected.NAME, {n: why for n, why in passed_by.items() if not reasons_against(problem)[n]}
 
 
 def notes(problem: Problem) -> dict[str, str]:
@@ -137,30 +129,31 @@ def notes(problem: Problem) -> dict[str, str]:
 
 
 def chosen_so_far() -> dict[str, dict[str, object]]:
-    """Which backends "auto" has taken in this process, by device, and by which certificate: for a record of a run."""
-    unproven = (m for m in _MODULES if m.DEVICE in ("cpu", None) and not m.NEEDS_CERTIFICATE)
-    cpu_backend = next(m.NAME for m in unproven if not m.missing())
-    found: dict[str, dict[str, object]] = {"cpu": {"backends": [cpu_backend], "certificate": None}}
-    for device in {key[0] for key in _remembered}:
-        names = sorted({backend.NAME for key, backend in _remembered.items() if key[0] == device})
-        found[str(device)] = {"backends": names, "certificate": certificate_of(device)}
-    return found
+    """Which backends "auto" has taken in this process, by device, and how their self-checks went."""
+    return {
+        str(device): {"backends": sorted(names), "self_check": self_check.summary(device)}
+        for device, names in _taken.items()
+    }
 
 
-def certificate_of(device: torch.device) -> str | None:
-    """What has been proven of the kernels for a device, in a line; None where none of them needs a proof."""
-    names = needing_certificate(device.type)
-    if not names:
-        return None
-    here = standing.of(device)
-    here.load()
-    return here.summary(names)
+def _reasons_on(problem: Problem) -> str:
+    # Only of backends for tensors that lie there: a GPU's kernels are no cure for a call on the CPU.
+    reasons = (
+        f"{m.NAME}: {'; '.join(m.missing() or m.unsupported(problem))}"
+        for m in _MODULES
+        if problem.query.device.type == m.DEVICE
+    )
+    return "; ".join(reasons) or "no fused kernel is for such a device"
 
 
-def _tell_of_the_reference(problem: Problem, passed_by: dict[str, str]) -> None:
-    reasons = dict(passed_by)
-    for module in _MODULES:
-        # Of the others only those for tensors that lie there: a GPU's kernels are no cure for a call on the CPU.
-        if module.NAME not in reasons and problem.query.device.type == module.DEVICE:
-            reasons[module.NAME] = "; ".join(module.missing() or module.unsupported(problem))
-    policy.tell_of_the_reference(reasons, stacklevel=_USERS_LINE)
+def _tell_of_the_reference(problem: Problem) -> None:
+    """Warns, once in a process, that a call stores its maps where a fused kernel could have taken it."""
+    global _told_of_the_reference  # noqa: PLW0603
+    if _told_of_the_reference or os.environ.get(QUIET) == "1":
+        return
+    _told_of_the_reference = True
+    warnings.warn(
+        f"this call of quasi-attention runs through the PyTorch reference, which is slow and stores maps of size L x S "
+        f"({_reasons_on(problem)}). Said once; {QUIET}=1 silences it",
+        stacklevel=_USERS_LINE,
+    )

@@ -80,15 +80,25 @@ def keep_mask(
     Returns:
         Boolean tensor (B, H, L or len(rows), S) on the seed's device.
     """
-    device = seed.device
-    j = torch.arange(key_length, device=device)
-    i = torch.arange(query_length, device=device) if rows is None else rows.to(device)
-    sequence_head = torch.arange(batch * heads, device=device) + first_sequence * heads
+    places = torch.arange(batch * heads, device=seed.device).view(batch, heads) + first_sequence * heads
+    rows = torch.arange(query_length, device=seed.device) if rows is None else rows.to(seed.device)
+    return keep_mask_at(seed, dropout_p, places, rows, key_length)
+
+
+def keep_mask_at(seed: Tensor, dropout_p: float, places: Tensor, rows: Tensor, key_length: int) -> Tensor:
+    """The keep-mask of some slices and query rows of a call: boolean (batch, heads, len(rows), S).
+
+    Args:
+        places: int64 (batch, heads), b * H + h of each slice in the whole call.
+        rows: int64 query positions.
+        Others: as for `keep_mask`.
+    """
+    j = torch.arange(key_length, device=seed.device)
     c0, c1, c2 = torch.broadcast_tensors(
-        (j // 128 * 16 + j % 16).view(1, 1, -1), i.view(1, -1, 1), sequence_head.view(-1, 1, 1)
+        (j // 128 * 16 + j % 16).view(1, 1, -1), rows.view(1, -1, 1), places.reshape(-1, 1, 1)
     )
     words = torch.stack(_philox(c0, c1, c2, seed))
     slot = (j // 16) % 8
     word = words.gather(0, (slot // 2).view(1, 1, 1, -1).expand(1, *c0.shape))[0]
     draw = (word >> (16 * (slot % 2))) & (_CELLS - 1)
-    return (draw >= drop_threshold(dropout_p)).view(batch, heads, i.shape[0], key_length)
+    return (draw >= drop_threshold(dropout_p)).view(*places.shape, rows.shape[0], key_length)

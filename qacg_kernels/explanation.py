@@ -16,15 +16,15 @@ class Explanation(Mapping[str, list[str]]):
         reasons: for each backend, why it would not take the call; an empty list means that it would.
         passed_by: backends that take the call and that "auto" does not use for it, each with the reason.
         notes: what the backends that take the call tell of how they would.
-        certificate: what has been proven of the kernels for the call's device, in a line; None where they need no
-            proof, as on most CPUs.
+        self_check: how many kernel variants this process has compared with the reference on the call's device, in a
+            line; None for none, as on CPUs whose kernels the tests have run.
     """
 
     selected: str
     reasons: dict[str, list[str]]
     passed_by: dict[str, str]
     notes: dict[str, str]
-    certificate: str | None
+    self_check: str | None
 
     def __getitem__(self, name: str) -> list[str]:
         if name in self.reasons:
@@ -52,5 +52,5 @@ class Explanation(Mapping[str, list[str]]):
             elif name != self.selected:
                 lines.append(f"  {name} could")
         lines += [f"  note on {name}: {text}" for name, text in self.notes.items()]
-        lines += [f"  certificate: {self.certificate}"] if self.certificate else []
+        lines += [f"  self-check: {self.self_check}"] if self.self_check else []
         return "\n".join(lines)

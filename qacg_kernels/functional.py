@@ -5,7 +5,7 @@ import inspect
 import torch
 from torch import Tensor
 
-from qacg_kernels import autograd, dispatch
+from qacg_kernels import autograd, dispatch, self_check
 from qacg_kernels.dropout import draw_dropout_seed
 from qacg_kernels.explanation import Explanation
 from qacg_kernels.gate import GateParameters
@@ -130,7 +130,7 @@ def quasi_attention_varlen(
 
 
 def explain(*args, backend: str = "auto", **kwargs) -> Explanation:
-    """Why each backend would or would not take a call, and which one does. Nothing is computed or proven.
+    """Why each backend would or would not take a call, and which one does. Nothing is computed.
 
     Args: those of `quasi_attention`, or of `quasi_attention_varlen` when `cu_seqlens` is among them. Whether the
         kernels of the backward count too goes by the tensors and torch.is_grad_enabled(), as in the call itself.
@@ -146,7 +146,7 @@ def explain(*args, backend: str = "auto", **kwargs) -> Explanation:
         dispatch.reasons_against(problem),
         passed_by,
         dispatch.notes(problem),
-        dispatch.certificate_of(problem.query.device),
+        self_check.summary(problem.query.device),
     )
 
 

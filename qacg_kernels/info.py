@@ -9,7 +9,6 @@ import json
 import os
 import platform
 from collections.abc import Callable
-from functools import partial
 from importlib import metadata
 
 import torch
@@ -38,7 +37,6 @@ def collect() -> dict[str, object]:
             "reasons": list(cpu.missing()),
             "instruction_sets": {} if cpu.missing() else _probe(cpu.instruction_sets),
             "reasons_of_choice": {} if cpu.missing() else _probe(cpu.reasons_of_choice),
-            "certificate": _probe(partial(dispatch.certificate_of, torch.device("cpu"))),
         },
         "backends": _probe(_backends),
         "cuda": _probe(_cuda),
@@ -57,7 +55,6 @@ def render(facts: dict[str, object]) -> str:
         f"cpu           {host['model']}; {host['cores']} cores, {host['threads']} threads; "
         f"torch uses {host['torch_instruction_set']}",
         f"cpu library   {_library_line(library)}",
-        *([f"  certificate {library['certificate']}"] if library["certificate"] else []),
     ]
     for name, state in _items(facts["backends"], "backends"):
         state_text = "available" if state["available"] else "not available: " + "; ".join(state["reasons"])
@@ -68,7 +65,6 @@ def render(facts: dict[str, object]) -> str:
         lines.append(f"cuda          {cuda['version'] or 'torch was built without it'}")
         for index, device in enumerate(cuda["devices"]):
             lines.append(f"  device {index}    {device['name']}, sm_{device['capability']}, {device['memory_gib']} GiB")
-            lines.append(f"    certificate {device['certificate']}")
     return "\n".join(lines)
 
 
@@ -132,7 +128,6 @@ def _cuda() -> dict[str, object]:
                 "name": properties.name,
                 "capability": f"{properties.major}{properties.minor}",
                 "memory_gib": round(properties.total_memory / 2**30, 1),
-                "certificate": _probe(partial(dispatch.certificate_of, torch.device("cuda", index))),
             }
         )
     return {"version": torch.version.cuda, "devices": devices}

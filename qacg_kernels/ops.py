@@ -151,10 +151,13 @@ def none_absent(saved: Sequence[Tensor | None], query: Tensor) -> Sequence[Tenso
     return tuple(query.new_empty((0,), dtype=dtype) if t is None else t for t, dtype in zip(saved, dtypes))
 
 
-def register_kernels(backend: str, forward, backward) -> None:
+def register_kernels(
+    backend: str, forward, backward, key: str = "CompositeExplicitAutograd", registry: torch.library.Library = library
+) -> None:
     """Registers Python kernels of a backend, for every device. They get calls whose tensors fit together.
 
-    Both may give None for what is absent; the backward may be handed it for what its forward left out.
+    Both may give None for what is absent; the backward may be handed it for what its forward left out. With the key
+    "BackendSelect" they stand in front of compiled ones.
     """
     in_python[backend] = Kernels(forward, backward)
 
@@ -173,8 +176,8 @@ def register_kernels(backend: str, forward, backward) -> None:
         grads = backward(grad_out, grad_query_gate, grad_key_gate, *tensors, **options)
         return tuple(grad_out.new_empty((0,)) if grad is None else grad for grad in grads)
 
-    library.impl(f"{backend}_attention", checked_forward, "CompositeExplicitAutograd")
-    library.impl(f"{backend}_attention_backward", checked_backward, "CompositeExplicitAutograd")
+    registry.impl(f"{backend}_attention", checked_forward, key)
+    registry.impl(f"{backend}_attention_backward", checked_backward, key)
 
 
 def empty_dense_like(t: Tensor) -> Tensor:

@@ -1,17 +1,4 @@
-"""Judging a backend: the naive PyTorch formulation and the error rule; cases are in testing_inputs.py.
-
-The rule, stated once. An element's error is its distance from the float64 result, counted in units of that
-element's rounding scale (`rounding_scales`): the size that its terms have before they cancel, so that an
-element near zero, a short row or a gate bias summed over ten thousand rows are all judged alike. Then, for
-the largest error of a tensor and for the root mean square of its errors,
-
-    error(backend) <= factor * error(eager PyTorch in the same dtype)
-                      + BAND * eps(dtype) + SUM_BAND * eps(float32)
-
-with a factor of 2 for outputs and 3 for gradients. Half of the smallest number that the dtype has is no error, for
-results are rounded to multiples of that. Elements whose scale is zero (masked out, by construction) must be exactly
-zero.
-"""
+"""Comparing a backend with naive PyTorch by the error rule of error_rule.py; cases are in testing_inputs.py."""
 
 import contextlib
 import itertools
@@ -24,21 +11,11 @@ from torch import Tensor
 
 from qacg_kernels.dispatch import available_backends
 from qacg_kernels.dropout import keep_mask, keep_scale
+from qacg_kernels.error_rule import Terms, judge, squared_scales
 from qacg_kernels.functional import explain, quasi_attention, quasi_attention_varlen
 from qacg_kernels.gate import GateParameters
 from qacg_kernels.masks import hides
-from qacg_kernels.testing_inputs import Case, Inputs, make_inputs
-
-OUTPUT_FACTOR = 2.0
-GRADIENT_FACTOR = 3.0
-# Eager may hit a value exactly by luck (a row with one key, a tensor of few elements); a correctly rounded
-# backend is then still within a few units in the last place of each element's terms.
-BAND = 4.0
-# Backends add in float32, in orders of their own. A plain sum of n terms is off by about sqrt(n) / 5 units,
-# and by three times that at worst: 16 is a sum of 700 terms.
-SUM_BAND = 16.0
-# The judge itself computes in float64, so a float64 backend is compared with its equal, not with the truth.
-FLOAT64_BAND = 256.0
+from qacg_kernels.testing_inputs import BIASES, VECTORS, WIDE, Case, Inputs, make_inputs
 
 
 class _Maps(NamedTuple):
@@ -227,11 +204,7 @@ def evaluate_exactly(inputs: Inputs) -> dict[str, Tensor]:
 
 
 def rounding_scales(inputs: Inputs) -> dict[str, Tensor]:
-    """For every result of `evaluate`, the size of its terms: sqrt(sum a^2 b^2) for each sum of products a b.
-
-    Independent rounding errors of the terms add up to about eps times this. float64.
-    A lambda that the kernel computes is itself such a sum, 1 - beta lq - gamma lk.
-    """
+    """For every result of `evaluate`, its rounding scale: the root of `error_rule.squared_scales`. float64."""
     wide = inputs.to(torch.float64)
     rows: dict[str, list[Tensor]] = {}
     shared: dict[str, Tensor] = {}
@@ -251,123 +224,36 @@ def rounding_scales(inputs: Inputs) -> dict[str, Tensor]:
 
 
 def _squared_scales(inputs: Inputs, x: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Those of a dense part, by the names of its results, summed over what shares a parameter of the gate."""
     case, gate = inputs.case, inputs.gate(x)
     options = dict(attn_mask=None, key_lengths=None) | inputs.options
     maps = _eager_maps(x["query"], x["key"], x["context_query"], x["context_key"], gate, **options)
-    scale = case.head_dim**-0.5 if case.scale is None else case.scale
-    z2 = (options["keep"].double() * keep_scale(case.dropout_p)).square() if "keep" in options else 1.0
-    two = {name: t.square() for name, t in x.items()}
-    softmax, quasi, lam2 = maps.softmax, case.quasi_scale * maps.sigmoid, maps.gate.square()
-    if maps.query_gate is not None:
-        across = maps.key_gate.unsqueeze(-2 if case.form == "column" else -1)
-        lam2 = 1 + (case.beta * maps.query_gate.unsqueeze(-1)).square() + (case.gamma * across).square()
-
-    # exp and the sigmoid pass on the errors of the scores, whose terms count too: dP = P (dT - sum P dT).
     bias = options["attn_mask"]
-    bias2 = 0.0 if bias is None or bias.dtype == torch.bool else bias.nan_to_num(neginf=0.0).square()
-    scores2 = scale**2 * (two["query"] @ two["key"].transpose(-1, -2)) + bias2
-    context2 = scale**2 * (two["context_query"] @ two["context_key"].transpose(-1, -2)) + bias2
-    spread = (1 - 2 * softmax) * scores2 + (softmax.square() * scores2).sum(-1, keepdim=True)
-    softmax2 = softmax.square() * (1 + spread)
-    quasi2 = quasi.square() * (1 + (1 - maps.sigmoid).square() * context2)
-
-    attention = z2 * (softmax2 + lam2 * quasi2)
-    d_attention = z2 * (inputs.grad_out.square() @ two["value"].transpose(-1, -2))
-    weighted = softmax2 * d_attention
-    d_scores = scale**2 * (weighted + softmax2 * weighted.sum(-1, keepdim=True))
-    # 1 - sigmoid is a difference too: far out on the right, where it vanishes, its terms are both one.
-    d_context = scale**2 * lam2 * quasi2 * (1 + maps.sigmoid.square()) * d_attention
-    d_gate = d_attention * quasi2
-    squares = {
-        "out": attention @ two["value"],
-        "grad query": d_scores @ two["key"],
-        "grad key": d_scores.transpose(-1, -2) @ two["query"],
-        "grad value": attention.transpose(-1, -2) @ inputs.grad_out.square(),
-        "grad context_query": d_context @ two["context_key"],
-        "grad context_key": d_context.transpose(-1, -2) @ two["context_query"],
-    }
-    if "lambda" in x:
-        return squares | {"grad lambda": d_gate.sum(-1)}
-
     through = 0.0 if inputs.grad_lambda is None else inputs.grad_lambda.square()
-    for side, other, weight, lam_side, axis in (
-        ("query", "context_query", case.beta, maps.query_gate, -1),
-        ("key", "context_key", case.gamma, maps.key_gate, -2 if case.form == "column" else -1),
-    ):
-        slope = (weight * lam_side * (1 - lam_side)).square()
-        logit = slope * (d_gate.sum(axis) + through)
-        for name in (side, other):
-            vector = two[f"gate.{name}"]
-            squares[f"grad {name}"] = squares[f"grad {name}"] + logit.unsqueeze(-1) * _per_row(vector)
-            per_head = (logit.unsqueeze(-1) * two[name]).sum((0, 2))
-            squares[f"grad gate.{name}"] = per_head if vector.dim() == 2 else per_head.sum(0)
-        if case.bias is not None:
-            bias = logit.sum((0, 2))
-            squares[f"grad gate.{side}_bias"] = bias if case.bias == "per_head" else bias.sum()
-    if case.returns_lambda:
-        squares["lambda"] = lam2.squeeze(-1)
-    return squares
-
-
-class Verdict(NamedTuple):
-    """How far one tensor is from exact, and how far it may be; both in units of the rounding scale."""
-
-    error: float
-    budget: float
-    rms_error: float
-    rms_budget: float
-    bad_share: float
-    worst: tuple[int, ...]
-
-    @property
-    def ok(self) -> bool:
-        return self.error <= self.budget and self.rms_error <= self.rms_budget
-
-
-def _relative_errors(got: Tensor, exact: Tensor, scale: Tensor) -> Tensor:
-    scale = torch.maximum(scale, exact.abs())
-    # Below eps of the largest, an element is judged by its absolute error: exp may flush it to zero.
-    floor = torch.finfo(got.dtype).eps * scale.max() if scale.numel() else 0.0
-    distance = (got.double() - exact).abs()
-    # Half of the step between the dtype's smallest numbers is no error of a sum's: 3e-8 in float16, nothing in others.
-    info = torch.finfo(got.dtype)
-    beyond = (distance - info.smallest_normal * info.eps / 2).clamp(min=0)
-    errors = torch.where(beyond == 0, 0.0, beyond / scale.clamp(min=floor))
-    errors = torch.where((scale == 0) & (distance != 0), torch.inf, errors)
-    return errors.nan_to_num(nan=torch.inf, posinf=torch.inf)
-
-
-def judge(
-    name: str,
-    got: Tensor,
-    eager: Tensor,
-    exact: Tensor,
-    scale: Tensor | None = None,
-) -> Verdict:
-    """Applies the error rule to one tensor; the arguments are those of `assert_within_budget`."""
-    if got.shape != exact.shape:
-        raise AssertionError(f"{name}: got shape {tuple(got.shape)}, wanted {tuple(exact.shape)}")
-    if scale is None:
-        scale = exact.square().mean().sqrt().expand_as(exact) if exact.numel() else exact
-    errors = _relative_errors(got.detach(), exact, scale)
-    if not errors.numel():
-        return Verdict(0.0, 0.0, 0.0, 0.0, 0.0, ())
-    of_eager = _relative_errors(eager.detach(), exact, scale)
-    of_eager = of_eager.masked_fill(of_eager.isinf(), 0.0)  # where eager overflows, it earns no allowance
-    factor = GRADIENT_FACTOR if name.startswith("grad") else OUTPUT_FACTOR
-    if got.dtype == torch.float64:
-        band = FLOAT64_BAND * torch.finfo(torch.float64).eps
-    else:
-        band = BAND * torch.finfo(got.dtype).eps + SUM_BAND * torch.finfo(torch.float32).eps
-    budget = factor * of_eager.max().item() + band
-    return Verdict(
-        error=errors.max().item(),
-        budget=budget,
-        rms_error=errors.square().mean().sqrt().item(),
-        rms_budget=factor * of_eager.square().mean().sqrt().item() + band,
-        bad_share=(errors > budget).double().mean().item(),
-        worst=tuple(int(n) for n in torch.unravel_index(errors.argmax(), errors.shape)),
+    terms = Terms(
+        wide=tuple(x[name] for name in WIDE),
+        vectors=None if "lambda" in x else tuple(x[name] for name in VECTORS),
+        bias=0.0 if bias is None or bias.dtype == torch.bool else bias.nan_to_num(neginf=0.0),
+        keep=(options["keep"].double() * keep_scale(case.dropout_p)).square() if "keep" in options else 1.0,
+        scale=case.head_dim**-0.5 if case.scale is None else case.scale,
+        quasi_scale=case.quasi_scale,
+        beta=case.beta,
+        gamma=case.gamma,
+        column_gate=case.form == "column",
+        grad_out=inputs.grad_out,
+        grad_gates=(case.beta**2 * through, case.gamma**2 * through),
     )
+    found = squared_scales(maps, terms)
+    squares = {"out": found["out"]} | {f"grad {name}": found[f"grad {name}"] for name in x if f"grad {name}" in found}
+    if case.returns_lambda:
+        squares["lambda"] = found["lambda"]
+    for name, t in x.items():
+        if name in BIASES or name in VECTORS:
+            shared = squares[f"grad {name}"].sum(0)
+            squares[f"grad {name}"] = shared if t.dim() == (1 if name in BIASES else 2) else shared.sum(0)
+        elif f"added {name}" in found:
+            squares[f"grad {name}"] = squares[f"grad {name}"] + found[f"added {name}"]
+    return squares
 
 
 def assert_within_budget(
@@ -379,7 +265,7 @@ def assert_within_budget(
     *,
     where: str = "",
 ) -> None:
-    """Raises AssertionError when a tensor breaks the error rule of this module.
+    """Raises AssertionError when a tensor breaks the error rule.
 
     Args:
         name: the tensor's; the names of gradients begin with "grad" and get the gradients' factor.

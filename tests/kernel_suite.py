@@ -23,6 +23,7 @@ TESTS = Path(__file__).resolve().parent
 FILES = (
     "test_backends_within_budget.py",
     "test_gpu.py",
+    "test_self_check.py",
     "test_triton_kernels.py",
     "test_atomic_gradients.py",
     "test_operators.py",

@@ -1,5 +1,6 @@
 """A GPU that is not there and takes every launch: the Triton backend's host code runs whole, on tensors of the CPU."""
 
+import os
 from collections.abc import Callable
 
 import triton
@@ -21,5 +22,6 @@ class SilentGPU(AbsentGPU):
 
 def take_the_drivers_place(gpu: AbsentGPU) -> None:
     """From here on, and for good: the Triton backend takes tensors of the CPU, and launches go to `gpu`."""
+    os.environ["QACG_SELF_CHECK"] = "off"  # nothing is computed
     triton.runtime.driver.set_active(gpu)
     backend.missing, backend.unsupported = list, lambda problem: []

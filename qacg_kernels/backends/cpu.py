@@ -5,13 +5,13 @@ import os
 
 import torch
 
-from qacg_kernels import processor
+from qacg_kernels import processor, self_check
 from qacg_kernels.libraries import library, why_not_built, why_not_loadable
 from qacg_kernels.ops import NAMESPACE, may_exceed
 
 NAME = "cpu"
-# Its kernels for ARM have run in an emulator, and on no processor of ours.
-NEEDS_CERTIFICATE = processor.is_aarch64()
+# The kernels for ARM have only run in an emulator.
+NEEDS_SELF_CHECK = processor.is_aarch64()
 DEVICE = "cpu"
 
 # The backward holds rows of at most this many keys whole (csrc/cpu/forward.h, kSpan) and finds delta on the way, so
@@ -58,6 +58,8 @@ def _unknown_capability() -> str | None:
 
 
 _library = _load()
+if NEEDS_SELF_CHECK and _library is not None:
+    self_check.guard_compiled(NAME, row_max_of_empty=float("-inf"))
 
 
 def missing() -> list[str]:

@@ -12,12 +12,12 @@ class Backend(Protocol):
 
     Attributes:
         NAME: by which users choose it; one of `ops.BACKENDS`.
-        NEEDS_CERTIFICATE: whether "auto" uses it only where it has been proven on the very machine
-            (`qacg_kernels.certificates`). The tests are proof enough for the others.
+        NEEDS_SELF_CHECK: whether its operators compare the first call of each kernel variant with the reference
+            (`qacg_kernels.self_check`), because its kernels have not run on the hardware that they are for.
     """
 
     NAME: str
-    NEEDS_CERTIFICATE: bool
+    NEEDS_SELF_CHECK: bool
 
     @property
     def DEVICE(self) -> str | None:
@@ -30,10 +30,7 @@ class Backend(Protocol):
         """Why this backend takes no call at all on a device of its type; empty if it takes some."""
 
     def unsupported(self, problem: Problem) -> list[str]:
-        """Reasons why this backend would not take a call; empty if it would.
-
-        By the call's device and its `certificates.family.CallKind` alone: calls that agree in these share one choice.
-        """
+        """Reasons why this backend would not take a call; empty if it would."""
 
     def residuals(self, problem: Problem) -> dict[str, bool]:
         """Which branch outputs the backward wants from the forward."""

@@ -16,7 +16,7 @@ from qacg_kernels.masks import hides
 from qacg_kernels.ops import empty_dense_like, register_kernels, row_dtype
 
 NAME = "reference"
-NEEDS_CERTIFICATE = False
+NEEDS_SELF_CHECK = False
 DEVICE = None
 
 
@@ -91,7 +91,7 @@ def visible(query: Tensor, key: Tensor, attn_mask, key_lengths, is_causal: bool,
     return seen
 
 
-def _cleared(t: Tensor, key_lengths: Tensor | None) -> Tensor:
+def cleared(t: Tensor, key_lengths: Tensor | None) -> Tensor:
     """Keys or values (B, H, S, D) with those beyond a length set to 0: a zero weight times NaN is NaN."""
     if key_lengths is None:
         return t
@@ -136,14 +136,16 @@ def maps(
     column_gate,
     first_sequence=0,
     rows=None,
+    places=None,
 ) -> Maps:
     """All maps of a dense call, equations 1 to 7; differentiable by autograd.
 
     `rows` (int64, any order) keeps only those query positions: query, context_query and gate_lambda are then
-    already indexed by it, and a row gate's key side is read at `rows`.
+    already indexed by it, and a row gate's key side is read at `rows`. `places` and `rows` are those of
+    `dropout.keep_mask_at`.
     """
     seen = visible(query, key, attn_mask, key_lengths, is_causal, rows)
-    seen_key, seen_context_key = _cleared(key, key_lengths), _cleared(context_key, key_lengths)
+    seen_key, seen_context_key = cleared(key, key_lengths), cleared(context_key, key_lengths)
     scores = scale * query @ seen_key.transpose(-1, -2)
     context_scores = scale * context_query @ seen_context_key.transpose(-1, -2)
     if attn_mask is not None and attn_mask.dtype != torch.bool:
@@ -172,33 +174,34 @@ def maps(
 
     keep = None
     if dropout_p > 0:
-        survives = dropout.keep_mask(
-            dropout_seed,
-            dropout_p,
-            *query.shape[:3],
-            key.shape[2],
-            rows=rows,
-            first_sequence=first_sequence,
-        )
+        if places is None:
+            sizes = (*query.shape[:3], key.shape[2])
+            survives = dropout.keep_mask(dropout_seed, dropout_p, *sizes, rows=rows, first_sequence=first_sequence)
+        else:
+            survives = dropout.keep_mask_at(dropout_seed, dropout_p, places, rows, key.shape[2])
         keep = survives * torch.tensor(dropout.keep_scale(dropout_p), dtype=scores.dtype, device=scores.device)
     return Maps(softmax, quasi_scale * sigmoid, sigmoid, gate, keep, row_max, row_sum, query_gate, key_gate)
 
 
-def _dense_forward(wide, lam, vectors, mask_inputs, options):
+def dense_forward(wide, lam, vectors, mask_inputs, options):
+    """Equations 1 to 8: the output, its two branches, and the maps. The options are those of `maps`."""
     query, key, value, context_query, context_key = wide
     m = maps(query, key, context_query, context_key, lam, *vectors, *mask_inputs, **options)
     z = 1.0 if m.keep is None else m.keep
-    value = _cleared(value, mask_inputs[1])
+    value = cleared(value, mask_inputs[1])
     return m.combined() @ value, (z * m.softmax) @ value, (z * m.quasi) @ value, m
 
 
-def _dense_backward(grad_out, grad_query_gate, grad_key_gate, wide, lam, vectors, mask_inputs, options):
-    """Equations 9 to 14. Returns the twelve gradients, None where there is no such input."""
+def dense_backward(grad_out, grad_query_gate, grad_key_gate, wide, lam, vectors, mask_inputs, options):
+    """Equations 9 to 14. Returns the twelve gradients, None where there is no such input.
+
+    With `rows` among the options those of key, value and the gate are the share of these query rows.
+    """
     query, key, value, context_query, context_key = wide
     scale, beta, gamma = options["scale"], options["beta"], options["gamma"]
     m = maps(query, key, context_query, context_key, lam, *vectors, *mask_inputs, **options)
     z = 1.0 if m.keep is None else m.keep
-    seen_key, seen_value, seen_context_key = (_cleared(t, mask_inputs[1]) for t in (key, value, context_key))
+    seen_key, seen_value, seen_context_key = (cleared(t, mask_inputs[1]) for t in (key, value, context_key))
 
     d_value = m.combined().transpose(-1, -2) @ grad_out
     d_attention = z * (grad_out @ seen_value.transpose(-1, -2))
@@ -223,14 +226,20 @@ def _dense_backward(grad_out, grad_query_gate, grad_key_gate, wide, lam, vectors
     tq = (d_query_gate * m.query_gate * (1 - m.query_gate)).unsqueeze(-1)
     tk = (d_key_gate * m.key_gate * (1 - m.key_gate)).unsqueeze(-1)
     vq, vqc, vk, vkc, bq, bk = vectors
+    gated = slice(None)  # keys whose gate counts here
     if options["column_gate"]:
         key, context_key = seen_key, seen_context_key
+    elif options.get("rows") is not None:
+        gated = options["rows"]
+        key, context_key = key[:, :, gated], context_key[:, :, gated]
+    d_key[:, :, gated] += tk * _per_head(vk)
+    d_context_key[:, :, gated] += tk * _per_head(vkc)
     return (
         d_query + tq * _per_head(vq),
-        d_key + tk * _per_head(vk),
+        d_key,
         d_value,
         d_context_query + tq * _per_head(vqc),
-        d_context_key + tk * _per_head(vkc),
+        d_context_key,
         None,
         *(_reduce(t * x, v) for t, x, v in ((tq, query, vq), (tq, context_query, vqc))),
         *(_reduce(t * x, v) for t, x, v in ((tk, key, vk), (tk, context_key, vkc))),
@@ -275,7 +284,7 @@ def forward(*inputs, save_softmax_out=True, save_quasi_out=False, **options):
     key_gate = row_sum.new_empty(key_rows) if has_vectors else None
 
     if cu_seqlens is None:
-        o, o1, o2, m = _dense_forward(wide, lam, vectors, (attn_mask, key_lengths, seed), options)
+        o, o1, o2, m = dense_forward(wide, lam, vectors, (attn_mask, key_lengths, seed), options)
         pairs = [(out, o), (softmax_out, o1), (quasi_out, o2), (row_max, m.row_max), (row_sum, m.row_sum)]
         for target, source in pairs:
             target.copy_(source)
@@ -285,7 +294,7 @@ def forward(*inputs, save_softmax_out=True, save_quasi_out=False, **options):
     else:
         for index, (start, stop) in _sequences(cu_seqlens):
             sequence = [_one_sequence(t, start, stop) for t in wide]
-            o, o1, o2, m = _dense_forward(
+            o, o1, o2, m = dense_forward(
                 sequence,
                 _one_sequence(lam, start, stop),
                 vectors,
@@ -320,11 +329,11 @@ def backward(grad_out, grad_query_gate, grad_key_gate, *inputs, **options):
     row_grads = _promoted((grad_out, *of_gates), dtype)
     grads: list[Tensor | None]
     if cu_seqlens is None:
-        grads = list(_dense_backward(*row_grads, wide, lam, vectors, (attn_mask, key_lengths, seed), options))
+        grads = list(dense_backward(*row_grads, wide, lam, vectors, (attn_mask, key_lengths, seed), options))
     else:
         grads = [None if t is None else torch.zeros_like(t) for t in (*wide, lam, *vectors)]
         for index, (start, stop) in _sequences(cu_seqlens):
-            part = _dense_backward(
+            part = dense_backward(
                 *(_one_sequence(g, start, stop) for g in row_grads),
                 [_one_sequence(t, start, stop) for t in wide],
                 _one_sequence(lam, start, stop),

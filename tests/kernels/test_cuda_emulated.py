@@ -10,7 +10,7 @@ import re
 import shutil
 import subprocess
 from dataclasses import fields, replace
-from itertools import pairwise
+from itertools import pairwise, product
 
 import pytest
 import test_edges
@@ -22,6 +22,7 @@ from cuda_emulator import build
 from judging import check, compare, judges_of
 
 import qacg_kernels as qk
+from qacg_kernels import ops, self_check
 from qacg_kernels.backends import cuda
 from qacg_kernels.problem import dense_problem
 from qacg_kernels.testing import evaluate, through_backend
@@ -82,6 +83,22 @@ def test_roundings_of_tensor_cores_are_within_the_error_rule(n, case, monkeypatc
     cut = evaluate(inputs, through_backend("cuda"))
     assert any(not torch.equal(t, cut[name]) for name, t in nearest.items()), "the roundings changed nothing"
     check(case, "cuda", dtype, "cpu")
+
+
+def test_the_self_check_finds_its_first_calls_right(monkeypatch):
+    monkeypatch.setenv("QACG_SELF_CHECK", "strict")
+    registry = torch.library.Library(ops.NAMESPACE, "IMPL")
+    self_check.forget()
+    try:
+        self_check.guard_compiled("cuda", float("-inf"), registry)
+        for case, dtype in product(SMALL[1::6], DTYPES):
+            evaluate(make_inputs(case, dtype), through_backend("cuda"))
+        told = self_check.summary(torch.device("cpu"))
+        assert told.endswith("0 wrong") and int(told.split()[0]) > 20
+    finally:
+        ops.in_python.pop("cuda", None)
+        registry._destroy()
+        self_check.forget()
 
 
 @pytest.mark.parametrize("dtype", DTYPES[::2], ids=str)

@@ -1,10 +1,15 @@
 """Which backend takes a call: order, reasons, and no silent fallback."""
 
+import warnings
+
+import faked_gpu
 import pytest
 import torch
 
 import qacg_kernels as qk
 from qacg_kernels import dispatch
+from qacg_kernels.backends import cpu
+from qacg_kernels.backends.triton.configurations import Choice
 from qacg_kernels.testing_inputs import Case, make_inputs
 
 
@@ -89,3 +94,108 @@ def test_auto_uses_the_first_that_takes_the_call(device):
     arguments = call_of(device=device)
     selected = qk.explain(*arguments)["selected"][0]
     assert torch.equal(qk.quasi_attention(*arguments), qk.quasi_attention(*arguments, backend=selected))
+
+
+# A GPU that is not there.
+
+
+def selected(**call):
+    return qk.explain(*faked_gpu.call(**call)).selected
+
+
+@pytest.mark.parametrize(("there", "taken"), [(("triton", "cuda"), "triton"), (("cuda",), "cuda"), ((), "reference")])
+def test_auto_takes_triton_on_a_gpu(there, taken, monkeypatch):
+    faked_gpu.install(monkeypatch, there)
+    assert selected() == taken
+
+
+def test_auto_follows_measurements_by_length_and_direction(monkeypatch):
+    choices = (
+        Choice(16, 64, False, 128, "triton"),
+        Choice(16, 64, False, 512, "cuda"),
+        Choice(16, 64, True, 128, "cuda"),
+    )
+    faked_gpu.install(monkeypatch, choices=choices)
+    assert [selected(length=n) for n in (9, 128, 129, 512, 9000)] == ["triton", "triton", "cuda", "cuda", "cuda"]
+    assert selected(length=9000, training=True) == "cuda"
+    assert selected(dtype=torch.float32, length=512) == selected(head_dim=128, length=512) == "triton"
+
+
+def test_auto_passes_by_a_measured_backend_that_is_gone(monkeypatch):
+    faked_gpu.install(monkeypatch, ("triton",), (Choice(16, 64, False, 512, "cuda"),))
+    assert selected() == "triton"
+
+
+def test_explain_says_how_to_measure(monkeypatch):
+    faked_gpu.install(monkeypatch)
+    passed_by = qk.explain(*faked_gpu.call()).passed_by
+    assert passed_by == {
+        "cuda": "triton is preferred; python -m qacg_kernels.tune measures which is faster on this GPU"
+    }
+
+
+def test_strict_raises_where_auto_would_take_the_reference_on_a_gpu(monkeypatch):
+    faked_gpu.install(monkeypatch, ())
+    monkeypatch.setenv("QACG_SELF_CHECK", "strict")
+    monkeypatch.setenv("QACG_QUIET", "1")
+    with pytest.raises(RuntimeError, match="QACG_SELF_CHECK=strict, and no fused kernel takes this call"):
+        qk.quasi_attention(*faked_gpu.call())
+
+
+def test_environment_chooses_what_auto_stands_for(monkeypatch, device):
+    arguments = call_of(device=device)
+    monkeypatch.setattr(dispatch, "_ASKED_FOR", "reference")
+    assert qk.explain(*arguments).selected == "reference"
+    expected = qk.quasi_attention(*arguments, backend="reference")
+    assert torch.equal(qk.quasi_attention(*arguments), expected)
+    monkeypatch.setattr(dispatch, "_ASKED_FOR", "tpu")
+    with pytest.raises(ValueError, match=r"QACG_BACKEND: expected one of 'auto', .*got 'tpu'"):
+        qk.quasi_attention(*arguments)
+
+
+def test_a_record_names_the_backends_that_auto_took(monkeypatch):
+    monkeypatch.setattr(dispatch, "_taken", {})
+    qk.quasi_attention(*call_of())
+    taken = qk.explain(*call_of()).selected
+    assert dispatch.chosen_so_far() == {"cpu": {"backends": [taken], "self_check": None}}
+
+
+# Nobody is slow without a warning.
+
+
+@pytest.fixture
+def untold(monkeypatch):
+    monkeypatch.setattr(dispatch, "_told_of_the_reference", False)
+
+
+def wide_heads():
+    x = torch.randn(1, 2, 5, 300)
+    return x, x, x, x, x, x[..., 0]
+
+
+def test_the_reference_warns_once_at_the_users_line(untold):
+    with pytest.warns(UserWarning, match=r"runs through the PyTorch reference.*cpu: .*QACG_QUIET=1") as caught:
+        qk.quasi_attention(*wide_heads())
+    assert caught[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        qk.quasi_attention(*wide_heads())
+
+
+def test_quiet_silences_the_warning(untold, monkeypatch):
+    monkeypatch.setenv("QACG_QUIET", "1")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        qk.quasi_attention(*wide_heads())
+
+
+def test_a_missing_library_is_named_by_the_warning(untold, monkeypatch):
+    monkeypatch.setattr(cpu, "missing", lambda: ["no compiler was found; install one"])
+    with pytest.warns(UserWarning, match="cpu: no compiler was found; install one"):
+        qk.quasi_attention(*call_of())
+
+
+def test_a_backend_by_name_does_not_warn(untold):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        qk.quasi_attention(*call_of(), backend="reference")

@@ -134,7 +134,7 @@ def test_a_thin_spread_of_error_is_seen_by_the_root_mean_square():
 
 
 def test_shape_must_match():
-    with pytest.raises(AssertionError, match=r"out: got shape \(2,\), wanted \(3,\)"):
+    with pytest.raises(AssertionError, match=r"out: expected shape \(3,\), got \(2,\)"):
         judge("out", torch.zeros(2), torch.zeros(3), torch.zeros(3).double())
 
 

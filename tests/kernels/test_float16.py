@@ -65,7 +65,6 @@ def test_output_below_the_smallest_normal_number_is_rounded_and_not_flushed():
     assert (out - exact)[subnormal].abs().max() <= 0.51 * SMALLEST + 1e-3 * 2.0**-14
 
 
-@pytest.mark.skipif(cpu.NEEDS_CERTIFICATE, reason="auto waits for this machine's certificate")
 def test_auto_takes_the_kernels_and_explain_says_so():
     inputs = make_inputs(ROWS, torch.float16)
     explained = qk.explain(*inputs.arguments(), **inputs.options)

@@ -1,5 +1,5 @@
 """The Gluon backend without a Hopper GPU: where it is, what it takes, which forward a call gets, and that "auto" uses
-it only where it is proven and the fastest. Its kernel is in test_gluon_forward.py and test_gluon_compiled.py.
+it only where it was measured to be the fastest. Its kernel is in test_gluon_forward.py and test_gluon_compiled.py.
 """
 
 from types import SimpleNamespace
@@ -9,16 +9,11 @@ import pytest
 import torch
 
 import qacg_kernels as qk
-from qacg_kernels.backends import cuda, triton
+from qacg_kernels.backends import triton
 from qacg_kernels.backends.triton import gluon
-from qacg_kernels.certificates import standing
-from qacg_kernels.certificates.family import Scope, families_in
+from qacg_kernels.backends.triton.configurations import Choice
 from qacg_kernels.problem import dense_problem
 from qacg_kernels.testing_inputs import Case, make_inputs
-
-SCOPE = Scope("bfloat16", 64)
-NAMES = ("gluon", "cuda", "triton")
-FASTEST = {"gluon": 1e-3, "cuda": 2e-3, "triton": 3e-3, "reference": 9e-3}
 
 
 @pytest.fixture
@@ -93,36 +88,10 @@ def test_which_forward_a_call_gets_is_told(case, why, monkeypatch):
     assert why is None or why in told.partition("without the forward in Gluon: ")[2]
 
 
-@pytest.fixture
-def chosen(monkeypatch, tmp_path):
-    """What explain says on a faked Hopper GPU with a certificate."""
-    faked_gpu.install(monkeypatch, tmp_path)
-    for name in ("missing", "not_for"):
-        monkeypatch.setattr(gluon, name, lambda *device: [])
-    monkeypatch.setattr(gluon, "unsupported", cuda.unsupported)
-    monkeypatch.setattr(gluon, "note", lambda problem: None)
-
-    def explain(certificate, **call):
-        monkeypatch.setenv("QACG_CERTIFY", "cached")
-        standing.of(faked_gpu.DEVICE).adopt(certificate)
-        return qk.explain(*faked_gpu.call(length=512, **call))
-
-    return explain
-
-
-def test_without_a_certificate_it_is_not_used(chosen):
-    told = chosen(None)
-    assert told.selected == "reference" and "there is no certificate" in told.passed_by["gluon"]
-
-
 @pytest.mark.parametrize("training", [False, True])
-def test_it_is_used_where_it_is_proven_and_fastest(training, chosen):
-    told = chosen(faked_gpu.certificate(SCOPE, FASTEST, names=NAMES), training=training)
-    assert told.selected == "gluon"
-    told = chosen(faked_gpu.certificate(SCOPE, FASTEST | {"gluon": 2.5e-3}, names=NAMES), training=training)
-    assert told.selected == "cuda"
-
-
-def test_what_it_never_takes_is_not_proven():
-    assert len(families_in(Scope("float16", 128), "gluon")) == len(families_in(Scope("float16", 128), "triton"))
-    assert families_in(Scope("float32", 64), "gluon") == families_in(Scope("float16", 256), "gluon") == []
+def test_auto_takes_it_only_where_it_was_measured_fastest(training, monkeypatch):
+    faked_gpu.install(monkeypatch, names=("triton", "cuda", "gluon"))
+    assert qk.explain(*faked_gpu.call(length=512, training=training)).selected == "triton"
+    faked_gpu.install(monkeypatch, ("triton", "gluon"), (Choice(16, 64, training, 512, "gluon"),))
+    assert qk.explain(*faked_gpu.call(length=512, training=training)).selected == "gluon"
+    assert qk.explain(*faked_gpu.call(length=512, training=not training)).selected == "triton"

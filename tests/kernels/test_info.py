@@ -2,17 +2,13 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
-import faked_gpu
 import pytest
 import torch
 
 import qacg_kernels
 from qacg_kernels import dispatch, info
 from qacg_kernels.backends import cpu
-from qacg_kernels.certificates import standing
-from qacg_kernels.certificates.family import Scope
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -42,7 +38,6 @@ def test_missing_library_is_reported_with_its_reason(monkeypatch):
         "reasons": ["the compiled CPU library is not there: no compiler was found"],
         "instruction_sets": {},
         "reasons_of_choice": {},
-        "certificate": None,
     }
     text = info.render(facts)
     assert "cpu library   not in use: the compiled CPU library is not there: no compiler was found" in text
@@ -67,20 +62,6 @@ def test_a_failing_probe_is_told_and_hides_nothing_else(monkeypatch, probe):
     text = info.render(info.collect())
     assert "unknown (OSError: no such file)" in text
     assert f"torch         {torch.__version__}" in text
-
-
-def test_a_gpu_stands_with_its_certificate(monkeypatch, tmp_path):
-    faked_gpu.install(monkeypatch, tmp_path)
-    properties = SimpleNamespace(name="Faked GPU", major=9, minor=0, total_memory=80 << 30)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: properties)
-    assert "    certificate no certificate" in info.render(info.collect())
-    standing.of(faked_gpu.DEVICE).adopt(faked_gpu.certificate(Scope("bfloat16", 64)), tmp_path / "x.json")
-    told = info.collect()["cuda"]["devices"][0]["certificate"]
-    assert told.startswith("cuda: 38 of 38 families hold, triton: 38 of 38 families hold; of 2026-01-02")
-    assert str(tmp_path / "x.json") in told
-    standing.forget()
 
 
 def test_command_prints_one_json_object(capsys):

@@ -12,9 +12,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from qacg_kernels import tune as tune_command
 from qacg_kernels.backends.triton import arguments, configurations, tune
 from qacg_kernels.backends.triton.candidates import candidates
-from qacg_kernels.backends.triton.configurations import KEYS, Row
+from qacg_kernels.backends.triton.configurations import KEYS, Choice, Row
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -246,21 +247,28 @@ def test_candidates_are_rows_of_their_key_without_repeats(key):
     assert {row for table in shipped for row in table.rows if row.key == key} <= set(rows)
 
 
-def test_tuning_keeps_the_fastest_that_runs_and_what_it_was_not_given():
+class PTXASError(Exception):
+    """Stands for Triton's, whose classes derive from Exception alone."""
+
+
+def test_tuning_keeps_the_fastest_that_runs_and_saves_each():
     base = configurations.shipped("sm_90")
     key, other = KEYS[0], KEYS[5]
     wanted = tune._comparable(key, base.rows[0])[-1]
+    told, kept, compiled = [], [], []
+    spent = iter([False, True])
 
     def measure(table, row):
-        assert row in table.rows
+        assert row in table.rows and row in compiled
         if row.num_warps == 4:
-            raise RuntimeError("out of shared memory")
+            raise PTXASError("ptxas died")
         return 1.0 if row == wanted else 2.0
 
-    told = []
-    spent = iter([False, True])
-    table = tune.tuned(base, [key, other], measure, lambda: next(spent), told.append)
-    assert table.rows[0] == wanted and table.rows[1:] == base.rows[1:]
+    table = tune.tuned(
+        base, [key, other], measure, lambda: next(spent), told.append, kept.append,
+        lambda pairs: compiled.extend(row for _, row in pairs),
+    )  # fmt: skip
+    assert table.rows[0] == wanted and table.rows[1:] == base.rows[1:] and kept == [table]
     assert len(told) == 2 and "left as it is, the time is spent" in told[1]
 
 
@@ -272,18 +280,69 @@ def test_tuning_does_not_follow_noise():
     assert table == base
 
 
-def test_tuning_fails_by_name_where_nothing_runs():
-    def measure(table, row):
-        raise RuntimeError("no")
+def test_tuning_survives_a_key_of_which_nothing_runs():
+    base, told = configurations.shipped("sm_90"), []
 
-    with pytest.raises(RuntimeError, match="whole_row_forward, 16 bits, D = 64: none of"):
-        tune.tuned(configurations.shipped("sm_90"), [KEYS[0]], measure, lambda: False, print)
+    def measure(table, row):
+        if row.key == KEYS[0]:
+            raise PTXASError("no")
+        return 1.0
+
+    assert tune.tuned(base, KEYS[:2], measure, lambda: False, told.append) == base
+    assert told[0].startswith("whole_row_forward, 16 bits, D = 64: left as it is, none of") and len(told) == 2
+
+
+KINDS = [Choice(16, 64, training, longest, "triton") for training in (False, True) for longest in (128, 512)]
+
+
+def fastest(times, kinds=KINDS, base=None):
+    """The choices by stubbed times, what was told, and how many tables were kept."""
+    told, kept = [], []
+
+    def measure(backend, kind):
+        if backend not in times:
+            raise PTXASError("it does not compile")
+        return times[backend]
+
+    base = base or configurations.shipped("sm_90")
+    table = tune_command.with_fastest_backends(base, kinds, measure, lambda: False, told.append, kept.append)
+    return table, told, kept
+
+
+def test_backends_are_chosen_by_measured_time_and_saved_each():
+    table, told, kept = fastest({"triton": 2.0, "cuda": 1.0})
+    assert [c.backend for c in table.choices] == ["cuda"] * 4 and len(kept) == 4
+    assert any("hopper does not run: it does not compile" in line for line in told)
+
+
+def test_a_near_tie_of_backends_goes_to_triton():
+    table, _, _ = fastest({"triton": 1.0, "cuda": 0.99})
+    assert {c.backend for c in table.choices} == {"triton"}
+
+
+def test_backends_measured_again_replace_their_choices():
+    first, _, _ = fastest({"triton": 2.0, "cuda": 1.0})
+    second, _, _ = fastest({"triton": 1.0, "cuda": 2.0}, KINDS[:1], first)
+    assert [c.backend for c in second.choices] == ["cuda", "cuda", "cuda", "triton"]
+
+
+def test_choices_are_kept_in_the_file(tmp_path):
+    table, _, _ = fastest({"triton": 2.0, "gluon": 1.0})
+    configurations.save(table, tmp_path / "a.json")
+    assert configurations.load(tmp_path / "a.json", "sm_90") == table
+
+
+def test_a_bad_choice_is_named_by_its_number():
+    table, _, _ = fastest({"triton": 2.0, "gluon": 1.0})
+    record = asdict(table) | {"choices": [asdict(KINDS[0]) | {"backend": "cpu"}]}
+    with pytest.raises(ValueError, match=r"choices\[0\]: backend: expected one of 'hopper', .*got 'cpu'"):
+        configurations.parse(json.dumps(record))
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 @pytest.mark.matrix
 def test_tuning_refuses_without_a_gpu():
-    command = [sys.executable, "-m", "qacg_kernels.backends.triton.tune"]
+    command = [sys.executable, "-m", "qacg_kernels.tune"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 2 and "no NVIDIA GPU" in done.stderr
 
@@ -292,7 +351,7 @@ def test_tuning_refuses_before_it_measures_where_nothing_can_be_saved(a_gpu, mon
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(configurations, "saved_path", lambda name: None)
-    assert tune.main([]) == 2
+    assert tune_command.main([]) == 2
     assert "set QACG_TRITON_TABLES to a folder" in capsys.readouterr().err
 
 

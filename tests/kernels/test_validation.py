@@ -78,7 +78,7 @@ BAD_IN_BOTH = [
     ({"dropout_seed": 3}, TypeError, ["dropout_seed", "wanted an int64 scalar"]),
     ({"dropout_seed": torch.tensor([3])}, TypeError, ["dropout_seed", "wanted an int64 scalar"]),
     ({"dropout_seed": torch.tensor(3.0)}, TypeError, ["dropout_seed", "wanted an int64 scalar"]),
-    ({"backend": "gpu"}, ValueError, ["backend", "'gpu'", "wanted", "'reference'"]),
+    ({"backend": "gpu"}, ValueError, ["backend", "expected", "'reference'", "'gpu'"]),
     ({"backend": "triton"}, RuntimeError, ["triton", "does not take this call"]),
     (
         {"gate": vectors(form="column"), "return_lambda": True},

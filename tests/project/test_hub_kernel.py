@@ -62,9 +62,6 @@ for backend in kernel.available_backends():
     assert all(map(torch.equal, theirs, ours)), backend
     assert type(node).__name__ == "EagerForwardBackward" and hasattr(getattr(torch.ops, name), f"{backend}_attention")
 
-workers = sys.modules[f"{name}.qacg_kernels.certificates.workers"]
-assert Path(workers._SOURCES) == folder, workers._SOURCES  # proofs are those of these kernels
-
 first = [module for path, module in sys.modules.items() if path.split(".")[0] == "qacg_kernels"]
 for module in first:
     del sys.modules[module.__name__]

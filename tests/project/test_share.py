@@ -57,4 +57,4 @@ def test_make_hands_the_share_to_the_great_matrices_alone():
     command = ["make", "-n", "test-all", "SHARE=1/2", "VENV=", f"PYTHON={sys.executable}"]
     told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     shared = [line.strip().split(":")[0].strip('"') for line in told.splitlines() if "--shard 1/2" in line]
-    assert shared == ["operators and models", "CUDA kernels emulated, races", "faults of a certification"]
+    assert shared == ["operators and models", "CUDA kernels emulated, races"]

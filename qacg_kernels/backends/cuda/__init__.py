@@ -6,11 +6,12 @@ import re
 
 import torch
 
+from qacg_kernels import self_check
 from qacg_kernels.libraries import library, why_not_built, why_not_loadable
 from qacg_kernels.ops import may_exceed
 
 NAME = "cuda"
-NEEDS_CERTIFICATE = True
+NEEDS_SELF_CHECK = True
 # Where the tensors must be. The emulator's tests set it to "cpu".
 DEVICE = "cuda"
 
@@ -42,6 +43,8 @@ def _load() -> None:
         try:
             torch.ops.load_library(path)
             _ask(ctypes.CDLL(str(path)))
+            for backend in (NAME, "hopper"):
+                self_check.guard_compiled(backend, row_max_of_empty=float("-inf"))
         except OSError as error:
             _missing.append(f"the compiled CUDA library does not load ({error}); build it again: {_BUILD}")
         except AttributeError as error:

@@ -9,7 +9,7 @@ import torch
 from qacg_kernels.backends import cuda
 
 NAME = "hopper"
-NEEDS_CERTIFICATE = True
+NEEDS_SELF_CHECK = True
 # Where the tensors must be. The emulator's tests set it to "cpu".
 DEVICE = "cuda"
 

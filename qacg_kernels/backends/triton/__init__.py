@@ -20,7 +20,7 @@ from qacg_kernels.backends.triton.configurations import (
 from qacg_kernels.ops import register_kernels
 
 NAME = "triton"
-NEEDS_CERTIFICATE = True
+NEEDS_SELF_CHECK = True
 DEVICE = "cuda"  # the interpreter works on the CPU's tensors
 
 _OLDEST_CAPABILITY = (8, 0)

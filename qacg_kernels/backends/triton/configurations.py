@@ -25,6 +25,10 @@ KERNELS = ("whole_row_forward", "tiled_forward", "whole_row_backward", "key_grad
 BITS = (16, 32)
 HEAD_DIMS = (64, 128, 256)  # a row serves head sizes up to its own
 MOST_HEAD_DIM = HEAD_DIMS[-1]
+# Keys of the longest row at which backends are measured; each serves calls above the one before.
+LENGTHS = (128, 512, 2048, 8192)
+_ANY_LENGTH = 1 << 62
+MEASURED_BACKENDS = ("hopper", "gluon", "cuda", "triton")
 _POWERS = (16, 32, 64, 128)
 Key = tuple[str, int, int, bool]
 KEYS: tuple[Key, ...] = tuple(itertools.product(KERNELS, BITS, HEAD_DIMS, (False, True)))
@@ -90,13 +94,42 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Choice:
+    """The backend that was measured to be the fastest for some calls.
+
+    Attributes:
+        training: for calls with a backward pass; False for inference.
+        longest: keys of the longest row up to which it is chosen, above those of the choice before.
+    """
+
+    bits: int
+    head_dim: int
+    training: bool
+    longest: int
+    backend: str
+
+    def __post_init__(self) -> None:
+        for name, choices in (
+            ("bits", BITS),
+            ("head_dim", HEAD_DIMS),
+            ("training", (False, True)),
+            ("longest", LENGTHS),
+            ("backend", MEASURED_BACKENDS),
+        ):
+            value = getattr(self, name)
+            if value not in choices or type(value) is not type(choices[0]):
+                raise ValueError(f"{name}: expected one of {', '.join(map(repr, choices))}, got {value!r}")
+
+
+@dataclass(frozen=True)
 class Table:
-    """All rows of one architecture ("sm_90") or of one GPU."""
+    """All rows of one architecture ("sm_90") or of one GPU, and for the latter which backend is the fastest."""
 
     architecture: str
     shared_bytes: int
     measured: dict[str, str] | None
     rows: tuple[Row, ...]
+    choices: tuple[Choice, ...] = ()
 
     def __post_init__(self) -> None:
         have = [row.key for row in self.rows]
@@ -107,6 +140,16 @@ class Table:
     @functools.cached_property
     def by_key(self) -> dict[Key, Row]:
         return {row.key: row for row in self.rows}
+
+    @functools.cached_property
+    def backends_by_kind(self) -> dict[tuple[int, int, bool], tuple[tuple[int, str], ...]]:
+        """By bits, head size and training: pairs of the longest row and the backend, in rising order; the last is of
+        any length."""
+        found: dict[tuple[int, int, bool], list[tuple[int, str]]] = {}
+        for choice in sorted(self.choices, key=lambda choice: choice.longest):
+            kind = (choice.bits, choice.head_dim, choice.training)
+            found.setdefault(kind, []).append((choice.longest, choice.backend))
+        return {kind: (*pairs[:-1], (_ANY_LENGTH, pairs[-1][1])) for kind, pairs in found.items()}
 
     def row(self, kernel: str, dtype: torch.dtype, head_dim: int, busy: bool) -> Row:
         return self.by_key[kernel, 8 * dtype.itemsize, next(d for d in HEAD_DIMS if head_dim <= d), busy]
@@ -130,8 +173,10 @@ def parse(text: str) -> Table:
         record = json.loads(text)
     except json.JSONDecodeError as error:
         raise ValueError(f"not JSON: {error}") from error
+    if isinstance(record, dict):
+        record.setdefault("choices", [])  # only tables of one GPU have them
     _check_members("table", record, {field.name for field in fields(Table)})
-    architecture, shared, measured, rows = (record[field.name] for field in fields(Table))
+    architecture, shared, measured, rows, choices = (record[field.name] for field in fields(Table))
     if not isinstance(architecture, str) or not re.fullmatch(r"sm_\d{2,3}", architecture):
         raise ValueError(f"architecture: got {architecture!r}, wanted one such as 'sm_90'")
     if type(shared) is not int or shared <= 0:
@@ -140,15 +185,23 @@ def parse(text: str) -> Table:
         raise ValueError(f"measured: got {measured!r}, wanted null or an object")
     if not isinstance(rows, list):
         raise ValueError(f"rows: got {type(rows).__name__}, wanted a list")
-    return Table(architecture, shared, measured, tuple(_row(number, row) for number, row in enumerate(rows)))
+    if not isinstance(choices, list):
+        raise ValueError(f"choices: expected a list, got {type(choices).__name__}")
+    return Table(
+        architecture,
+        shared,
+        measured,
+        tuple(_member(Row, f"rows[{number}]", row) for number, row in enumerate(rows)),
+        tuple(_member(Choice, f"choices[{number}]", choice) for number, choice in enumerate(choices)),
+    )
 
 
-def _row(number: int, record: object) -> Row:
+def _member(kind: type, name: str, record: object):
     try:
-        _check_members("row", record, {field.name for field in fields(Row)})
-        return Row(**record)
+        _check_members(kind.__name__.lower(), record, {field.name for field in fields(kind)})
+        return kind(**record)
     except ValueError as error:
-        raise ValueError(f"rows[{number}]: {error}") from error
+        raise ValueError(f"{name}: {error}") from error
 
 
 def _check_members(what: str, record: object, wanted: set[str]) -> None:
@@ -280,6 +333,20 @@ def longest_whole_rows(device: torch.device, kernel: str, bits: int, busy: bool)
 longest_whole_rows._dynamo_marked_constant = True
 
 
+def tuned_backends(device: torch.device, bits: int, head_dim: int, training: bool) -> tuple[tuple[int, str], ...]:
+    """Pairs of the longest row of keys and the backend measured to be the fastest up to it; () without measurement."""
+    try:
+        table = table_for(device)
+    except ValueError:  # no table fits such a GPU
+        return ()
+    if not table.choices or head_dim > MOST_HEAD_DIM:  # the usual way out, at every call
+        return ()
+    return table.backends_by_kind.get((bits, next(d for d in HEAD_DIMS if head_dim <= d), training), ())
+
+
+tuned_backends._dynamo_marked_constant = True
+
+
 def source_of(device: torch.device) -> str:
     """Where a device's tiles come from, for `explain`."""
     return _found(device)[1]
@@ -299,7 +366,7 @@ def _found(device: torch.device) -> tuple[Table, str]:
     nearest = table.architecture
     how = "" if nearest == architecture else f", the nearest older one that fits this GPU's {architecture}"
     measured = "measured" if table.measured else "reckoned, not measured"
-    advice = fault or "python -m qacg_kernels.backends.triton.tune makes a table for this GPU"
+    advice = fault or "python -m qacg_kernels.tune makes a table for this GPU"
     return table, f"shipped tiles of {nearest}{how}, {measured}; {advice}"
 
 

@@ -11,7 +11,7 @@ from qacg_kernels.backends import triton
 from qacg_kernels.ops import register_kernels
 
 NAME = "gluon"
-NEEDS_CERTIFICATE = True
+NEEDS_SELF_CHECK = True
 DEVICE = "cuda"
 
 CAPABILITY = (9, 0)

@@ -7,7 +7,7 @@ from qacg_kernels.backends.triton.forms import GLUON_FORWARD
 from qacg_kernels.backends.triton.gates import row_gates_kernel
 from qacg_kernels.backends.triton.gluon import without_gluon
 from qacg_kernels.backends.triton.gluon_forward import gluon_forward_kernel
-from qacg_kernels.backends.triton.plan import plan_of
+from qacg_kernels.backends.triton.plan import Plan, plan_of
 
 # Of the ring: one being read, one that is read next, the others on their way.
 STAGES = 4
@@ -15,23 +15,35 @@ _COPIED = 16  # elements: Triton knows of a number that it is a multiple of 16, 
 _FAR_APART = 2**24  # elements: a tile's 128 rows then pass 32 bits
 
 
-def forward(*inputs, save_softmax_out=True, save_quasi_out=False, **options):
+def forward(*inputs, **options):
     """Kernel of qacg::gluon_attention.
 
     Rows that the Triton backend takes whole, and calls that `gluon.without_gluon` names, have its own forward.
     """
     query, attn_mask = inputs[0], inputs[12]
-    plan = plan_of(inputs, options, ())
-    why = without_gluon(
+    saves = options.get("save_softmax_out", True) or options.get("save_quasi_out", False)
+    without = without_gluon(
         query.dtype, query.shape[-1], attn_mask is not None, options["dropout_p"], options["column_gate"]
     )
-    if why or (plan.whole_forward and not (save_softmax_out or save_quasi_out)):
-        return launch.forward(
-            *inputs, save_softmax_out=save_softmax_out, save_quasi_out=save_quasi_out, **options
-        )  # fmt: skip
-    op = launch.Operation((*map(_copyable, inputs[:5]), *inputs[5:]), options)
-    # The plan of the caller's own query, not of its copy: the operator's fake derives the output's strides from it.
-    results = launch.allocated(plan, save_softmax_out, save_quasi_out)
+    if without or (not saves and _own_plan(inputs, options).whole_forward):
+        return launch.forward(*inputs, **options)
+    return launch.checked_first(FORWARD, inputs, options)
+
+
+def _own_plan(inputs: tuple, options: dict[str, object]) -> Plan:
+    """The plan of the caller's tensors, not of their copies: from it the fake operator derives the output's strides."""
+    return plan_of(inputs, {name: value for name, value in options.items() if not name.startswith("save_")}, ())
+
+
+def _prepare(inputs: tuple, options: dict[str, object]) -> launch.Operation:
+    op = launch.prepare_forward((*map(_copyable, inputs[:5]), *inputs[5:]), options)
+    op.own = _own_plan(inputs, options)
+    op.settled = op.own.settled
+    return op
+
+
+def _launch(op: launch.Operation, inputs: tuple, options: dict[str, object]) -> launch.ForwardOutputs:
+    results = launch.allocated(op.own, options.get("save_softmax_out", True), options.get("save_quasi_out", False))
     *written, query_gate, key_gate = results
     if query_gate is not None:
         gate_lambda = op.plan.query_values()
@@ -39,6 +51,9 @@ def forward(*inputs, save_softmax_out=True, save_quasi_out=False, **options):
         op.call = op.call._replace(gate_lambda=gate_lambda, gate=None)
     op.launch(gluon_forward_kernel, GLUON_FORWARD, "queries", *written, STAGES=STAGES)
     return launch.outputs_of(results)
+
+
+FORWARD = launch.kernel_of("gluon", _prepare, _launch, is_backward=False)
 
 
 def _copyable(t: Tensor) -> Tensor:

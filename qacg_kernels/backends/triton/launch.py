@@ -8,6 +8,7 @@ import torch
 import triton
 from torch import Tensor
 
+from qacg_kernels import self_check
 from qacg_kernels.backends.triton import interpreted
 from qacg_kernels.backends.triton.arguments import (
     Call,
@@ -31,7 +32,7 @@ from qacg_kernels.backends.triton.forms import power_of_two
 from qacg_kernels.backends.triton.forward import forward_kernel
 from qacg_kernels.backends.triton.gates import gate_gradients_kernel, gate_sums_kernel, key_gates_kernel
 from qacg_kernels.backends.triton.plan import Plan, plan_of
-from qacg_kernels.ops import ForwardOutputs
+from qacg_kernels.ops import INPUTS, ForwardOutputs
 
 # Rows that one program sums for the gate's parameters: few partial sums, yet programs enough for long sequences.
 _SUM_ROWS = 1024
@@ -56,6 +57,7 @@ class Operation:
     ) -> None:
         """`others` are tensors that are read too, in the backward."""
         self.plan = plan = plan_of(inputs, options, others)
+        self.own, self.settled = plan, plan.settled  # the caller's, where `inputs` are copies of the caller's
         gate_lambda = inputs[5]
         attn_mask, key_lengths, cu_seqlens, seed = inputs[12:]
         self.call = Call(
@@ -167,9 +169,53 @@ def through(other: Launch) -> Iterator[None]:
         _launch = before
 
 
-def forward(*inputs, save_softmax_out=True, save_quasi_out=False, **options):
+def forward(*inputs, **options):
     """Kernel of qacg::triton_attention."""
-    op = Operation(inputs, options)
+    return checked_first(FORWARD, inputs, options)
+
+
+def backward(*tensors, **options):
+    """Kernels of qacg::triton_attention_backward."""
+    return checked_first(BACKWARD, tensors, options)
+
+
+class Kernel(NamedTuple):
+    """A direction of a backend: what launches it, given its `Operation` too, and its check."""
+
+    name: str
+    prepare: Callable[[tuple, dict], "Operation"]
+    launch: Callable[..., tuple]
+    check: self_check.Kernel
+
+
+def kernel_of(name: str, prepare: Callable, launch: Callable, is_backward: bool) -> Kernel:
+    def run(*tensors, **options):
+        return launch(prepare(tensors, options), tensors, options)
+
+    return Kernel(name, prepare, launch, self_check.Kernel(name, is_backward, run, may_differ=_may_differ))
+
+
+def checked_first(kernel: Kernel, tensors: tuple, options: dict[str, object]) -> tuple[Tensor | None, ...]:
+    """Runs a direction of a backend; a plan that the check has not seen goes through it."""
+    op = kernel.prepare(tensors, options)
+    # A plan serves forwards that save branch outputs and those that do not, whose kernels differ.
+    served = kernel.name, options.get("save_softmax_out"), options.get("save_quasi_out")
+    if served in op.settled or _launch is not run:
+        return kernel.launch(op, tensors, options)
+    return kernel.check.first_call(tensors, options, lambda: op.settled.add(served))
+
+
+def _may_differ(tensors: tuple, options: dict[str, object]) -> bool:
+    """Whether a backward adds up gradients of queries in an order that differs from run to run."""
+    if len(tensors) <= INPUTS:
+        return False
+    op = _prepare_backward(tensors, options)
+    return not op.plan.whole_backward and _adds_atomically(op.plan)
+
+
+def launch_forward(op: Operation, inputs: tuple, options: dict[str, object]) -> ForwardOutputs:
+    """Launches a forward; the options name the branch outputs to save."""
+    save_softmax_out, save_quasi_out = options.get("save_softmax_out", True), options.get("save_quasi_out", False)
     plan = op.plan
     results = allocated(plan, save_softmax_out, save_quasi_out)
     if plan.column_gate:
@@ -210,10 +256,18 @@ def outputs_of(results: Results) -> ForwardOutputs:
     return ForwardOutputs(*[None if rows is None else rows.data for rows in results])
 
 
-def backward(grad_out, grad_query_gate, grad_key_gate, *tensors, **options):
-    """Kernels of qacg::triton_attention_backward."""
-    inputs, (softmax_out, quasi_out, row_max, row_sum, query_gate, key_gate) = tensors[:16], tensors[16:]
-    op = Operation(inputs, options, (grad_out, grad_query_gate, grad_key_gate, *tensors[16:]))
+def prepare_forward(inputs: tuple, options: dict[str, object]) -> Operation:
+    return Operation(inputs, {name: value for name, value in options.items() if not name.startswith("save_")})
+
+
+def _prepare_backward(tensors: tuple, options: dict[str, object]) -> Operation:
+    """Of the operator's tensors: three upstream gradients, the inputs, and what the forward saved."""
+    return Operation(tensors[3 : 3 + INPUTS], options, (*tensors[:3], *tensors[3 + INPUTS :]))
+
+
+def _launch_backward(op: Operation, tensors: tuple, options: dict[str, object]) -> tuple[Tensor | None, ...]:
+    grad_out, grad_query_gate, grad_key_gate, *inputs = tensors[: 3 + INPUTS]
+    softmax_out, quasi_out, row_max, row_sum, query_gate, key_gate = tensors[3 + INPUTS :]
     saved = Saved(
         op.rows(grad_out if has_dense_rows(grad_out) else grad_out.contiguous()),
         *[op.rows(t) for t in (softmax_out, quasi_out, row_max, row_sum)],
@@ -244,8 +298,7 @@ def _tiled_backward(op: Operation, saved: Saved, grads: Gradients) -> None:
         op.launch(row_terms_kernel, None, "queries", saved, grads)
     else:
         op.launch(query_blocks_kernel, "query_gradients", "queries", saved, grads, SUMS_ONLY=True)
-    free = not torch.are_deterministic_algorithms_enabled()
-    if op.plan.row("key_gradients").atomic and free and not op.plan.column_gate:
+    if _adds_atomically(op.plan):
         sums = [torch.zeros_like(t, dtype=torch.float32) for t in (grads.query.data, grads.context_query.data)]
         atomic = grads._replace(query=op.rows(sums[0]), context_query=op.rows(sums[1]))
         op.launch(key_blocks_kernel, "key_gradients", "keys", saved, atomic)
@@ -254,6 +307,11 @@ def _tiled_backward(op: Operation, saved: Saved, grads: Gradients) -> None:
         no_queries = grads._replace(query=None, context_query=None)
         op.launch(key_blocks_kernel, "key_gradients", "keys", saved, no_queries)
         op.launch(query_blocks_kernel, "query_gradients", "queries", saved, grads, SUMS_ONLY=False)
+
+
+def _adds_atomically(plan: Plan) -> bool:
+    free = not torch.are_deterministic_algorithms_enabled()
+    return plan.row("key_gradients").atomic and free and not plan.column_gate
 
 
 def _gate_gradients(
@@ -271,3 +329,7 @@ def _gate_gradients(
     targets = _gate_of(grads, op.call.gate.beta, op.call.gate.gamma)
     op.launch(gate_gradients_kernel, None, 2 * plan.heads, sums, plan.sequences, targets, ROWS=_SUM_ROWS)
     return grads
+
+
+FORWARD = kernel_of("triton", prepare_forward, launch_forward, is_backward=False)
+BACKWARD = kernel_of("triton", _prepare_backward, _launch_backward, is_backward=True)

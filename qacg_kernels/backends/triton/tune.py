@@ -1,64 +1,74 @@
-"""Measures tiles on the GPU that is here and saves a table: `python -m qacg_kernels.backends.triton.tune`.
+"""Measuring tiles on the GPU that is here, for `python -m qacg_kernels.tune`.
 
-Nothing is tuned at a user's call. For each row of the tables the candidates that run are timed on a call of the row's
-kind, the one kernel alone; the fastest is kept. Up to how many keys a row is taken whole stays as the shipped table
-has it. Rows that the time did not reach stay as they are, and are named.
+Nothing is tuned at a user's call. For each row of the tables the candidates are compiled in parallel, and those that
+run are timed on a call of the row's kind, the one kernel alone; the fastest is kept. Up to how many keys a row is taken
+whole stays as the table has it. Rows that the time did not reach stay as they are, and are named.
 """
 
-import argparse
-import sys
-import time
+import contextlib
+import os
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from datetime import datetime, timezone
-from pathlib import Path
 
 import torch
 
-from qacg_kernels.backends.triton import configurations
 from qacg_kernels.backends.triton.candidates import candidates
-from qacg_kernels.backends.triton.configurations import HEAD_DIMS, KEYS, Key, Row, Table, trial
+from qacg_kernels.backends.triton.configurations import Key, Row, Table, trial
 from qacg_kernels.ops import backward_op, forward_op
 
 Measure = Callable[[Table, Row], float]
+Pairs = list[tuple[Table, Row]]
 _BATCH_TOKENS = 8192
 _HEADS = 12
 _TILED_LENGTH = 2048
 # A candidate must be this much faster than the row that is there: less is noise.
-_GAIN = 0.97
+GAIN = 0.97
 
 
 def tuned(
-    base: Table, keys: Iterable[Key], measure: Measure, is_spent: Callable[[], bool], tell: Callable[[str], None]
+    base: Table,
+    keys: Iterable[Key],
+    measure: Measure,
+    is_spent: Callable[[], bool],
+    tell: Callable[[str], None],
+    keep: Callable[[Table], None] = lambda table: None,
+    compile_all: Callable[[Pairs], None] = lambda pairs: None,
 ) -> Table:
     """The table with the fastest row of each key.
 
     Args:
-        measure: seconds that a row's kernel takes within a table; raises RuntimeError where it does not run.
+        measure: seconds that a row's kernel takes within a table; raises any exception where it does not compile or
+            run, as Triton's PTXASError, CompilationError and OutOfResources.
         is_spent: whether to leave the keys that follow as they are.
         tell: gets a line for each key.
+        keep: gets the table after each key.
+        compile_all: gets the candidates of a key before they are measured.
     """
-    rows = {row.key: row for row in base.rows}
+    table = base
     for key in keys:
         if is_spent():
             tell(f"{_named(key)}: left as it is, the time is spent")
             continue
-        own = rows[key]
+        own = table.by_key[key]
         tried = [own, *(row for row in _comparable(key, own) if row != own)]
-        times = {}
+        compile_all([(_with(table, row), row) for row in tried])
+        times, errors = {}, {}
         for row in tried:
             try:
-                times[row] = measure(_with(base, row), row)
-            except RuntimeError:  # the GPU has not the shared memory or the registers for it
-                continue
+                times[row] = measure(_with(table, row), row)
+            except Exception as error:  # it does not compile, or the GPU has not the memory or the registers for it
+                errors[row] = error
         if not times:
-            raise RuntimeError(f"{_named(key)}: none of {len(tried)} configurations runs on this GPU")
+            tell(f"{_named(key)}: left as it is, none of {len(tried)} configurations runs: {errors[own]}")
+            continue
         best = min(times, key=times.get)
-        if own in times and times[best] > _GAIN * times[own]:
+        if own in times and times[best] > GAIN * times[own]:
             best = own
-        rows[key] = best
+        table = _with(table, best)
+        keep(table)
         tell(f"{_named(key)}: {_tile(best)}, {1e6 * times[best]:.1f} us of {len(times)} tried")
-    return replace(base, rows=tuple(rows[key] for key in KEYS))
+    return table
 
 
 def _comparable(key: Key, own: Row) -> list[Row]:
@@ -105,36 +115,46 @@ def example(row: Row, device: torch.device) -> tuple[tuple, dict[str, object], t
     return (*wide[:5], None, *vectors, None, None, mask, None, None, seed), options, wide[5]
 
 
-def seconds(table: Table, row: Row) -> float:
-    """Median time of a row's kernel on the current GPU, in a call of the row's kind.
+def compile_all(pairs: Pairs) -> None:
+    """Compiles the kernels of many rows in parallel; an error comes up again when its row is measured."""
+    calls = []
+    for table, row in pairs:
+        with contextlib.suppress(Exception):
+            calls.append(_launch_of(table, row))
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for kernel, programs, arguments, constants, options, _ in calls:
+            pool.submit(kernel.warmup, *arguments, grid=(programs,), **constants, **options)
 
-    Raises:
-        RuntimeError: the configuration does not run there.
-    """
-    from triton.runtime.errors import OutOfResources
+
+def seconds(table: Table, row: Row) -> float:
+    """Median time of a row's kernel on the current GPU, in a call of the row's kind."""
     from triton.testing import do_bench
 
+    from qacg_kernels.backends.triton import launch
+
+    call = _launch_of(table, row)
+    return 1e-3 * do_bench(lambda: launch.run(*call), warmup=10, rep=50, return_mode="median")
+
+
+def _launch_of(table: Table, row: Row) -> tuple:
+    """The arguments of `launch.run` for a row's kernel, in a call of the row's kind. Nothing is launched."""
     from qacg_kernels.backends.triton import launch
 
     inputs, options, grad_out = example(row, torch.device("cuda", torch.cuda.current_device()))
     found = []
 
     def find(kernel, programs, arguments, constants, launch_options, device):
-        launch.run(kernel, programs, arguments, constants, launch_options, device)
         if kernel.fn.__name__ == _FUNCTIONS[row.kernel] and not constants.get("SUMS_ONLY"):
             found.append((kernel, programs, arguments, constants, launch_options, device))
 
     whole = row.kernel.startswith("whole_row")
-    try:
-        with trial(table), launch.through(find):
-            out = forward_op("triton")(*inputs, **options, save_softmax_out=not whole, save_quasi_out=not whole)
-            if row.kernel not in ("whole_row_forward", "tiled_forward"):
-                found.clear()
-                backward_op("triton")(grad_out, None, None, *inputs, *out[1:], **options)
-        (call,) = found
-        return 1e-3 * do_bench(lambda: launch.run(*call), warmup=10, rep=50, return_mode="median")
-    except OutOfResources as error:
-        raise RuntimeError(str(error)) from error
+    with trial(table), launch.through(find):
+        out = forward_op("triton")(*inputs, **options, save_softmax_out=not whole, save_quasi_out=not whole)
+        if row.kernel not in ("whole_row_forward", "tiled_forward"):
+            found.clear()
+            backward_op("triton")(grad_out, None, None, *inputs, *out[1:], **options)
+    (call,) = found
+    return call
 
 
 _FUNCTIONS = {
@@ -144,45 +164,3 @@ _FUNCTIONS = {
     "key_gradients": "key_blocks_kernel",
     "query_gradients": "query_blocks_kernel",
 }
-
-
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m qacg_kernels.backends.triton.tune",
-        description="Measures tile sizes on this GPU and saves a table that the Triton backend then prefers.",
-    )
-    parser.add_argument("--bits", type=int, choices=(16, 32), nargs="+", default=[16], help="widths of the elements")
-    parser.add_argument("--head-dims", type=int, choices=HEAD_DIMS, nargs="+", default=[64, 128])
-    parser.add_argument("--seconds", type=float, default=900, help="when to stop; rows not reached stay as they are")
-    parser.add_argument("--output", type=Path, help="the file; where the backend looks for it if not given")
-    options = parser.parse_args(arguments)
-    if not torch.cuda.is_available():
-        print("tune: torch sees no NVIDIA GPU on this machine; run it on the GPU that is meant", file=sys.stderr)
-        return 2
-    device = torch.device("cuda", torch.cuda.current_device())
-    name, architecture = torch.cuda.get_device_name(device), configurations.architecture_of(device)
-    path = options.output or configurations.saved_path(name)
-    if path is None:
-        print("tune: there is no home folder to save to; set QACG_TRITON_TABLES to a folder", file=sys.stderr)
-        return 2
-    shared_bytes = configurations.shared_bytes_of(device)
-    base = configurations.nearest_shipped(architecture, shared_bytes)
-    keys = [key for key in KEYS if key[1] in options.bits and key[2] in options.head_dims]
-    end = time.monotonic() + options.seconds
-    table = tuned(base, keys, seconds, lambda: time.monotonic() >= end, lambda line: print(line, flush=True))
-    import triton
-
-    measured = {
-        "gpu": name,
-        "taken": datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "torch": torch.__version__,
-        "triton": triton.__version__,
-    }
-    table = replace(table, architecture=architecture, shared_bytes=shared_bytes, measured=measured)
-    configurations.save(table, path)
-    print(f"saved to {path}")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

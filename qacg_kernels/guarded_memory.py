@@ -1,0 +1,55 @@
+"""Memory with guard zones: whatever a kernel allocates lies between bytes that it must not change.
+
+Fresh memory and the zones hold 0xff bytes, which are NaN in every float type. What a kernel leaves unwritten, or reads
+from beyond a tensor, shows as NaN in its results.
+"""
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+_aten = torch.ops.aten
+_ALLOCATORS = {
+    _aten.empty.memory_format,
+    _aten.empty_like.default,
+    _aten.empty_strided.default,
+    _aten.new_empty.default,
+    _aten.new_empty_strided.default,
+}
+_FILL = 0xFF
+# On either side; a multiple of what kernels and the allocator align to, and more than a row of 256 float32.
+_ZONE = 1 << 14
+
+
+class GuardedMemory(TorchDispatchMode):
+    """Within it every uninitialised tensor, those that C++ allocates too, lies between two guard zones.
+
+    Example:
+        >>> with GuardedMemory() as memory:
+        ...     t = torch.empty(3)
+        >>> memory.touched(), t.isnan().all().item()
+        (False, True)
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.zones: list[Tensor] = []  # views of bytes, two for each allocation
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        # Tensors on "meta" only describe layouts.
+        return self._guarded(result) if func in _ALLOCATORS and not result.is_meta else result
+
+    def _guarded(self, t: Tensor) -> Tensor:
+        """In place of a fresh tensor, one of its shape and strides between two zones."""
+        size = t.element_size()
+        extent = sum((n - 1) * s for n, s in zip(t.shape, t.stride())) + 1 if t.numel() else 0
+        used = extent * size
+        memory = torch.full((2 * _ZONE + used + -used % 16,), _FILL, dtype=torch.uint8, device=t.device)
+        self.zones += [memory[:_ZONE], memory[_ZONE + used :]]
+        return memory.view(t.dtype).as_strided(t.shape, t.stride(), _ZONE // size)
+
+    def touched(self) -> bool:
+        """Whether any zone was written; forgets the zones."""
+        zones, self.zones = self.zones, []
+        return any(bool((zone != _FILL).any()) for zone in zones)

@@ -1,0 +1,140 @@
+"""Measures tiles and backends on the GPU that is here: `python -m qacg_kernels.tune`.
+
+The table is saved after every measurement, where the Triton backend and `auto` look for it: tile sizes of the Triton
+kernels, and by length and direction the backend that is the fastest. Without it `auto` takes Triton on a GPU.
+"""
+
+import argparse
+import itertools
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
+
+import torch
+
+from qacg_kernels import dispatch
+from qacg_kernels.backends.triton import configurations
+from qacg_kernels.backends.triton.configurations import HEAD_DIMS, KEYS, LENGTHS, MEASURED_BACKENDS, Choice, Table
+from qacg_kernels.backends.triton.tune import GAIN, compile_all, seconds, tuned
+from qacg_kernels.functional import quasi_attention
+from qacg_kernels.gate import GateParameters
+
+_HEADS, _TOKENS = 12, 8192
+
+Measure = Callable[[str, Choice], float]
+
+
+def with_fastest_backends(
+    table: Table,
+    kinds: list[Choice],
+    measure: Measure,
+    is_spent: Callable[[], bool],
+    tell: Callable[[str], None],
+    keep: Callable[[Table], None],
+) -> Table:
+    """The table with the fastest backend of each kind of call; a near tie goes to Triton.
+
+    Args:
+        kinds: calls to measure; their backend does not count.
+        measure: seconds of a call of a kind through a backend; raises any exception where that does not take it.
+        is_spent, tell, keep: as for `tuned`.
+    """
+    for kind in kinds:
+        direction = "training" if kind.training else "inference"
+        name = f"{kind.bits} bits, D = {kind.head_dim}, {direction}, {kind.longest} keys"
+        if is_spent():
+            tell(f"{name}: left as it is, the time is spent")
+            continue
+        times = {}
+        for backend in MEASURED_BACKENDS:
+            try:
+                times[backend] = measure(backend, kind)
+            except Exception as error:  # it does not take the call, does not compile, or has not the memory
+                tell(f"{name}: {backend} does not run: {(str(error).splitlines() or [type(error).__name__])[0]}")
+        if not times:
+            continue
+        best = min(times, key=times.get)
+        if "triton" in times and times[best] > GAIN * times["triton"]:
+            best = "triton"
+        others = [c for c in table.choices if replace(c, backend=kind.backend) != kind]
+        table = replace(table, choices=(*others, replace(kind, backend=best)))
+        keep(table)
+        tell(f"{name}: {best}, " + ", ".join(f"{b} {1e6 * t:.0f} us" for b, t in times.items()))
+    return table
+
+
+def seconds_of(backend: str, kind: Choice) -> float:
+    """Median seconds of a call of a kind on the current GPU, launch overhead included."""
+    from triton.testing import do_bench
+
+    dtype = torch.bfloat16 if kind.bits == 16 else torch.float32
+
+    def drawn(*shape: int) -> torch.Tensor:
+        return torch.randn(shape, device="cuda", dtype=dtype).requires_grad_(kind.training)
+
+    batch = max(1, _TOKENS // kind.longest)
+    wide = [drawn(batch, kind.longest, _HEADS, kind.head_dim).transpose(1, 2) for _ in range(5)]
+    gate = GateParameters(*(drawn(kind.head_dim) for _ in range(4)))
+    upstream = torch.randn_like(wide[0])
+
+    def call() -> None:
+        with torch.set_grad_enabled(kind.training):
+            out = quasi_attention(*wide, gate, backend=backend)
+            if kind.training:
+                torch.autograd.grad(out, wide, upstream)
+
+    call()
+    return 1e-3 * do_bench(call, warmup=10, rep=50, return_mode="median")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m qacg_kernels.tune",
+        description="Measures tile sizes and backends on this GPU and saves a table that calls then prefer.",
+    )
+    parser.add_argument("--bits", type=int, choices=(16, 32), nargs="+", default=[16], help="widths of the elements")
+    parser.add_argument("--head-dims", type=int, choices=HEAD_DIMS, nargs="+", default=[64, 128])
+    parser.add_argument("--seconds", type=float, default=900, help="when to stop; what is not reached stays as it is")
+    parser.add_argument("--output", type=Path, help="the file; where calls look for it if not given")
+    options = parser.parse_args(arguments)
+    if not torch.cuda.is_available():
+        print("tune: torch sees no NVIDIA GPU on this machine; run it on the GPU that is meant", file=sys.stderr)
+        return 2
+    device = torch.device("cuda", torch.cuda.current_device())
+    name = torch.cuda.get_device_name(device)
+    path = options.output or configurations.saved_path(name)
+    if path is None:
+        print("tune: there is no home folder to save to; set QACG_TRITON_TABLES to a folder", file=sys.stderr)
+        return 2
+    from importlib.metadata import version
+
+    def keep(table: Table) -> None:
+        taken = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+        measured = {"gpu": name, "taken": taken, "torch": torch.__version__, "triton": version("triton")}
+        configurations.save(replace(table, measured=measured), path)
+
+    end = time.monotonic() + options.seconds
+    common = dict(is_spent=lambda: time.monotonic() >= end, tell=lambda line: print(line, flush=True), keep=keep)
+    base = replace(
+        configurations.table_for(device),
+        architecture=configurations.architecture_of(device),
+        shared_bytes=configurations.shared_bytes_of(device),
+    )
+    kinds = [
+        Choice(*kind, "triton") for kind in itertools.product(options.bits, options.head_dims, (False, True), LENGTHS)
+    ]
+    if all(dispatch.backend_of(other).missing() for other in MEASURED_BACKENDS if other != "triton"):
+        kinds = []  # nothing to choose from
+    # Backends first: they take seconds, and tiles the rest of the time.
+    table = with_fastest_backends(base, kinds, seconds_of, **common)
+    keys = [key for key in KEYS if key[1] in options.bits and key[2] in options.head_dims]
+    tuned(table, keys, seconds, **common, compile_all=compile_all)
+    print(f"saved to {path}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,387 @@
+"""The check of a variant's first call: when it runs, what comes of it, and that it costs nothing afterwards."""
+
+import math
+import os
+import warnings
+
+import pytest
+import torch
+from torch.utils.checkpoint import checkpoint
+from unchecked_cpu import unchecked_cpu
+
+import qacg_kernels as qk
+from qacg_kernels import self_check
+from qacg_kernels.backends import cpu
+from qacg_kernels.guarded_memory import GuardedMemory
+from qacg_kernels.testing import evaluate, through_backend
+from qacg_kernels.testing_inputs import Case, make_inputs
+
+pytestmark = pytest.mark.skipif(bool(cpu.missing()), reason="the compiled CPU kernels are not there")
+CASE = Case("self-check", queries=9, head_dim=8, gate="shared", bias="shared")
+FORWARD = ["forward", "forward"]  # once in guarded memory, once as usual
+BACKWARD = ["backward", "backward"]
+
+
+@pytest.fixture(autouse=True)
+def first(monkeypatch):
+    monkeypatch.setenv("QACG_SELF_CHECK", "first")
+
+
+@pytest.fixture
+def inputs():
+    return make_inputs(CASE, torch.float32)
+
+
+def attend(inputs, tensors=None, **options):
+    return qk.quasi_attention(*inputs.arguments(tensors), **inputs.options | options, backend="cpu")
+
+
+def wrong_output(results, call):
+    results["out"][0, 0, 0, 0] += 0.25
+
+
+def test_right_variant_runs_twice_then_once(inputs):
+    with unchecked_cpu() as launched, torch.no_grad():
+        results = [attend(inputs) for _ in range(3)]
+        assert launched == [*FORWARD, "forward", "forward"]
+        assert self_check.summary(torch.device("cpu")) == "1 kernel variants checked and right, 0 wrong"
+    assert all(torch.equal(t, results[0]) for t in results)
+
+
+def test_training_checks_both_directions(inputs):
+    with unchecked_cpu() as launched:
+        evaluate(inputs, through_backend("cpu"))
+        assert launched == [*FORWARD, *BACKWARD]
+
+
+def test_checked_result_has_usual_memory_and_bits(inputs):
+    with torch.no_grad():
+        expected = attend(inputs)
+        with unchecked_cpu():
+            got = attend(inputs)
+    assert torch.equal(got, expected)
+    assert got.untyped_storage().nbytes() == expected.untyped_storage().nbytes()
+
+
+def test_wrong_variant_warns_once_and_gives_reference(inputs):
+    with torch.no_grad():
+        expected = qk.quasi_attention(*inputs.arguments(), **inputs.options, backend="reference")
+        with unchecked_cpu(wrong_output) as launched:
+            with pytest.warns(
+                UserWarning, match=r"backend 'cpu' is wrong .*: out\[0, 0, 0, 0\]: expected .*, got"
+            ) as told:
+                first = attend(inputs)
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                second = attend(inputs)
+            assert launched == FORWARD
+    assert torch.equal(first, expected) and torch.equal(second, expected)
+    text = str(told[0].message)
+    assert "float32" in text and f"torch {torch.__version__}" in text and "B*H<=8" in text
+
+
+def test_wrong_forward_takes_its_backward_along(inputs):
+    """What the reference saved is read by the reference."""
+    expected = evaluate(inputs, through_backend("reference"))
+    with unchecked_cpu(wrong_output) as launched, pytest.warns(UserWarning):
+        for _ in range(2):
+            got = evaluate(inputs, through_backend("cpu"))
+        assert launched == FORWARD and self_check.summary(torch.device("cpu")).endswith("1 wrong")
+    assert all(torch.equal(got[name], t) for name, t in expected.items())
+
+
+def test_saved_rows_of_the_reference_are_in_the_kernels_units(inputs, monkeypatch):
+    """A switch that changes between the two directions makes the backward another variant's."""
+    expected = evaluate(inputs, through_backend("reference"))
+    monkeypatch.setattr(self_check.Kernel, "_forward_of", lambda self, tensors, options: None)
+    with unchecked_cpu(wrong_output) as launched, pytest.warns(UserWarning):
+        got = evaluate(inputs, through_backend("cpu"))
+        assert launched[-1] == "backward" and self_check.summary(torch.device("cpu")).endswith("1 wrong")
+    for name, t in expected.items():
+        torch.testing.assert_close(got[name], t, msg=lambda m, name=name: f"{name}: {m}")
+
+
+@pytest.mark.parametrize("empty", [(0, 9), (0, 0)])
+def test_wrong_forward_with_empty_rows_leaves_no_nan(empty, monkeypatch):
+    monkeypatch.setattr(self_check.Kernel, "_forward_of", lambda self, tensors, options: None)
+    inputs = make_inputs(Case("empty rows", queries=9, head_dim=8, key_lengths=empty), torch.float32)
+    with unchecked_cpu(wrong_output), pytest.warns(UserWarning):
+        assert all(t.isfinite().all() for t in evaluate(inputs, through_backend("cpu")).values())
+
+
+def test_strict_raises_with_the_way_out(inputs, monkeypatch):
+    monkeypatch.setenv("QACG_SELF_CHECK", "strict")
+    with unchecked_cpu(wrong_output):
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match=r"expected .*, got .*QACG_BACKEND=reference"):
+                attend(inputs)
+
+
+def test_off_checks_nothing(inputs, monkeypatch):
+    monkeypatch.setenv("QACG_SELF_CHECK", "off")
+    with unchecked_cpu(wrong_output) as launched, torch.no_grad():
+        attend(inputs)
+        assert launched == ["forward"]
+
+
+def test_always_checks_every_call(inputs, monkeypatch):
+    monkeypatch.setenv("QACG_SELF_CHECK", "always")
+    with unchecked_cpu() as launched, torch.no_grad():
+        attend(inputs), attend(inputs)
+        assert launched == FORWARD * 2
+
+
+def test_unknown_value_raises(inputs, monkeypatch):
+    monkeypatch.setenv("QACG_SELF_CHECK", "sometimes")
+    with unchecked_cpu(), pytest.raises(ValueError, match=r"QACG_SELF_CHECK: expected one of 'first', .*'sometimes'"):
+        attend(inputs)
+
+
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [
+        ("dtype", Case("bfloat16")),
+        ("causal", Case("a", is_causal=True)),
+        ("mask", Case("b", mask="boolean")),
+        ("additive mask", Case("c", mask="additive")),
+        ("lengths", Case("d", key_lengths=(3, 17))),
+        ("dropout", Case("e", dropout_p=0.2)),
+        ("gate", Case("f", gate="shared")),
+        ("gate per head", Case("g", gate="per_head")),
+        ("column gate", Case("h", gate="shared", form="column")),
+        ("negative scale", Case("i", scale=-0.2)),
+        ("head size", Case("j", head_dim=20)),
+        ("length", Case("k", queries=33)),
+        ("keys", Case("l", keys=33)),
+        ("slices", Case("m", batch=9)),
+        ("layout", Case("n", layout="strided")),
+        ("packed", Case("o", sequences=(17, 4))),
+        ("several", Case("p", mask="boolean", dropout_p=0.2, key_lengths=(3, 17), gate="shared")),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_another_variant_is_checked_on_its_own(name, other):
+    plain = make_inputs(Case("plain"), torch.float32)
+    with unchecked_cpu() as launched, torch.no_grad():
+        attend(plain)
+        launched.clear()
+        dtype = torch.bfloat16 if name == "dtype" else torch.float32
+        inputs = make_inputs(other, dtype)
+        through_backend("cpu")(inputs, inputs.tensors)
+        assert launched == FORWARD
+
+
+def test_misaligned_pointers_are_a_variant(inputs):
+    moved = {name: torch.cat([t.new_zeros(1), t.flatten()])[1:].view(t.shape) for name, t in inputs.tensors.items()}
+    with unchecked_cpu() as launched, torch.no_grad():
+        attend(inputs)
+        launched.clear()
+        attend(inputs, moved)
+        assert launched == FORWARD
+
+
+def test_other_values_are_no_variant(inputs):
+    with unchecked_cpu() as launched, torch.no_grad():
+        attend(inputs)
+        attend(inputs, {name: 2 * t for name, t in inputs.tensors.items()})
+        assert launched == [*FORWARD, "forward"]
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+@pytest.mark.filterwarnings("error")
+def test_values_that_are_not_finite_raise_no_alarm(bad):
+    inputs = make_inputs(Case("not finite", queries=9, head_dim=8), torch.float32)
+    inputs.tensors["key"][0, 0, 2, 1] = bad
+    with unchecked_cpu():
+        evaluate(inputs, through_backend("cpu"))
+
+
+@pytest.mark.filterwarnings("error")
+def test_call_without_finite_values_stays_unchecked(inputs):
+    tensors = {name: torch.full_like(t, torch.nan) for name, t in inputs.tensors.items()}
+    with unchecked_cpu() as launched, torch.no_grad():
+        attend(inputs, tensors)
+        launched.clear()
+        attend(inputs)
+        assert launched == FORWARD
+
+
+def test_capture_leaves_the_variant_unchecked(inputs, monkeypatch):
+    with unchecked_cpu() as launched, torch.no_grad():
+        monkeypatch.setattr(self_check, "_is_a_moment_for_it", lambda query: False)
+        attend(inputs)
+        assert launched == ["forward"]
+        monkeypatch.undo()
+        monkeypatch.setenv("QACG_SELF_CHECK", "first")
+        attend(inputs)
+        assert launched == ["forward", *FORWARD]
+
+
+def test_error_of_the_device_names_the_way_out(inputs):
+    def fail(results, call):
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    with (
+        unchecked_cpu(fail),
+        pytest.raises(RuntimeError, match=r"backend 'cpu' failed: CUDA error.*QACG_BACKEND=reference"),
+    ):
+        attend(inputs)
+
+
+def test_error_of_the_compiler_falls_back(inputs):
+    class OutOfResources(Exception):
+        pass
+
+    OutOfResources.__module__ = "triton.runtime.errors"
+
+    def fail(results, call):
+        raise OutOfResources("out of resource: shared memory")
+
+    with torch.no_grad(), unchecked_cpu(fail), pytest.warns(UserWarning, match="does not run: OutOfResources: out of"):
+        got = attend(inputs)
+    assert torch.equal(got, qk.quasi_attention(*inputs.arguments(), backend="reference"))
+
+
+def test_wrong_argument_of_a_raw_call_is_named(inputs):
+    with unchecked_cpu(), pytest.raises(ValueError, match="dropout_seed"):
+        torch.ops.qacg.cpu_attention(
+            *inputs.arguments()[:5], inputs.tensors["query"][..., 0], *[None] * 10, max_seqlen=0, is_causal=False,
+            dropout_p=0.5, scale=1.0, quasi_scale=1.0, beta=1.0, gamma=1.0, column_gate=False,
+        )  # fmt: skip
+
+
+class Model(torch.nn.Module):
+    def __init__(self, inputs):
+        super().__init__()
+        self.inputs = inputs
+
+    def forward(self, query):
+        return attend(self.inputs, self.inputs.tensors | {"query": query})
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("way", ["compile", "export"])
+def test_a_graph_is_checked_when_it_runs(way, inputs):
+    model, query = Model(inputs), inputs.tensors["query"]
+    expected = qk.quasi_attention(*inputs.arguments(), **inputs.options, backend="reference")
+    with unchecked_cpu(wrong_output) as launched, torch.no_grad():
+        if way == "compile":
+            torch.compiler.reset()
+            program = torch.compile(model, backend="aot_eager", fullgraph=True)
+        else:
+            program = torch.export.export(model, (query,)).module()
+            assert not launched
+        with pytest.warns(UserWarning, match="backend 'cpu' is wrong"):
+            got = program(query)
+        assert launched == FORWARD and torch.equal(got, expected)
+        assert torch.equal(program(query), expected) and launched == FORWARD
+
+
+@pytest.mark.filterwarnings("ignore:.*is wrong for this kind of call")
+def test_a_checkpointed_call_is_checked(inputs):
+    expected = evaluate(inputs, through_backend("reference"))
+
+    def through_checkpoint(inputs, tensors):
+        return checkpoint(lambda: through_backend("cpu")(inputs, tensors), use_reentrant=False)
+
+    with unchecked_cpu(wrong_output):
+        got = evaluate(inputs, through_checkpoint)
+    for name, t in expected.items():
+        torch.testing.assert_close(got[name], t, msg=lambda m, name=name: f"{name}: {m}")
+
+
+@pytest.mark.filterwarnings("ignore:.*is wrong for this kind of call")
+def test_a_call_under_ddp_is_checked(inputs, tmp_path):
+    model = torch.nn.Module()
+    model.query = torch.nn.Parameter(inputs.tensors["query"].clone())
+    model.forward = lambda: attend(inputs, inputs.tensors | {"query": model.query}).sum()
+    expected = torch.autograd.grad(
+        qk.quasi_attention(
+            *inputs.arguments(inputs.tensors | {"query": model.query}), **inputs.options, backend="reference"
+        ).sum(),
+        model.query,
+    )[0]
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        with unchecked_cpu(wrong_output) as launched:
+            torch.nn.parallel.DistributedDataParallel(model)().backward()
+            assert launched == FORWARD
+    finally:
+        torch.distributed.destroy_process_group()
+    assert torch.equal(model.query.grad, expected)
+
+
+def test_a_forked_process_checks_on(inputs):
+    with unchecked_cpu(), torch.no_grad():
+        attend(inputs)
+        if not (child := os.fork()):
+            try:
+                attend(make_inputs(Case("another", queries=50, head_dim=8), torch.float32))
+                os._exit(0 if self_check.summary(torch.device("cpu")).startswith("2 kernel variants") else 1)
+            finally:
+                os._exit(2)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_empty_gradients_of_absent_gates_raise_no_alarm():
+    inputs = make_inputs(Case("raw", queries=9, head_dim=8), torch.float32)
+    tensors = [*inputs.tensors.values(), *[None] * 10]
+    options = dict(max_seqlen=0, is_causal=False, dropout_p=0.0, scale=1.0, quasi_scale=1.0, beta=1.0, gamma=1.0)
+    nothing = torch.empty(0)
+    with unchecked_cpu():
+        out, *saved = torch.ops.qacg.cpu_attention(*tensors, **options, column_gate=False)
+        torch.ops.qacg.cpu_attention_backward(
+            torch.ones_like(out), nothing, nothing, *tensors, *saved, **options, column_gate=False
+        )
+        assert self_check.summary(torch.device("cpu")) == "2 kernel variants checked and right, 0 wrong"
+
+
+def test_profiled_call_is_checked(inputs):
+    with unchecked_cpu() as launched, torch.profiler.profile(), torch.no_grad():
+        attend(inputs)
+        assert launched == FORWARD
+
+
+def test_fake_tensors_are_not_checked(inputs):
+    from torch._subclasses import FakeTensorMode
+
+    with unchecked_cpu() as launched, FakeTensorMode() as mode:
+        out = attend(inputs, {name: mode.from_tensor(t) for name, t in inputs.tensors.items()})
+    assert out.shape == inputs.tensors["query"].shape and not launched
+
+
+def test_the_users_random_numbers_stay_the_same(inputs):
+    torch.manual_seed(3)
+    expected = torch.rand(4)
+    torch.manual_seed(3)
+    with unchecked_cpu(), torch.no_grad():
+        attend(inputs)
+    assert torch.equal(torch.rand(4), expected)
+
+
+def test_two_threads_check_without_waiting_for_each_other(inputs):
+    from concurrent.futures import ThreadPoolExecutor
+
+    with unchecked_cpu(), ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(lambda _: evaluate(inputs, through_backend("cpu")), range(2))
+        assert self_check.summary(torch.device("cpu")).startswith("2 kernel variants checked and right")
+    assert all(torch.equal(t, second[name]) for name, t in first.items())
+
+
+def test_guarded_memory_shows_writes_beside_a_tensor():
+    with GuardedMemory() as memory:
+        t = torch.empty(3, 4)
+    assert t.isnan().all() and not memory.touched()
+    with GuardedMemory() as memory:
+        t = torch.empty(3, 4)
+    t.as_strided((1,), (1,), t.storage_offset() + 12).zero_()
+    assert memory.touched()
+
+
+@pytest.mark.gpu
+def test_the_first_call_on_a_gpu_is_right(kernel, device):
+    inputs = make_inputs(Case("gpu self-check", head_dim=64, gate="shared", dropout_p=0.1), torch.bfloat16, device)
+    self_check.forget()
+    evaluate(inputs, through_backend(kernel))
+    told = self_check.summary(inputs.grad_out.device)
+    assert told is None or told.endswith("0 wrong")

@@ -1,0 +1,550 @@
+"""Conditional faults behind the kernels: each is noticed by the first call that meets it, whose caller gets the
+reference's numbers. A call that does not meet it comes first, and raises no alarm.
+"""
+
+import re
+import warnings
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+from test_edges import EMPTY
+from unchecked_cpu import GRADIENTS, INPUTS, UPSTREAM, unchecked_cpu
+
+from qacg_kernels import comparison
+from qacg_kernels.backends import cpu, reference
+from qacg_kernels.ops import ForwardOutputs
+from qacg_kernels.testing import evaluate, through_backend
+from qacg_kernels.testing_inputs import Case, make_inputs
+
+pytestmark = pytest.mark.skipif(bool(cpu.missing()), reason="the compiled CPU kernels are not there")
+
+PLAIN = Case("plain", queries=5, head_dim=8)
+GATED = Case("gated", queries=5, head_dim=8, gate="shared", bias="shared")
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One fault.
+
+    Attributes:
+        happen: changes the results of a launch, by name, of a call given by name.
+        meets: the call that meets it.
+        clean: the call before it, which does not.
+        prepare: changes the inputs of `meets`.
+    """
+
+    name: str
+    happen: object
+    meets: Case
+    clean: Case = PLAIN
+    backward: bool = False
+    dtype: torch.dtype = torch.float32
+    prepare: object = None
+
+
+def copy(results, others):
+    for t, other in zip(results.values(), others):
+        if other is not None and t.shape == other.shape:
+            t.copy_(other)
+
+
+def instead(condition, **changes):
+    """A kernel that computes another call where a condition holds."""
+
+    def happen(results, call):
+        if not condition(call):
+            return
+        call = call | {name: change(call) if callable(change) else change for name, change in changes.items()}
+        names = ("max_seqlen", "is_causal", "dropout_p", "scale", "quasi_scale", "beta", "gamma", "column_gate")
+        options = {name: call[name] for name in names}
+        inputs = [call[name] for name in INPUTS]
+        if "grad query" in results:
+            saved = [call[name] for name in ForwardOutputs._fields[1:]]
+            copy(results, reference.backward(*(call[name] for name in UPSTREAM), *inputs, *saved, **options))
+        else:
+            out, softmax_out, *_ = reference.forward(*inputs, **options)
+            results["out"].copy_(out)
+            if results["softmax_out"].numel():
+                results["softmax_out"].copy_(softmax_out)
+
+    return happen
+
+
+def where(condition, name, change):
+    """A kernel one of whose results is changed where a condition holds."""
+
+    def happen(results, call):
+        if condition(call):
+            change(results[name])
+
+    return happen
+
+
+def scaled(factor, at=...):
+    def change(t):
+        t[at] *= factor
+
+    return change
+
+
+def added(value, at=...):
+    def change(t):
+        t[at] += value
+
+    return change
+
+
+def always(call):
+    return True
+
+
+def sizes(call):
+    batch, heads, length, _ = call["query"].shape
+    return batch, heads, length, call["key"].shape[2]
+
+
+def has(*names):
+    def condition(call):
+        return all(call[n] not in (None, False, 0.0) if not isinstance(call[n], torch.Tensor) else True for n in names)
+
+    return condition
+
+
+def is_packed(call):
+    return call["cu_seqlens"] is not None
+
+
+def largest_score(call):
+    return (call["query"] @ call["key"].transpose(-1, -2) * call["scale"]).abs().max().item()
+
+
+def nan_behind_the_lengths(inputs):
+    for name in ("key", "value", "context_key"):
+        for sequence, length in enumerate(inputs.options["key_lengths"].tolist()):
+            inputs.tensors[name][sequence, :, length:] = torch.nan
+    return inputs
+
+
+def expanded_gradient(inputs):
+    return replace(inputs, grad_out=inputs.grad_out.flatten()[:1].expand(inputs.grad_out.shape))
+
+
+def misaligned(inputs):
+    moved = {n: torch.cat([t.new_zeros(1), t.flatten()])[1:].view(t.shape) for n, t in inputs.tensors.items()}
+    return replace(inputs, tensors=moved)
+
+
+def beside(results, call):
+    out = results["out"]
+    if out.storage_offset():  # in guarded memory: elsewhere it would be another tensor's
+        out.as_strided((4,), (1,), out.storage_offset() + out.numel()).zero_()
+
+
+def unwritten(results, call):
+    if results["out"].storage_offset():
+        results["out"][..., -1, :] = torch.nan
+
+
+_bits = iter(range(10**6))
+
+
+def unsteady(name):
+    def happen(results, call):
+        t = results[name]
+        if not t.numel():
+            return
+        first = (0,) * t.dim()
+        t[first] = torch.nextafter(t[first], torch.tensor(torch.inf if next(_bits) % 2 else -torch.inf))
+
+    return happen
+
+
+def first_of(name):
+    return lambda call: call[name][:1].expand_as(call[name])
+
+
+def few_bits(t):
+    t.copy_((t.float() * 8).round() / 8)
+
+
+def mean_of_values(results, call):
+    if call["attn_mask"] is not None:
+        blind = ~call["attn_mask"].expand(*results["out"].shape[:3], -1).any(-1)
+        results["out"][blind] = 0.1
+
+
+FORWARD = (
+    Fault(
+        "more than 4096 queries",
+        where(lambda c: sizes(c)[2] > 4096, "out", scaled(0, (..., 4096, 0))),
+        Case("a", batch=1, heads=1, queries=4097, keys=3, head_dim=4),
+    ),
+    Fault(
+        "more than 4096 keys",
+        instead(lambda c: sizes(c)[3] > 4096, attn_mask=lambda c: torch.arange(4097).view(1, 1, 1, -1) < 4096),
+        Case("a", batch=1, heads=1, queries=3, keys=4097, head_dim=4),
+    ),
+    Fault(
+        "more than 65535 slices",
+        where(lambda c: sizes(c)[0] * sizes(c)[1] > 65535, "out", scaled(0, -1)),
+        Case("a", batch=257, heads=256, queries=1, keys=2, head_dim=2),
+    ),
+    Fault(
+        "more than 132 blocks",
+        where(lambda c: sizes(c)[0] * sizes(c)[1] > 132, "out", scaled(0, (11, 11))),
+        Case("a", batch=12, heads=12, queries=3, head_dim=4),
+    ),
+    Fault(
+        "scores above 12",
+        where(lambda c: not is_packed(c) and largest_score(c) > 12, "out", scaled(0.9)),
+        Case("a", queries=20, head_dim=8, score_size=30.0),
+    ),
+    Fault(
+        "misaligned pointers",
+        where(lambda c: c["query"].data_ptr() % 16, "out", scaled(0, (0, 0, 0))),
+        PLAIN,
+        prepare=misaligned,
+    ),
+    Fault(
+        "NaN behind key_lengths",
+        where(lambda c: c["key"].isnan().any(), "out", scaled(torch.nan, (0, 0, 0))),
+        Case("a", queries=9, head_dim=8, key_lengths=(4, 9)),
+        prepare=nan_behind_the_lengths,
+    ),
+    Fault(
+        "dropout beyond key 512",
+        instead(lambda c: c["dropout_p"] > 0 and sizes(c)[3] > 512, dropout_seed=lambda c: c["dropout_seed"] + 1),
+        Case("a", queries=3, keys=513, head_dim=4, dropout_p=0.3),
+        Case("b", queries=3, keys=512, head_dim=4, dropout_p=0.3),
+    ),
+    Fault(
+        "causal ignores key_lengths",
+        instead(has("is_causal", "key_lengths"), key_lengths=None),
+        Case("a", queries=9, head_dim=8, is_causal=True, key_lengths=(3, 9)),
+        Case("b", queries=9, head_dim=8, is_causal=True),
+    ),
+    Fault(
+        "lengths ignore causal",
+        instead(has("is_causal", "key_lengths"), is_causal=False),
+        Case("a", queries=9, head_dim=8, is_causal=True, key_lengths=(3, 9)),
+        Case("b", queries=9, head_dim=8, key_lengths=(3, 9)),
+    ),
+    Fault(
+        "dropout ignores a mask",
+        instead(has("attn_mask", "dropout_p"), attn_mask=None),
+        Case("a", queries=9, head_dim=8, mask="boolean", dropout_p=0.2),
+        Case("b", queries=9, head_dim=8, mask="boolean"),
+    ),
+    Fault(
+        "dropout ignores key_lengths",
+        instead(has("key_lengths", "dropout_p"), key_lengths=None),
+        Case("a", queries=9, head_dim=8, key_lengths=(3, 9), dropout_p=0.2),
+        Case("b", queries=9, head_dim=8, key_lengths=(3, 9)),
+    ),
+    Fault(
+        "dropout ignores causal",
+        instead(has("is_causal", "dropout_p"), is_causal=False),
+        Case("a", queries=9, head_dim=8, is_causal=True, dropout_p=0.2),
+        Case("b", queries=9, head_dim=8, is_causal=True),
+    ),
+    Fault(
+        "key_lengths ignore lambda",
+        instead(has("key_lengths", "gate_lambda"), gate_lambda=lambda c: torch.ones_like(c["gate_lambda"])),
+        Case("a", queries=9, head_dim=8, key_lengths=(3, 9)),
+    ),
+    Fault(
+        "negative scale",
+        instead(lambda c: c["scale"] < 0, scale=lambda c: -c["scale"]),
+        Case("a", queries=5, head_dim=8, scale=-0.3),
+    ),
+    Fault(
+        "negative quasi_scale",
+        instead(lambda c: c["quasi_scale"] < 0, quasi_scale=lambda c: -c["quasi_scale"]),
+        Case("a", queries=5, head_dim=8, quasi_scale=-0.3),
+    ),
+    Fault(
+        "beta of a packed call",
+        instead(is_packed, beta=1.0),
+        Case("a", sequences=(5, 3), head_dim=8, gate="shared", beta=0.5),
+        GATED,
+    ),
+    Fault(
+        "gamma of a causal call",
+        instead(has("is_causal"), gamma=1.0),
+        Case("a", queries=5, head_dim=8, gate="shared", gamma=0.5, is_causal=True),
+        GATED,
+    ),
+    Fault(
+        "key bias of one head for all",
+        instead(
+            lambda c: c["gate_key_bias"] is not None and c["gate_key_bias"].dim(),
+            gate_key_bias=first_of("gate_key_bias"),
+        ),
+        Case("a", queries=5, head_dim=8, gate="shared", bias="per_head"),
+        GATED,
+    ),
+    Fault(
+        "gate vectors of one head for all",
+        instead(lambda c: c["gate_key"] is not None and c["gate_key"].dim() > 1, gate_key=first_of("gate_key")),
+        Case("a", queries=5, head_dim=8, gate="per_head", bias="shared"),
+        GATED,
+    ),
+    Fault(
+        "packed ignores causal",
+        instead(lambda c: is_packed(c) and c["is_causal"], is_causal=False),
+        Case("a", sequences=(5, 3), head_dim=8, is_causal=True),
+        Case("b", sequences=(5, 3), head_dim=8),
+    ),
+    Fault(
+        "last token of a packed batch",
+        where(lambda c: is_packed(c) and c["query"].shape[0] > 16, "out", scaled(0, -1)),
+        Case("a", sequences=(9, 8), head_dim=8),
+        Case("b", sequences=(5, 3), head_dim=8),
+    ),
+    Fault(
+        "first token after an empty sequence",
+        where(lambda c: is_packed(c) and (c["cu_seqlens"].diff() == 0).any(), "out", scaled(2, 4)),
+        Case("a", sequences=(4, 0, 5), head_dim=8),
+        Case("b", sequences=(4, 5), head_dim=8),
+    ),
+    Fault(
+        "features beyond a multiple of 8",
+        where(lambda c: c["query"].shape[-1] % 8, "out", scaled(0, (..., -1))),
+        Case("a", queries=5, head_dim=9),
+    ),
+    Fault(
+        "mask of the first query for all",
+        instead(
+            lambda c: c["attn_mask"] is not None and c["attn_mask"].shape[2] > 1,
+            attn_mask=lambda c: c["attn_mask"][:, :, :1],
+        ),
+        Case("a", queries=9, head_dim=8, mask="boolean"),
+        Case("b", queries=9, head_dim=8, mask="boolean_keys"),
+    ),
+    Fault(
+        "additive mask of one sign",
+        instead(
+            lambda c: c["attn_mask"] is not None and c["attn_mask"].dtype != torch.bool,
+            attn_mask=lambda c: c["attn_mask"].abs(),
+        ),
+        Case("a", queries=9, head_dim=8, mask="additive"),
+        Case("b", queries=9, head_dim=8, mask="boolean"),
+    ),
+    Fault("rows that see no key", mean_of_values, Case("a", queries=9, head_dim=8, mask="boolean_empty_rows")),
+    Fault(
+        "column gate taken for no gate",
+        instead(has("column_gate"), beta=0.0),
+        Case("a", queries=5, keys=7, head_dim=8, gate="shared", form="column"),
+        GATED,
+    ),
+    Fault(
+        "strided rows",
+        where(lambda c: c["query"].stride(-1) != 1, "out", scaled(0, (0, 0))),
+        Case("a", queries=5, head_dim=8, layout="strided"),
+    ),
+    Fault("write beside the output", beside, PLAIN, replace(PLAIN, queries=0)),
+    Fault("unwritten last row", unwritten, PLAIN, replace(PLAIN, queries=0)),
+    Fault("unsteady bits", unsteady("out"), PLAIN, replace(PLAIN, queries=0)),
+    Fault(
+        "saved branch output",
+        where(lambda c: sizes(c)[3] > 512, "softmax_out", scaled(1.01)),
+        Case("a", batch=1, heads=1, queries=513, head_dim=4),
+    ),
+    Fault(
+        "saved sum of a long row",
+        where(lambda c: sizes(c)[3] > 64, "row_sum", scaled(2)),
+        Case("a", queries=3, keys=65, head_dim=4),
+    ),
+    Fault(
+        "saved maximum of a causal row",
+        where(has("is_causal"), "row_max", added(0.5)),
+        Case("a", queries=5, head_dim=8, is_causal=True),
+    ),
+    Fault("query gate", where(has("is_causal"), "query_gate", scaled(1.001)), replace(GATED, is_causal=True), GATED),
+    Fault("key gate", where(has("dropout_p"), "key_gate", scaled(1.001)), replace(GATED, dropout_p=0.3), GATED),
+    Fault(
+        "few bits in bfloat16",
+        where(lambda c: sizes(c)[2] > 16, "out", few_bits),
+        Case("a", queries=17, head_dim=8),
+        dtype=torch.bfloat16,
+    ),
+)
+
+BACKWARD = (
+    Fault(
+        "gate gradients of more than 32 slices",
+        where(lambda c: sizes(c)[0] * sizes(c)[1] > 32, "grad gate_query", scaled(0.9)),
+        Case("a", batch=3, heads=11, queries=5, head_dim=8, gate="shared"),
+        GATED,
+    ),
+    Fault(
+        "last row of odd lengths",
+        where(lambda c: sizes(c)[2] % 2, "grad query", scaled(0, (..., -1, slice(None)))),
+        Case("a", queries=7, head_dim=8),
+        Case("b", queries=8, head_dim=8),
+    ),
+    Fault(
+        "last key of a long row",
+        where(lambda c: sizes(c)[3] > 64, "grad key", scaled(2, (..., -1, slice(None)))),
+        Case("a", queries=3, keys=65, head_dim=4),
+    ),
+    Fault(
+        "gradient of value under dropout",
+        where(has("dropout_p"), "grad value", scaled(0.98)),
+        Case("a", queries=5, head_dim=8, dropout_p=0.3),
+    ),
+    Fault(
+        "sign for a negative quasi_scale",
+        where(lambda c: c["quasi_scale"] < 0, "grad context_query", scaled(-1)),
+        Case("a", queries=5, head_dim=8, quasi_scale=-1.0),
+    ),
+    Fault(
+        "gradient of context_key under a mask",
+        where(has("attn_mask"), "grad context_key", scaled(0.9, (0, 0, 0))),
+        Case("a", queries=9, head_dim=8, mask="boolean"),
+    ),
+    Fault(
+        "gradient of lambda in a packed call",
+        where(is_packed, "grad gate_lambda", scaled(0.9)),
+        Case("a", sequences=(5, 3), head_dim=8),
+    ),
+    Fault(
+        "gradient of a bias per head",
+        where(
+            lambda c: c["gate_key_bias"] is not None and c["gate_key_bias"].dim(), "grad gate_key_bias", scaled(0, -1)
+        ),
+        replace(GATED, bias="per_head"),
+        GATED,
+    ),
+    Fault(
+        "gate's share in the gradient of key",
+        instead(has("key_lengths"), gate_key=lambda c: torch.zeros_like(c["gate_key"])),
+        replace(GATED, key_lengths=(3, 5)),
+        GATED,
+    ),
+    Fault(
+        "gradient that arrives through lambda",
+        instead(lambda c: c["grad_query_gate"] is not None, grad_query_gate=None),
+        replace(GATED, lambda_gradient=True),
+        GATED,
+    ),
+    Fault("unsteady gradients", unsteady("grad value"), PLAIN, replace(PLAIN, queries=0)),
+    Fault(
+        "causal gradients ignore key_lengths",
+        instead(has("is_causal", "key_lengths"), key_lengths=None),
+        Case("a", queries=9, head_dim=8, is_causal=True, key_lengths=(3, 9)),
+        Case("b", queries=9, head_dim=8, is_causal=True),
+    ),
+    Fault(
+        "gradients under dropout ignore a mask",
+        instead(has("attn_mask", "dropout_p"), attn_mask=None),
+        Case("a", queries=9, head_dim=8, mask="boolean", dropout_p=0.2),
+        Case("b", queries=9, head_dim=8, mask="boolean"),
+    ),
+    Fault(
+        "expanded gradient of the output",
+        where(lambda c: 0 in c["grad_out"].stride(), "grad value", scaled(0.5)),
+        PLAIN,
+        prepare=expanded_gradient,
+    ),
+    Fault(
+        "gradients of the last of many slices",
+        where(lambda c: sizes(c)[0] * sizes(c)[1] > 132, "grad key", scaled(0, (-1, -1))),
+        Case("a", batch=12, heads=12, queries=3, head_dim=4),
+    ),
+)
+FAULTS = tuple(replace(fault, backward=False) for fault in FORWARD) + tuple(replace(f, backward=True) for f in BACKWARD)
+
+
+def test_there_are_enough_of_them():
+    assert len({(fault.name, fault.backward) for fault in FAULTS}) == len(FAULTS) >= 40
+
+
+@pytest.fixture(autouse=True)
+def first(monkeypatch):
+    monkeypatch.setenv("QACG_SELF_CHECK", "first")
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_a_fault_is_caught_at_the_first_call_that_meets_it(fault):
+    inputs = make_inputs(fault.meets, fault.dtype)
+    inputs = fault.prepare(inputs) if fault.prepare else inputs
+    expected = evaluate(inputs, through_backend("reference"))
+    with unchecked_cpu(fault.happen, fault.backward):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            evaluate(make_inputs(fault.clean, fault.dtype), through_backend("cpu"))
+        with pytest.warns(UserWarning, match="backend 'cpu' is wrong") as told:
+            got = evaluate(inputs, through_backend("cpu"))
+    assert sum("is wrong" in str(warning.message) for warning in told) == 1
+    assert ("backward" if fault.backward else "forward") in str(told[0].message)
+    for name, t in expected.items():
+        if name.startswith("grad") or not fault.backward:
+            assert torch.equal(got[name], t), name
+
+
+# Beyond the budget: a few slices, or a few rows of them, stand for all.
+MANY = Case("many slices", batch=20, heads=5, queries=17, head_dim=4, gate="per_head", bias="per_head")
+PACKED = Case(
+    "many sequences", heads=2, sequences=(5, 19, 3, *[7] * 20, 40, 6), head_dim=4, gate="shared", dropout_p=0.2
+)
+LONG = Case("long rows", batch=2, heads=2, queries=150, head_dim=4, gate="shared", is_causal=True, mask="additive")
+COLUMN = Case(
+    "long rows, column gate", batch=1, heads=3, queries=90, keys=120, head_dim=4, gate="shared", form="column"
+)
+
+
+@pytest.fixture
+def small_budget(monkeypatch):
+    monkeypatch.setattr(comparison, "_WHOLE_ENTRIES", {"cpu": 1 << 12})
+    monkeypatch.setattr(comparison, "_SHARE", 1 << 20)
+    monkeypatch.setattr(comparison, "_AT_A_TIME", {"cpu": 1 << 10})
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("case", [MANY, PACKED, LONG, COLUMN], ids=lambda case: case.name)
+@pytest.mark.filterwarnings("error")
+def test_a_sampled_right_call_raises_no_alarm(case, dtype, small_budget):
+    inputs = make_inputs(case, dtype)
+    with unchecked_cpu() as launched:
+        evaluate(inputs, through_backend("cpu"))
+        assert launched == ["forward"] * 2 + ["backward"] * 3
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_tensor_that_is_query_and_key_raises_no_alarm(small_budget):
+    inputs = make_inputs(LONG, torch.float32)
+    inputs.tensors.update(key=inputs.tensors["query"], context_key=inputs.tensors["context_query"])
+    with unchecked_cpu():
+        evaluate(inputs, through_backend("cpu"))
+        with torch.no_grad():
+            through_backend("cpu")(inputs, inputs.tensors)
+
+
+@pytest.mark.parametrize("case", EMPTY, ids=lambda case: case.name)
+@pytest.mark.filterwarnings("error")
+def test_an_empty_call_raises_no_alarm(case):
+    with unchecked_cpu():
+        evaluate(make_inputs(case, torch.float32), through_backend("cpu"))
+
+
+@pytest.mark.parametrize("case", [MANY, PACKED, LONG, COLUMN], ids=lambda case: case.name)
+@pytest.mark.parametrize("name", [*GRADIENTS[:5], "grad gate_query", "grad gate_context_key"])
+def test_a_sampled_call_has_its_gradients_compared(name, case, small_budget):
+    inputs = make_inputs(case, torch.float32)
+    expected = evaluate(inputs, through_backend("reference"))
+    fault = where(always, name, scaled(0.97))
+    with unchecked_cpu(fault, backward=True), pytest.warns(UserWarning, match=re.sub("gate_.*", "gate", name)):
+        got = evaluate(inputs, through_backend("cpu"))
+    assert all(torch.equal(got[n], t) for n, t in expected.items() if n.startswith("grad"))
+
+
+@pytest.mark.parametrize(("case", "at"), [
+    (MANY, (0, 0)), (MANY, (-1, -1)), (PACKED, slice(0, 5)), (PACKED, slice(-6, None)), (PACKED, slice(24, 27)),
+    (PACKED, slice(-46, -6)), (LONG, (0, 0, 0)), (LONG, (-1, -1, -1)), (COLUMN, (0, -1, -1)),
+])  # fmt: skip
+def test_a_sampled_call_has_its_ends_compared(case, at, small_budget):
+    """The first, the last, the shortest and the longest sequence; the first and the last row."""
+    with unchecked_cpu(where(always, "out", added(0.5, at))), pytest.warns(UserWarning, match="out"):
+        evaluate(make_inputs(case, torch.float32), through_backend("cpu"))
