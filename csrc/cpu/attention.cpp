@@ -421,11 +421,9 @@ BackwardResult attention_backward(
   }
 
   const int64_t bytes = call.kernels->backward_scratch(p, call.longest_query, call.longest_key);
-  const auto run = [&](void (*pass)(const Problem&, const Gradients&, Units, Scratch),
-                       const std::vector<Unit>& units) {
-    over_units(query, units, bytes, pages, [&](Units some, void* scratch) {
-      pass(p, g, some, {scratch, call.longest_query, call.longest_key});
-    });
+  const auto run = [&](void (*pass)(const Problem&, const Gradients&, Units, Scratch), const std::vector<Unit>& units) {
+    over_units(query, units, bytes, pages,
+               [&](Units some, void* scratch) { pass(p, g, some, {scratch, call.longest_query, call.longest_key}); });
   };
   // One pass does 8 products where two do 11, but leaves threads idle when there are few heads.
   const int64_t threads = threads_of_torch();

@@ -174,8 +174,8 @@ struct InPlaceEngine : Float32Engine<InputScalar> {
   }
 
   template <int kRows, int kVecs>
-  static QACG_INLINE void row_sums(int64_t depth, Left a, const Scalar* b, int64_t b_stride, float* c,
-                                   int64_t c_stride, bool accumulate) {
+  static QACG_INLINE void row_sums(int64_t depth, Left a, const Scalar* b, int64_t b_stride, float* c, int64_t c_stride,
+                                   bool accumulate) {
     Vec sums[kRows][kVecs] = {};
     for (int64_t k = 0; k < depth; ++k) {
       fetch_ahead(b + k * b_stride, b_stride, kVecs * kLanes);

@@ -273,8 +273,7 @@ class Forward {
         [&](auto subtract_first) {
           const auto exponential = [&](int64_t j, IntVec lanes) QACG_INLINE_LAMBDA {
             const Vec score = load(row + j);
-            const Vec e =
-                keep_where(lanes, exp2(subtract_first ? (score - shift) * factor : score * factor - shift));
+            const Vec e = keep_where(lanes, exp2(subtract_first ? (score - shift) * factor : score * factor - shift));
             store(row + j, e);
             total += e;
           };

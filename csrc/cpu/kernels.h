@@ -56,15 +56,13 @@ struct Table {
   }
   static void backward_rows(const qacg::Problem& p, const qacg::Gradients& g, qacg::Units units,
                             qacg::Scratch scratch) {
-    backward_of(p, g, scratch, [&](auto& kernel) {
-      each(units, [&](qacg::Unit unit, const qacg::Unit*) { kernel.run_rows(unit); });
-    });
+    backward_of(p, g, scratch,
+                [&](auto& kernel) { each(units, [&](qacg::Unit unit, const qacg::Unit*) { kernel.run_rows(unit); }); });
   }
   static void backward_keys(const qacg::Problem& p, const qacg::Gradients& g, qacg::Units units,
                             qacg::Scratch scratch) {
-    backward_of(p, g, scratch, [&](auto& kernel) {
-      each(units, [&](qacg::Unit unit, const qacg::Unit*) { kernel.run_keys(unit); });
-    });
+    backward_of(p, g, scratch,
+                [&](auto& kernel) { each(units, [&](qacg::Unit unit, const qacg::Unit*) { kernel.run_keys(unit); }); });
   }
   static constexpr qacg::Kernels kernels(const char* name) {
     return {name,    Engine::kRowBlock, kKeyBlock,     forward_scratch, backward_scratch,

@@ -183,7 +183,7 @@ def predict_logits(
     was_training = model.training
     model.eval()
     bar = progress_bar(len(rows), "evaluating", "row") if seen is None and len(rows) > SORTED_TOGETHER else None
-    seen = seen or (bar.update if bar else lambda count: None)
+    done: Callable[[int], object] = seen or (bar.update if bar else lambda count: None)
     with torch.inference_mode(), closing(bar) if bar else nullcontext():
         for first, block in zip(range(0, len(rows), SORTED_TOGETHER), blocks(rows, SORTED_TOGETHER)):
             features, _ = encode_examples(block, tokenizer, contexts, max_length, standalone)
@@ -195,7 +195,7 @@ def predict_logits(
                 if found is not None:
                     logits[first + np.array(chosen)] = found
                     start += len(chosen)
-                    seen(len(chosen))
+                    done(len(chosen))
                 elif len(chosen) > 1:
                     batch_size = len(chosen) // 2
                     logger.warning("%d rows do not fit into memory at once; going on with %d", len(chosen), batch_size)
