@@ -170,7 +170,8 @@ class Kernel:
         comparison = Comparison(call)
         part, every_slice, every_row = call.sample()
         if not self.is_backward:
-            upstream, got = None, forward_results(ops.ForwardOutputs(*results), math.log(2))
+            unit = _row_max_unit(self.backend, inputs[12])
+            upstream, got = None, forward_results(ops.ForwardOutputs(*results), unit)
         else:
             # Those of gates that are not there may be empty.
             upstream = tuple(t if t is not None and t.numel() else None for t in tensors[:_UPSTREAM])
@@ -194,11 +195,20 @@ class Kernel:
         if self.is_backward:
             return reference.backward(*tensors, **options)
         outputs = ops.ForwardOutputs(*reference.forward(*tensors, **options))
-        exact = outputs.row_max.double() / math.log(2)
+        unit = _row_max_unit(self.backend, tensors[12])
+        exact = outputs.row_max.double() / unit
         row_max = exact.float()
-        row_sum = (outputs.row_sum * torch.exp2(exact - row_max)).to(outputs.row_sum.dtype)
+        row_sum = (outputs.row_sum * torch.exp(unit * (exact - row_max))).to(outputs.row_sum.dtype)
         row_max = row_max.masked_fill(row_sum == 0, self.row_max_of_empty)
         return tuple(outputs._replace(row_max=row_max, row_sum=row_sum))
+
+
+def _row_max_unit(backend: str, attn_mask: Tensor | None) -> float:
+    """The unit in which a backend stores `row_max`, in natural logarithms.
+
+    Kernels compute powers of two; the CPU's compute powers of e with an additive mask (csrc/cpu/rows.h, scale_row).
+    """
+    return 1.0 if backend == "cpu" and attn_mask is not None and attn_mask.is_floating_point() else math.log(2)
 
 
 def guard_compiled(backend: str, row_max_of_empty: float, library: torch.library.Library = ops.library) -> None:
