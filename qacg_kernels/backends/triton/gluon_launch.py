@@ -32,11 +32,11 @@ def forward(*inputs, **options):
 
 def _own_plan(inputs: tuple, options: dict[str, object]) -> Plan:
     """The plan of the caller's tensors, not of their copies: from it the fake operator derives the output's strides."""
-    return plan_of(inputs, {name: value for name, value in options.items() if not name.startswith("save_")}, ())
+    return plan_of(inputs, options, ())
 
 
 def _prepare(inputs: tuple, options: dict[str, object]) -> launch.Operation:
-    op = launch.prepare_forward((*map(_copyable, inputs[:5]), *inputs[5:]), options)
+    op = launch.Operation((*map(_copyable, inputs[:5]), *inputs[5:]), options)
     op.own = _own_plan(inputs, options)
     op.settled = op.own.settled
     return op

@@ -198,11 +198,9 @@ def kernel_of(name: str, prepare: Callable, launch: Callable, is_backward: bool)
 def checked_first(kernel: Kernel, tensors: tuple, options: dict[str, object]) -> tuple[Tensor | None, ...]:
     """Runs a direction of a backend; a plan that the check has not seen goes through it."""
     op = kernel.prepare(tensors, options)
-    # A plan serves forwards that save branch outputs and those that do not, whose kernels differ.
-    served = kernel.name, options.get("save_softmax_out"), options.get("save_quasi_out")
-    if served in op.settled or _launch is not run:
+    if kernel.name in op.settled or _launch is not run:
         return kernel.launch(op, tensors, options)
-    return kernel.check.first_call(tensors, options, lambda: op.settled.add(served))
+    return kernel.check.first_call(tensors, options, lambda: op.settled.add(kernel.name))
 
 
 def _may_differ(tensors: tuple, options: dict[str, object]) -> bool:
@@ -254,10 +252,6 @@ def allocated(plan: Plan, save_softmax_out: bool, save_quasi_out: bool) -> Resul
 
 def outputs_of(results: Results) -> ForwardOutputs:
     return ForwardOutputs(*[None if rows is None else rows.data for rows in results])
-
-
-def prepare_forward(inputs: tuple, options: dict[str, object]) -> Operation:
-    return Operation(inputs, {name: value for name, value in options.items() if not name.startswith("save_")})
 
 
 def _prepare_backward(tensors: tuple, options: dict[str, object]) -> Operation:
@@ -331,5 +325,5 @@ def _gate_gradients(
     return grads
 
 
-FORWARD = kernel_of("triton", prepare_forward, launch_forward, is_backward=False)
+FORWARD = kernel_of("triton", Operation, launch_forward, is_backward=False)
 BACKWARD = kernel_of("triton", _prepare_backward, _launch_backward, is_backward=True)

@@ -78,8 +78,8 @@ class Plan:
         self.dense = [Layout.like(empty_dense_like(t), self.packed) for t in like]
         self.query_rows, self.key_rows = (Layout.like(t.new_empty(t.shape[:-1]), self.packed) for t in like[:2])
         self.prepared: dict[tuple, Callable] = {}
-        # Backends, and what they save, for which `self_check` need not look at such calls any more.
-        self.settled: set[tuple] = set()
+        # Names of the backends whose kernels `self_check` has compared for this plan.
+        self.settled: set[str] = set()
 
     def query_values(self) -> Strided:
         """Uninitialised float32, one for each query."""
