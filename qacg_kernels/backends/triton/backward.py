@@ -124,6 +124,11 @@ def _add_queries(
         )
         log_sum, row_weight = _row_factors(rows, present, call, saved, grads, place, form)
         p = tl.exp2(scores * factor - log_sum[None, :])
+        if form.whole_row and (not form.fast_sigmoid) and form.block_d <= 128:
+            # log_sum has lost digits of large scores, so p sums to 1 + e, and delta would carry e into dT (eq. 10). In
+            # 16 bits the rounding of dT hides e. Wider heads have no registers left for it: 168 bytes of stack.
+            row_total = tl.sum(p, 0)
+            p *= (1.0 / tl.where(row_total == 0.0, 1.0, row_total))[None, :]
         g = sigmoid(context_scores, factor, form.fast_sigmoid)
         if CHECKED:
             g = tl.where(visible, g, 0.0)
@@ -142,11 +147,6 @@ def _add_queries(
         dv = add_product_over_rows(dv, a, do, place, call, form)
         if form.whole_row:
             delta = tl.sum(da * p, 0)
-            if not form.fast_sigmoid:
-                # log_sum has lost digits of large scores, so p sums to 1 + e: delta must not carry e into dT (eq. 10).
-                # In 16 bits the rounding of dT hides e.
-                row_total = tl.sum(p, 0)
-                delta /= tl.where(row_total == 0.0, 1.0, row_total)
             gate_term = call.factors.quasi * tl.sum(da * g, 0)
             query_logit, own_key_logit = store_gate_terms(gate_term, rows, present, call, saved, grads, place, form)
             if (call.gate_lambda is None) and (not form.column_gate):
