@@ -69,8 +69,8 @@ def words_lost() -> None:
         with path.open("w", encoding="utf-8", newline="") as handle:
             yield handle
 
-    trainer.told_of_failed_writes = lambda folder: contextlib.nullcontext()
-    bulk_prediction.written_whole = untold
+    trainer.explain_write_errors = lambda folder: contextlib.nullcontext()
+    bulk_prediction.atomic_write = untold
 
 
 def show_faults(folder: Path, every: list[Subject], died: dict[str, Path], mounts: bool) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from qacg_models.utils.atomic_files import made_whole
+from qacg_models.utils.atomic_files import staged_file
 
 from benchmarks.analysis.plot_file import pyplot, save
 from benchmarks.evidence.comparison import Comparison
@@ -35,6 +35,6 @@ def draw(comparisons: Sequence[Comparison], path: Path) -> None:
     figure.legend(
         *most.get_legend_handles_labels(), loc="outside lower center", ncols=len(comparisons), fontsize="small"
     )
-    with made_whole(path) as made:
+    with staged_file(path) as made:
         save(figure, str(made.path))
         made.publish()

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-from qacg_models.utils.atomic_files import bytes_written_whole, written_whole
+from qacg_models.utils.atomic_files import atomic_write, atomic_write_bytes
 
 from benchmarks.evidence.plan import Trial
 
@@ -53,9 +53,9 @@ def keep(folder: Path, result: Result) -> None:
     """Writes the files of a training, the one with the figures last, which says that all is there."""
     folder.mkdir(parents=True, exist_ok=True)
     if result.scores is not None:
-        with bytes_written_whole(folder / f"{result.trial.name}{SCORES}") as handle:
+        with atomic_write_bytes(folder / f"{result.trial.name}{SCORES}") as handle:
             np.save(handle, result.scores)
-    with written_whole(folder / f"{result.trial.name}{FIGURES}") as handle:
+    with atomic_write(folder / f"{result.trial.name}{FIGURES}") as handle:
         plain = {name: getattr(result, name) for name in ("row", "processor_seconds", "gates")}
         json.dump({"trial": asdict(result.trial), **plain}, handle, allow_nan=False)
         handle.write("\n")

@@ -11,7 +11,7 @@ from qacg_models.data import Dataset, load_data
 from qacg_models.inference.trained_model import load_trained
 from qacg_models.reporting.run_records import row_of
 from qacg_models.training import train_seeds
-from qacg_models.training.run_folder import unfinished
+from qacg_models.training.run_folder import unfinished_path
 
 from benchmarks.evidence.gates import gates_of
 from benchmarks.evidence.plan import DATA, Trial
@@ -38,7 +38,7 @@ def carry_out(trial: Trial, data: Path, work: Path, out: Path, say: Callable[[st
     """
     dataset = data_of(trial, data)
     folder = work / trial.name
-    anew = not folder.exists() and not unfinished(folder).exists()
+    anew = not folder.exists() and not unfinished_path(folder).exists()
     train_seeds(dataset, folder, trial.options, [trial.seed], resume=True, say=say)
     trained = load_trained(folder)
     seconds = time.process_time() if anew else None

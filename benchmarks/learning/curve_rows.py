@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from qacg_models.utils.atomic_files import written_whole
+from qacg_models.utils.atomic_files import atomic_write
 
 FILE = "learning-curves.jsonl"
 STARTS = ("scratch", "minilm")
@@ -34,7 +34,7 @@ def append(folder: Path, row: dict) -> None:
 
 def replace_all(folder: Path, rows: Iterable[dict]) -> None:
     """Replaces the folder's file, whole or not at all."""
-    with written_whole(folder / FILE) as handle:
+    with atomic_write(folder / FILE) as handle:
         handle.writelines(json.dumps(row, allow_nan=False) + "\n" for row in rows)
 
 

@@ -13,7 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from qacg_models.utils.atomic_files import written_whole
+from qacg_models.utils.atomic_files import atomic_write
 from qacg_models.utils.child_python import module_command
 
 from benchmarks.static.chips import CHIPS
@@ -108,7 +108,7 @@ def _print(options: argparse.Namespace) -> int:
         print(lines[-1] if options.json else report.sentence(record), flush=True)
     if options.out:
         options.out.parent.mkdir(parents=True, exist_ok=True)
-        with written_whole(options.out) as handle:
+        with atomic_write(options.out) as handle:
             handle.write("\n".join(lines) + "\n")
     return 0
 

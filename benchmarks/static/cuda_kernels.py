@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from qacg_models.utils.atomic_files import made_whole
+from qacg_models.utils.atomic_files import staged_file
 
 from benchmarks.static import follow, kernel
 from benchmarks.static.calibrate import calibration, rate
@@ -149,7 +149,7 @@ def _built(source: Path, flags: tuple[str, ...], suffix: str) -> Path:
     built = _BUILD / f"{source.stem}-{digest.hexdigest()[:16]}{suffix}"
     if not built.exists():
         built.parent.mkdir(parents=True, exist_ok=True)
-        with made_whole(built) as made:
+        with staged_file(built) as made:
             subprocess.run([_nvcc(), *flags, str(source), "-o", str(made.path)], check=True)
             made.publish()
     return built

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from qacg_models.utils.atomic_files import written_whole
+from qacg_models.utils.atomic_files import atomic_write
 
 from benchmarks.static import path, scheduler, units
 from benchmarks.static.chips import CHIPS, SCHEDULERS, Chip, resident_blocks
@@ -105,7 +105,7 @@ def judge_code(compiled: object, architecture: str, warps: int, work: Work) -> J
         return Judged(**json.loads(file.read_text(encoding="utf-8")))
     judged = _judge(compiled, architecture, warps, work)
     file.parent.mkdir(parents=True, exist_ok=True)
-    with written_whole(file) as handle:
+    with atomic_write(file) as handle:
         handle.write(json.dumps(asdict(judged)))
     return judged
 

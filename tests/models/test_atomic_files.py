@@ -5,8 +5,8 @@ import tempfile
 
 import pytest
 from qacg_models.errors import InputError
-from qacg_models.utils.atomic_files import bytes_written_whole, follow_umask, made_whole, written_whole
-from qacg_models.utils.one_run import held
+from qacg_models.utils.atomic_files import atomic_write, atomic_write_bytes, follow_umask, staged_file
+from qacg_models.utils.output_lock import lock_output
 
 from qacg_kernels.backends.triton import configurations
 
@@ -14,17 +14,17 @@ NAME = "out.txt"
 
 
 def write_text(path):
-    with written_whole(path) as handle:
+    with atomic_write(path) as handle:
         handle.write("new")
 
 
 def write_bytes(path):
-    with bytes_written_whole(path) as handle:
+    with atomic_write_bytes(path) as handle:
         handle.write(b"new")
 
 
 def write_by_path(path):
-    with made_whole(path) as made:
+    with staged_file(path) as made:
         made.path.write_text("new")
         made.publish()
 
@@ -97,7 +97,7 @@ def test_written_whole_without_its_folder_names_the_file(tmp_path):
 
 def test_written_whole_that_fails_leaves_what_was_there(tmp_path):
     (tmp_path / NAME).write_text("old")
-    with pytest.raises(RuntimeError), written_whole(tmp_path / NAME) as handle:
+    with pytest.raises(RuntimeError), atomic_write(tmp_path / NAME) as handle:
         handle.write("half")
         raise RuntimeError
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [(NAME, "old")]
@@ -105,6 +105,6 @@ def test_written_whole_that_fails_leaves_what_was_there(tmp_path):
 
 def test_lock_at_a_planted_link_raises_and_leaves_its_target(tmp_path, victim):
     (tmp_path / f".{NAME}.lock").symlink_to(victim)
-    with pytest.raises(InputError, match=r"\.lock: cannot be written"), held(tmp_path / NAME, print):
+    with pytest.raises(InputError, match=r"\.lock: cannot be written"), lock_output(tmp_path / NAME, print):
         pass
     assert victim.read_text() == "three years"

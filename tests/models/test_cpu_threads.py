@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from qacg_models.cli import libraries, main
-from qacg_models.utils import threads
+from qacg_models.utils import devices
 
 OPENMP = sorted((Path(torch.__file__).parent / "lib").glob("libgomp*.so*"))
 
@@ -17,7 +17,7 @@ OPENMP = sorted((Path(torch.__file__).parent / "lib").glob("libgomp*.so*"))
 @pytest.fixture
 def cgroup(tmp_path, monkeypatch):
     """Makes files of a control group, which `cpu_quota` then reads."""
-    monkeypatch.setattr(threads, "_CGROUP", tmp_path)
+    monkeypatch.setattr(devices, "_CGROUP", tmp_path)
 
     def write(**files):
         (tmp_path / "cpu").mkdir()
@@ -42,7 +42,7 @@ def cgroup(tmp_path, monkeypatch):
 )
 def test_cpu_quota_of_a_control_group_is_read(cgroup, files, cores):
     cgroup(**files)
-    assert threads.cpu_quota() == cores
+    assert devices.cpu_quota() == cores
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def three_threads():
 @pytest.mark.parametrize(("quota", "count", "expected"), [("1", 0, 1), ("1", None, 1), ("9", 0, 3), ("1", 2, 2)])
 def test_cpu_threads_default_stays_within_the_quota(cgroup, three_threads, quota, count, expected):
     cgroup(max=f"{quota}00000 100000")
-    with threads.cpu_threads(count):
+    with devices.cpu_threads(count):
         assert torch.get_num_threads() == expected
     assert torch.get_num_threads() == 3
 
@@ -66,7 +66,7 @@ def test_cpu_threads_default_stays_within_the_quota(cgroup, three_threads, quota
 def test_openmp_threads_sleep_unless_the_user_says(given, policy):
     """In a process of its own: OpenMP reads the variable once, when it is loaded, and prints what it found."""
     program = (
-        "import ctypes, sys; from qacg_models.utils.threads import let_threads_sleep; let_threads_sleep();"
+        "import ctypes, sys; from qacg_models.utils.devices import let_threads_sleep; let_threads_sleep();"
         "ctypes.CDLL(sys.argv[1])"
     )
     environment = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
@@ -96,7 +96,7 @@ def test_load_libraries_sets_the_policy_before_torch(no_policy, monkeypatch):
 
 
 def test_let_threads_sleep_after_torch_changes_nothing(no_policy):
-    threads.let_threads_sleep()
+    devices.let_threads_sleep()
     assert "OMP_WAIT_POLICY" not in os.environ
 
 

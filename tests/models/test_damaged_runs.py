@@ -200,7 +200,7 @@ def test_a_kill_before_the_first_file_leaves_what_resume_takes(dataset, tmp_path
 
     for resumes in (True, False):
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(run_folder, "written_whole", dying)
+            patch.setattr(run_folder, "atomic_write", dying)
             patch.setattr(run_folder, "leave", dying)
             run_folder.open_workplace(tmp_path / "model", {"training": {}}, overwrite=False, resume=False, say=print)
         assert work.is_dir() and not list(work.iterdir())
@@ -220,7 +220,7 @@ def test_resuming_what_is_finished_says_so(small_data, tmp_path, capsys, monkeyp
         def dying(*args):
             raise KeyboardInterrupt
 
-        patch.setattr(run_folder, "remove", dying)
+        patch.setattr(run_folder, "remove_folder", dying)
         assert main(flags) == 130  # killed when the model has its place, and the checkpoints are not yet deleted
     assert output.is_dir() and (tmp_path / "model.unfinished").is_dir()
     weights = (output / "model.safetensors").read_bytes()
@@ -280,7 +280,7 @@ def test_where_there_is_no_memory_it_says_what_to_do(dataset, tmp_path, monkeypa
 
 
 def test_leave_keeps_a_model_that_could_not_be_put_back(tmp_path):
-    kept = run_folder.unfinished(tmp_path / "model") / atomic_files.OLD
+    kept = run_folder.unfinished_path(tmp_path / "model") / atomic_files.OLD
     kept.mkdir(parents=True)
     run_folder.leave(tmp_path / "model", print)
     assert kept.is_dir()

@@ -12,7 +12,7 @@ from qacg_models.errors import InputError
 from qacg_models.inference.trained_model import load_trained
 from qacg_models.training import train
 from qacg_models.training.arguments import training_arguments
-from qacg_models.utils.distributed import own_device
+from qacg_models.utils.devices import local_device
 from two_processes import OPTIONS
 
 SCRIPT = Path(__file__).parents[1] / "support" / "two_processes.py"
@@ -85,12 +85,12 @@ def test_seeds_of_two_processes_differ(seeds):
 
 def test_each_process_has_a_gpu_of_its_own_where_there_are_any(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert own_device() == "cpu"
+    assert local_device() == "cpu"
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert (own_device(), own_device("cpu")) == ("cuda", "cpu")
+    assert (local_device(), local_device("cpu")) == ("cuda", "cpu")
     monkeypatch.setenv("WORLD_SIZE", "4")
     monkeypatch.setenv("LOCAL_RANK", "3")
-    assert (own_device(), own_device("cpu"), own_device("cuda:1")) == ("cuda:3", "cpu", "cuda:1")
+    assert (local_device(), local_device("cpu"), local_device("cuda:1")) == ("cuda:3", "cpu", "cuda:1")
 
 
 def test_sharding_one_process_is_refused(tmp_path, one):

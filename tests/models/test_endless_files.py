@@ -11,7 +11,7 @@ from qacg_models.data.requests import BINARY, FORMATS, read_requests
 from qacg_models.errors import InputError
 from qacg_models.runs.run_config import read_run_file
 from qacg_models.utils import plain_text
-from qacg_models.utils.json_fields import read_typed
+from qacg_models.utils.json_fields import read_json_as
 
 LINE = r":1: expected lines of at most 16 MiB, got a longer one; is this a text file"
 
@@ -74,7 +74,7 @@ def test_file_read_whole_that_is_too_large_raises(endless, monkeypatch):
     monkeypatch.setattr(plain_text, "MOST_FILE_BYTES", 1 << 20)
     path = endless("run.json")
     with pytest.raises(InputError, match=r"run\.json: cannot be read \(expected at most 1 MiB, got a larger file\)"):
-        read_typed(object, path)
+        read_json_as(object, path)
 
 
 def test_run_file_that_is_too_large_raises(endless, monkeypatch):

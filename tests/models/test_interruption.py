@@ -11,7 +11,7 @@ from qacg_models.cli import interruption, main
 from qacg_models.cli.commands import suggest
 from qacg_models.inference.aspect_sentiment import AspectSentiment
 from qacg_models.training.trainer import AspectTrainer
-from qacg_models.utils.one_run import unfinished
+from qacg_models.utils.output_lock import unfinished_path
 from untrained import TEXTS, write_model
 
 TRAIN = [
@@ -134,7 +134,7 @@ def test_train_interrupted_resumes_what_is_left(left, more, resumes, small_data,
 
 
 def test_train_interrupted_finds_its_output_in_the_run_file(small_data, tmp_path, monkeypatch, capsys):
-    unfinished(tmp_path / "model").mkdir()
+    unfinished_path(tmp_path / "model").mkdir()
     (tmp_path / "run.yaml").write_text(f"data: {small_data}\noutput: {tmp_path / 'model'}\n")
     monkeypatch.setattr("qacg_models.training.train_seeds", stop)
     assert main(["train", "--config", str(tmp_path / "run.yaml")]) == interruption.INTERRUPTED

@@ -10,8 +10,8 @@ from qacg_models.data.tokenization import train_tokenizer
 from qacg_models.errors import InputError
 from qacg_models.runs.options import TrainingOptions
 from qacg_models.training.joined_texts import JoinedTexts
+from qacg_models.training.resolve_options import resolve_options
 from qacg_models.training.sampling import EpochSampler
-from qacg_models.training.settling import settle
 
 ASPECTS = ("food", "price")
 ROWS = [
@@ -85,13 +85,13 @@ def test_an_epoch_joins_the_same_texts_each_time_and_the_next_others(tmp_path):
 
 def test_texts_are_joined_by_default_from_scratch_where_a_label_means_no_opinion(small_data):
     data = load_data(small_data)
-    assert settle(TrainingOptions(), data).join_texts == 0.5
-    assert settle(TrainingOptions(epochs=1), data).join_texts == 0
-    assert settle(TrainingOptions(model="bert"), data).join_texts == 0
+    assert resolve_options(TrainingOptions(), data).join_texts == 0.5
+    assert resolve_options(TrainingOptions(epochs=1), data).join_texts == 0
+    assert resolve_options(TrainingOptions(model="bert"), data).join_texts == 0
     always = replace(data, task=replace(data.task, has_absent=False))
-    assert settle(TrainingOptions(), always).join_texts == 0
+    assert resolve_options(TrainingOptions(), always).join_texts == 0
     with pytest.raises(InputError, match=r"join_texts: got 0\.2, but no label .* means that there is no opinion"):
-        settle(TrainingOptions(join_texts=0.2), always)
+        resolve_options(TrainingOptions(join_texts=0.2), always)
     with pytest.raises(InputError, match="'bert' has no contexts, by which texts are joined"):
         TrainingOptions(model="bert", join_texts=0.2)
     with pytest.raises(InputError, match=r"join_texts must be in \[0, 1\); got 1"):

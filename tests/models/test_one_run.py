@@ -11,13 +11,13 @@ from kill_and_resume import OPTIONS
 from qacg_models.data import load_data
 from qacg_models.errors import InputError
 from qacg_models.training import train, train_seeds
-from qacg_models.utils.one_run import held, lock_of
+from qacg_models.utils.output_lock import lock_output, lock_path
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from qacg_models.utils.one_run import held
-with held(Path(sys.argv[1]), print):
+from qacg_models.utils.output_lock import lock_output
+with lock_output(Path(sys.argv[1]), print):
     print("held", flush=True)
     time.sleep(600)
 """
@@ -54,22 +54,22 @@ def test_a_second_run_is_refused_as_long_as_the_first_lives(holder, tmp_path):
     for same in (output, output.parent / ".." / "new" / "model"):
         with (
             pytest.raises(InputError, match=r"model: another run is at work on it; wait for its end"),
-            held(same, quiet),
+            lock_output(same, quiet),
         ):
             pass
-    with held(output.with_name("other"), quiet):
+    with lock_output(output.with_name("other"), quiet):
         pass
-    assert [path.name for path in output.parent.iterdir()] == [lock_of(output).name]
+    assert [path.name for path in output.parent.iterdir()] == [lock_path(output).name]
     process.send_signal(signal.SIGKILL)
     process.wait()
     for _ in range(2):
-        with held(output, quiet):
-            assert lock_of(output).exists()
+        with lock_output(output, quiet):
+            assert lock_path(output).exists()
         assert not any(output.parent.iterdir())
 
 
 def test_an_error_within_leaves_no_lock(tmp_path):
-    with pytest.raises(ZeroDivisionError), held(tmp_path / "model", quiet):
+    with pytest.raises(ZeroDivisionError), lock_output(tmp_path / "model", quiet):
         raise ZeroDivisionError
     assert not any(tmp_path.iterdir())
 
@@ -77,7 +77,7 @@ def test_an_error_within_leaves_no_lock(tmp_path):
 def test_the_folder_one_stands_in_may_be_the_output(tmp_path, monkeypatch):
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    with held(type(tmp_path)("."), quiet):
+    with lock_output(type(tmp_path)("."), quiet):
         assert [path.name for path in tmp_path.iterdir() if path.is_file()] == [".here.lock"]
 
 
@@ -116,12 +116,15 @@ def test_a_file_system_without_locks_is_told(tmp_path, monkeypatch):
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(filelock.FileLock, "acquire", fails)
-    with held(tmp_path / "model", said.append):
+    with lock_output(tmp_path / "model", said.append):
         pass
     assert said == [f"{tmp_path}: its file system has no locks; take care that no other run has the same output"]
 
 
 def test_a_place_that_cannot_be_written_is_told(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(InputError, match=r"\.model\.lock: cannot be written \("), held(tmp_path / "file/model", quiet):
+    with (
+        pytest.raises(InputError, match=r"\.model\.lock: cannot be written \("),
+        lock_output(tmp_path / "file/model", quiet),
+    ):
         pass

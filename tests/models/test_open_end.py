@@ -14,8 +14,8 @@ from qacg_models.runs.options import TrainingOptions
 from qacg_models.runs.recipes import RECIPES
 from qacg_models.training.averaging import POWER, WeightAverage
 from qacg_models.training.compute_metrics import EvaluatedRows
+from qacg_models.training.resolve_options import resolve_options
 from qacg_models.training.run import plan
-from qacg_models.training.settling import settle
 from qacg_models.training.trainer import AspectTrainer
 
 OPEN = TrainingOptions(
@@ -60,13 +60,13 @@ def trained(dataset, folder, options=OPEN, **more):
 
 
 def test_what_is_chosen_where_nothing_is_said(dataset):
-    chosen = settle(TrainingOptions(), dataset)
+    chosen = resolve_options(TrainingOptions(), dataset)
     assert (chosen.schedule, chosen.minutes, chosen.epochs, chosen.max_steps) == ("steady", 60, None, None)
     assert chosen.eval_every == 50 and chosen.patience == RECIPES["scratch"]["patience"]
     # 40,000 rows are 625 steps an epoch, and half an epoch lies between evaluations; of 500,000 rows, 500 steps.
     for times, wanted in ((167, 313), (2084, 500)):
         large = replace(dataset, splits={"train": [*dataset.splits["train"]] * times})
-        assert settle(TrainingOptions(), large).eval_every == wanted
+        assert resolve_options(TrainingOptions(), large).eval_every == wanted
     assert "while dev rises, at most 60 minutes (--minutes), until 20 evaluations in a row are no better" in plan(
         chosen, 240, "dev"
     )
@@ -80,11 +80,11 @@ def test_selection_note_of_a_single_evaluation_names_the_last_step(dataset, tmp_
 
 
 def test_steps_that_are_given_are_taken_as_ever(dataset):
-    chosen = settle(TrainingOptions(epochs=3), dataset)
+    chosen = resolve_options(TrainingOptions(epochs=3), dataset)
     assert (chosen.schedule, chosen.minutes, chosen.patience, chosen.eval_every) == ("linear", 0, 0, 0)
     assert plan(chosen, 240, "dev") == "training: 12 steps; dev is judged once per epoch"
-    assert settle(TrainingOptions(protocol="released"), dataset).epochs == 30
-    with_both = settle(TrainingOptions(epochs=3, minutes=5), dataset)
+    assert resolve_options(TrainingOptions(protocol="released"), dataset).epochs == 30
+    with_both = resolve_options(TrainingOptions(epochs=3, minutes=5), dataset)
     assert plan(with_both, 240, "dev").startswith("training: 12 steps, at most 5 minutes (--minutes);")
 
 
@@ -101,7 +101,7 @@ def test_steps_that_are_given_are_taken_as_ever(dataset):
 )
 def test_choices_that_do_not_go_together(dataset, change, reason):
     with pytest.raises(InputError, match=reason):
-        settle(replace(TrainingOptions(), **change), dataset)
+        resolve_options(replace(TrainingOptions(), **change), dataset)
 
 
 def test_training_goes_on_while_dev_rises_and_ends_when_it_no_longer_does(dataset, tmp_path, monkeypatch):

@@ -61,7 +61,7 @@ def test_the_rate_goes_by_the_width_of_the_checkpoint(package, small_data):
     for width in (384, 512, 768, 1024, None):
         content = json.loads((package / "config.json").read_text())
         (package / "config.json").write_text(json.dumps(content | {"hidden_size": width}))
-        found.append(training.settling.settle(options, dataset).learning_rate)
+        found.append(training.resolve_options.resolve_options(options, dataset).learning_rate)
     assert found == pytest.approx([2e-4, 1.125e-4, 5e-5, 5e-5, 5e-5])
-    assert training.settling.settle(replace(options, learning_rate=3e-5), dataset).learning_rate == 3e-5
+    assert training.resolve_options.resolve_options(replace(options, learning_rate=3e-5), dataset).learning_rate == 3e-5
     assert pretrained_rate(16) == pytest.approx(2e-4), "no more than for a MiniLM, however narrow"

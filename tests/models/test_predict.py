@@ -17,7 +17,6 @@ from typing import ClassVar
 import pytest
 from qacg_models import AspectSentiment
 from qacg_models.cli import main
-from qacg_models.cli.progress import TextBar
 from qacg_models.data import DataError
 from qacg_models.data.columns import Columns
 from qacg_models.data.requests import Request, check_requests, read_requests
@@ -27,7 +26,8 @@ from qacg_models.inference import bulk_prediction
 from qacg_models.inference.bulk_prediction import BulkPrediction
 from qacg_models.inference.prediction_format import PredictionLines
 from qacg_models.utils import progress
-from qacg_models.utils.one_run import held
+from qacg_models.utils.output_lock import lock_output
+from qacg_models.utils.progress import TextBar
 from untrained import OWN, TEXTS, write_model
 
 MANY = [f"{TEXTS[number % 3]} {'very ' * (number % 7)}" for number in range(23)]
@@ -285,7 +285,7 @@ def test_a_second_run_touches_nothing_of_the_one_under_way(ask, tmp_path, choice
     output, part = tmp_path / "out.jsonl", tmp_path / "out.jsonl.parts" / "00000000"
     part.parent.mkdir()
     part.write_bytes(b"begun")
-    with held(output, print), pytest.raises(InputError, match=r"out\.jsonl: another run is at work on it"):
+    with lock_output(output, print), pytest.raises(InputError, match=r"out\.jsonl: another run is at work on it"):
         bulk(ask).write(requests(), output, model_digest="m", **choice)
     assert part.read_bytes() == b"begun" and len([*part.parent.iterdir()]) == 1 and not output.exists()
 

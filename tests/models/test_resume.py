@@ -19,8 +19,8 @@ from qacg_models.training import run, train, train_seeds
 from qacg_models.training.checkpoints import checkpoints
 from qacg_models.training.trainer import AspectTrainer
 from qacg_models.training.whole_folders import publish
-from qacg_models.utils import one_run
-from qacg_models.utils.atomic_files import remove
+from qacg_models.utils import output_lock
+from qacg_models.utils.atomic_files import remove_folder
 
 TRAINS = Path(__file__).parents[1] / "support" / "kill_and_resume.py"
 
@@ -149,8 +149,8 @@ def test_an_unfinished_run_is_neither_lost_nor_mixed_with_another(dataset, small
     (work / "choices.json").write_bytes(kept)
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setattr(run, "join_group", lambda: None)
-    for module in (run, one_run):
-        monkeypatch.setattr(module, "on_main", lambda action: action())
+    for module in (run, output_lock):
+        monkeypatch.setattr(module, "run_on_main", lambda action: action())
     with pytest.raises(InputError, match=r"begun by 1 process, and now there are 2 processes; go on without torchrun"):
         train(dataset, output, options, resume=True)
     monkeypatch.delenv("WORLD_SIZE")
@@ -179,7 +179,7 @@ def test_folders_appear_and_disappear_at_once(tmp_path):
         (written / "file").write_text(text)
         publish(written, name)
         assert (name / "file").read_text() == text
-    remove(name)
+    remove_folder(name)
     assert not list(tmp_path.iterdir())
 
 

@@ -6,9 +6,10 @@ import pytest
 import torch
 from qacg_models.data import load_data
 from qacg_models.runs.options import TrainingOptions
-from qacg_models.training import settling, start, train
+from qacg_models.training import resolve_options as resolving
+from qacg_models.training import start, train
+from qacg_models.training.resolve_options import resolve_options
 from qacg_models.training.run import plan
-from qacg_models.training.settling import settle
 from qacg_models.training.start import choose_start
 from qacg_models.training.trainer import AspectTrainer, label_offsets
 
@@ -28,7 +29,7 @@ def installed(monkeypatch):
     monkeypatch.setattr(start, "is_installed", lambda name: True)
     monkeypatch.setattr(start, "located", lambda name: name)
     monkeypatch.setattr(start, "load_tokenizer", lambda path: tokenizer())
-    monkeypatch.setattr(settling, "located", lambda name: __import__("pathlib").Path("nowhere"))
+    monkeypatch.setattr(resolving, "located", lambda name: __import__("pathlib").Path("nowhere"))
 
 
 def load_data_words():
@@ -69,7 +70,7 @@ def test_start_without_the_package_names_its_installation(dataset, monkeypatch):
 def test_start_from_scratch_is_forced_by_its_name(dataset, installed):
     options, line = choose_start(TrainingOptions(from_checkpoint="scratch", hidden_size=32), dataset)
     assert options.from_checkpoint == "scratch" and line == "start: random weights, as given"
-    assert settle(TrainingOptions(from_checkpoint="scratch"), dataset).hidden_size == 64
+    assert resolve_options(TrainingOptions(from_checkpoint="scratch"), dataset).hidden_size == 64
 
 
 def test_training_from_scratch_starts_from_scratch_where_installed(dataset, installed, tmp_path):
@@ -82,46 +83,46 @@ def test_training_from_scratch_starts_from_scratch_where_installed(dataset, inst
 
 def test_settled_options_settle_to_themselves(dataset, installed):
     for options in (TrainingOptions(), TrainingOptions(from_checkpoint="scratch")):
-        settled = settle(options, dataset)
-        assert settle(settled, dataset) == settled
+        settled = resolve_options(options, dataset)
+        assert resolve_options(settled, dataset) == settled
 
 
 def test_few_rows_from_a_checkpoint_are_trained_for_epochs(dataset, installed):
-    chosen = settle(TrainingOptions(), dataset)
+    chosen = resolve_options(TrainingOptions(), dataset)
     assert (chosen.schedule, chosen.epochs, chosen.minutes, chosen.patience) == ("linear", 50, 60, 0)
     assert plan(chosen, 240, "dev") == (
         "training: 400 steps, at most 60 minutes (--minutes); dev is judged after the last step, whose weights are kept"
     )
     large_dev = replace(dataset, splits=dataset.splits | {"dev": [*dataset.splits["dev"]] * 7})
-    assert settle(TrainingOptions(), large_dev).eval_every == 0, "once per epoch, and the best is kept"
+    assert resolve_options(TrainingOptions(), large_dev).eval_every == 0, "once per epoch, and the best is kept"
 
 
 def test_many_rows_from_a_checkpoint_are_trained_until_dev_stops(dataset, installed):
     many = replace(dataset, splits={"train": [*dataset.splits["train"]] * 101})
-    chosen = settle(TrainingOptions(), many)
+    chosen = resolve_options(TrainingOptions(), many)
     assert (chosen.schedule, chosen.epochs, chosen.patience) == ("steady", None, 6)
 
 
 @pytest.mark.parametrize("given", [{"schedule": "steady"}, {"patience": 3}, {"eval_every": 20}])
 def test_options_of_an_open_end_keep_it_open(dataset, installed, given):
-    assert settle(TrainingOptions(**given), dataset).epochs is None
+    assert resolve_options(TrainingOptions(**given), dataset).epochs is None
 
 
 @pytest.mark.parametrize("has", [False, True])
 def test_bf16_is_on_where_the_cpu_has_it(dataset, installed, monkeypatch, has):
-    monkeypatch.setattr(settling, "_multiplies_in_bf16", lambda: has)
-    assert settle(TrainingOptions(), dataset).bf16 is has
-    assert settle(TrainingOptions(bf16=False), dataset).bf16 is False
-    assert settle(TrainingOptions(from_checkpoint="scratch"), dataset).bf16 is False
+    monkeypatch.setattr(resolving, "_multiplies_in_bf16", lambda: has)
+    assert resolve_options(TrainingOptions(), dataset).bf16 is has
+    assert resolve_options(TrainingOptions(bf16=False), dataset).bf16 is False
+    assert resolve_options(TrainingOptions(from_checkpoint="scratch"), dataset).bf16 is False
 
 
 def test_macro_f1_from_a_checkpoint_is_trained_with_adjusted_logits(dataset, installed):
     by_macro_f1 = replace(dataset, task=replace(dataset.task, metrics="classification", selection="macro_f1"))
-    chosen = settle(TrainingOptions(), by_macro_f1)
+    chosen = resolve_options(TrainingOptions(), by_macro_f1)
     assert (chosen.logit_adjustment, chosen.balance) == (1.0, 0.0)
-    assert settle(TrainingOptions(balance=0.3), by_macro_f1).logit_adjustment == 0
+    assert resolve_options(TrainingOptions(balance=0.3), by_macro_f1).logit_adjustment == 0
     for data, options in ((dataset, TrainingOptions()), (by_macro_f1, TrainingOptions(from_checkpoint="scratch"))):
-        chosen = settle(options, data)
+        chosen = resolve_options(options, data)
         assert (chosen.logit_adjustment, chosen.balance) == (0.0, 0.3)
 
 

@@ -33,7 +33,6 @@ def preload() -> None:
         "training.arguments",
         "training.callbacks",
         "training.compute_metrics",
-        "training.progress",
         "training.run",
         "training.trainer",
     ):

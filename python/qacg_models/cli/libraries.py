@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from qacg_models.errors import InputError
-from qacg_models.utils.threads import let_threads_sleep
+from qacg_models.utils.devices import let_threads_sleep
 
 # What the packages of the extra "models" (pyproject.toml) are imported as.
 MODELS_EXTRA = (

@@ -33,7 +33,7 @@ from qacg_models.conversion.convert_head import choose_head, write_head
 from qacg_models.conversion.model_choice import choose_model
 from qacg_models.errors import CheckpointError
 from qacg_models.modules.bert_layers import GATE_WIDTH
-from qacg_models.utils.atomic_files import folder_written_whole, follow_umask, told_of_failed_writes
+from qacg_models.utils.atomic_files import atomic_folder, explain_write_errors, follow_umask
 from qacg_models.utils.outputs import check_writable
 
 OWN = "own"
@@ -118,7 +118,7 @@ def convert(
         source = open_source(weights, config=config)
         chosen = choose_model(source, model, plain=to != OWN)
     dst.parent.mkdir(parents=True, exist_ok=True)
-    with folder_written_whole(dst) as folder, told_of_failed_writes(folder):
+    with atomic_folder(dst) as folder, explain_write_errors(folder):
         if head is not None:
             report = write_head(
                 folder,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qacg_models.errors import InputError
-from qacg_models.utils.atomic_files import bytes_written_whole
+from qacg_models.utils.atomic_files import atomic_write_bytes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -72,7 +72,7 @@ def write_rows(path: Path, batches: Iterable[pa.RecordBatch], schema: pa.Schema)
     """
     import pyarrow as pa
 
-    with bytes_written_whole(path) as handle, pa.ipc.new_file(handle, schema) as writer:
+    with atomic_write_bytes(path) as handle, pa.ipc.new_file(handle, schema) as writer:
         for batch in batches:
             writer.write_batch(batch)
 

@@ -10,10 +10,10 @@ from qacg_models.data.columns import Columns
 from qacg_models.data.delimiters import AUTO
 from qacg_models.data.encodings import UTF_8
 from qacg_models.errors import InputError
-from qacg_models.utils.option_fields import chooser
+from qacg_models.utils.option_fields import option_group
 
-_data = chooser("data")
-_own = chooser("tables of your own (CSV, JSON, JSONL, Excel, Parquet)")
+_data = option_group("data")
+_own = option_group("tables of your own (CSV, JSON, JSONL, Excel, Parquet)")
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from qacg_models.export.check_rows import with_longest
 from qacg_models.export.formats import FORMATS
 from qacg_models.export.traced import trace
 from qacg_models.inference.trained_model import TrainedModel
-from qacg_models.utils.atomic_files import made_whole, told_of_failed_writes
-from qacg_models.utils.threads import cpu_threads
+from qacg_models.utils.atomic_files import explain_write_errors, staged_file
+from qacg_models.utils.devices import cpu_threads
 
 
 def check_output(output: Path, to: str, overwrite: bool) -> None:
@@ -58,11 +58,11 @@ def export(
         raise InputError("rows: got none, wanted at least one to check the exported file on")
     file = FORMATS[to].load_module(int8)
     output.parent.mkdir(parents=True, exist_ok=True)
-    with cpu_threads(trained.record.options.threads), made_whole(output) as made:
+    with cpu_threads(trained.record.options.threads), staged_file(output) as made:
         say("tracing the model")
         traced = trace(trained)
         say(f"writing {to}{' in int8' if int8 else ''}")
-        with told_of_failed_writes(output.absolute().parent):
+        with explain_write_errors(output.absolute().parent):
             (file.write_int8 if int8 else file.write)(traced, made.path)
         checked = with_longest(rows, trained.record.max_length)
         say(f"checking it on {len(checked):,} rows")

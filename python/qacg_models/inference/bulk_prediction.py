@@ -24,10 +24,10 @@ from qacg_models.errors import InputError
 from qacg_models.inference.aspect_queries import Questions
 from qacg_models.inference.aspect_sentiment import AspectPrediction, AspectSentiment
 from qacg_models.inference.prediction_format import PredictionLines
-from qacg_models.utils.atomic_files import remove, written_whole
-from qacg_models.utils.distributed import in_main, join_group, on_main, rank, wait_for_all, world_size
-from qacg_models.utils.json_fields import read_typed, typed_fields
-from qacg_models.utils.one_run import held, parts_of
+from qacg_models.utils.atomic_files import atomic_write, remove_folder
+from qacg_models.utils.distributed import join_group, main_only, rank, run_on_main, wait_for_all, world_size
+from qacg_models.utils.json_fields import convert_json_fields, read_json_as
+from qacg_models.utils.output_lock import lock_output, parts_path
 
 PLAN_NAME = "plan.json"
 JOINED = "joined"
@@ -158,14 +158,14 @@ class BulkPrediction:
         """
         if resume and overwrite:
             raise InputError("resume: got it beside overwrite, wanted one of them")
-        parts = parts_of(output)
+        parts = parts_path(output)
         plan = self._plan(model_digest)
         join_group()
-        with held(output, in_main(say)):
-            before = on_main(lambda: _prepare(output, parts, plan, resume, overwrite))
+        with lock_output(output, main_only(say)):
+            before = run_on_main(lambda: _prepare(output, parts, plan, resume, overwrite))
             count, taken = self._make_parts(requests, parts, before, say, progress or _NoProgress())
             wait_for_all()
-            on_main(lambda: _join(parts, count, output, self.lines.header()))
+            run_on_main(lambda: _join(parts, count, output, self.lines.header()))
         return taken
 
     def _make_parts(
@@ -195,7 +195,7 @@ class BulkPrediction:
                 progress.skip(len(texts))
                 continue
             lines = self.answers(texts, progress.advance)
-            with written_whole(part) as handle:
+            with atomic_write(part) as handle:
                 handle.writelines([f"{digest} {_digest_of_part(digest, lines)}\n", *lines])
         return count, taken
 
@@ -240,7 +240,7 @@ def _prepare(output: Path, parts: Path, plan: dict, resume: bool, overwrite: boo
     if output.is_dir():
         raise InputError(f"{output}: is a folder, wanted a file to write")
     if overwrite or not parts.exists():
-        remove(parts)
+        remove_folder(parts)
     replaces = overwrite and output.exists()
     if parts.exists() and resume:
         replaces = _check_plan(parts, plan)
@@ -249,7 +249,7 @@ def _prepare(output: Path, parts: Path, plan: dict, resume: bool, overwrite: boo
     if parts.exists() and not resume:
         raise InputError(f"{parts}: holds an unfinished run; --resume goes on with it, --overwrite begins anew")
     parts.mkdir(parents=True, exist_ok=True)
-    with written_whole(parts / PLAN_NAME) as handle:
+    with atomic_write(parts / PLAN_NAME) as handle:
         json.dump(plan | {"replaces": replaces}, handle, indent=1)
     return frozenset(path.name for path in parts.iterdir())
 
@@ -264,9 +264,9 @@ def _check_plan(parts: Path, plan: dict) -> bool:
     if not path.exists() and all(other.name.startswith(f".{PLAN_NAME}.") for other in parts.iterdir()):
         return False  # killed before it had written down what it was about to do
     try:
-        before = read_typed(dict[str, object], path)
+        before = read_json_as(dict[str, object], path)
         if before.get("format") == PLAN_FORMAT:
-            typed_fields(dict.fromkeys(plan, object) | {"replaces": bool}, before, f"{path}:")
+            convert_json_fields(dict.fromkeys(plan, object) | {"replaces": bool}, before, f"{path}:")
     except InputError as error:
         raise InputError(f"{error}; --overwrite begins anew") from None
     if other := [name for name in plan if before.get(name) != plan[name]]:
@@ -321,7 +321,7 @@ def _read_part(part: Path) -> tuple[str, list[str]]:
 
 
 def _join(parts: Path, count: int, output: Path, header: str) -> None:
-    with written_whole(parts / JOINED) as joined:
+    with atomic_write(parts / JOINED) as joined:
         joined.write(header)
         for index in range(count):
             try:
@@ -330,4 +330,4 @@ def _join(parts: Path, count: int, output: Path, header: str) -> None:
                 raise InputError(f"{error}; --resume makes it again") from None
     (parts / DONE).touch()
     os.replace(parts / JOINED, output)
-    remove(parts)
+    remove_folder(parts)

@@ -26,9 +26,8 @@ from qacg_models.metrics import Metrics, judge, judge_for, majority_probabilitie
 from qacg_models.models.auto import BACKBONES, load_class
 from qacg_models.runs.calibration import CALIBRATION_NAME, UNCALIBRATED, Calibration, read_calibration
 from qacg_models.runs.record import TrainingRecord, read_record
-from qacg_models.utils.memory import ran_out_of_memory
+from qacg_models.utils.devices import cpu_threads, is_out_of_memory
 from qacg_models.utils.progress import progress_bar
-from qacg_models.utils.threads import cpu_threads
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -219,7 +218,7 @@ def _logits_if_they_fit(model: EncoderPreTrainedModel, batch: dict) -> np.ndarra
         }
         return model(**inputs).logits.double().cpu().numpy()
     except RuntimeError as error:
-        if not ran_out_of_memory(error):
+        if not is_out_of_memory(error):
             raise
     return None
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from qacg_models.utils.json_fields import typed_fields
+from qacg_models.utils.json_fields import convert_json_fields
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Metrics:
             InputError: naming the metric that is missing, unknown or no number.
         """
         kinds = dict.fromkeys(cls.TITLES, float | None) | {"undefined": tuple[str, ...]}
-        values = typed_fields(kinds, content, path)
+        values = convert_json_fields(kinds, content, path)
         return cls(**{name: math.nan if value is None else value for name, value in values.items()})
 
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from qacg_models.errors import InputError
 from qacg_models.reporting.tables import html_table
-from qacg_models.utils.atomic_files import folder_written_whole
-from qacg_models.utils.json_fields import read_typed, typed_fields
+from qacg_models.utils.atomic_files import atomic_folder
+from qacg_models.utils.json_fields import convert_json_fields, read_json_as
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -138,7 +138,7 @@ class Report:
             InputError: as for the class, or the new report cannot be put in place; the earlier report stays.
         """
         self.folder.parent.mkdir(parents=True, exist_ok=True)
-        with folder_written_whole(self.folder) as new:
+        with atomic_folder(self.folder) as new:
             (new / "figures").mkdir()
             (new / PAGE_NAME).write_text(self._page(), encoding="utf-8")
             tables = {section.title: section.data for section in self.sections if section.data}
@@ -197,7 +197,8 @@ def _check_replaceable(folder: Path) -> None:
         )
         raise InputError(f"{folder}: expected an empty folder or a report with {MARKER_NAME}, got other files{old}")
     try:
-        known = typed_fields({"format": int, "files": tuple[str, ...]}, read_typed(dict[str, object], marker))["files"]
+        kinds = {"format": int, "files": tuple[str, ...]}
+        known = convert_json_fields(kinds, read_json_as(dict[str, object], marker))["files"]
     except InputError as error:
         raise InputError(f"{marker}: expected the list of a report's files ({error}); choose another folder") from None
     if added := [name for name in _files(folder) if name not in known]:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from qacg_models.errors import InputError, ModelFolderError
 from qacg_models.metrics.temperature import LEAST, MOST
-from qacg_models.utils.atomic_files import written_whole
-from qacg_models.utils.json_fields import typed
+from qacg_models.utils.atomic_files import atomic_write
+from qacg_models.utils.json_fields import convert_json
 from qacg_models.utils.plain_text import parse_json, read_text
 
 CALIBRATION_NAME = "calibration.json"
@@ -145,13 +145,13 @@ def read_calibration(folder: Path) -> Calibration:
     if not isinstance(content, dict) or content.get("format") != CALIBRATION_FORMAT:
         raise ModelFolderError(f"{path}: is not a calibration of format {CALIBRATION_FORMAT}")
     try:
-        return typed(Calibration, {name: value for name, value in content.items() if name != "format"})
+        return convert_json(Calibration, {name: value for name, value in content.items() if name != "format"})
     except InputError as error:
         raise ModelFolderError(f"{path}: {error}") from None
 
 
 def write_calibration(folder: Path, calibration: Calibration) -> None:
     """Writes calibration.json."""
-    with written_whole(folder / CALIBRATION_NAME) as handle:
+    with atomic_write(folder / CALIBRATION_NAME) as handle:
         content = {"format": CALIBRATION_FORMAT} | asdict(calibration)
         handle.write(json.dumps(content, indent=1, allow_nan=False) + "\n")

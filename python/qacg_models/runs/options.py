@@ -14,7 +14,7 @@ from qacg_models.configs.limits import MOST, SEED, limit
 from qacg_models.errors import InputError
 from qacg_models.models.auto import BACKBONES
 from qacg_models.runs.recipes import RECIPES
-from qacg_models.utils.option_fields import chooser
+from qacg_models.utils.option_fields import option_group
 
 PROTOCOLS = ("dev", "released")
 SCHEDULES = ("steady", "linear")
@@ -23,11 +23,11 @@ SCRATCH = "scratch"
 # What a checkpoint settles, so that --from leaves no choice.
 SIZES = ("hidden_size", "layers", "heads", "intermediate_size", "vocab_size", "initializer_range")
 
-_what = chooser("what is trained")
-_step = chooser("steps")
-_watch = chooser("evaluations and checkpoints")
-_shape = chooser("shape of the model, beyond what a checkpoint settles")
-_machine = chooser("machine")
+_what = option_group("what is trained")
+_step = option_group("steps")
+_watch = option_group("evaluations and checkpoints")
+_shape = option_group("shape of the model, beyond what a checkpoint settles")
+_machine = option_group("machine")
 
 
 @dataclass(frozen=True)

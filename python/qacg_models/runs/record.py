@@ -13,8 +13,8 @@ from qacg_models.data.task import Task
 from qacg_models.errors import InputError, ModelFolderError
 from qacg_models.metrics import METRIC_CLASSES, Metrics
 from qacg_models.runs.options import TrainingOptions
-from qacg_models.utils.atomic_files import written_whole
-from qacg_models.utils.json_fields import typed
+from qacg_models.utils.atomic_files import atomic_write
+from qacg_models.utils.json_fields import convert_json
 from qacg_models.utils.plain_text import parse_json, read_text
 
 RECORD_NAME = "training.json"
@@ -153,12 +153,12 @@ class TrainingRecord:
         given = {name: value for name, value in content.items() if name != "format"}
         if "task" not in given:
             raise InputError("lacks task, so it is not whole")
-        task = typed(Task, given["task"], "task")
+        task = convert_json(Task, given["task"], "task")
 
         def of_task(value: object, path: str) -> Metrics:
             return METRIC_CLASSES[task.metrics].from_json(value, path)
 
-        return typed(cls, given, "", {Metrics: of_task})
+        return convert_json(cls, given, "", {Metrics: of_task})
 
 
 def _of_format_2(content: dict) -> dict:
@@ -233,5 +233,5 @@ def read_record(folder: Path | str) -> TrainingRecord:
 
 def write_record(path: Path, record: TrainingRecord) -> None:
     """Writes training.json."""
-    with written_whole(path) as handle:
+    with atomic_write(path) as handle:
         handle.write(json.dumps(record.to_json(), indent=1, allow_nan=False) + "\n")

@@ -9,7 +9,7 @@ from pathlib import Path
 from qacg_models.data import DataOptions
 from qacg_models.errors import InputError
 from qacg_models.runs.options import TrainingOptions
-from qacg_models.utils.atomic_files import written_whole
+from qacg_models.utils.atomic_files import atomic_write
 from qacg_models.utils.plain_text import lone_surrogate, read_text
 
 RUN_NAME = "run.yaml"
@@ -54,7 +54,7 @@ def write_run_file(
     for source in (data_options, options):
         values = {field.name: getattr(source, field.name) for field in fields(source) if field.name != "seed"}
         content |= {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
-    with written_whole(path) as handle:
+    with atomic_write(path) as handle:
         handle.write(yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
 
 

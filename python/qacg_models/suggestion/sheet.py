@@ -21,7 +21,7 @@ from qacg_models.data.sentences import split_sentences
 from qacg_models.data.splitting import plain
 from qacg_models.errors import InputError
 from qacg_models.suggestion.proposals import Proposal
-from qacg_models.utils.atomic_files import written_whole
+from qacg_models.utils.atomic_files import atomic_write
 from qacg_models.utils.plain_text import escape_formula
 
 HINT = "hint"
@@ -155,7 +155,7 @@ def read_sheet(path: Path, columns: Columns) -> list[SheetRow]:
 
 def write_sheet(path: Path, rows: Sequence[SheetRow], columns: Columns) -> None:
     """Writes a CSV with the columns of `columns`, the hint and the split; spreadsheets run none of its cells."""
-    with written_whole(path) as handle:
+    with atomic_write(path) as handle:
         writer = csv.writer(handle, lineterminator="\n")
         header = (columns.text, columns.aspect or "", columns.label or "", HINT, SPLIT_COLUMN)
         writer.writerow(map(escape_formula, header))

@@ -1,4 +1,4 @@
-"""What watches a training: when it ends, and whether the model predicts one label for every row."""
+"""Callbacks of the Trainer: when training stops, the warning of a collapse, the progress bar, TensorBoard."""
 
 from __future__ import annotations
 
@@ -7,22 +7,23 @@ from collections.abc import Callable
 from transformers import TrainerCallback, TrainerState
 
 from qacg_models.errors import InputError
-from qacg_models.utils.distributed import on_main, world_size
-from qacg_models.utils.progress import beside_bars
+from qacg_models.utils.distributed import run_on_main, world_size
+from qacg_models.utils.progress import Bar, pause_bars, progress_bar
 
-CLASSES_SEEN = "predicted_classes"
-
-
-# Steps between looks at the clock, on which several processes have to agree.
-STEPS_BETWEEN_LOOKS = 10
+PREDICTED_CLASSES = "predicted_classes"
+STEPS_BETWEEN_CHECKS = 10  # of the time limit, when several processes have to agree
+MANY_BATCHES = 100  # evaluations with at least so many batches show a bar of their own
 
 
-def as_good_and_surer(metrics: dict[str, float], name: str, state: TrainerState) -> bool:
-    """Whether an evaluation has the metric of the best one and a lower loss: dev of small data is soon without fault.
+def is_tie_with_lower_loss(metrics: dict[str, float], name: str, state: TrainerState) -> bool:
+    """Returns whether an evaluation equals the best one in the metric and has a lower loss.
+
+    The loss decides between equal evaluations because small dev sets often reach a metric of 100 %.
 
     Args:
-        name: of the metric by which evaluations are compared.
-        state: before it counts this evaluation as the best.
+        metrics: of the evaluation, with the prefix "eval_".
+        name: of the metric by which evaluations are compared, without the prefix.
+        state: before the Trainer has recorded this evaluation.
     """
     if state.best_metric is None or metrics[f"eval_{name}"] != state.best_metric:
         return False
@@ -31,15 +32,15 @@ def as_good_and_surer(metrics: dict[str, float], name: str, state: TrainerState)
 
 
 def _evaluations(state: TrainerState) -> list[dict]:
-    """The evaluations in the log, which checkpoints keep."""
-    return [entry for entry in state.log_history if f"eval_{CLASSES_SEEN}" in entry]
+    """Returns the evaluations in the log, which checkpoints store."""
+    return [entry for entry in state.log_history if f"eval_{PREDICTED_CLASSES}" in entry]
 
 
 class EarlyStopping(TrainerCallback):
-    """Stops after `patience` evaluations since the first that was as good as the best.
+    """Stops after `patience` evaluations that are no better than the best one.
 
-    One that is as good and surer does not count as a rise: where dev is without fault, its loss may fall for hours. It
-    counts in the log of evaluations, so that a run that goes on counts on.
+    A tie with a lower loss is not an improvement, because the loss can decrease for hours after dev has reached 100 %.
+    The count is taken from the log of evaluations, so a resumed run continues it.
     """
 
     def __init__(self, patience: int):
@@ -48,7 +49,7 @@ class EarlyStopping(TrainerCallback):
     def on_evaluate(self, args, state, control, metrics=None, **kwargs):
         name = f"eval_{args.metric_for_best_model}"
         found = {entry["step"]: entry[name] for entry in _evaluations(state)}
-        # best_global_step is set after this call; the evaluation that may be the best one is not counted yet.
+        # best_metric is updated after this call: here a new best value is still above it.
         if state.best_metric is None or metrics[name] > state.best_metric:
             return
         first = min(step for step, value in found.items() if value == state.best_metric)
@@ -56,33 +57,36 @@ class EarlyStopping(TrainerCallback):
             control.should_training_stop = True
 
 
-class Budget(TrainerCallback):
-    """Ends training when its minutes are over, after an evaluation of the last step.
+class TimeLimit(TrainerCallback):
+    """Stops training when its time is used up, after an evaluation of the last step.
 
     Args:
-        minutes: of training, those before a checkpoint from which it goes on included.
-        seconds: how long training has taken.
+        minutes: of training, including those before the checkpoint of a resumed run.
+        seconds: returns the duration of training up to now.
 
     Attributes:
-        over: whether they are.
+        reached: whether the time is used up.
     """
 
     def __init__(self, minutes: float, seconds: Callable[[], float]):
-        self.minutes, self.seconds, self.over = minutes, seconds, False
+        self.minutes, self.seconds, self.reached = minutes, seconds, False
 
     def on_step_end(self, args, state, control, **kwargs):
-        if world_size() > 1 and state.global_step % STEPS_BETWEEN_LOOKS:
+        if world_size() > 1 and state.global_step % STEPS_BETWEEN_CHECKS:
             return
-        if on_main(lambda: self.seconds() >= 60 * self.minutes):
-            self.over = control.should_evaluate = control.should_training_stop = True
+        if run_on_main(lambda: self.seconds() >= 60 * self.minutes):
+            self.reached = control.should_evaluate = control.should_training_stop = True
 
 
 class CollapseWarning(TrainerCallback):
-    """Says when the model predicts one class for every row: the fault that looks like an accuracy of 84 %.
+    """Prints a warning when the model predicts one label for every row.
+
+    Such a model can have an accuracy of 84 % where one label is frequent.
 
     Args:
         labels: names of the classes.
-        say: receives the warning, once for every time that the model falls into it.
+        split: on which the model is evaluated.
+        say: receives the warning each time the model collapses.
     """
 
     def __init__(self, labels: tuple[str, ...], split: str, say: Callable[[str], None]):
@@ -90,10 +94,10 @@ class CollapseWarning(TrainerCallback):
         self.collapsed = False
 
     def on_evaluate(self, args, state, control, metrics=None, **kwargs):
-        collapsed = metrics[f"eval_{CLASSES_SEEN}"] == 1
+        collapsed = metrics[f"eval_{PREDICTED_CLASSES}"] == 1
         if collapsed and not self.collapsed and state.is_world_process_zero:
             label = self.labels[int(metrics["eval_most_predicted"])]
-            with beside_bars():
+            with pause_bars():
                 self.say(
                     f"collapse at step {state.global_step}: {label!r} is predicted for every row of {self.split}. Early"
                     " in training that may pass; if it stays, the learning rate is too high, or balance too low"
@@ -102,23 +106,76 @@ class CollapseWarning(TrainerCallback):
 
 
 def collapsed_steps(history: list[dict]) -> list[int]:
-    """The steps of a log at which the model predicted one class only."""
-    return [entry["step"] for entry in history if entry.get(f"eval_{CLASSES_SEEN}") == 1]
+    """Returns the steps of a log at which the model predicted one label for every row."""
+    return [entry["step"] for entry in history if entry.get(f"eval_{PREDICTED_CLASSES}") == 1]
 
 
 class FinalEvaluation(TrainerCallback):
-    """Evaluates after the last step, wherever the regular evaluations fall."""
+    """Evaluates after the last step, independently of the regular evaluations."""
 
     def on_step_end(self, args, state, control, **kwargs):
         if state.global_step >= state.max_steps:
             control.should_evaluate = True
 
 
+class StepBar(TrainerCallback):
+    """Shows the progress of training on stderr.
+
+    Args:
+        limit: maximum number of steps; None if only patience or the time limit ends training.
+        metric: shown beside the loss; its name without the prefix "eval_".
+        split: on which the metric is computed.
+    """
+
+    def __init__(self, limit: int | None, metric: str, split: str):
+        self.limit, self.metric, self.split = limit, metric, split
+        self.bar: Bar | None = None
+        self.evaluation: Bar | None = None
+        self.values: dict[str, str] = {}
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        self.bar = progress_bar(self.limit, "training", "step", done=state.global_step)
+
+    def on_step_end(self, args, state, control, **kwargs):
+        self.bar.update(state.global_step - self.bar.n)
+
+    def on_log(self, args, state, control, logs=None, **kwargs):
+        if logs and "loss" in logs:
+            self._show("loss", f"{logs['loss']:.3f}")
+
+    def on_evaluate(self, args, state, control, metrics=None, **kwargs):
+        if self.evaluation is not None:
+            self.evaluation.close()
+            self.evaluation = None
+        value = (metrics or {}).get(f"eval_{self.metric}")
+        if value is not None:
+            self._show(f"{self.split} {self.metric.replace('_', ' ')}", f"{value:.1%}")
+
+    def on_prediction_step(self, args, state, control, eval_dataloader=None, **kwargs):
+        if self.evaluation is None and len(eval_dataloader) >= MANY_BATCHES:
+            self.evaluation = progress_bar(len(eval_dataloader), f"evaluating on {self.split}", "batch")
+        if self.evaluation is not None:
+            self.evaluation.update()
+
+    def on_train_end(self, args, state, control, **kwargs):
+        self.close()
+
+    def close(self) -> None:
+        """Ends the line of the bar, also after a failure, so that the error has a line of its own."""
+        for bar in (self.evaluation, self.bar):
+            if bar is not None:
+                bar.close()
+
+    def _show(self, name: str, value: str) -> None:
+        self.values[name] = value
+        self.bar.set_postfix(self.values, refresh=False)
+
+
 def tensorboard(folder: str) -> TrainerCallback:
-    """Writes the log as TensorBoard reads it.
+    """Returns a callback that writes the log for TensorBoard.
 
     Raises:
-        InputError: as for `summary_writer`.
+        InputError: TensorBoard is not installed.
     """
     from transformers.integrations import TensorBoardCallback
 
@@ -126,7 +183,7 @@ def tensorboard(folder: str) -> TrainerCallback:
 
 
 def summary_writer() -> type:
-    """The class that writes TensorBoard's files.
+    """Returns the class that writes TensorBoard's files.
 
     Raises:
         InputError: TensorBoard is not installed.
@@ -135,6 +192,7 @@ def summary_writer() -> type:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
         raise InputError(
-            f"tensorboard: cannot be used ({error}); pip install tensorboard, the extra of that name, or leave it out"
+            f"tensorboard: cannot be used ({error}). Install the extra `tensorboard` (pip install tensorboard), or"
+            " omit the option."
         ) from None
     return SummaryWriter

@@ -15,7 +15,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from qacg_models.errors import InputError
 from qacg_models.training.whole_folders import DIGESTS_NAME, Damage, find_damage, write_digests
-from qacg_models.utils.json_fields import read_typed, typed
+from qacg_models.utils.json_fields import convert_json, read_json_as
 
 BEST = "best"
 WRITING = ".writing"
@@ -41,8 +41,9 @@ def checkpoints(folder: Path) -> list[Path]:
 
 def best_of(checkpoint: Path) -> Path | None:
     """The best weights at a checkpoint; None before the first evaluation."""
-    state = read_typed(dict[str, object], checkpoint / TRAINER_STATE_NAME)
-    step = typed(int | None, state.get("best_global_step"), f"{checkpoint / TRAINER_STATE_NAME}: best_global_step")
+    path = checkpoint / TRAINER_STATE_NAME
+    state = read_json_as(dict[str, object], path)
+    step = convert_json(int | None, state.get("best_global_step"), f"{path}: best_global_step")
     return None if step is None else best_path(checkpoint.parent, step)
 
 

@@ -11,7 +11,7 @@ from qacg_models.data import Example
 from qacg_models.data.task import Task
 from qacg_models.inference.trained_model import probabilities_of
 from qacg_models.metrics import judge
-from qacg_models.training.callbacks import CLASSES_SEEN
+from qacg_models.training.callbacks import PREDICTED_CLASSES
 
 if TYPE_CHECKING:
     from transformers import EvalPrediction
@@ -30,6 +30,6 @@ class EvaluatedRows:
         metrics = judge(self.task, self.rows, probabilities)
         counts = np.bincount(probabilities.argmax(axis=1))
         return {name: getattr(metrics, name) for name in metrics.TITLES} | {
-            CLASSES_SEEN: int((counts > 0).sum()),
+            PREDICTED_CLASSES: int((counts > 0).sum()),
             "most_predicted": int(counts.argmax()),
         }

@@ -13,8 +13,8 @@ from qacg_models.data.feature_table import Encoding, FeatureTable, read_features
 from qacg_models.errors import InputError
 from qacg_models.runs.options import TrainingOptions
 from qacg_models.training.whole_folders import find_damage, publish
-from qacg_models.utils.atomic_files import remove
-from qacg_models.utils.distributed import on_main
+from qacg_models.utils.atomic_files import remove_folder
+from qacg_models.utils.distributed import run_on_main
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -62,7 +62,7 @@ def encode_splits(
 
     def encoded(name: str, rows: Sequence[Example]) -> FeatureTable:
         folder = work / f"features-{name}"
-        on_main(lambda: _make(folder, rows, encoding, say))
+        run_on_main(lambda: _make(folder, rows, encoding, say))
         found = read_features(folder / ROWS, len(rows), encoding)
         if found is None:
             raise InputError(f"{folder}: is not what the main process has just written there; wanted a shared disk")
@@ -88,9 +88,9 @@ def _make(folder: Path, rows: Sequence[Example], encoding: Encoding, say: Callab
             return
         if damage is not None:
             say(f"{damage}; it is made again")
-        remove(folder)
+        remove_folder(folder)
     writing = folder.with_name(f".{folder.name}")
-    remove(writing)
+    remove_folder(writing)
     writing.mkdir()
     cut = write_features(writing / ROWS, rows, encoding)
     publish(writing, folder)

@@ -22,17 +22,16 @@ from qacg_models.runs.run_config import RUN_NAME, write_run_file
 from qacg_models.training.calibration import SPLIT, calibrate
 from qacg_models.training.encoded_splits import encode_splits
 from qacg_models.training.model_setup import begin_model, begin_tokenizer
-from qacg_models.training.run_folder import MODEL, check_output, close_workplace, leave, open_workplace, unfinished
-from qacg_models.training.settling import settle
+from qacg_models.training.resolve_options import resolve_options
+from qacg_models.training.run_folder import MODEL, check_output, close_workplace, leave, open_workplace, unfinished_path
 from qacg_models.training.start import choose_start
 from qacg_models.training.trained_card import write_card
 from qacg_models.training.whole_folders import DIGESTS_NAME, find_damage
-from qacg_models.utils.atomic_files import told_of_failed_writes
-from qacg_models.utils.distributed import in_main, is_main, join_group, on_main, own_device, wait_for_all, world_size
-from qacg_models.utils.memory import ran_out_of_memory
-from qacg_models.utils.one_run import held
+from qacg_models.utils.atomic_files import explain_write_errors
+from qacg_models.utils.devices import cpu_threads, is_out_of_memory, local_device
+from qacg_models.utils.distributed import is_main, join_group, main_only, run_on_main, wait_for_all, world_size
+from qacg_models.utils.output_lock import lock_output
 from qacg_models.utils.provenance import attention_backends, now, origin
-from qacg_models.utils.threads import cpu_threads
 
 if TYPE_CHECKING:
     import numpy as np
@@ -75,7 +74,7 @@ def train(
     join_group()
     output = Path(output)
     say_warnings(dataset, say)
-    with held(output, in_main(say)):
+    with lock_output(output, main_only(say)):
         return train_held(dataset, output, options or TrainingOptions(), overwrite=overwrite, resume=resume, say=say)
 
 
@@ -97,20 +96,20 @@ def train_held(
 ) -> TrainedModel:
     """`train` for who has joined the group and holds `output` already."""
     options, start = choose_start(options, dataset)
-    options = settle(options, dataset)
+    options = resolve_options(options, dataset)
     if (split := selection_split(options)) not in dataset.splits:
         raise InputError(f"training needs the split {split!r}; this data has {', '.join(dataset.splits)}")
     if options.tensorboard is not None:
         from qacg_models.training.callbacks import summary_writer
 
         summary_writer()
-    say = in_main(say)
+    say = main_only(say)
     say(start)
-    checkpoint = on_main(lambda: _take_up(dataset, output, options, overwrite, resume, say))
+    checkpoint = run_on_main(lambda: _take_up(dataset, output, options, overwrite, resume, say))
     try:
         with cpu_threads(options.threads):
-            _train_into(unfinished(output), dataset, options, checkpoint, say)
-        on_main(lambda: _finish(dataset, output, say))
+            _train_into(unfinished_path(output), dataset, options, checkpoint, say)
+        run_on_main(lambda: _finish(dataset, output, say))
     except BaseException:
         if is_main():
             leave(output, say)
@@ -164,8 +163,8 @@ def _take_up(
 
 def _finish(dataset: Dataset, output: Path, say: Callable[[str], None]) -> None:
     """Takes temperatures and figures of what was written, puts it in place, and removes the rest."""
-    work = unfinished(output)
-    trained = load_trained(work / MODEL, device=own_device())
+    work = unfinished_path(output)
+    trained = load_trained(work / MODEL, device=local_device())
     # The figures on record are those of the files on disk, not of the model still in memory.
     logits = {split: trained.logits(rows) for split, rows in dataset.splits.items() if split != "train"}
     rows = [(row.label, row.sentence) for row in dataset.splits.get(SPLIT, ())]
@@ -190,7 +189,7 @@ def _train_into(
     """Train in `work` and write the best model to `work/model`, with a record that lacks the figures."""
     from transformers import set_seed
 
-    from qacg_models.training.progress import StepBar
+    from qacg_models.training.callbacks import StepBar
 
     set_seed(options.seed)
     # A checkout may have moved on by the time that training ends.
@@ -217,14 +216,14 @@ def _train_into(
     try:
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     except RuntimeError as error:
-        if not ran_out_of_memory(error):
+        if not is_out_of_memory(error):
             raise
         raise InputError(_no_memory(options)) from error
     finally:
         bar = trainer.pop_callback(StepBar)
         if bar is not None:
             bar.close()
-    on_main(lambda: _write_model(work, dataset, options, trainer, tokenizer, padding, made_with))
+    run_on_main(lambda: _write_model(work, dataset, options, trainer, tokenizer, padding, made_with))
 
 
 def _no_memory(options: TrainingOptions) -> str:
@@ -257,7 +256,7 @@ def _write_model(
     if damage := find_damage(best):
         raise InputError(f"{damage}; --resume goes on from an older checkpoint")
     shutil.rmtree(work / MODEL, ignore_errors=True)
-    with told_of_failed_writes(work):
+    with explain_write_errors(work):
         (work / MODEL).mkdir()
         for path in best.iterdir():
             if path.name not in ("training_args.bin", DIGESTS_NAME):
@@ -298,9 +297,8 @@ def _trainer(work, dataset, options, model, tokenizer, encoded, make_batch, chec
     from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
     from qacg_models.training.arguments import step_limit, training_arguments
-    from qacg_models.training.callbacks import CollapseWarning, FinalEvaluation, tensorboard
+    from qacg_models.training.callbacks import CollapseWarning, FinalEvaluation, StepBar, tensorboard
     from qacg_models.training.compute_metrics import EvaluatedRows
-    from qacg_models.training.progress import StepBar
     from qacg_models.training.trainer import AspectTrainer
     from qacg_models.training.word_dropout import WordDropout
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from qacg_models.errors import InputError
 from qacg_models.runs.record import RECORD_NAME
 from qacg_models.training.checkpoints import DAMAGED, checkpoints, give_digests, newest_whole
-from qacg_models.utils.atomic_files import OLD, put_in_place, remove, written_whole
+from qacg_models.utils.atomic_files import OLD, atomic_write, remove_folder, replace_folder
 from qacg_models.utils.distributed import world_size
-from qacg_models.utils.json_fields import read_typed, typed
-from qacg_models.utils.one_run import unfinished
+from qacg_models.utils.json_fields import convert_json, read_json_as
+from qacg_models.utils.output_lock import unfinished_path
 
 CHOICES = "choices.json"
 MODEL = "model"
@@ -58,7 +58,7 @@ def open_workplace(
     Raises:
         InputError: there is an unfinished run and nothing says what to do with it, or it was made by other choices.
     """
-    folder = unfinished(output)
+    folder = unfinished_path(output)
     choices = plain(choices)
     there = folder.exists() and not _killed_at_birth(folder)
     if there and not (folder / CHOICES).is_file():
@@ -70,7 +70,7 @@ def open_workplace(
     if resume:
         say("there is not an unfinished run; this one begins")
     if folder.exists():
-        remove(folder)
+        remove_folder(folder)
     folder.mkdir(parents=True)
     _write_choices(folder, choices)
     return None
@@ -78,25 +78,25 @@ def open_workplace(
 
 def close_workplace(output: Path) -> None:
     """Puts the model of a run that is done in its place, and removes the rest; it can be killed and called again."""
-    folder = unfinished(output)
+    folder = unfinished_path(output)
     (folder / DONE).touch()
     if (folder / MODEL).exists():
-        put_in_place(folder / MODEL, output)
-    remove(folder)
+        replace_folder(folder / MODEL, output)
+    remove_folder(folder)
 
 
 def close_if_done(output: Path) -> None:
     """`close_workplace` for a run that was killed in it."""
-    folder = unfinished(output)
+    folder = unfinished_path(output)
     if (folder / DONE).is_file():
         close_workplace(output)
     elif not folder.exists():
-        remove(folder)  # which may have been in the middle of its deletion
+        remove_folder(folder)  # which may have been in the middle of its deletion
 
 
 def leave(output: Path, say: Callable[[str], None]) -> None:
     """After a failure: keeps what --resume can go on from and what was set aside, and nothing else."""
-    folder = unfinished(output)
+    folder = unfinished_path(output)
     if checkpoints(folder):
         say(f"{folder} keeps {checkpoints(folder)[-1].name}; --resume goes on from it")
     elif not any(folder.glob(f"{DAMAGED}*")) and not (folder / OLD).exists():
@@ -126,18 +126,18 @@ def _read_choices(folder: Path) -> tuple[int, int | None, dict[str, dict[str, ob
     """The format of what an earlier run wrote, the number of its processes where that is known, and its choices."""
     path = folder / CHOICES
     try:
-        content = read_typed(dict[str, object], path)
-        written = typed(int, content.pop("format", 1), f"{path}: format")
+        content = read_json_as(dict[str, object], path)
+        written = convert_json(int, content.pop("format", 1), f"{path}: format")
         if written <= FORMAT:
-            processes = typed(int | None, content.pop("processes", None), f"{path}: processes")
-            return written, processes, typed(dict[str, dict[str, object]], content, f"{path}: choices")
+            processes = convert_json(int | None, content.pop("processes", None), f"{path}: processes")
+            return written, processes, convert_json(dict[str, dict[str, object]], content, f"{path}: choices")
     except InputError as error:
         raise InputError(f"{error}; begin anew with --overwrite") from None
     raise InputError(f"{path}: has format {written}, wanted at most {FORMAT}; a newer version of qacg_models wrote it")
 
 
 def _write_choices(folder: Path, choices: dict) -> None:
-    with written_whole(folder / CHOICES) as handle:
+    with atomic_write(folder / CHOICES) as handle:
         handle.write(json.dumps({"format": FORMAT, "processes": world_size(), **choices}, indent=1) + "\n")
 
 

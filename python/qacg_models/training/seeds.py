@@ -16,12 +16,12 @@ from qacg_models.errors import InputError
 from qacg_models.runs.options import TrainingOptions
 from qacg_models.runs.record import RECORD_NAME, TrainingRecord, read_record
 from qacg_models.runs.run_config import RUN_NAME, write_run_file
+from qacg_models.training.resolve_options import resolve_options
 from qacg_models.training.run import say_warnings, train_held
-from qacg_models.training.run_folder import close_if_done, plain, unfinished
-from qacg_models.training.settling import settle
-from qacg_models.utils.atomic_files import written_whole
-from qacg_models.utils.distributed import in_main, join_group, on_main
-from qacg_models.utils.one_run import held
+from qacg_models.training.run_folder import close_if_done, plain, unfinished_path
+from qacg_models.utils.atomic_files import atomic_write
+from qacg_models.utils.distributed import join_group, main_only, run_on_main
+from qacg_models.utils.output_lock import lock_output
 
 SUMMARY_NAME = "seeds.json"
 # What was being written, or deleted, when a run was killed.
@@ -59,8 +59,8 @@ def train_seeds(
     say_warnings(dataset, say)
     if len(seeds) == 1:
         return [_train_one(dataset, output, choices[0], overwrite=overwrite, resume=resume, say=say)]
-    with held(output, in_main(say)):
-        on_main(lambda: _check_output(output, overwrite, resume))
+    with lock_output(output, main_only(say)):
+        run_on_main(lambda: _check_output(output, overwrite, resume))
         records = []
         for seed, chosen in zip(seeds, choices):
             folder, logs = output / f"seed-{seed}", options.tensorboard
@@ -68,7 +68,7 @@ def train_seeds(
             say(f"seed {seed}")
             records.append(_train_one(dataset, folder, chosen, overwrite=overwrite, resume=resume, say=say))
         summary = summarize(records)
-        on_main(lambda: _write(output, dataset, options, list(seeds), summary))
+        run_on_main(lambda: _write(output, dataset, options, list(seeds), summary))
     return records
 
 
@@ -81,10 +81,10 @@ def _train_one(
     resume: bool,
     say: Callable[[str], None],
 ) -> TrainingRecord:
-    with held(folder, in_main(say)):
+    with lock_output(folder, main_only(say)):
         if resume:
-            on_main(lambda: close_if_done(folder))
-            if (folder / RECORD_NAME).is_file() and not unfinished(folder).exists():
+            run_on_main(lambda: close_if_done(folder))
+            if (folder / RECORD_NAME).is_file() and not unfinished_path(folder).exists():
                 say(f"{folder}: is finished; nothing is left to resume")
                 return _finished(folder, dataset, options)
         return train_held(dataset, folder, options, overwrite=overwrite, resume=resume, say=say).record
@@ -122,7 +122,7 @@ def summarize(records: Sequence[TrainingRecord]) -> dict:
 def _finished(folder: Path, dataset: Dataset, options: TrainingOptions) -> TrainingRecord:
     """The record of a seed that is done, once it is known to be of the same choices and files."""
     record = read_record(folder)
-    wanted = plain(asdict(settle(options, dataset)))
+    wanted = plain(asdict(resolve_options(options, dataset)))
     trained, read = (plain(asdict(choices)) for choices in (record.options, record.data_options))
     pairs = [(name, trained[name], value) for name, value in wanted.items()]
     reading = plain(asdict(dataset.options))
@@ -158,6 +158,6 @@ def _check_output(output: Path, overwrite: bool, resume: bool) -> None:
 
 
 def _write(output: Path, dataset: Dataset, options: TrainingOptions, seeds: list[int], summary: dict) -> None:
-    with written_whole(output / SUMMARY_NAME) as handle:
+    with atomic_write(output / SUMMARY_NAME) as handle:
         handle.write(json.dumps(summary, indent=1, allow_nan=False) + "\n")
-    write_run_file(output / RUN_NAME, dataset.sources, dataset.options, settle(options, dataset), seeds)
+    write_run_file(output / RUN_NAME, dataset.sources, dataset.options, resolve_options(options, dataset), seeds)

@@ -8,12 +8,12 @@ from pathlib import Path
 from qacg_models.inference.trained_model import TrainedModel
 from qacg_models.models.model_card import CARD_NAME
 from qacg_models.runs.calibration import VALIDITY
-from qacg_models.utils.atomic_files import written_whole
+from qacg_models.utils.atomic_files import atomic_write
 
 
 def write_card(folder: Path, trained: TrainedModel) -> None:
     """Writes the card, in place of that of a model of which nothing is known."""
-    with written_whole(folder / CARD_NAME) as handle:
+    with atomic_write(folder / CARD_NAME) as handle:
         handle.write(trained.model.model_card(_usage(trained), _known(trained)))
 
 

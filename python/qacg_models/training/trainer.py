@@ -18,7 +18,7 @@ from qacg_models.errors import InputError
 from qacg_models.runs.options import TrainingOptions
 from qacg_models.training.averaging import WeightAverage
 from qacg_models.training.bert_adam import BertAdam, warm_up_then_fall
-from qacg_models.training.callbacks import Budget, EarlyStopping, as_good_and_surer
+from qacg_models.training.callbacks import EarlyStopping, TimeLimit, is_tie_with_lower_loss
 from qacg_models.training.checkpoints import (
     BEST,
     SECONDS_NAME,
@@ -30,13 +30,13 @@ from qacg_models.training.checkpoints import (
     seconds_before,
 )
 from qacg_models.training.joined_texts import JoinedTexts
-from qacg_models.training.parts import Parts
+from qacg_models.training.micro_batches import MicroBatches
 from qacg_models.training.sampling import EpochSampler
 from qacg_models.training.whole_folders import publish
 from qacg_models.training.word_dropout import WordDropout
-from qacg_models.utils.atomic_files import remove, told_of_failed_writes
+from qacg_models.utils.atomic_files import explain_write_errors, remove_folder
+from qacg_models.utils.devices import is_out_of_memory
 from qacg_models.utils.distributed import is_main, wait_for_all, world_size
-from qacg_models.utils.memory import ran_out_of_memory
 
 
 class AspectTrainer(Trainer):
@@ -77,7 +77,7 @@ class AspectTrainer(Trainer):
         self.sampler = EpochSampler(train_features.labels(), options.balance, options.seed, joined)
         self.offsets = label_offsets(train_features.labels(), model.config.num_labels, options.logit_adjustment or 0.0)
         self.staging: Path | None = None
-        self.parts = Parts(checkpoint, say)
+        self.parts = MicroBatches(checkpoint, say)
         self.share = 1.0  # of the rows of a batch that are computed at a time
         self.of_step: list[dict] = []  # batches of the step that is under way
         super().__init__(
@@ -89,9 +89,9 @@ class AspectTrainer(Trainer):
             compute_metrics=compute_metrics,
             callbacks=[*callbacks, _SetEpoch(self.sampler)],
         )
-        self.budget = Budget(options.minutes, self.seconds) if options.minutes else None
-        if self.budget is not None:
-            self.add_callback(self.budget)
+        self.time_limit = TimeLimit(options.minutes, self.seconds) if options.minutes else None
+        if self.time_limit is not None:
+            self.add_callback(self.time_limit)
         if options.patience:
             self.add_callback(EarlyStopping(options.patience))
         if options.schedule == "steady":
@@ -114,7 +114,7 @@ class AspectTrainer(Trainer):
         """Why training ended, one of `ENDS`."""
         if self.state.global_step >= self.state.max_steps:
             return "steps"
-        return "minutes" if self.budget is not None and self.budget.over else "patience"
+        return "minutes" if self.time_limit is not None and self.time_limit.reached else "patience"
 
     def judged(self) -> AbstractContextManager[None]:
         """Within, the model has the weights that evaluations judge: their average where one is kept."""
@@ -152,7 +152,7 @@ class AspectTrainer(Trainer):
                     loss += super().training_step(model, part, *args, **kwargs)
                 losses.append(loss)
         except RuntimeError as error:
-            if world_size() > 1 or not ran_out_of_memory(error):
+            if world_size() > 1 or not is_out_of_memory(error):
                 raise
             return None
         finally:
@@ -180,7 +180,7 @@ class AspectTrainer(Trainer):
             return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
         except RuntimeError as error:
             rows = len(inputs["labels"])
-            if world_size() > 1 or rows == 1 or not ran_out_of_memory(error):
+            if world_size() > 1 or rows == 1 or not is_out_of_memory(error):
                 raise
         halves = [rows_of(inputs, start, end) for start, end in ((0, rows // 2), (rows // 2, rows))]
         found = [self.prediction_step(model, half, prediction_loss_only, ignore_keys) for half in halves]
@@ -226,7 +226,7 @@ class AspectTrainer(Trainer):
         """The folder in which what is saved is written; where the disk does not take it, nothing of it stays."""
         writing = self.folder / WRITING
         try:
-            with told_of_failed_writes(writing):
+            with explain_write_errors(writing):
                 yield writing
         except InputError:
             shutil.rmtree(writing, ignore_errors=True)  # which gives the space back
@@ -252,7 +252,7 @@ class AspectTrainer(Trainer):
         wait_for_all()
 
     def _determine_best_metric(self, metrics: dict[str, float], trial) -> bool:
-        equal = as_good_and_surer(metrics, self.args.metric_for_best_model, self.state)
+        equal = is_tie_with_lower_loss(metrics, self.args.metric_for_best_model, self.state)
         better = super()._determine_best_metric(metrics, trial) or equal
         if better:
             self.state.best_global_step = self.state.global_step
@@ -268,11 +268,11 @@ class AspectTrainer(Trainer):
         """Deletes all but the newest checkpoints, and the weights that none of those names."""
         kept = self.options.keep_checkpoints
         for old in checkpoints(self.folder)[:-kept]:
-            remove(old)
+            remove_folder(old)
         named = {best_of(path) for path in checkpoints(self.folder)} | {self.best_weights()}
         for old in self.folder.glob(f"{BEST}-*"):
             if old not in named:
-                remove(old)
+                remove_folder(old)
 
 
 def label_offsets(labels: Sequence[int], classes: int, weight: float) -> torch.Tensor | None:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from qacg_models.data import file_digest
 from qacg_models.errors import InputError
-from qacg_models.utils.atomic_files import remove, written_whole
-from qacg_models.utils.json_fields import read_typed
+from qacg_models.utils.atomic_files import atomic_write, remove_folder
+from qacg_models.utils.json_fields import read_json_as
 
 DIGESTS_NAME = "digests.json"
 
@@ -39,7 +39,7 @@ def publish(written: Path, name: Path) -> None:
         finally:
             os.close(handle)
     if name.exists():  # of an earlier attempt, beyond the checkpoint from which this one went on
-        remove(name)
+        remove_folder(name)
     os.rename(written, name)
 
 
@@ -47,7 +47,7 @@ def write_digests(folder: Path) -> None:
     """Writes digests.json, which has the digest of every other file by its path in the folder."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != DIGESTS_NAME)
     digests = {path.relative_to(folder).as_posix(): file_digest(path) for path in paths}
-    with written_whole(folder / DIGESTS_NAME) as handle:
+    with atomic_write(folder / DIGESTS_NAME) as handle:
         handle.write(json.dumps(digests, indent=1) + "\n")
 
 
@@ -57,7 +57,7 @@ def find_damage(folder: Path) -> Damage | None:
     if not listing.is_file():
         return Damage(listing, "is missing")
     try:
-        digests = read_typed(dict[str, str], listing)
+        digests = read_json_as(dict[str, str], listing)
     except InputError as error:
         return Damage(listing, str(error).removeprefix(f"{listing}: "))
     for name, wanted in digests.items():

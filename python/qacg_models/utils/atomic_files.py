@@ -19,7 +19,7 @@ from qacg_models.errors import InputError
 OLD = "old"  # the name, beside a new folder, of the one that it replaces
 
 
-def put_in_place(new: Path, output: Path) -> None:
+def replace_folder(new: Path, output: Path) -> None:
     """Renames `new` to `output`; what was there is renamed to `old` beside `new`, for the caller to delete.
 
     Raises:
@@ -43,7 +43,7 @@ def put_in_place(new: Path, output: Path) -> None:
 
 
 @contextmanager
-def folder_written_whole(output: Path) -> Iterator[Path]:
+def atomic_folder(output: Path) -> Iterator[Path]:
     """An empty folder to fill, which replaces `output` when the block ends.
 
     If the block fails, or the folder cannot be put in its place, `output` stays as it was.
@@ -52,7 +52,7 @@ def folder_written_whole(output: Path) -> Iterator[Path]:
         output: a folder, or a link to one, or nothing yet; the folder around it must exist.
 
     Raises:
-        OSError, InputError: as for `put_in_place`.
+        OSError, InputError: as for `replace_folder`.
     """
     output = output.resolve()  # a link stays, and what it leads to is replaced
     beside = _beside(output)
@@ -61,7 +61,7 @@ def folder_written_whole(output: Path) -> Iterator[Path]:
     try:
         new.mkdir()
         yield new
-        put_in_place(new, output)
+        replace_folder(new, output)
         shutil.rmtree(old, ignore_errors=True)
     finally:
         shutil.rmtree(new, ignore_errors=True)
@@ -69,7 +69,7 @@ def folder_written_whole(output: Path) -> Iterator[Path]:
             work.rmdir()
 
 
-def remove(folder: Path) -> None:
+def remove_folder(folder: Path) -> None:
     """Deletes a folder so that no half of it is ever found under its name, nor what an earlier deletion left."""
     doomed = folder.with_name(f".deleting-{folder.name}")
     shutil.rmtree(doomed, ignore_errors=True)
@@ -79,7 +79,7 @@ def remove(folder: Path) -> None:
 
 
 @contextmanager
-def written_whole(path: Path) -> Iterator[TextIO]:
+def atomic_write(path: Path) -> Iterator[TextIO]:
     """A UTF-8 file to write, which gets its name, in place of what had it, once all of it is on the disk.
 
     If the block fails the file is gone and what was there stays. Line ends are written as they come.
@@ -92,8 +92,8 @@ def written_whole(path: Path) -> Iterator[TextIO]:
 
 
 @contextmanager
-def bytes_written_whole(path: Path) -> Iterator[BinaryIO]:
-    """`written_whole` for bytes."""
+def atomic_write_bytes(path: Path) -> Iterator[BinaryIO]:
+    """`atomic_write` for bytes."""
     with _written(path, "wb") as handle:
         yield handle
 
@@ -101,7 +101,7 @@ def bytes_written_whole(path: Path) -> Iterator[BinaryIO]:
 @contextmanager
 def _written(path: Path, mode: str, **how: str) -> Iterator[IO]:
     try:
-        with made_whole(path) as made:
+        with staged_file(path) as made:
             with made.path.open(mode, **how) as handle:
                 yield handle
             made.publish()
@@ -118,7 +118,7 @@ def _beside(path: Path) -> Path:
 
 
 @dataclass(frozen=True)
-class UnpublishedFile:
+class StagedFile:
     """A file that a library writes to `path`, beside its place at `output`."""
 
     path: Path
@@ -132,18 +132,18 @@ class UnpublishedFile:
 
 
 @contextmanager
-def made_whole(output: Path) -> Iterator[UnpublishedFile]:
+def staged_file(output: Path) -> Iterator[StagedFile]:
     """Around code that writes a file by its path, and publishes it if all is well with it.
 
     The file has the name of `output`, whose suffix libraries go by, in a new folder that is deleted at the end.
     """
     beside = _beside(output)
     with tempfile.TemporaryDirectory(prefix=beside.name, dir=beside.parent, ignore_cleanup_errors=True) as folder:
-        yield UnpublishedFile(Path(folder) / output.name, output)
+        yield StagedFile(Path(folder) / output.name, output)
 
 
 @contextmanager
-def told_of_failed_writes(folder: Path) -> Iterator[None]:
+def explain_write_errors(folder: Path) -> Iterator[None]:
     """Around code of libraries that writes files into `folder`: what they raise when they cannot, as an InputError.
 
     What they raise says neither which file nor why: torch's archive writer raises a RuntimeError of its own, and
@@ -193,6 +193,6 @@ def follow_umask(paths: Iterable[Path]) -> None:
     """Gives files the permissions of new ones; safetensors makes its files readable by their owner alone."""
     for path in paths:
         # The umask cannot be read without setting it, for every thread; a new file shows it.
-        with made_whole(path) as probe:
+        with staged_file(path) as probe:
             probe.path.touch()
             path.chmod(stat.S_IMODE(probe.path.stat().st_mode))

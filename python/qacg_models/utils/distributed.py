@@ -26,7 +26,7 @@ def is_main() -> bool:
     return rank() == 0
 
 
-def in_main(say: Callable[[str], None]) -> Callable[[str], None]:
+def main_only(say: Callable[[str], None]) -> Callable[[str], None]:
     """`say` in the main process; in the others what says nothing."""
     return say if is_main() else lambda line: None
 
@@ -39,7 +39,7 @@ def join_group() -> None:
         PartialState()
 
 
-def on_main(action: Callable[[], T]) -> T:
+def run_on_main(action: Callable[[], T]) -> T:
     """What `action` returns in the main process, the only one that runs it; others wait.
 
     Raises:
@@ -72,7 +72,7 @@ def wait_for_all() -> None:
         dist.barrier()
 
 
-def own_device(name: str = "auto") -> str:
+def local_device(name: str = "auto") -> str:
     """The device that a name stands for in this process: of several GPUs, "cuda" is the process's own.
 
     Args:

@@ -18,7 +18,7 @@ Reader = Callable[[object, str], Any]
 _WORDS = {int: "an integer", float: "a number", str: "a text", bool: "true or false", type(None): "null"}
 
 
-def read_typed(kind: Any, path: Path) -> Any:
+def read_json_as(kind: Any, path: Path) -> Any:
     """The JSON value in a file as the type `kind`, as for `typed`.
 
     Raises:
@@ -31,12 +31,12 @@ def read_typed(kind: Any, path: Path) -> Any:
     except ValueError as error:  # UnicodeDecodeError is one too
         raise InputError(f"{path}: is not JSON ({error})") from None
     try:
-        return typed(kind, value)
+        return convert_json(kind, value)
     except InputError as error:
         raise InputError(f"{path}: {str(error).removeprefix(': ')}") from None
 
 
-def typed(kind: Any, value: object, path: str = "", readers: Mapping[Any, Reader] = MappingProxyType({})) -> Any:
+def convert_json(kind: Any, value: object, path: str = "", readers: Mapping[Any, Reader] = MappingProxyType({})) -> Any:
     """A JSON value as the type `kind`: a dataclass of such types, int, float, str, bool, None, object, a union of
     them, a tuple or a dict by str. Lists become tuples; a dataclass has to be given every field, and no other.
 
@@ -57,12 +57,12 @@ def typed(kind: Any, value: object, path: str = "", readers: Mapping[Any, Reader
         return _as_tuple(inner, value, path, readers)
     if origin is dict:
         names = _as_object(value, path)
-        return {name: typed(inner[1], part, _join(path, name), readers) for name, part in names.items()}
+        return {name: convert_json(inner[1], part, _join(path, name), readers) for name, part in names.items()}
     alternatives = inner if origin in (Union, types.UnionType) else (kind,)
     if value is None and type(None) in alternatives:
         return None
     if len(wanted := [one for one in alternatives if one is not type(None)]) == 1 and wanted[0] not in _WORDS:
-        return typed(wanted[0], value, path, readers)
+        return convert_json(wanted[0], value, path, readers)
     for one in alternatives:
         if type(value) is one and not (one is float and not math.isfinite(value)):
             return value
@@ -71,7 +71,7 @@ def typed(kind: Any, value: object, path: str = "", readers: Mapping[Any, Reader
     raise InputError(f"{path}: got {_shown(value)}, wanted {' or '.join(_WORDS[one] for one in alternatives)}")
 
 
-def typed_fields(
+def convert_json_fields(
     kinds: Mapping[str, Any], value: object, path: str = "", readers: Mapping[Any, Reader] = MappingProxyType({})
 ) -> dict[str, Any]:
     """The fields of a JSON object, each as its type; none may be missing, and there may be no other.
@@ -85,13 +85,13 @@ def typed_fields(
         raise InputError(f"{before}lacks {', '.join(missing)}, so it is not whole")
     if unknown := sorted(given.keys() - kinds.keys()):
         raise InputError(f"{before}has {', '.join(unknown)}, which this version does not know")
-    return {name: typed(kind, given[name], _join(path, name), readers) for name, kind in kinds.items()}
+    return {name: convert_json(kind, given[name], _join(path, name), readers) for name, kind in kinds.items()}
 
 
 def _as_dataclass(kind: Any, value: object, path: str, readers: Mapping[Any, Reader]) -> Any:
     hints = get_type_hints(kind)
     kinds = {field.name: hints[field.name] for field in dataclasses.fields(kind)}
-    parts = typed_fields(kinds, value, path, readers)
+    parts = convert_json_fields(kinds, value, path, readers)
     try:
         return kind(**parts)
     except InputError as error:
@@ -104,7 +104,9 @@ def _as_tuple(inner: tuple, value: object, path: str, readers: Mapping[Any, Read
     kinds = [inner[0]] * len(value) if inner[1:] == (...,) else list(inner)
     if len(value) != len(kinds):
         raise InputError(f"{path}: got {len(value)} values, wanted {len(kinds)}")
-    return tuple(typed(kind, part, f"{path}[{index}]", readers) for index, (kind, part) in enumerate(zip(kinds, value)))
+    return tuple(
+        convert_json(kind, part, f"{path}[{index}]", readers) for index, (kind, part) in enumerate(zip(kinds, value))
+    )
 
 
 def _as_object(value: object, path: str) -> dict[str, object]:

@@ -10,7 +10,7 @@ from typing import Any
 METAVARS = {int: "N", float: "X", str: "TEXT", list: "NAME"}
 
 
-def chooser(group: str) -> Callable[..., Any]:
+def option_group(group: str) -> Callable[..., Any]:
     """What makes the fields that a help text lists under `group`."""
 
     def choice(default, text: str, *known: str, kind: type | None = None, metavar: str | None = None):

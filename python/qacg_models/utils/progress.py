@@ -1,7 +1,7 @@
-"""What progress bars have in common, whatever they count.
+"""Progress bars on stderr.
 
-On a terminal a bar is redrawn in its line. In a log file it would become one endless line of returns, so there it is
-a line of its own every few seconds.
+On a terminal a bar is redrawn in place. In a log file, where redrawing would give one long line of carriage returns,
+progress is one line every few seconds.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Protocol, TextIO
 
+from qacg_models.utils.distributed import is_main
+
 SECONDS = 5.0  # between the lines of a log file
 
 
 class Bar(Protocol):
-    """What a bar of tqdm and `LogLines` have in common."""
+    """The methods that a tqdm bar and `LogLines` share."""
 
     n: float
 
@@ -30,14 +32,15 @@ class Bar(Protocol):
 
 
 class LogLines:
-    """Progress for a log file: a line when a few seconds have passed, and one at the end.
+    """Progress as lines of a log file: one every few seconds, and one at the end.
 
     Args:
-        total: how many there will be; None: nobody knows.
-        what: is done, such as "training", and `unit` what is counted.
-        done: how many were done before.
-        file: where lines go.
-        clock: seconds.
+        total: number of items; None if it is unknown.
+        what: name of the work, such as "training".
+        unit: name of an item, such as "step".
+        done: number of items that an earlier run has done.
+        file: receives the lines.
+        clock: returns seconds.
     """
 
     def __init__(
@@ -57,7 +60,7 @@ class LogLines:
         self.closed = False
 
     def update(self, n: float = 1) -> None:
-        """`n` more are done."""
+        """Adds `n` finished items."""
         self.n += n
         now = self.clock()
         if now - self.last >= SECONDS:
@@ -65,20 +68,20 @@ class LogLines:
             self._write()
 
     def skip(self, n: int) -> None:
-        """`n` more were done before; until something is done now, the time begins anew."""
+        """Adds `n` items that an earlier run has done; they do not count for the rate."""
         if self.n == self.before:
             self.begun = self.clock()
         self.n += n
         self.before += n
 
     def set_postfix(self, ordered_dict: Mapping[str, str], *, refresh: bool) -> None:
-        """What later lines show behind the counts."""
+        """Sets the values that later lines show behind the counts."""
         self.postfix = ", ".join(f"{name}={value}" for name, value in ordered_dict.items())
         if refresh:
             self._write()
 
     def close(self) -> None:
-        """The last line, unless it has been written."""
+        """Writes the last line, unless it has been written."""
         if not self.closed:
             self.closed = True
             self._write()
@@ -104,12 +107,19 @@ class LogLines:
 
 
 def progress_bar(total: int | None, what: str, unit: str, *, done: int = 0) -> Bar:
-    """A bar on stderr: drawn on a terminal, lines of a log file elsewhere; arguments as for `LogLines`."""
+    """Returns a bar that is redrawn on a terminal, and `LogLines` if stderr is a file or pipe.
+
+    Args:
+        total: number of items; None if it is unknown.
+        what: name of the work, such as "training".
+        unit: name of an item, such as "step".
+        done: number of items that an earlier run has done.
+    """
     if not sys.stderr.isatty():
         return LogLines(total, what, unit, done, sys.stderr)
     from tqdm import tqdm
 
-    class DrawnBar(tqdm):
+    class TerminalBar(tqdm):
         def skip(self, n: int) -> None:
             if self.n == self.initial:
                 self.start_t = self._time()
@@ -117,14 +127,51 @@ def progress_bar(total: int | None, what: str, unit: str, *, done: int = 0) -> B
             self.initial += n
             self.update(0)
 
-    # smoothing=0: the rate is the mean since the start. miniters=1: redrawn by time, whatever the last step was.
-    return DrawnBar(
+    # smoothing=0: the rate is the mean since the start. miniters=1: redraw by time, whatever the size of a step.
+    return TerminalBar(
         total=total, initial=done, desc=what, unit=unit, mininterval=0.1, miniters=1, smoothing=0, file=sys.stderr
     )
 
 
-def beside_bars() -> AbstractContextManager:
-    """Inside, lines may be printed: bars are off the terminal, and come back afterwards."""
+def pause_bars() -> AbstractContextManager:
+    """Clears the bars from the terminal inside the block, so that lines can be printed."""
     from tqdm import tqdm
 
     return tqdm.external_write_mode()
+
+
+class TextBar:
+    """Shows the number of finished texts, in the main process only; implements `TextProgress`.
+
+    Args:
+        count: returns the number of texts, None if it is unknown; called once.
+    """
+
+    def __init__(self, count: Callable[[], int | None]):
+        self.count = count
+        self.bar: Bar | None = None
+        self.done = 0.0
+
+    def __enter__(self) -> TextBar:
+        return self
+
+    def __exit__(self, *_) -> None:
+        if self.bar is not None:
+            self.bar.close()
+
+    def begin(self) -> None:
+        """Shows the bar; its rate counts from now on."""
+        if is_main():
+            self.bar = progress_bar(self.count(), "predicting", "text")
+
+    def advance(self, texts: float) -> None:
+        """Adds finished texts, possibly a fraction of one; the bar shows whole texts."""
+        if self.bar is not None:
+            self.done += texts
+            self.bar.update(int(self.done + 1e-6) - self.bar.n)
+
+    def skip(self, texts: int) -> None:
+        """Adds texts that an earlier run has done; they do not count for the rate."""
+        if self.bar is not None:
+            self.done += texts
+            self.bar.skip(texts)

@@ -76,8 +76,8 @@ def run(arguments: argparse.Namespace) -> int:
     from qacg_models.reporting.result_tables import MAJORITY, compare_with_stored, row_title, selection_note, show
     from qacg_models.reporting.tables import text_table
     from qacg_models.runs.calibration import VALIDITY
-    from qacg_models.utils.atomic_files import written_whole
-    from qacg_models.utils.distributed import own_device
+    from qacg_models.utils.atomic_files import atomic_write
+    from qacg_models.utils.devices import local_device
     from qacg_models.utils.outputs import check_not_input, check_writable
 
     check_range("bootstrap", arguments.bootstrap, 0, 1_000_000)
@@ -87,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
         for source in arguments.data:
             check_not_input("output", arguments.output, source)
     page = None if arguments.report is None else begin_page(arguments.report)
-    trained = load_trained(arguments.model, arguments.attention, device=own_device(arguments.device))
+    trained = load_trained(arguments.model, arguments.attention, device=local_device(arguments.device))
     trained = in_int8(trained) if arguments.int8 else trained
     options = trained.data_options.overridden(taken(vars(arguments), DataOptions))
     paths, split, left_out = tuple(arguments.data), arguments.split, []
@@ -131,7 +131,7 @@ def run(arguments: argparse.Namespace) -> int:
     text = json.dumps(content, indent=1, allow_nan=False)
     if arguments.output is not None:
         arguments.output.parent.mkdir(parents=True, exist_ok=True)
-        with written_whole(arguments.output) as handle:
+        with atomic_write(arguments.output) as handle:
             handle.write(text + "\n")
     notes = [*(one.describe() for one in warnings), selection_note(trained.record), stored, *left_out]
     if bounds:

@@ -13,7 +13,7 @@ from qacg_models.cli.interruption import with_resume
 from qacg_models.cli.text_flags import add_text_flags, settle_text_flags
 from qacg_models.data.lines import STANDARD_INPUT
 from qacg_models.errors import InputError
-from qacg_models.utils.one_run import parts_of
+from qacg_models.utils.output_lock import parts_path
 
 USES_MODELS = True
 COLUMNS = ("all", "none")
@@ -102,7 +102,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def arguments_to_resume(arguments: argparse.Namespace, given: Sequence[str]) -> list[str] | None:
     """The arguments that resume an interrupted run; None where it left nothing to resume."""
-    if arguments.output is None or not parts_of(arguments.output).exists():
+    if arguments.output is None or not parts_path(arguments.output).exists():
         return None
     # The unfinished run itself knows that it replaces a file. argparse takes the flag by its first letters too.
     kept = [one for one in given if not (len(one) > 3 and "--overwrite".startswith(one))]
@@ -111,7 +111,6 @@ def arguments_to_resume(arguments: argparse.Namespace, given: Sequence[str]) -> 
 
 def run(arguments: argparse.Namespace) -> int:
     """Predicts, and writes or prints."""
-    from qacg_models.cli.progress import TextBar
     from qacg_models.cli.standard_output import write_out
     from qacg_models.data import file_digest
     from qacg_models.data.requests import Request, check_requests, format_of, read_requests
@@ -119,7 +118,9 @@ def run(arguments: argparse.Namespace) -> int:
     from qacg_models.inference.aspect_sentiment import AspectSentiment
     from qacg_models.inference.bulk_prediction import BulkPrediction
     from qacg_models.inference.prediction_format import PredictionLines
-    from qacg_models.utils.distributed import is_main, own_device, world_size
+    from qacg_models.utils.devices import local_device
+    from qacg_models.utils.distributed import is_main, world_size
+    from qacg_models.utils.progress import TextBar
 
     _check(arguments, world_size())
     form = _form(arguments.output)
@@ -136,7 +137,7 @@ def run(arguments: argparse.Namespace) -> int:
     ask = AspectSentiment.from_pretrained(
         arguments.model,
         attention=arguments.attention,
-        device=own_device(arguments.device),
+        device=local_device(arguments.device),
         int8=arguments.int8,
     )
     if arguments.target_column is not None and not ask.targets:

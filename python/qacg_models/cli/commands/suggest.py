@@ -214,9 +214,9 @@ def _load(arguments: argparse.Namespace) -> AspectSentiment:
 
     load_libraries(alone=False)
     from qacg_models.inference.aspect_sentiment import AspectSentiment
-    from qacg_models.utils.distributed import own_device
+    from qacg_models.utils.devices import local_device
 
-    return AspectSentiment.from_pretrained(arguments.model, device=own_device())
+    return AspectSentiment.from_pretrained(arguments.model, device=local_device())
 
 
 def _columns_of(model: AspectSentiment) -> Columns:

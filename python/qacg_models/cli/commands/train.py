@@ -12,7 +12,7 @@ from qacg_models.data.options import DataOptions
 from qacg_models.errors import InputError
 from qacg_models.runs.options import TrainingOptions
 from qacg_models.runs.recipes import described
-from qacg_models.utils.one_run import unfinished
+from qacg_models.utils.output_lock import unfinished_path
 
 USES_MODELS = True
 HELP = "train on SentiHood, SemEval-2014, or tables of your own (CSV, JSON, JSONL, Excel, Parquet)"
@@ -67,7 +67,7 @@ def arguments_to_resume(arguments: argparse.Namespace, given: Sequence[str]) -> 
     output = Path((known | vars(arguments))["output"])
     # Of several seeds, those that are done need not be trained again, unless they may be those to be replaced.
     done = not arguments.overwrite and any(output.glob("seed-*"))
-    if done or unfinished(output).exists() or any(output.glob(unfinished(Path("seed-*")).name)):
+    if done or unfinished_path(output).exists() or any(output.glob(unfinished_path(Path("seed-*")).name)):
         return with_resume(given, arguments)
     return None
 
@@ -87,10 +87,10 @@ def run(arguments: argparse.Namespace) -> int:
     from qacg_models.training import train_seeds
     from qacg_models.training.run import selection_split
     from qacg_models.training.seeds import summarize
-    from qacg_models.utils.distributed import in_main, is_main
+    from qacg_models.utils.distributed import is_main, main_only
     from qacg_models.utils.outputs import check_writable
 
-    say = in_main(print)
+    say = main_only(print)
     given = {} if arguments.config is None else read_run_file(arguments.config)
     given |= vars(arguments)
     for name in ("data", "output"):

@@ -12,12 +12,12 @@ from pathlib import Path
 
 from qacg_models.data.collators import rows_of
 from qacg_models.errors import InputError
-from qacg_models.utils.progress import beside_bars
+from qacg_models.utils.progress import pause_bars
 
 PARTS_NAME = "parts.txt"
 
 
-class Parts:
+class MicroBatches:
     """In how many parts batches are taken.
 
     Args:
@@ -58,7 +58,7 @@ class Parts:
                 " smaller model"
             )
         self.count *= 2
-        with beside_bars():
+        with pause_bars():
             self.say(
                 f"{rows} rows do not fit into memory at once: from step {step} on a batch is taken in {self.count}"
                 " parts, whose gradients add up to those of the whole"

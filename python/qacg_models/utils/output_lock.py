@@ -9,30 +9,30 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from qacg_models.errors import InputError
-from qacg_models.utils.distributed import on_main
+from qacg_models.utils.distributed import run_on_main
 
 # Of file systems that lock nothing, some network ones among them.
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
 
 
-def lock_of(output: Path) -> Path:
+def lock_path(output: Path) -> Path:
     """The file whose lock says that a run is at work on `output`: `.NAME.lock` beside it, gone when the run ends."""
     output = Path(os.path.abspath(output))
     return output.with_name(f".{output.name}.lock")
 
 
-def unfinished(output: Path) -> Path:
+def unfinished_path(output: Path) -> Path:
     """Where a training that is to become the folder `output` works."""
     return output.with_name(f"{output.name}.unfinished")
 
 
-def parts_of(output: Path) -> Path:
+def parts_path(output: Path) -> Path:
     """Where a prediction that is to become the file `output` works."""
     return output.with_name(f"{output.name}.parts")
 
 
 @contextlib.contextmanager
-def held(output: Path, say: Callable[[str], None]) -> Iterator[None]:
+def lock_output(output: Path, say: Callable[[str], None]) -> Iterator[None]:
     """Around all that a run writes for `output`: until it ends no other run with the same one begins.
 
     Of several processes that work together the main one has the lock. The system takes it from a process that is
@@ -45,7 +45,7 @@ def held(output: Path, say: Callable[[str], None]) -> Iterator[None]:
         InputError: another run is at work on it, or nothing can be written beside it.
     """
     with contextlib.ExitStack() as stack:
-        on_main(lambda: stack.enter_context(_locked(output, say)))
+        run_on_main(lambda: stack.enter_context(_locked(output, say)))
         yield
 
 
@@ -53,7 +53,7 @@ def held(output: Path, say: Callable[[str], None]) -> Iterator[None]:
 def _locked(output: Path, say: Callable[[str], None]) -> Iterator[None]:
     from filelock import FileLock, Timeout
 
-    path = lock_of(output)
+    path = lock_path(output)
     lock = FileLock(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

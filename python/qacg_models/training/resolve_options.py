@@ -24,7 +24,7 @@ from qacg_models.training.start import choose_start
 from qacg_models.utils.plain_text import read_text
 
 
-def settle(options: TrainingOptions, dataset: Dataset) -> TrainingOptions:
+def resolve_options(options: TrainingOptions, dataset: Dataset) -> TrainingOptions:
     """The same with nothing left open, but for what a checkpoint settles; what a record stores.
 
     Raises:
