@@ -206,7 +206,7 @@ class Kernel:
 def _row_max_unit(backend: str, attn_mask: Tensor | None) -> float:
     """The unit in which a backend stores `row_max`, in natural logarithms.
 
-    Kernels compute powers of two; the CPU's compute powers of e with an additive mask (csrc/cpu/rows.h, scale_row).
+    Kernels compute powers of two; the CPU's compute powers of e with an additive mask (csrc/cpu/masking.h, scale_row).
     """
     return 1.0 if backend == "cpu" and attn_mask is not None and attn_mask.is_floating_point() else math.log(2)
 

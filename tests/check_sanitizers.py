@@ -28,7 +28,7 @@ LEVELS = ("plain", "avx2", "avx512", "avx512_bf16", "amx")
 if platform.machine().lower() in ("aarch64", "arm64"):
     LEVELS = ("neon", "neon_bf16")
 THREADS = (1, 2, 4)
-LARGE_RESULTS = dict(batch=500, heads=1, queries=33, head_dim=64)  # of 4.2 MB each, above kLeast of output_pages.h
+LARGE_RESULTS = dict(batch=500, heads=1, queries=33, head_dim=64)  # of 4.2 MB each, above kLeast of huge_pages.h
 UNDEFINED = "signed-integer-overflow,integer-divide-by-zero,float-cast-overflow,shift,bounds,return,bool,enum"
 # Name: flags, the library to load before Python, its options, and the faults that it must see.
 SANITIZERS = {

@@ -20,7 +20,7 @@
 #include "../common/dropout.h"
 #include "capability.h"
 #include "errors.h"
-#include "output_pages.h"
+#include "huge_pages.h"
 #include "problem.h"
 #include "tensors.h"
 

@@ -1,12 +1,12 @@
 // float16 elements: widened when they are read, rounded to nearest even when they are written, infinite from 65520 on.
 #pragma once
 
-#include "../common/narrow.h"
+#include "../common/half_types.h"
 #include "vec.h"
 
 namespace QACG_ISA {
 
-using qacg::Float16;  // widen() and narrow() of one element are in common/narrow.h
+using qacg::Float16;  // widen() and narrow() of one element are in common/half_types.h
 
 #if defined(__AVX512F__)
 constexpr int kToNearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;

@@ -6,8 +6,8 @@
 // rows longer than kSpan, up to Engine::kWholeRowKeys.
 #pragma once
 
+#include "masking.h"
 #include "prefetch.h"
-#include "rows.h"
 #include "vec_math.h"
 
 namespace QACG_ISA {

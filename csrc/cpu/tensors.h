@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "../common/narrow.h"
+#include "../common/half_types.h"
 #include "errors.h"
 
 namespace qacg {

@@ -3,7 +3,7 @@
 // addresses here: a kernel computes with a dozen of them, and those of C++ pointers would take twice the registers.
 #pragma once
 
-#include "../common/narrow.h"
+#include "../common/half_types.h"
 #include "machine.h"
 
 namespace qacg::cuda {

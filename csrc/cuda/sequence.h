@@ -1,10 +1,10 @@
 // Where a sequence and head lie in memory, which keys a query sees there, and which cells of its row dropout keeps.
 #pragma once
 
-#include "../common/cell.h"
+#include "../common/attention_math.h"
 #include "../common/dropout.h"
+#include "../common/half_types.h"
 #include "../common/mask.h"
-#include "../common/narrow.h"
 #include "machine.h"
 #include "problem.h"
 

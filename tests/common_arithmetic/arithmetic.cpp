@@ -1,7 +1,7 @@
 // csrc/common as functions of arrays, for tests/kernels/test_common_arithmetic.py.
-#include "../../csrc/common/cell.h"
+#include "../../csrc/common/attention_math.h"
 #include "../../csrc/common/dropout.h"
-#include "../../csrc/common/narrow.h"
+#include "../../csrc/common/half_types.h"
 
 using namespace qacg;
 

@@ -3,7 +3,7 @@
 // a time.
 #pragma once
 
-#include "common/narrow.h"
+#include "common/half_types.h"
 #include "machine_emulator.h"
 #include "tensor_core_emulator.h"
 

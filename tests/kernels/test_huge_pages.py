@@ -12,7 +12,7 @@ from qacg_kernels.backends import cpu
 
 pytestmark = pytest.mark.skipif(bool(cpu.missing()), reason="the compiled CPU kernels are not there")
 
-LEAST_BYTES, HUGE_PAGE = 4 * 2**20, 2 * 2**20  # kLeast and kHugePage of csrc/cpu/output_pages.h
+LEAST_BYTES, HUGE_PAGE = 4 * 2**20, 2 * 2**20  # kLeast and kHugePage of csrc/cpu/huge_pages.h
 HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 
