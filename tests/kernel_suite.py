@@ -58,7 +58,7 @@ def _command(options: argparse.Namespace, folder: Path, shard: int) -> list[str]
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--device", options.device]
     command += [part for name in options.backends for part in ("--backend", name)]
     command += ["--shard", f"{shard}/{options.jobs}", "--seconds", str(options.seconds), "--outcomes", str(rows)]
-    command += ["--random-calls", str(RANDOM_CALLS), "--matrices"]
+    command += ["--random-calls", str(RANDOM_CALLS), "-m", ""]
     command += ["-k", options.select] if options.select else []
     return command + [str(TESTS / "kernels" / name) for name in options.files]
 

@@ -51,7 +51,7 @@ def command(tool: str, out: Path, seconds: float) -> list[str]:
     options = ["--tool", tool, "--error-exitcode", str(FOUND), "--log-file", str(out / f"{tool}.txt")]
     # A child of the tests that uses no GPU would end the run with an error of its own.
     options += ["--target-processes", "application-only"]
-    tests = [sys.executable, "-m", "pytest", "-x", "--device", "cuda", "--backend", "cuda", "--matrices", *TESTS]
+    tests = [sys.executable, "-m", "pytest", "-x", "--device", "cuda", "--backend", "cuda", "-m", "", *TESTS]
     tests += ["--seconds", str(max(0.0, seconds - _LAST_TEST)), "--outcomes", str(_tests_file(tool, out))]
     # Poison is written to memory, which initcheck would take for what a kernel has written.
     tests += ["--unpoisoned"] if tool == "initcheck" else []

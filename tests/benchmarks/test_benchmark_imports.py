@@ -143,7 +143,7 @@ sys.exit(wrong)
 """
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_help_says_nothing_but_help():
     """Where torchao is installed, transformers loads it, and it says on stderr what it cannot load itself."""
     programs = [name for name, path in MODULES.items() if '__name__ == "__main__"' in path.read_text(encoding="utf-8")]

@@ -40,7 +40,7 @@ def test_peak_meter_sees_what_was_freed_again():
 
 
 @needs_peak
-@pytest.mark.matrix
+@pytest.mark.full
 def test_memory_of_inference_and_of_packed_sentences():
     # In one process of its own; the second case reads the first one's freed pages at most low.
     script = (

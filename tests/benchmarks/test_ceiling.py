@@ -52,7 +52,7 @@ def test_without_brgemm_it_says_so(small, monkeypatch, capsys):
 
 
 @pytest.mark.skipif(not any(map(shutil.which, ("c++", "g++", "clang++"))), reason="there is no C++ compiler")
-@pytest.mark.matrix  # builds its library
+@pytest.mark.full  # builds its library
 def test_brgemm_multiplies():
     try:
         torch.ops.load_library(ceiling._library())
@@ -78,7 +78,7 @@ def test_a_failed_build_names_what_the_compiler_said(monkeypatch, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_a_run_has_shares_for_any_lengths_and_names_who_refuses(small, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(ceiling, "_brgemm_products", lambda dtype: [])
     monkeypatch.setattr(verify, "require_parity", lambda: 1)

@@ -128,7 +128,7 @@ def test_the_released_operations_give_the_outputs_and_maps_of_the_model():
 RACE = [step_names.RELEASED, step_names.FUSED, step_names.PACKED, step_names.FOLDED, step_names.BERT]
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_a_quick_run_writes_a_row_for_every_provider(tmp_path, monkeypatch, capsys):
     monkeypatch.delenv("QACG_DATA", raising=False)
     threads = str(torch.get_num_threads())

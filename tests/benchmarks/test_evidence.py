@@ -238,7 +238,7 @@ def kill_once(monkeypatch, name):
     monkeypatch.setattr(trials, name, killed)
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_from_nothing_to_tables_and_a_picture(small_data, tmp_path, monkeypatch, capsys):
     """All of it, with data and models so small that only the way is tested; the second time nothing is trained."""
     small = {"layers": 1, "hidden_size": 16, "heads": 2, "intermediate_size": 16, "max_steps": 2}

@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from benchmark_rows import ORIGIN, memory_row
-from matrix import kept_of
+from full_members import members
 from torch.nn.attention.flex_attention import flex_attention
 
 import qacg_kernels as qk
@@ -291,7 +291,7 @@ def test_a_provider_whose_compiler_fails_is_left_out_whatever_it_raises(tmp_path
 
 
 @pytest.mark.compiles
-@pytest.mark.matrix
+@pytest.mark.full
 def test_items_do_not_use_up_one_anothers_recompilations(tmp_path, monkeypatch):
     """The same function compiled for one shape after another, as the composition is."""
 
@@ -306,7 +306,7 @@ def test_items_do_not_use_up_one_anothers_recompilations(tmp_path, monkeypatch):
     assert run.missing == [] and len(rows.load([writer.path])) == 6
 
 
-@pytest.mark.parametrize("error", kept_of([KeyError], [RuntimeError, KeyError]))
+@pytest.mark.parametrize("error", members([RuntimeError, KeyError], fast=[KeyError]))
 def test_a_backend_that_fails_its_parity_is_told_and_has_no_figures(error, monkeypatch, capsys):
     assert gpu.is_sound("reference", "cpu")
     assert "parity of reference: " in capsys.readouterr().out
@@ -320,7 +320,7 @@ def test_a_backend_that_fails_its_parity_is_told_and_has_no_figures(error, monke
     assert "parity of reference fails" in told and "no kernel image" in told
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_a_gpu_that_fails_for_good_ends_the_run_with_a_report_of_what_was_measured(tmp_path, monkeypatch, capsys):
     def dead():
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
@@ -354,7 +354,7 @@ def test_a_spent_budget_leaves_cases_out_by_name(tmp_path):
     assert run.rows == [] and run.missing == [f"{TINY}, time: the time is spent"]
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_report_tells_the_marks_what_is_missing_and_draws(tmp_path, capsys):
     pytest.importorskip("matplotlib")
     run, writer = a_run(tmp_path)

@@ -109,7 +109,7 @@ def test_options_that_do_not_go_together(tmp_path, capsys):
     assert "--data: wanted the folder that holds sentihood/" in capsys.readouterr().err
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_published_sentences_are_cut_alike(sentihood_folder, tmp_path):
     splits = dataset_of("sentihood", 60, 0, sentihood_folder, tmp_path).splits
     sentences = {split: {row.sentence for row in rows} for split, rows in splits.items()}
@@ -150,7 +150,7 @@ def test_baseline_only_replaces_baseline_metrics_alone(tmp_path, monkeypatch, ca
     assert "expected the same data" in capsys.readouterr().err
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_baseline_on_sentihood_beats_untuned_scikit_learn(sentihood_folder, tmp_path):
     """Of 100 sentences: 30.2 macro-F1 with words, pairs, and scikit-learn's defaults."""
     dataset = dataset_of("sentihood", 100, 0, sentihood_folder, tmp_path)

@@ -75,7 +75,7 @@ def test_the_fit_refuses_what_it_cannot_tell():
     assert "not told apart" in str(one_size)
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_the_plot_and_the_report_are_of_rows(tmp_path):
     pytest.importorskip("matplotlib")
     cases = [Case(shape, mode=mode) for mode in (FORWARD, BACKWARD) for shape in SHAPES]

@@ -175,7 +175,7 @@ def run_suite(folder, *more):
     return suite.main(["--out", str(folder), "--backend", "reference", "--threads", threads, *more])
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_a_run_that_was_cut_off_goes_on_where_it_was(tiny_suite, tmp_path, monkeypatch, capsys):
     assert run_suite(tmp_path, "--minutes", "0") == 0
     shown = capsys.readouterr().out

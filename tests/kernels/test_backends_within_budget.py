@@ -11,25 +11,21 @@ from qacg_kernels.testing import evaluate, through_backend
 from qacg_kernels.testing_inputs import LAYOUTS, WIDE, Case, lay_like, make_inputs
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("case", SMALL + LAYOUT_CASES, ids=lambda case: case.name)
 def test_small(case, backend, dtype, device):
     check(case, backend, dtype, device)
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("case", STRIPS, ids=lambda case: case.name)
 def test_strips(case, backend, dtype, device):
     check(case, backend, dtype, device)
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("case", TILED, ids=lambda case: case.name)
 def test_off_the_tile(case, backend, dtype, device):
     check(case, backend, dtype, device)
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("case", LARGE_SCORES, ids=lambda case: case.name)
 def test_large_scores(case, backend, dtype, device):
     inputs = judged_by(case, dtype, device)[0]
@@ -77,7 +73,6 @@ def test_upstream_gradient_of_another_layout(layout, backend, dtype, device):
     compare(evaluate(judges[0], through_backend(backend)), judges, f"{layout}, {backend}")
 
 
-@pytest.mark.in_turn
 def test_sum_as_the_loss(backend, dtype, device):
     """out.sum() sends back a gradient whose strides are all zero."""
     inputs = make_inputs(Case("sum as the loss", queries=600, batch=1, head_dim=16), dtype, device)

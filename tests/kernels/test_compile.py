@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch._dynamo.testing
-from matrix import kept_of
+from full_members import members
 
 import qacg_kernels as qk
 from qacg_kernels.testing import evaluate, supported_dtypes, through_backend
@@ -36,7 +36,6 @@ def assert_same(got, wanted):
         torch.testing.assert_close(got[name], t, msg=lambda m, name=name: f"{name}: {m}")
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_fullgraph(case, backend, device):
     inputs = make_inputs(case, supported_dtypes(backend, device)[-1], device)
@@ -44,15 +43,14 @@ def test_fullgraph(case, backend, device):
     assert_same(evaluate(inputs, compiled(backend, "aot_eager")), wanted)
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_inductor(backend, device):
     inputs = make_inputs(CASES[0], torch.float32, device)
     wanted = evaluate(inputs, through_backend(backend))
     assert_same(evaluate(inputs, compiled(backend, "inductor")), wanted)
 
 
-@pytest.mark.in_turn
-@pytest.mark.parametrize("form", kept_of(["packed"], ["dense", "cross", "packed"]))
+@pytest.mark.parametrize("form", members(["dense", "cross", "packed"], fast=["packed"]))
 def test_dynamic_sizes_share_one_graph(form, backend, device):
     counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
     function = torch.compile(_call, fullgraph=True, backend=counter, dynamic=True)
@@ -82,7 +80,6 @@ def _call(query, key, value, context_query, context_key, gate, backend, **option
     return call(query, key, value, context_query, context_key, gate, **options, backend=backend)
 
 
-@pytest.mark.in_turn
 def test_dropout_draws_anew_in_every_call(backend, device):
     inputs = make_inputs(Case("compiled dropout", dropout_p=0.5), torch.float32, device)
     options = dict(inputs.options)

@@ -188,7 +188,7 @@ def test_blocks_that_fit():
     assert fitting(limits, Shape(128, 163 * KIB + 1), 32) == 0
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_shared_memory_decides_what_the_table_says(shapes):
     """Without registers, so without compiling the kernels: no more blocks are claimed than there is memory for."""
     assert shapes.keys() == RESIDENT.keys()
@@ -198,7 +198,7 @@ def test_shared_memory_decides_what_the_table_says(shapes):
             assert (fitting(LIMITS[gpu], shape, 1) == 0) == (RESIDENT[name][column] == 0), f"{name} on {gpu}: {shape}"
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_kernels_compile_and_spill_nothing(shapes, tmp_path):
     pairs = [(source, gpu) for source in cuda.KERNEL_SOURCES for gpu in GPUS if gpu != "10.0" or knows_sm_100()]
     assert pairs
@@ -226,7 +226,7 @@ def test_kernels_compile_and_spill_nothing(shapes, tmp_path):
     assert not crowded
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_products_that_ptxas_would_serialise_are_refused(tmp_path):
     """The wait of the loop's own moved behind the place where a path without products joins."""
     for folder in ("cuda", "common"):
@@ -243,7 +243,7 @@ def knows_sm_100() -> bool:
     return compilers.nvcc_version(compilers.nvcc()) >= cuda.DEFAULT_GPUS["10.0"]
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_the_library_names_the_gpus_that_its_code_is_for(tmp_path):
     """The words go through nvcc's own preprocessing and its host compiler's."""
     if compilers.compiler() is None:

@@ -28,7 +28,7 @@ from qacg_kernels.problem import dense_problem
 from qacg_kernels.testing import evaluate, through_backend
 from qacg_kernels.testing_inputs import Case, make_inputs
 
-pytestmark = pytest.mark.matrix
+pytestmark = pytest.mark.full
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 LONG = TILED + LARGE_SCORES
 LIMIT = 163 * 1024  # of a block's shared memory, unless QACG_EMULATOR_SHARED_LIMIT says otherwise

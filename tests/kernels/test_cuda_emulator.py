@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cuda_emulator import build
-from matrix import kept_of
+from full_members import members
 
 HERE = Path(__file__).parents[1] / "cuda_emulator"
 
@@ -204,7 +204,7 @@ RACES = {
 }
 
 
-@pytest.mark.parametrize("seed", kept_of((0, 1), range(6)))
+@pytest.mark.parametrize("seed", members(range(6), fast=(0, 1)))
 @pytest.mark.parametrize("name", RACES)
 def test_a_race_is_found_in_any_order(name, seed, watched_trial, monkeypatch):
     """Both accesses are told, in the order in which this run made them, with their lines."""
@@ -215,7 +215,7 @@ def test_a_race_is_found_in_any_order(name, seed, watched_trial, monkeypatch):
     assert said.count("(trials.cu:") == 2, said
 
 
-@pytest.mark.parametrize("seed", kept_of((0, 1), range(6)))
+@pytest.mark.parametrize("seed", members(range(6), fast=(0, 1)))
 @pytest.mark.parametrize(
     "name",
     [

@@ -18,7 +18,7 @@ import pytest
 from cuda_emulator import build
 
 ROOT = Path(__file__).resolve().parents[2]
-pytestmark = pytest.mark.matrix
+pytestmark = pytest.mark.full
 BARRIER = re.compile(r"synchronise_(?:block|warp)\(\);|wait_for_copies<\d>\(\);")
 
 

@@ -63,7 +63,7 @@ int main() {
 """
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_the_runtime_is_told_once_for_each_kernel_and_device(tmp_path):
     if build.compiler() is None:
         pytest.skip("no C++ compiler")

@@ -50,7 +50,6 @@ def maps_seen_by(backend, shape, dtype, device, **options):
     return torch.cat(forward, -1)[..., :keys], torch.cat(backward, -2)[..., :queries, :]
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("dropout_p", [0.1, 0.75])
 @pytest.mark.parametrize("name", SHAPES)
 def test_dropped_cells_are_those_of_keep_mask(name, dropout_p, backend, dtype, device):

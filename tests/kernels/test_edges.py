@@ -70,7 +70,6 @@ def test_rows_that_see_nothing_are_exactly_zero(hides, keys, backend, dtype, dev
         assert results[name][unseen_keys].eq(0).all(), name
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("queries", [17, 600])
 @pytest.mark.parametrize(
     ("gate", "unread"),
@@ -95,7 +94,6 @@ def test_keys_beyond_the_length_are_not_read(gate, unread, queries, backend, dty
         assert torch.equal(t, clean[name]), name
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("gate", [dict(), dict(gate="per_head", bias="per_head")], ids=["lambda", "vectors"])
 @pytest.mark.parametrize("shape", [dict(queries=17), dict(queries=530), dict(sequences=(14, 25, 9))], ids=str)
 def test_nan_in_one_sequence_stays_there(shape, gate, backend, dtype, device):

@@ -154,6 +154,6 @@ def test_parity_report_covers_every_backend_and_is_quick(device):
     assert all(row.budget > 0 for row in rows)
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_parity_report_of_one_backend():
     assert {row.backend for row in parity_report(["reference"])} == {"reference"}

@@ -12,7 +12,7 @@ from qacg_kernels.backends.triton.configurations import shipped
 from qacg_kernels.problem import dense_problem, packed_problem
 from qacg_kernels.testing_inputs import Case, make_inputs
 
-pytestmark = pytest.mark.matrix
+pytestmark = pytest.mark.full
 CALLS = {
     "plain": dict(),
     "lengths, causal": dict(key_lengths=(250,), is_causal=True),

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 pytest.importorskip("triton")
+from full_members import members
 from gluon_model import language
 from gluon_model.machine import Fault
 from judging import compare, judges_of
-from matrix import kept_of
 
 from qacg_kernels.backends.triton import gluon_forward, gluon_launch, launch
 from qacg_kernels.problem import dense_problem, packed_problem
@@ -59,7 +59,7 @@ def forward(inputs, machine, saves=True):
         )
 
 
-@pytest.mark.parametrize("case", kept_of(CASES[3:5] + CASES[7:8], CASES))
+@pytest.mark.parametrize("case", members(CASES, fast=CASES[3:5] + CASES[7:8]))
 def test_error_rule(case):
     n = CASES.index(case)
     judges = judges_of(make_inputs(case, (torch.bfloat16, torch.float16)[n % 2]))
@@ -68,7 +68,7 @@ def test_error_rule(case):
         compare({"out": out}, judges, f"{case.name}, {machine}")
 
 
-@pytest.mark.parametrize("case", kept_of(CASES[6:7], (CASES[0], CASES[1], CASES[6])))
+@pytest.mark.parametrize("case", members((CASES[0], CASES[1], CASES[6]), fast=CASES[6:7]))
 def test_what_is_saved_for_the_backward(case):
     """Branch outputs and the parts of each row's softmax, in the units of the Triton backend."""
     inputs = make_inputs(case, torch.float16)
@@ -110,7 +110,7 @@ def test_strides_of_a_copied_query_are_those_of_the_fake(offset):
     assert forward(inputs, MACHINES[0])[0].stride() == expected.stride()
 
 
-@pytest.mark.parametrize("name", kept_of(["value"], ["key", "context_key", "value"]))
+@pytest.mark.parametrize("name", members(["key", "context_key", "value"], fast=["value"]))
 def test_keys_beyond_a_length_are_not_read(name):
     case = Case("hidden", batch=1, heads=1, queries=40, keys=200, head_dim=64, key_lengths=(130,))
     inputs = make_inputs(case, torch.float16)
@@ -138,7 +138,7 @@ FAULTS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("fault", kept_of(list(FAULTS)[::4], FAULTS))
+@pytest.mark.parametrize("fault", members(FAULTS, fast=list(FAULTS)[::4]))
 def test_faults_are_seen(fault, tmp_path, monkeypatch):
     source = Path(gluon_forward.__file__).read_text(encoding="utf-8")
     wanted, put = FAULTS[fault]

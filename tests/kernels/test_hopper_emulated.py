@@ -21,7 +21,7 @@ from qacg_kernels.backends.cuda import hopper
 from qacg_kernels.testing import evaluate, through_backend
 from qacg_kernels.testing_inputs import Case, make_inputs
 
-pytestmark = pytest.mark.matrix
+pytestmark = pytest.mark.full
 DTYPES = (torch.bfloat16, torch.float16)
 LIMIT = 227 * 1024
 # Every way through the kernel: both widths, one tile, tiles that fill and that do not, blocks without a row or a key.

@@ -69,7 +69,7 @@ def test_command_prints_one_json_object(capsys):
     assert json.loads(capsys.readouterr().out)["python"]
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_module_runs_as_a_program():
     command = [sys.executable, "-m", "qacg_kernels.info"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)

@@ -5,8 +5,8 @@ import re
 import pytest
 import torch
 from cases import LAYOUT_CASES, SMALL, TILED
+from full_members import one_other_each
 from judging import check
-from matrix import in_turn
 
 from qacg_kernels.backends import cpu
 from qacg_kernels.testing import evaluate, through_backend
@@ -31,10 +31,9 @@ def capability(request, monkeypatch):
     assert set(chosen.values()) == NAMES.get(request.param, {request.param})
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("case", "dtype"),
-    in_turn(
+    one_other_each(
         SMALL + LAYOUT_CASES + TILED,
         (torch.float32, torch.bfloat16, torch.float16),
         lambda case: case in TILED and case not in TILED[::3],

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from matrix import kept_of, param
+from full_members import member, members
 from torch import Tensor
 
 import qacg_kernels as qk
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.skipif(bool(cpu.missing()), reason="the compiled CPU ke
 STREAMED_BYTES = 32 * 2**20  # kStreamedBytes of csrc/cpu/attention.cpp
 
 
-@pytest.fixture(params=kept_of(["native", "avx2"], ["native", "plain", "avx2", "avx512"]))
+@pytest.fixture(params=members(["native", "plain", "avx2", "avx512"], fast=["native", "avx2"]))
 def capability(request, monkeypatch):
     if request.param == "native":
         return
@@ -59,7 +59,7 @@ SIZES = {64: torch.float32, 16: torch.float32, 96: torch.bfloat16, 17: torch.flo
 @pytest.mark.parametrize("form", ["row", "column"])
 @pytest.mark.parametrize(
     ("dtype", "head_dim"),
-    [param(d == 17, dtype, d, id=f"{dtype}-{d}") for d, dtype in SIZES.items()],
+    [member(dtype, d, id=f"{dtype}-{d}", fast=d == 17) for d, dtype in SIZES.items()],
 )
 def test_many_heads(dtype, head_dim, form, capability):
     """Rows of whole cache lines and, of head size 17, others."""

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from matrix import kept_of
+from full_members import members
 
 ROOT = Path(__file__).resolve().parents[2]
 MEGABYTE = 2**20
@@ -54,7 +54,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", kept_of(["long rows"], CASES))
+@pytest.mark.parametrize("name", members(CASES, fast=["long rows"]))
 def test_scratch_is_less_than_64_megabytes(name, kernel, device):
     if device != "cpu":
         pytest.skip("the high-water mark is that of the process, not of the device")

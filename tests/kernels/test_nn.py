@@ -416,7 +416,7 @@ def test_autocast_computes_in_the_lower_precision():
     assert module.lambda_q_query_layer.weight.grad.dtype == torch.float32
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_compiles_whole_and_gives_the_same():
     module = strengthen(FusedQuasiAttention(HIDDEN, HEADS, dropout=0.0)).train()
     compiled = torch.compile(module, fullgraph=True, backend="aot_eager")

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from matrix import kept_of, param
+from full_members import member, members
 
 import qacg_kernels as qk
 from qacg_kernels import ops
@@ -56,16 +56,14 @@ def widest(backend, device):
     return supported_dtypes(backend, device)[0]
 
 
-@pytest.mark.in_turn
-@pytest.mark.parametrize("saved", kept_of([dict()], [dict(), dict(save_softmax_out=False, save_quasi_out=True)]))
-@pytest.mark.parametrize("case", kept_of(CASES[::2], CASES))
+@pytest.mark.parametrize("saved", members([dict(), dict(save_softmax_out=False, save_quasi_out=True)], fast=[dict()]))
+@pytest.mark.parametrize("case", members(CASES, fast=CASES[::2]))
 def test_opcheck_forward(case, saved, backend, device):
     inputs = make_inputs(case, widest(backend, device), device)
     problem = problem_of(inputs, trainable(inputs))
     torch.library.opcheck(ops.forward_op(backend).default, problem.tensors(), problem.options() | saved)
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("case", CASES, **ids)
 def test_opcheck_backward(case, backend, device):
     """The backward is an operator too; its own derivative is refused, so autograd is not among the checks."""
@@ -78,7 +76,7 @@ def test_opcheck_backward(case, backend, device):
     torch.library.opcheck(ops.backward_op(backend).default, arguments, problem.options(), test_utils=checks)
 
 
-@pytest.mark.parametrize("case", [param(n == 1, case, id=case.name) for n, case in enumerate(CASES)])
+@pytest.mark.parametrize("case", [member(case, id=case.name, fast=n == 1) for n, case in enumerate(CASES)])
 def test_gradcheck_of_the_reference(case, device):
     inputs = make_inputs(case, torch.float64, device)
     leaves = trainable(inputs)

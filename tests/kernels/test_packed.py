@@ -29,7 +29,6 @@ def packed_again(t, lengths):
     return torch.cat([t[n, :, :length].transpose(0, 1) for n, length in enumerate(lengths)])
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_padded_equals_packed(case, backend, dtype, device):
     lengths = list(case.sequences)

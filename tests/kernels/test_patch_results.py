@@ -64,7 +64,7 @@ def test_an_absent_map_is_handed_on_like_a_tensor():
     assert "AbsentMap" in repr([absent]) and "AbsentMap" in f"{absent}"
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_a_patched_model_compiles_whole_without_maps():
     model = strengthen(PublishedModel()).eval()
     apply_fused_attention(model)

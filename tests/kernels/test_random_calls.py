@@ -5,9 +5,8 @@ The draws are the same in every run; `--random-calls 500` takes more of them.
 
 import random
 
-import pytest
+from full_members import members
 from judging import check
-from matrix import kept_of
 
 from qacg_kernels.testing_inputs import LAYOUTS, MASKS, Case
 
@@ -49,7 +48,7 @@ IN_EVERY_RUN = 24
 def pytest_generate_tests(metafunc):
     if "number" in metafunc.fixturenames:
         calls = range(metafunc.config.getoption("--random-calls"))
-        metafunc.parametrize("number", kept_of(range(IN_EVERY_RUN), calls))
+        metafunc.parametrize("number", members(calls, fast=range(IN_EVERY_RUN)))
 
 
 def drawn(number):
@@ -90,7 +89,6 @@ def drawn(number):
     return Case(f"random call {number}", **options)
 
 
-@pytest.mark.in_turn
 def test_random_call(number, kernel, dtype, device):
     check(drawn(number), kernel, dtype, device)
 

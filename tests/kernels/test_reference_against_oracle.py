@@ -3,7 +3,7 @@
 import pytest
 import torch
 from cases import LAYOUT_CASES, SMALL
-from matrix import param
+from full_members import member
 from oracle.quasi_attention import kept, philox, quasi_attention
 
 import qacg_kernels as qk
@@ -89,11 +89,10 @@ WAYS = {"reference": through_backend("reference"), "eager": through_eager, "maps
 
 
 # Every run takes every case by one of the three ways, which changes from case to case.
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("case", "attend"),
     [
-        param(n % len(WAYS) == w, case, attend, id=f"{case.name}-{way}")
+        member(case, attend, id=f"{case.name}-{way}", fast=n % len(WAYS) == w)
         for n, case in enumerate(SMALL + LAYOUT_CASES)
         for w, (way, attend) in enumerate(WAYS.items())
     ],

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("triton")
-pytestmark = pytest.mark.matrix
+pytestmark = pytest.mark.full
 ROOT = Path(__file__).resolve().parents[2]
 
 

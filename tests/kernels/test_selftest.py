@@ -70,7 +70,7 @@ def test_a_hung_process_is_ended(monkeypatch):
     assert list(selftest._lines("cpu", ["a"], float("inf"))) == []
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_a_process_imports_nothing_from_the_current_folder(monkeypatch, tmp_path):
     for name in ("queue", "json", "torch", "random"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('imported from the current folder')")
@@ -89,7 +89,7 @@ def test_the_command_prints_a_table_and_writes_json(monkeypatch, tmp_path, capsy
     assert record["machine"]["torch"] == torch.__version__ and record["results"][1] == wrong
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 @pytest.mark.parametrize("interpreted", ["0", "1"])
 def test_the_command_finds_this_machine_right(interpreted):
     if interpreted == "1":

@@ -24,7 +24,6 @@ def restore_threads():
     torch.set_num_threads(before)
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_bits_do_not_depend_on_threads(case, kernel, dtype, device):
     """Not asked of the reference, whose products PyTorch splits by the number of threads."""
@@ -37,7 +36,6 @@ def test_bits_do_not_depend_on_threads(case, kernel, dtype, device):
             assert torch.equal(t, wanted[name]), f"{name} with {threads} threads"
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_bits_are_the_same_in_every_call(case, backend, device):
     inputs = make_inputs(case, torch.float32, device)

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from matrix import param
+from full_members import member
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import forward_ad
 
@@ -151,11 +151,10 @@ class Attended(torch.nn.Module):
 
 
 @pytest.mark.compiles
-@pytest.mark.in_turn
 @pytest.mark.parametrize(
     ("example", "strict"),
     [
-        param(strict == (example == 16), example, strict, id=f"{example}{'-strict' * strict}")
+        member(example, strict, id=f"{example}{'-strict' * strict}", fast=strict == (example == 16))
         for example in (16, 600)
         for strict in (False, True)
     ],

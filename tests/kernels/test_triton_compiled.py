@@ -8,7 +8,7 @@ import importlib.util
 import os
 
 import pytest
-from matrix import param
+from full_members import member
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
 
@@ -19,7 +19,7 @@ def two_kernels(builds):
     return [found[5 * n % len(found)] for n, found in enumerate(of.values())]
 
 
-@pytest.mark.parametrize("part", [param(True, two_kernels, id="two"), param(False, list, id="tables")])
+@pytest.mark.parametrize("part", [member(two_kernels, id="two", fast=True), member(list, id="tables", fast=False)])
 def test_selected_builds_compile_fit_and_do_not_spill(part, capsys):
     from check_triton import outcomes
     from shipped_configurations import KERNELS, every_build, selected_builds

@@ -340,7 +340,7 @@ def test_a_bad_choice_is_named_by_its_number():
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-@pytest.mark.matrix
+@pytest.mark.full
 def test_tuning_refuses_without_a_gpu():
     command = [sys.executable, "-m", "qacg_kernels.tune"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from matrix import param
+from full_members import member
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = (
@@ -40,8 +40,8 @@ LEAST_OF_PART = {"kernels": 2}
 @pytest.mark.parametrize(
     ("arguments", "least"),
     [
-        param(True, ["--select", PART, "--jobs", "1", "--files", FILES[0]], LEAST_OF_PART, id="part"),
-        param(False, ["--select", SELECTION, "--files", *FILES], LEAST, id="whole"),
+        member(["--select", PART, "--jobs", "1", "--files", FILES[0]], LEAST_OF_PART, id="part", fast=True),
+        member(["--select", SELECTION, "--files", *FILES], LEAST, id="whole", fast=False),
     ],
 )
 def test_kernels_in_the_interpreter(arguments, least, tmp_path):

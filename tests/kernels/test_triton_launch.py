@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 MOST_CALLS = 145
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
 def test_a_forward_is_one_launch_with_little_python_around_it():
     """And a prepared launch is the one that Triton would make of the same arguments."""
@@ -41,7 +41,7 @@ def test_a_forward_is_one_launch_with_little_python_around_it():
     assert len(told["asked"]) > 20 and told["differences"] == []
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
 def test_the_hosts_cost_is_told_for_each_kind_of_call():
     command = [sys.executable, "-m", "benchmarks.host_cost", "--quick"]

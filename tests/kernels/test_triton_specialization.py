@@ -31,12 +31,12 @@ def told():
     return json.loads(done.stdout)
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_builds_are_specialised_as_a_models_calls_are(told):
     assert {build: entry["differences"] for build, entry in told["calls"].items() if entry["differences"]} == {}
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_the_calls_reach_every_kernel_and_every_kind_of_call(told):
     from shipped_configurations import VARIANTS
 
@@ -55,7 +55,7 @@ def test_the_calls_reach_every_kernel_and_every_kind_of_call(told):
     assert set(VARIANTS) - variants == {"TF32, all at once"}  # "TF32" and "column gate, all at once" are its parts
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_a_size_and_strides_of_one_are_seen_as_a_difference(told):
     differences = told["packed beside one head"]
     assert "forward_kernel: signature of  call sizes heads: launched 'i32', built 'constexpr'" in differences

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cuda_emulator import build
-from matrix import kept_of
+from full_members import members
 
 HERE = Path(__file__).parents[1] / "cuda_emulator"
 IMAGE_BYTES = 32 * 1024
@@ -219,7 +219,7 @@ def test_sums_that_are_not_waited_for_are_not_there(trial):
     assert np.isnan(trial("no wait", np.arange(1024))[1][:4096].view(np.float32)).all()
 
 
-@pytest.mark.parametrize("seed", kept_of((0, 1), range(6)))
+@pytest.mark.parametrize("seed", members(range(6), fast=(0, 1)))
 @pytest.mark.parametrize(
     "name, first, second",
     [
@@ -239,7 +239,7 @@ def test_a_race_is_found_in_any_order(name, first, second, seed, watched_trial, 
     assert said.count("(wgmma_trials.cu:") == 2, said
 
 
-@pytest.mark.parametrize("seed", kept_of((0, 1), range(6)))
+@pytest.mark.parametrize("seed", members(range(6), fast=(0, 1)))
 @pytest.mark.parametrize("name", ["right", "right, by cp.async", "matrix behind a barrier"])
 def test_what_is_ordered_is_no_race(name, seed, watched_trial, monkeypatch):
     monkeypatch.setenv("QACG_EMULATOR_SEED", str(seed))

@@ -142,7 +142,6 @@ def test_attention_rule_makes_nothing_larger_than_the_map():
     assert 0 < max(sizes) <= 2 * length * length
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("pooler", ["cls", "attention"])
 def test_relevance_of_a_model_is_its_rules_one_after_another(made, pooler):
     model, batch = made

@@ -5,8 +5,8 @@ from functools import wraps
 
 import pytest
 import torch
+from full_members import members
 from kill_and_resume import OPTIONS
-from matrix import kept_of
 from qacg_models.data import load_data
 from qacg_models.data.collators import PackingCollator, PaddingCollator, rows_of
 from qacg_models.errors import InputError
@@ -79,7 +79,7 @@ def assert_near(found, wanted):
         torch.testing.assert_close(found[name], one, rtol=1e-3, atol=1e-6 * float(largest), msg=name)
 
 
-@pytest.mark.parametrize("accumulation", kept_of([2], [1, 2]))
+@pytest.mark.parametrize("accumulation", members([1, 2], fast=[2]))
 def test_parts_give_the_gradients_of_the_whole(dataset, tmp_path, memory, gradients, accumulation):
     options = {"gradient_accumulation": accumulation, "batch_size": 16 // accumulation}
     whole, said = trained(dataset, tmp_path / "whole", **options)
@@ -98,7 +98,7 @@ def test_parts_give_the_gradients_of_the_whole(dataset, tmp_path, memory, gradie
     assert parted.record.steps == whole.record.steps == 4 and len(gradients) == 8
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_memory_that_becomes_scarce_in_the_midst_of_a_step(dataset, tmp_path, memory, gradients, monkeypatch):
     """The batch before it is computed again, as what the failed pass left cannot be told from its gradients."""
     trained(dataset, tmp_path / "whole", gradient_accumulation=2, batch_size=8)
@@ -117,7 +117,7 @@ def test_memory_that_becomes_scarce_in_the_midst_of_a_step(dataset, tmp_path, me
     assert_near(gradients[5], gradients[1])
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_a_run_that_goes_on_has_the_parts_that_it_had(dataset, tmp_path, memory, monkeypatch):
     """With dropout, so that other parts would draw other cells."""
     memory["rows"] = 5

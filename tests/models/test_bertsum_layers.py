@@ -152,7 +152,7 @@ def test_the_first_layer_skips_its_norm_and_no_optimiser_waits_for_it():
 
 
 @pytest.mark.compiles
-@pytest.mark.matrix
+@pytest.mark.full
 def test_compiles_whole():
     module, x = inter_encoder(), random(B, S, MODEL)
     compiled = torch.compile(module, fullgraph=True, backend="aot_eager")

@@ -124,7 +124,7 @@ def test_every_choice_reaches_training(monkeypatch, small_data, tmp_path, by):
         assert (seen["overwrite"], seen["resume"]) == (False, False)
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_a_run_file_gives_the_same_model_again(model, tmp_path):
     assert main(["train", "--config", str(model / "run.yaml"), "--output", str(tmp_path / "again")]) == 0
     first, again = (load_file(folder / "model.safetensors") for folder in (model, tmp_path / "again"))
@@ -148,7 +148,7 @@ def test_bad_run_files(small_data, tmp_path, capsys):
     fails(capsys, ["train", "--config", path], "data: wanted one, by --data or in the file of --config")
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_several_seeds_give_mean_and_deviation(small_data, tmp_path, capsys):
     output, rows = tmp_path / "m", tmp_path / "rows"
     train = ["train", "--data", str(small_data), "--output", str(output), "--seeds", "1", "2", *SIZES]
@@ -178,7 +178,7 @@ def test_several_seeds_give_mean_and_deviation(small_data, tmp_path, capsys):
     fails(capsys, [*train, "--seeds", "1", "1"], "seeds: got [1, 1]")
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_the_released_protocol_says_everywhere_that_it_chose_on_test(small_data, tmp_path, capsys):
     output = tmp_path / "m"
     arguments = ["train", "--data", str(small_data), "--output", str(output), "--protocol", "released"]
@@ -390,7 +390,7 @@ def test_evaluate_refuses_contexts_the_model_never_saw(model, small_data, tmp_pa
     )
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_a_vocabulary_of_ones_own(small_data, tmp_path, capsys):
     words = sorted({word for line in (small_data / "train.tsv").open(encoding="utf-8") for word in line.split()})
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *dict.fromkeys(word.lower() for word in words)]
@@ -430,7 +430,7 @@ def test_usage_errors(arguments, capsys):
     assert "usage: qacg" in capsys.readouterr().err
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_prediction_process_does_not_load_torchao(tmp_path):
     """transformers would import it, which takes time and prints warnings; afterwards it can be imported."""
     write_model(tmp_path)
@@ -445,7 +445,7 @@ def test_prediction_process_does_not_load_torchao(tmp_path):
     assert done.stdout.splitlines()[-2:] == ["0 []", "True importable"]
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_a_command_called_by_a_program_leaves_it_all_of_transformers(tmp_path):
     write_model(tmp_path)
     script = (

@@ -6,7 +6,7 @@ import pytest
 import torch
 import transformers
 import yaml
-from matrix import param
+from full_members import member
 from model_cases import CASES, SIZES, TASKS, TOKENS, checkpoint_activations
 from qacg_models import CGBertConfig, PlainBertConfig, QACGBertConfig
 from safetensors.torch import load_file
@@ -31,7 +31,6 @@ def same_gradients(mine, wanted):
         torch.testing.assert_close(mine[name], wanted[name], msg=lambda text, n=name: f"{n}: {text}")
 
 
-@pytest.mark.sampled(3)
 @every_model
 def test_saves_and_loads_whole_and_sharded(case, tmp_path):
     model = case.build()
@@ -49,7 +48,6 @@ def test_saves_and_loads_whole_and_sharded(case, tmp_path):
         same(case.model_class.from_pretrained(folder)(**case.inputs, **case.labels), wanted, rtol=0, atol=0)
 
 
-@pytest.mark.sampled(3)
 @every_model
 def test_auto_classes_know_it(case, tmp_path):
     model = case.build()
@@ -62,7 +60,6 @@ def test_auto_classes_know_it(case, tmp_path):
     same(loaded(**case.inputs), model(**case.inputs), rtol=0, atol=0)
 
 
-@pytest.mark.sampled(4)
 @every_model
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_gradient_checkpointing_repeats_the_same_dropout(case, reentrant):
@@ -80,7 +77,7 @@ def test_gradient_checkpointing_repeats_the_same_dropout(case, reentrant):
 
 COMPILERS_CASE = "QACGBertForSequenceClassification"  # the one of every run: compilers take seconds
 COMPILED = [
-    param((name, n) == (COMPILERS_CASE, 0), case, implementation, id=f"{name}-{implementation}")
+    member(case, implementation, id=f"{name}-{implementation}", fast=(name, n) == (COMPILERS_CASE, 0))
     for name, case in TASKS.items()
     for n, implementation in enumerate(case.implementations if name == COMPILERS_CASE else case.implementations[:1])
 ]
@@ -118,8 +115,8 @@ def test_compiles_whole_and_gives_the_same(case, implementation):
 
 
 @pytest.mark.compiles
-@pytest.mark.parametrize("case", [param(name == COMPILERS_CASE, case, id=name) for name, case in TASKS.items()])
-@pytest.mark.matrix
+@pytest.mark.parametrize("case", [member(case, id=name, fast=name == COMPILERS_CASE) for name, case in TASKS.items()])
+@pytest.mark.full
 def test_exports_with_any_batch_and_length(case):
     model = case.build()
     model.config.return_dict = False
@@ -134,7 +131,6 @@ def test_exports_with_any_batch_and_length(case):
             torch.testing.assert_close(mine, wanted)
 
 
-@pytest.mark.sampled(3)
 @every_model
 def test_embeddings_can_be_resized(case, tmp_path):
     model = case.build()
@@ -156,7 +152,6 @@ def test_embeddings_can_be_resized(case, tmp_path):
     same(model(**case.inputs), before)
 
 
-@pytest.mark.sampled(3)
 @every_model
 def test_embeddings_can_be_tied_to_those_of_another_model(case):
     one, other = case.build(), case.build(seed=2)
@@ -197,7 +192,6 @@ def test_maps_come_on_request(case):
     assert len(asked.attentions) == 2 and len(asked.hidden_states) == 3
 
 
-@pytest.mark.sampled(3)
 @every_model
 def test_choice_of_implementation(case, tmp_path):
     found = {}

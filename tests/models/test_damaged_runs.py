@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 import torch
+from full_members import member
 from kill_and_resume import OPTIONS
-from matrix import param
 from qacg_models.cli import main
 from qacg_models.data import load_data
 from qacg_models.errors import InputError
@@ -105,7 +105,7 @@ DAMAGES = [
 
 
 @pytest.mark.parametrize(
-    ("name", "damage"), [param(one == IN_EVERY_RUN, *one, id=f"{one[0]}-{one[1].__name__}") for one in DAMAGES]
+    ("name", "damage"), [member(*one, id=f"{one[0]}-{one[1].__name__}", fast=one == IN_EVERY_RUN) for one in DAMAGES]
 )
 def test_a_damaged_checkpoint_is_set_aside_and_the_older_one_taken(dataset, work, undisturbed, name, damage):
     damage(work / "checkpoint-28" / name)
@@ -116,7 +116,7 @@ def test_a_damaged_checkpoint_is_set_aside_and_the_older_one_taken(dataset, work
     same_end(trained, undisturbed)
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_with_every_checkpoint_damaged_the_run_begins_anew(dataset, work, undisturbed):
     flipped(work / "checkpoint-28" / "optimizer.pt")
     gone(work / "checkpoint-21" / "model.safetensors")
@@ -129,8 +129,8 @@ def test_with_every_checkpoint_damaged_the_run_begins_anew(dataset, work, undist
     same_end(trained, undisturbed)
 
 
-@pytest.mark.parametrize("damage", [param(True, gone, id="gone"), param(False, flipped, id="flipped")])
-@pytest.mark.matrix
+@pytest.mark.parametrize("damage", [member(gone, id="gone", fast=True), member(flipped, id="flipped", fast=False)])
+@pytest.mark.full
 def test_the_best_weights_are_checked_like_a_checkpoint(dataset, work, undisturbed, damage):
     best = json.loads((work / "checkpoint-28" / "trainer_state.json").read_text())["best_global_step"]
     damage(work / f"best-{best}" / "model.safetensors")
@@ -141,7 +141,7 @@ def test_the_best_weights_are_checked_like_a_checkpoint(dataset, work, undisturb
     same_end(trained, undisturbed)
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_best_weights_damaged_while_training_went_on_are_not_published(dataset, tmp_path, monkeypatch):
     plain = run._write_model
 
@@ -155,7 +155,7 @@ def test_best_weights_damaged_while_training_went_on_are_not_published(dataset, 
     assert not (tmp_path / "model").exists()
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_weights_that_a_kept_checkpoint_names_are_kept(dataset, tmp_path):
     """The second evaluation is the best one; the older checkpoint names the first one's weights."""
     values = iter([0.1, 0.9, 0.0])
@@ -178,7 +178,7 @@ def test_weights_that_a_kept_checkpoint_names_are_kept(dataset, tmp_path):
     assert {"checkpoint-7", "checkpoint-14", "best-7", "best-14"} <= names
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_a_run_from_before_digests_goes_on_and_says_that_it_is_not_checked(dataset, work, undisturbed):
     choices = json.loads((work / "choices.json").read_text())
     del choices["format"]
@@ -191,7 +191,7 @@ def test_a_run_from_before_digests_goes_on_and_says_that_it_is_not_checked(datas
     same_end(trained, undisturbed)
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_a_kill_before_the_first_file_leaves_what_resume_takes(dataset, tmp_path, monkeypatch):
     short, work = replace(OPTIONS, max_steps=2), tmp_path / "model.unfinished"
 
@@ -236,7 +236,7 @@ def test_resuming_what_is_finished_says_so(small_data, tmp_path, capsys, monkeyp
     assert (output / "model.safetensors").read_bytes() == weights
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_what_is_published_follows_the_umask(dataset, tmp_path):
     before = os.umask(0o027)
     try:

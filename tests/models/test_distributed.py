@@ -49,12 +49,12 @@ def seeds(small_data, tmp_path_factory):
     return output
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_two_processes_train_as_one(seeds, one):
     same_run(load_trained(seeds / "seed-0"), one)
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_two_processes_that_share_a_model_and_were_interrupted_train_as_one(small_data, one, tmp_path):
     """By FSDP2."""
     said = by_two(small_data, tmp_path / "fsdp")
@@ -77,7 +77,7 @@ def same_run(trained, one):
         torch.testing.assert_close(value, wanted_weights[name], atol=2e-3, rtol=1e-2, msg=lambda m, n=name: f"{n}: {m}")
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_seeds_of_two_processes_differ(seeds):
     first, second = (load_trained(seeds / f"seed-{seed}").record.loss for seed in (0, 1))
     assert [step for step, _ in first] == [step for step, _ in second] and first != second

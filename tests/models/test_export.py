@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from matrix import param
+from full_members import member
 from qacg_models import AspectSentiment
 from qacg_models.cli import main
 from qacg_models.data import file_digest, load_data
@@ -72,7 +72,7 @@ def rows_for(trained, tmp_path):
     return rows_of_file(trained, path, None)
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_the_readmes_server_answers_as_the_model_does(folder, monkeypatch):
     monkeypatch.chdir(folder)
     exec(SERVER, found := {})
@@ -111,7 +111,7 @@ def test_the_graph_has_operators_of_torch_alone(traced):
     assert all(name.startswith("aten.") or "sym" in name or "<built-in" in name for name in called), called
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_a_program_of_torch_runs_where_this_package_is_not(trained, traced, tmp_path, monkeypatch):
     monkeypatch.setattr("qacg_models.export.write.trace", lambda trained: traced)
     assert export(trained, tmp_path / "model.pt2", rows_for(trained, tmp_path), to="torch-export").passed
@@ -158,7 +158,7 @@ def classifiers(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    ("name", "to"), [param(False, name, to, id=f"{name}-{to}") for name in CLASSIFIERS for to in FORMATS]
+    ("name", "to"), [member(name, to, id=f"{name}-{to}", fast=False) for name in CLASSIFIERS for to in FORMATS]
 )
 def test_every_classifier_in_every_format(name, to, classifiers, tmp_path, monkeypatch):
     trained, graph = classifiers(name)
@@ -171,7 +171,7 @@ def test_every_classifier_in_every_format(name, to, classifiers, tmp_path, monke
     assert found.equal == len(rows) + 1 and found.lengths[1] == trained.record.max_length
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_a_file_that_answers_otherwise_is_not_published(folder, traced, trained, tmp_path, monkeypatch, capsys):
     """The check is of the file that was written: here a good one of a model with one weight that is off."""
     output = tmp_path / "model.pt2"

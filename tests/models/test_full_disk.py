@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import warm_python
 from forked_commands import can_mount
-from matrix import kept_of
+from full_members import members
 from qacg_models.cli import main
 from qacg_models.inference.trained_model import load_trained
 from untrained import TEXTS, write_model
@@ -84,7 +84,7 @@ def last_line(done):
     return done.stderr.splitlines()[-1]
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_training_on_a_full_disk_keeps_a_checkpoint_and_goes_on_elsewhere(small_data, tmp_path):
     flags = ["train", "--data", small_data, *SMALL, "--output"]
     assert main([*map(str, flags), str(tmp_path / "whole")]) == 0
@@ -102,7 +102,7 @@ def test_training_on_a_full_disk_keeps_a_checkpoint_and_goes_on_elsewhere(small_
     ).read_bytes()
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 @pytest.mark.parametrize("size", [20_000, 150_000, 400_000])
 def test_training_that_cannot_write_a_file(small_data, tmp_path, size):
     """The limits meet the weights, the state of the optimizer, and the record or nothing at all in turn."""
@@ -113,7 +113,7 @@ def test_training_that_cannot_write_a_file(small_data, tmp_path, size):
 
 
 @pytest.mark.parametrize("share", [0.5, 1.5])  # full at a part, full when the parts are joined
-@pytest.mark.matrix
+@pytest.mark.full
 def test_prediction_on_a_full_disk_goes_on_elsewhere(model, texts, tmp_path, share):
     flags = ["predict", model, "--input", texts, "--window", 50, "--output"]
     assert main([*map(str, flags), str(tmp_path / "whole.jsonl")]) == 0
@@ -129,7 +129,7 @@ def test_prediction_on_a_full_disk_goes_on_elsewhere(model, texts, tmp_path, sha
     assert (disk / "out.jsonl").read_bytes() == wanted
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_standard_output_that_takes_no_more(model, texts):
     with open("/dev/full", "w") as full:
         done = subprocess.run(
@@ -169,7 +169,7 @@ def test_an_output_that_cannot_be_written_is_found_before_the_data_is_read(comma
 SPELLINGS = ["plain", "dots", "symlink", "hard link", "standard input"]  # the last wants a process
 
 
-@pytest.mark.parametrize("spelling", kept_of(SPELLINGS[:-1], SPELLINGS))
+@pytest.mark.parametrize("spelling", members(SPELLINGS, fast=SPELLINGS[:-1]))
 def test_the_input_is_never_the_output(spelling, model, tmp_path, capsys):
     source = tmp_path / "texts.jsonl"
     content = json.dumps({"text": TEXTS[0]}) + "\n"
@@ -214,7 +214,7 @@ def test_evaluation_does_not_write_over_its_data(small_data, tmp_path, capsys):
         assert (data / "test.tsv").read_bytes() == before
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["model.onnx", "model.pt2"])
 def test_an_export_that_does_not_fit_leaves_nothing(model, tmp_path, name):
     output = tmp_path / "out" / name

@@ -166,7 +166,7 @@ def test_a_cpu_that_cuts_sums_is_refused():
     int8._check_products(lambda layer: None)
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 @needs_torchao
 def test_instructions_of_such_a_cpu_are_refused(model):
     """oneDNN told to do without VNNI, which this CPU may have."""
@@ -179,7 +179,7 @@ def test_instructions_of_such_a_cpu_are_refused(model):
     assert "int8: this CPU lacks instructions" in told.stderr and told.stderr.count("\n") == 1
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_the_exported_file_multiplies_in_int8(model, tmp_path, monkeypatch, capsys):
     import onnx
 

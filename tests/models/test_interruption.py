@@ -89,7 +89,7 @@ def test_suggest_interrupted_prints_itself(source, tmp_path, monkeypatch, capsys
     assert printed_command(capsys.readouterr().err, "qacg suggest: interrupted; start again with:") == command
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_train_interrupted_prints_a_command_that_resumes(small_data, tmp_path, monkeypatch, capsys):
     command = ["train", "--data", str(small_data), *TRAIN, "--output"]
     assert OPTIONS.checkpoint_every == 7

@@ -33,7 +33,7 @@ def test_every_public_model_is_in_the_table_once():
     assert {model.__name__ for model in models} == set(named)
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "known"),
     [

@@ -285,7 +285,7 @@ def test_without_a_cache_the_type_changes_nothing():
         assert torch.equal(module(**given, type=kind), module(**given))
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_dropout_drops_cells_of_the_map_and_keeps_the_mean():
     module, given = attention(dropout=0.4).train(), tensors()
     torch.manual_seed(0)
@@ -309,7 +309,7 @@ def test_names_of_parameters_are_the_published_ones():
 
 
 @pytest.mark.compiles
-@pytest.mark.matrix
+@pytest.mark.full
 def test_compiles_whole():
     module, given = attention(), tensors()
     compiled = torch.compile(module, fullgraph=True, backend="aot_eager")

@@ -112,7 +112,7 @@ def test_training_goes_on_while_dev_rises_and_ends_when_it_no_longer_does(datase
     assert "the last one" not in selection_note(record)
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_of_evaluations_as_good_the_surer_one_is_kept_and_is_no_rise(dataset, tmp_path, monkeypatch):
     """A loss that goes on falling on a dev without fault would otherwise keep a training going for its whole budget."""
     dev_gives(monkeypatch, 0.9, 1, 1, 1, 1, 1, losses=(1.0, 0.9, 0.8, 0.85, 0.7, 0.6))
@@ -168,7 +168,7 @@ class Died(BaseException):
 
 
 @pytest.mark.parametrize("call", [2, 3])
-@pytest.mark.matrix
+@pytest.mark.full
 def test_a_killed_run_goes_on_to_the_same_end(dataset, tmp_path, monkeypatch, call):
     """Killed before it writes its second or third checkpoint, so the average and the count of patience go on."""
     options = replace(OPEN, patience=4, max_steps=40, schedule="steady")
@@ -197,7 +197,7 @@ def test_a_killed_run_goes_on_to_the_same_end(dataset, tmp_path, monkeypatch, ca
         assert found[part] == wanted[part], part
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_minutes_before_a_kill_count(dataset, tmp_path, monkeypatch):
     options = replace(OPEN, minutes=2, patience=0)
     monkeypatch.setattr(AspectTrainer, "seconds", lambda self: self.earlier + 10.0 * self.state.global_step)
@@ -219,7 +219,7 @@ def test_minutes_before_a_kill_count(dataset, tmp_path, monkeypatch):
     assert (record.steps, record.seconds, record.ended) == (12, 120, "minutes")
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_a_run_is_repeated_from_its_file(small_data, tmp_path):
     sizes = ["--hidden-size=16", "--layers=1", "--heads=2", "--intermediate-size=32", "--batch-size=16"]
     flags = ["--patience=1", "--eval-every=4", "--learning-rate=3e-3", *sizes]

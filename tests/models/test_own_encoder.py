@@ -32,7 +32,7 @@ for kind, folder in zip(sys.argv[1::2], sys.argv[2::2]):
 """
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_a_fresh_process_knows_the_auto_classes(tmp_path):
     arguments = []
     for name in ("BertModel", "CGBertModel", "QACGBertModel", "BertSum"):
@@ -41,7 +41,7 @@ def test_a_fresh_process_knows_the_auto_classes(tmp_path):
     fresh_process(AUTO, *arguments)
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("model_class", "config_class", "settings"),
     [

@@ -4,6 +4,7 @@ from contextlib import contextmanager
 
 import pytest
 import torch
+from full_members import member
 from model_cases import checkpoint_activations
 from model_judging import SDPA_GRADIENT_BAND, check_against_formulas, flat, strengthen
 from model_sizes import TINY
@@ -44,8 +45,6 @@ VARIANTS = {
     "bert": ("bert", {}),
     "bert averaged": ("bert", {"pooler": "attention"}),
 }
-# The longer batch has more tokens than folding on the way needs, 2 x 12.
-LENGTHS = {"few tokens": (5, 1, 3), "many tokens": (5, 9, 1, 7, 4)}
 
 
 def features(lengths, contexts=True):
@@ -145,9 +144,15 @@ def truth(kind, batch):
     return compute
 
 
-@pytest.mark.sampled(6)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
-@pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
+@pytest.mark.parametrize(
+    ("lengths", "dtype"),  # (5, 9, 1, 7, 4) has more tokens than folding on the way needs, 2 x 12
+    [
+        member((5, 1, 3), torch.float32, id="few tokens-float32", fast=True),
+        member((5, 9, 1, 7, 4), torch.float32, id="many tokens-float32", fast=False),
+        member((5, 1, 3), torch.bfloat16, id="few tokens-bfloat16", fast=False),
+        member((5, 9, 1, 7, 4), torch.bfloat16, id="many tokens-bfloat16", fast=True),
+    ],
+)
 @pytest.mark.parametrize("kind, settings", VARIANTS.values(), ids=VARIANTS)
 def test_packed_outputs_and_every_gradient_match_the_formulas(kind, settings, lengths, dtype):
     rows = features(lengths, contexts=kind != "bert")
@@ -349,7 +354,7 @@ def test_gradient_checkpointing_repeats_the_same_dropout(kind, reentrant):
 
 
 @pytest.mark.compiles
-@pytest.mark.matrix
+@pytest.mark.full
 @pytest.mark.parametrize("kind", CLASSES)
 def test_compiles_whole_and_gives_the_same(kind):
     torch._dynamo.reset()

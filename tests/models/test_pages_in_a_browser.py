@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from matrix import kept_of, param
+from full_members import member, members
 from qacg_models.data import Example
 from qacg_models.demos import sample_demo as demo
 from qacg_models.inference.trained_model import load_trained
@@ -22,7 +22,7 @@ WIDTHS, SCHEMES = (390, 1280), ("light", "dark")
 CHECKS = (Path(__file__).parents[1] / "support" / "page_checks.js").read_text(encoding="utf-8")
 OPEN_ALL = "document.querySelectorAll('details').forEach((part) => { part.open = true; })"
 WINDOWS = [
-    param((width, scheme) in ((390, "dark"), (1280, "light")), width, scheme, id=f"{width}-{scheme}")
+    member(width, scheme, id=f"{width}-{scheme}", fast=(width, scheme) in ((390, "dark"), (1280, "light")))
     for width in WIDTHS
     for scheme in SCHEMES
 ]
@@ -84,7 +84,7 @@ def test_the_checks_find_what_they_look_for(pages, browser):
     assert browser.value("contrast(ink(turned).slice(0, 3), ground(turned))") == pytest.approx(13.9, abs=0.2)
 
 
-@pytest.mark.parametrize("scheme", kept_of(["dark"], SCHEMES))
+@pytest.mark.parametrize("scheme", members(SCHEMES, fast=["dark"]))
 def test_the_keyboard_reaches_everything_and_shows_where_it_is(page, browser, scheme):
     browser.show(page, 390, scheme)
     browser.value(CHECKS)
@@ -165,7 +165,7 @@ def test_a_page_fits_again_when_the_window_changes(pages, browser):
     assert browser.value("beyondThePage()") == []
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_axe_finds_nothing(page, browser):
     axe = os.environ.get("AXE_CORE")
     if not axe:

@@ -329,7 +329,7 @@ def test_a_damaged_plan_is_named(ask, tmp_path, plan, message):
         bulk(ask).write(requests(), tmp_path / "out.jsonl", model_digest="m", resume=True)
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_killed_it_goes_on_with_another_number_of_processes(model, ask, tmp_path):
     source, output = tmp_path / "in.txt", tmp_path / "out.csv"
     source.write_text("\n".join(MANY) + "\n", encoding="utf-8")
@@ -364,7 +364,7 @@ def test_killed_it_goes_on_with_another_number_of_processes(model, ask, tmp_path
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.txt", "out.csv"]
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_memory_does_not_grow_with_the_file(ask, tmp_path, monkeypatch):
     """The model is left out: what is read, windowed, digested, written and joined is bounded by the window."""
 

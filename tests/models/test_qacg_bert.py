@@ -335,7 +335,7 @@ def test_contexts_positions_and_types_are_used():
 
 
 @pytest.mark.compiles
-@pytest.mark.matrix
+@pytest.mark.full
 def test_compiles_whole_with_all_its_maps():
     model = build("fused", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, **SLICED).train()
     wanted = model(**BATCH, **EVERYTHING)
@@ -351,7 +351,7 @@ def test_compiles_whole_with_all_its_maps():
         torch.testing.assert_close(p.grad, gradients[name], msg=lambda m, n=name: f"{n}: {m}")
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_both_implementations_learn_alike():
     """Forty steps on a rule that needs the context: the label is whether the first word suits the context."""
     generator = torch.Generator().manual_seed(3)

@@ -6,7 +6,7 @@ import pytest
 import torch
 import transformers
 from encoders import FAMILIES, SIZES, bert_config, build, roberta_config
-from matrix import param
+from full_members import member
 from oracle import query_attention as oracle
 from oracle.pieces import span_loss_as_published
 from parity import check_outputs_and_gradients, double_leaves
@@ -58,7 +58,6 @@ def oracle_results(m, leaves, batch, labels=None):
 ENCODERS = [*((family, torch.float32) for family in FAMILIES), ("bert", torch.float64)]
 
 
-@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("family", "dtype"), ENCODERS, ids=lambda value: str(value).removeprefix("torch."))
 @pytest.mark.parametrize("head", HEADS.values(), ids=HEADS)
 def test_outputs_and_every_gradient_match_the_formulas(head, family, dtype):
@@ -74,11 +73,11 @@ def test_outputs_and_every_gradient_match_the_formulas(head, family, dtype):
 
 EACH = [PUBLISHED, {"question_mean": "length"}, {"attend_padding": True}]
 CHOSEN = [
-    param(
-        choice is PUBLISHED or implementation == "sdpa",
+    member(
         choice,
         implementation,
         id=f"{', '.join(choice)}-{implementation}",
+        fast=choice is PUBLISHED or implementation == "sdpa",
     )
     for choice in EACH
     for implementation in ("sdpa", "fused", "eager")
@@ -120,7 +119,7 @@ def test_what_is_published_is_a_choice_that_is_saved(tmp_path):
 
 
 @pytest.mark.compiles
-@pytest.mark.matrix
+@pytest.mark.full
 def test_what_is_published_compiles_whole():
     m = model(PlainBertConfig(**SIZES), **PUBLISHED, outside_positions="clamp")
     inputs = {**BATCH, **LABELS, "head_mask": HEAD_MASK}
@@ -469,7 +468,7 @@ def test_the_limits_of_encoders_differ():
         distil(**{**BATCH, "token_type_ids": BATCH["token_type_ids"] * 2})
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_it_learns_to_find_the_token_that_the_question_names():
     """The answer is the token after the one that the question repeats; the question's type is its first token."""
     generator = torch.Generator().manual_seed(3)

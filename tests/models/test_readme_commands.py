@@ -60,7 +60,7 @@ def test_every_flag_is_known(command, monkeypatch):
     assert [parsed.command for parsed in given] == [name]
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_every_line_leaves_what_it_says(typed):
     folder, answers = typed
     assert [(answer.aspect, answer.text) for answer in answers] == [
@@ -79,7 +79,7 @@ def test_every_line_leaves_what_it_says(typed):
     assert sum(len(path.read_text().splitlines()) for path in (folder / "rows").iterdir()) == 3
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 @pytest.mark.parametrize("command", [command for command in COMMANDS if command.startswith("torchrun")])
 def test_lines_for_several_processes_are_understood(command, typed, monkeypatch, capsys):
     """test_distributed.py and test_predict.py run such lines; here their flags are taken and nothing is done."""

@@ -75,7 +75,7 @@ def small_figure():
     return figure
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_maps_add_up_and_softmax_rows_sum_to_one(trained, rows):
     maps = example_maps(trained, rows[0])
     length = len(maps.tokens)
@@ -275,7 +275,7 @@ def test_tables_align_numbers_to_the_right():
     assert '<td class="number">1</td>' in html_table(["step", "loss"], [["1", "2"]]), "no words, no names of rows"
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_speed_rows_hold_what_was_measured():
     forward, both = qacg_models.demos.speed.speed_table(shapes=((1, 2, 300, 16),), seconds=0, minimum_runs=3)
     assert (forward.backward, both.backward) == (False, True)
@@ -298,7 +298,7 @@ def test_fused_and_eager_compute_the_same_in_the_speed_table():
     torch.testing.assert_close(fused, eager, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_the_whole_demo_in_small(tmp_path, monkeypatch, capsys):
     whole = qacg_models.demos.speed.speed_table
     small = {"shapes": ((1, 1, 8, 8),), "seconds": 0, "minimum_runs": 1}

@@ -44,7 +44,7 @@ def same_end(trained, undisturbed):
     assert trained.tokenizer.backend_tokenizer.to_str() == undisturbed.tokenizer.backend_tokenizer.to_str()
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_killed_in_mid_epoch_and_gone_on_with(small_data, tmp_path, undisturbed):
     output, work = tmp_path / "model", tmp_path / "model.unfinished"
     process = subprocess.Popen(
@@ -95,7 +95,7 @@ def die_at(monkeypatch, owner, name, call, *, after=False):
 
 
 @pytest.mark.parametrize("writer", ["_save_rng_state", "save_model"])
-@pytest.mark.matrix
+@pytest.mark.full
 def test_a_half_written_checkpoint_is_never_loaded(dataset, tmp_path, monkeypatch, undisturbed, writer):
     with monkeypatch.context() as dying:
         die_at(dying, AspectTrainer, writer, 4, after=True)
@@ -107,7 +107,7 @@ def test_a_half_written_checkpoint_is_never_loaded(dataset, tmp_path, monkeypatc
     same_end(train(dataset, tmp_path / "model", OPTIONS, resume=True), undisturbed)
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_an_unfinished_run_is_neither_lost_nor_mixed_with_another(dataset, small_data, tmp_path, monkeypatch):
     output, work, options = tmp_path / "model", tmp_path / "model.unfinished", replace(OPTIONS, keep_checkpoints=3)
     with monkeypatch.context() as dying:
@@ -183,7 +183,7 @@ def test_folders_appear_and_disappear_at_once(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_what_a_kill_left_among_seeds_does_not_stop_them(dataset, tmp_path):
     output, short = tmp_path / "seeds", replace(OPTIONS, max_steps=2)
     train_seeds(dataset, output, short, [0, 1])

@@ -281,7 +281,7 @@ def test_propose_counted_nouns_need_no_article():
     assert "ads" in {one.name for one in propose([*sentences, *["The screen is fine."] * 40])}
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_sheet_dev_score_of_the_default_training(reviews, tmp_path):
     """Of the default training from scratch, the scores on 400 dev rows and on new texts differ by less than 12 points.
 

@@ -170,7 +170,7 @@ def trained():
     return train_summarizer(invented_minutes(240, seed=1))
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_the_example_learns_to_find_decisions(trained):
     found, first = found_share(trained, invented_minutes(40, seed=2))
     assert found > 0.9 and first < 0.4, (found, first)
@@ -178,7 +178,7 @@ def test_the_example_learns_to_find_decisions(trained):
     assert torch.tensor(summary.scores).topk(3).indices.tolist()[0] in (2, 5), "a decision of the text by hand"
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_the_example_says_what_it_selects(trained, monkeypatch, capsys):
     monkeypatch.setattr(example, "train_summarizer", lambda documents: trained if len(documents) == 240 else None)
     example.main()

@@ -79,7 +79,7 @@ def test_the_kept_checkpoint_is_the_best_one_on_dev(folder):
     assert 0 < record["selected"]["step"] <= record["steps"] == 4 * 240 // 16
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_an_early_best_checkpoint_is_kept_over_the_last(dataset, tmp_path, monkeypatch):
     values = iter([0.1, 0.7, 0.3])
     watched = {"predicted_classes": 3, "most_predicted": 0}
@@ -99,7 +99,7 @@ def test_an_early_best_checkpoint_is_kept_over_the_last(dataset, tmp_path, monke
     assert not all(torch.equal(kept[name], value) for name, value in saved[12].items())
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_a_seed_gives_the_same_model_again_and_another_seed_another(dataset, tmp_path):
     options = replace(TINY, max_steps=4, seed=5)
     first, again, other = (
@@ -114,7 +114,7 @@ def few_steps(dataset, path, **changes):
     return losses(training.train(dataset, path, replace(TINY, dropout=0.0, **{"epochs": 2} | changes)))
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_fused_and_eager_train_alike(dataset, tmp_path):
     fused = few_steps(dataset, tmp_path / "fused")
     eager = few_steps(dataset, tmp_path / "eager", attention="eager")
@@ -123,7 +123,7 @@ def test_fused_and_eager_train_alike(dataset, tmp_path):
     assert load_trained(tmp_path / "eager", "fused").model.config._attn_implementation == "fused"
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_sentihood_trains_alike_fused_and_eager(sentihood, tmp_path):
     """48 steps of two layers on real sentences: the loss falls, and both implementations agree."""
     whole = load_data(sentihood, ("train", "dev"))
@@ -174,7 +174,7 @@ def test_a_split_that_is_missing(dataset, tmp_path):
         training.train(only, tmp_path / "m", replace(TINY, protocol="released"))
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_quasi_attention_can_be_left_out(dataset, tmp_path):
     """With a weight of 0 it has no part in what the model says, whatever lambda is."""
     trained = training.train(
@@ -231,7 +231,7 @@ def test_metrics_survive_the_record(folder):
         assert METRIC_CLASSES["sentihood"].from_json(json.loads(json.dumps(figures))).to_json() == figures
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 @pytest.mark.parametrize("model", ["qacg-bert", "cg-bert", "bert"])
 def test_every_backbone_trains_and_loads(dataset, tmp_path, model):
     trained = training.train(dataset, tmp_path / "m", replace(TINY, model=model, epochs=3))
@@ -245,7 +245,7 @@ def test_every_backbone_trains_and_loads(dataset, tmp_path, model):
         load_trained(tmp_path / "m", "flash")
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_training_goes_on_from_a_checkpoint_of_its_own(dataset, folder, tmp_path):
     said = []
     options = TrainingOptions(from_checkpoint=str(folder), max_steps=3, batch_size=16, pooler="attention")
@@ -261,7 +261,7 @@ def test_training_goes_on_from_a_checkpoint_of_its_own(dataset, folder, tmp_path
         replace(options, layers=2)
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_accumulation_makes_one_step_of_several_batches(dataset, tmp_path):
     options = replace(TINY, dropout=0.0, epochs=1)
     whole = training.train(dataset, tmp_path / "whole", options)
@@ -270,7 +270,7 @@ def test_accumulation_makes_one_step_of_several_batches(dataset, tmp_path):
     assert losses(parts) == pytest.approx(losses(whole), rel=1e-4)
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_bfloat16_stays_near_float32(dataset, tmp_path):
     options = replace(TINY, dropout=0.0, epochs=1)
     single = training.train(dataset, tmp_path / "f", options)

@@ -33,7 +33,7 @@ def test_a_share_of_the_words_of_the_first_segment_is_hidden():
         TrainingOptions(word_dropout=1.0)
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_only_what_is_trained_on_has_words_hidden(small_data, tmp_path, monkeypatch):
     seen = {True: [], False: []}
     plain = AspectTrainer.compute_loss

@@ -320,7 +320,7 @@ def test_what_is_not_built_leaves_its_reason(tmp_path, monkeypatch):
         assert json.loads((tmp_path / f"qacg_kernels/_build{name}.json").read_text()) == {"reason": reason}
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_what_was_asked_for_and_can_not_be_built_fails(tmp_path):
     done = build(tmp_path, QACG_BUILD_CPU="0", QACG_BUILD_CUDA="1", CUDA_HOME=str(tmp_path))
     assert done.returncode != 0
@@ -338,7 +338,7 @@ def symbols(path, *flags):
     return {line.split()[-1].partition("@")[0]: line.split()[-2] for line in listed.splitlines()}
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["_cpu", "_cuda"])
 def test_the_host_half_wants_c_functions_of_torch_alone(name, tmp_path):
     """The stable ABI: one library then loads on any torch from 2.10 on, whatever its C++ names are."""

@@ -65,17 +65,17 @@ def test_module_command_imports_this_process_s_packages(name):
     assert done.stdout.splitlines()[0] == sys.modules[name].__file__
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_child_that_measures_speed_imports_nothing_planted():
     assert speed.peak_growth("fused", (1, 1, 8, 8)) is not None or speed._resident("VmHWM") is None
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_child_that_measures_memory_imports_nothing_planted():
     assert measure_memory(Case(Shape(1, 1, 8, 8)), "eager", 1).provider == "eager"
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_child_that_trains_imports_nothing_planted(monkeypatch, tmp_path):
     started = []
     monkeypatch.setattr(evidence.jobs, "run", lambda waiting, command, *_, **__: started.append(command(waiting([]))))
@@ -84,7 +84,7 @@ def test_child_that_trains_imports_nothing_planted(monkeypatch, tmp_path):
     assert "benchmarks.evidence" in done.stdout
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_child_with_another_triton_imports_nothing_planted(monkeypatch, tmp_path):
     monkeypatch.setattr(static, "_OTHER_TRITON", tmp_path)
     monkeypatch.setattr(static, "_is_first", lambda version: False)

@@ -73,7 +73,7 @@ def test_sdist_has_what_tests_need(name, sdist):
         assert f"qacg_kernels-0.1.0/{name}" in archive.getnames()
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_a_wheel_without_a_library_is_for_any_platform(sdist, tmp_path):
     source = wheels.unpacked(sdist, tmp_path / "source")
     (tmp_path / "out").mkdir()
@@ -83,7 +83,7 @@ def test_a_wheel_without_a_library_is_for_any_platform(sdist, tmp_path):
         assert "this wheel has none" in archive.read("qacg_kernels/_build_cpu.json").decode()
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_a_wheel_with_the_library_is_built_from_the_sdist_and_runs(sdist, tmp_path):
     """On every Python: its tag names none."""
     source = wheels.unpacked(sdist, tmp_path / "source")

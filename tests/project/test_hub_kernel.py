@@ -101,7 +101,7 @@ def used(program, folder):
     return done.stdout
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_it_is_used_beside_the_installed_package_and_another_copy_of_that_is_refused_in_a_line(variant):
     assert used(LOAD, variant) == (
         "the operators torch.ops.qacg are already there: this process has imported another copy of the package "

@@ -56,7 +56,7 @@ def test_a_row_for_each_outcome_with_its_reason(tmp_path):
     ]
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_a_suite_runs_over_processes_and_leaves_its_rows(tmp_path, capsys):
     status = kernel_suite.main(
         [*CPU, str(tmp_path), "--jobs", "2", "--files", "test_dispatch.py", "--select", "explain or several"]
@@ -69,7 +69,7 @@ def test_a_suite_runs_over_processes_and_leaves_its_rows(tmp_path, capsys):
     assert (tmp_path / "log-1.txt").exists()
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_a_suite_that_leaves_tests_out_has_not_passed(tmp_path, capsys):
     status = kernel_suite.main(
         [*CPU, str(tmp_path), "--jobs", "1", "--seconds", "0", "--files", "test_dispatch.py", "--select", "explain"]

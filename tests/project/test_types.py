@@ -67,7 +67,7 @@ def checked(folder, script):
     return found
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_every_mistake_of_a_script_is_seen_and_what_is_right_passes(tmp_path):
     script, wrong = RIGHT + WRONG, {}
     for number, line in enumerate(script.splitlines(), 1):

@@ -98,7 +98,7 @@ def test_nothing_else_has_changed(copy):
     assert changed == touched("model") | touched("data_format")
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_the_toy_model_learns_from_the_toy_format(trained):
     record = json.loads((trained / "training.json").read_text(encoding="utf-8"))
     assert record["options"]["model"] == "toy-bert" and record["task"]["aspects"] == ["skiing", "swimming"]
@@ -106,7 +106,7 @@ def test_the_toy_model_learns_from_the_toy_format(trained):
     assert record["loss"][-1][1] < record["loss"][0][1]
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_the_toy_model_predicts(copy, trained):
     (copy / "texts.csv").write_text(f"text\n{HOT}\n{COLD}\n", encoding="utf-8")
     qacg(copy, "predict", trained, "--input", "texts.csv", "--output", "predicted.csv", "--overwrite")
@@ -142,7 +142,7 @@ for model in (ours, auto):
 """
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_the_toy_model_is_loaded_by_its_own_class_and_by_the_auto_class(copy, trained):
     run(copy, "-c", LOAD, copy, trained, HOT)
 
@@ -170,7 +170,7 @@ refused(load_data, folder / "train.lines", ["train"], DataOptions(format="toy-li
 """
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_the_toy_model_and_format_refuse_by_name(copy):
     told = run(copy, "-c", REFUSE, copy / "bad").splitlines()
     assert told == [
@@ -234,7 +234,7 @@ sys.exit(code)
 """
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_the_walk_from_a_row_to_a_prediction_is_what_runs(copy, data):
     steps = walk()
     paths = [path for path, _ in steps]

@@ -1,0 +1,28 @@
+"""Parametrisations of which some members have the mark `full`: only `make test-all` runs those."""
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+
+import pytest
+
+
+def member(*values: object, id: str, fast: bool) -> object:
+    """A `pytest.param` with the mark `full` unless it is fast."""
+    return pytest.param(*values, id=id, marks=() if fast else pytest.mark.full)
+
+
+def members(values: Iterable, fast: Iterable) -> list[object]:
+    """Values of one argument; those not in `fast` have the mark `full`."""
+    fast = list(fast)
+    return [member(value, id=str(getattr(value, "name", value)), fast=value in fast) for value in values]
+
+
+def one_other_each(
+    cases: Iterable, others: Sequence, slow: Callable[[object], bool] = lambda case: False
+) -> list[object]:
+    """The product of named cases and `others`, of which the n-th case with the n-th of `others` (cyclic) is fast."""
+    pairs = itertools.product(enumerate(cases), enumerate(others))
+    return [
+        member(case, other, id=f"{case.name}-{other}", fast=m == n % len(others) and not slow(case))
+        for (n, case), (m, other) in pairs
+    ]
