@@ -1,0 +1,40 @@
+"""Sphinx configuration of the documentation: `make docs`."""
+
+import importlib.metadata
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "python")]
+
+project = "qacg_kernels"
+author = "the qacg_kernels authors"
+version = release = importlib.metadata.version("qacg-kernels")
+
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx_copybutton",
+    "sphinxarg.ext",
+]
+exclude_patterns = ["_build"]
+nitpicky = False
+default_role = "code"  # docstrings write `name` as Markdown does
+
+myst_enable_extensions = ["colon_fence", "deflist"]
+myst_heading_anchors = 4
+suppress_warnings = ["myst.header"]
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+autodoc_preserve_defaults = True
+napoleon_numpy_docstring = False
+napoleon_use_rtype = False
+
+html_theme = "furo"
+html_title = "qacg_kernels"
+html_show_copyright = False
+html_show_sourcelink = False
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
