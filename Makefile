@@ -19,7 +19,7 @@ install = { test -x $(PY) || $(PYTHON) -m venv $(VENV); } && $(PIP) torch ninja 
 	$(PIP) --no-build-isolation -e ".[models,test]"
 endif
 
-.PHONY: help run test test-all test-ci test-full test-emulated test-compiled test-interpreted test-selected \
+.PHONY: help run docs test test-all test-ci test-full test-emulated test-compiled test-interpreted test-selected \
 	lint types check-triton check-triton-oldest check-interpreted check-races check-sanitizers check-aarch64 \
 	check-faults test-gpu sanitize-gpu bench marks suite bench-gpu evidence wheels hub-kernel test-versions clean
 
@@ -28,6 +28,11 @@ help: ## This list
 
 run: $(READY) ## The demo, in an environment in .venv
 	$(PY) -m qacg_models.cli demo
+
+docs: $(READY) ## The documentation site, in build/docs
+	@$(PY) -c "import furo, myst_parser, sphinxarg, sphinx_copybutton" 2>/dev/null || $(PIP) -r docs/requirements.txt
+	$(PY) -m sphinx -W --keep-going -q -b html docs build/docs
+	@echo "build/docs/index.html"
 
 # Tests
 

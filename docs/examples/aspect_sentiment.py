@@ -9,7 +9,7 @@ from qacg_models import AspectSentiment
 from qacg_models.cli import main as qacg
 
 OPINIONS = {
-    "food": {"good": ["the soup was lovely", "we enjoyed the pasta"], "bad": ["the bread was stale", "the fish was cold"]},
+    "food": {"good": ["the soup was lovely", "we loved the fish"], "bad": ["the bread was stale", "the fish was raw"]},
     "price": {"good": ["the bill was a bargain", "it was cheap"], "bad": ["the bill was a shock", "it costs too much"]},
     "service": {"good": ["the waiter was kind", "they were quick"], "bad": ["the waiter was rude", "nobody came"]},
 }

@@ -22,8 +22,9 @@ def examples(count):
 
 def main(steps=200):
     torch.manual_seed(0)
-    sizes = {"vocab_size": 12, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
-    model = QACGBertForSequenceClassification(QACGBertConfig(contexts=["food", "price"], num_labels=2, **sizes))
+    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
+    config = QACGBertConfig(contexts=["food", "price"], num_labels=2, vocab_size=12, **sizes)
+    model = QACGBertForSequenceClassification(config)
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
     collate = PackingCollator()
     for step in range(steps):

@@ -8,12 +8,16 @@ import shlex
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+<<<<<<< HEAD
 from full_members import member
+=======
+from docs_pages import commands, snippets
+from matrix import param
+>>>>>>> 4738260 (docs: tests type the pages' commands and run their examples; python/README on one page)
 from qacg_models import AspectSentiment
 from qacg_models.cli import main
 from qacg_models.data import file_digest, load_data
@@ -32,10 +36,8 @@ from qacg_models.runs.record import RECORD_NAME, write_record
 from qacg_models.runs.run_config import RUN_NAME, write_run_file
 from untrained import TEXTS, write_model
 
-PAGE = (Path(__file__).resolve().parents[2] / "python" / "README.md").read_text(encoding="utf-8")
-SECTION = PAGE.partition("## Out of Python")[2].partition("\n## ")[0]
-COMMAND = re.search(r"^    qacg (export [^#\n]*)", SECTION, re.MULTILINE)[1]
-SERVER = re.search(r"```python\n(.*?)```", SECTION, re.DOTALL)[1]
+COMMAND = commands("how-to/export", "qacg")[0].removeprefix("qacg ")
+(SERVER,) = snippets("how-to/export")
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +79,7 @@ def test_the_readmes_server_answers_as_the_model_does(folder, monkeypatch):
     monkeypatch.chdir(folder)
     exec(SERVER, found := {})
     ask = AspectSentiment.from_pretrained("mine")
-    wanted = [ask(text, aspects=[aspect])[0] for text, aspect in found["asked"]]
+    wanted = [ask(text, aspects=[aspect])[0] for text, aspect in found["questions"]]
     assert found["answers"] == [one.label for one in wanted]
     probabilities = [list(one.probabilities.values()) for one in wanted]
     np.testing.assert_allclose(found["probabilities"], probabilities, rtol=0, atol=1e-5)

@@ -4,9 +4,9 @@ import csv
 import random
 import re
 import shlex
-from pathlib import Path
 
 import pytest
+from docs_pages import commands
 from qacg_models import AspectSentiment
 from qacg_models.cli import main
 from qacg_models.data import DataOptions, load_data
@@ -21,8 +21,7 @@ from untrained import TEXTS, write_model
 from benchmarks.aspect_coverage import OF_THE_TASK, by_chance, covered, read_semeval, read_sentihood
 from benchmarks.learning.hotels import hotel_sentences
 
-PAGE = (Path(__file__).resolve().parents[2] / "python" / "README.md").read_text(encoding="utf-8")
-COMMANDS = re.findall(r"^    qacg (suggest [^#\n]*)", PAGE, re.MULTILINE)
+COMMANDS = [line.removeprefix("qacg ") for line in commands("how-to/label", "qacg") if "suggest" in line]
 # What is said of each aspect is said of none other.
 ENGLISH = {
     "food": ("the soup|the pasta|our pizza|the dessert", "tasty|fresh|bland|cold|delicious"),

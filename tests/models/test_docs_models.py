@@ -1,4 +1,4 @@
-"""The models' page's table of systems and its examples, run as they stand there, one after the other."""
+"""The reference page of the models: its table of systems and its examples, run in order."""
 
 import ast
 import re
@@ -7,17 +7,18 @@ from pathlib import Path
 import pytest
 import qacg_models
 import torch
+from docs_pages import page
 from encoders import bert_config, build
 from qacg_models import BertSumConfig, CGBertConfig, PlainBertConfig, QACGBertConfig, QueryAttentionConfig
 from qacg_models.data.tokenization import train_tokenizer
 from transformers import BertModel
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "python" / "README.md").read_text(encoding="utf-8")
-SECTION = PAGE.partition("| system |")[2].partition("\n## ")[0]
+PAGE = page("reference/models")
+SECTION = PAGE.partition("\n## Differences")[0]
 EXAMPLES = dict(re.findall(r"```python\n# (\d+)\.[^\n]*\n(.*?)```", SECTION, re.DOTALL))
-DIFFERENCES = PAGE.partition("\n## Where ours differs")[2].partition("\n## ")[0]
-ROWS = [[cell.strip() for cell in line.split("|")[1:-1]] for line in SECTION.splitlines() if line.startswith("| ")]
+DIFFERENCES = PAGE.partition("\n## Differences from the documents")[2].partition("\n## ")[0]
+ROWS = [[cell.strip() for cell in line.split("|")[1:-1]] for line in SECTION.splitlines() if line.startswith("| ")][1:]
 
 CONFIGS = (PlainBertConfig, CGBertConfig, QACGBertConfig, BertSumConfig, QueryAttentionConfig)
 

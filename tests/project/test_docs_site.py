@@ -1,0 +1,67 @@
+"""The documentation site: its examples and snippets run, and it builds without warnings."""
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from docs_pages import DOCS, snippets
+
+EXAMPLES = sorted((DOCS / "examples").glob("*.py"))
+
+
+def load(name):
+    spec = importlib.util.spec_from_file_location(name, DOCS / "examples" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_example_has_at_most_60_lines(path):
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= 60
+
+
+def test_toy_transformer_learns_to_count():
+    assert load("toy_transformer").main(steps=100) < 0.5
+
+
+def test_patch_released_keeps_the_outputs():
+    replaced, difference = load("patch_released").main()
+    assert replaced == 2
+    assert difference < 1e-5
+
+
+def test_speed_chart_writes_a_picture(tmp_path):
+    pytest.importorskip("matplotlib")
+    load("speed_chart").main(tmp_path / "speed.svg", repeats=2)
+    assert (tmp_path / "speed.svg").read_text(encoding="utf-8").count("eager PyTorch") >= 1
+
+
+def test_packed_training_learns_the_aspects():
+    pytest.importorskip("transformers")
+    assert load("packed_training").main() > 0.9
+
+
+def test_aspect_sentiment_answers_every_aspect(tmp_path):
+    pytest.importorskip("transformers")
+    answers = load("aspect_sentiment").main(tmp_path / "reviews", "--epochs=1")
+    assert set(answers) == {"food", "price", "service"}
+
+
+@pytest.mark.parametrize("name", ["tutorials/operator", "how-to/masks-and-packing"])
+def test_snippets_run_in_order(name):
+    namespace = {}
+    for snippet in snippets(name):
+        exec(snippet, namespace)
+
+
+@pytest.mark.full
+def test_site_builds_without_warnings(tmp_path):
+    for package in ("furo", "myst_parser", "sphinxarg", "sphinx_copybutton"):
+        pytest.importorskip(package)
+    build = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", str(DOCS), str(tmp_path)]
+    done = subprocess.run(build, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert Path(tmp_path / "reference" / "operator.html").is_file()
