@@ -8,7 +8,7 @@ import pytest
 import torch
 from qacg_models.data import DataError, DataOptions, Example, ExampleTable, arrow_rows, load_data
 from qacg_models.data.arrow_rows import ArrowRows, gather_rows, map_rows, write_rows
-from qacg_models.data.description import count_overlap, describe_examples, label_shares
+from qacg_models.data.dataset import count_overlap, describe_examples, label_shares
 from qacg_models.data.example_table import distinct
 from qacg_models.data.feature_table import Encoding, read_features, write_features
 from qacg_models.data.task import Task

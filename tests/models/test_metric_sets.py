@@ -9,10 +9,9 @@ from qacg_models.data.example import Example
 from qacg_models.data.task import SEMEVAL, SENTIHOOD, Task
 from qacg_models.errors import InputError
 from qacg_models.metrics import intervals, judge, judge_for, majority_probabilities
-from qacg_models.metrics.auc import Auc
 from qacg_models.metrics.classification import ClassificationJudge
 from qacg_models.metrics.semeval import SemEvalJudge
-from qacg_models.metrics.sentihood import SentiHoodJudge
+from qacg_models.metrics.sentihood import Auc, SentiHoodJudge
 from sklearn.metrics import f1_score, precision_recall_fscore_support, roc_auc_score
 
 RNG = np.random.default_rng(5)

@@ -18,7 +18,7 @@ from qacg_models.errors import InputError
 from qacg_models.inference.aspect_sentiment import AspectSentiment
 from qacg_models.inference.question_answering import windows
 from qacg_models.inference.summarization import encode_document
-from qacg_models.reporting.run_table import read_rows
+from qacg_models.reporting.run_records import read_rows
 from qacg_models.runs.run_config import read_run_file
 from qacg_models.utils.plain_text import parse_json, parse_json_at
 from test_cli import fails

@@ -12,10 +12,10 @@ import qacg_models.reporting
 from matplotlib import colormaps
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from qacg_models.reporting.analysis_page import lambda_table
 from qacg_models.reporting.coloured_text import signed_table, token_strip
 from qacg_models.reporting.heatmaps import COLOURS, LINES, lambda_figure, loss_figure
 from qacg_models.reporting.html_report import Report
-from qacg_models.reporting.lambda_table import lambda_table
 
 FOLDER = Path(qacg_models.reporting.__file__).with_name("page")
 STYLES = {name: (FOLDER / name).read_text(encoding="utf-8") for name in ("report.css", "viewer.css")}

@@ -12,7 +12,7 @@ from full_members import member, members
 from qacg_models.data import Example
 from qacg_models.demos import sample_demo as demo
 from qacg_models.inference.trained_model import load_trained
-from qacg_models.reporting import plain_words
+from qacg_models.reporting import captions
 from qacg_models.reporting.analysis_page import write_analysis
 from qacg_models.reporting.heatmaps import loss_figure
 from qacg_models.reporting.html_report import Report
@@ -50,7 +50,7 @@ def pages(trained, tmp_path_factory):
     demo._attention(report, maps, trained, rows[:1])
     demo._gate(report, gate, trained, rows)
     loss = trained.record.loss
-    report.figure(training, "loss", loss_figure(loss), plain_words.of_loss(loss), "Cross-entropy.")
+    report.figure(training, "loss", loss_figure(loss), captions.loss_caption(loss), "Cross-entropy.")
     demo._machine(machine)
     return {"analysis": analysis.as_uri(), "report": report.write().as_uri()}
 

@@ -12,9 +12,9 @@ from qacg_models.cli import main
 from qacg_models.data import DataOptions, load_data
 from qacg_models.data.task import SENTIHOOD
 from qacg_models.errors import InputError
-from qacg_models.suggestion.least_sure import least_sure
 from qacg_models.suggestion.proposals import propose
 from qacg_models.suggestion.sheet import distinct, noun_rows
+from qacg_models.suggestion.uncertainty import most_uncertain
 from qacg_models.suggestion.words import Words
 from untrained import TEXTS, write_model
 
@@ -143,14 +143,14 @@ def test_least_sure_asks_about_no_excluded_pair(tmp_path):
     asked = AspectSentiment.from_pretrained(folder)
     answers = [answer for text in TEXTS for answer in asked(text)]
     answers.sort(key=lambda answer: answer.probabilities[answer.label])
-    rows = least_sure(asked, TEXTS, 5)
+    rows = most_uncertain(asked, TEXTS, 5)
     assert [(row.text, row.aspect) for row in rows] == [(answer.text, answer.aspect) for answer in answers[:5]]
     least = answers[0]
     assert rows[0].hint == f"{least.label}? {least.probabilities[least.label]:.2f}"
-    assert least_sure(asked, TEXTS, 4, exclude={rows[0].pair}) == rows[1:]
+    assert most_uncertain(asked, TEXTS, 4, exclude={rows[0].pair}) == rows[1:]
     with_targets = AspectSentiment.from_pretrained(write_model(tmp_path / "targets", SENTIHOOD, layers=1))
     with pytest.raises(InputError, match="with targets"):
-        least_sure(with_targets, TEXTS, 5)
+        most_uncertain(with_targets, TEXTS, 5)
 
 
 def test_the_readmes_lines(tmp_path, monkeypatch):

@@ -8,7 +8,7 @@ from invented_reviews import RESTAURANT, aspect_of, restaurant_reviews, terse_re
 from qacg_models import AspectSentiment
 from qacg_models.cli import main
 from qacg_models.data import DataOptions, load_data
-from qacg_models.data.splitting import plain
+from qacg_models.data.sentences import normalized
 from qacg_models.errors import InputError
 from qacg_models.suggestion.proposals import choose, propose
 from qacg_models.suggestion.sheet import dev_rows, noun_rows, random_rows
@@ -192,7 +192,7 @@ def test_suggest_with_a_model_merges_the_labelled_rows(tmp_path, capsys):
     assert f"  qacg train --data {tmp_path / 'next.csv'} --output MODEL" in capsys.readouterr().out
     assert rows[40:] == old, "labelled rows come last, as they are"
     assert len(new) == 40 and {row["split"] for row in new} == {"train"}
-    assert not {plain(row["text"]) for row in new} & {plain(row["text"]) for row in old}
+    assert not {normalized(row["text"]) for row in new} & {normalized(row["text"]) for row in old}
     for row in new:
         row["label"] = "good"
     write(tmp_path / "next.csv", rows)
@@ -203,9 +203,9 @@ def test_suggest_with_a_model_merges_the_labelled_rows(tmp_path, capsys):
 def test_suggest_with_labelled_rows_asks_no_pair_twice(tmp_path):
     old = [row for row in old_rows(["train"] * 4 + ["dev"]) if row["aspect"] != "price"]
     _, new = second_round(tmp_path, old, "--rows", "1000")
-    pairs = {(plain(row["text"]), row["aspect"]) for row in new}
+    pairs = {(normalized(row["text"]), row["aspect"]) for row in new}
     assert len(new) == len(pairs) == 25 * 3 + 4, "all but the labelled ones and those of the text of dev"
-    assert not pairs & {(plain(row["text"]), row["aspect"]) for row in old}
+    assert not pairs & {(normalized(row["text"]), row["aspect"]) for row in old}
 
 
 def test_suggest_with_labelled_rows_keeps_open_dev_rows(tmp_path):
@@ -221,7 +221,7 @@ def test_suggest_with_labelled_rows_reserves_dev_rows_once(tmp_path):
     _, new = second_round(tmp_path, old, "--rows", "20")
     dev = [row for row in new if row["split"] == "dev"]
     assert len(dev) == 5
-    assert not {plain(row["text"]) for row in dev} & {plain(row["text"]) for row in [*old, *new[5:]]}
+    assert not {normalized(row["text"]) for row in dev} & {normalized(row["text"]) for row in [*old, *new[5:]]}
 
 
 def test_suggest_own_aspects_take_their_words():

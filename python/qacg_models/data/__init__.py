@@ -22,13 +22,15 @@ from qacg_models.data.dataset import (
     Dataset,
     check_contexts,
     context_names,
+    count_overlap,
     describe,
+    describe_examples,
     file_digest,
+    label_shares,
     load_data,
     load_file,
     sample_directory,
 )
-from qacg_models.data.description import count_overlap, describe_examples, label_shares
 from qacg_models.data.example import DataError, Example
 from qacg_models.data.example_table import ExampleTable
 from qacg_models.data.options import DataOptions

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from qacg_models.data.example import Example
 from qacg_models.data.example_table import column_values, counts, distinct
-from qacg_models.data.splitting import plain
+from qacg_models.data.sentences import normalized
 from qacg_models.data.task import Task
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ def _keys(rows: Sequence[Example]) -> np.ndarray:
         text, of_text = None, hashlib.blake2b(digest_size=8)
         for sentence, context in column_values(rows, "sentence", "context"):
             if sentence != text:  # the rows of a sentence mostly stand together
-                text, of_text = sentence, hashlib.blake2b(plain(sentence).encode() + b"\n", digest_size=8)
+                text, of_text = sentence, hashlib.blake2b(normalized(sentence).encode() + b"\n", digest_size=8)
             of_row = of_text.copy()
             of_row.update(context.encode())
             yield int.from_bytes(of_row.digest(), "little")

@@ -6,19 +6,19 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain
+from itertools import chain, combinations
 from pathlib import Path
 
 from qacg_models.data.columns import Columns, file_aspects
 from qacg_models.data.data_warnings import DataWarning, training_warnings
-from qacg_models.data.description import count_overlap, describe_examples, describe_overlap
 from qacg_models.data.encodings import UTF_8
-from qacg_models.data.example import DataError, Example
-from qacg_models.data.example_table import ExampleTable, distinct
+from qacg_models.data.example import DataError, Example, text_digest
+from qacg_models.data.example_table import ExampleTable, counts, distinct
 from qacg_models.data.formats import SPLITS, Format, find_format
 from qacg_models.data.options import DataOptions
 from qacg_models.data.records import discover, natural_key
 from qacg_models.data.row_problems import RowProblems, filled
+from qacg_models.data.sentences import normalized
 from qacg_models.data.splitting import split_by_column, split_dev
 from qacg_models.data.task import Task
 from qacg_models.errors import InputError
@@ -195,6 +195,33 @@ def describe(dataset: Dataset) -> list[str]:
     if len(dataset.splits) > 1:
         lines.append(describe_overlap(dataset.overlap))
     return lines
+
+
+def label_shares(rows: Sequence[Example], task: Task) -> list[float]:
+    """Share of each label among the rows, in the task's order; sums to 1."""
+    found = counts(rows, "label")
+    return [found.get(index, 0) / len(rows) for index in range(len(task.labels))]
+
+
+def describe_examples(split: str, rows: Sequence[Example], task: Task) -> str:
+    """One line with the size of a split and the shares of its labels."""
+    shares = ", ".join(f"{name} {share:.1%}" for name, share in zip(task.labels, label_shares(rows, task)))
+    sentences, groups = len(distinct(rows, "sentence")), len(distinct(rows, "id", "target"))
+    return f"{split}: {sentences} sentences, {groups} groups, {len(rows)} rows ({shares})"
+
+
+def count_overlap(splits: Mapping[str, Sequence[Example]]) -> dict[tuple[str, str], int]:
+    """Distinct sentences that two splits share, for every pair; case and spaces do not make a difference."""
+    found = {
+        name: {text_digest(normalized(text)) for (text,) in distinct(rows, "sentence")} for name, rows in splits.items()
+    }
+    return {(a, b): len(found[a] & found[b]) for a, b in combinations(found, 2)}
+
+
+def describe_overlap(overlap: Mapping[tuple[str, str], int]) -> str:
+    """One line."""
+    shared = [f"{count} in both {a} and {b}" for (a, b), count in overlap.items() if count]
+    return "sentences shared between splits: " + (", ".join(shared) or "none")
 
 
 def file_digest(*paths: Path) -> str:

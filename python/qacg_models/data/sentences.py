@@ -1,4 +1,4 @@
-"""Prose cut into sentences."""
+"""Sentences of plain prose, and the form by which two sentences count as equal."""
 
 from __future__ import annotations
 
@@ -19,3 +19,8 @@ def split_sentences(text: str) -> list[str]:
         start = match.end()
     found.append(text[start:])
     return [" ".join(sentence.split()) for sentence in found if sentence.strip()]
+
+
+def normalized(sentence: str) -> str:
+    """Lower case with single spaces: sentences that agree in this form count as the same sentence."""
+    return " ".join(sentence.casefold().split())

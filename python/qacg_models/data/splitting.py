@@ -9,12 +9,8 @@ from pathlib import Path
 from qacg_models.data.columns import SPLIT_COLUMN
 from qacg_models.data.example import DataError, Example
 from qacg_models.data.example_table import ExampleTable, counts, distinct
+from qacg_models.data.sentences import normalized
 from qacg_models.errors import InputError
-
-
-def plain(sentence: str) -> str:
-    """A sentence without what does not make it another one: case, and how much space there is."""
-    return " ".join(sentence.casefold().split())
 
 
 def split_dev(rows: Sequence[Example], fraction: float, seed: int) -> tuple[ExampleTable, ExampleTable]:
@@ -67,9 +63,9 @@ def split_by_column(rows: ExampleTable, paths: Sequence[Path]) -> tuple[dict[str
     if not marks.keys() & {"dev", "test"}:
         return {}, 0
     splits = {name: _with_marks(rows, own) for name, own in names.items()}
-    held_out = {plain(text) for name in ("dev", "test") for (text,) in distinct(splits[name], "sentence")}
+    held_out = {normalized(text) for name in ("dev", "test") for (text,) in distinct(splits[name], "sentence")}
     marked = splits["train"]
-    splits["train"] = marked.where(lambda texts: [plain(text) not in held_out for text in texts], "sentence")
+    splits["train"] = marked.where(lambda texts: [normalized(text) not in held_out for text in texts], "sentence")
     if not splits["train"]:
         reason = f"{SPLIT_COLUMN}: expected training rows whose texts are not in dev or test, got none"
         raise DataError(paths[0], None, f"{reason}; label rows marked train as well")
@@ -81,4 +77,4 @@ def _with_marks(rows: ExampleTable, marks: tuple[str, ...]) -> ExampleTable:
 
 
 def _rank(text: str, seed: int) -> bytes:
-    return hashlib.sha256(f"{seed}\n{plain(text)}".encode()).digest()
+    return hashlib.sha256(f"{seed}\n{normalized(text)}".encode()).digest()

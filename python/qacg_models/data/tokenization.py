@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qacg_models.errors import InputError
-from qacg_models.utils.plain_text import read_text
+from qacg_models.utils.plain_text import lone_surrogate, read_text
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -165,6 +165,12 @@ def encode_examples(
         for row, tokens, types in zip(rows, batch["input_ids"], batch["token_type_ids"])
     ]
     return features, sum(bool(encoding.overflowing) for encoding in batch.encodings)
+
+
+def check_text(argument: str, text: str) -> None:
+    """Raises InputError, beginning with the argument's name, for a text that UTF-8 cannot write."""
+    if half := lone_surrogate(text):
+        raise InputError(f"{argument}: holds {half}, which is half a character; wanted text that UTF-8 can write")
 
 
 def _set_text_steps(tokenizer: Tokenizer, lowercase: bool, keep_marks: bool = False) -> None:

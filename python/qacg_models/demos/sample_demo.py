@@ -38,7 +38,7 @@ def run(report: Path | str, output: Path | str, options: TrainingOptions | None 
     Raises:
         InputError: `report` or `output` holds something else.
     """
-    from qacg_models.reporting import plain_words
+    from qacg_models.reporting import captions
     from qacg_models.reporting.heatmaps import loss_figure
     from qacg_models.reporting.html_report import Report
     from qacg_models.training import check_output, train
@@ -90,7 +90,7 @@ def run(report: Path | str, output: Path | str, options: TrainingOptions | None 
     _gate(page, gate, trained, test)
     loss = trained.record.loss
     reading = "Cross-entropy on the training rows; each point is the mean over the steps since the last."
-    page.figure(training, "loss", loss_figure(loss), plain_words.of_loss(loss), reading)
+    page.figure(training, "loss", loss_figure(loss), captions.loss_caption(loss), reading)
     path = page.write()
     print(f"{path} (open it in a browser), figures as SVG and PNG beside it; model in {output}")
     print(baseline_comparison(trained.record, "test"))
@@ -210,7 +210,7 @@ def _confidence(page, section, trained, rows: Sequence[Example]) -> None:
 
 
 def _attention(page, section, trained, rows: Sequence[Example]) -> None:
-    from qacg_models.reporting import plain_words
+    from qacg_models.reporting import captions
     from qacg_models.reporting.attention_maps import example_maps
     from qacg_models.reporting.heatmaps import layer_figure
 
@@ -236,13 +236,13 @@ def _attention(page, section, trained, rows: Sequence[Example]) -> None:
         section.text(f"The model says {labels[says]}, {right} ({shares}).", "note")
         for layer in range(len(maps.softmax)):
             name = f"row-{number}-layer-{layer + 1}"
-            tells = plain_words.of_layer(maps, layer)
+            tells = captions.layer_caption(maps, layer)
             page.figure(section, name, layer_figure(maps, layer), tells, reading)
 
 
 def _gate(page, section, trained, rows: Sequence[Example]) -> None:
+    from qacg_models.reporting.analysis_page import lambda_table
     from qacg_models.reporting.attention_maps import mean_lambda
-    from qacg_models.reporting.lambda_table import lambda_table
 
     section.text("How much the aspect adds to what words look at, and where it takes something away.")
     lambda_table(page, section, "lambda", mean_lambda(trained, rows))

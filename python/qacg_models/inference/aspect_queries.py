@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from qacg_models.data import Example
 from qacg_models.data.task import Task
+from qacg_models.data.tokenization import check_text
 from qacg_models.errors import InputError
-from qacg_models.inference.input_text import check_text
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from qacg_models.data.tokenization import check_text
 from qacg_models.errors import InputError
-from qacg_models.inference.input_text import check_text
 from qacg_models.inference.span_decoding import allowed_tokens, best_spans
 from qacg_models.models.encoder_head import position_limit
 

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from qacg_models.data.sentences import split_sentences
+from qacg_models.data.tokenization import check_text
 from qacg_models.errors import InputError
-from qacg_models.inference.input_text import check_text
 from qacg_models.models.bertsum import NO_SENTENCE
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@
 | what each metric means | `sentihood.py`, `semeval.py`, `classification.py` |
 | which set judges a task | `task_metrics.py` |
 | confidence intervals | `bootstrap.py` |
-| how far probabilities may be believed | `calibration.py` |
+| how far probabilities may be believed | `reliability.py` |
 | the temperatures that make them so | `temperature.py` |
 | the simple model that every training is held against | `tfidf.py` |
 """

@@ -14,8 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from qacg_models.metrics.base import Metrics, check_rows, f1, ratio
-from qacg_models.metrics.groups import group_table
+from qacg_models.metrics.base import Metrics, check_rows, f1, group_table, ratio
 
 NONE, POSITIVE, NEUTRAL, NEGATIVE, CONFLICT = range(5)
 CLASSES = {

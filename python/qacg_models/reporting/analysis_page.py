@@ -11,12 +11,11 @@ import numpy as np
 from qacg_models.data import Example
 from qacg_models.errors import InputError
 from qacg_models.inference.trained_model import TrainedModel
-from qacg_models.reporting import plain_words
+from qacg_models.reporting import captions
 from qacg_models.reporting.attention_maps import ExampleMaps, check_has_gate, example_maps
-from qacg_models.reporting.coloured_text import token_strip
-from qacg_models.reporting.heatmaps import lambda_histograms, layer_figure, token_figure
+from qacg_models.reporting.coloured_text import signed_table, token_strip
+from qacg_models.reporting.heatmaps import lambda_figure, lambda_histograms, layer_figure, token_figure
 from qacg_models.reporting.html_report import Report, Section, framed
-from qacg_models.reporting.lambda_table import lambda_table
 from qacg_models.reporting.map_viewer import viewer, viewer_script, viewer_style
 from qacg_models.reporting.tables import html_table
 from qacg_models.reporting.token_scores import TokenScores, token_scores
@@ -124,13 +123,13 @@ def _tokens(report: Report, section: Section, name: str, trained: TrainedModel, 
         "sensitivity",
         "Which words matter: sensitivity",
         "The redder a word, the more the verdict would change with it.",
-        lambda context, one: plain_words.of_sensitivity(one.tokens, one.sensitivity),
+        lambda context, one: captions.sensitivity_caption(one.tokens, one.sensitivity),
     )
     strips(
         "relevance",
         "Which words speak for the verdict: relevance",
         "Red words speak for what the model says, blue words against it.",
-        lambda context, one: plain_words.of_relevance(one.tokens, one.relevance, verdicts[context]),
+        lambda context, one: captions.relevance_caption(one.tokens, one.relevance, verdicts[context]),
     )
     for context, one in by_context.items():
         rows = [
@@ -157,7 +156,31 @@ def _lambda(report: Report, section: Section, name: str, maps: Sequence[ExampleM
         section,
         f"{name}-lambda-histograms",
         lambda_histograms(lambdas),
-        plain_words.of_spread(lambdas),
+        captions.spread_caption(lambdas),
         "Shares of the tokens by their λ, for every layer and head; the line marks 0.",
     )
     section.data["mean lambda"] = {context: values.tolist() for context, values in means.items()}
+
+
+def lambda_table(
+    report: Report, section: Section, name: str, values: np.ndarray, limit: float | None = None, whose: str = ""
+) -> None:
+    """Add the table with the sentence that it says, and keep it as figures/NAME.svg and .png.
+
+    Args:
+        values: (layers, heads).
+        limit: value of the strongest colour; None: the largest absolute value. Give one where tables are compared.
+        whose: the one it is about, where several tables follow each other.
+    """
+    layers, heads = values.shape
+    limit = float(np.abs(values).max()) if limit is None else limit
+    table = signed_table(
+        "layer",
+        [f"head {head + 1}" for head in range(heads)],
+        [f"layer {layer + 1}" for layer in range(layers)],
+        values,
+        limit,
+    )
+    named = " of ".join(filter(None, ("lambda by layer and head", whose)))
+    section.picture(framed(table, named), captions.lambda_caption(values), whose=whose)
+    report.keep(name, lambda_figure(values, limit))

@@ -11,7 +11,7 @@ import numpy as np
 
 from qacg_models.data import Example
 from qacg_models.inference.trained_model import TrainedModel, probabilities_of
-from qacg_models.metrics.calibration import BINS, Covered, Reliability, accuracy_by_coverage, reliability
+from qacg_models.metrics.reliability import BINS, Covered, Reliability, accuracy_by_coverage, reliability
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

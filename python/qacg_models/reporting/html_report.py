@@ -115,7 +115,7 @@ class Report:
         """Show a figure in a section and keep it as figures/NAME.svg and .png.
 
         Args:
-            tells: what it tells an analyst, a plain sentence (`plain_words.py`); it comes first, and is what a
+            tells: what it tells an analyst, a plain sentence (`captions.py`); it comes first, and is what a
                 screen reader says of the figure.
             reading: what its symbols, colours and scales mean.
         """

@@ -1,13 +1,22 @@
-"""Figures of real runs as rows: one line of JSON per seed, with all that is needed to judge it but paths."""
+"""Tables of rows that `qacg train --rows` kept: one line per kind of run, the majority row, and what they rest on."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import statistics
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from qacg_models.errors import InputError
+from qacg_models.metrics import METRIC_CLASSES
 from qacg_models.models.auto import BACKBONES
+from qacg_models.reporting.result_tables import MAJORITY, TFIDF
 from qacg_models.runs.record import TrainingRecord
+from qacg_models.utils.plain_text import parse_json, read_text
+
+# Options with columns of their own, and those that only name the model in other words.
+_OWN_COLUMNS = ("model", "seed", "protocol", "attention")
+_OF_THE_MODEL = ("context_projection", "context_standalone")
 
 
 def row_of(record: TrainingRecord) -> dict:
@@ -43,3 +52,129 @@ def append_rows(folder: Path, records: Sequence[TrainingRecord]) -> Path:
     with path.open("a", encoding="utf-8") as handle:
         handle.writelines(line for line in lines if line not in there)
     return path
+
+
+def read_rows(paths: Sequence[Path]) -> list[dict]:
+    """The rows of files, of which those in a folder are its *.jsonl.
+
+    Raises:
+        InputError: no rows, a file that cannot be read, or a line that is not such a row.
+    """
+    rows = []
+    for path in _files(paths):
+        try:
+            lines = read_text(path).splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"{path}: cannot be read ({error})") from None
+        for number, line in enumerate(lines, 1):
+            try:
+                row = parse_json(line)
+            except ValueError as error:
+                raise InputError(f"{path}:{number}: is not JSON ({error})") from None
+            if not isinstance(row, dict) or not {"task", "backbone", "metrics", "options", "data"} <= row.keys():
+                raise InputError(f"{path}:{number}: is not a row of qacg train --rows")
+            rows.append(row)
+    if not rows:
+        raise InputError(f"rows: got none in {', '.join(map(str, paths))}, wanted files of qacg train --rows")
+    return rows
+
+
+def markdown(rows: Sequence[dict], split: str | None = None) -> str:
+    """A table for each set of data, with means and standard deviations over seeds in per cent.
+
+    Args:
+        rows: of one machine, since times of several cannot be compared.
+        split: the figures shown; None: test, or dev where no row has a test split.
+
+    Raises:
+        InputError: rows of several machines, one without figures on `split`, or a seed of one kind of run twice.
+    """
+    machines = {json.dumps(row["machine"], sort_keys=True) for row in rows}
+    if len(machines) > 1:
+        raise InputError(f"rows: got those of {len(machines)} machines, wanted one, so that times can be compared")
+    split = split or ("test" if any("test" in row["metrics"] for row in rows) else "dev")
+    sets: dict[tuple, list[dict]] = {}
+    for row in rows:
+        if split not in row["metrics"]:
+            raise InputError(f"rows: seed {row['seed']} of {row['backbone']} has no figures on {split}")
+        sets.setdefault((row["task"], json.dumps(row["data"], sort_keys=True)), []).append(row)
+    return "\n\n".join([*(_table(chosen, split) for chosen in sets.values()), _source(rows)])
+
+
+def _table(rows: Sequence[dict], split: str) -> str:
+    kinds: dict[str, list[dict]] = {}
+    for row in rows:
+        kinds.setdefault(_kind(row), []).append(row)
+    first = rows[0]
+    taken = first["metrics"][split].keys()
+    titles = next(kind.TITLES for kind in METRIC_CLASSES.values() if kind.TITLES.keys() <= taken)
+    header = ["model", "from", "protocol", "attention", "seeds", *titles.values(), "minutes a seed"]
+    lines = []
+    for chosen in kinds.values():
+        row, seeds = chosen[0], sorted(row["seed"] for row in chosen)
+        if len(set(seeds)) < len(seeds):
+            raise InputError(f"rows: got seeds {seeds} of one kind of {row['backbone']}, wanted each once")
+        name = ", ".join([row["backbone"], *_differing(row, rows)])
+        known = [name, row["pretrained"] or "scratch", row["protocol"], row["options"]["attention"]]
+        figures = [_spread([one["metrics"][split][key] for one in chosen], 100) for key in titles]
+        lines.append([*known, " ".join(map(str, seeds)), *figures, _spread([one["seconds"] for one in chosen], 1 / 60)])
+    # Rows from before there was a TF-IDF row have none.
+    for title, baseline in ((TFIDF, first.get("tfidf", {})), (MAJORITY, first["majority"])):
+        if split in baseline:
+            lines.append([title, *[""] * 4, *(_spread([baseline[split][key]], 100) for key in titles), ""])
+    rule = ["---"] * 5 + ["---:"] * (len(titles) + 1)
+    table = "\n".join(f"| {' | '.join(cells)} |" for cells in (header, rule, *lines))
+    return f"{first['task']}, {split}, in %:\n\n{table}"
+
+
+def _kind(row: dict) -> str:
+    """What rows have in common that differ in their seed alone."""
+    options = {name: value for name, value in row["options"].items() if name != "seed"}
+    return json.dumps([row["pretrained"], options], sort_keys=True)
+
+
+def _differing(row: dict, rows: Sequence[dict]) -> list[str]:
+    """The options in which a row differs from others of its table that the columns call alike but for the model."""
+    alike = [
+        other
+        for other in rows
+        if other["protocol"] == row["protocol"] and (other["pretrained"] is None) == (row["pretrained"] is None)
+    ]
+    hidden = (*_OWN_COLUMNS, *_OF_THE_MODEL)
+    return [
+        f"{name} {value}"
+        for name, value in row["options"].items()
+        if name not in hidden and any(other["options"].get(name) != value for other in alike)
+    ]
+
+
+def _spread(values: Sequence[float | None], scale: float) -> str:
+    if None in values:
+        return "n/a"
+    mean = f"{scale * statistics.fmean(values):.1f}"
+    return mean if len(values) == 1 else f"{mean} ± {scale * statistics.stdev(values):.1f}"
+
+
+def _source(rows: Sequence[dict]) -> str:
+    """The machine, versions and commits, and on which split checkpoints were chosen."""
+    machine, versions = rows[0]["machine"], rows[0]["versions"]
+    devices = machine["cuda"]["devices"] or [machine["cpu"]["model"]]
+    commits = ", ".join(dict.fromkeys(_short(row["commit"]) for row in rows))
+    chosen = ", ".join(dict.fromkeys(row["selected"]["split"] for row in rows))
+    dates = sorted(row["written"][:10] for row in rows)
+    days = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
+    note = " Figures on test are optimistic where test chose the checkpoint." if "test" in chosen else ""
+    return (
+        f"Checkpoints chosen on {chosen}.{note} {', '.join(map(str, devices))}, {machine['threads']} threads,"
+        f" torch {versions['torch']}, commit {commits}, {days}. Minutes include the evaluations."
+    )
+
+
+def _short(commit: str | None) -> str:
+    digest, dash, modified = (commit or "none").partition("-")
+    return digest[:12] + dash + modified
+
+
+def _files(paths: Sequence[Path]) -> Iterator[Path]:
+    for path in paths:
+        yield from sorted(path.glob("*.jsonl")) if path.is_dir() else [path]

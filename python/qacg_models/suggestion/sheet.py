@@ -17,8 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from qacg_models.data.columns import SPLIT_COLUMN, Columns, records
-from qacg_models.data.sentences import split_sentences
-from qacg_models.data.splitting import plain
+from qacg_models.data.sentences import normalized, split_sentences
 from qacg_models.errors import InputError
 from qacg_models.suggestion.proposals import Proposal
 from qacg_models.utils.atomic_files import atomic_write
@@ -42,7 +41,7 @@ class SheetRow:
     @property
     def pair(self) -> Pair:
         """What makes it the same row as another one."""
-        return plain(self.text), self.aspect
+        return normalized(self.text), self.aspect
 
 
 def distinct(texts: Iterable[str], by_sentence: bool) -> list[str]:
@@ -50,7 +49,7 @@ def distinct(texts: Iterable[str], by_sentence: bool) -> list[str]:
     kept: dict[str, str] = {}
     for text in texts:
         for part in split_sentences(text) if by_sentence else [" ".join(text.split())]:
-            kept.setdefault(plain(part), part)
+            kept.setdefault(normalized(part), part)
     return list(kept.values())
 
 

@@ -126,22 +126,22 @@ def _new_rows(
     arguments: argparse.Namespace, texts: list[str], labelled: list[SheetRow], asked: AspectSentiment | list[Proposal]
 ) -> list[SheetRow]:
     """The rows to label, those for evaluation first; none of them has a text that is reserved for evaluation."""
-    from qacg_models.data.splitting import plain
-    from qacg_models.suggestion.least_sure import least_sure
+    from qacg_models.data.sentences import normalized
     from qacg_models.suggestion.sheet import dev_rows, mixed, noun_rows, random_rows
+    from qacg_models.suggestion.uncertainty import most_uncertain
 
     names = [one.name for one in asked] if isinstance(asked, list) else list(asked.trained.task.aspects)
     count_dev, count_random = _random_counts(arguments, any(row.split == "dev" for row in labelled))
-    before = {plain(row.text) for row in labelled}
-    dev = dev_rows([text for text in texts if plain(text) not in before], names, count_dev, arguments.seed)
-    reserved = {plain(row.text) for row in [*labelled, *dev] if row.split != "train"}
+    before = {normalized(row.text) for row in labelled}
+    dev = dev_rows([text for text in texts if normalized(text) not in before], names, count_dev, arguments.seed)
+    reserved = {normalized(row.text) for row in [*labelled, *dev] if row.split != "train"}
     exclude = {row.pair for row in labelled} | {(text, name) for text in reserved for name in names}
     count = arguments.rows - count_dev - count_random
     if isinstance(asked, list):
         chosen = noun_rows(texts, asked, count, exclude)
     else:
         total = len(texts)
-        chosen = least_sure(
+        chosen = most_uncertain(
             asked, texts, count, exclude, seen=lambda number: _say(f"asked about {number:,} of {total:,}")
         )
     drawn = random_rows(texts, names, count_random, arguments.seed, exclude | {row.pair for row in chosen})

@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints the table."""
-    from qacg_models.reporting.run_table import markdown, read_rows
+    from qacg_models.reporting.run_records import markdown, read_rows
 
     print(markdown(read_rows(arguments.rows), arguments.split))
     return 0

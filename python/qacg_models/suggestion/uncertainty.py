@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
-from qacg_models.data.splitting import plain
+from qacg_models.data.sentences import normalized
 from qacg_models.errors import InputError
 from qacg_models.inference.aspect_sentiment import AspectSentiment
 from qacg_models.suggestion.sheet import Pair, SheetRow
@@ -12,7 +12,7 @@ from qacg_models.suggestion.sheet import Pair, SheetRow
 WINDOW = 1024  # sentences that are asked about at a time
 
 
-def least_sure(
+def most_uncertain(
     ask: AspectSentiment,
     sentences: Sequence[str],
     count: int,
@@ -35,7 +35,7 @@ def least_sure(
     found: list[tuple[float, int, SheetRow]] = []
     for start in range(0, len(sentences), WINDOW):
         part = sentences[start : start + WINDOW]
-        rows = [row for text in part for row in questions.rows(text) if (plain(text), row.aspect) not in exclude]
+        rows = [row for text in part for row in questions.rows(text) if (normalized(text), row.aspect) not in exclude]
         for answer in ask.predict(rows, batch_size):
             sure = answer.probabilities[answer.label]
             found.append((sure, len(found), SheetRow(answer.text, answer.aspect, f"{answer.label}? {sure:.2f}")))

@@ -14,7 +14,7 @@ MARKERS = ("[CLS]", "[SEP]", "[PAD]", "[MASK]")
 _BESIDE, _AGAINST = 0.25, 0.1
 
 
-def of_loss(points: Sequence[Sequence[float]]) -> str:
+def loss_caption(points: Sequence[Sequence[float]]) -> str:
     """The training loss over steps, as (step, loss) pairs."""
     losses = [loss for _, loss in points]
     if len(losses) < 2:
@@ -30,7 +30,7 @@ def of_loss(points: Sequence[Sequence[float]]) -> str:
     return f"The model learned its training rows: its loss fell {said}, and {end}."
 
 
-def of_lambda(values: np.ndarray) -> str:
+def lambda_caption(values: np.ndarray) -> str:
     """The mean gate of every head, (layers, heads)."""
     adds, takes = int((values > 0).sum()), int((values < 0).sum())
     layer, head = np.unravel_index(int(np.abs(values).argmax()), values.shape)
@@ -43,7 +43,7 @@ def of_lambda(values: np.ndarray) -> str:
     )
 
 
-def of_spread(lambdas: Mapping[str, np.ndarray]) -> str:
+def spread_caption(lambdas: Mapping[str, np.ndarray]) -> str:
     """Gates of every token by aspect, (layers, heads, tokens); numbers of tokens may differ."""
     if len(lambdas) == 1:
         (values,) = lambdas.values()
@@ -60,7 +60,7 @@ def of_spread(lambdas: Mapping[str, np.ndarray]) -> str:
     )
 
 
-def of_layer(maps: ExampleMaps, layer: int) -> str:
+def layer_caption(maps: ExampleMaps, layer: int) -> str:
     """The three maps of one layer, counted from 0, of all its heads together."""
     looked = words(maps.tokens, maps.combined[layer].mean((0, 1)))
     moved = words(maps.tokens, maps.quasi[layer].mean((0, 1)))
@@ -74,7 +74,7 @@ def of_layer(maps: ExampleMaps, layer: int) -> str:
     return f"In layer {layer + 1} {goes}; {change}."
 
 
-def of_sensitivity(tokens: Sequence[str], scores: np.ndarray) -> str:
+def sensitivity_caption(tokens: Sequence[str], scores: np.ndarray) -> str:
     """Squared gradients by token, (L)."""
     found = _strongest(words(tokens, scores), 1, 2)
     if not found:
@@ -82,7 +82,7 @@ def of_sensitivity(tokens: Sequence[str], scores: np.ndarray) -> str:
     return f"A change of {_listed(found, 'or')} would move this verdict most."
 
 
-def of_relevance(tokens: Sequence[str], scores: np.ndarray, verdict: str) -> str:
+def relevance_caption(tokens: Sequence[str], scores: np.ndarray, verdict: str) -> str:
     """Shares of the verdict's logit by token, (L), of either sign."""
     whole = words(tokens, scores)
     found, against = _strongest(whole, 1, 2), _strongest(whole, -1, 1)
