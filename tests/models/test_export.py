@@ -12,12 +12,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-<<<<<<< HEAD
-from full_members import member
-=======
 from docs_pages import commands, snippets
-from matrix import param
->>>>>>> 4738260 (docs: tests type the pages' commands and run their examples; python/README on one page)
+from full_members import member
 from qacg_models import AspectSentiment
 from qacg_models.cli import main
 from qacg_models.data import file_digest, load_data
