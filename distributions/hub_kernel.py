@@ -2,8 +2,8 @@
 
 The hub asks for one folder a platform, `build/<variant>`, with a package that imports nothing by its own name, and for
 operators in a namespace of each build's own. So the package is that of the wheel with its imports made relative, in a
-folder that says what it is (`metadata.json`); the name it is imported by, which is its namespace too (`ops.py`), is
-made from its contents. What the hub asks for: https://huggingface.co/docs/kernels/kernel-requirements
+folder that says what it is (`metadata.json`); the name it is imported by, which is its namespace too
+(`operators/schema.py`), is made from its contents. What the hub asks for: https://huggingface.co/docs/kernels/kernel-requirements
 """
 
 import argparse

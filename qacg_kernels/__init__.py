@@ -1,10 +1,9 @@
 """Fused softmax attention plus lambda-gated sigmoid quasi-attention."""
 
+from qacg_kernels.call.dropout import draw_dropout_seed, keep_mask
+from qacg_kernels.call.gate import GateParameters
 from qacg_kernels.dispatch import available_backends
-from qacg_kernels.dropout import draw_dropout_seed, keep_mask
-from qacg_kernels.functional import explain, quasi_attention, quasi_attention_varlen
-from qacg_kernels.gate import GateParameters
-from qacg_kernels.maps import attention_maps
+from qacg_kernels.functional import attention_maps, explain, quasi_attention, quasi_attention_varlen
 from qacg_kernels.nn import FusedQuasiAttention
 from qacg_kernels.patch import apply_fused_attention
 

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from qacg_kernels.masks import hides
+from qacg_kernels.call.masks import hides
 from qacg_kernels.nn import ContextAttention, accept_other_naming, check_order, mask_for_scores, one_context
 
 

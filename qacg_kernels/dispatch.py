@@ -2,6 +2,8 @@
 
 import os
 import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 import torch
 
@@ -10,8 +12,8 @@ from qacg_kernels.backends import cpu, cuda, reference, triton
 from qacg_kernels.backends.cuda import hopper
 from qacg_kernels.backends.protocol import Backend
 from qacg_kernels.backends.triton import configurations, gluon
-from qacg_kernels.ops import BACKENDS
-from qacg_kernels.problem import Problem
+from qacg_kernels.call.problem import Problem
+from qacg_kernels.operators.schema import BACKENDS
 
 _MODULES: tuple[Backend, ...] = (hopper, gluon, cuda, triton, cpu, reference)
 _BY_NAME: dict[str, Backend] = {name: next(m for m in _MODULES if name == m.NAME) for name in BACKENDS}
@@ -25,6 +27,59 @@ VARIABLE = "QACG_BACKEND"
 # What "auto" stands for in this process.
 _ASKED_FOR = os.environ.get(VARIABLE, AUTO)
 QUIET = "QACG_QUIET"
+
+
+_SELECTED, _PASSED_BY, _NOTES = "selected", "passed by auto", "notes"
+
+
+@dataclass(frozen=True)
+class Explanation(Mapping[str, list[str]]):
+    """Also a mapping: a backend's name gives its list of reasons against the call; "selected", "passed by auto" and
+    "notes" give the other fields as lists of text.
+
+    Attributes:
+        selected: the backend that takes the call.
+        reasons: for each backend, why it would not take the call; an empty list means that it would.
+        passed_by: backends that take the call and that "auto" does not use for it, each with the reason.
+        notes: what the backends that take the call tell of how they would.
+        self_check: how many kernel variants this process has compared with the reference on the call's device, in a
+            line; None for none, as on CPUs whose kernels the tests have run.
+    """
+
+    selected: str
+    reasons: dict[str, list[str]]
+    passed_by: dict[str, str]
+    notes: dict[str, str]
+    self_check: str | None
+
+    def __getitem__(self, name: str) -> list[str]:
+        if name in self.reasons:
+            return self.reasons[name]
+        others = {
+            _SELECTED: [self.selected],
+            _PASSED_BY: [f"{backend}: {why}" for backend, why in self.passed_by.items()],
+            _NOTES: [f"{backend}: {text}" for backend, text in self.notes.items()],
+        }
+        return others[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter((*self.reasons, _SELECTED, _PASSED_BY, _NOTES))
+
+    def __len__(self) -> int:
+        return len(self.reasons) + 3
+
+    def __str__(self) -> str:
+        lines = [f"{self.selected} takes this call"]
+        for name, reasons in self.reasons.items():
+            if reasons:
+                lines.append(f"  {name} does not: {'; '.join(reasons)}")
+            elif name in self.passed_by:
+                lines.append(f"  {name} could, and is passed by: {self.passed_by[name]}")
+            elif name != self.selected:
+                lines.append(f"  {name} could")
+        lines += [f"  note on {name}: {text}" for name, text in self.notes.items()]
+        lines += [f"  self-check: {self.self_check}"] if self.self_check else []
+        return "\n".join(lines)
 
 
 def available_backends() -> tuple[str, ...]:

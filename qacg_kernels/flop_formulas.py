@@ -18,7 +18,7 @@ from itertools import pairwise
 from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
-from qacg_kernels.ops import BACKENDS, backward_op, forward_op
+from qacg_kernels.operators.schema import BACKENDS, backward_op, forward_op
 
 _FORWARD, _BACKWARD = 6, 16
 _GRADIENTS = 3  # arguments of the backward operator before the inputs

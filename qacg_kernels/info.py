@@ -15,7 +15,7 @@ import torch
 
 from qacg_kernels import __version__, available_backends, dispatch, explain
 from qacg_kernels.backends import cpu
-from qacg_kernels.processor import model as _cpu_model
+from qacg_kernels.utils.cpu_info import model as _cpu_model
 
 
 def collect() -> dict[str, object]:

@@ -3,14 +3,13 @@
 import torch
 from torch import Tensor, nn
 
-from qacg_kernels.absent_maps import absent_map
+from qacg_kernels.call.dropout import draw_dropout_seed
+from qacg_kernels.call.gate import GateParameters
+from qacg_kernels.call.masks import cast_mask
 from qacg_kernels.dispatch import NAMES as BACKEND_NAMES
-from qacg_kernels.dropout import draw_dropout_seed
-from qacg_kernels.functional import quasi_attention, quasi_attention_varlen
-from qacg_kernels.gate import GateParameters
-from qacg_kernels.maps import attention_maps
-from qacg_kernels.masks import cast_mask
-from qacg_kernels.problem import values_readable
+from qacg_kernels.functional import attention_maps, quasi_attention, quasi_attention_varlen
+from qacg_kernels.placeholder_attentions import absent_map
+from qacg_kernels.utils.torch_internals import values_readable
 
 # The one home of parameter names: what each layer is for, and what the two published namings call it.
 NAMINGS = {

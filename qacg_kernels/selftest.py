@@ -20,10 +20,11 @@ from pathlib import Path
 
 import torch
 
-from qacg_kernels import dispatch, info, ops, self_check
+from qacg_kernels import dispatch, info, self_check
 from qacg_kernels.backends import triton
+from qacg_kernels.operators import schema
 from qacg_kernels.testing import evaluate, supported_dtypes, through_backend
-from qacg_kernels.testing_inputs import Case, Inputs, make_inputs
+from qacg_kernels.testing.inputs import Case, Inputs, make_inputs
 
 _SECONDS_OF_A_CALL = 120.0
 _FAR = "offsets above 2^31"
@@ -98,7 +99,7 @@ def calls(device: torch.device) -> list[str]:
 def run(device: str, asked: list[str]) -> None:
     """Makes calls one after another, and prints a line of JSON before and after each: for the process of its own."""
     os.environ[self_check.VARIABLE] = self_check.STRICT
-    if device == "cpu" and "cpu" not in ops.in_python and not triton.interpreted():
+    if device == "cpu" and "cpu" not in schema.in_python and not triton.interpreted():
         self_check.guard_compiled("cpu", row_max_of_empty=float("-inf"))
     cases = _INTERPRETED if triton.interpreted() else _SMALL + _LARGE
     for call in asked:

@@ -19,8 +19,8 @@ from qacg_kernels import dispatch
 from qacg_kernels.backends.triton import configurations
 from qacg_kernels.backends.triton.configurations import HEAD_DIMS, KEYS, LENGTHS, MEASURED_BACKENDS, Choice, Table
 from qacg_kernels.backends.triton.tune import GAIN, compile_all, seconds, tuned
+from qacg_kernels.call.gate import GateParameters
 from qacg_kernels.functional import quasi_attention
-from qacg_kernels.gate import GateParameters
 
 _HEADS, _TOKENS = 12, 8192
 

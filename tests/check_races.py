@@ -19,7 +19,7 @@ from cuda_emulator import build
 from qacg_kernels.backends import cuda
 from qacg_kernels.backends.cuda import hopper
 from qacg_kernels.testing import evaluate, through_backend
-from qacg_kernels.testing_inputs import Case, make_inputs
+from qacg_kernels.testing.inputs import Case, make_inputs
 
 LIMIT = 227 * 1024  # of a block's shared memory, on the GPU that has most
 # Every kernel, and every way through one that touches shared memory: whole rows and tiles, O1 saved or not, each gate,

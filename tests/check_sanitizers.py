@@ -156,7 +156,7 @@ def make_calls(count: int, levels: list[str]) -> None:
     import qacg_kernels
     from qacg_kernels.backends import cpu
     from qacg_kernels.testing import evaluate, through_backend
-    from qacg_kernels.testing_inputs import Case, make_inputs
+    from qacg_kernels.testing.inputs import Case, make_inputs
 
     if ROOT in Path(qacg_kernels.__file__).parents and "build" not in Path(qacg_kernels.__file__).parts:
         raise RuntimeError("the package of the checkout was found, not the copy with the sanitizer")

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 
 from qacg_kernels import info
-from qacg_kernels.checkout import checkout_of
+from qacg_kernels.utils.source_revision import checkout_of
 
 
 @dataclass(frozen=True)

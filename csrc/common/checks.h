@@ -1,5 +1,5 @@
 // Whether the tensors of a call fit together, for both host halves: raw operators are called without the checks of
-// qacg_kernels/problem.py, and kernels trust every size. For at::Tensor and torch::stable::Tensor alike.
+// qacg_kernels/call/problem.py, and kernels trust every size. For at::Tensor and torch::stable::Tensor alike.
 #pragma once
 
 #include <stdint.h>
@@ -79,7 +79,7 @@ void check_like(Checks& c, const char* name, const Tensor& t, const Tensor& wide
 }
 
 // What is wrong with the arguments that forward and backward have in common, or "". `Arguments` has the names of the
-// operators' schema (qacg_kernels/ops.py).
+// operators' schema (qacg_kernels/operators/schema.py).
 template <typename Arguments>
 std::string wrong_arguments(const Arguments& a) {
   using Type = decltype(a.query.scalar_type());

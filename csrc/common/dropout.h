@@ -1,4 +1,4 @@
-// From a cell to whether dropout keeps it; qacg_kernels/dropout.py states the rule.
+// From a cell to whether dropout keeps it; qacg_kernels/call/dropout.py states the rule.
 #pragma once
 
 #include "inline.h"

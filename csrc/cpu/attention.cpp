@@ -76,7 +76,7 @@ struct Call {
   const Tensor& keep(Tensor t) { return kept.emplace_back(std::move(t)); }
 };
 
-// Arguments in schema order; see qacg_kernels/ops.py.
+// Arguments in schema order; see qacg_kernels/operators/schema.py.
 struct Arguments {
   const Tensor &query, &key, &value, &context_query, &context_key;
   const OptionalTensor &gate_lambda, &gate_query, &gate_context_query, &gate_key, &gate_context_key, &gate_query_bias,
@@ -465,7 +465,7 @@ BackwardResult attention_backward(
 }  // namespace qacg
 
 // For qacg_kernels/backends/cpu.py. Each copy of the package in a process has operators in a namespace of its own
-// (qacg_kernels/ops.py), and tells the library which: torch's macro would have the name compiled in.
+// (qacg_kernels/operators/schema.py), and tells the library which: torch's macro would have the name compiled in.
 extern "C" __attribute__((visibility("default"))) void qacg_cpu_register(const char* operators) {
   using torch::stable::detail::StableLibrary;
   static std::vector<std::unique_ptr<StableLibrary>> kept;  // what is freed is taken back from torch

@@ -1,5 +1,5 @@
 // qacg::cuda_attention and its backward through torch's stable ABI (torch 2.9): tensors to a Problem, outputs,
-// launches. The operators' schema and the meaning of the arguments are in qacg_kernels/ops.py.
+// launches. The operators' schema and the meaning of the arguments are in qacg_kernels/operators/schema.py.
 
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
 #include <torch/csrc/stable/library.h>

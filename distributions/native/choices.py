@@ -68,5 +68,5 @@ def install_command(library: Library) -> str:
 
 
 def note(name: str) -> str:
-    """Where qacg_kernels/libraries.py looks for the reason why a library was not built."""
+    """Where qacg_kernels/utils/native_libraries.py looks for the reason why a library was not built."""
     return f"_build{name}.json"

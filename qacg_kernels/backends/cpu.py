@@ -5,13 +5,14 @@ import os
 
 import torch
 
-from qacg_kernels import processor, self_check
-from qacg_kernels.libraries import library, why_not_built, why_not_loadable
-from qacg_kernels.ops import NAMESPACE, may_exceed
+from qacg_kernels import self_check
+from qacg_kernels.operators.schema import NAMESPACE, may_exceed
+from qacg_kernels.utils import cpu_info
+from qacg_kernels.utils.native_libraries import library, why_not_built, why_not_loadable
 
 NAME = "cpu"
 # The kernels for ARM have only run in an emulator.
-NEEDS_SELF_CHECK = processor.is_aarch64()
+NEEDS_SELF_CHECK = cpu_info.is_aarch64()
 DEVICE = "cpu"
 
 # The backward holds rows of at most this many keys whole (csrc/cpu/forward.h, kSpan) and finds delta on the way, so
@@ -20,7 +21,7 @@ WHOLE_ROW_KEYS = 512
 
 # What QACG_CPU_CAPABILITY may say: csrc/cpu/capability.cpp knows the same names.
 CAPABILITIES = ("plain", "avx2", "avx512", "avx512_bf16", "amx")
-if processor.is_aarch64():
+if cpu_info.is_aarch64():
     CAPABILITIES = ("neon", "neon_bf16")
 
 # In the order of Element in csrc/cpu/problem.h.

@@ -4,7 +4,7 @@ from typing import Protocol
 
 import torch
 
-from qacg_kernels.problem import Problem
+from qacg_kernels.call.problem import Problem
 
 
 class Backend(Protocol):

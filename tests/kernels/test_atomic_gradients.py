@@ -8,7 +8,7 @@ from judging import compare, judged_by
 
 from qacg_kernels.backends.triton import configurations
 from qacg_kernels.testing import evaluate, through_backend
-from qacg_kernels.testing_inputs import Case, make_inputs
+from qacg_kernels.testing.inputs import Case, make_inputs
 
 CASES = (
     Case("atomic: row gate, causal", batch=1, heads=2, queries=40, head_dim=20, gate="shared", is_causal=True),

@@ -8,7 +8,7 @@ from cases import LARGE_SCORES, LAYOUT_CASES, SMALL, STRIPS, TILED
 from judging import check, compare, judged_by, judges_of
 
 from qacg_kernels.testing import evaluate, through_backend
-from qacg_kernels.testing_inputs import LAYOUTS, WIDE, Case, lay_like, make_inputs
+from qacg_kernels.testing.inputs import LAYOUTS, WIDE, Case, lay_like, make_inputs
 
 
 @pytest.mark.parametrize("case", SMALL + LAYOUT_CASES, ids=lambda case: case.name)

@@ -7,7 +7,7 @@ from full_members import members
 
 import qacg_kernels as qk
 from qacg_kernels.testing import evaluate, supported_dtypes, through_backend
-from qacg_kernels.testing_inputs import Case, make_inputs
+from qacg_kernels.testing.inputs import Case, make_inputs
 
 pytestmark = pytest.mark.compiles
 

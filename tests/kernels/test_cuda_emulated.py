@@ -22,11 +22,12 @@ from cuda_emulator import build
 from judging import check, compare, judges_of
 
 import qacg_kernels as qk
-from qacg_kernels import ops, self_check
+from qacg_kernels import self_check
 from qacg_kernels.backends import cuda
-from qacg_kernels.problem import dense_problem
+from qacg_kernels.call.validation import dense_problem
+from qacg_kernels.operators import schema
 from qacg_kernels.testing import evaluate, through_backend
-from qacg_kernels.testing_inputs import Case, make_inputs
+from qacg_kernels.testing.inputs import Case, make_inputs
 
 pytestmark = pytest.mark.full
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -87,7 +88,7 @@ def test_roundings_of_tensor_cores_are_within_the_error_rule(n, case, monkeypatc
 
 def test_the_self_check_finds_its_first_calls_right(monkeypatch):
     monkeypatch.setenv("QACG_SELF_CHECK", "strict")
-    registry = torch.library.Library(ops.NAMESPACE, "IMPL")
+    registry = torch.library.Library(schema.NAMESPACE, "IMPL")
     self_check.forget()
     try:
         self_check.guard_compiled("cuda", float("-inf"), registry)
@@ -96,7 +97,7 @@ def test_the_self_check_finds_its_first_calls_right(monkeypatch):
         told = self_check.summary(torch.device("cpu"))
         assert told.endswith("0 wrong") and int(told.split()[0]) > 20
     finally:
-        ops.in_python.pop("cuda", None)
+        schema.in_python.pop("cuda", None)
         registry._destroy()
         self_check.forget()
 

@@ -10,7 +10,7 @@ import qacg_kernels as qk
 from qacg_kernels import dispatch
 from qacg_kernels.backends import cpu
 from qacg_kernels.backends.triton.configurations import Choice
-from qacg_kernels.testing_inputs import Case, make_inputs
+from qacg_kernels.testing.inputs import Case, make_inputs
 
 
 def call_of(dtype=torch.float32, device="cpu", **sizes):

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import qacg_kernels as qk
-from qacg_kernels.dropout import drop_threshold, keep_scale
+from qacg_kernels.call.dropout import drop_threshold, keep_scale
 
 # On both sides of the CPU kernel's border of 512 keys; 300 and 520 end inside a block of 128 counters.
 SHAPES = {"short": (2, 3, 20, 33), "blocks": (1, 2, 70, 300), "long": (1, 2, 65, 520)}

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from qacg_kernels.testing import evaluate, through_backend
-from qacg_kernels.testing_inputs import Case, make_inputs
+from qacg_kernels.testing.inputs import Case, make_inputs
 
 EMPTY = (
     Case("no batch", batch=0, gate="shared", bias="shared"),

@@ -16,7 +16,7 @@ from qacg_kernels.testing import (
     supported_dtypes,
     through_eager,
 )
-from qacg_kernels.testing_inputs import Case, make_inputs
+from qacg_kernels.testing.inputs import Case, make_inputs
 
 CASE = Case("mutants", queries=63, head_dim=32, gate="shared", bias="shared", mask="additive", lambda_gradient=True)
 

@@ -6,11 +6,11 @@ from full_members import members
 from judging import check
 
 import qacg_kernels as qk
-from qacg_kernels import ops
 from qacg_kernels.backends import cpu
-from qacg_kernels.problem import dense_problem, packed_problem
+from qacg_kernels.call.validation import dense_problem, packed_problem
+from qacg_kernels.operators import schema
 from qacg_kernels.testing import evaluate, through_backend
-from qacg_kernels.testing_inputs import Case, make_inputs
+from qacg_kernels.testing.inputs import Case, make_inputs
 
 needs_cpu = pytest.mark.skipif(bool(cpu.missing()), reason="the compiled CPU kernels are not there")
 KEYS = [3, 40, 600]  # read in place, a whole row, a row in spans
@@ -106,9 +106,9 @@ def test_raw_operator_clamps_lengths_that_would_wrap():
     inputs = make_inputs(Case("raw lengths", batch=2, queries=8, key_lengths=(8, 8)))
     options = dict(attn_mask=None, key_lengths=None, dropout_seed=None) | inputs.options
     problem = dense_problem(*inputs.arguments(), **options)
-    expected = ops.forward_op("cpu")(*problem.tensors(), **problem.options())[0]
+    expected = schema.forward_op("cpu")(*problem.tensors(), **problem.options())[0]
     problem.key_lengths = torch.tensor([2**32 + 3, 8])
-    assert torch.equal(ops.forward_op("cpu")(*problem.tensors(), **problem.options())[0], expected)
+    assert torch.equal(schema.forward_op("cpu")(*problem.tensors(), **problem.options())[0], expected)
 
 
 @pytest.mark.parametrize("name", ["scale", "quasi_scale"])
@@ -142,7 +142,7 @@ def test_reference_gradient_of_absent_gates_is_ignored():
     five[0].requires_grad_()
     options = dict(is_causal=False, dropout_p=0.0, scale=None, quasi_scale=1.0, dropout_seed=None)
     problem = packed_problem(*five, lam, cu_seqlens=torch.tensor([0, 3, 8]), max_seqlen=5, **options)
-    outputs = ops.forward_op("reference")(*problem.tensors(), **problem.options())
+    outputs = schema.forward_op("reference")(*problem.tensors(), **problem.options())
     expected = torch.autograd.grad(outputs[0].sum(), five[0], retain_graph=True)[0]
     loss = outputs[0].sum() + outputs[5].sum() + outputs[6].sum()
     assert torch.equal(torch.autograd.grad(loss, five[0])[0], expected)

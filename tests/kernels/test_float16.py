@@ -6,7 +6,7 @@ import torch
 import qacg_kernels as qk
 from qacg_kernels.backends import cpu
 from qacg_kernels.testing import evaluate, evaluate_exactly, through_backend, through_eager
-from qacg_kernels.testing_inputs import Case, make_inputs
+from qacg_kernels.testing.inputs import Case, make_inputs
 
 pytestmark = pytest.mark.skipif(bool(cpu.missing()), reason="the compiled CPU kernels are not there")
 

@@ -9,8 +9,8 @@ from benchmarks.static.disassemble import disassembled
 from benchmarks.static.path import main_loop
 from qacg_kernels.backends.triton import gluon_launch
 from qacg_kernels.backends.triton.configurations import shipped
-from qacg_kernels.problem import dense_problem, packed_problem
-from qacg_kernels.testing_inputs import Case, make_inputs
+from qacg_kernels.call.validation import dense_problem, packed_problem
+from qacg_kernels.testing.inputs import Case, make_inputs
 
 pytestmark = pytest.mark.full
 CALLS = {

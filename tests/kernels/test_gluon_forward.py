@@ -16,8 +16,8 @@ from gluon_model.machine import Fault
 from judging import compare, judges_of
 
 from qacg_kernels.backends.triton import gluon_forward, gluon_launch, launch
-from qacg_kernels.problem import dense_problem, packed_problem
-from qacg_kernels.testing_inputs import Case, make_inputs
+from qacg_kernels.call.validation import dense_problem, packed_problem
+from qacg_kernels.testing.inputs import Case, make_inputs
 
 # Every way through the kernel: both head sizes, one tile, tiles that fill and that do not, more of them than stages,
 # blocks without a row or a key, what is hidden within a tile, sums that are saved and that are not.

@@ -9,7 +9,7 @@ from turns import turn
 
 import qacg_kernels as qk
 from qacg_kernels.testing import evaluate, through_backend
-from qacg_kernels.testing_inputs import Case, make_inputs
+from qacg_kernels.testing.inputs import Case, make_inputs
 
 pytestmark = pytest.mark.gpu
 

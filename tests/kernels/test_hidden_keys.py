@@ -4,9 +4,9 @@ import pytest
 import torch
 
 import qacg_kernels as qk
-from qacg_kernels.masks import HIDING, cast_mask
+from qacg_kernels.call.masks import HIDING, cast_mask
 from qacg_kernels.testing import eager_attention, evaluate, through_backend
-from qacg_kernels.testing_inputs import Case, make_inputs
+from qacg_kernels.testing.inputs import Case, make_inputs
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 

@@ -19,7 +19,7 @@ import qacg_kernels as qk
 from qacg_kernels.backends import cuda
 from qacg_kernels.backends.cuda import hopper
 from qacg_kernels.testing import evaluate, through_backend
-from qacg_kernels.testing_inputs import Case, make_inputs
+from qacg_kernels.testing.inputs import Case, make_inputs
 
 pytestmark = pytest.mark.full
 DTYPES = (torch.bfloat16, torch.float16)

@@ -5,10 +5,10 @@ import torch
 from full_members import member, members
 
 import qacg_kernels as qk
-from qacg_kernels import ops
-from qacg_kernels.problem import dense_problem, packed_problem
+from qacg_kernels.call.validation import dense_problem, packed_problem
+from qacg_kernels.operators import schema
 from qacg_kernels.testing import evaluate, through_backend
-from qacg_kernels.testing_inputs import Case, make_inputs
+from qacg_kernels.testing.inputs import Case, make_inputs
 
 CASES = (
     Case("op: lambda", batch=1, heads=2, queries=5, keys=9, head_dim=4),
@@ -61,7 +61,7 @@ def widest(backend, device):
 def test_opcheck_forward(case, saved, backend, device):
     inputs = make_inputs(case, widest(backend, device), device)
     problem = problem_of(inputs, trainable(inputs))
-    torch.library.opcheck(ops.forward_op(backend).default, problem.tensors(), problem.options() | saved)
+    torch.library.opcheck(schema.forward_op(backend).default, problem.tensors(), problem.options() | saved)
 
 
 @pytest.mark.parametrize("case", CASES, **ids)
@@ -69,11 +69,11 @@ def test_opcheck_backward(case, backend, device):
     """The backward is an operator too; its own derivative is refused, so autograd is not among the checks."""
     inputs = make_inputs(case, widest(backend, device), device)
     problem = problem_of(inputs)
-    out, *saved = ops.forward_op(backend)(*problem.tensors(), **problem.options())
+    out, *saved = schema.forward_op(backend)(*problem.tensors(), **problem.options())
     upstream = [torch.randn_like(out), *(torch.randn_like(t) if t.numel() else None for t in saved[4:])]
     arguments = (*upstream, *problem.tensors(), *saved)
     checks = ("test_schema", "test_faketensor")
-    torch.library.opcheck(ops.backward_op(backend).default, arguments, problem.options(), test_utils=checks)
+    torch.library.opcheck(schema.backward_op(backend).default, arguments, problem.options(), test_utils=checks)
 
 
 @pytest.mark.parametrize("case", [member(case, id=case.name, fast=n == 1) for n, case in enumerate(CASES)])
@@ -107,7 +107,7 @@ def test_raw_operator_differentiates(case, backend, device):
 def test_saved_tensors_are_no_outputs_to_differentiate(backend, device):
     inputs = make_inputs(CASES[0], widest(backend, device), device)
     problem = problem_of(inputs, trainable(inputs))
-    out, softmax_out, _, row_max, *_ = ops.forward_op(backend)(*problem.tensors(), **problem.options())
+    out, softmax_out, _, row_max, *_ = schema.forward_op(backend)(*problem.tensors(), **problem.options())
     assert out.requires_grad and not softmax_out.requires_grad and not row_max.requires_grad
 
 

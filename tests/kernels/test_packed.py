@@ -6,7 +6,7 @@ from judging import compare, judged_by
 
 import qacg_kernels as qk
 from qacg_kernels.testing import evaluate, through_backend
-from qacg_kernels.testing_inputs import WIDE, Case, make_inputs
+from qacg_kernels.testing.inputs import WIDE, Case, make_inputs
 
 CASES = (
     Case("packed: gate", sequences=(5, 0, 17, 1), gate="per_head", bias="shared"),

@@ -21,10 +21,10 @@ from test_nn import (
 )
 from torch import nn
 
-from qacg_kernels.absent_maps import AbsentMap
 from qacg_kernels.context_mixing import FusedContextMixing
 from qacg_kernels.nn import FusedQuasiAttention
 from qacg_kernels.patch import apply_fused_attention
+from qacg_kernels.placeholder_attentions import AbsentMap
 
 READERS = {
     "numpy, as the histograms do": lambda m: m.detach().cpu().numpy().flatten(),

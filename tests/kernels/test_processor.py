@@ -4,7 +4,7 @@ import platform
 
 import pytest
 
-from qacg_kernels import processor
+from qacg_kernels.utils import cpu_info
 
 X86 = "processor\t: 0\nmodel name\t: Some CPU @ 2.0GHz\nflags\t\t: fpu\n\n"
 VIRTUAL = "processor\t: 0\ncpu family\t: 26\nmodel\t\t: 2\nmodel name\t: AMD EPYC\n\n"
@@ -33,4 +33,4 @@ CORE = (
     ids=["x86", "virtual", "alike", "two kinds", "nothing"],
 )
 def test_name_on_linux(table, name):
-    assert processor._of_linux(table) == name
+    assert cpu_info._of_linux(table) == name

@@ -8,7 +8,7 @@ import random
 from full_members import members
 from judging import check
 
-from qacg_kernels.testing_inputs import LAYOUTS, MASKS, Case
+from qacg_kernels.testing.inputs import LAYOUTS, MASKS, Case
 
 HEAD_DIMS = (
     1,

@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch.autograd import forward_ad
 
-from qacg_kernels import ops
 from qacg_kernels.backends import cpu
-from qacg_kernels.problem import dense_problem, packed_problem
-from qacg_kernels.testing_inputs import Case, make_inputs
+from qacg_kernels.call.validation import dense_problem, packed_problem
+from qacg_kernels.operators import schema
+from qacg_kernels.testing.inputs import Case, make_inputs
 
 B, H, L, S, D, T = 3, 2, 6, 6, 8, 9
 INPUTS = (
@@ -52,18 +52,18 @@ def forward(backend, kind, **changes):
     tensors, options = call_of(kind)
     for name, value in changes.items():
         (options if name in options else tensors)[name] = value
-    return ops.forward_op(backend)(*tensors.values(), **options)
+    return schema.forward_op(backend)(*tensors.values(), **options)
 
 
 def backward(backend, kind, **changes):
     tensors, options = call_of(kind)
     # Triton's is only refused here, which needs no kernel but must have something to refuse.
-    out, *saved = ops.forward_op("reference" if backend == "triton" else backend)(*tensors.values(), **options)
+    out, *saved = schema.forward_op("reference" if backend == "triton" else backend)(*tensors.values(), **options)
     named = dict(zip(UPSTREAM, (out, *(t if t.numel() else None for t in saved[4:])))) | tensors
     named |= dict(zip(SAVED, saved))
     for name, value in changes.items():
         (options if name in options else named)[name] = value
-    return ops.backward_op(backend)(*named.values(), **options)
+    return schema.backward_op(backend)(*named.values(), **options)
 
 
 def of(*shape, dtype=torch.float32):
@@ -191,7 +191,7 @@ def test_lengths_that_lead_outside_are_clamped(compiled):
 
 def test_saved_outputs_may_have_any_strides(compiled):
     tensors, options = call_of("lambda")
-    softmax_out = ops.forward_op(compiled)(*tensors.values(), **options)[1]
+    softmax_out = schema.forward_op(compiled)(*tensors.values(), **options)[1]
     strided = torch.full((*softmax_out.shape, 2), torch.nan)[..., 0].copy_(softmax_out)
     for got, wanted in zip(backward(compiled, "lambda", softmax_out=strided), backward(compiled, "lambda")):
         assert torch.equal(got, wanted)
@@ -204,15 +204,15 @@ def test_tangents_are_refused_with_advice(run, needs_grad, checking):
     tensors, options = call_of("gate")
     tensors = {name: t if t is None else t.detach() for name, t in tensors.items()}
     tensors["key"].requires_grad_(needs_grad)
-    out, *saved = ops.forward_op("reference")(*tensors.values(), **options)
+    out, *saved = schema.forward_op("reference")(*tensors.values(), **options)
     with forward_ad.dual_level(), pytest.raises(NotImplementedError, match=r"reverse mode only.*attention_maps"):
         if run == "forward":
             tensors["gate_key"] = forward_ad.make_dual(tensors["gate_key"], torch.ones_like(tensors["gate_key"]))
-            ops.forward_op(checking)(*tensors.values(), **options)
+            schema.forward_op(checking)(*tensors.values(), **options)
         else:
             dual = forward_ad.make_dual(out.detach(), torch.ones_like(out))
             saved = [t.detach() for t in saved]
-            ops.backward_op(checking)(dual, None, None, *tensors.values(), *saved, **options)
+            schema.backward_op(checking)(dual, None, None, *tensors.values(), *saved, **options)
 
 
 def test_without_a_tangent_a_dual_level_changes_nothing():

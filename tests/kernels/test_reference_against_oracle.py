@@ -8,7 +8,7 @@ from oracle.quasi_attention import kept, philox, quasi_attention
 
 import qacg_kernels as qk
 from qacg_kernels.testing import evaluate, through_backend, through_eager
-from qacg_kernels.testing_inputs import Case, make_inputs
+from qacg_kernels.testing.inputs import Case, make_inputs
 
 # Sums of a few hundred terms of size one, in another order: a few hundred times eps is the rounding expected.
 TOLERANCE = 1e-12

@@ -12,9 +12,9 @@ from unchecked_cpu import unchecked_cpu
 import qacg_kernels as qk
 from qacg_kernels import self_check
 from qacg_kernels.backends import cpu
-from qacg_kernels.guarded_memory import GuardedMemory
+from qacg_kernels.self_check.guarded_memory import GuardedMemory
 from qacg_kernels.testing import evaluate, through_backend
-from qacg_kernels.testing_inputs import Case, make_inputs
+from qacg_kernels.testing.inputs import Case, make_inputs
 
 pytestmark = pytest.mark.skipif(bool(cpu.missing()), reason="the compiled CPU kernels are not there")
 CASE = Case("self-check", queries=9, head_dim=8, gate="shared", bias="shared")

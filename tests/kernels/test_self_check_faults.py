@@ -11,11 +11,11 @@ import torch
 from test_edges import EMPTY
 from unchecked_cpu import GRADIENTS, INPUTS, UPSTREAM, unchecked_cpu
 
-from qacg_kernels import comparison
 from qacg_kernels.backends import cpu, reference
-from qacg_kernels.ops import ForwardOutputs
+from qacg_kernels.operators.schema import ForwardOutputs
+from qacg_kernels.self_check import comparison
 from qacg_kernels.testing import evaluate, through_backend
-from qacg_kernels.testing_inputs import Case, make_inputs
+from qacg_kernels.testing.inputs import Case, make_inputs
 
 pytestmark = pytest.mark.skipif(bool(cpu.missing()), reason="the compiled CPU kernels are not there")
 

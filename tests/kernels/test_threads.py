@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from qacg_kernels.testing import evaluate, through_backend
-from qacg_kernels.testing_inputs import Case, make_inputs
+from qacg_kernels.testing.inputs import Case, make_inputs
 
 CASES = (
     Case("threads: short", batch=5, queries=70, head_dim=32, gate="per_head", bias="shared", dropout_p=0.1),

@@ -8,7 +8,7 @@ from torch.autograd import forward_ad
 
 import qacg_kernels as qk
 from qacg_kernels.testing import evaluate, through_backend
-from qacg_kernels.testing_inputs import Case, make_inputs
+from qacg_kernels.testing.inputs import Case, make_inputs
 
 GATED = Case("transformed", queries=7, head_dim=8, gate="shared", bias="shared", lambda_gradient=True)
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from judging import check
 
-from qacg_kernels.testing_inputs import Case
+from qacg_kernels.testing.inputs import Case
 
 VARIANTS = {
     "lambda": dict(queries=39),

@@ -36,7 +36,7 @@ def philox(counter: tuple[int, ...], key: tuple[int, int], rounds: int) -> tuple
 
 
 def kept_row(seed: int, dropout_p: float, sequence_head: int, i: int, keys: int) -> list[bool]:
-    """Which cells of one row survive, by the counter layout that qacg_kernels/dropout.py documents."""
+    """Which cells of one row survive, by the counter layout that qacg_kernels/call/dropout.py documents."""
     below = min(int(dropout_p * 65536 + 0.5), 65535)
     words: dict[int, tuple[int, ...]] = {}
     row = []

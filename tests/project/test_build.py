@@ -15,7 +15,7 @@ from native import choices, commands, compilers, cpu, cuda, environment, stable_
 from setuptools import Distribution, Extension
 from torch.utils.cpp_extension import include_paths
 
-from qacg_kernels import libraries
+from qacg_kernels.utils import native_libraries
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -312,11 +312,11 @@ def build(folder, **variables):
 def test_what_is_not_built_leaves_its_reason(tmp_path, monkeypatch):
     done = build(tmp_path, QACG_BUILD_CPU="0", QACG_BUILD_CUDA="0")
     assert done.returncode == 0, done.stderr
-    monkeypatch.setattr(libraries, "_PACKAGE", tmp_path / "qacg_kernels")
+    monkeypatch.setattr(native_libraries, "_PACKAGE", tmp_path / "qacg_kernels")
     for name in ("_cpu", "_cuda"):
         reason = f"QACG_BUILD{name.upper()}=0 was set at installation"
-        assert libraries.library(name) is None
-        assert libraries.why_not_built(name) == reason
+        assert native_libraries.library(name) is None
+        assert native_libraries.why_not_built(name) == reason
         assert json.loads((tmp_path / f"qacg_kernels/_build{name}.json").read_text()) == {"reason": reason}
 
 
@@ -357,9 +357,9 @@ def test_the_host_half_wants_c_functions_of_torch_alone(name, tmp_path):
 
 
 def test_the_built_cpu_library_wants_c_functions_of_torch_alone():
-    path = libraries.library("_cpu")
+    path = native_libraries.library("_cpu")
     if path is None:
-        pytest.skip(f"the CPU library is not there: {libraries.why_not_built('_cpu')}")
+        pytest.skip(f"the CPU library is not there: {native_libraries.why_not_built('_cpu')}")
     kinds = symbols(path, "-D")
     assert kinds["qacg_cpu_instruction_set"] == "T"
     assert kinds["aoti_torch_get_sizes"] == kinds["torch_parallel_for"] == "U"
@@ -368,9 +368,9 @@ def test_the_built_cpu_library_wants_c_functions_of_torch_alone():
 
 
 def test_the_built_cuda_library_exports_its_functions_and_wants_c_functions_of_torch_alone():
-    path = libraries.library("_cuda")
+    path = native_libraries.library("_cuda")
     if path is None:
-        pytest.skip(f"the CUDA library is not there: {libraries.why_not_built('_cuda')}")
+        pytest.skip(f"the CUDA library is not there: {native_libraries.why_not_built('_cuda')}")
     kinds = symbols(path, "-D")
     assert kinds["qacg_cuda_gpus"] == kinds["qacg_cuda_shared_memory"] == "T"
     assert kinds["aoti_torch_get_current_cuda_stream"] == "U"

@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from qacg_kernels.checkout import checkout_of
+from qacg_kernels.utils.source_revision import checkout_of
 
 
 @pytest.fixture

@@ -116,9 +116,9 @@ def test_sources_are_those_of_the_platform(tag, monkeypatch):
 
 
 def test_one_oldest_torch_is_said_everywhere():
-    from qacg_kernels import libraries
+    from qacg_kernels.utils import native_libraries
 
-    oldest = libraries.OLDEST_TORCH
+    oldest = native_libraries.OLDEST_TORCH
     assert oldest == stable_abi.OLDEST_TORCH
     assert f"0x{oldest[0]:02x}{oldest[1]:02x}" in stable_abi.CPU_FLAG
     assert f'"torch>={oldest[0]}.{oldest[1]}"' in (ROOT / "pyproject.toml").read_text()

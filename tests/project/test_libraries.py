@@ -11,7 +11,7 @@ import pytest
 import torch
 from full_members import members
 
-from qacg_kernels import libraries
+from qacg_kernels.utils import native_libraries
 
 ROOT = Path(__file__).resolve().parents[2]
 X86, ARM = 62, 183
@@ -34,7 +34,7 @@ def mach_o(machine: int, size: int) -> bytes:
 
 @pytest.fixture
 def here(monkeypatch):
-    monkeypatch.setattr(libraries.platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(native_libraries.platform, "machine", lambda: "x86_64")
     monkeypatch.setattr(torch, "__version__", "2.10.0+cpu")
 
 
@@ -43,7 +43,7 @@ def reason(tmp_path, here):
     def of(data: bytes) -> str | None:
         path = tmp_path / "_cpu.so"
         path.write_bytes(data)
-        return libraries.why_not_loadable(path)
+        return native_libraries.why_not_loadable(path)
 
     return of
 
@@ -71,14 +71,14 @@ def test_what_is_no_library_is_not(reason):
 
 def test_a_library_for_another_processor_is_named(reason, monkeypatch):
     assert "for another processor, aarch64, and this Python is for x86_64" in reason(elf(ARM))
-    monkeypatch.setattr(libraries.platform, "machine", lambda: "aarch64")
+    monkeypatch.setattr(native_libraries.platform, "machine", lambda: "aarch64")
     assert reason(elf(ARM)) is None
 
 
 def test_libraries_of_macos(reason, monkeypatch):
     whole = mach_o(0x0100000C, 4096)
     assert "for another processor, arm64" in reason(whole)
-    monkeypatch.setattr(libraries.platform, "machine", lambda: "arm64")
+    monkeypatch.setattr(native_libraries.platform, "machine", lambda: "arm64")
     assert reason(whole) is None
     assert "has 4,095 bytes of 4,096" in reason(whole[:-1])
 
@@ -108,9 +108,9 @@ print(info.render(info.collect()))
 def test_the_reference_goes_on(fault, tmp_path):
     """With half of the real library, the other half left out or zeros: the loader would map it and die. And with a
     name that is no capability."""
-    real = libraries.library("_cpu")
+    real = native_libraries.library("_cpu")
     if real is None:
-        pytest.skip(libraries.why_not_built("_cpu"))
+        pytest.skip(native_libraries.why_not_built("_cpu"))
     ignored = shutil.ignore_patterns("*.so", "__pycache__")
     package = shutil.copytree(ROOT / "qacg_kernels", tmp_path / "qacg_kernels", ignore=ignored)
     data = real.read_bytes()

@@ -5,7 +5,7 @@ output to keep up to 2048, so both sides of these borders appear with masks, cau
 both kinds of gate.
 """
 
-from qacg_kernels.testing_inputs import Case
+from qacg_kernels.testing.inputs import Case
 
 SMALL = (
     Case("one of everything", batch=1, heads=1, queries=1, head_dim=1),

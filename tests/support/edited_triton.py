@@ -19,7 +19,7 @@ import torch
 from qacg_kernels import self_check
 from qacg_kernels.backends.triton import backward, forward, gates, launch, plan, tiles
 from qacg_kernels.testing import evaluate, through_backend
-from qacg_kernels.testing_inputs import Case, make_inputs
+from qacg_kernels.testing.inputs import Case, make_inputs
 
 MODULES = {"tiles": tiles, "gates": gates, "forward": forward, "backward": backward, "launch": launch}
 SOURCES = {name: Path(module.__file__).read_text() for name, module in MODULES.items()}

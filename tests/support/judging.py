@@ -12,7 +12,7 @@ from qacg_kernels.testing import (
     through_backend,
     through_eager,
 )
-from qacg_kernels.testing_inputs import make_inputs
+from qacg_kernels.testing.inputs import make_inputs
 
 
 @functools.cache

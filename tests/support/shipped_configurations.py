@@ -23,8 +23,9 @@ from qacg_kernels.backends.triton.configurations import (
     shipped,
     shipped_architectures,
 )
-from qacg_kernels.problem import Problem, dense_problem, packed_problem
-from qacg_kernels.testing_inputs import Case, Inputs, make_inputs
+from qacg_kernels.call.problem import Problem
+from qacg_kernels.call.validation import dense_problem, packed_problem
+from qacg_kernels.testing.inputs import Case, Inputs, make_inputs
 
 # The chips with a table of their own; others take one of an older chip.
 OWN_TABLE = tuple(shipped_architectures())

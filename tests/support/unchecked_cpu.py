@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-from qacg_kernels import ops, self_check
+from qacg_kernels import self_check
+from qacg_kernels.operators import schema
 
 # Takes the results of a launch, by name, and the call's tensors and options; changes the results in place.
 Fault = Callable[[dict[str, torch.Tensor], dict[str, object]], None]
@@ -39,21 +40,21 @@ def unchecked_cpu(fault: Fault | None = None, backward: bool = False) -> Iterato
             launched.append("backward" if is_backward else "forward")
             results = run(*tensors, **options)
             if fault is not None and is_backward == backward:
-                names = (*UPSTREAM, *INPUTS, *ops.ForwardOutputs._fields[1:]) if is_backward else INPUTS
+                names = (*UPSTREAM, *INPUTS, *schema.ForwardOutputs._fields[1:]) if is_backward else INPUTS
                 call = dict(zip(names, tensors)) | options
-                fault(dict(zip(GRADIENTS if is_backward else ops.ForwardOutputs._fields, results)), call)
+                fault(dict(zip(GRADIENTS if is_backward else schema.ForwardOutputs._fields, results)), call)
             return results
 
         return with_fault
 
     before, self_check._compiled = self_check._compiled, compiled
-    library = torch.library.Library(ops.NAMESPACE, "IMPL")
+    library = torch.library.Library(schema.NAMESPACE, "IMPL")
     self_check.forget()
     try:
         self_check.guard_compiled("cpu", row_max_of_empty=float("-inf"), library=library)
         yield launched
     finally:
         self_check._compiled = before
-        ops.in_python.pop("cpu", None)
+        schema.in_python.pop("cpu", None)
         library._destroy()
         self_check.forget()

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from transformers import PreTrainedModel
 from transformers.utils import ModelOutput
 
-from qacg_kernels.problem import values_readable
+from qacg_kernels.utils.torch_internals import values_readable
 from qacg_models.checkpoints.head_names import BERTSUM_ALIASES
 from qacg_models.configs.bertsum import BertSumConfig
 from qacg_models.models.encoder_head import EncoderHeadModel

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from transformers import PreTrainedModel
 from transformers.utils import ModelOutput
 
-from qacg_kernels.problem import values_readable
+from qacg_kernels.utils.torch_internals import values_readable
 from qacg_models.configs.query_attention import QueryAttentionConfig
 from qacg_models.models.encoder_head import EncoderHeadModel
 from qacg_models.modules.input_checks import check_ids

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils import ModelOutput
 
-from qacg_kernels.problem import values_readable
+from qacg_kernels.utils.torch_internals import values_readable
 from qacg_models.modules.multi_headed_attention import MultiHeadedAttention
 
 LAYER_NORM_EPS = 1e-6

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from qacg_kernels.problem import values_readable
+from qacg_kernels.utils.torch_internals import values_readable
 from qacg_models.modules.input_checks import check_encoder_inputs, check_packed_inputs, check_segments, key_mask
 from qacg_models.modules.packing import Packing, pack_visible, packing_of
 

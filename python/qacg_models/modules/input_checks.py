@@ -6,7 +6,7 @@ On a GPU an id out of range is caught by the embedding's own device-side check.
 import torch
 from torch import Tensor
 
-from qacg_kernels.problem import values_readable
+from qacg_kernels.utils.torch_internals import values_readable
 
 _INTEGERS = (torch.int64, torch.int32)
 

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from qacg_kernels.problem import values_readable
+from qacg_kernels.utils.torch_internals import values_readable
 
 IGNORED = -100
 

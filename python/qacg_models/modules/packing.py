@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from qacg_kernels.problem import values_readable
+from qacg_kernels.utils.torch_internals import values_readable
 
 
 class Packing(NamedTuple):

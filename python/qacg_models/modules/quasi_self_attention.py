@@ -4,8 +4,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from qacg_kernels.call.gate import GateParameters
 from qacg_kernels.functional import quasi_attention_varlen
-from qacg_kernels.gate import GateParameters
 from qacg_kernels.nn import FusedQuasiAttention
 from qacg_models.modules.dropout import Dropout
 from qacg_models.modules.packing import Packing

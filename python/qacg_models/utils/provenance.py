@@ -36,7 +36,7 @@ def now() -> str:
 
 def commit() -> str | None:
     """The commit of a checkout, marked where files differ from it; None for an installed package."""
-    from qacg_kernels.checkout import checkout_of
+    from qacg_kernels.utils.source_revision import checkout_of
 
     found = checkout_of(__file__, "-uno")
     return found and found[0] + ("-modified" if found[1] else "")

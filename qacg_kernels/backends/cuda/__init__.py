@@ -7,8 +7,8 @@ import re
 import torch
 
 from qacg_kernels import self_check
-from qacg_kernels.libraries import library, why_not_built, why_not_loadable
-from qacg_kernels.ops import may_exceed
+from qacg_kernels.operators.schema import may_exceed
+from qacg_kernels.utils.native_libraries import library, why_not_built, why_not_loadable
 
 NAME = "cuda"
 NEEDS_SELF_CHECK = True

@@ -17,7 +17,7 @@ from qacg_kernels.backends.triton.configurations import (
     longest_whole_rows,
     source_of,
 )
-from qacg_kernels.ops import register_kernels
+from qacg_kernels.operators.schema import register_kernels
 
 NAME = "triton"
 NEEDS_SELF_CHECK = True

@@ -8,7 +8,7 @@ from importlib import metadata
 import torch
 
 from qacg_kernels.backends import triton
-from qacg_kernels.ops import register_kernels
+from qacg_kernels.operators.schema import register_kernels
 
 NAME = "gluon"
 NEEDS_SELF_CHECK = True

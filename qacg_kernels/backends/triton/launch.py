@@ -32,7 +32,7 @@ from qacg_kernels.backends.triton.forms import power_of_two
 from qacg_kernels.backends.triton.forward import forward_kernel
 from qacg_kernels.backends.triton.gates import gate_gradients_kernel, gate_sums_kernel, key_gates_kernel
 from qacg_kernels.backends.triton.plan import Plan, plan_of
-from qacg_kernels.ops import INPUTS, ForwardOutputs
+from qacg_kernels.operators.schema import INPUTS, ForwardOutputs
 
 # Rows that one program sums for the gate's parameters: few partial sums, yet programs enough for long sequences.
 _SUM_ROWS = 1024

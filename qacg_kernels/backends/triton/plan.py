@@ -12,8 +12,8 @@ from qacg_kernels.backends.triton import interpreted
 from qacg_kernels.backends.triton.arguments import Factors, Form, Sizes, Strided, has_dense_rows, strides
 from qacg_kernels.backends.triton.configurations import Row, Table, is_busy, table_for
 from qacg_kernels.backends.triton.forms import GLUON_FORWARD, Traits, form_of, gluon_form
-from qacg_kernels.dropout import drop_threshold, keep_scale
-from qacg_kernels.ops import empty_dense_like
+from qacg_kernels.call.dropout import drop_threshold, keep_scale
+from qacg_kernels.operators.schema import empty_dense_like
 
 _LOG2E = math.log2(math.e)
 # A factor that a GPU flushes to 0 would make NaN of a hidden cell's minus infinity.

@@ -9,8 +9,8 @@ import triton
 import triton.language as tl
 
 from qacg_kernels.backends.triton.arguments import Operand, Place
-from qacg_kernels.dropout import ROUNDS
-from qacg_kernels.masks import HIDING
+from qacg_kernels.call.dropout import ROUNDS
+from qacg_kernels.call.masks import HIDING
 
 PHILOX_ROUNDS = tl.constexpr(ROUNDS)
 LOG2E = tl.constexpr(1.4426950408889634)
@@ -239,7 +239,7 @@ def gate_vector(vector, place, call, form: tl.constexpr):
 
 @triton.jit
 def keep_cells(call, place, i, first_key, BLOCK_N: tl.constexpr, KEYS_FIRST: tl.constexpr):
-    """Which cells of a tile dropout keeps, as qacg_kernels/dropout.py decides it.
+    """Which cells of a tile dropout keeps, as qacg_kernels/call/dropout.py decides it.
 
     i: query positions (M); first_key: a multiple of BLOCK_N, which is 16, 32, 64 or 128. A counter serves keys that
     lie 16 apart: a row has 16 counters for 128 keys, and a narrower tile uses a part of their words.

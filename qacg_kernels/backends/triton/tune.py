@@ -15,7 +15,7 @@ import torch
 
 from qacg_kernels.backends.triton.candidates import candidates
 from qacg_kernels.backends.triton.configurations import Key, Row, Table, trial
-from qacg_kernels.ops import backward_op, forward_op
+from qacg_kernels.operators.schema import backward_op, forward_op
 
 Measure = Callable[[Table, Row], float]
 Pairs = list[tuple[Table, Row]]

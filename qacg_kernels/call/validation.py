@@ -1,98 +1,18 @@
-"""One call of quasi-attention: its tensors, its options, and the checks that make it well-formed."""
+"""Validation of a public call: from its arguments to a `Problem`."""
 
 import itertools
 import math
 import sys
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensor
 
-from qacg_kernels.gate import FORMS, GateParameters
+from qacg_kernels.call.gate import FORMS, GateParameters
+from qacg_kernels.call.problem import Problem
+from qacg_kernels.utils.torch_internals import values_readable
 
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-
-
-# Not frozen: that would take 2 us of each call, where a call of short rows should take the host less than 30.
-@dataclass(eq=False)
-class Problem:
-    """A validated call, which nobody changes. Field order and names are those of the operator schema in `ops.py`.
-
-    Dense tensors are (B, H, L or S, D); packed ones, with `cu_seqlens`, are (T, H, D).
-    """
-
-    query: Tensor
-    key: Tensor
-    value: Tensor
-    context_query: Tensor
-    context_key: Tensor
-    gate_lambda: Tensor | None
-    gate_query: Tensor | None
-    gate_context_query: Tensor | None
-    gate_key: Tensor | None
-    gate_context_key: Tensor | None
-    gate_query_bias: Tensor | None
-    gate_key_bias: Tensor | None
-    attn_mask: Tensor | None
-    key_lengths: Tensor | None
-    cu_seqlens: Tensor | None
-    dropout_seed: Tensor | None
-    max_seqlen: int
-    is_causal: bool
-    dropout_p: float
-    scale: float
-    quasi_scale: float
-    beta: float
-    gamma: float
-    column_gate: bool
-
-    @property
-    def packed(self) -> bool:
-        return self.cu_seqlens is not None
-
-    @property
-    def head_dim(self) -> int:
-        return self.query.shape[-1]
-
-    @property
-    def longest_row(self) -> int:
-        """Number of keys in the longest row of scores."""
-        return self.max_seqlen if self.packed else self.key.shape[-2]
-
-    # Spelled out: torch.compile follows it, and for short rows the host's time is what counts.
-    def tensors(self) -> tuple[Tensor | None, ...]:
-        return (
-            self.query,
-            self.key,
-            self.value,
-            self.context_query,
-            self.context_key,
-            self.gate_lambda,
-            self.gate_query,
-            self.gate_context_query,
-            self.gate_key,
-            self.gate_context_key,
-            self.gate_query_bias,
-            self.gate_key_bias,
-            self.attn_mask,
-            self.key_lengths,
-            self.cu_seqlens,
-            self.dropout_seed,
-        )
-
-    def options(self) -> dict[str, object]:
-        return {
-            "max_seqlen": self.max_seqlen,
-            "is_causal": self.is_causal,
-            "dropout_p": self.dropout_p,
-            "scale": self.scale,
-            "quasi_scale": self.quasi_scale,
-            "beta": self.beta,
-            "gamma": self.gamma,
-            "column_gate": self.column_gate,
-        }
 
 
 def _agree(*tensors: object) -> bool:
@@ -251,21 +171,6 @@ def _as_int32(t: Tensor) -> Tensor:
         return t.clamp(0, torch.iinfo(torch.int32).max).to(torch.int32)
     # The low halves, in place: autograd then raises where the caller changes a length before the backward.
     return t.contiguous().view(torch.int32)[0 if sys.byteorder == "little" else 1 :: 2]
-
-
-def has_values(t: Tensor) -> bool:
-    """Whether a tensor has values to look at: not in a graph being made, nor in FakeTensorMode or under vmap."""
-    return (
-        not torch.compiler.is_compiling()
-        and not isinstance(t, FakeTensor)
-        and torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is None
-        and not torch._C._functorch.is_batchedtensor(t)
-    )
-
-
-def values_readable(t: Tensor) -> bool:
-    """Whether its values can be had for nothing: a GPU would wait. Where they can't, the kernels clamp instead."""
-    return t.device.type == "cpu" and has_values(t)
 
 
 def dense_problem(

@@ -15,10 +15,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from qacg_kernels.backends import reference
-from qacg_kernels.error_rule import SUM_BAND, Tally, Terms, squared_scales
-from qacg_kernels.masks import hides
-from qacg_kernels.ops import ForwardOutputs
+from qacg_kernels.call import equations
+from qacg_kernels.call.masks import hides
+from qacg_kernels.operators.schema import ForwardOutputs
+from qacg_kernels.self_check.error_rule import SUM_BAND, Tally, Terms, squared_scales
 
 MOST_ENTRIES = 1 << 28
 # A smaller call than this is compared whole, a larger one in a quarter, so that the time stays near that of a few calls
@@ -134,7 +134,7 @@ class Call:
         return t.masked_fill(~(kept.unsqueeze(-1) if t.dim() > kept.dim() else kept), 0.0)
 
     def dense(self, part: Part, rows: Tensor, dtype: torch.dtype) -> tuple:
-        """A part as the arguments of `reference.dense_forward`."""
+        """A part as the arguments of `equations.dense_forward`."""
         every_key = torch.arange(self.keys, device=self.device)
         along = (rows, every_key, every_key, rows, every_key)
         wide = [self.rows_of(t, part, which).to(dtype) for t, which in zip(self.inputs[:5], along)]
@@ -251,20 +251,20 @@ class Comparison:
             arguments = self._call.dense(group, rows, dtype)
             if upstream is None:
                 grads = [None] * 3
-                out, softmax_out, quasi_out, maps = reference.dense_forward(*arguments)
+                out, softmax_out, quasi_out, maps = equations.dense_forward(*arguments)
                 outputs = (out, softmax_out, quasi_out, maps.row_max, maps.row_sum, maps.query_gate, maps.key_gate)
                 sides.append(forward_results(ForwardOutputs(*outputs)))
             else:
                 grads = self._upstream(upstream, group, rows, dtype)
-                sides.append(dict(zip(GRADIENTS, reference.dense_backward(*grads, *arguments))))
+                sides.append(dict(zip(GRADIENTS, equations.dense_backward(*grads, *arguments))))
         wide, lam, vectors, masks, options = arguments
         column = options["column_gate"]
         if upstream is not None:
-            maps = reference.maps(*wide[:2], *wide[3:], lam, *vectors, *masks, **options)
+            maps = equations.maps(*wide[:2], *wide[3:], lam, *vectors, *masks, **options)
         bias: Tensor | float = 0.0
         if masks[0] is not None and masks[0].dtype != torch.bool:
             bias = masks[0].double().masked_fill(hides(masks[0]), 0.0)
-        seen = [t if n in (0, 3) else reference.cleared(t, masks[1]) for n, t in enumerate(wide)]
+        seen = [t if n in (0, 3) else equations.cleared(t, masks[1]) for n, t in enumerate(wide)]
         terms = Terms(
             wide=tuple(seen),
             vectors=None if vectors[0] is None else tuple(vectors[:4]),

@@ -9,13 +9,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from qacg_kernels.call.dropout import keep_mask, keep_scale
+from qacg_kernels.call.gate import GateParameters
+from qacg_kernels.call.masks import hides
 from qacg_kernels.dispatch import available_backends
-from qacg_kernels.dropout import keep_mask, keep_scale
-from qacg_kernels.error_rule import Terms, judge, squared_scales
 from qacg_kernels.functional import explain, quasi_attention, quasi_attention_varlen
-from qacg_kernels.gate import GateParameters
-from qacg_kernels.masks import hides
-from qacg_kernels.testing_inputs import BIASES, VECTORS, WIDE, Case, Inputs, make_inputs
+from qacg_kernels.self_check.error_rule import Terms, judge, squared_scales
+from qacg_kernels.testing.inputs import BIASES, VECTORS, WIDE, Case, Inputs, make_inputs
 
 
 class _Maps(NamedTuple):

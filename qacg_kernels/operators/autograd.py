@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from qacg_kernels.ops import (
+from qacg_kernels.operators.schema import (
     BACKENDS,
     DIFFERENTIABLE,
     GATE_VECTORS,

@@ -1,4 +1,4 @@
-"""The compiled libraries that installation leaves in this folder, and its notes on those that it did not build."""
+"""Libraries that installation compiles into the package, and why one may be missing or unusable."""
 
 import json
 import platform
@@ -10,7 +10,7 @@ import torch
 # The oldest torch whose stable ABI has all that the libraries want (distributions/native builds them for it).
 OLDEST_TORCH = (2, 10)
 
-_PACKAGE = Path(__file__).resolve().parent
+_PACKAGE = Path(__file__).resolve().parents[1]
 _HEADERS = 1 << 16  # bytes at the beginning that hold what tells a file's length, and more
 _STRING_TABLE = 3  # SHT_STRTAB: the section that holds the names of the sections
 _ELF_MACHINES = {62: "x86_64", 183: "aarch64"}

@@ -25,15 +25,15 @@ from importlib import metadata
 import torch
 from torch import Tensor
 
-from qacg_kernels import ops
-from qacg_kernels.backends import reference
-from qacg_kernels.comparison import GRADIENTS, PER_KEY, Call, Comparison, forward_results, multiplies_in_tf32
-from qacg_kernels.guarded_memory import GuardedMemory
+from qacg_kernels.operators import schema
+from qacg_kernels.self_check.comparison import GRADIENTS, PER_KEY, Call, Comparison, forward_results, multiplies_in_tf32
+from qacg_kernels.self_check.guarded_memory import GuardedMemory
 
 VARIABLE = "QACG_SELF_CHECK"
 FIRST, ALWAYS, OFF, STRICT = "first", "always", "off", "strict"
 CHOICES = (FIRST, ALWAYS, OFF, STRICT)
 WAY_OUT = "QACG_BACKEND=reference runs without its kernels"
+REFERENCE = "reference"  # the backend whose results replace wrong ones
 _UPSTREAM = 3  # gradients that the backward operator takes, before the inputs
 _MOST_SIGNATURES = 4096  # one for each number of tokens of packed calls, among others
 
@@ -123,9 +123,9 @@ class Kernel:
 
     def _forward_of(self, tensors: tuple, options: dict[str, object]) -> tuple | None:
         """The wrong forward variant in whose place the reference saved a backward's rows; None if there is none."""
-        saved = tensors[_UPSTREAM + ops.INPUTS :]
+        saved = tensors[_UPSTREAM + schema.INPUTS :]
         saves = {f"save_{name}": t is not None and t.numel() for name, t in zip(("softmax_out", "quasi_out"), saved)}
-        found = variant_of(self.backend, False, tensors[_UPSTREAM : _UPSTREAM + ops.INPUTS], options | saves)
+        found = variant_of(self.backend, False, tensors[_UPSTREAM : _UPSTREAM + schema.INPUTS], options | saves)
         others = {"triton": ("triton", "gluon")}.get(self.backend, (self.backend,))  # whose backward this is
         return next((variant for name in others if (variant := (name, *found[1:])) in _wrong), None)
 
@@ -163,7 +163,7 @@ class Kernel:
 
     def _compared(self, tensors: tuple, options: dict[str, object], results: Outputs) -> tuple[str | None, bool]:
         """What is wrong with the results if anything is, and whether there was anything to compare."""
-        inputs = tensors[_UPSTREAM : _UPSTREAM + ops.INPUTS] if self.is_backward else tensors
+        inputs = tensors[_UPSTREAM : _UPSTREAM + schema.INPUTS] if self.is_backward else tensors
         call = Call(inputs, options)
         if not call.is_well_formed():
             return None, False
@@ -171,7 +171,7 @@ class Kernel:
         part, every_slice, every_row = call.sample()
         if not self.is_backward:
             unit = _row_max_unit(self.backend, inputs[12])
-            upstream, got = None, forward_results(ops.ForwardOutputs(*results), unit)
+            upstream, got = None, forward_results(schema.ForwardOutputs(*results), unit)
         else:
             # Those of gates that are not there may be empty.
             upstream = tuple(t if t is not None and t.numel() else None for t in tensors[:_UPSTREAM])
@@ -193,8 +193,8 @@ class Kernel:
         if mode == STRICT:
             raise RuntimeError(f"{_told(variant, _wrong[variant])}. {WAY_OUT}")
         if self.is_backward:
-            return reference.backward(*tensors, **options)
-        outputs = ops.ForwardOutputs(*reference.forward(*tensors, **options))
+            return schema.in_python[REFERENCE].backward(*tensors, **options)
+        outputs = schema.ForwardOutputs(*schema.in_python[REFERENCE].forward(*tensors, **options))
         unit = _row_max_unit(self.backend, tensors[12])
         exact = outputs.row_max.double() / unit
         row_max = exact.float()
@@ -211,26 +211,26 @@ def _row_max_unit(backend: str, attn_mask: Tensor | None) -> float:
     return 1.0 if backend == "cpu" and attn_mask is not None and attn_mask.is_floating_point() else math.log(2)
 
 
-def guard_compiled(backend: str, row_max_of_empty: float, library: torch.library.Library = ops.library) -> None:
+def guard_compiled(backend: str, row_max_of_empty: float, library: torch.library.Library = schema.library) -> None:
     """Puts the check in front of a backend's compiled operators, for every caller of these.
 
     The dispatch key lies above that of the compiled kernels and below autograd and tracing.
     """
-    operators = (ops.forward_op(backend).default, ops.backward_op(backend).default)
+    operators = (schema.forward_op(backend).default, schema.backward_op(backend).default)
     kernels = (Kernel(backend, bool(n), _compiled(op), row_max_of_empty) for n, op in enumerate(operators))
-    ops.register_kernels(backend, *map(_Front, kernels), "BackendSelect", library)
+    schema.register_kernels(backend, *map(_Front, kernels), "BackendSelect", library)
 
 
 def _compiled(operator: torch._ops.OpOverload) -> Callable[..., Outputs]:
     """The compiled kernel of an operator, called past what stands in front of it."""
     dispatch_key = torch._C.DispatchKey
     keys = {"cpu": dispatch_key.CPU, "cuda": dispatch_key.CUDA, "meta": dispatch_key.Meta}
-    saved = _UPSTREAM + ops.INPUTS
+    saved = _UPSTREAM + schema.INPUTS
 
     def run(*tensors: Tensor | None, **options: object) -> Outputs:
         some = tensors[_UPSTREAM]
         if len(tensors) > saved:  # a forward in Python leaves out what is absent
-            tensors = (*tensors[:saved], *ops.none_absent(tensors[saved:], query=some))
+            tensors = (*tensors[:saved], *schema.none_absent(tensors[saved:], query=some))
         return operator._op_dk(keys[some.device.type], *tensors, **options)
 
     return run
@@ -258,7 +258,7 @@ class _Front:
 
 def variant_of(backend: str, is_backward: bool, tensors: tuple, options: dict[str, object]) -> tuple:
     """All that selects compiled code or a path through it; of sizes the power of two that they are in."""
-    inputs = tensors[_UPSTREAM : _UPSTREAM + ops.INPUTS] if is_backward else tensors
+    inputs = tensors[_UPSTREAM : _UPSTREAM + schema.INPUTS] if is_backward else tensors
     query, key, cu_seqlens = inputs[0], inputs[1], inputs[14]
     heads, head_dim = query.shape[1], query.shape[-1]
     if cu_seqlens is None:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from qacg_kernels.gate import GateParameters
-from qacg_kernels.masks import cast_mask
+from qacg_kernels.call.gate import GateParameters
+from qacg_kernels.call.masks import cast_mask
 
 WIDE = ("query", "key", "value", "context_query", "context_key")
 VECTORS = ("gate.query", "gate.context_query", "gate.key", "gate.context_key")

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from qacg_kernels.raw_checks import check_gradients, check_inputs
+from qacg_kernels.operators.raw_checks import check_gradients, check_inputs
 
 # In order of preference; the reference takes everything and comes last.
 BACKENDS = ("hopper", "gluon", "cuda", "triton", "cpu", "reference")
