@@ -155,7 +155,7 @@ def test_imports_are_made_relative(path, line, wanted):
 
 
 def test_an_import_without_a_relative_form_is_refused():
-    with pytest.raises(checks.CheckError, match="line 2: `import .* has no relative form"):
+    with pytest.raises(checks.CheckError, match=r"line 2: `import .* has no relative form"):
         hub_kernel.relative("\nimport qacg_kernels.operators.schema\n", "qacg_kernels/info.py")
     with pytest.raises(checks.CheckError, match="line 1: the import has its module on another line"):
         hub_kernel.relative("from \\\n  qacg_kernels import ops\n", "qacg_kernels/info.py")
