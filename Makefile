@@ -16,7 +16,7 @@ PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
 PIP := $(PY) -m pip install --quiet -c constraints.txt
 install = { test -x $(PY) || $(PYTHON) -m venv $(VENV); } && $(PIP) torch ninja numpy "setuptools>=77" && \
-	$(PIP) --no-build-isolation -e ".[models,test]"
+	$(PIP) --no-build-isolation -e ".[test]" -e "python[test]"
 endif
 
 .PHONY: help run docs test test-all test-ci test-full test-emulated test-compiled test-interpreted test-selected \
@@ -185,7 +185,7 @@ test-versions: $(READY) ## Tests and commands with the lowest and the newest ver
 
 # Installation
 
-SOURCES := pyproject.toml setup.py constraints.txt $(wildcard distributions/native/*.py csrc/*/*.h csrc/*/*.cpp csrc/*/*.cu)
+SOURCES := pyproject.toml setup.py python/pyproject.toml python/setup.py constraints.txt $(wildcard distributions/native/*.py csrc/*/*.h csrc/*/*.cpp csrc/*/*.cu)
 
 $(READY): $(SOURCES)
 	$(install)
@@ -199,4 +199,4 @@ $(READY)-cuda: $(SOURCES) $(if $(wildcard qacg_kernels/_cuda.so),,always)
 .PHONY: always
 
 clean: ## Remove the environment and everything that was built
-	rm -rf build report $(VENV) qacg_kernels/*.so qacg_kernels/_build_*.json *.egg-info
+	rm -rf build python/build report $(VENV) qacg_kernels/*.so qacg_kernels/_build_*.json *.egg-info python/*.egg-info

@@ -8,6 +8,7 @@ import sys
 import tarfile
 import tempfile
 import zipfile
+from email.message import Message
 from email.parser import Parser
 from pathlib import Path
 
@@ -32,40 +33,84 @@ def require(holds: object, message: str) -> None:
 
 
 def check_sdist(path: Path, root: Path) -> str:
-    """It has every source that builds the libraries, and nothing that this machine has built."""
+    """Checks the sdist of qacg-kernels: every source that builds and tests it, and no file built on this machine."""
+    expected = {str(p.relative_to(root)) for p in (root / "csrc").rglob("*") if p.is_file()}
+    expected |= {str(p.relative_to(root)) for name in ("distributions", "tests") for p in (root / name).rglob("*.py")}
+    expected |= {"setup.py", "pyproject.toml", "README.md", "LICENSE", "constraints.txt", "Makefile"}
+    expected |= modules(root, "qacg_kernels") | {f"python/{name}" for name in models_sources(root)}
+    return _check_names(path, expected)
+
+
+def check_models_sdist(path: Path, root: Path) -> str:
+    """Checks the sdist of qacg-models: every source, and the metadata that names the version."""
+    return _check_names(path, models_sources(root) | {"PKG-INFO"})
+
+
+def _check_names(path: Path, expected: set[str]) -> str:
     with tarfile.open(path) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    wanted = {str(p.relative_to(root)) for p in (root / "csrc").rglob("*") if p.is_file()}
-    wanted |= {str(p.relative_to(root)) for room in ("distributions", "tests") for p in (root / room).rglob("*.py")}
-    wanted |= {"setup.py", "pyproject.toml", "README.md", "LICENSE", "constraints.txt"} | modules(root)
-    wanted |= {"Makefile", "python/README.md"}
-    require(wanted <= names, f"{path.name} lacks {sorted(wanted - names)}")
+    require(expected <= names, f"{path.name} lacks {sorted(expected - names)}")
     built = [name for name in names if name.endswith(".so") or Path(name).name.startswith("_build_")]
     require(not built, f"{path.name} has what was built here: {built}")
     return f"{len(names)} files"
 
 
-def modules(root: Path) -> set[str]:
-    rooms = (root / "qacg_kernels", root / "python/qacg_models")
-    return {str(p.relative_to(root)) for room in rooms for p in room.rglob("*.py")}
+def modules(root: Path, package: str) -> set[str]:
+    """Paths of a package's modules, relative to the folder that holds the package."""
+    return {str(p.relative_to(root)) for p in (root / package).rglob("*.py")}
 
 
-def check_wheel(path: Path, tag: str, root: Path) -> str:
-    """The packages whole, tags for every Python, and a library that its platform can load."""
+def models_sources(root: Path) -> set[str]:
+    """Paths in the folder `python` of a checkout."""
+    return modules(root / "python", "qacg_models") | {"setup.py", "pyproject.toml", "README.md", "LICENSE"}
+
+
+def check_models_wheel(path: Path, root: Path, version: str) -> str:
+    """Checks the wheel of qacg-models: modules, sample, pages, the command qacg and the pin of qacg-kernels."""
+    contents = _contents(path, "any", root)
+    data = [p for p in (root / "python/qacg_models").rglob("*") if p.suffix in (".tsv", ".css", ".js")]
+    expected = modules(root / "python", "qacg_models") | {str(p.relative_to(root / "python")) for p in data}
+    expected |= {"qacg_models/py.typed"}
+    require(expected <= contents.keys(), f"{path.name} lacks {sorted(expected - contents.keys())}")
+    metadata = _of_dist_info(contents, "METADATA")
+    require(metadata["Version"] == version, f"{path.name}: expected version {version}, got {metadata['Version']}")
+    pin = f"qacg-kernels=={version}"
+    require(pin in metadata.get_all("Requires-Dist"), f"{path.name} does not require {pin}")
+    entries = next(data.decode() for name, data in contents.items() if name.endswith("entry_points.txt"))
+    require("qacg = qacg_models.cli:main" in entries, f"{path.name} does not install the command qacg")
+    return f"{len(contents)} files"
+
+
+def _contents(path: Path, tag: str, root: Path) -> dict[str, bytes]:
+    """Files of a wheel with the tag py3-none-`tag`, none of which contains a path of this machine."""
     with zipfile.ZipFile(path) as archive:
         contents = {name: archive.read(name) for name in archive.namelist()}
-    require(path.name.endswith(f"-py3-none-{tag}.whl"), f"{path.name}: wanted the tag py3-none-{tag}")
-    (about,) = (data for name, data in contents.items() if name.endswith(".dist-info/WHEEL"))
-    fields = Parser().parsestr(about.decode())
-    require(fields["Tag"] == f"py3-none-{tag}", f"{path.name}: says of itself {fields['Tag']}")
+    require(path.name.endswith(f"-py3-none-{tag}.whl"), f"{path.name}: expected the tag py3-none-{tag}")
+    fields = _of_dist_info(contents, "WHEEL")
+    require(fields["Tag"] == f"py3-none-{tag}", f"{path.name}: expected the tag py3-none-{tag}, got {fields['Tag']}")
     require((fields["Root-Is-Purelib"] == "true") == (tag == "any"), f"{path.name}: Root-Is-Purelib is wrong")
-    wanted = {name.removeprefix("python/") for name in modules(root)} | {"qacg_kernels/py.typed"}
-    require(wanted <= contents.keys(), f"{path.name} lacks {sorted(wanted - contents.keys())}")
-    libraries = [name for name in contents if name.endswith((".so", ".dylib"))]
-    require(libraries == ([] if tag == "any" else [LIBRARY]), f"{path.name} has the libraries {libraries}")
     for name, data in contents.items():
         for place in {str(root), sys.prefix, str(Path.home()) + "/", tempfile.gettempdir() + "/"} - {"//"}:
             require(place.encode() not in data, f"{path.name}: {name} names {place}, a path of this machine")
+    return contents
+
+
+def _of_dist_info(contents: dict[str, bytes], file: str) -> Message:
+    (text,) = (data for name, data in contents.items() if name.endswith(f".dist-info/{file}"))
+    return Parser().parsestr(text.decode())
+
+
+def check_wheel(path: Path, tag: str, root: Path) -> str:
+    """Checks a wheel of qacg-kernels: all modules of the package, tags, and a library that its platform can load."""
+    contents = _contents(path, tag, root)
+    expected = modules(root, "qacg_kernels") | {"qacg_kernels/py.typed"}
+    require(expected <= contents.keys(), f"{path.name} lacks {sorted(expected - contents.keys())}")
+    others = [name for name in contents if not name.startswith(("qacg_kernels/", "qacg_kernels-"))]
+    require(not others, f"{path.name} has files of other packages: {others[:9]}")
+    required = [r for r in _of_dist_info(contents, "METADATA").get_all("Requires-Dist") if "extra ==" not in r]
+    require(all(r.startswith("torch>") for r in required), f"{path.name}: expected torch alone, requires {required}")
+    libraries = [name for name in contents if name.endswith((".so", ".dylib"))]
+    require(libraries == ([] if tag == "any" else [LIBRARY]), f"{path.name} has the libraries {libraries}")
     if tag == "any":
         return "no library"
     size = f"library of {len(contents[LIBRARY]) / 2**20:.1f} MiB"

@@ -1,7 +1,8 @@
-"""Every file that is given out, made on this machine and checked: `make wheels OUT=dist`.
+"""Builds and checks every file of a release on this machine: `make wheels OUT=dist`.
 
-An sdist; from what is in it a wheel without a library, and one for each platform in native/platforms.py, compiled by
-Zig's clang for the oldest glibc or macOS that the tag promises. `checks.py` says what each must hold.
+For qacg-kernels: the sdist, a wheel without a library, and one for each platform in native/platforms.py, compiled by
+Zig's clang for the oldest glibc or macOS that its tag allows. For qacg-models: the sdist and one wheel. All wheels are
+built from their sdist. `checks.py` has the requirements for each file.
 """
 
 import argparse
@@ -19,11 +20,12 @@ sys.path.insert(0, str(ROOT / "distributions"))
 import checks  # noqa: E402
 from native.platforms import TARGETS  # noqa: E402
 
+MODELS = "models"
 BUILD = "import sys; from setuptools import build_meta; print(getattr(build_meta, sys.argv[1])(sys.argv[2]))"
 
 
 def build(kind: str, source: Path, out: Path, **variables: str) -> Path:
-    """One file by the build backend that pip would call, moved to `out` when it is whole."""
+    """Builds an sdist or a wheel with setuptools, as pip does, and moves it to `out` when it is complete."""
     with tempfile.TemporaryDirectory(dir=out) as folder:
         command = [sys.executable, "-I", "-c", BUILD, f"build_{kind}", folder]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("QACG_")} | variables
@@ -32,6 +34,12 @@ def build(kind: str, source: Path, out: Path, **variables: str) -> Path:
             sys.exit(f"{kind} {variables}: exit {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
         made = Path(folder) / done.stdout.splitlines()[-1]
         return Path(shutil.move(made, out / made.name))
+
+
+def build_wheel(sdist: Path, out: Path, **variables: str) -> Path:
+    """Builds a wheel from the contents of an sdist."""
+    with tempfile.TemporaryDirectory(dir=out) as folder:
+        return build("wheel", unpacked(sdist, Path(folder)), out, **variables)
 
 
 def unpacked(sdist: Path, folder: Path) -> Path:
@@ -45,17 +53,29 @@ def unpacked(sdist: Path, folder: Path) -> Path:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=ROOT / "dist", help="where the files go")
-    parser.add_argument("--only", choices=["any", *TARGETS], nargs="+", help="these wheels; all if not given")
+    parser.add_argument("--only", choices=[MODELS, "any", *TARGETS], nargs="+", help="these wheels; all if not given")
     options = parser.parse_args()
-    options.out = options.out.resolve()  # the builds run in other folders
-    options.out.mkdir(parents=True, exist_ok=True)
-    sdist = build("sdist", ROOT, options.out)
+    out = options.out.resolve()  # the builds run in other folders
+    out.mkdir(parents=True, exist_ok=True)
+    chosen = options.only or [MODELS, "any", *TARGETS]
+    sdist = build("sdist", ROOT, out)
     print(f"{sdist.name}: {checks.check_sdist(sdist, ROOT)}", flush=True)
-    for tag in options.only or ["any", *TARGETS]:
-        with tempfile.TemporaryDirectory(dir=options.out) as folder:
-            source, wish = unpacked(sdist, Path(folder)), "0" if tag == "any" else "1"
-            wheel = build("wheel", source, options.out, QACG_BUILD_FOR=tag, QACG_BUILD_CPU=wish)
-        print(f"{wheel.name}: {checks.check_wheel(wheel, tag, ROOT)}", flush=True)
+    for tag in chosen:
+        if tag == MODELS:
+            build_models(out)
+        else:
+            wheel = build_wheel(sdist, out, QACG_BUILD_FOR=tag, QACG_BUILD_CPU="0" if tag == "any" else "1")
+            print(f"{wheel.name}: {checks.check_wheel(wheel, tag, ROOT)}", flush=True)
+
+
+def build_models(out: Path) -> Path:
+    """Builds and checks the sdist and the wheel of qacg-models; returns the wheel."""
+    sdist = build("sdist", ROOT / "python", out)
+    print(f"{sdist.name}: {checks.check_models_sdist(sdist, ROOT)}", flush=True)
+    wheel = build_wheel(sdist, out)
+    version = sdist.name.removesuffix(".tar.gz").rpartition("-")[2]
+    print(f"{wheel.name}: {checks.check_models_wheel(wheel, ROOT, version)}", flush=True)
+    return wheel
 
 
 if __name__ == "__main__":

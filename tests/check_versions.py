@@ -1,12 +1,11 @@
-"""Tests and commands with the oldest and the newest dependencies: `make test-versions OUT=build/versions`.
+"""Tests and commands with the lowest and the newest dependencies: `make test-versions OUT=build/versions`.
 
-For each line of LINES an environment of its own under OUT, kept between calls, with the lowest versions that
-pyproject.toml allows (resolved by uv) or the newest, and the wheel of this checkout; then the files in TESTS, and the
-commands in COMMANDS as a user types them. One wheel is built and serves them all, which is what torch's stable ABI and
-the tag py3-none promise. A table of what ran with what is the end of it.
+Each entry of LINES has an environment under OUT, kept between calls. It has the versions that uv resolves from the
+metadata of both wheels, which are built here once: the tag py3-none and torch's stable ABI mean that they fit every
+version. In each environment the files in TESTS and the commands in COMMANDS run. A table of the results is printed.
 
-The oldest and the newest Python are those that this machine has, on the path or in pyenv, and torch has a wheel for;
-PYTHONS="/path/to/python3.14 ..." names more. PyPI's torch brings CUDA's libraries: 7 GB on disk for each line.
+The oldest and the newest Python are those of this machine, on the path or in pyenv, for which torch has a wheel;
+PYTHONS="/path/to/python3.14 ..." adds more. PyPI's torch brings CUDA's libraries: 7 GB on disk for each line.
 """
 
 import argparse
@@ -18,7 +17,9 @@ import shlex
 import shutil
 import subprocess
 import sys
+import zipfile
 from collections import Counter
+from email.parser import Parser
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,7 +31,7 @@ import wheels  # noqa: E402
 
 # The dependencies' versions by uv's --resolution: the lowest with the oldest Python, the newest with the newest.
 LINES = {"oldest": "lowest-direct", "newest": "highest"}
-EXTRAS = ("models", "onnx")
+EXTRAS = {"qacg_kernels": (), "qacg_models": ("onnx",)}
 OLDEST_PYTHON = (3, 10)
 # The kernels of Triton run in its interpreter, and two are compiled for a GPU that need not be here.
 TESTS = (
@@ -111,8 +112,21 @@ def interpreter(text: str) -> Path:
     return Path(text)
 
 
-def environment(name: str, python: Path, wheel: Path, out: Path) -> Path:
-    """The Python of an environment with these versions and the wheel."""
+def requirements(wheel: Path, extras: tuple[str, ...]) -> list[str]:
+    """The requirements in a wheel's metadata, with those of some extras, and without the other distribution."""
+    with zipfile.ZipFile(wheel) as archive:
+        (metadata,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        lines = Parser().parsestr(archive.read(metadata).decode()).get_all("Requires-Dist")
+    found = []
+    for line in lines:
+        extra = re.search(r"""extra == ["'](.+?)["']""", line)
+        if not line.startswith("qacg-kernels") and (extra is None or extra[1] in extras):
+            found.append(re.sub(r"""( and|;) extra == .*""", "", line))
+    return found
+
+
+def environment(name: str, python: Path, files: list[Path], out: Path) -> Path:
+    """Makes an environment with the versions of a line and the wheels; returns its Python."""
     folder = out / name
     interpreter = folder / "bin/python"
     if interpreter.exists() and version_of(interpreter) != version_of(python):
@@ -120,12 +134,13 @@ def environment(name: str, python: Path, wheel: Path, out: Path) -> Path:
     if not interpreter.exists() and run([python, "-m", "venv", folder]):
         sys.exit(f"{python} -m venv failed")
     install = [interpreter, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    extras = [f"--extra={extra}" for extra in EXTRAS]
     resolve = [folder / "bin/uv", "pip", "install", "--quiet", "--python", interpreter, "--resolution", LINES[name]]
+    # As arguments of the command they are direct dependencies, to which --resolution lowest-direct applies.
+    direct = [line for wheel in files for line in requirements(wheel, EXTRAS[wheel.name.partition("-")[0]])]
     steps = (
         [*install, "uv", "pytest>=8", "pytest-benchmark>=5"],
-        [*resolve, "--upgrade", "-r", ROOT / "pyproject.toml", *extras],
-        [*install, "--force-reinstall", "--no-deps", wheel],
+        [*resolve, "--upgrade", *direct],
+        [*install, "--force-reinstall", "--no-deps", *files],
         [interpreter, "-m", "pip", "check"],
     )
     for step in steps:
@@ -200,15 +215,16 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=ROOT / "build/versions", help="where the environments are kept")
     parser.add_argument("--pythons", type=interpreter, nargs="*", default=[], help="interpreters to choose from, too")
     parser.add_argument("--only", choices=LINES, help="one line; all if not given")
-    parser.add_argument("--wheel", type=Path, help="this one, and not one that is built here")
+    parser.add_argument("--wheel", type=Path, help="of qacg-kernels; built here if not given")
     options = parser.parse_args()
     out = options.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
     found = list(pythons(options.pythons).values())  # this one at least, which the package asks to be new enough
     chosen = {"oldest": found[0], "newest": found[-1]}
     wheel = options.wheel.resolve() if options.wheel else wheels.build("wheel", ROOT, out, QACG_BUILD_CPU="1")
+    files = [wheel, wheels.build_models(out)]
     names = [options.only] if options.only else list(LINES)
-    lines = [tested(name, environment(name, chosen[name], wheel, out), out) for name in names]
+    lines = [tested(name, environment(name, chosen[name], files, out), out) for name in names]
     print(f"\n{wheel.name}\n{table(lines)}")
     return int(any(line.status or line.failed_commands for line in lines))
 

@@ -4,6 +4,7 @@ import argparse
 import os
 import shlex
 import sys
+import zipfile
 from collections import Counter
 from pathlib import Path
 
@@ -67,7 +68,7 @@ def test_the_table_says_what_ran_with_what():
 def test_commands_are_known_to_the_program(monkeypatch):
     """Each subcommand but `demo`, which trains for minutes, with flags that the program accepts."""
     run = []
-    monkeypatch.setattr(program, "check_models_extra", lambda: None)
+    monkeypatch.setattr(program, "check_dependencies", lambda: None)
     monkeypatch.setattr(program, "load_libraries", lambda alone: None)
     for name, command in program.COMMANDS.items():
         monkeypatch.setattr(command, "run", lambda arguments, name=name: run.append(name) or 0)
@@ -90,6 +91,17 @@ def test_inputs_have_labels_and_texts(tmp_path):
     reviews, new = ((tmp_path / f"{name}.csv").read_text().splitlines() for name in ("reviews", "new"))
     assert reviews[0] == "review,topic,verdict" and len(set(reviews)) == 121
     assert new[0] == "review" and len(set(new)) == 61
+
+
+def test_requirements_are_those_of_the_chosen_extras(tmp_path):
+    wheel = tmp_path / "a-1.whl"
+    lines = ["qacg-kernels==1", "torch>=2", 'onnx>=1; extra == "onnx"', 'ruff; extra == "test"']
+    lines.append('triton; platform_system == "Linux" and extra == "onnx"')
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("a-1.dist-info/METADATA", "".join(f"Requires-Dist: {line}\n" for line in lines))
+    found = check_versions.requirements(wheel, ("onnx",))
+    assert found == ["torch>=2", "onnx>=1", 'triton; platform_system == "Linux"']
+    assert check_versions.requirements(wheel, ()) == ["torch>=2"]
 
 
 def test_the_oldest_python_is_the_one_that_is_claimed():

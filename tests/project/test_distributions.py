@@ -14,6 +14,8 @@ import torch
 import wheels
 from native import compilers, cpu, platforms, stable_abi
 
+import qacg_kernels
+
 ROOT = Path(__file__).resolve().parents[2]
 
 CALL = """
@@ -28,6 +30,11 @@ print(qacg_kernels.quasi_attention(row, row, row, row, row, 0 * row[..., 0], bac
 @pytest.fixture(scope="module")
 def sdist(tmp_path_factory):
     return wheels.build("sdist", ROOT, tmp_path_factory.mktemp("sdist"))
+
+
+@pytest.fixture(scope="module")
+def models_wheel(tmp_path_factory):
+    return wheels.build_models(tmp_path_factory.mktemp("models"))
 
 
 def test_the_sdist_has_all_that_builds(sdist):
@@ -54,6 +61,17 @@ def test_what_this_machine_built_is_noticed(sdist, tmp_path):
         checks.check_sdist(more, ROOT)
 
 
+@pytest.mark.parametrize("missing", ["qacg-kernels==0.1.0", "qacg = qacg_models.cli:main"])
+def test_models_wheel_without_pin_or_command_fails(missing, models_wheel, tmp_path):
+    checks.check_models_wheel(models_wheel, ROOT, qacg_kernels.__version__)
+    other = tmp_path / models_wheel.name
+    with zipfile.ZipFile(models_wheel) as whole, zipfile.ZipFile(other, "w") as archive:
+        for name in whole.namelist():
+            archive.writestr(name, whole.read(name).replace(missing.encode(), b"x"))
+    with pytest.raises(checks.CheckError, match=r"does not (require|install)"):
+        checks.check_models_wheel(other, ROOT, qacg_kernels.__version__)
+
+
 def test_wheels_relative_out_is_resolved(tmp_path, monkeypatch):
     """The builds run in other folders, where a relative path would name another place."""
     outs = []
@@ -70,14 +88,12 @@ def test_wheels_relative_out_is_resolved(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", ["Makefile", "python/README.md", "tests/conftest.py", "benchmarks/__init__.py"])
 def test_sdist_has_what_tests_need(name, sdist):
     with tarfile.open(sdist) as archive:
-        assert f"qacg_kernels-0.1.0/{name}" in archive.getnames()
+        assert f"qacg_kernels-{qacg_kernels.__version__}/{name}" in archive.getnames()
 
 
 @pytest.mark.full
 def test_a_wheel_without_a_library_is_for_any_platform(sdist, tmp_path):
-    source = wheels.unpacked(sdist, tmp_path / "source")
-    (tmp_path / "out").mkdir()
-    wheel = wheels.build("wheel", source, tmp_path / "out", QACG_BUILD_FOR="any")
+    wheel = wheels.build_wheel(sdist, tmp_path, QACG_BUILD_FOR="any")
     checks.check_wheel(wheel, "any", ROOT)
     with zipfile.ZipFile(wheel) as archive:
         assert "this wheel has none" in archive.read("qacg_kernels/_build_cpu.json").decode()
@@ -86,10 +102,7 @@ def test_a_wheel_without_a_library_is_for_any_platform(sdist, tmp_path):
 @pytest.mark.full
 def test_a_wheel_with_the_library_is_built_from_the_sdist_and_runs(sdist, tmp_path):
     """On every Python: its tag names none."""
-    source = wheels.unpacked(sdist, tmp_path / "source")
-    (tmp_path / "out").mkdir()
-    variables = {"QACG_BUILD_CPU": "1", "DEBUG": "1", "MAX_JOBS": "2"}
-    wheel = wheels.build("wheel", source, tmp_path / "out", **variables)
+    wheel = wheels.build_wheel(sdist, tmp_path, QACG_BUILD_CPU="1", DEBUG="1", MAX_JOBS="2")
     assert wheel.name.split("-")[2:4] == ["py3", "none"] and not wheel.name.endswith("any.whl")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "installed")

@@ -22,9 +22,11 @@ pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is no
 def installations(tmp_path):
     """Runs make for one goal; what the installations so far were asked for."""
     (tmp_path / "qacg_kernels").mkdir()
-    for name in ("Makefile", "pyproject.toml", "setup.py", "constraints.txt"):
-        shutil.copy(ROOT / name, tmp_path)  # as old as now: what is built next is newer
-    python = tmp_path / "python"
+    (tmp_path / "python").mkdir()
+    setup = ("pyproject.toml", "setup.py")
+    for name in (*setup, *(f"python/{name}" for name in setup), "Makefile", "constraints.txt"):
+        shutil.copy(ROOT / name, tmp_path / name)  # as old as now: what is built next is newer
+    python = tmp_path / "stand_in_python"
     python.write_text(PYTHON)
     python.chmod(0o755)
 

@@ -1,4 +1,4 @@
-"""What happens where packages of the extras are not installed: in the program `qacg`, and in these tests."""
+"""The program `qacg` and these tests where packages are not installed."""
 
 import importlib.util
 import os
@@ -19,35 +19,35 @@ IMPORTED_AS = {"scikit-learn": "sklearn", "pyyaml": "yaml"}
 COMMANDS = [*(command for command in check_versions.COMMANDS if command != "info"), "demo"]
 
 
-def extra(name):
-    """What an extra's packages are imported as."""
-    listed = re.search(rf"^{name} = \[(.*?)\]", (ROOT / "pyproject.toml").read_text(), re.MULTILINE | re.DOTALL)[1]
-    packages = re.findall(r'"([a-z-]+)', listed)
-    return [IMPORTED_AS.get(package, package) for package in packages]
+def listed(file, name):
+    """The modules of other projects' packages in a list of requirements."""
+    requirements = re.search(rf"^ *{name} ?= ?\[(.*?)\],?$", (ROOT / file).read_text(), re.MULTILINE | re.DOTALL)[1]
+    packages = re.findall(r'"([a-z0-9-]+)', requirements)
+    return [IMPORTED_AS.get(package, package) for package in packages if package != "qacg-kernels"]
 
 
-def test_models_extra_is_that_of_pyproject():
-    assert list(libraries.MODELS_EXTRA) == extra("models")
+def test_dependencies_are_those_of_setup():
+    assert list(libraries.DEPENDENCIES) == listed("python/setup.py", "install_requires")
 
 
-def test_optional_packages_cover_the_extras():
-    programs = {"pytest", "pytest-benchmark", "pytest-xdist", "ruff", "clang-format"}  # which no test imports
-    required = {name for names in ("models", "tensorboard", "onnx", "int8", "test") for name in extra(names)}
+def test_optional_packages_cover_dependencies_and_extras():
+    programs = {"pytest", "pytest-benchmark", "pytest-xdist", "ruff", "clang-format"}  # not imported by tests
+    required = {*listed("python/setup.py", "install_requires"), *listed("pyproject.toml", "test")}
+    for extra in ("tensorboard", "onnx", "int8", "test"):
+        required |= set(listed("python/pyproject.toml", extra))
     assert required - programs <= optional_packages.OPTIONAL
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_command_without_the_extra_prints_one_line(command, monkeypatch, capsys):
+def test_command_without_dependencies_prints_one_line(command, monkeypatch, capsys):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name in ("tqdm", "yaml") else object())
     assert program.main(shlex.split(command)) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(
-        f'qacg {command.split()[0]}: needs the extra "models" (tqdm, yaml not installed): pip install'
-    )
-    assert '".[models]"' in line
+    assert line.startswith(f"qacg {command.split()[0]}: dependencies of qacg-models are not installed: tqdm, yaml.")
+    assert "`pip install . ./python`" in line
 
 
-def test_info_without_the_extra_runs(monkeypatch):
+def test_info_without_dependencies_runs(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     monkeypatch.setattr(program.info, "run", lambda arguments: 0)
     assert program.main(["info"]) == 0

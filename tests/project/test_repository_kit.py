@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+import qacg_kernels
+
 ROOT = Path(__file__).resolve().parents[2]
 PINNED = dict(
     line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line and line[0] != "#"
@@ -20,8 +22,11 @@ def test_pre_commit_uses_the_pinned_version(package):
 
 
 def test_citation_names_the_version_of_the_package():
-    (version,) = re.findall(r'^version = "(.*)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
-    assert yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"] == version
+    assert yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"] == qacg_kernels.__version__
+
+
+def test_both_distributions_have_the_same_license_file():
+    assert (ROOT / "python/LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
 
 
 def test_workflow_runs_commands_that_exist():

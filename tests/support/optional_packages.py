@@ -9,7 +9,7 @@ from collections.abc import Generator
 
 import pytest
 
-# Packages of pyproject.toml's extras, by the names that they are imported by, and numpy, which they bring.
+# Modules of the dependencies and extras of both distributions, and numpy, which they bring.
 OPTIONAL = {
     *("transformers", "safetensors", "tokenizers", "accelerate", "sklearn", "matplotlib", "tqdm", "pyarrow", "yaml"),
     *("filelock", "numpy", "onnx", "onnxruntime", "onnxscript", "torchao", "tensorboard", "triton", "mypy"),

@@ -1,4 +1,4 @@
-"""Checks that the packages of the extra "models" are installed, and imports torch and transformers for a command."""
+"""Checks that the dependencies are installed, and imports torch and transformers for a command."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from qacg_models.errors import InputError
 from qacg_models.utils.devices import let_threads_sleep
 
-# What the packages of the extra "models" (pyproject.toml) are imported as.
-MODELS_EXTRA = (
+# The modules of the dependencies in python/setup.py.
+DEPENDENCIES = (
     "transformers",
     "safetensors",
     "tokenizers",
@@ -30,17 +30,17 @@ MODELS_EXTRA = (
 _UNUSED = ("torchao",)
 
 
-def check_models_extra() -> None:
-    """Checks that every package of the extra "models" is installed, without importing one.
+def check_dependencies() -> None:
+    """Checks that every dependency of qacg-models is installed, without importing one.
 
     Raises:
-        InputError: packages are missing; the text names them and the command that installs them.
+        InputError: packages are missing; the message has their names and the command that installs them.
     """
-    missing = [name for name in MODELS_EXTRA if importlib.util.find_spec(name) is None]
+    missing = [name for name in DEPENDENCIES if importlib.util.find_spec(name) is None]
     if missing:
         raise InputError(
-            f'needs the extra "models" ({", ".join(missing)} not installed): pip install "FILE.whl[models]", '
-            'or pip install ".[models]" in a checkout'
+            f"dependencies of qacg-models are not installed: {', '.join(missing)}. Install them with `pip install"
+            " qacg-models`, or with `pip install . ./python` in a checkout."
         )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from qacg_models.cli.commands import analyze, convert, demo, evaluate, export, info, predict, suggest, table, train
 from qacg_models.cli.interruption import INTERRUPTED, TERMINATED, Terminated, interrupt_on_sigterm, what_to_do
-from qacg_models.cli.libraries import check_models_extra, load_libraries
+from qacg_models.cli.libraries import check_dependencies, load_libraries
 from qacg_models.cli.standard_output import flush_out, give_up_output
 from qacg_models.errors import InputError
 from qacg_models.utils.distributed import is_main
@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         interrupt_on_sigterm()
     try:
         if command is not info:  # it describes incomplete installations too
-            check_models_extra()
+            check_dependencies()
         if hasattr(command, "USES_MODELS"):
             load_libraries(alone=argv is None)
         status = command.run(arguments)

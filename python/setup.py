@@ -1,0 +1,33 @@
+"""The version, which is that of qacg-kernels, and the dependencies; pyproject.toml has the rest."""
+
+import re
+from pathlib import Path
+
+from setuptools import setup
+
+FOLDER = Path(__file__).resolve().parent
+SDIST, CHECKOUT = FOLDER / "PKG-INFO", FOLDER.parent / "qacg_kernels/__init__.py"
+
+
+def version() -> str:
+    """The version in the metadata of an unpacked sdist, or of the qacg_kernels in the same checkout."""
+    path, pattern = (SDIST, r"^Version: (.+)$") if SDIST.is_file() else (CHECKOUT, r'^__version__ = "(.+)"$')
+    return re.search(pattern, path.read_text(encoding="utf-8"), re.MULTILINE)[1]
+
+
+setup(
+    version=version(),
+    install_requires=[
+        f"qacg-kernels=={version()}",
+        "transformers>=5.12,<6",
+        "safetensors>=0.4.3",
+        "tokenizers>=0.22",
+        "accelerate>=1.3",
+        "scikit-learn>=1.5",
+        "matplotlib>=3.8",
+        "tqdm>=4.66",
+        "pyarrow>=17",
+        "pyyaml>=6",
+        "filelock>=3.20.3",
+    ],
+)
