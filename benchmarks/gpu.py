@@ -21,7 +21,7 @@ from benchmarks.plans.session import Budget, Session
 from benchmarks.static import predictions
 from benchmarks.targets import gpu_marks
 from qacg_kernels import dispatch
-from qacg_kernels.backends.triton.configurations import architecture_of
+from qacg_kernels.backends.triton.tile_tables import architecture_of
 
 SECONDS = 420
 BACKENDS = ("triton", "cuda", "hopper", "gluon")

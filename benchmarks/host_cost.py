@@ -21,7 +21,7 @@ from torch.nn.functional import scaled_dot_product_attention
 import qacg_kernels as qk
 from benchmarks.static.silent_gpu import SilentGPU, take_the_drivers_place
 from qacg_kernels import dispatch, self_check
-from qacg_kernels.backends.triton import configurations
+from qacg_kernels.backends.triton import tile_tables
 
 CAPABILITY = 90
 HEADS, LENGTH, HEAD_DIM = 2, 16, 64
@@ -39,7 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
     rows = 3 if options.quick else ROWS
     print("| one call, bfloat16, head size 64, short rows | inference | forward of training | with its backward |")
     print("|---|---:|---:|---:|")
-    with configurations.trial(configurations.shipped(f"sm_{CAPABILITY}")):
+    with tile_tables.trial(tile_tables.shipped(f"sm_{CAPABILITY}")):
         for name, call, leaves in _calls():
             taken = [_microseconds(call, leaves, mode, rows) for mode in ("inference", "forward", "training")]
             print(f"| {name} | " + " | ".join(f"{us:.0f} us" for us in taken) + " |", flush=True)

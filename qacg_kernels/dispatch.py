@@ -11,7 +11,7 @@ from qacg_kernels import self_check
 from qacg_kernels.backends import cpu, cuda, reference, triton
 from qacg_kernels.backends.cuda import hopper
 from qacg_kernels.backends.protocol import Backend
-from qacg_kernels.backends.triton import configurations, gluon
+from qacg_kernels.backends.triton import gluon, tile_tables
 from qacg_kernels.call.problem import Problem
 from qacg_kernels.operators.schema import BACKENDS
 
@@ -151,7 +151,7 @@ def _preferred(problem: Problem, differentiable: bool) -> Backend:
     query = problem.query
     # An exported program may meet any length: it is bound to none.
     if query.is_cuda and not torch.compiler.is_exporting():
-        for longest, name in configurations.tuned_backends(
+        for longest, name in tile_tables.tuned_backends(
             query.device, 8 * query.dtype.itemsize, problem.head_dim, differentiable
         ):
             if problem.longest_row <= longest:

@@ -16,8 +16,8 @@ from pathlib import Path
 import torch
 
 from qacg_kernels import dispatch
-from qacg_kernels.backends.triton import configurations
-from qacg_kernels.backends.triton.configurations import HEAD_DIMS, KEYS, LENGTHS, MEASURED_BACKENDS, Choice, Table
+from qacg_kernels.backends.triton import tile_tables
+from qacg_kernels.backends.triton.tile_tables import HEAD_DIMS, KEYS, LENGTHS, MEASURED_BACKENDS, Choice, Table
 from qacg_kernels.backends.triton.tune import GAIN, compile_all, seconds, tuned
 from qacg_kernels.call.gate import GateParameters
 from qacg_kernels.functional import quasi_attention
@@ -105,7 +105,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     device = torch.device("cuda", torch.cuda.current_device())
     name = torch.cuda.get_device_name(device)
-    path = options.output or configurations.saved_path(name)
+    path = options.output or tile_tables.saved_path(name)
     if path is None:
         print("tune: there is no home folder to save to; set QACG_TRITON_TABLES to a folder", file=sys.stderr)
         return 2
@@ -114,14 +114,14 @@ def main(arguments: list[str] | None = None) -> int:
     def keep(table: Table) -> None:
         taken = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
         measured = {"gpu": name, "taken": taken, "torch": torch.__version__, "triton": version("triton")}
-        configurations.save(replace(table, measured=measured), path)
+        tile_tables.save(replace(table, measured=measured), path)
 
     end = time.monotonic() + options.seconds
     common = dict(is_spent=lambda: time.monotonic() >= end, tell=lambda line: print(line, flush=True), keep=keep)
     base = replace(
-        configurations.table_for(device),
-        architecture=configurations.architecture_of(device),
-        shared_bytes=configurations.shared_bytes_of(device),
+        tile_tables.table_for(device),
+        architecture=tile_tables.architecture_of(device),
+        shared_bytes=tile_tables.shared_bytes_of(device),
     )
     kinds = [
         Choice(*kind, "triton") for kind in itertools.product(options.bits, options.head_dims, (False, True), LENGTHS)

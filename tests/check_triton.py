@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import torch
 import triton
-from shipped_configurations import Build, builds_of_every_kind, compile_build, every_build, faults
+from triton_builds import Build, builds_of_every_kind, compile_build, every_build, faults
 
 from benchmarks.static.compile import Resources
 

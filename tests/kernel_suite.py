@@ -25,7 +25,6 @@ FILES = (
     "test_gpu.py",
     "test_self_check.py",
     "test_triton_kernels.py",
-    "test_atomic_gradients.py",
     "test_operators.py",
     "test_edges.py",
     "test_hidden_keys.py",

@@ -17,8 +17,8 @@ from qacg_models.utils.atomic_files import atomic_write
 from qacg_models.utils.child_python import module_command
 
 from benchmarks.static.chips import CHIPS
-from qacg_kernels.backends.triton import configurations
-from qacg_kernels.backends.triton.configurations import KEYS, Key, Table, shipped
+from qacg_kernels.backends.triton import tile_tables
+from qacg_kernels.backends.triton.tile_tables import KEYS, Key, Table, shipped
 
 _OTHER_TRITON = Path(__file__).resolve().parents[2] / "build" / "triton"
 
@@ -123,7 +123,7 @@ def _search(table: Table, keys: list[Key], out: Path | None) -> None:
         changed = "stays" if choice.best.row == table.by_key[choice.best.row.key] else f"before: {before}"
         print(f"{report.sentence(report.row_record(choice.best))}; {changed}; {choice.tried} tried", flush=True)
         if out:
-            configurations.save(search.with_rows(table, rows), out)
+            tile_tables.save(search.with_rows(table, rows), out)
 
 
 if __name__ == "__main__":

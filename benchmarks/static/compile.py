@@ -24,8 +24,8 @@ from benchmarks.static.disassemble import disassembled, pending
 from benchmarks.static.launches import Launch
 from benchmarks.static.path import loops_of, main_loop
 from qacg_kernels.backends.triton import launch
-from qacg_kernels.backends.triton.arguments import Form
-from qacg_kernels.backends.triton.configurations import Table, trial
+from qacg_kernels.backends.triton.arguments import KernelConfig
+from qacg_kernels.backends.triton.tile_tables import Table, trial
 
 _TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 CUOBJDUMP, NVDISASM = _TOOLS / "cuobjdump", _TOOLS / "nvdisasm"
@@ -73,14 +73,11 @@ class AbsentGPU:
 def kernels_of(
     action: Callable[[], object], table: Table, capability: int, wanted: Callable[[str], bool]
 ) -> dict[str, object]:
-    """Runs `action` with the tiles of `table` and every launch replaced; the compiled ones of the wanted kernels.
-
-    Names are those of the functions; `query_blocks_kernel` that only sums has "_sums" after it.
-    """
+    """Runs `action` with the tiles of `table` and every launch replaced; the compiled ones of the wanted kernels."""
     compiled = {}
 
     def compile_only(kernel, programs, arguments, constants, options, device):
-        name = kernel.fn.__name__ + ("_sums" if constants.get("SUMS_ONLY") else "")
+        name = kernel.fn.__name__
         if programs and wanted(name):
             compiled[name] = kernel.warmup(*arguments, grid=(programs,), **constants, **options)
 
@@ -116,10 +113,8 @@ def describing() -> Iterator[dict[str, list[Description]]]:
     found: dict[str, list[Description]] = defaultdict(list)
 
     def describe(kernel, key, signature, device, constants, options, attributes, warmup):
-        values = {path: asdict(v) if isinstance(v, Form) else v for path, v in constants.items()}
-        by_name = {kernel.arg_names[path[0]]: value for path, value in values.items() if len(path) == 1}
-        name = kernel.fn.__name__ + ("_sums" if by_name.get("SUMS_ONLY") else "")
-        found[name].append(Description(signature, values, attributes, dict(options.__dict__)))
+        values = {path: asdict(v) if isinstance(v, KernelConfig) else v for path, v in constants.items()}
+        found[kernel.fn.__name__].append(Description(signature, values, attributes, dict(options.__dict__)))
 
     compile_it = JITFunction._do_compile
     JITFunction._do_compile = describe

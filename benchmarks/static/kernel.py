@@ -84,10 +84,10 @@ class Work(NamedTuple):
 
 
 def work_of(launch: Launch) -> Work:
-    form, role = launch.form, launch.role
+    config, role = launch.config, launch.role
     products = PRODUCTS.get(role, 0) + (2 if role == "key_gradients" and launch.adds_queries else 0)
-    cells = form.block_m * form.block_n if products else 0
-    return Work(cells, form.block_d, products, bool(products) and role != "whole_row_forward")
+    cells = config.block_m * config.block_n if products else 0
+    return Work(cells, config.block_d, products, bool(products) and role != "whole_row_forward")
 
 
 def judge(launch: Launch, architecture: str) -> Judged:

@@ -6,8 +6,8 @@ from typing import NamedTuple
 import torch
 
 from qacg_kernels.backends.triton import launch
-from qacg_kernels.backends.triton.arguments import Form
-from qacg_kernels.backends.triton.configurations import KERNELS, Row, Table, trial
+from qacg_kernels.backends.triton.arguments import KernelConfig
+from qacg_kernels.backends.triton.tile_tables import KERNELS, Table, TileEntry, trial
 
 DROPOUT = 0.1  # of busy calls, as in the plan of the GPU benchmark
 _LONG = 256  # more keys than any row that is taken whole
@@ -25,8 +25,8 @@ class Launch(NamedTuple):
     options: dict[str, int | bool]
 
     @property
-    def form(self) -> Form:
-        return self.constants["form"]
+    def config(self) -> KernelConfig:
+        return self.constants["config"]
 
     @property
     def role(self) -> str:
@@ -34,13 +34,8 @@ class Launch(NamedTuple):
         roles = {"forward_kernel": KERNELS[:2], "key_blocks_kernel": KERNELS[2:4]}
         name = self.kernel.fn.__name__
         if name in roles:
-            return next(role for role in roles[name] if role.startswith("whole_row") == self.form.whole_row)
-        return "query_gradients" if name == "query_blocks_kernel" and not self.constants["SUMS_ONLY"] else name
-
-    @property
-    def adds_queries(self) -> bool:
-        """Whether the kernel over key blocks adds to dQ atomically."""
-        return self.role == "key_gradients" and self.arguments[2].query is not None
+            return next(role for role in roles[name] if role.startswith("whole_row") == self.config.whole_row)
+        return "query_gradients" if name == "query_blocks_kernel" else name
 
 
 def launches_of(
@@ -88,7 +83,7 @@ def launches_of(
     return found
 
 
-def launch_of_row(table: Table, row: Row) -> Launch:
+def launch_of_row(table: Table, row: TileEntry) -> Launch:
     """The launch of one row of a table, in a call of full tiles."""
     length = row.block_n if row.kernel.startswith("whole_row") else _LONG
     backward = row.kernel not in ("whole_row_forward", "tiled_forward")

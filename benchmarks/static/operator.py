@@ -8,7 +8,7 @@ from benchmarks.static import kernel
 from benchmarks.static.calibrate import calibration, rate
 from benchmarks.static.chips import CHIPS
 from benchmarks.static.launches import Launch, launch_of_row, launches_of
-from qacg_kernels.backends.triton.configurations import Row, Table
+from qacg_kernels.backends.triton.tile_tables import Table, TileEntry
 
 PASSES = (FORWARD, BACKWARD)
 # FLOP per query, key and feature that a call's rate counts, whatever its kernels run; a kernel's own rate counts what
@@ -28,9 +28,7 @@ _TRAFFIC = {
     "key_gradients": (9, 0),
     "query_gradients": (8, 0),
     "row_terms_kernel": (3, 0),
-    "finish_queries_kernel": (2, 2),
 }
-_ATOMIC_SUMS = 4  # dQ and dQc in float32: filled with zeros, then added to
 
 
 class Predicted(NamedTuple):
@@ -56,8 +54,6 @@ def _seconds(launch: Launch, architecture: str, shape: Shape, bits: int) -> Pred
     waves = math.ceil(programs / (chip.multiprocessors * judged.resident))
     computing = waves * judged.clocks(_iterations(launch, shape)) / (chip.gigahertz * 1e9 * calibration().factor)
     narrow, wide = _TRAFFIC[launch.role]
-    if launch.adds_queries:
-        wide += _ATOMIC_SUMS
     elements = shape.batch * shape.heads * shape.length * shape.head_dim
     moving = elements * (narrow * bits // 8 + wide * 4) / (_REACHED * chip.memory_bytes)
     return Predicted(max(computing, moving) + _LAUNCH_SECONDS, judged.bound if computing > moving else "memory")
@@ -66,8 +62,8 @@ def _seconds(launch: Launch, architecture: str, shape: Shape, bits: int) -> Pred
 def _iterations(launch: Launch, shape: Shape) -> int:
     """Of the kernel's loop in a call without a mask, packing or causality."""
     if launch.role in ("key_gradients", "whole_row_backward"):
-        return math.ceil(shape.length / launch.form.block_m)
-    return math.ceil(shape.length / launch.form.block_n)
+        return math.ceil(shape.length / launch.config.block_m)
+    return math.ceil(shape.length / launch.config.block_n)
 
 
 def tflops(seconds: float, shape: Shape, pass_: str) -> float:
@@ -78,18 +74,18 @@ def tflops(seconds: float, shape: Shape, pass_: str) -> float:
 class JudgedRow(NamedTuple):
     """A row of a table, what its machine code uses, and its own rate where there are many tiles and blocks."""
 
-    row: Row
+    row: TileEntry
     judged: kernel.Judged
     tflops: float
 
 
-def judge_row(table: Table, row: Row) -> JudgedRow:
+def judge_row(table: Table, row: TileEntry) -> JudgedRow:
     launch = launch_of_row(table, row)
     judged, work = kernel.judge(launch, table.architecture), kernel.work_of(launch)
     tiles = 1
     clocks = judged.iteration
     if row.kernel.startswith("whole_row"):  # few tiles: a block's whole run counts
-        tiles = math.ceil(launch.form.block_n / launch.form.block_m) if work.iterates else 1
+        tiles = math.ceil(launch.config.block_n / launch.config.block_m) if work.iterates else 1
         clocks = judged.clocks(tiles)
     return JudgedRow(
         row, judged, calibration().factor * rate(table.architecture, work.flops * tiles * judged.resident, clocks)

@@ -12,7 +12,7 @@ from benchmarks.static.cuda_kernels import STAGES, JudgedKernel
 from benchmarks.static.kernel import Judged
 from benchmarks.static.launches import launch_of_gluon
 from benchmarks.static.operator import PASSES, JudgedRow, judge_row, predict, tflops
-from qacg_kernels.backends.triton.configurations import Key, Row, Table
+from qacg_kernels.backends.triton.tile_tables import Key, Table, TileEntry
 
 Record = dict[str, object]
 BACKEND = "triton"
@@ -26,13 +26,11 @@ def rows(table: Table, keys: list[Key]) -> Iterator[Record]:
     for key in keys:
         row = table.by_key[key]
         yield row_record(judge_row(table, row))
-        if row.kernel == "key_gradients" and row.atomic:  # what deterministic algorithms take
-            yield row_record(judge_row(_deterministic(table), replace(row, atomic=False)))
         if table.architecture == GLUON_CHIP and key in GLUON_KEYS:
             yield gluon_record(table, row)
 
 
-def gluon_record(table: Table, instead_of: Row) -> Record:
+def gluon_record(table: Table, instead_of: TileEntry) -> Record:
     """The forward in Gluon beside the row of the table that it is instead of."""
     launch = launch_of_gluon(table, instead_of.head_dim)
     judged, work = kernel.judge(launch, table.architecture), kernel.work_of(launch)
@@ -40,8 +38,8 @@ def gluon_record(table: Table, instead_of: Row) -> Record:
     stages = launch.constants["STAGES"]
     row = replace(
         instead_of,
-        block_m=launch.form.block_m,
-        block_n=launch.form.block_n,
+        block_m=launch.config.block_m,
+        block_n=launch.config.block_n,
         num_warps=judged.warps,
         num_stages=stages,
     )
@@ -50,15 +48,11 @@ def gluon_record(table: Table, instead_of: Row) -> Record:
     return row_record(JudgedRow(row, judged, rate_found)) | ahead | dict(backend="gluon", kernel="gluon_forward")
 
 
-def _deterministic(table: Table) -> Table:
-    return replace(table, rows=tuple(replace(row, atomic=False) for row in table.rows))
-
-
 def row_record(found: JudgedRow) -> Record:
     row = found.row
     own = {
         "backend": BACKEND,
-        "kernel": row.kernel + ("_atomic" if row.atomic else ""),
+        "kernel": row.kernel,
         "pass": PASSES[row.kernel not in FORWARD_KERNELS],
         "bits": row.bits,
         "head_dim": row.head_dim,

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from benchmarks.static.chips import CHIPS
 from benchmarks.static.operator import JudgedRow, judge_row
 from qacg_kernels.backends.triton.candidates import candidates
-from qacg_kernels.backends.triton.configurations import Key, Row, Table
+from qacg_kernels.backends.triton.tile_tables import Key, Table, TileEntry
 
 # Rows that promise no more than this beside each other are alike: the difference is within the model's own doubt. Of
 # such rows the one that is there stays; else the first of the candidates is taken, whose tile is the larger.
@@ -46,24 +46,24 @@ def _fits(found: JudgedRow) -> bool:
     return found.judged.stack <= _BACKWARD_STACK
 
 
-def with_rows(table: Table, rows: dict[Key, Row]) -> Table:
-    return replace(table, rows=tuple(rows.get(row.key, row) for row in table.rows))
+def with_rows(table: Table, rows: dict[Key, TileEntry]) -> Table:
+    return replace(table, entries=tuple(rows.get(row.key, row) for row in table.entries))
 
 
-def repeats_work(row: Row) -> bool:
+def repeats_work(row: TileEntry) -> bool:
     """Whether a tiled row of 16 bits has more warps than its scores have rows for: 16 to a warp, else several warps
     compute the same."""
     rows = row.block_n if row.kernel == "key_gradients" else row.block_m
     return row.bits == 16 and not row.kernel.startswith("whole_row") and rows < ROWS_OF_A_WARP * row.num_warps
 
 
-def _comparable(key: Key, own: Row) -> list[Row]:
+def _comparable(key: Key, own: TileEntry) -> list[TileEntry]:
     """How many keys a row takes whole stays as it is: it decides which kernel a call goes to."""
     whole = key[0].startswith("whole_row")
     return [row for row in candidates(key) if not whole or row.block_n == own.block_n]
 
 
-def _judged(table: Table, row: Row) -> JudgedRow | None:
+def _judged(table: Table, row: TileEntry) -> JudgedRow | None:
     """None where the chip has not the memory, or the compiler cannot."""
     try:
         found = judge_row(with_rows(table, {row.key: row}), row)

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "../common/half_types.h"
-#include "machine.h"
+#include "cuda_intrinsics.h"
 
 namespace qacg::cuda {
 

@@ -5,7 +5,7 @@
 #include "../common/dropout.h"
 #include "../common/half_types.h"
 #include "../common/mask.h"
-#include "machine.h"
+#include "cuda_intrinsics.h"
 #include "problem.h"
 
 namespace qacg::cuda {

@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-#include "machine.h"
+#include "cuda_intrinsics.h"
 
 namespace qacg::cuda {
 

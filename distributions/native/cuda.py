@@ -10,7 +10,7 @@ from native import compilers, environment, ninja_file, stable_abi
 
 HOST_SOURCE = "csrc/cuda/attention.cpp"
 KERNEL_SOURCES = (
-    "csrc/cuda/about.cu",
+    "csrc/cuda/library_info.cu",
     "csrc/cuda/kernels_plain.cu",
     "csrc/cuda/kernels_mma_float16.cu",
     "csrc/cuda/kernels_mma_bfloat16.cu",
@@ -58,7 +58,7 @@ def with_all_of_hopper(gpus: list[str]) -> list[str]:
 
 
 def gpu_flags(gpus: list[str]) -> list[str]:
-    """What tells nvcc to make code for these GPUs, and the library (csrc/cuda/about.cu) for which it was made."""
+    """nvcc's flags for these GPUs, and the list that csrc/cuda/library_info.cu reports."""
     flags = [flag for gpu in gpus for flag in code_flags(gpu)]
     if "9.0a" in gpus:
         flags = [flag for flag in flags if not flag.endswith("code=sm_90")]  # the driver would have two to choose from

@@ -74,14 +74,12 @@ class Kernel:
     Attributes:
         run: takes and returns what the operator does; None stands for absent tensors.
         row_max_of_empty: what the backend stores for a row that sees no key, beside a sum of 0.
-        may_differ: whether two runs of a call may differ in bits, as sums by atomic additions do.
     """
 
     backend: str
     is_backward: bool
     run: Callable[..., Outputs]
     row_max_of_empty: float = 0.0
-    may_differ: Callable[[tuple, dict[str, object]], bool] = lambda tensors, options: False
 
     def first_call(self, tensors: tuple, options: dict[str, object], settle: Callable[[], None]) -> Outputs:
         """Runs a call of a variant that may not have been checked yet.
@@ -142,13 +140,9 @@ class Kernel:
                     return first, "memory beside an output was written", True
                 results = self.run(*tensors, **options)
                 _wait(device)
-                same = all(map(_same_bits, first, results))
-                if not same and not self.may_differ(tensors, options):
+                if not all(map(_same_bits, first, results)):
                     return results, "the same call gave other bits the second time", True
-                found = self._compared(tensors, options, results if same else first)
-                if found[0] is None and not same:
-                    found = self._compared(tensors, options, results)
-                return results, *found
+                return results, *self._compared(tensors, options, results)
         except torch.OutOfMemoryError:
             raise
         except Exception as error:

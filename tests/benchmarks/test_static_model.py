@@ -227,9 +227,9 @@ def test_a_row_is_told_by_the_names_that_readers_rely_on():
     from benchmarks.static import report
     from benchmarks.static.kernel import Judged
     from benchmarks.static.operator import JudgedRow
-    from qacg_kernels.backends.triton.configurations import Row
+    from qacg_kernels.backends.triton.tile_tables import TileEntry
 
-    row = Row("tiled_forward", 16, 64, False, 128, 64, 8, 3)
+    row = TileEntry("tiled_forward", 16, 64, False, 128, 64, 8, 3)
     counted = units.counts(program("MUFU.EX2 R1, R0"))
     judged = Judged(8, 200, 0, 98304, 1, 0, counted, True, 3, 1.0, "mufu", 900.0, 2000.0)
     record = report.row_record(JudgedRow(row, judged, 312.4))

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "common/half_types.h"
-#include "machine_emulator.h"
+#include "cuda_intrinsics_emulator.h"
 #include "tensor_core_emulator.h"
 
 namespace qacg::cuda {

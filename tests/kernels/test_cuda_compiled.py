@@ -250,7 +250,7 @@ def test_the_library_names_the_gpus_that_its_code_is_for(tmp_path):
         pytest.skip("no C++ compiler for nvcc to work with")
     built, gpus = tmp_path / "about.so", ["8.0", "9.0a", "9.0+PTX"]
     command = [compilers.nvcc(), "-std=c++17", "-O0", "-shared", "-Xcompiler=-fPIC,-fvisibility=hidden"]
-    command += [*cuda.gpu_flags(gpus), str(ROOT / "csrc/cuda/about.cu"), "-o", str(built)]
+    command += [*cuda.gpu_flags(gpus), str(ROOT / "csrc/cuda/library_info.cu"), "-o", str(built)]
     subprocess.run(command, check=True)
     about = ctypes.CDLL(str(built))
     about.qacg_cuda_gpus.restype = ctypes.c_char_p

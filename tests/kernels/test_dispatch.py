@@ -9,7 +9,7 @@ import torch
 import qacg_kernels as qk
 from qacg_kernels import dispatch
 from qacg_kernels.backends import cpu
-from qacg_kernels.backends.triton.configurations import Choice
+from qacg_kernels.backends.triton.tile_tables import Choice
 from qacg_kernels.testing.inputs import Case, make_inputs
 
 

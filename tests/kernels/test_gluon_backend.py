@@ -11,7 +11,7 @@ import torch
 import qacg_kernels as qk
 from qacg_kernels.backends import triton
 from qacg_kernels.backends.triton import gluon
-from qacg_kernels.backends.triton.configurations import Choice
+from qacg_kernels.backends.triton.tile_tables import Choice
 from qacg_kernels.call.validation import dense_problem
 from qacg_kernels.testing.inputs import Case, make_inputs
 

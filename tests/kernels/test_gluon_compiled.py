@@ -8,7 +8,7 @@ from benchmarks.static.compile import NVDISASM, kernels_of, resources
 from benchmarks.static.disassemble import disassembled
 from benchmarks.static.path import main_loop
 from qacg_kernels.backends.triton import gluon_launch
-from qacg_kernels.backends.triton.configurations import shipped
+from qacg_kernels.backends.triton.tile_tables import shipped
 from qacg_kernels.call.validation import dense_problem, packed_problem
 from qacg_kernels.testing.inputs import Case, make_inputs
 

@@ -11,7 +11,7 @@ import torch
 import qacg_kernels as qk
 from qacg_kernels.backends import cuda
 from qacg_kernels.backends.cuda import hopper
-from qacg_kernels.backends.triton.configurations import Choice
+from qacg_kernels.backends.triton.tile_tables import Choice
 
 
 @pytest.fixture

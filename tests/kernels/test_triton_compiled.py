@@ -22,7 +22,7 @@ def two_kernels(builds):
 @pytest.mark.parametrize("part", [member(two_kernels, id="two", fast=True), member(list, id="tables", fast=False)])
 def test_selected_builds_compile_fit_and_do_not_spill(part, capsys):
     from check_triton import outcomes
-    from shipped_configurations import KERNELS, every_build, selected_builds
+    from triton_builds import KERNELS, every_build, selected_builds
 
     assert {build.kernel for build in selected_builds()} == {*KERNELS, "small kernels"}
     builds = part(selected_builds())
@@ -36,7 +36,7 @@ def test_selected_builds_compile_fit_and_do_not_spill(part, capsys):
 
 
 def test_the_selection_is_part_of_the_whole_check():
-    from shipped_configurations import every_build, selected_builds
+    from triton_builds import every_build, selected_builds
 
     whole = list(map(str, every_build()))
     assert len(set(whole)) == len(whole)
@@ -47,7 +47,7 @@ def test_limits_are_told_by_build_and_function():
     from dataclasses import replace
 
     import torch
-    from shipped_configurations import Build, faults
+    from triton_builds import Build, faults
 
     from benchmarks.static.compile import Resources
 

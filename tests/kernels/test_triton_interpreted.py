@@ -18,7 +18,6 @@ from full_members import member
 ROOT = Path(__file__).resolve().parents[2]
 FILES = (
     "test_triton_kernels.py",
-    "test_atomic_gradients.py",
     "test_operators.py",
     "test_compile.py",
     "test_edges.py",
@@ -26,13 +25,13 @@ FILES = (
     "test_backends_within_budget.py",
 )
 SELECTION = (
-    "test_triton_kernels or test_atomic or (opcheck and not save_quasi_out) or test_fullgraph or (keys_beyond and 17)"
+    "test_triton_kernels or (opcheck and not save_quasi_out) or test_fullgraph or (keys_beyond and 17)"
     " or (nan_is_not_swallowed and 17) or far_below_zero or large_common or test_empty or (test_hidden_keys and triton)"
 )
 # Whole rows in float32 by lambda, and packed tiles in 16 bits with a column gate.
 PART = "test_variants and (float32 and whole and lambda and not packed or float16 and tiled and column and packed)"
 # Of each file, so that a selection that stops finding its tests is seen.
-LEAST = {"kernels": 96, "atomic": 6, "operators": 10, "compile": 5, "edges": 37, "hidden": 12, "budget": 5}
+LEAST = {"kernels": 96, "operators": 10, "compile": 5, "edges": 37, "hidden": 12, "budget": 5}
 LEAST_OF_PART = {"kernels": 2}
 
 

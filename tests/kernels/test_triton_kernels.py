@@ -45,14 +45,14 @@ CASES = [Case(name, **dict(batch=1, queries=27) | options) for name, options in 
 @contextlib.contextmanager
 def tiles(device, whole_keys, **changes):
     """The device's table with rows of up to `whole_keys` keys taken whole, and other changes of all its rows."""
-    from qacg_kernels.backends.triton import configurations
+    from qacg_kernels.backends.triton import tile_tables
 
     def changed(row):
         whole = dict(block_n=whole_keys) if row.kernel.startswith("whole_row") else {}
         return replace(row, num_warps=4, num_stages=1, **changes | whole)
 
-    table = configurations.table_for(torch.device(device))
-    with configurations.trial(replace(table, rows=tuple(map(changed, table.rows)))):
+    table = tile_tables.table_for(torch.device(device))
+    with tile_tables.trial(replace(table, entries=tuple(map(changed, table.entries)))):
         yield
 
 

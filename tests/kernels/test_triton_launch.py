@@ -15,7 +15,7 @@ import torch
 from faked_gpu import call as faked_call
 
 from qacg_kernels.backends import cuda, triton
-from qacg_kernels.backends.triton import configurations
+from qacg_kernels.backends.triton import tile_tables
 from qacg_kernels.functional import problem_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -54,7 +54,7 @@ def test_the_hosts_cost_is_told_for_each_kind_of_call():
     assert all(int(cell.removesuffix(" us")) > 0 for _name, *cells in rows for cell in cells)
 
 
-_CACHES = (cuda._gpu_is_there, cuda.capability, triton._gpu_is_there, triton._capability, configurations._found)
+_CACHES = (cuda._gpu_is_there, cuda.capability, triton._gpu_is_there, triton._capability, tile_tables._found)
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 Triton makes machine code for a description that it takes from a call's arguments: absent members, strides and sizes of
 1 are constants, numbers and addresses may be known as multiples of 16. Here its own description of a model's calls, on
-a GPU that is not there, is held equal to that of the builds that `tests/support/shipped_configurations.py` compiles and
+a GPU that is not there, is held equal to that of the builds that `tests/support/triton_builds.py` compiles and
 checks.
 """
 
@@ -38,10 +38,9 @@ def test_builds_are_specialised_as_a_models_calls_are(told):
 
 @pytest.mark.full
 def test_the_calls_reach_every_kernel_and_every_kind_of_call(told):
-    from shipped_configurations import VARIANTS
+    from triton_builds import VARIANTS
 
     functions = {name for entry in told["calls"].values() for name in entry["functions"]}
-    # Left out are those that no call of the shipped tables launches: the sums of atomic additions.
     assert functions == {
         "forward_kernel",
         "key_gates_kernel",

@@ -8,7 +8,7 @@ from qacg_models.errors import InputError
 from qacg_models.utils.atomic_files import atomic_write, atomic_write_bytes, follow_umask, staged_file
 from qacg_models.utils.output_lock import lock_output
 
-from qacg_kernels.backends.triton import configurations
+from qacg_kernels.backends.triton import tile_tables
 
 NAME = "out.txt"
 
@@ -30,7 +30,7 @@ def write_by_path(path):
 
 
 def write_table(path):
-    configurations.save(configurations.shipped("sm_80"), path)
+    tile_tables.save(tile_tables.shipped("sm_80"), path)
 
 
 def write_permissions(path):

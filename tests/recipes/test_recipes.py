@@ -11,7 +11,7 @@ import warm_python
 from contributing import ROOT, files, walk
 from patching import apply, touched
 
-from qacg_kernels.backends.triton import configurations
+from qacg_kernels.backends.triton import tile_tables
 
 SIZES = ("--hidden-size", "32", "--layers", "1", "--heads", "2", "--intermediate-size", "64")
 HOT, COLD = "it was hot on day 1 of train", "it was cold on day 2 of train"
@@ -205,16 +205,16 @@ def test_the_files_of_the_other_recipes_are_there(title, placeholders):
 def test_a_tile_table_is_one_file(tmp_path, monkeypatch):
     """A table of an architecture that has none is taken there, and on newer chips with as little memory."""
     (named,) = (path for path in files("Adding a tile table", NN="120") if path.endswith(".json"))
-    assert ROOT / named == configurations.SHIPPED / "sm_120.json"
-    shutil.copytree(configurations.SHIPPED, tmp_path / "tables")
-    monkeypatch.setattr(configurations, "SHIPPED", tmp_path / "tables")
-    assert "sm_120" not in configurations.shipped_architectures()
-    table = replace(configurations.shipped("sm_80"), architecture="sm_120", shared_bytes=99 * 1024)
-    configurations.save(table, tmp_path / "tables" / "sm_120.json")
-    assert configurations.shipped_architectures()[-1] == "sm_120" and configurations.shipped("sm_120") == table
+    assert ROOT / named == tile_tables.SHIPPED / "sm_120.json"
+    shutil.copytree(tile_tables.SHIPPED, tmp_path / "tables")
+    monkeypatch.setattr(tile_tables, "SHIPPED", tmp_path / "tables")
+    assert "sm_120" not in tile_tables.shipped_architectures()
+    table = replace(tile_tables.shipped("sm_80"), architecture="sm_120", shared_bytes=99 * 1024)
+    tile_tables.save(table, tmp_path / "tables" / "sm_120.json")
+    assert tile_tables.shipped_architectures()[-1] == "sm_120" and tile_tables.shipped("sm_120") == table
     taken_by = (("sm_120", 99, "sm_120"), ("sm_121", 99, "sm_120"), ("sm_100", 227, "sm_100"))
     for architecture, kibibytes, taken in taken_by:
-        assert configurations.nearest_shipped(architecture, 1024 * kibibytes).architecture == taken
+        assert tile_tables.nearest_shipped(architecture, 1024 * kibibytes).architecture == taken
 
 
 FOLLOW = """

@@ -7,8 +7,8 @@ from torch._subclasses import FakeTensorMode
 
 from qacg_kernels.backends import cuda, triton
 from qacg_kernels.backends.cuda import hopper
-from qacg_kernels.backends.triton import configurations, gluon
-from qacg_kernels.backends.triton.configurations import Choice
+from qacg_kernels.backends.triton import gluon, tile_tables
+from qacg_kernels.backends.triton.tile_tables import Choice
 
 DEVICE = torch.device("cuda", 0)
 
@@ -21,8 +21,8 @@ def install(monkeypatch, names=("triton", "cuda"), choices: tuple[Choice, ...] =
         monkeypatch.setattr(module, "unsupported", _unsupported)
         monkeypatch.setattr(module, "not_for", lambda device: [])
         monkeypatch.setattr(module, "note", lambda problem: None)
-    table = replace(configurations.shipped("sm_90"), choices=choices)
-    monkeypatch.setattr(configurations, "table_for", lambda device: table)
+    table = replace(tile_tables.shipped("sm_90"), choices=choices)
+    monkeypatch.setattr(tile_tables, "table_for", lambda device: table)
 
 
 def _unsupported(problem) -> list[str]:

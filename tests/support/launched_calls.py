@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 
 import torch
 import triton
-from shipped_configurations import VARIANTS, Build, describe_build, length_of, products_in_tf32, table_of
+from triton_builds import VARIANTS, Build, describe_build, length_of, products_in_tf32, table_of
 
 import qacg_kernels as qk
 from benchmarks.static.compile import AbsentGPU, Description, describing
 from qacg_kernels.backends import triton as backend
-from qacg_kernels.backends.triton import configurations
+from qacg_kernels.backends.triton import tile_tables
 
 # None of them a build's own: a description must hold for calls of other sizes.
 BATCH, HEADS, TILED_LENGTH = 3, 20, 384
@@ -124,7 +124,7 @@ def launched(kind: Kind, build: Build) -> dict[str, list[Description]]:
     triton.runtime.driver.set_active(AbsentGPU(90))
     differentiable = kind.gradient and build.kernel != "whole_row_forward"
     tf32 = VARIANTS[kind.variant].get("tf32", False)
-    with describing() as found, configurations.trial(table), products_in_tf32(tf32):
+    with describing() as found, tile_tables.trial(table), products_in_tf32(tf32):
         if differentiable:
             model_call(kind, build.head_dim, length)
         else:

@@ -14,7 +14,7 @@ import torch
 
 import qacg_kernels as qk
 from benchmarks.static.silent_gpu import SilentGPU, take_the_drivers_place
-from qacg_kernels.backends.triton import configurations, launch
+from qacg_kernels.backends.triton import launch, tile_tables
 
 launched: list[list[object]] = []
 
@@ -134,7 +134,7 @@ def counted(action) -> int:
 
 def main() -> None:
     take_the_drivers_place(RecordingGPU(90))
-    with configurations.trial(configurations.shipped("sm_90")):
+    with tile_tables.trial(tile_tables.shipped("sm_90")):
         tensors = inputs()
         call(tensors), call(tensors)
         calls = counted(lambda: call(tensors))

@@ -25,7 +25,7 @@ _BUILD = "QACG_BUILD_CUDA=1 pip install --no-cache-dir --no-build-isolation ."
 _TENSOR_CORES = (torch.float16, torch.bfloat16)
 
 _missing: list[str] = []
-# The library's functions that are no operators (csrc/cuda/about.cu), and the GPUs that it has code for.
+# The library's functions that are no operators (csrc/cuda/library_info.cu), and the GPUs that it has code for.
 _about: ctypes.CDLL | None = None
 _gpus: tuple[str, ...] = ()
 

@@ -9,7 +9,7 @@ import os
 
 import torch
 
-from qacg_kernels.backends.triton.configurations import (
+from qacg_kernels.backends.triton.tile_tables import (
     HEAD_DIMS,
     MOST_HEAD_DIM,
     is_busy,

@@ -123,9 +123,8 @@ class Gradients(NamedTuple):
 
     delta: eq. 10. log_sum: log2 of a row's sum of exponentials; weight: alpha lambda of eq. 5, of a column gate its
     part by row. Both are None where a row's keys are one block, whose kernel needs each but once. query_logit and
-    key_logit: tq and tk of eq. 14, from which the gate's parameters get theirs. query and context_query of the kernel
-    over key blocks: their gradients where a row's keys are one block; else sums in float32 for atomic additions, or
-    None.
+    key_logit: tq and tk of eq. 14, from which the gate's parameters get theirs. query and context_query are None for
+    the kernel over key blocks of tiled rows.
     """
 
     query: Strided | None
@@ -156,7 +155,7 @@ class Place(NamedTuple):
 class Operand(NamedTuple):
     """Rows of an input that take part in products; made inside the kernels.
 
-    tile: (rows, block_d); where `form.by_parts` has products read what they need as they need it, `rows` stands there.
+    tile: (rows, block_d). With `config.by_parts` products read from memory, and `rows` is a placeholder here.
     """
 
     source: Strided
@@ -167,7 +166,7 @@ class Operand(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Form:
+class KernelConfig:
     """What a kernel is compiled for. Compared by identity, which is quick at every launch: `launch` keeps one of each.
 
     Attributes:

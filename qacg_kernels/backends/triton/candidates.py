@@ -4,7 +4,7 @@ A shipped row of 16 bits that nobody has measured is the one of them whose machi
 (`python -m benchmarks.static --search`); one of 32 bits is the first, roughly, that spills nothing.
 """
 
-from qacg_kernels.backends.triton.configurations import Key, Row
+from qacg_kernels.backends.triton.tile_tables import Key, TileEntry
 
 # (block_m, block_n, num_warps, num_stages), by what a tile does for its registers: from large to small. Of those with
 # more than 2 stages, loads are in flight while the tile before is computed; float32 reads by parts and has none. A
@@ -55,7 +55,7 @@ _ACCUMULATORS = {
 }
 
 
-def candidates(key: Key) -> list[Row]:
+def candidates(key: Key) -> list[TileEntry]:
     """Rows of this key, those with the largest tiles first."""
     kernel, bits, head_dim, busy = key
     tiles = _TILES[kernel]
@@ -63,4 +63,4 @@ def candidates(key: Key) -> list[Row]:
         tiles = [t for t in tiles if t[3] <= _MOST_STAGES_OF_FLOAT32 and len(t) == 4]
         own = 1 if kernel in ("whole_row_backward", "key_gradients") else 0  # whose rows the accumulators have
         tiles = [t for t in tiles if _ACCUMULATORS[kernel] * t[own] * head_dim <= _MOST_ELEMENTS * t[2]]
-    return [Row(kernel, bits, head_dim, busy, *tile) for tile in tiles]
+    return [TileEntry(kernel, bits, head_dim, busy, *tile) for tile in tiles]

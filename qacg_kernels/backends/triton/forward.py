@@ -23,67 +23,67 @@ from qacg_kernels.backends.triton.tiles import (
 
 @triton.jit
 def forward_kernel(
-    call, out, softmax_out, quasi_out, row_max_out, row_sum_out, query_gate, key_gate, form: tl.constexpr
+    call, out, softmax_out, quasi_out, row_max_out, row_sum_out, query_gate, key_gate, config: tl.constexpr
 ):
-    """MATH.md, eq. 1 to 8, for form.block_m queries of one head.
+    """MATH.md, eq. 1 to 8, for config.block_m queries of one head.
 
-    Outputs are Strided, None where not asked for; with form.whole_row no branch output is. A row gate writes
+    Outputs are Strided, None where not asked for; with config.whole_row no branch output is. A row gate writes
     query_gate and key_gate; a column gate writes query_gate and reads key_gate.
     """
-    blocks = tl.cdiv(call.sizes.queries, form.block_m)
+    blocks = tl.cdiv(call.sizes.queries, config.block_m)
     place = place_of(tl.program_id(0) // blocks, call)
     # The last block first: under causality it is the longest.
     block = blocks - 1 - tl.program_id(0) % blocks
-    if block * form.block_m >= place.queries:
+    if block * config.block_m >= place.queries:
         return
 
-    rows = block * form.block_m + tl.arange(0, form.block_m)
+    rows = block * config.block_m + tl.arange(0, config.block_m)
     present = rows < place.queries
-    q = operand(call.query, place, block * form.block_m, rows, place.queries, call, form)
-    cq = operand(call.context_query, place, block * form.block_m, rows, place.queries, call, form)
-    lam = row_gate(rows, present, query_gate, key_gate, place, call, form)
-    if form.whole_row:
+    q = operand(call.query, place, block * config.block_m, rows, place.queries, call, config)
+    cq = operand(call.context_query, place, block * config.block_m, rows, place.queries, call, config)
+    lam = row_gate(rows, present, query_gate, key_gate, place, call, config)
+    if config.whole_row:
         # Where lengths vary, a short sequence takes a half or a quarter of the widest tile.
-        if (not form.even_keys) and form.block_n >= 64 and place.seen_keys <= form.block_n // 4:
-            o, row_max, row_sum = _whole_row(q, cq, lam, rows, key_gate, place, call, form, form.block_n // 4)
-        elif (not form.even_keys) and form.block_n >= 64 and place.seen_keys <= form.block_n // 2:
-            o, row_max, row_sum = _whole_row(q, cq, lam, rows, key_gate, place, call, form, form.block_n // 2)
+        if (not config.even_keys) and config.block_n >= 64 and place.seen_keys <= config.block_n // 4:
+            o, row_max, row_sum = _whole_row(q, cq, lam, rows, key_gate, place, call, config, config.block_n // 4)
+        elif (not config.even_keys) and config.block_n >= 64 and place.seen_keys <= config.block_n // 2:
+            o, row_max, row_sum = _whole_row(q, cq, lam, rows, key_gate, place, call, config, config.block_n // 2)
         else:
-            o, row_max, row_sum = _whole_row(q, cq, lam, rows, key_gate, place, call, form, form.block_n)
+            o, row_max, row_sum = _whole_row(q, cq, lam, rows, key_gate, place, call, config, config.block_n)
     else:
         o1, o2, plain_o2, row_max, row_sum = _tiled(
-            q, cq, lam, block, rows, key_gate, place, call, form, form.column_gate and quasi_out is not None
+            q, cq, lam, block, rows, key_gate, place, call, config, config.column_gate and quasi_out is not None
         )
         if softmax_out is not None:
-            store_tile(softmax_out, place, rows, present, o1, call, form)
+            store_tile(softmax_out, place, rows, present, o1, call, config)
         if quasi_out is not None:
-            store_tile(quasi_out, place, rows, present, plain_o2 if form.column_gate else o2, call, form)
-        o = o1 + o2 if form.column_gate else o1 + lam[:, None] * o2
-    store_tile(out, place, rows, present, o, call, form)
+            store_tile(quasi_out, place, rows, present, plain_o2 if config.column_gate else o2, call, config)
+        o = o1 + o2 if config.column_gate else o1 + lam[:, None] * o2
+    store_tile(out, place, rows, present, o, call, config)
     store_rows(row_max_out, place, rows, present, row_max)
     store_rows(row_sum_out, place, rows, present, row_sum)
 
 
 @triton.jit
-def _whole_row(q, cq, lam, rows, key_gate, place, call, form: tl.constexpr, BLOCK_N: tl.constexpr):
+def _whole_row(q, cq, lam, rows, key_gate, place, call, config: tl.constexpr, BLOCK_N: tl.constexpr):
     """All keys in one tile: an exact softmax, and A formed before the one product with V.
 
     Returns A V (M, block_d), maximum and sum of the rows (M).
     """
-    CHECKED: tl.constexpr = (not form.even_keys) or form.is_causal or (call.mask is not None)
+    CHECKED: tl.constexpr = (not config.even_keys) or config.is_causal or (call.mask is not None)
     keys = tl.arange(0, BLOCK_N)
     here = keys < place.seen_keys
-    k = operand(call.key, place, 0, keys, place.seen_keys, call, form, not form.even_keys)
-    ck = operand(call.context_key, place, 0, keys, place.seen_keys, call, form, not form.even_keys)
-    v = operand(call.value, place, 0, keys, place.seen_keys, call, form, not form.even_keys)
+    k = operand(call.key, place, 0, keys, place.seen_keys, call, config, not config.even_keys)
+    ck = operand(call.context_key, place, 0, keys, place.seen_keys, call, config, not config.even_keys)
+    v = operand(call.value, place, 0, keys, place.seen_keys, call, config, not config.even_keys)
     scores, context_scores, factor, visible = score_arguments(
-        product_over_features(q, k, place, call, form),
-        product_over_features(cq, ck, place, call, form),
+        product_over_features(q, k, place, call, config),
+        product_over_features(cq, ck, place, call, config),
         rows[:, None],
         keys[None, :],
         place,
         call,
-        form,
+        config,
         CHECKED,
     )
     row_max = tl.max(scores, 1) * factor
@@ -91,49 +91,49 @@ def _whole_row(q, cq, lam, rows, key_gate, place, call, form: tl.constexpr, BLOC
         row_max = tl.where(row_max == MINUS_INFINITY, 0.0, row_max)  # -inf minus -inf would be NaN
     p = tl.exp2(scores * factor - row_max[:, None])
     row_sum = tl.sum(p, 1)
-    g = sigmoid(context_scores, factor, form.fast_sigmoid)
+    g = sigmoid(context_scores, factor, config.fast_sigmoid)
     if CHECKED:
         g = tl.where(visible, g, 0.0)
     weight = call.factors.quasi * lam[:, None]
-    if form.column_gate:
+    if config.column_gate:
         lk = load_rows(key_gate, place, keys, here)
         weight -= call.factors.quasi * call.gate.gamma * lk[None, :]
     a = p * (1.0 / tl.where(row_sum == 0.0, 1.0, row_sum))[:, None] + weight * g
     if call.seed is not None:
         a = tl.where(keep_cells(call, place, rows, 0, BLOCK_N, False), a, 0.0)
-    o = tl.full((rows.shape[0], form.block_d), 0.0, tl.float32)
-    return call.factors.keep * add_product_over_rows(o, a, v, place, call, form), row_max, row_sum
+    o = tl.full((rows.shape[0], config.block_d), 0.0, tl.float32)
+    return call.factors.keep * add_product_over_rows(o, a, v, place, call, config), row_max, row_sum
 
 
 @triton.jit
-def _tiled(q, cq, lam, block, rows, key_gate, place, call, form: tl.constexpr, PLAIN: tl.constexpr):
+def _tiled(q, cq, lam, block, rows, key_gate, place, call, config: tl.constexpr, PLAIN: tl.constexpr):
     """Keys by blocks, with an online softmax. Returns O1, O2 (M, block_d), maximum and sum of the rows (M).
 
     Of a column gate the second result is (Z o lambda o G) V, and if PLAIN the third is O2; else it is nothing.
     """
-    o1 = tl.full((form.block_m, form.block_d), 0.0, tl.float32)
-    o2 = tl.full((form.block_m, form.block_d), 0.0, tl.float32)
-    plain_o2 = tl.full((form.block_m, form.block_d if PLAIN else 1), 0.0, tl.float32)
-    row_max = tl.full((form.block_m,), MINUS_INFINITY, tl.float32)
-    row_sum = tl.full((form.block_m,), 0.0, tl.float32)
+    o1 = tl.full((config.block_m, config.block_d), 0.0, tl.float32)
+    o2 = tl.full((config.block_m, config.block_d), 0.0, tl.float32)
+    plain_o2 = tl.full((config.block_m, config.block_d if PLAIN else 1), 0.0, tl.float32)
+    row_max = tl.full((config.block_m,), MINUS_INFINITY, tl.float32)
+    row_sum = tl.full((config.block_m,), 0.0, tl.float32)
     # Blocks of keys below `open_keys` are full, and every query of the block sees them.
     stop = place.seen_keys
     open_keys = place.seen_keys
-    if form.is_causal:
-        stop = tl.minimum(stop, (block + 1) * form.block_m)
-        open_keys = tl.minimum(open_keys, block * form.block_m + 1)
+    if config.is_causal:
+        stop = tl.minimum(stop, (block + 1) * config.block_m)
+        open_keys = tl.minimum(open_keys, block * config.block_m + 1)
     if call.mask is not None:
         open_keys *= 0
-    open_keys = open_keys // form.block_n * form.block_n
+    open_keys = open_keys // config.block_n * config.block_n
     if call.mask is None:
         o1, o2, plain_o2, row_max, row_sum = _sweep(
             o1, o2, plain_o2, row_max, row_sum, open_keys * 0, open_keys, q, cq, lam, rows, key_gate,
-            place, call, form, False, PLAIN,
+            place, call, config, False, PLAIN,
         )  # fmt: skip
-    if (call.mask is not None) or (not form.even_keys) or form.is_causal:
+    if (call.mask is not None) or (not config.even_keys) or config.is_causal:
         o1, o2, plain_o2, row_max, row_sum = _sweep(
             o1, o2, plain_o2, row_max, row_sum, open_keys, stop, q, cq, lam, rows, key_gate,
-            place, call, form, True, PLAIN,
+            place, call, config, True, PLAIN,
         )  # fmt: skip
     row_max = tl.where(row_max == MINUS_INFINITY, 0.0, row_max)
     o1 *= (call.factors.keep * (1.0 / tl.where(row_sum == 0.0, 1.0, row_sum)))[:, None]
@@ -143,28 +143,28 @@ def _tiled(q, cq, lam, block, rows, key_gate, place, call, form: tl.constexpr, P
 
 @triton.jit
 def _sweep(
-    o1, o2, plain_o2, row_max, row_sum, start, stop, q, cq, lam, rows, key_gate, place, call, form: tl.constexpr,
+    o1, o2, plain_o2, row_max, row_sum, start, stop, q, cq, lam, rows, key_gate, place, call, config: tl.constexpr,
     CHECKED: tl.constexpr, PLAIN: tl.constexpr,
 ):  # fmt: skip
     """Adds the keys from start to stop. o1 is relative to row_max and rescaled as that rises; o2 never is."""
-    block = tl.arange(0, form.block_n)
-    k_pointers = tile_pointers(call.key, place, start + block, form)
-    ck_pointers = tile_pointers(call.context_key, place, start + block, form)
-    v_pointers = tile_pointers(call.value, place, start + block, form)
-    step = tl.full((), form.block_n, tl.int64)
-    for first_key in range(start, stop, form.block_n):
+    block = tl.arange(0, config.block_n)
+    k_pointers = tile_pointers(call.key, place, start + block, config)
+    ck_pointers = tile_pointers(call.context_key, place, start + block, config)
+    v_pointers = tile_pointers(call.value, place, start + block, config)
+    step = tl.full((), config.block_n, tl.int64)
+    for first_key in range(start, stop, config.block_n):
         keys = first_key + block
         here = keys < place.seen_keys
-        k = operand_at(k_pointers, call.key, first_key, keys, place.seen_keys, call, form, CHECKED)
-        ck = operand_at(ck_pointers, call.context_key, first_key, keys, place.seen_keys, call, form, CHECKED)
+        k = operand_at(k_pointers, call.key, first_key, keys, place.seen_keys, call, config, CHECKED)
+        ck = operand_at(ck_pointers, call.context_key, first_key, keys, place.seen_keys, call, config, CHECKED)
         scores, context_scores, factor, visible = score_arguments(
-            product_over_features(q, k, place, call, form),
-            product_over_features(cq, ck, place, call, form),
+            product_over_features(q, k, place, call, config),
+            product_over_features(cq, ck, place, call, config),
             rows[:, None],
             keys[None, :],
             place,
             call,
-            form,
+            config,
             CHECKED,
         )
         new_max = tl.maximum(row_max, tl.max(scores, 1) * factor)
@@ -176,22 +176,22 @@ def _sweep(
         row_max = new_max
         row_sum = row_sum * rescale + tl.sum(p, 1)
         if call.seed is not None:
-            keep = keep_cells(call, place, rows, first_key, form.block_n, False)
+            keep = keep_cells(call, place, rows, first_key, config.block_n, False)
             p = tl.where(keep, p, 0.0)
-        v = operand_at(v_pointers, call.value, first_key, keys, place.seen_keys, call, form, CHECKED)
+        v = operand_at(v_pointers, call.value, first_key, keys, place.seen_keys, call, config, CHECKED)
         # This product runs while the sigmoid is computed.
-        o1 = add_product_over_rows(o1 * rescale[:, None], p, v, place, call, form)
-        g = sigmoid(context_scores, factor, form.fast_sigmoid)
+        o1 = add_product_over_rows(o1 * rescale[:, None], p, v, place, call, config)
+        g = sigmoid(context_scores, factor, config.fast_sigmoid)
         if CHECKED:
             g = tl.where(visible, g, 0.0)
         if call.seed is not None:
             g = tl.where(keep, g, 0.0)
         if PLAIN:
-            plain_o2 = add_product_over_rows(plain_o2, g, v, place, call, form)
-        if form.column_gate:
+            plain_o2 = add_product_over_rows(plain_o2, g, v, place, call, config)
+        if config.column_gate:
             lk = load_rows(key_gate, place, keys, here)
             g *= lam[:, None] - call.gate.gamma * lk[None, :]
-        o2 = add_product_over_rows(o2, g, v, place, call, form)
+        o2 = add_product_over_rows(o2, g, v, place, call, config)
         k_pointers += step * call.key.row
         ck_pointers += step * call.context_key.row
         v_pointers += step * call.value.row

@@ -13,44 +13,44 @@ from qacg_kernels.backends.triton.tiles import (
 
 
 @triton.jit
-def row_gate(rows, present, query_gate, key_gate, place, call, form: tl.constexpr):
+def row_gate(rows, present, query_gate, key_gate, place, call, config: tl.constexpr):
     """lambda of each row, eq. 5, or of a column gate its part 1 - beta lq, (M); stores the gates."""
     if call.gate_lambda is not None:
         lam = load_rows(call.gate_lambda, place, rows, present)
     else:
-        lq = gate_logit_sigmoid(call.query, call.context_query, rows, present, call.gate.query, place, call, form)
+        lq = gate_logit_sigmoid(call.query, call.context_query, rows, present, call.gate.query, place, call, config)
         store_rows(query_gate, place, rows, present, lq)
         lam = 1.0 - call.gate.beta * lq
-        if not form.column_gate:
-            lk = gate_logit_sigmoid(call.key, call.context_key, rows, present, call.gate.key, place, call, form)
+        if not config.column_gate:
+            lk = gate_logit_sigmoid(call.key, call.context_key, rows, present, call.gate.key, place, call, config)
             store_rows(key_gate, place, rows, present, lk)
             lam -= call.gate.gamma * lk
     return lam
 
 
 @triton.jit
-def row_gates_kernel(call, query_gate, key_gate, row_gates, form: tl.constexpr):
-    """lambda of form.block_m rows of one head, eq. 5, for a forward that takes it as given; its parts too."""
-    blocks = tl.cdiv(call.sizes.queries, form.block_m)
+def row_gates_kernel(call, query_gate, key_gate, row_gates, config: tl.constexpr):
+    """lambda of config.block_m rows of one head, eq. 5, for a forward that takes it as given; its parts too."""
+    blocks = tl.cdiv(call.sizes.queries, config.block_m)
     place = place_of(tl.program_id(0) // blocks, call)
-    rows = tl.program_id(0) % blocks * form.block_m + tl.arange(0, form.block_m)
+    rows = tl.program_id(0) % blocks * config.block_m + tl.arange(0, config.block_m)
     present = rows < place.queries
-    store_rows(row_gates, place, rows, present, row_gate(rows, present, query_gate, key_gate, place, call, form))
+    store_rows(row_gates, place, rows, present, row_gate(rows, present, query_gate, key_gate, place, call, config))
 
 
 @triton.jit
-def key_gates_kernel(call, key_gate, form: tl.constexpr):
-    """lk of a column gate, eq. 4, for form.block_n keys of one head; keys beyond the length count as 0."""
-    blocks = tl.cdiv(call.sizes.keys if call.cu_seqlens is None else call.sizes.queries, form.block_n)
+def key_gates_kernel(call, key_gate, config: tl.constexpr):
+    """lk of a column gate, eq. 4, for config.block_n keys of one head; keys beyond the length count as 0."""
+    blocks = tl.cdiv(call.sizes.keys if call.cu_seqlens is None else call.sizes.queries, config.block_n)
     place = place_of(tl.program_id(0) // blocks, call)
-    keys = tl.program_id(0) % blocks * form.block_n + tl.arange(0, form.block_n)
+    keys = tl.program_id(0) % blocks * config.block_n + tl.arange(0, config.block_n)
     seen = keys < place.seen_keys
-    lk = gate_logit_sigmoid(call.key, call.context_key, keys, seen, call.gate.key, place, call, form)
+    lk = gate_logit_sigmoid(call.key, call.context_key, keys, seen, call.gate.key, place, call, config)
     store_rows(key_gate, place, keys, keys < place.keys, lk)
 
 
 @triton.jit
-def gate_sums_kernel(call, query_logit, key_logit, sums, ROWS: tl.constexpr, form: tl.constexpr):
+def gate_sums_kernel(call, query_logit, key_logit, sums, ROWS: tl.constexpr, config: tl.constexpr):
     """Sums of t x, t c and t over ROWS rows of one sequence and head and of one side of the gate, eq. 14.
 
     query_logit, key_logit: tq and tk. sums: (sequences, heads, chunks, 2 block_d + 1) float32, each row written by one
@@ -60,15 +60,15 @@ def gate_sums_kernel(call, query_logit, key_logit, sums, ROWS: tl.constexpr, for
     of_queries, of_keys = _chunks(call, ROWS)
     place = place_of(tl.program_id(0) // (of_queries + of_keys), call)
     chunk = tl.program_id(0) % (of_queries + of_keys)
-    target = sums + tl.program_id(0).to(tl.int64) * (2 * form.block_d + 1)
+    target = sums + tl.program_id(0).to(tl.int64) * (2 * config.block_d + 1)
     if chunk < of_queries:
         stop = place.queries
-        _sum_rows(call.query, call.context_query, query_logit, chunk, stop, stop, place, target, call, ROWS, form)
+        _sum_rows(call.query, call.context_query, query_logit, chunk, stop, stop, place, target, call, ROWS, config)
     else:
         chunk -= of_queries
         stop = place.keys
-        readable = place.seen_keys if form.column_gate else stop
-        _sum_rows(call.key, call.context_key, key_logit, chunk, stop, readable, place, target, call, ROWS, form)
+        readable = place.seen_keys if config.column_gate else stop
+        _sum_rows(call.key, call.context_key, key_logit, chunk, stop, readable, place, target, call, ROWS, config)
 
 
 @triton.jit
@@ -79,27 +79,27 @@ def _chunks(call, ROWS: tl.constexpr):
 
 
 @triton.jit
-def _sum_rows(x, context, logit, chunk, stop, readable, place, target, call, ROWS: tl.constexpr, form: tl.constexpr):
+def _sum_rows(x, context, logit, chunk, stop, readable, place, target, call, ROWS: tl.constexpr, config: tl.constexpr):
     """A row of `sums`: of the rows of x and context in a chunk, up to `stop`; those from `readable` on count as 0."""
-    features = tl.arange(0, form.block_d)
-    of_x = tl.full((form.block_d,), 0.0, tl.float32)
-    of_context = tl.full((form.block_d,), 0.0, tl.float32)
-    of_bias = tl.full((form.block_m,), 0.0, tl.float32)
-    for first in range(chunk * ROWS, tl.minimum((chunk + 1) * ROWS, stop), form.block_m):
-        rows = first + tl.arange(0, form.block_m)
+    features = tl.arange(0, config.block_d)
+    of_x = tl.full((config.block_d,), 0.0, tl.float32)
+    of_context = tl.full((config.block_d,), 0.0, tl.float32)
+    of_bias = tl.full((config.block_m,), 0.0, tl.float32)
+    for first in range(chunk * ROWS, tl.minimum((chunk + 1) * ROWS, stop), config.block_m):
+        rows = first + tl.arange(0, config.block_m)
         t = load_rows(logit, place, rows, rows < stop)
-        of_x += tl.sum(t[:, None] * load_tile(x, place, rows, rows < readable, call, form).to(tl.float32), 0)
+        of_x += tl.sum(t[:, None] * load_tile(x, place, rows, rows < readable, call, config).to(tl.float32), 0)
         of_context += tl.sum(
-            t[:, None] * load_tile(context, place, rows, rows < readable, call, form).to(tl.float32), 0
+            t[:, None] * load_tile(context, place, rows, rows < readable, call, config).to(tl.float32), 0
         )
         of_bias += t
     tl.store(target + features, of_x)
-    tl.store(target + form.block_d + features, of_context)
-    tl.store(target + 2 * form.block_d, tl.sum(of_bias, 0))
+    tl.store(target + config.block_d + features, of_context)
+    tl.store(target + 2 * config.block_d, tl.sum(of_bias, 0))
 
 
 @triton.jit(do_not_specialize=("sequences",))
-def gate_gradients_kernel(call, sums, sequences, gradients, ROWS: tl.constexpr, form: tl.constexpr):
+def gate_gradients_kernel(call, sums, sequences, gradients, ROWS: tl.constexpr, config: tl.constexpr):
     """The gradients of the gate's vectors and biases from `gate_sums_kernel`'s sums; a program has a side of a head.
 
     gradients: laid out as the gate. Where heads share a parameter, the first head's program sums for all of them.
@@ -108,28 +108,30 @@ def gate_gradients_kernel(call, sums, sequences, gradients, ROWS: tl.constexpr, 
     of_queries, of_keys = _chunks(call, ROWS)
     chunks = of_queries + of_keys
     if side == 0:
-        _side_gradients(gradients.query, sums, sequences, head, 0, of_queries, chunks, call, form)
+        _side_gradients(gradients.query, sums, sequences, head, 0, of_queries, chunks, call, config)
     else:
-        _side_gradients(gradients.key, sums, sequences, head, of_queries, of_keys, chunks, call, form)
+        _side_gradients(gradients.key, sums, sequences, head, of_queries, of_keys, chunks, call, config)
 
 
 @triton.jit
-def _side_gradients(side, sums, sequences, head, first, count, chunks, call, form: tl.constexpr):
+def _side_gradients(side, sums, sequences, head, first, count, chunks, call, config: tl.constexpr):
     """Of one side, whose sums are `count` of each head's chunks, from `first` on."""
-    features = tl.arange(0, form.block_d)
+    features = tl.arange(0, config.block_d)
     present = features < call.sizes.head_dim
-    x, context = features, form.block_d + features  # columns of the sums
-    _gradient(side.vector, features, present, sums, x, sequences, head, first, count, chunks, call, form)
-    _gradient(side.context_vector, features, present, sums, context, sequences, head, first, count, chunks, call, form)
+    x, context = features, config.block_d + features  # columns of the sums
+    _gradient(side.vector, features, present, sums, x, sequences, head, first, count, chunks, call, config)
+    _gradient(
+        side.context_vector, features, present, sums, context, sequences, head, first, count, chunks, call, config
+    )
     if side.bias is not None:
         one = tl.arange(0, 1)
-        column = 2 * form.block_d + one
-        _gradient(side.bias, one, one == 0, sums, column, sequences, head, first, count, chunks, call, form)
+        column = 2 * config.block_d + one
+        _gradient(side.bias, one, one == 0, sums, column, sequences, head, first, count, chunks, call, config)
 
 
 @triton.jit
 def _gradient(
-    parameter, elements, present, sums, columns, sequences, head, first, count, chunks, call, form: tl.constexpr
+    parameter, elements, present, sums, columns, sequences, head, first, count, chunks, call, config: tl.constexpr
 ):
     """Of one parameter: columns of the sums, summed over all sequences and, where heads share it, over all heads."""
     shared = parameter.head == 0
@@ -137,11 +139,11 @@ def _gradient(
     is_anothers = tl.where(shared, head, 0) > 0
     rows_of_sums = tl.where(is_anothers, 0, sequences * heads * count)
     total = tl.full(columns.shape, 0.0, tl.float32)
-    for start in range(0, rows_of_sums, form.block_m):
-        rows = start + tl.arange(0, form.block_m)
+    for start in range(0, rows_of_sums, config.block_m):
+        rows = start + tl.arange(0, config.block_m)
         sequence_and_head = tl.where(shared, rows // count, rows // count * call.sizes.heads + head)
         row = sequence_and_head.to(tl.int64) * chunks + first + rows % count
-        pointers = sums + (row * (2 * form.block_d + 1))[:, None] + columns[None, :]
+        pointers = sums + (row * (2 * config.block_d + 1))[:, None] + columns[None, :]
         total += tl.sum(tl.load(pointers, mask=(rows < rows_of_sums)[:, None], other=0.0), 0)
     target = parameter.data + head * parameter.head + elements
     tl.store(target, total.to(parameter.data.dtype.element_ty), mask=present & (is_anothers == 0))

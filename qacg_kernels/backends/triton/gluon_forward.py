@@ -37,14 +37,14 @@ COPYING_REGISTERS = gl.constexpr(40)
 
 @gluon.jit
 def gluon_forward_kernel(
-    call, out, softmax_out, quasi_out, row_max_out, row_sum_out, STAGES: gl.constexpr, form: gl.constexpr
+    call, out, softmax_out, quasi_out, row_max_out, row_sum_out, STAGES: gl.constexpr, config: gl.constexpr
 ):
     """MATH.md, eq. 1 to 8, for 128 queries of one head, with lambda given; no mask, no dropout, no column gate.
 
     Outputs are Strided, the two branches' None where not asked for.
     """
-    N: gl.constexpr = form.block_n
-    D: gl.constexpr = form.block_d
+    N: gl.constexpr = config.block_n
+    D: gl.constexpr = config.block_d
     DTYPE: gl.constexpr = call.query.data.dtype.element_ty
     TILE: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
     BARRIER: gl.constexpr = mbarrier.MBarrierLayout()
@@ -54,7 +54,7 @@ def gluon_forward_kernel(
     first_row = (blocks - 1 - gl.program_id(0) % blocks) * ROWS
     stop = place.seen_keys
     open_keys = place.seen_keys  # every query of the block sees the keys below
-    if form.is_causal:
+    if config.is_causal:
         stop = gl.minimum(stop, first_row + ROWS)
         open_keys = gl.minimum(open_keys, first_row + 1)
     tiles_of_keys = gl.where(first_row < place.queries, gl.cdiv(stop, N), 0)
@@ -80,10 +80,10 @@ def gluon_forward_kernel(
                 compute,
                 (
                     memory, tiles_of_keys, first_row, open_keys, place, call, out, softmax_out, quasi_out,
-                    row_max_out, row_sum_out, STAGES, form,
+                    row_max_out, row_sum_out, STAGES, config,
                 ),
             ),
-            (copy, (memory, tiles_of_keys, first_row, stop, place, call, STAGES, form)),
+            (copy, (memory, tiles_of_keys, first_row, stop, place, call, STAGES, config)),
         ],
         [COPYING_WARPS],
         [COPYING_REGISTERS],
@@ -91,22 +91,22 @@ def gluon_forward_kernel(
 
 
 @gluon.jit
-def copy(memory, tiles_of_keys, first_row, stop, place, call, STAGES: gl.constexpr, form: gl.constexpr):
+def copy(memory, tiles_of_keys, first_row, stop, place, call, STAGES: gl.constexpr, config: gl.constexpr):
     """The copying warps. Rows that are not there become zeros."""
     query, context_query, key, context_key, value, there, context_there, free = memory
     if tiles_of_keys > 0:  # they are there when the first keys are, whose barrier waits for all copies before it
-        copy_rows(query, call.query, first_row, place.queries, place, form)
-        copy_rows(context_query, call.context_query, first_row, place.queries, place, form)
+        copy_rows(query, call.query, first_row, place.queries, place, config)
+        copy_rows(context_query, call.context_query, first_row, place.queries, place, config)
     stage = 0
     phase = 1  # the first wait for a stage finds it free
     for tile in range(gl.where(tiles_of_keys > 0, tiles_of_keys + 1, 0)):
-        first_key = tile * form.block_n
+        first_key = tile * config.block_n
         mbarrier.wait(free.index(stage), phase)
-        copy_rows(key.index(stage), call.key, first_key, stop, place, form)
-        first_value = first_key - form.block_n
-        copy_rows(value.index(stage), call.value, first_value, gl.where(tile > 0, stop, first_value), place, form)
+        copy_rows(key.index(stage), call.key, first_key, stop, place, config)
+        first_value = first_key - config.block_n
+        copy_rows(value.index(stage), call.value, first_value, gl.where(tile > 0, stop, first_value), place, config)
         async_copy.mbarrier_arrive(there.index(stage), increment_count=False)
-        copy_rows(context_key.index(stage), call.context_key, first_key, stop, place, form)
+        copy_rows(context_key.index(stage), call.context_key, first_key, stop, place, config)
         async_copy.mbarrier_arrive(context_there.index(stage), increment_count=False)
         stage += 1
         if stage == STAGES:
@@ -115,9 +115,9 @@ def copy(memory, tiles_of_keys, first_row, stop, place, call, STAGES: gl.constex
 
 
 @gluon.jit
-def copy_rows(shared, t, first, stop, place, form: gl.constexpr):
+def copy_rows(shared, t, first, stop, place, config: gl.constexpr):
     """Rows first, first + 1, ... of a Strided to a tile of shared memory, 16 bytes a thread; without waiting."""
-    D: gl.constexpr = form.block_d
+    D: gl.constexpr = config.block_d
     CHUNKS: gl.constexpr = gl.BlockedLayout([1, 8], [256 // D, D // 8], [COPYING_WARPS, 1], [1, 0])
     rows = gl.arange(0, shared.shape[0], gl.SliceLayout(1, CHUNKS))
     features = gl.arange(0, D, gl.SliceLayout(0, CHUNKS))
@@ -129,18 +129,18 @@ def copy_rows(shared, t, first, stop, place, form: gl.constexpr):
 @gluon.jit
 def compute(
     memory, tiles_of_keys, first_row, open_keys, place, call, out, softmax_out, quasi_out, row_max_out, row_sum_out,
-    STAGES: gl.constexpr, form: gl.constexpr,
+    STAGES: gl.constexpr, config: gl.constexpr,
 ):  # fmt: skip
     """The computing warps, 16 queries each."""
     query, context_query, key, context_key, value, there, context_there, free = memory
-    N: gl.constexpr = form.block_n
-    D: gl.constexpr = form.block_d
+    N: gl.constexpr = config.block_n
+    D: gl.constexpr = config.block_d
     CELLS: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [ROWS // 16, 1], [16, N, 16])
     SUMS: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [ROWS // 16, 1], [16, D, 16])
     WEIGHTS: gl.constexpr = gl.DotOperandLayout(0, SUMS, 2)
     ROW: gl.constexpr = gl.SliceLayout(1, SUMS)
-    CHECKED: gl.constexpr = (not form.even_keys) or form.is_causal
-    factor = call.factors.score if form.folds_scale else 1.0
+    CHECKED: gl.constexpr = (not config.even_keys) or config.is_causal
+    factor = call.factors.score if config.folds_scale else 1.0
     nothing = gl.full([ROWS, N], 0.0, gl.float32, CELLS)
     o1 = gl.full([ROWS, D], 0.0, gl.float32, SUMS)
     o2 = gl.full([ROWS, D], 0.0, gl.float32, SUMS)
@@ -160,9 +160,9 @@ def compute(
         stage = 0
         phase = 0
         for tile in range(tiles_of_keys):
-            if not form.folds_scale:
+            if not config.folds_scale:
                 s *= call.factors.score
-            s = hidden_to(s, float("-inf"), first_row, tile, open_keys, place, form, CHECKED, CELLS)
+            s = hidden_to(s, float("-inf"), first_row, tile, open_keys, place, config, CHECKED, CELLS)
             p, rescale, row_max, row_sum = softmax(s, row_max, row_sum, factor, CHECKED)
             last = stage
             stage += 1
@@ -179,10 +179,10 @@ def compute(
             s_flying = warpgroup_mma(query, key.index(stage).permute((1, 0)), nothing, use_acc=False, is_async=True)
             o1_flying = warpgroup_mma(weights, value.index(stage), o1, is_async=True)
             mbarrier.arrive(free.index(last), count=1)
-            if not form.folds_scale:
+            if not config.folds_scale:
                 c *= call.factors.score
             g = sigmoid(c, factor, True)
-            g = hidden_to(g, 0.0, first_row, tile, open_keys, place, form, CHECKED, CELLS)
+            g = hidden_to(g, 0.0, first_row, tile, open_keys, place, config, CHECKED, CELLS)
             mbarrier.wait(context_there.index(stage), phase)
             fence_async_shared()
             s, o1, g = warpgroup_mma_wait(0, (s_flying, o1_flying, g))
@@ -201,11 +201,11 @@ def compute(
     o1 *= gl.convert_layout(1.0 / gl.where(row_sum == 0.0, 1.0, row_sum), ROW)[:, None]
     o2 *= call.factors.quasi
     if softmax_out is not None:
-        store_tile(softmax_out, rows, o1, place, form, SUMS)
+        store_tile(softmax_out, rows, o1, place, config, SUMS)
     if quasi_out is not None:
-        store_tile(quasi_out, rows, o2, place, form, SUMS)
+        store_tile(quasi_out, rows, o2, place, config, SUMS)
     lam = gl.load(row_pointers(call.gate_lambda, rows, place), mask=rows < place.queries, other=0.0).to(gl.float32)
-    store_tile(out, rows, o1 + lam[:, None] * o2, place, form, SUMS)
+    store_tile(out, rows, o1 + lam[:, None] * o2, place, config, SUMS)
 
 
 @gluon.jit
@@ -222,14 +222,14 @@ def softmax(s, row_max, row_sum, factor, CHECKED: gl.constexpr):
 
 @gluon.jit
 def hidden_to(
-    cells, to, first_row, tile, open_keys, place, form: gl.constexpr, CHECKED: gl.constexpr, CELLS: gl.constexpr
+    cells, to, first_row, tile, open_keys, place, config: gl.constexpr, CHECKED: gl.constexpr, CELLS: gl.constexpr
 ):
     """The cells with those that are hidden replaced, where the tile has any."""
     if CHECKED:  # noqa: SIM102 - known when compiled, so asked on its own
-        if (tile + 1) * form.block_n > open_keys:
-            keys = tile * form.block_n + gl.arange(0, form.block_n, gl.SliceLayout(0, CELLS))
+        if (tile + 1) * config.block_n > open_keys:
+            keys = tile * config.block_n + gl.arange(0, config.block_n, gl.SliceLayout(0, CELLS))
             visible = (keys < place.seen_keys)[None, :]
-            if form.is_causal:
+            if config.is_causal:
                 rows = first_row + gl.arange(0, ROWS, gl.SliceLayout(1, CELLS))
                 visible = visible & (keys[None, :] <= rows[:, None])
             cells = gl.where(visible, cells, to)
@@ -249,7 +249,7 @@ def store_rows(t, rows, values, place):
 
 
 @gluon.jit
-def store_tile(t, rows, sums, place, form: gl.constexpr, LAYOUT: gl.constexpr):
-    features = gl.arange(0, form.block_d, gl.SliceLayout(0, LAYOUT))
+def store_tile(t, rows, sums, place, config: gl.constexpr, LAYOUT: gl.constexpr):
+    features = gl.arange(0, config.block_d, gl.SliceLayout(0, LAYOUT))
     pointers = row_pointers(t, rows, place)[:, None] + features[None, :]
     gl.store(pointers, sums.to(t.data.dtype.element_ty), mask=(rows < place.queries)[:, None])

@@ -3,11 +3,11 @@
 from torch import Tensor
 
 from qacg_kernels.backends.triton import launch
-from qacg_kernels.backends.triton.forms import GLUON_FORWARD
 from qacg_kernels.backends.triton.gates import row_gates_kernel
 from qacg_kernels.backends.triton.gluon import without_gluon
 from qacg_kernels.backends.triton.gluon_forward import gluon_forward_kernel
-from qacg_kernels.backends.triton.plan import Plan, plan_of
+from qacg_kernels.backends.triton.kernel_config import GLUON_FORWARD
+from qacg_kernels.backends.triton.launch_plan import LaunchPlan, launch_plan
 
 # Of the ring: one being read, one that is read next, the others on their way.
 STAGES = 4
@@ -30,9 +30,9 @@ def forward(*inputs, **options):
     return launch.checked_first(FORWARD, inputs, options)
 
 
-def _own_plan(inputs: tuple, options: dict[str, object]) -> Plan:
+def _own_plan(inputs: tuple, options: dict[str, object]) -> LaunchPlan:
     """The plan of the caller's tensors, not of their copies: from it the fake operator derives the output's strides."""
-    return plan_of(inputs, options, ())
+    return launch_plan(inputs, options, ())
 
 
 def _prepare(inputs: tuple, options: dict[str, object]) -> launch.Operation:

@@ -23,15 +23,14 @@ from qacg_kernels.backends.triton.arguments import (
     strided,
 )
 from qacg_kernels.backends.triton.backward import (
-    finish_queries_kernel,
     key_blocks_kernel,
     query_blocks_kernel,
     row_terms_kernel,
 )
-from qacg_kernels.backends.triton.forms import power_of_two
 from qacg_kernels.backends.triton.forward import forward_kernel
 from qacg_kernels.backends.triton.gates import gate_gradients_kernel, gate_sums_kernel, key_gates_kernel
-from qacg_kernels.backends.triton.plan import Plan, plan_of
+from qacg_kernels.backends.triton.kernel_config import power_of_two
+from qacg_kernels.backends.triton.launch_plan import LaunchPlan, launch_plan
 from qacg_kernels.operators.schema import INPUTS, ForwardOutputs
 
 # Rows that one program sums for the gate's parameters: few partial sums, yet programs enough for long sequences.
@@ -56,7 +55,7 @@ class Operation:
         self, inputs: tuple[Tensor | None, ...], options: dict[str, object], others: tuple[Tensor | None, ...] = ()
     ) -> None:
         """`others` are tensors that are read too, in the backward."""
-        self.plan = plan = plan_of(inputs, options, others)
+        self.plan = plan = launch_plan(inputs, options, others)
         self.own, self.settled = plan, plan.settled  # the caller's, where `inputs` are copies of the caller's
         gate_lambda = inputs[5]
         attn_mask, key_lengths, cu_seqlens, seed = inputs[12:]
@@ -99,9 +98,9 @@ class Operation:
         if prepared is not None and _launch is run:
             prepared(*arguments)
             return
-        form, options = plan.form(role)
-        programs = over if isinstance(over, int) else plan.programs(over, form)
-        constants["form"] = form
+        config, options = plan.config(role)
+        programs = over if isinstance(over, int) else plan.programs(over, config)
+        constants["config"] = config
         if _launch is not run or interpreted() or not programs:
             _launch(kernel, programs, arguments, constants, options, plan.device)
         elif prepared := _prepare(kernel, programs, arguments, constants, options, plan.device):
@@ -192,7 +191,7 @@ def kernel_of(name: str, prepare: Callable, launch: Callable, is_backward: bool)
     def run(*tensors, **options):
         return launch(prepare(tensors, options), tensors, options)
 
-    return Kernel(name, prepare, launch, self_check.Kernel(name, is_backward, run, may_differ=_may_differ))
+    return Kernel(name, prepare, launch, self_check.Kernel(name, is_backward, run))
 
 
 def checked_first(kernel: Kernel, tensors: tuple, options: dict[str, object]) -> tuple[Tensor | None, ...]:
@@ -201,14 +200,6 @@ def checked_first(kernel: Kernel, tensors: tuple, options: dict[str, object]) ->
     if kernel.name in op.settled or _launch is not run:
         return kernel.launch(op, tensors, options)
     return kernel.check.first_call(tensors, options, lambda: op.settled.add(kernel.name))
-
-
-def _may_differ(tensors: tuple, options: dict[str, object]) -> bool:
-    """Whether a backward adds up gradients of queries in an order that differs from run to run."""
-    if len(tensors) <= INPUTS:
-        return False
-    op = _prepare_backward(tensors, options)
-    return not op.plan.whole_backward and _adds_atomically(op.plan)
 
 
 def launch_forward(op: Operation, inputs: tuple, options: dict[str, object]) -> ForwardOutputs:
@@ -236,7 +227,7 @@ class Results(NamedTuple):
     key_gate: Strided | None
 
 
-def allocated(plan: Plan, save_softmax_out: bool, save_quasi_out: bool) -> Results:
+def allocated(plan: LaunchPlan, save_softmax_out: bool, save_quasi_out: bool) -> Results:
     """What a forward is to write."""
     dense, dtype, device, has_vectors = plan.dense[0], plan.dtype, plan.device, plan.gate_lambda is None
     return Results(
@@ -281,31 +272,17 @@ def _launch_backward(op: Operation, tensors: tuple, options: dict[str, object]) 
     if whole:
         op.launch(key_blocks_kernel, "whole_row_backward", "keys", saved, grads)
     else:
-        _tiled_backward(op, saved, grads)
+        if saved.softmax_out is None or (saved.quasi_out is None and not plan.column_gate):
+            # Raw operators may have saved no O1 and O2; models' forwards always save what their backward reads.
+            outputs = launch_forward(op, inputs, {"save_softmax_out": True, "save_quasi_out": not plan.column_gate})
+            saved = saved._replace(softmax_out=op.rows(outputs.softmax_out), quasi_out=op.rows(outputs.quasi_out))
+        op.launch(row_terms_kernel, None, "queries", saved, grads)
+        no_queries = grads._replace(query=None, context_query=None)
+        op.launch(key_blocks_kernel, "key_gradients", "keys", saved, no_queries)
+        op.launch(query_blocks_kernel, "query_gradients", "queries", saved, grads)
 
     of_gate = _gate_gradients(op, inputs[6:12], grads.query_logit, grads.key_logit) if has_vectors else [None] * 6
     return *[None if rows is None else rows.data for rows in grads[:6]], *of_gate
-
-
-def _tiled_backward(op: Operation, saved: Saved, grads: Gradients) -> None:
-    if saved.softmax_out is not None and (op.plan.column_gate or saved.quasi_out is not None):
-        op.launch(row_terms_kernel, None, "queries", saved, grads)
-    else:
-        op.launch(query_blocks_kernel, "query_gradients", "queries", saved, grads, SUMS_ONLY=True)
-    if _adds_atomically(op.plan):
-        sums = [torch.zeros_like(t, dtype=torch.float32) for t in (grads.query.data, grads.context_query.data)]
-        atomic = grads._replace(query=op.rows(sums[0]), context_query=op.rows(sums[1]))
-        op.launch(key_blocks_kernel, "key_gradients", "keys", saved, atomic)
-        op.launch(finish_queries_kernel, None, "queries", atomic, grads)
-    else:
-        no_queries = grads._replace(query=None, context_query=None)
-        op.launch(key_blocks_kernel, "key_gradients", "keys", saved, no_queries)
-        op.launch(query_blocks_kernel, "query_gradients", "queries", saved, grads, SUMS_ONLY=False)
-
-
-def _adds_atomically(plan: Plan) -> bool:
-    free = not torch.are_deterministic_algorithms_enabled()
-    return plan.row("key_gradients").atomic and free and not plan.column_gate
 
 
 def _gate_gradients(

@@ -56,9 +56,9 @@ def row_pointers(t, place, rows):
 
 
 @triton.jit
-def tile_pointers(t, place, rows, form: tl.constexpr):
+def tile_pointers(t, place, rows, config: tl.constexpr):
     """(rows, block_d)"""
-    return row_pointers(t, place, rows)[:, None] + tl.arange(0, form.block_d)[None, :]
+    return row_pointers(t, place, rows)[:, None] + tl.arange(0, config.block_d)[None, :]
 
 
 @triton.jit
@@ -73,14 +73,14 @@ def store_rows(t, place, rows, present, values):
 
 
 @triton.jit
-def load_at(pointers, present, call, form: tl.constexpr, CHECKED: tl.constexpr):
+def load_at(pointers, present, call, config: tl.constexpr, CHECKED: tl.constexpr):
     """(rows, block_d); if CHECKED, rows that are not present are 0, as features beyond the head size always are."""
-    feature = tl.arange(0, form.block_d)[None, :] < call.sizes.head_dim
-    if CHECKED and form.even_dim:
+    feature = tl.arange(0, config.block_d)[None, :] < call.sizes.head_dim
+    if CHECKED and config.even_dim:
         tile = tl.load(pointers, mask=present[:, None], other=0.0)
     elif CHECKED:
         tile = tl.load(pointers, mask=present[:, None] & feature, other=0.0)
-    elif form.even_dim:
+    elif config.even_dim:
         tile = tl.load(pointers)
     else:
         tile = tl.load(pointers, mask=feature, other=0.0)
@@ -88,73 +88,73 @@ def load_at(pointers, present, call, form: tl.constexpr, CHECKED: tl.constexpr):
 
 
 @triton.jit
-def load_tile(t, place, rows, present, call, form: tl.constexpr, CHECKED: tl.constexpr = True):
-    return load_at(tile_pointers(t, place, rows, form), present, call, form, CHECKED)
+def load_tile(t, place, rows, present, call, config: tl.constexpr, CHECKED: tl.constexpr = True):
+    return load_at(tile_pointers(t, place, rows, config), present, call, config, CHECKED)
 
 
 @triton.jit
-def store_tile(t, place, rows, present, tile, call, form: tl.constexpr):
-    feature = tl.arange(0, form.block_d)[None, :] < call.sizes.head_dim
-    pointers = tile_pointers(t, place, rows, form)
+def store_tile(t, place, rows, present, tile, call, config: tl.constexpr):
+    feature = tl.arange(0, config.block_d)[None, :] < call.sizes.head_dim
+    pointers = tile_pointers(t, place, rows, config)
     tl.store(pointers, tile.to(t.data.dtype.element_ty), mask=present[:, None] & feature)
 
 
 @triton.jit
-def operand(t, place, first, rows, stop, call, form: tl.constexpr, CHECKED: tl.constexpr = True):
+def operand(t, place, first, rows, stop, call, config: tl.constexpr, CHECKED: tl.constexpr = True):
     """Rows first, first + 1, ... of a tensor as an Operand."""
     tile = rows  # nobody reads it by parts; Triton 3.5 and 3.6 cannot return a None
-    if not form.by_parts:
-        tile = load_tile(t, place, rows, rows < stop, call, form, CHECKED)
+    if not config.by_parts:
+        tile = load_tile(t, place, rows, rows < stop, call, config, CHECKED)
     return Operand(t, first, rows, stop, tile)
 
 
 @triton.jit
-def operand_at(pointers, t, first, rows, stop, call, form: tl.constexpr, CHECKED: tl.constexpr):
+def operand_at(pointers, t, first, rows, stop, call, config: tl.constexpr, CHECKED: tl.constexpr):
     """As `operand`, of a tile whose pointers a loop carries along."""
     tile = rows  # as in `operand`
-    if not form.by_parts:
-        tile = load_at(pointers, rows < stop, call, form, CHECKED)
+    if not config.by_parts:
+        tile = load_at(pointers, rows < stop, call, config, CHECKED)
     return Operand(t, first, rows, stop, tile)
 
 
 @triton.jit
-def product_over_features(x, y, place, call, form: tl.constexpr):
+def product_over_features(x, y, place, call, config: tl.constexpr):
     """x y^T of two operands: (rows of x, rows of y), float32."""
-    if form.by_parts:
+    if config.by_parts:
         total = tl.full((x.rows.shape[0], y.rows.shape[0]), 0.0, tl.float32)
-        for first in range(0, form.block_d, PART):
-            a, b = _features(x, first, place, call, form), _features(y, first, place, call, form)
-            total = tl.dot(a, tl.trans(b), total, input_precision=form.precision)
+        for first in range(0, config.block_d, PART):
+            a, b = _features(x, first, place, call, config), _features(y, first, place, call, config)
+            total = tl.dot(a, tl.trans(b), total, input_precision=config.precision)
     else:
-        total = tl.dot(x.tile, tl.trans(y.tile), input_precision=form.precision)
+        total = tl.dot(x.tile, tl.trans(y.tile), input_precision=config.precision)
     return total
 
 
 @triton.jit
-def _features(x, first, place, call, form: tl.constexpr):
+def _features(x, first, place, call, config: tl.constexpr):
     """(rows, PART)"""
     features = first + tl.arange(0, PART)
     pointers = row_pointers(x.source, place, x.rows)[:, None] + features[None, :]
     present = (x.rows < x.stop)[:, None]
-    if not form.even_dim:
+    if not config.even_dim:
         present &= (features < call.sizes.head_dim)[None, :]
     return tl.load(pointers, mask=present, other=0.0)
 
 
 @triton.jit
-def add_product_over_rows(total, a, y, place, call, form: tl.constexpr):
+def add_product_over_rows(total, a, y, place, call, config: tl.constexpr):
     """total + a y for a (M, rows of y) and an operand y."""
-    if form.by_parts:
+    if config.by_parts:
         PARTS: tl.constexpr = a.shape[1] // PART
         by_part = tl.reshape(a, (a.shape[0], PARTS, PART))
         number = tl.arange(0, PARTS)[None, :, None]
         for part in range(0, PARTS):
             rows = y.first + part * PART + tl.arange(0, PART)
-            tile = load_tile(y.source, place, rows, rows < y.stop, call, form)
+            tile = load_tile(y.source, place, rows, rows < y.stop, call, config)
             columns = tl.sum(tl.where(number == part, by_part, 0.0), 1)  # those of the part: a sum with zeros is exact
-            total = tl.dot(columns, tile, total, input_precision=form.precision)
+            total = tl.dot(columns, tile, total, input_precision=config.precision)
     else:
-        total = tl.dot(a.to(y.tile.dtype), y.tile, total, input_precision=form.precision)
+        total = tl.dot(a.to(y.tile.dtype), y.tile, total, input_precision=config.precision)
     return total
 
 
@@ -182,20 +182,20 @@ def sigmoid(x, factor, FAST: tl.constexpr):
 
 
 @triton.jit
-def score_arguments(scores, context_scores, i, j, place, call, form: tl.constexpr, CHECKED: tl.constexpr):
+def score_arguments(scores, context_scores, i, j, place, call, config: tl.constexpr, CHECKED: tl.constexpr):
     """Scores of both maps, the factor that makes them what exp2 and `sigmoid` are taken of, and which cells are
     visible (eq. 1 and 2). The factor is positive.
 
     Unless CHECKED every cell is visible, and no mask is read.
     """
-    MULTIPLIED: tl.constexpr = (not form.folds_scale) or (call.mask is not None)
+    MULTIPLIED: tl.constexpr = (not config.folds_scale) or (call.mask is not None)
     if MULTIPLIED:
         scores *= call.factors.score
         context_scores *= call.factors.score
     factor = 1.0 if MULTIPLIED else call.factors.score
     visible = (i < place.queries) & (j < place.seen_keys)
     if CHECKED:
-        if form.is_causal:
+        if config.is_causal:
             visible &= j <= i
         if call.mask is not None:
             base = call.mask.data + place.sequence.to(tl.int64) * call.mask.batch
@@ -218,21 +218,21 @@ def score_arguments(scores, context_scores, i, j, place, call, form: tl.constexp
 
 
 @triton.jit
-def gate_logit_sigmoid(x_source, context_source, rows, present, side, place, call, form: tl.constexpr):
+def gate_logit_sigmoid(x_source, context_source, rows, present, side, place, call, config: tl.constexpr):
     """lq or lk of rows of two inputs, eq. 4: (rows)."""
-    x = load_tile(x_source, place, rows, present, call, form)
-    context = load_tile(context_source, place, rows, present, call, form)
-    logit = tl.sum(x.to(tl.float32) * gate_vector(side.vector, place, call, form)[None, :], 1)
-    logit += tl.sum(context.to(tl.float32) * gate_vector(side.context_vector, place, call, form)[None, :], 1)
+    x = load_tile(x_source, place, rows, present, call, config)
+    context = load_tile(context_source, place, rows, present, call, config)
+    logit = tl.sum(x.to(tl.float32) * gate_vector(side.vector, place, call, config)[None, :], 1)
+    logit += tl.sum(context.to(tl.float32) * gate_vector(side.context_vector, place, call, config)[None, :], 1)
     if side.bias is not None:
         logit += tl.load(side.bias.data + place.head * side.bias.head).to(tl.float32)
     return sigmoid(logit, LOG2E, False)
 
 
 @triton.jit
-def gate_vector(vector, place, call, form: tl.constexpr):
+def gate_vector(vector, place, call, config: tl.constexpr):
     """A gate vector of one head, (block_d), float32, 0 beyond the head size."""
-    features = tl.arange(0, form.block_d)
+    features = tl.arange(0, config.block_d)
     pointers = vector.data + place.head * vector.head + features
     return tl.load(pointers, mask=features < call.sizes.head_dim, other=0.0).to(tl.float32)
 

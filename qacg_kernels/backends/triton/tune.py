@@ -14,11 +14,11 @@ from dataclasses import replace
 import torch
 
 from qacg_kernels.backends.triton.candidates import candidates
-from qacg_kernels.backends.triton.configurations import Key, Row, Table, trial
+from qacg_kernels.backends.triton.tile_tables import Key, Table, TileEntry, trial
 from qacg_kernels.operators.schema import backward_op, forward_op
 
-Measure = Callable[[Table, Row], float]
-Pairs = list[tuple[Table, Row]]
+Measure = Callable[[Table, TileEntry], float]
+Pairs = list[tuple[Table, TileEntry]]
 _BATCH_TOKENS = 8192
 _HEADS = 12
 _TILED_LENGTH = 2048
@@ -71,13 +71,13 @@ def tuned(
     return table
 
 
-def _comparable(key: Key, own: Row) -> list[Row]:
+def _comparable(key: Key, own: TileEntry) -> list[TileEntry]:
     whole = key[0].startswith("whole_row")
     return [row for row in candidates(key) if not whole or row.block_n == own.block_n]
 
 
-def _with(table: Table, row: Row) -> Table:
-    return replace(table, rows=tuple(row if row.key == other.key else other for other in table.rows))
+def _with(table: Table, row: TileEntry) -> Table:
+    return replace(table, entries=tuple(row if row.key == other.key else other for other in table.entries))
 
 
 def _named(key: Key) -> str:
@@ -85,12 +85,12 @@ def _named(key: Key) -> str:
     return f"{kernel}, {bits} bits, D = {head_dim}{', busy' if busy else ''}"
 
 
-def _tile(row: Row) -> str:
+def _tile(row: TileEntry) -> str:
     limit = f", {row.registers} registers at most" if row.registers else ""
     return f"{row.block_m} x {row.block_n}, {row.num_warps} warps, {row.num_stages} stages{limit}"
 
 
-def example(row: Row, device: torch.device) -> tuple[tuple, dict[str, object], torch.Tensor]:
+def example(row: TileEntry, device: torch.device) -> tuple[tuple, dict[str, object], torch.Tensor]:
     """The operator's inputs and options for a call of a row's kind, and a gradient of its output.
 
     Busy calls have dropout and an additive mask; all have a row gate's vectors.
@@ -126,7 +126,7 @@ def compile_all(pairs: Pairs) -> None:
             pool.submit(kernel.warmup, *arguments, grid=(programs,), **constants, **options)
 
 
-def seconds(table: Table, row: Row) -> float:
+def seconds(table: Table, row: TileEntry) -> float:
     """Median time of a row's kernel on the current GPU, in a call of the row's kind."""
     from triton.testing import do_bench
 
@@ -136,7 +136,7 @@ def seconds(table: Table, row: Row) -> float:
     return 1e-3 * do_bench(lambda: launch.run(*call), warmup=10, rep=50, return_mode="median")
 
 
-def _launch_of(table: Table, row: Row) -> tuple:
+def _launch_of(table: Table, row: TileEntry) -> tuple:
     """The arguments of `launch.run` for a row's kernel, in a call of the row's kind. Nothing is launched."""
     from qacg_kernels.backends.triton import launch
 
@@ -144,7 +144,7 @@ def _launch_of(table: Table, row: Row) -> tuple:
     found = []
 
     def find(kernel, programs, arguments, constants, launch_options, device):
-        if kernel.fn.__name__ == _FUNCTIONS[row.kernel] and not constants.get("SUMS_ONLY"):
+        if kernel.fn.__name__ == _FUNCTIONS[row.kernel]:
             found.append((kernel, programs, arguments, constants, launch_options, device))
 
     whole = row.kernel.startswith("whole_row")

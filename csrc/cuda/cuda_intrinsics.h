@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #if defined(QACG_EMULATED)
-#include "machine_emulator.h"
+#include "cuda_intrinsics_emulator.h"
 #else
 
 #include <cuda_runtime.h>

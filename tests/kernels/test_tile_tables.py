@@ -13,15 +13,15 @@ import pytest
 import torch
 
 from qacg_kernels import tune as tune_command
-from qacg_kernels.backends.triton import arguments, configurations, tune
+from qacg_kernels.backends.triton import arguments, tile_tables, tune
 from qacg_kernels.backends.triton.candidates import candidates
-from qacg_kernels.backends.triton.configurations import KEYS, Choice, Row
+from qacg_kernels.backends.triton.tile_tables import KEYS, Choice, TileEntry
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def record():
-    return json.loads((configurations.SHIPPED / "sm_90.json").read_text())
+    return json.loads((tile_tables.SHIPPED / "sm_90.json").read_text())
 
 
 @pytest.fixture(autouse=True)
@@ -33,8 +33,8 @@ def no_memory():
 
 def forget():
     """Forgets which tables were read, as a new process would."""
-    configurations._found.cache_clear()
-    configurations._tuned.cache_clear()
+    tile_tables._found.cache_clear()
+    tile_tables._tuned.cache_clear()
 
 
 @pytest.fixture
@@ -57,55 +57,60 @@ def a_gpu(monkeypatch, tmp_path):
     return becomes
 
 
-@pytest.mark.parametrize("architecture", configurations.shipped_architectures())
+@pytest.mark.parametrize("architecture", tile_tables.shipped_architectures())
 def test_shipped_tables_have_one_row_for_each_kind_of_call(architecture):
-    table = configurations.shipped(architecture)
+    table = tile_tables.shipped(architecture)
     assert table.architecture == architecture and table.measured is None
-    assert [row.key for row in table.rows] == list(KEYS)
+    assert [row.key for row in table.entries] == list(KEYS)
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda r: r.pop("measured"), r"table: missing members \['measured'\]"),
-        (lambda r: r.update(speed=1), r"unknown members \['speed'\]"),
-        (lambda r: r.update(architecture="gfx90a"), "architecture: got 'gfx90a'"),
-        (lambda r: r.update(measured="yes"), "measured: got 'yes'"),
-        (lambda r: r.update(shared_bytes=True), "shared_bytes: got True, wanted a number of bytes"),
-        (lambda r: r.update(rows={}), "rows: got dict, wanted a list"),
-        (lambda r: r["rows"][3].update(block_m=48), r"rows\[3\]: block_m: got 48, wanted one of 16, 32, 64, 128"),
-        (lambda r: r["rows"][3].update(num_warps=True), r"rows\[3\]: num_warps: got True"),
-        (lambda r: r["rows"][3].update(registers=100), r"rows\[3\]: registers: got 100, wanted one of 0, 128, 168"),
-        (lambda r: r["rows"][3].pop("num_stages"), r"rows\[3\]: row: missing members \['num_stages'\]"),
-        (lambda r: r["rows"].__setitem__(3, 7), r"rows\[3\]: row: got int"),
-        (lambda r: r["rows"][3].update(atomic=True), "atomic: got True for whole_row_forward"),
-        (lambda r: r["rows"].pop(3), r"rows: got 0 for \('whole_row_forward', 16, 128, True\)"),
-        (lambda r: r["rows"].append(r["rows"][3]), "rows: got 2 for"),
+        (lambda r: r.pop("measured"), r"table: missing fields \['measured'\]"),
+        (lambda r: r.update(speed=1), r"unknown fields \['speed'\]"),
+        (lambda r: r.update(architecture="gfx90a"), "architecture: expected a name such as 'sm_90', got 'gfx90a'"),
+        (lambda r: r.update(measured="yes"), "measured: expected null or an object, got 'yes'"),
+        (lambda r: r.update(shared_bytes=True), "shared_bytes: expected a positive number of bytes, got True"),
+        (lambda r: r.update(entries={}), "entries: expected a list, got dict"),
+        (
+            lambda r: r["entries"][3].update(block_m=48),
+            r"entries\[3\]: block_m: expected one of 16, .*, got 48",
+        ),
+        (lambda r: r["entries"][3].update(num_warps=True), r"entries\[3\]: num_warps: expected one of .*, got True"),
+        (
+            lambda r: r["entries"][3].update(registers=100),
+            r"entries\[3\]: registers: expected one of 0, .*, got 100",
+        ),
+        (lambda r: r["entries"][3].pop("num_stages"), r"entries\[3\]: TileEntry: missing fields \['num_stages'\]"),
+        (lambda r: r["entries"].__setitem__(3, 7), r"entries\[3\]: TileEntry: expected an object, got int"),
+        (lambda r: r["entries"].pop(3), r"entries: expected one for \('whole_row_forward', 16, 128, True\).*, got 0"),
+        (lambda r: r["entries"].append(r["entries"][3]), "entries: expected one for .*, got 2"),
     ],
 )
 def test_a_damaged_table_is_refused_by_file_and_field(change, message, tmp_path):
     path, damaged = tmp_path / "gpu.json", record()
     change(damaged)
     path.write_text(json.dumps(damaged))
-    with pytest.raises(ValueError, match=rf"gpu\.json: .*{message}.*; delete it or tune again"):
-        configurations.load(path, "sm_90")
+    with pytest.raises(ValueError, match=rf"gpu\.json: .*{message}.*; delete the file or tune again"):
+        tile_tables.load(path, "sm_90")
 
 
 def test_what_is_not_json_and_what_is_another_gpus_is_refused(tmp_path):
     path = tmp_path / "gpu.json"
     path.write_text('{"architecture": "sm_90", ')
     with pytest.raises(ValueError, match=r"gpu\.json: not JSON"):
-        configurations.load(path, "sm_90")
+        tile_tables.load(path, "sm_90")
     path.write_text(json.dumps(record()))
-    with pytest.raises(ValueError, match="architecture: got 'sm_90', wanted 'sm_80' as this GPU has"):
-        configurations.load(path, "sm_80")
+    with pytest.raises(ValueError, match="architecture: expected 'sm_80' as this GPU has, got 'sm_90'"):
+        tile_tables.load(path, "sm_80")
 
 
 def test_a_saved_table_is_read_again_and_nothing_else_is_left(tmp_path):
     path = tmp_path / "new" / "gpu.json"
-    table = replace(configurations.shipped("sm_90"), measured={"gpu": "H200"})
-    configurations.save(table, path)
-    assert configurations.load(path, "sm_90") == table
+    table = replace(tile_tables.shipped("sm_90"), measured={"gpu": "H200"})
+    tile_tables.save(table, path)
+    assert tile_tables.load(path, "sm_90") == table
     assert list(path.parent.iterdir()) == [path]
 
 
@@ -116,9 +121,9 @@ def test_a_save_that_fails_leaves_the_old_table(tmp_path, monkeypatch):
     def fail(*_):
         raise OSError("disk full")
 
-    monkeypatch.setattr(configurations.os, "replace", fail)
+    monkeypatch.setattr(tile_tables.os, "replace", fail)
     with pytest.raises(OSError, match="disk full"):
-        configurations.save(configurations.shipped("sm_90"), path)
+        tile_tables.save(tile_tables.shipped("sm_90"), path)
     assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
 
 
@@ -126,7 +131,7 @@ def test_saved_tables_lie_in_the_users_cache(monkeypatch, tmp_path):
     monkeypatch.delenv("QACG_TRITON_TABLES", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     wanted = tmp_path / "qacg_kernels" / "triton" / "nvidia-h200-some.json"
-    assert configurations.saved_path("NVIDIA H200 (some)") == wanted
+    assert tile_tables.saved_path("NVIDIA H200 (some)") == wanted
 
 
 @pytest.mark.parametrize("variable", ["QACG_TRITON_TABLES", "XDG_CACHE_HOME", None])
@@ -134,14 +139,14 @@ def test_a_user_without_a_home_is_no_error(a_gpu, monkeypatch, tmp_path, variabl
     def unknown(path):
         raise RuntimeError("Could not determine home directory.")  # what Path.home() says of a uid without an entry
 
-    monkeypatch.setattr(configurations.Path, "home", classmethod(unknown))
+    monkeypatch.setattr(tile_tables.Path, "home", classmethod(unknown))
     for name in ("QACG_TRITON_TABLES", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
     if variable:
         monkeypatch.setenv(variable, str(tmp_path))
-    path = configurations.saved_path("GPU")
+    path = tile_tables.saved_path("GPU")
     assert path is None if variable is None else tmp_path in path.parents
-    assert configurations.table_for(torch.device("cuda", 0)) == configurations.shipped("sm_90")
+    assert tile_tables.table_for(torch.device("cuda", 0)) == tile_tables.shipped("sm_90")
 
 
 def _cut_short(path):
@@ -155,10 +160,10 @@ def _foreign(path):
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        (_cut_short, "not JSON: .*; delete it or tune again"),
-        (lambda path: path.write_bytes(b"\xff\xfe{}"), ".*can't decode byte 0xff.*; delete it or tune again"),
-        (_foreign, "architecture: got 'sm_80', wanted 'sm_90' as this GPU has; delete it or tune again"),
-        (lambda path: path.mkdir(), "Is a directory; make it readable, delete it or tune again"),
+        (_cut_short, "not JSON: .*; delete the file or tune again"),
+        (lambda path: path.write_bytes(b"\xff\xfe{}"), ".*can't decode byte 0xff.*; delete the file or tune again"),
+        (_foreign, "architecture: expected 'sm_90' as this GPU has, got 'sm_80'; delete the file or tune again"),
+        (lambda path: path.mkdir(), "Is a directory; make the file readable, delete it or tune again"),
     ],
 )
 def test_a_damaged_tuned_table_is_told_once_and_passed_by(a_gpu, tmp_path, damage, said):
@@ -167,23 +172,23 @@ def test_a_damaged_tuned_table_is_told_once_and_passed_by(a_gpu, tmp_path, damag
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         for index in (0, 0, 1):  # two GPUs of one name share the file
-            assert configurations.table_for(torch.device("cuda", index)) == configurations.shipped("sm_90")
-            told_again = configurations.source_of(torch.device("cuda", index))
+            assert tile_tables.table_for(torch.device("cuda", index)) == tile_tables.shipped("sm_90")
+            told_again = tile_tables.source_of(torch.device("cuda", index))
     (warning,) = told
-    assert re.search(f"shipped ones are used: {re.escape(str(path))}: {said}", str(warning.message))
+    assert re.search(f"shipped tiles are used: {re.escape(str(path))}: {said}", str(warning.message))
     assert told_again.startswith("shipped tiles of sm_90") and re.search(said, told_again)
 
 
 def test_a_tuned_table_is_preferred_and_told(a_gpu, tmp_path):
     device = torch.device("cuda", 0)
-    assert configurations.table_for(device) == configurations.shipped("sm_90")
-    assert "shipped tiles of sm_90, reckoned, not measured" in configurations.source_of(device)
-    own = configurations.shipped("sm_90")
-    own = replace(own, rows=(replace(own.rows[0], num_warps=2), *own.rows[1:]), measured={})
-    configurations.save(own, tmp_path / "nvidia-h200-some.json")
+    assert tile_tables.table_for(device) == tile_tables.shipped("sm_90")
+    assert "shipped tiles of sm_90, estimated, not measured" in tile_tables.source_of(device)
+    own = tile_tables.shipped("sm_90")
+    own = replace(own, entries=(replace(own.entries[0], num_warps=2), *own.entries[1:]), measured={})
+    tile_tables.save(own, tmp_path / "nvidia-h200-some.json")
     forget()
-    assert configurations.table_for(device) == own
-    assert "tuned for this GPU" in configurations.source_of(device)
+    assert tile_tables.table_for(device) == own
+    assert "tuned for this GPU" in tile_tables.source_of(device)
 
 
 @pytest.mark.parametrize(
@@ -193,29 +198,29 @@ def test_a_tuned_table_is_preferred_and_told(a_gpu, tmp_path):
 def test_an_unknown_gpu_takes_the_nearest_older_table_that_fits_and_says_so(a_gpu, gpu, nearest):
     a_gpu(*gpu)
     device = torch.device("cuda", 0)
-    assert configurations.table_for(device).architecture == nearest
-    told = configurations.source_of(device)
+    assert tile_tables.table_for(device).architecture == nearest
+    told = tile_tables.source_of(device)
     assert nearest in told and ("nearest older" in told) == (nearest != "sm_90")
 
 
 def test_a_gpu_older_than_every_table_is_refused(a_gpu):
     a_gpu(7, 5, 64)
-    with pytest.raises(ValueError, match="got 'sm_75', wanted 'sm_80' or newer"):
-        configurations.table_for(torch.device("cuda", 0))
+    with pytest.raises(ValueError, match="expected 'sm_80' or newer, got 'sm_75'"):
+        tile_tables.table_for(torch.device("cuda", 0))
 
 
 def test_a_gpu_with_less_shared_memory_than_every_table_is_refused(a_gpu):
     a_gpu(8, 6, 48)
-    with pytest.raises(ValueError, match="shared memory of a block: got 49152 bytes, wanted 101376 or more"):
-        configurations.table_for(torch.device("cuda", 0))
+    with pytest.raises(ValueError, match="shared memory per block: expected 101376 bytes or more, got 49152"):
+        tile_tables.table_for(torch.device("cuda", 0))
 
 
 def test_rows_are_chosen_by_width_head_size_and_kind():
-    table = configurations.shipped("sm_90")
+    table = tile_tables.shipped("sm_90")
     for head_dim, wanted in ((1, 64), (64, 64), (65, 128), (200, 256)):
-        row = table.row("tiled_forward", torch.float16, head_dim, True)
+        row = table.entry("tiled_forward", torch.float16, head_dim, True)
         assert row.key == ("tiled_forward", 16, wanted, True)
-    longest = table.row("whole_row_forward", torch.float32, 64, False).block_n
+    longest = table.entry("whole_row_forward", torch.float32, 64, False).block_n
     for keys, taken in ((0, False), (longest, True), (longest + 1, False)):
         assert table.takes_whole_rows("whole_row_forward", torch.float32, 64, False, 9, keys) == taken
     assert not table.takes_whole_rows("whole_row_backward", torch.bfloat16, 64, False, 129, 4)
@@ -223,19 +228,19 @@ def test_rows_are_chosen_by_width_head_size_and_kind():
 
 
 def test_busy_calls():
-    assert [configurations.is_busy(*call) for call in ((False, 0.0, False), (True, 0, False), (False, 0.1, False))] == [
+    assert [tile_tables.is_busy(*call) for call in ((False, 0.0, False), (True, 0, False), (False, 0.1, False))] == [
         False,
         True,
         True,
     ]
-    assert configurations.is_busy(False, 0.0, True)
+    assert tile_tables.is_busy(False, 0.0, True)
 
 
 def test_a_trial_replaces_the_table_and_ends():
-    cpu, other = torch.device("cpu"), configurations.shipped("sm_100")
-    with configurations.trial(other):
-        assert configurations.table_for(cpu) is other
-    assert configurations.table_for(cpu).architecture == "sm_80"
+    cpu, other = torch.device("cpu"), tile_tables.shipped("sm_100")
+    with tile_tables.trial(other):
+        assert tile_tables.table_for(cpu) is other
+    assert tile_tables.table_for(cpu).architecture == "sm_80"
 
 
 @pytest.mark.parametrize("key", KEYS, ids=str)
@@ -243,8 +248,8 @@ def test_candidates_are_rows_of_their_key_without_repeats(key):
     rows = candidates(key)
     assert len(rows) >= 3 and len(set(rows)) == len(rows)
     assert {row.key for row in rows} == {key}
-    shipped = [configurations.shipped(name) for name in configurations.shipped_architectures()]
-    assert {row for table in shipped for row in table.rows if row.key == key} <= set(rows)
+    shipped = [tile_tables.shipped(name) for name in tile_tables.shipped_architectures()]
+    assert {row for table in shipped for row in table.entries if row.key == key} <= set(rows)
 
 
 class PTXASError(Exception):
@@ -252,14 +257,14 @@ class PTXASError(Exception):
 
 
 def test_tuning_keeps_the_fastest_that_runs_and_saves_each():
-    base = configurations.shipped("sm_90")
+    base = tile_tables.shipped("sm_90")
     key, other = KEYS[0], KEYS[5]
-    wanted = tune._comparable(key, base.rows[0])[-1]
+    wanted = tune._comparable(key, base.entries[0])[-1]
     told, kept, compiled = [], [], []
     spent = iter([False, True])
 
     def measure(table, row):
-        assert row in table.rows and row in compiled
+        assert row in table.entries and row in compiled
         if row.num_warps == 4:
             raise PTXASError("ptxas died")
         return 1.0 if row == wanted else 2.0
@@ -268,20 +273,20 @@ def test_tuning_keeps_the_fastest_that_runs_and_saves_each():
         base, [key, other], measure, lambda: next(spent), told.append, kept.append,
         lambda pairs: compiled.extend(row for _, row in pairs),
     )  # fmt: skip
-    assert table.rows[0] == wanted and table.rows[1:] == base.rows[1:] and kept == [table]
+    assert table.entries[0] == wanted and table.entries[1:] == base.entries[1:] and kept == [table]
     assert len(told) == 2 and "left as it is, the time is spent" in told[1]
 
 
 def test_tuning_does_not_follow_noise():
-    base = configurations.shipped("sm_90")
+    base = tile_tables.shipped("sm_90")
     table = tune.tuned(
-        base, [KEYS[0]], lambda table, row: 1.0 if row == base.rows[0] else 0.98, lambda: False, lambda line: None
+        base, [KEYS[0]], lambda table, row: 1.0 if row == base.entries[0] else 0.98, lambda: False, lambda line: None
     )
     assert table == base
 
 
 def test_tuning_survives_a_key_of_which_nothing_runs():
-    base, told = configurations.shipped("sm_90"), []
+    base, told = tile_tables.shipped("sm_90"), []
 
     def measure(table, row):
         if row.key == KEYS[0]:
@@ -304,7 +309,7 @@ def fastest(times, kinds=KINDS, base=None):
             raise PTXASError("it does not compile")
         return times[backend]
 
-    base = base or configurations.shipped("sm_90")
+    base = base or tile_tables.shipped("sm_90")
     table = tune_command.with_fastest_backends(base, kinds, measure, lambda: False, told.append, kept.append)
     return table, told, kept
 
@@ -328,15 +333,15 @@ def test_backends_measured_again_replace_their_choices():
 
 def test_choices_are_kept_in_the_file(tmp_path):
     table, _, _ = fastest({"triton": 2.0, "gluon": 1.0})
-    configurations.save(table, tmp_path / "a.json")
-    assert configurations.load(tmp_path / "a.json", "sm_90") == table
+    tile_tables.save(table, tmp_path / "a.json")
+    assert tile_tables.load(tmp_path / "a.json", "sm_90") == table
 
 
 def test_a_bad_choice_is_named_by_its_number():
     table, _, _ = fastest({"triton": 2.0, "gluon": 1.0})
     record = asdict(table) | {"choices": [asdict(KINDS[0]) | {"backend": "cpu"}]}
     with pytest.raises(ValueError, match=r"choices\[0\]: backend: expected one of 'hopper', .*got 'cpu'"):
-        configurations.parse(json.dumps(record))
+        tile_tables.parse(json.dumps(record))
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
@@ -350,27 +355,27 @@ def test_tuning_refuses_without_a_gpu():
 def test_tuning_refuses_before_it_measures_where_nothing_can_be_saved(a_gpu, monkeypatch, capsys):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
-    monkeypatch.setattr(configurations, "saved_path", lambda name: None)
+    monkeypatch.setattr(tile_tables, "saved_path", lambda name: None)
     assert tune_command.main([]) == 2
     assert "set QACG_TRITON_TABLES to a folder" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("key", [KEYS[0], KEYS[7], KEYS[-1]], ids=str)
 def test_examples_of_tuning_are_calls_of_the_rows_kind(key):
-    row = Row(*key, 16, 16, 4, 1)
+    row = TileEntry(*key, 16, 16, 4, 1)
     inputs, options, grad_out = tune.example(row, torch.device("meta"))
     assert len(inputs) == 16 and inputs[0].shape == grad_out.shape and inputs[0].shape[-1] == key[2]
-    assert configurations.is_busy(inputs[12] is not None, options["dropout_p"], options["column_gate"]) == key[3]
+    assert tile_tables.is_busy(inputs[12] is not None, options["dropout_p"], options["column_gate"]) == key[3]
 
 
 @pytest.mark.parametrize("limit", [0, 168])
 def test_a_limit_on_registers_goes_to_the_compiler(limit):
     launch = pytest.importorskip("qacg_kernels.backends.triton.launch")
-    shipped, options = configurations.shipped("sm_90"), []
-    table = replace(shipped, rows=(replace(shipped.rows[0], registers=limit), *shipped.rows[1:]))
+    shipped, options = tile_tables.shipped("sm_90"), []
+    table = replace(shipped, entries=(replace(shipped.entries[0], registers=limit), *shipped.entries[1:]))
     tensors = [torch.zeros(1, 2, 16, 64, dtype=torch.bfloat16) for _ in range(5)]
     choices = dict(is_causal=False, dropout_p=0.0, scale=1.0, quasi_scale=1.0, beta=1.0, gamma=1.0, column_gate=False)
-    with configurations.trial(table), launch.through(lambda *given: options.append(given[4])):
+    with tile_tables.trial(table), launch.through(lambda *given: options.append(given[4])):
         inputs = (*tensors, tensors[0][..., 0], *[None] * 10)
         launch.forward(*inputs, **choices, max_seqlen=0, save_softmax_out=False)
     assert [given.get("maxnreg", 0) for given in options] == [limit]
@@ -395,11 +400,11 @@ def test_rows_are_dense_where_their_features_lie_side_by_side():
 
 
 def test_a_row_holds_what_json_holds():
-    row = configurations.shipped("sm_80").rows[0]
-    assert Row(**json.loads(json.dumps(asdict(row)))) == row
+    row = tile_tables.shipped("sm_80").entries[0]
+    assert TileEntry(**json.loads(json.dumps(asdict(row)))) == row
 
 
-TILED = [row for row in configurations.shipped("sm_90").rows if not row.kernel.startswith("whole_row")]
+TILED = [row for row in tile_tables.shipped("sm_90").entries if not row.kernel.startswith("whole_row")]
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ import triton
 from torch import Tensor
 
 from qacg_kernels.backends.triton import interpreted
-from qacg_kernels.backends.triton.arguments import Factors, Form, Sizes, Strided, has_dense_rows, strides
-from qacg_kernels.backends.triton.configurations import Row, Table, is_busy, table_for
-from qacg_kernels.backends.triton.forms import GLUON_FORWARD, Traits, form_of, gluon_form
+from qacg_kernels.backends.triton.arguments import Factors, KernelConfig, Sizes, Strided, has_dense_rows, strides
+from qacg_kernels.backends.triton.kernel_config import GLUON_FORWARD, Traits, gluon_config, kernel_config
+from qacg_kernels.backends.triton.tile_tables import Table, TileEntry, is_busy, table_for
 from qacg_kernels.call.dropout import drop_threshold, keep_scale
 from qacg_kernels.operators.schema import empty_dense_like
 
@@ -35,7 +35,7 @@ class Layout(NamedTuple):
         return Strided(torch.empty_strided(self.shape, self.stride, dtype=dtype, device=device), *self.strides)
 
 
-class Plan:
+class LaunchPlan:
     """All that a call's launches need beside its tensors: calls that agree in `_key` share one."""
 
     def __init__(self, inputs: tuple[Tensor | None, ...], options: dict[str, object], table: Table) -> None:
@@ -90,23 +90,25 @@ class Plan:
         rows = self.key_rows if self.column_gate else self.query_rows
         return rows.empty(torch.float32, self.device)
 
-    def row(self, kernel: str) -> Row:
-        return self.table.row(kernel, self.dtype, self.head_dim, self.busy)
+    def row(self, kernel: str) -> TileEntry:
+        return self.table.entry(kernel, self.dtype, self.head_dim, self.busy)
 
-    def form(self, role: str | None) -> tuple[Form, dict[str, int | bool]]:
+    def config(self, role: str | None) -> tuple[KernelConfig, dict[str, int | bool]]:
         """Of the kernel that has this name in the tables, or of the Gluon forward; None for the small ones."""
         if role == GLUON_FORWARD:
-            return gluon_form(self.head_dim, self.keys, self.traits)
+            return gluon_config(self.head_dim, self.keys, self.traits)
         row = self.row(role) if role else None
         whole_row = role is not None and role.startswith("whole_row")
-        return form_of(row, self.head_dim, self.queries, self.keys, whole_row, self.traits)
+        return kernel_config(row, self.head_dim, self.queries, self.keys, whole_row, self.traits)
 
-    def programs(self, over: str, form: Form) -> int:
-        blocks = triton.cdiv(self.queries, form.block_m) if over == "queries" else triton.cdiv(self.keys, form.block_n)
+    def programs(self, over: str, config: KernelConfig) -> int:
+        blocks = (
+            triton.cdiv(self.queries, config.block_m) if over == "queries" else triton.cdiv(self.keys, config.block_n)
+        )
         return blocks * self.heads * self.sequences
 
 
-_plans: dict[tuple, Plan] = {}
+_plans: dict[tuple, LaunchPlan] = {}
 _MOST_PLANS = 4096  # one for each number of tokens of packed calls, among others
 
 
@@ -120,16 +122,17 @@ def _key(tensors: tuple[Tensor | None, ...], options: dict[str, object]) -> tupl
     query, integers_and_mask = tensors[0], tensors[12:15]
     facts = [None if t is None else (t.shape, t.stride(), t.data_ptr() % 16) for t in tensors]
     dtypes = (query.dtype, *[None if t is None else t.dtype for t in integers_and_mask])  # the others follow
-    switches = (_multiplies_in_tf32(query), torch.are_deterministic_algorithms_enabled())
-    return (query.device, *dtypes, *switches, *options.values(), *facts)
+    return (query.device, *dtypes, _multiplies_in_tf32(query), *options.values(), *facts)
 
 
-def plan_of(inputs: tuple[Tensor | None, ...], options: dict[str, object], others: tuple[Tensor | None, ...]) -> Plan:
+def launch_plan(
+    inputs: tuple[Tensor | None, ...], options: dict[str, object], others: tuple[Tensor | None, ...]
+) -> LaunchPlan:
     """The plan of a call with these inputs, and with other tensors that its kernels read."""
     table, key = table_for(inputs[0].device), _key((*inputs, *others), options)
     plan = _plans.get(key)
     if plan is None or plan.table is not table:  # tiles on trial
         if len(_plans) >= _MOST_PLANS:
             _plans.clear()
-        plan = _plans[key] = Plan(inputs, options, table)
+        plan = _plans[key] = LaunchPlan(inputs, options, table)
     return plan

@@ -1,12 +1,12 @@
-"""The form in which a kernel is compiled for a call, and its launch options. Imports Triton."""
+"""The config in which a kernel is compiled for a call, and its launch options. Imports Triton."""
 
 import functools
 from typing import NamedTuple
 
 import triton
 
-from qacg_kernels.backends.triton.arguments import Form
-from qacg_kernels.backends.triton.configurations import Row
+from qacg_kernels.backends.triton.arguments import KernelConfig
+from qacg_kernels.backends.triton.tile_tables import TileEntry
 
 # Kernels of rows x D are bound by memory; any tile that fills a warp's loads will do.
 _SMALL_ROWS = 32
@@ -31,16 +31,16 @@ class Traits(NamedTuple):
 
 
 @functools.lru_cache(maxsize=4096)
-def form_of(
-    row: Row | None, head_dim: int, queries: int, keys: int, whole_row: bool, traits: Traits
-) -> tuple[Form, dict[str, int | bool]]:
-    """The form of a kernel and its launch options; `row` is None for the small kernels."""
+def kernel_config(
+    row: TileEntry | None, head_dim: int, queries: int, keys: int, whole_row: bool, traits: Traits
+) -> tuple[KernelConfig, dict[str, int | bool]]:
+    """The config of a kernel and its launch options; `row` is None for the small kernels."""
     block_m = min(row.block_m if row else _SMALL_ROWS, power_of_two(queries))
     block_n = row.block_n if row else _SMALL_ROWS
     block_n = min(block_n, power_of_two(keys))
     block_d = power_of_two(head_dim)
     even_keys = not traits.uneven and (keys == block_n if whole_row else keys % block_n == 0)
-    form = Form(
+    config = KernelConfig(
         traits.is_causal,
         traits.column_gate,
         whole_row,
@@ -62,7 +62,7 @@ def form_of(
         warps = min(warps, block_m * widest // 256)
     # Triton 3.10 is to stop fusing a multiplication and an addition unless it is asked to, as 3.9 warns.
     options = {"num_warps": warps, "num_stages": stages, "enable_fp_fusion": True}
-    return form, options | ({"maxnreg": row.registers} if row and row.registers else {})
+    return config, options | ({"maxnreg": row.registers} if row and row.registers else {})
 
 
 GLUON_FORWARD = "gluon_forward"
@@ -72,11 +72,11 @@ GLUON_KEYS = {64: 64, 128: 32}
 
 
 @functools.lru_cache(maxsize=256)
-def gluon_form(head_dim: int, keys: int, traits: Traits) -> tuple[Form, dict[str, int | bool]]:
-    """As `form_of`, of the Gluon forward: its layouts ask for whole tiles and eight warps whatever the call's size."""
+def gluon_config(head_dim: int, keys: int, traits: Traits) -> tuple[KernelConfig, dict[str, int | bool]]:
+    """As `kernel_config`, for the Gluon forward, whose layouts require whole tiles and eight warps."""
     block_n = GLUON_KEYS[head_dim]
     even_keys = not traits.uneven and keys % block_n == 0
-    form = Form(
+    config = KernelConfig(
         is_causal=traits.is_causal,
         column_gate=False,
         whole_row=False,
@@ -90,4 +90,4 @@ def gluon_form(head_dim: int, keys: int, traits: Traits) -> tuple[Form, dict[str
         block_n=block_n,
         block_d=head_dim,
     )
-    return form, {"num_warps": GLUON_QUERIES // 16, "enable_fp_fusion": True}
+    return config, {"num_warps": GLUON_QUERIES // 16, "enable_fp_fusion": True}

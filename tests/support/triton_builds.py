@@ -1,21 +1,19 @@
 """What of the Triton backend is compiled without a GPU, and what the machine code may use.
 
 A build is one kernel of the tables on one chip, in one dtype, for one head size and one variant of a call. "small
-kernels" are those of rows x D; "atomic" is key_gradients with dQ by atomic additions; "row sums" is query_gradients
-for a forward that saved no branch outputs, which only the raw operator allows; "gluon_forward" is the tiled forward of
-backend "gluon".
+kernels" are those of rows x D; "gluon_forward" is the tiled forward of backend "gluon".
 """
 
 import contextlib
 import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 
 from benchmarks.static.compile import Description, Resources, describing, kernels_of, resources
 from qacg_kernels.backends.triton import launch
-from qacg_kernels.backends.triton.configurations import (
+from qacg_kernels.backends.triton.tile_tables import (
     HEAD_DIMS,
     KERNELS,
     Table,
@@ -50,7 +48,6 @@ TILED = ("tiled_forward", "key_gradients", "query_gradients")
 # Tiles of 128 keys of 128 features take Hopper's wgmma, which gains more than their spills cost: predicted 185 TFLOP/s
 # with dropout, against 75 of the mma.sync tiles that spill nothing.
 WIDE_KEYS_STACK = 320
-ATOMIC_STACK = 512  # no shipped table asks for it
 
 ONE_QUERY = "one query"
 _HEAVY = dict(mask="additive", is_causal=True, dropout_p=0.1, gate="per_head", bias="per_head", key_lengths=True)
@@ -91,15 +88,12 @@ _FUNCTIONS = {
     "whole_row_backward": ("key_blocks_kernel",),
     "key_gradients": ("key_blocks_kernel",),
     "query_gradients": ("query_blocks_kernel",),
-    "row sums": ("query_blocks_kernel_sums",),
-    "atomic": ("key_blocks_kernel",),
     "gluon_forward": ("row_gates_kernel", "gluon_forward_kernel"),
     "small kernels": (
         "key_gates_kernel",
         "gate_sums_kernel",
         "gate_gradients_kernel",
         "row_terms_kernel",
-        "finish_queries_kernel",
     ),
 }
 
@@ -127,8 +121,7 @@ def every_build() -> list[Build]:
         (OWN_TABLE, KERNELS, DTYPES, (_LEAST_HEAD_DIM,), HEAVIEST[1:]),
         (OWN_TABLE, KERNELS, (torch.bfloat16,), (64,), others),
         (OWN_TABLE, ("tiled_forward",), (torch.bfloat16,), (64,), (_NO_GRADIENT,)),
-        (OWN_TABLE, ("row sums",), DTYPES, HEAD_DIMS, HEAVIEST),
-        (OWN_TABLE, ("atomic", "small kernels"), DTYPES, HEAD_DIMS, ("row gate, all at once",)),
+        (OWN_TABLE, ("small kernels",), DTYPES, HEAD_DIMS, ("row gate, all at once",)),
         (("sm_90",), ("gluon_forward",), DTYPES[:2], WGMMA_HEAD_DIMS, _GLUON_VARIANTS),
         (("sm_86", "sm_89", "sm_120"), KERNELS, (torch.bfloat16, torch.float32), HEAD_DIMS, HEAVIEST[1:]),
     )
@@ -181,8 +174,7 @@ def builds_of_every_kind() -> list[Build]:
     ]
     for dtype in (torch.bfloat16, torch.float32):
         builds.append(Build("sm_90", "tiled_forward", dtype, 64, _NO_GRADIENT))
-        builds += [Build("sm_90", "row sums", dtype, 64, variant) for variant in HEAVIEST]
-        builds += [Build("sm_90", kernel, dtype, 64, "row gate, all at once") for kernel in ("atomic", "small kernels")]
+        builds.append(Build("sm_90", "small kernels", dtype, 64, "row gate, all at once"))
     return builds
 
 
@@ -190,7 +182,7 @@ def _kernels(build: Build, wanted: Callable[[str], bool]) -> dict[str, object]:
     table = table_of(build)
     problem, inputs = _problem(build, table)
     saves = VARIANTS[build.variant].get("saves", True)
-    saves = saves and not build.kernel.startswith("whole_row") and build.kernel != "row sums"
+    saves = saves and not build.kernel.startswith("whole_row")
     saved = dict(save_softmax_out=saves, save_quasi_out=saves and not problem.column_gate)
 
     def call() -> None:
@@ -223,11 +215,7 @@ def products_in_tf32(allowed: bool) -> Iterator[None]:
 
 
 def table_of(build: Build) -> Table:
-    table = nearest_shipped(build.architecture, SHARED_BYTES[build.architecture])
-    if build.kernel in ("atomic", "small kernels"):
-        rows = (replace(row, atomic=row.kernel == "key_gradients") for row in table.rows)
-        table = replace(table, rows=tuple(rows))
-    return table
+    return nearest_shipped(build.architecture, SHARED_BYTES[build.architecture])
 
 
 def _problem(build: Build, table: Table) -> tuple[Problem, Inputs]:
@@ -250,7 +238,7 @@ def length_of(build: Build, table: Table) -> int:
     """Keys of a build's call: as many as a whole-row kernel takes, or more than any does."""
     if not build.kernel.startswith("whole_row"):
         return _TILED_LENGTH
-    return table.row(build.kernel, build.dtype, build.head_dim, is_busy_variant(build.variant)).block_n
+    return table.entry(build.kernel, build.dtype, build.head_dim, is_busy_variant(build.variant)).block_n
 
 
 def is_busy_variant(variant: str) -> bool:
@@ -262,7 +250,7 @@ def faults(build: Build, used: dict[str, Resources]) -> list[str]:
     """What of a build breaks the limits of this file; empty if nothing does."""
     found = []
     packed = VARIANTS[build.variant].get("packed") and build.dtype != torch.float32
-    stack = ATOMIC_STACK if build.kernel == "atomic" else PACKED_STACK if packed else BACKWARD_STACK
+    stack = PACKED_STACK if packed else BACKWARD_STACK
     wide = build.kernel == "key_gradients" and build.head_dim == 128 and build.architecture == "sm_90"
     if wide and build.dtype != torch.float32:
         stack = WIDE_KEYS_STACK
@@ -290,6 +278,6 @@ def _slow(build: Build, r: Resources) -> Iterator[str]:
     if build.architecture == "sm_90" and build.head_dim in WGMMA_HEAD_DIMS and not r.wgmma:
         yield "has no wgmma"
     busy = is_busy_variant(build.variant)
-    stages = table_of(build).row(build.kernel, build.dtype, build.head_dim, busy).num_stages
+    stages = table_of(build).entry(build.kernel, build.dtype, build.head_dim, busy).num_stages
     if stages > 2 and not r.loads_in_flight:
         yield f"has no loads in flight across iterations, of {stages} stages"

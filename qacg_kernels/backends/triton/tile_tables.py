@@ -1,0 +1,388 @@
+"""Tile tables: tile sizes, warps and pipeline stages of the Triton kernels. Imports no Triton.
+
+A table is a JSON file with the fields of `Table`. Its entries cover each kernel, element width, head size range and
+kind of call (busy or not). Shipped tables are in `tables/`. A table tuned on this GPU (`saved_path`) takes precedence.
+"""
+
+import contextlib
+import functools
+import itertools
+import json
+import os
+import re
+import tempfile
+import warnings
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+import torch
+
+SHIPPED = Path(__file__).resolve().parent / "tables"
+KERNELS = ("whole_row_forward", "tiled_forward", "whole_row_backward", "key_gradients", "query_gradients")
+BITS = (16, 32)
+HEAD_DIMS = (64, 128, 256)  # an entry covers head sizes up to its own
+MOST_HEAD_DIM = HEAD_DIMS[-1]
+# Sequence lengths (keys) at which backends are measured. Each result applies to calls longer than the one before.
+LENGTHS = (128, 512, 2048, 8192)
+_ANY_LENGTH = 1 << 62
+MEASURED_BACKENDS = ("hopper", "gluon", "cuda", "triton")
+_POWERS = (16, 32, 64, 128)
+Key = tuple[str, int, int, bool]
+KEYS: tuple[Key, ...] = tuple(itertools.product(KERNELS, BITS, HEAD_DIMS, (False, True)))
+
+
+def is_busy(has_mask: bool, dropout_p: float, column_gate: bool) -> bool:
+    """Whether a call has a mask, dropout or a column gate, which take registers for every attention entry."""
+    return has_mask or dropout_p > 0 or column_gate
+
+
+def is_short(kernel: str, queries: int, keys: int, longest: int) -> bool:
+    """Whether a single-tile kernel for up to `longest` keys takes a call of this size."""
+    few_queries = kernel == "whole_row_forward" or 0 < queries <= _POWERS[-1]
+    return few_queries and 0 < keys <= longest
+
+
+@dataclass(frozen=True)
+class TileEntry:
+    """Tile sizes and launch options of one kernel for one element width, head size range and kind of call.
+
+    Attributes:
+        busy: for calls with a mask, dropout or a column gate (`is_busy`).
+        block_m, block_n: queries and keys of a tile, 16 to 128. A single-tile kernel takes rows of up to block_n keys;
+            its backward takes up to 128 queries.
+        registers: limit per thread, so that more blocks fit on a multiprocessor; 0 is no limit.
+    """
+
+    kernel: str
+    bits: int
+    head_dim: int
+    busy: bool
+    block_m: int
+    block_n: int
+    num_warps: int
+    num_stages: int
+    registers: int = 0
+
+    def __post_init__(self) -> None:
+        _check_choices(
+            self,
+            kernel=KERNELS,
+            bits=BITS,
+            head_dim=HEAD_DIMS,
+            busy=(False, True),
+            block_m=_POWERS,
+            block_n=_POWERS,
+            num_warps=(1, 2, 4, 8, 16),
+            num_stages=(1, 2, 3, 4, 5),
+            registers=(0, 128, 168),
+        )
+
+    @property
+    def key(self) -> Key:
+        return self.kernel, self.bits, self.head_dim, self.busy
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The backend that was measured to be the fastest for one kind of call.
+
+    Attributes:
+        training: for calls with a backward pass; False for inference.
+        longest: applies to sequences of up to this many keys, and more than the next smaller choice.
+    """
+
+    bits: int
+    head_dim: int
+    training: bool
+    longest: int
+    backend: str
+
+    def __post_init__(self) -> None:
+        _check_choices(
+            self,
+            bits=BITS,
+            head_dim=HEAD_DIMS,
+            training=(False, True),
+            longest=LENGTHS,
+            backend=MEASURED_BACKENDS,
+        )
+
+
+def _check_choices(record: object, **choices: tuple) -> None:
+    for name, allowed in choices.items():
+        value = getattr(record, name)
+        if value not in allowed or type(value) is not type(allowed[0]):
+            raise ValueError(f"{name}: expected one of {', '.join(map(repr, allowed))}, got {value!r}")
+
+
+@dataclass(frozen=True)
+class Table:
+    """All entries of one architecture ("sm_90") or one GPU.
+
+    Attributes:
+        shared_bytes: shared memory per block that the entries may use.
+        measured: GPU, time and versions of the measurement; None if the entries are not measured.
+        choices: the fastest backend by kind of call; empty in shipped tables.
+    """
+
+    architecture: str
+    shared_bytes: int
+    measured: dict[str, str] | None
+    entries: tuple[TileEntry, ...]
+    choices: tuple[Choice, ...] = ()
+
+    def __post_init__(self) -> None:
+        have = [entry.key for entry in self.entries]
+        for key in KEYS:
+            if have.count(key) != 1:
+                raise ValueError(
+                    f"entries: expected one for {key} (kernel, bits, head_dim, busy), got {have.count(key)}"
+                )
+
+    @functools.cached_property
+    def by_key(self) -> dict[Key, TileEntry]:
+        return {entry.key: entry for entry in self.entries}
+
+    @functools.cached_property
+    def backends_by_kind(self) -> dict[tuple[int, int, bool], tuple[tuple[int, str], ...]]:
+        """Pairs of the longest sequence and the backend, in rising order, by bits, head size and training.
+
+        The last pair applies to any length.
+        """
+        found: dict[tuple[int, int, bool], list[tuple[int, str]]] = {}
+        for choice in sorted(self.choices, key=lambda choice: choice.longest):
+            kind = (choice.bits, choice.head_dim, choice.training)
+            found.setdefault(kind, []).append((choice.longest, choice.backend))
+        return {kind: (*pairs[:-1], (_ANY_LENGTH, pairs[-1][1])) for kind, pairs in found.items()}
+
+    def entry(self, kernel: str, dtype: torch.dtype, head_dim: int, busy: bool) -> TileEntry:
+        return self.by_key[kernel, 8 * dtype.itemsize, next(d for d in HEAD_DIMS if head_dim <= d), busy]
+
+    def takes_whole_rows(
+        self, kernel: str, dtype: torch.dtype, head_dim: int, busy: bool, queries: int, keys: int
+    ) -> bool:
+        """Whether a call of this size runs the single-tile `kernel`."""
+        if dtype.itemsize > 4 or head_dim > MOST_HEAD_DIM:
+            return False
+        return is_short(kernel, queries, keys, self.entry(kernel, dtype, head_dim, busy).block_n)
+
+
+def parse(text: str) -> Table:
+    """Reads a table from JSON.
+
+    Raises:
+        ValueError: the text is not a table; the message names the field and the number of the entry.
+    """
+    try:
+        record = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"not JSON: {error}") from error
+    _check_fields("table", record, Table)
+    architecture, shared, measured = record["architecture"], record["shared_bytes"], record["measured"]
+    if not isinstance(architecture, str) or not re.fullmatch(r"sm_\d{2,3}", architecture):
+        raise ValueError(f"architecture: expected a name such as 'sm_90', got {architecture!r}")
+    if type(shared) is not int or shared <= 0:
+        raise ValueError(f"shared_bytes: expected a positive number of bytes, got {shared!r}")
+    if measured is not None and not isinstance(measured, dict):
+        raise ValueError(f"measured: expected null or an object, got {measured!r}")
+    return Table(
+        architecture, shared, measured, _parsed(TileEntry, "entries", record), _parsed(Choice, "choices", record)
+    )
+
+
+def _parsed(kind: type, name: str, record: dict[str, object]) -> tuple:
+    """The records of the list `name`, as objects of a dataclass."""
+    values = record[name]
+    if not isinstance(values, list):
+        raise ValueError(f"{name}: expected a list, got {type(values).__name__}")
+    parsed = []
+    for number, value in enumerate(values):
+        try:
+            _check_fields(kind.__name__, value, kind)
+            parsed.append(kind(**value))
+        except ValueError as error:
+            raise ValueError(f"{name}[{number}]: {error}") from error
+    return tuple(parsed)
+
+
+def _check_fields(name: str, record: object, kind: type) -> None:
+    if not isinstance(record, dict):
+        raise ValueError(f"{name}: expected an object, got {type(record).__name__}")
+    expected = {field.name for field in fields(kind)}
+    missing, unknown = sorted(expected - set(record)), sorted(set(record) - expected)
+    if missing or unknown:
+        raise ValueError(f"{name}: missing fields {missing}, unknown fields {unknown}")
+
+
+def save(table: Table, path: Path) -> None:
+    """Writes a table atomically."""
+    record = asdict(table)
+    entries = ",\n".join("    " + json.dumps(entry) for entry in record.pop("entries"))
+    head = json.dumps(record, indent=2).removesuffix("\n}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # In a new folder with a random name: a predictable name could be planted as a link to a file of the user's.
+    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
+        unfinished = Path(folder) / path.name
+        unfinished.write_text(f'{head},\n  "entries": [\n{entries}\n  ]\n}}\n', encoding="utf-8")
+        os.replace(unfinished, path)
+
+
+def saved_path(device_name: str) -> Path | None:
+    """The file of the table tuned for a GPU of this name: in QACG_TRITON_TABLES, or in the user's cache.
+
+    None for a user without a home folder: XDG_CACHE_HOME and HOME are unset, and the system has no entry for the uid.
+    """
+    name = re.sub(r"[^a-z0-9]+", "-", device_name.lower()).strip("-")
+    if folder := os.environ.get("QACG_TRITON_TABLES"):
+        return Path(folder) / f"{name}.json"
+    cache = os.environ.get("XDG_CACHE_HOME")
+    if not cache:
+        try:
+            cache = Path.home() / ".cache"
+        except RuntimeError:
+            return None
+    return Path(cache) / "qacg_kernels" / "triton" / f"{name}.json"
+
+
+def shipped(architecture: str) -> Table:
+    return parse((SHIPPED / f"{architecture}.json").read_text(encoding="utf-8"))
+
+
+def shipped_architectures() -> list[str]:
+    """Architectures with a shipped table, oldest first."""
+    return sorted((path.stem for path in SHIPPED.glob("sm_*.json")), key=_number)
+
+
+def _number(architecture: str) -> int:
+    return int(architecture.removeprefix("sm_"))
+
+
+def architecture_of(device: torch.device) -> str:
+    major, minor = torch.cuda.get_device_capability(device)
+    return f"sm_{major}{minor}"
+
+
+def load(path: Path, architecture: str) -> Table:
+    """Reads a tuned table and checks that it is for this architecture.
+
+    Raises:
+        ValueError: the file is damaged or for another architecture; the message names the file and the field.
+    """
+    try:
+        table = parse(path.read_text(encoding="utf-8"))
+        if table.architecture != architecture:
+            raise ValueError(f"architecture: expected {architecture!r} as this GPU has, got {table.architecture!r}")
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}; delete the file or tune again") from error
+    return table
+
+
+def shared_bytes_of(device: torch.device) -> int:
+    """The largest amount of shared memory that a block may have."""
+    return torch.cuda.get_device_properties(device).shared_memory_per_block_optin
+
+
+def nearest_shipped(architecture: str, shared_bytes: int) -> Table:
+    """The newest shipped table that fits this shared memory and is not for a newer architecture.
+
+    A GPU may have less shared memory than an older one: sm_86, sm_89 and sm_120 have 99 KiB.
+
+    Raises:
+        ValueError: no table fits.
+    """
+    older = [shipped(a) for a in shipped_architectures() if _number(a) <= _number(architecture)]
+    if not older:
+        raise ValueError(f"architecture: expected {shipped_architectures()[0]!r} or newer, got {architecture!r}")
+    fitting = [table for table in older if table.shared_bytes <= shared_bytes]
+    if not fitting:
+        least = min(table.shared_bytes for table in older)
+        raise ValueError(f"shared memory per block: expected {least} bytes or more, got {shared_bytes}")
+    return fitting[-1]
+
+
+_on_trial: list[Table] = []
+
+
+@contextlib.contextmanager
+def trial(table: Table) -> Iterator[None]:
+    """Every call within this context uses the tiles of `table`, on any device."""
+    _on_trial.append(table)
+    try:
+        yield
+    finally:
+        _on_trial.pop()
+
+
+def table_for(device: torch.device) -> Table:
+    """The table of a device: its tuned table if there is one, else `nearest_shipped`.
+
+    A tuned table that cannot be read is skipped with a warning that names the file.
+
+    Raises:
+        ValueError: no shipped table fits the device.
+    """
+    return _on_trial[-1] if _on_trial else _found(device)[0]
+
+
+def longest_whole_rows(device: torch.device, kernel: str, bits: int, busy: bool) -> tuple[int, ...]:
+    """The most keys that a single-tile kernel takes, for each head size of HEAD_DIMS."""
+    entries = table_for(device).by_key
+    return tuple(entries[kernel, bits, head_dim, busy].block_n for head_dim in HEAD_DIMS)
+
+
+# A trace uses the result and does not enter the function, which reads files. This is all that
+# torch.compiler.assume_constant_result does, and importing that would import the compiler.
+longest_whole_rows._dynamo_marked_constant = True
+
+
+def tuned_backends(device: torch.device, bits: int, head_dim: int, training: bool) -> tuple[tuple[int, str], ...]:
+    """Pairs of the longest sequence and the backend measured to be the fastest; () without a measurement."""
+    try:
+        table = table_for(device)
+    except ValueError:  # no table fits such a GPU
+        return ()
+    if not table.choices or head_dim > MOST_HEAD_DIM:  # the usual case, so it comes first
+        return ()
+    return table.backends_by_kind.get((bits, next(d for d in HEAD_DIMS if head_dim <= d), training), ())
+
+
+tuned_backends._dynamo_marked_constant = True
+
+
+def source_of(device: torch.device) -> str:
+    """Where the tiles of a device come from, for `explain`."""
+    return _found(device)[1]
+
+
+@functools.cache
+def _found(device: torch.device) -> tuple[Table, str]:
+    if device.type != "cuda":  # the interpreter
+        oldest = shipped_architectures()[0]
+        return shipped(oldest), f"tiles of {oldest}, for the interpreter"
+    architecture = architecture_of(device)
+    path = saved_path(torch.cuda.get_device_name(device))
+    tuned, fault = _tuned(path, architecture) if path else (None, "")
+    if tuned:
+        return tuned, f"tiles tuned for this GPU, {path}"
+    table = nearest_shipped(architecture, shared_bytes_of(device))
+    nearest = table.architecture
+    how = "" if nearest == architecture else f", the nearest older one that fits this GPU's {architecture}"
+    measured = "measured" if table.measured else "estimated, not measured"
+    advice = fault or "run python -m qacg_kernels.tune to make a table for this GPU"
+    return table, f"shipped tiles of {nearest}{how}, {measured}; {advice}"
+
+
+@functools.cache
+def _tuned(path: Path, architecture: str) -> tuple[Table | None, str]:
+    """The table of a file, or None and why it cannot be used ("" if there is no file). Warns once."""
+    try:
+        return load(path, architecture), ""
+    except (FileNotFoundError, NotADirectoryError):
+        return None, ""
+    except OSError as error:
+        fault = f"{path}: {error.strerror}; make the file readable, delete it or tune again"
+    except ValueError as error:
+        fault = str(error)
+    warnings.warn(f"the tiles tuned for this GPU are ignored and shipped tiles are used: {fault}", stacklevel=2)
+    return None, fault
