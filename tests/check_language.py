@@ -1,0 +1,61 @@
+"""Finds words that the term list in CONTRIBUTING.md replaces: `make lint`.
+
+A word counts wherever letters do not continue it, so also as a part of a snake_case name. language_exceptions.txt
+names the files that keep a word, and why; an exception that is no longer needed is an error too.
+"""
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDERS = ("qacg_kernels", "python", "csrc", "tests", "benchmarks", "distributions", "docs", ".github")
+SUFFIXES = {".py", ".md", ".h", ".cpp", ".cu", ".yml"}
+EXCEPTIONS = Path("tests/language_exceptions.txt")
+
+
+def terms(contributing: str) -> dict[str, str]:
+    """Words to avoid and what to write, from the table below the heading "Terms"."""
+    section = contributing.partition("\n## Terms\n")[2].partition("\n## ")[0]
+    rows = [line.strip("| ").split(" | ") for line in section.splitlines() if line.startswith("| ")]
+    return {word.strip(): instead for words, instead in rows[1:] for word in words.split(",")}
+
+
+def exceptions(text: str) -> set[tuple[str, str]]:
+    """(file, word) of each line such as `tests/a.py: word, other word`; `#` starts a comment."""
+    lines = (line.partition("#")[0].strip() for line in text.splitlines())
+    pairs = (line.partition(": ") for line in lines if line)
+    return {(file, word.strip()) for file, _, words in pairs for word in words.split(",")}
+
+
+def files(root: Path) -> Iterator[Path]:
+    """Every text that people read, except CONTRIBUTING.md, which has the term list."""
+    for folder in FOLDERS:
+        yield from (path for path in sorted((root / folder).rglob("*")) if path.suffix in SUFFIXES)
+    yield from (path for path in sorted(root.glob("*.md")) if path.name != "CONTRIBUTING.md")
+    yield root / "Makefile"
+
+
+def check(root: Path) -> list[str]:
+    """A line for each word that should be replaced, and for each exception that is not needed."""
+    instead = terms((root / "CONTRIBUTING.md").read_text(encoding="utf-8"))
+    alternatives = "|".join(re.escape(word).replace(r"\ ", r"\s+") for word in sorted(instead, key=len, reverse=True))
+    pattern = re.compile(rf"(?<![a-z])(?:{alternatives})(?![a-z])", re.IGNORECASE)
+    unused = allowed = exceptions((root / EXCEPTIONS).read_text(encoding="utf-8"))
+    problems = []
+    for path in files(root):
+        file, text = str(path.relative_to(root)), path.read_text(encoding="utf-8")
+        for match in pattern.finditer(text):
+            word = " ".join(match[0].lower().split())
+            unused = unused - {(file, word)}
+            if (file, word) not in allowed:
+                number = text.count("\n", 0, match.start()) + 1
+                problems.append(f"{file}:{number}: {word!r}: write {instead[word]}")
+    return problems + [f"{EXCEPTIONS}: {file} has no {word!r}: remove the exception" for file, word in sorted(unused)]
+
+
+if __name__ == "__main__":
+    found = check(ROOT)
+    print(*found, sep="\n", end="\n" if found else "")
+    sys.exit(bool(found))

@@ -1,0 +1,56 @@
+"""The language lint finds the words of the term list and honours its exceptions."""
+
+import check_language
+import pytest
+
+CONTRIBUTING = """
+## Terms
+
+| instead of | write |
+|---|---|
+| frobs, goes on | continues |
+
+## Other
+"""
+
+
+@pytest.fixture
+def tree(tmp_path):
+    """Checks a tree with one module and these exceptions."""
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "CONTRIBUTING.md").write_text(CONTRIBUTING)
+    (tmp_path / "Makefile").write_text("")
+
+    def check(module, exceptions=""):
+        (tmp_path / "tests/a.py").write_text(module)
+        (tmp_path / "tests/language_exceptions.txt").write_text(exceptions)
+        return check_language.check(tmp_path)
+
+    return check
+
+
+@pytest.mark.parametrize("text", ["# it frobs", "its_frobs = 1", "# Frobs", "# it goes\n# on"])
+def test_word_to_avoid_is_reported(text, tree):
+    found = tree("\n" + text.replace("\n# ", "\n"))
+    assert [line.partition(": ")[0] for line in found] == ["tests/a.py:2"]
+    assert found[0].endswith("write continues")
+
+
+@pytest.mark.parametrize("text", ["frobsy = 1", "# undergoes on"])
+def test_part_of_a_longer_word_is_not_reported(text, tree):
+    assert tree(text) == []
+
+
+def test_exception_allows_the_word_in_its_file(tree):
+    assert tree("# it frobs", "tests/a.py: frobs  # a quotation\n") == []
+
+
+def test_exception_that_is_not_needed_is_reported(tree):
+    assert tree("", "tests/a.py: frobs\n") == [
+        "tests/language_exceptions.txt: tests/a.py has no 'frobs': remove the exception"
+    ]
+
+
+def test_terms_of_this_repository_are_read():
+    text = (check_language.ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    assert check_language.terms(text)["wanted"] == "expected"
