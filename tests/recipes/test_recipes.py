@@ -88,7 +88,7 @@ def test_the_recipes_name_the_files_that_are_touched():
 
 def test_nothing_else_has_changed(copy):
     package = ROOT / "python" / "qacg_models"
-    sources = {path for root in (ROOT, copy) for path in (root / "python").rglob("*.py")}
+    sources = {path for root in (ROOT, copy) for path in (root / "python/qacg_models").rglob("*.py")}
     relative = {path.relative_to(ROOT if path.is_relative_to(package) else copy) for path in sources}
     changed = {
         str(path)
