@@ -87,13 +87,13 @@ def test_sensitivity_leaves_nothing_behind(made):
 def test_targets_and_models_that_do_not_fit():
     model = BertForSequenceClassification(PlainBertConfig(**SIZES))
     for function in (token_sensitivity, layerwise_relevance):
-        with pytest.raises(ValueError, match="target: got classes 3 to 3, wanted 0 to 2"):
+        with pytest.raises(ValueError, match="target: expected 0 to 2, got classes 3 to 3"):
             function(model, TOKENS, 3)
         with pytest.raises(ValueError, match=r"target: got torch.int64 of shape \(3,\)"):
             function(model, TOKENS, torch.tensor([0, 1, 2]))
-        with pytest.raises(TypeError, match="model: got BertForQuestionAnswering, wanted a sequence classifier"):
+        with pytest.raises(TypeError, match="model: expected a sequence classifier, got BertForQuestionAnswering"):
             function(BertForQuestionAnswering(PlainBertConfig(**SIZES)), TOKENS)
-    with pytest.raises(ValueError, match=r"weights: got \(3,\), wanted a tensor of shape \(2, 3\)"):
+    with pytest.raises(ValueError, match=r"weights: expected a tensor of shape \(2, 3\), got \(3,\)"):
         embedding_gradient(model, TOKENS, torch.ones(3))
 
 

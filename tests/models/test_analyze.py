@@ -139,9 +139,9 @@ def test_rows_of_a_file_and_bad_input(trained, tmp_path, capsys):
     assert not list((output / "figures").glob("*-layer-*"))
     text = ["--text", TEXTS[1]]
     for arguments, wanted in (
-        ([*text, "--aspects", "view"], "aspects: got 'view', wanted one of food, price, service"),
+        ([*text, "--aspects", "view"], "aspects: expected one of food, price, service, got 'view'"),
         ([*text, "--lines", "1"], "lines: got some beside --text"),
-        (["--data", str(data)], "lines: got none, wanted the lines of --data"),
+        (["--data", str(data)], "lines: expected the lines of --data, got none"),
         (["--data", str(data), "--lines", "9"], f"lines: got 9, where {data} has no row; rows begin on line 2"),
         (["--data", str(data), "--lines", "2", "--aspects", "food"], "aspects: got some beside --data"),
     ):

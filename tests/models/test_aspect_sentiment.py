@@ -99,7 +99,7 @@ def test_targets_are_those_that_the_text_names(folders):
     assert one.target == "location - 1"
     with pytest.raises(InputError, match=r"'nothing named', which names no target; the model knows location - 1, loc"):
         ask("nothing named")
-    with pytest.raises(InputError, match="targets: got 'location - 3', wanted one of location - 1, location - 2"):
+    with pytest.raises(InputError, match="targets: expected one of location - 1, location - 2, got 'location - 3'"):
         ask(TEXTS[3], targets=["location - 3"])
 
 
@@ -108,20 +108,20 @@ def test_bad_input_is_named(ask, folders, tmp_path):
         (
             lambda: ask(TEXTS[0], aspects=["food", "view"]),
             InputError,
-            "aspects: got 'view', wanted one of food, price, service",
+            "aspects: expected one of food, price, service, got 'view'",
         ),
-        (lambda: ask(TEXTS[0], aspects=[]), InputError, r"aspects: got \[\], wanted at least one name"),
+        (lambda: ask(TEXTS[0], aspects=[]), InputError, r"aspects: expected at least one name, got \[\]"),
         (lambda: ask(TEXTS[0], aspects=["food", "food"]), InputError, "wanted at least one name, each once"),
-        (lambda: ask(TEXTS[0], aspects="food"), TypeError, "aspects: got 'food', wanted a sequence of names"),
-        (lambda: ask(TEXTS[0], aspects=[1]), TypeError, r"aspects: got \[1\], wanted a sequence of names"),
+        (lambda: ask(TEXTS[0], aspects="food"), TypeError, "aspects: expected a sequence of names, got 'food'"),
+        (lambda: ask(TEXTS[0], aspects=[1]), TypeError, r"aspects: expected a sequence of names, got \[1\]"),
         (lambda: ask(TEXTS[0], targets=["x"]), InputError, "targets: got some, but this model's contexts are aspects"),
-        (lambda: ask(" "), InputError, "text: got an empty one, wanted a sentence"),
+        (lambda: ask(" "), InputError, "text: expected a sentence, got an empty one"),
         (lambda: ask(["fine", ""]), InputError, "text: got an empty one"),
-        (lambda: ask(None), TypeError, "texts: got NoneType, wanted str or a sequence of str"),
-        (lambda: ask([3]), TypeError, "text: got int, wanted str"),
-        (lambda: ask(TEXTS[0], batch_size=0), InputError, "batch_size: got 0, wanted at least 1"),
-        (lambda: ask(TEXTS[0], batch_size=1.5), TypeError, "batch_size: got float, wanted int"),
-        (lambda: AspectSentiment("folder"), TypeError, "trained: got str, wanted a TrainedModel"),
+        (lambda: ask(None), TypeError, "texts: expected str or a sequence of str, got NoneType"),
+        (lambda: ask([3]), TypeError, "text: expected str, got int"),
+        (lambda: ask(TEXTS[0], batch_size=0), InputError, "batch_size: expected at least 1, got 0"),
+        (lambda: ask(TEXTS[0], batch_size=1.5), TypeError, "batch_size: expected int, got float"),
+        (lambda: AspectSentiment("folder"), TypeError, "trained: expected a TrainedModel, got str"),
         (lambda: AspectSentiment.from_pretrained(tmp_path / "none"), ModelFolderError, "no such folder"),
         (
             lambda: AspectSentiment.from_pretrained(folders["standalone"], device="abacus"),

@@ -8,7 +8,7 @@ import torch
 from full_members import members
 from kill_and_resume import OPTIONS
 from qacg_models.data import load_data
-from qacg_models.data.collators import PackingCollator, PaddingCollator, rows_of
+from qacg_models.data.collators import PackingCollator, PaddingCollator, slice_batch
 from qacg_models.errors import InputError
 from qacg_models.models.qacg_bert import QACGBertForSequenceClassification as Model
 from qacg_models.runs.record import read_record
@@ -162,7 +162,7 @@ def test_rows_of_a_batch_are_those_of_the_collator(collate):
         | {"context_ids": size + 1}
         for size in (4, 7, 2, 7, 5)
     ]
-    part, wanted = rows_of(collate(features), 1, 4), collate(features[1:4])
+    part, wanted = slice_batch(collate(features), 1, 4), collate(features[1:4])
     assert part.keys() == wanted.keys()
     for name, values in wanted.items():
         assert torch.equal(torch.as_tensor(part[name]), torch.as_tensor(values)), name

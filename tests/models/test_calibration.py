@@ -282,8 +282,8 @@ def test_every_way_to_ask_takes_the_temperature(folders, tmp_path, capsys):
     ("change", "message"),
     [
         ({"temperatures": [1, -1.0, 1]}, r"temperatures\[1\]: got -1.0, expected a number from 0.05 to 20"),
-        ({"temperatures": ["warm"]}, r"temperatures\[0\]: got 'warm', wanted a number"),
-        ({"temperatures": [math.nan]}, r"temperatures\[0\]: got nan, wanted a number"),
+        ({"temperatures": ["warm"]}, r"temperatures\[0\]: expected a number, got 'warm'"),
+        ({"temperatures": [math.nan]}, r"temperatures\[0\]: expected a number, got nan"),
         ({"temperatures": []}, r"temperatures: got none, expected one for each label, or one for all"),
         ({"fit": None}, r"fit, skipped: got neither, expected the fit, or why there is none"),
         ({"fit": {"split": "dev"}}, r"fit lacks rows, error_before, error_after, sentences, folds, candidates, so it"),

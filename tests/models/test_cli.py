@@ -240,7 +240,7 @@ def test_from_a_file_of_ones_own_to_an_explained_model(tmp_path, capsys):
     wrong = [*train, "--delimiter", ","]
     fails(capsys, wrong, f"{data}:1: lacks 'review', 'topic', 'verdict'", "given by --delimiter ';'")
     assert main(train) == 0
-    assert "no dev is shipped: 10% of the training sentences became dev" in capsys.readouterr().out
+    assert "no dev file: 10% of the training sentences are used as dev" in capsys.readouterr().out
     evaluate = ["evaluate", model, "--data", str(data), "--bootstrap", "0"]
     assert main([*evaluate, "--split", "dev"]) == 0
     assert "the same figures, to the last digit, as training stored" in capsys.readouterr().out
@@ -312,8 +312,8 @@ def copy_with(small_data, folder, line, old, new):
 @pytest.mark.parametrize(
     "old_and_new,reason",
     [
-        (("location - 1 - safety", "location - 1 - parking"), "unknown context 'location - 1 - parking'"),
-        (("\tNone", "\tnan"), "unknown label 'nan'"),
+        (("location - 1 - safety", "location - 1 - parking"), "got 'location - 1 - parking'"),
+        (("\tNone", "\tnan"), "label: expected one of None, Positive, Negative, got 'nan'"),
         (("\tNone", ""), "has 3 tab-separated fields, the header has 4"),
     ],
 )
@@ -386,7 +386,7 @@ def test_evaluate_refuses_contexts_the_model_never_saw(model, small_data, tmp_pa
     fails(
         capsys,
         ["evaluate", model, "--data", tmp_path],
-        "test.tsv:2: unknown context 'location - 7 - general'",
+        "test.tsv:2: context: expected one of the training contexts",
     )
 
 

@@ -64,17 +64,21 @@ def replaced(rows, index, column, value):
 
 FOUR = group()
 BAD_ROWS = [
-    pytest.param(replaced(FOUR, 2, 3, "none"), 4, "unknown label 'none'.*None, Positive", id="label case"),
-    pytest.param(replaced(FOUR, 1, 3, ""), 3, "unknown label ''", id="label empty"),
-    pytest.param(replaced(FOUR, 3, 2, "location - 1 - parking"), 5, "unknown context.*parking", id="aspect"),
-    pytest.param(replaced(FOUR, 0, 2, "price"), 2, "unknown context 'price'", id="context without target"),
-    pytest.param([*FOUR[:3], [*FOUR[3], "x"]], 5, "has 5 tab-separated fields, the header has 4", id="five fields"),
-    pytest.param([FOUR[0], FOUR[1][:3]], 3, "has 3 tab-separated fields", id="three fields"),
+    pytest.param(
+        replaced(FOUR, 2, 3, "none"), 4, "label: expected one of None, Positive, .*got 'none'", id="label case"
+    ),
+    pytest.param(replaced(FOUR, 1, 3, ""), 3, "label: expected .*, got ''", id="label empty"),
+    pytest.param(replaced(FOUR, 3, 2, "location - 1 - parking"), 5, "context: expected .*got .*parking", id="aspect"),
+    pytest.param(replaced(FOUR, 0, 2, "price"), 2, "context: expected .*, got 'price'", id="context without target"),
+    pytest.param(
+        [*FOUR[:3], [*FOUR[3], "x"]], 5, "expected 4 tab-separated fields as in the header, got 5", id="five fields"
+    ),
+    pytest.param([FOUR[0], FOUR[1][:3]], 3, "fields as in the header, got 3", id="three fields"),
     pytest.param(replaced(FOUR, 1, 0, ""), 3, "empty id", id="id"),
     pytest.param(replaced(FOUR, 1, 1, "  "), 3, "empty sentence1", id="sentence"),
     pytest.param([*FOUR, FOUR[1]], 6, "a row for 'location - 1 - price' on line 3", id="repeated"),
     pytest.param(replaced(FOUR, 2, 1, "other"), 4, "another sentence on line 2", id="two sentences"),
-    pytest.param([*group("6"), *FOUR[:3]], 6, "3 of 4 rows; missing: transit location", id="incomplete"),
+    pytest.param([*group("6"), *FOUR[:3]], 6, "expected 4 rows, got 3; missing: transit location", id="incomplete"),
 ]
 
 
@@ -89,8 +93,8 @@ def test_bad_row_names_file_line_and_reason(write_split, rows, line, reason):
 @pytest.mark.parametrize(
     "header,reason",
     [
-        (("id", "sentence1", "aspect", "label"), "lacks sentence2"),
-        (("id", "sentence1", "sentence2", "label", "note"), "also has note"),
+        (("id", "sentence1", "aspect", "label"), "got one without sentence2"),
+        (("id", "sentence1", "sentence2", "label", "note"), "got also note"),
         (("id", "sentence1", "sentence2", "label", "id"), "a column twice"),
         (("id,sentence1,sentence2,label",), "tab separated"),
     ],
@@ -120,16 +124,16 @@ def test_empty_file(tmp_path, content):
 def test_directory_problems(tmp_path, write_split):
     with pytest.raises(DataError, match="no such folder"):
         load_data(tmp_path / "nowhere")
-    with pytest.raises(DataError, match="has no data in any known format"):
+    with pytest.raises(DataError, match="expected data in a known format"):
         load_data(tmp_path)
     write_split(FOUR + group("8", "another"), "train.tsv")
     with pytest.raises(DataError, match=re.escape("has no test.tsv or test_NLI_M.tsv")):
         load_data(tmp_path, ("train", "test"))
     (tmp_path / "train.csv").write_text("text,aspect,label\n")
-    with pytest.raises(DataError, match="holds sentihood-tsv and columns; say which by --format"):
+    with pytest.raises(DataError, match="has sentihood-tsv and columns; select one by --format"):
         load_data(tmp_path, ("train",))
     write_split(FOUR, "train_NLI_M.tsv")
-    with pytest.raises(DataError, match=r"holds both train\.tsv and train_NLI_M\.tsv"):
+    with pytest.raises(DataError, match=r"has both train\.tsv and train_NLI_M\.tsv"):
         load_data(tmp_path, ("train",))
 
 
@@ -142,7 +146,9 @@ def test_contexts_come_from_training_in_a_fixed_order(tmp_path, write_split):
     assert dataset.contexts == tuple(f"{target} - {name}" for target in targets for name in SENTIHOOD.aspects)
 
     write_split(group("3", target="location - 3"), "dev.tsv")
-    with pytest.raises(DataError, match="unknown context 'location - 3 - general'; known from") as caught:
+    with pytest.raises(
+        DataError, match=r"expected one of the training contexts \(.*\), got 'location - 3 - general'"
+    ) as caught:
         load_data(tmp_path, ("train", "dev"))
     assert (caught.value.path, caught.value.line) == (dev, 2)
     check_contexts(dataset.splits["dev"], dataset.contexts, dev)

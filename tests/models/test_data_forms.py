@@ -92,12 +92,15 @@ def test_preparation_of_sentences(text, want):
 @pytest.mark.parametrize(
     "item,reason",
     [
-        ({"id": 1, "text": "x"}, ":2: the sentence that starts here lacks id, text or opinions"),
-        ({"id": 1, "text": " ", "opinions": []}, "sentence 1 has no text"),
-        ({"id": 1, "text": "x", "opinions": [{"aspect": "price"}]}, "an opinion without sentiment"),
+        ({"id": 1, "text": "x"}, ":2: expected an object with id, text and opinions to start here"),
+        ({"id": 1, "text": " ", "opinions": []}, "sentence 1: expected a text and a list of opinions"),
+        (
+            {"id": 1, "text": "x", "opinions": [{"aspect": "price"}]},
+            "expected opinions with sentiment, aspect, target_entity",
+        ),
         ({"id": 1, "text": "x", "opinions": [opinion(aspect="parking")]}, "unknown opinion"),
         ({"id": 1, "text": "x", "opinions": [opinion("positive")]}, "unknown opinion"),
-        ({"id": 1, "text": "x", "opinions": [opinion(), opinion("Negative")]}, "two sentiments on 'price'"),
+        ({"id": 1, "text": "x", "opinions": [opinion(), opinion("Negative")]}, "two sentiments for 'price'"),
     ],
 )
 def test_bad_sentihood_json(tmp_path, item, reason):
@@ -110,10 +113,10 @@ def test_bad_sentihood_json(tmp_path, item, reason):
 @pytest.mark.parametrize(
     "text,line,reason",
     [
-        ('{"a": 1}', None, r"has to begin with \["),
+        ('{"a": 1}', None, r"expected a JSON array, which begins with \["),
         ('[\n{"id": 1, "text": "LOCATION1", "opinions": []}\n{"a": 2}]', 3, r"without , or \]"),
         ('[\n{"a": }]', 2, "is not JSON"),
-        ("[]\n[]", 2, "goes on after the end"),
+        ("[]\n[]", 2, "expected the end of the file after the array"),
         ("[]", None, "has no rows"),
     ],
 )
@@ -152,9 +155,9 @@ def test_semeval_xml_by_hand(tmp_path):
 @pytest.mark.parametrize(
     "old,new,line,reason",
     [
-        ('category="food"', 'category="decor"', 6, "unknown context 'decor'"),
-        ('polarity="conflict"', 'polarity="mixed"', 7, "unknown label 'mixed'"),
-        ("anecdotes/miscellaneous", "food", 7, "two polarities on 'food'"),
+        ('category="food"', 'category="decor"', 6, "context: expected .*, got 'decor'"),
+        ('polarity="conflict"', 'polarity="mixed"', 7, "label: expected .*, got 'mixed'"),
+        ("anecdotes/miscellaneous", "food", 7, "two polarities for 'food'"),
         ('id="7"', "", 3, "the sentence has no id"),
         ("Great sushi &amp; rude staff.", " ", 9, "has no text"),
         ("</sentences>", "", 9, "is not XML"),
@@ -229,9 +232,9 @@ def test_columns_by_other_names_and_given_names(tmp_path):
     assert dataset.task.labels == ("3", "1", "5")
     assert dataset.contexts == ("bar - noise", "bar - view", "lake - noise", "lake - view")
     assert [row.group for row in dataset.splits["train"]] == [("1", "lake"), ("1", "lake"), ("2", "bar")]
-    with pytest.raises(InputError, match="absent label: got '4', wanted one of 1, 3, 5"):
+    with pytest.raises(InputError, match="absent label: expected one of 1, 3, 5, got '4'"):
         load_data(tmp_path, ("train",), replace(options, absent_label="4"))
-    with pytest.raises(InputError, match="wanted distinct names"):
+    with pytest.raises(InputError, match="columns: expected distinct names"):
         DataOptions(text_column="label")
 
 
@@ -240,16 +243,16 @@ def test_columns_by_other_names_and_given_names(tmp_path):
     [
         ("", None, "has no rows"),
         ("text,aspect,label\n\n", None, "has no rows"),
-        ("text,aspect\nx,y\n", 1, "lacks 'label'; it has 'text', 'aspect'; other names are given by --text-column"),
+        ("text,aspect\nx,y\n", 1, "expected 'label', got 'text', 'aspect'; pass other names by --text-column"),
         ("text;aspect;label\n", None, "has no rows"),
-        ("text;topic;label\n", 1, "lacks 'aspect'; it has 'text', 'topic', 'label'"),
-        ("text,aspect,label,label\n", 1, "has 'label' twice"),
-        ("text,aspect,label\nx\n", 2, "has 1 fields, the header has 3"),
-        ("text,aspect,label\na,b,c,d\n", 2, "has 4 fields, the header has 3; a field with ',' in it must stand in"),
+        ("text;topic;label\n", 1, "expected 'aspect', got 'text', 'topic', 'label'"),
+        ("text,aspect,label,label\n", 1, "expected each name once, got 'label' twice"),
+        ("text,aspect,label\nx\n", 2, "expected 3 fields as in the header, got 1"),
+        ("text,aspect,label\na,b,c,d\n", 2, "expected 3 fields as in the header, got 4; put fields that contain ','"),
         ("text,aspect,label\nx,y\n", 2, "has an empty 'label'"),
         ("text,aspect,label\nx,food,good\nx,service,\n", 3, "has an empty 'label'"),
         ('text,aspect,label\n"x,food,good\n', 2, "is not CSV"),
-        ("text,aspect,label\nx,food,good\ny,food,good\n", None, "has 1 labels"),
+        ("text,aspect,label\nx,food,good\ny,food,good\n", None, "labels: expected at least 2, got 1"),
     ],
 )
 def test_bad_csv(tmp_path, text, line, reason):
@@ -276,13 +279,13 @@ def test_a_csv_from_a_spreadsheet(tmp_path, typed):
 @pytest.mark.parametrize("mark,typed", [(";", ";"), ("\t", "\\t"), ("|", "|")])
 def test_csv_with_another_delimiter_given_names_the_flag(tmp_path, mark, typed):
     (tmp_path / "train.csv").write_text(f"text{mark}aspect{mark}label\n")
-    with pytest.raises(DataError, match=re.escape(f"another delimiter is given by --delimiter '{typed}'")):
+    with pytest.raises(DataError, match=re.escape(f"pass the delimiter by --delimiter '{typed}'")):
         load_data(tmp_path, ("train",), DataOptions(delimiter=","))
 
 
 def test_labels_and_aspects_of_other_splits_are_those_of_training(tmp_path):
     write_own(tmp_path, "csv")
-    for row, reason in (("x,food,great", "unknown label 'great'"), ("x,decor,good", "unknown aspect 'decor'")):
+    for row, reason in (("x,food,great", "label: .*got 'great'"), ("x,decor,good", "aspect: .*got 'decor'")):
         (tmp_path / "test.csv").write_text(f"text,aspect,label\n{row}\n")
         with pytest.raises(DataError, match=rf"test\.csv:2: {reason}"):
             load_data(tmp_path, ("train", "test"))
@@ -292,7 +295,7 @@ def test_bad_jsonl(tmp_path):
     path = tmp_path / "train.jsonl"
     for text, reason in (
         ('{"text": "x", "aspect": "a", "label": "b"}\n{"text"\n', ":2: is not JSON"),
-        ('["x"]\n', ":1: is a list, wanted an object with text, aspect, label"),
+        ('["x"]\n', ":1: expected an object with text, aspect, label, got a list"),
         (
             '{"text": "x", "aspect": "a", "label": null}\n',
             ":1: has an empty 'label'; fill them in",
@@ -313,7 +316,7 @@ def test_dev_is_taken_by_sentence_and_reproducibly(small_data):
     # The same whatever the order of the rows, and other sentences with another seed.
     assert content(split_dev(rows[::-1], 0.25, seed=3)[1]) == content(dev)
     assert content(split_dev(rows, 0.25, seed=4)[1]) != content(dev)
-    with pytest.raises(InputError, match="leaves no dev split"):
+    with pytest.raises(InputError, match="leaves a dev split, got 0.01"):
         split_dev(rows[:8], 0.01, seed=0)
 
 
@@ -322,13 +325,13 @@ def test_a_dev_that_is_made_is_said_and_the_same_for_every_call(small_data, tmp_
     whole = load_data(tmp_path, optional=("test",))
     assert list(whole.splits) == ["train", "dev"]
     assert whole.overlap["train", "dev"] == 0
-    assert any("no dev is shipped: 10% of the training sentences" in line for line in describe(whole))
+    assert any("no dev file: 10% of the training sentences" in line for line in describe(whole))
     assert load_data(tmp_path, ("dev",)).splits["dev"] == whole.splits["dev"]
     assert load_data(tmp_path, ("train",)).splits["train"] == whole.splits["train"]
 
 
 def test_a_task_refuses_what_it_cannot_be():
-    with pytest.raises(InputError, match=r"labels: got \['a'\], wanted at least 2"):
+    with pytest.raises(InputError, match=r"labels: expected at least 2 distinct names, got \['a'\]"):
         replace(SENTIHOOD, labels=("a",))
     with pytest.raises(InputError, match="aspects"):
         replace(SENTIHOOD, aspects=("a", "a"))
@@ -374,7 +377,9 @@ def test_split_column_leaves_out_training_rows_of_dev_texts(tmp_path):
     dataset = load_data(write_marked(tmp_path / "own.csv", rows), ("train", "dev"))
     assert marks(dataset) == {"train": [4], "dev": [2, 5]}
     assert dataset.overlap["train", "dev"] == 0
-    assert any("1 training rows left out, because dev or test has their text" in line for line in describe(dataset))
+    assert any(
+        "1 training rows left out, because their text is also in dev or test" in line for line in describe(dataset)
+    )
 
 
 def test_split_column_without_dev_rows_is_as_none(tmp_path):
@@ -385,15 +390,15 @@ def test_split_column_without_dev_rows_is_as_none(tmp_path):
     dataset = load_data(write_marked(tmp_path / "b.csv", marked), ("train", "dev"))
     assert marks(dataset) == marks(without)
     assert dataset.dev_origin == without.dev_origin
-    assert dataset.dev_origin.startswith("cut from the training file; new texts score the same only if")
+    assert dataset.dev_origin.startswith("split off the training file; the dev metric estimates")
 
 
 @pytest.mark.parametrize(
     ("rows", "line", "reason"),
     [
         (["x,food,good,dev", "y,food,bad,validation"], 3, "split: expected train, dev or test, got 'validation'"),
-        (["x,food,good,dev", "y,food,bad,dev"], None, "split: expected training rows whose texts are not in dev or"),
-        (["x,food,good,dev", "X,food,bad,train"], None, "split: expected training rows whose texts are not in dev or"),
+        (["x,food,good,dev", "y,food,bad,dev"], None, "split: expected training rows with texts that are not in dev"),
+        (["x,food,good,dev", "X,food,bad,train"], None, "split: expected training rows with texts that are not in dev"),
     ],
 )
 def test_split_column_that_cannot_divide_raises(tmp_path, rows, line, reason):
@@ -413,7 +418,7 @@ def test_split_column_of_a_folder_with_dev_is_not_read(tmp_path):
 def test_split_column_with_test_beside_a_test_file_raises(tmp_path):
     write_marked(tmp_path / "train.csv", ["x,food,good,train", "y,food,bad,dev", "z,food,bad,test"])
     write_marked(tmp_path / "test.csv", ["w,food,good,"])
-    with pytest.raises(DataError, match=r"marks as test, and test[.]csv is there"):
+    with pytest.raises(DataError, match=r"marked as test in the column 'split', and the folder has test[.]csv"):
         load_data(tmp_path)
 
 
@@ -423,7 +428,7 @@ def test_split_column_under_another_role_divides_nothing(tmp_path):
     )
     dataset = load_data(path, ("train", "dev"), DataOptions(label_column="split"))
     assert dataset.task.labels == ("dev", "x")
-    assert dataset.dev_origin.startswith("cut from the training file")
+    assert dataset.dev_origin.startswith("split off the training file")
 
 
 @pytest.mark.parametrize("choice", [{"dev_fraction": 0.2}, {"dev_seed": 1}])

@@ -35,7 +35,7 @@ def test_training_warnings_of_clean_data_are_none():
 
 def test_no_absent_rows_with_an_absent_label_warns():
     warning = found({"train": [one for one in clean() if one.label != NONE]})["no_absent_rows"]
-    assert warning.count == 60 and "the model gives every text a sentiment" in warning.message
+    assert warning.count == 60 and "the model predicts a sentiment for every text" in warning.message
     assert "add rows with the label 'none'" in warning.message
 
 
@@ -153,7 +153,7 @@ def test_evaluate_warns_of_few_rows(tmp_path, capsys):
     write_csv(tmp_path / "new.csv", [(f"slow {n}", OWN.aspects[n % 3], OWN.labels[n % 3]) for n in range(6)])
     flags = ["evaluate", str(folder), "--data", str(tmp_path / "new.csv"), "--bootstrap", "0"]
     assert main([*flags, "--report", str(tmp_path / "page")]) == 0
-    assert "warning: new.csv: metrics on 6 rows say little" in capsys.readouterr().out
-    assert "metrics on 6 rows say little" in (tmp_path / "page" / "index.html").read_text()
+    assert "warning: new.csv: metrics on 6 rows are imprecise" in capsys.readouterr().out
+    assert "metrics on 6 rows are imprecise" in (tmp_path / "page" / "index.html").read_text()
     assert main([*flags, "--json"]) == 0
     assert [one["code"] for one in json.loads(capsys.readouterr().out)["warnings"]] == ["few_rows"]

@@ -111,5 +111,5 @@ def test_files_by_sentence_and_by_document(model, ask, tmp_path, capsys):
 
 
 def test_an_unknown_unit_is_refused(ask):
-    with pytest.raises(InputError, match="by: got 'paragraph', wanted one of text, sentence, document"):
+    with pytest.raises(InputError, match="by: expected one of text, sentence, document, got 'paragraph'"):
         ask(TEXT, by="paragraph")

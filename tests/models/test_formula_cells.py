@@ -65,7 +65,7 @@ def test_aspects_labels_and_the_header_are_cells_too():
     lines = PredictionLines("csv", task, False, escape_formulas=True)
     assert lines.line(Request(1, "good"), prediction) == "1,good,'@bar,'-1,1.000000,0.000000\n"
     assert lines.header() == "line,text,aspect,label,p(-1),p(+1)\n"
-    with pytest.raises(InputError, match=r"escape_formulas: got it for jsonl, wanted a [.]csv"):
+    with pytest.raises(InputError, match=r"escape_formulas: expected a [.]csv, .*, got it for jsonl"):
         PredictionLines("jsonl", task, False, escape_formulas=True)
 
 

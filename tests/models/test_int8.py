@@ -143,7 +143,7 @@ def test_without_torchao_it_says_what_to_install(model, monkeypatch):
 
 
 def test_it_is_for_the_cpu(model):
-    with pytest.raises(InputError, match="int8: got a model on the device meta, wanted the cpu"):
+    with pytest.raises(InputError, match="int8: expected the cpu, got a model on the device meta"):
         trained = load_trained(model)
         trained.model.to("meta")
         int8.in_int8(trained)

@@ -79,7 +79,7 @@ def test_a_temporary_file_that_cannot_be_written_is_told(monkeypatch, tmp_path):
     monkeypatch.setattr(arrow_rows, "IN_MEMORY", 400)
     monkeypatch.setattr(arrow_rows.blocks, "__defaults__", (7,))
     monkeypatch.setattr(arrow_rows.tempfile, "tempdir", str(tmp_path / "gone"))
-    with pytest.raises(InputError, match=r"gone.*cannot be made .No such file.*TMPDIR"):
+    with pytest.raises(InputError, match=r"gone.*cannot be created .No such file.*TMPDIR"):
         ExampleTable(examples(50))
 
 

@@ -36,7 +36,7 @@ BAD_VALUES = {
     "a long number": (LONG, "a number has more than 4300 digits"),
     "deep lists": (DEEP, "nested too deep"),
     "NaN": ("NaN", "has an empty 'text'"),
-    "an infinite number": ("1e999", "'text' is inf, wanted a text or a finite number"),
+    "an infinite number": ("1e999", "'text': expected a text or a finite number, got inf"),
 }
 
 
@@ -87,22 +87,22 @@ def test_texts_on_the_command_line_and_of_callers(model, capsys):
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     assert done.returncode == 2 and done.stderr == "qacg: argument 4: got 'caf\\udce9', wanted text in UTF-8\n"
     ask = AspectSentiment.from_pretrained(model)
-    with pytest.raises(InputError, match=r"text: holds \\udce9, which is half a character; wanted text"):
+    with pytest.raises(InputError, match=r"text: expected text that UTF-8 can encode, got \\udce9"):
         ask(half)
     tokenizer = ask.trained.tokenizer
-    with pytest.raises(InputError, match=r"context: holds \\udce9"):
+    with pytest.raises(InputError, match=r"context: expected text that UTF-8 can encode, got \\udce9"):
         windows("what?", half, tokenizer, 40, 4)
-    with pytest.raises(InputError, match=r"sentences: number 1: holds \\udce9"):
+    with pytest.raises(InputError, match=r"sentences: number 1: expected text that UTF-8 can encode, got \\udce9"):
         encode_document(["one", half], tokenizer, 40)
 
 
 def test_a_long_text_of_a_csv_is_called_long(model, tmp_path, capsys):
     path = tmp_path / "rows.csv"
     path.write_text(f'text,label\nshort,a\n"{"x" * 140_000}",b\n')
-    parts = (f"{path}:3: ", "more than 131,072 characters", "a quotation mark that nothing closes", "JSONL")
+    parts = (f"{path}:3: ", "at most 131,072 characters", "a quotation mark that is not closed", "JSONL")
     fails(capsys, ["predict", model, "--input", path], *parts)
     path.write_text('text,label\n"open, ' + "word\n" * 40_000)
-    with pytest.raises(DataError, match=r"rows\.csv:2: has a field of more than 131,072 characters"):
+    with pytest.raises(DataError, match=r"rows\.csv:2: expected fields of at most 131,072 characters"):
         list(records(path, Columns(aspect=None, label=None)))
     assert csv.field_size_limit() == 131_072  # not ours to change
 

@@ -154,8 +154,8 @@ def test_empty_cells_are_listed_up_to_twenty(tmp_path):
     lines = ", ".join(str(line) for line in range(7, 62, 3))
     assert caught.value.line == 4
     assert caught.value.reason == (
-        f"has an empty 'verdict', as do lines {lines.replace(', 61', '')}; line 9: has an empty 'review'; and 14 more; "
-        "fill them in (with none where there is no opinion), or pass --skip-empty to leave such rows out"
+        f"has an empty 'verdict' (also lines {lines.replace(', 61', '')}); line 9: has an empty 'review'; and 14 more; "
+        "fill them in (with none if there is no opinion), or pass --skip-empty to leave such rows out"
     )
 
 
@@ -180,7 +180,7 @@ def test_nothing_in_jsonl_is_an_empty_cell(tmp_path, value):
 
 def test_skip_empty_without_any_whole_row_is_an_error(tmp_path):
     path = write_table(tmp_path / "train.csv", [GERMAN[0], ("a", "food", ""), ("", "food", "good")])
-    reason = r"has no row without an empty cell \(1 with an empty 'label', 1 with an empty 'text'\)"
+    reason = r"expected rows without an empty cell, got none \(1 with an empty 'label', 1 with an empty 'text'\)"
     with pytest.raises(DataError, match=reason):
         rows_of(path, skip_empty=True)
 
@@ -225,7 +225,7 @@ def test_wide_empty_cells_are_named_by_their_column(tmp_path):
 @pytest.mark.parametrize(
     "name,value,reason",
     [
-        ("date", lambda n: f"2024-{n}", "column 'date' has more than 20 different values; name the columns that are"),
+        ("date", lambda n: f"2024-{n}", "column 'date' has more than 20 different values; name the aspect columns"),
         ("rating", lambda n: str(n % 5), r"column 'rating' \(0, 1, 2\) shares no label with the other columns; name"),
     ],
 )
@@ -240,17 +240,17 @@ def test_wide_column_that_is_no_aspect_is_refused(tmp_path, name, value, reason)
 def test_wide_misuse_is_named(tmp_path):
     path = write_table(tmp_path / "train.csv", WIDE)
     for options, reason in (
-        ({"aspect_columns": ["food", "view"]}, "lacks 'view'; it has 'text', 'food', 'price'"),
-        ({}, "lacks 'aspect', 'label'; it has 'text', 'food', 'price'; .*--wide for a column per aspect"),
-        ({"wide": True, "label_column": "price"}, "label_column: got 'price' for a wide table"),
+        ({"aspect_columns": ["food", "view"]}, "expected 'view', got 'text', 'food', 'price'"),
+        ({}, "expected 'aspect', 'label', got 'text', 'food', 'price'; .*--wide for a column per aspect"),
+        ({"wide": True, "label_column": "price"}, "label_column: expected none for a wide table"),
         ({"aspect_columns": []}, "aspect_columns: expected at least one column, got none"),
-        ({"aspect_columns": ["food", "food"]}, "wanted distinct names"),
-        ({"wide": True, "text_column": "view"}, "lacks 'view'"),
+        ({"aspect_columns": ["food", "food"]}, "columns: expected distinct names"),
+        ({"wide": True, "text_column": "view"}, "expected 'view'"),
     ):
         with pytest.raises(InputError, match=reason):
             rows_of(path, **options)
     write_table(path, [row[:1] for row in WIDE])
-    with pytest.raises(DataError, match="has no column for an aspect; it has 'text'"):
+    with pytest.raises(DataError, match="columns: expected one for each aspect, got 'text'"):
         rows_of(path, wide=True)
 
 
@@ -291,12 +291,12 @@ def test_several_files_errors_name_the_file(tmp_path):
     pairs.write_text("id\tsentence1\tsentence2\tlabel\n")
     for paths, reason in (
         ([good, bad], r"b\.csv:3: has an empty 'label'"),
-        ([good, other], r"c\.csv:1: lacks 'aspect'; it has 'text', 'topic', 'label'"),
-        ([good, pairs], r"d\.tsv: is read as sentihood-tsv, and .*a\.csv as columns; give files in one format"),
-        ([good, tmp_path / "." / "a.csv"], r"a\.csv: is given twice"),
-        ([good, tmp_path], "is a folder; give one folder alone, or files"),
+        ([good, other], r"c\.csv:1: columns: expected 'aspect', got 'text', 'topic', 'label'"),
+        ([good, pairs], r"d\.tsv: expected the format of .*a\.csv, columns, got sentihood-tsv; pass files in one"),
+        ([good, tmp_path / "." / "a.csv"], r"a\.csv: expected each file once"),
+        ([good, tmp_path], "expected files, got a folder; pass one folder alone"),
         ([good, tmp_path / "none.csv"], r"none\.csv: no such folder or file"),
-        ([], "data: expected a folder, a file or several files, got none"),
+        ([], "data: expected a folder or at least one file, got none"),
     ):
         with pytest.raises(InputError, match=reason):
             load_data(paths, ("train",))
@@ -306,7 +306,7 @@ def test_wide_files_with_other_columns_are_refused(tmp_path):
     first = write_table(tmp_path / "a.csv", WIDE)
     second = write_table(tmp_path / "b.csv", [("text", "food", "view"), ("x", "good", "bad")])
     with pytest.raises(
-        DataError, match=r"b\.csv: has the columns food, view, and .*a\.csv has food, price; name those"
+        DataError, match=r"b\.csv: aspect columns: expected food, price as in .*a\.csv, got food, view; name"
     ):
         load_data([first, second], ("train",), DataOptions(wide=True))
     assert len(load_file([first, second], OWN, DataOptions(aspect_columns=["food"]))) == 4
@@ -315,7 +315,9 @@ def test_wide_files_with_other_columns_are_refused(tmp_path):
 def test_unknown_context_of_several_files_names_the_file(tmp_path):
     first, second = (write_table(tmp_path / f"{name}.csv", WIDE) for name in "ab")
     options = DataOptions(wide=True)
-    with pytest.raises(DataError, match=r"a\.csv:2: unknown context 'price'; known from training: food"):
+    with pytest.raises(
+        DataError, match=r"a\.csv:2: context: expected one of the training contexts \(food\), got 'price'"
+    ):
         load_file([first, second], OWN, options, contexts=("food",))
 
 
@@ -339,7 +341,7 @@ def test_tsv_of_your_own_is_not_taken_for_sentihood(tmp_path):
 def test_tsv_of_your_own_beside_csv_is_ambiguous(tmp_path):
     for name, mark in (("train.tsv", "\t"), ("train.csv", ",")):
         write_table(tmp_path / name, GERMAN, mark)
-    with pytest.raises(DataError, match=r"holds both train\.csv and train\.tsv; keep one of them"):
+    with pytest.raises(DataError, match=r"has both train\.csv and train\.tsv; keep one of them"):
         load_data(tmp_path, ("train",))
 
 
@@ -352,7 +354,7 @@ def test_tsv_without_a_text_column_says_what_it_was_taken_for(tmp_path):
 @pytest.mark.parametrize("options", [{"encoding": "cp1252"}, {"skip_empty": True}, {"wide": True}])
 def test_published_format_refuses_options_of_tables(small_data, options):
     with pytest.raises(
-        InputError, match=rf"{next(iter(options))}: .* is read as sentihood-tsv, which has no such choice"
+        InputError, match=rf"{next(iter(options))}: .* is read as sentihood-tsv, which does not support this option"
     ):
         load_data(small_data, ("train",), DataOptions(**options))
 
@@ -391,15 +393,15 @@ def test_excel_gives_the_rows_of_the_sheet(tmp_path):
 def test_excel_without_openpyxl_names_the_package(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "openpyxl", None)
     (tmp_path / "train.xlsx").write_bytes(b"PK")
-    with pytest.raises(InputError, match="needs openpyxl: pip install openpyxl, or save the file as CSV"):
+    with pytest.raises(InputError, match="requires openpyxl: pip install openpyxl, or save the file as CSV"):
         rows_of(tmp_path / "train.xlsx")
 
 
 @pytest.mark.parametrize(
     "name,reason",
     [
-        ("rows.xlsx", r"is damaged, or not an Excel workbook \(\.xlsx\)"),
-        ("rows.parquet", "is damaged, or not a Parquet file"),
+        ("rows.xlsx", r"is damaged, or is not an Excel workbook \(\.xlsx\)"),
+        ("rows.parquet", "is damaged, or is not a Parquet file"),
         ("rows.xls", r"cannot be read; save it as \.xlsx or \.csv"),
     ],
 )

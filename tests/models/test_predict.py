@@ -129,7 +129,7 @@ def test_records_may_bring_ids_aspects_and_targets(tmp_path, capsys):
     ]
     source.write_text("n;said;what;whose\n7;nice;price;location - 1\n8;nice;view;location - 1\n")
     assert run(folder, "--input", source, *flags) == 2
-    assert f"{source}:3: aspect: got 'view', wanted one of general, price" in capsys.readouterr().err
+    assert f"{source}:3: aspect: expected one of general, price, got 'view'" in capsys.readouterr().err
 
 
 def test_texts_given_here_are_a_table_and_standard_input_is_a_file(model, tmp_path, capsys):
@@ -394,12 +394,12 @@ def test_bad_input_is_named(model, ask, tmp_path, capsys):
     broken.write_text('{"text": "fine"}\n{"words": "no"}\n')
     given = ["--input", text]
     for arguments, wanted in (
-        ([*given, "--aspects", "view"], "aspects: got 'view', wanted one of food, price, service"),
+        ([*given, "--aspects", "view"], "aspects: expected one of food, price, service, got 'view'"),
         ([*given, "--targets", "x"], "targets: got some, but this model's contexts are aspects alone"),
-        ([*given, "--output", "out.txt"], "output: got out.txt, wanted a name that ends in .csv or .jsonl"),
-        ([*given, "--resume"], "resume: got it without an output file, wanted --output FILE"),
+        ([*given, "--output", "out.txt"], "output: expected a name that ends in .csv or .jsonl, got out.txt"),
+        ([*given, "--resume"], "resume: expected --output FILE, got it without an output file"),
         ([*given, "--aspect-column", "a"], "aspect_column: got one, but these texts have no columns"),
-        ([*given, "--window", "0"], "window: got 0, wanted at least 1"),
+        ([*given, "--window", "0"], "window: expected at least 1, got 0"),
         ([*given, "--device", "abacus"], "device: got 'abacus'"),
         ([*given, "--output", tmp_path / "o.csv", "--resume", "--overwrite"], "resume: got it beside overwrite"),
         (["--text", " "], "text: got an empty one"),
@@ -442,7 +442,7 @@ def test_the_other_columns_of_a_csv_are_kept_unless_they_are_not_wanted(model, t
     capsys.readouterr()
     (tmp_path / "in.txt").write_text("fine\n")
     assert run(model, "--input", tmp_path / "in.txt", "--columns", "all") == 2
-    assert "columns: got all for txt, wanted a CSV" in capsys.readouterr().err
+    assert "columns: expected a CSV, got all for txt" in capsys.readouterr().err
 
 
 def test_what_is_less_sure_than_asked_is_marked_and_counted(model, ask, tmp_path, capsys):
@@ -574,5 +574,7 @@ def test_check_requests_counts_texts_and_lists_bad_ones(tmp_path):
         assert check_requests(read_requests(path, path.suffix[1:], columns), path, check) == 2
     path.write_text('{"text": "a"}\n' + '{"text": "bad"}\n' * 30)
     listed = ", ".join(str(line) for line in range(3, 22))
-    with pytest.raises(DataError, match=rf":2: text: got 'bad', as do lines {listed}; and 10 more; correct these"):
+    with pytest.raises(
+        DataError, match=rf":2: text: got 'bad' \(also lines {listed}\); and 10 more; correct or remove"
+    ):
         check_requests(read_requests(path, "jsonl", columns), path, check)

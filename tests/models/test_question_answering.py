@@ -48,8 +48,8 @@ def test_best_spans_are_those_of_a_full_search(max_tokens):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"max_tokens": 0}, "max_tokens: got 0, wanted at least 1"),
-        ({"count": 0}, "count: got 0, wanted at least 1"),
+        ({"max_tokens": 0}, "max_tokens: expected at least 1, got 0"),
+        ({"count": 0}, "count: expected at least 1, got 0"),
         ({"allowed": torch.ones(2, 4, dtype=torch.bool)}, r"got shapes \(2, 5\), \(2, 5\), \(2, 4\)"),
     ],
 )
@@ -274,10 +274,10 @@ def test_a_model_trained_for_seconds_answers_by_the_question(tokenizer):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda a: a.answer("", "Text."), "question: got '', wanted text"),
-        (lambda a: a.answer("Where?", " \n"), r"context: got ' \\n', wanted text"),
-        (lambda a: a.answer(None, "Text."), "question: got None, wanted text"),
-        (lambda a: a.answer("Where? " * 20, "Text."), "max_length: got 48, wanted more than"),
+        (lambda a: a.answer("", "Text."), "question: expected text, got ''"),
+        (lambda a: a.answer("Where?", " \n"), r"context: expected text, got ' \\n'"),
+        (lambda a: a.answer(None, "Text."), "question: expected text, got None"),
+        (lambda a: a.answer("Where? " * 20, "Text."), "max_length: expected more than, got 48"),
     ],
 )
 def test_bad_questions(tokenizer, call, message):
@@ -288,9 +288,9 @@ def test_bad_questions(tokenizer, call, message):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"max_length": 49}, "max_length: got 49, wanted at most 48, the positions of the encoder"),
-        ({"max_answer_tokens": 0}, "max_answer_tokens: got 0, wanted at least 1"),
-        ({"batch_size": 0}, "batch_size: got 0, wanted at least 1"),
+        ({"max_length": 49}, "max_length: expected at most 48, the positions of the encoder, got 49"),
+        ({"max_answer_tokens": 0}, "max_answer_tokens: expected at least 1, got 0"),
+        ({"batch_size": 0}, "batch_size: expected at least 1, got 0"),
     ],
 )
 def test_bad_settings(tokenizer, settings, message):
@@ -299,7 +299,7 @@ def test_bad_settings(tokenizer, settings, message):
 
 
 def test_bad_tokenizers(tokenizer):
-    with pytest.raises(InputError, match="stride: got -1, wanted at least 0"):
+    with pytest.raises(InputError, match="stride: expected at least 0, got -1"):
         QuestionAnswerer(Pointer({}, {}), tokenizer, stride=-1).answer("?", "Text.")
     small = Pointer({}, {})
     small.words = nn.Embedding(10, 1)

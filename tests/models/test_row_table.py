@@ -76,8 +76,8 @@ def test_rows_are_kept_once_and_without_paths(tmp_path, capsys):
 def test_what_cannot_stand_in_one_table_is_named(tmp_path, capsys):
     other = replace(record(1), machine=record().machine | {"threads": 1})
     for records, wanted in (
-        ([record(0), other], "rows: got those of 2 machines, wanted one"),
-        ([record(0), record(0, 3.0)], r"rows: got seeds \[0, 0\] of one kind of QACG-BERT, wanted each once"),
+        ([record(0), other], "rows: expected one, got those of 2 machines"),
+        ([record(0), record(0, 3.0)], r"rows: expected each once, got seeds \[0, 0\] of one kind of QACG-BERT"),
     ):
         with pytest.raises(InputError, match=wanted):
             markdown([row_of(one) for one in records])

@@ -130,16 +130,16 @@ def test_an_encoder_without_token_types(tokenizer):
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda s: s.summarize(""), InputError, r"sentences: got \[\], wanted a list of at least one"),
+        (lambda s: s.summarize(""), InputError, r"sentences: expected a list of at least one, got \[\]"),
         (lambda s: s.summarize(["One.", " "]), InputError, "sentences: number 1 is ' ', wanted text"),
-        (lambda s: s.summarize(SENTENCES, count=0), ValueError, "count: got 0, wanted at least 1"),
-        (lambda s: encode_document("One.", s.tokenizer, 9), InputError, "sentences: got 'One.', wanted a list"),
-        (lambda s: encode_document(["One."], s.tokenizer, 2), InputError, "max_length: got 2, wanted at least 3"),
-        (lambda s: select(["One."], [0.1, 0.2], 1), ValueError, "scores: got 2, wanted one for each of 1"),
+        (lambda s: s.summarize(SENTENCES, count=0), ValueError, "count: expected at least 1, got 0"),
+        (lambda s: encode_document("One.", s.tokenizer, 9), InputError, "sentences: expected a list, got 'One.'"),
+        (lambda s: encode_document(["One."], s.tokenizer, 2), InputError, "max_length: expected at least 3, got 2"),
+        (lambda s: select(["One."], [0.1, 0.2], 1), ValueError, "scores: expected one for each of 1, got 2"),
         (
             lambda s: ExtractiveSummarizer(s.model, s.tokenizer, max_length=65),
             InputError,
-            "max_length: got 65, wanted at most 64, the positions of the encoder",
+            "max_length: expected at most 64, the positions of the encoder, got 65",
         ),
         (
             lambda s: encode_document(["One."], SimpleNamespace(cls_token_id=None, sep_token_id=1), 9),

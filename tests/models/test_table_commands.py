@@ -60,7 +60,7 @@ def test_predict_lists_empty_texts_before_it_predicts(model, tmp_path, capsys, m
     monkeypatch.setattr("qacg_models.inference.bulk_prediction.BulkPrediction.answers", None)
     path = write_table(tmp_path / "in.csv", [("text", "n"), *(("" if n % 9 == 8 else "fine", n) for n in range(40))])
     said = fails(capsys, "predict", model, "--input", path, "--window", 4)
-    assert f"{path}:10: has an empty 'text', as do lines 19, 28, 37; fill them in, or pass --skip-empty" in said
+    assert f"{path}:10: has an empty 'text' (also lines 19, 28, 37); fill them in, or pass --skip-empty" in said
 
 
 def test_predict_lists_unknown_aspects_before_it_predicts(model, tmp_path, capsys, monkeypatch):
@@ -68,7 +68,7 @@ def test_predict_lists_unknown_aspects_before_it_predicts(model, tmp_path, capsy
     rows = [("text", "about"), *(("fine", "view" if n in (30, 32) else "food") for n in range(40))]
     path = write_table(tmp_path / "in.csv", rows)
     said = fails(capsys, "predict", model, "--input", path, "--window", 4, "--aspect-column", "about")
-    assert f"{path}:32: aspect: got 'view', wanted one of food, price, service" in said
+    assert f"{path}:32: aspect: expected one of food, price, service, got 'view'" in said
     assert "as does line 34; correct these rows" in said
 
 

@@ -80,7 +80,7 @@ def test_vocabulary_file_with_and_without_case(tmp_path):
     "pieces,reason",
     [
         ([*SPECIAL, "a", "b", "a"], r"vocab\.txt:8: repeats the piece 'a' of line 6"),
-        (["[PAD]", "[UNK]", "a"], r"lacks \[CLS\], \[SEP\], \[MASK\]"),
+        (["[PAD]", "[UNK]", "a"], r"without \[CLS\], \[SEP\], \[MASK\]"),
     ],
 )
 def test_vocabulary_that_is_none(tmp_path, pieces, reason):
@@ -89,9 +89,9 @@ def test_vocabulary_that_is_none(tmp_path, pieces, reason):
 
 
 def test_paths_that_hold_no_tokenizer(tmp_path):
-    with pytest.raises(InputError, match="no such tokenizer"):
+    with pytest.raises(InputError, match="expected a tokenizer folder"):
         load_tokenizer(tmp_path / "nothing")
-    with pytest.raises(InputError, match=r"neither tokenizer\.json nor vocab\.txt"):
+    with pytest.raises(InputError, match=r"expected tokenizer\.json or vocab\.txt"):
         load_tokenizer(tmp_path)
     (tmp_path / "tokenizer.json").write_text("{}")
     with pytest.raises(InputError, match="cannot be loaded"):
@@ -99,11 +99,11 @@ def test_paths_that_hold_no_tokenizer(tmp_path):
 
 
 def test_bad_arguments(tokenizer):
-    with pytest.raises(InputError, match="max_length must be at least 5"):
+    with pytest.raises(InputError, match="max_length: expected at least 5"):
         encode_examples([row("is")], tokenizer, CONTEXTS, 4)
-    with pytest.raises(InputError, match="unknown context 'location - 1 - price'"):
+    with pytest.raises(InputError, match="context: expected .*, got 'location - 1 - price'"):
         encode_examples([row("is", CONTEXTS[0])], tokenizer, CONTEXTS[1:], 32)
-    with pytest.raises(InputError, match="vocab_size must be more than 5"):
+    with pytest.raises(InputError, match="vocab_size: expected more than 5"):
         train_tokenizer(TEXTS, vocab_size=5)
 
 

@@ -49,7 +49,7 @@ def embedding_gradient(model: EncoderPreTrainedModel, batch: Mapping[str, Tensor
         logits = classify(model, batch)
         if not isinstance(weights, Tensor) or weights.shape != logits.shape:
             got = tuple(weights.shape) if isinstance(weights, Tensor) else type(weights).__name__
-            raise ValueError(f"weights: got {got}, wanted a tensor of shape {tuple(logits.shape)}")
+            raise ValueError(f"weights: expected a tensor of shape {tuple(logits.shape)}, got {got}")
         (gradient,) = torch.autograd.grad(logits, leaves[0], grad_outputs=weights.to(logits))
     return gradient
 
@@ -67,7 +67,7 @@ def evaluation_mode(model: EncoderPreTrainedModel) -> Iterator[None]:
         TypeError: `model` is not a sequence classifier of this package.
     """
     if not isinstance(model, EncoderPreTrainedModel) or not hasattr(model, "classifier"):
-        raise TypeError(f"model: got {type(model).__name__}, wanted a sequence classifier of this package")
+        raise TypeError(f"model: expected a sequence classifier of this package, got {type(model).__name__}")
     training = [module for module in model.modules() if module.training]
     unpad, model.config.unpad = model.config.unpad, False  # what is looked at has a place for every token given
     model.eval()
@@ -87,10 +87,10 @@ def one_hot(logits: Tensor, target: int | Tensor | None) -> Tensor:
     target = torch.as_tensor(target, device=logits.device)
     if target.is_floating_point() or target.dim() > 1 or (target.dim() == 1 and len(target) != rows):
         raise ValueError(
-            f"target: got {target.dtype} of shape {tuple(target.shape)}, wanted an integer or ({rows},) of them"
+            f"target: expected an integer or ({rows},) of them, got {target.dtype} of shape {tuple(target.shape)}"
         )
     if target.numel() and not 0 <= int(target.min()) <= int(target.max()) < classes:
-        raise ValueError(f"target: got classes {int(target.min())} to {int(target.max())}, wanted 0 to {classes - 1}")
+        raise ValueError(f"target: expected 0 to {classes - 1}, got classes {int(target.min())} to {int(target.max())}")
     return nn.functional.one_hot(target.long().expand(rows), classes).to(logits.dtype)
 
 

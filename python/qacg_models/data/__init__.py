@@ -1,20 +1,20 @@
-"""Data of aspect-based sentiment: every format of it read into the same rows.
+"""Aspect-based sentiment data: every file format is read into the same `Example` rows.
 
-| question | its home |
+| question | module |
 |---|---|
-| what an example is, which a row of a file holds, and when its group is whole | `example.py` |
-| which format a folder is in, and what its files are called | `formats.py` |
-| how a format is read | `sentihood_tsv.py`, `sentihood_json.py`, `semeval_csv.py`, `semeval_xml.py`, `columns.py` |
-| delimiters, encodings, Excel and Parquet of tables of your own | `delimiters.py`, `encodings.py`, `tables.py` |
-| which rows have an empty cell, and how an error lists them | `row_problems.py` |
-| how records of one's own become examples, and which task they have | `records.py` |
-| which rows become dev where no dev is shipped | `splitting.py` |
-| what a split holds, and what leaks between splits | `description.py` |
-| examples by the million, and features of them in a file that is mapped | `example_table.py`, `feature_table.py` |
-| which data deserves a warning | `data_warnings.py` |
-| labels and aspects | `task.py` |
-| prose cut into sentences | `sentences.py` |
-| examples as inputs of a model, and batches of them | `tokenization.py`, `collators.py` |
+| what an example is, and where a label becomes a class index (`class_index`) | `example.py` |
+| labels, aspects and contexts of a task | `task.py` |
+| which format a folder or file has | `formats.py` |
+| readers of the formats | `sentihood_tsv.py`, `sentihood_json.py`, `semeval_csv.py`, `semeval_xml.py`, `columns.py` |
+| CSV delimiters, text encodings, Excel and Parquet | `delimiters.py`, `encodings.py`, `tables.py` |
+| records of your own tables as examples, and their task | `records.py` |
+| rows with empty cells, and the error that lists them | `row_problems.py` |
+| reading a data set, its splits and their overlap | `dataset.py` |
+| how dev is split from the training file | `splitting.py` |
+| Arrow storage for millions of examples and features | `example_table.py`, `feature_table.py` |
+| warnings about the data | `data_warnings.py` |
+| sentence splitting and text normalisation | `sentences.py` |
+| model inputs and batches | `tokenization.py`, `collators.py` |
 """
 
 from qacg_models.data.data_warnings import DataWarning, evaluation_warnings, training_warnings

@@ -1,7 +1,4 @@
-"""Rows in columns of Arrow, the format of the `datasets` library: small ones in memory, many in a file that is mapped.
-
-A mapped file takes the memory that the system can spare, and rows of it become Python objects one block at a time.
-"""
+"""Arrow record batches as a sequence of rows: in memory while small, else in a memory-mapped file."""
 
 from __future__ import annotations
 
@@ -20,12 +17,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 BLOCK = 4096
-IN_MEMORY = 64 << 20  # bytes of columns from which they go to a file
-_ELSEWHERE = "many rows want a temporary file of about the size of the data; TMPDIR names another folder for it"
+IN_MEMORY = 64 << 20  # bytes above which rows are written to a file
+_ELSEWHERE = "large data needs a temporary file of about its size; set TMPDIR to use another folder"
 
 
 class ArrowRows(Sequence[dict]):
-    """The rows of record batches, as dictionaries."""
+    """Rows of Arrow record batches, as dictionaries."""
 
     def __init__(self, batches: Sequence[pa.RecordBatch]):
         self.batches = list(batches)
@@ -49,7 +46,7 @@ class ArrowRows(Sequence[dict]):
             yield from batch.to_pylist()
 
     def column(self, name: str) -> np.ndarray:
-        """All values of a column of numbers."""
+        """All values of a numeric column."""
         import numpy as np
 
         if not self.batches:
@@ -58,17 +55,17 @@ class ArrowRows(Sequence[dict]):
 
 
 def blocks(values: Iterable, size: int = BLOCK) -> Iterator[list]:
-    """The values in lists of `size`, the last of which may be shorter."""
+    """Yields the values in lists of `size`; the last may be shorter."""
     iterator = iter(values)
     while block := list(islice(iterator, size)):
         yield block
 
 
 def write_rows(path: Path, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> None:
-    """Write record batches, one in memory at a time, to a file that has its name once it is whole.
+    """Writes record batches to a file atomically, with one batch in memory at a time.
 
     Raises:
-        InputError: the file cannot be written, with the reason.
+        InputError: the file cannot be written.
     """
     import pyarrow as pa
 
@@ -78,10 +75,10 @@ def write_rows(path: Path, batches: Iterable[pa.RecordBatch], schema: pa.Schema)
 
 
 def map_rows(path: Path) -> tuple[list[pa.RecordBatch], dict[bytes, bytes]]:
-    """The record batches of a file of `write_rows`, which lie in the file still, and the metadata of its schema.
+    """Memory-mapped record batches of a file that `write_rows` wrote, and its schema's metadata.
 
     Raises:
-        ValueError: the file is not one.
+        ValueError: the file is not an Arrow file.
     """
     import pyarrow as pa
 
@@ -90,10 +87,12 @@ def map_rows(path: Path) -> tuple[list[pa.RecordBatch], dict[bytes, bytes]]:
 
 
 def gather_rows(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> list[pa.RecordBatch]:
-    """The record batches: as they are while they are small, else in a temporary file, gone with this process.
+    """The record batches, in memory if they are small, else mapped from a temporary file.
+
+    The file is deleted when the process ends.
 
     Raises:
-        InputError: the temporary file cannot be written, with the folder and the reason.
+        InputError: the temporary file cannot be written.
     """
     batches, kept, size = iter(batches), [], 0
     for batch in batches:
@@ -106,20 +105,20 @@ def gather_rows(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> list[pa
     try:
         folder = tempfile.TemporaryDirectory(prefix="qacg-rows-", ignore_cleanup_errors=True)
     except OSError as error:
-        raise InputError(f"{error.filename}: cannot be made ({error.strerror}); {_ELSEWHERE}") from error
+        raise InputError(f"{error.filename}: cannot be created ({error.strerror}); {_ELSEWHERE}") from error
     with folder:
         path = Path(folder.name) / "rows.arrow"
         try:
-            write_rows(path, _emptied(kept, batches), schema)
+            write_rows(path, _drained(kept, batches), schema)
         except InputError as error:
-            if not str(error).startswith(f"{path}:"):  # of the data, which is read while it is written
+            if not str(error).startswith(f"{path}:"):  # an error of the data, which is read while it is written
                 raise
             raise InputError(f"{error}; {_ELSEWHERE}") from error
-        return map_rows(path)[0]  # on POSIX a mapped file needs no name
+        return map_rows(path)[0]  # a mapping outlives the file's name on POSIX
 
 
-def _emptied(kept: list[pa.RecordBatch], rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The batches of both; those that are kept are let go as they are passed on."""
+def _drained(kept: list[pa.RecordBatch], rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yields both, and releases the batches of `kept` as it goes."""
     while kept:
         yield kept.pop(0)
     yield from rest

@@ -1,4 +1,4 @@
-"""How encoded rows become batches: the one place that training, evaluation and prediction take them from."""
+"""Batches of encoded rows, padded or packed, for training, evaluation and prediction."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
 
 
 class PaddingCollator:
-    """Stacks the features of `encode_examples`, padded to the longest of the batch.
+    """Pads the features of `encode_examples` to the longest row of the batch.
 
     Args:
-        pad_token_id: fills `input_ids`; token types and the attention mask are filled with 0.
+        pad_token_id: padding value of `input_ids`; token types and the attention mask are padded with 0.
     """
 
     def __init__(self, pad_token_id: int):
         self.pad_token_id = pad_token_id
 
     def __call__(self, features: Sequence[dict]) -> dict:
-        """Tensors (B, L) of int64 for tokens, types and mask; (B,) for labels, and context ids if there are any."""
+        """Int64 tensors: (B, L) token ids, types and mask; (B,) labels and context ids if present."""
         length = max(len(feature["input_ids"]) for feature in features)
 
         def padded(name: str, fill: int):
@@ -39,26 +39,26 @@ class PaddingCollator:
 
 
 class PackingCollator:
-    """Joins features as `encode_examples` makes them into a packed batch, for a `Trainer` or a `DataLoader`.
+    """Concatenates the features of `encode_examples` into a packed batch without padding.
 
-    The batch holds (B,) labels and context_ids, (T,) input_ids, token_type_ids and position_ids, cu_seqlens
-    (B + 1,) int32, and the integer max_seqlen: the keyword arguments of the models here, one row per feature.
-    `labels` and `context_ids` are there if the features have them.
+    Usable as the `collate_fn` of a `DataLoader` or as the collator of a `Trainer`. The batch has the keyword
+    arguments of this package's models: (B,) labels and context_ids if the features have them; (T,) input_ids,
+    token_type_ids and position_ids; cu_seqlens (B + 1,) int32; and the integer max_seqlen.
     """
 
     def __call__(self, features: Sequence[dict]) -> dict:
-        """One packed batch.
+        """Returns one packed batch.
 
         Raises:
             ValueError: there are no features, or one has no tokens.
         """
         if not features:
-            raise ValueError("features: got none, wanted at least one")
+            raise ValueError("features: expected at least one, got none")
         lengths = [len(feature["input_ids"]) for feature in features]
         if not min(lengths):
-            raise ValueError(f"features: number {lengths.index(0)} has no tokens, wanted at least one")
+            raise ValueError(f"features: expected at least one token each, got none in feature {lengths.index(0)}")
         batch = {}
-        # (B,) first: transformers' Trainer takes the size of a batch from the first tensor it finds.
+        # (B,) first: transformers' Trainer takes the batch size from the first tensor it finds.
         for name in ("labels", "context_ids"):
             if name in features[0]:
                 batch[name] = torch.tensor([feature[name] for feature in features])
@@ -70,52 +70,52 @@ class PackingCollator:
         return batch | {"cu_seqlens": ends.int(), "max_seqlen": max(lengths)}
 
 
-def rows_of(batch: dict, start: int, end: int) -> dict:
-    """The rows `start` to `end`, not included, of a batch of either collator."""
+def slice_batch(batch: dict, start: int, end: int) -> dict:
+    """Rows `start` to `end` (exclusive) of a padded or packed batch."""
     if "cu_seqlens" not in batch:
         return {name: values[start:end] for name, values in batch.items()}
     offsets = batch["cu_seqlens"][start : end + 1]
     first, last = int(offsets[0]), int(offsets[-1])
-    of_tokens = ("input_ids", "token_type_ids", "position_ids")
-    found = {
-        name: values[first:last] if name in of_tokens else values[start:end]
+    per_token = ("input_ids", "token_type_ids", "position_ids")
+    sliced = {
+        name: values[first:last] if name in per_token else values[start:end]
         for name, values in batch.items()
         if name not in ("cu_seqlens", "max_seqlen")
     }
-    return found | {"cu_seqlens": offsets - first, "max_seqlen": int(offsets.diff().max())}
+    return sliced | {"cu_seqlens": offsets - first, "max_seqlen": int(offsets.diff().max())}
 
 
 class PaddedBatches:
-    """Batches (B, L), padded to their longest row."""
+    """Makes padded (B, L) batches, and describes their padding."""
 
     def __init__(self, pad_token_id: int):
         self.collate = PaddingCollator(pad_token_id)
 
     def __call__(self, features: Sequence[dict]) -> dict:
-        """The inputs of the model for features of `encode_examples`."""
+        """Model inputs from the features of `encode_examples`."""
         return self.collate(features)
 
     def describe(self, padding: float) -> str:
-        """One line on what becomes of the padding."""
+        """One line about the padding."""
         return f"batches are padded to their longest row: {padding:.0%} of their tokens are padding"
 
 
 class PackedBatches:
-    """Batches (T) of rows one after another, without padding."""
+    """Makes packed (T) batches, and describes the padding that they avoid."""
 
     def __call__(self, features: Sequence[dict]) -> dict:
-        """The inputs of the model for features of `encode_examples`."""
+        """Model inputs from the features of `encode_examples`."""
         return PackingCollator()(features)
 
     def describe(self, padding: float) -> str:
-        """One line on what becomes of the padding."""
+        """One line about the padding."""
         return f"batches are packed: without it {padding:.0%} of their tokens would be padding"
 
 
 def batch_maker(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> PaddedBatches | PackedBatches:
-    """What turns features of `encode_examples` into the inputs of `model`.
+    """The batch maker that suits a model: packed for fused attention, padded for others.
 
-    Packed batches for fused attention, which reads them as they are; other implementations would pad them again.
+    Only fused attention reads packed batches directly; other implementations would pad them again.
     """
     if model.config._attn_implementation == "fused":
         return PackedBatches()
@@ -123,7 +123,7 @@ def batch_maker(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> P
 
 
 def padding_share(lengths: Sequence[int], batch_size: int, seed: int) -> float:
-    """Share of padding in batches of rows of these lengths drawn at random, each padded to its longest row."""
+    """Share of padding tokens in random batches of rows with these lengths."""
     shuffled = [*lengths]
     random.Random(seed).shuffle(shuffled)
     batches = [shuffled[start : start + batch_size] for start in range(0, len(shuffled), batch_size)]
@@ -131,5 +131,5 @@ def padding_share(lengths: Sequence[int], batch_size: int, seed: int) -> float:
 
 
 def by_length(lengths: Sequence[int]) -> list[int]:
-    """Numbers of the rows, shortest first: batches of like lengths have little padding."""
+    """Row indices, shortest first, so that batches have little padding."""
     return sorted(range(len(lengths)), key=lengths.__getitem__)

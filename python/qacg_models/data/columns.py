@@ -1,7 +1,7 @@
-"""Tables of your own, CSV, JSON, JSONL, Excel and Parquet, under columns named by the user.
+"""Reader of your own tables: CSV, JSON, JSONL, Excel and Parquet, with column names of your choice.
 
 A table has a row for each sentence and aspect. A wide table has a row for each sentence and a column for each aspect,
-whose cells are labels; each of its rows becomes a record for each aspect.
+whose cells are labels; each of its rows becomes one record per aspect.
 """
 
 from __future__ import annotations
@@ -26,25 +26,29 @@ from qacg_models.utils.plain_text import parse_json, unescape_formula
 TABLES = (".csv", ".tsv", ".xlsx", ".parquet")
 SUFFIXES = (*TABLES, ".json", ".jsonl")
 
-Record = tuple[int, dict[str, str]]  # the line where it begins; its texts by the names of `Columns`
-# Says to which split a labelled row belongs. A file need not have it.
+Record = tuple[int, dict[str, str]]  # number of its first line; texts by the names of `Columns`
+# Optional column with the split of a labelled row.
 SPLIT_COLUMN = "split"
-# Only the sheets of `qacg suggest` have both columns. Their cells are escaped for spreadsheets.
+# Sheets of `qacg suggest` have both columns, and their cells are escaped for spreadsheets.
 SHEET_COLUMNS = {SPLIT_COLUMN, "hint"}
 
 
 @dataclass(frozen=True)
 class Columns:
-    """How the user's files are read: the names of their columns, or keys, and how text is stored.
+    """Column names (or JSON keys) of a table, and how its text is stored.
 
     Attributes:
-        aspect, label: None where records are read that have none, as texts to predict. Of a wide table they are the
-            names that its records get.
-        id, target: None where the data has none.
-        delimiter: of CSV files; a backslash and t is a tab, and "auto" finds it from the header.
+        text: name of the text column.
+        aspect, label: names of their columns; None for texts to predict, which have neither. Records of a wide table
+            get these names.
+        id, target: names of their columns; None if the data has none.
+        delimiter: of CSV files; backslash and t is a tab, "auto" detects it from the header.
         encoding: of CSV, JSON and JSONL files.
         wide: whether there is a column for each aspect.
-        aspect_columns: these columns of a wide table; None: all but those of text, id and target.
+        aspect_columns: the aspect columns of a wide table; None: all except text, id and target.
+
+    Raises:
+        InputError: repeated names, a delimiter of several characters, or an unknown encoding.
     """
 
     text: str = "text"
@@ -58,22 +62,22 @@ class Columns:
     aspect_columns: tuple[str, ...] | None = None
 
     def __post_init__(self):
-        if self.delimiter == "\\t":  # as a shell hands it over
+        if self.delimiter == "\\t":  # two characters, as typed in a shell
             object.__setattr__(self, "delimiter", "\t")
         for names in (self.names(), self.required()):
             if len(set(names)) < len(names):
-                raise InputError(f"columns: got {', '.join(names)}, wanted distinct names")
+                raise InputError(f"columns: expected distinct names, got {', '.join(names)}")
         if self.delimiter != AUTO and len(self.delimiter) != 1:
             raise InputError(f"delimiter: expected auto or one character, got {self.delimiter!r}")
         object.__setattr__(self, "encoding", checked_encoding(self.encoding))
 
     def names(self) -> list[str]:
-        """The names under which a record has its texts."""
+        """Keys of a record."""
         optional = (self.aspect, self.label, self.id, self.target)
         return [self.text, *(name for name in optional if name is not None)]
 
     def required(self) -> list[str]:
-        """The columns that a file must have."""
+        """Columns that a file must have."""
         if not self.wide:
             return self.names()
         optional = (self.id, self.target, *(self.aspect_columns or ()))
@@ -81,25 +85,28 @@ class Columns:
 
     @property
     def split(self) -> str | None:
-        """SPLIT_COLUMN, or None where rows have no labels, or another field has that name."""
+        """SPLIT_COLUMN; None if rows have no labels, or another field has that name."""
         others = [*self.names(), *(self.aspect_columns or ())]
         return None if self.label is None or SPLIT_COLUMN in others else SPLIT_COLUMN
 
     def of_texts(self, **names: str | None) -> Columns:
-        """The same for a file of texts without labels, whose other columns are `names` or none."""
+        """The columns of a file of texts without labels; `names` sets aspect, id and target."""
         without = {"aspect": None, "label": None, "id": None, "target": None}
         return replace(self, **without | names, wide=False, aspect_columns=None)
 
 
 def records(path: Path, columns: Columns, suffix: str | None = None, others: bool = False) -> Iterator[Record]:
-    """Line and requested fields of every record of a file; an empty text where the file has nothing.
+    """Yields line number and requested fields of every record; an empty cell gives an empty text.
 
     Args:
-        suffix: one of SUFFIXES, for a file whose own suffix is another.
-        others: of TABLES, also return the other columns, as they are.
+        path: the file.
+        columns: names of the fields.
+        suffix: one of SUFFIXES; None: the file's own.
+        others: for TABLES, also return the other columns.
 
     Raises:
-        DataError: another suffix, a file that is not as its suffix says, a missing column, or a field that is no text.
+        DataError: an unknown suffix, content that does not match the suffix, a missing column, or a field that is not
+            a text.
     """
     suffix = suffix or path.suffix.lower()
     names = columns.names()
@@ -116,7 +123,7 @@ def records(path: Path, columns: Columns, suffix: str | None = None, others: boo
 
 
 def file_aspects(path: Path, columns: Columns) -> list[str]:
-    """The aspects of a wide table, in the order of its columns; none of a file without rows.
+    """The aspects of a wide table, in column order; empty for a file without rows.
 
     Raises:
         DataError: as for `records`.
@@ -126,25 +133,25 @@ def file_aspects(path: Path, columns: Columns) -> list[str]:
 
 
 def _raw_records(path: Path, columns: Columns, suffix: str) -> Iterator[tuple[int, dict]]:
-    """Line and all fields of every row, as the file has them."""
+    """Yields line number and all fields of every row, unchanged."""
     readers = {".csv": _csv_records, ".tsv": _csv_records, ".json": _json_records, ".jsonl": _jsonl_records}
     readers |= {".xlsx": _excel_records, ".parquet": _parquet_records, ".txt": _csv_records}
     if suffix not in readers:
-        raise DataError(path, None, f"has the suffix {suffix!r}; wanted {', '.join(readers)}")
+        raise DataError(path, None, f"suffix: expected one of {', '.join(readers)}, got {suffix!r}")
     return readers[suffix](path, columns)
 
 
 def _wide_aspects(names: Iterable[str], columns: Columns) -> list[str]:
-    """The aspects among the columns of a wide table; columns without a name are none."""
+    """The aspects among the columns of a wide table; unnamed columns are ignored."""
     if columns.aspect_columns is not None:
         return list(columns.aspect_columns)
     others = (*columns.required(), columns.split)
-    # `_distinct` calls columns without a name "", " (2)" and so on.
+    # `_distinct` names unnamed columns "", " (2)" and so on.
     return [name for name in names if name.strip() and not name.startswith(" (") and name not in others]
 
 
 def _wide_rows(record: dict, columns: Columns) -> Iterator[dict]:
-    """A record for each aspect; of a row without a text only the first, which shows that it is empty."""
+    """A record for each aspect; a row without a text gives one record, so that it is reported once."""
     same = {name: record[name] for name in (columns.text, columns.id, columns.target, columns.split) if name in record}
     aspects = _wide_aspects(record, columns)
     for aspect in aspects if str(record[columns.text] or "").strip() else aspects[:1]:
@@ -152,20 +159,20 @@ def _wide_rows(record: dict, columns: Columns) -> Iterator[dict]:
 
 
 def _text(path: Path, line: int, name: str, value: object) -> str:
-    """A cell as a text: numbers are fine as ids and as labels, where 1 and "1" are the same name."""
+    """A cell as text. Numbers are accepted, so that 1 and "1" are the same id or label."""
     if isinstance(value, str):
         return value if value.strip() else ""
-    if value is None or (isinstance(value, float) and math.isnan(value)):  # what other programs write for nothing
+    if value is None or (isinstance(value, float) and math.isnan(value)):  # how other programs store an empty cell
         return ""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise DataError(path, line, f"{name!r} is {value!r}, wanted a text")
+        raise DataError(path, line, f"{name!r}: expected a text, got {value!r}")
     if isinstance(value, float) and math.isinf(value):
-        raise DataError(path, line, f"{name!r} is {value}, wanted a text or a finite number")
+        raise DataError(path, line, f"{name!r}: expected a text or a finite number, got {value}")
     return str(value)
 
 
 def _csv_records(path: Path, columns: Columns) -> Iterator[tuple[int, dict[str, str]]]:
-    # csv keeps line ends inside quotes only if it gets them.
+    # The csv module keeps line ends inside quotes only if its input has them.
     lines: Iterator[str] = (text + "\n" for _, text in numbered_lines(path, columns.encoding))
     delimiter, before = columns.delimiter, 0
     if delimiter == AUTO:
@@ -184,10 +191,12 @@ def _csv_records(path: Path, columns: Columns) -> Iterator[tuple[int, dict[str, 
                 _check_names(path, line, header, columns)
                 header = _distinct(header)
             elif len(fields) > len(header) or len(fields) < min(2, len(header)):
-                advice = f"a field with {shown_delimiter(delimiter)!r} in it must stand in quotation marks"
-                raise DataError(path, line, f"has {len(fields)} fields, the header has {len(header)}; {advice}")
+                advice = f"put fields that contain {shown_delimiter(delimiter)!r} into quotation marks"
+                raise DataError(
+                    path, line, f"expected {len(header)} fields as in the header, got {len(fields)}; {advice}"
+                )
             else:
-                # Excel leaves out empty cells at the end of a row where 16 rows together have them.
+                # Excel omits trailing empty cells if 16 rows in a block have them.
                 missing = [""] * (len(header) - len(fields))
                 yield line, dict(zip(header, fields + missing))
     except csv.Error as error:
@@ -195,8 +204,8 @@ def _csv_records(path: Path, columns: Columns) -> Iterator[tuple[int, dict[str, 
             raise DataError(
                 path,
                 start,
-                f"has a field of more than {csv.field_size_limit():,} characters, the most that is read from a CSV, or "
-                "a quotation mark that nothing closes; wanted shorter texts, or JSONL, whose limit is that of a line",
+                f"expected fields of at most {csv.field_size_limit():,} characters, got a longer one or a quotation"
+                " mark that is not closed; shorten the text, or write the data as JSONL",
             ) from None
         raise DataError(
             path, start, f"is not CSV with the delimiter {shown_delimiter(delimiter)!r} ({error})"
@@ -215,7 +224,9 @@ def _excel_records(path: Path, columns: Columns) -> Iterator[tuple[int, dict]]:
             _check_names(path, line, header, columns)
             header = _distinct(header)
         elif len(cells) > len(header):
-            raise DataError(path, line, f"has {len(cells)} cells, the header has {len(header)}; name every column")
+            raise DataError(
+                path, line, f"expected {len(header)} cells as in the header, got {len(cells)}; name every column"
+            )
         else:
             yield line, dict(itertools.zip_longest(header, cells))
 
@@ -243,7 +254,7 @@ def _json_records(path: Path, columns: Columns) -> Iterator[tuple[int, dict]]:
 
 
 def _distinct(names: list[str]) -> list[str]:
-    """Names of columns with a number behind those that were there before, so that no column hides another."""
+    """Column names, with a number appended to repeated ones, so that no column hides another."""
     found: list[str] = []
     for name in names:
         numbers = itertools.count(2)
@@ -257,7 +268,7 @@ def _distinct(names: list[str]) -> list[str]:
 def _object(path: Path, line: int, record: object, columns: Columns) -> dict:
     if not isinstance(record, dict):
         names = ", ".join(columns.required())
-        raise DataError(path, line, f"is a {type(record).__name__}, wanted an object with {names}")
+        raise DataError(path, line, f"expected an object with {names}, got a {type(record).__name__}")
     _check_names(path, line, list(record), columns)
     return record
 
@@ -266,20 +277,21 @@ def _check_names(path: Path, line: int, names: list[str], columns: Columns) -> N
     missing = [name for name in columns.required() if name not in names]
     if missing:
         has = ", ".join(map(repr, names)) or "nothing"
-        raise DataError(path, line, f"lacks {', '.join(map(repr, missing))}; it has {has}; {_advice(path, names)}")
+        expected = ", ".join(map(repr, missing))
+        raise DataError(path, line, f"columns: expected {expected}, got {has}; {_advice(path, names)}")
     twice = [name for name in columns.required() if names.count(name) > 1]
     if twice:
-        raise DataError(path, line, f"has {', '.join(map(repr, twice))} twice")
+        raise DataError(path, line, f"columns: expected each name once, got {', '.join(map(repr, twice))} twice")
     if columns.wide and not _wide_aspects(names, columns):
-        raise DataError(path, line, f"has no column for an aspect; it has {', '.join(map(repr, names))}")
+        raise DataError(path, line, f"columns: expected one for each aspect, got {', '.join(map(repr, names))}")
 
 
 def _advice(path: Path, names: list[str]) -> str:
     """What to do about missing columns."""
     other = next((mark for mark in DELIMITERS if len(names) == 1 and mark in names[0]), None)
     if other is not None:
-        return f"another delimiter is given by --delimiter '{shown_delimiter(other)}'"
-    advice = "other names are given by --text-column and its like, or --wide for a column per aspect"
+        return f"pass the delimiter by --delimiter '{shown_delimiter(other)}'"
+    advice = "pass other names by --text-column, --aspect-column and --label-column, or --wide for a column per aspect"
     if path.suffix.lower() == ".tsv":
         published = ", ".join(SENTIHOOD_COLUMNS)
         advice += f"; the file is read as a table of your own, because its header is not SentiHood's ({published})"

@@ -1,4 +1,4 @@
-"""Warnings about data: what makes a model or its metrics worse than they look, and what to do about it."""
+"""Warnings about data that makes a model or its metrics worse than they look, each with advice."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from qacg_models.data.task import Task
 if TYPE_CHECKING:
     import numpy as np
 
-# Below these numbers: an accuracy of 50 rows has a standard error of up to 7 points, one of 30 sentences up to 9, since
-# the rows of a sentence are right or wrong together. Of fewer than 10 rows of a label, dev has about one.
+# An accuracy over 50 rows has a standard error of up to 7 points; over 30 sentences up to 9, since errors within a
+# sentence are correlated. With fewer than 10 rows of a label, dev has about one of them.
 LEAST_ROWS, LEAST_DEV_SENTENCES, LEAST_CLASS_ROWS = 50, 30, 10
-SHOWN = 3  # examples of a warning
-_TEXT = 60  # characters of a text in an example
+SHOWN = 3  # most examples of a warning
+_TEXT = 60  # most characters of a text in an example
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,9 @@ class DataWarning:
         code: `no_absent_rows`, `rare_class`, `contradictory_labels`, `duplicate_rows`, `few_dev_sentences` or
             `few_rows`; stable, for programs.
         split: name of the split, or of the file.
-        message: what was found, what follows from it, and what to do.
-        count: how many rows, labels, sentences, or pairs of text and aspect it concerns.
-        examples: the first of them, with the numbers of their lines.
+        message: the finding, its consequence, and advice.
+        count: number of rows, labels, sentences, or pairs of text and aspect that it concerns.
+        examples: the first of them, with line numbers.
     """
 
     code: str
@@ -48,17 +48,17 @@ class DataWarning:
 
 
 def training_warnings(splits: Mapping[str, Sequence[Example]], task: Task) -> tuple[DataWarning, ...]:
-    """Warnings about data for training.
+    """Warnings about training data.
 
-    Rows are read in blocks; about 60 bytes for each row of a split are in memory meanwhile.
+    Rows are read in blocks, with about 60 bytes per row of a split in memory.
 
     Args:
-        splits: rows by the name of their split; train, dev and test are looked at if they are there.
+        splits: rows by split name; train, dev and test are optional.
         task: labels and aspects of the rows.
 
     Returns:
-        For train: no row without an opinion, labels with few rows, contradictory labels, duplicate rows. For dev and
-        test: contradictory labels, and few sentences or rows.
+        For train: no row without an opinion, labels with few rows, contradictory labels, and duplicate rows. For dev
+        and test: contradictory labels, and few sentences or rows.
 
     Example:
         >>> from qacg_models.data import load_data, sample_directory
@@ -78,11 +78,11 @@ def training_warnings(splits: Mapping[str, Sequence[Example]], task: Task) -> tu
 
 
 def evaluation_warnings(split: str, rows: Sequence[Example], task: Task) -> tuple[DataWarning, ...]:
-    """Warnings about labelled rows on which a model is evaluated: few rows, contradictory labels.
+    """Warnings about evaluation data: few rows, and contradictory labels.
 
     Args:
         split: name of the split or file, for the messages.
-        rows: labelled.
+        rows: labelled rows.
         task: labels and aspects of the rows.
     """
     found = [_few_rows(split, rows), *_repeated_rows(split, rows, task, duplicates=False)]
@@ -92,9 +92,9 @@ def evaluation_warnings(split: str, rows: Sequence[Example], task: Task) -> tupl
 def _no_absent_rows(split: str, rows: Sequence[Example], task: Task) -> DataWarning | None:
     if task.has_absent and 0 in counts(rows, "label"):
         return None
-    name = repr(task.labels[0]) if task.has_absent else "'none' (or name your own label with --absent-label)"
+    name = repr(task.labels[0]) if task.has_absent else "'none' (or another label, named by --absent-label)"
     message = (
-        "no row says that a text has no opinion on an aspect, so the model gives every text a sentiment on every"
+        "no row has a label for 'no opinion on this aspect', so the model predicts a sentiment for every text and"
         f" aspect; add rows with the label {name} for aspects that a text does not mention"
     )
     return DataWarning("no_absent_rows", split, message, len(rows))
@@ -105,11 +105,11 @@ def _rare_classes(split: str, rows: Sequence[Example], task: Task) -> DataWarnin
     rare = {name: found.get(index, 0) for index, name in enumerate(task.labels)}
     rare = {name: count for name, count in rare.items() if count < LEAST_CLASS_ROWS}
     if task.has_absent and not rare.get(task.labels[0], 1):
-        del rare[task.labels[0]]  # which `no_absent_rows` reports
+        del rare[task.labels[0]]  # `no_absent_rows` reports it
     if not rare:
         return None
     message = (
-        f"{_counted(len(rare), 'label has', 'labels have')} fewer than {LEAST_CLASS_ROWS} rows, too few to learn from;"
+        f"{_counted(len(rare), 'label has', 'labels have')} fewer than {LEAST_CLASS_ROWS} rows, too few for training;"
         " label more rows, or merge labels"
     )
     shown = [f"{name!r}: {_counted(count, 'row', 'rows')}" for name, count in list(rare.items())[:SHOWN]]
@@ -121,9 +121,9 @@ def _few_dev_sentences(split: str, rows: Sequence[Example]) -> DataWarning | Non
     if count >= LEAST_DEV_SENTENCES:
         return None
     message = (
-        f"{_counted(count, 'sentence', 'sentences')} only, so the choice of the checkpoint and the metrics on {split}"
-        f" are partly chance; label more, or make {split} larger (--dev-fraction, or a file of its own), so that it has"
-        f" at least {LEAST_DEV_SENTENCES}"
+        f"only {_counted(count, 'sentence', 'sentences')}, so checkpoint selection and metrics on {split} are partly"
+        f" chance; label more sentences, or enlarge {split} to at least {LEAST_DEV_SENTENCES} (--dev-fraction, or a"
+        " separate file)"
     )
     return DataWarning("few_dev_sentences", split, message, count)
 
@@ -133,18 +133,18 @@ def _few_rows(split: str, rows: Sequence[Example]) -> DataWarning | None:
         return None
     error = 50 / max(len(rows), 1) ** 0.5  # of a share of one half, in points
     message = (
-        f"metrics on {_counted(len(rows), 'row', 'rows')} say little: the standard error of an accuracy is up to"
-        f" {error:.0f} points; evaluate on at least {LEAST_ROWS} rows, better on hundreds"
+        f"metrics on {_counted(len(rows), 'row', 'rows')} are imprecise: the standard error of an accuracy is up to"
+        f" {error:.0f} points; evaluate on at least {LEAST_ROWS} rows, preferably on hundreds"
     )
     return DataWarning("few_rows", split, message, len(rows))
 
 
 def _repeated_rows(split: str, rows: Sequence[Example], task: Task, *, duplicates: bool) -> Iterator[DataWarning]:
-    """Warnings about rows with the same text (but for case and spaces) and context."""
+    """Warnings about rows with the same text, ignoring case and spaces, and context."""
     import numpy as np
 
     keys, labels = _keys(rows), np.fromiter((label for (label,) in column_values(rows, "label")), np.int32, len(rows))
-    order = np.lexsort((labels, keys))  # stable, so that equal ones stay in the order of the rows
+    order = np.lexsort((labels, keys))  # stable: equal rows keep their order
     same_key = keys[order][1:] == keys[order][:-1]
     same_label = labels[order][1:] == labels[order][:-1]
     contradicted = np.unique(keys[order[1:][same_key & ~same_label]])
@@ -155,7 +155,7 @@ def _repeated_rows(split: str, rows: Sequence[Example], task: Task, *, duplicate
             shown.append(_shown(rows, group[np.unique(labels[group], return_index=True)[1]], task))
         message = (
             f"{_counted(len(contradicted), 'pair of text and aspect has', 'pairs of text and aspect have')} different"
-            " labels in different rows, of which at most one can be right; keep the right rows and delete the others"
+            " labels in different rows, of which at most one is right; keep the right rows and delete the others"
         )
         yield DataWarning("contradictory_labels", split, message, len(contradicted), tuple(shown))
     repeats = np.sort(order[1:][same_key & same_label])
@@ -165,20 +165,20 @@ def _repeated_rows(split: str, rows: Sequence[Example], task: Task, *, duplicate
             shown.append(_shown(rows, np.flatnonzero((keys == keys[first]) & (labels == labels[first])), task))
         message = (
             f"{_counted(len(repeats), 'row repeats', 'rows repeat')} the text, aspect and label of an earlier row and"
-            " so count twice; delete copies, unless different people wrote the same words"
+            " so count twice; delete copies, unless different people wrote the same text"
         )
         yield DataWarning("duplicate_rows", split, message, len(repeats), tuple(shown))
 
 
 def _first_rows(found: np.ndarray, keys: np.ndarray) -> np.ndarray:
-    """The first of the rows `found` (ascending indices) under each of the first SHOWN different keys."""
+    """The first row of each of the first SHOWN different keys among the rows `found` (ascending indices)."""
     import numpy as np
 
     return found[np.sort(np.unique(keys[found], return_index=True)[1])[:SHOWN]]
 
 
 def _shown(rows: Sequence[Example], indices: np.ndarray, task: Task) -> str:
-    """The text and context that some rows share, with the line and label of the first of them."""
+    """The shared text and context of some rows, with line and label of the first of them."""
     group = [rows[int(index)] for index in sorted(indices)[:SHOWN]]
     text = " ".join(group[0].sentence.split())
     text = text if len(text) <= _TEXT else f"{text[: _TEXT - 3]}..."
@@ -187,17 +187,17 @@ def _shown(rows: Sequence[Example], indices: np.ndarray, task: Task) -> str:
 
 
 def _keys(rows: Sequence[Example]) -> np.ndarray:
-    """(N) uint64: a hash of the text, without case and spaces, and the context of each row."""
+    """(N) uint64 hashes of each row's normalised text and context."""
     import numpy as np
 
     def hashes() -> Iterator[int]:
-        text, of_text = None, hashlib.blake2b(digest_size=8)
+        text, text_hash = None, hashlib.blake2b(digest_size=8)
         for sentence, context in column_values(rows, "sentence", "context"):
-            if sentence != text:  # the rows of a sentence mostly stand together
-                text, of_text = sentence, hashlib.blake2b(normalized(sentence).encode() + b"\n", digest_size=8)
-            of_row = of_text.copy()
-            of_row.update(context.encode())
-            yield int.from_bytes(of_row.digest(), "little")
+            if sentence != text:  # rows of a sentence are mostly consecutive
+                text, text_hash = sentence, hashlib.blake2b(normalized(sentence).encode() + b"\n", digest_size=8)
+            row_hash = text_hash.copy()
+            row_hash.update(context.encode())
+            yield int.from_bytes(row_hash.digest(), "little")
 
     return np.fromiter(hashes(), np.uint64, len(rows))
 

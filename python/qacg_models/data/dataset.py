@@ -1,4 +1,4 @@
-"""The splits of a data set: read, checked against one another, and described."""
+"""Data sets: reading the splits of a folder or of files, checking them, and describing them."""
 
 from __future__ import annotations
 
@@ -25,29 +25,33 @@ from qacg_models.errors import InputError
 
 Sources = Path | str | Sequence[Path | str]
 
-# What the score on dev estimates, by how dev was taken from the training file.
+# What the dev metric estimates, by the origin of dev.
 RESERVED = (
-    "rows that the column 'split' reserves; if they are a random sample, as in a sheet of qacg suggest, the score"
-    " estimates the score on new texts"
+    "rows that the column 'split' reserves; if they are a random sample, as in a sheet of qacg suggest, the dev metric"
+    " estimates the metric on new texts"
 )
-CUT = "cut from the training file; new texts score the same only if the rows of the file are a random sample of them"
+CUT = (
+    "split off the training file; the dev metric estimates the metric on new texts only if the file is a random sample"
+    " of them"
+)
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """The splits of one folder or file.
+    """The splits of a folder, file or list of files.
 
     Attributes:
         task: labels and aspects.
-        splits: split name to rows, in the order of the file; tables, as they are read, of rows that may be millions.
-        files: split name to the files it was read from, in their order.
-        contexts: every context of the training split (of all splits if there is none), targets in natural
-            order and aspects in the task's order; the index is the context id.
-        overlap: pairs of splits to the number of distinct sentences that stand in both.
-        sources: the folder, or the files, that were read, and `options` how.
-        notes: what was decided while reading, one line each.
-        skipped: those of the notes that say which rows were left out.
-        dev_origin: how dev was taken from the training file, and what its score estimates; empty if dev is a file.
+        splits: rows by split name, in file order.
+        files: the files of each split.
+        contexts: every context of the training split (of all splits if there is none), targets in natural order and
+            aspects in the task's order; the position is the context id.
+        overlap: number of distinct sentences shared by each pair of splits.
+        sources: the folder or files that were given.
+        options: how they were read.
+        notes: decisions made while reading, one line each.
+        skipped: the notes about rows that were left out.
+        dev_origin: how dev was split from the training file, and what its metric estimates; empty if dev is a file.
     """
 
     task: Task
@@ -63,12 +67,12 @@ class Dataset:
 
     @cached_property
     def warnings(self) -> tuple[DataWarning, ...]:
-        """What makes a model trained on this data, or its metrics, worse than they look."""
+        """Warnings about the data, as `training_warnings` returns them."""
         return training_warnings(self.splits, self.task)
 
 
 def sample_directory() -> Path:
-    """Folder of the sample that comes with the package."""
+    """Folder of the sample data set of this package."""
     return Path(__file__).parents[1] / "sample"
 
 
@@ -80,30 +84,33 @@ def load_data(
     optional: Sequence[str] = (),
     task: Task | None = None,
 ) -> Dataset:
-    """Read the splits of a folder, or of one or several files, which are then the training split.
+    """Reads the splits of a folder, or of files, which are then the training split.
 
-    Where there is no file for dev, the training file is divided, whichever split is asked for: by its column `split`
-    (`split_by_column`), or else some of its sentences become dev (`split_dev`).
+    Without a dev file, the training file is divided: by its column `split` (`split_by_column`), else by sentences
+    (`split_dev`).
 
     Args:
-        path: a folder, a file, or files in one format. Ids of rows are those of their file: the same id in two files
-            does not stand for one sentence.
+        path: a folder, a file, or several files in one format. Ids are local to a file: the same id in two files
+            means two sentences.
         splits: the splits to read.
-        options: how; None for the defaults.
+        options: how to read them; None: the defaults.
         optional: those of `splits` that may be absent.
-        task: labels and aspects to check against; None takes those of the format, or discovers them.
+        task: expected labels and aspects; None: those of the format, or of the training data.
+
+    Returns:
+        The data set.
 
     Raises:
-        DataError: no such folder or file, no file for a split that is not optional, a file that is not as its format
-            wants it, files in different formats, or a context that the training split does not have.
-        InputError: no files, or options that the format does not have.
+        DataError: no such folder or file, no file for a required split, a file that violates its format, files in
+            different formats, or a context that the training split does not have.
+        InputError: no files, or options that the format does not support.
     """
     options = options or DataOptions()
     sources, data_format = _sources(path, options)
     found = _files(sources, data_format)
     divided = "dev" not in found and "train" in found and any(one == "train" or one not in found for one in splits)
     missing = [split for split in splits if split not in found and split not in optional]
-    # Division makes dev, and the column `split` of your own tables may hold the others.
+    # Division creates dev; the column `split` of your own tables may also contain the other splits.
     made = [] if not divided else ["dev"] if data_format.records is None else missing
     _refuse_missing([split for split in missing if split not in made], sources[0], data_format)
     files = {split: parts for split, parts in found.items() if split in splits or (divided and split == "train")}
@@ -143,20 +150,25 @@ def load_file(
     contexts: Sequence[str] | None = None,
     notes: list[str] | None = None,
 ) -> ExampleTable:
-    """All rows of one file, or of several, for a task that is known.
+    """Reads all rows of one or several files for a known task.
 
     Args:
-        contexts: the only ones that rows may have; None checks none.
-        notes: receives how many rows were skipped, a line per file.
+        path: the file or files.
+        task: labels and aspects of the rows.
+        options: how to read them; None: the defaults.
+        contexts: the contexts that rows may have; None: any.
+        notes: receives a line per file about skipped rows.
+
+    Returns:
+        The rows.
 
     Raises:
-        DataError: as for `load_data`, the file's format belongs to another task, or a context that is not among
-            `contexts`.
+        DataError: as for `load_data`, a format of another task, or a context that is not among `contexts`.
     """
     options = options or DataOptions()
     sources, data_format = _sources(path, options)
     if data_format.task not in (None, task):
-        raise DataError(sources[0], None, f"is {data_format.name}, and the task here is {task.name!r}")
+        raise DataError(sources[0], None, f"expected data of the task {task.name!r}, got {data_format.name}")
     skipped = {file: RowProblems(file) for file in sources} if options.skip_empty else {}
     rows = ExampleTable(_examples(data_format, sources, task, options.columns(), skipped, contexts))
     if notes is not None:
@@ -165,22 +177,18 @@ def load_file(
 
 
 def skipped_notes(skipped: Iterable[RowProblems]) -> list[str]:
-    """A line for each file of which rows were left out."""
+    """A line for each file with skipped rows."""
     return [f"left out of {one.path.name}: {one.total:,} rows ({one.summary()})" for one in skipped if one.total]
 
 
 def context_names(splits: Iterable[Sequence[Example]], task: Task) -> tuple[str, ...]:
-    """Every context of some splits: targets in natural order (2 before 10), aspects in the task's order."""
+    """All contexts of some splits: targets in natural order (2 before 10), aspects in the task's order."""
     targets = sorted({target for rows in splits for (target,) in distinct(rows, "target")}, key=natural_key)
     return tuple(task.context(target, aspect) for target in targets for aspect in task.aspects)
 
 
 def check_contexts(rows: Sequence[Example], contexts: Sequence[str], path: Path | str) -> None:
-    """Refuse rows under a context that is not among `contexts`.
-
-    Raises:
-        DataError: with the line of the first such row.
-    """
+    """Raises DataError, with the line of the first such row, for a context that is not among `contexts`."""
     known = set(contexts)
     if all(context in known for (context,) in distinct(rows, "context")):
         return
@@ -189,7 +197,7 @@ def check_contexts(rows: Sequence[Example], contexts: Sequence[str], path: Path 
 
 
 def describe(dataset: Dataset) -> list[str]:
-    """Lines that say what was read: what was decided, a line per split, and the sentences they share."""
+    """Lines that describe a data set: notes, a line per split, and shared sentences."""
     lines = [*dataset.notes]
     lines += [describe_examples(split, rows, dataset.task) for split, rows in dataset.splits.items()]
     if len(dataset.splits) > 1:
@@ -198,20 +206,20 @@ def describe(dataset: Dataset) -> list[str]:
 
 
 def label_shares(rows: Sequence[Example], task: Task) -> list[float]:
-    """Share of each label among the rows, in the task's order; sums to 1."""
+    """Share of each label among the rows, in the task's order; they sum to 1."""
     found = counts(rows, "label")
     return [found.get(index, 0) / len(rows) for index in range(len(task.labels))]
 
 
 def describe_examples(split: str, rows: Sequence[Example], task: Task) -> str:
-    """One line with the size of a split and the shares of its labels."""
+    """One line with the size and label shares of a split."""
     shares = ", ".join(f"{name} {share:.1%}" for name, share in zip(task.labels, label_shares(rows, task)))
     sentences, groups = len(distinct(rows, "sentence")), len(distinct(rows, "id", "target"))
     return f"{split}: {sentences} sentences, {groups} groups, {len(rows)} rows ({shares})"
 
 
 def count_overlap(splits: Mapping[str, Sequence[Example]]) -> dict[tuple[str, str], int]:
-    """Distinct sentences that two splits share, for every pair; case and spaces do not make a difference."""
+    """Number of distinct sentences shared by each pair of splits, ignoring case and spaces."""
     found = {
         name: {text_digest(normalized(text)) for (text,) in distinct(rows, "sentence")} for name, rows in splits.items()
     }
@@ -219,14 +227,14 @@ def count_overlap(splits: Mapping[str, Sequence[Example]]) -> dict[tuple[str, st
 
 
 def describe_overlap(overlap: Mapping[tuple[str, str], int]) -> str:
-    """One line."""
+    """One line about sentences shared between splits."""
     shared = [f"{count} in both {a} and {b}" for (a, b), count in overlap.items() if count]
     return "sentences shared between splits: " + (", ".join(shared) or "none")
 
 
 def file_digest(*paths: Path) -> str:
-    """SHA-256 of files, one after another, by which a later evaluation knows that it sees the same data."""
-    digest = hashlib.sha256()  # hashlib.file_digest came with Python 3.11
+    """SHA-256 of the concatenated files, by which a later evaluation recognises the same data."""
+    digest = hashlib.sha256()  # hashlib.file_digest needs Python 3.11
     for path in paths:
         with path.open("rb") as handle:
             for block in iter(lambda: handle.read(1 << 20), b""):
@@ -235,30 +243,30 @@ def file_digest(*paths: Path) -> str:
 
 
 def _sources(path: Sources, options: DataOptions) -> tuple[tuple[Path, ...], Format]:
-    """The folder, or the files, and the format that all of them have."""
+    """The folder or files, and their common format."""
     given = [path] if isinstance(path, str | Path) else path
     sources = tuple(Path(one) for one in given)
     if not sources:
-        raise InputError("data: expected a folder, a file or several files, got none")
+        raise InputError("data: expected a folder or at least one file, got none")
     if len(sources) > 1 and (folder := next((source for source in sources if source.is_dir()), None)) is not None:
-        raise DataError(folder, None, "is a folder; give one folder alone, or files")
+        raise DataError(folder, None, "expected files, got a folder; pass one folder alone, or files")
     formats = [find_format(source, options.format) for source in sources]
     for number, (source, found) in enumerate(zip(sources, formats)):
         if any(source.samefile(earlier) for earlier in sources[:number]):
-            raise DataError(source, None, "is given twice")
+            raise DataError(source, None, "expected each file once, got it twice")
         if found != formats[0]:
-            reason = f"is read as {found.name}, and {sources[0]} as {formats[0].name}"
-            raise DataError(source, None, f"{reason}; give files in one format, or name it by --format")
+            reason = f"expected the format of {sources[0]}, {formats[0].name}, got {found.name}"
+            raise DataError(source, None, f"{reason}; pass files in one format, or select it by --format")
     if formats[0].task is not None:
         given = {"encoding": options.encoding != UTF_8, "wide": options.is_wide, "skip_empty": options.skip_empty}
         for name in (name for name, value in given.items() if value):
-            reason = f"{sources[0]} is read as {formats[0].name}, which has no such choice"
-            raise InputError(f"{name}: {reason}; leave it out, or pass --format columns for a table of your own")
+            reason = f"{sources[0]} is read as {formats[0].name}, which does not support this option"
+            raise InputError(f"{name}: {reason}; omit it, or pass --format columns for a table of your own")
     return sources, formats[0]
 
 
 def _files(sources: tuple[Path, ...], data_format: Format) -> dict[str, tuple[Path, ...]]:
-    """The files of every split that there is, in the order of SPLITS."""
+    """The files of each split that exists, in the order of SPLITS."""
     if sources[0].is_file():
         return {"train": sources}
     return {split: (file,) for split in SPLITS if (file := data_format.file(sources[0], split)) is not None}
@@ -267,7 +275,7 @@ def _files(sources: tuple[Path, ...], data_format: Format) -> dict[str, tuple[Pa
 def _read_tables(
     data_format: Format, files: dict[str, tuple[Path, ...]], task: Task, options: DataOptions
 ) -> tuple[dict[str, ExampleTable], tuple[str, ...], tuple[str, ...]]:
-    """The rows of each split, the contexts, and a line for each file of which rows were left out."""
+    """The rows of each split, the contexts, and a line for each file with skipped rows."""
     names = options.columns()
     skipped = {file: RowProblems(file) for parts in files.values() for file in parts} if options.skip_empty else {}
     tables = {
@@ -275,7 +283,7 @@ def _read_tables(
     }
     contexts = context_names([tables["train"]] if "train" in tables else tables.values(), task)
     for split, parts in files.items():
-        check_contexts(tables[split], contexts, parts[0])  # several files are train, which has its own contexts
+        check_contexts(tables[split], contexts, parts[0])  # only train can have several files
     return tables, contexts, tuple(skipped_notes(skipped.values()))
 
 
@@ -287,11 +295,11 @@ def _examples(
     skipped: Mapping[Path, RowProblems],
     contexts: Sequence[str] | None = None,
 ) -> Iterator[Example]:
-    """The rows of files, one after another; of several, the ids of a file are its own.
+    """Yields the rows of files; ids of several files get the file's number as a prefix.
 
     Args:
-        skipped: receives the rows that are left out, by file; empty: rows with an empty cell are an error.
-        contexts: the only ones that rows may have; None checks none.
+        skipped: counts skipped rows by file; empty: rows with an empty cell are an error.
+        contexts: the contexts that rows may have; None: any.
     """
     known = None if contexts is None else set(contexts)
     for number, file in enumerate(files, 1):
@@ -302,52 +310,52 @@ def _examples(
 
 
 def _unknown_context(path: Path | str, row: Example, contexts: Sequence[str]) -> DataError:
-    return DataError(path, row.line, f"unknown context {row.context!r}; known from training: {', '.join(contexts)}")
+    reason = f"context: expected one of the training contexts ({', '.join(contexts)}), got {row.context!r}"
+    return DataError(path, row.line, reason)
 
 
 def _refuse_missing(splits: Sequence[str], path: Path, data_format: Format) -> None:
     for split in splits:
         if path.is_file():
-            reason = f"is one file, which gives train and dev; {split} wants one of its own"
-            raise DataError(path, None, f"{reason}, or rows marked {split} in a column 'split'")
+            reason = f"one file provides train and dev only; pass a separate file for {split}"
+            raise DataError(path, None, f"{reason}, or mark rows as {split} in a column 'split'")
         raise DataError(path, None, f"has no {' or '.join(data_format.names(split))}")
 
 
 def _divide(
     rows: ExampleTable, files: dict[str, tuple[Path, ...]], options: DataOptions
 ) -> tuple[dict[str, Sequence[Example]], str, str]:
-    """Splits of a training file by name, a line that says how they were made, and what the dev score estimates.
+    """Divides the rows of the training files into splits.
 
-    Args:
-        rows: of the training files.
-        files: of all splits that have some.
+    Returns:
+        The splits by name, a line about how they were made, and what the dev metric estimates.
     """
     reserved, left_out = split_by_column(rows, files["train"])
     parts: dict[str, Sequence[Example]] = {**reserved}
     if "test" in parts and "test" in files:
-        reason = f"has rows that its column 'split' marks as test, and {files['test'][0].name} is there"
+        reason = f"has rows marked as test in the column 'split', and the folder has {files['test'][0].name}"
         raise DataError(files["train"][0], None, f"{reason}; keep one of them")
     if "dev" in parts:
         if (options.dev_fraction, options.dev_seed) != (DataOptions.dev_fraction, DataOptions.dev_seed):
-            reason = "the column 'split' marks the dev rows; leave the argument out"
+            reason = "the column 'split' marks the dev rows; omit both"
             raise InputError(
                 f"dev_fraction, dev_seed: expected neither, got {options.dev_fraction}, {options.dev_seed}: {reason}"
             )
         counted = ", ".join(f"{len(part)} {name}" for name, part in parts.items())
         note = f"the column 'split' divides the rows: {counted}"
         if left_out:
-            note += f"; {left_out} training rows left out, because dev or test has their text"
+            note += f"; {left_out} training rows left out, because their text is also in dev or test"
         return parts, note, RESERVED
     parts["train"], parts["dev"] = split_dev(parts.get("train", rows), options.dev_fraction, options.dev_seed)
     note = (
-        f"no dev is shipped: {options.dev_fraction:.0%} of the training sentences became dev, by sentence,"
-        f" with seed {options.dev_seed}"
+        f"no dev file: {options.dev_fraction:.0%} of the training sentences are used as dev (split by sentence,"
+        f" seed {options.dev_seed})"
     )
     return parts, note, CUT
 
 
 def _discovered(data_format: Format, files: tuple[Path, ...], options: DataOptions) -> Task:
-    assert data_format.records is not None, "a format without a task of its own"
+    assert data_format.records is not None, "formats with a fixed task are not discovered"
     names = options.columns()
     if names.wide and names.aspect_columns is None:
         _check_same_aspects(files, names)
@@ -365,14 +373,14 @@ def _discovered(data_format: Format, files: tuple[Path, ...], options: DataOptio
 
 
 def _check_same_aspects(files: tuple[Path, ...], names: Columns) -> None:
-    """Raises DataError for a wide table whose columns are not those of the first one."""
+    """Raises DataError if the aspect columns of a wide table differ from those of the first file."""
     first: list[str] | None = None
     for file in files:
         aspects = file_aspects(file, names)
         first = aspects if first is None else first
         if set(aspects) != set(first):
-            given = f"the columns {', '.join(aspects)}, and {files[0]} has {', '.join(first)}"
-            raise DataError(file, None, f"has {given}; name those that are aspects by --aspect-columns")
+            reason = f"aspect columns: expected {', '.join(first)} as in {files[0]}, got {', '.join(aspects)}"
+            raise DataError(file, None, f"{reason}; name the aspect columns by --aspect-columns")
 
 
 def _notes(data_format: Format, task: Task, files: dict[str, tuple[Path, ...]]) -> list[str]:
@@ -380,9 +388,9 @@ def _notes(data_format: Format, task: Task, files: dict[str, tuple[Path, ...]]) 
     if data_format.task is None:
         notes.append(f"aspects: {', '.join(task.aspects)}; labels: {', '.join(task.labels)}")
         if task.has_absent:
-            notes.append(f"the label {task.labels[0]!r} says that there is no opinion")
+            notes.append(f"the label {task.labels[0]!r} means that there is no opinion")
     if data_format.note:
         notes.append(data_format.note)
     if "conflict" in task.labels and data_format.task is not None:
-        notes.append("'conflict' is a label of its own, which 3- and 2-class accuracy leave out")
+        notes.append("'conflict' is a separate label, which 3- and 2-class accuracy leave out")
     return notes

@@ -1,4 +1,4 @@
-"""The delimiter of a CSV, found from its header."""
+"""Detection of a CSV file's delimiter from its header."""
 
 from __future__ import annotations
 
@@ -9,33 +9,36 @@ from itertools import chain
 
 AUTO = "auto"
 DELIMITERS = (",", ";", "\t", "|")
-_LONGEST_HEADER = 100  # lines, of names with line ends inside quotes
-# Excel writes the delimiter into a first line of its own, and hides that line.
+_LONGEST_HEADER = 100  # lines; quoted names may contain line ends
+# Excel stores the delimiter in a hidden first line.
 _EXCEL = re.compile(r'"?sep=(.)"?\s*', re.IGNORECASE)
 
 
 def shown_delimiter(delimiter: str) -> str:
-    """The delimiter as it is typed in a shell."""
+    """The delimiter as typed in a shell."""
     return "\\t" if delimiter == "\t" else delimiter
 
 
 def find_delimiter(lines: Iterable[str], names: list[str]) -> tuple[str, int, Iterator[str]]:
-    """The delimiter of a CSV, how many lines come before its table, and the lines from there.
+    """Detects the delimiter of a CSV.
 
-    It is the one that an Excel line `sep=;` gives, else that by which the header has all of `names`, else that by which
-    it has most fields.
+    An Excel line `sep=;` decides; else the delimiter with which the header has all of `names`; else the one that gives
+    the most fields.
+
+    Returns:
+        The delimiter, the number of lines before the table, and the lines of the table.
     """
     lines = iter(lines)
     head = _header(lines)
-    if head and (said := _EXCEL.fullmatch(head[0])):
-        return said[1], 1, chain(head[1:], lines)
+    if head and (declared := _EXCEL.fullmatch(head[0])):
+        return declared[1], 1, chain(head[1:], lines)
     fields = {delimiter: _fields(head, delimiter) for delimiter in DELIMITERS}
     fitting = [delimiter for delimiter, found in fields.items() if set(names) <= set(found)]
     return max(fitting or DELIMITERS, key=lambda delimiter: len(fields[delimiter])), 0, chain(head, lines)
 
 
 def _header(lines: Iterator[str]) -> list[str]:
-    """The first lines, up to the end of the first record that is not blank."""
+    """The first lines, up to the end of the first non-blank record."""
     head: list[str] = []
     quotes = 0
     for line in lines:

@@ -1,4 +1,4 @@
-"""Encodings of text files: any that Python has, read as UTF-8, and a guess where a file is not what was expected."""
+"""Text encodings: files in any encoding of Python are read as UTF-8, with advice if decoding fails."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from qacg_models.data.example import DataError
 from qacg_models.errors import InputError
 
 UTF_8 = "utf-8"
-_NOT_OF_FILES = ("escape", "utf-7", "idna", "punycode", "undefined")
-# In Western languages no three letters in a row have accents.
+_NOT_FOR_FILES = ("escape", "utf-7", "idna", "punycode", "undefined")
+# Western languages have no three accented letters in a row.
 _NOT_WESTERN = re.compile("[\u00c0-\u00ff]{3}")
 _BLOCK = 1 << 16
-_MARKS_OF_UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-# One byte per Western character: hardly any text in them is valid UTF-8 by chance.
+_UTF_16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+# Single-byte Western encodings: their non-ASCII text is almost never valid UTF-8 by chance.
 _WESTERN = ("iso8859-1", "iso8859-15", "cp1252")
 
 
 def checked_encoding(name: str) -> str:
-    """The encoding's name, "utf-8" for all spellings of it.
+    """The name of a text encoding, with "utf-8" for all spellings of it.
 
     Raises:
         InputError: Python has no text encoding of that name.
     """
     try:
         found = codecs.lookup(name)
-        "".encode(name)  # not a codec of bytes or of texts, such as base64 or rot13
-        if any(kind in found.name for kind in _NOT_OF_FILES):
+        "".encode(name)  # fails for codecs such as base64 and rot13
+        if any(kind in found.name for kind in _NOT_FOR_FILES):
             raise LookupError(name)
     except (LookupError, ValueError, TypeError):
         raise InputError(
@@ -40,9 +40,9 @@ def checked_encoding(name: str) -> str:
 
 
 def open_as_utf8(path: Path, handle: BinaryIO, encoding: str) -> BinaryIO:
-    """A stream of the UTF-8 bytes of a text that `handle` has in another encoding; it closes the handle.
+    """A stream that converts a file from another encoding to UTF-8; closing it closes the handle.
 
-    Reading it raises DataError, with the line and the byte, where the text is not in that encoding.
+    Reading it raises DataError, with line and byte, if the text is not in that encoding.
     """
     return io.BufferedReader(_AsUtf8(path, handle, encoding), _BLOCK)
 
@@ -52,14 +52,14 @@ def encoding_advice(raw: bytes, is_first: bool) -> str:
 
     Args:
         raw: the bytes of the line.
-        is_first: whether the file begins with it.
+        is_first: whether it is the first line of the file.
     """
-    if is_first and raw.startswith(_MARKS_OF_UTF_16):
+    if is_first and raw.startswith(_UTF_16_MARKS):
         return "this looks like UTF-16: pass --encoding utf-16"
     if is_first and raw.startswith(b"PK\x03\x04"):
-        return "this looks like an Excel workbook or a ZIP file: give a workbook a name that ends in .xlsx"
+        return "this looks like an Excel workbook or a ZIP file: rename a workbook so that it ends in .xlsx"
     if not raw.decode(UTF_8, "ignore").removeprefix("\ufeff").isascii():
-        return "the line also has UTF-8 characters, so the file is damaged or mixes encodings: save it again as UTF-8"
+        return "the line also has UTF-8 characters, so the file is damaged or mixes encodings: save it as UTF-8"
     text = raw.decode("cp1252", "replace")
     if "\ufffd" in text or _NOT_WESTERN.search(text):
         return "pass the encoding that the file was saved in, such as --encoding cp1251 or gb18030, or save it as UTF-8"
@@ -71,7 +71,7 @@ class _AsUtf8(io.RawIOBase):
         self._path, self._handle, self._encoding = path, handle, encoding
         self._decoder = codecs.getincrementaldecoder(encoding)()
         self._ready = b""
-        self._bytes = self._line_ends = 0  # of the blocks that are decoded
+        self._bytes = self._line_ends = 0  # of the decoded blocks
         self._ended = False
 
     def readable(self) -> bool:
@@ -96,17 +96,17 @@ class _AsUtf8(io.RawIOBase):
         try:
             text = self._decoder.decode(block, final=not block)
         except UnicodeDecodeError as error:
-            pending = len(error.object) - len(block)  # bytes of the block before
+            pending = len(error.object) - len(block)  # bytes of the previous block
             self._decoder.errors = "ignore"
             before = self._decoder.decode(block[: max(error.start - pending, 0)])
             raise DataError(
                 self._path,
                 1 + self._line_ends + before.count("\n"),
                 f"is not {self._encoding} (byte {self._bytes - pending + error.start + 1:,} of the file is"
-                f" 0x{error.object[error.start]:02x}); pass the encoding that the file was saved in by --encoding",
+                f" 0x{error.object[error.start]:02x}); pass the file's encoding by --encoding",
             ) from None
-        except UnicodeError:  # of UTF-16 and UTF-32
-            reason = f"does not begin with a byte order mark, by which {self._encoding} gives the order of its bytes"
+        except UnicodeError:  # UTF-16 and UTF-32
+            reason = f"does not begin with a byte order mark, which {self._encoding} requires"
             raise DataError(self._path, 1, f"{reason}; pass --encoding utf-8 or utf-16-le") from None
         self._bytes += len(block)
         self._line_ends += text.count("\n")
@@ -115,7 +115,7 @@ class _AsUtf8(io.RawIOBase):
     def _check_not_unicode(self, block: bytes) -> None:
         if codecs.lookup(self._encoding).name not in _WESTERN or block.isascii():
             return
-        if block.startswith(_MARKS_OF_UTF_16):
+        if block.startswith(_UTF_16_MARKS):
             raise DataError(self._path, 1, f"looks like UTF-16, not {self._encoding}: pass --encoding utf-16")
         try:
             codecs.getincrementaldecoder(UTF_8)().decode(block)

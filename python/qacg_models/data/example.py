@@ -1,4 +1,4 @@
-"""An example: one sentence seen under one context, as a row of a file has it, with its label and its line."""
+"""An example (one sentence with one context), and the checks that every reader applies to its rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from qacg_models.errors import InputError
 
 
 class DataError(InputError):
-    """A data file or folder that cannot be used; the text begins with the file and the line."""
+    """A data file or folder that cannot be used; the message begins with path and line."""
 
     def __init__(self, path: Path | str, line: int | None, reason: str):
         self.path, self.line, self.reason = Path(path), line, reason
@@ -21,13 +21,17 @@ class DataError(InputError):
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One sentence seen under one context, with the line of the file it came from.
+    """One sentence with one context, and the line of its file.
 
     Attributes:
-        id: of the sentence, as the file has it; where it has none, made from the line of its first row.
-        target: empty where the task has no targets.
-        label: class number; None where nobody has said, as in texts to predict.
-        split: what the file's column `split` says, in small letters; empty without such a column or in an empty cell.
+        id: id of the sentence in its file; made from its first line if the file has no ids.
+        sentence: the text.
+        context: name of the context, as `Task.context` makes it.
+        target: empty if the task has no targets.
+        aspect: name of the aspect.
+        label: class index; None for texts to predict.
+        line: line number in the file, from 1.
+        split: content of the file's column `split`, in lower case; empty if there is none.
     """
 
     id: str
@@ -41,25 +45,56 @@ class Example:
 
     @property
     def group(self) -> tuple[str, str]:
-        """Rows with the same group are judged together: one sentence, one target, its aspects."""
+        """Key of the rows that group metrics judge together: one sentence and target, all aspects."""
         return self.id, self.target
+
+
+def class_index(label: str, task: Task, path: Path | str, line: int) -> int:
+    """The class index of a label that was read from a file: its place in `task.labels`.
+
+    Every reader of labelled data calls this function.
+
+    Args:
+        label: name of the label; spelling and case must match.
+        task: the labels.
+        path, line: where the label was read, for the error.
+
+    Raises:
+        DataError: the task has no such label.
+    """
+    try:
+        return task.labels.index(label)
+    except ValueError:
+        raise DataError(path, line, f"label: expected one of {', '.join(task.labels)}, got {label!r}") from None
+
+
+def split_context(context: str, task: Task, path: Path | str, line: int) -> tuple[str, str]:
+    """Target and aspect of a context name that was read from a file.
+
+    Raises:
+        DataError: the task has no such context.
+    """
+    try:
+        return task.split_context(context)
+    except ValueError as error:
+        raise DataError(path, line, str(error)) from None
 
 
 @dataclass(slots=True)
 class _Group:
     line: int  # of its first row
-    sentence: bytes  # a digest, since the text may be long
-    lines: dict[int, int]  # of the row of each aspect, by the aspect's number
+    sentence: bytes  # digest of the text, which may be long
+    lines: dict[int, int]  # line of each aspect's row, by index of the aspect
 
 
 def checked(rows: Iterable[Example], path: Path | str, task: Task) -> Iterator[Example]:
-    """The rows, one after the other, each once it is known to fit those before it.
+    """Yields the rows, and checks that each agrees with earlier rows of its group.
 
-    A few hundred bytes are kept of each group.
+    Keeps a few hundred bytes per group.
 
     Raises:
-        DataError: at the first row that repeats an aspect of its group or has another sentence; after the last row, if
-            there was none, or, where the task says that groups are complete, at the first row of a group that is not.
+        DataError: a row repeats an aspect of its group, or its id has another sentence in an earlier row; or, at the
+            end, there are no rows, or the task requires complete groups and one is not.
     """
     groups: dict[tuple[str, str], _Group] = {}
     numbers = {aspect: number for number, aspect in enumerate(task.aspects)}
@@ -72,7 +107,7 @@ def checked(rows: Iterable[Example], path: Path | str, task: Task) -> Iterator[E
             earlier = group.lines[aspect]
             raise DataError(path, row.line, f"id {row.id!r} already has a row for {row.context!r} on line {earlier}")
         if group.sentence != sentence:
-            raise DataError(path, row.line, f"id {row.id!r} stands for another sentence on line {group.line}")
+            raise DataError(path, row.line, f"id {row.id!r} has another sentence on line {group.line}")
         group.lines[aspect] = row.line
         yield row
     if not groups:
@@ -84,11 +119,11 @@ def checked(rows: Iterable[Example], path: Path | str, task: Task) -> Iterator[E
             raise DataError(
                 path,
                 group.line,
-                f"the group of {named} that starts here has {len(group.lines)} of"
-                f" {len(task.aspects)} rows; missing: {', '.join(missing)}",
+                f"the group of {named} starts here: expected {len(task.aspects)} rows, got {len(group.lines)};"
+                f" missing: {', '.join(missing)}",
             )
 
 
 def text_digest(text: str) -> bytes:
-    """16 bytes that stand for a text where millions of texts are compared."""
+    """A 16-byte digest, for comparing millions of texts in little memory."""
     return hashlib.blake2b(text.encode(), digest_size=16).digest()

@@ -1,4 +1,4 @@
-"""Examples by the million: columns of Arrow that give an `Example` where one is asked for."""
+"""Arrow storage for millions of examples, used like a sequence of `Example`."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _NAMES = tuple(field.name for field in fields(Example))
-_NUMBERS = {"label": "int32", "line": "int64"}  # all else is text
+_NUMBERS = {"label": "int32", "line": "int64"}  # other columns are text
 
 
 class ExampleTable(Sequence[Example]):
-    """Examples, read-only; equal to any sequence of the same ones.
+    """A read-only sequence of examples, equal to any sequence of equal examples.
 
-    They take about the bytes of their texts: in memory below 64 MB, in a mapped temporary file above.
+    It needs about the size of the texts: in memory below 64 MB, else in a memory-mapped temporary file.
 
     Args:
-        examples: taken one after the other, so that what a generator gives is never in memory together.
+        examples: consumed in blocks, so that a generator's examples are never in memory together.
 
     Raises:
-        InputError: a temporary file is wanted and cannot be written.
+        InputError: the temporary file cannot be written.
     """
 
     def __init__(self, examples: Iterable[Example]):
@@ -39,18 +39,18 @@ class ExampleTable(Sequence[Example]):
             values = zip(*map(attrgetter(*_NAMES), block))
             return pa.record_batch([pa.array(column, field.type) for column, field in zip(values, schema)], schema)
 
-        self._keep(map(columns, blocks(examples)))
+        self._store(map(columns, blocks(examples)))
 
-    def _keep(self, batches: Iterable[pa.RecordBatch]) -> None:
+    def _store(self, batches: Iterable[pa.RecordBatch]) -> None:
         self.rows = ArrowRows(gather_rows(batches, _schema()))
 
-    def where(self, wanted: Callable[[list[str]], list[bool]], name: str) -> ExampleTable:
-        """The examples for which `wanted` says so of the values of a column, which it gets in blocks."""
+    def where(self, condition: Callable[[list[str]], list[bool]], name: str) -> ExampleTable:
+        """The examples whose value in column `name` meets a condition, which is called with blocks of values."""
         import pyarrow as pa
 
         kept = ExampleTable.__new__(ExampleTable)
-        kept._keep(
-            batch.filter(pa.array(wanted(batch.column(name).to_pylist()), pa.bool_())) for batch in self.rows.batches
+        kept._store(
+            batch.filter(pa.array(condition(batch.column(name).to_pylist()), pa.bool_())) for batch in self.rows.batches
         )
         return kept
 
@@ -77,18 +77,18 @@ class ExampleTable(Sequence[Example]):
 
 
 def distinct(examples: Sequence[Example], *names: str) -> list[tuple]:
-    """The different values of some fields of the examples, as tuples in the order in which they come first."""
+    """Distinct values of some fields, as tuples in order of first occurrence."""
     if not isinstance(examples, ExampleTable):
         return list(dict.fromkeys(tuple(getattr(row, name) for name in names) for row in examples))
     import pyarrow as pa
 
     table = pa.Table.from_batches(examples.rows.batches, _schema()).select(names)
-    found = table.group_by(list(names), use_threads=False).aggregate([])  # one thread keeps the order
+    found = table.group_by(list(names), use_threads=False).aggregate([])  # threads would change the order
     return list(zip(*(found.column(name).to_pylist() for name in names)))
 
 
 def column_values(examples: Sequence[Example], *names: str) -> Iterator[tuple]:
-    """The values of some fields of each example, as tuples in the order of the examples, a block at a time."""
+    """Yields the values of some fields of each example, as tuples; reads a block at a time."""
     if not isinstance(examples, ExampleTable):
         yield from (tuple(getattr(row, name) for name in names) for row in examples)
         return
@@ -97,7 +97,7 @@ def column_values(examples: Sequence[Example], *names: str) -> Iterator[tuple]:
 
 
 def counts(examples: Sequence[Example], name: str) -> dict[Any, int]:
-    """How often each value of a field comes, in the order in which they come first."""
+    """Number of occurrences of each value of a field, in order of first occurrence."""
     if not isinstance(examples, ExampleTable):
         return dict(Counter(getattr(row, name) for row in examples))
     import pyarrow as pa

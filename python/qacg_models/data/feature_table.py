@@ -1,4 +1,4 @@
-"""Features of millions of examples: made once, a block at a time, in a file beside the run, and mapped from there."""
+"""Features of millions of examples, encoded once into an Arrow file and memory-mapped from there."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ FORMAT = 1
 
 
 class FeatureTable(ArrowRows):
-    """Features of labelled examples as `encode_examples` makes them, read-only."""
+    """A read-only sequence of the features of labelled examples, as `encode_examples` returns them."""
 
     def labels(self) -> np.ndarray:
-        """(N) class numbers."""
+        """(N) class indices."""
         return self.column("labels")
 
     def lengths(self) -> np.ndarray:
-        """(N) tokens of each."""
+        """(N) numbers of tokens."""
         import numpy as np
 
         return np.concatenate([batch.column("input_ids").value_lengths().to_numpy() for batch in self.batches])
@@ -38,7 +38,7 @@ class FeatureTable(ArrowRows):
 
 @dataclass(frozen=True)
 class Encoding:
-    """How examples become features; the arguments of `encode_examples`."""
+    """The arguments of `encode_examples`."""
 
     tokenizer: PreTrainedTokenizerFast
     contexts: Sequence[str] | None
@@ -46,8 +46,8 @@ class Encoding:
     context_standalone: bool = False
 
     def digest(self, rows: int) -> bytes:
-        """What stands for these choices, and a number of rows."""
-        # The length to cut to is set by the first call, and does not belong to the tokenizer.
+        """Digest of the arguments and the number of rows."""
+        # Truncation is set by the first call, and is no property of the tokenizer.
         tokenizer = json.loads(self.tokenizer.backend_tokenizer.to_str()) | {"truncation": None, "padding": None}
         choices = [
             FORMAT,
@@ -61,7 +61,7 @@ class Encoding:
 
 
 def write_features(path: Path, rows: Sequence[Example], encoding: Encoding) -> int:
-    """Make the features of labelled rows, at least one, and write them; returns how many rows had to be cut.
+    """Encodes labelled rows, at least one, and writes their features; returns the number of truncated rows.
 
     Raises:
         InputError: as for `encode_examples`, or the file cannot be written.
@@ -84,9 +84,9 @@ def write_features(path: Path, rows: Sequence[Example], encoding: Encoding) -> i
 
 
 def read_features(path: Path, rows: int, encoding: Encoding) -> FeatureTable | None:
-    """The features that a file holds, which stay there; None: it holds others, or is none of `write_features`.
+    """Memory-mapped features of a file; None if it was not written with this encoding and number of rows.
 
-    What the rows were is not checked, only how many: files of data that may have changed want another path.
+    The rows themselves are not compared: use another path if the data may have changed.
     """
     try:
         found, metadata = map_rows(path)

@@ -1,4 +1,4 @@
-"""The formats of data, and which of them a folder or file is in."""
+"""The data formats, and detection of the format of a folder or file."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ SPLITS = ("train", "dev", "test")
 
 @dataclass(frozen=True)
 class Format:
-    """How the splits of a data set lie in a folder.
+    """A data format: its file names and its reader.
 
-    It has a task and `published`, or neither and `records`.
+    It has either `task` and `published`, or `records`.
 
     Attributes:
-        names: file names of a split, any of which may be there.
-        task: labels and aspects that the format fixes; None for data of one's own, whose task is discovered or given.
-        published: rows of a file of that task.
-        records: of a file of one's own. They become rows in `records.py`.
-        suffixes: of files of another name, by which a single one is known.
-        recognises: whether a file of such a name or suffix is in this format, by its content.
-        note: what a reader of the data should know, such as what is left out.
+        name: value of `--format`.
+        names: possible file names of a split.
+        task: labels and aspects that the format fixes; None for your own tables.
+        published: reads the rows of a file for that task.
+        records: reads the records of a table of your own, which `records.py` converts to rows.
+        suffixes: suffixes by which a single file with another name is detected.
+        recognises: whether the content of a file with such a name or suffix has this format.
+        note: what users should know about the format, such as what it leaves out.
     """
 
     name: str
@@ -43,36 +44,38 @@ class Format:
 
     def __post_init__(self):
         if (self.published is None) != (self.task is None) or (self.records is None) == (self.task is None):
-            raise ValueError(f"{self.name}: wanted a task and published, or neither and records")
+            raise ValueError(f"{self.name}: expected either task and published, or records, got another combination")
 
     def file(self, folder: Path, split: str) -> Path | None:
-        """The file of a split, None if the folder has none.
+        """The file of a split; None if the folder has none.
 
         Raises:
-            DataError: it has two.
+            DataError: the folder has two files for the split.
         """
         found = [folder / name for name in self.names(split) if (folder / name).is_file()]
-        if self.records is not None:  # where a file of a published format has such a name, it is not one of them
+        if self.records is not None:  # files of published formats can have the same names
             found = [path for path in found if self.recognises(path)]
         if len(found) > 1:
-            raise DataError(folder, None, f"holds both {found[0].name} and {found[1].name}; keep one of them")
+            raise DataError(folder, None, f"has both {found[0].name} and {found[1].name}; keep one of them")
         return found[0] if found else None
 
     def examples(self, path: Path, task: Task, names: Columns, skipped: RowProblems | None = None) -> Iterator[Example]:
-        """The checked rows of a file, one in memory at a time.
+        """Yields the checked rows of a file.
 
         Args:
-            skipped: receives the rows of a table of your own that have an empty cell, which are left out.
+            path: the file.
+            task: labels and aspects.
+            names: columns of a table of your own.
+            skipped: counts rows with an empty cell, which are left out; None: they are an error.
 
         Raises:
-            DataError: at the first line, or group, that is not as the format requires; rows with an empty cell, which
-                are listed, where `skipped` is None.
+            DataError: a line or group violates the format; or, if `skipped` is None, rows have an empty cell.
         """
         if self.records is not None:
             whole = filled(self.records(path, names), path, names, skipped)
             found = examples_of(whole, path, task, names)
         else:
-            assert self.published is not None, "a format that fixes its task"
+            assert self.published is not None, "checked in __post_init__"
             found = self.published(path, task)
         return checked(found, path, task)
 
@@ -82,7 +85,7 @@ def _xml_names(split: str) -> tuple[str, ...]:
     return (f"{split}.xml", *(published[name] for name in (split,) if name in published))
 
 
-# Of two published formats of one data set in one folder, which give the same rows, the first is read.
+# If a folder has a data set in two published formats, which give the same rows, the first is read.
 FORMATS = (
     Format(
         "sentihood-tsv",
@@ -114,13 +117,14 @@ _UNREADABLE = (".xls", ".ods", ".numbers")
 
 
 def find_format(path: Path, name: str = "auto") -> Format:
-    """The format of a folder or of a single file.
+    """Detects the format of a folder or of a single file.
 
     Args:
-        name: one of NAMES, or "auto" to go by the names of the files.
+        path: the folder or file.
+        name: one of NAMES, or "auto" for detection by file names.
 
     Raises:
-        DataError: no such folder or file, no file of a known name, or files of two different data sets.
+        DataError: no such folder or file, no file with a known name, or files of two different data sets.
     """
     if not path.exists():
         raise DataError(path, None, "no such folder or file")
@@ -134,10 +138,10 @@ def find_format(path: Path, name: str = "auto") -> Format:
         if any((file := one.file(path, split)) is not None and one.recognises(file) for split in SPLITS)
     ]
     if not found:
-        wanted = "; ".join(f"{one.name}: {' or '.join(one.names('train'))}" for one in FORMATS)
-        raise DataError(path, None, f"has no data in any known format ({wanted}, and so on)")
+        expected = "; ".join(f"{one.name}: {' or '.join(one.names('train'))}" for one in FORMATS)
+        raise DataError(path, None, f"expected data in a known format ({expected}, and so on), got none")
     if len({one.task or one.name for one in found}) > 1:
-        raise DataError(path, None, f"holds {' and '.join(one.name for one in found)}; say which by --format")
+        raise DataError(path, None, f"has {' and '.join(one.name for one in found)}; select one by --format")
     return found[0]
 
 
@@ -149,5 +153,5 @@ def _format_of_file(path: Path) -> Format:
     one = next(named, None) or next(suffixed, None)
     if one is None:
         known = ",".join(NAMES)
-        raise DataError(path, None, f"has no name or suffix of a known format; say which by --format {{{known}}}")
+        raise DataError(path, None, f"expected a name or suffix of a known format; select one by --format {{{known}}}")
     return one

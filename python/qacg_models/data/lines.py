@@ -1,4 +1,4 @@
-"""Text files as lines or as items of a JSON array, each with the number of its line."""
+"""Text files read as lines or as items of a JSON array, with line numbers."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ STANDARD_INPUT = Path("-")
 
 
 def open_file(path: Path, encoding: str = UTF_8):
-    """The file, or standard input for STANDARD_INPUT, opened as bytes of UTF-8, whatever its encoding.
+    """Opens a file, or standard input for STANDARD_INPUT, as a stream of UTF-8 bytes.
 
     Raises:
         DataError: it cannot be opened.
     """
     try:
-        # Closing the reader must leave the process its standard input.
+        # closefd=False: closing the reader must not close the process's standard input.
         handle = open(0, "rb", closefd=False) if path == STANDARD_INPUT else path.open("rb")  # noqa: SIM115
     except OSError as error:
         raise DataError(path, None, f"cannot be read ({error.strerror})") from None
@@ -33,15 +33,17 @@ def open_file(path: Path, encoding: str = UTF_8):
 
 
 def numbered_lines(path: Path, encoding: str = UTF_8, most_bytes: int | None = None) -> Iterator[tuple[int, str]]:
-    """Number and text, without its end, of every line; one line is in memory at a time.
+    """Yields number and text, without line end, of every line, with one line in memory at a time.
 
-    Only line feeds end lines: other characters that Unicode calls line ends occur inside texts.
+    Only line feeds end lines: other Unicode line ends occur inside texts.
 
     Args:
-        most_bytes: of a line; None is `MOST_LINE_BYTES`.
+        path: the file, or STANDARD_INPUT.
+        encoding: of the file.
+        most_bytes: limit of a line; None: `MOST_LINE_BYTES`.
 
     Raises:
-        DataError: the file cannot be read, a line is too long, or it is not in its encoding.
+        DataError: the file cannot be read, a line is too long, or the text is not in that encoding.
     """
     most_bytes = MOST_LINE_BYTES if most_bytes is None else most_bytes
     with open_file(path, encoding) as handle:
@@ -73,7 +75,7 @@ def numbered_lines(path: Path, encoding: str = UTF_8, most_bytes: int | None = N
 
 
 def json_array(path: Path, encoding: str = UTF_8) -> Iterator[tuple[int, object]]:
-    """Line of its beginning, and value, of every item of a JSON array; the text is in memory as a whole.
+    """Yields first line and value of every item of a JSON array; the whole text is in memory.
 
     Raises:
         DataError: the file cannot be read, is larger than `MOST_FILE_BYTES`, or is not a JSON array.
@@ -82,7 +84,7 @@ def json_array(path: Path, encoding: str = UTF_8) -> Iterator[tuple[int, object]
     position = _SPACE.match(text).end()
     line, seen = 1, 0
     if not text.startswith("[", position):
-        raise DataError(path, None, "is not a JSON array; it has to begin with [")
+        raise DataError(path, None, "expected a JSON array, which begins with [")
     position = _SPACE.match(text, position + 1).end()
     more = not text.startswith("]", position)
     while more:
@@ -99,7 +101,7 @@ def json_array(path: Path, encoding: str = UTF_8) -> Iterator[tuple[int, object]
         position = _SPACE.match(text, position + 1).end() if more else position
     position = _SPACE.match(text, position + 1).end()
     if position < len(text):
-        raise DataError(path, text.count("\n", 0, position) + 1, "goes on after the end of the array")
+        raise DataError(path, text.count("\n", 0, position) + 1, "expected the end of the file after the array")
 
 
 def _whole_text(path: Path, encoding: str) -> str:

@@ -1,4 +1,4 @@
-"""How data is read: every choice, with its default and its help text."""
+"""Options for reading data, with defaults and help texts."""
 
 from __future__ import annotations
 
@@ -18,45 +18,45 @@ _own = option_group("tables of your own (CSV, JSON, JSONL, Excel, Parquet)")
 
 @dataclass(frozen=True)
 class DataOptions:
-    """What the user says about the data. The fields are the arguments; the help text beside each explains it.
+    """Options for reading data; the help text of each field describes it.
 
     Raises:
         InputError: a value outside its range.
     """
 
-    format: str = _data("auto", "format of the data; auto goes by the names of the files", metavar="FORMAT")
+    format: str = _data("auto", "format of the data; auto: detect it from the file names", metavar="FORMAT")
     dev_fraction: float = _data(
-        0.1, "share of the training sentences that become dev where no file and no column split has dev rows"
+        0.1, "share of the training sentences used as dev if there is no dev file and no column split with dev rows"
     )
-    dev_seed: int = _data(0, "of that choice")
+    dev_seed: int = _data(0, "seed of that division")
 
     text_column: str = _own("text", "column or key of the sentence", metavar="NAME")
     aspect_column: str = _own("aspect", "column or key of the aspect", metavar="NAME")
     label_column: str = _own("label", "column or key of the label", metavar="NAME")
     id_column: str | None = _own(
-        None, "column of the sentence's id; without it neighbouring equal texts are one", kind=str, metavar="NAME"
+        None, "column of the sentence's id; default: consecutive equal texts are one sentence", kind=str, metavar="NAME"
     )
     target_column: str | None = _own(
-        None, "column of the target, where aspects are of one target among several", kind=str, metavar="NAME"
+        None, "column of the target, if a text can be about several targets", kind=str, metavar="NAME"
     )
     delimiter: str = _own(
-        AUTO, "between the fields of a CSV; \\t is a tab, and auto finds it from the header", metavar="CHARACTER"
+        AUTO, "delimiter of CSV files; \\t is a tab; auto: detect it from the header", metavar="CHARACTER"
     )
-    encoding: str = _own(UTF_8, "of CSV, JSON and JSONL, such as cp1252 (Windows), latin-1 or utf-16", metavar="NAME")
+    encoding: str = _own(
+        UTF_8, "encoding of CSV, JSON and JSONL, such as cp1252 (Windows), latin-1 or utf-16", metavar="NAME"
+    )
     wide: bool = _own(
-        False, "the table has a column for each aspect, with labels as cells: every one beside text, id and target"
+        False, "the table has a column for each aspect with labels as cells: all columns except text, id and target"
     )
-    aspect_columns: tuple[str, ...] | None = _own(
-        None, "the columns of a wide table that are aspects; implies --wide", kind=list
-    )
+    aspect_columns: tuple[str, ...] | None = _own(None, "the aspect columns of a wide table; implies --wide", kind=list)
     skip_empty: bool = _own(
-        False, "leave out rows with an empty text, aspect or label, and count them; without it they are an error"
+        False, "leave out and count rows with an empty text, aspect or label; default: they are an error"
     )
-    aspects: tuple[str, ...] | None = _own(None, "the aspects; without it those of the training split", kind=list)
-    labels: tuple[str, ...] | None = _own(None, "the labels; without it those of the training split", kind=list)
+    aspects: tuple[str, ...] | None = _own(None, "the aspects; default: those of the training split", kind=list)
+    labels: tuple[str, ...] | None = _own(None, "the labels; default: those of the training split", kind=list)
     absent_label: str | None = _own(
         None,
-        'the label that means "no opinion"; without it one called none, if there is one',
+        'the label that means "no opinion"; default: the one named none, if there is one',
         kind=str,
         metavar="NAME",
     )
@@ -65,9 +65,9 @@ class DataOptions:
         from qacg_models.data.formats import NAMES
 
         if self.format not in ("auto", *NAMES):
-            raise InputError(f"format: got {self.format!r}, wanted auto or one of {', '.join(NAMES)}")
+            raise InputError(f"format: expected auto or one of {', '.join(NAMES)}, got {self.format!r}")
         if not 0 < self.dev_fraction < 1:
-            raise InputError(f"dev_fraction must be between 0 and 1; got {self.dev_fraction}")
+            raise InputError(f"dev_fraction: expected a number between 0 and 1, got {self.dev_fraction}")
         for name in ("aspects", "labels", "aspect_columns"):
             value = getattr(self, name)
             if value is not None:
@@ -78,8 +78,8 @@ class DataOptions:
             value = getattr(self, name)
             if self.is_wide and value != f"{name.removesuffix('_column')}":
                 raise InputError(
-                    f"{name}: got {value!r} for a wide table, which has a column for each aspect; expected none, or "
-                    "no_wide for a table with a row for each aspect"
+                    f"{name}: expected none for a wide table, which has a column for each aspect, got {value!r}; pass"
+                    " no_wide for a table with a row for each aspect"
                 )
         object.__setattr__(self, "encoding", self.columns().encoding)
 
@@ -92,14 +92,14 @@ class DataOptions:
         """These options with some replaced.
 
         Args:
-            given: values by field; `wide=False` also gives up `aspect_columns`, so that a model of a wide table can be
-                evaluated on one with a row for each aspect.
+            given: values by field; `wide=False` also resets `aspect_columns`, so that a model that was trained on a
+                wide table can be evaluated on a table with a row for each aspect.
         """
-        long = {"aspect_columns": None} if given.get("wide") is False else {}
-        return replace(self, **long | dict(given))
+        reset = {"aspect_columns": None} if given.get("wide") is False else {}
+        return replace(self, **reset | dict(given))
 
     def columns(self) -> Columns:
-        """The columns of one's own files."""
+        """Column names of your own tables."""
         return Columns(
             text=self.text_column,
             aspect=self.aspect_column,

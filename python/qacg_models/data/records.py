@@ -1,7 +1,7 @@
-"""Data of one's own: records, each with a text, an aspect and a label under the names of `Columns`, as examples.
+"""Examples and the task from records of your own tables.
 
-Labels and aspects are any names; the label `None` stays the text `None`. Where records have no ids, neighbouring ones
-with the same text are one sentence, until an aspect comes again.
+Labels and aspects can have any names; the label `None` is the text `None`. Without ids, consecutive records with the
+same text are one sentence until an aspect repeats.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from qacg_models.data.columns import Columns, Record
-from qacg_models.data.example import DataError, Example
+from qacg_models.data.example import DataError, Example, class_index
 from qacg_models.data.task import Task
 from qacg_models.errors import InputError
 
-MOST_LABELS = 20  # of a column that is taken for an aspect without being named
+MOST_LABELS = 20  # different values of a column that is detected as an aspect
 
 
 def examples_of(records: Iterable[Record], path: Path, task: Task, columns: Columns) -> Iterator[Example]:
-    """An example for every record, one in memory at a time.
+    """Yields an example for every record.
 
     Raises:
         DataError: at the first record with a label or an aspect that the task does not have.
@@ -29,16 +29,10 @@ def examples_of(records: Iterable[Record], path: Path, task: Task, columns: Colu
         text, aspect, label = record[columns.text], record[columns.aspect], record[columns.label]
         target = record[columns.target] if columns.target else ""
         if aspect not in task.aspects:
-            advice = "; --aspect-columns names some of the columns, --no-wide reads a row for each aspect"
-            raise DataError(
-                path,
-                line,
-                f"unknown aspect {aspect!r}; this task knows {', '.join(task.aspects)}{advice if columns.wide else ''}",
-            )
-        try:
-            index = task.label_index(label)
-        except ValueError as error:
-            raise DataError(path, line, str(error)) from None
+            advice = "; select columns by --aspect-columns, or read a row for each aspect by --no-wide"
+            reason = f"aspect: expected one of {', '.join(task.aspects)}, got {aspect!r}"
+            raise DataError(path, line, reason + (advice if columns.wide else ""))
+        index = class_index(label, task, path, line)
         if columns.id:
             group = record[columns.id]
         elif text != text_before or (target, aspect) in aspects_seen:
@@ -60,9 +54,11 @@ def discover(
     """The task of a training file.
 
     Args:
-        records: of the file, which are read where `aspects` or `labels` is None.
-        aspects, labels: in the order of their numbers; None takes those of the records in natural order.
-        absent_label: the label that means "no opinion"; None takes one that is called none, in any case.
+        records: of the file; read only if `aspects` or `labels` is None.
+        path: of the file, for errors.
+        columns: names of the record's fields.
+        aspects, labels: in the order of their indices; None: those of the records in natural order.
+        absent_label: the label that means "no opinion"; None: the label named "none" in any case, if there is one.
 
     Raises:
         DataError: no records, fewer than two labels, or a column of a wide table that does not look like an aspect.
@@ -76,7 +72,7 @@ def discover(
             values.add(record[columns.label])
             if columns.wide and columns.aspect_columns is None and len(values) > MOST_LABELS:
                 reason = f"column {record[columns.aspect]!r} has more than {MOST_LABELS} different values"
-                raise DataError(path, None, f"{reason}; name the columns that are aspects by --aspect-columns")
+                raise DataError(path, None, f"{reason}; name the aspect columns by --aspect-columns")
         if columns.wide and columns.aspect_columns is None:
             _check_shared(path, by_aspect)
         found_aspects |= by_aspect.keys()
@@ -85,10 +81,10 @@ def discover(
             raise DataError(path, None, "has no rows")
     names = list(labels or sorted(found_labels, key=natural_key))
     if len(names) < 2:
-        raise DataError(path, None, f"has {len(names)} labels ({', '.join(names)}), wanted at least 2")
+        raise DataError(path, None, f"labels: expected at least 2, got {len(names)} ({', '.join(names)})")
     absent = absent_label or next((name for name in names if name.casefold() == "none"), None)
     if absent is not None and absent not in names:
-        raise InputError(f"absent label: got {absent!r}, wanted one of {', '.join(names)}")
+        raise InputError(f"absent label: expected one of {', '.join(names)}, got {absent!r}")
     if absent is not None:
         names = [absent, *(name for name in names if name != absent)]
     return Task(
@@ -107,16 +103,16 @@ def _check_shared(path: Path, by_aspect: dict[str, set[str]]) -> None:
         if others and not values & others:
             shown = ", ".join(sorted(values, key=natural_key)[:3])
             reason = f"column {aspect!r} ({shown}) shares no label with the other columns"
-            raise DataError(path, None, f"{reason}; name the columns that are aspects by --aspect-columns")
+            raise DataError(path, None, f"{reason}; name the aspect columns by --aspect-columns")
 
 
 def natural_key(text: str) -> list[tuple[int, int, str]]:
-    """Sorts numbers inside texts by their value: 2 before 10."""
+    """Sort key that orders numbers inside texts by value: 2 before 10."""
     key = []
     for part in re.split(r"([0-9]+)", text):
         if part and part[0] in "0123456789":
             digits = part.lstrip("0")
-            key.append((0, len(digits), digits))  # as their values, which Python does not make of thousands of digits
+            key.append((0, len(digits), digits))  # no int(), which Python limits to a few thousand digits
         elif part:
             key.append((1, 0, part))
     return key

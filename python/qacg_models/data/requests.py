@@ -1,4 +1,4 @@
-"""Texts to predict, read one at a time: lines of a text file, or rows of a table."""
+"""Texts to predict, read one at a time from a text file or a table."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ WITH_COLUMNS = tuple(suffix.removeprefix(".") for suffix in TABLES)
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One text.
+    """A text to predict.
 
     Attributes:
-        line: of the file, where the text begins.
-        id, target, aspect: None where the file has no such column.
-        others: the other columns of one of WITH_COLUMNS, by name, where they are asked for.
-        skipped: whether one of the fields above is empty, so that the text is not asked about.
+        line: number of its first line in the file.
+        text: the text.
+        id, target, aspect: None if the file has no such column.
+        others: the other columns of a table, by name, if requested.
+        skipped: whether a field is empty, so that there is no prediction.
     """
 
     line: int
@@ -41,13 +42,14 @@ def format_of(path: Path, data_format: str = "auto") -> str:
     """The format of a file, one of FORMATS.
 
     Raises:
-        DataError: no such file, or "auto" and a name that does not say.
+        DataError: no such file, or "auto" and an unknown suffix.
+        InputError: a binary format on standard input.
     """
     if data_format == "auto":
         data_format = path.suffix.lower().removeprefix(".")
     if data_format not in FORMATS:
         known = ",".join(FORMATS)
-        raise DataError(path, None, f"has no suffix of a known format; say which by --input-format {{{known}}}")
+        raise DataError(path, None, f"expected a suffix of a known format; select one by --input-format {{{known}}}")
     if path == STANDARD_INPUT and data_format in BINARY:
         raise InputError(f"input: expected a file for {data_format}, got standard input")
     if not path.is_fifo():  # a pipe can be opened only once
@@ -62,16 +64,17 @@ def read_requests(
     others: bool = False,
     skipped: RowProblems | None = None,
 ) -> Iterator[Request]:
-    """The texts of a file, one at a time; blank lines are passed over.
+    """Yields the texts of a file; blank lines are ignored.
 
     Args:
-        path: `lines.STANDARD_INPUT` for standard input.
-        data_format: one of FORMATS; a text file has a text on every line, and no columns.
-        others: of one of WITH_COLUMNS, return the other columns as well.
-        skipped: counts the rows of a table that have an empty field, which are marked as skipped; None raises instead.
+        path: the file, or `lines.STANDARD_INPUT`.
+        data_format: one of FORMATS; a txt file has one text per line.
+        columns: names of the columns of a table.
+        others: also return the other columns of a table.
+        skipped: counts rows with an empty field, which are marked as skipped; None: they are an error.
 
     Raises:
-        DataError: as for `columns.records`, rows with an empty field, all listed, or a file without texts.
+        DataError: as for `columns.records`, rows with an empty field, or a file without texts.
     """
     request = None
     if data_format == "txt":
@@ -93,16 +96,18 @@ def read_requests(
 
 
 def check_requests(requests: Iterable[Request], path: Path, check: Callable[[Request], None]) -> int:
-    """Reads all texts of a file, so that a row that cannot be used is known before any is predicted.
+    """Checks all texts of a file before any is predicted.
 
     Args:
-        check: raises InputError for a text that cannot be asked about; not called for skipped ones.
+        requests: the texts.
+        path: of their file, for errors.
+        check: raises InputError for a text that cannot be predicted; not called for skipped texts.
 
     Returns:
-        How many texts there are.
+        The number of texts.
 
     Raises:
-        DataError: as for `read_requests`, or listing the texts that did not pass `check`.
+        DataError: as for `read_requests`, or `check` failed; lists the texts.
     """
     problems, count = RowProblems(path), 0
     for request in requests:
@@ -113,5 +118,5 @@ def check_requests(requests: Iterable[Request], path: Path, check: Callable[[Req
             except InputError as error:
                 problems.add(request.line, str(error))
     if problems.total:
-        raise problems.error("correct these rows, or leave them out")
+        raise problems.error("correct or remove these rows")
     return count

@@ -1,4 +1,4 @@
-"""Rows of a file that cannot be used: listed together in one error, or counted where they are to be skipped."""
+"""Unusable rows of a file, listed in one error or counted if they are skipped."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from pathlib import Path
 from qacg_models.data.columns import Columns, Record
 from qacg_models.data.example import DataError
 
-LISTED = 20  # lines that an error lists
-MOST_KINDS = 1000  # of problems that are counted each by itself, so that millions of rows take little memory
-LONGEST = 150  # characters of a problem after the first one
+LISTED = 20  # most lines in an error
+MOST_KINDS = 1000  # most different problems that are counted, to limit memory
+LONGEST = 150  # most characters of each problem after the first
 
 
 class RowProblems:
-    """The unusable rows of one file.
+    """Collects the unusable rows of a file.
 
     Attributes:
-        path: of the file.
-        total: how many there are.
-        counts: how many have which problem.
+        path: the file.
+        total: number of rows.
+        counts: number of rows by problem.
     """
 
     def __init__(self, path: Path):
@@ -31,7 +31,7 @@ class RowProblems:
         self._listed = 0
 
     def add(self, line: int, problem: str) -> None:
-        """Counts a problem, said of the row such as "has an empty 'label'"."""
+        """Adds a row; the problem is a predicate of the row such as "has an empty 'label'"."""
         self.total += 1
         if problem in self.counts or len(self.counts) < MOST_KINDS:
             self.counts[problem] += 1
@@ -40,30 +40,32 @@ class RowProblems:
             self._listed += 1
 
     def error(self, advice: str) -> DataError:
-        """The error that lists them, beginning with the first one's line."""
+        """An error that lists the rows, starting with the first one's line."""
         (problem, (first, *same)), *others = self._lines.items()
-        said = [f"{problem}, as {'do' if same[1:] else 'does'} {_lines(same)}" if same else problem]
-        said += [f"{_lines(lines)}: {_cut(other)}" for other, lines in others]
+        parts = [f"{problem} (also {_lines(same)})" if same else problem]
+        parts += [f"{_lines(lines)}: {_shortened(other)}" for other, lines in others]
         if self.total > self._listed:
-            said.append(f"and {self.total - self._listed:,} more")
-        return DataError(self.path, first, "; ".join([*said, advice]))
+            parts.append(f"and {self.total - self._listed:,} more")
+        return DataError(self.path, first, "; ".join([*parts, advice]))
 
     def summary(self) -> str:
-        """How many rows have which problem, as text."""
+        """The number of rows with each problem, as text."""
         return ", ".join(f"{count:,} {problem.replace('has', 'with', 1)}" for problem, count in self.counts.items())
 
 
 def filled(
     records: Iterable[Record], path: Path, columns: Columns, skipped: RowProblems | None = None, keep: bool = False
 ) -> Iterator[Record]:
-    """The records without an empty field.
+    """Yields the records without an empty field.
 
-    After the first record that has one, the others are read to list all of them in the error, and none is yielded.
+    After a record with an empty field no more are yielded; the rest is read so that the error can list all of them.
 
     Args:
-        records: of the file `path`.
-        skipped: receives the records with an empty field, which are left out; None raises instead.
-        keep: yield them nevertheless, where they are counted.
+        records: of the file.
+        path: of the file, for errors.
+        columns: names of the fields.
+        skipped: counts records with an empty field, which are left out; None: they are an error.
+        keep: yield counted records too.
 
     Raises:
         DataError: a record has an empty field, or all have.
@@ -81,13 +83,13 @@ def filled(
         if is_whole or keep:
             yield line, record
     if skipped is None and problems.total:
-        advice = "fill them in" if columns.label is None else "fill them in (with none where there is no opinion)"
+        advice = "fill them in" if columns.label is None else "fill them in (with none if there is no opinion)"
         raise problems.error(f"{advice}, or pass --skip-empty to leave such rows out")
     if problems.total and not whole:
-        raise DataError(path, None, f"has no row without an empty cell ({problems.summary()})")
+        raise DataError(path, None, f"expected rows without an empty cell, got none ({problems.summary()})")
 
 
-def _cut(problem: str) -> str:
+def _shortened(problem: str) -> str:
     return problem if len(problem) <= LONGEST else f"{problem[: LONGEST - 3]}..."
 
 

@@ -1,11 +1,11 @@
-"""SemEval-2014 restaurants as pairs: no header, tab separated: id, label, aspect, text."""
+"""Reader of SemEval-2014 restaurant reviews as pairs: tab-separated id, label, aspect and text, no header."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
 
-from qacg_models.data.example import DataError, Example
+from qacg_models.data.example import DataError, Example, class_index, split_context
 from qacg_models.data.lines import numbered_lines
 from qacg_models.data.task import SEMEVAL, Task
 
@@ -13,10 +13,10 @@ COLUMNS = ("id", "label", "aspect", "text")
 
 
 def read(path: Path, task: Task = SEMEVAL) -> Iterator[Example]:
-    """Rows of a file, one line in memory at a time.
+    """Yields the rows of a file, with one line in memory at a time.
 
     Raises:
-        DataError: at the first line that is not as the format wants it.
+        DataError: at the first line that violates the format.
     """
     for line, text in numbered_lines(path):
         if not text.strip():
@@ -24,14 +24,10 @@ def read(path: Path, task: Task = SEMEVAL) -> Iterator[Example]:
         fields = text.split("\t")
         if len(fields) != len(COLUMNS):
             raise DataError(
-                path, line, f"has {len(fields)} tab-separated fields, wanted {len(COLUMNS)}: {', '.join(COLUMNS)}"
+                path, line, f"expected {len(COLUMNS)} tab-separated fields ({', '.join(COLUMNS)}), got {len(fields)}"
             )
         row_id, label, aspect, sentence = fields
         if not row_id or not sentence.strip():
             raise DataError(path, line, f"has an empty {'text' if row_id else 'id'}")
-        try:
-            task.split_context(aspect)
-            index = task.label_index(label)
-        except ValueError as error:
-            raise DataError(path, line, str(error)) from None
-        yield Example(row_id, sentence, aspect, "", aspect, index, line)
+        split_context(aspect, task, path, line)
+        yield Example(row_id, sentence, aspect, "", aspect, class_index(label, task, path, line), line)

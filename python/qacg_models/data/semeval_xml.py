@@ -1,7 +1,7 @@
-"""SemEval-2014 restaurants as published: XML with aspect categories; aspect terms belong to another task.
+"""Reader of SemEval-2014 restaurant reviews as published: XML with aspect categories (aspect terms are ignored).
 
-A category that a sentence does not name gets the label `none`. The polarity `conflict` is a label of its own, as in
-the published 4-class accuracy; the 3- and 2-class accuracies leave it out.
+A category that a sentence does not name gets the label `none`. The polarity `conflict` is a label, as in the published
+4-class accuracy; the 3- and 2-class accuracies leave it out.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ import xml.sax
 from collections.abc import Iterator
 from pathlib import Path
 
-from qacg_models.data.example import DataError, Example
+from qacg_models.data.example import DataError, Example, class_index, split_context
 from qacg_models.data.lines import open_file
 from qacg_models.data.task import SEMEVAL, Task
 
-# The one category whose name the pairs shorten.
+# The pairs format shortens this category's name.
 SHORT_NAMES = {"anecdotes/miscellaneous": "anecdotes"}
 _BLOCK = 1 << 16
 
 
 def read(path: Path, task: Task = SEMEVAL) -> Iterator[Example]:
-    """Rows of a file, which is parsed block by block: every sentence under every aspect.
+    """Yields a row for every sentence and aspect of a file, which is parsed block by block.
 
     Raises:
-        DataError: the file is not such XML, or a sentence has no id or text, an unknown category or polarity, or
-            two polarities on one category.
+        DataError: invalid XML; a sentence without id or text, with an unknown category or polarity, or with two
+            polarities for one category.
     """
     handler = _Sentences(path, task)
     parser = xml.sax.make_parser()
@@ -42,7 +42,7 @@ def read(path: Path, task: Task = SEMEVAL) -> Iterator[Example]:
 
 
 class _Sentences(xml.sax.ContentHandler):
-    """Collects the rows of every sentence that has ended."""
+    """Collects the rows of the sentences parsed so far."""
 
     def __init__(self, path: Path, task: Task):
         super().__init__()
@@ -78,20 +78,17 @@ class _Sentences(xml.sax.ContentHandler):
             if not text.strip():
                 raise self._error(f"sentence {self.sentence!r} has no text")
             for aspect in self.task.aspects:
-                label = self.task.label_index(self.labels.get(aspect, self.task.labels[0]))
+                label = self.labels.get(aspect, 0)
                 self.rows.append(Example(self.sentence, text, aspect, "", aspect, label, self.line))
             self.sentence = None
 
     def _category(self, attrs) -> None:
         category, polarity = (attrs.get(name, "") for name in ("category", "polarity"))
         aspect = SHORT_NAMES.get(category, category)
-        try:
-            self.task.split_context(aspect)
-            self.task.label_index(polarity)
-        except ValueError as error:
-            raise self._error(str(error)) from None
-        if self.labels.setdefault(aspect, polarity) != polarity:
-            raise self._error(f"sentence {self.sentence!r} has two polarities on {category!r}")
+        split_context(aspect, self.task, self.path, self._line())
+        label = class_index(polarity, self.task, self.path, self._line())
+        if self.labels.setdefault(aspect, label) != label:
+            raise self._error(f"sentence {self.sentence!r} has two polarities for {category!r}")
 
     def _line(self) -> int:
         return self._locator.getLineNumber()

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 
-# A sentence ends at . ! or ?, perhaps followed by closing quotes or brackets, before a space and a capital, a digit
-# or an opening quote; or at an empty line.
+# A sentence ends at . ! or ? and optional closing quotes or brackets, before a space and a capital, a digit or an
+# opening quote; or at an empty line.
 _END = re.compile(r"""(?<=[.!?])(?=["'”’)\]]*\s)["'”’)\]]*\s+(?=["'“‘(\[]*[A-Z0-9À-ÖØ-Þ])|\n\s*\n""")
 _CLOSING = re.compile(r"""^["'”’)\]]+""")
 
 
 def split_sentences(text: str) -> list[str]:
-    """Sentences of plain prose, by punctuation alone; pass a list of your own where abbreviations matter."""
+    """Splits plain prose into sentences by punctuation alone; abbreviations are not recognised."""
     found, start = [], 0
     for match in _END.finditer(text):
         closing = _CLOSING.match(match.group())

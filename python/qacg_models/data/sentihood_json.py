@@ -1,7 +1,7 @@
-"""SentiHood as it was published: a JSON array of sentences with opinions on `LOCATION1` and `LOCATION2`.
+"""Reader of SentiHood as published: a JSON array of sentences with opinions on `LOCATION1` and `LOCATION2`.
 
-Twelve aspects occur; the task, like all published figures, keeps four of them (81 % of the opinions). Sentences are
-split into words and lowercased as in the published pairs, so that both formats give the same rows.
+The data has twelve aspects; the task keeps four of them (81 % of the opinions), like all published results. Sentences
+are tokenised and lowercased as in the published pairs, so that both formats give the same rows.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from qacg_models.data.example import DataError, Example
+from qacg_models.data.example import DataError, Example, class_index
 from qacg_models.data.lines import json_array
 from qacg_models.data.task import SENTIHOOD, Task
 
@@ -23,10 +23,10 @@ _TARGET = re.compile(r"LOCATION[0-9]+")
 
 
 def read(path: Path, task: Task = SENTIHOOD) -> Iterator[Example]:
-    """Rows of a file: every target that a sentence names or has an opinion on, under every aspect.
+    """Yields a row for every target that a sentence names or has an opinion on, and every aspect.
 
     Raises:
-        DataError: an item that is not as published, an unknown aspect or sentiment, or two opinions that disagree.
+        DataError: a malformed item, an unknown aspect or sentiment, or contradictory opinions.
     """
     for line, item in json_array(path):
         number, text, opinions = _fields(path, line, item)
@@ -40,34 +40,36 @@ def read(path: Path, task: Task = SENTIHOOD) -> Iterator[Example]:
             if aspect not in task.aspects or sentiment not in task.labels or not _TARGET.fullmatch(target):
                 raise DataError(path, line, f"sentence {number} has an unknown opinion {opinion!r}")
             if labels.setdefault((target, aspect), sentiment) != sentiment:
-                raise DataError(path, line, f"sentence {number} has two sentiments on {aspect!r} of {target}")
+                raise DataError(path, line, f"sentence {number} has two sentiments for {aspect!r} of {target}")
         for target in sorted({*_TARGET.findall(text), *(target for target, _ in labels), *_others(opinions)}):
             name = target.replace("LOCATION", "location - ")
             for aspect in task.aspects:
-                label = task.label_index(labels.get((target, aspect), task.labels[0]))
+                label = class_index(labels.get((target, aspect), task.labels[0]), task, path, line)
                 yield Example(number, sentence, task.context(name, aspect), name, aspect, label, line)
 
 
 def _others(opinions: list[dict]) -> set[str]:
-    """Targets of opinions, those on aspects that the task leaves out included."""
+    """Targets of all opinions, including those on aspects outside the task."""
     return {opinion["target_entity"] for opinion in opinions}
 
 
 def _fields(path: Path, line: int, item: object) -> tuple[str, str, list[dict]]:
     if not isinstance(item, dict) or not {"id", "text", "opinions"} <= item.keys():
-        raise DataError(path, line, "the sentence that starts here lacks id, text or opinions")
+        raise DataError(path, line, "expected an object with id, text and opinions to start here")
     number, text, opinions = item["id"], item["text"], item["opinions"]
     if not isinstance(text, str) or not text.strip() or not isinstance(opinions, list):
-        raise DataError(path, line, f"sentence {number} has no text, or opinions that are not a list")
-    wanted = ("sentiment", "aspect", "target_entity")
+        raise DataError(path, line, f"sentence {number}: expected a text and a list of opinions")
+    names = ("sentiment", "aspect", "target_entity")
     for opinion in opinions:
-        if not isinstance(opinion, dict) or not all(isinstance(opinion.get(name), str) for name in wanted):
-            raise DataError(path, line, f"sentence {number} has an opinion without {', '.join(wanted)}: {opinion!r}")
+        if not isinstance(opinion, dict) or not all(isinstance(opinion.get(name), str) for name in names):
+            raise DataError(
+                path, line, f"sentence {number}: expected opinions with {', '.join(names)}, got {opinion!r}"
+            )
     return str(number), text, opinions
 
 
-# What the Penn Treebank's rules set apart, as far as the published pairs show it. Apostrophes then stand alone,
-# but for those of n't, which was set apart before, and those inside longer words, such as o'clock.
+# Penn Treebank tokenisation, as far as the published pairs use it. Apostrophes become tokens of their own, except in
+# n't, which an earlier step separates, and inside longer words such as o'clock.
 _STEPS = tuple(
     (re.compile(pattern), replacement)
     for pattern, replacement in (
@@ -88,7 +90,7 @@ _STEPS = tuple(
 
 
 def prepared(text: str) -> str:
-    """A published sentence as the published pairs have it, with single spaces."""
+    """A sentence tokenised as in the published pairs, with single spaces."""
     text = text.strip().lower()
     for pattern, replacement in _STEPS:
         text = pattern.sub(replacement, text)

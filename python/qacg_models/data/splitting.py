@@ -1,4 +1,4 @@
-"""Which rows of one file are dev: those that its column `split` reserves, or else sentences by their hash."""
+"""Division of one file into splits, by its column `split` or by hashes of its sentences."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from qacg_models.errors import InputError
 
 
 def split_dev(rows: Sequence[Example], fraction: float, seed: int) -> tuple[ExampleTable, ExampleTable]:
-    """Training rows and dev rows, each in the order of `rows`.
+    """Splits rows into training and dev rows, each in the original order.
 
-    Sentences are ordered by a hash of the seed and their text, and the first `fraction` of them are dev; all rows of
-    a sentence stay together, and so do sentences with the same text.
+    Sentences are ordered by a hash of seed and text, and the first `fraction` of them become dev. All rows of a
+    sentence, and sentences with the same text, stay together.
 
     Raises:
         InputError: a part would be empty.
@@ -27,8 +27,8 @@ def split_dev(rows: Sequence[Example], fraction: float, seed: int) -> tuple[Exam
     count = round(fraction * len(ranks))
     if not 0 < count < len(ranks):
         raise InputError(
-            f"dev fraction: got {fraction} of {len(ranks)} sentences, which leaves no "
-            f"{'training' if count else 'dev'} split; wanted another fraction, or a file of its own for dev"
+            f"dev_fraction: expected a fraction of {len(ranks)} sentences that leaves a"
+            f" {'training' if count else 'dev'} split, got {fraction}; pass another fraction, or a separate dev file"
         )
     last = ranks[count - 1]
     return (
@@ -38,18 +38,19 @@ def split_dev(rows: Sequence[Example], fraction: float, seed: int) -> tuple[Exam
 
 
 def split_by_column(rows: ExampleTable, paths: Sequence[Path]) -> tuple[dict[str, ExampleTable], int]:
-    """The rows of each split that the column `split` names, and how many rows were left out.
+    """Splits rows by their column `split`.
 
-    Rows with an empty cell are training rows. A training row is left out if dev or test has its text.
+    Rows with an empty cell are training rows. Training rows whose text is also in dev or test are left out.
 
     Args:
+        rows: of the training files.
         paths: of the files, for errors.
 
     Returns:
-        Splits by name, none of them empty; no splits if the column marks no row as dev or test.
+        Non-empty splits by name (none if no row is marked as dev or test), and the number of rows left out.
 
     Raises:
-        DataError: another value in the column, or no training row is left.
+        DataError: an unknown value in the column, or no training row is left.
     """
     names = {"train": ("", "train"), "dev": ("dev",), "test": ("test",)}
     marks = counts(rows, "split")
@@ -57,7 +58,7 @@ def split_by_column(rows: ExampleTable, paths: Sequence[Path]) -> tuple[dict[str
         row = next(row for row in rows if row.split in unknown)
         reason = (
             f"{SPLIT_COLUMN}: expected train, dev or test, got {row.split!r}; rename the column {SPLIT_COLUMN!r} if it"
-            " does not say to which split a row belongs"
+            " has another meaning"
         )
         raise DataError(paths[0], None if paths[1:] else row.line, reason)
     if not marks.keys() & {"dev", "test"}:
@@ -67,8 +68,8 @@ def split_by_column(rows: ExampleTable, paths: Sequence[Path]) -> tuple[dict[str
     marked = splits["train"]
     splits["train"] = marked.where(lambda texts: [normalized(text) not in held_out for text in texts], "sentence")
     if not splits["train"]:
-        reason = f"{SPLIT_COLUMN}: expected training rows whose texts are not in dev or test, got none"
-        raise DataError(paths[0], None, f"{reason}; label rows marked train as well")
+        reason = f"{SPLIT_COLUMN}: expected training rows with texts that are not in dev or test, got none"
+        raise DataError(paths[0], None, f"{reason}; label rows marked train too")
     return {name: part for name, part in splits.items() if part}, len(marked) - len(splits["train"])
 
 

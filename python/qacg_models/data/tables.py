@@ -1,4 +1,4 @@
-"""Excel workbooks and Parquet files as rows with names."""
+"""Readers of Excel workbooks and Parquet files."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 from qacg_models.data.example import DataError
 from qacg_models.errors import InputError
 
-_DAMAGED = "is damaged, or not {}; open it in the program that wrote it and save it as CSV"
+_DAMAGED = "is damaged, or is not {}; open it in the program that wrote it and save it as CSV"
 
 
 def excel_rows(path: Path) -> Iterator[tuple[int, list[object]]]:
-    """Number and cells of every row of the first sheet, one in memory at a time; None is an empty cell.
+    """Yields number and cells of every row of the first sheet; None is an empty cell.
 
-    Formulas give the value that was saved with them.
+    Formulas give their saved values.
 
     Raises:
         InputError: openpyxl is not installed.
@@ -24,16 +24,16 @@ def excel_rows(path: Path) -> Iterator[tuple[int, list[object]]]:
     try:
         import openpyxl
     except ImportError:
-        raise InputError(f"{path}: .xlsx needs openpyxl: pip install openpyxl, or save the file as CSV") from None
+        raise InputError(f"{path}: .xlsx requires openpyxl: pip install openpyxl, or save the file as CSV") from None
     _check_file(path)
     try:
         book = openpyxl.load_workbook(path, read_only=True, data_only=True)
-    except Exception as error:  # of zipfile, of XML parsers, KeyError: whatever a damaged workbook causes
+    except Exception as error:  # zipfile, XML parsers, KeyError: a damaged workbook can cause any error
         reason = _DAMAGED.format("an Excel workbook (.xlsx)")
         raise DataError(path, None, f"{reason} ({type(error).__name__}: {error})") from None
     try:
         sheet = book.worksheets[0]
-        sheet.reset_dimensions()  # some programs write wrong ones
+        sheet.reset_dimensions()  # some programs write wrong dimensions
         for number, cells in enumerate(sheet.iter_rows(values_only=True), 1):
             yield number, [_plain(cell) for cell in cells]
     finally:
@@ -41,7 +41,7 @@ def excel_rows(path: Path) -> Iterator[tuple[int, list[object]]]:
 
 
 def parquet_rows(path: Path) -> Iterator[tuple[int, dict[str, object]]]:
-    """Number, from 1, and fields of every row, a batch in memory at a time.
+    """Yields number (from 1) and fields of every row, with one batch in memory at a time.
 
     Raises:
         DataError: the file cannot be read, or is not Parquet.
@@ -69,7 +69,7 @@ def _check_file(path: Path) -> None:
 
 
 def _plain(value: object) -> object:
-    """A cell as JSON would have it: a date is a text, and a whole number is one however it is stored."""
+    """A cell as JSON has it: dates become texts, and floats with integer values become integers."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return str(value) if isinstance(value, datetime.date | datetime.time) else value

@@ -1,4 +1,4 @@
-"""What a task fixes: its labels, its aspects, how a context is called, and which metrics judge it."""
+"""A task: its labels, aspects, context names and metrics."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ class Task:
     """Labels and aspects of one aspect-based sentiment task.
 
     Args:
-        name: how the task is called in saved files.
-        labels: label names; the index is the class number.
-        aspects: aspect names, in the order in which tables and groups list them.
+        name: name of the task in saved files.
+        labels: label names; the position is the class index (`data.example.class_index`).
+        aspects: aspect names, in the order of tables and groups.
         metrics: one of METRICS.
-        selection: the metric by which training keeps a checkpoint.
+        selection: the metric by which training selects a checkpoint.
         has_absent: whether the first label means "no opinion on this aspect".
-        has_targets: whether a context names a target too, as in `location - 1 - price`.
+        has_targets: whether a context also names a target, as in `location - 1 - price`.
         complete: whether every sentence and target has a row for every aspect.
 
     Raises:
@@ -40,36 +40,25 @@ class Task:
         for field, least in (("labels", 2), ("aspects", 1)):
             names = getattr(self, field)
             if len(names) < least or len(set(names)) < len(names) or not all(name.strip() for name in names):
-                raise InputError(f"{field}: got {list(names)}, wanted at least {least} distinct names")
+                raise InputError(f"{field}: expected at least {least} distinct names, got {list(names)}")
         if self.metrics not in METRICS:
-            raise InputError(f"metrics: got {self.metrics!r}, wanted one of {', '.join(METRICS)}")
+            raise InputError(f"metrics: expected one of {', '.join(METRICS)}, got {self.metrics!r}")
 
     def context(self, target: str, aspect: str) -> str:
-        """The name of a context: its aspect, after its target where the task has targets."""
+        """Name of a context: "target - aspect" if the task has targets, else the aspect."""
         return f"{target} - {aspect}" if self.has_targets else aspect
 
     def split_context(self, context: str) -> tuple[str, str]:
-        """The target (empty where the task has none) and the aspect of a context's name.
+        """Target (empty if the task has none) and aspect of a context name.
 
         Raises:
             ValueError: the name does not end in one of the task's aspects, or lacks its target.
         """
         target, dash, aspect = context.rpartition(" - ") if self.has_targets else ("", "-", context)
         if not dash or bool(target.strip()) != self.has_targets or aspect not in self.aspects:
-            known = ", ".join(repr(self.context("<target>", name)) for name in self.aspects)
-            raise ValueError(f"unknown context {context!r}; this task knows {known}")
+            expected = ", ".join(repr(self.context("<target>", name)) for name in self.aspects)
+            raise ValueError(f"context: expected one of {expected}, got {context!r}")
         return target, aspect
-
-    def label_index(self, label: str) -> int:
-        """Class number of a label.
-
-        Raises:
-            ValueError: the task has no such label (spelling and case count).
-        """
-        try:
-            return self.labels.index(label)
-        except ValueError:
-            raise ValueError(f"unknown label {label!r}; this task knows {', '.join(self.labels)}") from None
 
 
 SENTIHOOD = Task(

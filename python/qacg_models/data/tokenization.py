@@ -1,7 +1,7 @@
-"""Tokenizers that need no network, and rows of text turned into model inputs.
+"""Offline tokenizers, and model inputs of examples.
 
-Inputs are `[CLS] sentence [SEP] context name [SEP]` with token types 0 and 1, or `[CLS] sentence [SEP]` where
-the configuration says `context_standalone`; either way the context is also given by its id.
+Inputs are `[CLS] sentence [SEP] context name [SEP]` with token types 0 and 1, or `[CLS] sentence [SEP]` if the
+configuration has `context_standalone`; both also have the context id.
 """
 
 from __future__ import annotations
@@ -29,31 +29,36 @@ SPECIAL_TOKENS = {
 
 
 def train_tokenizer(texts: Iterable[str], vocab_size: int = 4000, min_frequency: int = 2) -> PreTrainedTokenizerFast:
-    """Learn an uncased WordPiece vocabulary; the same texts give the same vocabulary.
+    """Trains an uncased WordPiece tokenizer; the same texts give the same vocabulary.
 
-    Letters keep their marks, so that "schön" is not "schon"; a letter and the mark beside it are one letter.
+    Accents are kept, so that "schön" differs from "schon"; text is normalised to NFC.
 
     Args:
-        texts: the training sentences, and the context names where they are part of the input.
+        texts: the training sentences, and the context names if they are part of the input.
         vocab_size: most pieces, special tokens included; every letter is a piece, even beyond this limit.
-        min_frequency: how often a pair of pieces must occur to become one piece.
+        min_frequency: number of occurrences from which a pair of pieces is merged.
+
+    Returns:
+        The tokenizer.
 
     Raises:
-        InputError: `vocab_size` leaves no room beside the special tokens, or `min_frequency` is below 1.
+        InputError: `vocab_size` does not exceed the number of special tokens, or `min_frequency` is below 1.
     """
     from tokenizers import Tokenizer, models, trainers
 
     if vocab_size <= len(SPECIAL_TOKENS):
-        raise InputError(f"vocab_size must be more than {len(SPECIAL_TOKENS)}, the special tokens; got {vocab_size}")
+        raise InputError(
+            f"vocab_size: expected more than {len(SPECIAL_TOKENS)}, the number of special tokens, got {vocab_size}"
+        )
     if min_frequency < 1:
-        raise InputError(f"min_frequency must be at least 1; got {min_frequency}")
+        raise InputError(f"min_frequency: expected at least 1, got {min_frequency}")
     texts = list(texts)
     learner = Tokenizer(models.WordPiece(unk_token=SPECIAL_TOKENS["unk_token"]))
     _set_text_steps(learner, lowercase=True, keep_marks=True)
     normalize = learner.normalizer.normalize_str
     letters = sorted({letter for text in texts for letter in normalize(text)} - {" "})
-    # The trainer numbers inner letters in the order of a hash map, which differs from run to run and decides
-    # ties. Named beforehand they have fixed numbers; the learner, which now thinks them special, is dropped.
+    # The trainer numbers inner letters in hash order, which differs between runs and decides ties. As special tokens
+    # they have fixed numbers; only the vocabulary of this tokenizer is used below.
     known = [*SPECIAL_TOKENS.values(), *letters, *(f"##{letter}" for letter in letters)]
     trainer = trainers.WordPieceTrainer(
         vocab_size=vocab_size, min_frequency=min_frequency, special_tokens=known, show_progress=False
@@ -69,7 +74,7 @@ def tokenizer_from_vocabulary(path: Path | str, lowercase: bool = True) -> PreTr
 
     Args:
         path: the file.
-        lowercase: whether the vocabulary is uncased, so that text is lowercased and loses its accents.
+        lowercase: whether the vocabulary is uncased: text is lowercased and accents are removed.
 
     Raises:
         InputError: the file cannot be read, repeats a piece, or lacks a special token.
@@ -87,31 +92,31 @@ def tokenizer_from_vocabulary(path: Path | str, lowercase: bool = True) -> PreTr
         vocabulary[piece] = index
     missing = [token for token in SPECIAL_TOKENS.values() if token not in vocabulary]
     if missing:
-        raise InputError(f"{path}: is not a BERT vocabulary, it lacks {', '.join(missing)}")
+        raise InputError(f"{path}: expected a BERT vocabulary, got one without {', '.join(missing)}")
     tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=SPECIAL_TOKENS["unk_token"]))
     _set_text_steps(tokenizer, lowercase)
     return _as_pretrained(tokenizer)
 
 
 def load_tokenizer(path: Path | str, lowercase: bool = True) -> PreTrainedTokenizerFast:
-    """A tokenizer from a folder that `save_pretrained` wrote, or from a `vocab.txt`.
+    """Loads a tokenizer from a local folder that `save_pretrained` wrote, or from a `vocab.txt`.
 
     Args:
-        path: folder or file. Nothing is ever fetched.
-        lowercase: for a `vocab.txt` alone; a folder knows its own case.
+        path: folder or file; nothing is downloaded.
+        lowercase: for a `vocab.txt` only; a folder stores its own setting.
 
     Raises:
-        InputError: neither is there, the folder holds no tokenizer, or it lacks a token that inputs need.
+        InputError: no such folder or file, no tokenizer in the folder, or a required special token is missing.
     """
     path = Path(path)
     if path.is_file():
         return tokenizer_from_vocabulary(path, lowercase)
     if not path.is_dir():
-        raise InputError(f"{path}: no such tokenizer folder or vocabulary file")
+        raise InputError(f"{path}: expected a tokenizer folder or vocabulary file, got none")
     if not (path / "tokenizer.json").is_file():
         if (path / "vocab.txt").is_file():
             return tokenizer_from_vocabulary(path / "vocab.txt", lowercase)
-        raise InputError(f"{path}: holds neither tokenizer.json nor vocab.txt")
+        raise InputError(f"{path}: expected tokenizer.json or vocab.txt in the folder, got neither")
     from transformers import PreTrainedTokenizerFast
 
     try:
@@ -131,26 +136,29 @@ def encode_examples(
     max_length: int,
     context_standalone: bool = False,
 ) -> tuple[list[dict], int]:
-    """Model inputs of each row, unpadded, and how many rows had to be cut.
+    """Encodes rows as unpadded model inputs.
 
     Args:
-        rows: sentences with contexts; a row without a label gives inputs without one.
-        tokenizer: gives token types and special tokens for one or two segments.
-        contexts: context names; the index is the id. None: the model has none, and neither have the inputs.
-        max_length: most tokens of one input, special tokens included; what is over is taken from the end of
-            whichever segment is longer at the time.
-        context_standalone: leave the context name out and give it by id only.
+        rows: the examples; a row without a label gives inputs without `labels`.
+        tokenizer: adds token types and special tokens to one or two segments.
+        contexts: context names; the position is the context id. None: the model has no contexts.
+        max_length: most tokens of one input, special tokens included; longer inputs are truncated
+            ("longest_first").
+        context_standalone: give the context by id only, and not as a second segment.
+
+    Returns:
+        The features of each row, and the number of truncated rows.
 
     Raises:
         InputError: a row's context is not among `contexts`, or `max_length` leaves no room for text.
     """
     overhead = tokenizer.num_special_tokens_to_add(pair=not context_standalone)
     if max_length <= overhead + 1:
-        raise InputError(f"max_length must be at least {overhead + 2} to leave room for text; got {max_length}")
+        raise InputError(f"max_length: expected at least {overhead + 2}, to leave room for text, got {max_length}")
     ids = None if contexts is None else {name: index for index, name in enumerate(contexts)}
     unknown = next((row.context for row in rows if ids is not None and row.context not in ids), None)
     if unknown is not None:
-        raise InputError(f"unknown context {unknown!r}; known: {', '.join(contexts)}")
+        raise InputError(f"context: expected one of {', '.join(contexts)}, got {unknown!r}")
     batch = tokenizer(
         [row.sentence for row in rows],
         None if context_standalone else [row.context for row in rows],
@@ -168,13 +176,13 @@ def encode_examples(
 
 
 def check_text(argument: str, text: str) -> None:
-    """Raises InputError, beginning with the argument's name, for a text that UTF-8 cannot write."""
+    """Raises InputError for a text that cannot be encoded as UTF-8."""
     if half := lone_surrogate(text):
-        raise InputError(f"{argument}: holds {half}, which is half a character; wanted text that UTF-8 can write")
+        raise InputError(f"{argument}: expected text that UTF-8 can encode, got {half}, half of a character")
 
 
 def _set_text_steps(tokenizer: Tokenizer, lowercase: bool, keep_marks: bool = False) -> None:
-    """Those of BERT, whose uncased vocabularies have no accents and umlauts; `keep_marks` keeps them."""
+    """Sets BERT's normaliser, pre-tokeniser and decoder; `keep_marks` keeps accents in uncased text."""
     from tokenizers import decoders, normalizers, pre_tokenizers
 
     bert = normalizers.BertNormalizer(lowercase=lowercase, strip_accents=False if keep_marks else None)

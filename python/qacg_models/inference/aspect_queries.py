@@ -79,9 +79,9 @@ class Questions:
     ) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Targets and aspects that a text is asked about; arguments and errors as for `rows`."""
         if not isinstance(text, str):
-            raise TypeError(f"text: got {type(text).__name__}, wanted str")
+            raise TypeError(f"text: expected str, got {type(text).__name__}")
         if not text.strip():
-            raise InputError("text: got an empty one, wanted a sentence")
+            raise InputError("text: expected a sentence, got an empty one")
         check_text("text", text)
         targets = self._targets_in(text) if target is None else _names("target", [target], self.known_targets)
         aspects = self.aspects if aspect is None else _names("aspect", [aspect], self.task.aspects)
@@ -105,10 +105,10 @@ class Questions:
 
 def _names(argument: str, names: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
     if isinstance(names, str) or not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
-        raise TypeError(f"{argument}: got {names!r}, wanted a sequence of names")
+        raise TypeError(f"{argument}: expected a sequence of names, got {names!r}")
     if not names or len(set(names)) < len(names):
-        raise InputError(f"{argument}: got {list(names)}, wanted at least one name, each once")
+        raise InputError(f"{argument}: expected at least one name, each once, got {list(names)}")
     unknown = next((name for name in names if name not in known), None)
     if unknown is not None:
-        raise InputError(f"{argument}: got {unknown!r}, wanted one of {', '.join(known)}, which the model knows")
+        raise InputError(f"{argument}: expected one of {', '.join(known)}, which the model knows, got {unknown!r}")
     return tuple(names)

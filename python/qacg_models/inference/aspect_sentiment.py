@@ -55,7 +55,7 @@ class AspectSentiment:
 
     def __init__(self, trained: TrainedModel):
         if not isinstance(trained, TrainedModel):
-            raise TypeError(f"trained: got {type(trained).__name__}, wanted a TrainedModel")
+            raise TypeError(f"trained: expected a TrainedModel, got {type(trained).__name__}")
         self.trained = trained
         if has_context_layers(trained.model) and not trained.int8:
             fold_context(trained.model.eval())
@@ -128,7 +128,7 @@ class AspectSentiment:
         if isinstance(texts, str):
             return self.predict_texts([questions.rows(texts)], batch_size, by)[0]
         if not isinstance(texts, Sequence):
-            raise TypeError(f"texts: got {type(texts).__name__}, wanted str or a sequence of str")
+            raise TypeError(f"texts: expected str or a sequence of str, got {type(texts).__name__}")
         return self.predict_texts([questions.rows(text) for text in texts], batch_size, by)
 
     def predict_texts(
@@ -147,7 +147,7 @@ class AspectSentiment:
             TypeError, InputError: as for `predict`, or `by` is none of `pieces.BY`.
         """
         if by not in BY:
-            raise InputError(f"by: got {by!r}, wanted one of {', '.join(BY)}")
+            raise InputError(f"by: expected one of {', '.join(BY)}, got {by!r}")
         if by == "text":
             parts = [[rows] for rows in asked]
         else:
@@ -192,9 +192,9 @@ class AspectSentiment:
             TypeError, InputError: `batch_size` is not a positive int, or a row's context is none of the model's.
         """
         if isinstance(batch_size, bool) or not isinstance(batch_size, int):
-            raise TypeError(f"batch_size: got {type(batch_size).__name__}, wanted int")
+            raise TypeError(f"batch_size: expected int, got {type(batch_size).__name__}")
         if batch_size < 1:
-            raise InputError(f"batch_size: got {batch_size}, wanted at least 1")
+            raise InputError(f"batch_size: expected at least 1, got {batch_size}")
         if not rows:
             return []
         model, record = self.trained.model, self.trained.record

@@ -74,7 +74,7 @@ class BulkPrediction:
     def __post_init__(self):
         for name in ("window", "batch_size"):
             if getattr(self, name) < 1:
-                raise InputError(f"{name}: got {getattr(self, name)}, wanted at least 1")
+                raise InputError(f"{name}: expected at least 1, got {getattr(self, name)}")
 
     def stream(self, requests: Iterable[Request]) -> Iterator[str]:
         """The header, then the lines of every text, in the order of the texts.
@@ -157,7 +157,7 @@ class BulkPrediction:
             DataError: as for `stream`.
         """
         if resume and overwrite:
-            raise InputError("resume: got it beside overwrite, wanted one of them")
+            raise InputError("resume: expected one of them, got it beside overwrite")
         parts = parts_path(output)
         plan = self._plan(model_digest)
         join_group()

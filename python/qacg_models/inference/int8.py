@@ -32,7 +32,7 @@ def in_int8(trained: TrainedModel) -> TrainedModel:
     """
     device = trained.model.device.type
     if device != "cpu":
-        raise InputError(f"int8: got a model on the device {device}, wanted the cpu, for which it is")
+        raise InputError(f"int8: expected the cpu, for which it is, got a model on the device {device}")
     quantize = load_quantizer()
     _check_products(quantize)
     model = trained.model.eval()

@@ -54,9 +54,9 @@ class PredictionLines:
 
     def __post_init__(self):
         if self.escape_formulas and self.data_format != "csv":
-            raise InputError(f"escape_formulas: got it for {self.data_format}, wanted a .csv, which spreadsheets run")
+            raise InputError(f"escape_formulas: expected a .csv, which spreadsheets run, got it for {self.data_format}")
         if self.min_confidence is not None and not 0 < self.min_confidence <= 1:
-            raise InputError(f"min-confidence: got {self.min_confidence}, wanted a share above 0 and at most 1")
+            raise InputError(f"min-confidence: expected a share above 0 and at most 1, got {self.min_confidence}")
 
     @property
     def written_as(self) -> str:

@@ -57,17 +57,17 @@ def windows(
     """
     for name, text in (("question", question), ("context", context)):
         if not isinstance(text, str) or not text.strip():
-            raise InputError(f"{name}: got {text!r}, wanted text")
+            raise InputError(f"{name}: expected text, got {text!r}")
         check_text(name, text)
     if not tokenizer.is_fast:
         raise InputError(f"tokenizer: {type(tokenizer).__name__} gives no character offsets, wanted a fast one")
     if stride < 0:
-        raise InputError(f"stride: got {stride}, wanted at least 0")
+        raise InputError(f"stride: expected at least 0, got {stride}")
     asked = len(tokenizer(question, add_special_tokens=False)["input_ids"])
     around = asked + tokenizer.num_special_tokens_to_add(pair=True)
     if max_length - around <= stride:
         raise InputError(
-            f"max_length: got {max_length}, wanted more than {around + stride}: the question and special tokens "
+            f"max_length: expected more than {around + stride}: the question and special tokens , got {max_length}"
             f"take {around}, and neighbouring windows share stride = {stride}"
         )
     encoded = tokenizer(
@@ -116,10 +116,10 @@ class QuestionAnswerer:
         if max_length is None:
             max_length = DEFAULT_LENGTH if limit is None else min(DEFAULT_LENGTH, limit)
         elif limit is not None and max_length > limit:
-            raise InputError(f"max_length: got {max_length}, wanted at most {limit}, the positions of the encoder")
+            raise InputError(f"max_length: expected at most {limit}, the positions of the encoder, got {max_length}")
         for name, value in (("max_answer_tokens", max_answer_tokens), ("batch_size", batch_size)):
             if value < 1:
-                raise InputError(f"{name}: got {value}, wanted at least 1")
+                raise InputError(f"{name}: expected at least 1, got {value}")
         rows = model.get_input_embeddings().num_embeddings
         if len(tokenizer) > rows:
             raise InputError(f"tokenizer: has {len(tokenizer)} tokens, but the model {rows} embeddings")

@@ -32,10 +32,10 @@ def best_spans(
     """
     if start_logits.dim() != 2 or not start_logits.shape == end_logits.shape == allowed.shape:
         shapes = ", ".join(str(tuple(t.shape)) for t in (start_logits, end_logits, allowed))
-        raise ValueError(f"start_logits, end_logits, allowed: got shapes {shapes}, wanted (B, L) thrice")
+        raise ValueError(f"start_logits, end_logits, allowed: expected (B, L) thrice, got shapes {shapes}")
     for name, value in (("max_tokens", max_tokens), ("count", count)):
         if value < 1:
-            raise ValueError(f"{name}: got {value}, wanted at least 1")
+            raise ValueError(f"{name}: expected at least 1, got {value}")
     batch, length = start_logits.shape
     if not start_logits.numel():
         return [[] for _ in range(batch)]
@@ -62,7 +62,7 @@ def label_span(offsets: list[tuple[int, int] | None], start: int, end: int) -> t
         ValueError: the span is empty.
     """
     if start >= end:
-        raise ValueError(f"start, end: got {start} and {end}, wanted at least one character")
+        raise ValueError(f"start, end: expected at least one character, got {start} and {end}")
     touched = [i for i, place in enumerate(offsets) if place is not None and place[0] < end and place[1] > start]
     if not touched:
         return None

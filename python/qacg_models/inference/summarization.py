@@ -39,9 +39,9 @@ def select(sentences: Sequence[str], scores: Sequence[float], count: int, block_
         ValueError: `count` is below 1, or there are not as many scores as sentences.
     """
     if count < 1:
-        raise ValueError(f"count: got {count}, wanted at least 1")
+        raise ValueError(f"count: expected at least 1, got {count}")
     if len(scores) != len(sentences):
-        raise ValueError(f"scores: got {len(scores)}, wanted one for each of {len(sentences)} sentences")
+        raise ValueError(f"scores: expected one for each of {len(sentences)} sentences, got {len(scores)}")
     taken: list[int] = []
     seen: set[tuple[str, str, str]] = set()
     for i in sorted(range(len(sentences)), key=lambda i: (-scores[i], i)):
@@ -77,12 +77,12 @@ def encode_document(sentences: Sequence[str], tokenizer: PreTrainedTokenizerBase
         InputError: no sentence, an empty one, a tokenizer without [CLS] or [SEP], or no room for text.
     """
     if isinstance(sentences, str) or not sentences:
-        raise InputError(f"sentences: got {sentences!r}, wanted a list of at least one sentence")
+        raise InputError(f"sentences: expected a list of at least one sentence, got {sentences!r}")
     cls, sep = tokenizer.cls_token_id, tokenizer.sep_token_id
     if cls is None or sep is None:
         raise InputError("tokenizer: has no cls_token or no sep_token")
     if max_length < 3:
-        raise InputError(f"max_length: got {max_length}, wanted at least 3, a token between [CLS] and [SEP]")
+        raise InputError(f"max_length: expected at least 3, a token between [CLS] and [SEP], got {max_length}")
     ids: list[int] = []
     types: list[int] = []
     positions: list[int] = []
@@ -158,7 +158,7 @@ class ExtractiveSummarizer:
         if max_length is None:
             max_length = 512 if limit is None else limit
         elif limit is not None and max_length > limit:
-            raise InputError(f"max_length: got {max_length}, wanted at most {limit}, the positions of the encoder")
+            raise InputError(f"max_length: expected at most {limit}, the positions of the encoder, got {max_length}")
         rows = model.get_input_embeddings().num_embeddings
         if len(tokenizer) > rows:
             raise InputError(f"tokenizer: has {len(tokenizer)} tokens, but the model {rows} embeddings")

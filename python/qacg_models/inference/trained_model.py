@@ -141,7 +141,7 @@ def load_trained(folder: Path | str, attention: str | None = None, *, device: st
         raise InputError(f"device: got {device!r}, which cannot be used ({error})") from None
     if (count := len(calibration.temperatures)) not in (1, len(record.task.labels)):
         wanted = f"{len(record.task.labels)}, one for each label, or a single one"
-        raise ModelFolderError(f"{folder / CALIBRATION_NAME}: got {count} temperatures, wanted {wanted}")
+        raise ModelFolderError(f"{folder / CALIBRATION_NAME}: expected {wanted}, got {count} temperatures")
     return TrainedModel(model.eval(), tokenizer, record, calibration)
 
 
@@ -149,7 +149,7 @@ def check_attention(kind: type[EncoderPreTrainedModel], attention: str) -> None:
     """Raises InputError unless the model has this implementation of attention."""
     if attention not in kind.implementations:
         raise InputError(
-            f"attention: got {attention!r}, wanted one of {', '.join(kind.implementations)} for {kind.__name__}"
+            f"attention: expected one of {', '.join(kind.implementations)} for {kind.__name__}, got {attention!r}"
         )
 
 

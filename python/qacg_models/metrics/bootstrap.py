@@ -32,7 +32,7 @@ def intervals(
         InputError: fewer than 2 repeats, or a level outside (0, 1).
     """
     if repeats < 2 or not 0 < level < 1:
-        raise InputError(f"bootstrap: got {repeats} repeats at level {level}, wanted at least 2, and a share")
+        raise InputError(f"bootstrap: expected at least 2, and a share, got {repeats} repeats at level {level}")
     numbers: dict[Hashable, int] = {}
     sentence = np.array([numbers.setdefault(text, len(numbers)) for text in sentences])
     generator = np.random.default_rng(seed)

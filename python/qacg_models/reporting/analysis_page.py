@@ -59,12 +59,12 @@ def write_analysis(
     """
     check_has_gate(trained)
     if not rows:
-        raise InputError("rows: got none, wanted at least one")
+        raise InputError("rows: expected at least one, got none")
     sentences: dict[str, list[Example]] = {}
     for row in rows:
         group = sentences.setdefault(row.sentence, [])
         if row.context in [other.context for other in group]:
-            raise InputError(f"rows: got {row.context!r} of {row.sentence!r} twice, wanted each context once")
+            raise InputError(f"rows: expected each context once, got {row.context!r} of {row.sentence!r} twice")
         group.append(row)
     report = Report(
         folder,

@@ -75,7 +75,7 @@ def read_rows(paths: Sequence[Path]) -> list[dict]:
                 raise InputError(f"{path}:{number}: is not a row of qacg train --rows")
             rows.append(row)
     if not rows:
-        raise InputError(f"rows: got none in {', '.join(map(str, paths))}, wanted files of qacg train --rows")
+        raise InputError(f"rows: expected files of qacg train --rows, got none in {', '.join(map(str, paths))}")
     return rows
 
 
@@ -91,7 +91,7 @@ def markdown(rows: Sequence[dict], split: str | None = None) -> str:
     """
     machines = {json.dumps(row["machine"], sort_keys=True) for row in rows}
     if len(machines) > 1:
-        raise InputError(f"rows: got those of {len(machines)} machines, wanted one, so that times can be compared")
+        raise InputError(f"rows: expected one, so that times can be compared, got those of {len(machines)} machines")
     split = split or ("test" if any("test" in row["metrics"] for row in rows) else "dev")
     sets: dict[tuple, list[dict]] = {}
     for row in rows:
@@ -113,7 +113,7 @@ def _table(rows: Sequence[dict], split: str) -> str:
     for chosen in kinds.values():
         row, seeds = chosen[0], sorted(row["seed"] for row in chosen)
         if len(set(seeds)) < len(seeds):
-            raise InputError(f"rows: got seeds {seeds} of one kind of {row['backbone']}, wanted each once")
+            raise InputError(f"rows: expected each once, got seeds {seeds} of one kind of {row['backbone']}")
         name = ", ".join([row["backbone"], *_differing(row, rows)])
         known = [name, row["pretrained"] or "scratch", row["protocol"], row["options"]["attention"]]
         figures = [_spread([one["metrics"][split][key] for one in chosen], 100) for key in titles]

@@ -48,7 +48,9 @@ def propose(sentences: Sequence[str], count: int | None = None) -> list[Proposal
         InputError: too few sentences, or no noun comes back in them.
     """
     if len(sentences) < LEAST_SENTENCES:
-        raise InputError(f"input: got {len(sentences)} sentences, wanted at least {LEAST_SENTENCES} to propose aspects")
+        raise InputError(
+            f"input: expected at least {LEAST_SENTENCES} to propose aspects, got {len(sentences)} sentences"
+        )
     words = Words.of(sentences)
     least = max(LEAST_COUNT, len(sentences) // LEAST_SHARE)
     nouns = words.nouns(least)

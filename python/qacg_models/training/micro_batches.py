@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from qacg_models.data.collators import rows_of
+from qacg_models.data.collators import slice_batch
 from qacg_models.errors import InputError
 from qacg_models.utils.progress import pause_bars
 
@@ -40,7 +40,7 @@ class MicroBatches:
             return
         for index in range(count):
             start, end = index * rows // count, (index + 1) * rows // count
-            yield (end - start) / rows, rows_of(batch, start, end)
+            yield (end - start) / rows, slice_batch(batch, start, end)
 
     def double(self, batch: dict, step: int) -> None:
         """Takes half as many rows at once as were too many of this batch.

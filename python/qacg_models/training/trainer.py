@@ -12,7 +12,7 @@ import torch
 from torch.optim.lr_scheduler import LambdaLR
 from transformers import PreTrainedModel, Trainer, TrainerCallback, TrainingArguments
 
-from qacg_models.data.collators import rows_of
+from qacg_models.data.collators import slice_batch
 from qacg_models.data.feature_table import FeatureTable
 from qacg_models.errors import InputError
 from qacg_models.runs.options import TrainingOptions
@@ -182,7 +182,7 @@ class AspectTrainer(Trainer):
             rows = len(inputs["labels"])
             if world_size() > 1 or rows == 1 or not is_out_of_memory(error):
                 raise
-        halves = [rows_of(inputs, start, end) for start, end in ((0, rows // 2), (rows // 2, rows))]
+        halves = [slice_batch(inputs, start, end) for start, end in ((0, rows // 2), (rows // 2, rows))]
         found = [self.prediction_step(model, half, prediction_loss_only, ignore_keys) for half in halves]
         losses, *others = zip(*found)
         loss = sum(loss * len(half["labels"]) for loss, half in zip(losses, halves)) / rows
