@@ -316,7 +316,7 @@ def test_dev_is_taken_by_sentence_and_reproducibly(small_data):
     # The same whatever the order of the rows, and other sentences with another seed.
     assert content(split_dev(rows[::-1], 0.25, seed=3)[1]) == content(dev)
     assert content(split_dev(rows, 0.25, seed=4)[1]) != content(dev)
-    with pytest.raises(InputError, match="leaves a dev split, got 0.01"):
+    with pytest.raises(InputError, match=r"leaves a dev split, got 0\.01"):
         split_dev(rows[:8], 0.01, seed=0)
 
 

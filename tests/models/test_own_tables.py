@@ -315,9 +315,7 @@ def test_wide_files_with_other_columns_are_refused(tmp_path):
 def test_unknown_context_of_several_files_names_the_file(tmp_path):
     first, second = (write_table(tmp_path / f"{name}.csv", WIDE) for name in "ab")
     options = DataOptions(wide=True)
-    with pytest.raises(
-        DataError, match=r"a\.csv:2: context: expected one of the training contexts \(food\), got 'price'"
-    ):
+    with pytest.raises(DataError, match=r"a\.csv:2: context: expected .*\(food\), got 'price'"):
         load_file([first, second], OWN, options, contexts=("food",))
 
 

@@ -574,7 +574,5 @@ def test_check_requests_counts_texts_and_lists_bad_ones(tmp_path):
         assert check_requests(read_requests(path, path.suffix[1:], columns), path, check) == 2
     path.write_text('{"text": "a"}\n' + '{"text": "bad"}\n' * 30)
     listed = ", ".join(str(line) for line in range(3, 22))
-    with pytest.raises(
-        DataError, match=rf":2: text: got 'bad' \(also lines {listed}\); and 10 more; correct or remove"
-    ):
+    with pytest.raises(DataError, match=rf":2: text: got 'bad' \(also lines {listed}\); and 10 more; correct"):
         check_requests(read_requests(path, "jsonl", columns), path, check)

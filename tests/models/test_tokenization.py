@@ -101,7 +101,7 @@ def test_paths_that_hold_no_tokenizer(tmp_path):
 def test_bad_arguments(tokenizer):
     with pytest.raises(InputError, match="max_length: expected at least 5"):
         encode_examples([row("is")], tokenizer, CONTEXTS, 4)
-    with pytest.raises(InputError, match="context: expected .*, got 'location - 1 - price'"):
+    with pytest.raises(InputError, match=r"context: expected .*, got 'location - 1 - price'"):
         encode_examples([row("is", CONTEXTS[0])], tokenizer, CONTEXTS[1:], 32)
     with pytest.raises(InputError, match="vocab_size: expected more than 5"):
         train_tokenizer(TEXTS, vocab_size=5)

@@ -169,5 +169,5 @@ def test_a_record_of_an_earlier_version_says_what_that_version_did():
 def test_the_errors_are_those_of_input():
     assert issubclass(ModelFolderError, InputError) and issubclass(InputError, ValueError)
     sentihood = record_of(SENTIHOOD, ["location - 1 - price"], TrainingOptions().resolved())
-    with pytest.raises(InputError, match="contexts: context: expected .*, got 'price'"):
+    with pytest.raises(InputError, match=r"contexts: context: expected .*, got 'price'"):
         replace(sentihood, contexts=("price",))
