@@ -10,17 +10,11 @@ from qacg_models.models.auto import register_with
 if TYPE_CHECKING:
     from qacg_models.attribution.relevance import (
         attention_relevance as attention_relevance,
-    )
-    from qacg_models.attribution.relevance import (
         gradient_relevance as gradient_relevance,
-    )
-    from qacg_models.attribution.relevance import (
         layerwise_relevance as layerwise_relevance,
     )
     from qacg_models.attribution.sensitivity import (
         embedding_gradient as embedding_gradient,
-    )
-    from qacg_models.attribution.sensitivity import (
         token_sensitivity as token_sensitivity,
     )
     from qacg_models.configs.bert import PlainBertConfig as PlainBertConfig
@@ -30,87 +24,51 @@ if TYPE_CHECKING:
     from qacg_models.configs.query_attention import QueryAttentionConfig as QueryAttentionConfig
     from qacg_models.inference.aspect_sentiment import (
         AspectPrediction as AspectPrediction,
-    )
-    from qacg_models.inference.aspect_sentiment import (
         AspectSentiment as AspectSentiment,
     )
     from qacg_models.inference.question_answering import (
         Answer as Answer,
-    )
-    from qacg_models.inference.question_answering import (
         QuestionAnswerer as QuestionAnswerer,
     )
     from qacg_models.inference.summarization import (
         ExtractiveSummarizer as ExtractiveSummarizer,
-    )
-    from qacg_models.inference.summarization import (
         Summary as Summary,
     )
     from qacg_models.models.auto import register_auto_classes as register_auto_classes
     from qacg_models.models.bert import (
         BertForQuestionAnswering as BertForQuestionAnswering,
-    )
-    from qacg_models.models.bert import (
         BertForSequenceClassification as BertForSequenceClassification,
-    )
-    from qacg_models.models.bert import (
         BertModel as BertModel,
     )
     from qacg_models.models.bertsum import (
         BertSumForExtractiveSummarization as BertSumForExtractiveSummarization,
-    )
-    from qacg_models.models.bertsum import (
         BertSumOutput as BertSumOutput,
     )
     from qacg_models.models.cg_bert import (
         CGBertForSequenceClassification as CGBertForSequenceClassification,
-    )
-    from qacg_models.models.cg_bert import (
         CGBertModel as CGBertModel,
-    )
-    from qacg_models.models.outputs import (
         CGBertModelOutput as CGBertModelOutput,
-    )
-    from qacg_models.models.outputs import (
         CGBertSequenceClassifierOutput as CGBertSequenceClassifierOutput,
-    )
-    from qacg_models.models.outputs import (
-        QACGBertModelOutput as QACGBertModelOutput,
-    )
-    from qacg_models.models.outputs import (
-        QACGBertSequenceClassifierOutput as QACGBertSequenceClassifierOutput,
     )
     from qacg_models.models.qacg_bert import (
         QACGBertForSequenceClassification as QACGBertForSequenceClassification,
-    )
-    from qacg_models.models.qacg_bert import (
         QACGBertModel as QACGBertModel,
+        QACGBertModelOutput as QACGBertModelOutput,
+        QACGBertSequenceClassifierOutput as QACGBertSequenceClassifierOutput,
     )
     from qacg_models.models.query_attention import (
         QueryAttentionForQuestionAnswering as QueryAttentionForQuestionAnswering,
-    )
-    from qacg_models.models.query_attention import (
         QueryAttentionOutput as QueryAttentionOutput,
     )
     from qacg_models.modules.bertsum_layers import (
         PositionalEncoding as PositionalEncoding,
-    )
-    from qacg_models.modules.bertsum_layers import (
         PositionwiseFeedForward as PositionwiseFeedForward,
-    )
-    from qacg_models.modules.bertsum_layers import (
         TransformerEncoderLayer as TransformerEncoderLayer,
-    )
-    from qacg_models.modules.bertsum_layers import (
         TransformerInterEncoder as TransformerInterEncoder,
-    )
-    from qacg_models.modules.bertsum_layers import (
         TransformerInterEncoderOutput as TransformerInterEncoderOutput,
     )
     from qacg_models.modules.multi_headed_attention import (
         MultiHeadedAttention as MultiHeadedAttention,
-    )
-    from qacg_models.modules.multi_headed_attention import (
         empty_layer_cache as empty_layer_cache,
     )
 
@@ -123,14 +81,14 @@ _HOMES = {
     "CGBertConfig": "qacg_models.configs.cg_bert",
     "CGBertForSequenceClassification": "qacg_models.models.cg_bert",
     "CGBertModel": "qacg_models.models.cg_bert",
-    "CGBertModelOutput": "qacg_models.models.outputs",
-    "CGBertSequenceClassifierOutput": "qacg_models.models.outputs",
+    "CGBertModelOutput": "qacg_models.models.cg_bert",
+    "CGBertSequenceClassifierOutput": "qacg_models.models.cg_bert",
     "PlainBertConfig": "qacg_models.configs.bert",
     "QACGBertConfig": "qacg_models.configs.qacg_bert",
     "QACGBertModel": "qacg_models.models.qacg_bert",
     "QACGBertForSequenceClassification": "qacg_models.models.qacg_bert",
-    "QACGBertModelOutput": "qacg_models.models.outputs",
-    "QACGBertSequenceClassifierOutput": "qacg_models.models.outputs",
+    "QACGBertModelOutput": "qacg_models.models.qacg_bert",
+    "QACGBertSequenceClassifierOutput": "qacg_models.models.qacg_bert",
     "attention_relevance": "qacg_models.attribution.relevance",
     "embedding_gradient": "qacg_models.attribution.sensitivity",
     "gradient_relevance": "qacg_models.attribution.relevance",

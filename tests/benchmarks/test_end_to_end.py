@@ -8,11 +8,9 @@ import torch
 from model_sizes import TINY
 from qacg_models import QACGBertConfig, QACGBertForSequenceClassification
 
-from benchmarks import end_to_end, rows
-from benchmarks import sentences as sentences_command
+from benchmarks import end_to_end, rows, sentences as sentences_command
 from benchmarks.analysis.tables import markdown
-from benchmarks.steps import names as step_names
-from benchmarks.steps import providers, step_times
+from benchmarks.steps import names as step_names, providers, step_times
 from benchmarks.steps.released import ReleasedQACGBert
 from benchmarks.steps.sentences import load_sentences
 from benchmarks.targets import step_marks

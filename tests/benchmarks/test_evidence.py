@@ -17,8 +17,7 @@ from qacg_models.runs.options import TrainingOptions
 from untrained import OWN, TEXTS, write_model
 
 from benchmarks.cli.options import INTERRUPTED
-from benchmarks.evidence import __main__ as program
-from benchmarks.evidence import jobs, plan, trials
+from benchmarks.evidence import __main__ as program, jobs, plan, trials
 from benchmarks.evidence.gates import gates_of
 from benchmarks.evidence.intervals import Draws
 from benchmarks.evidence.plan import CONTESTANTS, DATA, Trial, chosen_settings, every_trial, judged, searches

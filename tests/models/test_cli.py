@@ -9,8 +9,7 @@ from qacg_models.cli import main
 from qacg_models.data import DataOptions, load_data, sample_directory
 from qacg_models.errors import ModelFolderError
 from qacg_models.inference.trained_model import load_trained
-from qacg_models.runs.options import SIZES as SIZE_OPTIONS
-from qacg_models.runs.options import TrainingOptions
+from qacg_models.runs.options import SIZES as SIZE_OPTIONS, TrainingOptions
 from safetensors.torch import load_file, save_file
 from untrained import write_model
 

@@ -20,7 +20,7 @@ from qacg_models import (
     QACGBertForSequenceClassification,
     QACGBertModel,
 )
-from qacg_models.checkpoints.fitting import Permissions
+from qacg_models.checkpoints.permissions import Permissions
 from qacg_models.cli import main
 from qacg_models.cli.commands import convert as command
 from qacg_models.conversion.convert import FORMATS, convert

@@ -16,8 +16,7 @@ from qacg_models import (
     QueryAttentionConfig,
     QueryAttentionForQuestionAnswering,
 )
-from qacg_models.checkpoints.fitting import Permissions
-from qacg_models.checkpoints.permission_words import asking_for
+from qacg_models.checkpoints.permissions import Permissions, asking_for
 from qacg_models.cli.commands import convert as command
 from qacg_models.conversion.convert import convert
 from qacg_models.runs.recipes import RECIPES

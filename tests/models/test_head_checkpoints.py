@@ -16,8 +16,8 @@ from qacg_models import (
     QueryAttentionConfig,
     QueryAttentionForQuestionAnswering,
 )
-from qacg_models.checkpoints.fitting import Permissions
 from qacg_models.checkpoints.head_names import BERTSUM, BERTSUM_ALIASES, PRESUMM, HeadLayout
+from qacg_models.checkpoints.permissions import Permissions
 from qacg_models.cli import main
 from qacg_models.conversion.convert import convert
 from qacg_models.errors import CheckpointError

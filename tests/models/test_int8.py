@@ -15,7 +15,7 @@ from qacg_models import AspectSentiment
 from qacg_models.cli import main
 from qacg_models.data.requests import Request
 from qacg_models.errors import InputError
-from qacg_models.export import onnx_int8, write
+from qacg_models.export import onnx_file, write
 from qacg_models.export.check import INT8, Check
 from qacg_models.export.traced import metadata_of
 from qacg_models.inference import int8
@@ -210,10 +210,10 @@ def test_int8_file_has_the_metadata_of_its_model_alone(tmp_path):
         helper.make_tensor_value_info(n, TensorProto.FLOAT, [2, size]) for n, size in (("x", 4), ("y", 3))
     )
     node = helper.make_node("MatMul", ["x", "weight"], ["y"], name="product")
-    node.metadata_props.add(key=onnx_int8.SCOPES, value=f"model{onnx_int8.IN_A_LAYER}0")
+    node.metadata_props.add(key=onnx_file.SCOPES, value=f"model{onnx_file.IN_A_LAYER}0")
     model = helper.make_model(helper.make_graph([node], "g", [inputs], [outputs], [weight]))
     model.metadata_props.add(key="labels", value='["good"]')
-    onnx_int8.save_in_int8(model, tmp_path / "model.onnx")
+    onnx_file.save_in_int8(model, tmp_path / "model.onnx")
     written = onnx.load(tmp_path / "model.onnx")
     assert [(one.key, one.value) for one in written.metadata_props] == [("labels", '["good"]')]
     assert "MatMulInteger" in {node.op_type for node in written.graph.node}

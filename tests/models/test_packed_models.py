@@ -8,9 +8,7 @@ from full_members import member
 from model_cases import checkpoint_activations
 from model_judging import SDPA_GRADIENT_BAND, check_against_formulas, flat, strengthen
 from model_sizes import TINY
-from oracle import bert as bert_oracle
-from oracle import cg_bert as cg_oracle
-from oracle import qacg_bert as qacg_oracle
+from oracle import bert as bert_oracle, cg_bert as cg_oracle, qacg_bert as qacg_oracle
 from oracle.pieces import cross_entropy, linear
 from qacg_models import (
     BertForQuestionAnswering,
@@ -24,9 +22,8 @@ from qacg_models import (
     token_sensitivity,
 )
 from qacg_models.data.collators import PackingCollator
-from qacg_models.models.context_folding import fold_context
-from qacg_models.modules.context_fold import ContextFold
-from qacg_models.modules.dropout import Dropout
+from qacg_models.modules.bert_layers import Dropout
+from qacg_models.modules.context_fold import ContextFold, fold_context
 from qacg_models.modules.packing import Packing
 from torch import nn
 
@@ -314,9 +311,9 @@ def test_the_fold_gives_the_same_and_is_dropped_by_training_and_new_weights(kind
 
 
 def test_what_cannot_be_folded_is_named():
-    with pytest.raises(ValueError, match=r"model: got one in training mode, wanted model.eval\(\)"):
+    with pytest.raises(ValueError, match=r"model: expected evaluation mode, got training mode"):
         fold_context(build("qacg").train())
-    with pytest.raises(ValueError, match="model: got a BertForSequenceClassification without context layers"):
+    with pytest.raises(ValueError, match="model: expected a QACG-BERT or CG-BERT, got a BertForSequenceClassification"):
         fold_context(build("bert"))
     model = build("qacg")
 

@@ -231,10 +231,10 @@ def test_choice_of_implementation(tmp_path):
     assert build().config._attn_implementation == "fused"
     assert QACGBertModel(QACGBertConfig(**SIZES)).config._attn_implementation == "fused"
     assert QACGBertModel(QACGBertConfig(**SIZES, output_attentions=True)).config._attn_implementation == "eager"
-    with pytest.raises(ValueError, match="attn_implementation: got 'sdpa', wanted one of 'fused', 'eager'"):
+    with pytest.raises(ValueError, match="attn_implementation: expected one of 'fused', 'eager', got 'sdpa'"):
         build("sdpa")
     build().save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match="attn_implementation: got 'flash'"):
+    with pytest.raises(ValueError, match="attn_implementation: expected one of 'fused', 'eager', got 'flash'"):
         QACGBertModel.from_pretrained(tmp_path, attn_implementation="flash")
     model = build()
     calls = []
@@ -248,7 +248,7 @@ def test_choice_of_implementation(tmp_path):
         model.set_attn_implementation("eager")
         model(**BATCH)
         assert calls == [1, 1]
-        with pytest.raises(ValueError, match="attn_implementation: got 'sdpa'"):
+        with pytest.raises(ValueError, match="attn_implementation: expected one of 'fused', 'eager', got 'sdpa'"):
             model.set_attn_implementation("sdpa")
 
 

@@ -6,8 +6,7 @@ import pytest
 import torch
 from qacg_models.data import load_data
 from qacg_models.runs.options import TrainingOptions
-from qacg_models.training import resolve_options as resolving
-from qacg_models.training import start, train
+from qacg_models.training import resolve_options as resolving, start, train
 from qacg_models.training.resolve_options import resolve_options
 from qacg_models.training.run import plan
 from qacg_models.training.start import choose_start

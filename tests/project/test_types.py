@@ -90,7 +90,7 @@ def test_type_checkers_and_python_find_the_same_public_names():
     [
         ("encoder.EncoderFields", "encoder.EncoderConfig"),
         ("context.ContextFields", "context.ContextConfig"),
-        ("gated_context.GatedContextFields", "gated_context.GatedContextConfig"),
+        ("context.GatedContextFields", "context.GatedContextConfig"),
     ],
 )
 def test_fields_that_are_handed_on_are_those_of_the_signature(fields, config):

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from transformers import PreTrainedConfig
 
-from qacg_models.checkpoints.permission_words import asking_for
+from qacg_models.checkpoints.permissions import asking_for
 from qacg_models.checkpoints.source import Source
 from qacg_models.checkpoints.tensor_names import layer_number, part_of, role_of
 from qacg_models.configs.encoders import ENCODER_CONFIGS

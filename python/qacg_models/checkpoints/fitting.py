@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -12,7 +11,7 @@ from torch import Tensor
 from qacg_kernels.nn import CONTEXT_ROLES, GATE_ROLES
 from qacg_models.checkpoints.files import some
 from qacg_models.checkpoints.load_report import Report
-from qacg_models.checkpoints.permission_words import asking_for
+from qacg_models.checkpoints.permissions import Permissions, asking_for
 from qacg_models.checkpoints.source import Source
 from qacg_models.checkpoints.tensor_names import part_of, role_of
 from qacg_models.errors import CheckpointError
@@ -20,38 +19,6 @@ from qacg_models.errors import CheckpointError
 WORDS = "bert.embeddings.word_embeddings.weight"
 POSITIONS = "bert.embeddings.position_embeddings.weight"
 CONTEXTS = "bert.context_embeddings.weight"
-
-
-@dataclass(frozen=True)
-class Permissions:
-    """What may happen to a checkpoint because somebody asked for it; the default is nothing.
-
-    Attributes:
-        initialize_missing: tensors of the backbone may be missing, and so may single tensors of another part.
-        truncate_positions: the position table may lose its last rows.
-        truncate_contexts: the context table may lose its last rows.
-        resize_vocabulary: the word table may lose its last rows, or get new ones.
-        ignore_mismatched_sizes: a head of another size counts as missing.
-    """
-
-    initialize_missing: bool = False
-    truncate_positions: bool = False
-    truncate_contexts: bool = False
-    resize_vocabulary: bool = False
-    ignore_mismatched_sizes: bool = False
-
-    def fields(self) -> frozenset[str]:
-        """The configuration fields that may differ from the sizes of the tensors."""
-        allowed = {
-            "max_position_embeddings": self.truncate_positions,
-            "num_contexts": self.truncate_contexts,
-            "vocab_size": self.resize_vocabulary,
-            "num_labels": self.ignore_mismatched_sizes,
-        }
-        return frozenset(field for field, granted in allowed.items() if granted)
-
-
-NOTHING = Permissions()
 
 
 def fit(

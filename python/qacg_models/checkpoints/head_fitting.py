@@ -12,7 +12,7 @@ from torch import Tensor
 from qacg_models.checkpoints.files import some
 from qacg_models.checkpoints.head_names import HeadLayout
 from qacg_models.checkpoints.load_report import Report
-from qacg_models.checkpoints.permission_words import asking_for
+from qacg_models.checkpoints.permissions import asking_for
 from qacg_models.errors import CheckpointError
 
 # Of an encoder, but needed by no head: buffers computed from the sizes, and the pooler.

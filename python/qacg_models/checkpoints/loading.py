@@ -14,8 +14,9 @@ from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from qacg_models.checkpoints.config_fields import check_agreement, configuration
-from qacg_models.checkpoints.fitting import NOTHING, Permissions, fit
+from qacg_models.checkpoints.fitting import fit
 from qacg_models.checkpoints.load_report import Report
+from qacg_models.checkpoints.permissions import NOTHING, Permissions
 from qacg_models.checkpoints.reported_loading import ReportedLoading
 from qacg_models.checkpoints.source import Source, open_source
 from qacg_models.checkpoints.tensor_names import BASE, Layout

@@ -5,7 +5,7 @@ from __future__ import annotations
 from transformers import PreTrainedConfig
 from typing_extensions import Unpack
 
-from qacg_models.configs.common_fields import CommonFields
+from qacg_models.configs.encoder import CommonFields
 from qacg_models.configs.encoder_head import EncoderHeadConfig
 from qacg_models.configs.field_checks import check_one_of, check_probability, check_size
 

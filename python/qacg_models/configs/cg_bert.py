@@ -4,8 +4,8 @@ from typing import Any
 
 from typing_extensions import Unpack
 
+from qacg_models.configs.context import GatedContextConfig, GatedContextFields
 from qacg_models.configs.field_checks import check_one_of
-from qacg_models.configs.gated_context import GatedContextConfig, GatedContextFields
 
 GATE_ACTIVATIONS = ("sigmoid", "tanh")
 

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from typing_extensions import Unpack
 
 from qacg_models.configs.encoder import EncoderConfig, EncoderFields
-from qacg_models.configs.field_checks import check_flag, check_size
+from qacg_models.configs.field_checks import check_flag, check_one_of, check_size
 from qacg_models.configs.limits import MOST, limit
+
+CONTEXT_PROJECTIONS = ("hidden", "head")
 
 
 class ContextFields(EncoderFields, total=False):
@@ -66,6 +68,48 @@ class ContextConfig(EncoderConfig):
         super().check()
         check_flag("context_standalone", self.context_standalone)
         self.contexts = _context_names(self.contexts)
+
+
+class GatedContextFields(ContextFields, total=False):
+    """The fields of `GatedContextConfig` that its variants hand on as they are."""
+
+    lambda_per_head: bool
+
+
+class GatedContextConfig(ContextConfig):
+    """An encoder whose self-attention has a context, let in by gates.
+
+    Args:
+        context_projection: "hidden" projects the whole context (hidden x hidden), "head" each head's slice
+            with one matrix shared by the heads (head size x head size).
+        lambda_bias: whether the layers of the gates have biases.
+        lambda_per_head: whether every head has gate weights of its own (the paper) or all share them (the
+            published code).
+        Others: as in `ContextConfig`. The gates' weights start at 0.01 whatever initializer_range is.
+
+    Raises:
+        TypeError, ValueError: naming the field, its value and its limit.
+    """
+
+    def __init__(
+        self,
+        *,
+        context_projection: str,
+        lambda_bias: bool,
+        lambda_per_head: bool = False,
+        **kwargs: Unpack[ContextFields],
+    ):
+        self.context_projection = context_projection
+        self.lambda_bias = lambda_bias
+        self.lambda_per_head = lambda_per_head
+        super().__init__(**kwargs)
+
+    def check(self) -> None:
+        """Raises TypeError or ValueError for the first field that is out of its limits."""
+        super().check()
+        check_one_of("context_projection", self.context_projection, CONTEXT_PROJECTIONS)
+        for field in ("lambda_bias", "lambda_per_head"):
+            check_flag(field, getattr(self, field))
 
 
 def _context_names(contexts: int | Sequence[str]) -> list[str]:

@@ -2,13 +2,13 @@
 
 import difflib
 import inspect
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
+import torch
 from transformers import PreTrainedConfig
 from transformers.activations import ACT2FN
-from typing_extensions import Unpack
+from typing_extensions import TypedDict, Unpack
 
-from qacg_models.configs.common_fields import CommonFields
 from qacg_models.configs.field_checks import (
     check_dtype,
     check_integer,
@@ -56,6 +56,27 @@ _FIXED = {
 }
 # Published beside pooler_type; sizes of a pooler that BERT does not have. They are dropped.
 _OF_ANOTHER_POOLER = {*("pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head")}
+
+
+ProblemType = Literal["regression", "single_label_classification", "multi_label_classification"]
+
+
+class CommonFields(TypedDict, total=False):
+    """Fields of transformers' PreTrainedConfig that mean something here; each may be left out."""
+
+    architectures: list[str] | None
+    attn_implementation: str | dict[str, str] | None
+    dtype: str | torch.dtype | None
+    id2label: dict[int, str] | dict[str, str] | None
+    label2id: dict[str, int] | dict[str, str] | None
+    model_type: str
+    name_or_path: str
+    num_labels: int
+    output_attentions: bool
+    output_hidden_states: bool
+    problem_type: ProblemType | None
+    return_dict: bool
+    transformers_version: str | None
 
 
 class PublishedFields(CommonFields, total=False):

@@ -11,8 +11,7 @@ from transformers import AutoConfig, PreTrainedConfig
 from typing_extensions import Unpack
 
 from qacg_models.configs import encoders  # noqa: F401 - the encoder may be one of ours, saved by another process
-from qacg_models.configs.common_fields import CommonFields
-from qacg_models.configs.encoder import contents
+from qacg_models.configs.encoder import CommonFields, contents
 from qacg_models.configs.field_checks import check_dtype, check_size
 from qacg_models.configs.limits import MOST
 

@@ -3,8 +3,8 @@
 from typing_extensions import Unpack
 
 from qacg_kernels.nn import NAMINGS
+from qacg_models.configs.context import GatedContextConfig, GatedContextFields
 from qacg_models.configs.field_checks import check_number, check_one_of
-from qacg_models.configs.gated_context import GatedContextConfig, GatedContextFields
 
 
 class QACGBertConfig(GatedContextConfig):

@@ -6,7 +6,7 @@ from transformers import PreTrainedConfig
 from typing_extensions import Unpack
 
 from qacg_models.configs.bert import OUTSIDE_POSITIONS
-from qacg_models.configs.common_fields import CommonFields
+from qacg_models.configs.encoder import CommonFields
 from qacg_models.configs.encoder_head import EncoderHeadConfig
 from qacg_models.configs.field_checks import (
     check_flag,

@@ -23,14 +23,14 @@ from torch import Tensor
 from transformers import BertConfig, PreTrainedConfig
 
 from qacg_models.checkpoints.files import some, weights_file
-from qacg_models.checkpoints.fitting import CONTEXTS, NOTHING, Permissions
+from qacg_models.checkpoints.fitting import CONTEXTS
 from qacg_models.checkpoints.load_report import Report
 from qacg_models.checkpoints.loading import CheckpointLoading, prepare
-from qacg_models.checkpoints.permission_words import asking_for
+from qacg_models.checkpoints.permissions import NOTHING, Permissions, asking_for
 from qacg_models.checkpoints.source import CONFIG_NAMES, Source, open_source
 from qacg_models.checkpoints.tensor_names import HUGGING_FACE, RELEASED, TENSORFLOW, Layout, part_of
-from qacg_models.conversion.convert_head import choose_head, write_head
-from qacg_models.conversion.model_choice import choose_model
+from qacg_models.conversion.convert_head import write_head
+from qacg_models.conversion.model_choice import choose_head, choose_model
 from qacg_models.errors import CheckpointError
 from qacg_models.modules.bert_layers import GATE_WIDTH
 from qacg_models.utils.atomic_files import atomic_folder, explain_write_errors, follow_umask

@@ -8,32 +8,14 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedConfig
 
-from qacg_models.checkpoints.files import read_json, read_tensors, some
-from qacg_models.checkpoints.fitting import Permissions
+from qacg_models.checkpoints.files import read_tensors, some
 from qacg_models.checkpoints.head_loading import HeadCheckpointLoading, head_configuration
 from qacg_models.checkpoints.head_names import BERTSUM
 from qacg_models.checkpoints.load_report import Report
-from qacg_models.checkpoints.permission_words import asking_for
-from qacg_models.checkpoints.source import config_file
+from qacg_models.checkpoints.permissions import Permissions, asking_for
 from qacg_models.errors import CheckpointError
-from qacg_models.models.auto import MODELS, load_class
 
 _BERTS = ("bert", "plain_bert")
-
-
-def choose_head(weights: Path, name: str | None, config: Path | str | None) -> type[HeadCheckpointLoading] | None:
-    """The class of a model with a head over any encoder: the one called `name`, or that of our own configuration.
-
-    None: it is a model of another kind.
-    """
-    heads = [entry for entry in MODELS if entry.tensors == "head"]
-    if name is not None:
-        chosen = [entry for entry in heads if entry.name == name]
-    else:
-        path = config_file(weights, config)
-        kind = None if path is None else read_json(path).get("model_type")
-        chosen = [entry for entry in heads if entry.model_type == kind]
-    return load_class(chosen[0]) if chosen else None
 
 
 def write_head(

@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from qacg_models.checkpoints.config_fields import variant
+from qacg_models.checkpoints.files import read_json
+from qacg_models.checkpoints.head_loading import HeadCheckpointLoading
 from qacg_models.checkpoints.loading import CheckpointLoading
-from qacg_models.checkpoints.source import Source
+from qacg_models.checkpoints.source import Source, config_file
 from qacg_models.checkpoints.tensor_names import part_of
 from qacg_models.configs.encoders import ENCODER_CONFIGS
 from qacg_models.errors import CheckpointError
 from qacg_models.models.auto import MODELS, load_class
 
 DEFAULT_MODEL = "QACGBertForSequenceClassification"
+
+
+def choose_head(weights: Path, name: str | None, config: Path | str | None) -> type[HeadCheckpointLoading] | None:
+    """The class of a model with a head over any encoder: the one called `name`, or that of our own configuration.
+
+    None: it is a model of another kind.
+    """
+    heads = [entry for entry in MODELS if entry.tensors == "head"]
+    if name is not None:
+        chosen = [entry for entry in heads if entry.name == name]
+    else:
+        path = config_file(weights, config)
+        kind = None if path is None else read_json(path).get("model_type")
+        chosen = [entry for entry in heads if entry.model_type == kind]
+    return load_class(chosen[0]) if chosen else None
 
 
 def choose_model(source: Source, name: str | None, *, plain: bool) -> type[CheckpointLoading]:

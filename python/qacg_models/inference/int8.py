@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from qacg_models.errors import InputError
 from qacg_models.inference.trained_model import TrainedModel
-from qacg_models.models.context_folding import fold_context, has_context_layers
+from qacg_models.modules.context_fold import fold_context, has_context_layers
 from qacg_models.utils.quiet import quiet
 
 # The oldest release that this was tried with; some before it multiply in int32 on the CPU, which is slow.

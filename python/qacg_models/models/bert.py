@@ -15,13 +15,14 @@ from transformers.modeling_outputs import (
     QuestionAnsweringModelOutput,
     SequenceClassifierOutput,
 )
+from transformers.utils import ModelOutput
 
 from qacg_models.configs.bert import PlainBertConfig
-from qacg_models.models.pretrained import EncoderPreTrainedModel, as_dict, classifier_dropout
+from qacg_models.models.pretrained import EncoderPreTrainedModel, SequenceClassifier, as_dict
 from qacg_models.modules.bert_layers import POOLERS, BertEmbeddings, BertIntermediate, BertResidualOutput
 from qacg_models.modules.encoder_batch import read_batch
 from qacg_models.modules.input_checks import checked_head_mask
-from qacg_models.modules.losses import classification_loss, has_answers, span_loss
+from qacg_models.modules.losses import has_answers, span_loss
 from qacg_models.modules.packing import Packing
 from qacg_models.modules.softmax_attention import IMPLEMENTATIONS, attend_split
 
@@ -173,12 +174,6 @@ class BertModel(BertPreTrainedModel):
         self.pooler = POOLERS[config.pooler](config) if add_pooling_layer else None
         self.post_init()
 
-    def get_input_embeddings(self) -> nn.Embedding:
-        return self.embeddings.word_embeddings
-
-    def set_input_embeddings(self, value: nn.Embedding) -> None:
-        self.embeddings.word_embeddings = value
-
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -199,29 +194,33 @@ class BertModel(BertPreTrainedModel):
         """Encodes a padded or a packed batch.
 
         Args:
-            input_ids: (B, L) below vocab_size, L at most max_position_embeddings.
+            input_ids: (B, L) int64 or int32 below vocab_size, L at most max_position_embeddings.
             attention_mask: (B, L), 1 for tokens and 0 for padding; None: no padding.
             token_type_ids: (B, L) below type_vocab_size; None: all 0.
             position_ids: (B, L) or (1, L); None: 0 to L - 1.
             inputs_embeds: (B, L, hidden_size), word embeddings in place of input_ids.
-            head_mask: (H) or (layers, H), multiplies the map of every head: 1 keeps it, 0 puts it out. Its gradient
-                says how much the heads matter.
-            cu_seqlens: (B + 1) int32 or int64 offsets of a packed batch: then input_ids, token_type_ids and
-                position_ids are (T), inputs_embeds (T, hidden_size), there is no attention_mask, and what is
-                returned for each token is packed too. `PackingCollator` makes such batches.
-            max_seqlen: length of its longest sequence; None: read from cu_seqlens, where that costs nothing.
-            pooled_only: leave out what pooler_output does not need; last_hidden_state is None. With the pooler
-                "cls" the last layer of a packed batch then computes no other token beyond its attention.
-            tokens_only: leave out what last_hidden_state does not need; pooler_output is None. Padding is computed too,
-                whatever `unpad` says.
-            output_attentions: return A after dropout, (B, H, L, L), of every layer, L being max_seqlen of a
-                packed batch; None: as the configuration says.
-            output_hidden_states: return the embeddings and every layer's output; None: as configured.
-            return_dict: False for a plain tuple; None: as configured.
+            head_mask: (H) or (layers, H), multiplies the attention matrix of every head: 1 keeps it, 0 removes it. Its
+                gradient measures the importance of the heads.
+            cu_seqlens: (B + 1) int32 or int64 offsets of a packed batch. Then input_ids, token_type_ids and
+                position_ids are (T), inputs_embeds is (T, hidden_size), attention_mask is None, and per-token outputs
+                are packed too. `PackingCollator` builds such batches.
+            max_seqlen: length of the longest packed sequence; None: read from cu_seqlens, on the CPU only.
+            pooled_only: compute only what pooler_output requires; last_hidden_state is None. With the pooler "cls",
+                the last layer of a packed batch then computes only the first tokens after its attention.
+            tokens_only: compute only what last_hidden_state requires; pooler_output is None. Padding is computed too,
+                whatever `config.unpad` is.
+            output_attentions: return A after dropout, (B, H, L, L), of every layer, with L = max_seqlen for a packed
+                batch; None: `config.output_attentions`.
+            output_hidden_states: return the embeddings and the output of every layer;
+                None: `config.output_hidden_states`.
+            return_dict: False returns a plain tuple; None: `config.return_dict`.
+
+        Returns:
+            A BaseModelOutputWithPooling of transformers, or the tuple of its fields that are not None.
 
         Raises:
-            TypeError, ValueError: naming the argument, what came and what was wanted. Values are looked at on
-                the CPU and outside torch.compile only, as elsewhere that would synchronise or break a graph.
+            TypeError, ValueError: an argument is invalid; the message names it. Values are checked on the CPU and
+                outside torch.compile only: elsewhere reading them would synchronise or break a graph.
         """
         output_attentions = self.config.output_attentions if output_attentions is None else output_attentions
         if output_hidden_states is None:
@@ -255,18 +254,34 @@ class BertModel(BertPreTrainedModel):
         return output if as_dict(return_dict, self.config) else output.to_tuple()
 
 
-class BertForSequenceClassification(BertPreTrainedModel):
-    """BERT with a linear classifier on the pooled output."""
+class BertForSequenceClassification(SequenceClassifier):
+    """BERT with a linear classifier on the pooled output.
 
-    card_task = "text-classification"
+    The attention implementations are "sdpa" (the default), "fused" and "eager".
 
-    def __init__(self, config: PlainBertConfig):
-        super().__init__(config)
-        self.num_labels = config.num_labels
-        self.bert = BertModel(config)
-        self.dropout = classifier_dropout(config)
-        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
-        self.post_init()
+    Args:
+        config: sizes; `num_labels` or `id2label` gives the classes.
+
+    Raises:
+        TypeError, ValueError: a field of the configuration is invalid; the message names it.
+
+    Example:
+        >>> import torch
+        >>> from qacg_models import PlainBertConfig
+        >>> config = PlainBertConfig(
+        ...     vocab_size=100, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, num_labels=3
+        ... )
+        >>> model = BertForSequenceClassification(config).eval()
+        >>> model(torch.tensor([[1, 2, 3]])).logits.shape
+        torch.Size([1, 3])
+    """
+
+    config: PlainBertConfig
+    config_class = PlainBertConfig
+    implementations = IMPLEMENTATIONS
+    encoder_class = BertModel
+    output_class = SequenceClassifierOutput
+    _no_split_modules = ("BertEmbeddings", "BertLayer")
 
     def forward(
         self,
@@ -282,39 +297,45 @@ class BertForSequenceClassification(BertPreTrainedModel):
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
-    ) -> SequenceClassifierOutput | tuple[Tensor, ...]:
+    ) -> ModelOutput | tuple[Tensor, ...]:
         """Classifies the sequences of a padded or packed batch.
 
         Args:
-            labels: as `classification_loss` wants them for the configuration's problem_type; None: no loss.
-            Others: as for `BertModel`.
+            input_ids: (B, L) int64 or int32 below vocab_size, L at most max_position_embeddings.
+            attention_mask: (B, L), 1 for tokens and 0 for padding; None: no padding.
+            token_type_ids: (B, L) below type_vocab_size; None: all 0.
+            position_ids: (B, L) or (1, L); None: 0 to L - 1.
+            inputs_embeds: (B, L, hidden_size), word embeddings in place of input_ids.
+            cu_seqlens: (B + 1) int32 or int64 offsets of a packed batch. Then input_ids, token_type_ids and
+                position_ids are (T), inputs_embeds is (T, hidden_size), and attention_mask is None.
+            max_seqlen: length of the longest packed sequence; None: read from cu_seqlens, on the CPU only.
+            labels: (B) integers below num_labels, or -100 for rows that the loss leaves out; for other values of
+                `config.problem_type` see `classification_loss`. None: no loss.
+            output_attentions: return A after dropout, (B, H, L, L), of every layer, with L = max_seqlen for a packed
+                batch; None: `config.output_attentions`.
+            output_hidden_states: return the embeddings and the output of every layer;
+                None: `config.output_hidden_states`.
+            return_dict: False returns a plain tuple; None: `config.return_dict`.
+
+        Returns:
+            A SequenceClassifierOutput of transformers, or the tuple of its fields that are not None.
 
         Raises:
-            TypeError, ValueError: as for `BertModel`, and for labels.
+            TypeError, ValueError: an argument is invalid; the message names it.
         """
-        if output_hidden_states is None:
-            output_hidden_states = self.config.output_hidden_states
-        encoded = self.bert(
-            input_ids,
-            attention_mask,
-            token_type_ids,
-            position_ids,
+        return self._classify(
+            labels,
+            output_hidden_states,
+            return_dict,
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            token_type_ids=token_type_ids,
+            position_ids=position_ids,
             inputs_embeds=inputs_embeds,
             cu_seqlens=cu_seqlens,
             max_seqlen=max_seqlen,
-            pooled_only=not output_hidden_states,
             output_attentions=output_attentions,
-            output_hidden_states=output_hidden_states,
-            return_dict=True,
         )
-        logits = self.classifier(self.dropout(encoded.pooler_output))
-        output = SequenceClassifierOutput(
-            loss=None if labels is None else classification_loss(logits, labels, self.config.problem_type),
-            logits=logits,
-            hidden_states=encoded.hidden_states,
-            attentions=encoded.attentions,
-        )
-        return output if as_dict(return_dict, self.config) else output.to_tuple()
 
 
 class BertForQuestionAnswering(BertPreTrainedModel):

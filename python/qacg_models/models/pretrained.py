@@ -1,46 +1,52 @@
-"""The base class of every model here: choice of implementation, and initial weights."""
+"""Base classes of the encoders and of their classifiers."""
 
 from typing import ClassVar
 
 import torch
-from torch import nn
-from transformers import PreTrainedModel
-from transformers import initialization as init
+from torch import Tensor, nn
+from transformers import PreTrainedModel, initialization as init
+from transformers.utils import ModelOutput
 
 from qacg_kernels.nn import GATE_STD, GateLayer
 from qacg_models.checkpoints.loading import CheckpointLoading
 from qacg_models.models.model_card import CardWriting
-from qacg_models.modules.dropout import Dropout
+from qacg_models.modules.bert_layers import Dropout
+from qacg_models.modules.losses import classification_loss
 
 
 class EncoderPreTrainedModel(CardWriting, CheckpointLoading, PreTrainedModel):
-    """What the models share as transformers models.
+    """Attention implementations, initial weights and word embeddings of every encoder of this package.
 
-    `attn_implementation` is one of `implementations`, the first by default; like every such choice in
-    transformers it is made when a model is built or loaded, or by `set_attn_implementation`, and is not saved.
-    With `config.output_attentions` set and no choice made it is "eager", as transformers has it; asking one
-    call for its maps works with all.
+    `attn_implementation` is one of `implementations`, the first by default. As in transformers it is chosen when a
+    model is built or loaded, or by `set_attn_implementation`, and is not saved. With `config.output_attentions` and no
+    choice it is "eager". A single call can request attention matrices with every implementation.
     """
 
     base_model_prefix = "bert"
     supports_gradient_checkpointing = True
     implementations: ClassVar[tuple[str, ...]]
-    # A buffer of old BERT checkpoints that holds 0, 1, 2, ...
+    # A buffer of old BERT checkpoints with the values 0, 1, 2, ...
     _keys_to_ignore_on_load_unexpected: ClassVar = [r"embeddings\.position_ids$"]
 
     @classmethod
     def _can_set_attn_implementation(cls) -> bool:
-        # Transformers would look in the source file for a call of its own dispatcher.
+        # Transformers would search the source file for a call of its own dispatcher.
         return True
 
     def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
-        """Transformers' check of the name, narrowed to what these models have."""
+        """Returns the name of the implementation, or raises ValueError for one that the model does not have."""
         if requested_attention is None:
             return "eager" if self.config.output_attentions else self.implementations[0]
         if requested_attention not in self.implementations:
             known = ", ".join(map(repr, self.implementations))
-            raise ValueError(f"attn_implementation: got {requested_attention!r}, wanted one of {known}")
+            raise ValueError(f"attn_implementation: expected one of {known}, got {requested_attention!r}")
         return requested_attention
+
+    def get_input_embeddings(self) -> nn.Embedding:
+        return self.base_model.embeddings.word_embeddings
+
+    def set_input_embeddings(self, value: nn.Embedding) -> None:
+        self.base_model.embeddings.word_embeddings = value
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -52,12 +58,50 @@ class EncoderPreTrainedModel(CardWriting, CheckpointLoading, PreTrainedModel):
                 init.normal_(parameter, mean=0.0, std=self.config.initializer_range)
 
 
+class SequenceClassifier(EncoderPreTrainedModel):
+    """A linear classifier on the pooled output of an encoder.
+
+    Attributes:
+        encoder_class: class of the encoder.
+        output_class: class of what `forward` returns, with the fields `loss`, `logits` and the optional
+            fields of the encoder's output.
+    """
+
+    card_task = "text-classification"
+    encoder_class: ClassVar[type[EncoderPreTrainedModel]]
+    output_class: ClassVar[type[ModelOutput]]
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.num_labels = config.num_labels
+        self.bert = self.encoder_class(config)
+        self.dropout = classifier_dropout(config)
+        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
+        self.post_init()
+
+    def _classify(
+        self, labels: Tensor | None, output_hidden_states: bool | None, return_dict: bool | None, **inputs
+    ) -> ModelOutput | tuple[Tensor, ...]:
+        """Runs the encoder on `inputs`, then the classifier."""
+        if output_hidden_states is None:
+            output_hidden_states = self.config.output_hidden_states
+        encoded = self.bert(
+            **inputs, pooled_only=not output_hidden_states, output_hidden_states=output_hidden_states, return_dict=True
+        )
+        logits = self.classifier(self.dropout(encoded.pooler_output))
+        output = self.output_class(
+            loss=None if labels is None else classification_loss(logits, labels, self.config.problem_type),
+            logits=logits,
+            **{name: value for name, value in encoded.items() if name not in ("last_hidden_state", "pooler_output")},
+        )
+        return output if as_dict(return_dict, self.config) else output.to_tuple()
+
+
 def as_dict(return_dict: bool | None, config) -> bool:
-    """Whether a forward returns its output object: what the call says, or the configuration."""
+    """Whether `forward` returns its output object and not a tuple."""
     return bool(config.return_dict if return_dict is None else return_dict)
 
 
 def classifier_dropout(config) -> Dropout:
     """The dropout before a classifier."""
-    given = config.classifier_dropout
-    return Dropout(config.hidden_dropout_prob if given is None else given)
+    return Dropout(config.hidden_dropout_prob if config.classifier_dropout is None else config.classifier_dropout)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from qacg_models.configs.gated_context import GatedContextConfig
+from qacg_models.configs.context import GatedContextConfig
 from qacg_models.modules.bert_layers import BertIntermediate, BertResidualOutput
 from qacg_models.modules.context_fold import ContextFold, folding_pays, mix_context, project_folded
 from qacg_models.modules.packing import Packing

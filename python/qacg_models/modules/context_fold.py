@@ -3,8 +3,10 @@
 With W = [We | Wx] the context query of a layer is Uq (Wx X + We E + b + E) + uq. Folded, it is (Uq Wx) X plus
 Uq (We E + b + E) + uq, which no token enters; the same for the key. So queries, keys, values and both context parts
 are five H x H products per token in place of six, and two small ones per sequence. Folded weights are made once for
-inference (`models/context_folding.py`), and on the way where a batch is large enough to pay for them.
+inference (`fold_context`), and on the way where a batch is large enough to pay for them.
 """
+
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -142,3 +144,49 @@ def _is_plain(layer: nn.Module) -> bool:
     return type(layer) is nn.Linear and not (
         layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks or layer._backward_pre_hooks
     )
+
+
+def has_context_layers(model: nn.Module) -> bool:
+    """Whether `fold_context` has anything to fold: not every model takes its context in by context layers."""
+    return bool(_context_encoders(model))
+
+
+def fold_context(model: nn.Module) -> int:
+    """Folds the context path of every layer of a QACG-BERT or CG-BERT for inference.
+
+    Results stay the same up to rounding. The folded weights are used where no gradients are recorded and no attention
+    maps are requested. `model.train()` and `load_state_dict` drop them. After any other change of the weights call this
+    function again. Parameters, state dict and saved files stay as they are.
+
+    Args:
+        model: any module that contains the encoder of a QACG-BERT or CG-BERT, in evaluation mode.
+
+    Returns:
+        The number of folded layers.
+
+    Raises:
+        ValueError: the model is in training mode, or has no context layers.
+        TypeError: a projection is not a plain nn.Linear.
+
+    Example:
+        >>> from qacg_models import QACGBertConfig, QACGBertModel
+        >>> config = QACGBertConfig(vocab_size=100, hidden_size=32, num_hidden_layers=2, num_attention_heads=2)
+        >>> fold_context(QACGBertModel(config).eval())
+        2
+    """
+    if model.training:
+        raise ValueError("model: expected evaluation mode, got training mode. Call model.eval() first.")
+    encoders = _context_encoders(model)
+    if not encoders:
+        name = type(model).__name__
+        raise ValueError(f"model: expected a QACG-BERT or CG-BERT, got a {name} without context layers.")
+    pairs = [pair for encoder in encoders for pair in zip(encoder.layer, encoder.context_layer)]
+    folds = [(layer, ContextFold(layer.attention.self, context_layer)) for layer, context_layer in pairs]
+    for layer, fold in folds:
+        layer.fold = fold.eval()
+    return len(folds)
+
+
+def _context_encoders(model: nn.Module) -> list[Any]:
+    # By its attribute: the class, in context_encoder.py, imports this module.
+    return [module for module in model.modules() if isinstance(getattr(module, "context_layer", None), nn.ModuleList)]

@@ -7,7 +7,7 @@ from torch.nn import functional as F
 from qacg_kernels.call.gate import GateParameters
 from qacg_kernels.functional import quasi_attention_varlen
 from qacg_kernels.nn import FusedQuasiAttention
-from qacg_models.modules.dropout import Dropout
+from qacg_models.modules.bert_layers import Dropout
 from qacg_models.modules.packing import Packing
 
 IMPLEMENTATIONS = ("fused", "eager")

@@ -72,7 +72,7 @@ def begin_model(
         )
         _check_memory(config, options)
         return kind._from_config(config, attn_implementation=options.attention)
-    from qacg_models.checkpoints.fitting import Permissions
+    from qacg_models.checkpoints.permissions import Permissions
     from qacg_models.checkpoints.source import open_source
 
     model, loading = kind.from_source(

@@ -72,7 +72,7 @@ def _assignment(text: str) -> tuple[str, object]:
 
 def run(arguments: argparse.Namespace) -> int:
     """Converts, and prints what became of every tensor."""
-    from qacg_models.checkpoints.fitting import Permissions
+    from qacg_models.checkpoints.permissions import Permissions
     from qacg_models.conversion.convert import convert
 
     check_range("seed", arguments.seed, 0, 2**64 - 1)

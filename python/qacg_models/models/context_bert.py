@@ -1,0 +1,193 @@
+"""What CG-BERT and QACG-BERT share (Wu and Ong, 2021): BERT whose self-attention reads a context.
+
+They differ from BERT in their encoder (`modules/context_encoder.py`), and from each other in self-attention.
+"""
+
+from typing import ClassVar
+
+from torch import Tensor, nn
+from transformers.utils import ModelOutput
+
+from qacg_models.configs.context import GatedContextConfig
+from qacg_models.models.pretrained import EncoderPreTrainedModel, SequenceClassifier, as_dict
+from qacg_models.modules.bert_layers import POOLERS, BertEmbeddings
+from qacg_models.modules.context_encoder import ContextBertEncoder
+from qacg_models.modules.encoder_batch import read_batch
+from qacg_models.modules.input_checks import checked_context_ids
+
+
+class ContextBertModel(EncoderPreTrainedModel):
+    """Embeddings, encoder with a context, and pooler.
+
+    Attributes:
+        self_attention: class of the self-attention layers.
+        output_class: class of what `forward` returns.
+        map_fields: fields of the output for the (B, H, L, L) tensors that self-attention returns beside its output.
+        gate_fields: fields of the output for the (B, H, L) tensors that it returns after those.
+    """
+
+    card_task = "feature-extraction"
+    self_attention: ClassVar[type[nn.Module]]
+    output_class: ClassVar[type[ModelOutput]]
+    map_fields: ClassVar[tuple[str, ...]]
+    gate_fields: ClassVar[tuple[str, ...]]
+    _no_split_modules = ("BertEmbeddings", "ContextBertLayer")
+
+    def __init__(self, config: GatedContextConfig):
+        super().__init__(config)
+        config.check()  # again: fields may have been set since the configuration was built
+        self.embeddings = BertEmbeddings(config)
+        self.context_embeddings = nn.Embedding(config.num_contexts, config.hidden_size)
+        self.encoder = ContextBertEncoder(config, self.self_attention)
+        self.pooler = POOLERS[config.pooler](config)
+        self.post_init()
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        context_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        *,
+        inputs_embeds: Tensor | None = None,
+        cu_seqlens: Tensor | None = None,
+        max_seqlen: int | None = None,
+        pooled_only: bool = False,
+        output_attentions: bool | None = None,
+        output_gates: bool = False,
+        output_lambda: bool = False,
+        output_hidden_states: bool | None = None,
+        return_dict: bool | None = None,
+    ) -> ModelOutput | tuple[Tensor, ...]:
+        """Encodes a padded or a packed batch.
+
+        Args:
+            input_ids: (B, L) int64 or int32 below vocab_size, L at most max_position_embeddings.
+            attention_mask: (B, L), 1 for tokens and 0 for padding; None: no padding.
+            token_type_ids: (B, L) below type_vocab_size; None: all 0.
+            context_ids: (B) or (B, 1), indices into `config.contexts`; see `config.context_id`.
+            position_ids: (B, L) or (1, L); None: 0 to L - 1.
+            inputs_embeds: (B, L, hidden_size), word embeddings in place of input_ids.
+            cu_seqlens: (B + 1) int32 or int64 offsets of a packed batch. Then input_ids, token_type_ids and
+                position_ids are (T), inputs_embeds is (T, hidden_size), attention_mask is None, and per-token outputs
+                are packed too. `PackingCollator` builds such batches.
+            max_seqlen: length of the longest packed sequence; None: read from cu_seqlens, on the CPU only.
+            pooled_only: compute only what pooler_output requires; last_hidden_state is None. With the pooler "cls",
+                the last layer of a packed batch then computes only the first tokens after its attention.
+            output_attentions: return the attention matrices of every layer, (B, H, L, L) each, with L = max_seqlen
+                for a packed batch; None: `config.output_attentions`.
+            output_gates: return the gate values of every layer, (B, H, L) each: `lambdas` of QACG-BERT,
+                `query_gates` and `key_gates` of CG-BERT.
+            output_lambda: the same as output_gates.
+            output_hidden_states: return the embeddings and the output of every layer;
+                None: `config.output_hidden_states`.
+            return_dict: False returns a plain tuple; None: `config.return_dict`.
+
+        Returns:
+            An `output_class`, or the tuple of its fields that are not None.
+
+        Raises:
+            TypeError, ValueError: an argument is invalid; the message names it. Values are checked on the CPU and
+                outside torch.compile only: elsewhere reading them would synchronise or break a graph.
+        """
+        output_attentions = self.config.output_attentions if output_attentions is None else output_attentions
+        if output_hidden_states is None:
+            output_hidden_states = self.config.output_hidden_states
+        batch = read_batch(
+            self.config,
+            input_ids,
+            attention_mask,
+            token_type_ids,
+            position_ids,
+            inputs_embeds,
+            cu_seqlens,
+            max_seqlen,
+            leave_out_padding=self.config.unpad and not output_attentions,
+        )
+        context_embedding = self.context_embeddings(checked_context_ids(self.config, context_ids, batch.size))
+        embedded = self.embeddings(batch.input_ids, batch.token_type_ids, batch.position_ids, batch.inputs_embeds)
+        first_only = pooled_only and batch.only_first_needed(self.config, output_hidden_states)
+        every_hidden, per_layer = self.encoder(
+            embedded, context_embedding, batch.mask, bool(output_attentions), first_only
+        )
+        found = dict(zip((*self.map_fields, *self.gate_fields), zip(*per_layer)))
+        optional = {field: found[field] for field in self.map_fields if output_attentions}
+        if output_gates or output_lambda:
+            optional |= {field: tuple(map(batch.restored_rows, found[field])) for field in self.gate_fields}
+        output = self.output_class(
+            last_hidden_state=None if pooled_only else batch.restored(every_hidden[-1]),
+            pooler_output=self.pooler(*batch.pooled_from(every_hidden[-1], first_only)),
+            hidden_states=tuple(map(batch.restored, every_hidden)) if output_hidden_states else None,
+            **optional,
+        )
+        return output if as_dict(return_dict, self.config) else output.to_tuple()
+
+
+class ContextBertForSequenceClassification(SequenceClassifier):
+    """A linear classifier on the pooled output of a `ContextBertModel`."""
+
+    _no_split_modules = ("BertEmbeddings", "ContextBertLayer")
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        context_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        *,
+        inputs_embeds: Tensor | None = None,
+        cu_seqlens: Tensor | None = None,
+        max_seqlen: int | None = None,
+        labels: Tensor | None = None,
+        output_attentions: bool | None = None,
+        output_gates: bool = False,
+        output_lambda: bool = False,
+        output_hidden_states: bool | None = None,
+        return_dict: bool | None = None,
+    ) -> ModelOutput | tuple[Tensor, ...]:
+        """Classifies the sequences of a padded or packed batch.
+
+        Args:
+            input_ids: (B, L) int64 or int32 below vocab_size, L at most max_position_embeddings.
+            attention_mask: (B, L), 1 for tokens and 0 for padding; None: no padding.
+            token_type_ids: (B, L) below type_vocab_size; None: all 0.
+            context_ids: (B) or (B, 1), indices into `config.contexts`; see `config.context_id`.
+            position_ids: (B, L) or (1, L); None: 0 to L - 1.
+            inputs_embeds: (B, L, hidden_size), word embeddings in place of input_ids.
+            cu_seqlens: (B + 1) int32 or int64 offsets of a packed batch. Then input_ids, token_type_ids and
+                position_ids are (T), inputs_embeds is (T, hidden_size), and attention_mask is None.
+            max_seqlen: length of the longest packed sequence; None: read from cu_seqlens, on the CPU only.
+            labels: (B) integers below num_labels, or -100 for rows that the loss leaves out; for other values of
+                `config.problem_type` see `classification_loss`. None: no loss.
+            output_attentions: return the attention matrices of every layer, (B, H, L, L) each, with L = max_seqlen
+                for a packed batch; None: `config.output_attentions`.
+            output_gates: return the gate values of every layer, (B, H, L) each: `lambdas` of QACG-BERT,
+                `query_gates` and `key_gates` of CG-BERT.
+            output_lambda: the same as output_gates.
+            output_hidden_states: return the embeddings and the output of every layer;
+                None: `config.output_hidden_states`.
+            return_dict: False returns a plain tuple; None: `config.return_dict`.
+
+        Returns:
+            An `output_class`, or the tuple of its fields that are not None.
+
+        Raises:
+            TypeError, ValueError: an argument is invalid; the message names it.
+        """
+        return self._classify(
+            labels,
+            output_hidden_states,
+            return_dict,
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            token_type_ids=token_type_ids,
+            context_ids=context_ids,
+            position_ids=position_ids,
+            inputs_embeds=inputs_embeds,
+            cu_seqlens=cu_seqlens,
+            max_seqlen=max_seqlen,
+            output_attentions=output_attentions,
+            output_gates=output_gates or output_lambda,
+        )
