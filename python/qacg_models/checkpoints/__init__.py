@@ -1,13 +1,13 @@
-"""Checkpoints of any origin fitted to our models: every tensor accounted for, and none filled in silently.
+"""Loading checkpoints of any origin: every tensor is accounted for, and none is initialised silently.
 
-| question | its home |
+| question | module |
 |---|---|
-| what a tensor is called elsewhere | `tensor_names.py` |
-| how a file is read, and what a damaged one is told | `files.py` |
-| what a configuration says, and whether the tensors agree | `config_fields.py` |
-| which tensor goes where, in which shape, and what is missing | `fitting.py` |
-| `from_pretrained` | `loading.py`; what it shares with that of heads: `reported_loading.py` |
-| what loading has to do with that of transformers | `transformers_hooks.py` |
-| the same for heads over any encoder, BertSum's published names among them | `head_*.py` |
-| a repository of the hub | `hub.py` |
+| names of tensors in other checkpoints | `tensor_names.py`; for heads over any encoder `head_names.py` |
+| reading files, and errors for damaged ones | `files.py` |
+| fields of the configuration, compared with the tensors | `config_fields.py` |
+| which tensor is loaded where, and which are missing | `fitting.py`; for heads `head_fitting.py` |
+| what a user has to permit explicitly | `permissions.py` |
+| `from_pretrained` | `loading.py`; for heads `head_loading.py`; what both share `reported_loading.py` |
+| weights that a Python package contains | `packaged.py` |
+| a repository of the Hugging Face hub | `hub.py` |
 """

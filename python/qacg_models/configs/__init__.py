@@ -1,11 +1,12 @@
-"""Configurations of the models: their fields, each checked with an error that names it.
+"""Configurations of the models. Every field is checked, with an error that names it.
 
-| question | its home |
+| question | module |
 |---|---|
-| the most that a size may be | `limits.py` |
-| fields that all encoders here have | `encoder.py` |
-| fields of encoders that are told a context | `context.py`, `gated_context.py` |
+| the largest allowed value of a size | `limits.py` |
+| checks of a single field | `field_checks.py` |
+| fields that all encoders share | `encoder.py` |
+| fields of encoders with a context | `context.py` |
 | fields of one encoder | `bert.py`, `cg_bert.py`, `qacg_bert.py` |
 | fields of a head over any encoder | `encoder_head.py`, `bertsum.py`, `query_attention.py` |
-| which encoders of this package there are, by model type | `encoders.py` |
+| the encoders of this package, by model type | `encoders.py` |
 """

@@ -1,10 +1,11 @@
-"""The models as transformers knows them.
+"""The models, as transformers models.
 
-| question | its home |
+| question | module |
 |---|---|
-| which models there are, and what each is called elsewhere | `auto.py` |
+| which models there are, and their names in commands and configurations | `auto.py` |
 | one model | `bert.py`, `cg_bert.py`, `qacg_bert.py`, `bertsum.py`, `query_attention.py` |
-| what encoders share | `pretrained.py`, `outputs.py` |
+| what CG-BERT and QACG-BERT share | `context_bert.py` |
+| what all encoders and their classifiers share | `pretrained.py` |
 | what heads over any encoder share | `encoder_head.py` |
-| folding the context path for inference | `context_folding.py` |
+| the model card | `model_card.py` |
 """
