@@ -1,6 +1,6 @@
-"""What a file that is given out must hold: what is in it, its tags, and what its library wants of the system.
+"""Checks the files of a release: contents, tags, and the symbols that their libraries require.
 
-Each check returns a line about what it found, or raises CheckError.
+Each check returns a line with its findings, or raises CheckError.
 """
 
 import struct
@@ -13,7 +13,7 @@ from email.parser import Parser
 from pathlib import Path
 
 LIBRARY = "qacg_kernels/_cpu.so"
-# What a library for Linux may need beside torch: manylinux has them everywhere.
+# Libraries that manylinux guarantees.
 SYSTEM = {"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2"}
 LOADERS = {"ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
 TORCH = "libtorch_cpu.so"
@@ -24,11 +24,12 @@ EXPORTED = ("qacg_cpu_",)
 
 
 class CheckError(Exception):
-    """A file that must not be given out."""
+    """A file that must not be released."""
 
 
-def require(holds: object, message: str) -> None:
-    if not holds:
+def require(condition: object, message: str) -> None:
+    """Raises CheckError with the message if the condition is false."""
+    if not condition:
         raise CheckError(message)
 
 
@@ -51,7 +52,7 @@ def _check_names(path: Path, expected: set[str]) -> str:
         names = {name.partition("/")[2] for name in archive.getnames()}
     require(expected <= names, f"{path.name} lacks {sorted(expected - names)}")
     built = [name for name in names if name.endswith(".so") or Path(name).name.startswith("_build_")]
-    require(not built, f"{path.name} has what was built here: {built}")
+    require(not built, f"{path.name} has files built on this machine: {built}")
     return f"{len(names)} files"
 
 
@@ -116,17 +117,18 @@ def check_wheel(path: Path, tag: str, root: Path) -> str:
     size = f"library of {len(contents[LIBRARY]) / 2**20:.1f} MiB"
     if tag.startswith("macosx"):
         return f"{size}, {check_mach_o(contents[LIBRARY])}"
-    told = check_elf(contents[LIBRARY], tag)
-    return f"{size}, {told}, {check_manylinux(path, tag)}"
+    return f"{size}, {check_elf(contents[LIBRARY], tag)}, {check_manylinux(path, tag)}"
 
 
-def check_stable(wanted: list[str]) -> None:
-    others = [name for name in wanted if not name.startswith(STABLE)]
-    require(not others, f"the library wants symbols that are none of torch's stable C functions: {others}")
-    require(any(name.startswith(STABLE) for name in wanted), "the library wants nothing of torch")
+def check_stable(required: list[str]) -> None:
+    """Checks that the symbols required of torch are those of its stable C functions."""
+    others = [name for name in required if not name.startswith(STABLE)]
+    require(not others, f"the library requires symbols other than torch's stable C functions: {others}")
+    require(required, "the library requires no symbol of torch")
 
 
 def check_elf(data: bytes, tag: str) -> str:
+    """Checks a library for Linux: machine, needed libraries, glibc, and symbols required and exported."""
     import io
 
     from elftools.elf.elffile import ELFFile
@@ -136,7 +138,7 @@ def check_elf(data: bytes, tag: str) -> str:
     machine = file["e_machine"].removeprefix("EM_").replace("X86_64", "x86_64").replace("AARCH64", "aarch64")
     require(tag.endswith(machine), f"the library is for {machine}")
     needed = {entry.needed for entry in file.get_section_by_name(".dynamic").iter_tags("DT_NEEDED")}
-    require(TORCH in needed and needed - {TORCH} <= SYSTEM | LOADERS, f"the library needs {sorted(needed)}")
+    require(TORCH in needed and needed - {TORCH} <= SYSTEM | LOADERS, f"the library requires {sorted(needed)}")
     versions: list[tuple[int, ...]] = []
     system = set()
     for section in file.iter_sections():
@@ -144,49 +146,49 @@ def check_elf(data: bytes, tag: str) -> str:
             for _, auxiliaries in section.iter_versions():
                 for version in auxiliaries:
                     name, _, number = version.name.partition("_")
-                    require(name == "GLIBC", f"the library wants {version.name}")
+                    require(name == "GLIBC", f"the library requires {version.name}")
                     versions.append(tuple(map(int, number.split("."))))
                     system.add(version["vna_other"])
-    require(max(versions) <= OLDEST_GLIBC, f"the library wants glibc {max(versions)}")
-    wanted, shown = [], []
+    require(max(versions) <= OLDEST_GLIBC, f"the library requires glibc {max(versions)}")
+    required, exported = [], []
     numbers = file.get_section_by_name(".gnu.version")
     for index, symbol in enumerate(file.get_section_by_name(".dynsym").iter_symbols()):
         if not symbol.name or (symbol["st_info"]["bind"] == "STB_WEAK" and symbol["st_shndx"] == "SHN_UNDEF"):
             continue
         if symbol["st_shndx"] != "SHN_UNDEF":
-            shown.append(symbol.name)
+            exported.append(symbol.name)
         elif numbers.get_symbol(index)["ndx"] not in system:
-            wanted.append(symbol.name)
-    check_stable(wanted)
-    require(shown and all(name.startswith(EXPORTED) for name in shown), f"the library shows {shown}")
-    return f"{len(wanted)} functions of torch, glibc {'.'.join(map(str, max(versions)))}"
+            required.append(symbol.name)
+    check_stable(required)
+    require(exported and all(name.startswith(EXPORTED) for name in exported), f"the library exports {exported}")
+    return f"{len(required)} functions of torch, glibc {'.'.join(map(str, max(versions)))}"
 
 
 def check_manylinux(path: Path, tag: str) -> str:
-    """auditwheel's judgement, torch's own library apart."""
+    """Checks with auditwheel that the platform has everything but torch's library."""
     from auditwheel.wheel_abi import analyze_wheel_abi
 
     exclude = frozenset({TORCH})
     found = analyze_wheel_abi(None, None, path, exclude, disable_isa_ext_check=False, allow_graft=False)
     name = found.overall_policy.name
-    require(name.startswith("manylinux_") and release(name) <= release(tag), f"{path.name}: auditwheel says {name}")
+    require(name.startswith("manylinux_") and release(name) <= release(tag), f"{path.name}: auditwheel returns {name}")
     return f"{name} by auditwheel"
 
 
 def release(tag: str) -> tuple[int, ...]:
-    """(2, 28) of manylinux_2_28_x86_64."""
+    """(2, 28) for manylinux_2_28_x86_64."""
     return tuple(map(int, tag.split("_")[1:3]))
 
 
 MACH_O, ARM64, DYLIB, SIGNATURE = 0xFEEDFACF, 0x0100000C, 6, 0x1D
 SYMBOLS, LOADED, WEAKLY_LOADED, BUILD_VERSION, BINDINGS = 0x2, 0xC, 0x80000018, 0x32, 0x80000022
-ANY_IMAGE = -2  # looked up in whatever is loaded: -undefined dynamic_lookup
+ANY_IMAGE = -2  # resolved in any loaded library: -undefined dynamic_lookup
 
 
 def check_mach_o(data: bytes) -> str:
-    """Of a library for macOS on arm64: torch's functions are found in what is loaded, all else in the system."""
+    """Checks a library for macOS on arm64: it requires torch's functions and those of the system."""
     magic, machine, _, kind, commands = struct.unpack_from("<IIIII", data)
-    require((magic, machine, kind) == (MACH_O, ARM64, DYLIB), "the library is none for macOS on arm64")
+    require((magic, machine, kind) == (MACH_O, ARM64, DYLIB), "the library is not for macOS on arm64")
     at, loaded, table, oldest, signed, bound = 32, [], None, None, False, {}
     for _ in range(commands):
         command, length = struct.unpack_from("<II", data, at)
@@ -204,30 +206,29 @@ def check_mach_o(data: bytes) -> str:
         signed = signed or command == SIGNATURE
         at += length
     require(oldest == (11, 0), f"the library is for macOS {oldest}")
-    require(signed, "the library has no signature, which macOS on arm64 asks for")
+    require(signed, "the library has no signature, which macOS on arm64 requires")
     require(loaded and all(name.startswith("/usr/lib/lib") for name in loaded), f"the library loads {loaded}")
     offset, count, strings, _ = table
-    shown = []
+    exported = []
     for index in range(count):
         name_at, kind, *_ = struct.unpack_from("<IBBHQ", data, offset + 16 * index)
         begin = strings + name_at
         name = data[begin : data.index(b"\0", begin)].decode().removeprefix("_")
-        if kind & 0xE0 or not kind & 1 or kind & 0x10:  # of debuggers, local, or private
+        if kind & 0xE0 or not kind & 1 or kind & 0x10:  # debugging, local or private symbols
             continue
         if kind & 0x0E:
-            shown.append(name)
-    wanted = [name.removeprefix("_") for name, where in bound.items() if where == ANY_IMAGE]
-    check_stable(wanted)
-    # Zig's linker cannot hide C++'s operators new and delete. They are weak, as the language wants them: the loader
-    # takes those of the first image that has them, which are the system's, and call malloc and free too.
-    allowed = (*EXPORTED, "_Zn", "_Zd", "_mh_dylib_header", "__dso_handle")  # the last two are the linker's own
-    foreign = [name for name in shown if not name.startswith(allowed)]
-    require(not foreign, f"the library shows {foreign[:9]}")
-    return f"{len(wanted)} functions of torch, macOS {oldest[0]}.{oldest[1]}, loads {', '.join(loaded)}"
+            exported.append(name)
+    required = [name.removeprefix("_") for name, where in bound.items() if where == ANY_IMAGE]
+    check_stable(required)
+    # Zig's linker cannot hide C++'s operators new and delete. They are weak symbols, so the loader uses the system's.
+    allowed = (*EXPORTED, "_Zn", "_Zd", "_mh_dylib_header", "__dso_handle")  # the last two come from the linker
+    foreign = [name for name in exported if not name.startswith(allowed)]
+    require(not foreign, f"the library exports {foreign[:9]}")
+    return f"{len(required)} functions of torch, macOS {oldest[0]}.{oldest[1]}, loads {', '.join(loaded)}"
 
 
 def bindings(codes: bytes) -> dict[str, int]:
-    """Of what the loader is told to bind: each name, and the number of the library that it is looked up in."""
+    """Names in the binding opcodes of a library, with the number of the library that resolves them."""
     found: dict[str, int] = {}
     name, where, at = "", 0, 0
 
@@ -245,9 +246,9 @@ def bindings(codes: bytes) -> dict[str, int]:
     while at < len(codes):
         code, small = codes[at] & 0xF0, codes[at] & 0x0F
         at += 1
-        if code in (0x10, 0x20):  # a library by its number
+        if code in (0x10, 0x20):  # the number of a library
             where = small if code == 0x10 else number()
-        elif code == 0x30:  # -1: the program, -2: whatever is loaded
+        elif code == 0x30:  # -1: the program, -2: any loaded library
             where = small - 16 if small else 0
         elif code == 0x40:
             end = codes.index(b"\0", at)

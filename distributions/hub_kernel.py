@@ -1,9 +1,9 @@
-"""The directory that Hugging Face's library `kernels` loads from the Kernel Hub: `make hub-kernel DIR=dir`.
+"""Makes the folder that Hugging Face's library `kernels` loads from the Kernel Hub: `make hub-kernel DIR=dir`.
 
-The hub asks for one folder a platform, `build/<variant>`, with a package that imports nothing by its own name, and for
-operators in a namespace of each build's own. So the package is that of the wheel with its imports made relative, in a
-folder that says what it is (`metadata.json`); the name it is imported by, which is its namespace too
-(`operators/schema.py`), is made from its contents. What the hub asks for: https://huggingface.co/docs/kernels/kernel-requirements
+The hub requires one folder per platform, `build/<variant>`, with `metadata.json`, a package that does not import itself
+by name, and operators in a namespace of the build. The package is that of the wheel with relative imports. Its import
+name, which is its namespace too (`operators/schema.py`), contains a digest of its contents.
+Requirements of the hub: https://huggingface.co/docs/kernels/kernel-requirements
 """
 
 import argparse
@@ -35,18 +35,17 @@ PLATFORMS = {
     "manylinux_2_28_aarch64": "aarch64-linux",
     "macosx_11_0_arm64": "aarch64-darwin",
 }
-# What the hub's own check of a library is asked for.
+# Arguments of the hub's ABI check.
 PYTHON_ABI, MANYLINUX, MACOS = "3.9", "manylinux_2_28", "15.0"
 
-# The package is in a folder of its name: so older versions of `kernels` find it, and the processes that prove kernels.
-DOOR = '''"""Fused softmax attention plus lambda-gated sigmoid quasi-attention, as the Kernel Hub has it."""
+# The package is in a folder of its name, where older versions of `kernels` and the self-check processes find it.
+INIT = '''"""Fused softmax attention plus lambda-gated sigmoid quasi-attention, from the Kernel Hub."""
 
 from .qacg_kernels import *
 from .qacg_kernels import __all__, __version__
 '''
 
-
-# A process that uses it; `kernels` compares names of variants with what it finds of torch and of the machine.
+# Loads the folder with `kernels`, which selects the variant for this torch and machine.
 CALL = """
 import sys
 from pathlib import Path
@@ -54,28 +53,29 @@ import torch
 from kernels import get_local_kernel
 kernel = get_local_kernel(Path(sys.argv[1]), backend="cpu")
 inputs = [*torch.randn(5, 2, 3, 37, 64).unbind(), torch.rand(2, 3, 37)]
-out, wanted = (kernel.quasi_attention(*inputs, backend=name) for name in ("cpu", "reference"))
-torch.testing.assert_close(out, wanted)
+out, expected = (kernel.quasi_attention(*inputs, backend=name) for name in ("cpu", "reference"))
+torch.testing.assert_close(out, expected)
 print(f"{Path(kernel.__file__).parent.name}: loaded by kernels, and agrees with the reference")
 """
 
 
 def variant_of(tag: str) -> str:
-    """The hub's name of a build for the platform of a wheel's tag."""
+    """Name of the variant on the hub for a wheel's platform tag."""
     return f"torch-stable-abi{''.join(map(str, OLDEST_TORCH))}-cpu-{PLATFORMS[tag]}"
 
 
 def this_machine() -> str | None:
-    """The tag of a wheel for the machine that this runs on, if there is one."""
+    """Platform tag of this machine's wheel, or None."""
     here = f"{platform.machine().lower().replace('arm64', 'aarch64')}-{platform.system().lower()}"
     return next((tag for tag, name in PLATFORMS.items() if name == here), None)
 
 
 def relative(source: str, path: str) -> str:
-    """A module of the package with its imports of the package made relative.
+    """Makes the package's imports of itself relative.
 
     Args:
-        path: of the module, such as "qacg_kernels/backends/cpu.py".
+        source: text of the module.
+        path: path of the module, such as "qacg_kernels/backends/cpu.py".
 
     Raises:
         CheckError: an import that has no relative form.
@@ -86,40 +86,41 @@ def relative(source: str, path: str) -> str:
             names = [alias.name for alias in node.names if alias.name.split(".")[0] == PACKAGE]
             checks.require(not names, f"{path}, line {node.lineno}: `import {''.join(names)}` has no relative form")
         elif isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == PACKAGE:
-            wanted = rf"(from\s+){PACKAGE}\b\.?"
-            line, count = re.subn(wanted, rf"\g<1>{up}", lines[node.lineno - 1], count=1)
+            pattern = rf"(from\s+){PACKAGE}\b\.?"
+            line, count = re.subn(pattern, rf"\g<1>{up}", lines[node.lineno - 1], count=1)
             checks.require(count, f"{path}, line {node.lineno}: the import has its module on another line")
             lines[node.lineno - 1] = line
     return "".join(lines)
 
 
 def contents_of(wheel: Path) -> dict[str, bytes]:
-    """The operators' package in a wheel."""
+    """Files of qacg_kernels in a wheel, by path."""
     with zipfile.ZipFile(wheel) as archive:
         names = [name for name in archive.namelist() if name.startswith(f"{PACKAGE}/") and not name.endswith("/")]
         return {name: archive.read(name) for name in names}
 
 
 def version_of(files: dict[str, bytes]) -> int:
-    """The hub counts whole versions, those after which code for the one before may fail."""
+    """The major version, by which the hub counts incompatible releases."""
     found = re.search(r'^__version__ = "(\d+)\.', files[f"{PACKAGE}/__init__.py"].decode(), re.MULTILINE)
     checks.require(found, f"{PACKAGE}/__init__.py has no __version__")
     return int(found[1])
 
 
 def write_variant(package: dict[str, bytes], folder: Path) -> str:
-    """Writes the folder of one variant, whole or not at all; an older one of its name goes.
+    """Writes the folder of one variant atomically and replaces an older one.
 
     Args:
-        package: the files of the operators' package, by their paths in a wheel.
+        package: files of qacg_kernels, by their paths in a wheel.
+        folder: folder of the variant.
 
     Returns:
-        The name that `kernels` imports it by.
+        The import name.
     """
     files = {
         path: relative(data.decode(), path).encode() if path.endswith(".py") else data for path, data in package.items()
     }
-    files["__init__.py"] = DOOR.encode()
+    files["__init__.py"] = INIT.encode()
     digests = {path: hashlib.sha256(files[path]) for path in sorted(files)}
     whole = hashlib.sha256("".join(f"{path} {digest.hexdigest()}\n" for path, digest in digests.items()).encode())
     name = f"_{PACKAGE}_cpu_{whole.hexdigest()[:12]}"
@@ -149,7 +150,7 @@ def write_variant(package: dict[str, bytes], folder: Path) -> str:
 
 
 def check_abi(library: Path) -> str:
-    """The judgement of the hub's own checker: symbols of Python, of an old Linux, and the oldest macOS."""
+    """Runs the hub's ABI check: symbols of Python, of the oldest Linux, and the oldest macOS."""
     from kernel_abi_check import BinaryFormat, ObjectFile
 
     file = ObjectFile(library)
@@ -158,12 +159,12 @@ def check_abi(library: Path) -> str:
         found += file.check_macos(MACOS)
     else:
         found += file.check_manylinux(MANYLINUX)
-    checks.require(not found, f"{library.name}: the hub's checker of ABIs says {found}")
+    checks.require(not found, f"{library.name}: expected a library that passes the hub's ABI check, got {found}")
     return "ABI check clean"
 
 
 def check_loads(directory: Path) -> str:
-    """That `kernels` takes the variant for this machine, whose compiled kernels agree with the reference."""
+    """Checks that `kernels` loads the variant for this machine, and that its results match the reference."""
     done = subprocess.run(
         [sys.executable, "-I", "-c", CALL, str(directory.resolve())], capture_output=True, text=True, check=False
     )
@@ -173,21 +174,20 @@ def check_loads(directory: Path) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True, help="the directory, which a repository of the hub holds")
+    parser.add_argument("--out", type=Path, required=True, help="the folder to upload to a repository of the hub")
     parser.add_argument("--only", choices=PLATFORMS, nargs="+", help="these platforms; all if not given")
     options = parser.parse_args()
     options.out = options.out.resolve()  # the builds run in other folders
     options.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=options.out) as folder:
         sdist = wheels.build("sdist", ROOT, Path(folder))
-        source = wheels.unpacked(sdist, Path(folder) / "source")
         for tag in options.only or PLATFORMS:
-            wheel = wheels.build("wheel", source, Path(folder), QACG_BUILD_FOR=tag, QACG_BUILD_CPU="1")
+            wheel = wheels.build_wheel(sdist, Path(folder), QACG_BUILD_FOR=tag, QACG_BUILD_CPU="1")
             checks.check_wheel(wheel, tag, ROOT)
             variant = options.out / "build" / variant_of(tag)
             name = write_variant(contents_of(wheel), variant)
-            told = check_abi(variant / checks.LIBRARY)
-            print(f"{variant.relative_to(options.out)}: imported as {name}, {told}", flush=True)
+            checked = check_abi(variant / checks.LIBRARY)
+            print(f"{variant.relative_to(options.out)}: imported as {name}, {checked}", flush=True)
     shutil.copyfile(CARD, options.out / "README.md")
     if this_machine() in (options.only or PLATFORMS):
         print(check_loads(options.out))

@@ -1,1 +1,1 @@
-"""How the compiled libraries are built; setup.py, the wheels and the checks that compile by themselves ask here."""
+"""How the compiled libraries are built: used by setup.py, the wheels and the checks that compile."""

@@ -1,4 +1,4 @@
-"""Which libraries are built, and why one is not."""
+"""Decides which libraries are built, and gives the reason when one is not."""
 
 import importlib.util
 import shlex
@@ -11,13 +11,13 @@ from native import compilers, cpu, cuda, environment, ninja_file, platforms, tor
 
 
 def why_no_library() -> str | None:
-    """Why no library at all can be built here, or None."""
+    """The reason why no library can be built on this machine, or None."""
     if reason := torch_headers.why_not():
         return reason
     if ninja_file.ninja() is None:
         return "ninja was not found at installation"
     if platforms.target() and importlib.util.find_spec("ziglang") is None:
-        return "QACG_BUILD_FOR was set, and the package ziglang, whose compiler it takes, is not installed"
+        return "QACG_BUILD_FOR is set, and the package ziglang with its compiler is not installed"
     cxx = compilers.compiler()
     if cxx is None or not shutil.which(shlex.split(cxx)[0]):
         return f"no C++ compiler was found at installation (looked for {cxx or 'c++, g++, clang++'})"
@@ -25,10 +25,17 @@ def why_no_library() -> str | None:
 
 
 class Library(NamedTuple):
-    """A library of the package: what asks for it, if it must, why it can't be built, what writes its ninja file."""
+    """A compiled library of the package.
+
+    Attributes:
+        variable: environment variable that controls its build.
+        by_default: whether it is built when the variable is not set.
+        why_not: returns the reason why it cannot be built, or None.
+        write_ninja: writes its ninja file.
+    """
 
     variable: str
-    unasked: bool
+    by_default: bool
     why_not: Callable[[], str | None]
     write_ninja: Callable[[Path, Path], None]
 
@@ -39,22 +46,24 @@ LIBRARIES = {
 }
 
 
-def why_not_built(wanted: Library) -> str | None:
-    """Why a library is not built, with what asks for it, or None if it is to be built."""
-    if platforms.platform_tag() == "any" or (platforms.target() and wanted.variable != "QACG_BUILD_CPU"):
-        return f"this wheel has none; {install_command(wanted)} builds it"
-    wish = environment.asked(wanted.variable)
-    if wish == "0":
-        return f"{wanted.variable}=0 was set at installation"
-    reason = why_no_library() or wanted.why_not()
-    if wish == "1" or (wanted.unasked and reason is None):
+def why_not_built(library: Library) -> str | None:
+    """The reason why a library is not built, with the command that builds it, or None if it is built."""
+    if platforms.platform_tag() == "any" or (platforms.target() and library.variable != "QACG_BUILD_CPU"):
+        return f"this wheel has none; {install_command(library)} builds it"
+    value = environment.build_option(library.variable)
+    if value == "0":
+        return f"{library.variable}=0 was set at installation"
+    reason = why_no_library() or library.why_not()
+    if value == "1" or (library.by_default and reason is None):
         return reason
-    return f"{reason or 'it takes minutes, and nothing asked for it'}; {install_command(wanted)} builds it"
+    return f"{reason or 'it takes minutes and is built on request only'}; {install_command(library)} builds it"
 
 
 def must_be_built(library: Library) -> bool:
-    """Whether a library belongs to an installation for which nobody has said otherwise."""
-    return library.unasked and platforms.platform_tag() != "any" and environment.asked(library.variable) != "0"
+    """Whether an installation without this library is incomplete."""
+    return (
+        library.by_default and platforms.platform_tag() != "any" and environment.build_option(library.variable) != "0"
+    )
 
 
 def install_command(library: Library) -> str:
@@ -68,5 +77,5 @@ def install_command(library: Library) -> str:
 
 
 def note(name: str) -> str:
-    """Where qacg_kernels/utils/native_libraries.py looks for the reason why a library was not built."""
+    """Name of the file in which qacg_kernels/utils/native_libraries.py finds the reason for a missing library."""
     return f"_build{name}.json"

@@ -1,4 +1,4 @@
-"""setuptools' commands: build_ext by ninja, and wheels that fit every Python."""
+"""Commands of setuptools: build_ext with ninja, and wheels that fit every Python."""
 
 import json
 import shutil
@@ -14,41 +14,41 @@ from native import choices, environment, ninja_file, platforms, torch_headers
 PACKAGE = ninja_file.ROOT / "qacg_kernels"
 
 
-def run_ninja(wanted: choices.Library, folder: Path, library: Path) -> None:
-    """Compiles and links a library, a second time if what the first found out changes how it is to be built."""
+def run_ninja(library: choices.Library, folder: Path, path: Path) -> None:
+    """Compiles and links a library; again if the first attempt changes the ninja file (`cuda.SERIALISED`)."""
     jobs = environment.jobs()
     command = [ninja_file.ninja(), "-C", str(folder), *(["-j", str(jobs)] if jobs else [])]
     file = folder / "build.ninja"
-    wanted.write_ninja(file, library)
+    library.write_ninja(file, path)
     tried = file.read_text()
     try:
         subprocess.run(command, check=True)
     except subprocess.CalledProcessError:
-        wanted.write_ninja(file, library)
+        library.write_ninja(file, path)
         if file.read_text() == tried:
             raise
         subprocess.run(command, check=True)
 
 
 class BuildWithNinja(build_ext):
-    """build_ext that hands the work to ninja, and leaves a note when it can't."""
+    """build_ext that runs ninja, or writes the reason why a library is not built."""
 
     def get_ext_filename(self, fullname):
-        # No version of Python in the name: the libraries hold no symbol of Python, torch loads them.
+        # The name has no version of Python: torch loads the libraries, which use no symbol of Python.
         return str(Path(*fullname.split("."))) + ".so"
 
     def build_extension(self, ext):
         name = ext.name.rpartition(".")[2]
-        wanted, path = choices.LIBRARIES[name], Path(self.get_ext_fullpath(ext.name)).resolve()
+        library, path = choices.LIBRARIES[name], Path(self.get_ext_fullpath(ext.name)).resolve()
         for stale in (path, path.parent / choices.note(name)):
             stale.unlink(missing_ok=True)
-        reason = choices.why_not_built(wanted)
+        reason = choices.why_not_built(library)
         if reason:
-            if environment.asked(wanted.variable) == "1":
-                raise RuntimeError(f"{wanted.variable}=1, but {reason}")
-            # An isolated build that finds no torch must not pass for an installation: pip would keep its wheel.
-            if choices.must_be_built(wanted) and (lacking := torch_headers.why_not()):
-                raise RuntimeError(lacking)
+            if environment.build_option(library.variable) == "1":
+                raise RuntimeError(f"{library.variable}=1, but {reason}")
+            # pip would cache the wheel of an isolated build that finds no torch.
+            if choices.must_be_built(library) and (missing := torch_headers.why_not()):
+                raise RuntimeError(missing)
             print(f"qacg_kernels: {path.name} is not built: {reason}", file=sys.stderr)
             path.parent.mkdir(parents=True, exist_ok=True)
             (path.parent / choices.note(name)).write_text(json.dumps({"reason": reason}))
@@ -56,10 +56,10 @@ class BuildWithNinja(build_ext):
         folder = Path(self.build_temp).resolve() / name
         folder.mkdir(parents=True, exist_ok=True)
         path.parent.mkdir(parents=True, exist_ok=True)
-        run_ninja(wanted, folder, path)
+        run_ninja(library, folder, path)
 
     def get_outputs(self):
-        # A skipped build leaves its note where the installer would look for the library.
+        # The file with the reason takes the place of a library that is not built.
         built = (Path(p) for p in super().get_outputs())
         return [str(p if p.exists() else p.parent / choices.note(p.name.partition(".")[0])) for p in built]
 
@@ -75,14 +75,14 @@ class BuildWithNinja(build_ext):
 
 
 class Wheel(bdist_wheel):
-    """A wheel for every version of Python, since torch loads the libraries; without a library one for any platform."""
+    """A wheel for every version of Python; for any platform if it contains no library."""
 
     def run(self):
         self.run_command("build")
         self.skip_build = True
         if not any((Path(self.get_finalized_command("build").build_lib) / "qacg_kernels").glob("*.so")):
             self.root_is_pure = True
-            self.distribution.ext_modules = []  # what has none is installed where packages of Python alone are
+            self.distribution.ext_modules = []  # then the files go to purelib
         super().run()
 
     def get_tag(self):

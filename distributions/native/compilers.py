@@ -1,4 +1,4 @@
-"""The compilers: C++'s on this machine or Zig's for another, and CUDA's."""
+"""The C++ compiler of this machine, Zig's for other platforms, and nvcc."""
 
 import os
 import re
@@ -10,36 +10,36 @@ from pathlib import Path
 
 from native import platforms
 
-# What every C++ file gets. No flag may assume that NaN does not occur.
+# Flags of every C++ file. None may assume that NaN does not occur.
 COMMON = ["-std=c++20", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wno-maybe-uninitialized", "-Wno-uninitialized"]
-# Zig has its own names for these.
+# Zig's names for these flags.
 ZIG_FLAGS = {"-march=armv8-a": "-mcpu=generic", "-march=armv8.2-a+bf16": "-mcpu=generic+v8_2a+bf16"}
 
 
 def compiler() -> str | None:
+    """Command of the C++ compiler, or None."""
     if other := platforms.target():
-        # -I: without the current folder on the import path.
+        # -I keeps the current folder off the import path.
         return f"{shlex.quote(sys.executable)} -I -m ziglang c++ -target {other.triple}"
-    wanted = os.environ.get("CXX")
-    return wanted or next((c for c in ("c++", "g++", "clang++") if shutil.which(c)), None)
+    return os.environ.get("CXX") or next((c for c in ("c++", "g++", "clang++") if shutil.which(c)), None)
 
 
 def accepts(flags: list[str]) -> bool:
-    """Whether the compiler knows these flags (GCC does AMX from version 11, bfloat16 on aarch64 from version 10)."""
-    command = [*shlex.split(compiler()), *known_as(flags), "-x", "c++", "-fsyntax-only", os.devnull]
+    """Whether the compiler has these flags (GCC has AMX since version 11, bfloat16 on aarch64 since version 10)."""
+    command = [*shlex.split(compiler()), *translated(flags), "-x", "c++", "-fsyntax-only", os.devnull]
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
-def known_as(flags: list[str]) -> list[str]:
-    """Flags as the compiler has them."""
+def translated(flags: list[str]) -> list[str]:
+    """Flags in the spelling of the compiler."""
     return [ZIG_FLAGS.get(flag, flag) for flag in flags] if platforms.target() else flags
 
 
 def stand_in(name: str, folder: Path) -> Path:
-    """A folder with an empty library of that name, for a library that will find the real one where it is loaded."""
+    """Makes a folder with an empty library of that name, to link against in place of the one found at run time."""
     made = folder / "stand_in"
     made.mkdir(exist_ok=True)
-    # Without -nostdlib Zig would first compile a C++ runtime for it.
+    # Without -nostdlib Zig would compile a C++ runtime first.
     file = f"lib{name}.so"
     source = ["-x", "c", os.devnull, "-nostdlib", "-shared", f"-Wl,-soname,{file}", "-o", str(made / file)]
     subprocess.run([*shlex.split(compiler()), *source], check=True)
@@ -58,5 +58,5 @@ def nvcc_version(path: str) -> tuple[int, int]:
     text = subprocess.run([path, "--version"], capture_output=True, text=True, check=True).stdout
     release = re.search(r"release (\d+)\.(\d+)", text)
     if release is None:
-        raise RuntimeError(f"{path} --version names no release: {text!r}")
+        raise RuntimeError(f"{path} --version: expected a release, got {text!r}")
     return int(release[1]), int(release[2])

@@ -1,15 +1,15 @@
-"""The CPU library: one translation unit per instruction set, each with its flags."""
+"""The CPU library: one translation unit per instruction set, with its flags."""
 
 import sys
 from pathlib import Path
 
 from native import compilers, environment, ninja_file, platforms, stable_abi, torch_headers
 
-# -ffp-contract lets a * b + c become one instruction.
+# -ffp-contract=fast compiles a * b + c to one instruction.
 KERNEL = ["-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast"]
 AVX512 = ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mfma", "-mprfchw", "-mprefer-vector-width=512"]
 HOST_SOURCE = "csrc/cpu/attention.cpp"
-# Flags of each translation unit; one without an entry for this machine is left out.
+# Flags of each translation unit.
 SOURCES = {
     HOST_SOURCE: [],
     "csrc/cpu/capability.cpp": [],
@@ -21,9 +21,9 @@ SOURCES = {
     "csrc/cpu/kernels_neon.cpp": [*KERNEL, "-march=armv8-a"],
     "csrc/cpu/kernels_neon_bf16.cpp": [*KERNEL, "-march=armv8.2-a+bf16"],
 }
-# Words in the names of kernels that one kind of machine has, or lacks: every aarch64 has NEON, and needs no plain ones.
+# Parts of the names of sources that one processor has or omits. Every aarch64 has NEON and omits the plain kernels.
 X86_ONLY, ARM_ONLY, NOT_ARM = ("avx2", "avx512", "amx"), ("neon",), ("plain",)
-# Kernels that an older compiler knows nothing of, and how the choice among kernels is told that they are not there.
+# Kernels that older compilers cannot compile, and the flag of attention.cpp for a library without them.
 OPTIONAL_SOURCES = {
     "csrc/cpu/kernels_amx.cpp": "-DQACG_WITHOUT_AMX",
     "csrc/cpu/kernels_neon_bf16.cpp": "-DQACG_WITHOUT_NEON_BF16",
@@ -31,44 +31,51 @@ OPTIONAL_SOURCES = {
 
 
 def sources_for(processor: str | None = None) -> tuple[dict[str, list[str]], list[str]]:
-    """Sources for a processor, that which is built for if None, with their flags; and flags for attention.cpp that name
-    what the compiler can't make."""
+    """Selects the sources for a processor.
+
+    Args:
+        processor: such as "x86_64"; None for the target of the build.
+
+    Returns:
+        The flags of each source, and flags for attention.cpp that name kernels the compiler cannot compile.
+    """
     processor, without = (processor or platforms.machine()).lower(), []
     others = [] if processor in ("x86_64", "amd64") else [*X86_ONLY]
     others += NOT_ARM if processor in ("aarch64", "arm64") else ARM_ONLY
     sources = {s: flags for s, flags in SOURCES.items() if not any(word in s for word in others)}
     for source, flag in OPTIONAL_SOURCES.items():
         if source in sources and not compilers.accepts(sources[source]):
-            print(f"qacg_kernels: {compilers.compiler()} can't compile {source}: left out", file=sys.stderr)
+            print(f"qacg_kernels: {compilers.compiler()} cannot compile {source}, which is omitted", file=sys.stderr)
             del sources[source]
             without.append(flag)
     return sources, without
 
 
 def write_ninja(path: Path, library: Path) -> None:
+    """Writes the ninja file that builds the library."""
     sources, without = sources_for()
     optimise = ["-O0", "-g"] if environment.debugging() else ["-O3", "-DNDEBUG"]
     headers = torch_headers.include_folder()
     torch_flags = [f"-isystem{headers}", stable_abi.CPU_FLAG, *without]
     links = link_flags(path.parent, library.name)
-    # No path of this machine is left in the library: errors name the file that they come from.
+    # Errors name their source file, so paths of this machine are replaced.
     here = [f"-ffile-prefix-map={headers}=torch", f"-ffile-prefix-map={ninja_file.ROOT}/="]
     lines, objects = ninja_file.rules(f"$cxx -shared $in {ninja_file.escaped(links)}"), []
     for source, flags in sources.items():
         objects.append(path.parent / (Path(source).stem + ".o"))
-        # Kernel files see no torch header: see csrc/README.md.
-        special = compilers.known_as(flags) if flags else [*torch_flags, *here]
+        # Kernel files include no torch header: see csrc/README.md.
+        special = compilers.translated(flags) if flags else [*torch_flags, *here]
         lines += ninja_file.compile_edge("compile", source, objects[-1], [*compilers.COMMON, *optimise, *special])
     path.write_text("\n".join([*lines, *ninja_file.link_edge(library, objects)]))
 
 
 def mac_links(name: str) -> list[str]:
-    """Torch's functions are looked up where the library is loaded; and it is not called by its path on this machine."""
+    """Linker flags for macOS: torch's functions are resolved at load time, and the name has no path of this machine."""
     return ["-undefined", "dynamic_lookup", "-install_name", f"@rpath/{name}"]
 
 
 def link_flags(folder: Path, name: str) -> list[str]:
-    """Linker flags of the library, which needs no installed torch: an empty stand-in provides libtorch_cpu.so's name.
+    """Linker flags of the library. An empty stand-in for libtorch_cpu.so provides its name.
 
     Args:
         folder: where the stand-in and the list of exported symbols are written.

@@ -1,4 +1,4 @@
-"""The CUDA library: which GPUs it is built for, and what nvcc is told."""
+"""The CUDA library: the GPUs it is built for, and the flags of nvcc."""
 
 import os
 import re
@@ -18,62 +18,62 @@ KERNEL_SOURCES = (
     "csrc/cuda/kernels_hopper_bfloat16.cu",
 )
 OLDEST_NVCC = (12, 0)
-OLDEST_GPU = (8, 0)  # its instructions are those of csrc/cuda/mma.h
-# GPUs built for by default, and the first nvcc that knows each.
+OLDEST_GPU = (8, 0)  # the first with the instructions in csrc/cuda/mma.h
+# Default GPUs, and the first nvcc that supports each.
 DEFAULT_GPUS = {"8.0": (11, 0), "9.0": (11, 8), "10.0": (12, 8)}
-# Some versions of ptxas cannot keep Hopper's products in flight: they only note it, and the kernel waits after each.
-# A compile with that note fails and leaves a file named SERIALISED and nvcc's version in ninja's folder.
+# Some versions of ptxas serialise Hopper's matrix products and print a note. Then the kernel waits after each product.
+# A compilation with that note fails and leaves a file named SERIALISED + nvcc's version in ninja's folder.
 SERIALISED = "serialised-by-nvcc-"
 FAIL_IF_SERIALISED = (
-    "> $out.said 2>&1; status=$$?; cat $out.said; test $$status -eq 0 && "
-    "if grep -q 'wgmma.mma_async instructions are serialized' $out.said; then rm -f $out; : > $serialised; exit 1; fi"
+    "> $out.log 2>&1; status=$$?; cat $out.log; test $$status -eq 0 && "
+    "if grep -q 'wgmma.mma_async instructions are serialized' $out.log; then rm -f $out; : > $serialised; exit 1; fi"
 )
 
 
 def gpus(version: tuple[int, int]) -> list[str]:
-    """The GPUs to build for, such as "9.0a" or "10.0+PTX"; those without the kernels' instructions are left out."""
+    """GPUs to build for, such as "9.0a" or "10.0+PTX", without those that lack the kernels' instructions."""
     listed = os.environ.get("TORCH_CUDA_ARCH_LIST")
     if not listed:
-        known = [gpu for gpu, first in DEFAULT_GPUS.items() if version >= first]
-        return with_all_of_hopper([*known[:-1], known[-1] + "+PTX"])
-    taken = []
+        supported = [gpu for gpu, first in DEFAULT_GPUS.items() if version >= first]
+        return with_hopper_instructions([*supported[:-1], supported[-1] + "+PTX"])
+    chosen = []
     for gpu in re.split(r"[\s;,]+", listed.strip()):
         number = re.fullmatch(r"(\d+)\.(\d+)[af]?(\+PTX)?", gpu)
         if number is None:
-            raise RuntimeError(f"TORCH_CUDA_ARCH_LIST: got {gpu!r}, wanted numbers such as '8.0 9.0a 10.0+PTX'")
+            raise RuntimeError(f"TORCH_CUDA_ARCH_LIST: got {gpu!r}, expected numbers such as '8.0 9.0a 10.0+PTX'")
         if (int(number[1]), int(number[2])) >= OLDEST_GPU:
-            taken.append(gpu)
+            chosen.append(gpu)
         else:
-            print(f"qacg_kernels: the CUDA kernels need compute capability 8.0: left out {gpu}", file=sys.stderr)
-    return with_all_of_hopper(taken)
+            print(f"qacg_kernels: the CUDA kernels require compute capability 8.0: {gpu} is omitted", file=sys.stderr)
+    return with_hopper_instructions(chosen)
 
 
-def with_all_of_hopper(gpus: list[str]) -> list[str]:
-    """The GPUs to build for, with 9.0a for 9.0: Hopper's own instructions (csrc/cuda/wgmma.h) exist there alone.
+def with_hopper_instructions(gpus: list[str]) -> list[str]:
+    """Replaces 9.0 by 9.0a, which alone has Hopper's instructions in csrc/cuda/wgmma.h.
 
-    PTX of 9.0a runs on no later GPU, so what was asked for with +PTX gets the PTX of 9.0.
+    PTX of 9.0a runs on no later GPU, so an entry with +PTX gets the PTX of 9.0.
     """
     replaced = {"9.0": ["9.0a"], "9.0+PTX": ["9.0a", "9.0+PTX"], "9.0a+PTX": ["9.0a", "9.0+PTX"]}
     return list(dict.fromkeys(gpu for listed in gpus for gpu in replaced.get(listed, [listed])))
 
 
 def gpu_flags(gpus: list[str]) -> list[str]:
-    """nvcc's flags for these GPUs, and the list that csrc/cuda/library_info.cu reports."""
+    """Flags of nvcc for these GPUs, with the list that csrc/cuda/library_info.cu returns."""
     flags = [flag for gpu in gpus for flag in code_flags(gpu)]
     if "9.0a" in gpus:
-        flags = [flag for flag in flags if not flag.endswith("code=sm_90")]  # the driver would have two to choose from
+        flags = [flag for flag in flags if not flag.endswith("code=sm_90")]  # one machine code per GPU
     return [*flags, f"-DQACG_GPUS={':'.join(gpus)}"]
 
 
 def code_flags(gpu: str) -> list[str]:
-    """What tells nvcc to make machine code for a GPU, and with +PTX what later ones can translate."""
+    """Flags of nvcc for the machine code of a GPU, and with +PTX for code that later GPUs translate."""
     number = gpu.removesuffix("+PTX").replace(".", "")
     flags = [f"-gencode=arch=compute_{number},code=sm_{number}"]
     return [*flags, f"-gencode=arch=compute_{number},code=compute_{number}"] if gpu.endswith("+PTX") else flags
 
 
 def why_not() -> str | None:
-    """Why the CUDA library can't be built here, or None."""
+    """The reason why the CUDA library cannot be built here, or None."""
     try:
         import torch
     except ImportError:
@@ -86,15 +86,15 @@ def why_not() -> str | None:
     version = compilers.nvcc_version(path)
     release = ".".join(map(str, version))
     if version < OLDEST_NVCC:
-        return f"nvcc is of CUDA {release}, and {'.'.join(map(str, OLDEST_NVCC))} is the oldest that will do"
-    if torch.version.cuda is None and environment.asked("QACG_BUILD_CUDA") == "auto":
+        return f"nvcc: expected CUDA {'.'.join(map(str, OLDEST_NVCC))} or newer, got {release}"
+    if torch.version.cuda is None and environment.build_option("QACG_BUILD_CUDA") == "auto":
         return (
             f"torch {torch.__version__} was built without CUDA: install a CUDA build of torch, or build the library "
-            "for another torch"
+            "for another installation"
         )
     if torch.version.cuda is not None and int(torch.version.cuda.split(".")[0]) != version[0]:
         return (
-            f"nvcc is of CUDA {release} and torch {torch.__version__} of CUDA {torch.version.cuda}: let CUDA_HOME name "
+            f"nvcc is of CUDA {release} and torch {torch.__version__} of CUDA {torch.version.cuda}: set CUDA_HOME to "
             f"a toolkit of CUDA {torch.version.cuda.split('.')[0]}, or install a torch for CUDA {version[0]}"
         )
     if not gpus(version):
@@ -103,15 +103,15 @@ def why_not() -> str | None:
 
 
 def write_ninja(path: Path, library: Path) -> None:
-    """Writes ninja's file; without 9.0a where a build in the same folder found that this nvcc serialises products."""
+    """Writes the ninja file; without 9.0a if a build in this folder found that this nvcc serialises products."""
     from torch.utils.cpp_extension import include_paths, library_paths
 
     folder, cuda_compiler = path.parent, compilers.nvcc()
     libraries = [Path(p) for p in library_paths()]
     if not any((p / "libtorch_cuda.so").exists() for p in libraries):
-        # A torch without CUDA: the library must still name the one that it will find in a torch with CUDA.
+        # This torch has no CUDA. The library must name libtorch_cuda.so for a torch that has it.
         libraries.append(compilers.stand_in("torch_cuda", folder))
-    # The runtime is linked in, so that the one of torch may be of another minor version and import needs no driver.
+    # Linked statically: torch may have another minor version of the runtime, and imports need no driver.
     links = ["-cudart=static", *(f"-L{p}" for p in libraries), "-ltorch_cpu", "-Xlinker=--no-as-needed", "-ltorch_cuda"]
     links += ["-Xlinker=--exclude-libs=ALL"]
     kernel_flags = ["-std=c++17", "-O3", "-Xcompiler=-fPIC,-fvisibility=hidden", "-DNDEBUG"]
@@ -124,12 +124,12 @@ def write_ninja(path: Path, library: Path) -> None:
     targets = gpus(version)
     if serialised.exists() and "9.0a" in targets:
         print(
-            f"qacg_kernels: nvcc {'.'.join(map(str, version))} would serialise Hopper's matrix products: the CUDA "
-            "library is built without 9.0a, so backend 'hopper' is missing; another release of nvcc can build it",
+            f"qacg_kernels: nvcc {'.'.join(map(str, version))} serialises Hopper's matrix products: the CUDA "
+            "library is built without 9.0a and backend 'hopper'. Another release of nvcc can build it.",
             file=sys.stderr,
         )
         targets = list(dict.fromkeys("9.0" if gpu == "9.0a" else gpu for gpu in targets))
-    # Beside the sources that ninja compiles at a time, the GPUs of one source, as far as there are cores for them.
+    # Cores that ninja leaves free compile the GPUs of one source in parallel.
     jobs = environment.jobs() or os.cpu_count() or 1
     kernel_flags += [*gpu_flags(targets), f"--threads={max(1, min(len(targets), jobs // len(KERNEL_SOURCES)))}"]
     optimise = ["-O0", "-g"] if environment.debugging() else ["-O2", "-DNDEBUG"]

@@ -1,13 +1,13 @@
-"""What environment variables ask of the build; setup.py lists them all."""
+"""Environment variables of the build; setup.py lists them all."""
 
 import os
 
 
-def asked(variable: str) -> str:
+def build_option(variable: str) -> str:
     """The value of QACG_BUILD_CPU or QACG_BUILD_CUDA: "auto", "0" or "1"."""
     value = os.environ.get(variable, "auto")
     if value not in ("auto", "0", "1"):
-        raise RuntimeError(f"{variable}: got {value!r}, wanted 0, 1 or auto")
+        raise RuntimeError(f"{variable}: got {value!r}, expected 0, 1 or auto")
     return value
 
 
@@ -16,10 +16,10 @@ def debugging() -> bool:
 
 
 def jobs() -> int | None:
-    """Compile jobs at a time, None if nothing says how many."""
+    """Number of compile jobs at a time (MAX_JOBS), or None if it is not set."""
     value = os.environ.get("MAX_JOBS")
     if not value:
         return None
     if not value.isdecimal() or not int(value):
-        raise RuntimeError(f"MAX_JOBS: got {value!r}, wanted a number from 1 on")
+        raise RuntimeError(f"MAX_JOBS: got {value!r}, expected a positive integer")
     return int(value)

@@ -1,4 +1,4 @@
-"""Lines of the files that say to ninja what to compile and link, and ninja itself."""
+"""Lines of ninja files, and the program ninja."""
 
 import shlex
 import shutil
@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def ninja() -> str | None:
-    """Path of the program, which the package ninja has too."""
+    """Path of ninja, on the path or in the package of that name, or None."""
     if found := shutil.which("ninja"):
         return found
     try:

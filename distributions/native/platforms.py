@@ -1,4 +1,4 @@
-"""Platforms that wheels are made for, and the processor that is built for."""
+"""Platforms of the wheels, and the processor of the current build."""
 
 import os
 import platform
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Target(NamedTuple):
-    """A platform that wheels are made for (QACG_BUILD_FOR): its processor, and what the compiler calls it."""
+    """A platform of a wheel (QACG_BUILD_FOR): processor, and target triple of the compiler."""
 
     machine: str
     triple: str
@@ -25,18 +25,19 @@ TARGETS = {
 
 
 def platform_tag() -> str | None:
-    """The platform that QACG_BUILD_FOR names, None for this machine itself."""
+    """The platform tag in QACG_BUILD_FOR, or None for this machine."""
     tag = os.environ.get("QACG_BUILD_FOR")
     if tag and tag != "any" and tag not in TARGETS:
-        raise RuntimeError(f"QACG_BUILD_FOR: got {tag!r}, wanted any, {', '.join(TARGETS)}")
+        raise RuntimeError(f"QACG_BUILD_FOR: got {tag!r}, expected any, {', '.join(TARGETS)}")
     return tag or None
 
 
 def target() -> Target | None:
+    """The platform in QACG_BUILD_FOR, or None for this machine and for wheels without a library."""
     return TARGETS.get(platform_tag() or "")
 
 
 def machine() -> str:
-    """The processor that is built for."""
+    """The processor of the build, such as x86_64."""
     other = target()
     return other.machine if other else platform.machine().lower()

@@ -1,7 +1,7 @@
-"""The oldest torch that the libraries run on: they want no more than its stable ABI, whatever torch has the headers."""
+"""The oldest torch that the libraries run on; they use its stable ABI only, also with newer headers."""
 
-# qacg_kernels/utils/native_libraries.py, which refuses an older one, names it too.
+# Repeated in qacg_kernels/utils/native_libraries.py, which rejects older versions.
 OLDEST_TORCH = (2, 10)
 CPU_FLAG = "-DTORCH_TARGET_VERSION=0x020a000000000000"
-# That of 2.9, which makes tensors without looking the operator up by its name.
+# 2.9, whose headers make tensors without looking the operator up by name.
 CUDA_FLAG = "-DTORCH_TARGET_VERSION=0x0209000000000000"

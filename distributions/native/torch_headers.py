@@ -1,4 +1,4 @@
-"""Where the C++ headers of torch are, in pip's isolated builds too."""
+"""Finds the C++ headers of torch, also in pip's isolated builds."""
 
 import importlib.util
 import re
@@ -37,7 +37,7 @@ def include_folder() -> Path:
 
 
 def why_not() -> str | None:
-    """Why the libraries cannot be compiled against the installed torch, or None."""
+    """The reason why the libraries cannot be compiled against the installed torch, or None."""
     folder = torch_folder()
     if folder is None:
         return f"torch: expected an installed torch, got none; {ADVICE}"

@@ -1,4 +1,4 @@
-"""What is given out: an sdist that builds, and wheels that say what they are."""
+"""The files of a release: sdists that build, and wheels with correct contents and tags."""
 
 import io
 import os
@@ -37,11 +37,11 @@ def models_wheel(tmp_path_factory):
     return wheels.build_models(tmp_path_factory.mktemp("models"))
 
 
-def test_the_sdist_has_all_that_builds(sdist):
+def test_sdist_has_every_source(sdist):
     checks.check_sdist(sdist, ROOT)
 
 
-def test_a_header_that_is_left_out_is_noticed(sdist, tmp_path):
+def test_sdist_without_a_header_fails(sdist, tmp_path):
     short = tmp_path / "short.tar.gz"
     with tarfile.open(sdist) as whole, tarfile.open(short, "w:gz") as archive:
         for member in whole.getmembers():
@@ -51,13 +51,13 @@ def test_a_header_that_is_left_out_is_noticed(sdist, tmp_path):
         checks.check_sdist(short, ROOT)
 
 
-def test_what_this_machine_built_is_noticed(sdist, tmp_path):
+def test_sdist_with_a_built_library_fails(sdist, tmp_path):
     more = tmp_path / "more.tar.gz"
     with tarfile.open(sdist) as whole, tarfile.open(more, "w:gz") as archive:
         for member in whole.getmembers():
             archive.addfile(member, whole.extractfile(member) if member.isfile() else None)
         archive.addfile(tarfile.TarInfo("qacg_kernels-0/qacg_kernels/_cpu.so"), io.BytesIO())
-    with pytest.raises(checks.CheckError, match="has what was built here"):
+    with pytest.raises(checks.CheckError, match="has files built on this machine"):
         checks.check_sdist(more, ROOT)
 
 
@@ -73,7 +73,7 @@ def test_models_wheel_without_pin_or_command_fails(missing, models_wheel, tmp_pa
 
 
 def test_wheels_relative_out_is_resolved(tmp_path, monkeypatch):
-    """The builds run in other folders, where a relative path would name another place."""
+    """The builds run in other folders."""
     outs = []
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(wheels, "build", lambda kind, source, out, **variables: outs.append(out) or out / "made")
@@ -86,13 +86,13 @@ def test_wheels_relative_out_is_resolved(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["Makefile", "python/README.md", "tests/conftest.py", "benchmarks/__init__.py"])
-def test_sdist_has_what_tests_need(name, sdist):
+def test_sdist_has_files_for_tests(name, sdist):
     with tarfile.open(sdist) as archive:
         assert f"qacg_kernels-{qacg_kernels.__version__}/{name}" in archive.getnames()
 
 
 @pytest.mark.full
-def test_a_wheel_without_a_library_is_for_any_platform(sdist, tmp_path):
+def test_wheel_without_a_library_is_for_any_platform(sdist, tmp_path):
     wheel = wheels.build_wheel(sdist, tmp_path, QACG_BUILD_FOR="any")
     checks.check_wheel(wheel, "any", ROOT)
     with zipfile.ZipFile(wheel) as archive:
@@ -100,8 +100,8 @@ def test_a_wheel_without_a_library_is_for_any_platform(sdist, tmp_path):
 
 
 @pytest.mark.full
-def test_a_wheel_with_the_library_is_built_from_the_sdist_and_runs(sdist, tmp_path):
-    """On every Python: its tag names none."""
+def test_wheel_with_the_library_builds_from_the_sdist(sdist, tmp_path):
+    """Its tag fits every version of Python."""
     wheel = wheels.build_wheel(sdist, tmp_path, QACG_BUILD_CPU="1", DEBUG="1", MAX_JOBS="2")
     assert wheel.name.split("-")[2:4] == ["py3", "none"] and not wheel.name.endswith("any.whl")
     with zipfile.ZipFile(wheel) as archive:
@@ -113,9 +113,9 @@ def test_a_wheel_with_the_library_is_built_from_the_sdist_and_runs(sdist, tmp_pa
     assert float(done.stdout) == 16.0
 
 
-def test_a_platform_that_is_none_is_refused(monkeypatch):
+def test_unknown_platform_raises(monkeypatch):
     monkeypatch.setenv("QACG_BUILD_FOR", "win_amd64")
-    with pytest.raises(RuntimeError, match="QACG_BUILD_FOR: got 'win_amd64', wanted any, manylinux_2_28_x86_64"):
+    with pytest.raises(RuntimeError, match="QACG_BUILD_FOR: got 'win_amd64', expected any, manylinux_2_28_x86_64"):
         platforms.platform_tag()
 
 
@@ -128,7 +128,7 @@ def test_sources_are_those_of_the_platform(tag, monkeypatch):
     assert not without and any("neon" in s for s in sources) == arm and any("avx" in s for s in sources) != arm
 
 
-def test_one_oldest_torch_is_said_everywhere():
+def test_oldest_torch_is_the_same_everywhere():
     from qacg_kernels.utils import native_libraries
 
     oldest = native_libraries.OLDEST_TORCH

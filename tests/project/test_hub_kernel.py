@@ -1,4 +1,4 @@
-"""The form for the Kernel Hub: what is written, and that it is loaded beside the installed package."""
+"""The folder for the Kernel Hub: its contents, and loading it next to the installed package."""
 
 import ast
 import base64
@@ -24,7 +24,7 @@ PACKAGE = {
     if path.is_file() and "__pycache__" not in path.parts
 }
 
-# As `kernels` imports it, in a process that has the installed package too.
+# As `kernels` imports it, in a process that also has the installed package.
 LOAD = """
 import importlib.util, json, sys
 from pathlib import Path
@@ -72,7 +72,7 @@ except ImportError as error:
 """
 
 
-# What the page on the hub shows, with the kernel that has been loaded.
+# The example of the page on the hub, with the loaded kernel.
 SHOWN = re.search(r"```python\n(.*?)```", hub_kernel.CARD.read_text(encoding="utf-8"), re.DOTALL)[1]
 SHOWN = "".join(line for line in SHOWN.splitlines(keepends=True) if "get_kernel" not in line)
 SHOWN += "assert out.shape == query.shape and out.isfinite().all()\n"
@@ -80,7 +80,7 @@ SHOWN += "assert out.shape == query.shape and out.isfinite().all()\n"
 
 @pytest.fixture(scope="module")
 def variant(tmp_path_factory):
-    """The folder of this machine's variant; without a compiled library where none was built."""
+    """The folder of this machine's variant; without a compiled library if none was built."""
     tag = hub_kernel.this_machine()
     if tag is None:
         pytest.skip("there are no wheels for this platform")
@@ -93,7 +93,7 @@ def metadata_of(folder):
     return json.loads((folder / "metadata.json").read_text())
 
 
-def used(program, folder):
+def output_of(program, folder):
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
     command = [sys.executable, "-c", program + SHOWN + COMPARE, str(folder)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
@@ -102,27 +102,27 @@ def used(program, folder):
 
 
 @pytest.mark.full
-def test_it_is_used_beside_the_installed_package_and_another_copy_of_that_is_refused_in_a_line(variant):
-    assert used(LOAD, variant) == (
+def test_variant_works_next_to_the_installed_package(variant):
+    assert output_of(LOAD, variant) == (
         "the operators torch.ops.qacg are already there: this process has imported another copy of the package "
         "qacg_kernels, and one may be there by that name\n"
     )
 
 
-def test_kernels_loads_it(variant):
+def test_kernels_loads_the_variant(variant):
     try:
-        metadata.version("kernels")  # not importorskip, for which our room tests/kernels is a package
+        metadata.version("kernels")  # importorskip would find the folder tests/kernels
     except metadata.PackageNotFoundError:
-        pytest.skip("pip install kernels loads what the hub has")
-    assert "torch.ops.qacg are already there" in used(LOAD_WITH_KERNELS, variant)
+        pytest.skip("needs the package kernels: pip install kernels")
+    assert "torch.ops.qacg are already there" in output_of(LOAD_WITH_KERNELS, variant)
 
 
-def test_every_platform_of_the_wheels_has_its_name_on_the_hub():
+def test_every_wheel_platform_has_a_name_on_the_hub():
     assert list(hub_kernel.PLATFORMS) == list(TARGETS)
     assert hub_kernel.variant_of("manylinux_2_28_aarch64") == "torch-stable-abi210-cpu-aarch64-linux"
 
 
-def test_no_module_imports_the_package_by_its_own_name(variant):
+def test_no_module_imports_the_package_by_name(variant):
     for path in variant.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
@@ -132,7 +132,7 @@ def test_no_module_imports_the_package_by_its_own_name(variant):
 
 
 @pytest.mark.parametrize(
-    ("path", "line", "wanted"),
+    ("path", "line", "expected"),
     [
         ("qacg_kernels/operators/schema.py", "from qacg_kernels.call.masks import a", "from ..call.masks import a"),
         ("qacg_kernels/info.py", "from qacg_kernels import explain", "from . import explain"),
@@ -150,35 +150,36 @@ def test_no_module_imports_the_package_by_its_own_name(variant):
         ("qacg_kernels/operators/schema.py", 'a = "from qacg_kernels import b"', 'a = "from qacg_kernels import b"'),
     ],
 )
-def test_imports_are_made_relative(path, line, wanted):
-    assert hub_kernel.relative(line, path) == wanted
+def test_imports_are_made_relative(path, line, expected):
+    assert hub_kernel.relative(line, path) == expected
 
 
-def test_an_import_without_a_relative_form_is_refused():
+def test_import_without_a_relative_form_raises():
     with pytest.raises(checks.CheckError, match=r"line 2: `import .* has no relative form"):
         hub_kernel.relative("\nimport qacg_kernels.operators.schema\n", "qacg_kernels/info.py")
     with pytest.raises(checks.CheckError, match="line 1: the import has its module on another line"):
         hub_kernel.relative("from \\\n  qacg_kernels import ops\n", "qacg_kernels/info.py")
 
 
-def test_the_metadata_says_what_is_there(variant):
+def test_metadata_lists_the_files(variant):
     files = {
         path.relative_to(variant).as_posix(): base64.b64encode(hashlib.sha256(path.read_bytes()).digest()).decode()
         for path in variant.rglob("*")
         if path.is_file() and path.name != "metadata.json" and "__pycache__" not in path.parts
     }
-    told = metadata_of(variant)
-    assert told["digest"] == {"algorithm": "sha256", "files": files}
+    metadata = metadata_of(variant)
+    assert metadata["digest"] == {"algorithm": "sha256", "files": files}
     assert {
         f"{name}.py" for name in ("__init__", "qacg_kernels/__init__", "qacg_kernels/operators/schema")
     } <= files.keys()
-    assert (told["name"], told["version"], told["backend"]) == ("qacg-kernels", 0, {"type": "cpu"})
+    assert (metadata["name"], metadata["version"], metadata["backend"]) == ("qacg-kernels", 0, {"type": "cpu"})
 
 
-def test_each_build_has_a_name_of_its_own_and_takes_the_place_of_an_older_one(variant, tmp_path):
+def test_variant_name_depends_on_contents_and_replaces_older(variant, tmp_path):
     folder = tmp_path / "build/x"
     name = hub_kernel.write_variant(PACKAGE, folder)
-    assert name.isidentifier() and name == metadata_of(variant)["id"], "made of the contents alone"
+    assert name.isidentifier()
+    assert name == metadata_of(variant)["id"], "the name depends on the contents only"
     changed = PACKAGE | {"qacg_kernels/call/masks.py": PACKAGE["qacg_kernels/call/masks.py"] + b"\n"}
     (folder / "left_behind.py").touch()
     assert hub_kernel.write_variant(changed, folder) != name
@@ -186,12 +187,12 @@ def test_each_build_has_a_name_of_its_own_and_takes_the_place_of_an_older_one(va
     assert not (folder / "left_behind.py").exists()
 
 
-def test_a_library_that_wants_one_version_of_python_is_refused():
-    pytest.importorskip("kernel_abi_check", reason="pip install kernel-abi-check judges libraries for the hub")
+def test_library_for_one_version_of_python_raises():
+    pytest.importorskip("kernel_abi_check", reason="needs the ABI check of the hub: pip install kernel-abi-check")
     import torch
 
     library = Path(torch.__file__).parent / "lib/libtorch_python.so"
     if not library.exists():
-        pytest.skip("torch's own library for Python, the one that fails, is not on this machine")
-    with pytest.raises(checks.CheckError, match=r"the hub's checker of ABIs says .*NonAbi3Symbol"):
+        pytest.skip("torch's library for Python, which fails the check, is not installed")
+    with pytest.raises(checks.CheckError, match=r"passes the hub's ABI check, got .*NonAbi3Symbol"):
         hub_kernel.check_abi(library)
