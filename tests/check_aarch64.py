@@ -1,15 +1,13 @@
-"""The operator tests on ARM's kernels, in an emulator of the processor: `make check-aarch64`.
+"""Runs the operator tests on the ARM kernels in an emulator: `make check-aarch64`, about half an hour.
 
-    make check-aarch64    in about half an hour; no new test after a quarter of an hour of each processor
-    make check-aarch64 EMULATED="--processors max --seconds-each 300"  of one processor, no new test after 5 minutes
+    make check-aarch64 EMULATED="--processors max --seconds-each 300"    one processor, starts no test after 5 minutes
 
-The real operator suite runs, with torch's own wheel for aarch64, under QEMU's user-mode emulation. Processors are
-emulated one after the other: "max" has BFMMLA, "neoverse-n1" has not. Then the kernels are proven as at a first use on
-such a machine, and `auto` has to choose them. What the time did not reach is counted as "left out". An emulator says
-what is computed, and nothing of how fast.
+The tests run with torch's wheel for aarch64 under QEMU's user-mode emulation, on one processor after another: "max" has
+BFMMLA, "neoverse-n1" does not. Then the self-check runs, and `auto` must select the kernels. Tests that do not start in
+time are "left out". Times in the emulator mean nothing.
 
-It needs Debian's or Ubuntu's apt-get, and the two packages that it asks for when they are missing; neither an ARM
-machine nor root. The ARM Python and libraries are unpacked below build/aarch64, torch too, once: half a gigabyte.
+It requires apt-get of Debian or Ubuntu and two packages, which it names when they are missing; no ARM machine, no root.
+Python, its libraries and torch for ARM are unpacked once into build/aarch64: half a gigabyte.
 """
 
 import argparse
@@ -23,18 +21,18 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 TOOLS = {"qemu-aarch64": "qemu-user", "aarch64-linux-gnu-g++": "g++-aarch64-linux-gnu"}
 DEBIAN = ("python3", "libgomp1", "libstdc++6")
-# The oldest torch that the library runs on; wheels of later ones want CUDA's libraries on aarch64 too.
+# The oldest supported torch; later wheels for aarch64 require CUDA's libraries.
 WHEELS = (
     "torch==2.10.0",
     *("numpy", "typing_extensions", "sympy", "mpmath", "networkx", "jinja2", "markupsafe", "filelock", "fsspec"),
     *("pytest", "pluggy", "iniconfig", "packaging", "pygments"),
 )
-# For each processor, what it runs for float32 and bfloat16.
+# The instruction sets of each processor for float32 and bfloat16.
 PROCESSORS = {
     "max": ("neon", "neon_bf16"),
     "neoverse-n1": ("neon", "neon"),
 }
-# The long ones last: what the time does not reach is of theirs.
+# The slowest files are last, so that tests without time are theirs.
 TESTS = (
     "test_random_calls.py",
     "test_packed.py",
@@ -58,8 +56,8 @@ for dtype in (torch.float32, torch.bfloat16, torch.float16):
     call = [torch.randn(2, 3, 40, 64, dtype=dtype, requires_grad=True) for _ in range(5)]
     assert qk.explain(*call, torch.rand(2, 3, 40).to(dtype)).selected == "cpu"
     qk.quasi_attention(*call, torch.rand(2, 3, 40).to(dtype)).sum().backward()
-told = self_check.summary(torch.device("cpu"))
-assert told == "6 kernel variants checked and right, 0 wrong", told
+summary = self_check.summary(torch.device("cpu"))
+assert summary == "6 kernel variants checked and right, 0 wrong", summary
 """
 
 
@@ -75,12 +73,12 @@ def check_tools() -> None:
         raise SystemExit(f"check-aarch64: apt-get install {' '.join(missing)}")
     if not shutil.which("apt-get") or not shutil.which("dpkg-deb"):
         raise SystemExit(
-            "check-aarch64: wanted Debian or Ubuntu, whose apt-get and dpkg-deb fetch and unpack ARM's Python"
+            "check-aarch64: expected apt-get and dpkg-deb of Debian or Ubuntu, which download Python for ARM"
         )
 
 
 class Machine:
-    """The ARM machine below a folder: Debian's files, torch, this package with its library for ARM."""
+    """A folder with an ARM system: Debian's files, torch, and this package with its library for ARM."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -91,7 +89,7 @@ class Machine:
         self._once(self.site, self._unpack_wheels)
 
     def _once(self, target: Path, make) -> None:
-        """Makes a folder under another name, so that one that is there is whole."""
+        """Makes a folder unless it exists; it is renamed when it is complete."""
         if target.exists():
             return
         unfinished = target.with_suffix(".unfinished")
@@ -101,7 +99,7 @@ class Machine:
         unfinished.rename(target)
 
     def _unpack_debian(self, to: Path) -> None:
-        """ARM's packages by an apt state of our own, which leaves that of this machine as it is."""
+        """Unpacks packages for ARM, with a separate apt state."""
         state = self.folder / "apt"
         for part in ("lists/partial", "cache/archives/partial"):
             (state / part).mkdir(parents=True, exist_ok=True)
@@ -110,23 +108,23 @@ class Machine:
         apt += ["-o", f"Dir::Cache={state}/cache", "-o", "APT::Architecture=arm64", "-o", "APT::Architectures=arm64"]
         apt += ["-o", "Debug::NoLocking=1", "-o", "APT::Sandbox::User=", "--no-install-recommends"]
         log = self.folder / "apt.log"
-        with log.open("w") as words:
-            run([*apt, "update"], stdout=words, stderr=words)
-            run([*apt, "install", "--download-only", *DEBIAN], stdout=words, stderr=words)
+        with log.open("w") as output:
+            run([*apt, "update"], stdout=output, stderr=output)
+            run([*apt, "install", "--download-only", *DEBIAN], stdout=output, stderr=output)
         for archive in sorted((state / "cache/archives").glob("*.deb")):
             run(["dpkg-deb", "-x", archive, to])
 
     def _unpack_wheels(self, to: Path) -> None:
         version = self._python().name.removeprefix("python")
         choice = ["--platform", "manylinux_2_28_aarch64", "--only-binary=:all:", "--python-version", version]
-        # Without dependencies: pip would judge them by this machine's processor.
+        # pip would select dependencies for this machine's processor.
         run([sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", *choice, "--target", to, *WHEELS])
 
     def _python(self) -> Path:
         return next(p for p in (self.root / "usr/bin").iterdir() if re.fullmatch(r"python3\.\d+", p.name))
 
     def build(self) -> None:
-        """A copy of the package, with the library that the build's own sources and flags make for ARM."""
+        """Copies the package and compiles its library for ARM, with the sources and flags of the build."""
         os.environ["CXX"] = "aarch64-linux-gnu-g++"
         sys.path.insert(0, str(ROOT / "distributions"))
         from native import compilers, cpu, stable_abi
@@ -137,7 +135,7 @@ class Machine:
             self.package / "qacg_kernels",
             ignore=shutil.ignore_patterns("*.so", "__pycache__", "_build_*"),
         )
-        # Processes that a test starts run in the emulator too.
+        # Processes that a test starts also run in the emulator.
         (self.package / "sitecustomize.py").write_text(
             "import os, sys\n\nsys.executable = os.environ['QACG_EMULATOR']\n"
         )
@@ -155,7 +153,7 @@ class Machine:
         run([os.environ["CXX"], "-shared", *objects, *links, "-o", self.package / "qacg_kernels/_cpu.so"])
 
     def command(self, processor: str) -> Path:
-        """A program that runs this machine's Python on such a processor."""
+        """Writes a program that runs the ARM Python on an emulated processor."""
         program = self.folder / f"python-{processor}"
         paths = ":".join(map(str, (self.package, self.site)))
         program.write_text(
@@ -169,10 +167,10 @@ class Machine:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="The operator tests on ARM's kernels, in an emulator.")
-    parser.add_argument("--out", type=Path, default=ROOT / "build/aarch64", help="for the ARM machine (%(default)s)")
+    parser.add_argument("--out", type=Path, default=ROOT / "build/aarch64", help="folder (%(default)s)")
     parser.add_argument("--processors", nargs="+", choices=PROCESSORS, default=list(PROCESSORS))
-    parser.add_argument("--seconds-each", type=float, default=900, help="begin no test after so many (%(default).0f)")
-    parser.add_argument("--select", default="", metavar="WORDS", help="only tests whose names have them, as pytest -k")
+    parser.add_argument("--seconds-each", type=float, default=900, help="start no test after this time (%(default).0f)")
+    parser.add_argument("--select", default="", metavar="WORDS", help="an expression for pytest -k")
     options = parser.parse_args()
     check_tools()
     machine = Machine(options.out.resolve())
@@ -187,16 +185,16 @@ def main() -> int:
     if failed:
         print(f"aarch64: failed: {', '.join(failed)}")
         return 1
-    print("aarch64: no operator test failed, and the kernels' first calls were right")
+    print("aarch64: no operator test failed, and the self-check passed")
     return 0
 
 
 def check(machine: Machine, processor: str, options: argparse.Namespace) -> dict[str, int]:
-    """Exit status of the operator tests and of the self-check on an emulated processor."""
+    """Runs the operator tests and the self-check on an emulated processor; returns their exit statuses."""
     python = machine.command(processor)
     float32, bfloat16 = PROCESSORS[processor]
     print(f"{processor}: float32 on {float32}, bfloat16 on {bfloat16}", flush=True)
-    # -P: the package is that for ARM, and not the one of the folder at hand.
+    # -P keeps the package of the current folder off the import path.
     tests = [
         "-P",
         "-m",

@@ -1,24 +1,23 @@
-"""Trainings and predictions killed, on full disks, and with damaged files: none may end otherwise than undisturbed.
+"""Disturbs trainings and predictions, whose results must equal those of an undisturbed run: `make check-faults`.
 
-    make check-faults                 some ten minutes of one core
+    make check-faults                 ten minutes of one core
     make check-faults FAULTS=short    one minute
 
-Kills: SIGKILL at random moments, once or several times, then --resume. The weights and figures of a training, and the
-bytes of a prediction, have to be those of the undisturbed run, and nothing else may be left behind.
+Kills: SIGKILL at random times, once or several times, then --resume. The weights and metrics of a training and the
+bytes of a prediction must be those of the undisturbed run, and no other file may be left.
 
-Full disks: a file system with random room while it trains or predicts (where none can be mounted, a limit on the size
-of files). The command has to end with exit code 2 and one line that names the place and the reason, publish nothing,
-and with --resume elsewhere end as undisturbed.
+Full disks: a file system of random size (or, if none can be mounted, a limit on the size of files). The command must
+exit with status 2 and one line with the path and the reason, publish nothing, and end correctly with --resume on
+another disk.
 
-Damage: each file of the newest checkpoint, of the best weights and of a prediction's parts missing, cut, or with bytes
-flipped. The damaged one has to be named and set aside or made again, and the end has to be the undisturbed one.
+Damage: each file of the newest checkpoint, of the best weights and of a prediction's parts is missing, cut, or has
+flipped bytes. The command must name it, set it aside or write it again, and end correctly.
 
-Before that the checks are shown faults, which they have to call wrong: commands that take no look at digests, that
-forget where the random numbers were, and that have no words for a full disk.
+First, the checks run on deliberate faults and must find them: digests that are not checked, random states that are not
+restored, and a full disk without an error message.
 
-Kills leave the disk as the system has it: a machine that loses its power is not tried. It exits with 1 if anything was
-wrong, and then keeps the folder of the first such trial. Seeds are printed; --seed repeats them, but not the machine's
-timing.
+Power loss is not simulated. The exit status is 1 if any trial is wrong, and the folder of the first such trial is kept.
+The seed is printed; --seed repeats the random choices, but not the timing of the machine.
 """
 
 import argparse
@@ -38,7 +37,7 @@ from fault_subjects import Subject, subjects  # noqa: E402
 from fault_trials import WAYS, Report, Trials, damageable  # noqa: E402
 from forked_commands import can_mount, preload  # noqa: E402
 
-# Trials with kills, with little room and with damages of each subject; None is every file in every way.
+# Numbers of kills, full disks and damaged files per subject; None: every file in every way.
 FORMS = {"short": (5, 2, 4), "full": (40, 12, None)}
 
 
@@ -60,21 +59,21 @@ def random_numbers_forgotten() -> None:
     AspectTrainer._load_rng_state = lambda trainer, checkpoint: None
 
 
-def words_lost() -> None:
+def errors_unexplained() -> None:
     from qacg_models.inference import bulk_prediction
     from qacg_models.training import trainer
 
     @contextlib.contextmanager
-    def untold(path):
+    def unexplained(path):
         with path.open("w", encoding="utf-8", newline="") as handle:
             yield handle
 
     trainer.explain_write_errors = lambda folder: contextlib.nullcontext()
-    bulk_prediction.atomic_write = untold
+    bulk_prediction.atomic_write = unexplained
 
 
 def show_faults(folder: Path, every: list[Subject], died: dict[str, Path], mounts: bool) -> None:
-    """Ends the program where a check does not see a fault that it is shown."""
+    """Exits if a check does not find a deliberate fault."""
     training, prediction = (next(s for s in every if s.trains is trains) for trains in (True, False))
     weights = next(file for file in damageable(died[training.name]) if file.name == "model.safetensors")
     part = damageable(died[prediction.name])[0]
@@ -85,21 +84,22 @@ def show_faults(folder: Path, every: list[Subject], died: dict[str, Path], mount
     shown = [
         (digests_unchecked, training, damaged(training, weights)),
         (digests_unchecked, prediction, damaged(prediction, part)),
-        (random_numbers_forgotten, training, lambda trials: trials.go_on(training, died[training.name])),
-        (words_lost, training, lambda trials: trials.fill(training, mounts, 100_000 if mounts else 10_000)),
-        (words_lost, prediction, lambda trials: trials.fill(prediction, mounts, 10_000 if mounts else 1_000)),
+        (random_numbers_forgotten, training, lambda trials: trials.resume(training, died[training.name])),
+        (errors_unexplained, training, lambda trials: trials.fill(training, mounts, 100_000 if mounts else 10_000)),
+        (errors_unexplained, prediction, lambda trials: trials.fill(prediction, mounts, 10_000 if mounts else 1_000)),
     ]
     for fault, subject, trial in shown:
         report = Report(folder, quiet=True)
         trial(Trials(folder, random.Random(0), report, before=fault))
         name = f"{fault.__name__.replace('_', ' ')}, {subject.name}"
         if not report.wrong:
-            sys.exit(f"the check did not see a fault that it was shown: {name}")
-        print(f"shown a fault, seen: {name}", flush=True)
+            sys.exit(f"the check did not find a deliberate fault: {name}")
+        print(f"deliberate fault found: {name}", flush=True)
 
 
 def check(folder: Path, seed: int, form: str) -> Report:
-    kills, rooms, damages = FORMS[form]
+    """Runs the trials of a form of FORMS."""
+    kills, full_disks, damages = FORMS[form]
     generator, report = random.Random(seed), Report(folder)
     mounts = can_mount(folder)
     every = subjects(folder)
@@ -114,7 +114,7 @@ def check(folder: Path, seed: int, form: str) -> Report:
         f"full disks: {'file systems of that size' if mounts else 'none can be mounted; a limit on files'}", flush=True
     )
     for subject in several:
-        for _ in range(rooms):
+        for _ in range(full_disks):
             trials.fill(subject, mounts)
     for subject in several:
         pairs = [(file, way) for file in damageable(died[subject.name]) for way in WAYS]
@@ -125,13 +125,13 @@ def check(folder: Path, seed: int, form: str) -> Report:
 
 @contextlib.contextmanager
 def working_folder(given: Path | None) -> Iterator[Path]:
-    """A folder to work in, deleted afterwards but for the first trial that was wrong."""
+    """A working folder, deleted afterwards except for the first wrong trial."""
     if given is not None:
         given.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="check-faults-", dir=given)).resolve()
     yield folder
     if (folder / "wrong").exists():
-        print(f"the first trial that was wrong is kept in {folder / 'wrong'}")
+        print(f"the first wrong trial is kept in {folder / 'wrong'}")
     else:
         shutil.rmtree(folder)
 
@@ -139,8 +139,8 @@ def working_folder(given: Path | None) -> Iterator[Path]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--form", choices=FORMS, default="full", help="how many trials (default: %(default)s)")
-    parser.add_argument("--seed", type=int, help="of the moments, sizes and damages; drawn if not given")
-    parser.add_argument("--out", type=Path, help="folder to work in; a temporary one if not given")
+    parser.add_argument("--seed", type=int, help="of times, sizes and damage; random if not given")
+    parser.add_argument("--out", type=Path, help="working folder; a temporary one if not given")
     options = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
     seed = random.SystemRandom().randrange(1 << 32) if options.seed is None else options.seed
@@ -151,7 +151,7 @@ def main() -> int:
     counts = report.counts
     print(
         f"\nkills: {counts['kills']} in {counts['killed']} runs, {counts['killed right']} resumed to the same end;"
-        f" disks filled: {counts['full disk']}, {counts['full disk right']} told and resumed to the same end;"
+        f" disks filled: {counts['full disk']}, {counts['full disk right']} reported and resumed to the same end;"
         f" damages: {counts['damaged']}, {counts['noticed']} noticed, {counts['damaged right']} to the same end"
     )
     for line in report.wrong:

@@ -1,7 +1,7 @@
-"""Looks for races in the CUDA kernels, emulated on the CPU: `make check-races`, no GPU needed.
+"""Finds races in the CUDA kernels, emulated on the CPU: `make check-races`, no GPU needed.
 
-Runs cases, forward and backward, under several seeds with the detector of tests/cuda_emulator (README.md there); a line
-for each run, and exit status 1 if there was a race. A process of its own: it replaces the CUDA backend's operators.
+Runs cases, forward and backward, under several seeds with the race detector (tests/cuda_emulator/README.md). It prints
+a line per run; the exit status is 1 if there is a race. It replaces the operators of the CUDA backend in its process.
 """
 
 import argparse
@@ -21,10 +21,10 @@ from qacg_kernels.backends.cuda import hopper
 from qacg_kernels.testing import evaluate, through_backend
 from qacg_kernels.testing.inputs import Case, make_inputs
 
-LIMIT = 227 * 1024  # of a block's shared memory, on the GPU that has most
-# Every kernel, and every way through one that touches shared memory: whole rows and tiles, O1 saved or not, each gate,
-# masks, lengths, packed sequences, causality, dropout, each padded head size, blocks without a key. Heads are blocks of
-# their own, which share nothing: one will do.
+LIMIT = 227 * 1024  # shared memory of a block, on the GPU with the most
+# Every kernel and every path that uses shared memory: single-tile and tiled rows, O1 saved or not, each gate, masks,
+# lengths, packed sequences, causality, dropout, each padded head size, blocks without a key. Heads are separate blocks,
+# so one is enough.
 TENSOR_CORES = (
     *(replace(case, heads=1) for case in STRIPS),
     Case("races, 128 dims, dropout", batch=1, heads=1, queries=70, keys=150, head_dim=128, dropout_p=0.1),
@@ -32,8 +32,7 @@ TENSOR_CORES = (
     Case("races, packed, causal", heads=1, sequences=(150, 0, 30), head_dim=64, is_causal=True, dropout_p=0.1),
     Case("races, no key at all", batch=2, heads=1, queries=64, keys=130, head_dim=64, key_lengths=(0, 0)),
 )
-# The Hopper forward has one kernel for every length: here several tiles of each head size, with all that touches shared
-# memory, and none.
+# The Hopper forward has one kernel for all lengths: several tiles of each head size.
 HOPPER = (
     Case("races, Hopper, 64 dims", batch=1, heads=1, queries=140, keys=420, head_dim=64),
     Case("races, Hopper, 128 dims, column", batch=1, heads=1, queries=70, keys=270, head_dim=128, form="column"),
@@ -50,13 +49,13 @@ THOROUGH = tuple(
 
 
 def run(case: Case, dtype: torch.dtype) -> str | None:
-    """The race that was found, or None."""
+    """The report of a race, or None."""
     inputs = make_inputs(case, dtype)
     attend = through_backend("hopper" if case in HOPPER else "cuda")
     try:
-        if case not in HOPPER:  # whose backward is that of the others
+        if case not in HOPPER:  # its backward is that of the CUDA backend
             evaluate(inputs, attend)
-        with torch.no_grad():  # a forward that saves nothing is another way through a kernel
+        with torch.no_grad():  # a forward that saves nothing runs another path
             attend(inputs, inputs.tensors)
     except RuntimeError as error:
         if "a race in" not in str(error):
@@ -67,18 +66,18 @@ def run(case: Case, dtype: torch.dtype) -> str | None:
 
 def parsed(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--seeds", type=int, default=3, help="how many orders of threads and copies each case runs in")
-    parser.add_argument("--cases", metavar="WORDS", default="", help="only cases with these words in their names")
-    parser.add_argument("--thorough", action="store_true", help="the operator tests' cases too, and both 16-bit types")
+    parser.add_argument("--seeds", type=int, default=3, help="number of orders of threads and copies per case")
+    parser.add_argument("--cases", metavar="WORDS", default="", help="only cases whose names contain this text")
+    parser.add_argument("--thorough", action="store_true", help="also the cases of the operator tests, in all types")
     parser.add_argument("--first", action="store_true", help="stop at the first race")
-    parser.add_argument("--csrc", type=Path, default=build.CSRC, help="another folder in place of csrc")
+    parser.add_argument("--csrc", type=Path, default=build.CSRC, help="folder of the sources (default: csrc)")
     return parser.parse_args(arguments)
 
 
 def main(arguments: list[str] | None = None) -> int:
     options = parsed(arguments)
     if not build.detects_races():
-        print("check_races: the race detector wants GCC, found by CXX or on the path", file=sys.stderr)
+        print("check_races: the race detector requires GCC, in CXX or on the path", file=sys.stderr)
         return 2
     library = build.library(options.csrc, races=True)
     torch.ops.load_library(library)
@@ -96,7 +95,7 @@ def main(arguments: list[str] | None = None) -> int:
         pairs += [(case, dtype) for case in HOPPER for dtype in narrow]
     pairs = [(case, dtype) for case, dtype in pairs if options.cases in case.name]
     if not pairs:
-        print(f"check_races: no case has the words {options.cases!r} in its name", file=sys.stderr)
+        print(f"check_races: --cases: expected a part of a case's name, got {options.cases!r}", file=sys.stderr)
         return 2
     runs = races = 0
     for (case, dtype), seed in itertools.product(pairs, range(options.seeds)):

@@ -1,20 +1,16 @@
-"""The C++ CPU kernels under sanitizers: random calls, forward and backward, by every instruction set of this machine.
+"""Runs the C++ CPU kernels of this machine's instruction sets under sanitizers: `make check-sanitizers CALLS=100`.
 
-    make check-sanitizers CALLS=100
+It builds the library with the address and undefined-behaviour sanitizers, and with the thread sanitizer. Each first
+runs on deliberate faults. Then the calls of test_random_calls.py, and one whose results are large enough for pages of
+2 MB, run forward and backward with 1, 2 and 4 threads. Their results must be equal bit for bit. A report ends the run
+with exit status 1. GCC with libasan and libtsan is required.
 
-builds the library twice, with the address and undefined-behaviour sanitizers and with the thread sanitizer, and runs
-the calls of test_random_calls.py, and one with results so large that they get pages of 2 MB, at 1, 2 and 4 threads,
-whose results must agree bit for bit. Each sanitizer is shown faults of its own first. What it reports ends the run,
-with an exit code of 1. It needs GCC with libasan and libtsan.
-
-Instruction sets that the machine lacks are not run, and the last line of each sanitizer names them. No emulator that
-the package registries have runs AMX: QEMU's has none, and Bochs is packaged as a processor without it.
+The last line of each sanitizer names the instruction sets that this machine lacks. No packaged emulator supports AMX.
 """
 
 import argparse
 import concurrent.futures
 import ctypes
-import functools
 import hashlib
 import os
 import platform
@@ -28,13 +24,13 @@ LEVELS = ("plain", "avx2", "avx512", "avx512_bf16", "amx")
 if platform.machine().lower() in ("aarch64", "arm64"):
     LEVELS = ("neon", "neon_bf16")
 THREADS = (1, 2, 4)
-LARGE_RESULTS = dict(batch=500, heads=1, queries=33, head_dim=64)  # of 4.2 MB each, above kLeast of huge_pages.h
+LARGE_RESULTS = dict(batch=500, heads=1, queries=33, head_dim=64)  # 4.2 MB each, more than kLeast in huge_pages.h
 UNDEFINED = "signed-integer-overflow,integer-divide-by-zero,float-cast-overflow,shift,bounds,return,bool,enum"
-# Name: flags, the library to load before Python, its options, and the faults that it must see.
+# Name: flags, library to load before Python, its options, and deliberate faults.
 SANITIZERS = {
     "address": (
-        # Addresses are checked by calls, and pointers not once more as undefined behaviour: a file of kernels would
-        # take the compiler twenty times as long.
+        # Addresses are checked by calls, and pointers are not checked again as undefined behaviour: compiling a file of
+        # kernels would take twenty times as long.
         [
             "-fsanitize=address",
             "--param=asan-instrumentation-with-call-threshold=0",
@@ -52,12 +48,11 @@ SANITIZERS = {
         ("race",),
     ),
 }
-# Torch's own threads are OpenMP's, whose joins the sanitizer does not see; ours in this build are std::thread.
+# The sanitizer does not see the joins of torch's OpenMP threads. The kernels use std::thread in this build.
 LIBRARIES = ("libtorch_cpu.so", "libtorch_python.so", "libgomp")
-# A thread that ends frees the thread-local memory of those that ended before it, when glibc keeps too many of their
-# stacks (__nptl_free_stacks): "previous write" by the one whose memory it was, none of which is ours, for the kernels
-# have no thread_local. The kernel's word that a thread is gone and glibc's own lock order the two; the sanitizer sees
-# neither, as glibc takes the lock without pthread_mutex_lock.
+# When glibc keeps too many stacks, a thread that ends frees the thread-local memory of earlier threads
+# (__nptl_free_stacks), which the sanitizer reports as a race with their writes. glibc orders both by a lock that the
+# sanitizer does not see. The kernels have no thread_local variables.
 LOADER = "race:_dl_deallocate_tls"
 SUPPRESSIONS = (*(f"called_from_lib:{library}" for library in LIBRARIES), LOADER)
 
@@ -80,16 +75,16 @@ def compile_to(target: Path, arguments: list[str | Path]) -> None:
 
 
 def build(name: str, folder: Path) -> None:
-    """A copy of the package in `folder` whose library has a sanitizer in it, and the library of faults.
+    """Copies the package to `folder`, with a library that contains a sanitizer, and builds the library of faults.
 
-    Objects of the same sources and flags are kept: a file of kernels takes a minute or more.
+    Objects of the same sources and flags are reused: a file of kernels takes a minute or more.
     """
     sys.path.insert(0, str(ROOT / "distributions"))
     import torch
     from native import compilers, cpu, stable_abi
     from torch.utils.cpp_extension import include_paths, library_paths
 
-    # Lines for the reports, and nothing for a debugger: a third of the compiler's time.
+    # Line numbers for the reports only, which takes a third of the time.
     flags = [*compilers.COMMON, "-O1", "-g1", "-DNDEBUG", "-fno-omit-frame-pointer", *SANITIZERS[name][0]]
     sources, without = cpu.sources_for()
     torch_flags = [*(f"-isystem{p}" for p in include_paths()), stable_abi.CPU_FLAG, *without]
@@ -104,24 +99,24 @@ def build(name: str, folder: Path) -> None:
     shutil.rmtree(package, ignore_errors=True)
     shutil.copytree(ROOT / "qacg_kernels", package, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
     objects = {source: kept / f"{Path(source).stem}.o" for source in sources}
-    wanted = {o: [*flags, *(sources[s] or torch_flags), "-c", ROOT / s] for s, o in objects.items() if not o.exists()}
-    wanted[folder / "faults.so"] = [*flags, "-shared", ROOT / "tests/support/sanitizer_faults.cpp"]
+    commands = {o: [*flags, *(sources[s] or torch_flags), "-c", ROOT / s] for s, o in objects.items() if not o.exists()}
+    commands[folder / "faults.so"] = [*flags, "-shared", ROOT / "tests/support/sanitizer_faults.cpp"]
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(compile_to, wanted.keys(), wanted.values()))
+        list(pool.map(compile_to, commands.keys(), commands.values()))
     links = [f"-L{p}" for p in library_paths()] + ["-ltorch_cpu", "-pthread"]
     compile_to(package / "_cpu.so", [*flags, "-shared", *objects.values(), *links])
 
 
 def inside(name: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess:
-    """This file again, in a Python that has the sanitizer."""
+    """Runs this file in a Python with the sanitizer."""
     _, library, options, _ = SANITIZERS[name]
     path = run([compiler(), f"-print-file-name={library}"]).stdout.strip()
     (folder / "suppressions").write_text("".join(line + "\n" for line in SUPPRESSIONS))
     if name == "thread":
         options = {key: f"{value}:suppressions={folder / 'suppressions'}" for key, value in options.items()}
-    paths = os.pathsep.join(map(str, (folder, ROOT, *(ROOT / "tests" / room for room in ("support", "kernels")))))
+    paths = os.pathsep.join(map(str, (folder, ROOT, *(ROOT / "tests" / name for name in ("support", "kernels")))))
     environment = os.environ | options | {"LD_PRELOAD": path, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
-    # The thread sanitizer wants the memory where it was in its time.
+    # The thread sanitizer requires the memory layout without randomisation.
     command = ["setarch", "-R"] if name == "thread" and shutil.which("setarch") else []
     return run([*command, sys.executable, Path(__file__), *arguments], env=environment)
 
@@ -138,7 +133,7 @@ def make_fault(fault: str, library: str) -> None:
 
 
 def levels_here() -> list[str]:
-    """The instruction sets that this machine runs, by name of QACG_CPU_CAPABILITY."""
+    """Instruction sets of this machine, by their names in QACG_CPU_CAPABILITY."""
     from qacg_kernels.backends import cpu
 
     found = []
@@ -159,7 +154,7 @@ def make_calls(count: int, levels: list[str]) -> None:
     from qacg_kernels.testing.inputs import Case, make_inputs
 
     if ROOT in Path(qacg_kernels.__file__).parents and "build" not in Path(qacg_kernels.__file__).parts:
-        raise RuntimeError("the package of the checkout was found, not the copy with the sanitizer")
+        raise RuntimeError("expected the copy of the package with the sanitizer, got that of the checkout")
     if cpu.missing():
         raise RuntimeError(cpu.missing()[0])
     levels = levels or levels_here()
@@ -185,7 +180,7 @@ def make_calls(count: int, levels: list[str]) -> None:
         f"{done} calls by {', '.join(levels)}; not run, since this machine lacks them: {', '.join(missing) or 'none'}",
         flush=True,
     )
-    # A report ends the process where it happens; what torch does with its own mutexes when Python ends is not ours.
+    # Skips the end of Python, where the sanitizer reports torch's own mutexes.
     os._exit(0)
 
 
@@ -203,18 +198,17 @@ def main() -> None:
         return make_fault(options.fault, options.library)
     if options.inside:
         return make_calls(options.calls, options.levels)
-    say = functools.partial(print, flush=True)
     for name in options.only or SANITIZERS:
         folder = options.out.resolve() / name
-        say(f"{name}: building")
+        print(f"{name}: building", flush=True)
         build(name, folder)
         check_faults(name, folder)
-        say(f"{name}: running")
+        print(f"{name}: running", flush=True)
         levels = ["--levels", *options.levels] if options.levels else []
         done = inside(name, folder, "--inside", "--calls", str(options.calls), *levels)
         if done.returncode:
             sys.exit(f"{name}: exit {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-8000:]}")
-        say(f"{name}: no report in {done.stdout.strip()}")
+        print(f"{name}: no report in {done.stdout.strip()}", flush=True)
 
 
 if __name__ == "__main__":

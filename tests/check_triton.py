@@ -1,8 +1,8 @@
-"""Compiles the Triton kernels for every GPU that has a table and checks what they use: `make check-triton`.
+"""Compiles the Triton kernels for every GPU with a tile table and checks their resources: `make check-triton`.
 
-Takes no GPU. A build is told as it ends; the last lines name those that do not compile or break a limit, and the exit
-status is 1 if there are any. Triton keeps what it has compiled (TRITON_CACHE_DIR), so a second run is short. Another
-version of Triton is checked from a folder of its own: `make check-triton TRITON=3.6.0`.
+No GPU is needed. It prints a line per build and, at the end, the builds that do not compile or exceed a limit; then the
+exit status is 1. Triton caches compiled kernels (TRITON_CACHE_DIR), so a second run is short. `make check-triton
+TRITON=3.6.0` installs another version of Triton into a separate folder.
 """
 
 import argparse
@@ -36,13 +36,13 @@ def _outcome(build: Build) -> Outcome:
     try:
         used = compile_build(build)
         wrong = faults(build, used)
-    except Exception as error:  # whatever the compiler raises is this build's fault, not the end of the check
+    except Exception as error:  # an error of the compiler counts for this build only
         used, wrong = {}, [f"{build}: {type(error).__name__}: {str(error)[:300]}"]
     return Outcome(build, used, wrong, time.monotonic() - started)
 
 
 def outcomes(builds: Sequence[Build], jobs: int) -> Iterator[Outcome]:
-    """Compiles over `jobs` processes; outcomes as they come."""
+    """Compiles in `jobs` processes and yields outcomes as they finish."""
     with multiprocessing.get_context("spawn").Pool(jobs) as pool:
         yield from pool.imap_unordered(_outcome, builds)
 
@@ -50,18 +50,18 @@ def outcomes(builds: Sequence[Build], jobs: int) -> Iterator[Outcome]:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Compiles every shipped configuration of the Triton kernels.")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--only", default="", metavar="TEXT", help="builds whose line has all of these words")
+    parser.add_argument("--only", default="", metavar="TEXT", help="builds whose line contains all of these words")
     parser.add_argument(
         "--builds", choices=_SELECTIONS, default="all", help="kinds: every kind of call for one chip and head size"
     )
-    parser.add_argument("--expect", metavar="VERSION", help="the version of Triton that is meant")
+    parser.add_argument("--expect", metavar="VERSION", help="the required version of Triton")
     options = parser.parse_args(arguments)
     if options.expect and options.expect != triton.__version__:
-        parser.error(f"--expect: got {options.expect}, but {triton.__file__} is Triton {triton.__version__}")
+        parser.error(f"--expect: expected Triton {options.expect}, got {triton.__version__} at {triton.__file__}")
     words = options.only.replace(",", " ").split()
     builds = [b for b in _SELECTIONS[options.builds]() if all(w in str(b).replace(",", "").split() for w in words)]
     if not builds:
-        parser.error(f"--only: got {options.only!r}, which no build has; a line is such as {str(every_build()[0])!r}")
+        parser.error(f"--only: expected words of a build such as {str(every_build()[0])!r}, got {options.only!r}")
     print(f"Triton {triton.__version__}, {len(builds)} builds", flush=True)
     broken: list[str] = []
     started = time.monotonic()

@@ -1,8 +1,8 @@
-"""The parity suite of the fast backends, over processes and within a time: `make test-gpu`, `make check-interpreted`.
+"""Runs the operator tests of the fast backends in parallel, within a time: `make test-gpu`, `make check-interpreted`.
 
-Runs the operator tests on one device, each test in one of the processes, since compiling takes most of the time.
-Every outcome is a row of `outcomes.jsonl` in the folder. What the time did not reach is a row too, and the suite
-has then not passed. Compiled Triton kernels are kept, so that a second run has more of its time for the tests.
+Each test runs in one of several processes, since compiling takes most of the time. The outcome of each test is a row of
+`outcomes.jsonl`. Tests that did not start in time are rows too, and then the suite fails. Compiled Triton kernels are
+cached for the next run.
 """
 
 import argparse
@@ -19,7 +19,7 @@ import outcomes
 import torch
 
 TESTS = Path(__file__).resolve().parent
-# What fails first if anything does comes first.
+# The tests that are most likely to fail come first.
 FILES = (
     "test_backends_within_budget.py",
     "test_gpu.py",
@@ -37,18 +37,18 @@ FILES = (
 )
 SECONDS = 420
 RANDOM_CALLS = 12
-_GRACE = 60  # for the tests that are under way when the time is over: the suite ends within eight minutes
+_GRACE = 60  # for running tests at the time limit; the suite ends within eight minutes
 _MOST_JOBS = 14
 _MOST_SHOWN = 20
 
 
 def default_jobs(cores: int) -> int:
-    """As many processes as cores, two of which are left to the machine where it has more than four."""
+    """One process per core, two less on a machine with more than four cores."""
     return min(_MOST_JOBS, max(cores - 2, min(cores, 2)))
 
 
 def triton_cache() -> Path:
-    """Where Triton keeps what it compiled: where the user says, else beside the other outputs of builds."""
+    """Triton's cache: TRITON_CACHE_DIR, or a folder in build/."""
     return Path(os.environ.get("TRITON_CACHE_DIR") or TESTS.parent / "build/triton-cache").resolve()
 
 
@@ -63,13 +63,13 @@ def _command(options: argparse.Namespace, folder: Path, shard: int) -> list[str]
 
 
 def _wait(processes: list[subprocess.Popen], folder: Path, seconds: float) -> None:
-    end, told = time.monotonic() + seconds + _GRACE, time.monotonic()
+    end, printed = time.monotonic() + seconds + _GRACE, time.monotonic()
     while any(p.poll() is None for p in processes):
         if time.monotonic() > end:
             for p in processes:
                 p.kill()
-        if time.monotonic() > told + 15:
-            told = time.monotonic()
+        if time.monotonic() > printed + 15:
+            printed = time.monotonic()
             print(dict(_counts(_read(folder))), flush=True)
         time.sleep(0.2)
 
@@ -83,11 +83,11 @@ def _counts(rows: list[dict[str, object]]) -> Counter:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="The operator tests on one device, over several processes.")
+    parser = argparse.ArgumentParser(description="Runs the operator tests on one device in several processes.")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--backends", nargs="+", default=["triton", "cuda", "hopper", "gluon"])
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for the rows and the logs")
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="begin no test after so many")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="start no test after this time")
     parser.add_argument("--jobs", type=int, default=default_jobs(len(os.sched_getaffinity(0))))
     parser.add_argument("--select", help="an expression for pytest -k")
     parser.add_argument("--files", nargs="+", default=list(FILES), metavar="NAME", help="files of tests/kernels")
@@ -98,7 +98,7 @@ def main(arguments: list[str] | None = None) -> int:
     options.out.mkdir(parents=True, exist_ok=True)
     environment = os.environ | {"OMP_NUM_THREADS": "1", "TRITON_CACHE_DIR": str(triton_cache())}
     if options.device != "cpu":
-        print(f"{options.jobs} processes; compiled Triton kernels are kept in {triton_cache()}", flush=True)
+        print(f"{options.jobs} processes; compiled Triton kernels are cached in {triton_cache()}", flush=True)
     if options.device == "cpu" and "triton" in options.backends:
         environment["TRITON_INTERPRET"] = "1"
     with tempfile.TemporaryDirectory() as scratch:
@@ -119,7 +119,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def report(rows: list[dict[str, object]], statuses: list[int], out: Path) -> int:
-    """Writes the rows into one file, prints what matters of them, and returns the suite's exit status."""
+    """Writes the rows into one file, prints failures and counts, and returns the exit status."""
     rows = [*rows, *outcomes.not_reached(rows)]
     origin = next((row for row in rows if row["kind"] == "origin"), None)
     tests = sorted((row for row in rows if row["kind"] == "test"), key=lambda row: row["test"])
@@ -132,10 +132,10 @@ def report(rows: list[dict[str, object]], statuses: list[int], out: Path) -> int
             print(f"{outcome}: {name}")
         if len(names) > _MOST_SHOWN:
             print(f"{outcome}: {len(names) - _MOST_SHOWN} more in {out / 'outcomes.jsonl'}")
-    # Of pytest's statuses 0 is well, 1 a failure (told above), 5 a shard without tests.
+    # Exit statuses of pytest: 0 passed, 1 failed (printed above), 5 no tests in the shard.
     broken = [f"{shard} ({status})" for shard, status in enumerate(statuses) if status not in (0, 1, 5)]
     if broken:
-        print(f"processes that did not end well, see their logs: {', '.join(broken)}")
+        print(f"processes with errors, see their logs: {', '.join(broken)}")
     print(", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items())) or "no test ran")
     whole = counts["passed"] and not counts["failed"] and not counts["left out"] and not broken
     return 0 if whole else 1

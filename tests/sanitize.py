@@ -1,8 +1,7 @@
 """Runs the small operator tests of the CUDA backend under compute-sanitizer: `make sanitize-gpu OUT=dir`.
 
-Four passes: memcheck (addresses), racecheck (shared memory), synccheck (barriers) and initcheck (memory that was never
-written). Each has its time, its report in OUT/<tool>.txt, its tests in OUT/<tool>-tests.jsonl and a row in
-OUT/sanitizer.jsonl. Every kernel of the tests, torch's own too, runs many times slower under them.
+It runs memcheck (addresses), racecheck (shared memory), synccheck (barriers) and initcheck (unwritten memory), each
+with a time limit. OUT has a report, the outcomes of the tests and a row of sanitizer.jsonl for each tool.
 """
 
 import argparse
@@ -23,10 +22,10 @@ from qacg_kernels.backends import cuda
 
 ROOT = Path(__file__).resolve().parents[1]
 TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
-SECONDS = 130  # for each: the four end within nine minutes
-_LAST_TEST = 40  # seconds that are kept for the test under way when no more are begun
+SECONDS = 130  # per tool: the four end within nine minutes
+_LAST_TEST = 40  # seconds reserved for the running test
 TESTS = ("-k", "test_small or test_strips", "tests/kernels/test_backends_within_budget.py")
-FOUND = 86  # the exit code that says the tool found an error, unlike any of pytest's
+FOUND = 86  # exit status of the tool for errors, different from those of pytest
 
 
 def sanitizer() -> str | None:
@@ -36,24 +35,24 @@ def sanitizer() -> str | None:
 
 
 def why_not() -> str | None:
-    """Why nothing can be run here, or None."""
+    """The reason why the tools cannot run here, or None."""
     if not torch.cuda.is_available():
         return "torch finds no CUDA device on this machine"
     if cuda.missing():
-        return f"backend 'cuda' is not there: {'; '.join(cuda.missing())}"
+        return f"backend 'cuda' is not available: {'; '.join(cuda.missing())}"
     if sanitizer() is None:
         return "compute-sanitizer was not found, on the path or under CUDA_HOME; it comes with the CUDA toolkit"
     return None
 
 
 def command(tool: str, out: Path, seconds: float) -> list[str]:
-    """What runs the tests under one tool."""
+    """The command that runs the tests under a tool."""
     options = ["--tool", tool, "--error-exitcode", str(FOUND), "--log-file", str(out / f"{tool}.txt")]
-    # A child of the tests that uses no GPU would end the run with an error of its own.
+    # A child process without a GPU would be an error.
     options += ["--target-processes", "application-only"]
     tests = [sys.executable, "-m", "pytest", "-x", "--device", "cuda", "--backend", "cuda", "-m", "", *TESTS]
     tests += ["--seconds", str(max(0.0, seconds - _LAST_TEST)), "--outcomes", str(_tests_file(tool, out))]
-    # Poison is written to memory, which initcheck would take for what a kernel has written.
+    # initcheck would count the NaN that fills fresh memory as written.
     tests += ["--unpoisoned"] if tool == "initcheck" else []
     return [sanitizer(), *options, *tests]
 
@@ -63,9 +62,9 @@ def _tests_file(tool: str, out: Path) -> Path:
 
 
 def run(tool: str, out: Path, seconds: float) -> dict[str, object]:
-    """Runs the tests under one tool and returns its row."""
+    """Runs the tests under a tool and returns its row."""
     _tests_file(tool, out).unlink(missing_ok=True)
-    # With its own cache torch hands out pieces of large blocks, and a read beyond a piece is inside the block.
+    # torch's cache allocates parts of large blocks, which would hide reads beyond a part.
     environment = os.environ | {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
     started = time.monotonic()
     process = subprocess.Popen(command(tool, out, seconds), cwd=ROOT, env=environment, start_new_session=True)
@@ -74,7 +73,7 @@ def run(tool: str, out: Path, seconds: float) -> dict[str, object]:
     except subprocess.TimeoutExpired:
         code = None
     finally:
-        with contextlib.suppress(ProcessLookupError):  # its group is the tool and all that it started
+        with contextlib.suppress(ProcessLookupError):  # the tool and its child processes
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     rows = read(_tests_file(tool, out))
@@ -91,7 +90,7 @@ def run(tool: str, out: Path, seconds: float) -> dict[str, object]:
 
 def _outcome(code: int | None, tests: Counter) -> str:
     if code is None:
-        return "stopped: the time is spent"
+        return "stopped at the time limit"
     if code == FOUND:
         return "errors found"
     if code:
@@ -104,11 +103,11 @@ def _outcome(code: int | None, tests: Counter) -> str:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition(":")[0])
     parser.add_argument("out", type=Path, help="folder for the tools' reports")
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="of each tool")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="time of each tool")
     options = parser.parse_args(arguments)
     reason = why_not()
     if reason:
-        print(f"sanitize-gpu: nothing was run: {reason}", file=sys.stderr)
+        print(f"sanitize-gpu: not run: {reason}", file=sys.stderr)
         return 1
     out = options.out.resolve()
     rows, outcomes = Rows(out / "sanitizer.jsonl"), []

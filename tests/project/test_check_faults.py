@@ -1,4 +1,4 @@
-"""What check_faults.py makes of its trials; that it sees faults it shows itself at every run."""
+"""Results and exit status of check_faults.py."""
 
 import sys
 
@@ -11,7 +11,7 @@ from forked_commands import Outcome
 
 @pytest.fixture
 def called(tmp_path, monkeypatch, capsys):
-    """Calls the program with trials that came out as given: its exit status, what it wrote, and what is left."""
+    """Runs the program with given results of trials; returns exit status, output and remaining files."""
     monkeypatch.setattr(check_faults, "preload", lambda: None)
 
     def call(*outcomes):
@@ -31,13 +31,15 @@ def called(tmp_path, monkeypatch, capsys):
     return call
 
 
-def test_trials_that_are_right(called):
+def test_correct_trials_exit_with_zero(called):
     status, out, left = called(None, None)
     assert (status, left) == (0, [])
-    assert "seed 7" in out and "in 2 runs, 2 resumed to the same end" in out and "WRONG" not in out
+    assert "seed 7" in out
+    assert "in 2 runs, 2 resumed to the same end" in out
+    assert "WRONG" not in out
 
 
-def test_trials_that_are_wrong_are_told_and_the_first_is_kept(called):
+def test_wrong_trials_are_printed_and_the_first_kept(called):
     status, out, (left,) = called(None, "left nothing", "other weights", None)
     assert status == 1
     assert "in 4 runs, 2 resumed to the same end" in out
@@ -46,7 +48,7 @@ def test_trials_that_are_wrong_are_told_and_the_first_is_kept(called):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_damaged_file_is_another(way, tmp_path):
+def test_damage_changes_the_file(way, tmp_path):
     path = tmp_path / "file"
     for seed in range(50):
         path.write_bytes(bytes(range(7)))
@@ -58,14 +60,14 @@ def test_a_damaged_file_is_another(way, tmp_path):
     ("status", "err", "wrong"),
     [
         (2, "qacg predict: {}/out.csv.parts/7: cannot be written (No space left on device)\n", None),
-        (1, "qacg predict: {}/out.csv: cannot be written (No space left on device)\n", "ended with 1"),
-        (2, "Traceback\nqacg predict: {}/out.csv: cannot be written (File too large)\n", "ended with 2"),
+        (1, "qacg predict: {}/out.csv: cannot be written (No space left on device)\n", "expected status 2, got 1"),
+        (2, "Traceback\nqacg predict: {}/out.csv: cannot be written (File too large)\n", "expected status 2, got 2"),
         (2, "qacg predict: out.csv: cannot be written (No space left on device)\n", "does not name the place"),
         (2, "qacg predict: {}/out.csv: cannot be written\n", "does not have the reason"),
     ],
     ids=["right", "status", "traceback", "place", "reason"],
 )
-def test_words_on_a_full_disk(status, err, wrong, tmp_path):
+def test_message_on_a_full_disk_is_checked(status, err, wrong, tmp_path):
     subject = Subject("prediction", ["predict"], "out.csv", "out.csv.parts")
     found = complaint(subject, Outcome(status, "", err.format(tmp_path), 1.0), tmp_path)
     assert found is None if wrong is None else wrong in found

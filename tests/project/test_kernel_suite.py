@@ -1,4 +1,4 @@
-"""The parity suite's driver: every test in one shard, a row for each outcome, what it did not reach, refusal."""
+"""The runner of the operator tests: shards, rows of outcomes, tests without time, and errors."""
 
 import json
 import sys
@@ -25,12 +25,12 @@ def test_each_test_is_in_one_shard():
 
 
 @pytest.mark.parametrize("shard", ["3/3", "a/2", "1", "-1/2"])
-def test_a_wrong_shard_is_refused(shard):
-    with pytest.raises(ValueError, match="wanted K/N"):
+def test_invalid_shard_raises(shard):
+    with pytest.raises(ValueError, match="expected K/N"):
         outcomes.in_shard("name", shard)
 
 
-def test_a_row_for_each_outcome_with_its_reason(tmp_path):
+def test_recorder_writes_outcomes_with_reasons(tmp_path):
     recorder = outcomes.Recorder(tmp_path / "new" / "rows.jsonl")
 
     def report(when, outcome, longrepr=None):
@@ -57,7 +57,7 @@ def test_a_row_for_each_outcome_with_its_reason(tmp_path):
 
 
 @pytest.mark.full
-def test_a_suite_runs_over_processes_and_leaves_its_rows(tmp_path, capsys):
+def test_suite_runs_in_processes_and_writes_rows(tmp_path, capsys):
     status = kernel_suite.main(
         [*CPU, str(tmp_path), "--jobs", "2", "--files", "test_dispatch.py", "--select", "explain or several"]
     )
@@ -70,7 +70,7 @@ def test_a_suite_runs_over_processes_and_leaves_its_rows(tmp_path, capsys):
 
 
 @pytest.mark.full
-def test_a_suite_that_leaves_tests_out_has_not_passed(tmp_path, capsys):
+def test_suite_that_leaves_tests_out_fails(tmp_path, capsys):
     status = kernel_suite.main(
         [*CPU, str(tmp_path), "--jobs", "1", "--seconds", "0", "--files", "test_dispatch.py", "--select", "explain"]
     )
@@ -89,38 +89,37 @@ def test_a_suite_that_leaves_tests_out_has_not_passed(tmp_path, capsys):
         ([], [5], 1),
     ],
 )
-def test_the_status_is_good_only_if_all_ran_and_passed(rows, statuses, status, tmp_path, capsys):
+def test_status_is_zero_if_all_tests_ran_and_passed(rows, statuses, status, tmp_path, capsys):
     tests = [dict(kind="test", test=name, outcome=outcome) for outcome, name in rows]
     assert kernel_suite.report(tests, statuses, tmp_path) == status
-    assert ("did not end well" in capsys.readouterr().out) == (-9 in statuses)
+    assert ("processes with errors" in capsys.readouterr().out) == (-9 in statuses)
 
 
 @pytest.mark.parametrize(("cores", "jobs"), [(1, 1), (2, 2), (3, 2), (4, 2), (8, 6), (16, 14), (64, 14)])
-def test_as_many_processes_as_the_machine_can_feed(cores, jobs):
+def test_default_jobs_leaves_cores_free(cores, jobs):
     assert kernel_suite.default_jobs(cores) == jobs
 
 
-def test_no_test_can_take_the_suite_beyond_eight_minutes():
+def test_suite_ends_within_eight_minutes():
     assert kernel_suite.SECONDS + kernel_suite._GRACE <= 480
 
 
-def test_compiled_kernels_are_kept_where_the_next_run_finds_them(tmp_path, monkeypatch, capsys):
-    """And every process is told so."""
+def test_compiled_kernels_are_cached_for_the_next_run(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(
         kernel_suite, "_command", lambda *_: [sys.executable, "-c", "import os; print(os.environ['TRITON_CACHE_DIR'])"]
     )
     monkeypatch.delenv("TRITON_CACHE_DIR", raising=False)
-    for wanted in (kernel_suite.TESTS.parent / "build/triton-cache", tmp_path / "mine"):
+    for expected in (kernel_suite.TESTS.parent / "build/triton-cache", tmp_path / "mine"):
         kernel_suite.main(["--out", str(tmp_path / "rows"), "--jobs", "2"])
         logs = [path.read_text().strip() for path in sorted((tmp_path / "rows").glob("log-*.txt"))]
-        assert logs == [str(wanted)] * 2
-        assert f"2 processes; compiled Triton kernels are kept in {wanted}" in capsys.readouterr().out
+        assert logs == [str(expected)] * 2
+        assert f"2 processes; compiled Triton kernels are cached in {expected}" in capsys.readouterr().out
         monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "mine"))
 
 
-def test_a_process_that_dies_leaves_a_row_for_every_test_that_it_had_still_to_run(tmp_path, capsys, monkeypatch):
-    """It may die in the middle of a row."""
+def test_tests_of_a_process_that_dies_are_left_out(tmp_path, capsys, monkeypatch):
+    """The last row may be incomplete."""
     rows = [dict(kind="collected", tests=["a", "b", "c"]), dict(kind="test", test="a", outcome="passed")]
     text = "".join(json.dumps(row) + "\n" for row in rows) + '{"kind": "test", "te'
     dies = "import os, sys; open(sys.argv[1], 'w').write(sys.argv[2]); os.abort()"
@@ -130,13 +129,13 @@ def test_a_process_that_dies_leaves_a_row_for_every_test_that_it_had_still_to_ru
         lambda _, folder, shard: [sys.executable, "-c", dies, str(folder / f"outcomes-{shard}.jsonl"), text],
     )
     assert kernel_suite.main([*CPU, str(tmp_path), "--jobs", "1"]) == 1
-    told = capsys.readouterr().out
-    assert "left out: b\nleft out: c\nprocesses that did not end well, see their logs: 0 (-6)" in told
-    assert "2 left out, 1 passed" in told
+    out = capsys.readouterr().out
+    assert "left out: b\nleft out: c\nprocesses with errors, see their logs: 0 (-6)" in out
+    assert "2 left out, 1 passed" in out
     assert [row["outcome"] for row in lines(tmp_path / "outcomes.jsonl")] == ["passed", "left out", "left out"]
 
 
-def test_what_is_collected_is_a_row(tmp_path):
+def test_recorder_writes_the_collected_tests(tmp_path):
     recorder = outcomes.Recorder(tmp_path / "rows.jsonl")
     recorder.pytest_collection_finish(SimpleNamespace(items=[SimpleNamespace(nodeid=name) for name in "ab"]))
     rows = outcomes.read(tmp_path / "rows.jsonl")
@@ -144,11 +143,11 @@ def test_what_is_collected_is_a_row(tmp_path):
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_without_a_gpu_it_refuses(tmp_path, capsys):
+def test_suite_without_a_gpu_exits(tmp_path, capsys):
     assert kernel_suite.main(["--out", str(tmp_path / "rows")]) == 2
     assert "no NVIDIA GPU" in capsys.readouterr().err
     assert not (tmp_path / "rows").exists()
 
 
-def test_every_file_of_the_suite_is_there():
+def test_every_file_of_the_suite_exists():
     assert all((kernel_suite.TESTS / "kernels" / name).exists() for name in kernel_suite.FILES)

@@ -1,4 +1,4 @@
-"""The command behind `make sanitize-gpu`, where it can run nothing: what it refuses, what it would run."""
+"""`make sanitize-gpu` on a machine without a GPU: errors, and the commands that it would run."""
 
 import json
 import sys
@@ -10,25 +10,25 @@ import sanitize
 from qacg_kernels.backends import cuda
 
 
-def refuses(capsys, folder):
+def error_of(capsys, folder):
     code = sanitize.main([str(folder)])
     return code == 1 and capsys.readouterr().err
 
 
-def test_refuses_without_a_gpu_a_library_or_the_tool(monkeypatch, capsys, tmp_path):
+def test_missing_gpu_library_or_tool_is_an_error(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(sanitize.torch.cuda, "is_available", lambda: False)
-    assert "no CUDA device" in refuses(capsys, tmp_path)
+    assert "no CUDA device" in error_of(capsys, tmp_path)
     monkeypatch.setattr(sanitize.torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(cuda, "_missing", ["the compiled CUDA library is not there: no nvcc"])
-    assert "the compiled CUDA library is not there: no nvcc" in refuses(capsys, tmp_path)
+    monkeypatch.setattr(cuda, "_missing", ["the compiled CUDA library is missing: no nvcc"])
+    assert "the compiled CUDA library is missing: no nvcc" in error_of(capsys, tmp_path)
     monkeypatch.setattr(cuda, "_missing", [])
     monkeypatch.setattr(sanitize, "sanitizer", lambda: None)
-    assert "compute-sanitizer was not found" in refuses(capsys, tmp_path)
+    assert "compute-sanitizer was not found" in error_of(capsys, tmp_path)
 
 
 @pytest.fixture
 def runs(monkeypatch, tmp_path):
-    """Runs the command with a program in each tool's place; its status and its rows."""
+    """Runs the command with a program in place of each tool; returns the status and the rows."""
 
     def run(programs, *arguments):
         def command(tool, out, seconds):
@@ -54,7 +54,7 @@ def record(*outcomes):
 PASSES = record("passed", "passed")
 
 
-def test_every_tool_has_its_row_and_errors_are_told_from_failed_tests(runs, capsys):
+def test_rows_distinguish_errors_from_failed_tests(runs, capsys):
     status, rows = runs(
         {
             "racecheck": PASSES + f"sys.exit({sanitize.FOUND})",
@@ -73,26 +73,26 @@ def test_every_tool_has_its_row_and_errors_are_told_from_failed_tests(runs, caps
     assert capsys.readouterr().out.splitlines()[:2] == ["memcheck: clean", "racecheck: errors found"]
 
 
-def test_all_clean_is_a_success(runs):
+def test_clean_tools_exit_with_zero(runs):
     assert runs({})[0] == 0
 
 
-def test_a_tool_that_runs_no_test_is_not_clean(runs):
+def test_tool_without_tests_is_not_clean(runs):
     status, rows = runs({"memcheck": "pass"})
     assert status == 1 and rows["memcheck"]["outcome"] == "no test ran"
 
 
-def test_a_tool_that_hangs_is_stopped_with_all_it_started_and_the_others_run(runs, tmp_path):
+def test_tool_that_hangs_is_stopped_with_its_children(runs, tmp_path):
     child = "import subprocess; p = subprocess.Popen(['sleep', '600']); "
     hangs = record("passed") + child + f"open({str(tmp_path / 'child')!r}, 'w').write(str(p.pid)); time.sleep(600)"
     status, rows = runs({"memcheck": hangs}, "--seconds", "5")
-    assert status == 1 and rows["memcheck"]["outcome"] == "stopped: the time is spent"
+    assert status == 1 and rows["memcheck"]["outcome"] == "stopped at the time limit"
     assert rows["memcheck"]["tests"] == {"passed": 1} and rows["initcheck"]["outcome"] == "clean"
     state = Path(f"/proc/{(tmp_path / 'child').read_text()}/stat")
-    assert not state.exists() or state.read_text().split()[2] == "Z", "what the tool had started goes on"
+    assert not state.exists() or state.read_text().split()[2] == "Z", "a child of the tool is still running"
 
 
-def test_the_command_names_the_tool_and_the_backend(monkeypatch, tmp_path):
+def test_command_has_tool_and_backend(monkeypatch, tmp_path):
     monkeypatch.setattr(sanitize, "sanitizer", lambda: "/opt/compute-sanitizer")
     command = sanitize.command("racecheck", tmp_path, 130)
     assert command[:3] == ["/opt/compute-sanitizer", "--tool", "racecheck"]

@@ -1,4 +1,4 @@
-"""What check_faults.py disturbs: trainings and predictions that are short, write often, and end the same every time."""
+"""Subjects of check_faults.py: short trainings and predictions that write often and are deterministic."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from qacg_models.data import sample_directory
 ROWS = {"train": 240, "dev": 80, "test": 80}
 SMALL = ["--layers=1", "--hidden-size=16", "--heads=2", "--intermediate-size=32", "--epochs=2", "--batch-size=16"]
 SMALL += ["--learning-rate=3e-3", "--eval-every=10", "--checkpoint-every=4"]
-# With a dropout, rows drawn by balance, and the released code's optimizer, each of which has a state to go on from.
+# Dropout, balanced sampling and the optimizer of the released code each have a state that --resume restores.
 TRAININGS = {
     "training": [*SMALL, "--dropout=0.1"],
     "training, released protocol": [*SMALL, "--protocol=released", "--balance=0.5"],
 }
 SEEDS = "training, two seeds"
-# Of what holds times too, the parts that are always the same.
+# The parts of records that contain no times.
 RECORDS = {
     "training.json": ("metrics", "majority", "selected", "steps", "loss", "data"),
     "seeds.json": ("seeds", "metrics", "majority"),
@@ -29,16 +29,16 @@ TEXTS = 400
 
 @dataclass
 class Subject:
-    """A command with an output that is always the same.
+    """A command with a deterministic output.
 
     Attributes:
-        name: as it is told.
-        command: without the output.
-        output: its name in the folder where it works.
-        unfinished: the name of what an unfinished run leaves there.
-        only_killed: not tried on full disks and with damaged files.
-        wanted: what the output of an undisturbed run holds, by `contents`.
-        seconds: that the undisturbed run took.
+        name: name in reports.
+        command: arguments of qacg, without the output.
+        output: name of the output in the working folder.
+        unfinished: name of the files of an unfinished run there.
+        only_killed: whether full disks and damaged files are skipped.
+        expected: `contents` of an undisturbed run.
+        seconds: duration of the undisturbed run.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Subject:
     output: str
     unfinished: str
     only_killed: bool = False
-    wanted: dict[str, object] = field(default_factory=dict)
+    expected: dict[str, object] = field(default_factory=dict)
     seconds: float = 0.0
 
     def arguments(self, folder: Path, *more: str) -> list[str]:
@@ -61,7 +61,7 @@ class Subject:
         return self.verb == "train"
 
     def contents(self, folder: Path) -> dict[str, object]:
-        """What the output in a folder holds; of a training's record what does not tell the time."""
+        """The files of the output; of records, the parts that contain no times."""
         output = folder / self.output
         if not self.trains:
             return {output.name: output.read_bytes()}
@@ -76,25 +76,27 @@ class Subject:
         return found
 
     def undisturbed(self, folder: Path) -> Outcome:
-        """Takes what every other run has to end as."""
+        """Runs the command and stores the expected output."""
         outcome = run(self.arguments(folder), folder.with_name("log"))
         if outcome.status:
             raise RuntimeError(f"{self.name}: the undisturbed run ended with {outcome.status}\n{outcome.err}")
-        self.wanted, self.seconds = self.contents(folder), outcome.seconds
+        self.expected, self.seconds = self.contents(folder), outcome.seconds
         return outcome
 
     def wrong_end(self, folder: Path) -> str | None:
-        """What is wrong with a folder in which a run has ended; None where it holds what it should, and no more."""
+        """What is wrong with the folder of a run that has ended; None if it has the expected files only."""
         names = sorted(path.name for path in folder.iterdir())
         if names != [self.output]:
             return f"left {', '.join(names) or 'nothing'}"
         found = self.contents(folder)
-        other = [name for name in sorted(self.wanted.keys() | found.keys()) if self.wanted.get(name) != found.get(name)]
+        other = [
+            name for name in sorted(self.expected.keys() | found.keys()) if self.expected.get(name) != found.get(name)
+        ]
         return f"other {', '.join(other)} than in the undisturbed run" if other else None
 
 
 def write_inputs(folder: Path) -> tuple[Path, Path]:
-    """A small set of data, and a file of texts."""
+    """Writes a small data set and a file of texts."""
     data, texts = folder / "data", folder / "texts.txt"
     data.mkdir()
     for split, rows in ROWS.items():
@@ -107,7 +109,7 @@ def write_inputs(folder: Path) -> tuple[Path, Path]:
 
 
 def subjects(folder: Path) -> list[Subject]:
-    """The trainings, and predictions of the first one's model, after an undisturbed run of each."""
+    """Trainings, and predictions of the first model, after an undisturbed run of each."""
     data, texts = write_inputs(folder)
     every = [
         Subject(name, ["train", "--data", str(data), *flags], "model", "model.unfinished")

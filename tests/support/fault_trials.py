@@ -1,4 +1,4 @@
-"""The trials of check_faults.py: one run each, disturbed, gone on with, and held to the undisturbed one."""
+"""The trials of check_faults.py: each disturbs one run, resumes it, and compares it with the undisturbed run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NO_ROOM = ("No space left on device", "File too large")
 
 @dataclass
 class Report:
-    """What came of the trials: counts by name, and a line for whatever was wrong. If not quiet it tells each."""
+    """Results of trials: counts by name, and a line for each wrong one. Prints each trial unless quiet."""
 
     folder: Path
     quiet: bool = False
@@ -30,7 +30,7 @@ class Report:
     wrong: list[str] = field(default_factory=list)
 
     def take(self, kind: str, trial: str, wrong: str | None, place: Path) -> None:
-        """Counts a trial, says what it was, and deletes its folder; that of the first wrong one is kept."""
+        """Counts and prints a trial, and deletes its folder, except that of the first wrong one."""
         self.counts[kind] += 1
         self.counts[f"{kind} right"] += wrong is None
         if not self.quiet:
@@ -46,8 +46,10 @@ class Trials:
     """The trials of one call.
 
     Args:
-        folder: to work in.
-        before: is called in every command's process first.
+        folder: working folder.
+        generator: random numbers of the trials.
+        report: receives the results.
+        before: called first in the process of every command.
     """
 
     def __init__(self, folder: Path, generator: random.Random, report: Report, before: Callable[[], None]):
@@ -60,15 +62,15 @@ class Trials:
         return path
 
     def end(self, subject: Subject, place: Path) -> tuple[Outcome, str | None]:
-        """The run gone on with to its end, and what is wrong with that."""
+        """Resumes a run to its end; returns what is wrong with that, or None."""
         outcome = run(subject.arguments(place, "--resume"), self.log, before=self.before)
         if outcome.status and not was_done(subject, outcome):
             return outcome, f"--resume ended with {outcome.status}: {outcome.last_line}"
         return outcome, subject.wrong_end(place)
 
     def kill(self, subject: Subject) -> None:
-        """One run killed once or more, at moments drawn from the time that the undisturbed one takes."""
-        place, met, wrong = self.place(), [], None
+        """Kills a run once or several times, at random times within the duration of the undisturbed run."""
+        place, kills, wrong = self.place(), [], None
         for number in range(self.random.randint(1, MOST_KILLS)):
             after = self.random.uniform(0, subject.seconds)
             more = ["--resume"] if number else []
@@ -78,82 +80,82 @@ class Trials:
                     wrong = f"ended with {outcome.status}: {outcome.last_line}"
                 break
             self.report.counts["kills"] += 1
-            met.append(f"{after:.2f} s ({state(subject, place)})")
-            if subject.wrong_end(place) is None:  # it was done, and a prediction that is has nothing to go on with
+            kills.append(f"{after:.2f} s ({state(subject, place)})")
+            if subject.wrong_end(place) is None:  # complete: a prediction cannot be resumed then
                 break
         if wrong is None and subject.wrong_end(place) is not None:
             _, wrong = self.end(subject, place)
-        kind = "killed" if met else "not killed, it was done before"
-        self.report.take(kind, f"{subject.name}{', after ' if met else ''}{', '.join(met)}", wrong, place.parent)
+        kind = "killed" if kills else "ended before it was killed"
+        self.report.take(kind, f"{subject.name}{', after ' if kills else ''}{', '.join(kills)}", wrong, place.parent)
 
     def fill(self, subject: Subject, mounts: bool, size: int | None = None) -> None:
-        """One run with little room, at random if not given, and gone on with where there is more."""
+        """Runs on a small disk, of random size if not given, and resumes where there is space."""
         place = self.place()
-        size = self.room(subject, mounts) if size is None else size
+        size = self.disk_size(subject, mounts) if size is None else size
         outcome = run_with_little_room(subject.arguments(place), place, size, self.log, mounts, self.before)
-        trial = f"{subject.name}, room for {size:,} bytes"
+        trial = f"{subject.name}, disk of {size:,} bytes"
         if outcome.status == 0:
-            return self.report.take("enough room", trial, subject.wrong_end(place), place.parent)
+            return self.report.take("enough space", trial, subject.wrong_end(place), place.parent)
         wrong = complaint(subject, outcome, place)
         if wrong is None:
             _, wrong = self.end(subject, place)
         self.report.take("full disk", f"{trial} ({outcome.last_line.rpartition('/')[2]})", wrong, place.parent)
 
-    def room(self, subject: Subject, mounts: bool) -> int:
-        """Bytes of a file system, at random up to what the undisturbed run needs; of a file, up to the largest one."""
+    def disk_size(self, subject: Subject, mounts: bool) -> int:
+        """Random size in bytes: of a file system, up to what an undisturbed run needs, or of the largest file."""
         files = [path for path in (self.folder / subject.name).rglob("*") if path.is_file()]
         sizes = [path.stat().st_size for path in files]
-        # A training has two checkpoints and the best weights at a time, each with an optimizer of twice its weights.
+        # A training keeps two checkpoints and the best weights, each with an optimizer of twice the size.
         most = (10 * sum(sizes) if subject.trains else 2 * sum(sizes)) if mounts else 2 * max(sizes)
         return self.random.randint(1, most)
 
-    def go_on(self, subject: Subject, unfinished: Path) -> None:
-        """One unfinished run, gone on with."""
+    def resume(self, subject: Subject, unfinished: Path) -> None:
+        """Resumes an unfinished run."""
         place = self.place()
         shutil.copytree(unfinished, place / unfinished.name)
-        self.report.take("gone on", subject.name, self.end(subject, place)[1], place.parent)
+        self.report.take("resumed", subject.name, self.end(subject, place)[1], place.parent)
 
     def damage(self, subject: Subject, unfinished: Path, file: Path, way: str) -> None:
-        """One unfinished run with one damaged file, gone on with."""
+        """Damages one file of an unfinished run and resumes it."""
         place = self.place()
         work = shutil.copytree(unfinished, place / unfinished.name)
         path = work / file
         WAYS[way](path, self.random)
         outcome, wrong = self.end(subject, place)
-        said = [line for line in outcome.out.splitlines() if " set aside as " in line or "it is made again" in line]
-        # A digest that is damaged tells of the file whose digest it was.
+        reported = [line for line in outcome.out.splitlines() if " set aside as " in line or "it is made again" in line]
+        # A damaged file of digests is reported by its folder.
         named = path.parent if path.name == "digests.json" else path
-        # A part that is not there is one that has not been made yet.
-        noticed = any(line.startswith(str(named)) for line in said) or (way == "missing" and not subject.trains)
+        # A missing part is one that has not been written yet.
+        noticed = any(line.startswith(str(named)) for line in reported) or (way == "missing" and not subject.trains)
         if wrong is None and not noticed:
             wrong = "the damage was not named"
         self.report.counts["noticed"] += noticed
         self.report.take("damaged", f"{subject.name}, {file} {way}", wrong, place.parent)
 
     def died(self, subject: Subject) -> Path:
-        """What a run leaves that is killed with several checkpoints, or parts, there."""
+        """Files of a run that is killed after several checkpoints or parts."""
         place = self.folder / f"died {subject.name}"
         place.mkdir()
         outcome = run(subject.arguments(place), self.log, before=dying_late)
         if not outcome.killed:
-            raise RuntimeError(f"{subject.name}: wanted to be killed, ended with {outcome.status}: {outcome.err}")
+            raise RuntimeError(f"{subject.name}: expected a killed process, got status {outcome.status}: {outcome.err}")
         return place / subject.unfinished
 
 
 def was_done(subject: Subject, outcome: Outcome) -> bool:
-    """Whether a prediction found its output there: the run before was killed while it removed its parts."""
+    """Whether a prediction was complete: the last run was killed while it removed its parts."""
     return not subject.trains and outcome.status == 2 and outcome.last_line.endswith(ALREADY_THERE)
 
 
 def state(subject: Subject, place: Path) -> str:
-    """How far a killed run had come."""
+    """The progress of a killed run."""
     work = place / subject.unfinished
     if work.exists() and work.name == subject.output:
-        return ", ".join(sorted(path.name for path in work.iterdir())) or "nothing there"
+        return ", ".join(sorted(path.name for path in work.iterdir())) or "no file"
     if (place / subject.output).exists():
         return "published"
     if not work.exists():
-        return "nothing there"
+        return "no file"
     if not subject.trains:
         return f"{len([path for path in work.iterdir() if path.name.isdigit()])} parts"
     writing = ", writing" if (work / ".writing").exists() else ""
@@ -162,16 +164,16 @@ def state(subject: Subject, place: Path) -> str:
 
 
 def complaint(subject: Subject, outcome: Outcome, place: Path) -> str | None:
-    """What is wrong with how a run ended that had no room."""
+    """What is wrong with the end of a run on a full disk, or None."""
     line = outcome.last_line
     if outcome.status != 2 or "Traceback" in outcome.err:
-        return f"ended with {outcome.status}, wanted 2: {outcome.err[-2000:]}"
+        return f"expected status 2, got {outcome.status}: {outcome.err[-2000:]}"
     if not line.startswith(f"qacg {subject.verb}: ") or str(place) not in line:
         return f"the last line does not name the place: {line}"
     if not any(reason in line for reason in NO_ROOM):
         return f"the last line does not have the reason: {line}"
     if (place / subject.output).exists():
-        return "something was published"
+        return "an output was published"
     return None
 
 
@@ -190,7 +192,7 @@ WAYS = {"missing": lambda path, _: path.unlink(), "cut": cut, "flipped": flip}
 
 
 def dying_late() -> None:
-    """Makes a command kill itself when it writes its fifth checkpoint, or its parts are all there."""
+    """Makes a command kill itself at its fifth checkpoint, or when all its parts are written."""
     from qacg_models.inference import bulk_prediction
     from qacg_models.training.trainer import AspectTrainer
 
@@ -207,10 +209,9 @@ def dying_late() -> None:
 
 
 def damageable(unfinished: Path) -> list[Path]:
-    """The files of the newest checkpoint, of the best weights that it names and of the features, or of all parts, by
-    their place there."""
+    """Relative paths of the newest checkpoint's files, its best weights and features, or of all parts."""
     newest = checkpoints(unfinished)[-1:]
-    # Better weights than those may lie there, which were written after it: nothing goes on from them.
+    # Better weights may have been written after the checkpoint; they are not used.
     folders = [*newest, *(best for path in newest if (best := best_of(path)))]
     folders = [*folders, *unfinished.glob("features-*")] if folders else [unfinished]
     files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]

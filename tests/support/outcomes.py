@@ -1,4 +1,4 @@
-"""A row for each test that ran, was skipped or was left out, as JSON lines, written as it ends."""
+"""Pytest plugins that record the outcome of each test as a JSON line and stop after a time."""
 
 import json
 import time
@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-LEFT_OUT = "left out: the time is spent"
+LEFT_OUT = "left out: no time left"
 _LONGEST_MESSAGE = 2000
 
 
 class Rows:
-    """A file of rows, each written at once; the first says where they come from."""
+    """A file of JSON lines, each written at once; the first is the origin of the run."""
 
     def __init__(self, path: Path) -> None:
         from benchmarks import rows
@@ -29,16 +29,16 @@ class Rows:
 
 
 def read(path: Path) -> list[dict[str, object]]:
-    """The rows of a file, none if it is not there. A process that was killed may have left part of a line."""
+    """The rows of a file, if it exists, without an incomplete last line of a killed process."""
     text = path.read_text(encoding="utf-8") if path.exists() else ""
     return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
 
 
 def not_reached(rows: list[dict[str, object]]) -> list[dict[str, object]]:
-    """A row for each test that was collected and has none, since its process ended before."""
+    """A row for each collected test that has none because its process ended early."""
     reached = {row["test"] for row in rows if row["kind"] == "test"}
     collected = [name for row in rows if row["kind"] == "collected" for name in row["tests"]]
-    message = "its process ended, or was stopped when the time was over"
+    message = "its process ended early or was stopped at the time limit"
     return [
         dict(kind="test", test=name, outcome="left out", seconds=0.0, message=message)
         for name in collected
@@ -47,7 +47,7 @@ def not_reached(rows: list[dict[str, object]]) -> list[dict[str, object]]:
 
 
 class Recorder:
-    """A pytest plugin: a row for all tests that there are to run, then one for each."""
+    """A pytest plugin that writes a row with all collected tests, then one per test."""
 
     def __init__(self, path: Path) -> None:
         self._rows = Rows(path)
@@ -57,7 +57,7 @@ class Recorder:
 
     def pytest_runtest_logreport(self, report) -> None:
         if report.when != "call" and report.outcome == "passed":
-            return  # setup and teardown tell only what went wrong
+            return  # of setup and teardown, only failures
         outcome, message = report.outcome, ""
         if outcome == "skipped":
             message = report.longrepr[2].removeprefix("Skipped: ")
@@ -69,7 +69,7 @@ class Recorder:
 
 
 class Budget:
-    """A pytest plugin: skips what is not begun when the seconds are over."""
+    """A pytest plugin that skips tests that would start after some seconds."""
 
     def __init__(self, seconds: float) -> None:
         self._end = time.monotonic() + seconds
@@ -80,12 +80,12 @@ class Budget:
 
 
 def in_shard(name: str, shard: str) -> bool:
-    """Whether a test belongs to a shard such as "2/8": each test to one of them, the same in every run.
+    """Whether a test belongs to a shard such as "2/8". Each test belongs to one shard, the same in every run.
 
     Raises:
-        ValueError: the shard is not of that form.
+        ValueError: the shard has another form.
     """
     number, _, count = shard.partition("/")
     if not (number.isdigit() and count.isdigit() and int(number) < int(count)):
-        raise ValueError(f"shard: got {shard!r}, wanted K/N with K from 0 to N - 1")
+        raise ValueError(f"shard: expected K/N with K from 0 to N - 1, got {shard!r}")
     return zlib.crc32(name.encode()) % int(count) == int(number)
