@@ -3,6 +3,7 @@
 import importlib.util
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -65,3 +66,55 @@ def test_site_builds_without_warnings(tmp_path):
     done = subprocess.run(build, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert Path(tmp_path / "reference" / "operator.html").is_file()
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A model of the example's reviews, one epoch, and the same as ONNX."""
+    pytest.importorskip("transformers")
+    folder = tmp_path_factory.mktemp("served") / "reviews"
+    load("aspect_sentiment").main(folder, "--epochs=1")
+    return folder / "model"
+
+
+def test_server_answers_concurrent_requests_as_the_model_does(trained, monkeypatch):
+    pytest.importorskip("fastapi")
+    from fastapi.testclient import TestClient
+    from qacg_models import AspectSentiment
+
+    texts = ["the soup was lovely", "the bill was a shock", "the waiter was kind and the fish was raw"] * 4
+    monkeypatch.setenv("MODEL", str(trained))
+    with TestClient(load("serve").app) as client, ThreadPoolExecutor(12) as pool:
+        served = list(pool.map(lambda text: client.post("/predict", json={"text": text}).json(), texts))
+    expected = AspectSentiment.from_pretrained(trained)(texts)
+    labels = [[(answer["text"], answer["aspect"], answer["label"]) for answer in answers] for answers in served]
+    assert labels == [[(answer.text, answer.aspect, answer.label) for answer in answers] for answers in expected]
+
+
+def test_server_answers_a_bad_text_alone_with_422(trained, monkeypatch):
+    pytest.importorskip("fastapi")
+    from fastapi.testclient import TestClient
+
+    monkeypatch.setenv("MODEL", str(trained))
+    with TestClient(load("serve").app) as client:
+        assert client.post("/predict", json={"text": "   "}).status_code == 422
+        assert client.post("/predict", json={"text": "the soup was lovely"}).status_code == 200
+
+
+@pytest.mark.full
+def test_onnx_server_gives_the_models_probabilities(trained, monkeypatch):
+    for package in ("fastapi", "onnxruntime", "onnxscript"):
+        pytest.importorskip(package)
+    from fastapi.testclient import TestClient
+    from qacg_models import AspectSentiment
+    from qacg_models.cli import main
+
+    text = "the soup was lovely and the bill was a shock"
+    assert main(["export", str(trained), "--to", "onnx", "--output", str(trained / "model.onnx")]) == 0
+    monkeypatch.setenv("FOLDER", str(trained))
+    with TestClient(load("serve_onnx").app) as client:
+        served = client.post("/predict", json={"text": text}).json()
+    expected = AspectSentiment.from_pretrained(trained)(text)
+    assert [answer["label"] for answer in served] == [answer.label for answer in expected]
+    for answer, one in zip(served, expected, strict=True):
+        assert answer["probabilities"] == pytest.approx(one.probabilities, abs=1e-5)

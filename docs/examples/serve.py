@@ -1,0 +1,58 @@
+"""Serves a trained model over HTTP, with requests batched: MODEL=mine uvicorn --app-dir docs/examples serve:app"""
+
+import asyncio
+import os
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI, HTTPException
+from pydantic import BaseModel, Field
+from qacg_models import AspectSentiment
+from qacg_models.errors import InputError
+
+MOST_TEXTS, WAIT = 64, 0.005  # texts per batch; seconds in which requests are collected
+
+
+class Request(BaseModel):
+    text: str = Field(min_length=1, max_length=20_000)
+
+
+async def worker(model, queue):
+    """Collects requests for WAIT seconds, then predicts them in one batch, in a thread."""
+    while True:
+        batch = [await queue.get()]
+        await asyncio.sleep(WAIT)
+        while not queue.empty() and len(batch) < MOST_TEXTS:
+            batch.append(queue.get_nowait())
+        try:
+            found = await asyncio.to_thread(model, [text for text, _ in batch])
+        except Exception as error:
+            found = [error] * len(batch)
+        for (_, future), answers in zip(batch, found, strict=True):
+            if not future.done():  # a client that went away cancels its future
+                future.set_result(answers)
+
+
+@asynccontextmanager
+async def lifespan(app):
+    model = AspectSentiment.from_pretrained(os.environ["MODEL"])  # once, at the start
+    app.state.model, app.state.queue = model, asyncio.Queue()
+    task = asyncio.create_task(worker(model, app.state.queue))
+    yield
+    task.cancel()
+
+
+app = FastAPI(lifespan=lifespan)
+
+
+@app.post("/predict")
+async def predict(request: Request) -> list[dict]:
+    try:
+        app.state.model.questions().rows(request.text)  # a bad text fails alone, not its whole batch
+    except InputError as error:
+        raise HTTPException(422, str(error)) from error
+    future = asyncio.get_running_loop().create_future()
+    await app.state.queue.put((request.text, future))
+    answers = await future
+    if isinstance(answers, Exception):
+        raise HTTPException(500, "prediction failed") from answers
+    return [answer.to_json() for answer in answers]
