@@ -45,7 +45,7 @@ test: lint ## Lint (Python and C++) and the default tests, in a few minutes
 test-all: test types test-full test-emulated test-compiled test-interpreted ## Everything that needs no GPU and no other processor: half an hour on two cores
 test-all: check-triton-oldest check-sanitizers check-faults
 
-test-ci: test types test-selected check-sanitizers check-faults ## What CI runs: a fixed part of test-all; `make -k` continues after a failure
+test-ci: test types docs test-selected check-sanitizers check-faults ## What CI runs: a fixed part of test-all; `make -k` continues after a failure
 
 test-all test-ci: CALLS = 4
 test-all test-ci: FAULTS = short
