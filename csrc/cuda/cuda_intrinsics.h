@@ -55,7 +55,7 @@ const char* launch(void (*kernel)(Parameters...), int64_t blocks, int threads, i
   // clang-format off: it takes the end of a launch in a header for two templates
   kernel<<<static_cast<unsigned>(blocks), threads, shared_bytes, static_cast<cudaStream_t>(stream)>>>(parameters...);
   // clang-format on
-  return words_for(cudaGetLastError());
+  return error_text(cudaGetLastError());
 }
 
 }  // namespace qacg::cuda

@@ -3,7 +3,9 @@
 // another one: the softmax runs under the context scores, the sigmoid under P V, and G V under the next tile's scores.
 #pragma once
 
+#include "gpus.h"
 #include "hopper_tile.h"
+#include "kernels.h"
 
 namespace qacg::cuda::mma {
 
@@ -102,7 +104,7 @@ hopper_forward(QACG_PARAMETER Problem p) {
   };
 
   float softmax_sum[kDimFragments][4] = {}, quasi_sum[kDimFragments][4] = {};
-  float row_max[2] = {-INFINITY, -INFINITY}, row_sum[2] = {};  // the sums are of this thread's cells alone
+  OnlineSoftmax rows[2];
   float scores[kFragments][4], context_scores[kFragments][4];
   uint32_t softmax_weights[kFragments / 2][4], quasi_weights[kFragments / 2][4];
   KeepBits keep{};
@@ -130,23 +132,7 @@ hopper_forward(QACG_PARAMETER Problem p) {
       wait_for_products<1>(scores);
       float factor = make_scores_but_for_factor(p, s, first_row, first_key, scores), rescale[2];
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        float top = -INFINITY;
-#pragma unroll
-        for (int t = 0; t < kFragments; ++t) top = fmaxf(top, fmaxf(scores[t][2 * half], scores[t][2 * half + 1]));
-        top = fmaxf(row_max[half], quad_max(top) * factor);
-        // With nothing visible so far every exponent is -inf; a shift of 0 keeps them from being NaN.
-        const float shift = top == -INFINITY ? 0.0f : top;
-        rescale[half] = Fast::exp2(row_max[half] - shift);
-        row_max[half] = top;
-        float sum = 0.0f;
-#pragma unroll
-        for (int t = 0; t < kFragments; ++t) {
-#pragma unroll
-          for (int e = 2 * half; e < 2 * half + 2; ++e) sum += scores[t][e] = Fast::exp2(scores[t][e] * factor - shift);
-        }
-        row_sum[half] = row_sum[half] * rescale[half] + sum;
-      }
+      for (int half = 0; half < 2; ++half) rescale[half] = add_scores(rows[half], scores, half, factor);
       if (p.seed) drop_cells(keep, first_key, scores);
       wait_for_products<0>(context_scores);
 #pragma unroll
@@ -191,30 +177,28 @@ hopper_forward(QACG_PARAMETER Problem p) {
   wait_for_copies<0>();
   synchronise_block();
 
-  const float keep_scale = p.seed ? p.keep_scale : 1.0f;
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int i = first_row + row_of(2 * half);
-    row_sum[half] = quad_sum(row_sum[half]);
-    if (i < s.queries && lane() % 4 == 0) {
-      at(p.row_max, s, i) = row_max[half];
-      at(p.row_sum, s, i) = row_sum[half];
-    }
-    const float normalise = softmax_row(row_max[half], row_sum[half]).normalise * keep_scale;
-    const float weight = (p.column_gate ? 1.0f : lambdas[strip_row + row_of(2 * half)]) * p.quasi_scale * keep_scale;
-#pragma unroll
-    for (int t = 0; t < kDimFragments; ++t) {
-#pragma unroll
-      for (int e = 2 * half; e < 2 * half + 2; ++e) {
-        softmax_sum[t][e] *= normalise;
-        quasi_sum[t][e] = softmax_sum[t][e] + weight * quasi_sum[t][e];
-      }
-    }
-  }
-  if (first_row >= s.queries) return;
-  write_strip<Scalar>(p, s, query, strip_row, quasi_sum, p.out, first_row);
-  if (p.softmax_out.data) write_strip<Scalar>(p, s, query, strip_row, softmax_sum, p.softmax_out, first_row);
+  finish_strip<Scalar>(p, s, first_row, rows, lambdas, softmax_sum, quasi_sum, query, strip_row);
 #endif
+}
+
+// Shared memory per block on a GPU with these instructions.
+constexpr int64_t kSharedOfSm90 = 227 * 1024;
+
+template <typename Scalar, int kDim>
+const char* run_hopper_forward_of(const Problem& p, void* stream) {
+  using Shape = HopperShape<kDim>;
+  static_assert(Shape::kShared <= kSharedOfSm90);
+  return launch(hopper_forward<Scalar, kDim>, unit_count(p, p.query_length, Shape::kRows), Shape::kThreads,
+                Shape::kShared, stream, p);
+}
+
+// Launches the forward, with the head size padded to 64 or 128.
+template <typename Scalar>
+const char* run_hopper_forward(const Problem& p, void* stream, bool* taken) {
+  const char* error = find_wgmma(taken);
+  if (error || !*taken) return error;
+  return p.head_dim <= 64 ? run_hopper_forward_of<Scalar, 64>(p, stream)
+                          : run_hopper_forward_of<Scalar, 128>(p, stream);
 }
 
 }  // namespace qacg::cuda::mma

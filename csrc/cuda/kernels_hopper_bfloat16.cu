@@ -1,5 +1,5 @@
 // The Hopper path in bfloat16.
-#include "hopper_launch.h"
+#include "hopper_forward.h"
 
 namespace qacg::cuda {
 

@@ -42,7 +42,7 @@ forward(QACG_PARAMETER Problem p) {
   compute_lambdas<Scalar, kDim, Shape::kRows>(p, s, unit.first, vectors, lambdas);
 
   float softmax_sum[kDimFragments][4] = {}, quasi_sum[kDimFragments][4] = {};
-  float row_max[2] = {-INFINITY, -INFINITY}, row_sum[2] = {};  // the sums are of this thread's cells alone
+  OnlineSoftmax rows[2];
   KeepBits keep{};
   const int keys = seen_keys(p, s, unit.first + queries - 1);
   const auto load = [&](int n, int stage) {
@@ -68,20 +68,7 @@ forward(QACG_PARAMETER Problem p) {
     make_scores(p, s, first_row, first_key, cells);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      float top = row_max[half];
-#pragma unroll
-      for (int t = 0; t < kFragments; ++t) top = fmaxf(top, fmaxf(cells[t][2 * half], cells[t][2 * half + 1]));
-      top = quad_max(top);
-      // With nothing visible so far every exponent is -inf; a shift of 0 keeps them from being NaN.
-      const float shift = top == -INFINITY ? 0.0f : top, rescale = Fast::exp2(row_max[half] - shift);
-      row_max[half] = top;
-      float sum = 0.0f;
-#pragma unroll
-      for (int t = 0; t < kFragments; ++t) {
-#pragma unroll
-        for (int e = 2 * half; e < 2 * half + 2; ++e) sum += cells[t][e] = Fast::exp2(cells[t][e] - shift);
-      }
-      row_sum[half] = row_sum[half] * rescale + sum;
+      const float rescale = add_scores(rows[half], cells, half);
 #pragma unroll
       for (int t = 0; t < kDimFragments; ++t) {
         softmax_sum[t][2 * half] *= rescale;
@@ -123,29 +110,7 @@ forward(QACG_PARAMETER Problem p) {
   };
   pipelined((keys + kKeys - 1) / kKeys, load, body);
 
-  const float keep_scale = p.seed ? p.keep_scale : 1.0f;
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int i = first_row + row_of(2 * half);
-    row_sum[half] = quad_sum(row_sum[half]);
-    if (i < s.queries && lane() % 4 == 0) {
-      at(p.row_max, s, i) = row_max[half];
-      at(p.row_sum, s, i) = row_sum[half];
-    }
-    const float normalise = softmax_row(row_max[half], row_sum[half]).normalise * keep_scale;
-    const float weight = (p.column_gate ? 1.0f : lambdas[strip_row + row_of(2 * half)]) * p.quasi_scale * keep_scale;
-#pragma unroll
-    for (int t = 0; t < kDimFragments; ++t) {
-#pragma unroll
-      for (int e = 2 * half; e < 2 * half + 2; ++e) {
-        softmax_sum[t][e] *= normalise;
-        quasi_sum[t][e] = softmax_sum[t][e] + weight * quasi_sum[t][e];
-      }
-    }
-  }
-  if (first_row >= s.queries) return;
-  write_strip<Scalar>(p, s, query, strip_row, quasi_sum, p.out, first_row);
-  if (p.softmax_out.data) write_strip<Scalar>(p, s, query, strip_row, softmax_sum, p.softmax_out, first_row);
+  finish_strip<Scalar>(p, s, first_row, rows, lambdas, softmax_sum, quasi_sum, query, strip_row);
 }
 
 }  // namespace qacg::cuda::mma

@@ -56,31 +56,14 @@ forward_short(QACG_PARAMETER Problem p) {
   float softmax[kFragments][4] = {};
   add_products<Scalar>(softmax, query, strip_row, key, 0);
   make_scores(p, s, first_row, 0, softmax);
+  OnlineSoftmax rows[2];
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    float top = -INFINITY;
+  for (int half = 0; half < 2; ++half) add_scores(rows[half], softmax, half);
+  store_rows(p, s, first_row, rows);
 #pragma unroll
-    for (int t = 0; t < kFragments; ++t) top = fmaxf(top, fmaxf(softmax[t][2 * half], softmax[t][2 * half + 1]));
-    top = quad_max(top);
-    const float shift = top == -INFINITY ? 0.0f : top;
-    float sum = 0.0f;
+  for (int t = 0; t < kFragments; ++t) {
 #pragma unroll
-    for (int t = 0; t < kFragments; ++t) {
-#pragma unroll
-      for (int e = 2 * half; e < 2 * half + 2; ++e) sum += softmax[t][e] = Fast::exp2(softmax[t][e] - shift);
-    }
-    sum = quad_sum(sum);
-    const float normalise = softmax_row(top, sum).normalise;
-#pragma unroll
-    for (int t = 0; t < kFragments; ++t) {
-      softmax[t][2 * half] *= normalise;
-      softmax[t][2 * half + 1] *= normalise;
-    }
-    const int i = first_row + row_of(2 * half);
-    if (i < s.queries && lane() % 4 == 0) {
-      at(p.row_max, s, i) = top;
-      at(p.row_sum, s, i) = sum;
-    }
+    for (int e = 0; e < 4; ++e) softmax[t][e] *= rows[e / 2].normalise();
   }
 
   wait_for_copies<0>();

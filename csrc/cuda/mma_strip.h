@@ -3,6 +3,7 @@
 
 #include "gates.h"
 #include "mma_tile.h"
+#include "online_softmax.h"
 
 namespace qacg::cuda::mma {
 
@@ -192,6 +193,60 @@ QACG_DEVICE void write_strip(const Problem& p, const Sequence& s, const Tile<kDi
   synchronise_warp();
   const int left = s.queries - first_row;
   write_rows<Scalar, kWarp>(p, s, tile, tile_row, left < kStrip ? left : kStrip, to, first_row, lane());
+}
+
+// Turns one of a thread's two rows of scores into exponentials; `factor` is above 0 and part of the scores. The row's
+// sum is of this thread's keys alone. Returns the factor for everything that was summed up before.
+template <int kTiles>
+QACG_DEVICE float add_scores(OnlineSoftmax& row, float (&scores)[kTiles][4], int half, float factor = 1.0f) {
+  float top = -INFINITY;
+#pragma unroll
+  for (int t = 0; t < kTiles; ++t) top = fmaxf(top, fmaxf(scores[t][2 * half], scores[t][2 * half + 1]));
+  const float rescale = row.raise_maximum<Fast>(quad_max(top) * factor), shift = row.shift();
+  float sum = 0.0f;
+#pragma unroll
+  for (int t = 0; t < kTiles; ++t) {
+#pragma unroll
+    for (int e = 2 * half; e < 2 * half + 2; ++e) sum += scores[t][e] = Fast::exp2(scores[t][e] * factor - shift);
+  }
+  row.sum += sum;
+  return rescale;
+}
+
+// Completes the row sums of a strip and stores what the backward reads of its rows.
+QACG_DEVICE void store_rows(const Problem& p, const Sequence& s, int first_row, OnlineSoftmax (&rows)[2]) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int i = first_row + row_of(2 * half);
+    rows[half].sum = quad_sum(rows[half].sum);
+    if (i < s.queries && lane() % 4 == 0) rows[half].store(p, s, i);
+  }
+}
+
+// Writes the outputs of a strip from its sums: P V up to the factor of each row, and G V, weighted by a column gate if
+// there is one. The outputs go through the strip's rows of `tile`.
+template <typename Scalar, int kTiles, typename SomeTile>
+QACG_DEVICE void finish_strip(const Problem& p, const Sequence& s, int first_row, OnlineSoftmax (&rows)[2],
+                              const float* lambdas, float (&softmax_sum)[kTiles][4], float (&quasi_sum)[kTiles][4],
+                              const SomeTile& tile, int strip_row) {
+  store_rows(p, s, first_row, rows);
+  const float keep_scale = p.seed ? p.keep_scale : 1.0f;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const float normalise = rows[half].normalise() * keep_scale;
+    const float weight = (p.column_gate ? 1.0f : lambdas[strip_row + row_of(2 * half)]) * p.quasi_scale * keep_scale;
+#pragma unroll
+    for (int t = 0; t < kTiles; ++t) {
+#pragma unroll
+      for (int e = 2 * half; e < 2 * half + 2; ++e) {
+        softmax_sum[t][e] *= normalise;
+        quasi_sum[t][e] = softmax_sum[t][e] + weight * quasi_sum[t][e];
+      }
+    }
+  }
+  if (first_row >= s.queries) return;
+  write_strip<Scalar>(p, s, tile, strip_row, quasi_sum, p.out, first_row);
+  if (p.softmax_out.data) write_strip<Scalar>(p, s, tile, strip_row, softmax_sum, p.softmax_out, first_row);
 }
 
 }  // namespace qacg::cuda::mma

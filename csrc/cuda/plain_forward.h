@@ -2,6 +2,7 @@
 // running maximum.
 #pragma once
 
+#include "online_softmax.h"
 #include "plain_tile.h"
 
 namespace qacg::cuda::plain {
@@ -26,12 +27,11 @@ QACG_KERNEL(kThreads, 1) forward(QACG_PARAMETER Problem p) {
   const uint64_t seed = p.seed ? static_cast<uint64_t>(*p.seed) : 0;
   const bool plain_quasi = p.quasi_out.data != nullptr;
 
-  float lambda[kOwned], row_max[kOwned], row_sum[kOwned];
+  float lambda[kOwned];
+  OnlineSoftmax rows[kOwned];
 #pragma unroll
   for (int r = 0; r < kOwned; ++r) {
     lambda[r] = first_row + r < s.queries ? computed_lambda(p, s, first_row + r) : 0.0f;
-    row_max[r] = -INFINITY;
-    row_sum[r] = 0.0f;
   }
   Sums softmax_sum{}, gated_sum{}, quasi_sum{};
 
@@ -48,12 +48,9 @@ QACG_KERNEL(kThreads, 1) forward(QACG_PARAMETER Problem p) {
 #pragma unroll
     for (int r = 0; r < kOwned; ++r) {
       const Scores t = scores_of(p, s, first_row + r, j, scores.of[r], context_scores.of[r]);
-      const float new_max = fmaxf(row_max[r], warp_max(t.softmax));
-      // With nothing visible so far every exponent is -inf; a shift of 0 keeps them from being NaN.
-      const float shift = new_max == -INFINITY ? 0.0f : new_max;
-      const float rescale = exp2f(row_max[r] - shift), e = t.seen ? exp2f(t.softmax - shift) : 0.0f;
-      row_max[r] = new_max;
-      row_sum[r] = row_sum[r] * rescale + warp_sum(e);
+      const float rescale = rows[r].raise_maximum<Accurate>(warp_max(t.softmax));
+      const float e = t.seen ? exp2f(t.softmax - rows[r].shift()) : 0.0f;
+      rows[r].sum += warp_sum(e);
 #pragma unroll
       for (int c = 0; c < kChunks; ++c) softmax_sum.of[r][c] *= rescale;
       const float keep = keep_at(p, s, seed, first_row + r, j);
@@ -77,11 +74,8 @@ QACG_KERNEL(kThreads, 1) forward(QACG_PARAMETER Problem p) {
   for (int r = 0; r < kOwned; ++r) {
     const int i = first_row + r;
     if (i >= s.queries) break;
-    if (lane() == 0) {
-      at(p.row_max, s, i) = row_max[r];
-      at(p.row_sum, s, i) = row_sum[r];
-    }
-    const float normalise = softmax_row(row_max[r], row_sum[r]).normalise;
+    if (lane() == 0) rows[r].store(p, s, i);
+    const float normalise = rows[r].normalise();
     const auto softmax_out = [&](int c) { return softmax_sum.of[r][c] * normalise; };
     write_row(p, s, p.out, i, [&](int c, int) { return softmax_out(c) + gated_sum.of[r][c]; });
     if (p.softmax_out.data) write_row(p, s, p.softmax_out, i, [&](int c, int) { return softmax_out(c); });

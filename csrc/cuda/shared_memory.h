@@ -12,7 +12,7 @@
 namespace qacg::cuda {
 
 // What went wrong, in words, or null. The runtime forgets the error: it would tell it again at the next launch.
-inline const char* words_for(cudaError_t error) {
+inline const char* error_text(cudaError_t error) {
   if (error == cudaSuccess) return nullptr;
   cudaGetLastError();
   return cudaGetErrorString(error);
@@ -25,12 +25,12 @@ inline const char* shared_memory_limit(int64_t* bytes) {
   *bytes = 0;
   int device = 0, limit = 0;
   cudaError_t error = cudaGetDevice(&device);
-  if (error != cudaSuccess) return words_for(error);
+  if (error != cudaSuccess) return error_text(error);
   const bool kept = device < kDevices;
   if (kept) limit = known[device].load(std::memory_order_relaxed);
   if (limit == 0) {
     error = cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-    if (error != cudaSuccess) return words_for(error);
+    if (error != cudaSuccess) return error_text(error);
     if (kept) known[device].store(limit, std::memory_order_relaxed);
   }
   *bytes = limit;
@@ -43,7 +43,7 @@ inline const char* allow_shared_memory(const void* kernel, int64_t bytes) {
   if (bytes <= kAllowedAnyway) return nullptr;
   int device = 0;
   cudaError_t error = cudaGetDevice(&device);
-  if (error != cudaSuccess) return words_for(error);
+  if (error != cudaSuccess) return error_text(error);
   static std::mutex mutex;
   static std::map<std::pair<const void*, int>, int64_t> allowed;
   const std::lock_guard<std::mutex> lock(mutex);
@@ -51,7 +51,7 @@ inline const char* allow_shared_memory(const void* kernel, int64_t bytes) {
   if (bytes <= most) return nullptr;
   error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
   if (error == cudaSuccess) most = bytes;
-  return words_for(error);
+  return error_text(error);
 }
 
 }  // namespace qacg::cuda

@@ -1,4 +1,4 @@
-// csrc/cuda/current_stream.h on a CPU: there are no streams, and the operators are the CPU's.
+// The stream of csrc/cuda/attention.cpp on a CPU: there are no streams, and the operators are the CPU's.
 #pragma once
 
 #define QACG_DISPATCH_KEY CPU

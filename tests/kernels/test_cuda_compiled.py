@@ -19,7 +19,7 @@ GPUS = ("8.0", "9.0a", "10.0")
 REGISTERS_PER_MULTIPROCESSOR = 65536
 # In a source.
 KERNELS = {
-    "about": 0,
+    "library_info": 0,
     "kernels_plain": 6,
     "kernels_mma_float16": 11,
     "kernels_mma_bfloat16": 11,
