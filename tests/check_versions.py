@@ -33,7 +33,7 @@ import wheels  # noqa: E402
 LINES = {"oldest": "lowest-direct", "newest": "highest"}
 EXTRAS = {"qacg_kernels": (), "qacg_models": ("onnx",)}
 OLDEST_PYTHON = (3, 10)
-# The kernels of Triton run in its interpreter, and two are compiled for a GPU that need not be here.
+# The Triton kernels run in the interpreter, and two are compiled; no GPU is needed.
 TESTS = (
     "kernels/test_raw_operators.py",
     "kernels/test_operators.py",
@@ -43,7 +43,7 @@ TESTS = (
     "kernels/test_triton_compiled.py",
     "models/test_conventions.py",
 )
-# What the application is for, each in a process of its own, in a folder with reviews.csv and new.csv.
+# Commands of qacg, each in its own process, in a folder with reviews.csv and new.csv.
 COMMANDS = (
     "train --data reviews.csv --text-column review --aspect-column topic --label-column verdict --output mine"
     " --max-steps 3 --rows rows",
@@ -67,12 +67,12 @@ import importlib.metadata as m, json, platform, sys
 found = {d.name.lower(): d.version for d in m.distributions()}
 print(json.dumps([platform.python_version(), *(found.get(name, "none") for name in sys.argv[1:])]))
 """
-# -P would do from Python 3.11 on: the package must be the one that is installed, and not that of the folder at hand.
+# Keeps the current folder off the import path, so that the installed package is tested (-P needs Python 3.11).
 BEGIN = "import sys; sys.path[:] = [p for p in sys.path if p]; import pytest; sys.exit(pytest.main(sys.argv[1:]))"
 
 
 class Line(NamedTuple):
-    """What ran with what: a row of the table."""
+    """Results with one set of versions: a row of the table."""
 
     name: str
     installed: list[str]
@@ -90,14 +90,14 @@ def run(command: list[str | Path], **options) -> int:
 
 
 def version_of(python: Path) -> tuple[int, ...]:
-    """Such as (3, 10, 13); none of an interpreter that does not run, or cannot make environments."""
-    asked = "import sys, venv, ensurepip; print(*sys.version_info[:3])"
-    done = subprocess.run([python, "-c", asked], capture_output=True, text=True, check=False)
+    """Such as (3, 10, 13); empty if the interpreter does not run or cannot make environments."""
+    script = "import sys, venv, ensurepip; print(*sys.version_info[:3])"
+    done = subprocess.run([python, "-c", script], capture_output=True, text=True, check=False)
     return tuple(map(int, done.stdout.split())) if done.returncode == 0 else ()
 
 
 def pythons(named: list[Path]) -> dict[tuple[int, ...], Path]:
-    """Interpreters of this machine from the oldest that is claimed on, by version."""
+    """Supported interpreters of this machine, by version."""
     folders = [Path(folder) for folder in os.get_exec_path()]
     folders += sorted(Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")).glob("versions/*/bin"))
     found = [p for folder in folders for p in folder.glob("python3.*") if re.fullmatch(r"python3\.\d+", p.name)]
@@ -106,9 +106,9 @@ def pythons(named: list[Path]) -> dict[tuple[int, ...], Path]:
 
 
 def interpreter(text: str) -> Path:
-    """What --pythons takes."""
+    """Parses an argument of --pythons."""
     if not shutil.which(text) or not version_of(Path(text)):
-        raise argparse.ArgumentTypeError(f"got {text!r}, wanted a Python with venv and ensurepip")
+        raise argparse.ArgumentTypeError(f"expected a Python with venv and ensurepip, got {text!r}")
     return Path(text)
 
 
@@ -171,8 +171,8 @@ def failed_commands(interpreter: Path, folder: Path, variables: dict[str, str]) 
     """Runs COMMANDS with the installed program.
 
     Args:
-        interpreter: of the environment that has the program.
-        folder: is emptied; the commands read and write there.
+        interpreter: Python of the environment with the program.
+        folder: working folder, emptied first.
         variables: the environment variables.
 
     Returns:
@@ -191,10 +191,11 @@ def failed_commands(interpreter: Path, folder: Path, variables: dict[str, str]) 
     return failed
 
 
-def tested(name: str, interpreter: Path, out: Path) -> Line:
+def run_line(name: str, interpreter: Path, out: Path) -> Line:
+    """Runs commands and tests in an environment."""
     variables = {n: v for n, v in os.environ.items() if n != "PYTHONPATH"} | {"OMP_NUM_THREADS": "1"}
-    told = subprocess.run([interpreter, "-c", INSTALLED, *PACKAGES], env=variables, capture_output=True, check=True)
-    installed = json.loads(told.stdout)
+    output = subprocess.run([interpreter, "-c", INSTALLED, *PACKAGES], env=variables, capture_output=True, check=True)
+    installed = json.loads(output.stdout)
     print(f"\n{name}: {', '.join(f'{k} {v}' for k, v in zip(COLUMNS[1:], installed))}", flush=True)
     failed = failed_commands(interpreter, out / f"{name}-commands", variables)
     rows = out / f"{name}.jsonl"
@@ -212,19 +213,19 @@ def table(lines: list[Line]) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=ROOT / "build/versions", help="where the environments are kept")
-    parser.add_argument("--pythons", type=interpreter, nargs="*", default=[], help="interpreters to choose from, too")
+    parser.add_argument("--out", type=Path, default=ROOT / "build/versions", help="folder of the environments")
+    parser.add_argument("--pythons", type=interpreter, nargs="*", default=[], help="additional interpreters")
     parser.add_argument("--only", choices=LINES, help="one line; all if not given")
     parser.add_argument("--wheel", type=Path, help="of qacg-kernels; built here if not given")
     options = parser.parse_args()
     out = options.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
-    found = list(pythons(options.pythons).values())  # this one at least, which the package asks to be new enough
+    found = list(pythons(options.pythons).values())  # not empty: this interpreter is one
     chosen = {"oldest": found[0], "newest": found[-1]}
     wheel = options.wheel.resolve() if options.wheel else wheels.build("wheel", ROOT, out, QACG_BUILD_CPU="1")
     files = [wheel, wheels.build_models(out)]
     names = [options.only] if options.only else list(LINES)
-    lines = [tested(name, environment(name, chosen[name], files, out), out) for name in names]
+    lines = [run_line(name, environment(name, chosen[name], files, out), out) for name in names]
     print(f"\n{wheel.name}\n{table(lines)}")
     return int(any(line.status or line.failed_commands for line in lines))
 

@@ -1,4 +1,4 @@
-"""The check with other versions: which Pythons it takes, and the table that it ends in."""
+"""The check with other versions: interpreters, requirements, commands and the table."""
 
 import argparse
 import os
@@ -14,7 +14,7 @@ from qacg_models.cli import program
 
 
 def a_python(folder, version):
-    """A program that answers as a Python of this version."""
+    """A program that prints the version of a Python."""
     folder.mkdir(parents=True, exist_ok=True)
     program = folder / f"python{'.'.join(version.split('.')[:2])}"
     program.write_text(f"#!/bin/sh\necho {version.replace('.', ' ')}\n")
@@ -22,11 +22,11 @@ def a_python(folder, version):
     return program
 
 
-def test_pythons_of_the_path_of_pyenv_and_those_that_are_named_from_the_oldest_claimed_on(tmp_path, monkeypatch):
+def test_pythons_are_found_on_path_and_in_pyenv(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path / "path"))
     monkeypatch.setenv("PYENV_ROOT", str(tmp_path / "pyenv"))
     too_old = a_python(tmp_path / "path", "3.9.2")
-    wanted = [
+    expected = [
         a_python(tmp_path / "pyenv/versions/3.10.4/bin", "3.10.4"),
         a_python(tmp_path / "path", "3.88.1"),
         a_python(tmp_path / "named", "3.99.0"),
@@ -34,19 +34,20 @@ def test_pythons_of_the_path_of_pyenv_and_those_that_are_named_from_the_oldest_c
     broken = tmp_path / "path/python3.77"
     broken.write_text("#!/bin/sh\nexit 1\n")
     broken.chmod(0o755)
-    found = list(check_versions.pythons([wanted[-1]]).values())
-    assert [p for p in found if p != Path(sys.executable)] == wanted
-    assert Path(sys.executable) in found and too_old not in found
+    found = list(check_versions.pythons([expected[-1]]).values())
+    assert [p for p in found if p != Path(sys.executable)] == expected
+    assert Path(sys.executable) in found
+    assert too_old not in found
 
 
-def test_what_is_no_python_is_refused(tmp_path):
+def test_path_that_is_no_python_raises(tmp_path):
     for name in ("nowhere", tmp_path):
-        with pytest.raises(argparse.ArgumentTypeError, match=r"got '.*', wanted a Python with venv and ensurepip"):
+        with pytest.raises(argparse.ArgumentTypeError, match=r"expected a Python with venv and ensurepip, got '.*'"):
             check_versions.interpreter(str(name))
     assert check_versions.interpreter(sys.executable) == Path(sys.executable)
 
 
-def test_the_table_says_what_ran_with_what():
+def test_table_has_versions_and_counts():
     lines = [
         check_versions.Line(
             "oldest", ["3.10.13", "2.10.0", "5.12.0", "1.3.0", "3.6.0"], [], Counter(passed=463, skipped=56), 0
@@ -65,7 +66,7 @@ def test_the_table_says_what_ran_with_what():
     ]
 
 
-def test_commands_are_known_to_the_program(monkeypatch):
+def test_commands_are_accepted_by_the_program(monkeypatch):
     """Each subcommand but `demo`, which trains for minutes, with flags that the program accepts."""
     run = []
     monkeypatch.setattr(program, "check_dependencies", lambda: None)
@@ -104,6 +105,6 @@ def test_requirements_are_those_of_the_chosen_extras(tmp_path):
     assert check_versions.requirements(wheel, ()) == ["torch>=2"]
 
 
-def test_the_oldest_python_is_the_one_that_is_claimed():
+def test_oldest_python_is_that_of_the_metadata():
     claimed = (Path(__file__).resolve().parents[2] / "pyproject.toml").read_text()
     assert f'requires-python = ">={".".join(map(str, check_versions.OLDEST_PYTHON))}"' in claimed

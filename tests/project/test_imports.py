@@ -1,4 +1,4 @@
-"""Imports run one way, whether a statement or a string names the module, and importing the package stays cheap."""
+"""Imports go from higher to lower layers, in statements and in strings, and importing the packages is cheap."""
 
 import ast
 import json
@@ -13,9 +13,9 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = {"qacg_kernels": ROOT, "qacg_models": ROOT / "python", "benchmarks": ROOT}
 
-# From the bottom up: a module imports from its own room and from floors below. A room is a package, but for those of
-# its modules that have a room of their own, or a single module; rooms of one floor do not import one another.
-FLOORS = (
+# From the bottom up: a module imports from its own group and from lower layers. A group is a module or a package,
+# without the modules that are groups themselves. Groups of one layer do not import one another.
+LAYERS = (
     ("qacg_kernels.utils",),
     ("qacg_kernels.call",),
     ("qacg_kernels.operators",),
@@ -32,10 +32,10 @@ FLOORS = (
     ("qacg_models.training", "qacg_models.reporting", "qacg_models.export", "qacg_models.suggestion"),
     ("qacg_models.demos",),
     ("qacg_models.cli",),
-    ("qacg_models",),  # the doors: __init__, packing, context_fold
+    ("qacg_models",),  # the re-exports: __init__, packing, context_fold
     ("benchmarks",),
 )
-FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
+LAYER_OF = {group: layer for layer, groups in enumerate(LAYERS) for group in groups}
 
 
 def modules():
@@ -52,7 +52,7 @@ MODULES = modules()
 
 
 def imports_of(name):
-    """Names of our own modules that a module imports, anywhere in it, by a statement or by a string."""
+    """Modules of this repository that a module imports, anywhere in it, by a statement or a string."""
     found = imports_in(MODULES[name].read_text(), name, MODULES[name].name == "__init__.py")
     return found - {name}
 
@@ -76,7 +76,7 @@ def imports_in(source, name, is_package):
 
 
 def strings_of(tree):
-    """The strings of a module but for texts that stand alone, such as docstrings."""
+    """The strings of a module, without docstrings and other string statements."""
     alone = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in alone:
@@ -84,20 +84,20 @@ def strings_of(tree):
 
 
 def module_named(text):
-    """The module that a string such as "qacg_models.models.bert" or "qacg_models.cli:main" names, if it names one."""
+    """The module in a string such as "qacg_models.models.bert" or "qacg_models.cli:main", or None."""
     if not re.fullmatch(r"\w+(\.\w+)+(:\w+)?", text):
         return None
     parts = text.partition(":")[0].split(".")
     return next((n for end in range(len(parts), 1, -1) if (n := ".".join(parts[:end])) in MODULES), None)
 
 
-def room_of(name):
-    """The room of a module: the longest entry of FLOORS that is the module or a package around it."""
-    return max((room for room in FLOOR_OF if name == room or name.startswith(room + ".")), key=len)
+def group_of(name):
+    """The longest entry of LAYERS that is the module or a package around it."""
+    return max((group for group in LAYER_OF if name == group or name.startswith(group + ".")), key=len)
 
 
-def floor_of(name):
-    return FLOOR_OF[room_of(name)]
+def layer_of(name):
+    return LAYER_OF[group_of(name)]
 
 
 def backend_of(name):
@@ -105,13 +105,13 @@ def backend_of(name):
     return parts[2] if parts[:2] == ["qacg_kernels", "backends"] and len(parts) > 2 else None
 
 
-def backward(name, imported):
-    """Those of the imported modules that lie on a higher floor, or in another room of the same one."""
-    return {other for other in imported if room_of(other) != room_of(name) and floor_of(other) >= floor_of(name)}
+def upward(name, imported):
+    """Imported modules of a higher layer, or of another group of the same layer."""
+    return {other for other in imported if group_of(other) != group_of(name) and layer_of(other) >= layer_of(name)}
 
 
-def circle(arrows):
-    """A circle in a graph of names to sets of names, as a list that begins and ends with one name; None without."""
+def cycle_in(arrows):
+    """A cycle in a graph of names to sets of names, as a list that starts and ends with one name, or None."""
     done, path = set(), []
 
     def visit(name):
@@ -128,12 +128,12 @@ def circle(arrows):
     return next((found for name in sorted(arrows) if (found := visit(name))), None)
 
 
-def test_the_reader_of_imports_sees_them():
+def test_imports_of_finds_statements_and_strings():
     assert "qacg_kernels.backends.reference" in imports_of("qacg_kernels.dispatch")
     assert "qacg_kernels.call.equations" in imports_of("qacg_kernels.backends.reference")
     assert "qacg_models.models.qacg_bert" in imports_of("qacg_models.models.auto"), "a string in a table"
     assert "qacg_models.inference.aspect_sentiment" in imports_of("qacg_models"), "a string in a table"
-    assert floor_of("qacg_kernels.backends.cpu") < floor_of("qacg_kernels.dispatch") < floor_of("qacg_models.errors")
+    assert layer_of("qacg_kernels.backends.cpu") < layer_of("qacg_kernels.dispatch") < layer_of("qacg_models.errors")
 
 
 @pytest.mark.parametrize(
@@ -147,38 +147,38 @@ def test_the_reader_of_imports_sees_them():
         "if TYPE_CHECKING:\n    from qacg_models.inference.trained_model import TrainedModel",
     ],
 )
-def test_an_arrow_that_runs_back_up_is_seen(line):
+def test_upward_import_is_found(line):
     found = imports_in(line, "qacg_models.models.bert", False)
-    assert backward("qacg_models.models.bert", found) == {"qacg_models.inference.trained_model"}
+    assert upward("qacg_models.models.bert", found) == {"qacg_models.inference.trained_model"}
 
 
-def test_a_room_of_the_same_floor_is_out_of_bounds():
+def test_import_within_a_layer_is_found():
     found = imports_in("from qacg_models.metrics.base import Figures", "qacg_models.models.bert", False)
-    assert backward("qacg_models.models.bert", found) == {"qacg_models.metrics.base"}
+    assert upward("qacg_models.models.bert", found) == {"qacg_models.metrics.base"}
 
 
-def test_a_circle_is_seen():
-    assert circle({"a": {"b"}, "b": {"c", "d"}, "d": {"b"}}) == ["b", "d", "b"]
-    assert circle({"a": {"b", "c"}, "b": {"c"}, "c": set()}) is None
+def test_cycle_is_found():
+    assert cycle_in({"a": {"b"}, "b": {"c", "d"}, "d": {"b"}}) == ["b", "d", "b"]
+    assert cycle_in({"a": {"b", "c"}, "b": {"c"}, "c": set()}) is None
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_imports_run_one_way(name):
-    assert not backward(name, imports_of(name)), f"{name} imports from above its floor, or from the room beside it"
+def test_module_imports_lower_layers_only(name):
+    assert not upward(name, imports_of(name)), f"{name} imports from a higher layer, or from another group of its layer"
 
 
 @pytest.mark.parametrize("package", SOURCES)
-def test_no_modules_import_one_another_in_a_circle(package):
+def test_package_has_no_import_cycle(package):
     arrows: dict[str, set[str]] = {}
     for name in (name for name in MODULES if name.split(".")[0] == package):
         others = {node_of(other) for other in imports_of(name) if other.split(".")[0] == package}
         arrows.setdefault(node_of(name), set()).update(others - {node_of(name)})
-    found = circle(arrows)
+    found = cycle_in(arrows)
     assert found is None, " -> ".join(found)
 
 
 def node_of(name):
-    """A module; of a backend, whose parts load one another late, the backend."""
+    """The module, or its backend, whose modules import one another inside functions."""
     return f"qacg_kernels.backends.{backend_of(name)}" if backend_of(name) else name
 
 
@@ -189,7 +189,7 @@ def test_no_backend_imports_another(name):
 
 
 @pytest.mark.parametrize("name", [name for name in MODULES if name.startswith("qacg_kernels")])
-def test_the_kernels_know_no_model_and_no_heavy_package(name):
+def test_kernels_import_torch_only(name):
     tree = ast.parse(MODULES[name].read_text())
     top_level = {
         alias.name.split(".")[0]
@@ -204,15 +204,15 @@ def test_the_kernels_know_no_model_and_no_heavy_package(name):
 
 
 def loaded_by(statement, *before):
-    """Packages that a statement loads beside those that the modules `before` have loaded."""
-    # transformers loads torchao where it is installed, which says on stderr what it cannot load itself.
+    """Packages that a statement loads, without those loaded by the modules `before`."""
+    # transformers loads torchao if it is installed, which prints warnings to stderr.
     hidden = "import sys; sys.modules['torchao'] = None; "
     script = (
         f"{hidden}import json{''.join(f', {name}' for name in before)}; before = set(sys.modules); {statement}; "
         "print(json.dumps(sorted({name.split('.')[0] for name in set(sys.modules) - before})))"
     )
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "python")])}
-    ignored = ["-W", "ignore:Failed to initialize NumPy:UserWarning"]  # torch's own, where numpy is not installed
+    ignored = ["-W", "ignore:Failed to initialize NumPy:UserWarning"]  # from torch without numpy
     done = subprocess.run(
         [sys.executable, *ignored, "-c", script], capture_output=True, text=True, check=True, env=environment, cwd=ROOT
     )
@@ -227,7 +227,7 @@ def test_importing_the_package_loads_neither_triton_nor_transformers():
 
 
 @pytest.mark.parametrize("module", ["qacg_models", "qacg_models.cli", "qacg_models.runs.options"])
-def test_what_a_help_text_needs_loads_nothing_heavy(module):
+def test_help_loads_no_heavy_package(module):
     loaded = loaded_by(f"import {module}")
     assert "qacg_models" in loaded
     assert not loaded & {"torch", "numpy", "transformers", "tqdm", "yaml"}

@@ -1,4 +1,4 @@
-"""Libraries that cannot be used here: one line says why, and the reference goes on."""
+"""Compiled libraries that cannot be loaded: one line gives the reason, and the reference runs."""
 
 import os
 import shutil
@@ -15,11 +15,11 @@ from qacg_kernels.utils import native_libraries
 
 ROOT = Path(__file__).resolve().parents[2]
 X86, ARM = 62, 183
-SECTIONS = 1000  # where the made ELF file has its table of two sections
+SECTIONS = 1000  # offset of the table of two sections
 
 
 def elf(machine: int) -> bytes:
-    """A file whose header promises sections up to its end."""
+    """An ELF file whose header has sections up to its end."""
     head = b"\x7fELF" + bytes([2, 1, 1]) + bytes(9)
     head += struct.pack("<HHIQQQIHHHHHH", 3, machine, 1, 0, 64, SECTIONS, 0, 64, 56, 1, 64, 2, 1)
     names = struct.pack("<II", 1, 3) + bytes(56)  # the second section, a table of strings
@@ -40,42 +40,44 @@ def here(monkeypatch):
 
 @pytest.fixture
 def reason(tmp_path, here):
-    def of(data: bytes) -> str | None:
+    def why_not(data: bytes) -> str | None:
         path = tmp_path / "_cpu.so"
         path.write_bytes(data)
         return native_libraries.why_not_loadable(path)
 
-    return of
+    return why_not
 
 
-def test_a_whole_library_is_given_to_the_loader(reason):
+def test_complete_library_is_loadable(reason):
     assert reason(elf(X86)) is None
 
 
-@pytest.mark.parametrize("taken", [0, 10, 63, SECTIONS + 2 * 64 - 1])
-def test_half_a_library_is_not(taken, reason):
-    told = reason(elf(X86)[:taken])
-    assert "install the package again" in told and f"{taken:,} bytes" in told and "\n" not in told
+@pytest.mark.parametrize("size", [0, 10, 63, SECTIONS + 2 * 64 - 1])
+def test_truncated_library_is_not_loadable(size, reason):
+    text = reason(elf(X86)[:size])
+    assert "install the package again" in text
+    assert f"{size:,} bytes" in text
+    assert "\n" not in text
 
 
-def test_a_copy_that_broke_off_in_a_file_of_full_length_is_not(reason):
+def test_library_with_a_zero_end_is_not_loadable(reason):
     whole = elf(X86)
-    told = reason(whole[:SECTIONS] + bytes(len(whole) - SECTIONS))
-    assert told == "_cpu.so has its 1,128 bytes, of which the last were never written: install the package again"
+    text = reason(whole[:SECTIONS] + bytes(len(whole) - SECTIONS))
+    assert text == "_cpu.so has its 1,128 bytes, of which the last were never written: install the package again"
 
 
-def test_what_is_no_library_is_not(reason):
+def test_other_file_is_not_loadable(reason):
     assert "is no library" in reason(b"version https://git-lfs\n" * 9)
     assert "is no library" in reason(b"\x7fELF\x01\x01" + bytes(100))
 
 
-def test_a_library_for_another_processor_is_named(reason, monkeypatch):
+def test_library_for_another_processor_is_not_loadable(reason, monkeypatch):
     assert "for another processor, aarch64, and this Python is for x86_64" in reason(elf(ARM))
     monkeypatch.setattr(native_libraries.platform, "machine", lambda: "aarch64")
     assert reason(elf(ARM)) is None
 
 
-def test_libraries_of_macos(reason, monkeypatch):
+def test_macos_library_is_checked(reason, monkeypatch):
     whole = mach_o(0x0100000C, 4096)
     assert "for another processor, arm64" in reason(whole)
     monkeypatch.setattr(native_libraries.platform, "machine", lambda: "arm64")
@@ -84,13 +86,13 @@ def test_libraries_of_macos(reason, monkeypatch):
 
 
 @pytest.mark.parametrize("version", ["2.9.1+cu128", "1.13.0"])
-def test_a_torch_that_is_too_old_is_named(version, reason, monkeypatch):
+def test_torch_that_is_too_old_is_named(version, reason, monkeypatch):
     monkeypatch.setattr(torch, "__version__", version)
     assert reason(elf(X86)) == f"it needs torch 2.10 or newer and this is torch {version}: pip install 'torch>=2.10'"
 
 
 @pytest.mark.parametrize("version", ["2.10.0", "2.13.0+cpu", "2.16.0a0+git12", "3.0.1"])
-def test_newer_ones_will_do(version, reason, monkeypatch):
+def test_newer_torch_is_accepted(version, reason, monkeypatch):
     monkeypatch.setattr(torch, "__version__", version)
     assert reason(elf(X86)) is None
 
@@ -105,9 +107,8 @@ print(info.render(info.collect()))
 
 
 @pytest.mark.parametrize("fault", members(["half", "zeros", "capability"], fast=["half"]))
-def test_the_reference_goes_on(fault, tmp_path):
-    """With half of the real library, the other half left out or zeros: the loader would map it and die. And with a
-    name that is no capability."""
+def test_reference_runs_without_the_library(fault, tmp_path):
+    """Half of the library, the other half missing or zero, would crash the loader; "sse9" is not a capability."""
     real = native_libraries.library("_cpu")
     if real is None:
         pytest.skip(native_libraries.why_not_built("_cpu"))
@@ -125,9 +126,10 @@ def test_the_reference_goes_on(fault, tmp_path):
     assert done.returncode == 0, done.stderr
     assert float(done.stdout.split()[0]) == 16.0
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("cpu library")]
-    told = {
+    expected = {
         "half": f"of {len(data):,}: install",
         "zeros": "the last were never written",
         "capability": "QACG_CPU_CAPABILITY: got 'sse9', wanted plain",
     }
-    assert "not in use" in line and told[fault] in line
+    assert "not in use" in line
+    assert expected[fault] in line

@@ -1,4 +1,4 @@
-"""What a type checker says of a user's script: nothing of one that is right, and every mistake of one that is not."""
+"""mypy accepts a correct script of a user and reports every mistake in a wrong one."""
 
 import ast
 import inspect
@@ -45,7 +45,7 @@ from qacg_models import QACGBertModle  # wrong: "QACGBertModle"
 
 
 def checked(folder, script):
-    """What mypy says of a script that uses the packages, by line."""
+    """Errors of mypy for a script that uses the packages, by line."""
     pytest.importorskip("mypy", reason="mypy is not installed")
     path = folder / "script.py"
     path.write_text(script)
@@ -68,7 +68,7 @@ def checked(folder, script):
 
 
 @pytest.mark.full
-def test_every_mistake_of_a_script_is_seen_and_what_is_right_passes(tmp_path):
+def test_mypy_reports_every_mistake_and_no_other(tmp_path):
     script, wrong = RIGHT + WRONG, {}
     for number, line in enumerate(script.splitlines(), 1):
         if "# wrong: " in line:
@@ -78,11 +78,11 @@ def test_every_mistake_of_a_script_is_seen_and_what_is_right_passes(tmp_path):
     assert all(named in found[number] for number, named in wrong.items()), found
 
 
-def test_type_checkers_and_python_find_the_same_public_names():
+def test_public_names_are_those_of_type_checkers():
     tree = ast.parse(Path(qacg_models.__file__).read_text())
     block = next(n for n in tree.body if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING")
-    told = {alias.name: node.module for node in block.body for alias in node.names}
-    assert told == qacg_models._HOMES
+    typed = {alias.name: node.module for node in block.body for alias in node.names}
+    assert typed == qacg_models._HOMES
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_type_checkers_and_python_find_the_same_public_names():
         ("context.GatedContextFields", "context.GatedContextConfig"),
     ],
 )
-def test_fields_that_are_handed_on_are_those_of_the_signature(fields, config):
+def test_typed_fields_are_those_of_the_signature(fields, config):
     """The signatures of configurations name the fields of the class below as a TypedDict."""
     import importlib
 
@@ -106,6 +106,7 @@ def test_fields_that_are_handed_on_are_those_of_the_signature(fields, config):
     hints = get_type_hints(found(config).__init__)
     parameters = inspect.signature(found(config).__init__).parameters.values()
     named = {p.name: hints[p.name] for p in parameters if p.kind is p.KEYWORD_ONLY}
-    variants = {"context_projection", "lambda_bias"}  # every variant has a default of its own for these
-    told = {name: hint for name, hint in get_type_hints(found(fields)).items() if name not in inherited}
-    assert told == {name: hint for name, hint in named.items() if name not in variants} and set(own) >= set(told)
+    variants = {"context_projection", "lambda_bias"}  # their defaults differ between variants
+    typed = {name: hint for name, hint in get_type_hints(found(fields)).items() if name not in inherited}
+    assert typed == {name: hint for name, hint in named.items() if name not in variants}
+    assert set(own) >= set(typed)

@@ -1,4 +1,4 @@
-"""What CONTRIBUTING.md says: the files that a section names, and the walk from a row to a prediction."""
+"""Reads CONTRIBUTING.md: the files that a section names, and the steps from a CSV row to a prediction."""
 
 import re
 from pathlib import Path

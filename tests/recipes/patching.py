@@ -1,4 +1,4 @@
-"""Puts the files and lines of a recipe in place: new files as they are, lines after the one line that they follow."""
+"""Applies the files of a recipe: new files, and lines inserted after a given line of existing files."""
 
 import json
 import shutil
@@ -19,25 +19,25 @@ def apply(recipe: str, root: Path) -> None:
 
     Args:
         recipe: folder beside this file, with `new/` and `insertions.json`.
-        root: of the copy.
+        root: root of the copy.
 
     Raises:
-        LookupError: the line that others are to follow is not there, or more than once; names file and line.
-        FileExistsError: a file that the recipe makes is there already.
+        LookupError: a file does not have the line to insert after exactly once.
+        FileExistsError: a new file of the recipe already exists.
     """
     new = RECIPES / recipe / "new"
     for path in sorted(path for path in new.rglob("*.py")):
         target = root / path.relative_to(new)
         if target.exists():
-            raise FileExistsError(f"{recipe}: {path.relative_to(new)} is there already")
+            raise FileExistsError(f"{recipe}: {path.relative_to(new)} already exists")
         shutil.copyfile(path, target)
     for insertion in _insertions(recipe):
         path, anchor = root / insertion["file"], insertion["after"]
         lines = path.read_text(encoding="utf-8").splitlines()
         if lines.count(anchor) != 1:
             raise LookupError(
-                f"{recipe}: {insertion['file']} has the line {anchor!r} {lines.count(anchor)} times, wanted once; "
-                f"mend tests/recipes/{recipe}/insertions.json, and the recipe in CONTRIBUTING.md if the way has changed"
+                f"{recipe}: {insertion['file']} has the line {anchor!r} {lines.count(anchor)} times, expected once; "
+                f"update tests/recipes/{recipe}/insertions.json, and the recipe in CONTRIBUTING.md if its steps change"
             )
         at = lines.index(anchor) + 1
         lines[at:at] = insertion["lines"]

@@ -1,4 +1,4 @@
-"""The recipes of CONTRIBUTING.md are followed in a copy of the package, and lead where they say."""
+"""The recipes of CONTRIBUTING.md, followed in a copy of the package, give a working model and format."""
 
 import csv
 import json
@@ -19,7 +19,7 @@ HOT, COLD = "it was hot on day 1 of train", "it was cold on day 2 of train"
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory):
-    """A copy of python/qacg_models in which the recipes of a model and of a data format have been followed."""
+    """A copy of python/qacg_models with the files of the recipes for a model and a data format."""
     root = tmp_path_factory.mktemp("copy")
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "python" / "qacg_models", root / "python" / "qacg_models", ignore=ignored)
@@ -41,7 +41,7 @@ def qacg(copy, *arguments):
 
 @pytest.fixture(scope="module")
 def data(copy):
-    """Days that are good for swimming or for skiing, never for both: neither text nor aspect alone tells the label."""
+    """Days good for swimming or for skiing, never for both: the label depends on text and aspect together."""
     folder = copy / "days"
     folder.mkdir()
     for split, days in (("train", 48), ("dev", 12), ("test", 12)):
@@ -80,13 +80,13 @@ def trained(copy, data):
     return output
 
 
-def test_the_recipes_name_the_files_that_are_touched():
+def test_recipes_name_the_files_that_change():
     assert files("Adding a model", NAME="toy_bert") == touched("model")
     assert files("Adding a data format", NAME="toy_lines") == touched("data_format")
     assert len(touched("model")) <= 5 and len(touched("data_format")) <= 5
 
 
-def test_nothing_else_has_changed(copy):
+def test_recipes_change_no_other_file(copy):
     package = ROOT / "python" / "qacg_models"
     sources = {path for root in (ROOT, copy) for path in (root / "python/qacg_models").rglob("*.py")}
     relative = {path.relative_to(ROOT if path.is_relative_to(package) else copy) for path in sources}
@@ -102,7 +102,7 @@ def test_nothing_else_has_changed(copy):
 def test_the_toy_model_learns_from_the_toy_format(trained):
     record = json.loads((trained / "training.json").read_text(encoding="utf-8"))
     assert record["options"]["model"] == "toy-bert" and record["task"]["aspects"] == ["skiing", "swimming"]
-    assert record["metrics"]["test"]["accuracy"] > 0.9, "the labels are as many of each kind"
+    assert record["metrics"]["test"]["accuracy"] > 0.9, "both labels are equally frequent"
     assert record["loss"][-1][1] < record["loss"][0][1]
 
 
@@ -143,53 +143,53 @@ for model in (ours, auto):
 
 
 @pytest.mark.full
-def test_the_toy_model_is_loaded_by_its_own_class_and_by_the_auto_class(copy, trained):
+def test_toy_model_loads_by_its_class_and_the_auto_class(copy, trained):
     run(copy, "-c", LOAD, copy, trained, HOT)
 
 
-REFUSE = """
+REJECT = """
 import sys
 from pathlib import Path
 from qacg_models.data import DataOptions, load_data
 from qacg_models.errors import InputError
 from qacg_models.runs.options import TrainingOptions
-def refused(call, *arguments, **named):
+def print_error(call, *arguments, **named):
     try:
         call(*arguments, **named)
     except InputError as error:
         print(error)
 assert TrainingOptions(model="toy-bert").resolved().context_standalone is True
-refused(TrainingOptions, model="toy-bert", context_projection="head")
+print_error(TrainingOptions, model="toy-bert", context_projection="head")
 folder = Path(sys.argv[1])
 folder.mkdir()
 (folder / "train.lines").write_text("swimming | good\\n", encoding="utf-8")
-refused(load_data, folder, ["train"])
+print_error(load_data, folder, ["train"])
 (folder / "train.csv").write_text("text,aspect,label\\nit was hot,skiing,bad\\n", encoding="utf-8")
-refused(load_data, folder, ["train"])
-refused(load_data, folder / "train.lines", ["train"], DataOptions(format="toy-lines", text_column="review"))
+print_error(load_data, folder, ["train"])
+print_error(load_data, folder / "train.lines", ["train"], DataOptions(format="toy-lines", text_column="review"))
 """
 
 
 @pytest.mark.full
-def test_the_toy_model_and_format_refuse_by_name(copy):
-    told = run(copy, "-c", REFUSE, copy / "bad").splitlines()
-    assert told == [
+def test_toy_model_and_format_reject_wrong_input(copy):
+    errors = run(copy, "-c", REJECT, copy / "bad").splitlines()
+    assert errors == [
         "model: 'toy-bert' does not project its contexts; wanted no context_projection",
-        f"{copy / 'bad' / 'train.lines'}:1: is 'swimming | good', wanted aspect | label | text",
+        f"{copy / 'bad' / 'train.lines'}:1: expected aspect | label | text, got 'swimming | good'",
         f"{copy / 'bad'}: holds toy-lines and columns; say which by --format",
-        f"{copy / 'bad' / 'train.lines'}: has no columns with names; wanted none of --text-column and its like",
+        f"{copy / 'bad' / 'train.lines'}: expected no --text-column or similar option: lines have no column names",
     ]
 
 
-def test_a_line_that_is_not_there_is_told_by_file(copy, tmp_path):
+def test_missing_line_is_reported_with_its_file(copy, tmp_path):
     shutil.copytree(copy / "python", tmp_path / "python")
     for name in ("configs/toy_bert.py", "models/toy_bert.py"):
         (tmp_path / "python" / "qacg_models" / name).unlink()
     table = tmp_path / "python" / "qacg_models" / "models" / "auto.py"
     table.write_text(table.read_text(encoding="utf-8").replace("MODELS = (", "ALL = ("), encoding="utf-8")
-    with pytest.raises(LookupError, match=r"model: python/.*/auto\.py has the line 'MODELS = \(' 0 times, wanted once"):
+    with pytest.raises(LookupError, match=r"model: .*/auto\.py has the line 'MODELS = \(' 0 times, expected once"):
         apply("model", tmp_path)
-    with pytest.raises(FileExistsError, match=r"data_format: python/.*/toy_lines\.py is there already"):
+    with pytest.raises(FileExistsError, match=r"data_format: python/.*/toy_lines\.py already exists"):
         apply("data_format", tmp_path)
 
 
@@ -197,12 +197,12 @@ def test_a_line_that_is_not_there_is_told_by_file(copy, tmp_path):
     ("title", "placeholders"),
     [("Adding a gate variant", {}), ("Adding a backend", {"NAME": "cpu"}), ("Adding a tile table", {"NN": "90"})],
 )
-def test_the_files_of_the_other_recipes_are_there(title, placeholders):
+def test_files_of_the_other_recipes_exist(title, placeholders):
     named = files(title, **placeholders)
     assert named and not {path for path in named if not (ROOT / path).exists()}
 
 
-def test_a_tile_table_is_one_file(tmp_path, monkeypatch):
+def test_tile_table_is_one_file(tmp_path, monkeypatch):
     """A table of an architecture that has none is taken there, and on newer chips with as little memory."""
     (named,) = (path for path in files("Adding a tile table", NN="120") if path.endswith(".json"))
     assert ROOT / named == tile_tables.SHIPPED / "sm_120.json"
@@ -235,14 +235,14 @@ sys.exit(code)
 
 
 @pytest.mark.full
-def test_the_walk_from_a_row_to_a_prediction_is_what_runs(copy, data):
+def test_steps_of_a_prediction_are_those_that_run(copy, data):
     steps = walk()
     paths = [path for path, _ in steps]
     assert len(set(paths)) == len(paths) < 12, "no file is opened twice"
     qacg(copy, "train", "--data", data, "--output", "qacg", *SIZES, "--max-steps", "1")
     (copy / "row.csv").write_text(f"text\n{HOT}\n", encoding="utf-8")
     within = [(path.removeprefix("python/qacg_models/"), name) for path, name in steps]
-    told = run(
+    output = run(
         copy, "-c", FOLLOW, json.dumps(within), "predict", "qacg", "--input", "row.csv", "--output", "row-out.csv"
     )
-    assert [tuple(step) for step in json.loads(told.splitlines()[-1])] == within
+    assert [tuple(step) for step in json.loads(output.splitlines()[-1])] == within

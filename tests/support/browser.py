@@ -103,7 +103,7 @@ class Browser:
         return answer["result"].get("value")
 
     def named(self) -> list[dict]:
-        """What a screen reader is told of the page: role, name and `focusable` of each element that it is told of."""
+        """The accessibility tree of the page: role, name and `focusable` of each element."""
         found = []
         for node in self._call("Accessibility.getFullAXTree")["nodes"]:
             if node.get("ignored"):

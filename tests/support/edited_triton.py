@@ -119,14 +119,14 @@ def tried(edit: tuple[str, str, str, Case]) -> dict[str, bool]:
     load(*change)
     inputs = make_inputs(case, torch.float32)
     expected = evaluate(inputs, through_backend("reference"))
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         with torch.no_grad():  # of the same plan, and by other kernels
             through_backend("triton")(inputs, inputs.tensors)
         got = evaluate(inputs, through_backend("triton"))
     names = [name for name in expected if name.startswith("grad")]
     return {
-        "called wrong": sum("backend 'triton' is wrong" in str(warning.message) for warning in told) >= 1,
+        "called wrong": sum("backend 'triton' is wrong" in str(warning.message) for warning in caught) >= 1,
         "reference's gradients": all(torch.equal(got[name], expected[name]) for name in names),
         "right output": torch.allclose(got["out"], expected["out"], rtol=1e-4, atol=1e-5),
     }
@@ -143,6 +143,6 @@ def unchanged() -> bool:
 
 
 if __name__ == "__main__":
-    told = {"unchanged": unchanged()} | {name: tried(edit) for name, edit in EDITS.items()}
-    print(json.dumps(told))
+    results = {"unchanged": unchanged()} | {name: tried(edit) for name, edit in EDITS.items()}
+    print(json.dumps(results))
     sys.exit(0)

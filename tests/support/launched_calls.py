@@ -163,13 +163,13 @@ def flat(value: object, path: str = "") -> dict[str, object]:
 
 def main() -> None:
     backend.missing, backend.unsupported = list, lambda problem: []
-    told = {}
+    found = {}
     for kind in KINDS:
         for head_dim in kind.head_dims:
             for build in builds_of(kind, head_dim):
                 real, built = launched(kind, build), describe_build(build)
-                told[str(build)] = {"functions": sorted(real), "differences": differences(real, built)}
-    print(json.dumps({"calls": told, "packed beside one head": _of_unlike_calls()}))
+                found[str(build)] = {"functions": sorted(real), "differences": differences(real, built)}
+    print(json.dumps({"calls": found, "packed beside one head": _of_unlike_calls()}))
 
 
 def _of_unlike_calls() -> list[str]:

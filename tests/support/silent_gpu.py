@@ -113,8 +113,8 @@ def differences() -> list[str]:
     for name, action in CALLS.items():
         first, second = noted(action), noted(action)
         with launch.through(by_triton):
-            wanted = noted(action)
-        found += [f"{name}: {when}" for when, got in (("first", first), ("second", second)) if got != wanted]
+            expected = noted(action)
+        found += [f"{name}: {when}" for when, got in (("first", first), ("second", second)) if got != expected]
     return found
 
 

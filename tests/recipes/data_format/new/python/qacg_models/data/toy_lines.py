@@ -1,4 +1,4 @@
-"""Lines of one's own, `aspect | label | text`: a record each; what follows the second bar is the text, bars too."""
+"""A format of lines `aspect | label | text`; the text may contain bars."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ SUFFIX = ".lines"
 
 
 def records(path: Path, columns: Columns) -> Iterator[Record]:
-    """A record for every line that is not empty.
+    """Yields a record for every line that is not empty.
 
     Raises:
         DataError: a line without three parts, an empty part, or columns by name, which lines do not have.
     """
     if columns != Columns():
-        raise DataError(path, None, "has no columns with names; wanted none of --text-column and its like")
+        raise DataError(path, None, "expected no --text-column or similar option: lines have no column names")
     for line, text in numbered_lines(path):
         if not text.strip():
             continue
         parts = [part.strip() for part in text.split("|", 2)]
         if len(parts) < 3 or not all(parts):
-            raise DataError(path, line, f"is {text!r}, wanted aspect | label | text")
+            raise DataError(path, line, f"expected aspect | label | text, got {text!r}")
         yield line, dict(zip((columns.aspect, columns.label, columns.text), parts))

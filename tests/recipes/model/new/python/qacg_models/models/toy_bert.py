@@ -1,7 +1,6 @@
-"""A BERT that is told the aspect after its last layer.
+"""A BERT that uses the aspect after its last layer.
 
-It differs from BERT in its classifier, which reads P * (1 + E): the pooled output, scaled by what is learned for the
-context.
+Its classifier reads P * (1 + E): the pooled output, scaled by a learned embedding of the context.
 """
 
 from typing import ClassVar
@@ -52,7 +51,7 @@ class ToyBertForSequenceClassification(EncoderPreTrainedModel):
 
         Args:
             context_ids: (B) or (B, 1), ids of `config.contexts`.
-            labels: as `classification_loss` wants them for the configuration's problem_type; None: no loss.
+            labels: as `classification_loss` requires for the configuration's problem_type; None: no loss.
             Others: as for `BertModel`.
 
         Raises:
