@@ -32,7 +32,6 @@ def preload() -> None:
         "models.auto",
         "training.arguments",
         "training.callbacks",
-        "training.compute_metrics",
         "training.run",
         "training.trainer",
     ):
