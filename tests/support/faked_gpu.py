@@ -1,4 +1,4 @@
-"""A GPU that is not there: tensors without values on "cuda", backends that take them, measurements at will."""
+"""A simulated GPU: tensors without values on "cuda", backends that accept them, and given measurements."""
 
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ DEVICE = torch.device("cuda", 0)
 
 
 def install(monkeypatch, names=("triton", "cuda"), choices: tuple[Choice, ...] = ()) -> None:
-    """For one test: the named GPU backends take calls on DEVICE, and `choices` were measured there."""
+    """For one test, the named GPU backends accept calls on DEVICE, and `choices` are its measurements."""
     for module in (cuda, triton, hopper, gluon):
         here = module.NAME in names
         monkeypatch.setattr(module, "missing", list if here else lambda: ["it is not on the faked GPU"])
@@ -30,7 +30,7 @@ def _unsupported(problem) -> list[str]:
 
 
 def call(dtype=torch.bfloat16, length=128, head_dim=64, training=False):
-    """The arguments of a call with a lambda tensor on DEVICE; nothing can be computed with them."""
+    """Arguments of a call with a lambda tensor on DEVICE, without values."""
     with FakeTensorMode():
         x = torch.empty(2, 3, length, head_dim, dtype=dtype, device=DEVICE, requires_grad=training)
         return x, x, x, x, x, torch.empty(2, 3, length, dtype=dtype, device=DEVICE)

@@ -1,4 +1,4 @@
-"""The CPU's compiled kernels marked as unchecked, with a fault behind them: what `self_check` has to notice."""
+"""The compiled CPU kernels, marked as unchecked and with a fault, which the self-check must find."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -8,7 +8,7 @@ import torch
 from qacg_kernels import self_check
 from qacg_kernels.operators import schema
 
-# Takes the results of a launch, by name, and the call's tensors and options; changes the results in place.
+# Receives the results of a launch, by name, and the call's tensors and options; changes the results in place.
 Fault = Callable[[dict[str, torch.Tensor], dict[str, object]], None]
 
 INPUTS = (
@@ -22,7 +22,7 @@ GRADIENTS = tuple(f"grad {name}" for name in INPUTS[:12])
 
 @contextlib.contextmanager
 def unchecked_cpu(fault: Fault | None = None, backward: bool = False) -> Iterator[list[str]]:
-    """Within it the "cpu" operators check themselves.
+    """Context in which the "cpu" operators check themselves.
 
     Args:
         fault: happens after every launch of one direction.
