@@ -20,7 +20,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 import qacg_kernels as qk
 from benchmarks.static.silent_gpu import SilentGPU, take_the_drivers_place
-from qacg_kernels import dispatch, self_check
+from qacg_kernels import self_check
 from qacg_kernels.backends.triton import tile_tables
 
 CAPABILITY = 90
@@ -35,7 +35,6 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     take_the_drivers_place(SilentGPU(CAPABILITY))
-    dispatch._ON_A_CPU = dispatch._ON_A_GPU
     rows = 3 if options.quick else ROWS
     print("| one call, bfloat16, head size 64, short rows | inference | forward of training | with its backward |")
     print("|---|---:|---:|---:|")

@@ -10,18 +10,16 @@ import torch
 from qacg_kernels import self_check
 from qacg_kernels.backends import cpu, cuda, reference, triton
 from qacg_kernels.backends.cuda import hopper
-from qacg_kernels.backends.protocol import Backend
+from qacg_kernels.backends.protocol import Backend, outside_limits
 from qacg_kernels.backends.triton import gluon, tile_tables
 from qacg_kernels.call.problem import Problem
-from qacg_kernels.operators.schema import BACKENDS
 
-_MODULES: tuple[Backend, ...] = (hopper, gluon, cuda, triton, cpu, reference)
-_BY_NAME: dict[str, Backend] = {name: next(m for m in _MODULES if name == m.NAME) for name in BACKENDS}
+# Registration: a new backend is a module of `backends` and its place in this tuple.
+_MODULES: tuple[Backend, ...] = tuple(sorted((cpu, cuda, gluon, hopper, reference, triton), key=lambda m: m.RANK))
+_BY_NAME: dict[str, Backend] = {module.NAME: module for module in _MODULES}
 AUTO = "auto"
+BACKENDS = tuple(_BY_NAME)  # in order of preference
 NAMES = (AUTO, *BACKENDS)
-# What "auto" takes where no measurement prefers another backend: the first that takes the call, or the reference.
-_ON_A_GPU: tuple[Backend, ...] = (triton, cuda)
-_ON_A_CPU: tuple[Backend, ...] = (cpu,)
 
 VARIABLE = "QACG_BACKEND"
 # What "auto" stands for in this process.
@@ -83,18 +81,22 @@ class Explanation(Mapping[str, list[str]]):
 
 
 def available_backends() -> tuple[str, ...]:
-    """Names of the backends that can run on this machine, fastest first."""
+    """Names of the backends that can run on this machine, in order of preference."""
     return tuple(name for name, module in _BY_NAME.items() if not module.missing())
 
 
 def backend_of(name: str) -> Backend:
-    """The backend of a name of `ops.BACKENDS`."""
+    """The backend of a name in BACKENDS."""
     return _BY_NAME[name]
 
 
 def reasons_against(problem: Problem) -> dict[str, list[str]]:
-    """For each backend name, why it would not take `problem`; an empty list means it would."""
-    return {name: module.missing() or module.unsupported(problem) for name, module in _BY_NAME.items()}
+    """For each backend name, why it does not support `problem`; an empty list means that it does."""
+    return {name: _reasons(module, problem) for name, module in _BY_NAME.items()}
+
+
+def _reasons(module: Backend, problem: Problem) -> list[str]:
+    return module.missing() or outside_limits(module, problem) or module.unsupported(problem)
 
 
 def select(problem: Problem, backend: str, differentiable: bool) -> Backend:
@@ -116,7 +118,7 @@ def select(problem: Problem, backend: str, differentiable: bool) -> Backend:
     if backend not in NAMES:
         raise ValueError(f"{source}: expected one of {', '.join(map(repr, NAMES))}, got {backend!r}")
     module = _BY_NAME[backend]
-    why = module.missing() or module.unsupported(problem)
+    why = _reasons(module, problem)
     if why:
         raise RuntimeError(f"backend {backend!r} does not take this call: " + "; ".join(why))
     return module
@@ -147,7 +149,7 @@ def _automatic(problem: Problem, differentiable: bool) -> Backend:
 
 
 def _preferred(problem: Problem, differentiable: bool) -> Backend:
-    """The backend that was measured to be the fastest for such calls, else the first of _ORDER that takes it."""
+    """The backend that was measured to be the fastest for such calls, else the first automatic one."""
     query = problem.query
     # An exported program may meet any length: it is bound to none.
     if query.is_cuda and not torch.compiler.is_exporting():
@@ -156,11 +158,11 @@ def _preferred(problem: Problem, differentiable: bool) -> Backend:
         ):
             if problem.longest_row <= longest:
                 module = _BY_NAME[name]
-                if not (module.missing() or module.unsupported(problem)):
+                if not _reasons(module, problem):
                     return module
                 break
-    for module in _ON_A_CPU if query.is_cpu else _ON_A_GPU if query.is_cuda else ():
-        if not (module.missing() or module.unsupported(problem)):
+    for module in _MODULES:
+        if module.AUTOMATIC and query.device.type == module.DEVICE and not _reasons(module, problem):
             return module
     return reference
 
@@ -179,7 +181,7 @@ def explained(problem: Problem, backend: str, differentiable: bool) -> tuple[str
 
 def notes(problem: Problem) -> dict[str, str]:
     """What the backends that take `problem` tell of how they would, by name."""
-    takers = (m for m in _MODULES if not (m.missing() or m.unsupported(problem)))
+    takers = (m for m in _MODULES if not _reasons(m, problem))
     return {m.NAME: text for m in takers if (text := m.note(problem))}
 
 
@@ -194,9 +196,7 @@ def chosen_so_far() -> dict[str, dict[str, object]]:
 def _reasons_on(problem: Problem) -> str:
     # Only of backends for tensors that lie there: a GPU's kernels are no cure for a call on the CPU.
     reasons = (
-        f"{m.NAME}: {'; '.join(m.missing() or m.unsupported(problem))}"
-        for m in _MODULES
-        if problem.query.device.type == m.DEVICE
+        f"{m.NAME}: {'; '.join(_reasons(m, problem))}" for m in _MODULES if problem.query.device.type == m.DEVICE
     )
     return "; ".join(reasons) or "no fused kernel is for such a device"
 

@@ -12,34 +12,38 @@ Counted as everywhere in this project (MATH.md, Work): 6 L S D a head forward an
 computes twice.
 """
 
-from functools import partial
 from itertools import pairwise
 
 from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
-from qacg_kernels.operators.schema import BACKENDS, backward_op, forward_op
+from qacg_kernels import dispatch
+from qacg_kernels.call.problem import Problem
+from qacg_kernels.operators import schema
 
-_FORWARD, _BACKWARD = 6, 16
-_GRADIENTS = 3  # arguments of the backward operator before the inputs
-_OFFSETS = 14  # place of cu_seqlens among the inputs
+_FORWARD, _BACKWARD = 6, 16  # multiply-adds count as two
 
 
-def _flop(per_cell: int, first: int, *arguments: object, out_val: object = None, **options: object) -> int:
-    query, key, offsets = arguments[first], arguments[first + 1], arguments[first + _OFFSETS]
-    assert isinstance(query, Tensor) and isinstance(key, Tensor)
-    if offsets is None:
-        batch, heads, queries, head_dim = query.shape
-        return per_cell * batch * heads * queries * key.shape[2] * head_dim
-    assert isinstance(offsets, Tensor)
-    tokens, heads, head_dim = query.shape
-    if offsets.is_meta:  # the lengths are not known: at most
-        cells = tokens * int(options["max_seqlen"])  # type: ignore[call-overload]
+def _forward(*tensors: Tensor | None, out_val: object = None, **options: object) -> int:
+    options = {name: value for name, value in options.items() if not name.startswith("save_")}
+    return _flop(_FORWARD, Problem.of_operator(tensors, options))
+
+
+def _backward(*tensors: Tensor | None, out_val: object = None, **options: object) -> int:
+    problem, _ = schema.of_backward(tensors, options)
+    return _flop(_BACKWARD, problem)
+
+
+def _flop(per_entry: int, p: Problem) -> int:
+    if p.cu_seqlens is None:
+        entries = p.sequences * p.query.shape[2] * p.key.shape[2]
+    elif p.cu_seqlens.is_meta:  # without lengths, an upper bound
+        entries = p.query.shape[0] * p.max_seqlen
     else:
-        cells = sum((stop - start) ** 2 for start, stop in pairwise(offsets.tolist()))
-    return per_cell * heads * head_dim * cells
+        entries = sum((stop - start) ** 2 for start, stop in pairwise(p.cu_seqlens.tolist()))
+    return per_entry * p.heads * p.head_dim * entries
 
 
-for _backend in BACKENDS:
-    register_flop_formula(forward_op(_backend), get_raw=True)(partial(_flop, _FORWARD, 0))
-    register_flop_formula(backward_op(_backend), get_raw=True)(partial(_flop, _BACKWARD, _GRADIENTS))
+for _backend in dispatch.BACKENDS:
+    register_flop_formula(schema.forward_op(_backend), get_raw=True)(_forward)
+    register_flop_formula(schema.backward_op(_backend), get_raw=True)(_backward)

@@ -8,20 +8,14 @@ from torch import Tensor
 from qacg_kernels import dispatch, self_check
 from qacg_kernels.call import equations
 from qacg_kernels.call.dropout import draw_dropout_seed
+from qacg_kernels.call.equations import Position
 from qacg_kernels.call.gate import GateParameters
 from qacg_kernels.call.problem import Problem
 from qacg_kernels.call.validation import dense_problem, packed_problem
 from qacg_kernels.dispatch import Explanation
 from qacg_kernels.operators import autograd
 from qacg_kernels.operators.schema import row_dtype
-from qacg_kernels.utils.torch_internals import has_values
-
-# What `equations.maps` takes of a problem, in its order, and what of it has a row for each query.
-_MAPPED = (
-    *("query", "key", "context_query", "context_key", "gate_lambda", "gate_query", "gate_context_query"),
-    *("gate_key", "gate_context_key", "gate_query_bias", "gate_key_bias"),
-)
-_OF_QUERIES = ("query", "context_query", "gate_lambda")
+from qacg_kernels.utils.torch_internals import functorch_active, has_values
 
 
 def quasi_attention(
@@ -174,7 +168,9 @@ def attention_maps(
         TypeError, ValueError: as for `quasi_attention`; rows outside 0 to L - 1; dropout without a seed.
     """
     if dropout_p > 0 and dropout_seed is None:
-        raise ValueError("dropout_seed: got None, wanted the seed of the call (draw_dropout_seed) since dropout_p > 0")
+        raise ValueError(
+            "dropout_seed: expected the seed of the call (draw_dropout_seed) since dropout_p > 0, got None"
+        )
     p = dense_problem(
         query,
         key,
@@ -190,19 +186,10 @@ def attention_maps(
         quasi_scale=quasi_scale,
         dropout_seed=dropout_seed,
     )
-    tensors = {name: getattr(p, name) for name in _MAPPED}
-    mask = p.attn_mask
     if rows is not None:
         rows = _checked_rows(rows, query)
-        for name in _OF_QUERIES:
-            tensors[name] = None if tensors[name] is None else tensors[name][:, :, rows]
-        if mask is not None and mask.shape[2] != 1:
-            mask = mask[:, :, rows]
-    dtype = row_dtype(query)
-    promoted = [None if t is None else t.to(dtype) for t in tensors.values()]
-    options = p.options()
-    options.pop("max_seqlen")
-    m = equations.maps(*promoted, mask, p.key_lengths, p.dropout_seed, **options, rows=rows)
+        p = p.at_rows(rows)
+    m = equations.maps(p.to(row_dtype(query)), Position(rows=rows))
     lam = m.gate if p.column_gate else m.gate[..., 0]
     return m.combined(), m.softmax, m.gate * m.quasi, lam
 
@@ -211,9 +198,9 @@ def _checked_rows(rows: Tensor | list[int], query: Tensor) -> Tensor:
     rows = torch.as_tensor(rows, dtype=torch.int64, device=query.device)
     length = query.shape[2]
     if rows.dim() != 1:
-        raise ValueError(f"rows: got shape {tuple(rows.shape)}, wanted one dimension")
+        raise ValueError(f"rows: expected one dimension, got shape {tuple(rows.shape)}")
     if rows.numel() and has_values(rows) and (rows.min() < 0 or rows.max() >= length):
-        raise ValueError(f"rows: got positions {int(rows.min())} to {int(rows.max())}, wanted 0 to {length - 1}")
+        raise ValueError(f"rows: expected positions 0 to {length - 1}, got {int(rows.min())} to {int(rows.max())}")
     return rows
 
 
@@ -259,20 +246,20 @@ def _seed(given: Tensor | None, dropout_p: float, query: Tensor) -> Tensor | Non
 def _differentiable(problem: Problem) -> bool:
     # Under torch.func a tensor that is mapped does not tell whether it will be differentiated.
     return torch.is_grad_enabled() and (
-        torch._C._are_functorch_transforms_active() or any(t is not None and t.requires_grad for t in problem.tensors())
+        functorch_active() or any(t is not None and t.requires_grad for t in problem.tensors())
     )
 
 
 def _run(problem: Problem, backend: str, return_lambda: bool):
     if return_lambda and problem.column_gate:
         raise ValueError(
-            "return_lambda: a column gate has one lambda per pair of positions, of size L x S; "
-            "ask attention_maps for the rows you need"
+            "return_lambda: expected a row gate, got a column gate, whose lambda has one value per pair of positions. "
+            "Call attention_maps for the rows that you need"
         )
     differentiable = _differentiable(problem)
     chosen = dispatch.select(problem, backend, differentiable)
-    options = problem.options() | (chosen.residuals(problem) if differentiable else autograd.SAVE_NOTHING)
-    outputs = autograd.run_forward(chosen.NAME, options, problem.tensors(), differentiable)
+    residuals = chosen.residuals(problem) if differentiable else autograd.SAVE_NOTHING
+    outputs = autograd.run_forward(chosen.NAME, problem, residuals, differentiable)
     if not return_lambda:
         return outputs.out
     if problem.gate_lambda is not None:

@@ -99,7 +99,7 @@ def calls(device: torch.device) -> list[str]:
 def run(device: str, asked: list[str]) -> None:
     """Makes calls one after another, and prints a line of JSON before and after each: for the process of its own."""
     os.environ[self_check.VARIABLE] = self_check.STRICT
-    if device == "cpu" and "cpu" not in schema.in_python and not triton.interpreted():
+    if device == "cpu" and "cpu" not in schema.python_kernels and not triton.interpreted():
         self_check.guard_compiled("cpu", row_max_of_empty=float("-inf"))
     cases = _INTERPRETED if triton.interpreted() else _SMALL + _LARGE
     for call in asked:

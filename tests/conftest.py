@@ -1,15 +1,15 @@
-"""Options and fixtures of all tests; `backend`, `kernel` and `dtype` are parametrised over this machine's backends."""
+"""Options and fixtures of all tests; `backend` and `dtype` run a test over what this machine offers."""
 
 import os
 
-# Without it, the last bits of MKL's float32 sums depend on memory alignment and on the processor. A reloaded model
-# would give other bits, and the errors of eager PyTorch, which bound those of the kernels, would vary.
+# Else MKL's float32 sums depend on where a tensor lies in memory and on who made the processor, to the last bits: a
+# reloaded model would not give the same bits, and eager's error, the measure of all others, would be another elsewhere.
 os.environ.setdefault("MKL_CBWR", "COMPATIBLE")
 
-# Without it, Inductor starts a process per core, each of which imports torch.
+# Inductor would start a process for every core, each of which imports torch.
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 
-# Tests compare kernels themselves; those of the self-check enable it.
+# Tests compare kernels themselves; those of the self-check turn it on.
 os.environ.setdefault("QACG_SELF_CHECK", "off")
 
 import sys
@@ -28,27 +28,28 @@ sys.path.append(str(Path(__file__).resolve().parent.parent))  # benchmarks is no
 
 
 def pytest_addoption(parser):
-    parser.addoption("--device", default="cpu", help="device of the tensors in operator tests: cpu or cuda")
+    parser.addoption("--device", default="cpu", help="where the tensors of operator tests live: cpu or cuda")
     parser.addoption(
         "--backend",
         action="append",
-        help="backend of the operator tests; may be given several times; all available ones if not given",
+        help="run operator tests over this backend, which may be given more than once; all available ones if not given",
     )
-    parser.addoption("--shard", metavar="K/N", help="only the K-th of N parts of the tests, counted from 0")
-    parser.addoption("--seconds", type=float, help="start no test after this time")
-    parser.addoption("--outcomes", type=Path, metavar="FILE", help="write a JSON line per test")
-    parser.addoption("--unpoisoned", action="store_true", help="do not fill fresh memory with NaN")
-    parser.addoption("--thorough-cuda", action="store_true", help="races: more cases, and each barrier removed")
-    parser.addoption("--random-calls", type=int, default=60, help="number of calls in test_random_calls.py")
+    parser.addoption("--shard", metavar="K/N", help="only the K-th part of N, counted from 0, of the tests")
+    parser.addoption("--seconds", type=float, help="begin no test after so many")
+    parser.addoption("--outcomes", type=Path, metavar="FILE", help="a row of JSON for each test")
+    parser.addoption("--unpoisoned", action="store_true", help="leave fresh memory as it is, for tools that watch it")
+    parser.addoption("--thorough-cuda", action="store_true", help="races: longer list, each barrier taken out")
+    parser.addoption("--random-calls", type=int, default=60, help="how many calls test_random_calls.py draws")
 
 
 def pytest_configure(config):
-    # The tensors are small, and on a busy machine threads that wait for one another cost ten times the work.
+    # The tensors are small, and threads that wait for one another on a busy machine cost ten times the work, here and
+    # in the processes that tests start; test_threads.py is about threads.
     torch.set_num_threads(1)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     config.pluginmanager.register(optional_packages)
     if config.pluginmanager.hasplugin("benchmark"):
-        config.option.benchmark_disable = True  # no test is a benchmark, and the plugin warns under xdist
+        config.option.benchmark_disable = True  # no test is a benchmark, and under xdist the plugin would warn of it
     outcomes, seconds = config.getoption("--outcomes"), config.getoption("--seconds")
     if outcomes is not None:
         config.pluginmanager.register(Recorder(outcomes))
@@ -66,11 +67,11 @@ def pytest_collection_modifyitems(config, items):
         others = [item for item in items if not in_shard(item.nodeid, shard)]
         items[:] = [item for item in items if in_shard(item.nodeid, shard)]
         config.hook.pytest_deselected(items=others)
-    wide = pytest.mark.skip(reason=f"hopper and gluon take head sizes to {hopper.MOST_HEAD_DIM}")
+    wide = pytest.mark.skip(reason=f"hopper and gluon take head sizes to {hopper.MAX_HEAD_DIM}")
     for item in items:
         arguments = item.callspec.params if hasattr(item, "callspec") else {}
         narrow = {"hopper", "gluon"} & {arguments.get("backend"), arguments.get("kernel")}
-        if narrow and getattr(arguments.get("case"), "head_dim", 0) > hopper.MOST_HEAD_DIM:
+        if narrow and getattr(arguments.get("case"), "head_dim", 0) > hopper.MAX_HEAD_DIM:
             item.add_marker(wide)
     if torch.cuda.is_available():
         return
@@ -81,14 +82,14 @@ def pytest_collection_modifyitems(config, items):
 
 
 def pytest_generate_tests(metafunc):
-    """Parametrises `backend` over all available backends, `kernel` over those other than the reference."""
+    """`backend` runs over all available ones, `kernel` over those that are not the reference."""
     asked = {"backend", "kernel"} & set(metafunc.fixturenames)
     if not asked:
         return
     (argument,) = asked
     device = metafunc.config.getoption("--device")
     only = metafunc.config.getoption("--backend")
-    # test_reference_against_oracle.py tests float64.
+    # float64 is the oracle's own type and judged by it; see test_reference_against_oracle.py.
     offered = {
         name: [d for d in supported_dtypes(name, device) if d != torch.float64]
         for name in available_backends()
@@ -99,7 +100,7 @@ def pytest_generate_tests(metafunc):
         ids = [f"{name}-{str(dtype).removeprefix('torch.')}" for name, dtype in pairs]
         metafunc.parametrize((argument, "dtype"), pairs, ids=ids)
     else:
-        # Tests that choose their dtype use float32, which backends of tensor cores do not support.
+        # Tests that choose a type themselves have float32 too, which a backend of tensor cores alone does not take.
         metafunc.parametrize(argument, [name for name, dtypes in offered.items() if torch.float32 in dtypes])
 
 
@@ -110,9 +111,9 @@ def device(request) -> str:
 
 @pytest.fixture(autouse=True)
 def poisoned_memory(request):
-    """Fills fresh memory with NaN, so that unwritten outputs are detected."""
+    """Fresh memory holds NaN, so a kernel that leaves part of its output unwritten is seen."""
     if request.node.get_closest_marker("compiles") or request.config.getoption("--unpoisoned"):
-        yield  # Inductor's buffers may stay unwritten
+        yield  # Inductor's own buffers are no business of these tests
         return
     torch.use_deterministic_algorithms(True, warn_only=True)
     yield
@@ -122,7 +123,7 @@ def poisoned_memory(request):
 @pytest.fixture(scope="session")
 def small_data(tmp_path_factory) -> Path:
     """A folder with the first sentences of each split of the bundled sample: 240, 80 and 80 rows."""
-    from qacg_models.data import sample_directory  # operator tests also run without transformers
+    from qacg_models.data import sample_directory  # here, for the operators' tests run where transformers is not
 
     folder = tmp_path_factory.mktemp("small")
     for split, rows in (("train", 240), ("dev", 80), ("test", 80)):

@@ -8,6 +8,8 @@ import torch
 from qacg_kernels.backends.triton import launch
 from qacg_kernels.backends.triton.arguments import KernelConfig
 from qacg_kernels.backends.triton.tile_tables import KERNELS, Table, TileEntry, trial
+from qacg_kernels.call.problem import Residuals, Saved
+from qacg_kernels.call.validation import dense_problem
 
 DROPOUT = 0.1  # of busy calls, as in the plan of the GPU benchmark
 _LONG = 256  # more keys than any row that is taken whole
@@ -62,24 +64,24 @@ def launches_of(
 
     dropout_p = DROPOUT if busy else 0.0
     seed = torch.zeros((), dtype=torch.int64) if busy else None
-    inputs = (*(tensor(*shape) for _ in range(5)), tensor(*shape[:3]), *[None] * 6, None, None, None, seed)
-    options = dict(
-        max_seqlen=0,
+    problem = dense_problem(
+        *(tensor(*shape) for _ in range(5)),
+        tensor(*shape[:3]),
+        attn_mask=None,
+        key_lengths=None,
         is_causal=False,
         dropout_p=dropout_p,
-        scale=shape[-1] ** -0.5,
+        scale=None,
         quasi_scale=1.0,
-        beta=1.0,
-        gamma=1.0,
-        column_gate=False,
+        dropout_seed=seed,
     )
     with trial(table), launch.through(keep):
         whole = backward and table.takes_whole_rows(KERNELS[2], _DTYPES[bits], shape[-1], busy, shape[2], shape[2])
         saves = backward and not whole
-        _, *saved = forward(*inputs, **options, save_softmax_out=saves, save_quasi_out=saves)
+        outputs = forward(problem, Residuals(saves, saves))
         if backward:
             found.clear()
-            launch.backward(tensor(*shape), None, None, *inputs, *saved, **options)
+            launch.backward(problem, Saved(tensor(*shape), None, None, *outputs[1:]))
     return found
 
 

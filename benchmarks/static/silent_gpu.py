@@ -24,4 +24,4 @@ def take_the_drivers_place(gpu: AbsentGPU) -> None:
     """From here on, and for good: the Triton backend takes tensors of the CPU, and launches go to `gpu`."""
     os.environ["QACG_SELF_CHECK"] = "off"  # nothing is computed
     triton.runtime.driver.set_active(gpu)
-    backend.missing, backend.unsupported = list, lambda problem: []
+    backend.missing, backend.not_for, backend.DEVICE = list, lambda device: [], "cpu"

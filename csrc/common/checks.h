@@ -1,5 +1,5 @@
-// Whether the tensors of a call fit together, for both host halves: raw operators are called without the checks of
-// qacg_kernels/call/problem.py, and kernels trust every size. For at::Tensor and torch::stable::Tensor alike.
+// Memory safety of raw operators: kernels trust every size, and a raw call has not passed the validation of the public
+// functions (qacg_kernels/call/validation.py). For both host halves, so for at::Tensor and torch::stable::Tensor alike.
 #pragma once
 
 #include <stdint.h>
@@ -9,130 +9,118 @@
 
 namespace qacg {
 
-// Finds the first thing that is wrong; `error` is then what an exception should say.
+// Forms of the gate, in the order of FORMS in qacg_kernels/call/gate.py.
+enum class GateForm : int64_t { kRow, kColumn };
+
+// The sizes of up to four dimensions.
+struct Sizes4 {
+  int64_t sizes[4] = {};
+  int64_t dims = 0;
+
+  Sizes4(std::initializer_list<int64_t> given) {
+    for (const int64_t size : given) sizes[dims++] = size;
+  }
+  // The first `count` dimensions of a tensor of at most four.
+  template <typename Tensor>
+  Sizes4(const Tensor& t, int64_t count) : dims(count) {
+    for (int64_t d = 0; d < count; ++d) sizes[d] = t.size(d);
+  }
+  template <typename Tensor>
+  bool are_of(const Tensor& t) const {
+    bool same = t.dim() == dims;
+    for (int64_t d = 0; same && d < dims; ++d) same = t.size(d) == sizes[d];
+    return same;
+  }
+};
+
+// Finds the first argument that does not fit; `error` is then the message of an exception.
 class Checks {
  public:
   std::string error;
 
-  void require(bool holds, const char* name, const char* wanted) {
-    if (error.empty() && !holds) error = std::string(name) + ": wanted " + wanted;
+  void require(bool fits, const char* name, const char* expected) {
+    if (error.empty() && !fits) error = std::string(name) + ": expected " + expected;
   }
 
-  template <typename Tensor>
-  void shape(const char* name, const Tensor& t, std::initializer_list<int64_t> sizes) {
-    if (error.empty() && !has_shape(t, sizes)) error = got(name, t) + text(sizes);
+  // The tensor has one of these shapes, and this dtype.
+  template <typename Tensor, typename Type>
+  void tensor(const char* name, const Tensor& t, std::initializer_list<Sizes4> shapes, Type type) {
+    bool fits = false;
+    for (const Sizes4& shape : shapes) fits = fits || shape.are_of(t);
+    if (error.empty() && !fits) {
+      std::string expected;
+      for (const Sizes4& shape : shapes) expected += (expected.empty() ? "" : " or ") + text(shape.sizes, shape.dims);
+      error = std::string(name) + ": expected shape " + expected + got(t);
+    }
+    require(t.scalar_type() == type, name, "query's dtype, or for saved rows float32");
   }
 
-  // Of a parameter that heads share or have one each of.
+  // Each size of the mask is 1 or the full one.
   template <typename Tensor>
-  void shape(const char* name, const Tensor& t, std::initializer_list<int64_t> shared,
-             std::initializer_list<int64_t> per_head) {
-    if (!error.empty() || has_shape(t, shared) || has_shape(t, per_head)) return;
-    error = got(name, t) + text(shared) + " or " + text(per_head);
-  }
-
-  // Of a mask: each size is 1 or the full one.
-  template <typename Tensor>
-  void broadcasts(const char* name, const Tensor& t, const int64_t (&sizes)[4]) {
-    if (!error.empty()) return;
-    bool fits = t.dim() == 4;
-    for (int d = 0; fits && d < 4; ++d) fits = t.size(d) == 1 || t.size(d) == sizes[d];
-    if (!fits) error = got(name, t) + "each 1 or that of " + text({sizes[0], sizes[1], sizes[2], sizes[3]});
+  void broadcasts(const char* name, const Tensor& t, const Sizes4& full) {
+    bool fits = t.dim() == full.dims;
+    for (int64_t d = 0; fits && d < full.dims; ++d) fits = t.size(d) == 1 || t.size(d) == full.sizes[d];
+    if (!error.empty() || fits) return;
+    error = std::string(name) + ": expected sizes of 1 or " + text(full.sizes, full.dims) + got(t);
   }
 
  private:
-  template <typename Tensor>
-  static bool has_shape(const Tensor& t, std::initializer_list<int64_t> sizes) {
-    if (t.dim() != static_cast<int64_t>(sizes.size())) return false;
-    int64_t d = 0;
-    for (const int64_t size : sizes) {
-      if (t.size(d++) != size) return false;
-    }
-    return true;
-  }
-
-  template <typename Tensor>
-  static std::string got(const char* name, const Tensor& t) {
-    std::string sizes;
-    for (int64_t d = 0; d < t.dim(); ++d) sizes += (d ? ", " : "") + std::to_string(t.size(d));
-    return std::string(name) + ": got shape (" + sizes + "), wanted ";
-  }
-
-  static std::string text(std::initializer_list<int64_t> sizes) {
+  static std::string text(const int64_t* sizes, int64_t dims) {
     std::string list;
-    for (const int64_t size : sizes) list += (list.empty() ? "" : ", ") + std::to_string(size);
+    for (int64_t d = 0; d < dims; ++d) list += (d ? ", " : "") + std::to_string(sizes[d]);
     return "(" + list + ")";
+  }
+  template <typename Tensor>
+  static std::string got(const Tensor& t) {
+    std::string list;
+    for (int64_t d = 0; d < t.dim(); ++d) list += (d ? ", " : "") + std::to_string(t.size(d));
+    return ", got shape (" + list + ")";
   }
 };
 
-// A tensor with the leading sizes of a wide one: (B, H, rows) of (B, H, rows, D), (T, H) of (T, H, D).
-template <typename Tensor>
-void check_rows(Checks& c, const char* name, const Tensor& t, const Tensor& wide) {
-  if (wide.dim() == 3) return c.shape(name, t, {wide.size(0), wide.size(1)});
-  c.shape(name, t, {wide.size(0), wide.size(1), wide.size(2)});
-}
-
-template <typename Tensor>
-void check_like(Checks& c, const char* name, const Tensor& t, const Tensor& wide) {
-  if (wide.dim() == 3) return c.shape(name, t, {wide.size(0), wide.size(1), wide.size(2)});
-  c.shape(name, t, {wide.size(0), wide.size(1), wide.size(2), wide.size(3)});
-}
-
-// What is wrong with the arguments that forward and backward have in common, or "". `Arguments` has the names of the
-// operators' schema (qacg_kernels/operators/schema.py).
+// Why the inputs, which forward and backward have in common, do not fit together, or "". `Arguments` has the names of
+// the operators' schema (qacg_kernels/operators/schema.py).
 template <typename Arguments>
 std::string wrong_arguments(const Arguments& a) {
   using Type = decltype(a.query.scalar_type());
   Checks c;
   const bool packed = a.cu_seqlens.has_value();
-  c.require(a.query.dim() == (packed ? 3 : 4), "query", "(B, H, L, D), or with cu_seqlens (T, H, D)");
-  c.require(a.key.dim() == a.query.dim(), "key", "(B, H, S, D), or with cu_seqlens (T, H, D)");
+  const int64_t dims = packed ? 3 : 4;
+  c.require(a.query.dim() == dims, "query", "(B, H, L, D), or with cu_seqlens (T, H, D)");
+  c.require(a.key.dim() == dims, "key", "(B, H, S, D), or with cu_seqlens (T, H, D)");
+  c.require(a.gate_form == GateForm::kRow || a.gate_form == GateForm::kColumn, "gate_form", "0 (row) or 1 (column)");
   if (!c.error.empty()) return c.error;
-  const int64_t heads = a.query.size(1), head_dim = a.query.size(a.query.dim() - 1);
-  if (packed) {
-    check_like(c, "key", a.key, a.query);
-  } else {
-    c.shape("key", a.key, {a.query.size(0), heads, a.key.size(2), head_dim});
-  }
-  check_like(c, "value", a.value, a.key);
-  check_like(c, "context_query", a.context_query, a.query);
-  check_like(c, "context_key", a.context_key, a.key);
-  for (const auto* t : {&a.key, &a.value, &a.context_query, &a.context_key}) {
-    c.require(t->scalar_type() == a.query.scalar_type(), "key, value, context_query, context_key", "query's dtype");
-  }
-
-  const auto typed = [&](const char* name, const auto& t) {
-    c.require(t.scalar_type() == a.query.scalar_type(), name, "query's dtype");
-  };
+  const Type type = a.query.scalar_type();
+  const int64_t heads = a.query.size(1), head_dim = a.query.size(dims - 1);
+  const Sizes4 wide(a.query, dims), rows(a.query, dims - 1);
+  Sizes4 keys = wide;
+  if (!packed) keys.sizes[2] = a.key.size(2);
+  c.tensor("key", a.key, {keys}, type);
+  c.tensor("value", a.value, {keys}, type);
+  c.tensor("context_query", a.context_query, {wide}, type);
+  c.tensor("context_key", a.context_key, {keys}, type);
   if (a.gate_lambda) {
-    check_rows(c, "gate_lambda", *a.gate_lambda, a.query);
-    typed("gate_lambda", *a.gate_lambda);
-    c.require(!a.column_gate, "column_gate", "the gate vectors, not gate_lambda");
+    c.tensor("gate_lambda", *a.gate_lambda, {rows}, type);
+    c.require(a.gate_form == GateForm::kRow, "gate_form", "0 beside gate_lambda");
   } else {
     const struct {
       const char* name;
-      decltype(a.gate_query) vector;
-    } vectors[] = {{"gate_query", a.gate_query},
-                   {"gate_context_query", a.gate_context_query},
-                   {"gate_key", a.gate_key},
-                   {"gate_context_key", a.gate_context_key}};
-    for (const auto& [name, vector] : vectors) {
-      c.require(vector.has_value(), name, "a tensor, since gate_lambda is absent");
-      if (!c.error.empty()) return c.error;
-      c.shape(name, *vector, {head_dim}, {heads, head_dim});
-      typed(name, *vector);
+      decltype(a.gate_query) parameter;
+      bool is_vector;
+    } parameters[] = {{"gate_query", a.gate_query, true},           {"gate_context_query", a.gate_context_query, true},
+                      {"gate_key", a.gate_key, true},               {"gate_context_key", a.gate_context_key, true},
+                      {"gate_query_bias", a.gate_query_bias, false}, {"gate_key_bias", a.gate_key_bias, false}};
+    for (const auto& [name, parameter, is_vector] : parameters) {
+      c.require(parameter || !is_vector, name, "a tensor, since gate_lambda is absent");
+      if (!parameter) continue;
+      if (is_vector) {
+        c.tensor(name, *parameter, {{head_dim}, {heads, head_dim}}, type);
+      } else {
+        c.tensor(name, *parameter, {{}, {heads}}, type);
+      }
     }
-    const struct {
-      const char* name;
-      decltype(a.gate_query_bias) bias;
-    } biases[] = {{"gate_query_bias", a.gate_query_bias}, {"gate_key_bias", a.gate_key_bias}};
-    for (const auto& [name, bias] : biases) {
-      if (!bias) continue;
-      c.shape(name, *bias, {}, {heads});
-      typed(name, *bias);
-    }
-    c.require(a.column_gate || packed || a.query.size(2) == a.key.size(2), "gate",
-              "as many keys as queries, since a row gate takes the key gate at the query's own position");
+    c.require(a.gate_form == GateForm::kColumn || wide.are_of(a.key), "gate",
+              "as many keys as queries, since a row gate takes the key gate at the query's position");
   }
 
   const auto integers = [&](const char* name, const auto& t) {
@@ -145,13 +133,13 @@ std::string wrong_arguments(const Arguments& a) {
     c.require(!a.attn_mask && !a.key_lengths, "attn_mask, key_lengths", "None beside cu_seqlens");
   } else {
     if (a.attn_mask) {
-      c.broadcasts("attn_mask", *a.attn_mask, {a.query.size(0), heads, a.query.size(2), a.key.size(2)});
-      c.require(a.attn_mask->scalar_type() == Type::Bool || a.attn_mask->scalar_type() == a.query.scalar_type(),
-                "attn_mask", "bool or query's dtype");
+      c.broadcasts("attn_mask", *a.attn_mask, {wide.sizes[0], heads, wide.sizes[2], keys.sizes[2]});
+      c.require(a.attn_mask->scalar_type() == Type::Bool || a.attn_mask->scalar_type() == type, "attn_mask",
+                "bool or query's dtype");
     }
     if (a.key_lengths) {
       integers("key_lengths", *a.key_lengths);
-      c.shape("key_lengths", *a.key_lengths, {a.query.size(0)});
+      c.tensor("key_lengths", *a.key_lengths, {{wide.sizes[0]}}, a.key_lengths->scalar_type());
     }
   }
   c.require(a.dropout_p >= 0 && a.dropout_p < 1, "dropout_p", "a probability in [0, 1)");
@@ -162,31 +150,26 @@ std::string wrong_arguments(const Arguments& a) {
   return c.error;
 }
 
-// What is wrong with the tensors that only the backward has, or "". Branch outputs that were not saved are empty.
+// Why the tensors that only the backward has do not fit, or "". Branch outputs that were not saved are empty.
 template <typename Arguments, typename Tensor, typename OptionalTensor>
 std::string wrong_gradients(const Arguments& a, const Tensor& grad_out, const OptionalTensor& grad_query_gate,
                             const OptionalTensor& grad_key_gate, const Tensor& softmax_out, const Tensor& row_max,
                             const Tensor& row_sum, const Tensor& query_gate, const Tensor& key_gate) {
   using Type = decltype(a.query.scalar_type());
   Checks c;
-  const Tensor& of_keys = a.column_gate ? a.key : a.query;
-  check_like(c, "grad_out", grad_out, a.query);
-  c.require(grad_out.scalar_type() == a.query.scalar_type(), "grad_out", "query's dtype");
-  if (softmax_out.numel() > 0) {
-    check_like(c, "softmax_out", softmax_out, a.query);
-    c.require(softmax_out.scalar_type() == a.query.scalar_type(), "softmax_out", "query's dtype");
-  }
-  const auto kept = [&](const char* name, const Tensor& t, const Tensor& wide) {
-    check_rows(c, name, t, wide);
-    c.require(t.scalar_type() == Type::Float, name, "float32");
-  };
-  kept("row_max", row_max, a.query);
-  kept("row_sum", row_sum, a.query);
+  const Type type = a.query.scalar_type();
+  const int64_t dims = a.query.dim();
+  const Sizes4 wide(a.query, dims), rows(a.query, dims - 1);
+  const Sizes4 key_rows(a.gate_form == GateForm::kColumn ? a.key : a.query, dims - 1);
+  c.tensor("grad_out", grad_out, {wide}, type);
+  if (softmax_out.numel() > 0) c.tensor("softmax_out", softmax_out, {wide}, type);
+  c.tensor("row_max", row_max, {rows}, Type::Float);
+  c.tensor("row_sum", row_sum, {rows}, Type::Float);
   if (!a.gate_lambda) {
-    kept("query_gate", query_gate, a.query);
-    kept("key_gate", key_gate, of_keys);
-    if (grad_query_gate) kept("grad_query_gate", *grad_query_gate, a.query);
-    if (grad_key_gate) kept("grad_key_gate", *grad_key_gate, of_keys);
+    c.tensor("query_gate", query_gate, {rows}, Type::Float);
+    c.tensor("key_gate", key_gate, {key_rows}, Type::Float);
+    if (grad_query_gate) c.tensor("grad_query_gate", *grad_query_gate, {rows}, Type::Float);
+    if (grad_key_gate) c.tensor("grad_key_gate", *grad_key_gate, {key_rows}, Type::Float);
   }
   return c.error;
 }

@@ -37,8 +37,8 @@ Element element_of(const Tensor& query) {
     case ScalarType::Half:
       return Element::kFloat16;
     default:
-      refuse("query: got dtype ", torch::headeronly::toString(query.scalar_type()),
-             ", wanted Float, BFloat16 or Half for backend 'cpu'");
+      refuse("query: expected dtype Float, BFloat16 or Half for backend 'cpu', got ",
+             torch::headeronly::toString(query.scalar_type()));
   }
 }
 
@@ -83,7 +83,7 @@ struct Arguments {
       &gate_key_bias, &attn_mask, &key_lengths, &cu_seqlens, &dropout_seed;
   bool is_causal;
   double dropout_p, scale, quasi_scale, beta, gamma;
-  bool column_gate;
+  GateForm gate_form;
 };
 
 void check_devices(const Arguments& a) {
@@ -94,7 +94,7 @@ void check_devices(const Arguments& a) {
         &a.gate_key_bias, &a.attn_mask, &a.key_lengths, &a.cu_seqlens, &a.dropout_seed}) {
     on_cpu &= !*t || (*t)->is_cpu();
   }
-  require(on_cpu, "backend 'cpu': wanted every tensor on the CPU");
+  require(on_cpu, "backend 'cpu': expected every tensor on the CPU");
 }
 
 void describe_gate(Call& call, const Arguments& a) {
@@ -118,7 +118,7 @@ void describe_gate(Call& call, const Arguments& a) {
     if (*bias) per_head(**bias, p.heads, /*dims=*/0, to);
     to += p.heads;
   }
-  p.column_gate = a.column_gate;
+  p.column_gate = a.gate_form == GateForm::kColumn;
   p.beta = static_cast<float>(a.beta);
   p.gamma = static_cast<float>(a.gamma);
 }
@@ -141,10 +141,10 @@ void describe_lengths(Call& call, const Arguments& a) {
     p.cu_seqlens = call.lengths.data();
     const int64_t total = a.query.size(0);
     require(p.sequences >= 0 && p.cu_seqlens[0] == 0 && p.cu_seqlens[p.sequences] == total,
-            "cu_seqlens: wanted offsets from 0 to T = ", total);
+            "cu_seqlens: expected offsets from 0 to T = ", total);
     for (int64_t b = 0; b < p.sequences; ++b) {
       const int64_t length = p.cu_seqlens[b + 1] - p.cu_seqlens[b];
-      require(length >= 0, "cu_seqlens: got offsets that decrease at ", b, ", wanted them never to");
+      require(length >= 0, "cu_seqlens: expected offsets that never decrease, got a decrease at ", b);
       call.longest_query = std::max(call.longest_query, length);
     }
     call.longest_key = call.longest_query;
@@ -169,7 +169,7 @@ Call describe(const Arguments& a) {
   require(wrong.empty(), wrong);
   p.heads = a.query.size(1);
   p.head_dim = a.query.size(a.query.dim() - 1);
-  require(p.head_dim >= 1 && p.head_dim <= 256, "query: got head size ", p.head_dim, ", wanted 1 to 256");
+  require(p.head_dim >= 1 && p.head_dim <= 256, "query: expected a head size of 1 to 256, got ", p.head_dim);
   const Choice choice = choose(p.element);
   require(choice.kernels, choice.why);
   call.kernels = choice.kernels;
@@ -301,12 +301,13 @@ ForwardResult attention(const Tensor& query, const Tensor& key, const Tensor& va
                         const OptionalTensor& gate_key_bias, const OptionalTensor& attn_mask,
                         const OptionalTensor& key_lengths, const OptionalTensor& cu_seqlens,
                         const OptionalTensor& dropout_seed, int64_t /*max_seqlen*/, bool is_causal, double dropout_p,
-                        double scale, double quasi_scale, double beta, double gamma, bool column_gate,
+                        double scale, double quasi_scale, double beta, double gamma, int64_t gate_form,
                         bool save_softmax_out, bool save_quasi_out) {
   // clang-format off: not one name a line
   Call call = describe({query, key, value, context_query, context_key, gate_lambda, gate_query, gate_context_query,
                         gate_key, gate_context_key, gate_query_bias, gate_key_bias, attn_mask, key_lengths, cu_seqlens,
-                        dropout_seed, is_causal, dropout_p, scale, quasi_scale, beta, gamma, column_gate});
+                        dropout_seed, is_causal, dropout_p, scale, quasi_scale, beta, gamma,
+                        static_cast<GateForm>(gate_form)});
   // clang-format on
   Problem& p = call.problem;
   const ScalarType type = query.scalar_type();
@@ -322,7 +323,7 @@ ForwardResult attention(const Tensor& query, const Tensor& key, const Tensor& va
   p.row_sum = rows(row_sum);
   if (!gate_lambda) {
     query_gate = empty_rows(query);
-    key_gate = empty_rows(column_gate ? key : query);
+    key_gate = empty_rows(p.column_gate ? key : query);
     p.query_gate = rows(query_gate);
     p.key_gate = rows(key_gate);
   }
@@ -363,22 +364,22 @@ BackwardResult attention_backward(
     const OptionalTensor& cu_seqlens, const OptionalTensor& dropout_seed, const Tensor& softmax_out,
     const Tensor& /*quasi_out*/, const Tensor& row_max, const Tensor& row_sum, const Tensor& query_gate,
     const Tensor& key_gate, int64_t /*max_seqlen*/, bool is_causal, double dropout_p, double scale, double quasi_scale,
-    double beta, double gamma, bool column_gate) {
+    double beta, double gamma, int64_t gate_form) {
   // clang-format off: not one name a line
   const Arguments arguments{query, key, value, context_query, context_key, gate_lambda, gate_query, gate_context_query,
                             gate_key, gate_context_key, gate_query_bias, gate_key_bias, attn_mask, key_lengths,
                             cu_seqlens, dropout_seed, is_causal, dropout_p, scale, quasi_scale, beta, gamma,
-                            column_gate};
+                            static_cast<GateForm>(gate_form)};
   // clang-format on
   Call call = describe(arguments);
   const std::string wrong = wrong_gradients(arguments, grad_out, grad_query_gate, grad_key_gate, softmax_out, row_max,
                                             row_sum, query_gate, key_gate);
   require(wrong.empty(), wrong);
   for (const Tensor* t : {&grad_out, &softmax_out, &row_max, &row_sum, &query_gate, &key_gate}) {
-    require(t->is_cpu(), "backend 'cpu': wanted every tensor on the CPU");
+    require(t->is_cpu(), "backend 'cpu': expected every tensor on the CPU");
   }
   for (const OptionalTensor* t : {&grad_query_gate, &grad_key_gate}) {
-    require(!*t || (*t)->is_cpu(), "backend 'cpu': wanted every tensor on the CPU");
+    require(!*t || (*t)->is_cpu(), "backend 'cpu': expected every tensor on the CPU");
   }
   Problem& p = call.problem;
   const bool has_vectors = !gate_lambda;

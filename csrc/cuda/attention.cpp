@@ -114,7 +114,7 @@ struct Arguments {
   int64_t max_seqlen;
   bool is_causal;
   double dropout_p, scale, quasi_scale, beta, gamma;
-  bool column_gate;
+  GateForm gate_form;
 
   const OptionalTensor* vectors(int index) const {
     const OptionalTensor* all[] = {&gate_query, &gate_context_query, &gate_key, &gate_context_key};
@@ -140,18 +140,18 @@ Element element_of(const Tensor& query) {
     case ScalarType::BFloat16:
       return Element::kBfloat16;
     default:
-      STD_TORCH_CHECK(false, "query: wanted dtype float32, float16 or bfloat16 for backend 'cuda'");
+      STD_TORCH_CHECK(false, "query: expected dtype float32, float16 or bfloat16 for backend 'cuda'");
   }
 }
 
 void check_device(const Tensor& t, const Tensor& query, const char* name) {
   STD_TORCH_CHECK(is_on_own_device(t) && t.get_device_index() == query.get_device_index(), name,
-                  ": wanted a tensor on query's device");
+                  ": expected a tensor on query's device");
 }
 
 // Comes before anything that takes query's device for granted, the stream's guard too.
 void check_devices(const Arguments& a) {
-  STD_TORCH_CHECK(is_on_own_device(a.query), "query: wanted a tensor on a CUDA device for backend 'cuda'");
+  STD_TORCH_CHECK(is_on_own_device(a.query), "query: expected a tensor on a CUDA device for backend 'cuda'");
   check_device(a.key, a.query, "key");
   check_device(a.value, a.query, "value");
   check_device(a.context_query, a.query, "context_query");
@@ -172,27 +172,18 @@ void check_devices(const Arguments& a) {
   }
 }
 
-void check_wide(const Arguments& a) {
-  const int64_t dims = a.cu_seqlens ? 3 : 4, row = dims == 4 ? 2 : 0, last = dims - 1;
-  const std::pair<const Tensor&, const Tensor&> with_as_many_rows[] = {
-      {a.query, a.query}, {a.key, a.key}, {a.value, a.key}, {a.context_query, a.query}, {a.context_key, a.key}};
-  for (const auto& [t, other] : with_as_many_rows) {
-    STD_TORCH_CHECK(t.dim() == dims && t.scalar_type() == a.query.scalar_type() && t.size(1) == a.query.size(1) &&
-                        t.size(last) == a.query.size(last) && (dims == 3 || t.size(0) == a.query.size(0)) &&
-                        t.size(row) == other.size(row),
-                    "query, key, value, context_query, context_key: wanted tensors of one dtype and of matching "
-                    "(B, H, rows, D), or packed (T, H, D)");
-  }
-  const int64_t head_dim = a.query.size(last);
-  STD_TORCH_CHECK(head_dim >= 1 && head_dim <= 256, "query: got head size ", head_dim, ", wanted 1 to 256");
+// Limits of the kernels beyond those of `wrong_arguments`.
+void check_limits(const Arguments& a) {
+  const int64_t row = a.cu_seqlens ? 0 : 2, head_dim = a.query.size(a.query.dim() - 1);
+  STD_TORCH_CHECK(head_dim >= 1 && head_dim <= 256, "query: expected a head size of 1 to 256, got ", head_dim);
   for (const int64_t length : {a.query.size(row), a.key.size(row)}) {
-    STD_TORCH_CHECK(length < int64_t{1} << 30, "query, key: got ", length, " rows, wanted fewer than 2^30");
+    STD_TORCH_CHECK(length < int64_t{1} << 30, "query, key: expected fewer than 2^30 rows, got ", length);
   }
 }
 
 // A contiguous vector of int32.
 const int32_t* integers(Call& call, const Tensor& t, const char* name) {
-  STD_TORCH_CHECK(t.scalar_type() == ScalarType::Int && t.dim() == 1, name, ": wanted a vector of int32");
+  STD_TORCH_CHECK(t.scalar_type() == ScalarType::Int, name, ": expected int32, got another dtype");
   return static_cast<const int32_t*>(call.keep(t.is_contiguous() ? t : dense_copy(t)).data_ptr());
 }
 
@@ -200,7 +191,6 @@ void describe_lengths(Call& call, const Arguments& a) {
   Problem& p = call.problem;
   if (a.cu_seqlens) {
     p.cu_seqlens = integers(call, *a.cu_seqlens, "cu_seqlens");
-    STD_TORCH_CHECK(a.cu_seqlens->size(0) > 0, "cu_seqlens: got no offset, wanted one more than there are sequences");
     p.sequences = a.cu_seqlens->size(0) - 1;
     p.packed_rows = a.query.size(0);
     p.query_length = p.key_length = std::min(a.max_seqlen, p.packed_rows);
@@ -211,29 +201,22 @@ void describe_lengths(Call& call, const Arguments& a) {
   p.key_length = a.key.size(2);
   if (!a.key_lengths) return;
   p.key_lengths = integers(call, *a.key_lengths, "key_lengths");
-  STD_TORCH_CHECK(a.key_lengths->size(0) == p.sequences, "key_lengths: got ", a.key_lengths->size(0),
-                  " lengths, wanted ", p.sequences);
 }
 
 void describe_gate(Call& call, const Arguments& a) {
   Problem& p = call.problem;
   if (a.gate_lambda) {
-    STD_TORCH_CHECK(a.gate_lambda->scalar_type() == a.query.scalar_type(), "gate_lambda: wanted query's dtype");
     p.lambda = rows(*a.gate_lambda);
     return;
   }
   for (int v = 0; v < 4; ++v) {
-    const OptionalTensor& vector = *a.vectors(v);
-    STD_TORCH_CHECK(vector && vector->scalar_type() == a.query.scalar_type(),
-                    "gate: wanted gate_lambda or all four gate vectors, of query's dtype");
-    p.gate_vectors[v] = per_head(*vector, 1);
+    p.gate_vectors[v] = per_head(**a.vectors(v), 1);
   }
   for (int side = 0; side < 2; ++side) {
     if (!*a.biases(side)) continue;
-    STD_TORCH_CHECK((*a.biases(side))->scalar_type() == a.query.scalar_type(), "gate biases: wanted query's dtype");
     p.gate_biases[side] = per_head(**a.biases(side), 0);
   }
-  p.column_gate = a.column_gate;
+  p.column_gate = a.gate_form == GateForm::kColumn;
   p.beta = static_cast<float>(a.beta);
   p.gamma = static_cast<float>(a.gamma);
 }
@@ -242,10 +225,7 @@ void describe_mask(Call& call, const Arguments& a) {
   Problem& p = call.problem;
   if (!a.attn_mask) return;
   const Tensor& mask = *a.attn_mask;
-  STD_TORCH_CHECK(mask.dim() == 4, "attn_mask: got ", mask.dim(), " dimensions, wanted 4, each 1 or full");
   p.mask_kind = mask.scalar_type() == ScalarType::Bool ? Mask::kBoolean : Mask::kAdditive;
-  STD_TORCH_CHECK(p.mask_kind == Mask::kBoolean || mask.scalar_type() == a.query.scalar_type(),
-                  "attn_mask: wanted dtype bool or query's");
   p.mask = mask.data_ptr();
   for (int d = 0; d < 4; ++d) p.mask_strides[d] = mask.size(d) == 1 ? 0 : mask.stride(d);
 }
@@ -257,7 +237,7 @@ Call describe(const Arguments& a) {
   p.element = element_of(a.query);
   const std::string wrong = wrong_arguments(a);
   STD_TORCH_CHECK(wrong.empty(), wrong);
-  check_wide(a);
+  check_limits(a);
   p.heads = a.query.size(1);
   p.head_dim = static_cast<int32_t>(a.query.size(a.query.dim() - 1));
   p.query = wide(a.query);
@@ -274,11 +254,7 @@ Call describe(const Arguments& a) {
   // As dropout.py rounds it: p to a multiple of 2^-16.
   p.drop_threshold = qacg::drop_threshold(a.dropout_p);
   p.keep_scale = qacg::keep_scale(p.drop_threshold);
-  if (p.drop_threshold > 0) {
-    STD_TORCH_CHECK(a.dropout_seed && a.dropout_seed->scalar_type() == ScalarType::Long,
-                    "dropout_seed: wanted an int64 scalar since dropout_p > 0");
-    p.seed = static_cast<const int64_t*>(a.dropout_seed->data_ptr());
-  }
+  if (p.drop_threshold > 0) p.seed = static_cast<const int64_t*>(a.dropout_seed->data_ptr());
   return call;
 }
 
@@ -336,7 +312,7 @@ ForwardResult attention(const Tensor& query, const Tensor& key, const Tensor& va
                         const OptionalTensor& gate_key_bias, const OptionalTensor& attn_mask,
                         const OptionalTensor& key_lengths, const OptionalTensor& cu_seqlens,
                         const OptionalTensor& dropout_seed, int64_t max_seqlen, bool is_causal, double dropout_p,
-                        double scale, double quasi_scale, double beta, double gamma, bool column_gate,
+                        double scale, double quasi_scale, double beta, double gamma, int64_t gate_form,
                         bool save_softmax_out, bool save_quasi_out) {
   const Arguments arguments{query,           key,
                             value,           context_query,
@@ -349,7 +325,7 @@ ForwardResult attention(const Tensor& query, const Tensor& key, const Tensor& va
                             max_seqlen,      is_causal,
                             dropout_p,       scale,
                             quasi_scale,     beta,
-                            gamma,           column_gate};
+                            gamma,           static_cast<GateForm>(gate_form)};
   check_devices(arguments);
   const CurrentStream stream(query);
   Call call = describe(arguments);
@@ -362,7 +338,7 @@ ForwardResult attention(const Tensor& query, const Tensor& key, const Tensor& va
   Tensor row_max = empty(query, row_sizes(query), ScalarType::Float);
   Tensor row_sum = empty(query, row_sizes(query), ScalarType::Float);
   Tensor query_gate = empty(query, has_vectors ? row_sizes(query) : Sizes{0}, ScalarType::Float);
-  Tensor key_gate = empty(query, has_vectors ? row_sizes(column_gate ? key : query) : Sizes{0}, ScalarType::Float);
+  Tensor key_gate = empty(query, has_vectors ? row_sizes(p.column_gate ? key : query) : Sizes{0}, ScalarType::Float);
   p.out = wide(out);
   if (save_softmax_out) p.softmax_out = wide(softmax_out);
   if (save_quasi_out) p.quasi_out = wide(quasi_out);
@@ -389,7 +365,7 @@ BackwardResult attention_backward(
     const OptionalTensor& cu_seqlens, const OptionalTensor& dropout_seed, const Tensor& softmax_out,
     const Tensor& /*quasi_out*/, const Tensor& row_max, const Tensor& row_sum, const Tensor& query_gate,
     const Tensor& key_gate, int64_t max_seqlen, bool is_causal, double dropout_p, double scale, double quasi_scale,
-    double beta, double gamma, bool column_gate) {
+    double beta, double gamma, int64_t gate_form) {
   const Arguments arguments{query,           key,
                             value,           context_query,
                             context_key,     gate_lambda,
@@ -401,7 +377,7 @@ BackwardResult attention_backward(
                             max_seqlen,      is_causal,
                             dropout_p,       scale,
                             quasi_scale,     beta,
-                            gamma,           column_gate};
+                            gamma,           static_cast<GateForm>(gate_form)};
   check_devices(arguments);
   const std::pair<const Tensor&, const char*> others[] = {{grad_out, "grad_out"},     {softmax_out, "softmax_out"},
                                                           {row_max, "row_max"},       {row_sum, "row_sum"},

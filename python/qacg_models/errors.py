@@ -1,13 +1,13 @@
-"""Errors that a user's input causes, as opposed to bugs of this package."""
+"""The error that a user's input causes, as opposed to a fault of this package."""
 
 
 class InputError(ValueError):
-    """Input that cannot be used; the text is complete without a traceback, and fits on one line."""
+    """What the user gave cannot be used; the text is complete enough to be shown alone, on one line."""
 
 
 class CheckpointError(InputError):
-    """A checkpoint that cannot be used; the text names the file and the tensor or field."""
+    """A checkpoint that cannot be used: the text names the file, and the tensor or field in question."""
 
 
 class ModelFolderError(InputError):
-    """A folder that is not a complete model of this package; the text begins with its path."""
+    """A folder that is not a complete model of this package; the text begins with the folder."""

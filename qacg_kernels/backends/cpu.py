@@ -6,14 +6,22 @@ import os
 import torch
 
 from qacg_kernels import self_check
+from qacg_kernels.call.problem import Problem, Residuals
+from qacg_kernels.operators.registry import define_operators
 from qacg_kernels.operators.schema import NAMESPACE, may_exceed
 from qacg_kernels.utils import cpu_info
 from qacg_kernels.utils.native_libraries import library, why_not_built, why_not_loadable
 
 NAME = "cpu"
+RANK = 50
+AUTOMATIC = True
 # The kernels for ARM have only run in an emulator.
 NEEDS_SELF_CHECK = cpu_info.is_aarch64()
 DEVICE = "cpu"
+# In the order of Element in csrc/cpu/problem.h.
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+MAX_HEAD_DIM = 256
+GATE_FORMS = ("row", "column")
 
 # The backward holds rows of at most this many keys whole (csrc/cpu/forward.h, kSpan) and finds delta on the way, so
 # the forward saves no branch output for them.
@@ -23,10 +31,6 @@ WHOLE_ROW_KEYS = 512
 CAPABILITIES = ("plain", "avx2", "avx512", "avx512_bf16", "amx")
 if cpu_info.is_aarch64():
     CAPABILITIES = ("neon", "neon_bf16")
-
-# In the order of Element in csrc/cpu/problem.h.
-_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-_NAMES = tuple(str(dtype).removeprefix("torch.") for dtype in _DTYPES)
 
 _missing: list[str] = []
 
@@ -55,9 +59,10 @@ def _unknown_capability() -> str | None:
     wish = os.environ.get("QACG_CPU_CAPABILITY")
     if not wish or wish in CAPABILITIES:
         return None
-    return f"QACG_CPU_CAPABILITY: got {wish!r}, wanted {', '.join(CAPABILITIES[:-1])} or {CAPABILITIES[-1]}"
+    return f"QACG_CPU_CAPABILITY: expected {', '.join(CAPABILITIES[:-1])} or {CAPABILITIES[-1]}, got {wish!r}"
 
 
+define_operators(NAME)
 _library = _load()
 if NEEDS_SELF_CHECK and _library is not None:
     self_check.guard_compiled(NAME, row_max_of_empty=float("-inf"))
@@ -85,7 +90,7 @@ def reasons_of_choice() -> dict[str, str]:
 def _choices() -> dict[str, tuple[str, str]]:
     assert _library is not None, "asked of a library that is missing"
     found = {}
-    for element, name in enumerate(_NAMES):
+    for element, name in enumerate(str(dtype).removeprefix("torch.") for dtype in DTYPES):
         variant, why = _library.qacg_cpu_instruction_set(element), _library.qacg_cpu_why(element).decode()
         if variant is None:
             raise ValueError(why)
@@ -94,28 +99,16 @@ def _choices() -> dict[str, tuple[str, str]]:
 
 
 def not_for(device: torch.device) -> list[str]:
-    """Why this backend takes no call on a device: every processor will do."""
     return []
 
 
-def unsupported(problem) -> list[str]:
-    """Reasons why this backend would not take the call."""
-    reasons = []
-    query = problem.query
-    if query.device.type != "cpu":
-        reasons.append(f"tensors are on {query.device}; move them to the CPU or choose another backend")
-    if query.dtype not in _DTYPES:
-        reasons.append(f"dtype is {query.dtype}; it takes float32, bfloat16 and float16")
-    if problem.head_dim > 256:
-        reasons.append(f"head size is {problem.head_dim}; it takes 1 to 256")
-    return reasons
+def unsupported(problem: Problem) -> list[str]:
+    return []
 
 
-def residuals(problem) -> dict[str, bool]:
-    """Which branch outputs the backward wants from the forward."""
-    return {"save_softmax_out": may_exceed(problem.longest_row, WHOLE_ROW_KEYS), "save_quasi_out": False}
+def residuals(problem: Problem) -> Residuals:
+    return Residuals(save_softmax_out=may_exceed(problem.longest_row, WHOLE_ROW_KEYS), save_quasi_out=False)
 
 
-def note(problem) -> str | None:
-    """Nothing that a user would have to know."""
+def note(problem: Problem) -> str | None:
     return None

@@ -1,39 +1,78 @@
-"""What a backend is: a module of this folder with these members."""
+"""The interface of a backend: a module of this folder with these members."""
 
 from typing import Protocol
 
 import torch
 
-from qacg_kernels.call.problem import Problem
+from qacg_kernels.call.problem import Problem, Residuals
 
 
 class Backend(Protocol):
-    """What `dispatch` asks of a backend.
+    """The members that `dispatch` reads of a backend module, and that a new backend has to define.
+
+    The module also calls `operators.registry.define_operators(NAME, ...)`.
 
     Attributes:
-        NAME: by which users choose it; one of `ops.BACKENDS`.
-        NEEDS_SELF_CHECK: whether its operators compare the first call of each kernel variant with the reference
-            (`qacg_kernels.self_check`), because its kernels have not run on the hardware that they are for.
+        NAME: the name by which users choose it.
+        RANK: its place in the order of preference; "auto" takes the backend of the lowest rank.
+        AUTOMATIC: whether "auto" takes it without a measurement by `python -m qacg_kernels.tune`.
+        NEEDS_SELF_CHECK: whether its operators compare the first call of each kernel variant with the reference,
+            because its kernels have not run on the hardware that they are for.
+        DTYPES: the supported dtypes of query.
+        MAX_HEAD_DIM: the largest supported head size; None without a limit.
+        GATE_FORMS: the supported members of `call.gate.FORMS`.
     """
 
     NAME: str
+    RANK: int
+    AUTOMATIC: bool
     NEEDS_SELF_CHECK: bool
+    DTYPES: tuple[torch.dtype, ...]
+    GATE_FORMS: tuple[str, ...]
 
     @property
     def DEVICE(self) -> str | None:
-        """The type of the devices whose tensors it takes, "cpu" or "cuda"; None for all of them."""
+        """The supported device type, "cpu" or "cuda"; None for all of them."""
+
+    @property
+    def MAX_HEAD_DIM(self) -> int | None: ...
 
     def missing(self) -> list[str]:
-        """Why this backend is not on this machine; empty if it is."""
+        """Why this backend cannot run on this machine; empty if it can."""
 
     def not_for(self, device: torch.device) -> list[str]:
-        """Why this backend takes no call at all on a device of its type; empty if it takes some."""
+        """Why this backend supports no call on a device of its type; empty if it supports some."""
 
     def unsupported(self, problem: Problem) -> list[str]:
-        """Reasons why this backend would not take a call; empty if it would."""
+        """Why this backend does not support a call that is within its declared limits; empty if it does."""
 
-    def residuals(self, problem: Problem) -> dict[str, bool]:
-        """Which branch outputs the backward wants from the forward."""
+    def residuals(self, problem: Problem) -> Residuals:
+        """Which branch outputs the backward reads."""
 
     def note(self, problem: Problem) -> str | None:
-        """What a user should know of how a call would be computed, for `explain`."""
+        """How a call would be computed, for `explain`; None without anything to report."""
+
+
+def outside_limits(backend: Backend, problem: Problem) -> list[str]:
+    """Which of a backend's declared limits a call exceeds."""
+    query, reasons = problem.query, []
+    if backend.DEVICE is not None and query.device.type != backend.DEVICE:
+        reasons.append(f"device: expected {backend.DEVICE}, got {query.device}")
+    else:
+        reasons += backend.not_for(query.device)
+    if query.dtype not in backend.DTYPES:
+        reasons.append(f"dtype: expected {_listed(map(_name, backend.DTYPES))}, got {_name(query.dtype)}")
+    if backend.MAX_HEAD_DIM is not None and problem.head_dim > backend.MAX_HEAD_DIM:
+        reasons.append(f"head size: expected 1 to {backend.MAX_HEAD_DIM}, got {problem.head_dim}")
+    if problem.gate_form not in backend.GATE_FORMS:
+        reasons.append(f"gate.form: expected {_listed(map(repr, backend.GATE_FORMS))}, got {problem.gate_form!r}")
+    return reasons
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _listed(names) -> str:
+    *first, last = names
+    return f"{', '.join(first)} or {last}" if first else last

@@ -1,150 +1,125 @@
-"""The specification: every formula of MATH.md in plain PyTorch, forward and hand-derived backward.
+"""The PyTorch reference: evaluates the equations of MATH.md on any device, in any float type.
 
-Runs on any device in any float type; 16-bit inputs are computed in float32. It stores the L x S maps and
-is meant to be read and to judge the other backends, not to be fast.
+It computes 16-bit inputs in float32 and materialises the L x S maps; it is the oracle of the other backends.
 """
 
 import itertools
+from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from qacg_kernels.call import equations
-from qacg_kernels.operators.schema import empty_dense_like, register_kernels, row_dtype
+from qacg_kernels.call.equations import Position
+from qacg_kernels.call.gate import FORMS
+from qacg_kernels.call.problem import ForwardOutputs, Gradients, Problem, Residuals, Saved
+from qacg_kernels.operators.registry import define_operators
+from qacg_kernels.operators.schema import empty_dense_like, row_dtype
 
 NAME = "reference"
+RANK = 60
+AUTOMATIC = True
 NEEDS_SELF_CHECK = False
 DEVICE = None
+DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+MAX_HEAD_DIM = None
+GATE_FORMS = FORMS
 
 
 def missing() -> list[str]:
-    """Why this backend is not on this machine: it always is."""
     return []
 
 
 def not_for(device: torch.device) -> list[str]:
-    """Why this backend takes no call on a device: every processor will do."""
     return []
 
 
-def unsupported(problem) -> list[str]:
-    """Reasons why this backend would not take the call: it takes every call."""
+def unsupported(problem: Problem) -> list[str]:
     return []
 
 
-def residuals(problem) -> dict[str, bool]:
-    """Which branch outputs the backward wants from the forward."""
-    return {"save_softmax_out": False, "save_quasi_out": False}
+def residuals(problem: Problem) -> Residuals:
+    return Residuals(save_softmax_out=False, save_quasi_out=False)
 
 
-def note(problem) -> str | None:
-    """Nothing that a user would have to know."""
+def note(problem: Problem) -> str | None:
     return None
 
 
-def _promoted(tensors, dtype):
-    return [None if t is None else t.to(dtype) for t in tensors]
+def _sequences(p: Problem) -> Iterator[tuple[slice, Problem, Position]]:
+    """The packed sequences as dense calls, each with its tokens."""
+    per_token = ("query", "key", "value", "context_query", "context_key", "gate_lambda")
+    for index, (start, stop) in enumerate(itertools.pairwise(p.cu_seqlens.tolist())):
+        tokens = slice(start, stop)
+        dense = {name: _dense(getattr(p, name), tokens) for name in per_token}
+        yield tokens, replace(p, **dense, cu_seqlens=None), Position(first_sequence=index)
 
 
-def _sequences(cu_seqlens):
-    offsets = cu_seqlens.tolist()
-    return enumerate(itertools.pairwise(offsets))
-
-
-def _one_sequence(t, start, stop):
+def _dense(t: Tensor | None, tokens: slice) -> Tensor | None:
     """Rows of a packed (T, H, ...) tensor as a dense (1, H, L, ...) one."""
-    return None if t is None else t[start:stop].transpose(0, 1).unsqueeze(0)
+    return None if t is None else t[tokens].transpose(0, 1).unsqueeze(0)
 
 
 @equations.outside_autocast
-def forward(*inputs, save_softmax_out=True, save_quasi_out=False, **options):
+def forward(problem: Problem, residuals: Residuals) -> ForwardOutputs:
     """Kernel of qacg::reference_attention."""
-    *tensors, attn_mask, key_lengths, cu_seqlens, seed = inputs
-    query, column_gate = tensors[0], options["column_gate"]
-    options.pop("max_seqlen")
-    dtype = row_dtype(query)
-    wide, lam, vectors = _promoted(tensors[:5], dtype), *_promoted(tensors[5:6], dtype), _promoted(tensors[6:], dtype)
-    out = empty_dense_like(query)
-    softmax_out, quasi_out = empty_dense_like(query), empty_dense_like(query)
-    row_max, row_sum = (query.new_empty(query.shape[:-1], dtype=dtype) for _ in range(2))
-    has_vectors = vectors[0] is not None
-    query_gate = row_sum.new_empty(query.shape[:-1]) if has_vectors else None
-    key_rows = tensors[1].shape[:-1] if column_gate else query.shape[:-1]
-    key_gate = row_sum.new_empty(key_rows) if has_vectors else None
-
-    if cu_seqlens is None:
-        o, o1, o2, m = equations.dense_forward(wide, lam, vectors, (attn_mask, key_lengths, seed), options)
-        pairs = [(out, o), (softmax_out, o1), (quasi_out, o2), (row_max, m.row_max), (row_sum, m.row_sum)]
-        for target, source in pairs:
-            target.copy_(source)
-        if has_vectors:
-            query_gate.copy_(m.query_gate)
-            key_gate.copy_(m.key_gate)
+    query, dtype = problem.query, row_dtype(problem.query)
+    p = problem.to(dtype)
+    has_vectors = p.gate_lambda is None
+    key_rows = (p.key if p.column_gate else p.query).shape[:-1]
+    results = ForwardOutputs(
+        *(empty_dense_like(query) for _ in range(3)),
+        *(query.new_empty(query.shape[:-1], dtype=dtype) for _ in range(2)),
+        query.new_empty(query.shape[:-1], dtype=dtype) if has_vectors else None,
+        query.new_empty(key_rows, dtype=dtype) if has_vectors else None,
+    )
+    if not p.packed:
+        for result, computed in zip(results, equations.dense_forward(p)[0]):
+            if result is not None:
+                result.copy_(computed)
     else:
-        for index, (start, stop) in _sequences(cu_seqlens):
-            sequence = [_one_sequence(t, start, stop) for t in wide]
-            o, o1, o2, m = equations.dense_forward(
-                sequence,
-                _one_sequence(lam, start, stop),
-                vectors,
-                (None, None, seed),
-                options | {"first_sequence": index},
-            )
-            pairs = [(out, o), (softmax_out, o1), (quasi_out, o2), (row_max, m.row_max), (row_sum, m.row_sum)]
-            if has_vectors:
-                pairs += [(query_gate, m.query_gate), (key_gate, m.key_gate)]
-            for target, source in pairs:
-                target[start:stop] = source[0].transpose(0, 1)
-    return (
-        out,
-        softmax_out if save_softmax_out else None,
-        quasi_out if save_quasi_out else None,
-        row_max,
-        row_sum,
-        query_gate,
-        key_gate,
+        for tokens, sequence, position in _sequences(p):
+            for result, computed in zip(results, equations.dense_forward(sequence, position)[0]):
+                if result is not None:
+                    result[tokens] = computed[0].transpose(0, 1)
+    return results._replace(
+        softmax_out=results.softmax_out if residuals.save_softmax_out else None,
+        quasi_out=results.quasi_out if residuals.save_quasi_out else None,
     )
 
 
 @equations.outside_autocast
-def backward(grad_out, grad_query_gate, grad_key_gate, *inputs, **options):
-    """Kernel of qacg::reference_attention_backward. Rebuilds everything from the inputs and the seed."""
-    *tensors, attn_mask, key_lengths, cu_seqlens, seed = inputs[:16]
-    options.pop("max_seqlen")
-    dtype = row_dtype(tensors[0])
-    wide, lam, vectors = _promoted(tensors[:5], dtype), *_promoted(tensors[5:6], dtype), _promoted(tensors[6:], dtype)
-    # With lambda given there are no gates; a gradient of the empty tensors in their place has no rows to cut.
-    of_gates = (None, None) if lam is not None else (grad_query_gate, grad_key_gate)
-    row_grads = _promoted((grad_out, *of_gates), dtype)
-    grads: list[Tensor | None]
-    if cu_seqlens is None:
-        grads = list(equations.dense_backward(*row_grads, wide, lam, vectors, (attn_mask, key_lengths, seed), options))
+def backward(problem: Problem, saved: Saved) -> Gradients:
+    """Kernel of qacg::reference_attention_backward. Recomputes everything from the inputs and the seed."""
+    dtype = row_dtype(problem.query)
+    p = problem.to(dtype)
+    # With lambda given there are no gates, and a gradient of the empty tensors in their place has no rows to cut.
+    names = ("grad_out", "grad_query_gate", "grad_key_gate") if p.gate_lambda is None else ("grad_out",)
+    upstream = {name: None if (t := getattr(saved, name)) is None else t.to(dtype) for name in names}
+    saved = saved._replace(grad_query_gate=None, grad_key_gate=None)._replace(**upstream)
+    if not p.packed:
+        grads, _ = equations.dense_backward(p, saved)
     else:
-        grads = [None if t is None else torch.zeros_like(t) for t in (*wide, lam, *vectors)]
-        for index, (start, stop) in _sequences(cu_seqlens):
-            part = equations.dense_backward(
-                *(_one_sequence(g, start, stop) for g in row_grads),
-                [_one_sequence(t, start, stop) for t in wide],
-                _one_sequence(lam, start, stop),
-                vectors,
-                (None, None, seed),
-                options | {"first_sequence": index},
-            )
-            for slot, (total, g) in enumerate(zip(grads, part)):
+        grads = Gradients(*(None if t is None else torch.zeros_like(t) for t in p.tensors()[: len(Gradients._fields)]))
+        for tokens, sequence, position in _sequences(p):
+            cut = saved._replace(**{name: _dense(t, tokens) for name, t in upstream.items()})
+            share, _ = equations.dense_backward(sequence, cut, position)
+            for name, total, g in zip(grads._fields, grads, share):
                 if total is None:
                     continue
-                if slot < 6:
-                    total[start:stop] = g[0].transpose(0, 1)
-                else:
+                if name.startswith("gate_") and name != "gate_lambda":
                     total += g
-    results = []
-    for slot, (t, g) in enumerate(zip(tensors, grads)):
-        if t is None:
-            results.append(None)
-            continue
-        result = empty_dense_like(t) if slot < 5 else t.new_empty(t.shape)
-        results.append(result.copy_(g))
-    return tuple(results)
+                else:
+                    total[tokens] = g[0].transpose(0, 1)
+    return Gradients(*(_as_input(g, getattr(problem, name)) for name, g in zip(grads._fields, grads)))
 
 
-register_kernels("reference", forward, backward)
+def _as_input(gradient: Tensor | None, t: Tensor | None) -> Tensor | None:
+    """A gradient in the dtype and memory order of its input."""
+    if t is None or gradient is None:
+        return None
+    return empty_dense_like(t).copy_(gradient)
+
+
+define_operators(NAME, forward, backward)

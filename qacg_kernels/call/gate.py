@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+# The operators take the index of a form, as does csrc/common/checks.h.
 FORMS = ("row", "column")
 
 

@@ -1,16 +1,24 @@
-"""The description of a call: its tensors and options by name."""
+"""The description of a call: tensors and options by name, from the public functions down to a backend's kernels."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
+from qacg_kernels.call.gate import FORMS
 
-# Not frozen: that would take 2 us of each call, where a call of short rows should take the host less than 30.
+_FORM_OF = dict(enumerate(FORMS))
+
+
+# Not frozen: that would add 2 us to each call, and launch overhead should stay below 30 us.
 @dataclass(eq=False)
 class Problem:
-    """A validated call, which nobody changes. Field order and names are those of the operator schema in `ops.py`.
+    """A validated call; nothing modifies it. Field order and names are those of the operators' schema.
 
-    Dense tensors are (B, H, L or S, D); packed ones, with `cu_seqlens`, are (T, H, D).
+    Dense tensors are (B, H, L or S, D); packed ones, with `cu_seqlens`, are (T, H, D). Either `gate_lambda` or the
+    four gate vectors are given. `attn_mask` has four dimensions, each 1 or full; lengths and offsets are int32.
     """
 
     query: Tensor
@@ -36,23 +44,16 @@ class Problem:
     quasi_scale: float
     beta: float
     gamma: float
-    column_gate: bool
+    gate_form: str
 
-    @property
-    def packed(self) -> bool:
-        return self.cu_seqlens is not None
+    @classmethod
+    def of_operator(cls, tensors: Sequence[Tensor | None], options: Mapping[str, object]) -> "Problem":
+        """The call of a torch operator, whose arguments are `tensors()` and `options()`."""
+        return cls(*tensors, **{**options, "gate_form": _FORM_OF.get(options["gate_form"])})
 
-    @property
-    def head_dim(self) -> int:
-        return self.query.shape[-1]
-
-    @property
-    def longest_row(self) -> int:
-        """Number of keys in the longest row of scores."""
-        return self.max_seqlen if self.packed else self.key.shape[-2]
-
-    # Spelled out: torch.compile follows it, and for short rows the host's time is what counts.
+    # Spelled out: torch.compile traces it, and a loop over field names takes longer.
     def tensors(self) -> tuple[Tensor | None, ...]:
+        """The tensors in the order of the operators' schema."""
         return (
             self.query,
             self.key,
@@ -73,6 +74,7 @@ class Problem:
         )
 
     def options(self) -> dict[str, object]:
+        """The options of the operators' schema, which has the gate form as a number."""
         return {
             "max_seqlen": self.max_seqlen,
             "is_causal": self.is_causal,
@@ -81,5 +83,116 @@ class Problem:
             "quasi_scale": self.quasi_scale,
             "beta": self.beta,
             "gamma": self.gamma,
-            "column_gate": self.column_gate,
+            "gate_form": FORMS.index(self.gate_form),
         }
+
+    @property
+    def packed(self) -> bool:
+        return self.cu_seqlens is not None
+
+    @property
+    def column_gate(self) -> bool:
+        """Whether the key gate is taken at the key's position, so that lambda is (B, H, L, S)."""
+        return self.gate_form == "column"
+
+    @property
+    def head_dim(self) -> int:
+        return self.query.shape[-1]
+
+    @property
+    def heads(self) -> int:
+        return self.query.shape[1]
+
+    @property
+    def sequences(self) -> int:
+        return self.query.shape[0] if self.cu_seqlens is None else self.cu_seqlens.shape[0] - 1
+
+    @property
+    def longest_row(self) -> int:
+        """Number of keys in the longest row of scores."""
+        return self.max_seqlen if self.packed else self.key.shape[-2]
+
+    @property
+    def wide(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """The five tensors that have D features."""
+        return self.query, self.key, self.value, self.context_query, self.context_key
+
+    @property
+    def gate_parameters(self) -> tuple[Tensor | None, ...]:
+        """The four gate vectors and the two biases."""
+        vectors = (self.gate_query, self.gate_context_query, self.gate_key, self.gate_context_key)
+        return (*vectors, self.gate_query_bias, self.gate_key_bias)
+
+    def to(self, dtype: torch.dtype) -> "Problem":
+        """The call with its differentiable tensors in another dtype; a mask keeps its own."""
+        names = DIFFERENTIABLE
+        return replace(self, **{n: None if (t := getattr(self, n)) is None else t.to(dtype) for n in names})
+
+    def at_rows(self, rows: Tensor) -> "Problem":
+        """A dense call's tensors at some query positions (int64, any order); keys stay whole."""
+        mask = self.attn_mask
+        return replace(
+            self,
+            query=self.query[:, :, rows],
+            context_query=self.context_query[:, :, rows],
+            gate_lambda=None if self.gate_lambda is None else self.gate_lambda[:, :, rows],
+            attn_mask=mask if mask is None or mask.shape[2] == 1 else mask[:, :, rows],
+        )
+
+
+TENSORS = tuple(Problem.__dataclass_fields__)[:16]
+DIFFERENTIABLE = TENSORS[:12]
+
+
+class Residuals(NamedTuple):
+    """Which branch outputs a forward saves for its backward: O1 = (Z o P) V and O2 = (Z o G) V of MATH.md."""
+
+    save_softmax_out: bool = True
+    save_quasi_out: bool = False
+
+
+class ForwardOutputs(NamedTuple):
+    """The results of a forward, in the schema's order; None, or an empty tensor, where a result is absent.
+
+    `row_max` and `row_sum` are what the softmax of each row was shifted and divided by, (B, H, L) or (T, H), in units
+    that only the backend's own backward reads. The gates are present where gate vectors are given.
+    """
+
+    out: Tensor
+    softmax_out: Tensor | None
+    quasi_out: Tensor | None
+    row_max: Tensor
+    row_sum: Tensor
+    query_gate: Tensor | None
+    key_gate: Tensor | None
+
+
+class Saved(NamedTuple):
+    """What a backward reads beside the call: upstream gradients, and the forward's results without `out`."""
+
+    grad_out: Tensor
+    grad_query_gate: Tensor | None
+    grad_key_gate: Tensor | None
+    softmax_out: Tensor | None
+    quasi_out: Tensor | None
+    row_max: Tensor
+    row_sum: Tensor
+    query_gate: Tensor | None
+    key_gate: Tensor | None
+
+
+class Gradients(NamedTuple):
+    """The results of a backward, in the schema's order; None, or empty, where there is no such input."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    context_query: Tensor
+    context_key: Tensor
+    gate_lambda: Tensor | None
+    gate_query: Tensor | None
+    gate_context_query: Tensor | None
+    gate_key: Tensor | None
+    gate_context_key: Tensor | None
+    gate_query_bias: Tensor | None
+    gate_key_bias: Tensor | None

@@ -1,157 +1,146 @@
-"""How torch differentiates the operators of `ops.py`, and the shortest way of a call to its kernels."""
+"""Derivatives of the operators, and the shortest path of a call to its kernels."""
 
-import contextlib
-from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
+from qacg_kernels.call.problem import DIFFERENTIABLE, TENSORS, ForwardOutputs, Gradients, Problem, Residuals, Saved
 from qacg_kernels.operators.schema import (
-    BACKENDS,
-    DIFFERENTIABLE,
-    GATE_VECTORS,
-    INPUTS,
     NAMESPACE,
     PLAIN_PYTORCH,
-    ForwardOutputs,
     backward_op,
-    checked,
+    call_backward,
+    call_forward,
     forward_op,
-    in_python,
     library,
-    none_absent,
+    python_kernels,
     refuse_forward_mode,
+    validated,
 )
+from qacg_kernels.utils import torch_internals
 
-SAVE_NOTHING = {"save_softmax_out": False, "save_quasi_out": False}
-_OUTPUT_GRADIENTS = 3  # that the backward operator takes, before the inputs
-
-_PLAIN_TYPES = frozenset((Tensor, torch.nn.Parameter, type(None)))
-
-
-def _unseen(tensors: tuple[Tensor, ...]) -> bool:
-    """Whether nobody would see an operator's call: no mode, profiler, tracer, tensor of another type or on "meta".
-
-    A level of tangents has to see it, to refuse them.
-    """
-    return (
-        forward_ad._current_level < 0
-        and torch._C._len_torch_dispatch_stack() == 0
-        and not torch.autograd._profiler_enabled()
-        and torch._C._get_tracing_state() is None
-        and _PLAIN_TYPES.issuperset(map(type, tensors))
-        and not tensors[0].is_meta
-    )
-
-
-def _forward_past_autograd(backend: str, tensors, options: dict[str, object]) -> tuple[Tensor | None, ...]:
-    """The results of a forward that nothing will differentiate, by as little on the host as a call of short rows wants.
-
-    The operators' autograd formulas are Python, which torch runs even where it then only hands the call on. Where there
-    may be tangents it has to: that is what refuses them. And a kernel in Python is called as it is where nobody would
-    see the operator: torch would take 26 arguments apart and put them together again, which is half of such a call.
-    """
-    if backend in in_python and _unseen(tensors):
-        return in_python[backend].forward(*tensors, **options)
-    with checked, _past_formulas():
-        return forward_op(backend)(*tensors, **options)
-
-
-def _backward_past_autograd(backend: str, tensors, options: dict[str, object]) -> tuple[Tensor | None, ...]:
-    """As `_forward_past_autograd`, of the backward."""
-    if (
-        backend in in_python
-        and _unseen(tensors)
-        and not _mapped(tensors[:_OUTPUT_GRADIENTS], tensors[_OUTPUT_GRADIENTS])
-    ):
-        return in_python[backend].backward(*tensors, **options)
-    with checked, _past_formulas():
-        return _backward_by_operator(backend, tensors, options)
-
-
-def _past_formulas() -> contextlib.AbstractContextManager:
-    return contextlib.nullcontext() if forward_ad._current_level >= 0 else torch._C._AutoDispatchBelowAutograd()
-
-
-def _mapped(gradients: tuple[Tensor | None, ...], query: Tensor) -> bool:
-    """Whether these may be many gradients at once (`is_grads_batched`), which torch tells by nothing but their keys."""
-    keys = torch._C._dispatch_keys(query).raw_repr()
-    return any(t is not None and torch._C._dispatch_keys(t).raw_repr() != keys for t in gradients)
-
-
-def _backward_by_operator(backend: str, tensors, options: dict[str, object]) -> tuple[Tensor, ...]:
-    """Of tensors that a kernel in Python may have left out."""
-    first_saved = _OUTPUT_GRADIENTS + INPUTS
-    saved = none_absent(tensors[first_saved:], query=tensors[_OUTPUT_GRADIENTS])
-    return backward_op(backend)(*tensors[:first_saved], *saved, **options)
+SAVE_NOTHING = Residuals(save_softmax_out=False, save_quasi_out=False)
 
 
 class Attended(NamedTuple):
-    """The outputs of a forward that users may ask for; the gates are None, or empty, where lambda was given."""
+    """The results of a forward that users may request; the gates are None, or empty, where lambda was given."""
 
     out: Tensor
     query_gate: Tensor | None
     key_gate: Tensor | None
 
 
-def _save(ctx, inputs, options: dict[str, object], o: ForwardOutputs) -> None:
-    """Keeps what `_differentiate` needs of a call."""
-    ctx.save_for_backward(*inputs, o.softmax_out, o.quasi_out, o.row_max, o.row_sum, o.query_gate, o.key_gate)
-    ctx.options = {k: v for k, v in options.items() if not k.startswith("save_")}
+def run_forward(backend: str, problem: Problem, residuals: Residuals, differentiable: bool) -> Attended:
+    """Runs a forward in the form in which the surroundings can differentiate it.
+
+    Args:
+        residuals: branch outputs to save for the backward.
+        differentiable: whether a backward may follow.
+
+    Raises:
+        NotImplementedError: a tensor has a tangent (forward-mode differentiation).
+    """
+    if torch.compiler.is_compiling():
+        return _attended(call_forward(forward_op(backend), problem, residuals))
+    if torch_internals.functorch_active():
+        with validated:
+            outputs = TransformableForward.apply(backend, problem.options(), residuals, *problem.tensors())
+        return _attended(ForwardOutputs(*outputs))
+    if differentiable:
+        return Attended(*EagerForward.apply(backend, problem, residuals, *problem.tensors()))
+    return _attended(_forward_below_autograd(backend, problem, residuals))
+
+
+def _attended(outputs: ForwardOutputs) -> Attended:
+    return Attended(outputs.out, outputs.query_gate, outputs.key_gate)
+
+
+def _forward_below_autograd(backend: str, problem: Problem, residuals: Residuals) -> ForwardOutputs:
+    """The results of a forward that nothing differentiates, with the least launch overhead."""
+    if backend in python_kernels and torch_internals.can_bypass_dispatcher(problem.tensors()):
+        return python_kernels[backend].forward(problem, residuals)
+    with validated, torch_internals.below_autograd():
+        return call_forward(forward_op(backend), problem, residuals)
+
+
+def _backward_below_autograd(backend: str, problem: Problem, saved: Saved) -> Gradients:
+    """The results of a backward that nothing differentiates, with the least launch overhead."""
+    upstream = (saved.grad_out, saved.grad_query_gate, saved.grad_key_gate)
+    if (
+        backend in python_kernels
+        and torch_internals.can_bypass_dispatcher((*saved, *problem.tensors()))
+        and not torch_internals.may_be_batched(upstream, problem.query)
+    ):
+        return python_kernels[backend].backward(problem, saved)
+    with validated, torch_internals.below_autograd():
+        return call_backward(backward_op(backend), problem, saved)
+
+
+def _save(ctx, problem: Problem, o: ForwardOutputs) -> None:
+    """Saves what `_differentiate` reads of a call."""
+    ctx.save_for_backward(*problem.tensors(), *o[1:])
+    ctx.options = problem.options()
     ctx.set_materialize_grads(False)
 
 
 def _setup_context(ctx, inputs, keyword_only_inputs, output):
+    options = {name: value for name, value in keyword_only_inputs.items() if name not in Residuals._fields}
     o = ForwardOutputs(*output)
-    _save(ctx, inputs, keyword_only_inputs, o)
+    _save(ctx, Problem.of_operator(inputs, options), o)
     ctx.mark_non_differentiable(o.softmax_out, o.quasi_out, o.row_max, o.row_sum)
 
 
 def _differentiate(backend, ctx, grad_out, _softmax_out, _quasi_out, _max, _sum, grad_query_gate, grad_key_gate):
-    saved = ctx.saved_tensors
+    tensors = ctx.saved_tensors
+    inputs, results = tensors[: len(TENSORS)], tensors[len(TENSORS) :]
+    problem = Problem.of_operator(inputs, ctx.options)
     if grad_out is None:  # a loss on lambda alone
-        grad_out = torch.zeros_like(saved[0])
-    arguments = (grad_out, grad_query_gate, grad_key_gate, *saved)
-    # They are checked: by the forward, and what autograd hands on by autograd.
-    if torch._C._are_functorch_transforms_active():
-        with checked:
-            grads = TransformableBackward.apply(backend, ctx.options, *arguments)
+        grad_out = torch.zeros_like(problem.query)
+    saved = Saved(grad_out, grad_query_gate, grad_key_gate, *results)
+    # The forward has validated the inputs, and autograd the gradients.
+    if torch_internals.functorch_active():
+        with validated:
+            grads = TransformableBackward.apply(backend, ctx.options, *saved, *inputs)
     elif torch.is_grad_enabled() or torch.compiler.is_compiling():
-        with checked:  # With create_graph a second derivative has to find its refusal.
-            grads = _backward_by_operator(backend, arguments, ctx.options)
+        with validated:  # With create_graph a second derivative has to find its error.
+            grads = call_backward(backward_op(backend), problem, saved)
     else:
-        grads = _backward_past_autograd(backend, arguments, ctx.options)
-    present = [g if t is not None else None for g, t in zip(grads, saved[:DIFFERENTIABLE])]
-    return *present, *[None] * (INPUTS - DIFFERENTIABLE)
+        grads = _backward_below_autograd(backend, problem, saved)
+    present = [g if t is not None else None for g, t in zip(grads, inputs)]
+    return *present, *[None] * (len(TENSORS) - len(DIFFERENTIABLE))
 
 
 class EagerForward(torch.autograd.Function):
-    """The forward operator with its autograd formula, for calls outside a graph that is being made.
+    """The forward operator with its autograd formula, for eager calls.
 
-    The formula registered with an operator costs torch a look through its whole schema at every call, several times
-    what a short row takes. `apply` takes the name of the backend, the options and the tensors, and gives `Attended`:
-    what the backward alone needs is no output, each of which takes time.
+    The formula that is registered with an operator costs several times a short call: torch goes through the whole
+    schema each time. `apply` takes the backend, the problem, the residuals and the problem's tensors, and returns
+    `Attended`: each further output would take time.
     """
 
     @staticmethod
-    def forward(ctx, backend, options, *tensors):
-        o = ForwardOutputs(*_forward_past_autograd(backend, tensors, options))
-        if backend in in_python:
-            # Of these what is absent is None by either way: a checkpoint's second forward has to save as many tensors.
-            gates = tensors[GATE_VECTORS] is not None
-            there = (True, options["save_softmax_out"], options["save_quasi_out"], True, True, gates, gates)
-            o = ForwardOutputs(*(t if present else None for t, present in zip(o, there)))
+    def forward(ctx, backend, problem, residuals, *tensors):
+        o = _forward_below_autograd(backend, problem, residuals)
+        if backend in python_kernels:
+            # An operator returns empty tensors for what is None here; a checkpoint's second forward may take the other
+            # path, and has to save as many tensors.
+            has_vectors = problem.gate_lambda is None
+            o = o._replace(
+                softmax_out=o.softmax_out if residuals.save_softmax_out else None,
+                quasi_out=o.quasi_out if residuals.save_quasi_out else None,
+                query_gate=o.query_gate if has_vectors else None,
+                key_gate=o.key_gate if has_vectors else None,
+            )
         ctx.backend = backend
-        _save(ctx, tensors, options, o)
+        _save(ctx, problem, o)
         return o.out, o.query_gate, o.key_gate
 
     @staticmethod
     def backward(ctx, grad_out, grad_query_gate, grad_key_gate):
         grads = _differentiate(ctx.backend, ctx, grad_out, *[None] * 4, grad_query_gate, grad_key_gate)
-        return None, None, *grads
+        return None, None, None, *grads
 
     @staticmethod
     def jvp(ctx, *tangents):
@@ -159,25 +148,25 @@ class EagerForward(torch.autograd.Function):
 
 
 class TransformableForward(torch.autograd.Function):
-    """EagerForward for calls under torch.func (grad, vjp, jacrev, vmap), in the form that those want.
+    """The forward operator under torch.func (grad, vjp, jacrev, vmap), in the form that these require.
 
-    That form costs every call an inspection of `forward`'s signature. vmap runs the operators sample by sample.
+    That form costs an inspection of `forward`'s signature per call. vmap runs the operators sample by sample.
     """
 
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(backend, options, *tensors):
-        return forward_op(backend)(*tensors, **options)
+    def forward(backend, options, residuals, *tensors):
+        return tuple(call_forward(forward_op(backend), Problem.of_operator(tensors, options), residuals))
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        ctx.backend, options, *tensors = inputs
+        ctx.backend, options, _, *tensors = inputs
         _setup_context(ctx, tensors, options, output)
 
     @staticmethod
     def backward(ctx, *grads):
-        return None, None, *_differentiate(ctx.backend, ctx, *grads)
+        return None, None, None, *_differentiate(ctx.backend, ctx, *grads)
 
     jvp = EagerForward.jvp
 
@@ -189,7 +178,8 @@ class TransformableBackward(torch.autograd.Function):
 
     @staticmethod
     def forward(backend, options, *tensors):
-        return _backward_by_operator(backend, tensors, options)
+        saved, inputs = Saved(*tensors[: len(Saved._fields)]), tensors[len(Saved._fields) :]
+        return tuple(call_backward(backward_op(backend), Problem.of_operator(inputs, options), saved))
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -204,41 +194,16 @@ class TransformableBackward(torch.autograd.Function):
         _refuse_second_derivative(ctx, *tangents)
 
 
-def run_forward(backend: str, options: dict[str, object], tensors, differentiable: bool) -> Attended:
-    """A forward, by whatever lets torch differentiate it as the surroundings ask for.
-
-    Args:
-        tensors: those of a `Problem`, which has checked them.
-
-    Raises:
-        NotImplementedError: a tensor has a tangent (forward-mode differentiation).
-    """
-    if torch.compiler.is_compiling():
-        return _attended(forward_op(backend)(*tensors, **options))
-    if torch._C._are_functorch_transforms_active():
-        with checked:
-            return _attended(TransformableForward.apply(backend, options, *tensors))
-    if differentiable:
-        return Attended(*EagerForward.apply(backend, options, *tensors))
-    return _attended(_forward_past_autograd(backend, tensors, options))
-
-
-def _attended(outputs: Sequence[Tensor | None]) -> Attended:
-    return Attended(outputs[0], *outputs[-2:])
-
-
 def _refuse_second_derivative(ctx, *grads):
     raise NotImplementedError(
-        "quasi_attention can be differentiated once; for second derivatives compute the maps with " + PLAIN_PYTORCH
+        "quasi_attention: expected one differentiation, got a second one. For second derivatives compute the maps with "
+        + PLAIN_PYTORCH
     )
 
 
-def _register() -> None:
-    for backend in BACKENDS:
-        forward, backward = (f"{NAMESPACE}::{backend}_attention{suffix}" for suffix in ("", "_backward"))
-        formula = partial(_differentiate, backend)
-        torch.library.register_autograd(forward, formula, setup_context=_setup_context, lib=library)
-        torch.library.register_autograd(backward, _refuse_second_derivative, lib=library)
-
-
-_register()
+def register(backend: str) -> None:
+    """Registers the derivatives of a backend's operators, for traced graphs and raw calls."""
+    forward, backward = (f"{NAMESPACE}::{backend}_attention{suffix}" for suffix in ("", "_backward"))
+    formula = partial(_differentiate, backend)
+    torch.library.register_autograd(forward, formula, setup_context=_setup_context, lib=library)
+    torch.library.register_autograd(backward, _refuse_second_derivative, lib=library)

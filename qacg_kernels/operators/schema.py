@@ -1,9 +1,8 @@
-"""The torch.library operators: one schema and one fake for every backend; `autograd.py` has their derivatives.
+"""The torch.library operators: one schema and one fake implementation for all backends.
 
-`qacg::<backend>_attention` and `qacg::<backend>_attention_backward` exist for each name in BACKENDS; NAMESPACE says
-when it is not `qacg`. A backend supplies only the two kernels. Absent tensors (a gate that was not given, a branch that
-was not saved) come back from an operator with zero elements, because it cannot return None; kernels in Python give and
-take None.
+`registry.define_operators` makes `qacg::<backend>_attention` and `qacg::<backend>_attention_backward` from them;
+NAMESPACE replaces `qacg` where the package has another name. An operator cannot return None, so absent tensors (a gate
+that was not given, a branch output that was not saved) have zero elements there; Python kernels take and return None.
 """
 
 import threading
@@ -14,13 +13,11 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from qacg_kernels.operators.raw_checks import check_gradients, check_inputs
-
-# In order of preference; the reference takes everything and comes last.
-BACKENDS = ("hopper", "gluon", "cuda", "triton", "cpu", "reference")
+from qacg_kernels.call.problem import DIFFERENTIABLE, TENSORS, ForwardOutputs, Gradients, Problem, Residuals, Saved
+from qacg_kernels.utils.torch_internals import dual_level_active
 
 # On the Kernel Hub the package is imported by a name of each build's own, and several may be in one process. The hub
-# wants the operators in a namespace of that name (distributions/hub_kernel.py).
+# requires the operators in a namespace of that name (distributions/hub_kernel.py).
 _PACKAGE = __name__.partition(".")[0]
 NAMESPACE = "qacg" if _PACKAGE == "qacg_kernels" else _PACKAGE
 
@@ -29,12 +26,11 @@ _INPUTS = """Tensor query, Tensor key, Tensor value, Tensor context_query, Tenso
     Tensor? gate_context_key, Tensor? gate_query_bias, Tensor? gate_key_bias,
     Tensor? attn_mask, Tensor? key_lengths, Tensor? cu_seqlens, Tensor? dropout_seed"""
 _OPTIONS = """*, SymInt max_seqlen, bool is_causal, float dropout_p, float scale, float quasi_scale,
-    float beta, float gamma, bool column_gate"""
+    float beta, float gamma, int gate_form"""
 
-# softmax_out is O1 = (Z o P) V and quasi_out is O2 = (Z o G) V of MATH.md. With O1 saved the backward
-# needs no pass over a row to find delta; O2 gives the gate's gradient without a sum over the row.
-# row_max and row_sum are what the softmax of each row was shifted and divided by, in units that only the
-# backend's own backward reads; their joint logarithm would lose the digits that large scores leave.
+# gate_form is an index of `gate.FORMS`. With softmax_out saved the backward needs no pass over a row to find delta;
+# quasi_out gives the gate's gradient without a sum over the row. row_max and row_sum are saved apart because their
+# joint logarithm would lose the digits that large scores leave.
 FORWARD_SCHEMA = f"""({_INPUTS}, {_OPTIONS}, bool save_softmax_out=True, bool save_quasi_out=False)
     -> (Tensor out, Tensor softmax_out, Tensor quasi_out, Tensor row_max, Tensor row_sum, Tensor query_gate,
         Tensor key_gate)"""
@@ -47,32 +43,15 @@ BACKWARD_SCHEMA = f"""(Tensor grad_out, Tensor? grad_query_gate, Tensor? grad_ke
         Tensor grad_gate_key_bias)"""
 
 
-class ForwardOutputs(NamedTuple):
-    """What a forward gives, in the schema's order; shapes are those of `_fake_forward`, or None for what is absent."""
-
-    out: Tensor
-    softmax_out: Tensor | None
-    quasi_out: Tensor | None
-    row_max: Tensor
-    row_sum: Tensor
-    query_gate: Tensor | None
-    key_gate: Tensor | None
-
-
-INPUTS = 16
-GATE_VECTORS = 6  # the place of the first of them among the inputs; without them all there is gate_lambda
-DIFFERENTIABLE = 12  # the first inputs; masks, lengths and the seed have no gradient
-
-
 class _Library(torch.library.Library):
-    """Whose autograd formulas refuse tangents: torch's own drop them, and the derivative would be 0 without a word."""
+    """Autograd formulas that raise for tangents: torch's own drop them silently, and the derivative would be 0."""
 
     def impl(self, op_name, fn, dispatch_key="", **options):
         if dispatch_key == "Autograd":
             formula = fn
 
             def fn(keyset, *args, **kwargs):
-                if forward_ad._current_level >= 0 and any(map(_has_tangent, args)):
+                if dual_level_active() and any(map(_has_tangent, args)):
                     refuse_forward_mode()
                 return formula(keyset, *args, **kwargs)
 
@@ -83,10 +62,10 @@ PLAIN_PYTORCH = "qacg_kernels.attention_maps, which is plain PyTorch"
 
 
 def refuse_forward_mode():
-    """What tangents meet, in whatever way they come."""
+    """Raises the error for tangents."""
     raise NotImplementedError(
-        "quasi_attention is differentiated in reverse mode only (backward, torch.func.grad, vjp, jacrev); for "
-        "torch.func.jvp, jacfwd and dual tensors compute the maps with " + PLAIN_PYTORCH
+        "quasi_attention: expected reverse-mode differentiation (backward, torch.func.grad, vjp, jacrev), got a "
+        f"tangent. For torch.func.jvp, jacfwd and dual tensors compute the maps with {PLAIN_PYTORCH}"
     )
 
 
@@ -95,8 +74,8 @@ def _new_library() -> _Library:
         return _Library(NAMESPACE, "DEF")
     except RuntimeError as error:
         raise ImportError(
-            f"the operators torch.ops.{NAMESPACE} are already there: this process has imported another copy of the "
-            f"package {_PACKAGE}, and one may be there by that name"
+            f"torch.ops.{NAMESPACE}: expected no such operators yet, got those of another copy of the package. "
+            f"Import {_PACKAGE} from one place only"
         ) from error
 
 
@@ -107,19 +86,19 @@ def _has_tangent(t: object) -> bool:
     return isinstance(t, Tensor) and forward_ad.unpack_dual(t).tangent is not None
 
 
-class _Checked(threading.local):
-    """Whether this thread is in a call whose tensors are known to fit together; a second look would slow short rows."""
+class _Validated(threading.local):
+    """Within it, this thread's operator calls are already validated; Python kernels then skip their checks."""
 
-    known = False
+    active = False
 
     def __enter__(self) -> None:
-        self.known = True
+        self.active = True
 
     def __exit__(self, *_: object) -> None:
-        self.known = False
+        self.active = False
 
 
-checked = _Checked()
+validated = _Validated()
 
 
 def forward_op(backend: str):
@@ -133,51 +112,42 @@ def backward_op(backend: str):
 
 
 class Kernels(NamedTuple):
-    """A backend's kernels that are Python."""
+    """The two Python kernels of a backend. Either may return None for what is absent."""
 
-    forward: Callable[..., tuple[Tensor | None, ...]]
-    backward: Callable[..., tuple[Tensor | None, ...]]
-
-
-# By backend; those of the others are in compiled libraries.
-in_python: dict[str, Kernels] = {}
+    forward: Callable[[Problem, Residuals], ForwardOutputs]
+    backward: Callable[[Problem, Saved], Gradients]
 
 
-def none_absent(saved: Sequence[Tensor | None], query: Tensor) -> Sequence[Tensor]:
-    """The outputs of a forward beside `out`, with empty tensors for absent ones, as operators give and take them."""
-    if all(t is not None for t in saved):
-        return saved
+# By backend; backends without an entry have compiled kernels.
+python_kernels: dict[str, Kernels] = {}
+
+
+def call_forward(op: Callable, problem: Problem, residuals: Residuals) -> ForwardOutputs:
+    """Calls a forward operator, or a function with its arguments."""
+    saves = dict(save_softmax_out=residuals.save_softmax_out, save_quasi_out=residuals.save_quasi_out)
+    return ForwardOutputs(*op(*problem.tensors(), **problem.options(), **saves))
+
+
+def call_backward(op: Callable, problem: Problem, saved: Saved) -> Gradients:
+    """Calls a backward operator, or a function with its arguments."""
+    upstream = (saved.grad_out, saved.grad_query_gate, saved.grad_key_gate)
+    results = without_none(saved[len(upstream) :], problem.query)
+    return Gradients(*op(*upstream, *problem.tensors(), *results, **problem.options()))
+
+
+def of_backward(tensors: Sequence[Tensor | None], options: dict[str, object]) -> tuple[Problem, Saved]:
+    """The structures of a backward operator's arguments."""
+    upstream = 3
+    end = upstream + len(TENSORS)
+    return Problem.of_operator(tensors[upstream:end], options), Saved(*tensors[:upstream], *tensors[end:])
+
+
+def without_none(results: Sequence[Tensor | None], query: Tensor) -> Sequence[Tensor]:
+    """The results of a forward beside `out`, with empty tensors for absent ones, as operators return them."""
+    if all(t is not None for t in results):
+        return results
     dtypes = [query.dtype] * 2 + [row_dtype(query)] * 4
-    return tuple(query.new_empty((0,), dtype=dtype) if t is None else t for t, dtype in zip(saved, dtypes))
-
-
-def register_kernels(
-    backend: str, forward, backward, key: str = "CompositeExplicitAutograd", registry: torch.library.Library = library
-) -> None:
-    """Registers Python kernels of a backend, for every device. They get calls whose tensors fit together.
-
-    Both may give None for what is absent; the backward may be handed it for what its forward left out. With the key
-    "BackendSelect" they stand in front of compiled ones.
-    """
-    in_python[backend] = Kernels(forward, backward)
-
-    def checked_forward(*inputs, **options):
-        if not checked.known:
-            check_inputs(inputs, **options)
-        out, *saved = forward(*inputs, **options)
-        return out, *none_absent(saved, query=inputs[0])
-
-    def checked_backward(grad_out, grad_query_gate, grad_key_gate, *tensors, **options):
-        if not checked.known:
-            inputs, saved = tensors[:INPUTS], tensors[INPUTS:]
-            check_inputs(inputs, **options)
-            of_gates, of_rows = (grad_query_gate, grad_key_gate), row_dtype(inputs[0])
-            check_gradients(inputs, grad_out, of_gates, saved, row_dtype=of_rows, column_gate=options["column_gate"])
-        grads = backward(grad_out, grad_query_gate, grad_key_gate, *tensors, **options)
-        return tuple(grad_out.new_empty((0,)) if grad is None else grad for grad in grads)
-
-    registry.impl(f"{backend}_attention", checked_forward, key)
-    registry.impl(f"{backend}_attention_backward", checked_backward, key)
+    return tuple(query.new_empty((0,), dtype=dtype) if t is None else t for t, dtype in zip(results, dtypes))
 
 
 def empty_dense_like(t: Tensor) -> Tensor:
@@ -209,64 +179,25 @@ def row_dtype(query: Tensor) -> torch.dtype:
     return torch.float64 if query.dtype == torch.float64 else torch.float32
 
 
-def _fake_forward(
-    query,
-    key,
-    value,
-    context_query,
-    context_key,
-    gate_lambda,
-    gate_query,
-    gate_context_query,
-    gate_key,
-    gate_context_key,
-    gate_query_bias,
-    gate_key_bias,
-    attn_mask,
-    key_lengths,
-    cu_seqlens,
-    dropout_seed,
-    *,
-    max_seqlen,
-    is_causal,
-    dropout_p,
-    scale,
-    quasi_scale,
-    beta,
-    gamma,
-    column_gate,
-    save_softmax_out=True,
-    save_quasi_out=False,
-):
-    nothing = query.new_empty((0,))
-    rows = dict(dtype=row_dtype(query))
-    key_rows = key.shape[:-1] if column_gate else query.shape[:-1]
-    no_rows = query.new_empty((0,), **rows)
+def fake_forward(*tensors, save_softmax_out=True, save_quasi_out=False, **options):
+    """Shapes and strides of a forward's results, for tracing."""
+    p = Problem.of_operator(tensors, options)
+    has_vectors = p.gate_query is not None
+    per_row = dict(dtype=row_dtype(p.query))
+    rows, key_rows = p.query.shape[:-1], (p.key if p.column_gate else p.query).shape[:-1]
     return (
-        empty_dense_like(query),
-        empty_dense_like(query) if save_softmax_out else nothing,
-        empty_dense_like(query) if save_quasi_out else query.new_empty((0,)),
-        query.new_empty(query.shape[:-1], **rows),
-        query.new_empty(query.shape[:-1], **rows),
-        no_rows if gate_query is None else query.new_empty(query.shape[:-1], **rows),
-        query.new_empty((0,), **rows) if gate_query is None else query.new_empty(key_rows, **rows),
+        empty_dense_like(p.query),
+        empty_dense_like(p.query) if save_softmax_out else p.query.new_empty((0,)),
+        empty_dense_like(p.query) if save_quasi_out else p.query.new_empty((0,)),
+        p.query.new_empty(rows, **per_row),
+        p.query.new_empty(rows, **per_row),
+        p.query.new_empty(rows if has_vectors else (0,), **per_row),
+        p.query.new_empty(key_rows if has_vectors else (0,), **per_row),
     )
 
 
-def _fake_backward(grad_out, grad_query_gate, grad_key_gate, *args, **options):
-    tensors = args[:DIFFERENTIABLE]
-    wide = [empty_dense_like(t) for t in tensors[:5]]
-    return *wide, *(grad_out.new_empty((0,)) if t is None else t.new_empty(t.shape) for t in tensors[5:])
-
-
-def _define() -> None:
-    for backend in BACKENDS:
-        forward, backward = f"{backend}_attention", f"{backend}_attention_backward"
-        for name, schema in ((forward, FORWARD_SCHEMA), (backward, BACKWARD_SCHEMA)):
-            # The schema parser wants one line.
-            library.define(name + " ".join(schema.split()), tags=(torch.Tag.pt2_compliant_tag,))
-        torch.library.register_fake(f"{NAMESPACE}::{forward}", _fake_forward, lib=library)
-        torch.library.register_fake(f"{NAMESPACE}::{backward}", _fake_backward, lib=library)
-
-
-_define()
+def fake_backward(*tensors, **options):
+    """Shapes and strides of a backward's results, for tracing."""
+    problem, saved = of_backward(tensors, options)
+    inputs = (getattr(problem, name) for name in DIFFERENTIABLE)
+    return tuple(saved.grad_out.new_empty((0,)) if t is None else empty_dense_like(t) for t in inputs)

@@ -25,22 +25,25 @@ from importlib import metadata
 import torch
 from torch import Tensor
 
-from qacg_kernels.operators import schema
-from qacg_kernels.self_check.comparison import GRADIENTS, PER_KEY, Call, Comparison, forward_results, multiplies_in_tf32
+from qacg_kernels.call.problem import ForwardOutputs, Gradients, Problem, Residuals, Saved
+from qacg_kernels.operators import registry, schema
+from qacg_kernels.self_check.comparison import PER_KEY, Call, Comparison, forward_results, multiplies_in_tf32
+from qacg_kernels.self_check.error_rule import GRADIENTS
 from qacg_kernels.self_check.guarded_memory import GuardedMemory
+from qacg_kernels.utils.torch_internals import compiled_kernel, is_fake
 
 VARIABLE = "QACG_SELF_CHECK"
 FIRST, ALWAYS, OFF, STRICT = "first", "always", "off", "strict"
 CHOICES = (FIRST, ALWAYS, OFF, STRICT)
 WAY_OUT = "QACG_BACKEND=reference runs without its kernels"
 REFERENCE = "reference"  # the backend whose results replace wrong ones
-_UPSTREAM = 3  # gradients that the backward operator takes, before the inputs
 _MOST_SIGNATURES = 4096  # one for each number of tokens of packed calls, among others
 
 _right: set[tuple] = set()
 _wrong: dict[tuple, str] = {}  # with what was found
 
-Outputs = tuple[Tensor | None, ...]
+Others = Residuals | Saved  # what a forward and a backward get beside the problem
+Outputs = ForwardOutputs | Gradients
 
 
 def asked_for() -> str:
@@ -69,19 +72,19 @@ def forget() -> None:
 
 @dataclass(frozen=True)
 class Kernel:
-    """The forward or the backward of a backend, as it is before any check.
+    """The forward or the backward of a backend, without any check.
 
     Attributes:
-        run: takes and returns what the operator does; None stands for absent tensors.
+        run: the kernel; its second argument is Residuals in a forward and Saved in a backward.
         row_max_of_empty: what the backend stores for a row that sees no key, beside a sum of 0.
     """
 
     backend: str
     is_backward: bool
-    run: Callable[..., Outputs]
+    run: Callable[[Problem, Others], Outputs]
     row_max_of_empty: float = 0.0
 
-    def first_call(self, tensors: tuple, options: dict[str, object], settle: Callable[[], None]) -> Outputs:
+    def first_call(self, problem: Problem, others: Others, settle: Callable[[], None]) -> Outputs:
         """Runs a call of a variant that may not have been checked yet.
 
         Args:
@@ -91,23 +94,22 @@ class Kernel:
             RuntimeError: the GPU reports an error, or the result is wrong and QACG_SELF_CHECK is "strict".
         """
         mode = asked_for()
-        query = tensors[_UPSTREAM if self.is_backward else 0]
         if mode == OFF:
             settle()
-            return self.run(*tensors, **options)
-        variant = variant_of(self.backend, self.is_backward, tensors, options)
-        for known in (variant, self._forward_of(tensors, options) if self.is_backward else variant):
+            return self.run(problem, others)
+        variant = variant_of(self.backend, problem, others)
+        for known in (variant, self._forward_of(problem, others) if self.is_backward else variant):
             if known in _wrong:
-                return self._fall_back(known, mode, tensors, options)
+                return self._fall_back(known, mode, problem, others)
         if variant in _right and mode != ALWAYS:
             settle()
-            return self.run(*tensors, **options)
-        if not query.numel() or not _is_a_moment_for_it(query):
-            return self.run(*tensors, **options)
+            return self.run(problem, others)
+        if not problem.query.numel() or not _can_check_now(problem.query):
+            return self.run(problem, others)
         try:
-            results, fault, compared = self._checked(tensors, options)
+            results, fault, compared = self._checked(problem, others)
         except torch.OutOfMemoryError:  # of the check perhaps: another call may find the memory
-            return self.run(*tensors, **options)
+            return self.run(problem, others)
         if fault is None:
             if compared and mode != ALWAYS:
                 _right.add(variant)
@@ -116,85 +118,87 @@ class Kernel:
         if variant not in _wrong:
             _wrong[variant] = fault
             if mode != STRICT:
-                warnings.warn(f"{_told(variant, fault)}. It returns the reference's results from here on", stacklevel=2)
-        return self._fall_back(variant, mode, tensors, options)
+                warnings.warn(
+                    f"{_report(variant, fault)}. Calls of this kind return the reference's results from here on",
+                    stacklevel=2,
+                )
+        return self._fall_back(variant, mode, problem, others)
 
-    def _forward_of(self, tensors: tuple, options: dict[str, object]) -> tuple | None:
-        """The wrong forward variant in whose place the reference saved a backward's rows; None if there is none."""
-        saved = tensors[_UPSTREAM + schema.INPUTS :]
-        saves = {f"save_{name}": t is not None and t.numel() for name, t in zip(("softmax_out", "quasi_out"), saved)}
-        found = variant_of(self.backend, False, tensors[_UPSTREAM : _UPSTREAM + schema.INPUTS], options | saves)
+    def _forward_of(self, problem: Problem, saved: Saved) -> tuple | None:
+        """The wrong forward variant for which the reference saved a backward's rows; None if there is none."""
+        saves = (t is not None and bool(t.numel()) for t in (saved.softmax_out, saved.quasi_out))
+        found = variant_of(self.backend, problem, Residuals(*saves))
         others = {"triton": ("triton", "gluon")}.get(self.backend, (self.backend,))  # whose backward this is
         return next((variant for name in others if (variant := (name, *found[1:])) in _wrong), None)
 
-    def _checked(self, tensors: tuple, options: dict[str, object]) -> tuple[Outputs, str | None, bool]:
+    def _checked(self, problem: Problem, others: Others) -> tuple[Outputs, str | None, bool]:
         """The results of a call, what is wrong with them if anything is, and whether there was anything to compare."""
-        device = tensors[_UPSTREAM].device
+        device = problem.query.device
         _wait(device)  # an error of earlier kernels is not this one's
         try:
             with torch.no_grad():
                 with GuardedMemory() as memory:
-                    first = self.run(*tensors, **options)
+                    first = self.run(problem, others)
                 _wait(device)
                 if memory.touched():
                     return first, "memory beside an output was written", True
-                results = self.run(*tensors, **options)
+                results = self.run(problem, others)
                 _wait(device)
                 if not all(map(_same_bits, first, results)):
-                    return results, "the same call gave other bits the second time", True
-                return results, *self._compared(tensors, options, results)
+                    return results, "the same call returned other bits the second time", True
+                return results, *self._compared(problem, others, results)
         except torch.OutOfMemoryError:
             raise
         except Exception as error:
-            if type(error).__module__.startswith(
-                "triton."
-            ):  # it does not compile, or the GPU has not the memory on chip
+            if type(error).__module__.startswith("triton."):  # it does not compile, or the GPU has too little memory
                 first_line = str(error).strip().partition("\n")[0]
                 return (), f"it does not run: {type(error).__name__}: {first_line}", True
             if isinstance(error, RuntimeError) and ("CUDA error" in str(error) or "[CUDA]" in str(error)):
                 raise RuntimeError(f"backend {self.backend!r} failed: {error}; {WAY_OUT}") from error
             raise
 
-    def _compared(self, tensors: tuple, options: dict[str, object], results: Outputs) -> tuple[str | None, bool]:
+    def _compared(self, problem: Problem, others: Others, results: Outputs) -> tuple[str | None, bool]:
         """What is wrong with the results if anything is, and whether there was anything to compare."""
-        inputs = tensors[_UPSTREAM : _UPSTREAM + schema.INPUTS] if self.is_backward else tensors
-        call = Call(inputs, options)
+        call = Call(problem)
         if not call.is_well_formed():
             return None, False
         comparison = Comparison(call)
         part, every_slice, every_row = call.sample()
+        upstream = None
         if not self.is_backward:
-            unit = _row_max_unit(self.backend, inputs[12])
-            upstream, got = None, forward_results(schema.ForwardOutputs(*results), unit)
+            got = forward_results(results, _row_max_unit(self.backend, problem.attn_mask))
         else:
-            # Those of gates that are not there may be empty.
-            upstream = tuple(t if t is not None and t.numel() else None for t in tensors[:_UPSTREAM])
+            gates = {name: getattr(others, name) for name in ("grad_query_gate", "grad_key_gate")}
+            # Gradients of gates that are not there may be empty.
+            upstream = others._replace(**{n: t if t is not None and t.numel() else None for n, t in gates.items()})
             got = dict(zip(GRADIENTS, results))
             if not (every_slice and every_row):
-                # What sums over rows or slices is compared in a launch whose upstream gradient is 0 outside the sample.
-                of_keys = (False, False, bool(options["column_gate"]))
-                upstream = tuple(call.without_others(t, part, keys) for t, keys in zip(upstream, of_keys))
-                sampled = dict(zip(GRADIENTS, self.run(*upstream, *tensors[_UPSTREAM:], **options)))
-                for name, t in sampled.items():
+                # Sums over rows or slices are compared in a launch whose upstream gradient is 0 outside the sample.
+                upstream = upstream._replace(
+                    grad_out=call.without_others(upstream.grad_out, part, False),
+                    grad_query_gate=call.without_others(upstream.grad_query_gate, part, False),
+                    grad_key_gate=call.without_others(upstream.grad_key_gate, part, problem.column_gate),
+                )
+                for name, t in zip(GRADIENTS, self.run(problem, upstream)):
                     if name.startswith("grad gate.") or (name in PER_KEY and not every_row):
                         got[name] = t
         with torch.autocast(call.device.type, enabled=False):
             comparison.add(part, upstream, got)
         return comparison.fault(), comparison.compared
 
-    def _fall_back(self, variant: tuple, mode: str, tensors: tuple, options: dict[str, object]) -> Outputs:
+    def _fall_back(self, variant: tuple, mode: str, problem: Problem, others: Others) -> Outputs:
         """The reference's results; those of a forward in the units that this backend's own backward reads."""
         if mode == STRICT:
-            raise RuntimeError(f"{_told(variant, _wrong[variant])}. {WAY_OUT}")
+            raise RuntimeError(f"{_report(variant, _wrong[variant])}. {WAY_OUT}")
+        reference = schema.python_kernels[REFERENCE]
         if self.is_backward:
-            return schema.in_python[REFERENCE].backward(*tensors, **options)
-        outputs = schema.ForwardOutputs(*schema.in_python[REFERENCE].forward(*tensors, **options))
-        unit = _row_max_unit(self.backend, tensors[12])
+            return reference.backward(problem, others)
+        outputs = reference.forward(problem, others)
+        unit = _row_max_unit(self.backend, problem.attn_mask)
         exact = outputs.row_max.double() / unit
         row_max = exact.float()
         row_sum = (outputs.row_sum * torch.exp(unit * (exact - row_max))).to(outputs.row_sum.dtype)
-        row_max = row_max.masked_fill(row_sum == 0, self.row_max_of_empty)
-        return tuple(outputs._replace(row_max=row_max, row_sum=row_sum))
+        return outputs._replace(row_max=row_max.masked_fill(row_sum == 0, self.row_max_of_empty), row_sum=row_sum)
 
 
 def _row_max_unit(backend: str, attn_mask: Tensor | None) -> float:
@@ -206,76 +210,68 @@ def _row_max_unit(backend: str, attn_mask: Tensor | None) -> float:
 
 
 def guard_compiled(backend: str, row_max_of_empty: float, library: torch.library.Library = schema.library) -> None:
-    """Puts the check in front of a backend's compiled operators, for every caller of these.
+    """Registers the check in front of a backend's compiled operators, for every caller of these.
 
     The dispatch key lies above that of the compiled kernels and below autograd and tracing.
     """
-    operators = (schema.forward_op(backend).default, schema.backward_op(backend).default)
-    kernels = (Kernel(backend, bool(n), _compiled(op), row_max_of_empty) for n, op in enumerate(operators))
-    schema.register_kernels(backend, *map(_Front, kernels), "BackendSelect", library)
+    fronts = (_Front(Kernel(backend, n, _compiled(backend, n), row_max_of_empty)) for n in (False, True))
+    registry.register_kernels(backend, schema.Kernels(*fronts), "BackendSelect", library)
 
 
-def _compiled(operator: torch._ops.OpOverload) -> Callable[..., Outputs]:
-    """The compiled kernel of an operator, called past what stands in front of it."""
-    dispatch_key = torch._C.DispatchKey
-    keys = {"cpu": dispatch_key.CPU, "cuda": dispatch_key.CUDA, "meta": dispatch_key.Meta}
-    saved = _UPSTREAM + schema.INPUTS
-
-    def run(*tensors: Tensor | None, **options: object) -> Outputs:
-        some = tensors[_UPSTREAM]
-        if len(tensors) > saved:  # a forward in Python leaves out what is absent
-            tensors = (*tensors[:saved], *schema.none_absent(tensors[saved:], query=some))
-        return operator._op_dk(keys[some.device.type], *tensors, **options)
-
-    return run
+def _compiled(backend: str, is_backward: bool) -> Callable[[Problem, Others], Outputs]:
+    """The compiled kernel of a backend, called past the check in front of it."""
+    if is_backward:
+        run_backward = compiled_kernel(schema.backward_op(backend).default)
+        return lambda problem, saved: schema.call_backward(run_backward, problem, saved)
+    run_forward = compiled_kernel(schema.forward_op(backend).default)
+    return lambda problem, residuals: schema.call_forward(run_forward, problem, residuals)
 
 
 class _Front:
-    """What stands in front of a compiled kernel, and aside once a variant is checked."""
+    """The operator in front of a compiled kernel: it checks the first call of each variant and passes others on."""
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel, self._run, self._settled = kernel, kernel.run, set()
 
-    def __call__(self, *tensors: Tensor | None, **options: object) -> Outputs:
+    def __call__(self, problem: Problem, others: Others) -> Outputs:
+        p = problem
+        tensors = (*p.tensors(), *others) if self._kernel.is_backward else p.tensors()
         # What calls of one variant may share, and is quick to find. The shapes of the others follow.
-        first = _UPSTREAM if self._kernel.is_backward else 0
-        query, key, mask, offsets = (tensors[first + n] for n in (0, 1, 12, 14))
         facts = [None if t is None else (t.stride(), t.data_ptr() & 15) for t in tensors]
-        others = [None if t is None else (t.shape, t.dtype) for t in (query, key, mask, offsets)]
-        signature = (query.device, torch._C._get_deterministic_algorithms(), *options.values(), *others, *facts)
-        if signature in self._settled or query.is_meta:
-            return self._run(*tensors, **options)
+        sizes = [None if t is None else (t.shape, t.dtype) for t in (p.query, p.key, p.attn_mask, p.cu_seqlens)]
+        options = (p.max_seqlen, p.is_causal, p.dropout_p, p.scale, p.quasi_scale, p.beta, p.gamma, p.gate_form)
+        saves = None if self._kernel.is_backward else others
+        switch = torch.are_deterministic_algorithms_enabled()
+        signature = (p.query.device, switch, saves, *options, *sizes, *facts)
+        if signature in self._settled or p.query.is_meta:
+            return self._run(problem, others)
         if len(self._settled) >= _MOST_SIGNATURES:
             self._settled.clear()
-        return self._kernel.first_call(tensors, options, lambda: self._settled.add(signature))
+        return self._kernel.first_call(problem, others, lambda: self._settled.add(signature))
 
 
-def variant_of(backend: str, is_backward: bool, tensors: tuple, options: dict[str, object]) -> tuple:
+def variant_of(backend: str, p: Problem, others: Others) -> tuple:
     """All that selects compiled code or a path through it; of sizes the power of two that they are in."""
-    inputs = tensors[_UPSTREAM : _UPSTREAM + schema.INPUTS] if is_backward else tensors
-    query, key, cu_seqlens = inputs[0], inputs[1], inputs[14]
-    heads, head_dim = query.shape[1], query.shape[-1]
-    if cu_seqlens is None:
-        sequences, _, queries, _ = query.shape
-        keys, tokens = key.shape[2], 0
-    else:
-        sequences, tokens = cu_seqlens.shape[0] - 1, query.shape[0]
-        queries = keys = options["max_seqlen"]
+    is_backward, tokens = isinstance(others, Saved), p.query.shape[0] if p.packed else 0
+    queries, keys = (p.max_seqlen,) * 2 if p.packed else (p.query.shape[2], p.key.shape[2])
+    tensors = (*others, *p.tensors()) if is_backward else p.tensors()
     return (
         backend,
         "backward" if is_backward else "forward",
-        query.device,
-        str(query.dtype).removeprefix("torch."),
-        f"D={head_dim}",
-        *(f"{name}<={_bucket(n)}" for name, n in (("L", queries), ("S", keys), ("B*H", sequences * heads))),
+        p.query.device,
+        str(p.query.dtype).removeprefix("torch."),
+        f"D={p.head_dim}",
+        *(f"{name}<={_bucket(n)}" for name, n in (("L", queries), ("S", keys), ("B*H", p.sequences * p.heads))),
         f"tokens<={_bucket(tokens)}" if tokens else "padded",
-        *(name for name in ("is_causal", "column_gate", "save_softmax_out", "save_quasi_out") if options.get(name)),
-        *(("dropout",) if options["dropout_p"] > 0 else ()),
-        *(f"{name}<0" for name in ("scale", "quasi_scale") if options[name] < 0),
-        *(("TF32",) if multiplies_in_tf32(query) else ()),
+        f"gate {p.gate_form}",
+        *(("is_causal",) if p.is_causal else ()),
+        *(() if is_backward else (name for name, saves in others._asdict().items() if saves)),
+        *(("dropout",) if p.dropout_p > 0 else ()),
+        *(f"{name}<0" for name in ("scale", "quasi_scale") if getattr(p, name) < 0),
+        *(("TF32",) if multiplies_in_tf32(p.query) else ()),
         *(("deterministic",) if torch.are_deterministic_algorithms_enabled() else ()),
-        # What Triton compiles for, and whether a last block of keys is there in part.
-        tuple(_divisor(n, 16) for n in (heads, queries, tokens)),
+        # What Triton compiles for, and whether the last block of keys is a partial one.
+        tuple(_divisor(n, 16) for n in (p.heads, queries, tokens)),
         _divisor(keys, 128),
         tuple(None if t is None or not t.numel() else _layout(t) for t in tensors),
     )
@@ -295,9 +291,9 @@ def _layout(t: Tensor) -> tuple:
     return t.dtype, t.data_ptr() % 16, tuple(_divisor(stride, 16) for stride in strides)
 
 
-def _is_a_moment_for_it(query: Tensor) -> bool:
-    """Whether values can be looked at now: not on "meta", and not while a CUDA graph is captured."""
-    if query.is_meta or torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None:
+def _can_check_now(query: Tensor) -> bool:
+    """Whether values can be read: not on "meta", and not while a CUDA graph is captured."""
+    if query.is_meta or is_fake(query):
         return False
     return query.device.type != "cuda" or not torch.cuda.is_current_stream_capturing()
 
@@ -313,9 +309,9 @@ def _same_bits(one: Tensor | None, other: Tensor | None) -> bool:
     return bool(((one == other) | (one.isnan() & other.isnan())).all())
 
 
-def _told(variant: tuple, fault: str) -> str:
-    words = ", ".join(str(part) for part in variant[1:-3])
-    return f"backend {variant[0]!r} is wrong for this kind of call ({words}): {fault}. {environment(variant[2])}"
+def _report(variant: tuple, fault: str) -> str:
+    kind = ", ".join(str(part) for part in variant[1:-3])
+    return f"backend {variant[0]!r} is wrong for this kind of call ({kind}): {fault}. {environment(variant[2])}"
 
 
 def environment(device: torch.device) -> str:

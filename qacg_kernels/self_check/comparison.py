@@ -1,24 +1,25 @@
-"""One call of an operator compared with the reference in float64, by the error rule, in parts that fit into memory.
+"""Comparison of one operator call with the equations in float64, by the error rule, in parts that fit into memory.
 
 Slices, one for each sequence and head, are independent of one another. A call of up to a budget of attention entries
 is compared whole. Of a larger one these are compared: the first, the last, the longest, the shortest and some random
 sequences, the first, the last and some random heads, and where a slice alone is beyond the budget, the first, the last
-and some random rows of queries. A fault in one other slice, or one other row of such a slice, is not seen.
+and some random query rows. A fault in one other slice, or in one other row of such a slice, is not seen.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from qacg_kernels.call import equations
-from qacg_kernels.call.masks import hides
-from qacg_kernels.operators.schema import ForwardOutputs
-from qacg_kernels.self_check.error_rule import SUM_BAND, Tally, Terms, squared_scales
+from qacg_kernels.call.equations import Position
+from qacg_kernels.call.problem import ForwardOutputs, Problem, Saved
+from qacg_kernels.self_check.error_rule import GRADIENTS, SUM_BAND, Tally, squared_scales
 
 MOST_ENTRIES = 1 << 28
 # A smaller call than this is compared whole, a larger one in a quarter, so that the time stays near that of a few calls
@@ -29,12 +30,9 @@ _SHARE = 4
 _AT_A_TIME = {"cuda": 1 << 20, "cpu": 1 << 19}
 _FEWEST_ROWS = 16
 _TF32_EPS = 2.0**-10
-# SUM_BAND was set by the tests' values. Those of a user may be larger: scores of some hundreds need twice as much.
+# SUM_BAND was set with the tests' values. A user's may be larger: scores of some hundreds need twice as much.
 _SUM_BAND = 4 * SUM_BAND
 
-_WIDE = ("query", "key", "value", "context_query", "context_key")
-_GATE = ("query", "context_query", "key", "context_key", "query_bias", "key_bias")
-GRADIENTS = (*(f"grad {name}" for name in (*_WIDE, "lambda")), *(f"grad gate.{name}" for name in _GATE))
 PER_KEY = ("grad key", "grad value", "grad context_key")
 
 
@@ -52,36 +50,26 @@ def multiplies_in_tf32(query: Tensor) -> bool:
 
 
 class Call:
-    """The inputs of an operator's call, padded or packed, read slice by slice.
+    """The tensors of an operator's call, padded or packed, read slice by slice."""
 
-    Args:
-        inputs: the operator's first 16 tensors.
-        options: the operator's options.
-    """
-
-    def __init__(self, inputs: tuple[Tensor | None, ...], options: dict[str, object]) -> None:
-        self.inputs = inputs
-        self.options = {k: v for k, v in options.items() if k != "max_seqlen" and not k.startswith("save_")}
-        query, key = inputs[:2]
-        self.device, self.heads = query.device, query.shape[1]
-        lengths, offsets = inputs[13:15]
-        self.packed = offsets is not None
-        self.lengths = None if lengths is None else lengths.long()
-        if self.packed:
-            self.starts = offsets[:-1].long()
-            self.lengths = offsets[1:].long() - self.starts
-            self.sequences = len(self.starts)
+    def __init__(self, problem: Problem) -> None:
+        self.problem = p = problem
+        self.device, self.heads, self.sequences = p.query.device, p.heads, p.sequences
+        self.lengths = None if p.key_lengths is None else p.key_lengths.long()
+        if p.packed:
+            self.starts = p.cu_seqlens[:-1].long()
+            self.lengths = p.cu_seqlens[1:].long() - self.starts
             self.queries = self.keys = int(self.lengths.max()) if self.sequences else 0
         else:
-            self.sequences, _, self.queries, _ = query.shape
-            self.keys = key.shape[2]
+            self.queries, self.keys = p.query.shape[2], p.key.shape[2]
+        self.every_key = torch.arange(self.keys, device=self.device)
 
     def is_well_formed(self) -> bool:
-        """Whether the offsets of a packed call are those of its tokens; on a GPU nobody has looked before."""
-        if not self.packed:
+        """Whether a packed call's offsets fit its tokens; on a GPU the validation does not read them."""
+        if not self.problem.packed:
             return True
         ends = self.starts + self.lengths
-        tokens = self.inputs[0].shape[0]
+        tokens = self.problem.query.shape[0]
         return bool((self.lengths >= 0).all() and self.starts[:1].eq(0).all() and ends[-1:].eq(tokens).all())
 
     def sample(self) -> tuple[Part, bool, bool]:
@@ -101,59 +89,67 @@ class Call:
         part = Part(*(torch.tensor(t, device=self.device) for t in (sequences, heads, rows)))
         return part, len(heads) * len(sequences) == self.heads * self.sequences, len(rows) == self.queries
 
-    def rows_of(self, t: Tensor, part: Part, rows: Tensor) -> Tensor:
+    def rows_of(self, t: Tensor | None, part: Part, rows: Tensor) -> Tensor | None:
         """(sequences, heads, rows, ...) of a tensor (B, H, N, ...), or (T, H, ...) when packed, whose padding is 0."""
-        if not self.packed:
+        if t is None:
+            return None
+        if not self.problem.packed:
             return t[part.sequences[:, None], part.heads][:, :, rows]
-        inside = self.inside(part, rows)
         tokens = (self.starts[part.sequences, None] + rows).clamp(max=t.shape[0] - 1)
-        taken = t[tokens][:, :, part.heads].transpose(1, 2)
-        return taken.masked_fill(~(inside if t.dim() == 2 else inside.unsqueeze(-1)), 0.0)
+        return self.without_padding(t[tokens][:, :, part.heads].transpose(1, 2), part, rows)
 
     def inside(self, part: Part, rows: Tensor) -> Tensor:
         """Whether a packed sequence has these rows: (sequences, 1, rows)."""
         return (rows < self.lengths[part.sequences, None]).unsqueeze(1)
 
+    def without_padding(self, t: Tensor, part: Part, rows: Tensor) -> Tensor:
+        """Rows (sequences, heads, rows, ...) with 0 in those that a packed sequence does not have."""
+        if not self.problem.packed:
+            return t
+        inside = self.inside(part, rows)
+        return t.masked_fill(~(inside if t.dim() == 3 else inside.unsqueeze(-1)), 0.0)
+
     def index(self, part: Part, place: tuple[int, ...], rows: Tensor) -> tuple[int, ...]:
-        """Where in the user's tensor an element of `rows_of` lies."""
+        """The index in the user's tensor of an element of `rows_of`."""
         sequence, head, row, *rest = place
         sequence, head, row = int(part.sequences[sequence]), int(part.heads[head]), int(rows[row])
-        return (int(self.starts[sequence]) + row, head, *rest) if self.packed else (sequence, head, row, *rest)
+        return (int(self.starts[sequence]) + row, head, *rest) if self.problem.packed else (sequence, head, row, *rest)
 
     def without_others(self, t: Tensor | None, part: Part, per_key: bool) -> Tensor | None:
-        """An upstream gradient, one row or value per query (or key), that is 0 outside of a part."""
+        """An upstream gradient, one row or value per query (or key), with 0 outside a part."""
         if t is None:
             return None
-        rows = torch.arange(self.keys, device=self.device) if per_key else part.rows
-        kept = torch.zeros(t.shape[: 2 if self.packed else 3], dtype=torch.bool, device=self.device)
-        if self.packed:
+        rows, packed = self.every_key if per_key else part.rows, self.problem.packed
+        kept = torch.zeros(t.shape[: 2 if packed else 3], dtype=torch.bool, device=self.device)
+        if packed:
             tokens = (self.starts[part.sequences, None] + rows)[self.inside(part, rows)[:, 0]]
             kept[tokens[:, None], part.heads] = True
         else:
             kept[part.sequences[:, None, None], part.heads[:, None], rows] = True
         return t.masked_fill(~(kept.unsqueeze(-1) if t.dim() > kept.dim() else kept), 0.0)
 
-    def dense(self, part: Part, rows: Tensor, dtype: torch.dtype) -> tuple:
-        """A part as the arguments of `equations.dense_forward`."""
-        every_key = torch.arange(self.keys, device=self.device)
-        along = (rows, every_key, every_key, rows, every_key)
-        wide = [self.rows_of(t, part, which).to(dtype) for t, which in zip(self.inputs[:5], along)]
-        lam = None if self.inputs[5] is None else self.rows_of(self.inputs[5], part, rows).to(dtype)
-        vectors = [
-            None if t is None else (t[part.heads] if t.dim() == shared + 1 else t).to(dtype)
-            for t, shared in zip(self.inputs[6:12], (1, 1, 1, 1, 0, 0))
-        ]
-        mask = self.inputs[12]
-        if mask is not None:
+    def dense(self, part: Part, rows: Tensor, dtype: torch.dtype) -> tuple[Problem, Position]:
+        """Some rows of a part as a dense problem in another dtype."""
+        p = self.problem
+        per_query, per_key = ("query", "context_query", "gate_lambda"), ("key", "value", "context_key")
+        tensors = {name: self.rows_of(getattr(p, name), part, rows) for name in per_query}
+        tensors |= {name: self.rows_of(getattr(p, name), part, self.every_key) for name in per_key}
+        for name in GATE_FIELDS:
+            t = getattr(p, name)
+            per_head = t is not None and t.dim() == (1 if name.endswith("bias") else 2)
+            tensors[name] = t[part.heads] if per_head else t
+        if p.attn_mask is not None:
             sequences, heads, along_rows = (
                 index if size > 1 else torch.zeros_like(index[:1])
-                for index, size in zip((part.sequences, part.heads, rows), mask.shape)
+                for index, size in zip((part.sequences, part.heads, rows), p.attn_mask.shape)
             )
-            mask = mask[sequences[:, None], heads][:, :, along_rows]
+            tensors["attn_mask"] = p.attn_mask[sequences[:, None], heads][:, :, along_rows]
         lengths = None if self.lengths is None else self.lengths[part.sequences]
-        places = part.sequences[:, None] * self.heads + part.heads
-        options = self.options | {"rows": rows, "places": places}
-        return wide, lam, vectors, (mask, lengths, self.inputs[15]), options
+        dense = replace(p, **tensors, key_lengths=lengths, cu_seqlens=None).to(dtype)
+        return dense, Position(rows, part.sequences[:, None] * self.heads + part.heads)
+
+
+GATE_FIELDS = ("gate_query", "gate_context_query", "gate_key", "gate_context_key", "gate_query_bias", "gate_key_bias")
 
 
 def _some(candidates: list[int], count: int, others: list[int], draw: random.Random) -> list[int]:
@@ -166,7 +162,7 @@ def _some(candidates: list[int], count: int, others: list[int], draw: random.Ran
 
 
 class Comparison:
-    """Results of a call beside the reference's, by the error rule.
+    """Results of a call compared with the equations, by the error rule.
 
     Attributes:
         compared: whether any finite value was there to compare.
@@ -177,49 +173,47 @@ class Comparison:
         self._tallies: dict[str, Tally] = {}
         self._worst: dict[str, tuple[str, float, float]] = {}
         self.compared = False
-        query = call.inputs[0]
-        self._eps = _TF32_EPS if multiplies_in_tf32(query) else None
+        p = call.problem
+        self._eps = _TF32_EPS if multiplies_in_tf32(p.query) else None
         # Below it a number of this type has an absolute rounding error.
-        self._smallest = torch.finfo(query.dtype).smallest_normal if query.dtype == torch.float16 else 0.0
+        self._smallest = torch.finfo(p.query.dtype).smallest_normal if p.query.dtype == torch.float16 else 0.0
         # Where rows are alike, as in a first trial with ones, so are their rounding errors: they add up.
-        some = [t[:, 0] if call.packed else t[0, 0] for t in call.inputs[:5]]
+        some = [t[:, 0] if p.packed else t[0, 0] for t in p.wide]
         alike = any(bool((t - t[:1]).abs().max() <= 1e-3 * t.abs().max()) for t in some if len(t) > 1)
         self._alike = max(call.queries, call.keys) ** 2 if alike else 1
 
     @torch.no_grad()
-    def add(self, part: Part, upstream: tuple | None, got: Mapping[str, Tensor | None]) -> None:
-        """Compares results with the reference's.
+    def add(self, part: Part, saved: Saved | None, got: Mapping[str, Tensor | None]) -> None:
+        """Compares results with those of the equations.
 
         Args:
-            upstream: in a backward, the gradients of the output and the two gates, 0 outside of `part` where a result
-                sums over rows or slices.
+            saved: of a backward, whose upstream gradients are 0 outside `part` where a result sums over rows or slices.
             got: tensors by the names of `forward_results`, or of GRADIENTS; None or empty for absent ones.
         """
         got = {name: t for name, t in got.items() if t is not None and t.numel()}
-        every_key = torch.arange(self._call.keys, device=self._call.device)
         of_gate: list[dict[str, Tensor]] = [{}, {}, {}]
         for group in self._groups(part):
             of_keys: list[dict[str, Tensor]] = [{}, {}, {}]
             for rows in self._rows(group):
-                sides = self._sides(group, rows, upstream)
+                sides = self._sides(group, rows, saved)
                 for name, t in got.items():
                     if name.startswith("grad gate."):
                         self._add_gate(name, of_gate, sides, group.heads)
                     elif name in PER_KEY:
                         for total, side in zip(of_keys, sides):
                             total[name] = total.get(name, 0.0) + side[name]
-                    elif name == "key_gate" and self._call.options["column_gate"]:
-                        self._add(name, t, [side[name] for side in sides], group, every_key)
                     else:
-                        self._add(name, t, [side[name] for side in sides], group, rows)
+                        per_key = name == "key_gate" and self._call.problem.column_gate
+                        along = self._call.every_key if per_key else rows
+                        self._add(name, t, [side[name] for side in sides], group, along)
             for name in of_keys[0]:
-                self._add(name, got[name], [total[name] for total in of_keys], group, every_key)
+                self._add(name, got[name], [total[name] for total in of_keys], group, self._call.every_key)
         for name in of_gate[0]:
-            # All under one name: a bias is a single number, by which eager's error would be a matter of luck.
+            # All under one name: a bias is a single number, in which eager's error would be a matter of luck.
             self._tally("grad gate", name, got[name], *(total[name] for total in of_gate))
 
     def fault(self) -> str | None:
-        """The first tensor that breaks the error rule, in a line; None if all hold."""
+        """The first tensor that breaks the error rule, in a line; None if all are within it."""
         for name, tally in self._tallies.items():
             verdict = tally.verdict()
             if not verdict.ok:
@@ -242,61 +236,48 @@ class Comparison:
         return group.rows.split(max(_AT_A_TIME[self._call.device.type] // (pairs * self._width()), 1))
 
     def _width(self) -> int:
-        return max(self._call.keys, 2 * self._call.inputs[0].shape[-1])
+        return max(self._call.keys, 2 * self._call.problem.head_dim)
 
-    def _sides(self, group: Part, rows: Tensor, upstream: tuple | None) -> list[dict[str, Tensor]]:
+    def _sides(self, group: Part, rows: Tensor, saved: Saved | None) -> list[dict[str, Tensor]]:
         """Eager results for some rows of a group, exact ones and the squares of their rounding scales."""
-        sides = []
+        sides, grads, squared_grads = [], None, [0.0, 0.0]
         for dtype in (torch.float32, torch.float64):
-            arguments = self._call.dense(group, rows, dtype)
-            if upstream is None:
-                grads = [None] * 3
-                out, softmax_out, quasi_out, maps = equations.dense_forward(*arguments)
-                outputs = (out, softmax_out, quasi_out, maps.row_max, maps.row_sum, maps.query_gate, maps.key_gate)
-                sides.append(forward_results(ForwardOutputs(*outputs)))
+            problem, position = self._call.dense(group, rows, dtype)
+            if saved is None:
+                outputs, maps = equations.dense_forward(problem, position)
+                sides.append(forward_results(outputs))
             else:
-                grads = self._upstream(upstream, group, rows, dtype)
-                sides.append(dict(zip(GRADIENTS, equations.dense_backward(*grads, *arguments))))
-        wide, lam, vectors, masks, options = arguments
-        column = options["column_gate"]
-        if upstream is not None:
-            maps = equations.maps(*wide[:2], *wide[3:], lam, *vectors, *masks, **options)
-        bias: Tensor | float = 0.0
-        if masks[0] is not None and masks[0].dtype != torch.bool:
-            bias = masks[0].double().masked_fill(hides(masks[0]), 0.0)
-        seen = [t if n in (0, 3) else equations.cleared(t, masks[1]) for n, t in enumerate(wide)]
-        terms = Terms(
-            wide=tuple(seen),
-            vectors=None if vectors[0] is None else tuple(vectors[:4]),
-            bias=bias,
-            keep=1.0 if maps.keep is None else maps.keep.square(),
-            **{name: options[name] for name in ("scale", "quasi_scale", "beta", "gamma", "column_gate")},
-            grad_out=grads[0],
-            grad_gates=tuple(0.0 if t is None else t.square() for t in grads[1:]),
-            key_rows=None if column else tuple(t[:, :, rows] if lam is None else t for t in (wide[1], wide[4])),
+                grads = self._upstream(saved, group, rows, dtype)
+                squared_grads = [0.0 if t is None else t.square() for t in (grads.grad_query_gate, grads.grad_key_gate)]
+                gradients, maps = equations.dense_backward(problem, grads, position)
+                sides.append(dict(zip(GRADIENTS, gradients)))
+        squares = squared_scales(
+            maps,
+            problem,
+            1.0 if maps.keep is None else maps.keep.square(),
+            None if grads is None else grads.grad_out,
+            tuple(squared_grads),
+            rows=rows,
             smallest=self._smallest,
         )
-        squares = {name: self._alike * t for name, t in squared_scales(maps, terms).items()}
-        for name in ("query", "context_query", "key", "context_key"):
-            if f"added {name}" in squares:
-                at = slice(None) if column or name.endswith("query") else rows
-                squares[f"grad {name}"][:, :, at] += squares[f"added {name}"]
         gates = {name: torch.ones_like(t) for name, t in sides[1].items() if name.endswith("_gate") and t is not None}
-        return [*sides, squares | gates]
+        return [*sides, {name: self._alike * t for name, t in squares.items()} | gates]
 
-    def _upstream(self, upstream: tuple, group: Part, rows: Tensor, dtype: torch.dtype) -> list[Tensor | None]:
-        """Of some rows; the gradient of a column gate's key side, which comes in once, is shared among all rows."""
-        found = [None if t is None else self._call.rows_of(t, group, rows).to(dtype) for t in upstream[:2]]
-        of_keys = upstream[2]
-        if of_keys is not None and self._call.options["column_gate"]:
-            every_key = torch.arange(self._call.keys, device=self._call.device)
-            share = len(rows) / len(group.rows)
-            return [*found, share * self._call.rows_of(of_keys, group, every_key).to(dtype)]
-        return [*found, None if of_keys is None else self._call.rows_of(of_keys, group, rows).to(dtype)]
+    def _upstream(self, saved: Saved, group: Part, rows: Tensor, dtype: torch.dtype) -> Saved:
+        """Upstream gradients of some rows; each group of rows gets its share of a column gate's key gradient."""
+        along, share = rows, 1.0
+        if self._call.problem.column_gate:
+            along, share = self._call.every_key, len(rows) / len(group.rows)
+        found = {
+            name: self._call.rows_of(getattr(saved, name), group, rows) for name in ("grad_out", "grad_query_gate")
+        }
+        of_keys = self._call.rows_of(saved.grad_key_gate, group, along)
+        found["grad_key_gate"] = None if of_keys is None else share * of_keys
+        return saved._replace(**{name: None if t is None else t.to(dtype) for name, t in found.items()})
 
     def _add_gate(self, name: str, totals: list[dict[str, Tensor]], sides: list[dict], heads: Tensor) -> None:
         """Adds a group's share to the gradient of a parameter of the gate."""
-        parameter = self._call.inputs[6 + _GATE.index(name.removeprefix("grad gate."))]
+        parameter = getattr(self._call.problem, name.removeprefix("grad ").replace(".", "_"))
         own = 0 if name.endswith("bias") else 1
         per_head = parameter.dim() > own
         for total, side in zip(totals, sides):
@@ -308,10 +289,7 @@ class Comparison:
 
     def _add(self, name: str, t: Tensor, sides: list[Tensor], group: Part, rows: Tensor) -> None:
         got = self._call.rows_of(t, group, rows)
-        if self._call.packed:
-            inside = self._call.inside(group, rows)
-            sides = [side.masked_fill(~(inside if side.dim() == 3 else inside.unsqueeze(-1)), 0.0) for side in sides]
-        place = self._tally(name, name, got, *sides)
+        place = self._tally(name, name, got, *(self._call.without_padding(side, group, rows) for side in sides))
         if place is not None:
             _, *values = self._worst[name]
             self._worst[name] = (f"{name}{list(self._call.index(group, place, rows))}", *values)

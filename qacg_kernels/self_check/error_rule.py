@@ -17,6 +17,10 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from qacg_kernels.call.equations import cleared, key_side
+from qacg_kernels.call.masks import hides
+from qacg_kernels.call.problem import Problem
+
 OUTPUT_FACTOR = 2.0
 GRADIENT_FACTOR = 3.0
 # Eager may hit a value exactly by luck (a row with one key, a tensor of few elements); a correctly rounded
@@ -144,76 +148,70 @@ class Maps(Protocol):
     key_gate: Tensor | None
 
 
-class Terms(NamedTuple):
-    """What `squared_scales` needs beside the maps, all in float64.
-
-    Attributes:
-        wide: query, key, value, context_query, context_key, (B, H, L or S, D).
-        vectors: gate vectors of the query and of the key side, (D) or (H, D), in the operator's order; or None.
-        key_rows: key and context_key where a row gate reads them; those of `wide` when None.
-        bias: an additive mask, 0 where it hides; 0.0 without one.
-        keep: squares of Z, eq. 7.
-        grad_out: (B, H, L, D).
-        grad_gates: squares of the upstream gradients of the two gates.
-        smallest: the number below which operands of products have an absolute rounding error.
-    """
-
-    wide: tuple[Tensor, ...]
-    vectors: tuple[Tensor, ...] | None
-    bias: Tensor | float
-    keep: Tensor | float
-    scale: float
-    quasi_scale: float
-    beta: float
-    gamma: float
-    column_gate: bool
-    grad_out: Tensor | None = None
-    grad_gates: tuple[Tensor | float, Tensor | float] = (0.0, 0.0)
-    key_rows: tuple[Tensor, Tensor] | None = None
-    smallest: float = 0.0
+GRADIENTS = ("query", "key", "value", "context_query", "context_key", "lambda")
+GRADIENTS += tuple(
+    f"gate.{name}" for name in ("query", "context_query", "key", "context_key", "query_bias", "key_bias")
+)
+GRADIENTS = tuple(f"grad {name}" for name in GRADIENTS)  # the results' names, in the order of `problem.Gradients`
 
 
-def _per_row(vector: Tensor) -> Tensor:
-    return vector.unsqueeze(1) if vector.dim() == 2 else vector
-
-
-def squared_scales(maps: Maps, terms: Terms) -> dict[str, Tensor]:
+def squared_scales(
+    maps: Maps,
+    p: Problem,
+    keep: Tensor | float = 1.0,
+    grad_out: Tensor | None = None,
+    grad_gates: tuple[Tensor | float, Tensor | float] = (0.0, 0.0),
+    *,
+    rows: Tensor | None = None,
+    smallest: float = 0.0,
+) -> dict[str, Tensor]:
     """For every result of a dense call, the square of its rounding scale: sum a^2 b^2 for each sum of products a b.
 
     Independent rounding errors of the terms add up to about eps times its root. A lambda that the kernel computes is
-    itself such a sum, 1 - beta lq - gamma lk. Gradients are among the results where `terms.grad_out` is given; those
-    of gate vectors and biases are (B, H, D) and (B, H), not yet summed over what shares them.
+    itself such a sum, 1 - beta lq - gamma lk.
+
+    Args:
+        maps, p: the maps and the problem, in float64.
+        keep: squares of Z, eq. 7.
+        grad_out: (B, H, L, D); with it gradients are among the results. Those of gate vectors and biases are (B, H, D)
+            and (B, H), not yet summed over what shares them.
+        grad_gates: squares of the upstream gradients of the two gates.
+        rows: query positions of `p` in the whole call, where a row gate reads its keys.
+        smallest: the number below which operands of products have an absolute rounding error.
     """
-    query2, key2, value2, context_query2, context_key2 = (t.square() for t in terms.wide)
-    softmax, quasi, lam2 = maps.softmax, terms.quasi_scale * maps.sigmoid, maps.gate.square()
+    query2, context_query2 = p.query.square(), p.context_query.square()
+    key2, value2, context_key2 = (cleared(t, p.key_lengths).square() for t in (p.key, p.value, p.context_key))
+    softmax, quasi, lam2 = maps.softmax, p.quasi_scale * maps.sigmoid, maps.gate.square()
     if maps.query_gate is not None:
-        across = maps.key_gate.unsqueeze(-2 if terms.column_gate else -1)
-        lam2 = 1 + (terms.beta * maps.query_gate.unsqueeze(-1)).square() + (terms.gamma * across).square()
+        across = maps.key_gate.unsqueeze(-2 if p.column_gate else -1)
+        lam2 = 1 + (p.beta * maps.query_gate.unsqueeze(-1)).square() + (p.gamma * across).square()
 
     # exp and the sigmoid pass on the errors of the scores, whose terms count too: dP = P (dT - sum P dT).
-    bias2 = terms.bias**2
-    scores2 = terms.scale**2 * (query2 @ key2.transpose(-1, -2)) + bias2
-    context2 = terms.scale**2 * (context_query2 @ context_key2.transpose(-1, -2)) + bias2
+    bias2: Tensor | float = 0.0
+    if p.attn_mask is not None and p.attn_mask.dtype != torch.bool:
+        bias2 = p.attn_mask.double().masked_fill(hides(p.attn_mask), 0.0).square()
+    scores2 = p.scale**2 * (query2 @ key2.transpose(-1, -2)) + bias2
+    context2 = p.scale**2 * (context_query2 @ context_key2.transpose(-1, -2)) + bias2
     scores2_of_row = (softmax.square() * scores2).sum(-1, keepdim=True)
     softmax2 = softmax.square() * (1 + (1 - 2 * softmax) * scores2 + scores2_of_row)
     quasi2 = quasi.square() * (1 + (1 - maps.sigmoid).square() * context2)
 
-    softmax_rows2, quasi_rows2 = (_operand(terms.keep * t, terms.smallest) for t in (softmax2, lam2 * quasi2))
+    softmax_rows2, quasi_rows2 = (_operand(keep * t, smallest) for t in (softmax2, lam2 * quasi2))
     squares = {
         "out": (softmax_rows2 + quasi_rows2) @ value2,
         "softmax_out": softmax_rows2 @ value2,
-        "quasi_out": _operand(terms.keep * quasi2, terms.smallest) @ value2,
+        "quasi_out": _operand(keep * quasi2, smallest) @ value2,
         "log_sum": 1 + scores2_of_row.squeeze(-1),
         "lambda": lam2.squeeze(-1),
     }
-    if terms.grad_out is None:
+    if grad_out is None:
         return squares
-    grad_out2 = terms.grad_out.square()
-    d_attention = terms.keep * (grad_out2 @ value2.transpose(-1, -2))
+    grad_out2 = grad_out.square()
+    d_attention = keep * (grad_out2 @ value2.transpose(-1, -2))
     weighted = softmax2 * d_attention
-    d_scores = _operand(weighted + softmax2 * weighted.sum(-1, keepdim=True), terms.smallest) * terms.scale**2
+    d_scores = _operand(weighted + softmax2 * weighted.sum(-1, keepdim=True), smallest) * p.scale**2
     # 1 - sigmoid is a difference too: far out on the right, where it vanishes, its terms are both one.
-    d_context = _operand(lam2 * quasi2 * (1 + maps.sigmoid.square()) * d_attention, terms.smallest) * terms.scale**2
+    d_context = _operand(lam2 * quasi2 * (1 + maps.sigmoid.square()) * d_attention, smallest) * p.scale**2
     d_gate = d_attention * quasi2
     squares |= {
         "grad query": d_scores @ key2,
@@ -223,29 +221,41 @@ def squared_scales(maps: Maps, terms: Terms) -> dict[str, Tensor]:
         "grad context_key": d_context.transpose(-1, -2) @ context_query2,
         "grad lambda": d_gate.sum(-1),
     }
-    return squares if terms.vectors is None else squares | _of_gate(maps, terms, d_gate, squares)
+    if p.gate_lambda is None:
+        _add_gate_squares(squares, maps, p, d_gate, grad_gates, rows)
+    return squares
 
 
 def _operand(squares: Tensor, smallest: float) -> Tensor:
     return torch.where(squares > 0, squares.clamp(min=smallest**2), 0.0) if smallest else squares
 
 
-def _of_gate(maps: Maps, terms: Terms, d_gate: Tensor, squares: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The squares of what depends on gate vectors; "added key" is per row of `terms.key_rows` where those are given."""
-    query, key, _, context_query, context_key = terms.wide
-    if terms.key_rows is not None:
-        key, context_key = terms.key_rows
-    found = {}
-    for number, (side, weight, lam, axis, operands) in enumerate((
-        ("query", terms.beta, maps.query_gate, -1, (query, context_query)),
-        ("key", terms.gamma, maps.key_gate, -2 if terms.column_gate else -1, (key, context_key)),
-    )):  # fmt: skip
+def _add_gate_squares(
+    squares: dict[str, Tensor],
+    maps: Maps,
+    p: Problem,
+    d_gate: Tensor,
+    grad_gates: tuple[Tensor | float, Tensor | float],
+    rows: Tensor | None,
+) -> None:
+    """Adds the squares of the gate's parameters, and the gate's share in those of the tensors that it reads."""
+    sides = (
+        ("query", p.beta, maps.query_gate, -1, (p.query, p.context_query), (p.gate_query, p.gate_context_query)),
+        (
+            "key",
+            p.gamma,
+            maps.key_gate,
+            -2 if p.column_gate else -1,
+            key_side(p, rows),
+            (p.gate_key, p.gate_context_key),
+        ),
+    )
+    for (side, weight, lam, axis, operands, vectors), grad_gate in zip(sides, grad_gates):
         slope = (lam * (1 - lam)).square()
-        logit = slope * (weight**2 * d_gate.sum(axis) + terms.grad_gates[number])
-        for name, operand, vector in zip(
-            (side, f"context_{side}"), operands, terms.vectors[2 * number : 2 * number + 2]
-        ):
-            found[f"added {name}"] = logit.unsqueeze(-1) * _per_row(vector.square())
-            found[f"grad gate.{name}"] = (logit.unsqueeze(-1) * operand.square()).sum(-2)
-        found[f"grad gate.{side}_bias"] = logit.sum(-1)
-    return found
+        logit = slope * (weight**2 * d_gate.sum(axis) + grad_gate)
+        at = rows if side == "key" and rows is not None and not p.column_gate else slice(None)
+        for name, operand, vector in zip((side, f"context_{side}"), operands, vectors):
+            per_row = vector.square().unsqueeze(1) if vector.dim() == 2 else vector.square()
+            squares[f"grad {name}"][:, :, at] += logit.unsqueeze(-1) * per_row
+            squares[f"grad gate.{name}"] = (logit.unsqueeze(-1) * operand.square()).sum(-2)
+        squares[f"grad gate.{side}_bias"] = logit.sum(-1)

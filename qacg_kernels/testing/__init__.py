@@ -12,10 +12,11 @@ from torch import Tensor
 from qacg_kernels.call.dropout import keep_mask, keep_scale
 from qacg_kernels.call.gate import GateParameters
 from qacg_kernels.call.masks import hides
+from qacg_kernels.call.validation import dense_problem
 from qacg_kernels.dispatch import available_backends
 from qacg_kernels.functional import explain, quasi_attention, quasi_attention_varlen
-from qacg_kernels.self_check.error_rule import Terms, judge, squared_scales
-from qacg_kernels.testing.inputs import BIASES, VECTORS, WIDE, Case, Inputs, make_inputs
+from qacg_kernels.self_check.error_rule import judge, squared_scales
+from qacg_kernels.testing.inputs import BIASES, VECTORS, Case, Inputs, make_inputs
 
 
 class _Maps(NamedTuple):
@@ -224,35 +225,24 @@ def rounding_scales(inputs: Inputs) -> dict[str, Tensor]:
 
 
 def _squared_scales(inputs: Inputs, x: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Those of a dense part, by the names of its results, summed over what shares a parameter of the gate."""
-    case, gate = inputs.case, inputs.gate(x)
-    options = dict(attn_mask=None, key_lengths=None) | inputs.options
-    maps = _eager_maps(x["query"], x["key"], x["context_query"], x["context_key"], gate, **options)
-    bias = options["attn_mask"]
+    """Squared scales of a dense part by the names of its results, summed over what shares a parameter of the gate."""
+    case, options = inputs.case, dict(attn_mask=None, key_lengths=None, dropout_seed=None) | inputs.options
+    kept = options.pop("keep", None)
+    maps = _eager_maps(x["query"], x["key"], x["context_query"], x["context_key"], inputs.gate(x), **options)
     through = 0.0 if inputs.grad_lambda is None else inputs.grad_lambda.square()
-    terms = Terms(
-        wide=tuple(x[name] for name in WIDE),
-        vectors=None if "lambda" in x else tuple(x[name] for name in VECTORS),
-        bias=0.0 if bias is None or bias.dtype == torch.bool else bias.nan_to_num(neginf=0.0),
-        keep=(options["keep"].double() * keep_scale(case.dropout_p)).square() if "keep" in options else 1.0,
-        scale=case.head_dim**-0.5 if case.scale is None else case.scale,
-        quasi_scale=case.quasi_scale,
-        beta=case.beta,
-        gamma=case.gamma,
-        column_gate=case.form == "column",
+    found = squared_scales(
+        maps,
+        dense_problem(*inputs.arguments(x), **options),
+        keep=1.0 if kept is None else (kept.double() * keep_scale(case.dropout_p)).square(),
         grad_out=inputs.grad_out,
         grad_gates=(case.beta**2 * through, case.gamma**2 * through),
     )
-    found = squared_scales(maps, terms)
-    squares = {"out": found["out"]} | {f"grad {name}": found[f"grad {name}"] for name in x if f"grad {name}" in found}
-    if case.returns_lambda:
-        squares["lambda"] = found["lambda"]
+    names = ["out", *(f"grad {name}" for name in x), *(["lambda"] if case.returns_lambda else [])]
+    squares = {name: found[name] for name in names if name in found}
     for name, t in x.items():
         if name in BIASES or name in VECTORS:
             shared = squares[f"grad {name}"].sum(0)
             squares[f"grad {name}"] = shared if t.dim() == (1 if name in BIASES else 2) else shared.sum(0)
-        elif f"added {name}" in found:
-            squares[f"grad {name}"] = squares[f"grad {name}"] + found[f"added {name}"]
     return squares
 
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from qacg_kernels.backends import cuda
+from qacg_kernels.backends.protocol import outside_limits
 
 
 @pytest.fixture
@@ -18,7 +19,7 @@ def reasons(monkeypatch):
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
         cuda.capability.cache_clear()
         query = SimpleNamespace(device=torch.device(device), dtype=torch.bfloat16)
-        return cuda.unsupported(SimpleNamespace(query=query, head_dim=64))
+        return outside_limits(cuda, SimpleNamespace(query=query, head_dim=64, gate_form="row"))
 
     yield find
     cuda.capability.cache_clear()

@@ -97,7 +97,7 @@ def test_the_self_check_finds_its_first_calls_right(monkeypatch):
         told = self_check.summary(torch.device("cpu"))
         assert told.endswith("0 wrong") and int(told.split()[0]) > 20
     finally:
-        schema.in_python.pop("cuda", None)
+        schema.python_kernels.pop("cuda", None)
         registry._destroy()
         self_check.forget()
 
@@ -230,7 +230,7 @@ def test_a_tensor_on_another_device_is_an_error_that_names_it(misplaced):
     """Past the dispatcher, which sends mixed devices here where they are a GPU's and the CPU's."""
     sizes = dict(queries=5, head_dim=8, key_lengths=(3, 5))
     case = Case("devices", **sizes, gate="shared", bias="shared", mask="boolean", dropout_p=0.1)
-    with pytest.raises(RuntimeError, match=f"{misplaced}: wanted a tensor on"):
+    with pytest.raises(RuntimeError, match=f"{misplaced}: expected a tensor on"):
         run_raw("cuda_attention", raw_arguments(case, misplaced), save_softmax_out=False, save_quasi_out=False)
 
 
@@ -242,7 +242,7 @@ def test_a_tensor_of_the_backward_on_another_device_is_an_error_that_names_it(mi
     saved = dict(zip(names, saved))
     first = dict(grad_out=saved.pop("out"), grad_query_gate=None, grad_key_gate=saved["key_gate"])
     given = {name: t.to("meta") if name == misplaced else t for name, t in (first | arguments | saved).items()}
-    with pytest.raises(RuntimeError, match=f"{misplaced}: wanted a tensor on"):
+    with pytest.raises(RuntimeError, match=f"{misplaced}: expected a tensor on"):
         run_raw("cuda_attention_backward", given)
 
 
@@ -260,15 +260,25 @@ def run_raw(name, arguments, **options):
     options |= dict(max_seqlen=0, is_causal=False, dropout_p=0.0, scale=0.25, quasi_scale=1.0, beta=1.0, gamma=1.0)
     operator = getattr(torch.ops.qacg, name).default
     cpu = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
-    return operator.redispatch(cpu, *arguments.values(), **options, column_gate=False)
+    return operator.redispatch(cpu, *arguments.values(), **options, gate_form=0)
 
 
 @pytest.mark.parametrize(
     ("case", "name", "wrong", "message"),
     [
-        (Case("a", queries=5, keys=9), "value", lambda t: t[:, :, :8], "got shape (2, 3, 8, 16), wanted (2, 3, 9, 16)"),
-        (Case("b", queries=5, keys=9), "context_query", lambda t: t[:1], "got shape (1, 3, 5, 16), wanted (2, 3, 5"),
-        (Case("c", queries=5, key_lengths=(3, 5)), "key_lengths", lambda t: t[:1], "got shape (1), wanted (2)"),
+        (
+            Case("a", queries=5, keys=9),
+            "value",
+            lambda t: t[:, :, :8],
+            "expected shape (2, 3, 9, 16), got",
+        ),
+        (
+            Case("b", queries=5, keys=9),
+            "context_query",
+            lambda t: t[:1],
+            "expected shape (2, 3, 5, 16), got",
+        ),
+        (Case("c", queries=5, key_lengths=(3, 5)), "key_lengths", lambda t: t[:1], "expected shape (2), got shape (1)"),
     ],
     ids=["rows", "batch", "lengths"],
 )
@@ -297,7 +307,7 @@ def test_branch_outputs_agree_with_one_another():
     absent = [None] * 10
     arguments = (*inputs.arguments(), *absent)
     options = dict(max_seqlen=0, is_causal=False, dropout_p=0.0, scale=0.125, quasi_scale=1.0, beta=1.0, gamma=1.0)
-    options |= dict(column_gate=False, save_softmax_out=True)
+    options |= dict(gate_form=0, save_softmax_out=True)
     run = torch.ops.qacg.cuda_attention
     out, softmax_out, quasi_out, *_ = run(*arguments, **options, save_quasi_out=True)
     fast_out, fast_softmax_out, nothing, *_ = run(*arguments, **options, save_quasi_out=False)

@@ -45,7 +45,9 @@ def test_explain_is_also_the_dictionary_that_it_was(device):
         "notes": [],
     }
     assert explanation["selected"] == ["reference"] and len(explanation) == len(dict(explanation))
-    assert str(explanation).startswith("reference takes this call\n") and "cpu does not: dtype is" in str(explanation)
+    assert str(explanation).startswith("reference takes this call\n") and "cpu does not: dtype: expected" in str(
+        explanation
+    )
     with pytest.raises(KeyError):
         explanation["tpu"]
 
@@ -57,7 +59,7 @@ def test_explain_takes_packed_calls(device):
 
 @pytest.mark.parametrize(
     ("sizes", "dtype", "word"),
-    [(dict(head_dim=257), torch.float32, "head size is 257"), (dict(), torch.float64, "float64")],
+    [(dict(head_dim=257), torch.float32, "head size: expected 1 to 256, got 257"), (dict(), torch.float64, "float64")],
     ids=["head size", "dtype"],
 )
 def test_named_backend_raises_its_reasons_where_auto_goes_on(sizes, dtype, word, device):

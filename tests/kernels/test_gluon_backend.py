@@ -10,6 +10,7 @@ import torch
 
 import qacg_kernels as qk
 from qacg_kernels.backends import triton
+from qacg_kernels.backends.protocol import outside_limits
 from qacg_kernels.backends.triton import gluon
 from qacg_kernels.backends.triton.tile_tables import Choice
 from qacg_kernels.call.validation import dense_problem
@@ -38,7 +39,7 @@ def machine(monkeypatch):
 
 def reasons(dtype=torch.bfloat16, head_dim=64, device="cuda:0"):
     query = SimpleNamespace(device=torch.device(device), dtype=dtype)
-    return gluon.unsupported(SimpleNamespace(query=query, head_dim=head_dim))
+    return outside_limits(gluon, SimpleNamespace(query=query, head_dim=head_dim, gate_form="row"))
 
 
 def test_it_is_missing_where_triton_is(monkeypatch):

@@ -11,6 +11,7 @@ import torch
 import qacg_kernels as qk
 from qacg_kernels.backends import cuda
 from qacg_kernels.backends.cuda import hopper
+from qacg_kernels.backends.protocol import outside_limits
 from qacg_kernels.backends.triton.tile_tables import Choice
 
 
@@ -32,7 +33,7 @@ def library(monkeypatch):
 
 def reasons(dtype=torch.bfloat16, head_dim=64):
     query = SimpleNamespace(device=torch.device("cuda:0"), dtype=dtype)
-    return hopper.unsupported(SimpleNamespace(query=query, head_dim=head_dim))
+    return outside_limits(hopper, SimpleNamespace(query=query, head_dim=head_dim, gate_form="row"))
 
 
 def test_it_is_missing_where_the_cuda_library_is(monkeypatch):
@@ -49,8 +50,8 @@ def test_a_library_without_its_code_is_told_with_how_to_build_it(library):
 def test_it_takes_16_bits_on_a_hopper_gpu(library):
     library((9, 0), "8.0", "9.0a")
     assert hopper.missing() == [] == reasons() == reasons(torch.float16, 128) == reasons(head_dim=33)
-    assert "dtype is torch.float32" in reasons(torch.float32)[0]
-    assert "head size is 129; it takes 1 to 128" in reasons(head_dim=129)[0]
+    assert "dtype: expected float16 or bfloat16, got float32" in reasons(torch.float32)[0]
+    assert "head size: expected 1 to 128, got 129" in reasons(head_dim=129)[0]
 
 
 @pytest.mark.parametrize("capability", [(8, 0), (10, 0), (12, 0)])

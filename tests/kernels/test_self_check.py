@@ -246,7 +246,7 @@ def test_wrong_argument_of_a_raw_call_is_named(inputs):
     with unchecked_cpu(), pytest.raises(ValueError, match="dropout_seed"):
         torch.ops.qacg.cpu_attention(
             *inputs.arguments()[:5], inputs.tensors["query"][..., 0], *[None] * 10, max_seqlen=0, is_causal=False,
-            dropout_p=0.5, scale=1.0, quasi_scale=1.0, beta=1.0, gamma=1.0, column_gate=False,
+            dropout_p=0.5, scale=1.0, quasi_scale=1.0, beta=1.0, gamma=1.0, gate_form=0,
         )  # fmt: skip
 
 
@@ -329,9 +329,9 @@ def test_empty_gradients_of_absent_gates_raise_no_alarm():
     options = dict(max_seqlen=0, is_causal=False, dropout_p=0.0, scale=1.0, quasi_scale=1.0, beta=1.0, gamma=1.0)
     nothing = torch.empty(0)
     with unchecked_cpu():
-        out, *saved = torch.ops.qacg.cpu_attention(*tensors, **options, column_gate=False)
+        out, *saved = torch.ops.qacg.cpu_attention(*tensors, **options, gate_form=0)
         torch.ops.qacg.cpu_attention_backward(
-            torch.ones_like(out), nothing, nothing, *tensors, *saved, **options, column_gate=False
+            torch.ones_like(out), nothing, nothing, *tensors, *saved, **options, gate_form=0
         )
         assert self_check.summary(torch.device("cpu")) == "2 kernel variants checked and right, 0 wrong"
 

@@ -4,15 +4,15 @@ reference's numbers. A call that does not meet it comes first, and raises no ala
 
 import re
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import pytest
 import torch
 from test_edges import EMPTY
-from unchecked_cpu import GRADIENTS, INPUTS, UPSTREAM, unchecked_cpu
+from unchecked_cpu import GRADIENTS, unchecked_cpu
 
 from qacg_kernels.backends import cpu, reference
-from qacg_kernels.operators.schema import ForwardOutputs
+from qacg_kernels.call.problem import Problem, Residuals, Saved
 from qacg_kernels.self_check import comparison
 from qacg_kernels.testing import evaluate, through_backend
 from qacg_kernels.testing.inputs import Case, make_inputs
@@ -56,17 +56,14 @@ def instead(condition, **changes):
         if not condition(call):
             return
         call = call | {name: change(call) if callable(change) else change for name, change in changes.items()}
-        names = ("max_seqlen", "is_causal", "dropout_p", "scale", "quasi_scale", "beta", "gamma", "column_gate")
-        options = {name: call[name] for name in names}
-        inputs = [call[name] for name in INPUTS]
+        problem = Problem(**{field.name: call[field.name] for field in fields(Problem)})
         if "grad query" in results:
-            saved = [call[name] for name in ForwardOutputs._fields[1:]]
-            copy(results, reference.backward(*(call[name] for name in UPSTREAM), *inputs, *saved, **options))
+            copy(results, reference.backward(problem, Saved(**{name: call[name] for name in Saved._fields})))
         else:
-            out, softmax_out, *_ = reference.forward(*inputs, **options)
-            results["out"].copy_(out)
+            outputs = reference.forward(problem, Residuals())
+            results["out"].copy_(outputs.out)
             if results["softmax_out"].numel():
-                results["softmax_out"].copy_(softmax_out)
+                results["softmax_out"].copy_(outputs.softmax_out)
 
     return happen
 

@@ -16,6 +16,9 @@ from qacg_kernels import tune as tune_command
 from qacg_kernels.backends.triton import arguments, tile_tables, tune
 from qacg_kernels.backends.triton.candidates import candidates
 from qacg_kernels.backends.triton.tile_tables import KEYS, Choice, TileEntry
+from qacg_kernels.call.problem import Residuals
+from qacg_kernels.functional import problem_of
+from qacg_kernels.testing.inputs import Case, make_inputs
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -363,9 +366,10 @@ def test_tuning_refuses_before_it_measures_where_nothing_can_be_saved(a_gpu, mon
 @pytest.mark.parametrize("key", [KEYS[0], KEYS[7], KEYS[-1]], ids=str)
 def test_examples_of_tuning_are_calls_of_the_rows_kind(key):
     row = TileEntry(*key, 16, 16, 4, 1)
-    inputs, options, grad_out = tune.example(row, torch.device("meta"))
-    assert len(inputs) == 16 and inputs[0].shape == grad_out.shape and inputs[0].shape[-1] == key[2]
-    assert tile_tables.is_busy(inputs[12] is not None, options["dropout_p"], options["column_gate"]) == key[3]
+    problem, grad_out = tune.example(row, torch.device("meta"))
+    assert problem.query.shape == grad_out.shape
+    assert problem.head_dim == key[2]
+    assert tile_tables.is_busy(problem.attn_mask is not None, problem.dropout_p, problem.column_gate) == key[3]
 
 
 @pytest.mark.parametrize("limit", [0, 168])
@@ -373,11 +377,9 @@ def test_a_limit_on_registers_goes_to_the_compiler(limit):
     launch = pytest.importorskip("qacg_kernels.backends.triton.launch")
     shipped, options = tile_tables.shipped("sm_90"), []
     table = replace(shipped, entries=(replace(shipped.entries[0], registers=limit), *shipped.entries[1:]))
-    tensors = [torch.zeros(1, 2, 16, 64, dtype=torch.bfloat16) for _ in range(5)]
-    choices = dict(is_causal=False, dropout_p=0.0, scale=1.0, quasi_scale=1.0, beta=1.0, gamma=1.0, column_gate=False)
+    inputs = make_inputs(Case("call", batch=1, heads=2, queries=16, head_dim=64), torch.bfloat16)
     with tile_tables.trial(table), launch.through(lambda *given: options.append(given[4])):
-        inputs = (*tensors, tensors[0][..., 0], *[None] * 10)
-        launch.forward(*inputs, **choices, max_seqlen=0, save_softmax_out=False)
+        launch.forward(problem_of(*inputs.arguments()), Residuals(False, False))
     assert [given.get("maxnreg", 0) for given in options] == [limit]
 
 

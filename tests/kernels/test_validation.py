@@ -33,51 +33,51 @@ def packed_arguments():
 
 # Each row: what is changed in a good call, the error, and what its message must hold, in this order.
 BAD_IN_BOTH = [
-    ({"query": None}, TypeError, ["query", "got NoneType", "wanted a torch.Tensor"]),
-    ({"key": [[1.0]]}, TypeError, ["key", "got list", "wanted a torch.Tensor"]),
+    ({"query": None}, TypeError, ["query", "got NoneType", "expected a torch.Tensor"]),
+    ({"key": [[1.0]]}, TypeError, ["key", "got list", "expected a torch.Tensor"]),
     (
         {"query": torch.ones(B, H, L, D, dtype=torch.int64)},
         TypeError,
-        ["query", "torch.int64", "wanted", "float32"],
+        ["query", "torch.int64", "expected", "float32"],
     ),
-    ({"value": torch.ones(B, H, S, D, dtype=torch.bool)}, TypeError, ["value", "torch.bool", "wanted"]),
+    ({"value": torch.ones(B, H, S, D, dtype=torch.bool)}, TypeError, ["value", "torch.bool", "expected"]),
     ({"context_key": torch.ones(B, H, S, D, dtype=torch.complex64)}, TypeError, ["context_key", "complex64"]),
-    ({"key": normal(B, H, S, D).double()}, TypeError, ["key", "torch.float64", "wanted torch.float32"]),
+    ({"key": normal(B, H, S, D).double()}, TypeError, ["key", "torch.float64", "expected dtype torch.float32"]),
     (
         {"context_query": normal(B, H, L, D).half()},
         TypeError,
-        ["context_query", "float16", "wanted torch.float32"],
+        ["context_query", "float16", "expected dtype torch.float32"],
     ),
-    ({"value": torch.empty(B, H, S, D, device="meta")}, ValueError, ["value", "meta", "wanted cpu"]),
-    ({"query": normal(D)}, ValueError, ["query", "(5)", "wanted", "dimensions"]),
-    ({"gate": 0.5}, TypeError, ["gate", "float", "wanted a lambda tensor or GateParameters"]),
-    ({"gate": None}, TypeError, ["gate", "NoneType", "wanted"]),
-    ({"gate": torch.ones(B, H, L, dtype=torch.int32)}, TypeError, ["gate", "int32", "wanted"]),
-    ({"gate": normal(B, H, L).bfloat16()}, TypeError, ["gate", "bfloat16", "wanted torch.float32"]),
-    ({"gate": normal(B, H, L + 1)}, ValueError, ["gate", "(2, 3, 5)", "wanted"]),
-    ({"gate": normal(H, L, 1)}, ValueError, ["gate", "(3, 4, 1)", "wanted"]),
-    ({"gate": vectors(query=None)}, TypeError, ["gate.query", "NoneType", "wanted"]),
-    ({"gate": vectors(query=normal(D + 1))}, ValueError, ["gate.query", "(6)", "wanted (5) or (3, 5)"]),
-    ({"gate": vectors(key=normal(H + 1, D))}, ValueError, ["gate.key", "(4, 5)", "wanted (5) or (3, 5)"]),
-    ({"gate": vectors(context_key=normal(1, D, 1))}, ValueError, ["gate.context_key", "(1, 5, 1)", "wanted"]),
+    ({"value": torch.empty(B, H, S, D, device="meta")}, ValueError, ["value", "meta", "expected device cpu"]),
+    ({"query": normal(D)}, ValueError, ["query", "(5)", "expected", "dimensions"]),
+    ({"gate": 0.5}, TypeError, ["gate", "float", "expected a lambda tensor or GateParameters"]),
+    ({"gate": None}, TypeError, ["gate", "NoneType", "expected"]),
+    ({"gate": torch.ones(B, H, L, dtype=torch.int32)}, TypeError, ["gate", "int32", "expected"]),
+    ({"gate": normal(B, H, L).bfloat16()}, TypeError, ["gate", "bfloat16", "expected dtype torch.float32"]),
+    ({"gate": normal(B, H, L + 1)}, ValueError, ["gate", "(2, 3, 5)", "expected"]),
+    ({"gate": normal(H, L, 1)}, ValueError, ["gate", "(3, 4, 1)", "expected"]),
+    ({"gate": vectors(query=None)}, TypeError, ["gate.query", "NoneType", "expected"]),
+    ({"gate": vectors(query=normal(D + 1))}, ValueError, ["gate.query", "(6)", "expected shape (5) or (3, 5)"]),
+    ({"gate": vectors(key=normal(H + 1, D))}, ValueError, ["gate.key", "(4, 5)", "expected shape (5) or (3, 5)"]),
+    ({"gate": vectors(context_key=normal(1, D, 1))}, ValueError, ["gate.context_key", "(1, 5, 1)", "expected"]),
     (
         {"gate": vectors(context_query=normal(D).double())},
         TypeError,
-        ["gate.context_query", "float64", "wanted"],
+        ["gate.context_query", "float64", "expected"],
     ),
-    ({"gate": vectors(query_bias=0.5)}, TypeError, ["gate.query_bias", "float", "wanted"]),
-    ({"gate": vectors(key_bias=normal(H + 1))}, ValueError, ["gate.key_bias", "(4)", "wanted () or (3)"]),
+    ({"gate": vectors(query_bias=0.5)}, TypeError, ["gate.query_bias", "float", "expected"]),
+    ({"gate": vectors(key_bias=normal(H + 1))}, ValueError, ["gate.key_bias", "(4)", "expected shape () or (3)"]),
     (
         {"gate": vectors(form="diagonal")},
         ValueError,
-        ["gate.form", "'diagonal'", "wanted", "'row'", "'column'"],
+        ["gate.form", "'diagonal'", "expected", "'row'", "'column'"],
     ),
-    ({"dropout_p": 1.0}, ValueError, ["dropout_p", "1.0", "wanted", "[0, 1)"]),
-    ({"dropout_p": -0.1}, ValueError, ["dropout_p", "-0.1", "wanted", "[0, 1)"]),
-    ({"dropout_p": float("nan")}, ValueError, ["dropout_p", "nan", "wanted", "[0, 1)"]),
-    ({"dropout_seed": 3}, TypeError, ["dropout_seed", "wanted an int64 scalar"]),
-    ({"dropout_seed": torch.tensor([3])}, TypeError, ["dropout_seed", "wanted an int64 scalar"]),
-    ({"dropout_seed": torch.tensor(3.0)}, TypeError, ["dropout_seed", "wanted an int64 scalar"]),
+    ({"dropout_p": 1.0}, ValueError, ["dropout_p", "1.0", "expected", "[0, 1)"]),
+    ({"dropout_p": -0.1}, ValueError, ["dropout_p", "-0.1", "expected", "[0, 1)"]),
+    ({"dropout_p": float("nan")}, ValueError, ["dropout_p", "nan", "expected", "[0, 1)"]),
+    ({"dropout_seed": 3}, TypeError, ["dropout_seed", "expected an int64 scalar"]),
+    ({"dropout_seed": torch.tensor([3])}, TypeError, ["dropout_seed", "expected an int64 scalar"]),
+    ({"dropout_seed": torch.tensor(3.0)}, TypeError, ["dropout_seed", "expected an int64 scalar"]),
     ({"backend": "gpu"}, ValueError, ["backend", "expected", "'reference'", "'gpu'"]),
     ({"backend": "triton"}, RuntimeError, ["triton", "does not take this call"]),
     (
@@ -88,33 +88,33 @@ BAD_IN_BOTH = [
 ]
 
 BAD_IN_DENSE = [
-    ({"query": normal(H, L, D)}, ValueError, ["query", "(3, 4, 5)", "wanted four dimensions"]),
-    ({"key": normal(H, S, D)}, ValueError, ["key", "(3, 4, 5)", "wanted four dimensions"]),
-    ({"query": normal(B, H, L, 0)}, ValueError, ["query", "(2, 3, 4, 0)", "wanted a head size"]),
-    ({"key": normal(B, H, S, D + 1)}, ValueError, ["key", "(2, 3, 4, 6)", "wanted (2, 3, 4, 5)"]),
-    ({"key": normal(B, H + 1, S, D)}, ValueError, ["key", "(2, 4, 4, 5)", "wanted (2, 3, 4, 5)"]),
-    ({"key": normal(B + 1, H, S, D)}, ValueError, ["key", "(3, 3, 4, 5)", "wanted (2, 3, 4, 5)"]),
+    ({"query": normal(H, L, D)}, ValueError, ["query", "(3, 4, 5)", "expected four dimensions"]),
+    ({"key": normal(H, S, D)}, ValueError, ["key", "(3, 4, 5)", "expected four dimensions"]),
+    ({"query": normal(B, H, L, 0)}, ValueError, ["query", "(2, 3, 4, 0)", "expected a head size"]),
+    ({"key": normal(B, H, S, D + 1)}, ValueError, ["key", "(2, 3, 4, 6)", "expected shape (2, 3, 4, 5)"]),
+    ({"key": normal(B, H + 1, S, D)}, ValueError, ["key", "(2, 4, 4, 5)", "expected shape (2, 3, 4, 5)"]),
+    ({"key": normal(B + 1, H, S, D)}, ValueError, ["key", "(3, 3, 4, 5)", "expected shape (2, 3, 4, 5)"]),
     (
         {"value": normal(B, H, S + 1, D)},
         ValueError,
-        ["value", "(2, 3, 5, 5)", "wanted (2, 3, 4, 5)", "as key"],
+        ["value", "(2, 3, 5, 5)", "expected shape (2, 3, 4, 5)", "like key"],
     ),
     (
         {"context_query": normal(B, H, L + 1, D)},
         ValueError,
-        ["context_query", "(2, 3, 5, 5)", "wanted", "as query"],
+        ["context_query", "(2, 3, 5, 5)", "expected", "like query"],
     ),
-    ({"context_key": normal(B, 1, S, D)}, ValueError, ["context_key", "(2, 1, 4, 5)", "wanted", "as key"]),
-    ({"attn_mask": [[True]]}, TypeError, ["attn_mask", "list", "wanted"]),
+    ({"context_key": normal(B, 1, S, D)}, ValueError, ["context_key", "(2, 1, 4, 5)", "expected", "like key"]),
+    ({"attn_mask": [[True]]}, TypeError, ["attn_mask", "list", "expected"]),
     (
         {"attn_mask": torch.ones(L, S, dtype=torch.int64)},
         TypeError,
-        ["attn_mask", "int64", "wanted torch.bool"],
+        ["attn_mask", "int64", "expected dtype torch.bool"],
     ),
     (
         {"attn_mask": torch.zeros(L, S).double()},
         TypeError,
-        ["attn_mask", "float64", "wanted torch.bool or torch.float32"],
+        ["attn_mask", "float64", "expected dtype torch.bool or torch.float32"],
     ),
     (
         {"attn_mask": torch.ones(L, S + 1, dtype=torch.bool)},
@@ -128,13 +128,13 @@ BAD_IN_DENSE = [
         ValueError,
         ["attn_mask", "requires grad", "detach"],
     ),
-    ({"attn_mask": torch.zeros(L, S, device="meta")}, ValueError, ["attn_mask", "meta", "wanted cpu"]),
-    ({"key_lengths": [3, 4]}, TypeError, ["key_lengths", "list", "wanted"]),
-    ({"key_lengths": torch.tensor([3.0, 4.0])}, TypeError, ["key_lengths", "float32", "wanted torch.int32"]),
-    ({"key_lengths": torch.tensor([3, 4, 4])}, ValueError, ["key_lengths", "(3)", "wanted (2)"]),
-    ({"key_lengths": torch.tensor([[3, 4]])}, ValueError, ["key_lengths", "(1, 2)", "wanted one dimension"]),
-    ({"key_lengths": torch.tensor([3, S + 1])}, ValueError, ["key_lengths", "3 to 5", "wanted 0 to S = 4"]),
-    ({"key_lengths": torch.tensor([-1, 2])}, ValueError, ["key_lengths", "-1 to 2", "wanted 0 to S = 4"]),
+    ({"attn_mask": torch.zeros(L, S, device="meta")}, ValueError, ["attn_mask", "meta", "expected device cpu"]),
+    ({"key_lengths": [3, 4]}, TypeError, ["key_lengths", "list", "expected"]),
+    ({"key_lengths": torch.tensor([3.0, 4.0])}, TypeError, ["key_lengths", "float32", "expected dtype torch.int32"]),
+    ({"key_lengths": torch.tensor([3, 4, 4])}, ValueError, ["key_lengths", "(3)", "expected shape (2)"]),
+    ({"key_lengths": torch.tensor([[3, 4]])}, ValueError, ["key_lengths", "(1, 2)", "expected one dimension"]),
+    ({"key_lengths": torch.tensor([3, S + 1])}, ValueError, ["key_lengths", "3 to 5", "expected 0 to S = 4"]),
+    ({"key_lengths": torch.tensor([-1, 2])}, ValueError, ["key_lengths", "-1 to 2", "expected 0 to S = 4"]),
     (
         {"gate": vectors(), **{n: normal(B, H, S + 2, D) for n in ("key", "value", "context_key")}},
         ValueError,
@@ -143,16 +143,16 @@ BAD_IN_DENSE = [
 ]
 
 BAD_IN_PACKED = [
-    ({"query": normal(1, T, H, D)}, ValueError, ["query", "(1, 9, 3, 5)", "wanted three dimensions"]),
-    ({"query": normal(T, H, 0)}, ValueError, ["query", "(9, 3, 0)", "wanted a head size"]),
-    ({"value": normal(T + 1, H, D)}, ValueError, ["value", "(10, 3, 5)", "wanted (9, 3, 5)", "as query"]),
-    ({"cu_seqlens": [0, 4, 9]}, TypeError, ["cu_seqlens", "list", "wanted"]),
-    ({"cu_seqlens": torch.tensor([0.0, 9.0])}, TypeError, ["cu_seqlens", "float32", "wanted torch.int32"]),
-    ({"cu_seqlens": torch.tensor([[0, 9]])}, ValueError, ["cu_seqlens", "(1, 2)", "wanted one dimension"]),
+    ({"query": normal(1, T, H, D)}, ValueError, ["query", "(1, 9, 3, 5)", "expected three dimensions"]),
+    ({"query": normal(T, H, 0)}, ValueError, ["query", "(9, 3, 0)", "expected a head size"]),
+    ({"value": normal(T + 1, H, D)}, ValueError, ["value", "(10, 3, 5)", "expected shape (9, 3, 5)", "like query"]),
+    ({"cu_seqlens": [0, 4, 9]}, TypeError, ["cu_seqlens", "list", "expected"]),
+    ({"cu_seqlens": torch.tensor([0.0, 9.0])}, TypeError, ["cu_seqlens", "float32", "expected dtype torch.int32"]),
+    ({"cu_seqlens": torch.tensor([[0, 9]])}, ValueError, ["cu_seqlens", "(1, 2)", "expected one dimension"]),
     (
         {"cu_seqlens": torch.tensor([], dtype=torch.int64)},
         ValueError,
-        ["cu_seqlens", "no entries", "wanted offsets"],
+        ["cu_seqlens", "got none", "expected offsets"],
     ),
     (
         {"cu_seqlens": torch.tensor([0, 6, 4, 9])},
@@ -163,9 +163,9 @@ BAD_IN_PACKED = [
     ({"cu_seqlens": torch.tensor([0, 8])}, ValueError, ["cu_seqlens", "[0, 8]", "from 0 to T = 9"]),
     ({"cu_seqlens": torch.tensor([0, 4, 10])}, ValueError, ["cu_seqlens", "[0, 4, 10]", "from 0 to T = 9"]),
     ({"max_seqlen": 4}, ValueError, ["max_seqlen", "got 4", "at least 5"]),
-    ({"max_seqlen": -1}, ValueError, ["max_seqlen", "got -1", "wanted"]),
-    ({"max_seqlen": 5.0}, TypeError, ["max_seqlen", "float", "wanted an int"]),
-    ({"max_seqlen": torch.tensor(5)}, TypeError, ["max_seqlen", "Tensor", "wanted an int"]),
+    ({"max_seqlen": -1}, ValueError, ["max_seqlen", "got -1", "expected"]),
+    ({"max_seqlen": 5.0}, TypeError, ["max_seqlen", "float", "expected an int"]),
+    ({"max_seqlen": torch.tensor(5)}, TypeError, ["max_seqlen", "Tensor", "expected an int"]),
 ]
 
 
@@ -178,7 +178,7 @@ def refused(call, arguments, error, parts):
     with pytest.raises(error) as raised:
         call(**arguments)
     message = str(raised.value)
-    assert re.search(".*".join(map(re.escape, parts)), message), f"{message!r} lacks {parts}"
+    assert [part for part in parts if part not in message] == [], message
 
 
 @pytest.mark.parametrize("row", BAD_IN_BOTH + BAD_IN_DENSE, ids=label)
@@ -217,10 +217,10 @@ def test_explain_and_maps_check_too(row):
 
 def test_maps_check_rows_and_seed():
     arguments = dense_arguments()
-    refused(qk.attention_maps, arguments | {"rows": [0, L]}, ValueError, ["rows", "0 to 4", "wanted 0 to 3"])
-    refused(qk.attention_maps, arguments | {"rows": [-1]}, ValueError, ["rows", "-1", "wanted 0 to 3"])
-    refused(qk.attention_maps, arguments | {"rows": torch.zeros(1, 1)}, ValueError, ["rows", "(1, 1)", "wanted"])
-    refused(qk.attention_maps, arguments | {"dropout_p": 0.1}, ValueError, ["dropout_seed", "None", "wanted"])
+    refused(qk.attention_maps, arguments | {"rows": [0, L]}, ValueError, ["rows", "got 0 to 4", "positions 0 to 3"])
+    refused(qk.attention_maps, arguments | {"rows": [-1]}, ValueError, ["rows", "-1", "positions 0 to 3"])
+    refused(qk.attention_maps, arguments | {"rows": torch.zeros(1, 1)}, ValueError, ["rows", "(1, 1)", "expected"])
+    refused(qk.attention_maps, arguments | {"dropout_p": 0.1}, ValueError, ["dropout_seed", "None", "expected"])
 
 
 def test_good_calls_are_good():

@@ -1,4 +1,4 @@
-"""Hand-written benchmark records."""
+"""Rows for tests of the benchmarks, made by hand."""
 
 from benchmarks import rows
 from benchmarks.cases.case import FORWARD_BACKWARD, Case, Shape

@@ -1,4 +1,4 @@
-"""A simulated GPU: tensors without values on "cuda", backends that accept them, and given measurements."""
+"""A GPU that is not there: tensors without values on "cuda", backends that take them, measurements at will."""
 
 from dataclasses import replace
 
@@ -14,23 +14,18 @@ DEVICE = torch.device("cuda", 0)
 
 
 def install(monkeypatch, names=("triton", "cuda"), choices: tuple[Choice, ...] = ()) -> None:
-    """For one test, the named GPU backends accept calls on DEVICE, and `choices` are its measurements."""
+    """For one test: the named GPU backends take calls on DEVICE, and `choices` were measured there."""
     for module in (cuda, triton, hopper, gluon):
         here = module.NAME in names
         monkeypatch.setattr(module, "missing", list if here else lambda: ["it is not on the faked GPU"])
-        monkeypatch.setattr(module, "unsupported", _unsupported)
         monkeypatch.setattr(module, "not_for", lambda device: [])
         monkeypatch.setattr(module, "note", lambda problem: None)
     table = replace(tile_tables.shipped("sm_90"), choices=choices)
     monkeypatch.setattr(tile_tables, "table_for", lambda device: table)
 
 
-def _unsupported(problem) -> list[str]:
-    return [] if problem.query.device.type == "cuda" else ["tensors are not on the faked GPU"]
-
-
 def call(dtype=torch.bfloat16, length=128, head_dim=64, training=False):
-    """Arguments of a call with a lambda tensor on DEVICE, without values."""
+    """The arguments of a call with a lambda tensor on DEVICE; nothing can be computed with them."""
     with FakeTensorMode():
         x = torch.empty(2, 3, length, head_dim, dtype=dtype, device=DEVICE, requires_grad=training)
         return x, x, x, x, x, torch.empty(2, 3, length, dtype=dtype, device=DEVICE)

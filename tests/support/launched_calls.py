@@ -162,7 +162,7 @@ def flat(value: object, path: str = "") -> dict[str, object]:
 
 
 def main() -> None:
-    backend.missing, backend.unsupported = list, lambda problem: []
+    backend.missing, backend.not_for, backend.DEVICE = list, lambda device: [], "cpu"
     found = {}
     for kind in KINDS:
         for head_dim in kind.head_dims:

@@ -1,4 +1,4 @@
-"""Sizes of the models in tests: small, and all different."""
+"""Sizes of the models that tests build: as small as every part of one still counts, no two of them alike."""
 
 TINY = {
     "vocab_size": 31,

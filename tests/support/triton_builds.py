@@ -21,7 +21,7 @@ from qacg_kernels.backends.triton.tile_tables import (
     shipped,
     shipped_architectures,
 )
-from qacg_kernels.call.problem import Problem
+from qacg_kernels.call.problem import Problem, Residuals, Saved
 from qacg_kernels.call.validation import dense_problem, packed_problem
 from qacg_kernels.testing.inputs import Case, Inputs, make_inputs
 
@@ -183,13 +183,13 @@ def _kernels(build: Build, wanted: Callable[[str], bool]) -> dict[str, object]:
     problem, inputs = _problem(build, table)
     saves = VARIANTS[build.variant].get("saves", True)
     saves = saves and not build.kernel.startswith("whole_row")
-    saved = dict(save_softmax_out=saves, save_quasi_out=saves and not problem.column_gate)
+    residuals = Residuals(saves, saves and not problem.column_gate)
 
     def call() -> None:
-        _, *rest = _forward(build.kernel)(*problem.tensors(), **problem.options(), **saved)
+        _, *results = _forward(build.kernel)(problem, residuals)
         if build.kernel not in _FORWARD:
-            grad_gates = [torch.empty_like(t) if inputs.case.lambda_gradient else None for t in rest[-2:]]
-            launch.backward(inputs.grad_out, *grad_gates, *problem.tensors(), *rest, **problem.options())
+            grad_gates = [torch.empty_like(t) if inputs.case.lambda_gradient else None for t in results[-2:]]
+            launch.backward(problem, Saved(inputs.grad_out, *grad_gates, *results))
 
     capability = int(build.architecture.removeprefix("sm_"))
     with products_in_tf32(build.variant in _TF32):

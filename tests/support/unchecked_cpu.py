@@ -1,4 +1,4 @@
-"""The compiled CPU kernels, marked as unchecked and with a fault, which the self-check must find."""
+"""The CPU's compiled kernels marked as unchecked, with a fault behind them that `self_check` has to detect."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -6,23 +6,18 @@ from collections.abc import Callable, Iterator
 import torch
 
 from qacg_kernels import self_check
+from qacg_kernels.call.problem import ForwardOutputs, Gradients
 from qacg_kernels.operators import schema
 
-# Receives the results of a launch, by name, and the call's tensors and options; changes the results in place.
+# Takes the results of a launch, by name, and the call's tensors and options; changes the results in place.
 Fault = Callable[[dict[str, torch.Tensor], dict[str, object]], None]
 
-INPUTS = (
-    *("query", "key", "value", "context_query", "context_key", "gate_lambda", "gate_query", "gate_context_query"),
-    *("gate_key", "gate_context_key", "gate_query_bias", "gate_key_bias", "attn_mask", "key_lengths", "cu_seqlens"),
-    "dropout_seed",
-)
-UPSTREAM = ("grad_out", "grad_query_gate", "grad_key_gate")
-GRADIENTS = tuple(f"grad {name}" for name in INPUTS[:12])
+GRADIENTS = tuple(f"grad {name}" for name in Gradients._fields)
 
 
 @contextlib.contextmanager
 def unchecked_cpu(fault: Fault | None = None, backward: bool = False) -> Iterator[list[str]]:
-    """Context in which the "cpu" operators check themselves.
+    """Within it the "cpu" operators check themselves.
 
     Args:
         fault: happens after every launch of one direction.
@@ -33,16 +28,15 @@ def unchecked_cpu(fault: Fault | None = None, backward: bool = False) -> Iterato
     """
     launched: list[str] = []
 
-    def compiled(operator):
-        run, is_backward = before(operator), operator.name().endswith("backward")
+    def compiled(backend, is_backward):
+        run = before(backend, is_backward)
 
-        def with_fault(*tensors, **options):
+        def with_fault(problem, others):
             launched.append("backward" if is_backward else "forward")
-            results = run(*tensors, **options)
+            results = run(problem, others)
             if fault is not None and is_backward == backward:
-                names = (*UPSTREAM, *INPUTS, *schema.ForwardOutputs._fields[1:]) if is_backward else INPUTS
-                call = dict(zip(names, tensors)) | options
-                fault(dict(zip(GRADIENTS if is_backward else schema.ForwardOutputs._fields, results)), call)
+                call = vars(problem) | others._asdict() | {"column_gate": problem.column_gate}
+                fault(dict(zip(GRADIENTS if is_backward else ForwardOutputs._fields, results)), call)
             return results
 
         return with_fault
@@ -55,6 +49,6 @@ def unchecked_cpu(fault: Fault | None = None, backward: bool = False) -> Iterato
         yield launched
     finally:
         self_check._compiled = before
-        schema.in_python.pop("cpu", None)
+        schema.python_kernels.pop("cpu", None)
         library._destroy()
         self_check.forget()

@@ -1,1 +1,1 @@
-"""Helpers without a subject of their own: processes, devices, atomic files, locks, option fields, provenance."""
+"""What any program needs: processes, threads, files that appear whole, options with help texts, provenance."""

@@ -7,13 +7,20 @@ import re
 import torch
 
 from qacg_kernels import self_check
+from qacg_kernels.call.problem import Problem, Residuals
+from qacg_kernels.operators.registry import define_operators
 from qacg_kernels.operators.schema import may_exceed
 from qacg_kernels.utils.native_libraries import library, why_not_built, why_not_loadable
+from qacg_kernels.utils.torch_internals import constant_when_traced, is_fake
 
 NAME = "cuda"
+RANK = 40
+AUTOMATIC = True
 NEEDS_SELF_CHECK = True
-# Where the tensors must be. The emulator's tests set it to "cpu".
-DEVICE = "cuda"
+DEVICE = "cuda"  # the emulator's tests set it to "cpu"
+DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+MAX_HEAD_DIM = 256
+GATE_FORMS = ("row", "column")
 
 OLDEST_CAPABILITY = (8, 0)  # its instructions are those of csrc/cuda/mma.h
 
@@ -43,8 +50,7 @@ def _load() -> None:
         try:
             torch.ops.load_library(path)
             _ask(ctypes.CDLL(str(path)))
-            for backend in (NAME, "hopper"):
-                self_check.guard_compiled(backend, row_max_of_empty=float("-inf"))
+            self_check.guard_compiled(NAME, row_max_of_empty=float("-inf"))
         except OSError as error:
             _missing.append(f"the compiled CUDA library does not load ({error}); build it again: {_BUILD}")
         except AttributeError as error:
@@ -58,12 +64,18 @@ def _ask(about: ctypes.CDLL) -> None:
     _about, _gpus = about, tuple(about.qacg_cuda_gpus().decode().split(":"))
 
 
+define_operators(NAME)
 _load()
 
 
 @functools.cache
 def _gpu_is_there() -> bool:
     return torch.cuda.is_available()  # asks the driver
+
+
+def is_loaded() -> bool:
+    """Whether torch has the library's kernels."""
+    return _about is not None
 
 
 def missing() -> list[str]:
@@ -78,19 +90,8 @@ def not_for(device: torch.device) -> list[str]:
     return list(_no_code_on(device)) if DEVICE == "cuda" else []
 
 
-def unsupported(problem) -> list[str]:
-    """Reasons why this backend would not take the call."""
-    reasons = []
-    query = problem.query
-    if query.device.type != DEVICE:
-        reasons.append(f"tensors are on {query.device}; move them to a CUDA device or choose another backend")
-    else:
-        reasons += not_for(query.device)
-    if query.dtype not in (torch.float32, torch.float16, torch.bfloat16):
-        reasons.append(f"dtype is {query.dtype}; it takes float32, float16 and bfloat16")
-    if problem.head_dim > 256:
-        reasons.append(f"head size is {problem.head_dim}; it takes 1 to 256")
-    return reasons
+def unsupported(problem: Problem) -> list[str]:
+    return []
 
 
 def gpus() -> tuple[str, ...]:
@@ -123,14 +124,10 @@ def capability(device: torch.device) -> tuple[int, int]:
     return torch.cuda.get_device_capability(device)
 
 
+@constant_when_traced
 def _no_code_on(device: torch.device) -> tuple[str, ...]:
     """Why the library has no code for a device; empty if it has."""
     return _no_code_for(capability(device), _gpus)
-
-
-# Known when torch.compile traces the call: all that torch.compiler.assume_constant_result does, which would import
-# the compiler.
-_no_code_on._dynamo_marked_constant = True
 
 
 @functools.cache
@@ -146,7 +143,7 @@ def _no_code_for(capability: tuple[int, int], gpus: tuple[str, ...]) -> tuple[st
     )
 
 
-def note(problem) -> str:
+def note(problem: Problem) -> str:
     """Which passes of a call go by the tensor cores, and why others do not (csrc/cuda/README.md, "Two paths")."""
     why = why_plain(problem)
     if why:
@@ -162,7 +159,7 @@ def note(problem) -> str:
     )
 
 
-def why_plain(problem) -> list[str]:
+def why_plain(problem: Problem) -> list[str]:
     """What keeps a call from the tensor cores; `suits_tensor_cores` in csrc/cuda/attention.cpp decides."""
     why = []
     if problem.query.dtype not in _TENSOR_CORES:
@@ -183,10 +180,8 @@ def why_plain(problem) -> list[str]:
 
 
 def _address(t: torch.Tensor) -> int:
-    from torch._subclasses.fake_tensor import FakeTensor
-
     # A fake tensor has none; real memory begins at a multiple of 512.
-    return t.storage_offset() * t.element_size() if isinstance(t, FakeTensor) else t.data_ptr()
+    return t.storage_offset() * t.element_size() if is_fake(t) else t.data_ptr()
 
 
 @functools.cache
@@ -195,6 +190,5 @@ def _shared_memory(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).shared_memory_per_block_optin
 
 
-def residuals(problem) -> dict[str, bool]:
-    """Which branch outputs the backward wants from the forward."""
-    return {"save_softmax_out": may_exceed(problem.longest_row, WHOLE_ROW_KEYS), "save_quasi_out": False}
+def residuals(problem: Problem) -> Residuals:
+    return Residuals(save_softmax_out=may_exceed(problem.longest_row, WHOLE_ROW_KEYS), save_quasi_out=False)

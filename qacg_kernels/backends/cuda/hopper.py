@@ -6,17 +6,23 @@ import functools
 
 import torch
 
+from qacg_kernels import self_check
 from qacg_kernels.backends import cuda
+from qacg_kernels.call.problem import Problem
+from qacg_kernels.operators.registry import define_operators
+from qacg_kernels.utils.torch_internals import constant_when_traced
 
 NAME = "hopper"
+RANK = 10
+AUTOMATIC = False
 NEEDS_SELF_CHECK = True
-# Where the tensors must be. The emulator's tests set it to "cpu".
-DEVICE = "cuda"
+DEVICE = "cuda"  # the emulator's tests set it to "cpu"
+DTYPES = (torch.float16, torch.bfloat16)
+MAX_HEAD_DIM = 128
+GATE_FORMS = cuda.GATE_FORMS
 
 # Code for it is for this compute capability alone.
 CAPABILITY, _CODE = (9, 0), "9.0a"
-_TYPES = (torch.float16, torch.bfloat16)
-MOST_HEAD_DIM = 128
 
 
 def missing() -> list[str]:
@@ -33,19 +39,11 @@ def not_for(device: torch.device) -> list[str]:
     return list(_of_another_kind(device)) if DEVICE == "cuda" else []
 
 
-def unsupported(problem) -> list[str]:
-    """Reasons why this backend would not take the call."""
-    query = problem.query
-    if query.device.type != DEVICE:
-        return [f"tensors are on {query.device}; move them to a CUDA device or choose another backend"]
-    reasons = not_for(query.device)
-    if query.dtype not in _TYPES:
-        reasons.append(f"dtype is {query.dtype}; it takes float16 and bfloat16")
-    if problem.head_dim > MOST_HEAD_DIM:
-        reasons.append(f"head size is {problem.head_dim}; it takes 1 to {MOST_HEAD_DIM}")
-    return reasons
+def unsupported(problem: Problem) -> list[str]:
+    return []
 
 
+@constant_when_traced
 @functools.cache
 def _of_another_kind(device: torch.device) -> tuple[str, ...]:
     capability = cuda.capability(device)
@@ -54,12 +52,7 @@ def _of_another_kind(device: torch.device) -> tuple[str, ...]:
     return (f"the GPU has compute capability {'.'.join(map(str, capability))}; it takes 9.0 alone",)
 
 
-# Known when torch.compile traces the call: all that torch.compiler.assume_constant_result does, which would import
-# the compiler.
-_of_another_kind._dynamo_marked_constant = True
-
-
-def note(problem) -> str:
+def note(problem: Problem) -> str:
     """Which forward a call would take, and what the CUDA backend says of its backward."""
     of_cuda = cuda.note(problem)
     if why := cuda.why_plain(problem):
@@ -68,3 +61,7 @@ def note(problem) -> str:
 
 
 residuals = cuda.residuals
+
+define_operators(NAME)
+if cuda.is_loaded():
+    self_check.guard_compiled(NAME, row_max_of_empty=float("-inf"))

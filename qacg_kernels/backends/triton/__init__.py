@@ -17,11 +17,15 @@ from qacg_kernels.backends.triton.tile_tables import (
     longest_whole_rows,
     source_of,
 )
-from qacg_kernels.operators.schema import register_kernels
+from qacg_kernels.call.problem import ForwardOutputs, Gradients, Problem, Residuals, Saved
+from qacg_kernels.operators.registry import define_operators
 
 NAME = "triton"
+RANK = 30
+AUTOMATIC = True
 NEEDS_SELF_CHECK = True
-DEVICE = "cuda"  # the interpreter works on the CPU's tensors
+MAX_HEAD_DIM = MOST_HEAD_DIM
+GATE_FORMS = ("row", "column")
 
 _OLDEST_CAPABILITY = (8, 0)
 # Asked once and here: Dynamo passes a function's cache by, and older ones cannot trace what looks for a package.
@@ -31,6 +35,11 @@ _INSTALLED = importlib.util.find_spec("triton") is not None
 def interpreted() -> bool:
     """Whether Triton's interpreter runs the kernels, on CPU tensors."""
     return os.environ.get("TRITON_INTERPRET") == "1"
+
+
+# The interpreter runs on the CPU's tensors, and in some versions gets products of bfloat16 wrong.
+DEVICE = "cpu" if interpreted() else "cuda"
+DTYPES = (torch.float16, torch.float32) if interpreted() else (torch.float16, torch.bfloat16, torch.float32)
 
 
 @functools.cache
@@ -60,31 +69,16 @@ def not_for(device: torch.device) -> list[str]:
     return [f"the GPU has compute capability {major}.{minor}; it takes 8.0 and newer"]
 
 
-def unsupported(problem) -> list[str]:
-    """Reasons why this backend would not take the call."""
-    reasons = []
-    query = problem.query
-    wanted = "cpu" if interpreted() else "cuda"
-    if query.device.type != wanted:
-        where = "the CPU, where the interpreter works" if interpreted() else "an NVIDIA GPU"
-        reasons.append(f"tensors are on {query.device}; it takes those on {where}")
-    else:
-        reasons += not_for(query.device)
-    if query.dtype not in (torch.float16, torch.bfloat16, torch.float32):
-        reasons.append(f"dtype is {query.dtype}; it takes float16, bfloat16 and float32")
-    elif interpreted() and query.dtype == torch.bfloat16:
-        reasons.append("dtype is bfloat16, whose products some interpreters get wrong; it takes float16 and float32")
-    if problem.head_dim > MOST_HEAD_DIM:
-        reasons.append(f"head size is {problem.head_dim}; it takes 1 to {MOST_HEAD_DIM}")
-    return reasons
+def unsupported(problem: Problem) -> list[str]:
+    return []
 
 
-def note(problem) -> str:
+def note(problem: Problem) -> str:
     """Which tiles a call would take."""
     return source_of(problem.query.device)
 
 
-def residuals(problem) -> dict[str, bool]:
+def residuals(problem: Problem) -> Residuals:
     """Which branch outputs the backward wants from the forward: none for rows that it takes whole."""
     query = problem.query
     queries = problem.max_seqlen if problem.packed else query.shape[-2]
@@ -97,7 +91,7 @@ def residuals(problem) -> dict[str, bool]:
     longest = next(limit for limit, head_dim in zip(limits, HEAD_DIMS) if problem.head_dim <= head_dim)
     # An exported program must not be bound to the lengths of its example: it may meet any, and saves for the longest.
     whole = not torch.compiler.is_exporting() and is_short(kernel, queries, problem.longest_row, longest)
-    return {"save_softmax_out": not whole, "save_quasi_out": not whole and not problem.column_gate}
+    return Residuals(save_softmax_out=not whole, save_quasi_out=not whole and not problem.column_gate)
 
 
 @functools.cache
@@ -108,13 +102,13 @@ def _host():
     return launch
 
 
-def _forward(*inputs, **options):
-    return _host().forward(*inputs, **options)
+def _forward(problem: Problem, residuals: Residuals) -> ForwardOutputs:
+    return _host().forward(problem, residuals)
 
 
-def backward(*inputs, **options):
+def backward(problem: Problem, saved: Saved) -> Gradients:
     """Kernel of qacg::triton_attention_backward."""
-    return _host().backward(*inputs, **options)
+    return _host().backward(problem, saved)
 
 
-register_kernels("triton", _forward, backward)
+define_operators(NAME, _forward, backward)

@@ -8,15 +8,20 @@ from importlib import metadata
 import torch
 
 from qacg_kernels.backends import triton
-from qacg_kernels.operators.schema import register_kernels
+from qacg_kernels.call.problem import ForwardOutputs, Problem, Residuals
+from qacg_kernels.operators.registry import define_operators
+from qacg_kernels.utils.torch_internals import constant_when_traced
 
 NAME = "gluon"
+RANK = 20
+AUTOMATIC = False
 NEEDS_SELF_CHECK = True
 DEVICE = "cuda"
+DTYPES = (torch.float16, torch.bfloat16)
+MAX_HEAD_DIM = 128
+GATE_FORMS = triton.GATE_FORMS
 
 CAPABILITY = (9, 0)
-MOST_HEAD_DIM = 128
-_TYPES = (torch.float16, torch.bfloat16)
 # What its forward is written for: wgmma's panels of 64 features.
 _HEAD_DIMS = (64, 128)
 _OLDEST_TRITON = (3, 6)  # as far back as it has been compiled
@@ -52,38 +57,28 @@ def not_for(device: torch.device) -> list[str]:
     return list(_of_another_kind(device))
 
 
-def unsupported(problem) -> list[str]:
-    """Reasons why this backend would not take the call."""
-    query = problem.query
-    if query.device.type != DEVICE:
-        return [f"tensors are on {query.device}; it takes those on an NVIDIA GPU"]
-    reasons = not_for(query.device)
-    if query.dtype not in _TYPES:
-        reasons.append(f"dtype is {query.dtype}; it takes float16 and bfloat16")
-    if problem.head_dim > MOST_HEAD_DIM:
-        reasons.append(f"head size is {problem.head_dim}; it takes 1 to {MOST_HEAD_DIM}")
-    return reasons
+def unsupported(problem: Problem) -> list[str]:
+    return []
 
 
-def without_gluon(dtype: torch.dtype, head_dim: int, masked: bool, dropout_p: float, column_gate: bool) -> str | None:
-    """Why a call's forward is the Triton backend's; None if it is the one in Gluon, for rows that go by tiles."""
-    if dtype not in _TYPES:
-        return f"dtype is {dtype}, wanted float16 or bfloat16"
-    if head_dim not in _HEAD_DIMS:
-        return f"head size is {head_dim}, wanted 64 or 128"
-    if masked:
-        return "there is an attn_mask, wanted none"
-    if dropout_p > 0:
-        return "there is dropout, wanted none"
-    if column_gate:
-        return "there is a column gate, wanted a row gate or lambda"
+def without_gluon(problem: Problem) -> str | None:
+    """Why a call's forward is the Triton backend's; None if it is the one in Gluon, for tiled rows."""
+    if problem.query.dtype not in DTYPES:
+        return f"dtype: expected float16 or bfloat16, got {problem.query.dtype}"
+    if problem.head_dim not in _HEAD_DIMS:
+        return f"head size: expected 64 or 128, got {problem.head_dim}"
+    if problem.attn_mask is not None:
+        return "attn_mask: expected none, got one"
+    if problem.dropout_p > 0:
+        return f"dropout_p: expected 0, got {problem.dropout_p}"
+    if problem.column_gate:
+        return "gate.form: expected 'row' or lambda, got 'column'"
     return None
 
 
-def note(problem) -> str:
+def note(problem: Problem) -> str:
     """Which forward a call would take, and what the Triton backend says of its tiles."""
-    masked = problem.attn_mask is not None
-    why = without_gluon(problem.query.dtype, problem.head_dim, masked, problem.dropout_p, problem.column_gate)
+    why = without_gluon(problem)
     of_triton = triton.note(problem)
     if why:
         return f"as backend 'triton', without the forward in Gluon: {why} ({of_triton})"
@@ -93,23 +88,19 @@ def note(problem) -> str:
 residuals = triton.residuals
 
 
+@constant_when_traced
 @functools.cache
 def _hopper_is_there() -> bool:
     return any(torch.cuda.get_device_capability(n) == CAPABILITY for n in range(torch.cuda.device_count()))
 
 
+@constant_when_traced
 @functools.cache
 def _of_another_kind(device: torch.device) -> tuple[str, ...]:
     capability = torch.cuda.get_device_capability(device)
     if capability == CAPABILITY:
         return ()
     return (f"the GPU has compute capability {'.'.join(map(str, capability))}; it takes 9.0 alone",)
-
-
-# Known when torch.compile traces the call: all that torch.compiler.assume_constant_result does, which would import
-# the compiler.
-_of_another_kind._dynamo_marked_constant = True
-_hopper_is_there._dynamo_marked_constant = True
 
 
 @functools.cache
@@ -120,8 +111,8 @@ def _host():
     return gluon_launch
 
 
-def _forward(*inputs, **options):
-    return _host().forward(*inputs, **options)
+def _forward(problem: Problem, residuals: Residuals) -> ForwardOutputs:
+    return _host().forward(problem, residuals)
 
 
-register_kernels(NAME, _forward, triton.backward)
+define_operators(NAME, _forward, triton.backward)

@@ -1,5 +1,7 @@
 """The operator's forward by the Gluon kernel; its backward is that of `launch`. Imports Triton."""
 
+from dataclasses import replace
+
 from torch import Tensor
 
 from qacg_kernels.backends.triton import launch
@@ -7,7 +9,8 @@ from qacg_kernels.backends.triton.gates import row_gates_kernel
 from qacg_kernels.backends.triton.gluon import without_gluon
 from qacg_kernels.backends.triton.gluon_forward import gluon_forward_kernel
 from qacg_kernels.backends.triton.kernel_config import GLUON_FORWARD
-from qacg_kernels.backends.triton.launch_plan import LaunchPlan, launch_plan
+from qacg_kernels.backends.triton.launch_plan import launch_plan
+from qacg_kernels.call.problem import Problem, Residuals
 
 # Of the ring: one being read, one that is read next, the others on their way.
 STAGES = 4
@@ -15,35 +18,27 @@ _COPIED = 16  # elements: Triton knows of a number that it is a multiple of 16, 
 _FAR_APART = 2**24  # elements: a tile's 128 rows then pass 32 bits
 
 
-def forward(*inputs, **options):
+def forward(problem: Problem, residuals: Residuals) -> launch.ForwardOutputs:
     """Kernel of qacg::gluon_attention.
 
     Rows that the Triton backend takes whole, and calls that `gluon.without_gluon` names, have its own forward.
     """
-    query, attn_mask = inputs[0], inputs[12]
-    saves = options.get("save_softmax_out", True) or options.get("save_quasi_out", False)
-    without = without_gluon(
-        query.dtype, query.shape[-1], attn_mask is not None, options["dropout_p"], options["column_gate"]
-    )
-    if without or (not saves and _own_plan(inputs, options).whole_forward):
-        return launch.forward(*inputs, **options)
-    return launch.checked_first(FORWARD, inputs, options)
+    if without_gluon(problem) or (not any(residuals) and launch_plan(problem).whole_forward):
+        return launch.forward(problem, residuals)
+    return launch.checked_first(FORWARD, problem, residuals)
 
 
-def _own_plan(inputs: tuple, options: dict[str, object]) -> LaunchPlan:
-    """The plan of the caller's tensors, not of their copies: from it the fake operator derives the output's strides."""
-    return launch_plan(inputs, options, ())
-
-
-def _prepare(inputs: tuple, options: dict[str, object]) -> launch.Operation:
-    op = launch.Operation((*map(_copyable, inputs[:5]), *inputs[5:]), options)
-    op.own = _own_plan(inputs, options)
+def _prepare(problem: Problem, residuals: Residuals) -> launch.Operation:
+    names = ("query", "key", "value", "context_query", "context_key")
+    op = launch.Operation(replace(problem, **{name: _copyable(getattr(problem, name)) for name in names}))
+    # The plan of the caller's tensors: from it the fake operator derives the output's strides.
+    op.own = launch_plan(problem)
     op.settled = op.own.settled
     return op
 
 
-def _launch(op: launch.Operation, inputs: tuple, options: dict[str, object]) -> launch.ForwardOutputs:
-    results = launch.allocated(op.own, options.get("save_softmax_out", True), options.get("save_quasi_out", False))
+def _launch(op: launch.Operation, problem: Problem, residuals: Residuals) -> launch.ForwardOutputs:
+    results = launch.allocated(op.own, residuals)
     *written, query_gate, key_gate = results
     if query_gate is not None:
         gate_lambda = op.plan.query_values()

@@ -31,7 +31,8 @@ from qacg_kernels.backends.triton.forward import forward_kernel
 from qacg_kernels.backends.triton.gates import gate_gradients_kernel, gate_sums_kernel, key_gates_kernel
 from qacg_kernels.backends.triton.kernel_config import power_of_two
 from qacg_kernels.backends.triton.launch_plan import LaunchPlan, launch_plan
-from qacg_kernels.operators.schema import INPUTS, ForwardOutputs
+from qacg_kernels.call import problem as call_problem
+from qacg_kernels.call.problem import ForwardOutputs, Problem, Residuals
 
 # Rows that one program sums for the gate's parameters: few partial sums, yet programs enough for long sequences.
 _SUM_ROWS = 1024
@@ -51,25 +52,22 @@ def _gate_of(parameters: Sequence[Tensor | None], beta: float, gamma: float) -> 
 class Operation:
     """One call of the operator: its inputs as kernels take them, and the plan of their launches."""
 
-    def __init__(
-        self, inputs: tuple[Tensor | None, ...], options: dict[str, object], others: tuple[Tensor | None, ...] = ()
-    ) -> None:
+    def __init__(self, problem: Problem, others: tuple[Tensor | None, ...] = ()) -> None:
         """`others` are tensors that are read too, in the backward."""
-        self.plan = plan = launch_plan(inputs, options, others)
-        self.own, self.settled = plan, plan.settled  # the caller's, where `inputs` are copies of the caller's
-        gate_lambda = inputs[5]
-        attn_mask, key_lengths, cu_seqlens, seed = inputs[12:]
+        self.plan = plan = launch_plan(problem, others)
+        self.own, self.settled = plan, plan.settled  # the caller's, where `problem` has copies of the caller's
+        gate_lambda, key_lengths, cu_seqlens = problem.gate_lambda, problem.key_lengths, problem.cu_seqlens
         self.call = Call(
             *[
                 Strided(t, *known) if known else strided(t.contiguous(), plan.packed)
-                for t, known in zip(inputs, plan.wide)
+                for t, known in zip(problem.wide, plan.wide)
             ],
             gate_lambda=None if gate_lambda is None else Strided(gate_lambda, *plan.gate_lambda),
-            gate=None if gate_lambda is not None else _gate_of(inputs[6:12], options["beta"], options["gamma"]),
-            mask=mask_of(attn_mask),
+            gate=None if gate_lambda is not None else _gate_of(problem.gate_parameters, problem.beta, problem.gamma),
+            mask=mask_of(problem.attn_mask),
             key_lengths=None if key_lengths is None else key_lengths.contiguous(),
             cu_seqlens=None if cu_seqlens is None else cu_seqlens.contiguous(),
-            seed=seed if options["dropout_p"] > 0 else None,
+            seed=problem.dropout_seed if problem.dropout_p > 0 else None,
             sizes=plan.sizes,
             factors=plan.factors,
         )
@@ -168,48 +166,51 @@ def through(other: Launch) -> Iterator[None]:
         _launch = before
 
 
-def forward(*inputs, **options):
+def forward(problem: Problem, residuals: Residuals) -> ForwardOutputs:
     """Kernel of qacg::triton_attention."""
-    return checked_first(FORWARD, inputs, options)
+    return checked_first(FORWARD, problem, residuals)
 
 
-def backward(*tensors, **options):
+def backward(problem: Problem, saved: call_problem.Saved) -> call_problem.Gradients:
     """Kernels of qacg::triton_attention_backward."""
-    return checked_first(BACKWARD, tensors, options)
+    return checked_first(BACKWARD, problem, saved)
 
 
 class Kernel(NamedTuple):
     """A direction of a backend: what launches it, given its `Operation` too, and its check."""
 
     name: str
-    prepare: Callable[[tuple, dict], "Operation"]
+    prepare: Callable[[Problem, tuple], "Operation"]
     launch: Callable[..., tuple]
     check: self_check.Kernel
 
 
 def kernel_of(name: str, prepare: Callable, launch: Callable, is_backward: bool) -> Kernel:
-    def run(*tensors, **options):
-        return launch(prepare(tensors, options), tensors, options)
+    def run(problem, others):
+        return launch(prepare(problem, others), problem, others)
 
     return Kernel(name, prepare, launch, self_check.Kernel(name, is_backward, run))
 
 
-def checked_first(kernel: Kernel, tensors: tuple, options: dict[str, object]) -> tuple[Tensor | None, ...]:
+def checked_first(kernel: Kernel, problem: Problem, others: Residuals | call_problem.Saved) -> tuple:
     """Runs a direction of a backend; a plan that the check has not seen goes through it."""
-    op = kernel.prepare(tensors, options)
+    op = kernel.prepare(problem, others)
     if kernel.name in op.settled or _launch is not run:
-        return kernel.launch(op, tensors, options)
-    return kernel.check.first_call(tensors, options, lambda: op.settled.add(kernel.name))
+        return kernel.launch(op, problem, others)
+    return kernel.check.first_call(problem, others, lambda: op.settled.add(kernel.name))
 
 
-def launch_forward(op: Operation, inputs: tuple, options: dict[str, object]) -> ForwardOutputs:
-    """Launches a forward; the options name the branch outputs to save."""
-    save_softmax_out, save_quasi_out = options.get("save_softmax_out", True), options.get("save_quasi_out", False)
+def _prepare_forward(problem: Problem, residuals: Residuals) -> Operation:
+    return Operation(problem)
+
+
+def launch_forward(op: Operation, problem: Problem, residuals: Residuals) -> ForwardOutputs:
+    """Launches a forward."""
     plan = op.plan
-    results = allocated(plan, save_softmax_out, save_quasi_out)
+    results = allocated(plan, residuals)
     if plan.column_gate:
         op.launch(key_gates_kernel, None, "keys", results.key_gate)
-    whole = plan.whole_forward and not (save_softmax_out or save_quasi_out)
+    whole = plan.whole_forward and not any(residuals)
     role = "whole_row_forward" if whole else "tiled_forward"
     op.launch(forward_kernel, role, "queries", *results)
     return outputs_of(results)
@@ -227,13 +228,13 @@ class Results(NamedTuple):
     key_gate: Strided | None
 
 
-def allocated(plan: LaunchPlan, save_softmax_out: bool, save_quasi_out: bool) -> Results:
+def allocated(plan: LaunchPlan, residuals: Residuals) -> Results:
     """What a forward is to write."""
     dense, dtype, device, has_vectors = plan.dense[0], plan.dtype, plan.device, plan.gate_lambda is None
     return Results(
         dense.empty(dtype, device),
-        dense.empty(dtype, device) if save_softmax_out else None,
-        dense.empty(dtype, device) if save_quasi_out else None,
+        dense.empty(dtype, device) if residuals.save_softmax_out else None,
+        dense.empty(dtype, device) if residuals.save_quasi_out else None,
         plan.query_values(),
         plan.query_values(),
         plan.query_values() if has_vectors else None,
@@ -245,18 +246,17 @@ def outputs_of(results: Results) -> ForwardOutputs:
     return ForwardOutputs(*[None if rows is None else rows.data for rows in results])
 
 
-def _prepare_backward(tensors: tuple, options: dict[str, object]) -> Operation:
-    """Of the operator's tensors: three upstream gradients, the inputs, and what the forward saved."""
-    return Operation(tensors[3 : 3 + INPUTS], options, (*tensors[:3], *tensors[3 + INPUTS :]))
+def _prepare_backward(problem: Problem, saved: call_problem.Saved) -> Operation:
+    return Operation(problem, saved)
 
 
-def _launch_backward(op: Operation, tensors: tuple, options: dict[str, object]) -> tuple[Tensor | None, ...]:
-    grad_out, grad_query_gate, grad_key_gate, *inputs = tensors[: 3 + INPUTS]
-    softmax_out, quasi_out, row_max, row_sum, query_gate, key_gate = tensors[3 + INPUTS :]
+def _launch_backward(op: Operation, problem: Problem, tensors: call_problem.Saved) -> call_problem.Gradients:
+    grad_out = tensors.grad_out
     saved = Saved(
         op.rows(grad_out if has_dense_rows(grad_out) else grad_out.contiguous()),
-        *[op.rows(t) for t in (softmax_out, quasi_out, row_max, row_sum)],
-        *[op.rows(t) for t in (query_gate, key_gate, grad_query_gate, grad_key_gate)],
+        *[op.rows(t) for t in (tensors.softmax_out, tensors.quasi_out, tensors.row_max, tensors.row_sum)],
+        *[op.rows(t) for t in (tensors.query_gate, tensors.key_gate)],
+        *[op.rows(t) for t in (tensors.grad_query_gate, tensors.grad_key_gate)],
     )
     plan, has_vectors = op.plan, op.call.gate is not None
     whole = plan.whole_backward
@@ -274,15 +274,16 @@ def _launch_backward(op: Operation, tensors: tuple, options: dict[str, object]) 
     else:
         if saved.softmax_out is None or (saved.quasi_out is None and not plan.column_gate):
             # Raw operators may have saved no O1 and O2; models' forwards always save what their backward reads.
-            outputs = launch_forward(op, inputs, {"save_softmax_out": True, "save_quasi_out": not plan.column_gate})
+            outputs = launch_forward(op, problem, Residuals(True, not plan.column_gate))
             saved = saved._replace(softmax_out=op.rows(outputs.softmax_out), quasi_out=op.rows(outputs.quasi_out))
         op.launch(row_terms_kernel, None, "queries", saved, grads)
         no_queries = grads._replace(query=None, context_query=None)
         op.launch(key_blocks_kernel, "key_gradients", "keys", saved, no_queries)
         op.launch(query_blocks_kernel, "query_gradients", "queries", saved, grads)
 
-    of_gate = _gate_gradients(op, inputs[6:12], grads.query_logit, grads.key_logit) if has_vectors else [None] * 6
-    return *[None if rows is None else rows.data for rows in grads[:6]], *of_gate
+    parameters = problem.gate_parameters
+    of_gate = _gate_gradients(op, parameters, grads.query_logit, grads.key_logit) if has_vectors else [None] * 6
+    return call_problem.Gradients(*[None if rows is None else rows.data for rows in grads[:6]], *of_gate)
 
 
 def _gate_gradients(
@@ -302,5 +303,5 @@ def _gate_gradients(
     return grads
 
 
-FORWARD = kernel_of("triton", Operation, launch_forward, is_backward=False)
+FORWARD = kernel_of("triton", _prepare_forward, launch_forward, is_backward=False)
 BACKWARD = kernel_of("triton", _prepare_backward, _launch_backward, is_backward=True)

@@ -13,6 +13,7 @@ from qacg_kernels.backends.triton.arguments import Factors, KernelConfig, Sizes,
 from qacg_kernels.backends.triton.kernel_config import GLUON_FORWARD, Traits, gluon_config, kernel_config
 from qacg_kernels.backends.triton.tile_tables import Table, TileEntry, is_busy, table_for
 from qacg_kernels.call.dropout import drop_threshold, keep_scale
+from qacg_kernels.call.problem import Problem
 from qacg_kernels.operators.schema import empty_dense_like
 
 _LOG2E = math.log2(math.e)
@@ -38,25 +39,23 @@ class Layout(NamedTuple):
 class LaunchPlan:
     """All that a call's launches need beside its tensors: calls that agree in `_key` share one."""
 
-    def __init__(self, inputs: tuple[Tensor | None, ...], options: dict[str, object], table: Table) -> None:
-        query, key = inputs[:2]
-        attn_mask, key_lengths, cu_seqlens = inputs[12:15]
-        scale, dropout_p = options["scale"], options["dropout_p"]
+    def __init__(self, problem: Problem, table: Table) -> None:
+        query, key, scale, dropout_p = problem.query, problem.key, problem.scale, problem.dropout_p
         self.table = table
         self.device, self.dtype = query.device, query.dtype
-        self.packed = cu_seqlens is not None
-        self.column_gate = options["column_gate"]
-        self.busy = is_busy(attn_mask is not None, dropout_p, self.column_gate)
+        self.packed = problem.packed
+        self.column_gate = problem.column_gate
+        self.busy = is_busy(problem.attn_mask is not None, dropout_p, self.column_gate)
         if self.packed:
             tokens, self.heads, self.head_dim = query.shape
-            self.queries = self.keys = options["max_seqlen"]
-            self.sequences = cu_seqlens.shape[0] - 1
+            self.queries = self.keys = problem.max_seqlen
+            self.sequences = problem.sequences
         else:
             self.sequences, self.heads, self.queries, self.head_dim = query.shape
             self.keys, tokens = key.shape[2], 0
         self.traits = Traits(
-            uneven=self.packed or key_lengths is not None,
-            is_causal=options["is_causal"],
+            uneven=self.packed or problem.key_lengths is not None,
+            is_causal=problem.is_causal,
             column_gate=self.column_gate,
             fast_sigmoid=query.dtype.itemsize == 2,
             folds_scale=scale > _LEAST_FOLDED,
@@ -65,16 +64,16 @@ class LaunchPlan:
         )
         self.sizes = Sizes(self.heads, self.queries, self.keys, self.head_dim, tokens)
         threshold, keep = drop_threshold(dropout_p), keep_scale(dropout_p)
-        self.factors = Factors(scale, scale * _LOG2E, options["quasi_scale"], keep, threshold)
+        self.factors = Factors(scale, scale * _LOG2E, problem.quasi_scale, keep, threshold)
         self.whole_forward, self.whole_backward = (
             table.takes_whole_rows(kernel, query.dtype, self.head_dim, self.busy, self.queries, self.keys)
             for kernel in ("whole_row_forward", "whole_row_backward")
         )
         # Of a tensor that must be copied first: None.
-        self.wide = [strides(t, self.packed) if has_dense_rows(t) else None for t in inputs[:5]]
-        self.gate_lambda = None if inputs[5] is None else strides(inputs[5], self.packed)
+        self.wide = [strides(t, self.packed) if has_dense_rows(t) else None for t in problem.wide]
+        self.gate_lambda = None if problem.gate_lambda is None else strides(problem.gate_lambda, self.packed)
         # Of the output and the inputs' gradients, and of one value a query or key.
-        like = [torch.empty_strided(t.shape, t.stride(), device="meta") for t in inputs[:5]]
+        like = [torch.empty_strided(t.shape, t.stride(), device="meta") for t in problem.wide]
         self.dense = [Layout.like(empty_dense_like(t), self.packed) for t in like]
         self.query_rows, self.key_rows = (Layout.like(t.new_empty(t.shape[:-1]), self.packed) for t in like[:2])
         self.prepared: dict[tuple, Callable] = {}
@@ -116,23 +115,22 @@ def _multiplies_in_tf32(query: Tensor) -> bool:
     return query.dtype == torch.float32 and torch.backends.cuda.matmul.fp32_precision == "tf32"
 
 
-def _key(tensors: tuple[Tensor | None, ...], options: dict[str, object]) -> tuple:
+def _key(p: Problem, others: tuple[Tensor | None, ...]) -> tuple:
     """What a kernel is compiled for goes by it: sizes, strides and multiples of 16 of every tensor. What the call
     allocates follows from its inputs, and begins at multiples of 16."""
-    query, integers_and_mask = tensors[0], tensors[12:15]
-    facts = [None if t is None else (t.shape, t.stride(), t.data_ptr() % 16) for t in tensors]
-    dtypes = (query.dtype, *[None if t is None else t.dtype for t in integers_and_mask])  # the others follow
-    return (query.device, *dtypes, _multiplies_in_tf32(query), *options.values(), *facts)
+    facts = [None if t is None else (t.shape, t.stride(), t.data_ptr() % 16) for t in (*p.tensors(), *others)]
+    # The dtypes of the other tensors follow.
+    dtypes = [None if t is None else t.dtype for t in (p.query, p.attn_mask, p.key_lengths, p.cu_seqlens)]
+    options = (p.max_seqlen, p.is_causal, p.dropout_p, p.scale, p.quasi_scale, p.beta, p.gamma, p.gate_form)
+    return (p.query.device, *dtypes, _multiplies_in_tf32(p.query), *options, *facts)
 
 
-def launch_plan(
-    inputs: tuple[Tensor | None, ...], options: dict[str, object], others: tuple[Tensor | None, ...]
-) -> LaunchPlan:
-    """The plan of a call with these inputs, and with other tensors that its kernels read."""
-    table, key = table_for(inputs[0].device), _key((*inputs, *others), options)
+def launch_plan(problem: Problem, others: tuple[Tensor | None, ...] = ()) -> LaunchPlan:
+    """The plan of a call, and of other tensors that its kernels read."""
+    table, key = table_for(problem.query.device), _key(problem, others)
     plan = _plans.get(key)
     if plan is None or plan.table is not table:  # tiles on trial
         if len(_plans) >= _MOST_PLANS:
             _plans.clear()
-        plan = _plans[key] = LaunchPlan(inputs, options, table)
+        plan = _plans[key] = LaunchPlan(problem, table)
     return plan

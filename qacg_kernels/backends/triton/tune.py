@@ -15,7 +15,10 @@ import torch
 
 from qacg_kernels.backends.triton.candidates import candidates
 from qacg_kernels.backends.triton.tile_tables import Key, Table, TileEntry, trial
-from qacg_kernels.operators.schema import backward_op, forward_op
+from qacg_kernels.call.gate import GateParameters
+from qacg_kernels.call.problem import Problem, Residuals, Saved
+from qacg_kernels.call.validation import dense_problem
+from qacg_kernels.operators.schema import backward_op, call_backward, call_forward, forward_op
 
 Measure = Callable[[Table, TileEntry], float]
 Pairs = list[tuple[Table, TileEntry]]
@@ -90,8 +93,8 @@ def _tile(row: TileEntry) -> str:
     return f"{row.block_m} x {row.block_n}, {row.num_warps} warps, {row.num_stages} stages{limit}"
 
 
-def example(row: TileEntry, device: torch.device) -> tuple[tuple, dict[str, object], torch.Tensor]:
-    """The operator's inputs and options for a call of a row's kind, and a gradient of its output.
+def example(row: TileEntry, device: torch.device) -> tuple[Problem, torch.Tensor]:
+    """A call of a row's kind, and a gradient of its output.
 
     Busy calls have dropout and an additive mask; all have a row gate's vectors.
     """
@@ -102,17 +105,18 @@ def example(row: TileEntry, device: torch.device) -> tuple[tuple, dict[str, obje
     vectors = [torch.randn(row.head_dim, device=device, dtype=dtype) / row.head_dim for _ in range(4)]
     mask = torch.zeros((shape[0], 1, 1, length), device=device, dtype=dtype) if row.busy else None
     seed = torch.tensor(1, device=device) if row.busy else None
-    options = dict(
-        max_seqlen=0,
+    problem = dense_problem(
+        *wide[:5],
+        GateParameters(*vectors),
+        attn_mask=mask,
+        key_lengths=None,
         is_causal=False,
         dropout_p=0.1 if row.busy else 0.0,
-        scale=row.head_dim**-0.5,
+        scale=None,
         quasi_scale=1.0,
-        beta=1.0,
-        gamma=1.0,
-        column_gate=False,
+        dropout_seed=seed,
     )
-    return (*wide[:5], None, *vectors, None, None, mask, None, None, seed), options, wide[5]
+    return problem, wide[5]
 
 
 def compile_all(pairs: Pairs) -> None:
@@ -140,7 +144,7 @@ def _launch_of(table: Table, row: TileEntry) -> tuple:
     """The arguments of `launch.run` for a row's kernel, in a call of the row's kind. Nothing is launched."""
     from qacg_kernels.backends.triton import launch
 
-    inputs, options, grad_out = example(row, torch.device("cuda", torch.cuda.current_device()))
+    problem, grad_out = example(row, torch.device("cuda", torch.cuda.current_device()))
     found = []
 
     def find(kernel, programs, arguments, constants, launch_options, device):
@@ -149,10 +153,10 @@ def _launch_of(table: Table, row: TileEntry) -> tuple:
 
     whole = row.kernel.startswith("whole_row")
     with trial(table), launch.through(find):
-        out = forward_op("triton")(*inputs, **options, save_softmax_out=not whole, save_quasi_out=not whole)
+        outputs = call_forward(forward_op("triton"), problem, Residuals(not whole, not whole))
         if row.kernel not in ("whole_row_forward", "tiled_forward"):
             found.clear()
-            backward_op("triton")(grad_out, None, None, *inputs, *out[1:], **options)
+            call_backward(backward_op("triton"), problem, Saved(grad_out, None, None, *outputs[1:]))
     (call,) = found
     return call
 

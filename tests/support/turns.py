@@ -1,4 +1,4 @@
-"""A lock between processes of a user, for resources such as most of a GPU's memory."""
+"""Turns at something that the processes of a user can only have one at a time, such as most of a GPU's memory."""
 
 import contextlib
 import os
@@ -8,8 +8,8 @@ from pathlib import Path
 
 
 @contextlib.contextmanager
-def machine_lock(name: str) -> Iterator[None]:
-    """Holds the lock `name` of this user on this machine; a process that dies releases it."""
+def turn(name: str) -> Iterator[None]:
+    """Waits until no other process of this user on this machine has its turn at `name`; one that dies gives it up."""
     import fcntl
 
     path = Path(tempfile.gettempdir()) / f"qacg-{name}-{os.getuid()}.lock"
