@@ -1,4 +1,4 @@
-"""CG-BERT's self-attention in place of the published one: a context mixed into queries and keys, then fused SDPA."""
+"""CG-BERT's self-attention: a context mixed into queries and keys, then torch's fused attention."""
 
 import torch
 from torch import Tensor, nn
@@ -12,10 +12,9 @@ class FusedContextMixing(ContextAttention):
 
         Q' = (1 - lq) Q + lq Qc,  lq = sigmoid(Q . vq + Qc . vqc + bq),  and K' in the same way.
 
-    After Wu and Ong (2021) and their released code: no dropout on the context query and key, one result. Softmax
-    attention alone is what torch.nn.functional.scaled_dot_product_attention has fused kernels for.
-
-    Made by `apply_fused_attention` from a module that has the nine layers of NAMINGS and a dropout.
+    Follows Wu and Ong (2021) and their released code: no dropout on the context query and key, one result. The softmax
+    attention is torch.nn.functional.scaled_dot_product_attention. `apply_fused_attention` makes it from a module that
+    has the nine layers of NAMINGS and a dropout.
     """
 
     def configure(self, *, hidden_size: int, num_heads: int, context_projection: str, naming: str) -> None:
@@ -36,7 +35,14 @@ class FusedContextMixing(ContextAttention):
         C_embed: Tensor | None = None,
         context_embedded: Tensor | None = None,
     ) -> Tensor:
-        """Attends within each sequence; the arguments are those of FusedQuasiAttention.forward.
+        """Attends within each sequence.
+
+        Args:
+            hidden_states: (B, L, hidden_size).
+            attention_mask: None; boolean, True where attention is allowed, or floating, added to the scores, of three
+                dimensions (B, L, L) or four that broadcast to (B, H, L, L); or boolean or integer 0 and 1, (B, L).
+            device: the published call passes the device third; it must be the type hidden_states lie on.
+            context: shape of hidden_states. `C_embed` and `context_embedded` are its published names.
 
         Returns:
             The attended values, (B, L, hidden_size) as hidden_states; 0 for a query that sees no key.

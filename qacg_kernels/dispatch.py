@@ -1,4 +1,4 @@
-"""Which backend takes a call, and why the others would not."""
+"""The choice of a backend for a call, and the reasons against the others."""
 
 import os
 import warnings
@@ -32,16 +32,18 @@ _SELECTED, _PASSED_BY, _NOTES = "selected", "passed by auto", "notes"
 
 @dataclass(frozen=True)
 class Explanation(Mapping[str, list[str]]):
-    """Also a mapping: a backend's name gives its list of reasons against the call; "selected", "passed by auto" and
-    "notes" give the other fields as lists of text.
+    """Which backend takes a call, and why the others do not; the result of `explain`.
+
+    Also a mapping: a backend's name gives its reasons against the call; "selected", "passed by auto" and "notes" give
+    the other fields as lists of text.
 
     Attributes:
         selected: the backend that takes the call.
-        reasons: for each backend, why it would not take the call; an empty list means that it would.
-        passed_by: backends that take the call and that "auto" does not use for it, each with the reason.
-        notes: what the backends that take the call tell of how they would.
+        reasons: for each backend, why it does not support the call; an empty list means that it does.
+        passed_by: backends that support the call and that "auto" does not use for it, each with the reason.
+        notes: how each backend that supports the call would compute it.
         self_check: how many kernel variants this process has compared with the reference on the call's device, in a
-            line; None for none, as on CPUs whose kernels the tests have run.
+            line; None for none, as on CPUs on which the tests have run.
     """
 
     selected: str
@@ -81,7 +83,15 @@ class Explanation(Mapping[str, list[str]]):
 
 
 def available_backends() -> tuple[str, ...]:
-    """Names of the backends that can run on this machine, in order of preference."""
+    """Lists the backends that can run on this machine.
+
+    Returns:
+        Their names in order of preference; the reference comes last.
+
+    Example:
+        >>> available_backends()[-1]
+        'reference'
+    """
     return tuple(name for name, module in _BY_NAME.items() if not module.missing())
 
 
@@ -124,9 +134,9 @@ def select(problem: Problem, backend: str, differentiable: bool) -> Backend:
     return module
 
 
-_taken: dict[torch.device, set[str]] = {}  # by "auto", for a record of a run
-_told_of_the_reference = False
-_USERS_LINE = 6  # calls up from where a warning is made: to whoever called `quasi_attention`
+_chosen: dict[torch.device, set[str]] = {}  # by "auto", for the record of a run
+_warned_of_reference = False
+_USERS_LINE = 6  # frames from the warning up to the caller of `quasi_attention`
 
 
 def _automatic(problem: Problem, differentiable: bool) -> Backend:
@@ -134,16 +144,16 @@ def _automatic(problem: Problem, differentiable: bool) -> Backend:
     if torch.compiler.is_compiling():
         return chosen
     device = problem.query.device
-    taken = _taken.get(device)
+    taken = _chosen.get(device)
     if taken is None:
-        taken = _taken[device] = set()
+        taken = _chosen[device] = set()
     taken.add(chosen.NAME)
     if chosen is reference:
-        _tell_of_the_reference(problem)
+        _warn_of_reference(problem)
         if device.type == "cuda" and self_check.asked_for() == self_check.STRICT:
             raise RuntimeError(
-                f"{self_check.VARIABLE}=strict, and no fused kernel takes this call ({_reasons_on(problem)}); "
-                f'choose backend="reference" for it, or {self_check.VARIABLE}=first'
+                f"{self_check.VARIABLE}=strict: expected a fused kernel for this call, got none "
+                f'({_reasons_on(problem)}). Pass backend="reference", or set {self_check.VARIABLE}=first'
             )
     return chosen
 
@@ -180,7 +190,7 @@ def explained(problem: Problem, backend: str, differentiable: bool) -> tuple[str
 
 
 def notes(problem: Problem) -> dict[str, str]:
-    """What the backends that take `problem` tell of how they would, by name."""
+    """How each backend that supports `problem` would compute it, by name."""
     takers = (m for m in _MODULES if not _reasons(m, problem))
     return {m.NAME: text for m in takers if (text := m.note(problem))}
 
@@ -189,26 +199,26 @@ def chosen_so_far() -> dict[str, dict[str, object]]:
     """Which backends "auto" has taken in this process, by device, and how their self-checks went."""
     return {
         str(device): {"backends": sorted(names), "self_check": self_check.summary(device)}
-        for device, names in _taken.items()
+        for device, names in _chosen.items()
     }
 
 
 def _reasons_on(problem: Problem) -> str:
-    # Only of backends for tensors that lie there: a GPU's kernels are no cure for a call on the CPU.
+    # Of backends for the call's device only: a GPU's kernels cannot run a call on the CPU.
     reasons = (
         f"{m.NAME}: {'; '.join(_reasons(m, problem))}" for m in _MODULES if problem.query.device.type == m.DEVICE
     )
-    return "; ".join(reasons) or "no fused kernel is for such a device"
+    return "; ".join(reasons) or "no backend has fused kernels for this device"
 
 
-def _tell_of_the_reference(problem: Problem) -> None:
-    """Warns, once in a process, that a call stores its maps where a fused kernel could have taken it."""
-    global _told_of_the_reference  # noqa: PLW0603
-    if _told_of_the_reference or os.environ.get(QUIET) == "1":
+def _warn_of_reference(problem: Problem) -> None:
+    """Warns, once per process, that a call materialises its maps."""
+    global _warned_of_reference  # noqa: PLW0603
+    if _warned_of_reference or os.environ.get(QUIET) == "1":
         return
-    _told_of_the_reference = True
+    _warned_of_reference = True
     warnings.warn(
         f"this call of quasi-attention runs through the PyTorch reference, which is slow and stores maps of size L x S "
-        f"({_reasons_on(problem)}). Said once; {QUIET}=1 silences it",
+        f"({_reasons_on(problem)}). Printed once; {QUIET}=1 silences it",
         stacklevel=_USERS_LINE,
     )

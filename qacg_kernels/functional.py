@@ -45,26 +45,33 @@ def quasi_attention(
         query, context_query: (B, H, L, D), float16, bfloat16, float32 or float64.
         key, value, context_key: (B, H, S, D), dtype and device of query. Any strides.
         gate: lambda, (B, H, L), or GateParameters from which it is computed inside the kernel.
-        attn_mask: boolean (True: may be seen) or of query's dtype (added to T and to Tc; at or below half the
+        attn_mask: boolean (True: the key is visible) or of query's dtype (added to T and to Tc; at or below half the
             dtype's lowest number it hides the key as False does), up to four dimensions that broadcast to
             (B, H, L, S). It gets no gradient.
         key_lengths: (B,) int32 or int64; keys at and beyond the length are not read.
-        is_causal: query i sees keys j <= i.
-        dropout_p: probability, in [0, 1), that a cell of A is dropped; applied whenever it is positive.
+        is_causal: whether query i attends to keys j <= i only.
+        dropout_p: probability, in [0, 1), that an attention entry is dropped; applied whenever it is positive.
         scale: factor on both scores, 1 / sqrt(D) when None.
         quasi_scale: alpha, the factor on the sigmoid map.
         backend: "auto", or a name of available_backends(), which is used or raises.
         dropout_seed: int64 scalar tensor; drawn from torch's generator when None.
-        return_lambda: also return lambda.
+        return_lambda: whether to return lambda too.
 
     Returns:
-        The output (B, H, L, D) in query's dtype; a query that sees no key gives 0. With `return_lambda`, a
-        pair of it and lambda (B, H, L), differentiable, in query's dtype.
+        The output (B, H, L, D) in query's dtype, 0 for a query without a visible key. With `return_lambda`, a pair of
+        it and lambda (B, H, L), differentiable, in query's dtype.
 
     Raises:
         TypeError, ValueError: an argument has the wrong type, dtype, device, shape or range.
         RuntimeError: the named backend does not take this call (see `explain`).
         NotImplementedError: forward-mode differentiation, or a second derivative.
+
+    Example:
+        >>> import torch
+        >>> query, key, value, context_query, context_key = torch.randn(5, 2, 4, 10, 16).unbind()
+        >>> lam = torch.rand(2, 4, 10)
+        >>> tuple(quasi_attention(query, key, value, context_query, context_key, lam).shape)
+        (2, 4, 10, 16)
     """
     problem = dense_problem(
         query,
@@ -102,20 +109,39 @@ def quasi_attention_varlen(
     dropout_seed: Tensor | None = None,
     return_lambda: bool = False,
 ) -> Tensor | tuple[Tensor, Tensor]:
-    """Quasi-attention over packed sequences, without padding.
+    """Computes quasi-attention within packed sequences, without padding (MATH.md, eq. 1 to 8).
 
     Args:
-        query, key, value, context_query, context_key: (T, H, D), the sequences one after another.
-        gate: lambda, (T, H), or GateParameters.
+        query, key, value, context_query, context_key: (T, H, D), the sequences one after another, in float16, bfloat16,
+            float32 or float64. Any strides.
+        gate: lambda, (T, H), or GateParameters from which it is computed inside the kernel.
         cu_seqlens: (N + 1,) int32 or int64 offsets of the N sequences, from 0 to T, never decreasing.
         max_seqlen: length of the longest sequence, or more.
-        Others: as for `quasi_attention`. Dropout drops the cells that the padded call would drop.
+        is_causal: whether query i attends to keys j <= i of its sequence only.
+        dropout_p: probability, in [0, 1), that an attention entry is dropped; the same ones as in the padded call.
+        scale: factor on both scores, 1 / sqrt(D) when None.
+        quasi_scale: alpha, the factor on the sigmoid map.
+        backend: "auto", or a name of available_backends(), which is used or raises.
+        dropout_seed: int64 scalar tensor; drawn from torch's generator when None.
+        return_lambda: whether to return lambda too.
 
     Returns:
-        (T, H, D); with `return_lambda` also lambda (T, H).
+        The output (T, H, D) in query's dtype; with `return_lambda`, a pair of it and lambda (T, H).
 
     Raises:
-        TypeError, ValueError, RuntimeError: as for `quasi_attention`.
+        TypeError, ValueError: an argument has the wrong type, dtype, device, shape or range.
+        RuntimeError: the named backend does not take this call (see `explain`).
+        NotImplementedError: forward-mode differentiation, or a second derivative.
+
+    Example:
+        >>> import torch
+        >>> query, key, value, context_query, context_key = torch.randn(5, 9, 4, 16).unbind()
+        >>> offsets = torch.tensor([0, 5, 9])  # two sequences, of 5 and 4 tokens
+        >>> out = quasi_attention_varlen(
+        ...     query, key, value, context_query, context_key, torch.rand(9, 4), cu_seqlens=offsets, max_seqlen=5
+        ... )
+        >>> tuple(out.shape)
+        (9, 4, 16)
     """
     problem = packed_problem(
         query,
@@ -152,20 +178,38 @@ def attention_maps(
     dropout_seed: Tensor | None = None,
     rows: Tensor | list[int] | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Computes the maps that `quasi_attention` never stores; plain PyTorch, differentiable any number of times.
+    """Computes the attention maps, which `quasi_attention` never materialises (MATH.md, eq. 1 to 7).
+
+    Plain PyTorch, differentiable any number of times. Memory is that of len(rows) x S maps.
 
     Args:
-        rows: query positions (int64 tensor or list) to compute; all L when None. Memory is that of
-            len(rows) x S maps.
-        Others: as for `quasi_attention`. With dropout_p > 0 a `dropout_seed` is needed, the one that the call
-        to be looked at was given.
+        query, context_query: (B, H, L, D), float16, bfloat16, float32 or float64.
+        key, value, context_key: (B, H, S, D), dtype and device of query.
+        gate: lambda, (B, H, L), or GateParameters.
+        attn_mask: boolean or of query's dtype, up to four dimensions that broadcast to (B, H, L, S).
+        key_lengths: (B,) int32 or int64.
+        is_causal: whether query i attends to keys j <= i only.
+        dropout_p: dropout probability of the call, in [0, 1).
+        scale: factor on both scores, 1 / sqrt(D) when None.
+        quasi_scale: alpha, the factor on the sigmoid map.
+        dropout_seed: int64 scalar tensor, the call's seed; required with dropout_p > 0.
+        rows: query positions (int64 tensor or list) to compute; all L when None.
 
     Returns:
         A = Z o (P + lambda G), P, lambda G, each (B, H, L or len(rows), S) in query's dtype (float32 for
         16-bit inputs), and lambda (B, H, rows), or (B, H, rows, S) for a column gate.
 
     Raises:
-        TypeError, ValueError: as for `quasi_attention`; rows outside 0 to L - 1; dropout without a seed.
+        TypeError, ValueError: an argument has the wrong type, dtype, device, shape or range.
+
+    Example:
+        >>> import torch
+        >>> query, key, value, context_query, context_key = torch.randn(5, 2, 4, 10, 16).unbind()
+        >>> a, softmax, gated_quasi, lam = attention_maps(
+        ...     query, key, value, context_query, context_key, torch.rand(2, 4, 10), rows=[0, 3]
+        ... )
+        >>> tuple(a.shape), tuple(lam.shape)
+        ((2, 4, 2, 10), (2, 4, 2))
     """
     if dropout_p > 0 and dropout_seed is None:
         raise ValueError(
@@ -205,14 +249,26 @@ def _checked_rows(rows: Tensor | list[int], query: Tensor) -> Tensor:
 
 
 def explain(*args, backend: str = "auto", **kwargs) -> Explanation:
-    """Why each backend would or would not take a call, and which one does. Nothing is computed.
+    """Reports which backend takes a call and why the others do not, without computing it.
 
-    Args: those of `quasi_attention`, or of `quasi_attention_varlen` when `cu_seqlens` is among them. Whether the
-        kernels of the backward count too goes by the tensors and torch.is_grad_enabled(), as in the call itself.
+    Args:
+        args, kwargs: the arguments of `quasi_attention`, or with `cu_seqlens` of `quasi_attention_varlen`. A backward
+            is taken into account as in the call itself, by the tensors and torch.is_grad_enabled().
+        backend: as in the call.
+
+    Returns:
+        The selected backend, the reasons against each other one, and notes; readable when printed.
 
     Raises:
-        TypeError, ValueError: as for the call.
-        RuntimeError: the backend that is named does not take the call.
+        TypeError, ValueError: an argument has the wrong type, dtype, device, shape or range.
+        RuntimeError: the named backend does not take the call.
+
+    Example:
+        >>> import torch
+        >>> query, key, value, context_query, context_key = torch.randn(5, 2, 4, 10, 16, dtype=torch.float64).unbind()
+        >>> lam = torch.rand(2, 4, 10, dtype=torch.float64)
+        >>> explain(query, key, value, context_query, context_key, lam).selected
+        'reference'
     """
     problem = problem_of(*args, **kwargs)
     selected, passed_by = dispatch.explained(problem, backend, _differentiable(problem))
@@ -229,7 +285,7 @@ _DENSE_CALL, _PACKED_CALL = inspect.signature(quasi_attention), inspect.signatur
 
 
 def problem_of(*args, **kwargs) -> Problem:
-    """The checked problem of a call of `quasi_attention`, or of `quasi_attention_varlen` with `cu_seqlens`."""
+    """The validated problem of a call of `quasi_attention`, or with `cu_seqlens` of `quasi_attention_varlen`."""
     packed = "cu_seqlens" in kwargs
     call = (_PACKED_CALL if packed else _DENSE_CALL).bind(*args, **kwargs)
     call.apply_defaults()
@@ -244,7 +300,7 @@ def _seed(given: Tensor | None, dropout_p: float, query: Tensor) -> Tensor | Non
 
 
 def _differentiable(problem: Problem) -> bool:
-    # Under torch.func a tensor that is mapped does not tell whether it will be differentiated.
+    # Under torch.func a batched tensor does not show whether it will be differentiated.
     return torch.is_grad_enabled() and (
         functorch_active() or any(t is not None and t.requires_grad for t in problem.tensors())
     )

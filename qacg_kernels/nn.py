@@ -8,10 +8,10 @@ from qacg_kernels.call.gate import GateParameters
 from qacg_kernels.call.masks import cast_mask
 from qacg_kernels.dispatch import NAMES as BACKEND_NAMES
 from qacg_kernels.functional import attention_maps, quasi_attention, quasi_attention_varlen
-from qacg_kernels.placeholder_attentions import absent_map
+from qacg_kernels.placeholder_attentions import PlaceholderMap
 from qacg_kernels.utils.torch_internals import values_readable
 
-# The one home of parameter names: what each layer is for, and what the two published namings call it.
+# The roles of the layers, and their names in the two published namings.
 NAMINGS = {
     "released": {
         "query": "query",
@@ -43,10 +43,14 @@ GATE_STD = 0.01
 
 
 class GateLayer(nn.Linear):
-    """One of the four layers of the gate: (D) to 1, or to H when every head has its own.
+    """One of the four layers of the gate: (D) to 1, or to H with a row of weights per head.
 
-    Read by the kernel, not called. Starts as in the published code, with weights from N(0, 0.01), so that
-    lambda starts near 0, and without bias.
+    The kernel reads its parameters; it is not called. Initialised as in the published code: weights from N(0, 0.01),
+    so that lambda starts near 0, and biases of 0.
+
+    Example:
+        >>> tuple(GateLayer(64, 1).weight.shape)
+        (1, 64)
     """
 
     def reset_parameters(self) -> None:
@@ -56,9 +60,9 @@ class GateLayer(nn.Linear):
 
 
 class ContextAttention(nn.Module):
-    """What self-attentions with a context share: the nine layers of NAMINGS, and heads from them.
+    """Base of self-attentions with a context: the nine layers of NAMINGS and the split into heads.
 
-    A subclass sets hidden_size, num_heads, context_projection and naming, and has a child `dropout`.
+    A subclass sets the four attributes and has a child `dropout`.
     """
 
     hidden_size: int
@@ -81,25 +85,25 @@ class ContextAttention(nn.Module):
     def check_inputs(self, hidden_states, context, device, packed: bool) -> None:
         for name, t in (("hidden_states", hidden_states), ("context", context)):
             if not isinstance(t, Tensor):
-                raise TypeError(f"{name}: got {type(t).__name__}, wanted a torch.Tensor")
-        wanted = f"(T, {self.hidden_size})" if packed else f"(B, L, {self.hidden_size})"
+                raise TypeError(f"{name}: expected a torch.Tensor, got {type(t).__name__}")
+        expected = f"(T, {self.hidden_size})" if packed else f"(B, L, {self.hidden_size})"
         if hidden_states.dim() != (2 if packed else 3) or hidden_states.shape[-1] != self.hidden_size:
-            raise ValueError(f"hidden_states: got shape {tuple(hidden_states.shape)}, wanted {wanted}")
+            raise ValueError(f"hidden_states: expected shape {expected}, got {tuple(hidden_states.shape)}")
         if context.shape != hidden_states.shape:
             raise ValueError(
-                f"context: got shape {tuple(context.shape)}, wanted {tuple(hidden_states.shape)} as hidden_states has"
+                f"context: expected shape {tuple(hidden_states.shape)} like hidden_states, got {tuple(context.shape)}"
             )
         if context.device != hidden_states.device:
             raise ValueError(
-                f"context: got device {context.device}, wanted {hidden_states.device} as hidden_states has"
+                f"context: expected device {hidden_states.device} like hidden_states, got {context.device}"
             )
-        # Kinds only: a replica on cuda:1 is still called with the device of the whole model, cuda:0.
+        # Device types only: a replica on cuda:1 is still called with the device of the whole model, cuda:0.
         if device is not None and torch.device(device).type != hidden_states.device.type:
-            raise ValueError(f"device: got {device}, but hidden_states lie on {hidden_states.device}")
+            raise ValueError(f"device: expected that of hidden_states, {hidden_states.device}, got {device}")
 
 
 class FusedQuasiAttention(ContextAttention):
-    """Multi-head self-attention with a context, A = softmax(T) + lambda * alpha * sigmoid(Tc), fused.
+    """Fused multi-head self-attention with a context, A = softmax(T) + lambda * alpha * sigmoid(Tc).
 
     Projects hidden states to query, key and value and a context to a second query and key, and runs
     `quasi_attention` on them (MATH.md, eq. 1 to 8). `dropout` acts on A and, as in the published code, on
@@ -121,7 +125,19 @@ class FusedQuasiAttention(ContextAttention):
             ...); a state dict in the other naming loads as well.
         quasi_scale, beta, gamma: alpha, and the weights of the query gate and the key gate.
         backend: "auto", or a backend's name, which is used or raises.
-        output_attentions: whether forward returns the maps when a call does not say.
+        output_attentions: whether forward returns the maps by default.
+        device, dtype: those of the parameters.
+
+    Raises:
+        TypeError, ValueError: an argument has the wrong type or is out of range.
+
+    Example:
+        >>> import torch
+        >>> attention = FusedQuasiAttention(hidden_size=64, num_heads=4)
+        >>> hidden_states, context = torch.randn(2, 10, 64), torch.randn(2, 10, 64)
+        >>> attended, *maps, lam = attention(hidden_states, context=context)
+        >>> tuple(attended.shape), maps, tuple(lam.shape)
+        ((2, 10, 64), [None, None, None], (2, 4, 10, 1))
     """
 
     def __init__(
@@ -145,13 +161,13 @@ class FusedQuasiAttention(ContextAttention):
         super().__init__()
         for name, value in (("hidden_size", hidden_size), ("num_heads", num_heads)):
             if isinstance(value, bool) or not isinstance(value, int):
-                raise TypeError(f"{name}: got {value!r}, wanted an integer")
+                raise TypeError(f"{name}: expected an integer, got {value!r}")
             if value < 1:
-                raise ValueError(f"{name}: got {value}, wanted at least 1")
+                raise ValueError(f"{name}: expected at least 1, got {value}")
         if hidden_size % num_heads:
-            raise ValueError(f"hidden_size: got {hidden_size}, wanted a multiple of num_heads = {num_heads}")
+            raise ValueError(f"hidden_size: expected a multiple of num_heads = {num_heads}, got {hidden_size}")
         if not 0.0 <= dropout < 1.0:
-            raise ValueError(f"dropout: got {dropout}, wanted a probability in [0, 1)")
+            raise ValueError(f"dropout: expected a probability in [0, 1), got {dropout}")
         check_choice("naming", naming, tuple(NAMINGS))
         self.configure(
             hidden_size=hidden_size,
@@ -190,7 +206,7 @@ class FusedQuasiAttention(ContextAttention):
         backend: str,
         output_attentions: bool,
     ) -> None:
-        """Sets everything but the layers; for code that supplies layers of its own, as `patch.py` does."""
+        """Sets everything but the layers, for code that supplies its own layers, such as `patch.py`."""
         check_choice("context_projection", context_projection, CONTEXT_PROJECTIONS)
         check_choice("backend", backend, BACKEND_NAMES)
         self.hidden_size = hidden_size
@@ -203,8 +219,8 @@ class FusedQuasiAttention(ContextAttention):
         self.gamma = float(gamma)
         self.backend = backend
         self.output_attentions = output_attentions
-        # True after apply_fused_attention: the models it is for call .clone() on every map, absent or not.
-        self.stands_in_for_maps = False
+        # True after apply_fused_attention, because the patched models call .clone() on every map.
+        self.returns_placeholders = False
         self.register_load_state_dict_pre_hook(accept_other_naming)
 
     def gate(self, like: Tensor) -> GateParameters:
@@ -254,13 +270,13 @@ class FusedQuasiAttention(ContextAttention):
                 dimensions (B, L, L) or four that broadcast to (B, H, L, L); or of two dimensions (B, L),
                 boolean or integer 0 and 1, saying which keys may be seen.
             device: the published call passes the device third; it must be the kind hidden_states lie on.
-            context: shape of hidden_states. `C_embed` and `context_embedded` are the published names of it.
-            output_attentions: whether to return the maps; None takes the constructor's choice.
+            context: shape of hidden_states. `C_embed` and `context_embedded` are its published names.
+            output_attentions: whether to return the maps; the constructor's choice when None.
             cu_seqlens, max_seqlen: (N + 1,) offsets of packed sequences, and the longest length.
 
         Returns:
             The attended values in the shape of hidden_states; A after dropout, the softmax map and the gated
-            quasi map lambda * G, each (B, H, L, L), or None where not asked for; and lambda (B, H, L, 1),
+            quasi-attention map lambda * G, each (B, H, L, L), or None where not requested; and lambda (B, H, L, 1),
             packed (T, H, 1). All differentiable.
 
         Raises:
@@ -270,11 +286,11 @@ class FusedQuasiAttention(ContextAttention):
         context = one_context(context, C_embed, context_embedded)
         packed = cu_seqlens is not None
         self.check_inputs(hidden_states, context, device, packed)
-        want_maps = self.output_attentions if output_attentions is None else output_attentions
+        returns_maps = self.output_attentions if output_attentions is None else output_attentions
         if packed:
-            _check_packed(attention_mask, max_seqlen, want_maps)
+            _check_packed(attention_mask, max_seqlen, returns_maps)
         elif max_seqlen is not None:
-            raise ValueError("max_seqlen: got a length without cu_seqlens, wanted both or neither")
+            raise ValueError("max_seqlen: expected None without cu_seqlens, got a length. Pass both or neither")
 
         heads = self.project(hidden_states, context)
         gate = self.gate(like=heads[0])
@@ -293,10 +309,10 @@ class FusedQuasiAttention(ContextAttention):
             return out.flatten(-2), None, None, None, lam.unsqueeze(-1)
         heads = tuple(t.transpose(1, 2) for t in heads)
         mask = mask_for_scores(attention_mask, heads[0])
-        out, maps, lam = self.attend(heads, gate, mask, dropout_p, want_maps)
+        out, maps, lam = self.attend(heads, gate, mask, dropout_p, returns_maps)
         if maps is None:
-            hole = absent_map(out) if self.stands_in_for_maps else None
-            maps = (hole, hole, hole)
+            placeholder = PlaceholderMap.for_heads(out) if self.returns_placeholders else None
+            maps = (placeholder, placeholder, placeholder)
         return out.transpose(1, 2).flatten(-2), *maps, lam.unsqueeze(-1)
 
     def project(self, hidden_states: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
@@ -312,7 +328,7 @@ class FusedQuasiAttention(ContextAttention):
         gate: GateParameters,
         mask: Tensor | None,
         dropout_p: float,
-        want_maps: bool,
+        returns_maps: bool,
     ) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor] | None, Tensor]:
         """Attends over padded heads; a subclass may compute it in another way.
 
@@ -332,7 +348,7 @@ class FusedQuasiAttention(ContextAttention):
             "quasi_scale": self.quasi_scale,
         }
         out, lam = quasi_attention(*heads, gate, **options, backend=self.backend, return_lambda=True)
-        return out, attention_maps(*heads, gate, **options)[:3] if want_maps else None, lam
+        return out, attention_maps(*heads, gate, **options)[:3] if returns_maps else None, lam
 
     def extra_repr(self) -> str:
         return (
@@ -342,66 +358,68 @@ class FusedQuasiAttention(ContextAttention):
         )
 
 
-def check_choice(name: str, value: object, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise ValueError(f"{name}: got {value!r}, wanted one of {', '.join(map(repr, known))}")
+def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name}: expected one of {', '.join(map(repr, choices))}, got {value!r}")
 
 
 def check_order(hidden_states: object, attention_mask: object, device: object, contexts: tuple) -> None:
-    """The published order is (hidden_states, attention_mask, device, context): a context is easily put too early."""
-    order = "the order is (hidden_states, attention_mask, device, context): pass context=..."
+    """Raises TypeError where a context is passed too early, as the published order of the arguments invites."""
+    order = "The order is (hidden_states, attention_mask, device, context): pass context=..."
     if isinstance(device, Tensor):
-        raise TypeError(f"device: got a tensor as the third argument; {order}")
+        raise TypeError(f"device: expected a device, got a tensor as the third argument. {order}")
     if not isinstance(attention_mask, Tensor) or any(c is not None for c in contexts):
         return
     if attention_mask.is_floating_point() and attention_mask.shape == getattr(hidden_states, "shape", None):
-        got = f"got {tuple(attention_mask.shape)} as the second argument, the shape of hidden_states, and no context"
-        raise TypeError(f"attention_mask: {got}; {order}")
+        got = f"got {tuple(attention_mask.shape)}, the shape of hidden_states, as the second argument and no context"
+        raise TypeError(f"attention_mask: expected a mask, {got}. {order}")
 
 
 def one_context(context: object, C_embed: object, context_embedded: object) -> object:
     given = [c for c in (context, C_embed, context_embedded) if c is not None]
     if len(given) != 1:
         raise TypeError(
-            f"context: got {len(given)} of context, C_embed and context_embedded (names of one argument), "
-            "wanted exactly one"
+            "context: expected exactly one of context, C_embed and context_embedded (names of one argument), "
+            f"got {len(given)}"
         )
     return given[0]
 
 
-def _check_packed(attention_mask: object, max_seqlen: object, want_maps: bool) -> None:
+def _check_packed(attention_mask: object, max_seqlen: object, returns_maps: bool) -> None:
     if max_seqlen is None:
-        raise ValueError("max_seqlen: got None, wanted the longest length since cu_seqlens is given")
+        raise ValueError("max_seqlen: expected the longest length since cu_seqlens is given, got None")
     if attention_mask is not None:
-        raise ValueError("attention_mask: got one beside cu_seqlens; packed sequences have no padding to mask")
-    if want_maps:
-        raise ValueError("output_attentions: got True beside cu_seqlens; maps are for padded batches only")
+        raise ValueError("attention_mask: expected None beside cu_seqlens, got one. Packed sequences have no padding")
+    if returns_maps:
+        raise ValueError("output_attentions: expected False beside cu_seqlens, got True. Maps need a padded batch")
 
 
 def mask_for_scores(mask: object, query: Tensor) -> Tensor | None:
-    """The mask in the operator's terms: boolean or of query's dtype, with four dimensions."""
+    """The mask as the operator takes it: boolean or of query's dtype, with four dimensions."""
     if mask is None:
         return None
     if not isinstance(mask, Tensor):
-        raise TypeError(f"attention_mask: got {type(mask).__name__}, wanted a torch.Tensor or None")
-    got = f"attention_mask: got {mask.dtype} of shape {tuple(mask.shape)}, wanted"
+        raise TypeError(f"attention_mask: expected a torch.Tensor or None, got {type(mask).__name__}")
+    got = f"got {mask.dtype} of shape {tuple(mask.shape)}"
     if mask.dim() == 2:
         if mask.is_floating_point():
-            # It may hold factors 0 and 1 or summands 0 and -10000: guessing wrong would hide the sentence.
-            raise ValueError(f"{got} it boolean or integer, (B, L), or additive with four dimensions, (B, 1, 1, L)")
+            # It may hold factors 0 and 1 or summands 0 and -10000: a wrong guess would hide the sentence.
+            kinds = "boolean or integer (B, L), or additive with four dimensions (B, 1, 1, L)"
+            raise ValueError(f"attention_mask: expected {kinds}, {got}")
         if mask.shape != (query.shape[0], query.shape[2]):
-            raise ValueError(f"{got} (B, L) = ({query.shape[0]}, {query.shape[2]})")
+            raise ValueError(f"attention_mask: expected (B, L) = ({query.shape[0]}, {query.shape[2]}), {got}")
         if values_readable(mask) and mask.dtype != torch.bool and bool(((mask != 0) & (mask != 1)).any()):
-            raise ValueError("attention_mask: got integers other than 0 and 1, wanted 1 where a key may be seen")
+            raise ValueError("attention_mask: expected 1 where a key is visible and 0 elsewhere, got other integers")
         return (mask != 0)[:, None, None, :]
     if mask.dim() not in (3, 4) or not (mask.dtype == torch.bool or mask.is_floating_point()):
-        raise ValueError(f"{got} boolean or floating (B, L, L) or like (B, H, L, L), or boolean or integer (B, L)")
+        kinds = "boolean or floating (B, L, L) or like (B, H, L, L), or boolean or integer (B, L)"
+        raise ValueError(f"attention_mask: expected {kinds}, {got}")
     mask = mask if mask.dim() == 4 else mask[:, None]
     return mask if mask.dtype == torch.bool else cast_mask(mask, query.dtype)
 
 
 def accept_other_naming(module, state_dict, prefix, *_) -> None:
-    """Load hook for a module whose layers go by `module.naming`: entries under the other names are renamed."""
+    """Load hook that renames entries of the other naming to those of `module.naming`."""
     own = NAMINGS[module.naming]
     for naming, names in NAMINGS.items():
         if naming == module.naming:

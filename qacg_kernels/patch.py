@@ -12,7 +12,7 @@ from qacg_kernels.nn import CONTEXT_ROLES, GATE_ROLES, NAMINGS, ContextAttention
 
 
 class _Found(NamedTuple):
-    """A module to be replaced: its path, and what it becomes."""
+    """A module to be replaced, with its path and the settings of its replacement."""
 
     where: str
     module: nn.Module
@@ -30,34 +30,36 @@ def apply_fused_attention(
     backend: str = "auto",
     verify: bool = True,
 ) -> int:
-    """Makes every context self-attention of an existing model a fused one, in place.
+    """Replaces every context self-attention of a model by a fused one, in place.
 
-    A module is recognised by its attributes: the nine layers of either naming. What it computes is told by calling it
-    once on three random tokens: one with five results becomes a `FusedQuasiAttention`, one with a single tensor, as
-    CG-BERT's, a `FusedContextMixing`. It stays the object it was and only changes class, so parameters, state-dict
-    keys, device, dtype, training mode, hooks and the handles that remove them, optimizers, and references from
-    elsewhere all stay valid. Head size, number of heads, form of the context projection, biases and dropout are read
-    from its layers.
+    A module is recognised by its attributes, the nine layers of either naming, and by one call on three random tokens:
+    with five results it becomes a `FusedQuasiAttention`, with one tensor, as in CG-BERT, a `FusedContextMixing`. The
+    object only changes its class, so parameters, state-dict keys, device, dtype, training mode, hooks, optimizers and
+    other references stay valid. Head size, number of heads, context projection, biases and dropout are read from its
+    layers.
 
     Args:
         model: any module; may itself be a context self-attention.
-        output_attentions: True: the maps are returned on every call, as before. False: an `AbsentMap` is in each
-            place, a tensor of shape (B, H, 0, 0) which can be cloned and moved for nothing, so that a model that
-            collects the maps of every layer runs unchanged; reading one raises a RuntimeError that names this
-            argument. Lambda is always returned.
-        quasi_scale, beta, gamma: the scalars that the replaced code has written in it.
-        backend: as for `FusedQuasiAttention`.
-        verify: before changing anything, compare the results of each module with those of its replacement. False
-            leaves out this comparison alone: both are called nevertheless, so that nothing is installed that its
-            model cannot call. Modules on the meta device have no values to compare.
+        output_attentions: whether the maps are computed on every call. If False, a `PlaceholderMap` replaces each, a
+            tensor of shape (B, H, 0, 0) that can be cloned and moved, so that a model that collects the maps of every
+            layer runs unchanged; reading it raises a RuntimeError that names this argument. Lambda is always returned.
+        quasi_scale, beta, gamma: the scalars that are constants in the replaced code.
+        backend: "auto", or a backend's name, which is used or raises.
+        verify: whether to compare the results of each module with those of its replacement before changing anything.
+            Both are called in any case. Modules on the meta device have no values to compare.
 
     Returns:
-        How many modules were replaced. Those that are fused already do not count.
+        The number of replaced modules, without those that were fused already.
 
     Raises:
-        ValueError: a module with these attributes has layers of other shapes, is called in another way, returns
-            something else or (with verify) computes something else; or an argument is given that CG-BERT's attention
-            has no use for. The model is then unchanged.
+        ValueError: a module with these attributes has layers of other shapes, another call signature, other results
+            or (with verify) other values; or an argument does not apply to CG-BERT's attention. The model is then
+            unchanged.
+
+    Example:
+        >>> from torch import nn
+        >>> apply_fused_attention(nn.Linear(4, 4))  # without context self-attentions
+        0
     """
     check_choice("backend", backend, BACKEND_NAMES)
     chosen = {"quasi_scale": quasi_scale, "beta": beta, "gamma": gamma, "backend": backend}
@@ -81,36 +83,38 @@ def apply_fused_attention(
 def _configure(module: ContextAttention, settings: dict[str, object], chosen: dict[str, object]) -> None:
     if isinstance(module, FusedQuasiAttention):
         module.configure(**settings, **chosen)
-        module.stands_in_for_maps = True
+        module.returns_placeholders = True
     else:
         module.configure(**settings)
 
 
 def _settings(where: str, module: nn.Module, naming: str) -> dict[str, object]:
-    """What the layers of `module` say about the fused attention that it would become."""
+    """The settings of the fused attention that replaces `module`, from its layers."""
     if "forward" in vars(module):
-        raise ValueError(f"{where}: has a forward set on the instance, which a new class would not replace")
+        raise ValueError(
+            f"{where}: expected a forward of the class, got one set on the instance, which would stay in use"
+        )
     size = {}
     for role, name in NAMINGS[naming].items():
         layer = getattr(module, name)
         if not (hasattr(layer, "in_features") and hasattr(layer, "out_features")):
-            raise ValueError(f"{where}.{name}: got a {type(layer).__name__}, wanted a linear layer")
+            raise ValueError(f"{where}.{name}: expected a linear layer, got a {type(layer).__name__}")
         size[role] = (layer.in_features, layer.out_features)
     hidden_size, head_dim = size["query"][0], size["gate_query"][0]
     num_heads = hidden_size // head_dim
     context_projection = "hidden" if size["context_query"][0] == hidden_size else "head"
     context_size = hidden_size if context_projection == "hidden" else head_dim
     gate_rows = num_heads if size["gate_query"][1] == num_heads else 1
-    wanted = {
+    expected = {
         **dict.fromkeys(("query", "key", "value"), (hidden_size, num_heads * head_dim)),
         **dict.fromkeys(CONTEXT_ROLES, (context_size, context_size)),
         **dict.fromkeys(GATE_ROLES, (head_dim, gate_rows)),
     }
-    for role, (size_in, size_out) in wanted.items():
+    for role, (size_in, size_out) in expected.items():
         if size[role] != (size_in, size_out):
             raise ValueError(
-                f"{where}.{NAMINGS[naming][role]}: got a layer from {size[role][0]} to {size[role][1]}, "
-                f"wanted {size_in} to {size_out}, hidden size being {hidden_size} and head size {head_dim}"
+                f"{where}.{NAMINGS[naming][role]}: expected a layer from {size_in} to {size_out} for hidden size "
+                f"{hidden_size} and head size {head_dim}, got one from {size[role][0]} to {size[role][1]}"
             )
     return {
         "hidden_size": hidden_size,
@@ -128,7 +132,7 @@ def _dropout_of(where: str, module: nn.Module) -> nn.Dropout:
         return nn.Dropout(named).train(module.training)
     others = [child for child in module.children() if isinstance(child, nn.Dropout)]
     if len(others) > 1:
-        raise ValueError(f"{where}: has {len(others)} dropouts and none called 'dropout', wanted one for A")
+        raise ValueError(f"{where}: expected one dropout, or one called 'dropout', got {len(others)}")
     return others[0] if others else nn.Dropout(0.0).train(module.training)
 
 
@@ -136,7 +140,7 @@ _CALL = "(hidden_states, additive mask, device, context)"
 
 
 def _try(found: _Found, chosen: dict[str, object], verify: bool) -> type[ContextAttention]:
-    """The class that a module is to become, after a call of both; raises ValueError where it can become none."""
+    """The class of a module's replacement, after a call of both; raises ValueError where there is none."""
     where, module, settings, _ = found
     weight = getattr(module, NAMINGS[settings["naming"]]["query"]).weight
     generator = torch.Generator().manual_seed(0)
@@ -147,14 +151,14 @@ def _try(found: _Found, chosen: dict[str, object], verify: bool) -> type[Context
         try:
             theirs = module.forward(tokens, mask, tokens.device, context)
         except (TypeError, ValueError, RuntimeError, AttributeError) as error:
-            raise ValueError(f"{where}: cannot be called as {_CALL}: {error}") from error
+            raise ValueError(f"{where}: expected a module that is called as {_CALL}, got {error}") from error
         kind = FusedContextMixing if isinstance(theirs, Tensor) else FusedQuasiAttention
         if kind is FusedContextMixing:
             _check_unused(where, chosen)
         elif not isinstance(theirs, tuple) or len(theirs) != 5:
             got = f"{len(theirs)} values" if isinstance(theirs, tuple) else type(theirs).__name__
             raise ValueError(
-                f"{where}: returns {got}, wanted the five of FusedQuasiAttention.forward or CG-BERT's one tensor"
+                f"{where}: expected the five results of FusedQuasiAttention.forward, or CG-BERT's one tensor, got {got}"
             )
         ours = kind.__new__(kind)
         nn.Module.__init__(ours)
@@ -164,10 +168,12 @@ def _try(found: _Found, chosen: dict[str, object], verify: bool) -> type[Context
         try:
             mine = ours(tokens, mask, tokens.device, context)
         except (TypeError, ValueError, RuntimeError, AttributeError) as error:
-            raise ValueError(f"{where}: {kind.__name__} cannot run with its layers: {error}") from error
+            raise ValueError(f"{where}: expected layers that {kind.__name__} can use, got {error}") from error
     mine, theirs = (x if isinstance(x, Tensor) else x[0] for x in (mine, theirs))
     if mine.shape != theirs.shape:
-        raise ValueError(f"{where}: returns shape {tuple(theirs.shape)}, wanted {tuple(mine.shape)} as it was given")
+        raise ValueError(
+            f"{where}: expected a result of shape {tuple(mine.shape)} like its input, got {tuple(theirs.shape)}"
+        )
     if verify and not weight.is_meta:
         _compare(where, mine, theirs, kind)
     return kind
@@ -181,8 +187,8 @@ def _compare(where: str, mine: Tensor, theirs: Tensor, kind: type[ContextAttenti
     if not error <= tolerance:
         advice = "other quasi_scale, beta or gamma" if kind is FusedQuasiAttention else "a gate that is no sigmoid"
         raise ValueError(
-            f"{where}: has the layers of a context self-attention but computes something else than "
-            f"{kind.__name__}: relative difference {error:.1e}, wanted at most {tolerance:.0e}; {advice}?"
+            f"{where}: expected the results of {kind.__name__}, got something else from the same layers: relative "
+            f"difference {error:.1e}, above {tolerance:.0e}. Does it have {advice}?"
         )
 
 
@@ -191,14 +197,14 @@ def _check_unused(where: str, chosen: dict[str, object]) -> None:
     for name, value in chosen.items():
         if value != usual[name]:
             raise ValueError(
-                f"{name}: got {value!r}, wanted it left out: {where} is CG-BERT's attention, which returns no maps and "
-                "is run by torch's scaled_dot_product_attention"
+                f"{name}: expected the default, got {value!r}. {where} is CG-BERT's attention, which returns no maps "
+                "and runs torch's scaled_dot_product_attention"
             )
 
 
 @contextmanager
 def _quiet(module: nn.Module):
-    """Evaluation mode without forward hooks, for a call that nobody else should notice."""
+    """Evaluation mode without forward hooks, for a call without side effects."""
     saved = [(m, m.training, m._forward_hooks, m._forward_pre_hooks) for m in module.modules()]
     try:
         for m, *_ in saved:

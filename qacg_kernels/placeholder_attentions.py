@@ -1,9 +1,9 @@
-"""What stands in a patched model's results for an attention map that nobody asked for."""
+"""Placeholder for attention maps that were not requested from a patched model."""
 
 from torch import Tensor
 
-# What code does that only hands a map on: moves and copies of it, which stay absent, and questions about it. Torch's
-# own backward hooks take a view_as.
+# What code does that only passes a map on: copies and moves, and queries of its metadata. Torch's own backward hooks
+# call view_as.
 _MOVES = (
     "bfloat16",
     "clone",
@@ -19,7 +19,7 @@ _MOVES = (
     "type",
     "view_as",
 )
-_QUESTIONS = ("dim", "get_device", "is_floating_point", "numel", "size", "__hash__")
+_QUERIES = ("dim", "get_device", "is_floating_point", "numel", "size", "__hash__")
 _PROPERTIES = (
     "data",
     "device",
@@ -36,20 +36,21 @@ _PROPERTIES = (
     "requires_grad",
     "shape",
 )
-_ALLOWED = {getattr(Tensor, name) for name in _MOVES + _QUESTIONS} | {
+_ALLOWED = {getattr(Tensor, name) for name in _MOVES + _QUERIES} | {
     getattr(Tensor, name).__get__ for name in _PROPERTIES
 }
 
 
-class AbsentMap(Tensor):
-    """A tensor (B, H, 0, 0) in place of a map that was not computed; reading it is an error that says so.
+class PlaceholderMap(Tensor):
+    """A tensor (B, H, 0, 0) in place of a map that was not computed; reading it raises RuntimeError.
 
-    The published models call .clone() on every map of every layer and pass it on, wanted or not: that costs nothing
-    here. Whoever then looks at values (by NumPy, an index, arithmetic, a plot) would see an empty histogram or an
-    error about shapes.
+    The published models clone every map of every layer, which costs nothing here. Every use but copies, moves and
+    queries of shape, dtype and device raises, where an empty tensor would give an empty histogram or a shape error.
 
-    Raises:
-        RuntimeError: of every use but copies, moves and questions about shape, dtype and device.
+    Example:
+        >>> import torch
+        >>> PlaceholderMap.for_heads(torch.zeros(2, 4, 10, 16)).shape
+        torch.Size([2, 4, 0, 0])
     """
 
     @classmethod
@@ -58,21 +59,21 @@ class AbsentMap(Tensor):
             return super().__torch_function__(func, types, args, kwargs or {})
         name = func.__name__ if func.__name__ != "__get__" else f".{func.__self__.__name__}"
         raise RuntimeError(
-            f"this attention map was not computed, so {name} has nothing to work on: patch the model with "
-            "apply_fused_attention(model, output_attentions=True), or, where that is done, set output_attentions = "
-            "True on its FusedQuasiAttention modules"
+            f"{name}: expected an attention map, got the placeholder of one that was not computed. Patch the model "
+            "with apply_fused_attention(model, output_attentions=True), or set output_attentions = True on the "
+            "FusedQuasiAttention modules of a patched model"
         )
 
     def __deepcopy__(self, memo):
         return self.clone()
 
     def __repr__(self):
-        return f"AbsentMap(device={str(self.device)!r}, dtype={self.dtype})"
+        return f"PlaceholderMap(device={str(self.device)!r}, dtype={self.dtype})"
 
     def __format__(self, spec):
         return repr(self)
 
-
-def absent_map(like: Tensor) -> Tensor:
-    """An absent map of heads (B, H, L, D)."""
-    return like.new_empty((*like.shape[:2], 0, 0)).as_subclass(AbsentMap)
+    @classmethod
+    def for_heads(cls, heads: Tensor) -> "PlaceholderMap":
+        """The placeholder for a map of heads (B, H, L, D)."""
+        return heads.new_empty((*heads.shape[:2], 0, 0)).as_subclass(cls)

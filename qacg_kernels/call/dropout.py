@@ -1,17 +1,17 @@
-"""Which cells dropout removes: a counter-based generator shared, bit for bit, by every backend.
+"""Which attention entries dropout removes: a counter-based generator, the same bits in every backend.
 
-Cell (b, h, i, j) is decided by 16 bits of Philox-4x32 with 7 rounds (Salmon et al., SC 2011), keyed by
+Entry (b, h, i, j) is decided by 16 bits of Philox-4x32 with 7 rounds (Salmon et al., SC 2011), keyed by
 the 64-bit seed, at the counter
 
     c0 = 16 * (j // 128) + j % 16        c1 = i        c2 = b * H + h        c3 = 0
 
 One counter serves the eight keys j, j + 16, ..., j + 112 of its block of 128: with m = (j // 16) % 8 the
-cell takes the low (m even) or high (m odd) half of word m // 2. A vector of 16 lanes, or a thread that
+entry takes the low (m even) or high (m odd) half of word m // 2. A vector of 16 lanes, or a thread that
 owns every 16th column, therefore uses all 128 bits of every call. Positions i and j count from the start
-of the sequence, so a packed batch drops the same cells as its padded form.
+of the sequence, so a packed batch drops the same entries as its padded form.
 
-A cell is dropped when its 16 bits are below `drop_threshold(p)`: p is rounded to a multiple of 2**-16,
-and the kept cells are scaled by `keep_scale(p)`, the inverse of the rounded keep probability, so the
+An entry is dropped when its 16 bits are below `drop_threshold(p)`: p is rounded to a multiple of 2**-16,
+and the kept entries are scaled by `keep_scale(p)`, the inverse of the rounded keep probability, so the
 expectation is exact.
 """
 
@@ -26,17 +26,28 @@ _CELLS = 1 << 16
 
 
 def drop_threshold(dropout_p: float) -> int:
-    """Number of the 65,536 possible draws that drop a cell (0 to 65,535)."""
+    """Number of the 65,536 possible draws that drop an entry (0 to 65,535)."""
     return min(int(dropout_p * _CELLS + 0.5), _CELLS - 1)
 
 
 def keep_scale(dropout_p: float) -> float:
-    """Factor on kept cells: 1 / (1 - p) for the rounded p."""
+    """Factor on kept entries: 1 / (1 - p) for the rounded p."""
     return _CELLS / (_CELLS - drop_threshold(dropout_p))
 
 
 def draw_dropout_seed(device: torch.device | str = "cpu") -> Tensor:
-    """Draws an int64 scalar seed on `device` from torch's generator (reproducible by torch.manual_seed)."""
+    """Draws a dropout seed from torch's generator, reproducible by torch.manual_seed.
+
+    Args:
+        device: device of the seed.
+
+    Returns:
+        int64 scalar tensor.
+
+    Example:
+        >>> draw_dropout_seed().dtype
+        torch.int64
+    """
     return torch.randint(0, 2**62, (), dtype=torch.int64, device=device)
 
 
@@ -68,10 +79,10 @@ def keep_mask(
     rows: Tensor | None = None,
     first_sequence: int = 0,
 ) -> Tensor:
-    """Rebuilds the keep-mask of a call: True where a cell of A survives.
+    """Rebuilds the keep-mask of a call: True where dropout keeps an attention entry.
 
     Args:
-        seed: int64 scalar tensor, as given to or drawn by the call.
+        seed: int64 scalar tensor, the call's.
         dropout_p: drop probability in [0, 1).
         batch, heads, query_length, key_length: sizes B, H, L, S.
         rows: int64 tensor of query positions to rebuild, all L when None.
@@ -79,6 +90,11 @@ def keep_mask(
 
     Returns:
         Boolean tensor (B, H, L or len(rows), S) on the seed's device.
+
+    Example:
+        >>> mask = keep_mask(draw_dropout_seed(), dropout_p=0.1, batch=2, heads=4, query_length=10, key_length=12)
+        >>> tuple(mask.shape), mask.dtype
+        ((2, 4, 10, 12), torch.bool)
     """
     places = torch.arange(batch * heads, device=seed.device).view(batch, heads) + first_sequence * heads
     rows = torch.arange(query_length, device=seed.device) if rows is None else rows.to(seed.device)
@@ -86,12 +102,15 @@ def keep_mask(
 
 
 def keep_mask_at(seed: Tensor, dropout_p: float, places: Tensor, rows: Tensor, key_length: int) -> Tensor:
-    """The keep-mask of some slices and query rows of a call: boolean (batch, heads, len(rows), S).
+    """The keep-mask of some slices and query rows of a call.
 
     Args:
+        seed, dropout_p, key_length: those of the call.
         places: int64 (batch, heads), b * H + h of each slice in the whole call.
         rows: int64 query positions.
-        Others: as for `keep_mask`.
+
+    Returns:
+        Boolean tensor (batch, heads, len(rows), S).
     """
     j = torch.arange(key_length, device=seed.device)
     c0, c1, c2 = torch.broadcast_tensors(

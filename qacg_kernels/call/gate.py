@@ -19,6 +19,14 @@ class GateParameters:
         form: "row" takes both gates at the query's position,
             lambda_i = 1 - (beta lq_i + gamma lk_i); "column" takes the key gate at the key's position,
             lambda_ij = 1 - (beta lq_i + gamma lk_j).
+
+    Example:
+        >>> import torch
+        >>> from qacg_kernels import quasi_attention
+        >>> query, key, value, context_query, context_key = torch.randn(5, 2, 4, 10, 16).unbind()
+        >>> gate = GateParameters(*(torch.randn(16) for _ in range(4)))
+        >>> tuple(quasi_attention(query, key, value, context_query, context_key, gate).shape)
+        (2, 4, 10, 16)
     """
 
     query: Tensor

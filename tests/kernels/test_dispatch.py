@@ -140,7 +140,7 @@ def test_strict_raises_where_auto_would_take_the_reference_on_a_gpu(monkeypatch)
     faked_gpu.install(monkeypatch, ())
     monkeypatch.setenv("QACG_SELF_CHECK", "strict")
     monkeypatch.setenv("QACG_QUIET", "1")
-    with pytest.raises(RuntimeError, match="QACG_SELF_CHECK=strict, and no fused kernel takes this call"):
+    with pytest.raises(RuntimeError, match="QACG_SELF_CHECK=strict: expected a fused kernel for this call"):
         qk.quasi_attention(*faked_gpu.call())
 
 
@@ -156,7 +156,7 @@ def test_environment_chooses_what_auto_stands_for(monkeypatch, device):
 
 
 def test_a_record_names_the_backends_that_auto_took(monkeypatch):
-    monkeypatch.setattr(dispatch, "_taken", {})
+    monkeypatch.setattr(dispatch, "_chosen", {})
     qk.quasi_attention(*call_of())
     taken = qk.explain(*call_of()).selected
     assert dispatch.chosen_so_far() == {"cpu": {"backends": [taken], "self_check": None}}
@@ -167,7 +167,7 @@ def test_a_record_names_the_backends_that_auto_took(monkeypatch):
 
 @pytest.fixture
 def untold(monkeypatch):
-    monkeypatch.setattr(dispatch, "_told_of_the_reference", False)
+    monkeypatch.setattr(dispatch, "_warned_of_reference", False)
 
 
 def wide_heads():

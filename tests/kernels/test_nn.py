@@ -442,64 +442,76 @@ def test_deep_copies_are_independent():
 
 X, C = (t.detach() for t in inputs())
 BAD_CALLS = {
-    "no context": (TypeError, "context: got 0", lambda m: m(X)),
-    "two contexts": (TypeError, "context: got 2", lambda m: m(X, None, None, C, C_embed=C)),
+    "no context": (TypeError, "context: expected exactly one.* got 0", lambda m: m(X)),
+    "two contexts": (TypeError, "context: expected exactly one.* got 2", lambda m: m(X, None, None, C, C_embed=C)),
     "context shape": (
         ValueError,
-        r"context: got shape \(2, 1, 12\), wanted \(2, 5, 12\)",
+        r"context: expected shape \(2, 5, 12\) like hidden_states, got \(2, 1, 12\)",
         lambda m: m(X, context=C[:, :1]),
     ),
-    "context type": (TypeError, "context: got list", lambda m: m(X, None, None, [1])),
-    "hidden type": (TypeError, "hidden_states: got NoneType", lambda m: m(None, None, None, C)),
+    "context type": (TypeError, "context: expected a torch.Tensor, got list", lambda m: m(X, None, None, [1])),
+    "hidden type": (
+        TypeError,
+        "hidden_states: expected a torch.Tensor, got NoneType",
+        lambda m: m(None, None, None, C),
+    ),
     "hidden rank": (
         ValueError,
-        r"hidden_states: got shape \(5, 12\), wanted \(B, L, 12\)",
+        r"hidden_states: expected shape \(B, L, 12\), got \(5, 12\)",
         lambda m: m(X[0], context=C[0]),
     ),
-    "hidden width": (ValueError, r"wanted \(B, L, 12\)", lambda m: m(X[..., :6], context=C[..., :6])),
+    "hidden width": (ValueError, r"expected shape \(B, L, 12\)", lambda m: m(X[..., :6], context=C[..., :6])),
     "device": (
         ValueError,
-        "device: got cuda:0, but hidden_states lie on cpu",
+        "device: expected that of hidden_states, cpu, got cuda:0",
         lambda m: m(X, None, "cuda:0", C),
     ),
     "float (B, L) mask": (
         ValueError,
-        "attention_mask: got torch.float32",
+        "attention_mask: expected boolean or integer",
         lambda m: m(X, VISIBLE.float(), None, C),
     ),
     "mask length": (
         ValueError,
-        r"attention_mask: .*wanted \(B, L\) = \(2, 5\)",
+        r"attention_mask: expected \(B, L\) = \(2, 5\)",
         lambda m: m(X, VISIBLE[:, :3], None, C),
     ),
-    "mask values": (ValueError, "integers other than 0 and 1", lambda m: m(X, VISIBLE * -10000, None, C)),
-    "mask type": (TypeError, "attention_mask: got str", lambda m: m(X, "causal", None, C)),
-    "mask rank": (ValueError, "attention_mask: got", lambda m: m(X, VISIBLE[0], None, C)),
-    "integer 4-D mask": (ValueError, "attention_mask: got", lambda m: m(X, additive().long(), None, C)),
+    "mask values": (ValueError, "got other integers", lambda m: m(X, VISIBLE * -10000, None, C)),
+    "mask type": (
+        TypeError,
+        "attention_mask: expected a torch.Tensor or None, got str",
+        lambda m: m(X, "causal", None, C),
+    ),
+    "mask rank": (ValueError, "attention_mask: expected boolean or floating", lambda m: m(X, VISIBLE[0], None, C)),
+    "integer 4-D mask": (
+        ValueError,
+        "attention_mask: expected boolean or floating",
+        lambda m: m(X, additive().long(), None, C),
+    ),
     "mask that does not broadcast": (
         ValueError,
-        "attn_mask: got",
+        "attn_mask: expected",
         lambda m: m(X, additive()[..., :4], None, C),
     ),
     "dtypes": (RuntimeError, "dtype", lambda m: m(X.double(), None, None, C.double())),
     "max_seqlen alone": (
         ValueError,
-        "max_seqlen: got a length without",
+        "max_seqlen: expected None without cu_seqlens",
         lambda m: m(X, context=C, max_seqlen=5),
     ),
     "cu_seqlens alone": (
         ValueError,
-        "max_seqlen: got None",
+        "max_seqlen: expected the longest length",
         lambda m: m(X[0], context=C[0], cu_seqlens=torch.tensor([0, 5])),
     ),
     "packed and masked": (
         ValueError,
-        "attention_mask: got one beside cu_seqlens",
+        "attention_mask: expected None beside cu_seqlens",
         lambda m: m(X[0], VISIBLE, context=C[0], cu_seqlens=torch.tensor([0, 5]), max_seqlen=5),
     ),
     "packed maps": (
         ValueError,
-        "output_attentions: got True beside cu_seqlens",
+        "output_attentions: expected False beside cu_seqlens",
         lambda m: m(X[0], context=C[0], cu_seqlens=torch.tensor([0, 5]), max_seqlen=5, output_attentions=True),
     ),
     "packed offsets": (
@@ -512,7 +524,7 @@ BAD_CALLS = {
 
 
 @pytest.mark.parametrize("error, message, call", BAD_CALLS.values(), ids=BAD_CALLS)
-def test_bad_calls_say_what_came_and_what_was_wanted(error, message, call):
+def test_bad_calls_name_expected_and_actual_value(error, message, call):
     with pytest.raises(error, match=message):
         call(FusedQuasiAttention(HIDDEN, HEADS))
 
@@ -520,7 +532,7 @@ def test_bad_calls_say_what_came_and_what_was_wanted(error, message, call):
 BAD_SETTINGS = {
     "not a multiple": (
         ValueError,
-        "hidden_size: got 12, wanted a multiple of num_heads = 5",
+        "hidden_size: expected a multiple of num_heads = 5, got 12",
         {"num_heads": 5},
     ),
     "no heads": (ValueError, "num_heads: got 0", {"num_heads": 0}),
@@ -530,16 +542,16 @@ BAD_SETTINGS = {
     "dropout NaN": (ValueError, "dropout: got nan", {"dropout": float("nan")}),
     "projection": (
         ValueError,
-        "context_projection: got 'heads', wanted one of 'hidden', 'head'",
+        "context_projection: expected one of 'hidden', 'head', got 'heads'",
         {"context_projection": "heads"},
     ),
-    "naming": (ValueError, "naming: got 'other', wanted one of 'released', 'compact'", {"naming": "other"}),
-    "backend": (ValueError, "backend: got 'gpu', wanted one of 'auto'", {"backend": "gpu"}),
+    "naming": (ValueError, "naming: expected one of 'released', 'compact', got 'other'", {"naming": "other"}),
+    "backend": (ValueError, "backend: expected one of 'auto'", {"backend": "gpu"}),
 }
 
 
 @pytest.mark.parametrize("error, message, settings", BAD_SETTINGS.values(), ids=BAD_SETTINGS)
-def test_bad_settings_say_what_came_and_what_was_wanted(error, message, settings):
+def test_bad_settings_name_expected_and_actual_value(error, message, settings):
     with pytest.raises(error, match=message):
         FusedQuasiAttention(**{"hidden_size": HIDDEN, "num_heads": HEADS, **settings})
 
@@ -553,9 +565,12 @@ def test_a_named_backend_is_used_or_raises():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda m: m(X, C), r"attention_mask: got \(2, 5, 12\) as the second argument.*pass context="),
-        (lambda m: m(X, None, C), r"device: got a tensor as the third argument.*pass context="),
-        (lambda m: m(X, additive(), C, C), r"device: got a tensor"),
+        (
+            lambda m: m(X, C),
+            r"attention_mask: expected a mask, got \(2, 5, 12\).*as the second argument.*pass context=",
+        ),
+        (lambda m: m(X, None, C), r"device: expected a device, got a tensor as the third argument.*pass context="),
+        (lambda m: m(X, additive(), C, C), "device: expected a device, got a tensor"),
     ],
     ids=["second", "third", "third and fourth"],
 )
@@ -716,7 +731,7 @@ def test_a_look_alike_with_another_formula_is_refused_and_left_alone():
     with torch.no_grad():  # weights as small as they are before training, when formulas differ least
         for parameter in model.parameters():
             parameter.copy_(0.02 * torch.randn(parameter.shape, generator=generator))
-    with pytest.raises(ValueError, match=r"layer\.0\.self: .* computes something else"):
+    with pytest.raises(ValueError, match=r"layer\.0\.self: .* got something else"):
         apply_fused_attention(model)
     assert all(type(block.self) is ContextGuidedAttention for block in model.layer)
 
@@ -753,13 +768,13 @@ def with_own_forward(module):
 
 
 REFUSED = {
-    "four values": (r"returns 4 values, wanted the five", ReturnsFour),
-    "another call": (r"cannot be called as \(hidden_states", TakesMore),
+    "four values": (r"expected the five results.* got 4 values", ReturnsFour),
+    "another call": (r"expected a module that is called as \(hidden_states", TakesMore),
     "shape": (
-        r"context_for_q: got a layer from 12 to 4, wanted 12 to 12",
+        r"context_for_q: expected a layer from 12 to 12 .* got one from 12 to 4",
         lambda: reshaped(PublishedAttention()),
     ),
-    "instance forward": (r"a forward set on the instance", lambda: with_own_forward(PublishedAttention())),
+    "instance forward": ("got one set on the instance", lambda: with_own_forward(PublishedAttention())),
 }
 
 

@@ -24,7 +24,7 @@ from torch import nn
 from qacg_kernels.context_mixing import FusedContextMixing
 from qacg_kernels.nn import FusedQuasiAttention
 from qacg_kernels.patch import apply_fused_attention
-from qacg_kernels.placeholder_attentions import AbsentMap
+from qacg_kernels.placeholder_attentions import PlaceholderMap
 
 READERS = {
     "numpy, as the histograms do": lambda m: m.detach().cpu().numpy().flatten(),
@@ -53,15 +53,15 @@ def test_reading_a_map_that_was_not_asked_for_says_how_to_ask(read):
             read(absent)
 
 
-def test_an_absent_map_is_handed_on_like_a_tensor():
+def test_placeholder_map_is_passed_on_like_a_tensor():
     model = PublishedModel(layers=1).eval()
     apply_fused_attention(model)
     x, c = inputs()
     absent = model(x, additive(), c)[1][0][0]
     assert absent is not None and torch.is_tensor(absent) and not absent.requires_grad
     for passed in (absent.to("cpu").double(), absent.data, absent.detach().clone(), copy.deepcopy([absent])[0]):
-        assert isinstance(passed, AbsentMap) and tuple(passed.shape) == (BATCH, HEADS, 0, 0)
-    assert "AbsentMap" in repr([absent]) and "AbsentMap" in f"{absent}"
+        assert isinstance(passed, PlaceholderMap) and tuple(passed.shape) == (BATCH, HEADS, 0, 0)
+    assert "PlaceholderMap" in repr([absent]) and "PlaceholderMap" in f"{absent}"
 
 
 @pytest.mark.full
@@ -162,7 +162,7 @@ def test_cg_bert_follows_the_rule_of_masks(lowest):
 )
 def test_what_cg_bert_has_no_use_for_is_refused(option):
     model = released()
-    with pytest.raises(ValueError, match=rf"{next(iter(option))}: got .* wanted it left out: 0\.self is CG-BERT's"):
+    with pytest.raises(ValueError, match=rf"{next(iter(option))}: expected the default, got .*0\.self is CG-BERT's"):
         apply_fused_attention(model, **option)
     assert all(type(block.self) is ReleasedContextGuided for block in model)
 
@@ -176,7 +176,7 @@ class TanhGates(ReleasedContextGuided):
 
 
 def test_cg_bert_with_another_gate_is_refused():
-    with pytest.raises(ValueError, match=r"FusedContextMixing: relative difference .* a gate that is no sigmoid"):
+    with pytest.raises(ValueError, match=r"FusedContextMixing, .*relative difference .* a gate that is no sigmoid"):
         apply_fused_attention(strengthen(TanhGates()))
 
 
@@ -213,10 +213,10 @@ def without_a_weight():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (ReturnsHeads, "returns shape"),
-        (NeedsMore, r"cannot be called as \(hidden_states"),
-        (FirstOnly, "returns 1 values, wanted the five"),
-        (without_a_weight, "FusedQuasiAttention cannot run with its layers"),
+        (ReturnsHeads, "expected a result of shape"),
+        (NeedsMore, r"expected a module that is called as \(hidden_states"),
+        (FirstOnly, "expected the five results.* got 1 values"),
+        (without_a_weight, "expected layers that FusedQuasiAttention can use"),
     ],
     ids=["shape", "call", "values", "weights"],
 )
