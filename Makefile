@@ -69,8 +69,13 @@ test-compiled: $(READY) ## Full tests that compile the CUDA, Triton and Gluon ke
 test-interpreted: $(READY) ## Full tests of the Triton kernels in Triton's interpreter
 	$(FULL) $(INTERPRETED_TESTS)
 
-test-selected: $(READY) ## The full tests of CI: operators on the CPU, and some of each other group
-	$(FULL) $(PARALLEL) tests/kernels $(addprefix --ignore=,$(OTHER_GROUPS))
+# Without the tests that take most of the time: long emulated cases, races, and the compilation of every CUDA kernel.
+test-selected: $(READY) ## The full tests of CI: operators on the CPU, and a part of every other group of kernels
+	$(FULL) $(PARALLEL) tests/kernels $(addprefix --ignore=,$(COMPILED_TESTS) $(INTERPRETED_TESTS)) \
+		--ignore=tests/kernels/test_cuda_races.py --deselect=tests/kernels/test_cuda_emulated.py::test_off_the_tile
+	$(FULL) tests/kernels/test_cuda_compiled.py tests/kernels/test_gluon_compiled.py \
+		"$(INTERPRETED_TESTS)::test_kernels_in_the_interpreter[operators]" \
+		--deselect=tests/kernels/test_cuda_compiled.py::test_kernels_compile_and_spill_nothing
 
 lint: $(READY) ## Linters and formatters of Python and C++
 	$(PY) -m ruff check .

@@ -43,13 +43,13 @@ FORMS = {"short": (5, 2, 4), "full": (40, 12, None)}
 
 def digests_unchecked() -> None:
     from qacg_models.inference import bulk_prediction
-    from qacg_models.training import checkpoints
+    from qacg_models.training import run_folder
 
     def read(part):
         head, *lines = part.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
         return head.split()[0], lines
 
-    checkpoints.find_damage = lambda folder: None
+    run_folder.find_damage = lambda folder: None
     bulk_prediction._read_part = read
 
 
@@ -61,14 +61,14 @@ def random_numbers_forgotten() -> None:
 
 def errors_unexplained() -> None:
     from qacg_models.inference import bulk_prediction
-    from qacg_models.training import trainer
+    from qacg_models.training import run_folder
 
     @contextlib.contextmanager
     def unexplained(path):
         with path.open("w", encoding="utf-8", newline="") as handle:
             yield handle
 
-    trainer.explain_write_errors = lambda folder: contextlib.nullcontext()
+    run_folder.explain_write_errors = lambda folder: contextlib.nullcontext()
     bulk_prediction.atomic_write = unexplained
 
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 import torch
+from machine_lock import machine_lock
 from torch._dynamo.utils import counters
-from turns import turn
 
 import qacg_kernels as qk
 from qacg_kernels.testing import evaluate, through_backend
@@ -112,8 +112,8 @@ def test_tensors_of_another_device_are_computed_there(case, kernel, device):
 
 @pytest.fixture
 def most_of_the_memory():
-    """For tests that would not fit beside one another; what they had is given back before the next one's turn."""
-    with turn("gpu-memory"):
+    """A lock for tests that need most of the memory, which they release at their end."""
+    with machine_lock("gpu-memory"):
         yield
         torch.cuda.empty_cache()
 

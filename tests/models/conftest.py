@@ -4,7 +4,7 @@ from pathlib import Path
 import browser as browsers
 import pytest
 from qacg_models.metrics import tfidf
-from qacg_models.training import start
+from qacg_models.training import resolve_options
 
 
 def _published(name: str) -> Path:
@@ -25,7 +25,7 @@ def untuned_baseline(monkeypatch):
 @pytest.fixture(autouse=True)
 def no_automatic_start(monkeypatch):
     """Trainings without --from start from scratch, whether or not MiniLM's package is installed here."""
-    monkeypatch.setattr(start, "is_installed", lambda name: False)
+    monkeypatch.setattr(resolve_options, "is_installed", lambda name: False)
 
 
 @pytest.fixture

@@ -91,7 +91,7 @@ def test_parts_give_the_gradients_of_the_whole(dataset, tmp_path, memory, gradie
     assert memory["broke_off"] and parted.record.parts == read_record(tmp_path / "parted").parts == wanted
     assert len(said) == {1: 3, 2: 2}[accumulation]
     assert said[-1].startswith(f"{rows} rows do not fit into memory at once: from step 1 on")
-    assert f"in {wanted} parts" in said[-1]
+    assert f"into {wanted} micro-batches" in said[-1]
     assert_near(gradients[4], gradients[0])
     for found, one in zip(parted.record.loss, whole.record.loss, strict=True):
         assert found == pytest.approx(one, rel=1e-3)
@@ -142,7 +142,7 @@ def test_a_run_that_goes_on_has_the_parts_that_it_had(dataset, tmp_path, memory,
 
 def test_where_not_even_one_row_fits_it_is_said(dataset, tmp_path, memory):
     memory["rows"] = 0
-    with pytest.raises(InputError, match="batch_size: of 16 rows not even a single one fits into memory"):
+    with pytest.raises(InputError, match="batch_size: a single row of 16 does not fit into memory"):
         trained(dataset, tmp_path / "model")
 
 

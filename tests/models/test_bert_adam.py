@@ -8,7 +8,7 @@ import torch
 from qacg_models.data import load_data
 from qacg_models.runs.options import TrainingOptions
 from qacg_models.training import train
-from qacg_models.training.bert_adam import BertAdam, warm_up_then_fall
+from qacg_models.training.bert_adam import BertAdam, warmup_then_linear
 
 RATE, DECAY, CLIP, EPS = 0.01, 0.1, 0.5, 1e-6
 
@@ -54,11 +54,11 @@ def test_a_tensor_without_gradient_is_left_alone_and_a_closure_is_run():
 
 
 def test_the_schedule_rises_jumps_and_falls_to_zero():
-    factors = [warm_up_then_fall(step, 100, 0.1) for step in range(120)]
+    factors = [warmup_then_linear(step, 100, 0.1) for step in range(120)]
     assert factors[:11] == pytest.approx([step / 10 for step in range(10)] + [0.9])
     assert factors[10:100] == pytest.approx([1 - step / 100 for step in range(10, 100)])
     assert factors[100:] == [0.0] * 20  # the released code goes below 0 here
-    assert warm_up_then_fall(0, 10, 0.0) == 1.0
+    assert warmup_then_linear(0, 10, 0.0) == 1.0
 
 
 def test_the_released_protocol_trains_by_it(small_data, tmp_path, monkeypatch):
@@ -75,7 +75,7 @@ def test_the_released_protocol_trains_by_it(small_data, tmp_path, monkeypatch):
         protocol="released", max_steps=20, batch_size=16, hidden_size=16, layers=1, heads=2, intermediate_size=32
     )
     record = train(load_data(small_data), tmp_path / "m", options).record
-    wanted = [2e-5 * warm_up_then_fall(step, 20, 0.1) for step in range(20)]
+    wanted = [2e-5 * warmup_then_linear(step, 20, 0.1) for step in range(20)]
     assert rates == pytest.approx(wanted)
     (decayed, other) = optimizers[0].param_groups
     assert (decayed["weight_decay"], other["weight_decay"]) == (0.01, 0.0)

@@ -135,10 +135,10 @@ def test_bad_run_files(small_data, tmp_path, capsys):
     train = ["train", "--data", small_data, "--output", tmp_path / "m", "--config", path]
     fails(capsys, train, "cannot be read as YAML or JSON")
     for text, reason in (
-        ("- 1", "is a list, wanted names of choices"),
-        ("epoch: 3", "unknown choice 'epoch'; known: data, output"),
-        ("epochs: many", "epochs: got 'many', wanted a value of type int"),
-        ("epochs: true", "epochs: got True"),
+        ("- 1", "expected option names with values, got a list"),
+        ("epoch: 3", "unknown option 'epoch'. Available: data, output"),
+        ("epochs: many", "epochs: expected a value of type int, got 'many'"),
+        ("epochs: true", "epochs: expected a value of type int, got True"),
         ("epochs: [", "cannot be read as YAML or JSON"),
     ):
         path.write_text(text)
@@ -170,11 +170,11 @@ def test_several_seeds_give_mean_and_deviation(small_data, tmp_path, capsys):
     assert [row["metrics"] for row in written] == [record["metrics"] for record in records]
     assert written[0]["majority"] == records[0]["majority"]
     assert written[0]["versions"]["torch"] == torch.__version__
-    fails(capsys, train, "holds seeds; go on with --resume")
-    fails(capsys, [*train, "--resume", "--epochs", "3"], "seed-1: was trained with epochs = 2, and now it is 3")
+    fails(capsys, train, "holds seeds already. Continue them with --resume")
+    fails(capsys, [*train, "--resume", "--epochs", "3"], "seed-1: epochs: expected 2, with which it was trained, got 3")
     assert main([*train, "--resume"]) == 0
     assert "seed-2: is finished; nothing is left to resume" in capsys.readouterr().out
-    fails(capsys, [*train, "--seeds", "1", "1"], "seeds: got [1, 1]")
+    fails(capsys, [*train, "--seeds", "1", "1"], "seeds: expected one or several different integers, got [1, 1]")
 
 
 @pytest.mark.full
@@ -185,7 +185,7 @@ def test_the_released_protocol_says_everywhere_that_it_chose_on_test(small_data,
     printed = capsys.readouterr().out
     assert "QACG-BERT (chosen on test)" in printed
     assert "chosen by strict accuracy on test" in printed
-    assert "so the figures on test are optimistic" in printed
+    assert "so the metrics on test are optimistic" in printed
     record = json.loads((output / "training.json").read_text())
     assert record["selected"]["split"] == "test"
     assert record["options"] | {"balance": 1.0, "eval_every": 25, "pooler": "cls"} == record["options"]
@@ -257,7 +257,7 @@ def test_from_a_file_of_ones_own_to_an_explained_model(tmp_path, capsys):
     assert main([*train, "--resume"]) == 0
     assert ": is finished; nothing is left to resume" in capsys.readouterr().out
     assert (tmp_path / "model" / "training.json").read_bytes() == before
-    fails(capsys, [*train, "--resume", "--dev-seed", "1"], "trained with dev_seed = 0, and now")
+    fails(capsys, [*train, "--resume", "--dev-seed", "1"], "dev_seed: expected 0, with which it was trained, got 1")
 
 
 @pytest.mark.parametrize("command", ["train", "evaluate", "predict", "analyze"])
@@ -280,10 +280,10 @@ def test_help_is_grouped_and_shows_defaults(command, capsys, monkeypatch):
             text.index(f"\n{group}:\n") for group in groups
         )
         assert flags["--learning-rate"].endswith(
-            "with --from by the width of the checkpoint, 2e-4 up to 384 and 5e-5 from 768 "
+            "with --from it depends on the hidden size of the checkpoint, 2e-4 up to 384 and 5e-5 from 768 "
             "(default: 0.002 from scratch, 2e-05 with --protocol released)"
         )
-        assert flags["--bf16"].endswith("multiplies in bfloat16, otherwise off)")
+        assert flags["--bf16"].endswith("with bfloat16 instructions, otherwise off)")
         assert flags["--balance"].endswith("(default: 0.3, 1.0 with --protocol released)")
 
 
@@ -332,13 +332,13 @@ def test_other_bad_input(model, small_data, tmp_path, capsys):
     train = ["train", "--data", small_data, "--output"]
     fails(capsys, ["train", "--data", tmp_path / "no", "--output", tmp_path / "m"], "no such folder")
     fails(capsys, [*train, model], "already exists", "--overwrite")
-    fails(capsys, [*train, tmp_path, "--heads", 5], "hidden_size must be a multiple of heads")
+    fails(capsys, [*train, tmp_path, "--heads", 5], "hidden_size: expected a multiple of heads")
     fails(capsys, [*train, tmp_path, "--tokenizer", tmp_path / "vocab.txt"], "no such tokenizer")
-    fails(capsys, [*train, tmp_path, "--cased"], "cased: got True without a tokenizer")
-    fails(capsys, [*train, tmp_path, "--max-length", 2], "max_length must be at least")
+    fails(capsys, [*train, tmp_path, "--cased"], "cased: expected --tokenizer")
+    fails(capsys, [*train, tmp_path, "--max-length", 2], "max_length: expected at least")
     data = ["--data", small_data]
     fails(capsys, ["evaluate", tmp_path / "no", *data], "no such folder")
-    fails(capsys, ["evaluate", tmp_path, *data], "has no training.json")
+    fails(capsys, ["evaluate", tmp_path, *data], "without training.json")
     fails(capsys, ["evaluate", model, "--data", tmp_path], "has no data in any known format")
     fails(capsys, ["evaluate", model, *data, "--device", "abacus"], "device: got 'abacus', which cannot be used")
 
@@ -355,14 +355,14 @@ def test_a_damaged_model_folder(model, small_data, tmp_path, capsys):
     (tmp_path / "training.json").write_text("{")
     fails(capsys, evaluate, "training.json", "is not JSON")
     (tmp_path / "training.json").write_text('{"format": 99}')
-    fails(capsys, evaluate, "training.json: is not a training record of format 8")
+    fails(capsys, evaluate, "training.json: format: expected 1, got 99")
     record = json.loads((model / "training.json").read_text())
     read = record["data_options"] | {"colour": "red"}
     (tmp_path / "training.json").write_text(json.dumps(record | {"data_options": read}))
-    fails(capsys, evaluate, "data_options has colour, which this version does not know")
+    fails(capsys, evaluate, "data_options has colour, which this version does not support")
     del record["contexts"]
     (tmp_path / "training.json").write_text(json.dumps(record))
-    fails(capsys, evaluate, "training.json: lacks contexts, so it is not whole")
+    fails(capsys, evaluate, "training.json: lacks contexts, so it is incomplete")
 
 
 def test_a_model_folder_that_lacks_a_tensor(model, tmp_path):

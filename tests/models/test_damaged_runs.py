@@ -14,9 +14,8 @@ from qacg_models.cli import main
 from qacg_models.data import load_data
 from qacg_models.errors import InputError
 from qacg_models.training import run, run_folder, train
-from qacg_models.training.checkpoints import checkpoints
+from qacg_models.training.run_folder import RunFolder, find_damage, publish
 from qacg_models.training.trainer import AspectTrainer
-from qacg_models.training.whole_folders import find_damage, publish
 from qacg_models.utils import atomic_files
 
 
@@ -45,7 +44,7 @@ def died(dataset, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(AspectTrainer, "_save_checkpoint", dying)
         train(dataset, folder / "model", OPTIONS)
-    assert [path.name for path in checkpoints(folder / "model.unfinished")] == ["checkpoint-21", "checkpoint-28"]
+    assert [path.name for path in RunFolder(folder / "model").checkpoints()] == ["checkpoint-21", "checkpoint-28"]
     return folder / "model.unfinished"
 
 
@@ -98,7 +97,7 @@ DAMAGES = [
     ("model.safetensors", gone),
     ("trainer_state.json", cut),
     ("scheduler.pt", emptied),
-    ("seconds.txt", emptied),
+    ("run_state.json", emptied),
     ("digests.json", gone),
     ("digests.json", cut),
 ]
@@ -112,7 +111,7 @@ def test_a_damaged_checkpoint_is_set_aside_and_the_older_one_taken(dataset, work
     trained, said = resume(dataset, work)
     (line,) = [one for one in said if "set aside" in one]
     assert line.startswith(f"{work / 'checkpoint-28' / name}: ") and "as damaged-checkpoint-28" in line
-    assert "going on from checkpoint-21" in said
+    assert "resuming from checkpoint-21" in said
     same_end(trained, undisturbed)
 
 
@@ -125,7 +124,7 @@ def test_with_every_checkpoint_damaged_the_run_begins_anew(dataset, work, undist
         "optimizer.pt",
         "model.safetensors",
     ]
-    assert "the unfinished run has no checkpoint; it begins anew" in said
+    assert "the unfinished run has no checkpoint; starting over" in said
     same_end(trained, undisturbed)
 
 
@@ -137,7 +136,7 @@ def test_the_best_weights_are_checked_like_a_checkpoint(dataset, work, undisturb
     trained, said = resume(dataset, work)
     lines = [one for one in said if "set aside" in one]
     assert str(work / f"best-{best}" / "model.safetensors") in lines[0]
-    assert not any("going on" in one for one in said), "both checkpoints want these weights"
+    assert not any("resuming" in one for one in said), "both checkpoints want these weights"
     same_end(trained, undisturbed)
 
 
@@ -145,12 +144,12 @@ def test_the_best_weights_are_checked_like_a_checkpoint(dataset, work, undisturb
 def test_best_weights_damaged_while_training_went_on_are_not_published(dataset, tmp_path, monkeypatch):
     plain = run._write_model
 
-    def damaging(work, dataset, options, trainer, *rest):
-        flipped(trainer.best_weights() / "model.safetensors")
-        plain(work, dataset, options, trainer, *rest)
+    def damaging(started, trainer, *rest):
+        flipped(started.folder.best_weights(trainer.state.best_global_step) / "model.safetensors")
+        plain(started, trainer, *rest)
 
     monkeypatch.setattr(run, "_write_model", damaging)
-    with pytest.raises(InputError, match=r"best-\d+/model\.safetensors: .*; --resume"):
+    with pytest.raises(InputError, match=r"best-\d+/model\.safetensors: .*Use --resume"):
         train(dataset, tmp_path / "model", OPTIONS)
     assert not (tmp_path / "model").exists()
 
@@ -179,19 +178,6 @@ def test_weights_that_a_kept_checkpoint_names_are_kept(dataset, tmp_path):
 
 
 @pytest.mark.full
-def test_a_run_from_before_digests_goes_on_and_says_that_it_is_not_checked(dataset, work, undisturbed):
-    choices = json.loads((work / "choices.json").read_text())
-    del choices["format"]
-    (work / "choices.json").write_text(json.dumps(choices))
-    for path in work.glob("*/digests.json"):
-        path.unlink()
-    trained, said = resume(dataset, work)
-    assert "going on from checkpoint-28" in said
-    assert any("was begun before checkpoints had digests" in one for one in said)
-    same_end(trained, undisturbed)
-
-
-@pytest.mark.full
 def test_a_kill_before_the_first_file_leaves_what_resume_takes(dataset, tmp_path, monkeypatch):
     short, work = replace(OPTIONS, max_steps=2), tmp_path / "model.unfinished"
 
@@ -201,8 +187,7 @@ def test_a_kill_before_the_first_file_leaves_what_resume_takes(dataset, tmp_path
     for resumes in (True, False):
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
             patch.setattr(run_folder, "atomic_write", dying)
-            patch.setattr(run_folder, "leave", dying)
-            run_folder.open_workplace(tmp_path / "model", {"training": {}}, overwrite=False, resume=False, say=print)
+            RunFolder(tmp_path / "model").open({"training": {}}, overwrite=False, resume=False, say=print)
         assert work.is_dir() and not list(work.iterdir())
         (work / ".choices.json.1").write_text("{")
         train(dataset, tmp_path / "model", short, resume=resumes)
@@ -256,14 +241,14 @@ def test_files_in_folders_of_a_checkpoint_are_checked_too(tmp_path):
     publish(written, name)
     assert find_damage(name) is None
     flipped(name / "optimizer_0" / "__1_0.distcp")
-    assert str(find_damage(name)).startswith(f"{name / 'optimizer_0' / '__1_0.distcp'}: is not what was written")
+    assert str(find_damage(name)).startswith(f"{name / 'optimizer_0' / '__1_0.distcp'}: differs from what was written")
 
 
 @pytest.mark.parametrize(
     ("processes", "wanted"),
     [
-        (1, "model: it does not fit into memory with its gradients and moments; wanted a smaller one"),
-        (2, "--batch-size 8 --gradient-accumulation 2, which takes the same steps"),
+        (1, "model: does not fit into memory with its gradients and moments. Use a smaller model."),
+        (2, "--batch-size 8 --gradient-accumulation 2, which computes the same steps."),
     ],
 )
 def test_where_there_is_no_memory_it_says_what_to_do(dataset, tmp_path, monkeypatch, processes, wanted):
@@ -280,7 +265,8 @@ def test_where_there_is_no_memory_it_says_what_to_do(dataset, tmp_path, monkeypa
 
 
 def test_leave_keeps_a_model_that_could_not_be_put_back(tmp_path):
-    kept = run_folder.unfinished_path(tmp_path / "model") / atomic_files.OLD
+    folder = RunFolder(tmp_path / "model")
+    kept = folder.path / atomic_files.OLD
     kept.mkdir(parents=True)
-    run_folder.leave(tmp_path / "model", print)
+    folder.leave(print)
     assert kept.is_dir()

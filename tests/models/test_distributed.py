@@ -59,7 +59,7 @@ def test_two_processes_that_share_a_model_and_were_interrupted_train_as_one(smal
     """By FSDP2."""
     said = by_two(small_data, tmp_path / "fsdp")
     assert said.count("rng_state_1.pth: is missing; set aside as damaged-checkpoint-6") == 1
-    assert said.count("going on from checkpoint-3") == 1
+    assert said.count("resuming from checkpoint-3") == 1
     same_run(load_trained(tmp_path / "fsdp"), one)
 
 
@@ -96,5 +96,5 @@ def test_each_process_has_a_gpu_of_its_own_where_there_are_any(monkeypatch):
 def test_sharding_one_process_is_refused(tmp_path, one):
     from dataclasses import replace
 
-    with pytest.raises(InputError, match="fsdp: shards over several processes; start them with torchrun"):
+    with pytest.raises(InputError, match=r"fsdp: expected several processes, got 1\. Start them with torchrun"):
         training_arguments(tmp_path, replace(OPTIONS.resolved(), fsdp=True), 100, one.model, "strict_accuracy")

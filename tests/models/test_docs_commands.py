@@ -10,7 +10,7 @@ from qacg_models.cli import main
 from qacg_models.cli.program import COMMANDS as PROGRAM
 from qacg_models.inference.trained_model import load_trained
 from qacg_models.runs.recipes import RECIPES
-from qacg_models.training import start
+from qacg_models.training import resolve_options
 
 PAGES = sorted(str(path.relative_to(DOCS).with_suffix("")) for path in DOCS.rglob("*.md"))
 ALL = [(name, command) for name in PAGES for command in commands(name, "qacg", "torchrun")]
@@ -31,7 +31,7 @@ def typed(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         # All sentences are alike, so that a model learns them long before the patience for real ones ends.
-        patch.setattr(start, "is_installed", lambda name: False)
+        patch.setattr(resolve_options, "is_installed", lambda name: False)
         patch.setitem(RECIPES["scratch"], "patience", 1)
         patch.setitem(RECIPES["scratch"], "batch_size", 16)
         for command in [*TUTORIAL, *SEVERAL]:

@@ -41,7 +41,9 @@ def exported(tmp_path_factory):
     """What the README's command leaves, `mine` (a model) and `model.onnx`; and the graph that it made on the way."""
     folder, made = tmp_path_factory.mktemp("export"), []
     write_model(folder / "mine", layers=1)
-    write_calibration(folder / "mine", Calibration(temperatures=(1.7, 0.6, 2.5), fit=Fit("dev", 40, 0.1, 0.02)))
+    write_calibration(
+        folder / "mine", Calibration(temperatures=(1.7, 0.6, 2.5), fit=Fit("dev", 40, 0.1, 0.02, 10, 10, ()))
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setattr("qacg_models.export.write.trace", lambda trained: made.append(trace(trained)) or made[0])

@@ -93,7 +93,7 @@ def test_training_on_a_full_disk_keeps_a_checkpoint_and_goes_on_elsewhere(small_
     line = last_line(done)
     assert line.startswith(f"qacg train: {disk / 'model.unfinished'}")
     assert line.endswith(": cannot be written (No space left on device)")
-    assert "--resume goes on from it" in done.stdout
+    assert "--resume continues from it" in done.stdout
     work = disk / "model.unfinished"
     assert [path.name for path in disk.iterdir()] == [work.name] and not (work / ".writing").exists()
     assert main([*map(str, flags), str(disk / "model"), "--resume"]) == 0
@@ -197,7 +197,7 @@ def test_the_input_is_never_the_output(spelling, model, tmp_path, capsys):
     else:
         assert main([*flags, "--input", str(source)]) == 2
         line = capsys.readouterr().err
-    assert f"output: {other} is the file that is read, which would be lost" in line
+    assert f"output: {other} is the input file, which would be overwritten" in line
     assert source.read_text() == content
 
 
@@ -210,7 +210,7 @@ def test_evaluation_does_not_write_over_its_data(small_data, tmp_path, capsys):
         capsys.readouterr()
         flags = ["evaluate", tmp_path / "model", "--data", given, "--output", data / "test.tsv"]
         assert main([*map(str, flags)]) == 2
-        assert "is the file that is read" in capsys.readouterr().err
+        assert "is the input file" in capsys.readouterr().err
         assert (data / "test.tsv").read_bytes() == before
 
 

@@ -105,7 +105,7 @@ def test_train_interrupted_prints_a_command_that_resumes(small_data, tmp_path, m
         assert main([*command, str(tmp_path / "my model")]) == interruption.INTERRUPTED
     again = printed_command(capsys.readouterr().err, "qacg train: interrupted; resume with:")
     assert main(again) == 0
-    assert "going on from checkpoint-14" in capsys.readouterr().out
+    assert "resuming from checkpoint-14" in capsys.readouterr().out
     name = "model.safetensors"
     assert (tmp_path / "my model" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 

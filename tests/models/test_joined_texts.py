@@ -9,7 +9,7 @@ from qacg_models.data.feature_table import Encoding, read_features, write_featur
 from qacg_models.data.tokenization import train_tokenizer
 from qacg_models.errors import InputError
 from qacg_models.runs.options import TrainingOptions
-from qacg_models.training.joined_texts import JoinedTexts
+from qacg_models.training.augmentation import JoinedTexts
 from qacg_models.training.resolve_options import resolve_options
 from qacg_models.training.sampling import EpochSampler
 
@@ -90,7 +90,7 @@ def test_texts_are_joined_by_default_from_scratch_where_a_label_means_no_opinion
     assert resolve_options(TrainingOptions(model="bert"), data).join_texts == 0
     always = replace(data, task=replace(data.task, has_absent=False))
     assert resolve_options(TrainingOptions(), always).join_texts == 0
-    with pytest.raises(InputError, match=r"join_texts: got 0\.2, but no label .* means that there is no opinion"):
+    with pytest.raises(InputError, match=r"join_texts: expected 0 for labels without one that means no opinion"):
         resolve_options(TrainingOptions(join_texts=0.2), always)
     with pytest.raises(InputError, match="'bert' has no contexts, by which texts are joined"):
         TrainingOptions(model="bert", join_texts=0.2)

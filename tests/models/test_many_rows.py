@@ -15,6 +15,7 @@ from qacg_models.data.task import Task
 from qacg_models.data.tokenization import encode_examples, train_tokenizer
 from qacg_models.errors import InputError
 from qacg_models.training import encoded_splits
+from qacg_models.training.run_folder import RunFolder
 from qacg_models.training.sampling import EpochSampler
 
 TASK = Task("own", ("none", "good", "bad"), ("food", "room"), has_absent=True)
@@ -125,25 +126,27 @@ def test_features_in_a_file_are_those_of_encode_examples(tmp_path, monkeypatch, 
 
 
 def test_damaged_features_of_a_run_are_named_and_made_again(tmp_path, encoding):
-    rows, folder, said = examples(50), tmp_path / "features-dev", []
-    encoded_splits._make(folder, rows, encoding, said.append)
+    run, said = RunFolder(tmp_path / "model"), []
+    rows, folder = examples(50), run.path / "features-dev"
+    run.path.mkdir()
+    encoded_splits._write(run, "features-dev", rows, encoding, said.append)
     wanted = [*read_features(folder / "rows.arrow", 50, encoding)]
     assert len(said) <= 1, "how many were cut"
     file, kept = folder / "rows.arrow", (folder / "rows.arrow").read_bytes()
     told = len(said)
-    encoded_splits._make(folder, rows, encoding, said.append)
+    encoded_splits._write(run, "features-dev", rows, encoding, said.append)
     assert len(said) == told, "taken as they are"
     place = kept.index(np.array(wanted[0]["input_ids"], np.int32).tobytes())
     for damaged in (kept[:place] + bytes([kept[place] ^ 1]) + kept[place + 1 :], kept[:-9], b""):
         file.write_bytes(damaged)
-        encoded_splits._make(folder, rows, encoding, said.append)
-        assert f"{file}: is not what was written, its digest is another; it is made again" in said[told:]
+        encoded_splits._write(run, "features-dev", rows, encoding, said.append)
+        assert f"{file}: differs from what was written (SHA-256); encoding the rows again" in said[told:]
         assert [*read_features(file, 50, encoding)] == wanted
         told = len(said)
     file.unlink()
-    encoded_splits._make(folder, rows, encoding, said.append)
-    assert f"{file}: is missing; it is made again" in said[told:] and file.read_bytes() == kept
-    assert [path.name for path in tmp_path.iterdir()] == ["features-dev"]
+    encoded_splits._write(run, "features-dev", rows, encoding, said.append)
+    assert f"{file}: is missing; encoding the rows again" in said[told:] and file.read_bytes() == kept
+    assert sorted(path.name for path in run.path.iterdir()) == [".writing", "features-dev"]
 
 
 def test_a_file_of_rows_is_whole_or_not_there(tmp_path):

@@ -53,7 +53,7 @@ def test_a_second_run_is_refused_as_long_as_the_first_lives(holder, tmp_path):
     process = holder(output)
     for same in (output, output.parent / ".." / "new" / "model"):
         with (
-            pytest.raises(InputError, match=r"model: another run is at work on it; wait for its end"),
+            pytest.raises(InputError, match=r"model: another run is writing to it. Wait until it ends"),
             lock_output(same, quiet),
         ):
             pass
@@ -91,21 +91,21 @@ def test_a_training_touches_nothing_of_the_one_under_way(holder, small_data, tmp
     process, before = holder(output), contents(tmp_path)
     for choice in ({"resume": True}, {"overwrite": True}, {}):
         for begin in (train, lambda *rest, **choice: train_seeds(*rest, [0], **choice)):
-            with pytest.raises(InputError, match="another run is at work on it"):
+            with pytest.raises(InputError, match="another run is writing to it"):
                 begin(dataset, output, OPTIONS, **choice)
-    with pytest.raises(InputError, match="another run is at work on it"):
+    with pytest.raises(InputError, match="another run is writing to it"):
         train_seeds(dataset, output, OPTIONS, [0, 1], resume=True)
     process.kill()
     process.wait()
     assert contents(tmp_path) == before
-    with pytest.raises(InputError, match="an unfinished run; go on with --resume, or begin anew"):
+    with pytest.raises(InputError, match=r"is an unfinished run\. Continue it with --resume"):
         train(dataset, output, OPTIONS)
 
 
 def test_several_seeds_are_refused_where_one_of_them_is_under_way(holder, small_data, tmp_path):
     (tmp_path / "runs").mkdir()
     holder(tmp_path / "runs" / "seed-0")
-    with pytest.raises(InputError, match=r"seed-0: another run is at work on it"):
+    with pytest.raises(InputError, match=r"seed-0: another run is writing to it"):
         train_seeds(load_data(small_data), tmp_path / "runs", OPTIONS, [0, 1], resume=True)
 
 
@@ -118,7 +118,9 @@ def test_a_file_system_without_locks_is_told(tmp_path, monkeypatch):
     monkeypatch.setattr(filelock.FileLock, "acquire", fails)
     with lock_output(tmp_path / "model", said.append):
         pass
-    assert said == [f"{tmp_path}: its file system has no locks; take care that no other run has the same output"]
+    assert said == [
+        f"warning: the file system of {tmp_path} has no locks; do not start another run with the same output"
+    ]
 
 
 def test_a_place_that_cannot_be_written_is_told(tmp_path):

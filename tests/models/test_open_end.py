@@ -13,7 +13,7 @@ from qacg_models.reporting.result_tables import selection_note
 from qacg_models.runs.options import TrainingOptions
 from qacg_models.runs.recipes import RECIPES
 from qacg_models.training.averaging import POWER, WeightAverage
-from qacg_models.training.compute_metrics import EvaluatedRows
+from qacg_models.training.callbacks import EvaluationMetrics
 from qacg_models.training.resolve_options import resolve_options
 from qacg_models.training.run import plan
 from qacg_models.training.trainer import AspectTrainer
@@ -51,7 +51,7 @@ def dev_gives(monkeypatch, *values, losses=()):
             output.metrics["eval_loss"] = next(given)
         return output
 
-    monkeypatch.setattr(EvaluatedRows, "__call__", judged)
+    monkeypatch.setattr(EvaluationMetrics, "__call__", judged)
     monkeypatch.setattr(AspectTrainer, "evaluation_loop", loop)
 
 
@@ -67,7 +67,7 @@ def test_what_is_chosen_where_nothing_is_said(dataset):
     for times, wanted in ((167, 313), (2084, 500)):
         large = replace(dataset, splits={"train": [*dataset.splits["train"]] * times})
         assert resolve_options(TrainingOptions(), large).eval_every == wanted
-    assert "while dev rises, at most 60 minutes (--minutes), until 20 evaluations in a row are no better" in plan(
+    assert "while dev improves, at most 60 minutes (--minutes), until 20 evaluations in a row are no better" in plan(
         chosen, 240, "dev"
     )
 
@@ -82,7 +82,7 @@ def test_selection_note_of_a_single_evaluation_names_the_last_step(dataset, tmp_
 def test_steps_that_are_given_are_taken_as_ever(dataset):
     chosen = resolve_options(TrainingOptions(epochs=3), dataset)
     assert (chosen.schedule, chosen.minutes, chosen.patience, chosen.eval_every) == ("linear", 0, 0, 0)
-    assert plan(chosen, 240, "dev") == "training: 12 steps; dev is judged once per epoch"
+    assert plan(chosen, 240, "dev") == "training: 12 steps; dev is evaluated once per epoch"
     assert resolve_options(TrainingOptions(protocol="released"), dataset).epochs == 30
     with_both = resolve_options(TrainingOptions(epochs=3, minutes=5), dataset)
     assert plan(with_both, 240, "dev").startswith("training: 12 steps, at most 5 minutes (--minutes);")
@@ -91,12 +91,15 @@ def test_steps_that_are_given_are_taken_as_ever(dataset):
 @pytest.mark.parametrize(
     "change,reason",
     [
-        ({"schedule": "linear"}, "schedule: 'linear' falls to 0 at the last step; wanted epochs or max_steps"),
-        ({"schedule": "steady", "protocol": "released"}, "schedule: got 'steady' with protocol 'released'"),
-        ({"minutes": -1.0}, "minutes must be at least 0; got -1"),
-        ({"minutes": math.nan}, "minutes must be at least 0; got nan"),
-        ({"fsdp": True}, "fsdp: the average of the weights is not kept in shards"),
-        ({"minutes": 0.0, "patience": 0}, "patience and minutes: got 0 for both, so training would not end"),
+        ({"schedule": "linear"}, "schedule: expected epochs or max_steps beside 'linear'"),
+        (
+            {"schedule": "steady", "protocol": "released"},
+            "schedule: expected 'linear' or none",
+        ),
+        ({"minutes": -1.0}, "minutes: expected a number from 0, got -1"),
+        ({"minutes": math.nan}, "minutes: expected a number from 0, got nan"),
+        ({"fsdp": True}, "fsdp: expected epochs or max_steps, and the schedule 'linear' or none"),
+        ({"minutes": 0.0, "patience": 0}, "patience, minutes: expected at least one above 0, got 0 for both"),
     ],
 )
 def test_choices_that_do_not_go_together(dataset, change, reason):
@@ -189,7 +192,7 @@ def test_a_killed_run_goes_on_to_the_same_end(dataset, tmp_path, monkeypatch, ca
     said = []
     # More minutes may be given on the way; any other choice is held to.
     again = trained(dataset, tmp_path / "m", replace(options, minutes=90), resume=True, say=said.append)
-    assert f"going on from checkpoint-{7 * (call - 1)}" in said
+    assert f"resuming from checkpoint-{7 * (call - 1)}" in said
     for name, value in whole.model.state_dict().items():
         assert torch.equal(value, again.model.state_dict()[name]), name
     found, wanted = again.record.to_json(), whole.record.to_json()
@@ -200,7 +203,7 @@ def test_a_killed_run_goes_on_to_the_same_end(dataset, tmp_path, monkeypatch, ca
 @pytest.mark.full
 def test_minutes_before_a_kill_count(dataset, tmp_path, monkeypatch):
     options = replace(OPEN, minutes=2, patience=0)
-    monkeypatch.setattr(AspectTrainer, "seconds", lambda self: self.earlier + 10.0 * self.state.global_step)
+    monkeypatch.setattr(AspectTrainer, "seconds", lambda self: self.seconds_before + 10.0 * self.state.global_step)
     plain, calls = AspectTrainer._save_checkpoint, 0
 
     def dying(self, model, trial):
@@ -214,7 +217,9 @@ def test_minutes_before_a_kill_count(dataset, tmp_path, monkeypatch):
         patch.setattr(AspectTrainer, "_save_checkpoint", dying)
         with pytest.raises(Died):
             trained(dataset, tmp_path / "m", options)
-    monkeypatch.setattr(AspectTrainer, "seconds", lambda self: self.earlier + 10.0 * (self.state.global_step - 7))
+    monkeypatch.setattr(
+        AspectTrainer, "seconds", lambda self: self.seconds_before + 10.0 * (self.state.global_step - 7)
+    )
     record = trained(dataset, tmp_path / "m", options, resume=True).record
     assert (record.steps, record.seconds, record.ended) == (12, 120, "minutes")
 

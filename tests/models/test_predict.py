@@ -227,7 +227,7 @@ def test_a_damaged_part_is_named_and_made_again(ask, tmp_path, monkeypatch):
             (parts / name).write_bytes(damaged if name == "00000001" else content)
         said = []
         taken = bulk(ask).write(requests(), output, model_digest="m", resume=True, say=said.append)
-        assert said == [f"{parts / '00000001'}: is not what was written, its digest is another; it is made again"]
+        assert said == [f"{parts / '00000001'}: differs from what was written, its digest is another; it is made again"]
         assert taken == len(kept) - 2, "all but the plan and the damaged one"
         assert output.read_text(encoding="utf-8") == wanted
         output.unlink()
@@ -242,7 +242,7 @@ def test_a_part_that_is_damaged_before_the_parts_are_joined_stops_the_run(ask, t
             if self.done == len(MANY):
                 part.write_bytes(part.read_bytes()[:-1])
 
-    with pytest.raises(InputError, match=r"00000000: is not what was written.*; --resume makes it again"):
+    with pytest.raises(InputError, match=r"00000000: differs from what was written.*; --resume makes it again"):
         bulk(ask).write(requests(), output, model_digest="m", progress=Damaging())
     assert not output.exists()
     bulk(ask).write(requests(), output, model_digest="m", resume=True)
@@ -285,7 +285,7 @@ def test_a_second_run_touches_nothing_of_the_one_under_way(ask, tmp_path, choice
     output, part = tmp_path / "out.jsonl", tmp_path / "out.jsonl.parts" / "00000000"
     part.parent.mkdir()
     part.write_bytes(b"begun")
-    with lock_output(output, print), pytest.raises(InputError, match=r"out\.jsonl: another run is at work on it"):
+    with lock_output(output, print), pytest.raises(InputError, match=r"out\.jsonl: another run is writing to it"):
         bulk(ask).write(requests(), output, model_digest="m", **choice)
     assert part.read_bytes() == b"begun" and len([*part.parent.iterdir()]) == 1 and not output.exists()
 

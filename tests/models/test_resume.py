@@ -16,9 +16,8 @@ from qacg_models.data import load_data
 from qacg_models.errors import InputError
 from qacg_models.inference.trained_model import load_trained
 from qacg_models.training import run, train, train_seeds
-from qacg_models.training.checkpoints import checkpoints
+from qacg_models.training.run_folder import RunFolder, RunState, publish
 from qacg_models.training.trainer import AspectTrainer
-from qacg_models.training.whole_folders import publish
 from qacg_models.utils import output_lock
 from qacg_models.utils.atomic_files import remove_folder
 
@@ -55,19 +54,19 @@ def test_killed_in_mid_epoch_and_gone_on_with(small_data, tmp_path, undisturbed)
     )
     deadline = time.monotonic() + 900
     # An epoch has 15 steps, so the checkpoints of steps 7, 14, 21 lie inside one.
-    while len(checkpoints(work)) < 2 and process.poll() is None and time.monotonic() < deadline:
+    while len(RunFolder(output).checkpoints()) < 2 and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
     assert not output.exists()
-    newest = checkpoints(work)[-1]
+    newest = RunFolder(output).checkpoints()[-1]
     before = json.loads((newest / "trainer_state.json").read_text())["global_step"]
     assert before % 15 and before >= 14
-    seconds = float((newest / "seconds.txt").read_text())
+    seconds = RunState.read(newest).seconds
 
     said = []
     trained = train(load_data(small_data), output, OPTIONS, resume=True, say=said.append)
-    assert f"going on from checkpoint-{before}" in said
+    assert f"resuming from checkpoint-{before}" in said
     assert not work.exists()
     same_end(trained, undisturbed)
     assert trained.record.seconds > seconds > 0, "the time before the end counts"
@@ -103,7 +102,7 @@ def test_a_half_written_checkpoint_is_never_loaded(dataset, tmp_path, monkeypatc
             train(dataset, tmp_path / "model", OPTIONS)
     work = tmp_path / "model.unfinished"
     assert any((work / ".writing").iterdir())
-    assert len(checkpoints(work)) == OPTIONS.keep_checkpoints
+    assert len(RunFolder(tmp_path / "model").checkpoints()) == OPTIONS.keep_checkpoints
     same_end(train(dataset, tmp_path / "model", OPTIONS, resume=True), undisturbed)
 
 
@@ -121,48 +120,48 @@ def test_an_unfinished_run_is_neither_lost_nor_mixed_with_another(dataset, small
     # The last evaluation was as good and surer, and died before a checkpoint could name it.
     assert best == {"best-20", "best-30"}
 
-    with pytest.raises(InputError, match=r"an unfinished run; go on with --resume, or begin anew with --overwrite"):
+    with pytest.raises(InputError, match=r"is an unfinished run\. Continue it with --resume"):
         train(dataset, output, options)
-    with pytest.raises(InputError, match=r"begun with training learning_rate = 0\.003, and now it is 0\.1"):
+    with pytest.raises(InputError, match=r"training learning_rate: expected 0\.003, as at its start, got 0\.1"):
         train(dataset, output, replace(options, learning_rate=0.1), resume=True)
     changed = tmp_path / "changed"
     changed.mkdir()
     for split in ("train", "dev", "test"):
         text = (small_data / f"{split}.tsv").read_text(encoding="utf-8")
         (changed / f"{split}.tsv").write_text(text + ("\n" if split == "dev" else ""), encoding="utf-8")
-    with pytest.raises(InputError, match="begun with files dev ="):
+    with pytest.raises(InputError, match="files dev: expected"):
         train(load_data(changed), output, options, resume=True)
     kept = (work / "choices.json").read_bytes()
     for content, wrong in (
         (b"{", r"is not JSON .*"),
         (b"[" * 100_000, r"is not JSON .*nested too deep.*"),
-        (b"[]", r"got \[\], wanted an object"),
-        (kept.replace(b'"data": {', b'"data": 3, "x": {'), r"choices\.data: got 3, wanted an object"),
-        (kept.replace(b'"processes": 1', b'"processes": "1"'), r"processes: got '1', wanted an integer or null"),
+        (b"[]", r"expected an object, got \[\]"),
+        (kept.replace(b'"data": {', b'"data": 3, "x": {'), r"choices\.data: expected an object, got 3"),
+        (kept.replace(b'"processes": 1', b'"processes": "1"'), r"processes: expected an integer, got '1'"),
     ):
         (work / "choices.json").write_bytes(content)
-        with pytest.raises(InputError, match=rf"choices\.json: {wrong}; begin anew with --overwrite"):
+        with pytest.raises(InputError, match=rf"choices\.json: {wrong}. Start over with --overwrite"):
             train(dataset, output, options, resume=True)
-    (work / "choices.json").write_bytes(kept.replace(b'"format": 3', b'"format": 99'))
-    with pytest.raises(InputError, match=r"choices\.json: has format 99, wanted at most 3; a newer version"):
+    (work / "choices.json").write_bytes(kept.replace(b'"format": 1', b'"format": 99'))
+    with pytest.raises(InputError, match=r"choices\.json: format: expected 1, got 99, of another version"):
         train(dataset, output, options, resume=True)
     (work / "choices.json").write_bytes(kept)
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setattr(run, "join_group", lambda: None)
     for module in (run, output_lock):
         monkeypatch.setattr(module, "run_on_main", lambda action: action())
-    with pytest.raises(InputError, match=r"begun by 1 process, and now there are 2 processes; go on without torchrun"):
+    with pytest.raises(InputError, match=r"expected 1 process, as at its start, got 2. Resume it without torchrun"):
         train(dataset, output, options, resume=True)
     monkeypatch.delenv("WORLD_SIZE")
     (work / "choices.json").write_bytes(kept.replace(b'"processes": 1', b'"processes": 2'))
-    with pytest.raises(InputError, match=r"by 2 processes, and now there is 1 process; go on by torchrun .* 2,"):
+    with pytest.raises(InputError, match=r"expected 2 processes, as at its start, got 1. Resume it with .* 2,"):
         train(dataset, output, options, resume=True)
     short = replace(options, max_steps=2)
     train(dataset, output, short, overwrite=True)
     assert load_trained(output).record.steps == 2 and not work.exists()
     said = []
     train(dataset, tmp_path / "other", short, resume=True, say=said.append)
-    assert "there is not an unfinished run; this one begins" in said
+    assert "there is no unfinished run; starting a new one" in said
 
 
 def test_a_failure_before_the_first_checkpoint_leaves_nothing(dataset, tmp_path, monkeypatch):
@@ -195,5 +194,5 @@ def test_what_a_kill_left_among_seeds_does_not_stop_them(dataset, tmp_path):
     train_seeds(dataset, output, short, [0, 1], resume=True)
     assert sorted(path.name for path in output.iterdir()) == wanted
     (output / ".notes").write_text("somebody's own")
-    with pytest.raises(InputError, match="holds something else than seeds"):
+    with pytest.raises(InputError, match="expected only seeds"):
         train_seeds(dataset, output, short, [0, 1], resume=True)

@@ -176,7 +176,7 @@ def test_what_cannot_be_suggested_is_said_in_one_line(tmp_path, capsys):
     sheet = tmp_path / "sheet.csv"
     asked = ["--input", texts, "--output", sheet]
     assert "ends in .csv" in fails(capsys, "--input", texts, "--output", tmp_path / "sheet.xlsx")
-    assert "is the file that is read" in fails(capsys, "--input", texts, "--output", texts)
+    assert "is the input file" in fails(capsys, "--input", texts, "--output", texts)
     assert "wanted distinct names" in fails(capsys, *asked, "--text-column", "label")
     for name in ("hint", "split"):
         assert "expected a name other than hint and split" in fails(capsys, *asked, "--text-column", name)

@@ -16,7 +16,7 @@ from qacg_models.metrics import METRIC_CLASSES
 from qacg_models.runs.options import TrainingOptions
 from qacg_models.runs.record import Selection
 from qacg_models.training import run
-from qacg_models.training.compute_metrics import EvaluatedRows
+from qacg_models.training.callbacks import EvaluationMetrics
 from qacg_models.training.sampling import EpochSampler
 from qacg_models.training.trainer import AspectTrainer
 
@@ -83,7 +83,7 @@ def test_the_kept_checkpoint_is_the_best_one_on_dev(folder):
 def test_an_early_best_checkpoint_is_kept_over_the_last(dataset, tmp_path, monkeypatch):
     values = iter([0.1, 0.7, 0.3])
     watched = {"predicted_classes": 3, "most_predicted": 0}
-    monkeypatch.setattr(EvaluatedRows, "__call__", lambda *_: {"strict_accuracy": next(values), **watched})
+    monkeypatch.setattr(EvaluationMetrics, "__call__", lambda *_: {"strict_accuracy": next(values), **watched})
     saved = {}
     plain = AspectTrainer._determine_best_metric
 
@@ -147,13 +147,13 @@ def test_output_is_never_lost(dataset, folder, tmp_path, monkeypatch):
 
     before = (folder / "model.safetensors").read_bytes()
     unfinished = folder.with_name("model.unfinished")
-    monkeypatch.setattr(run, "_figures", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
+    monkeypatch.setattr(run, "_metrics", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
     said, short = [], replace(TINY, max_steps=5, seed=9)
     with pytest.raises(OSError, match="disk full"):
         training.train(dataset, folder, short, overwrite=True, say=said.append)
     assert (folder / "model.safetensors").read_bytes() == before
     # The last step is a checkpoint, so nothing of the training is lost either.
-    assert said[-1] == f"{unfinished} keeps checkpoint-5; --resume goes on from it"
+    assert said[-1] == f"{unfinished} keeps checkpoint-5; --resume continues from it"
     monkeypatch.undo()
     trained = training.train(dataset, folder, short, overwrite=True, resume=True)
     assert trained.record.options.seed == load_trained(folder).record.options.seed == 9
@@ -168,9 +168,9 @@ def test_long_sentences_are_cut_and_counted(dataset, tmp_path):
 
 def test_a_split_that_is_missing(dataset, tmp_path):
     only = replace(dataset, splits={"train": dataset.splits["train"]})
-    with pytest.raises(InputError, match="needs the split 'dev'"):
+    with pytest.raises(InputError, match="expected the split 'dev'"):
         training.train(only, tmp_path / "m", TINY)
-    with pytest.raises(InputError, match="needs the split 'test'"):
+    with pytest.raises(InputError, match="expected the split 'test'"):
         training.train(only, tmp_path / "m", replace(TINY, protocol="released"))
 
 
@@ -193,17 +193,20 @@ def test_quasi_attention_can_be_left_out(dataset, tmp_path):
 @pytest.mark.parametrize(
     "change,reason",
     [
-        ({"epochs": 0}, "epochs must be at least 1; got 0"),
-        ({"learning_rate": 0.0}, "learning_rate must be a positive number"),
-        ({"learning_rate": math.nan}, "learning_rate must be a positive number"),
-        ({"dropout": 1.0}, r"dropout must be in \[0, 1\)"),
-        ({"balance": 1.5}, "balance must be from 0 to 1"),
-        ({"heads": 3}, "hidden_size must be a multiple of heads; got 16 and 3"),
-        ({"seed": -1}, "seed must be at least 0"),
-        ({"quasi_scale": math.inf}, "quasi_scale must be a finite number; got inf"),
-        ({"quasi_scale": 0.0, "model": "bert"}, "model: 'bert' has no quasi-attention; wanted no quasi_scale"),
-        ({"beta": math.nan}, "beta must be a finite number; got nan"),
-        ({"gamma": 0.5, "model": "cg-bert"}, "model: 'cg-bert' has no quasi-attention; wanted no gamma"),
+        ({"epochs": 0}, "epochs: expected at least 1, got 0"),
+        ({"learning_rate": 0.0}, "learning_rate: expected a positive number"),
+        ({"learning_rate": math.nan}, "learning_rate: expected a positive number"),
+        ({"dropout": 1.0}, r"dropout: expected a number in \[0, 1\)"),
+        ({"balance": 1.5}, "balance: expected a number from 0 to 1"),
+        ({"heads": 3}, "hidden_size: expected a multiple of heads, 3, got 16"),
+        ({"seed": -1}, "seed: expected at least 0"),
+        ({"quasi_scale": math.inf}, "quasi_scale: expected a finite number, got inf"),
+        (
+            {"quasi_scale": 0.0, "model": "bert"},
+            "model: expected no quasi_scale for 'bert'",
+        ),
+        ({"beta": math.nan}, "beta: expected a finite number, got nan"),
+        ({"gamma": 0.5, "model": "cg-bert"}, "model: expected no gamma for 'cg-bert', which has no quasi-attention"),
     ],
 )
 def test_options_out_of_range(change, reason):
@@ -255,9 +258,9 @@ def test_training_goes_on_from_a_checkpoint_of_its_own(dataset, folder, tmp_path
     for name, value in trained.model.state_dict().items():
         torch.testing.assert_close(value, before[name], atol=1e-6, rtol=0)
     assert any("loaded" in line for line in said)
-    with pytest.raises(InputError, match=r"max_length: got 500, wanted at most 128, the positions of"):
+    with pytest.raises(InputError, match=r"max_length: expected at most 128, the positions of .*, got 500"):
         training.train(dataset, tmp_path / "n", replace(options, max_length=500))
-    with pytest.raises(InputError, match=r"layers: the checkpoint .* settles it"):
+    with pytest.raises(InputError, match=r"layers: expected none with the checkpoint .*, which defines it"):
         replace(options, layers=2)
 
 
@@ -283,7 +286,7 @@ def test_bfloat16_stays_near_float32(dataset, tmp_path):
 def test_patience_stops_after_evaluations_that_are_no_better(dataset, tmp_path, monkeypatch):
     values = iter([0.1, 0.5, 0.4, 0.45, 0.3, 0.9])
     watched = {"predicted_classes": 3, "most_predicted": 0}
-    monkeypatch.setattr(EvaluatedRows, "__call__", lambda *_: {"strict_accuracy": next(values), **watched})
+    monkeypatch.setattr(EvaluationMetrics, "__call__", lambda *_: {"strict_accuracy": next(values), **watched})
     trained = training.train(dataset, tmp_path / "m", replace(TINY, patience=3, eval_every=2))
     assert trained.record.steps == 5 * 2
     assert trained.record.selected.step == 2 * 2
@@ -304,7 +307,7 @@ def test_tensorboard_that_is_missing_is_said_before_anything_is_done(dataset, tm
     monkeypatch.setitem(sys.modules, "tensorboard", None)
     monkeypatch.delitem(sys.modules, "torch.utils.tensorboard", raising=False)
     options = replace(TINY, tensorboard=str(tmp_path / "logs"))
-    with pytest.raises(InputError, match=r"tensorboard: cannot be used .*pip install tensorboard, the extra of"):
+    with pytest.raises(InputError, match=r"tensorboard: cannot be used .*Install the extra `tensorboard`"):
         training.train(dataset, tmp_path / "m", options)
     assert not list(tmp_path.iterdir())
 

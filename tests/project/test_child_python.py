@@ -1,4 +1,4 @@
-"""Python processes that this project starts import nothing from the user's current folder."""
+"""Child processes import nothing from the current folder."""
 
 import re
 import subprocess
@@ -34,7 +34,7 @@ PLANTED = (
 
 @pytest.fixture(autouse=True)
 def planted(tmp_path, monkeypatch):
-    """Makes a folder of hostile modules the current one; returns the file that shows whether any has run."""
+    """Changes to a folder of hostile modules; returns the file that they write when they run."""
     folder, shown = tmp_path / "downloads", tmp_path / "shown"
     folder.mkdir()
     for name in PLANTED:
@@ -47,11 +47,11 @@ def planted(tmp_path, monkeypatch):
 
 def test_planted_modules_run_with_a_bare_python_m(planted):
     subprocess.run([sys.executable, "-m", "json.tool", "--help"], check=False, capture_output=True)
-    assert planted.exists(), "the test can fail"
+    assert planted.exists(), "the planted modules do not run"
     planted.unlink()
 
 
-def test_module_command_hands_on_arguments_and_status():
+def test_module_command_passes_arguments_and_status():
     command = module_command("json.tool", "--indent", 1, "-", "/dev/null")
     done = subprocess.run(command, input="[1]", capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
@@ -59,7 +59,7 @@ def test_module_command_hands_on_arguments_and_status():
 
 
 @pytest.mark.parametrize("name", ["qacg_models", "qacg_models.cli.program"])
-def test_module_command_imports_this_process_s_packages(name):
+def test_module_command_imports_the_same_packages(name):
     command = module_command("timeit", "-n1", "-r1", f"import {name} as found; print(found.__file__)")
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[0] == sys.modules[name].__file__
@@ -111,7 +111,7 @@ def test_child_that_compiles_for_another_machine_is_isolated(monkeypatch):
     assert compilers.compiler().startswith(f"{sys.executable} -I -m ziglang ")
 
 
-def test_every_start_of_python_is_by_module_command_or_isolated():
+def test_every_python_process_is_isolated():
     sources = [
         path
         for name in ("qacg_kernels", "python", "benchmarks", "distributions")

@@ -1,6 +1,7 @@
-"""Which libraries make has built, and when again, with a stand-in for Python that records the installations."""
+"""Targets of the Makefile, and when it installs, with a stand-in for Python that records the installations."""
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -20,12 +21,12 @@ pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is no
 
 @pytest.fixture
 def installations(tmp_path):
-    """Runs make for one goal; what the installations so far were asked for."""
+    """Runs make for a target; returns QACG_BUILD_CUDA of each installation so far."""
     (tmp_path / "qacg_kernels").mkdir()
     (tmp_path / "python").mkdir()
     setup = ("pyproject.toml", "setup.py")
     for name in (*setup, *(f"python/{name}" for name in setup), "Makefile", "constraints.txt"):
-        shutil.copy(ROOT / name, tmp_path / name)  # as old as now: what is built next is newer
+        shutil.copy(ROOT / name, tmp_path / name)
     python = tmp_path / "stand_in_python"
     python.write_text(PYTHON)
     python.chmod(0o755)
@@ -42,23 +43,38 @@ def installations(tmp_path):
 
 
 @pytest.mark.parametrize("goal", ["test-gpu", "bench-gpu", "sanitize-gpu"])
-def test_what_is_for_a_gpu_asks_for_the_cuda_library_once(goal, installations):
+def test_gpu_target_builds_the_cuda_library_once(goal, installations):
     assert installations(goal) == ["1"]
     assert installations(goal) == ["1"]
-    assert installations("lint") == ["1"], "the library that lint needs is there already"
+    assert installations("lint") == ["1"], "lint needs no other library"
 
 
-def test_what_was_installed_without_it_is_installed_again(installations):
+def test_gpu_target_installs_again_with_the_library(installations):
     assert installations("lint") == ["auto"]
     assert installations("test-gpu") == ["auto", "1"]
     assert installations("lint", QACG_BUILD_CUDA="0") == ["auto", "1"]
 
 
-def test_a_library_that_another_installation_took_away_is_noticed(installations, tmp_path):
+def test_removed_cuda_library_is_built_again(installations, tmp_path):
     installations("test-gpu")
     (tmp_path / "qacg_kernels/_cuda.so").unlink()
     assert installations("bench-gpu") == ["1", "1"]
 
 
-def test_a_gpu_without_the_toolkit_can_do_without_the_library(installations):
+def test_gpu_target_runs_without_the_library_on_request(installations):
     assert installations("test-gpu", QACG_BUILD_CUDA="0") == ["0"]
+
+
+def test_selected_tests_exist():
+    """pytest ignores a --deselect that matches nothing."""
+    named = re.findall(r"(tests/\S+\.py)::(\w+)", (ROOT / "Makefile").read_text())
+    assert len(named) == 2
+    for file, name in named:
+        assert f"def {name}(" in (ROOT / file).read_text()
+
+
+def test_every_target_is_described_and_phony():
+    text = (ROOT / "Makefile").read_text()
+    (phony,) = re.findall(r"^\.PHONY: (help(?:.*\\\n)*.*)", text, re.MULTILINE)
+    described = re.findall(r"^([a-z0-9-]+):[^#\n]*## ", text, re.MULTILINE)
+    assert described == phony.replace("\\\n", " ").split()

@@ -1,4 +1,4 @@
-"""Rows for tests of the benchmarks, made by hand."""
+"""Hand-written benchmark records."""
 
 from benchmarks import rows
 from benchmarks.cases.case import FORWARD_BACKWARD, Case, Shape

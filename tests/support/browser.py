@@ -1,4 +1,4 @@
-"""A headless Chromium, driven over its DevTools protocol by a pair of pipes: no package is needed for it.
+"""A headless Chromium, controlled over its DevTools protocol by pipes, without a package.
 
 Protocol: https://chromedevtools.github.io/devtools-protocol. Messages are JSON, each ended by a zero byte.
 """
@@ -23,7 +23,7 @@ MISSING = (
     f"no browser on this machine: none of {', '.join(NAMES)} is on the path; `apt-get install chromium` brings one,"
     " and nothing else is needed"
 )
-PATIENCE = 120  # seconds for one answer; a machine with other work is slow to start a browser
+PATIENCE = 120  # seconds per answer; starting a browser is slow on a busy machine
 
 # The browser reads file descriptor 3 and writes 4. Both ends go out of their way first, since one may lie there.
 _LAUNCH = (
@@ -74,7 +74,7 @@ class Browser:
             self._call(f"{domain}.enable")
 
     def show(self, address: str, width: int = 1280, scheme: str = "light", height: int = 900) -> None:
-        """Load a page into a window `width` CSS pixels wide, under a colour scheme, and wait until it is there."""
+        """Load a page into a window `width` CSS pixels wide, under a colour scheme, and wait until it is loaded."""
         self.resize(width, height)
         self._call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
         self._call("Page.navigate", url="about:blank")  # an address that differs by its fragment alone is not loaded

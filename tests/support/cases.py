@@ -1,4 +1,4 @@
-"""The calls that every backend has to get right, as data.
+"""The calls by which every backend is tested.
 
 Sizes lie off every tile. The CPU kernel holds rows of up to 512 keys whole and tiles longer ones, with no branch
 output to keep up to 2048, so both sides of these borders appear with masks, causality, dropout and
@@ -68,7 +68,7 @@ LAYOUT_CASES = tuple(
     for layout, gate in (("fused_projection", "shared"), ("strided", "lambda"), ("rows_first", "lambda"))
 )
 
-# Too big for the row-by-row oracle; judged through float64.
+# Too large for the oracle; compared with float64.
 TILED = (
     Case("111 x 111 x 64", queries=111, head_dim=64, gate="shared", bias="shared", mask="minus_10000"),
     Case("130 x 130 x 80", batch=1, queries=130, head_dim=80, gate="per_head", is_causal=True),

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from fault_subjects import Subject
 from forked_commands import Outcome, run, run_with_little_room
-from qacg_models.training.checkpoints import best_of, checkpoints
+from qacg_models.training.run_folder import RunFolder
 
 MOST_KILLS = 3
 ALREADY_THERE = "is already there; --overwrite replaces it"
@@ -122,7 +122,8 @@ class Trials:
         path = work / file
         WAYS[way](path, self.random)
         outcome, wrong = self.end(subject, place)
-        reported = [line for line in outcome.out.splitlines() if " set aside as " in line or "it is made again" in line]
+        notices = (" set aside as ", "encoding the rows again", "it is made again")
+        reported = [line for line in outcome.out.splitlines() if any(notice in line for notice in notices)]
         # A damaged file of digests is reported by its folder.
         named = path.parent if path.name == "digests.json" else path
         # A missing part is one that has not been written yet.
@@ -210,9 +211,10 @@ def dying_late() -> None:
 
 def damageable(unfinished: Path) -> list[Path]:
     """Relative paths of the newest checkpoint's files, its best weights and features, or of all parts."""
-    newest = checkpoints(unfinished)[-1:]
+    folder = RunFolder(unfinished.with_suffix(""))
+    newest = folder.checkpoints()[-1:]
     # Better weights may have been written after the checkpoint; they are not used.
-    folders = [*newest, *(best for path in newest if (best := best_of(path)))]
+    folders = [*newest, *(best for path in newest if (best := folder.best_weights_of(path)))]
     folders = [*folders, *unfinished.glob("features-*")] if folders else [unfinished]
     files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
     return sorted(path.relative_to(unfinished) for path in files if path.name not in ("plan.json", "README.md"))

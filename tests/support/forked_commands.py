@@ -1,4 +1,4 @@
-"""Commands of qacg as forked processes, which can be killed at any moment, confined to a small disk, or blinded.
+"""Commands of qacg as forked processes, which tests kill, run on a small disk, or change.
 
 A fork has everything imported, so that a kill at a random moment meets the work and not Python's start. The process
 that forks must not have computed anything with torch, whose threads no fork would have.
@@ -23,7 +23,7 @@ _FAULT = 70  # exit status of a fork whose preparation failed
 
 
 def preload() -> None:
-    """Imports what the commands import late."""
+    """Imports the modules that commands import inside functions."""
     from importlib import import_module
 
     for name in (
@@ -32,7 +32,6 @@ def preload() -> None:
         "models.auto",
         "training.arguments",
         "training.callbacks",
-        "training.compute_metrics",
         "training.run",
         "training.trainer",
     ):
@@ -41,7 +40,7 @@ def preload() -> None:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a command ended: its exit status (negative: the signal), what it wrote, and how long it took in seconds."""
+    """Result of a command: exit status (negative: the signal), output, and duration in seconds."""
 
     status: int
     out: str
@@ -81,7 +80,7 @@ def run(
     if kill_after is not None:
         while time.monotonic() - started < kill_after:
             time.sleep(0.0005)
-        os.kill(child, signal.SIGKILL)  # one that has ended waits to be asked about, so the number is still its own
+        os.kill(child, signal.SIGKILL)  # the process id stays reserved until waitpid
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     seconds = time.monotonic() - started
     return Outcome(status, *(path.read_text(encoding="utf-8", errors="replace") for path in files), seconds)
@@ -108,7 +107,7 @@ def _in_fork(arguments: list[str], files: list[Path], before: Callable[[], None]
 
 
 def mount_small_disk(folder: Path, size: int) -> None:
-    """Gives this process, and no other, an empty file system of `size` bytes at a folder; it must have one thread.
+    """Mounts an empty file system of `size` bytes for this process only, which must have one thread.
 
     Raises:
         OSError: namespaces of one's own, or mounts in them, are not allowed here.
@@ -141,7 +140,7 @@ def can_mount(folder: Path) -> bool:
 
 
 def limit_files(size: int) -> None:
-    """Refuses this process any file beyond `size` bytes, as a full disk would."""
+    """Limits the size of this process's files, as on a full disk."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
@@ -149,7 +148,7 @@ def limit_files(size: int) -> None:
 def run_with_little_room(
     arguments: list[str], folder: Path, size: int, log: Path, mounts: bool, before: Callable[[], None]
 ) -> Outcome:
-    """Runs a command that writes into `folder`, where there is room for `size` bytes; what it left lies there after.
+    """Runs a command that writes into `folder`, which has space for `size` bytes, and keeps its files.
 
     Args:
         mounts: by a file system of that size; else no single file can become larger.

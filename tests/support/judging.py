@@ -1,4 +1,4 @@
-"""What backends are compared to, and the comparison."""
+"""Comparison of backends with the float64 reference by the error rule."""
 
 import functools
 
@@ -17,13 +17,13 @@ from qacg_kernels.testing.inputs import make_inputs
 
 @functools.cache
 def judged_by(case, dtype, device):
-    """Inputs of a case with what they are compared to, shared by all backends."""
+    """Inputs of a case with their expected results, shared by all backends."""
     return judges_of(make_inputs(case, dtype, device))
 
 
 def judges_of(inputs):
-    # Backends promise float32 accumulation of 16-bit inputs. Eager PyTorch in 16 bits, whose scores are
-    # already rounded, would allow ten times the error that they have: they are held to eager in float32.
+    # Backends accumulate 16-bit inputs in float32. Eager PyTorch in 16 bits rounds its scores and would allow ten times
+    # their error, so the bound is that of eager in float32.
     narrow = inputs.grad_out.dtype in (torch.bfloat16, torch.float16)
     eager = evaluate(inputs.to(torch.float32) if narrow else inputs, through_eager)
     return inputs, eager, evaluate_exactly(inputs), rounding_scales(inputs)
@@ -36,7 +36,7 @@ def compare(results, judges, where):
 
 
 def check(case, backend, dtype, device):
-    """One backend, one case: shapes and dtypes, then every tensor, with and without a backward to come."""
+    """Checks a case on a backend: shapes and dtypes, then every tensor, with and without gradients."""
     judges = judged_by(case, dtype, device)
     inputs = judges[0]
     results = evaluate(inputs, through_backend(backend))
@@ -47,6 +47,6 @@ def check(case, backend, dtype, device):
             assert t.shape == source.shape, f"{name} came back as {tuple(t.shape)}"
         assert t.dtype == dtype, f"{name} came back as {t.dtype}"
     compare(results, judges, f"{case.name}, {backend}")
-    with torch.no_grad():  # nothing is saved for a backward then, which is another path through a kernel
+    with torch.no_grad():  # without saved tensors, kernels take another path
         out, _ = through_backend(backend)(inputs, inputs.tensors)
     compare({"out": out}, judges, f"{case.name}, {backend}, no grad")

@@ -1,4 +1,4 @@
-"""Trains as another process, which test_resume.py kills: `kill_and_resume.py DATA OUTPUT`."""
+"""The training that test_resume.py kills: `kill_and_resume.py DATA OUTPUT`."""
 
 import sys
 

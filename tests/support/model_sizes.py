@@ -1,4 +1,4 @@
-"""Sizes of the models that tests build: as small as every part of one still counts, no two of them alike."""
+"""Sizes of the models in tests: small, and all different."""
 
 TINY = {
     "vocab_size": 31,

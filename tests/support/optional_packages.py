@@ -1,7 +1,7 @@
 """A pytest plugin that skips tests whose imports require optional packages that are not installed.
 
-With torch and pytest alone, the tests of the operators run. Other errors of import remain errors: those of packages
-that are installed, and of this repository's own modules.
+The tests of the operators require torch and pytest only. Import errors of installed packages and of this repository's
+modules remain errors.
 """
 
 import importlib.util

@@ -1,10 +1,10 @@
-"""Comparison of a model with its oracle: strong weights, a scalar of all outputs, every gradient."""
+"""Comparison of a model with its oracle: large weights, a scalar of all outputs, every gradient."""
 
 import torch
 
 
 def strengthen(module, seed=1):
-    """Random weights at which scores, gates and biases all matter, in place; the module."""
+    """Sets random weights that make scores, gates and biases matter; returns the module."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, p in module.named_parameters():
@@ -19,12 +19,12 @@ def random(*shape, seed=0, dtype=torch.float32):
 
 
 def weighted_sum(tensors):
-    """A scalar in which every element of every tensor has a weight of its own."""
+    """A weighted sum of all elements of all tensors, with different weights."""
     return sum((t.double() * random(*t.shape, seed=n).double()).sum() for n, t in enumerate(tensors))
 
 
 def double_leaves(module):
-    """Parameters and buffers in float64, to differentiate an oracle by."""
+    """Parameters and buffers in float64, for the gradients of an oracle."""
     return {
         name: t.detach().double().requires_grad_(isinstance(t, torch.nn.Parameter))
         for name, t in [*module.named_parameters(), *module.named_buffers()]

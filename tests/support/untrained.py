@@ -1,4 +1,4 @@
-"""Folders as `qacg train` writes them, with weights at random: for tests of what is done with a model."""
+"""Model folders like those of `qacg train`, with random weights."""
 
 from dataclasses import replace
 
@@ -51,7 +51,7 @@ def write_model(folder, task=OWN, kind="qacg-bert", layers=2, heads=2, fields=No
 
 
 def record_of(task, contexts, options, reading=None):
-    """The record of a training that never was: a number in every place, and figures of a coin."""
+    """A training record with a number in every field and the metrics of random predictions."""
     figures = {name: 0.5 for name in METRIC_CLASSES[task.metrics].TITLES} | {"undefined": []}
     coin = {split: METRIC_CLASSES[task.metrics].from_json(figures) for split in ("dev", "test")}
     return TrainingRecord(

@@ -1,4 +1,4 @@
-"""Python processes that begin with torch and transformers imported, and with nothing of this repository.
+"""Python processes that start with torch and transformers imported, and with no module of this repository.
 
 They are forks of one process that has done nothing else. Importing the two takes four seconds of a core, several times
 as long as most of the processes that tests start. What is said of imports themselves wants a process of its own.
@@ -18,7 +18,7 @@ from pathlib import Path
 
 
 def run(*arguments: object, cwd: Path | None = None, **variables: str) -> subprocess.CompletedProcess:
-    """Runs Python with these arguments, which begin with -c or -m, as `subprocess.run` would, and waits for its end.
+    """Runs Python with these arguments, which start with -c or -m, like `subprocess.run`.
 
     Args:
         cwd: where it runs; this process's folder if not given.
@@ -44,17 +44,17 @@ def run(*arguments: object, cwd: Path | None = None, **variables: str) -> subpro
 
 @functools.cache
 def _source() -> subprocess.Popen:
-    """The process that forks; it ends with this one, when its input does."""
+    """The process that forks; it ends when its input is closed, with this process."""
     return subprocess.Popen([sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
 def _serve() -> None:
-    """Reads orders and answers each with an exit status; in a fork it returns when the order has been followed."""
-    sys.modules["torchao"] = None  # which transformers loads where it is there, and which speaks when it is loaded
+    """Reads commands and answers each with an exit status; returns in a fork when its command is done."""
+    sys.modules["torchao"] = None  # transformers would load it, and it prints warnings
     for name in ("torch", "sklearn.linear_model", "transformers.trainer"):
         __import__(name)
     del sys.modules["torchao"]
-    gc.freeze()  # else each fork goes through all that was imported, at its end at the latest
+    gc.freeze()  # otherwise each fork collects all imported objects
     while line := sys.stdin.readline():
         child = os.fork()
         if not child:
@@ -70,7 +70,7 @@ def _follow(order: dict) -> None:
     os.chdir(order["cwd"])
     os.environ.clear()
     os.environ.update(order["environment"])
-    # In place of this file's folder, as in a process of its own.
+    # Replaces this file's folder.
     sys.path[:1] = ["", *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     way, program, *given = order["arguments"]
     sys.argv = [way, *given]

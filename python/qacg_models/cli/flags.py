@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields
 
 from qacg_models.errors import InputError
-from qacg_models.utils.option_fields import help_text, shown
+from qacg_models.utils.option_fields import format_value, help_text
 
 # Flags that are not words of Python, or shorter than their field.
 NAMES = {"from_checkpoint": "from"}
@@ -20,14 +20,14 @@ def add_flags(
     choices: type,
     *,
     leave_out: Sequence[str] = (),
-    settled: Callable[[str], str | None] = lambda name: None,
+    default_of: Callable[[str], str | None] = lambda name: None,
 ) -> None:
     """One flag per field, under the field's group; absent from the parsed arguments unless it is given.
 
     Args:
         choices: the dataclass.
         leave_out: fields that get no flag.
-        settled: what a field without a default of its own comes to, by its name; None: the help text says it.
+        default_of: returns the default of a field that is None, for its help text; None if the text has it.
     """
     groups: dict[str, argparse._ArgumentGroup] = {}
     for field in fields(choices):
@@ -36,7 +36,7 @@ def add_flags(
         known = field.metadata
         if known["group"] not in groups:
             groups[known["group"]] = parser.add_argument_group(known["group"])
-        default = settled(field.name) if field.default is None else shown(field.default)
+        default = default_of(field.name) if field.default is None else format_value(field.default)
         settings: dict = {"dest": field.name, "default": argparse.SUPPRESS, "help": help_text(known["help"], default)}
         if known["kind"] is bool:
             settings |= {"action": argparse.BooleanOptionalAction}

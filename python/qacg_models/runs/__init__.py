@@ -1,10 +1,10 @@
-"""A run on paper: what is asked of it, and what it left on record. Options and recipes load nothing heavy.
+"""Options, recipes and records of trainings; importing options and recipes loads nothing heavy.
 
-| question | its home |
+| question | module |
 |---|---|
-| every choice of training, with its limits and its help text | `options.py` |
-| what a choice comes to that nobody made | `recipes.py` |
-| `run.yaml`, the choices that give a run again | `run_config.py` |
+| options of training, with limits and help texts | `options.py` |
+| defaults of options that are not given | `recipes.py` |
+| `run.yaml`, the options that repeat a run | `run_config.py` |
 | `training.json`, the record of a run | `record.py` |
-| `calibration.json`, the temperatures of a model's probabilities | `calibration.py` |
+| `calibration.json`, the temperatures of the probabilities | `calibration.py` |
 """

@@ -1,4 +1,4 @@
-"""`calibration.json` in the folder of a model: the temperatures of its probabilities, and on what they were fitted."""
+"""`calibration.json` in a model folder: the temperatures of its probabilities, and how they were fitted."""
 
 from __future__ import annotations
 
@@ -6,31 +6,30 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from qacg_models.errors import InputError, ModelFolderError
+from qacg_models.errors import InputError
 from qacg_models.metrics.temperature import LEAST, MOST
 from qacg_models.utils.atomic_files import atomic_write
-from qacg_models.utils.json_fields import convert_json
-from qacg_models.utils.plain_text import parse_json, read_text
+from qacg_models.utils.json_fields import convert_json, read_model_file
 
 CALIBRATION_NAME = "calibration.json"
-CALIBRATION_FORMAT = 3  # 1 had one temperature for all labels, 2 no cross-validation
-# Below so many rows, what a fit gives is rough.
-LEAST_FIT_ROWS = 100
+CALIBRATION_FORMAT = 1
+# With fewer rows a fit is imprecise, and a warning is printed.
+MIN_FIT_ROWS = 100
 VALIDITY = (
-    "Calibration is measured on dev, and holds for text like dev. On text unlike the training text (another domain,"
-    " another source) confidence is too high: evaluate labelled rows of such text before you rely on a threshold."
+    "Calibration is measured on dev, and is valid for similar text. On other text (another domain, another source)"
+    " confidence is too high: evaluate labelled rows of such text before you rely on a threshold."
 )
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A way to set temperatures, judged on rows that were held out of its fit.
+    """A way to set temperatures, evaluated on rows that were held out of its fit.
 
     Attributes:
         name: `none`, `one` for all labels, or `per label`.
         log_loss: mean over the rows, in nats.
-        error: expected calibration error, as a share.
-        gain: by how much the log loss is lower than that of the candidate kept so far; 0 for `none`.
+        error: expected calibration error, in [0, 1].
+        gain: decrease of the log loss from the best previous candidate; 0 for `none`.
         gain_error: standard error of the gain, over sentences.
     """
 
@@ -43,13 +42,15 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Fit:
-    """The rows on which temperatures were fitted, and what came of it.
+    """The cross-validation by which temperatures were chosen.
 
     Attributes:
-        split: name of the split, and `rows` the number of its rows.
-        error_before, error_after: expected calibration error on the rows, without temperatures and with those that
-            were kept, as shares; of rows held out of the fit where there are folds.
-        sentences, folds: of the cross-validation; 0 for a file of format 2 or older, which had none.
+        split: name of the split.
+        rows: number of its rows.
+        error_before, error_after: expected calibration error on held-out rows, without temperatures and with those
+            that were kept, in [0, 1].
+        sentences: number of distinct sentences.
+        folds: number of folds.
         candidates: in the order in which they were compared.
     """
 
@@ -57,9 +58,9 @@ class Fit:
     rows: int
     error_before: float
     error_after: float
-    sentences: int = 0
-    folds: int = 0
-    candidates: tuple[Candidate, ...] = ()
+    sentences: int
+    folds: int
+    candidates: tuple[Candidate, ...]
 
 
 @dataclass(frozen=True)
@@ -67,13 +68,13 @@ class Calibration:
     """The content of calibration.json.
 
     Attributes:
-        temperatures: by which logits are divided before the softmax, one for each label, by the label with the highest
-            logit; or a single one for all, which is 1 where none is kept.
-        fit: None where none could be fitted.
-        skipped: why no temperature is kept; None where one is.
+        temperatures: divisors of the logits before the softmax: one per label, selected by the label with the highest
+            logit, or a single one for all; 1 if none is kept.
+        fit: None if none could be fitted.
+        skipped: why no temperature is kept; None if one is.
 
     Raises:
-        InputError: no temperature, one that no fit gives, or one that is not 1 without a fit or beside `skipped`.
+        InputError: there is no temperature, one is outside the range of a fit, or one is not 1 beside `skipped`.
     """
 
     temperatures: tuple[float, ...] = (1.0,)
@@ -82,17 +83,17 @@ class Calibration:
 
     def __post_init__(self):
         if not self.temperatures:
-            raise InputError("temperatures: got none, expected one for each label, or one for all")
+            raise InputError("temperatures: expected one for each label, or one for all, got none")
         for index, one in enumerate(self.temperatures):
             if not LEAST <= one <= MOST:
-                raise InputError(f"temperatures[{index}]: got {one}, expected a number from {LEAST:g} to {MOST:g}")
+                raise InputError(f"temperatures[{index}]: expected a number from {LEAST:g} to {MOST:g}, got {one}")
         if self.fit is None and self.skipped is None:
-            raise InputError("fit, skipped: got neither, expected the fit, or why there is none")
+            raise InputError("fit, skipped: expected the fit, or the reason why there is none, got neither")
         if self.skipped is not None and self.temperatures != (1.0,):
-            raise InputError(f"temperatures: got {self.shown()} beside skipped, expected a single 1")
+            raise InputError(f"temperatures: expected a single 1 beside skipped, got {self.format_temperatures()}")
 
     def describe(self) -> str:
-        """One line: the temperatures that are kept, why, and whether there were enough rows."""
+        """Returns a line with the temperatures, the reason for them, and a warning if there were few rows."""
         if self.fit is None:
             return f"temperatures: not fitted, {self.skipped}"
         fit = self.fit
@@ -100,54 +101,41 @@ class Calibration:
         if self.skipped is not None:
             line = f"temperatures: fitted on {rows}, but not kept, {self.skipped}"
         else:
-            line = f"temperatures: {self.shown()}, fitted on {rows}"
-        line += "; expected calibration error there"
-        line += f" in {fit.folds}-fold cross-validation" if fit.folds else ""
-        line += f" {100 * fit.error_before:.1f} points"
+            line = f"temperatures: {self.format_temperatures()}, fitted on {rows}"
+        line += f"; expected calibration error in {fit.folds}-fold cross-validation {100 * fit.error_before:.1f} points"
         line += f" before, {100 * fit.error_after:.1f} after" if self.skipped is None else ""
         for one in fit.candidates[1:]:
             direction = "lower" if one.gain >= 0 else "higher"
             line += f"; log loss {abs(one.gain):.4f} {direction} (standard error {one.gain_error:.4f})"
             line += f" with {_WORDS[one.name]}"
-        if fit.rows < LEAST_FIT_ROWS:
-            line += f"; warning: fewer than {LEAST_FIT_ROWS} rows, so probabilities are rough; label more rows for dev"
+        if fit.rows < MIN_FIT_ROWS:
+            line += f"; warning: fewer than {MIN_FIT_ROWS} rows make probabilities imprecise; label more rows for dev"
         return line
 
-    def shown(self) -> str:
-        """The temperatures in the order of the labels."""
+    def format_temperatures(self) -> str:
+        """Returns the temperatures in the order of the labels."""
         return ", ".join(f"{one:.3f}" for one in self.temperatures)
 
 
 _WORDS = {"one": "one temperature", "per label": "one for each label"}
-UNCALIBRATED = Calibration(skipped=f"the model's folder has no {CALIBRATION_NAME}")
+UNCALIBRATED = Calibration(skipped=f"because the model folder has no {CALIBRATION_NAME}")
 
 
 def read_calibration(folder: Path) -> Calibration:
-    """The calibration of a model folder; `UNCALIBRATED` for one without the file.
+    """Reads the calibration of a model folder; returns `UNCALIBRATED` if it has none.
 
     Raises:
-        ModelFolderError: a file that is not such a record, with the field in question.
+        ModelFolderError: the file is no calibration; the text names the field.
     """
     path = folder / CALIBRATION_NAME
-    try:
-        content = parse_json(read_text(path))
-    except FileNotFoundError:
-        return UNCALIBRATED
-    except (OSError, ValueError) as error:
-        raise ModelFolderError(f"{path}: is not JSON ({error})") from None
-    if isinstance(content, dict) and content.get("format") == 1 and "temperature" in content:
-        rest = {name: value for name, value in content.items() if name != "temperature"}
-        content = rest | {"format": 2, "temperatures": [content["temperature"]]}
-    if isinstance(content, dict) and content.get("format") == 2:
-        added = {"sentences": 0, "folds": 0, "candidates": []}
-        fit = content.get("fit")
-        content = content | {"format": CALIBRATION_FORMAT, "fit": fit | added if isinstance(fit, dict) else fit}
+    return read_model_file(path, _from_json) if path.is_file() else UNCALIBRATED
+
+
+def _from_json(content: object) -> Calibration:
     if not isinstance(content, dict) or content.get("format") != CALIBRATION_FORMAT:
-        raise ModelFolderError(f"{path}: is not a calibration of format {CALIBRATION_FORMAT}")
-    try:
-        return convert_json(Calibration, {name: value for name, value in content.items() if name != "format"})
-    except InputError as error:
-        raise ModelFolderError(f"{path}: {error}") from None
+        found = content.get("format") if isinstance(content, dict) else None
+        raise InputError(f"format: expected {CALIBRATION_FORMAT}, got {found!r}. Train the model again.")
+    return convert_json(Calibration, {name: value for name, value in content.items() if name != "format"})
 
 
 def write_calibration(folder: Path, calibration: Calibration) -> None:

@@ -1,7 +1,7 @@
-"""How a model is trained: every choice, with its help text and its limits, in one place.
+"""The options of training, with their help texts and limits.
 
-A choice left open is settled by the recipe: that of small models from scratch, that of pretrained weights, or that of
-the released code (`recipes.py`).
+An option that is not given gets the default of its recipe (`recipes.py`): random weights, a checkpoint, or the released
+code.
 """
 
 from __future__ import annotations
@@ -18,62 +18,60 @@ from qacg_models.utils.option_fields import option_group
 
 PROTOCOLS = ("dev", "released")
 SCHEDULES = ("steady", "linear")
-# The value of --from for weights at random.
+# The value of --from for random weights.
 SCRATCH = "scratch"
-# What a checkpoint settles, so that --from leaves no choice.
+# Options that a checkpoint defines, so that they cannot be given together with --from.
 SIZES = ("hidden_size", "layers", "heads", "intermediate_size", "vocab_size", "initializer_range")
 
 _what = option_group("what is trained")
 _step = option_group("steps")
 _watch = option_group("evaluations and checkpoints")
-_shape = option_group("shape of the model, beyond what a checkpoint settles")
+_shape = option_group("shape of the model, as far as no checkpoint defines it")
 _machine = option_group("machine")
 
 
 @dataclass(frozen=True)
 class TrainingOptions:
-    """How to train. The fields are the arguments; the help text beside each says what it means.
+    """Options of training. The help text beside each field describes it.
 
     Raises:
-        InputError: a value outside its range, or two that exclude one another.
+        InputError: a value is outside its range, or two values exclude one another.
     """
 
     model: str = _what("qacg-bert", "backbone", *BACKBONES)
     from_checkpoint: str | None = _what(
         None,
-        "folder or file of a checkpoint to begin from, with its tokenizer; or `minilm`, a small English BERT that is a"
-        " Python package; or `scratch`, random weights (default: minilm where its package is installed, the text is"
+        "folder or file of a checkpoint to start from, with its tokenizer; or `minilm`, a small English BERT from a"
+        " Python package; or `scratch`, random weights (default: minilm if its package is installed, the text is"
         " English, and no size or tokenizer is given; otherwise scratch)",
         kind=str,
         metavar="PATH",
     )
     protocol: str = _what(
-        "dev", "how the checkpoint is chosen and trained: on dev, or as in the released code, on test", *PROTOCOLS
+        "dev", "how the model is trained and selected: on dev, or like the released code, on test", *PROTOCOLS
     )
     tokenizer: str | None = _what(
         None,
-        "tokenizer folder or vocab.txt; without it the checkpoint's, or one learned from the training split",
+        "tokenizer folder or vocab.txt (default: that of the checkpoint, or one learned from the training split)",
         kind=str,
         metavar="PATH",
     )
     cased: bool = _what(False, "the vocab.txt given as tokenizer is cased")
-    max_length: int = _what(128, "most tokens of an input, special tokens included; what is over is cut")
-    seed: int = _what(0, "of initial weights, order and dropout")
+    max_length: int = _what(128, "maximum number of tokens of an input, special tokens included; longer inputs are cut")
+    seed: int = _what(0, "seed of initial weights, order of rows and dropout")
 
-    minutes: float | None = _step(
-        None, "budget: training ends then at the latest, evaluations included; 0 sets none", kind=float
-    )
+    minutes: float | None = _step(None, "time limit of training, evaluations included; 0 for none", kind=float)
     epochs: int | None = _step(
         None,
-        "passes over the training split; without them: with a checkpoint and up to 24,000 rows, 4, or as many as 400"
-        " steps take; otherwise training goes on while dev rises",
+        "passes over the training split (default: with a checkpoint and up to 24,000 rows, 4, or as many as 400 steps"
+        " take; otherwise training continues while dev improves)",
         kind=int,
     )
-    max_steps: int | None = _step(None, "stop after so many steps, whatever the epochs say", kind=int)
+    max_steps: int | None = _step(None, "maximum number of steps, regardless of the epochs", kind=int)
     schedule: str | None = _step(
         None,
-        "of the learning rate. steady: it stays after the warm-up, and the average of the weights is judged and kept,"
-        " so that training may end at any time; linear: it falls to 0 at the last step",
+        "schedule of the learning rate. steady: constant after the warm-up; the average of the weights is evaluated and"
+        " kept, so that training may end at any time. linear: decays to 0 at the last step",
         *SCHEDULES,
         kind=str,
     )
@@ -81,89 +79,98 @@ class TrainingOptions:
     gradient_accumulation: int = _step(1, "batches per step")
     learning_rate: float | None = _step(
         None,
-        "highest rate, at the end of the warm-up; with --from by the width of the checkpoint, 2e-4 up to 384 and 5e-5"
-        " from 768",
+        "maximum learning rate, at the end of the warm-up; with --from it depends on the hidden size of the checkpoint,"
+        " 2e-4 up to 384 and 5e-5 from 768",
         kind=float,
     )
     warmup: float | None = _step(
-        None, "share of the steps over which the rate rises; where their number is open, of 1,000", kind=float
+        None, "share of the steps with an increasing rate; of 1,000 steps if the number of steps is unknown", kind=float
     )
     balance: float | None = _step(
         None,
-        "how far the drawing of rows evens out classes: 0 not at all, 1 draws every class equally often",
+        "class balance of the sampled rows: 0 keeps the shares of the data, 1 draws every class equally often",
         kind=float,
     )
     logit_adjustment: float | None = _step(
         None,
-        "weight of the log shares of the labels that the loss adds to the logits, so that rare labels are answered more"
-        " often, in [0, 1]; 1, and balance 0, with a checkpoint that macro-F1 judges, unless either is given",
+        "weight of the log label frequencies that the loss adds to the logits, so that rare labels are predicted more"
+        " often, in [0, 1]; 1, with balance 0, for a checkpoint selected by macro-F1, unless either is given",
         kind=float,
     )
-    weight_decay: float = _step(0.01, "on all but biases and LayerNorm, not mixed into the moments")
-    max_grad_norm: float = _step(1.0, "norm to which gradients are clipped; 0 does not clip")
+    weight_decay: float = _step(0.01, "decoupled weight decay, on all parameters but biases and LayerNorm")
+    max_grad_norm: float = _step(1.0, "maximum norm of the gradients; 0 does not clip")
     dropout: float | None = _step(
-        None, "of hidden states and of attention, in [0, 1); a checkpoint has its own", kind=float
+        None, "dropout of hidden states and of attention, in [0, 1); a checkpoint has its own", kind=float
     )
 
     word_dropout: float | None = _step(
-        None, "share of a text's pieces that are replaced by the unknown one at each look, in [0, 1)", kind=float
+        None, "share of the tokens of a text that are replaced by the unknown token, in [0, 1)", kind=float
     )
     join_texts: float | None = _step(
         None,
-        "share of the rows whose text is joined with another one that has no opinion on their aspect, in [0, 1); 0"
-        " where no label means that, and with `bert`",
+        "share of the rows whose text is joined with another one that has no opinion on their aspect, in [0, 1); 0 if"
+        " no label means that, and for `bert`",
         kind=float,
     )
 
     eval_every: int | None = _watch(
         None,
-        "steps between evaluations; 0: once per epoch, as also with --epochs or --max-steps; else without it half an"
-        " epoch, but at least 50 and at most 500",
+        "steps between evaluations; 0: once per epoch (default: once per epoch with --epochs or --max-steps, otherwise"
+        " every half epoch, at least 50 and at most 500 steps)",
         kind=int,
     )
     patience: int | None = _watch(
-        None, "stop after so many evaluations without a better one; 0 never stops early", kind=int
+        None, "number of evaluations without improvement after which training stops; 0 does not stop early", kind=int
     )
-    checkpoint_every: int = _watch(200, "steps between checkpoints, from which --resume goes on")
-    keep_checkpoints: int = _watch(2, "newest checkpoints that are kept while training; none is kept afterwards")
+    checkpoint_every: int = _watch(200, "steps between checkpoints, from which --resume continues")
+    keep_checkpoints: int = _watch(
+        2, "number of newest checkpoints that are kept during training; none is kept afterwards"
+    )
     tensorboard: str | None = _watch(
-        None, "folder for TensorBoard logs, which the extra `tensorboard` writes", kind=str, metavar="DIR"
+        None, "folder for TensorBoard logs; needs the extra `tensorboard`", kind=str, metavar="DIR"
     )
 
-    hidden_size: int | None = _shape(None, "width", kind=int)
+    hidden_size: int | None = _shape(None, "hidden size", kind=int)
     layers: int | None = _shape(None, "number of layers", kind=int)
     heads: int | None = _shape(None, "attention heads per layer", kind=int)
-    intermediate_size: int | None = _shape(None, "width inside the feed-forward blocks", kind=int)
-    vocab_size: int | None = _shape(None, "most pieces of a vocabulary learned from the training split", kind=int)
+    intermediate_size: int | None = _shape(None, "size of the feed-forward layers", kind=int)
+    vocab_size: int | None = _shape(None, "maximum size of a vocabulary learned from the training split", kind=int)
     initializer_range: float | None = _shape(None, "standard deviation of the initial weights", kind=float)
     pooler: str | None = _shape(
-        None, "what the classifier reads: the first token or an average", "cls", "attention", kind=str
+        None, "input of the classifier: the first token or an attention-weighted average", "cls", "attention", kind=str
     )
-    context_projection: str | None = _shape(None, "context projections: whole or per head", "hidden", "head", kind=str)
+    context_projection: str | None = _shape(
+        None, "context projections: hidden-to-hidden or head-to-head", "hidden", "head", kind=str
+    )
     quasi_scale: float | None = _shape(
-        None, "weight of quasi-attention beside softmax attention, 1 without it; 0 leaves softmax attention", kind=float
+        None, "weight of quasi-attention (default: 1); 0 leaves softmax attention", kind=float
     )
     beta: float | None = _shape(
         None,
-        "weight of the queries' side of lambda, 1 without it; lambda begins at 1 - (beta + gamma) / 2, which is 0",
+        "weight of the query part of lambda (default: 1); lambda starts at 1 - (beta + gamma) / 2, which is 0",
         kind=float,
     )
-    gamma: float | None = _shape(None, "weight of the keys' side of lambda, 1 without it", kind=float)
+    gamma: float | None = _shape(None, "weight of the key part of lambda (default: 1)", kind=float)
     context_standalone: bool | None = _shape(
-        None, "give the aspect by context id only, without its name as a second segment", kind=bool
+        None, "pass the aspect by context id only, without its name as a second segment", kind=bool
     )
 
     attention: str = _machine(
-        "auto", "implementation of attention; auto takes the model's fastest", "auto", "fused", "sdpa", "eager"
+        "auto",
+        "implementation of attention; auto selects the fastest one of the model",
+        "auto",
+        "fused",
+        "sdpa",
+        "eager",
     )
     bf16: bool | None = _machine(
         None,
-        "bfloat16 autocast; weights and moments stay float32 (default: on with a checkpoint on a CPU that multiplies in"
-        " bfloat16, otherwise off)",
+        "bfloat16 autocast; weights and moments stay float32 (default: on with a checkpoint on a CPU with bfloat16"
+        " instructions, otherwise off)",
         kind=bool,
     )
     threads: int | None = _machine(
-        None, "CPU threads; 0 takes every core that the process may use, which pays off for larger models", kind=int
+        None, "CPU threads; 0 uses every core of the process, which is faster for larger models only", kind=int
     )
     fsdp: bool = _machine(False, "under torchrun, shard weights, gradients and moments over the processes (FSDP2)")
 
@@ -171,83 +178,89 @@ class TrainingOptions:
         for option in fields(self):
             value, known = getattr(self, option.name), option.metadata["choices"]
             if known and value is not None and value not in known:
-                raise InputError(f"{option.name}: got {value!r}, wanted one of {', '.join(known)}")
-        for name, least in _LEAST.items():
+                raise InputError(f"{option.name}: expected one of {', '.join(known)}, got {value!r}.")
+        for name, least in _MIN.items():
             value = getattr(self, name)
             if value is not None and value < least:
-                raise InputError(f"{name} must be at least {least}; got {value}")
-        for name, (most, shown) in _MOST.items():
+                raise InputError(f"{name}: expected at least {least}, got {value}.")
+        for name, (most, description) in _MAX.items():
             value = getattr(self, name)
             if value is not None and value > most:
-                raise InputError(f"{name} must be at most {shown}; got {value}")
+                raise InputError(f"{name}: expected at most {description}, got {value}.")
         for name in ("learning_rate", "initializer_range"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
-                raise InputError(f"{name} must be a positive number; got {value}")
+                raise InputError(f"{name}: expected a positive number, got {value}.")
         for name in ("weight_decay", "max_grad_norm", "minutes"):
             value = getattr(self, name)
             if value is not None and not 0 <= value < math.inf:
-                raise InputError(f"{name} must be at least 0; got {value}")
+                raise InputError(f"{name}: expected a number from 0, got {value}.")
         for name in ("balance", "warmup", "logit_adjustment"):
             value = getattr(self, name)
             if value is not None and not 0 <= value <= 1:
-                raise InputError(f"{name} must be from 0 to 1; got {value}")
+                raise InputError(f"{name}: expected a number from 0 to 1, got {value}.")
         for name in ("dropout", "word_dropout", "join_texts"):
             value = getattr(self, name)
             if value is not None and not 0 <= value < 1:
-                raise InputError(f"{name} must be in [0, 1); got {value}")
+                raise InputError(f"{name}: expected a number in [0, 1), got {value}.")
         self._check_together()
 
     def _check_together(self) -> None:
         if self.hidden_size is not None and self.heads is not None and self.hidden_size % self.heads:
-            raise InputError(f"hidden_size must be a multiple of heads; got {self.hidden_size} and {self.heads}")
+            raise InputError(f"hidden_size: expected a multiple of heads, {self.heads}, got {self.hidden_size}.")
         given = [name for name in SIZES if getattr(self, name) is not None]
         if self.from_checkpoint not in (None, SCRATCH) and given:
-            raise InputError(f"{given[0]}: the checkpoint {self.from_checkpoint} settles it; wanted none beside it")
-        if self.cased and self.tokenizer is None:
-            raise InputError("cased: got True without a tokenizer, wanted --tokenizer with a vocab.txt beside it")
-        if self.schedule == "steady" and self.protocol == "released":
             raise InputError(
-                "schedule: got 'steady' with protocol 'released', whose rate falls; wanted none or 'linear'"
+                f"{given[0]}: expected none with the checkpoint {self.from_checkpoint}, which defines it. Omit it."
             )
+        if self.cased and self.tokenizer is None:
+            raise InputError("cased: expected --tokenizer with a vocab.txt beside it, got no tokenizer.")
+        if self.schedule == "steady" and self.protocol == "released":
+            raise InputError("schedule: expected 'linear' or none for the protocol 'released', got 'steady'.")
         if self.schedule == "linear" and not self._counted:
-            raise InputError("schedule: 'linear' falls to 0 at the last step; wanted epochs or max_steps beside it")
+            raise InputError(
+                "schedule: expected epochs or max_steps beside 'linear', whose rate is 0 at the last step, got neither."
+            )
         if self.fsdp and (self.schedule == "steady" or not self._counted):
             raise InputError(
-                "fsdp: the average of the weights is not kept in shards, so the rate cannot be steady; wanted epochs or"
-                " max_steps beside it, and no schedule 'steady'"
+                "fsdp: expected epochs or max_steps, and the schedule 'linear' or none: the average of the weights, of"
+                " 'steady', is not sharded."
             )
         entry = BACKBONES[self.model]
         if not entry.contexts and (self.context_standalone or self.context_projection):
             raise InputError(
-                f"model: {self.model!r} has no contexts, so the aspect's name has to be a second segment; "
-                "wanted no context_standalone and no context_projection"
+                f"model: expected no context_standalone and no context_projection for {self.model!r}, which has no"
+                " contexts: the name of the aspect is its second segment."
             )
         if not entry.contexts and self.join_texts:
-            raise InputError(f"model: {self.model!r} has no contexts, by which texts are joined; wanted no join_texts")
+            raise InputError(
+                f"model: expected no join_texts for {self.model!r}, which has no contexts by which texts are joined."
+            )
         for name, value in self.quasi_attention.items():
             if not entry.quasi_attention:
-                raise InputError(f"model: {self.model!r} has no quasi-attention; wanted no {name}")
+                raise InputError(f"model: expected no {name} for {self.model!r}, which has no quasi-attention.")
             if not math.isfinite(value):
-                raise InputError(f"{name} must be a finite number; got {value}")
+                raise InputError(f"{name}: expected a finite number, got {value}.")
         if not entry.context_projection and self.context_projection:
-            raise InputError(f"model: {self.model!r} does not project its contexts; wanted no context_projection")
+            raise InputError(
+                f"model: expected no context_projection for {self.model!r}, which does not project its contexts."
+            )
 
     @property
     def quasi_attention(self) -> dict[str, float]:
-        """The scalars of quasi-attention that were given, by their names in the configuration."""
+        """The scalars of quasi-attention that are given, by their names in the configuration."""
         given = {name: getattr(self, name) for name in ("quasi_scale", "beta", "gamma")}
         return {name: value for name, value in given.items() if value is not None}
 
     @property
     def _counted(self) -> bool:
-        """Whether the number of steps is known beforehand."""
+        """Whether the number of steps is known."""
         return self.epochs is not None or self.max_steps is not None or self.protocol == "released"
 
     def resolved(self) -> TrainingOptions:
-        """The same with every choice settled, but for those that a checkpoint or the size of the data settles.
+        """Returns the options with the defaults of their recipe.
 
-        Without a checkpoint these are the choices of a training from scratch.
+        What a checkpoint or the size of the data defines stays None.
         """
         if self.from_checkpoint == SCRATCH:
             return replace(self, from_checkpoint=None).resolved()
@@ -261,18 +274,17 @@ class TrainingOptions:
             recipe |= {"context_standalone": False, "join_texts": 0.0}
         if not entry.context_projection:
             recipe |= {"context_projection": None}
-        settled = {name: value for name, value in recipe.items() if getattr(self, name) is None}
-        return replace(self, **settled)
+        return replace(self, **{name: value for name, value in recipe.items() if getattr(self, name) is None})
 
 
-_LEAST = {
+_MIN = {
     **dict.fromkeys(("epochs", "max_steps", "batch_size", "gradient_accumulation", "checkpoint_every"), 1),
     **dict.fromkeys(("keep_checkpoints", "hidden_size", "layers", "heads", "intermediate_size"), 1),
     **dict.fromkeys(("vocab_size", "max_length"), 1),
     **dict.fromkeys(("eval_every", "patience", "threads", "seed"), 0),
 }
-# The most of a choice, and how a message says it.
-_MOST = {
+# The maximum of an option, and its description in messages.
+_MAX = {
     **{
         name: (MOST[field][0], limit(field))
         for name, field in {

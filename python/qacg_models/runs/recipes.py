@@ -1,16 +1,16 @@
-"""Choices that go together: what training settles where nothing else was said."""
+"""Recipes: the defaults of training options that are not given."""
 
 from __future__ import annotations
 
 import math
 from types import MappingProxyType
 
-from qacg_models.utils.option_fields import shown
+from qacg_models.utils.option_fields import format_value
 
 RECIPES = MappingProxyType(
     {
-        # Found on the bundled sample: wide initial weights and a high rate, for models of two layers. From scratch,
-        # dev stands still for some hundred steps before it rises, hence the patience.
+        # Tuned on the bundled sample, for models of two layers: large initial weights and a high rate. From scratch,
+        # dev stays flat for some hundred steps before it improves, hence the patience.
         "scratch": {
             "schedule": "steady",
             "minutes": 60.0,
@@ -49,7 +49,7 @@ RECIPES = MappingProxyType(
             "context_standalone": False,
             "threads": 0,
         },
-        # Where the number of steps is given, they are all taken.
+        # With a given number of steps, all of them are taken.
         "counted": {
             "schedule": "linear",
             "minutes": 0.0,
@@ -59,7 +59,7 @@ RECIPES = MappingProxyType(
             "word_dropout": 0.0,
             "join_texts": 0.0,
         },
-        # The released code's; its decay, clipping and length are the defaults of everything here.
+        # Those of the released code; its weight decay, clipping and length are the defaults of all recipes.
         "released": {
             "epochs": 30,
             "batch_size": 64,
@@ -74,50 +74,50 @@ RECIPES = MappingProxyType(
 )
 
 
-# Between two evaluations of a training whose end is open. Fewer steps show little but chance; after more of them, the
-# best weights may lie in between.
-LEAST_BETWEEN, MOST_BETWEEN = 50, 500
+# Limits of the steps between two evaluations. With fewer the difference is noise; with more the best weights may be
+# missed.
+MIN_BETWEEN, MAX_BETWEEN = 50, 500
 
 
 def evaluation_steps(steps_per_epoch: int) -> int:
-    """Steps between evaluations of a training whose end is open: half an epoch, within limits."""
-    return min(max(steps_per_epoch // 2, LEAST_BETWEEN), MOST_BETWEEN)
+    """Returns the steps between evaluations of a training without a given number of steps: half an epoch, limited."""
+    return min(max(steps_per_epoch // 2, MIN_BETWEEN), MAX_BETWEEN)
 
 
-# Up to so many rows a checkpoint is fine-tuned for a number of epochs; with more, until dev no longer rises.
+# Up to so many rows, a checkpoint is fine-tuned for a number of epochs; with more, until dev stops improving.
 COUNTED_ROWS = 24_000
-# With fewer rows, which checkpoint is best on dev is chance: the last one is kept.
-LEAST_TO_SELECT = 500
+# With fewer dev rows, the best checkpoint on dev is a matter of chance, so the last one is kept.
+MIN_ROWS_TO_SELECT = 500
 
 
-# Epochs and steps of a checkpoint, at least. Half as many steps lost 11 points of macro-F1 on 300 SemEval sentences.
-LEAST_EPOCHS, LEAST_STEPS = 4, 400
+# Minimum epochs and steps of fine-tuning. Half as many steps lost 11 points of macro-F1 on 300 SemEval sentences.
+MIN_EPOCHS, MIN_STEPS = 4, 400
 
 
 def pretrained_epochs(steps_per_epoch: int) -> int:
-    """Epochs for a checkpoint: LEAST_EPOCHS, and more where they are fewer than LEAST_STEPS steps."""
-    return max(LEAST_EPOCHS, math.ceil(LEAST_STEPS / steps_per_epoch))
+    """Returns the epochs of fine-tuning: at least MIN_EPOCHS, and at least MIN_STEPS steps."""
+    return max(MIN_EPOCHS, math.ceil(MIN_STEPS / steps_per_epoch))
 
 
 def pretrained_rate(width: int | None) -> float:
-    """The learning rate for a checkpoint: what is known to serve a base, of width 768, and more for narrower ones.
+    """Returns the learning rate of fine-tuning: 5e-5 for hidden size 768, up to 2e-4 for smaller ones.
 
     Args:
-        width: hidden size; None where it is not known.
+        width: hidden size; None if it is unknown.
     """
     return 5e-5 * min(max(768 / (width or 768), 1.0), 2.0) ** 2
 
 
-def described(name: str) -> str | None:
-    """What the recipes settle a choice to, as a help text says it; None for a choice that they leave open."""
+def describe_default(name: str) -> str | None:
+    """Returns the defaults of an option for its help text; None for an option that has no recipe."""
     scratch, pretrained, counted, released = (
         RECIPES[recipe].get(name) for recipe in ("scratch", "pretrained", "counted", "released")
     )
     if scratch is None:
         return None
-    whatever = pretrained == scratch or (pretrained is None and released is None)
-    parts = [shown(scratch) if whatever else f"{shown(scratch)} from scratch"]
-    parts += [f"{shown(pretrained)} with --from"] if pretrained not in (scratch, None) else []
-    parts += [f"{shown(counted)} with --epochs or --max-steps"] if counted not in (pretrained, None) else []
-    parts += [f"{shown(released)} with --protocol released"] if released not in (pretrained, None) else []
+    same = pretrained == scratch or (pretrained is None and released is None)
+    parts = [format_value(scratch) if same else f"{format_value(scratch)} from scratch"]
+    parts += [f"{format_value(pretrained)} with --from"] if pretrained not in (scratch, None) else []
+    parts += [f"{format_value(counted)} with --epochs or --max-steps"] if counted not in (pretrained, None) else []
+    parts += [f"{format_value(released)} with --protocol released"] if released not in (pretrained, None) else []
     return ", ".join(parts)

@@ -1,4 +1,4 @@
-"""The record of a training, `training.json` in the folder of a model: how it was trained, on what, how well it does."""
+"""The record of a training, `training.json` in a model folder: options, data, metrics."""
 
 from __future__ import annotations
 
@@ -14,26 +14,25 @@ from qacg_models.errors import InputError, ModelFolderError
 from qacg_models.metrics import METRIC_CLASSES, Metrics
 from qacg_models.runs.options import TrainingOptions
 from qacg_models.utils.atomic_files import atomic_write
-from qacg_models.utils.json_fields import convert_json
-from qacg_models.utils.plain_text import parse_json, read_text
+from qacg_models.utils.json_fields import convert_json, read_model_file
 
 RECORD_NAME = "training.json"
-RECORD_FORMAT = 8
+RECORD_FORMAT = 1
 
 
-# Why a training ended: all its steps were taken, dev no longer rose, or its minutes were over.
+# Why a training ended: all steps were taken, dev stopped improving, or the time limit was reached.
 ENDS = ("steps", "patience", "minutes")
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Which checkpoint was kept.
+    """The checkpoint that was selected.
 
     Attributes:
-        split: on which the metric was taken.
-        metric: of the task, by which checkpoints were compared.
+        split: on which the metric was computed.
+        metric: by which checkpoints were compared.
         step: of the checkpoint.
-        value: of the metric, as a share.
+        value: of the metric, in [0, 1].
     """
 
     split: str
@@ -44,7 +43,7 @@ class Selection:
 
 @dataclass(frozen=True)
 class SplitFile:
-    """A split as it was read: its number of rows, and the digest of its file."""
+    """The number of rows of a split, and the digest of its file."""
 
     rows: int
     sha256: str
@@ -57,25 +56,25 @@ class TrainingRecord:
     Attributes:
         task: labels and aspects.
         contexts: names of the contexts; the index is the context id.
-        max_length: most tokens of an input.
-        options: every choice of training, settled.
+        max_length: maximum number of tokens of an input.
+        options: resolved.
         data_options: how the data was read.
-        selected: the checkpoint that was kept.
+        selected: the checkpoint whose weights the model has.
         collapsed_steps: steps of evaluations at which one label was predicted for every row.
         label_shares: share of each label among the rows of the training split.
-        overlap: pairs of splits, and the number of sentences that stand in both.
+        overlap: pairs of splits, and the number of sentences in both.
         data: the splits.
         warnings: about the data, as `training_warnings` found them.
         padding: share of padding in batches padded to their longest row.
-        steps: how many were taken.
-        seconds: how long they took, evaluations included.
-        loss: pairs of a step and the loss there.
-        versions, machine, commit: with what it was trained; no commit for an installed package.
-        written: when, in UTC.
+        steps: number of optimizer steps.
+        seconds: duration of training, evaluations included.
+        loss: pairs of a step and its loss.
         ended: why training ended, one of ENDS.
-        parts: in how many parts batches came to be taken, for which there was no memory at once.
-        metrics, tfidf, majority: those of the model, of TF-IDF with logistic regression, and of the majority row, by
-            split; none while training goes on, and of `tfidf` none in a record from before it was taken.
+        parts: number of micro-batches into which a batch was split at the end, for lack of memory.
+        versions, machine, commit: software and hardware of the training; no commit for an installed package.
+        written: time in UTC.
+        metrics, tfidf, majority: metrics of the model, of TF-IDF with logistic regression, and of the majority row, by
+            split; empty until training has ended.
     """
 
     task: Task
@@ -106,129 +105,63 @@ class TrainingRecord:
     def __post_init__(self):
         if not 1 <= self.max_length <= MOST["max_position_embeddings"][0]:
             most = limit("max_position_embeddings")
-            raise InputError(f"max_length: got {self.max_length}, wanted at least 1 and at most {most}")
+            raise InputError(f"max_length: expected 1 to {most}, got {self.max_length}")
         shares, labels = len(self.label_shares), len(self.task.labels)
         if shares != labels:
-            raise InputError(f"label_shares: got {shares} shares, wanted {labels}, one for each label")
+            raise InputError(f"label_shares: expected {labels} shares, one for each label, got {shares}")
         for context in self.contexts:
             try:
                 self.task.split_context(context)
             except ValueError as error:
                 raise InputError(f"contexts: {error}") from None
         if self.ended not in ENDS:
-            raise InputError(f"ended: got {self.ended!r}, wanted one of {', '.join(ENDS)}")
+            raise InputError(f"ended: expected one of {', '.join(ENDS)}, got {self.ended!r}")
         if self.tfidf.keys() - self.metrics.keys():
-            raise InputError(f"tfidf: got the splits {[*self.tfidf]}, wanted those of metrics, {[*self.metrics]}")
+            raise InputError(f"tfidf: expected the splits of metrics, {[*self.metrics]}, got {[*self.tfidf]}")
         if self.metrics.keys() != self.majority.keys():
-            raise InputError(f"majority: got the splits {[*self.majority]}, wanted those of metrics, {[*self.metrics]}")
+            raise InputError(f"majority: expected the splits of metrics, {[*self.metrics]}, got {[*self.majority]}")
 
     def to_json(self) -> dict:
-        """As plain types for a JSON file."""
+        """Returns the record as values that JSON supports."""
         plain = {"format": RECORD_FORMAT} | asdict(self)
         for name in ("metrics", "tfidf", "majority"):
-            plain[name] = {split: taken.to_json() for split, taken in getattr(self, name).items()}
+            plain[name] = {split: metrics.to_json() for split, metrics in getattr(self, name).items()}
         return plain
 
     @classmethod
     def from_json(cls, content: object) -> TrainingRecord:
-        """Inverse of `to_json`.
+        """Returns the record of what `to_json` returned.
 
         Raises:
-            InputError: naming the field that is missing, unknown, of another type or out of its limits.
+            InputError: a field is missing, unknown, of another type or out of its limits; the text names it.
         """
-        if isinstance(content, dict) and content.get("format") == 2:
-            content = _of_format_2(content)
-        if isinstance(content, dict) and content.get("format") == 3:
-            content = _of_format_3(content)
-        if isinstance(content, dict) and content.get("format") == 4:
-            content = _of_format_4(content)
-        if isinstance(content, dict) and content.get("format") == 5:
-            content = _of_format_5(content)
-        if isinstance(content, dict) and content.get("format") == 6:
-            content = _of_format_6(content)
-        if isinstance(content, dict) and content.get("format") == 7:
-            content = _of_format_7(content)
         if not isinstance(content, dict) or content.get("format") != RECORD_FORMAT:
-            raise InputError(f"is not a training record of format {RECORD_FORMAT}")
+            found = content.get("format") if isinstance(content, dict) else None
+            raise InputError(f"format: expected {RECORD_FORMAT}, got {found!r}. Train the model again.")
         given = {name: value for name, value in content.items() if name != "format"}
         if "task" not in given:
-            raise InputError("lacks task, so it is not whole")
+            raise InputError("lacks task, so it is incomplete")
         task = convert_json(Task, given["task"], "task")
 
-        def of_task(value: object, path: str) -> Metrics:
+        def metrics_of_task(value: object, path: str) -> Metrics:
             return METRIC_CLASSES[task.metrics].from_json(value, path)
 
-        return convert_json(cls, given, "", {Metrics: of_task})
-
-
-def _of_format_2(content: dict) -> dict:
-    """A record from before trainings with an open end, as one of after."""
-    options = content.get("options")
-    if isinstance(options, dict):
-        options = {"schedule": "linear", "minutes": 0.0, "word_dropout": 0.0} | options
-    return {"tfidf": {}, "ended": "steps"} | content | {"options": options, "format": 3}
-
-
-def _of_format_3(content: dict) -> dict:
-    """A record from before batches were taken in parts and quasi-attention could be left out, as one of after."""
-    options = content.get("options")
-    if isinstance(options, dict):
-        options = {"quasi_scale": None} | options
-    return {"parts": 1} | content | {"options": options, "format": 4}
-
-
-def _of_format_4(content: dict) -> dict:
-    """A record from before texts were joined, as one of after."""
-    options = content.get("options")
-    if isinstance(options, dict):
-        options = {"join_texts": 0.0} | options
-    return content | {"options": options, "format": 5}
-
-
-def _of_format_5(content: dict) -> dict:
-    """A record from before lambda could be weighted, as one of after."""
-    options = content.get("options")
-    if isinstance(options, dict):
-        options = {"beta": None, "gamma": None} | options
-    return content | {"options": options, "format": 6}
-
-
-def _of_format_6(content: dict) -> dict:
-    """A record from before warnings, wide tables, other encodings and empty cells, as one of after."""
-    reading = content.get("data_options")
-    if isinstance(reading, dict):
-        reading = {"encoding": "utf-8", "wide": False, "aspect_columns": None, "skip_empty": False} | reading
-    return {"warnings": []} | content | {"data_options": reading, "format": 7}
-
-
-def _of_format_7(content: dict) -> dict:
-    """A record from before the loss adjusted logits, in the present format."""
-    options = content.get("options")
-    if isinstance(options, dict):
-        options = {"logit_adjustment": 0.0} | options
-    return content | {"options": options, "format": RECORD_FORMAT}
+        return convert_json(cls, given, "", {Metrics: metrics_of_task})
 
 
 def read_record(folder: Path | str) -> TrainingRecord:
-    """The record of a model folder.
+    """Reads the record of a model folder.
 
     Raises:
-        ModelFolderError: no such folder or file, or one that is not such a record, with the field in question.
+        ModelFolderError: the folder or the file does not exist, or is no record; the text names the field.
     """
     folder = Path(folder)
     path = folder / RECORD_NAME
     if not folder.is_dir():
         raise ModelFolderError(f"{folder}: no such folder")
-    try:
-        content = parse_json(read_text(path))
-    except FileNotFoundError:
-        raise ModelFolderError(f"{folder}: has no {RECORD_NAME}; `qacg train` writes it") from None
-    except ValueError as error:
-        raise ModelFolderError(f"{path}: is not JSON ({error})") from None
-    try:
-        return TrainingRecord.from_json(content)
-    except InputError as error:
-        raise ModelFolderError(f"{path}: {error}") from None
+    if not path.is_file():
+        raise ModelFolderError(f"{folder}: expected a model folder of `qacg train`, got one without {RECORD_NAME}.")
+    return read_model_file(path, TrainingRecord.from_json)
 
 
 def write_record(path: Path, record: TrainingRecord) -> None:

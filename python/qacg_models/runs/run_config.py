@@ -1,4 +1,4 @@
-"""Files of choices, YAML or JSON: what a run is given, and what it writes beside its model to be run again."""
+"""Run files, YAML or JSON: the options that --config reads, and run.yaml, which a run writes beside its model."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ from qacg_models.utils.atomic_files import atomic_write
 from qacg_models.utils.plain_text import lone_surrogate, read_text
 
 RUN_NAME = "run.yaml"
-# What a file may say beside the fields of the options.
-OTHERS = ("data", "output", "seeds")
 
 
 def read_run_file(path: Path | str) -> dict[str, object]:
-    """The choices of a file.
+    """Reads the options of a run file.
+
+    Returns:
+        Values by name, without those that are null.
 
     Raises:
-        InputError: it cannot be read, is neither YAML nor JSON, or names a choice that does not exist.
+        InputError: the file cannot be read, is neither YAML nor JSON, names an unknown option, or has a value of
+            another type.
     """
     import yaml
 
@@ -29,15 +31,15 @@ def read_run_file(path: Path | str) -> dict[str, object]:
     try:
         content = yaml.safe_load(read_text(path))  # JSON is YAML too
     except RecursionError:
-        raise InputError(f"{path}: is nested too deep, wanted names of choices with their values") from None
-    except (OSError, ValueError, yaml.YAMLError) as error:  # ValueError: no UTF-8, a number or date that cannot be
+        raise InputError(f"{path}: expected option names with values, got YAML that is nested too deep.") from None
+    except (OSError, ValueError, yaml.YAMLError) as error:  # ValueError: not UTF-8, or an impossible number or date
         raise InputError(f"{path}: cannot be read as YAML or JSON ({' '.join(str(error).split())})") from None
     if not isinstance(content, dict):
-        raise InputError(f"{path}: is a {type(content).__name__}, wanted names of choices with their values")
-    kinds = choice_kinds()
+        raise InputError(f"{path}: expected option names with values, got a {type(content).__name__}.")
+    kinds = option_types()
     for name, value in content.items():
         if not isinstance(name, str) or name not in kinds:
-            raise InputError(f"{path}: unknown choice {name!r}; known: {', '.join(kinds)}")
+            raise InputError(f"{path}: unknown option {name!r}. Available: {', '.join(kinds)}.")
         if value is not None:
             content[name] = _typed(path, name, value, kinds[name])
     return {name: value for name, value in content.items() if value is not None}
@@ -46,7 +48,15 @@ def read_run_file(path: Path | str) -> dict[str, object]:
 def write_run_file(
     path: Path, data: Sequence[Path], data_options: DataOptions, options: TrainingOptions, seeds: list[int]
 ) -> None:
-    """Writes every choice of a run, those that were settled for it included."""
+    """Writes all options of a run, resolved ones included.
+
+    Args:
+        path: of the file.
+        data: files or folder of the data.
+        data_options: of reading the data.
+        options: of training, resolved.
+        seeds: of all models.
+    """
     import yaml
 
     paths = [str(source) for source in data]
@@ -58,8 +68,8 @@ def write_run_file(
         handle.write(yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
 
 
-def choice_kinds() -> dict[str, type]:
-    """The type of every choice by its name."""
+def option_types() -> dict[str, type]:
+    """Returns the type of every option by its name."""
     kinds: dict[str, type] = {"data": list, "output": str, "seeds": list}
     for field in fields(DataOptions):
         kinds[field.name] = field.metadata["kind"]
@@ -72,10 +82,10 @@ def choice_kinds() -> dict[str, type]:
 def _typed(path: Path, name: str, value: object, kind: type) -> object:
     for text in value if isinstance(value, list) else [value]:
         if isinstance(text, str) and (half := lone_surrogate(text)):
-            raise InputError(f"{path}: {name}: holds {half}, which is half a character; wanted text in UTF-8")
+            raise InputError(f"{path}: {name}: expected text in UTF-8, got the surrogate {half}.")
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
-    if kind is float and isinstance(value, str):  # YAML reads 2e-5 as a text, for want of a point
+    if kind is float and isinstance(value, str):  # YAML reads 2e-5, which has no point, as a text
         try:
             return float(value)
         except ValueError:
@@ -87,8 +97,8 @@ def _typed(path: Path, name: str, value: object, kind: type) -> object:
             return [str(item) for item in value]
         wrong = [item for item in value if isinstance(item, bool) or not isinstance(item, int)]
         if wrong:
-            raise InputError(f"{path}: seeds: got {wrong[0]!r}, wanted integers")
+            raise InputError(f"{path}: seeds: expected integers, got {wrong[0]!r}.")
         return value
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise InputError(f"{path}: {name}: got {value!r}, wanted a value of type {kind.__name__}")
+        raise InputError(f"{path}: {name}: expected a value of type {kind.__name__}, got {value!r}.")
     return value

@@ -1,4 +1,4 @@
-"""The Trainer's arguments for our options."""
+"""Converts our options into the arguments of the transformers Trainer."""
 
 from __future__ import annotations
 
@@ -13,22 +13,25 @@ from qacg_models.runs.options import TrainingOptions
 from qacg_models.utils.distributed import world_size
 
 EVALUATION_BATCH = 64
-
-
-# An end that no training reaches: patience or the minutes end it.
+# The limit of a training that patience or the time limit ends.
 ENDLESS_EPOCHS = 100_000
-# Over which the warm-up is a share where the number of steps is open.
+# The number of steps for `warmup` where the total is unknown.
 OPEN_STEPS = 1_000
 
 
 def steps_per_epoch(rows: int, options: TrainingOptions) -> int:
-    """Steps in which all processes together see as many rows as there are."""
+    """Returns the number of steps in which all processes together read `rows` rows."""
     batches = math.ceil(rows / (options.batch_size * world_size()))
     return math.ceil(batches / options.gradient_accumulation)
 
 
 def step_limit(rows: int, options: TrainingOptions) -> int | None:
-    """How many steps a training takes at most; None where nothing says so."""
+    """Returns the maximum number of steps; None if the options do not limit it.
+
+    Args:
+        rows: of the training split.
+        options: with a batch size.
+    """
     if options.max_steps is None and options.epochs is None:
         return None
     return options.max_steps or steps_per_epoch(rows, options) * options.epochs
@@ -37,26 +40,28 @@ def step_limit(rows: int, options: TrainingOptions) -> int | None:
 def training_arguments(
     work: Path, options: TrainingOptions, rows: int, model: PreTrainedModel, selection: str
 ) -> TrainingArguments:
-    """The arguments.
+    """Returns the arguments of the Trainer.
 
     Args:
-        options: settled.
+        work: folder of the run.
+        options: resolved.
         rows: of the training split.
-        selection: the figure by which the best evaluation is known.
+        model: to train.
+        selection: metric by which the best evaluation is found.
 
     Raises:
-        InputError: sharding is asked of a single process, or one process sees several GPUs.
+        InputError: sharding is requested for a single process, or one process sees several GPUs.
     """
     if options.fsdp and world_size() == 1:
-        raise InputError("fsdp: shards over several processes; start them with torchrun --nproc-per-node N -m ...")
+        raise InputError("fsdp: expected several processes, got 1. Start them with torchrun --nproc-per-node N -m ...")
     if world_size() == 1 and torch.cuda.device_count() > 1:
         raise InputError(
-            f"one process sees {torch.cuda.device_count()} GPUs; start one for each by torchrun --nproc-per-node, or"
-            " choose one by CUDA_VISIBLE_DEVICES"
+            f"CUDA_VISIBLE_DEVICES: expected one GPU per process, got {torch.cuda.device_count()}. Start one process"
+            " for each with torchrun --nproc-per-node N, or select one GPU by this variable."
         )
-    steady, limit, per_epoch = options.schedule == "steady", step_limit(rows, options), steps_per_epoch(rows, options)
-    # A rate that stays does not depend on where it ends, so that a run that is given more steps begins alike.
-    steps = OPEN_STEPS if steady else limit
+    constant, limit, per_epoch = options.schedule == "steady", step_limit(rows, options), steps_per_epoch(rows, options)
+    # The warm-up of a constant rate does not depend on the last step, so a run with more steps starts identically.
+    steps = OPEN_STEPS if constant else limit
     eval_every = min(options.eval_every or per_epoch, limit or ENDLESS_EPOCHS * per_epoch)
     sharding = {}
     if options.fsdp:
@@ -73,12 +78,12 @@ def training_arguments(
         gradient_accumulation_steps=options.gradient_accumulation,
         learning_rate=options.learning_rate,
         weight_decay=options.weight_decay,
-        # The released optimizer clips by itself, tensor by tensor.
+        # BertAdam, of the released protocol, clips per tensor.
         max_grad_norm=0.0 if options.protocol == "released" else options.max_grad_norm,
-        lr_scheduler_type="constant_with_warmup" if steady else "linear",
+        lr_scheduler_type="constant_with_warmup" if constant else "linear",
         warmup_steps=math.ceil(options.warmup * steps),
         bf16=bool(options.bf16),
-        use_cpu=not torch.accelerator.is_available(),  # said, since bf16 without a GPU is otherwise refused
+        use_cpu=not torch.accelerator.is_available(),  # otherwise bf16 without a GPU raises
         eval_strategy="steps",
         eval_steps=eval_every,
         save_strategy="steps",

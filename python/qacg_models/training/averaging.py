@@ -1,7 +1,7 @@
-"""The average of the weights over the last part of a training, however long that is going to be.
+"""The running average of the weights, for trainings whose number of steps is unknown.
 
-A learning rate that stays leaves the weights moving about; their average is as good as weights whose rate has fallen,
-and it is there after every step, so that nobody has to know beforehand when training will end.
+With a constant learning rate the weights keep moving. Their average performs like weights at the end of a decaying
+rate, and is available after every step.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ import torch
 from safetensors.torch import load_file, save_file
 
 AVERAGE_NAME = "average.safetensors"
-# The average reaches back over about one part in POWER + 1 of all steps.
+# The average covers about the last 1 / (POWER + 1) of all steps.
 POWER = 8
 
 
 class WeightAverage:
-    """Polynomial-decay average (Shamir and Zhang, 2013): step t counts (POWER + 1) / (t + POWER) of what it makes.
+    """Polynomial-decay average (Shamir and Zhang, 2013); step t has the weight (POWER + 1) / (t + POWER).
 
     Args:
-        model: whose parameters begin the average; the first step replaces them.
+        model: its parameters initialize the average; the first step replaces them.
     """
 
     def __init__(self, model: torch.nn.Module):
@@ -30,14 +30,14 @@ class WeightAverage:
 
     @torch.no_grad()
     def update(self, model: torch.nn.Module, step: int) -> None:
-        """Takes in the weights after `step`, which counts from 1."""
+        """Adds the weights after `step`, which counts from 1."""
         share = (POWER + 1) / (step + POWER)
         for name, value in model.named_parameters():
             self.weights[name].lerp_(value, share)
 
     @contextmanager
-    def inside(self, model: torch.nn.Module) -> Iterator[None]:
-        """Within, the model has the average for its weights; afterwards its own, bit for bit."""
+    def applied_to(self, model: torch.nn.Module) -> Iterator[None]:
+        """Gives the model the average as its weights inside the block, and restores its own afterwards, bit for bit."""
         own = {name: value.detach().clone() for name, value in model.named_parameters()}
         _copy(self.weights, model)
         try:
@@ -50,7 +50,7 @@ class WeightAverage:
         save_file(self.weights, folder / AVERAGE_NAME)
 
     def load(self, folder: Path) -> None:
-        """Takes the average of a checkpoint, bit for bit."""
+        """Reads the average of a checkpoint, bit for bit."""
         for name, value in load_file(folder / AVERAGE_NAME).items():
             self.weights[name].copy_(value)
 

@@ -1,4 +1,4 @@
-"""The optimizer and schedule of BERT's first releases, by which the released code trains."""
+"""The optimizer and schedule of the first BERT releases, which the released QACG-BERT code uses."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ from torch.optim import Optimizer
 
 
 class BertAdam(Optimizer):
-    """Adam without bias correction, with decoupled decay and gradients clipped tensor by tensor.
+    """Adam without bias correction, with decoupled weight decay and gradients clipped per tensor.
 
-    m = b1 m + (1 - b1) g,  v = b2 v + (1 - b2) g^2,  w = w - rate (m / (sqrt(v) + eps) + decay w), where g is the
+    m = b1 m + (1 - b1) g,  v = b2 v + (1 - b2) g^2,  w = w - lr (m / (sqrt(v) + eps) + decay w), where g is the
     gradient of one tensor, scaled down to the norm `max_grad_norm`.
 
     Args:
         params: tensors, or groups with a `weight_decay` of their own.
-        lr: the highest rate; a scheduler lowers it.
+        lr: maximum learning rate; a scheduler lowers it.
+        betas: decay rates b1 and b2 of the moments.
+        eps: added to the denominator.
+        weight_decay: decay of the weights.
         max_grad_norm: 0 does not clip.
     """
 
@@ -36,7 +39,14 @@ class BertAdam(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Tensor] | None = None) -> Tensor | None:
-        """One update; `closure`, if there is one, computes the loss again."""
+        """Performs one update.
+
+        Args:
+            closure: computes the loss again; optional.
+
+        Returns:
+            What `closure` returns; None without it.
+        """
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -60,11 +70,16 @@ class BertAdam(Optimizer):
         return loss
 
 
-def warm_up_then_fall(step: int, steps: int, warmup: float) -> float:
-    """Factor of the rate at a step: x / warmup while x = step / steps is below it, then 1 - x.
+def warmup_then_linear(step: int, steps: int, warmup: float) -> float:
+    """Returns the factor of the learning rate: x / warmup while x = step / steps is below `warmup`, then 1 - x.
 
-    The jump at x = warmup is the published one. So is 1 - x beyond the last step, but for its sign: the released
-    code counts too few steps and ends with negative rates, here the rate stays 0.
+    The jump at x = warmup is that of the released code. Beyond the last step the released code, which counts too few
+    steps, has negative rates; here the rate stays 0.
+
+    Args:
+        step: from 0.
+        steps: total number of steps.
+        warmup: share of the steps with an increasing rate.
     """
     share = step / steps
     return share / warmup if share < warmup else max(0.0, 1.0 - share)

@@ -1,18 +1,51 @@
-"""Callbacks of the Trainer: when training stops, the warning of a collapse, the progress bar, TensorBoard."""
+"""Metrics and callbacks of the Trainer: when training stops, the warning of a collapse, progress, TensorBoard."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
+import numpy as np
 from transformers import TrainerCallback, TrainerState
 
+from qacg_models.data import Example
+from qacg_models.data.task import Task
 from qacg_models.errors import InputError
+from qacg_models.inference.trained_model import probabilities_of
+from qacg_models.metrics import judge
 from qacg_models.utils.distributed import run_on_main, world_size
 from qacg_models.utils.progress import Bar, pause_bars, progress_bar
+
+if TYPE_CHECKING:
+    from transformers import EvalPrediction
 
 PREDICTED_CLASSES = "predicted_classes"
 STEPS_BETWEEN_CHECKS = 10  # of the time limit, when several processes have to agree
 MANY_BATCHES = 100  # evaluations with at least so many batches show a bar of their own
+
+
+class EvaluationMetrics:
+    """Computes the metrics of an evaluation: those of the task, and the number of labels that are predicted.
+
+    Args:
+        task: whose metrics are computed.
+        rows: that are evaluated, in the order of the evaluation.
+    """
+
+    def __init__(self, task: Task, rows: Sequence[Example]):
+        self.task, self.rows = task, rows
+
+    def __call__(self, prediction: EvalPrediction) -> dict[str, float]:
+        """Returns the metrics by name."""
+        if prediction.label_ids.tolist() != [row.label for row in self.rows]:
+            raise RuntimeError("the Trainer evaluated the rows in another order than expected")
+        probabilities = probabilities_of(prediction.predictions)
+        metrics = judge(self.task, self.rows, probabilities)
+        counts = np.bincount(probabilities.argmax(axis=1))
+        return {name: getattr(metrics, name) for name in metrics.TITLES} | {
+            PREDICTED_CLASSES: int((counts > 0).sum()),
+            "most_predicted": int(counts.argmax()),
+        }
 
 
 def is_tie_with_lower_loss(metrics: dict[str, float], name: str, state: TrainerState) -> bool:

@@ -1,10 +1,9 @@
-"""The splits of a training as features, in folders of the run's, with digests, so that a run that goes on has them."""
+"""The encoded rows of a run, which are stored in its folder so that a resumed run need not encode them again."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from qacg_models.data import Dataset, Example
@@ -12,7 +11,7 @@ from qacg_models.data.collators import by_length
 from qacg_models.data.feature_table import Encoding, FeatureTable, read_features, write_features
 from qacg_models.errors import InputError
 from qacg_models.runs.options import TrainingOptions
-from qacg_models.training.whole_folders import find_damage, publish
+from qacg_models.training.run_folder import RunFolder, find_damage
 from qacg_models.utils.atomic_files import remove_folder
 from qacg_models.utils.distributed import run_on_main
 
@@ -21,18 +20,18 @@ if TYPE_CHECKING:
 
     from qacg_models.configs.encoder import EncoderConfig
 
-# An accuracy of 20,000 rows has a standard error of at most 0.35 points; more would only take longer.
-MOST_EVALUATED = 20_000
-ROWS = "rows.arrow"
+# The accuracy of 20,000 rows has a standard error of at most 0.35 points; more rows would only take longer.
+MAX_EVALUATED = 20_000
+ROWS_NAME = "rows.arrow"
 
 
 class EncodedSplits(NamedTuple):
-    """What the trainer is given.
+    """The rows that the Trainer reads.
 
     Attributes:
         train: in the order of the data.
-        evaluated, evaluated_rows: features and rows of the split that chooses checkpoints, or of whole groups drawn
-            from it where it is large; shortest first.
+        evaluated: features of the split that selects checkpoints, shortest first; of a large split, a sample.
+        evaluated_rows: the rows of `evaluated`.
     """
 
     train: FeatureTable
@@ -41,7 +40,7 @@ class EncodedSplits(NamedTuple):
 
 
 def encode_splits(
-    work: Path,
+    folder: RunFolder,
     dataset: Dataset,
     split: str,
     options: TrainingOptions,
@@ -49,60 +48,67 @@ def encode_splits(
     config: EncoderConfig,
     say: Callable[[str], None],
 ) -> EncodedSplits:
-    """The features of train and of `split`, which chooses checkpoints.
+    """Encodes train and the split that selects checkpoints, or reads what an earlier attempt has encoded.
 
     Args:
-        work: the run's folder; what it holds already was made of the same data.
+        folder: of the run.
+        dataset: to encode.
+        split: that selects checkpoints.
+        options: resolved.
+        tokenizer: of the model.
+        config: of the model.
+        say: receives log lines.
 
     Raises:
-        InputError: a file cannot be written.
+        InputError: a file cannot be written, or the processes do not share a disk.
     """
-
     encoding = Encoding(tokenizer, getattr(config, "contexts", None), options.max_length, options.context_standalone)
 
-    def encoded(name: str, rows: Sequence[Example]) -> FeatureTable:
-        folder = work / f"features-{name}"
-        run_on_main(lambda: _make(folder, rows, encoding, say))
-        found = read_features(folder / ROWS, len(rows), encoding)
-        if found is None:
-            raise InputError(f"{folder}: is not what the main process has just written there; wanted a shared disk")
-        return found
+    def encode(name: str, rows: Sequence[Example]) -> FeatureTable:
+        path = folder.path / f"features-{name}"
+        run_on_main(lambda: _write(folder, path.name, rows, encoding, say))
+        table = read_features(path / ROWS_NAME, len(rows), encoding)
+        if table is None:
+            raise InputError(f"{path}: expected the files of the main process. Use a disk that all processes share.")
+        return table
 
-    rows = evaluation_sample(dataset.splits[split], MOST_EVALUATED, options.seed)
+    rows = evaluation_sample(dataset.splits[split], MAX_EVALUATED, options.seed)
     if len(rows) < len(dataset.splits[split]):
         say(
-            f"checkpoints are chosen by {len(rows):,} of the {len(dataset.splits[split]):,} rows of {split}, whole"
-            " sentences drawn at random; the figures at the end are of all"
+            f"checkpoints are selected on {len(rows):,} of the {len(dataset.splits[split]):,} rows of {split}, whole"
+            " sentences drawn at random; the final metrics use all rows"
         )
-    train, features = encoded("train", dataset.splits["train"]), encoded(split, rows)
+    train, features = encode("train", dataset.splits["train"]), encode(split, rows)
     order = by_length(features.lengths().tolist())
     features, rows = [*features], [*rows]
     return EncodedSplits(train, [features[index] for index in order], [rows[index] for index in order])
 
 
-def _make(folder: Path, rows: Sequence[Example], encoding: Encoding, say: Callable[[str], None]) -> None:
-    """Writes the features of rows to a folder, unless it holds them as they were written."""
-    if folder.exists():
-        damage = find_damage(folder)
-        if damage is None and read_features(folder / ROWS, len(rows), encoding) is not None:
+def _write(
+    folder: RunFolder, name: str, rows: Sequence[Example], encoding: Encoding, say: Callable[[str], None]
+) -> None:
+    """Writes the features of rows, unless the folder holds them undamaged."""
+    path = folder.path / name
+    if path.exists():
+        damage = find_damage(path)
+        if damage is None and read_features(path / ROWS_NAME, len(rows), encoding) is not None:
             return
         if damage is not None:
-            say(f"{damage}; it is made again")
-        remove_folder(folder)
-    writing = folder.with_name(f".{folder.name}")
-    remove_folder(writing)
-    writing.mkdir()
-    cut = write_features(writing / ROWS, rows, encoding)
-    publish(writing, folder)
+            say(f"{damage}; encoding the rows again")
+        remove_folder(path)
+    with folder.new_folder(name) as writing:
+        remove_folder(writing)
+        writing.mkdir(parents=True)
+        cut = write_features(writing / ROWS_NAME, rows, encoding)
     if cut:
-        say(f"cut to {encoding.max_length} tokens: {cut} rows of {folder.name.removeprefix('features-')}")
+        say(f"cut to {encoding.max_length} tokens: {cut} rows of {name.removeprefix('features-')}")
 
 
-def evaluation_sample(rows: Sequence[Example], most: int, seed: int) -> Sequence[Example]:
-    """The rows, or about `most` of them: those of groups drawn by a hash of the seed and their names."""
-    if len(rows) <= most:
+def evaluation_sample(rows: Sequence[Example], limit: int, seed: int) -> Sequence[Example]:
+    """Returns the rows, or about `limit` of them: those of groups drawn by a hash of the seed and the group's name."""
+    if len(rows) <= limit:
         return rows
-    share = most / len(rows)
+    share = limit / len(rows)
     return [row for row in rows if _draw(row, seed) < share]
 
 

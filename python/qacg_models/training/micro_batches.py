@@ -1,38 +1,32 @@
-"""Batches taken in parts where a device has no memory for the whole: same steps, same rows, same gradients.
+"""Splits a batch that does not fit into memory into micro-batches, with the same steps and gradients.
 
-Transformers' `auto_find_batch_size` begins the run anew with smaller batches, which are other steps, and does not keep
-the number for a run that goes on. Here the batch stays what it is; only how many of its rows are computed at once
-shrinks, and checkpoints keep it.
+`auto_find_batch_size` of transformers restarts the run with a smaller batch, which changes the steps, and does not
+store the batch size for a resumed run. Here the batch stays the same and only the number of micro-batches grows;
+checkpoints store it in `run_state.json`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 from qacg_models.data.collators import slice_batch
 from qacg_models.errors import InputError
 from qacg_models.utils.progress import pause_bars
 
-PARTS_NAME = "parts.txt"
-
 
 class MicroBatches:
-    """In how many parts batches are taken.
+    """The number of micro-batches into which a batch is split.
 
     Args:
-        checkpoint: from which a run goes on, with the number that it had come to; None to begin with 1.
-        say: told of a number that has grown.
+        count: initial number; 1 does not split.
+        say: receives a line when the number grows.
     """
 
-    def __init__(self, checkpoint: Path | None, say: Callable[[str], None]):
-        path = None if checkpoint is None else checkpoint / PARTS_NAME
-        # Checkpoints of before there were parts have no such file.
-        self.count = int(path.read_text(encoding="utf-8")) if path is not None and path.is_file() else 1
-        self.say = say
+    def __init__(self, count: int, say: Callable[[str], None]):
+        self.count, self.say = count, say
 
-    def of(self, batch: dict) -> Iterator[tuple[float, dict]]:
-        """The parts of a batch, as even as can be, each with its share of the rows."""
+    def split(self, batch: dict) -> Iterator[tuple[float, dict]]:
+        """Yields micro-batches of nearly equal size, each with its share of the rows of the batch."""
         rows = len(batch["labels"])
         count = min(self.count, rows)
         if count == 1:
@@ -43,27 +37,24 @@ class MicroBatches:
             yield (end - start) / rows, slice_batch(batch, start, end)
 
     def double(self, batch: dict, step: int) -> None:
-        """Takes half as many rows at once as were too many of this batch.
+        """Doubles the number of micro-batches after a batch did not fit into memory.
 
         Args:
-            step: that could not be taken.
+            batch: that did not fit.
+            step: of training, which is repeated.
 
         Raises:
-            InputError: it was a single row.
+            InputError: a single row does not fit.
         """
         rows = len(batch["labels"])
         if self.count >= rows:
             raise InputError(
-                f"batch_size: of {rows} rows not even a single one fits into memory; wanted a shorter --max-length or a"
-                " smaller model"
+                f"batch_size: a single row of {rows} does not fit into memory. Use a shorter --max-length or a smaller"
+                " model."
             )
         self.count *= 2
         with pause_bars():
             self.say(
-                f"{rows} rows do not fit into memory at once: from step {step} on a batch is taken in {self.count}"
-                " parts, whose gradients add up to those of the whole"
+                f"{rows} rows do not fit into memory at once: from step {step} on, batches are split into {self.count}"
+                " micro-batches, whose gradients are summed"
             )
-
-    def save(self, folder: Path) -> None:
-        """Writes the number into the folder of a checkpoint."""
-        (folder / PARTS_NAME).write_text(f"{self.count}\n", encoding="utf-8")

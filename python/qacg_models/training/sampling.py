@@ -1,4 +1,4 @@
-"""The order in which rows are drawn, which depends on the seed and the epoch alone."""
+"""The order of the training rows, which depends on the seed and the epoch only."""
 
 from __future__ import annotations
 
@@ -10,26 +10,27 @@ import torch
 from torch.utils.data import Sampler
 
 if TYPE_CHECKING:
-    from qacg_models.training.joined_texts import JoinedTexts, Key
+    from qacg_models.training.augmentation import JoinedTexts, RowKey
 
-# No two pairs of a seed and an epoch below this share a generator's seed. Another number would draw other rows.
+# The generator's seed is seed * _EPOCHS_PER_SEED + epoch, unique for epochs below this number.
 _EPOCHS_PER_SEED = 100_003
-_LISTED = 1 << 16  # numbers as Python's at a time, which take five times a tensor's memory
+_CHUNK = 1 << 16  # row numbers that are Python integers at a time, which take five times the memory of a tensor
 
 
 class EpochSampler(Sampler):
-    """Draws a row of class c with a weight of count(c) ** -balance, with replacement; or every row once.
+    """Draws rows with replacement and weight count(class) ** -balance, or every row once if balance is 0.
 
-    An epoch's order does not depend on the epochs before it, so that a run that goes on in its midst, and every
-    process of several, draws the same rows.
+    The order of an epoch does not depend on earlier epochs. So a resumed run, and each of several processes, draws the
+    same rows.
 
     Args:
         labels: (N) class of each row.
         balance: 0 gives each row once per epoch; 1 draws classes equally often.
-        join: makes pairs of some of the rows that are drawn.
+        seed: of the order.
+        join: replaces some of the drawn rows by pairs; None does not.
 
     Attributes:
-        epoch: the one that the next iteration draws; whoever trains has to set it.
+        epoch: epoch of the next iteration; the caller sets it.
     """
 
     def __init__(self, labels: Sequence[int] | np.ndarray, balance: float, seed: int, join: JoinedTexts | None = None):
@@ -41,11 +42,11 @@ class EpochSampler(Sampler):
     def __len__(self) -> int:
         return self.size
 
-    def __iter__(self) -> Iterator[Key]:
+    def __iter__(self) -> Iterator[RowKey]:
         generator = torch.Generator().manual_seed(self.seed * _EPOCHS_PER_SEED + self.epoch)
         if self.weights is None:
             drawn = torch.randperm(self.size, generator=generator)
         else:
             drawn = torch.multinomial(self.weights, self.size, replacement=True, generator=generator)
-        for part in drawn.split(_LISTED):
-            yield from part.tolist() if self.join is None else self.join.pairs(part, generator)
+        for chunk in drawn.split(_CHUNK):
+            yield from chunk.tolist() if self.join is None else self.join.pairs(chunk, generator)

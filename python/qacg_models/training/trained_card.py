@@ -1,4 +1,4 @@
-"""The model card of a model that has been trained: how to ask it, how well it does, how far it can be believed."""
+"""The model card of a trained model: how to use it, its metrics, and the limits of its probabilities."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from qacg_models.utils.atomic_files import atomic_write
 
 
 def write_card(folder: Path, trained: TrainedModel) -> None:
-    """Writes the card, in place of that of a model of which nothing is known."""
+    """Writes the card, and replaces that of the untrained model."""
     with atomic_write(folder / CARD_NAME) as handle:
-        handle.write(trained.model.model_card(_usage(trained), _known(trained)))
+        handle.write(trained.model.model_card(_usage(trained), _facts(trained)))
 
 
 def _usage(trained: TrainedModel) -> str:
@@ -28,12 +28,12 @@ def _usage(trained: TrainedModel) -> str:
     )
 
 
-def _known(trained: TrainedModel) -> str:
+def _facts(trained: TrainedModel) -> str:
     record, task = trained.record, trained.task
     rows = ", ".join(f"{part.rows:,} rows of {split}" for split, part in record.data.items())
     parts = [
-        f"Labels: {', '.join(task.labels)}. Aspects: {', '.join(task.aspects)}. It knows no others.",
-        f"Data: {rows}. Checkpoint of step {record.selected.step}, chosen by "
+        f"Labels: {', '.join(task.labels)}. Aspects: {', '.join(task.aspects)}. The model supports no others.",
+        f"Data: {rows}. Checkpoint of step {record.selected.step}, selected by "
         f"{record.selected.metric.replace('_', ' ')} on {record.selected.split}.",
     ]
     for split, metrics in record.metrics.items():
@@ -44,12 +44,12 @@ def _known(trained: TrainedModel) -> str:
             cells = (_percent(getattr(result, key)) for key in metrics.TITLES)
             lines.append(f"| {name} | {' | '.join(cells)} |")
         parts.append("\n".join(lines))
-    words = trained.calibration.describe()
-    parts.append(f"{words[0].upper()}{words[1:]}. {VALIDITY}")
+    calibration = trained.calibration.describe()
+    parts.append(f"{calibration[0].upper()}{calibration[1:]}. {VALIDITY}")
     if record.warnings:
-        found = "\n".join(f"- {one.describe().removeprefix('warning: ')}" for one in record.warnings)
-        parts.append(f"Warnings about the data:\n\n{found}")
-    parts.append("Whoever publishes the model should add where the data come from, and the licence.")
+        warnings = "\n".join(f"- {one.describe().removeprefix('warning: ')}" for one in record.warnings)
+        parts.append(f"Warnings about the data:\n\n{warnings}")
+    parts.append("Before you publish the model, add the source of the data and the licence.")
     return "\n\n".join(parts)
 
 

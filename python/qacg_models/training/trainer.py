@@ -1,58 +1,45 @@
-"""The transformers Trainer with checkpoints that are whole or absent, the best weights, and the order of rows."""
+"""The transformers Trainer with durable checkpoints, the best weights, micro-batches and a fixed order of rows."""
 
 from __future__ import annotations
 
-import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import torch
 from torch.optim.lr_scheduler import LambdaLR
-from transformers import PreTrainedModel, Trainer, TrainerCallback, TrainingArguments
+from transformers import PreTrainedModel, Trainer, TrainerCallback
 
 from qacg_models.data.collators import slice_batch
-from qacg_models.data.feature_table import FeatureTable
-from qacg_models.errors import InputError
 from qacg_models.runs.options import TrainingOptions
+from qacg_models.training.arguments import training_arguments
+from qacg_models.training.augmentation import JoinedTexts, WordDropout
 from qacg_models.training.averaging import WeightAverage
-from qacg_models.training.bert_adam import BertAdam, warm_up_then_fall
-from qacg_models.training.callbacks import EarlyStopping, TimeLimit, is_tie_with_lower_loss
-from qacg_models.training.checkpoints import (
-    BEST,
-    SECONDS_NAME,
-    WRITING,
-    best_of,
-    best_path,
-    checkpoint_path,
-    checkpoints,
-    seconds_before,
-)
-from qacg_models.training.joined_texts import JoinedTexts
+from qacg_models.training.bert_adam import BertAdam, warmup_then_linear
+from qacg_models.training.callbacks import EarlyStopping, EvaluationMetrics, TimeLimit, is_tie_with_lower_loss
+from qacg_models.training.encoded_splits import EncodedSplits
 from qacg_models.training.micro_batches import MicroBatches
+from qacg_models.training.run_folder import RunFolder, RunState
 from qacg_models.training.sampling import EpochSampler
-from qacg_models.training.whole_folders import publish
-from qacg_models.training.word_dropout import WordDropout
-from qacg_models.utils.atomic_files import explain_write_errors, remove_folder
 from qacg_models.utils.devices import is_out_of_memory
 from qacg_models.utils.distributed import is_main, wait_for_all, world_size
 
 
 class AspectTrainer(Trainer):
-    """Trains in the folder `args.output_dir`.
-
-    Every checkpoint, and the best weights as `best-STEP`, is written under another name, flushed to the disk and
-    renamed, so that a folder with a checkpoint's name is complete whenever the process dies.
+    """Trains in a run folder, which gets checkpoints and, as `best-STEP`, the weights of the best evaluation.
 
     Args:
-        options: settled.
-        train_features: of the training split, which stay where they are.
-        eval_features: features of `encode_examples`.
-        compute_metrics: from an EvalPrediction; holds `args.metric_for_best_model`.
-        hide_words: what each batch of training goes through.
-        say: receives lines.
-        checkpoint: of this run, from which it goes on; None to begin.
+        options: resolved.
+        model: to train.
+        splits: encoded rows of the training split and of the split that is evaluated.
+        make_batch: data collator.
+        metrics: of an evaluation; by `metrics.task.selection` the best one is found.
+        callbacks: in addition to those that the options require.
+        hide_words: applied to each training batch.
+        folder: of the run.
+        say: receives log lines.
+        checkpoint: to resume from; None to start.
     """
 
     def __init__(
@@ -60,33 +47,33 @@ class AspectTrainer(Trainer):
         *,
         options: TrainingOptions,
         model: PreTrainedModel,
-        args: TrainingArguments,
-        train_features: FeatureTable,
-        eval_features: Sequence[dict],
+        splits: EncodedSplits,
         make_batch: Callable[[Sequence[dict]], dict],
-        compute_metrics: Callable,
+        metrics: EvaluationMetrics,
         callbacks: Sequence[TrainerCallback],
         hide_words: WordDropout,
+        folder: RunFolder,
         say: Callable[[str], None],
         checkpoint: Path | None = None,
     ):
-        self.options, self.checkpoint, self.hide_words = options, checkpoint, hide_words
-        self.earlier, self.begun = seconds_before(checkpoint), time.perf_counter()
+        self.options, self.folder, self.checkpoint, self.hide_words = options, folder, checkpoint, hide_words
+        state, labels = RunState.read(checkpoint), splits.train.labels()
+        self.seconds_before, self.started = state.seconds, time.perf_counter()
+        self.micro_batches = MicroBatches(state.micro_batches, say)
+        self.micro_batch_share = 1.0  # of the rows of the batch
+        self.step_batches: list[dict] = []  # of the current step
         self.average: WeightAverage | None = None
-        joined = JoinedTexts(train_features, options.join_texts, options.max_length) if options.join_texts else None
-        self.sampler = EpochSampler(train_features.labels(), options.balance, options.seed, joined)
-        self.offsets = label_offsets(train_features.labels(), model.config.num_labels, options.logit_adjustment or 0.0)
-        self.staging: Path | None = None
-        self.parts = MicroBatches(checkpoint, say)
-        self.share = 1.0  # of the rows of a batch that are computed at a time
-        self.of_step: list[dict] = []  # batches of the step that is under way
+        self.saving_to: Path | None = None  # while a checkpoint is written
+        joined = JoinedTexts(splits.train, options.join_texts, options.max_length) if options.join_texts else None
+        self.sampler = EpochSampler(labels, options.balance, options.seed, joined)
+        self.offsets = label_offsets(labels, model.config.num_labels, options.logit_adjustment or 0.0)
         super().__init__(
             model=model,
-            args=args,
-            train_dataset=joined or train_features,
-            eval_dataset=list(eval_features),
+            args=training_arguments(folder.path, options, len(splits.train), model, metrics.task.selection),
+            train_dataset=joined or splits.train,
+            eval_dataset=splits.evaluated,
             data_collator=make_batch,
-            compute_metrics=compute_metrics,
+            compute_metrics=metrics,
             callbacks=[*callbacks, _SetEpoch(self.sampler)],
         )
         self.time_limit = TimeLimit(options.minutes, self.seconds) if options.minutes else None
@@ -97,83 +84,58 @@ class AspectTrainer(Trainer):
         if options.schedule == "steady":
             self.add_callback(_KeepAverage(self))
 
-    @property
-    def folder(self) -> Path:
-        """Where checkpoints go."""
-        return Path(self.args.output_dir)
-
-    def best_weights(self) -> Path:
-        """Folder of the weights of the best evaluation."""
-        return best_path(self.folder, self.state.best_global_step)
-
     def seconds(self) -> float:
-        """Seconds that training has taken, those before the checkpoint from which it went on included."""
-        return self.earlier + time.perf_counter() - self.begun
+        """Returns the duration of training, including that before the checkpoint of a resumed run."""
+        return self.seconds_before + time.perf_counter() - self.started
 
-    def ended(self) -> str:
-        """Why training ended, one of `ENDS`."""
+    def end_reason(self) -> str:
+        """Returns why training ended, one of `runs.record.ENDS`."""
         if self.state.global_step >= self.state.max_steps:
             return "steps"
         return "minutes" if self.time_limit is not None and self.time_limit.reached else "patience"
 
-    def judged(self) -> AbstractContextManager[None]:
-        """Within, the model has the weights that evaluations judge: their average where one is kept."""
-        return nullcontext() if self.average is None else self.average.inside(self.model)
+    # --- saving ---
+
+    def _save_checkpoint(self, model, trial) -> None:
+        with self.folder.new_folder(self.folder.checkpoint(self.state.global_step).name) as path:
+            self.saving_to = path.parent  # to which the Trainer adds the name
+            try:
+                super()._save_checkpoint(model, trial)
+            finally:
+                self.saving_to = None
+            if is_main():
+                if self.average is not None:
+                    self.average.save(path)
+                RunState(self.seconds(), self.micro_batches.count).write(path)
+            wait_for_all()
+        if is_main():
+            self.folder.delete_old(self.options.keep_checkpoints, self.state.best_global_step)
+        wait_for_all()
+
+    def _get_output_dir(self, trial) -> str:
+        return str(self.saving_to or self.folder.path)
+
+    def _determine_best_metric(self, metrics: dict[str, float], trial) -> bool:
+        tie = is_tie_with_lower_loss(metrics, self.args.metric_for_best_model, self.state)
+        better = super()._determine_best_metric(metrics, trial) or tie
+        if better:
+            self.state.best_global_step = self.state.global_step
+            name = self.folder.best_weights(self.state.global_step).name
+            with self.folder.new_folder(name) as path, self.evaluated_weights():
+                self.save_model(str(path), _internal_call=True)
+                wait_for_all()
+            wait_for_all()
+        return better
+
+    # --- evaluating ---
+
+    def evaluated_weights(self) -> AbstractContextManager[None]:
+        """Gives the model, inside the block, the weights to evaluate: their average where one is kept."""
+        return nullcontext() if self.average is None else self.average.applied_to(self.model)
 
     def evaluate(self, *args, **kwargs) -> dict[str, float]:
-        with self.judged():
+        with self.evaluated_weights():
             return super().evaluate(*args, **kwargs)
-
-    def training_step(self, model, inputs, *args, **kwargs) -> torch.Tensor:
-        # Here, and not where batches are made: those are made ahead, which a checkpoint does not know of.
-        self.of_step.append(self.hide_words(inputs))
-        batches = self.of_step[-1:]
-        while (losses := self._add_gradients(model, batches, *args, **kwargs)) is None:
-            self.parts.double(self.of_step[-1], self.state.global_step + 1)
-            # A backward pass that broke off has left some gradients, and nobody knows which: the step begins again.
-            model.zero_grad()
-            batches = self.of_step
-        if self.accelerator.sync_gradients:
-            self.of_step = []
-        return losses[-1]
-
-    def _add_gradients(self, model, batches: Sequence[dict], *args, **kwargs) -> list[torch.Tensor] | None:
-        """Adds the gradients of batches and returns their losses; None where there is no memory for it.
-
-        Several processes have to do the same, and one alone cannot know that another has run out of memory: there the
-        error is raised.
-        """
-        losses = []
-        try:
-            for batch in batches:
-                loss = torch.zeros((), device=self.args.device)
-                for share, part in self.parts.of(batch):
-                    self.share = share
-                    loss += super().training_step(model, part, *args, **kwargs)
-                losses.append(loss)
-        except RuntimeError as error:
-            if world_size() > 1 or not is_out_of_memory(error):
-                raise
-            return None
-        finally:
-            self.share = 1.0
-        return losses
-
-    def compute_loss(self, model, inputs, return_outputs=False, **kwargs):
-        if self.offsets is not None and model.training:
-            found = self._adjusted_loss(model, inputs)
-            found = found if return_outputs else found[0]
-        else:
-            found = super().compute_loss(model, inputs, return_outputs=return_outputs, **kwargs)
-        if self.share == 1:
-            return found
-        return (self.share * found[0], found[1]) if return_outputs else self.share * found
-
-    def _adjusted_loss(self, model, inputs) -> tuple[torch.Tensor, dict]:
-        """Cross-entropy of the logits plus `offsets`, and the output (Menon et al., 2021, arXiv:2007.07314, eq. 10)."""
-        output = model(**{name: value for name, value in inputs.items() if name != "labels"})
-        logits = output.logits.float()
-        return torch.nn.functional.cross_entropy(logits + self.offsets.to(logits.device), inputs["labels"]), output
 
     def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None):
         try:
@@ -183,13 +145,65 @@ class AspectTrainer(Trainer):
             if world_size() > 1 or rows == 1 or not is_out_of_memory(error):
                 raise
         halves = [slice_batch(inputs, start, end) for start, end in ((0, rows // 2), (rows // 2, rows))]
-        found = [self.prediction_step(model, half, prediction_loss_only, ignore_keys) for half in halves]
-        losses, *others = zip(*found)
+        results = [self.prediction_step(model, half, prediction_loss_only, ignore_keys) for half in halves]
+        losses, *others = zip(*results)
         loss = sum(loss * len(half["labels"]) for loss, half in zip(losses, halves)) / rows
-        return loss, *(None if parts[0] is None else torch.cat(parts) for parts in others)
+        return loss, *(None if pair[0] is None else torch.cat(pair) for pair in others)
+
+    # --- steps ---
+
+    def training_step(self, model, inputs, *args, **kwargs) -> torch.Tensor:
+        # Words are hidden here and not in the collator: batches are made ahead, which a checkpoint does not record.
+        self.step_batches.append(self.hide_words(inputs))
+        batches = self.step_batches[-1:]
+        while (losses := self._add_gradients(model, batches, *args, **kwargs)) is None:
+            self.micro_batches.double(self.step_batches[-1], self.state.global_step + 1)
+            # An interrupted backward pass leaves an unknown part of the gradients, so the step starts again.
+            model.zero_grad()
+            batches = self.step_batches
+        if self.accelerator.sync_gradients:
+            self.step_batches = []
+        return losses[-1]
+
+    def _add_gradients(self, model, batches: Sequence[dict], *args, **kwargs) -> list[torch.Tensor] | None:
+        """Adds the gradients of batches and returns their losses; None if memory does not suffice.
+
+        With several processes the error is raised, because the others do not know that one has run out of memory.
+        """
+        losses = []
+        try:
+            for batch in batches:
+                loss = torch.zeros((), device=self.args.device)
+                for share, micro_batch in self.micro_batches.split(batch):
+                    self.micro_batch_share = share
+                    loss += super().training_step(model, micro_batch, *args, **kwargs)
+                losses.append(loss)
+        except RuntimeError as error:
+            if world_size() > 1 or not is_out_of_memory(error):
+                raise
+            return None
+        finally:
+            self.micro_batch_share = 1.0
+        return losses
+
+    def compute_loss(self, model, inputs, return_outputs=False, **kwargs):
+        if self.offsets is not None and model.training:
+            loss, output = self._adjusted_loss(model, inputs)
+        else:
+            loss, output = super().compute_loss(model, inputs, return_outputs=True, **kwargs)
+        loss = loss if self.micro_batch_share == 1 else self.micro_batch_share * loss
+        return (loss, output) if return_outputs else loss
+
+    def _adjusted_loss(self, model, inputs) -> tuple[torch.Tensor, dict]:
+        """Cross-entropy of logits + offsets and the output (Menon et al., 2021, arXiv:2007.07314, eq. 10)."""
+        output = model(**{name: value for name, value in inputs.items() if name != "labels"})
+        logits = output.logits.float()
+        return torch.nn.functional.cross_entropy(logits + self.offsets.to(logits.device), inputs["labels"]), output
 
     def _get_train_sampler(self, train_dataset=None) -> EpochSampler:
         return self.sampler
+
+    # --- optimizer ---
 
     def create_optimizer(self, model=None) -> torch.optim.Optimizer:
         if self.options.protocol != "released":
@@ -213,70 +227,23 @@ class AspectTrainer(Trainer):
         if self.lr_scheduler is None:
             self.lr_scheduler = LambdaLR(
                 optimizer or self.optimizer,
-                lambda step: warm_up_then_fall(step, num_training_steps, self.options.warmup),
+                lambda step: warmup_then_linear(step, num_training_steps, self.options.warmup),
             )
             self._created_lr_scheduler = True
         return self.lr_scheduler
 
-    def _get_output_dir(self, trial) -> str:
-        return str(self.staging or self.folder)
-
-    @contextmanager
-    def _writing(self) -> Iterator[Path]:
-        """The folder in which what is saved is written; where the disk does not take it, nothing of it stays."""
-        writing = self.folder / WRITING
-        try:
-            with explain_write_errors(writing):
-                yield writing
-        except InputError:
-            shutil.rmtree(writing, ignore_errors=True)  # which gives the space back
-            raise
-
-    def _save_checkpoint(self, model, trial) -> None:
-        path = checkpoint_path(self.folder, self.state.global_step)
-        with self._writing() as writing:
-            self.staging = writing
-            try:
-                super()._save_checkpoint(model, trial)
-            finally:
-                self.staging = None
-            wait_for_all()
-            if is_main():
-                if self.average is not None:
-                    self.average.save(writing / path.name)
-                self.parts.save(writing / path.name)
-                (writing / path.name / SECONDS_NAME).write_text(f"{self.seconds()}\n", encoding="utf-8")
-                publish(writing / path.name, path)
-        if is_main():
-            self._remove_old()
-        wait_for_all()
-
-    def _determine_best_metric(self, metrics: dict[str, float], trial) -> bool:
-        equal = is_tie_with_lower_loss(metrics, self.args.metric_for_best_model, self.state)
-        better = super()._determine_best_metric(metrics, trial) or equal
-        if better:
-            self.state.best_global_step = self.state.global_step
-            with self._writing() as writing, self.judged():
-                self.save_model(str(writing / BEST), _internal_call=True)
-                wait_for_all()
-                if is_main():
-                    publish(writing / BEST, self.best_weights())
-            wait_for_all()
-        return better
-
-    def _remove_old(self) -> None:
-        """Deletes all but the newest checkpoints, and the weights that none of those names."""
-        kept = self.options.keep_checkpoints
-        for old in checkpoints(self.folder)[:-kept]:
-            remove_folder(old)
-        named = {best_of(path) for path in checkpoints(self.folder)} | {self.best_weights()}
-        for old in self.folder.glob(f"{BEST}-*"):
-            if old not in named:
-                remove_folder(old)
-
 
 def label_offsets(labels: Sequence[int], classes: int, weight: float) -> torch.Tensor | None:
-    """(classes) float32: `weight` times the log share of each label, one row added to each; None for a weight of 0."""
+    """Returns the offsets of adjusted logits, `weight` times the log share of each label, with add-one smoothing.
+
+    Args:
+        labels: (N) class of each training row.
+        classes: number of classes.
+        weight: 0 gives no offsets.
+
+    Returns:
+        (classes) float32; None for a weight of 0.
+    """
     if not weight:
         return None
     counts = torch.bincount(torch.as_tensor(labels).long(), minlength=classes).float() + 1
@@ -284,7 +251,7 @@ def label_offsets(labels: Sequence[int], classes: int, weight: float) -> torch.T
 
 
 class _SetEpoch(TrainerCallback):
-    """Tells the sampler which epoch comes; at the beginning of one that is gone on with, the epoch is a fraction."""
+    """Sets the epoch of the sampler; in a resumed epoch `state.epoch` is a fraction."""
 
     def __init__(self, sampler: EpochSampler):
         self.sampler = sampler
@@ -294,7 +261,7 @@ class _SetEpoch(TrainerCallback):
 
 
 class _KeepAverage(TrainerCallback):
-    """Keeps the average of the weights, from the beginning or from where the checkpoint has it."""
+    """Updates the average of the weights, which a resumed run reads from its checkpoint."""
 
     def __init__(self, trainer: AspectTrainer):
         self.trainer = trainer

@@ -1,1 +1,1 @@
-"""What any program needs: processes, threads, files that appear whole, options with help texts, provenance."""
+"""Helpers without a subject of their own: processes, devices, atomic files, locks, option fields, provenance."""

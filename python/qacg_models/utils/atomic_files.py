@@ -1,7 +1,8 @@
-"""Files and folders that appear whole, so that nobody ever sees half of one.
+"""Atomic writes: a file or folder appears under its name when it is complete, or not at all.
 
-They are made in a new folder beside their place, with a random name, which only this user may enter. A predictable name
-could be planted, in a folder that others write to, as a link to one of the user's files.
+It is written in a temporary folder beside its destination, flushed to the disk, and renamed. The temporary folder has a
+random name and is accessible to this user only: in a shared folder, somebody could place a link to one of the user's
+files under a predictable name.
 """
 
 import os
@@ -16,15 +17,15 @@ from typing import IO, BinaryIO, TextIO
 
 from qacg_models.errors import InputError
 
-OLD = "old"  # the name, beside a new folder, of the one that it replaces
+OLD = "old"  # name of a replaced folder, beside the new one
 
 
 def replace_folder(new: Path, output: Path) -> None:
-    """Renames `new` to `output`; what was there is renamed to `old` beside `new`, for the caller to delete.
+    """Renames `new` to `output`. The previous output becomes `old`, beside `new`; the caller deletes it.
 
     Raises:
-        OSError: `new` cannot be renamed; what was there is back in its place.
-        InputError: nor can what was there be put back; it is still called `old`, which the caller must not delete.
+        OSError: `new` cannot be renamed; the previous output is restored.
+        InputError: the previous output cannot be restored either; it remains in `old`, which must not be deleted.
     """
     old = new.with_name(OLD)
     if output.exists():
@@ -37,26 +38,27 @@ def replace_folder(new: Path, output: Path) -> None:
                 os.rename(old, output)
             except OSError:
                 raise InputError(
-                    f"{output}: cannot be replaced ({error}); its content is in {old}, move it back"
+                    f"{output}: cannot be replaced ({error}). Its content is in {old}; move it back."
                 ) from error
         raise
 
 
 @contextmanager
 def atomic_folder(output: Path) -> Iterator[Path]:
-    """An empty folder to fill, which replaces `output` when the block ends.
+    """Yields an empty folder to fill, which replaces `output` when the block ends.
 
-    If the block fails, or the folder cannot be put in its place, `output` stays as it was.
+    If the block or the rename fails, `output` is unchanged.
 
     Args:
-        output: a folder, or a link to one, or nothing yet; the folder around it must exist.
+        output: a folder, a link to one, or an unused name in an existing folder.
 
     Raises:
-        OSError, InputError: as for `replace_folder`.
+        OSError: the folder cannot be renamed; the previous output is restored.
+        InputError: the previous output cannot be restored either; the text says where it is.
     """
-    output = output.resolve()  # a link stays, and what it leads to is replaced
-    beside = _beside(output)
-    work = Path(tempfile.mkdtemp(prefix=beside.name, dir=beside.parent))
+    output = output.resolve()  # a link is kept, and its target replaced
+    temporary = _temporary(output)
+    work = Path(tempfile.mkdtemp(prefix=temporary.name, dir=temporary.parent))
     new, old = work / "new", work / OLD
     try:
         new.mkdir()
@@ -65,12 +67,15 @@ def atomic_folder(output: Path) -> Iterator[Path]:
         shutil.rmtree(old, ignore_errors=True)
     finally:
         shutil.rmtree(new, ignore_errors=True)
-        with suppress(OSError):  # not empty where `old` could not be put back
+        with suppress(OSError):  # not empty if `old` could not be restored
             work.rmdir()
 
 
 def remove_folder(folder: Path) -> None:
-    """Deletes a folder so that no half of it is ever found under its name, nor what an earlier deletion left."""
+    """Deletes a folder, if it exists, and what an interrupted deletion left of it.
+
+    It is renamed first, so that a partly deleted folder never has its name.
+    """
     doomed = folder.with_name(f".deleting-{folder.name}")
     shutil.rmtree(doomed, ignore_errors=True)
     if folder.exists():
@@ -80,52 +85,56 @@ def remove_folder(folder: Path) -> None:
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[TextIO]:
-    """A UTF-8 file to write, which gets its name, in place of what had it, once all of it is on the disk.
+    """Yields a UTF-8 file to write, which replaces `path` when the block ends and its content is on the disk.
 
-    If the block fails the file is gone and what was there stays. Line ends are written as they come.
+    If the block fails, `path` is unchanged. Line ends are not converted.
 
     Raises:
-        InputError: the file cannot be written, with the reason.
+        InputError: the file cannot be written; the text has the reason.
     """
-    with _written(path, "w", encoding="utf-8", newline="") as handle:
+    with _write(path, "w", encoding="utf-8", newline="") as handle:
         yield handle
 
 
 @contextmanager
 def atomic_write_bytes(path: Path) -> Iterator[BinaryIO]:
-    """`atomic_write` for bytes."""
-    with _written(path, "wb") as handle:
+    """Yields a binary file to write, which replaces `path` when the block ends and its content is on the disk.
+
+    Raises:
+        InputError: the file cannot be written; the text has the reason.
+    """
+    with _write(path, "wb") as handle:
         yield handle
 
 
 @contextmanager
-def _written(path: Path, mode: str, **how: str) -> Iterator[IO]:
+def _write(path: Path, mode: str, **options: str) -> Iterator[IO]:
     try:
-        with staged_file(path) as made:
-            with made.path.open(mode, **how) as handle:
+        with staged_file(path) as staged:
+            with staged.path.open(mode, **options) as handle:
                 yield handle
-            made.publish()
+            staged.publish()
     except OSError as error:
-        # An error of writing names no file, or one in the new folder; one that names another is not about this one.
-        if error.filename is not None and not str(error.filename).startswith(str(_beside(path))):
+        # A failed write names no file, or one in the temporary folder; errors about other files are passed on.
+        if error.filename is not None and not str(error.filename).startswith(str(_temporary(path))):
             raise
         raise InputError(f"{path}: cannot be written ({error.strerror or error})") from error
 
 
-def _beside(path: Path) -> Path:
-    """How the names of new folders for `path` begin; random letters follow."""
+def _temporary(path: Path) -> Path:
+    """Returns the prefix of temporary folders for `path`; random letters follow."""
     return path.absolute().with_name(f".{path.name}.")
 
 
 @dataclass(frozen=True)
 class StagedFile:
-    """A file that a library writes to `path`, beside its place at `output`."""
+    """A temporary file at `path`, which is to become `output`."""
 
     path: Path
     output: Path
 
     def publish(self) -> None:
-        """Puts it in place of what is there, once all of it is on the disk."""
+        """Flushes the file to the disk and renames it to `output`, which is replaced."""
         with self.path.open("rb") as handle:
             os.fsync(handle.fileno())
         os.replace(self.path, self.output)
@@ -133,24 +142,24 @@ class StagedFile:
 
 @contextmanager
 def staged_file(output: Path) -> Iterator[StagedFile]:
-    """Around code that writes a file by its path, and publishes it if all is well with it.
+    """Yields a temporary file for code that writes a file by its path; the caller checks and publishes it.
 
-    The file has the name of `output`, whose suffix libraries go by, in a new folder that is deleted at the end.
+    The file has the name of `output`, because libraries use its suffix, in a folder that is deleted at the end.
     """
-    beside = _beside(output)
-    with tempfile.TemporaryDirectory(prefix=beside.name, dir=beside.parent, ignore_cleanup_errors=True) as folder:
+    temporary = _temporary(output)
+    with tempfile.TemporaryDirectory(prefix=temporary.name, dir=temporary.parent, ignore_cleanup_errors=True) as folder:
         yield StagedFile(Path(folder) / output.name, output)
 
 
 @contextmanager
 def explain_write_errors(folder: Path) -> Iterator[None]:
-    """Around code of libraries that writes files into `folder`: what they raise when they cannot, as an InputError.
+    """Converts the errors of libraries that write files into `folder` to InputError with a path and a reason.
 
-    What they raise says neither which file nor why: torch's archive writer raises a RuntimeError of its own, and
-    safetensors an error that is no OSError.
+    Their errors have neither: torch's archive writer raises a RuntimeError, and safetensors an error that is no
+    OSError.
 
     Raises:
-        InputError: naming the folder and the reason.
+        InputError: a file cannot be written; the text names the file or folder and the reason.
     """
     try:
         yield
@@ -160,12 +169,14 @@ def explain_write_errors(folder: Path) -> Iterator[None]:
             raise
         raise InputError(f"{path}: cannot be written ({error.strerror or error})") from error
     except Exception as error:
-        if not _of_writing(error):
+        if not _is_write_error(error):
             raise
-        raise InputError(f"{folder}: cannot be written ({_why_not(folder) or _first_line(error)})") from error
+        raise InputError(
+            f"{folder}: cannot be written ({_why_not_writable(folder) or str(error).partition(chr(10))[0]})"
+        ) from error
 
 
-def _of_writing(error: Exception) -> bool:
+def _is_write_error(error: Exception) -> bool:
     if type(error).__name__ == "SafetensorError":
         return "I/O error" in str(error) or "os error" in str(error)
     return isinstance(error, RuntimeError) and any(
@@ -173,8 +184,8 @@ def _of_writing(error: Exception) -> bool:
     )
 
 
-def _why_not(folder: Path) -> str | None:
-    """Why a megabyte cannot be written to a folder, in the words of the system; None where it can."""
+def _why_not_writable(folder: Path) -> str | None:
+    """Returns the system's reason why a megabyte cannot be written to a folder; None if it can."""
     try:
         with tempfile.TemporaryFile(dir=folder) as handle:
             handle.write(bytes(1 << 20))
@@ -185,14 +196,10 @@ def _why_not(folder: Path) -> str | None:
     return None
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]
-
-
 def follow_umask(paths: Iterable[Path]) -> None:
-    """Gives files the permissions of new ones; safetensors makes its files readable by their owner alone."""
+    """Sets the permissions of files by the umask; safetensors creates files that only their owner can read."""
     for path in paths:
-        # The umask cannot be read without setting it, for every thread; a new file shows it.
+        # Reading the umask means setting it, for all threads; a new file shows it instead.
         with staged_file(path) as probe:
             probe.path.touch()
             path.chmod(stat.S_IMODE(probe.path.stat().st_mode))

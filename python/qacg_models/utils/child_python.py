@@ -1,8 +1,7 @@
-"""Python child processes that import nothing from the current folder.
+"""Starts Python child processes that import nothing from the current folder.
 
-`python -m MODULE` puts the current folder first on the import path: a `torch.py` or `queue.py` there, which may be
-anybody's, would run. `python -P` does not, but exists from Python 3.11 on. So a child runs this file as a script, which
-works in every version, and this file runs the module.
+`python -m MODULE` puts the current folder first on the import path, so a `torch.py` of somebody else there would run.
+`python -P` avoids that, but requires Python 3.11. So a child runs this file as a script, which then runs the module.
 """
 
 from __future__ import annotations
@@ -22,14 +21,17 @@ _OWN_PACKAGES = ("qacg_kernels", "qacg_models", "benchmarks")
 
 
 def module_command(module: str, *arguments: object) -> list[str]:
-    """The command that runs a module as `python -m MODULE` does, but imports nothing from the current folder.
+    """Returns the command that runs a module like `python -m MODULE`, without imports from the current folder.
 
-    The child imports the packages of this project from where this process has them, whatever the current folder is.
-    Folders named by PYTHONPATH stay on its import path.
+    The child imports the packages of this project from the same folders as this process. The folders in PYTHONPATH
+    stay on its import path.
 
     Args:
         module: dotted name of the module, such as "qacg_models.cli".
-        arguments: of the module, each as its text.
+        arguments: of the module, converted to str.
+
+    Returns:
+        The arguments for `subprocess.run`.
 
     Example:
         >>> import subprocess
@@ -44,7 +46,7 @@ def module_command(module: str, *arguments: object) -> list[str]:
 
 
 class _PackagesFrom(MetaPathFinder):
-    """Finds packages in the folders given by their names, before any other finder."""
+    """Finds packages in given folders, before any other finder."""
 
     def __init__(self, folders: Mapping[str, str]):
         self.folders = folders
@@ -57,7 +59,7 @@ class _PackagesFrom(MetaPathFinder):
 
 
 def _run(folders: str, module: str, *arguments: str) -> None:
-    # As a script this file has its own folder on the path, where modules of this package would shadow others.
+    # The folder of a script is on the path, where the modules of this package would shadow others.
     sys.path[:] = [entry for entry in sys.path if entry != str(_FILE.parent)]
     sys.meta_path.insert(0, _PackagesFrom(json.loads(folders)))
     sys.argv[1:] = arguments

@@ -1,4 +1,4 @@
-"""JSON as the dataclass that declares it: what does not fit is named by its path, such as `selected.step`."""
+"""Converts JSON values to dataclasses; errors name a field by its path, such as `selected.step`."""
 
 from __future__ import annotations
 
@@ -8,21 +8,22 @@ import types
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from qacg_models.errors import InputError
+from qacg_models.errors import InputError, ModelFolderError
 from qacg_models.utils.plain_text import parse_json, read_text
 
 Reader = Callable[[object, str], Any]
+T = TypeVar("T")
 
 _WORDS = {int: "an integer", float: "a number", str: "a text", bool: "true or false", type(None): "null"}
 
 
 def read_json_as(kind: Any, path: Path) -> Any:
-    """The JSON value in a file as the type `kind`, as for `typed`.
+    """Reads a JSON file as the type `kind`, which is one of those of `convert_json`.
 
     Raises:
-        InputError: beginning with the path of the file, which cannot be read, is not JSON, or does not fit `kind`.
+        InputError: the file cannot be read, is not JSON, or does not fit `kind`. The text begins with its path.
     """
     try:
         value = parse_json(read_text(path))
@@ -36,15 +37,38 @@ def read_json_as(kind: Any, path: Path) -> Any:
         raise InputError(f"{path}: {str(error).removeprefix(': ')}") from None
 
 
-def convert_json(kind: Any, value: object, path: str = "", readers: Mapping[Any, Reader] = MappingProxyType({})) -> Any:
-    """A JSON value as the type `kind`: a dataclass of such types, int, float, str, bool, None, object, a union of
-    them, a tuple or a dict by str. Lists become tuples; a dataclass has to be given every field, and no other.
+def read_model_file(path: Path, convert: Callable[[object], T]) -> T:
+    """Reads a JSON file of a model folder.
 
     Args:
-        readers: for other types, what reads a value at a path.
+        path: of the file.
+        convert: makes a record of the JSON value.
 
     Raises:
-        InputError: beginning with the path of the value, what came, and what was wanted.
+        ModelFolderError: the file cannot be read, is not JSON, or `convert` raises InputError.
+    """
+    try:
+        content = read_json_as(object, path)
+    except InputError as error:
+        raise ModelFolderError(str(error)) from None
+    try:
+        return convert(content)
+    except InputError as error:
+        raise ModelFolderError(f"{path}: {error}") from None
+
+
+def convert_json(kind: Any, value: object, path: str = "", readers: Mapping[Any, Reader] = MappingProxyType({})) -> Any:
+    """Converts a JSON value to a type.
+
+    Args:
+        kind: int, float, str, bool, None, object, a union of these, or a tuple, a dict with str keys or a dataclass of
+            such types. Lists become tuples. A dataclass requires every field and accepts no other.
+        value: to convert.
+        path: of the value in the file, for errors.
+        readers: functions that convert other types, called with the value and its path.
+
+    Raises:
+        InputError: the value does not fit; the text has its path, the expected type and the value.
     """
     if kind in readers:
         return readers[kind](value, path)
@@ -61,30 +85,36 @@ def convert_json(kind: Any, value: object, path: str = "", readers: Mapping[Any,
     alternatives = inner if origin in (Union, types.UnionType) else (kind,)
     if value is None and type(None) in alternatives:
         return None
-    if len(wanted := [one for one in alternatives if one is not type(None)]) == 1 and wanted[0] not in _WORDS:
-        return convert_json(wanted[0], value, path, readers)
+    if len(kinds := [one for one in alternatives if one is not type(None)]) == 1 and kinds[0] not in _WORDS:
+        return convert_json(kinds[0], value, path, readers)
     for one in alternatives:
         if type(value) is one and not (one is float and not math.isfinite(value)):
             return value
         if one is float and type(value) is int:
             return float(value)
-    raise InputError(f"{path}: got {_shown(value)}, wanted {' or '.join(_WORDS[one] for one in alternatives)}")
+    raise InputError(f"{path}: expected {' or '.join(_WORDS[one] for one in alternatives)}, got {_shorten(value)}")
 
 
 def convert_json_fields(
     kinds: Mapping[str, Any], value: object, path: str = "", readers: Mapping[Any, Reader] = MappingProxyType({})
 ) -> dict[str, Any]:
-    """The fields of a JSON object, each as its type; none may be missing, and there may be no other.
+    """Converts the fields of a JSON object, all of which are required, and no others allowed.
+
+    Args:
+        kinds: type of each field, as for `convert_json`.
+        value: to convert.
+        path: of the value in the file, for errors.
+        readers: functions that convert other types, called with the value and its path.
 
     Raises:
-        InputError: as for `typed`.
+        InputError: a field is missing, unknown, or does not fit.
     """
     given = _as_object(value, path)
-    before = f"{path} " if path else ""
+    prefix = f"{path} " if path else ""
     if missing := [name for name in kinds if name not in given]:
-        raise InputError(f"{before}lacks {', '.join(missing)}, so it is not whole")
+        raise InputError(f"{prefix}lacks {', '.join(missing)}, so it is incomplete")
     if unknown := sorted(given.keys() - kinds.keys()):
-        raise InputError(f"{before}has {', '.join(unknown)}, which this version does not know")
+        raise InputError(f"{prefix}has {', '.join(unknown)}, which this version does not support")
     return {name: convert_json(kind, given[name], _join(path, name), readers) for name, kind in kinds.items()}
 
 
@@ -100,10 +130,10 @@ def _as_dataclass(kind: Any, value: object, path: str, readers: Mapping[Any, Rea
 
 def _as_tuple(inner: tuple, value: object, path: str, readers: Mapping[Any, Reader]) -> tuple:
     if not isinstance(value, list):
-        raise InputError(f"{path}: got {_shown(value)}, wanted a list")
+        raise InputError(f"{path}: expected a list, got {_shorten(value)}")
     kinds = [inner[0]] * len(value) if inner[1:] == (...,) else list(inner)
     if len(value) != len(kinds):
-        raise InputError(f"{path}: got {len(value)} values, wanted {len(kinds)}")
+        raise InputError(f"{path}: expected {len(kinds)} values, got {len(value)}")
     return tuple(
         convert_json(kind, part, f"{path}[{index}]", readers) for index, (kind, part) in enumerate(zip(kinds, value))
     )
@@ -111,7 +141,7 @@ def _as_tuple(inner: tuple, value: object, path: str, readers: Mapping[Any, Read
 
 def _as_object(value: object, path: str) -> dict[str, object]:
     if not isinstance(value, dict):
-        raise InputError(f"{path}: got {_shown(value)}, wanted an object")
+        raise InputError(f"{path}: expected an object, got {_shorten(value)}")
     return value
 
 
@@ -119,6 +149,6 @@ def _join(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
-def _shown(value: object) -> str:
+def _shorten(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,4 +1,4 @@
-"""A field of a dataclass of choices, which says all that a flag or a run file has to know of it."""
+"""Dataclass fields for options; the metadata of a field is what its flag, help text and run file need."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from collections.abc import Callable
 from dataclasses import field
 from typing import Any
 
-# What stands for the value in a help text, by the type of the value.
+# The placeholder of a value in a help text, by its type.
 METAVARS = {int: "N", float: "X", str: "TEXT", list: "NAME"}
 
 
 def option_group(group: str) -> Callable[..., Any]:
-    """What makes the fields that a help text lists under `group`."""
+    """Returns a function that makes fields, which a help text lists under `group`."""
 
-    def choice(default, text: str, *known: str, kind: type | None = None, metavar: str | None = None):
-        """A field.
+    def option(default, text: str, *known: str, kind: type | None = None, metavar: str | None = None):
+        """Returns a dataclass field.
 
         Args:
-            default: None where nothing, or something else, settles it; `kind` is then needed.
-            text: the help text, on one line.
-            known: the only values there are.
-            kind: type of the value; list is a list of names.
-            metavar: what stands for the value in a help text; None goes by the type.
+            default: None if the option has no default of its own; it then requires `kind`.
+            text: help text, on one line.
+            known: allowed values; none for any.
+            kind: type of the value; `list` is a list of names.
+            metavar: placeholder of the value in the help text; None for that of the type.
         """
         kind = kind or type(default)
         if known or kind is bool:
@@ -33,16 +33,16 @@ def option_group(group: str) -> Callable[..., Any]:
             metadata={"help": text, "choices": known or None, "kind": kind, "group": group, "metavar": metavar},
         )
 
-    return choice
+    return option
 
 
-def shown(value: object) -> str:
-    """A value as help texts write it: bool as on and off."""
+def format_value(value: object) -> str:
+    """Returns a value as help texts show it: bool as on and off."""
     if isinstance(value, bool):
         return "on" if value else "off"
     return str(value)
 
 
 def help_text(text: str, default: str | None) -> str:
-    """A help text for argparse, with the default behind it if there is one to show."""
+    """Returns a help text for argparse, followed by the default if there is one."""
     return (text if default is None else f"{text} (default: {default})").replace("%", "%%")

@@ -1,4 +1,4 @@
-"""Where the run of an output works, and what keeps a second one out."""
+"""Locks an output against a second run, and names the folders of unfinished runs."""
 
 from __future__ import annotations
 
@@ -11,46 +11,47 @@ from pathlib import Path
 from qacg_models.errors import InputError
 from qacg_models.utils.distributed import run_on_main
 
-# Of file systems that lock nothing, some network ones among them.
+# Errors of file systems without locks, such as some network file systems.
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
 
 
 def lock_path(output: Path) -> Path:
-    """The file whose lock says that a run is at work on `output`: `.NAME.lock` beside it, gone when the run ends."""
+    """Returns the lock file of an output, `.NAME.lock` beside it, which is deleted when the run ends."""
     output = Path(os.path.abspath(output))
     return output.with_name(f".{output.name}.lock")
 
 
 def unfinished_path(output: Path) -> Path:
-    """Where a training that is to become the folder `output` works."""
+    """Returns the folder in which the training of the model folder `output` works."""
     return output.with_name(f"{output.name}.unfinished")
 
 
 def parts_path(output: Path) -> Path:
-    """Where a prediction that is to become the file `output` works."""
+    """Returns the folder in which the prediction of the file `output` works."""
     return output.with_name(f"{output.name}.parts")
 
 
 @contextlib.contextmanager
 def lock_output(output: Path, say: Callable[[str], None]) -> Iterator[None]:
-    """Around all that a run writes for `output`: until it ends no other run with the same one begins.
+    """Holds the lock of `output` inside the block, so that no other run writes to the same output.
 
-    Of several processes that work together the main one has the lock. The system takes it from a process that is
-    killed, whose file the next run takes over.
+    The main process of several holds it. The system releases the lock of a killed process, whose file the next run
+    reuses.
 
     Args:
-        say: told where the file system has no locks, so that the user has to see to it.
+        output: file or folder.
+        say: receives a warning if the file system has no locks.
 
     Raises:
-        InputError: another run is at work on it, or nothing can be written beside it.
+        InputError: another run holds the lock, or the folder of the output is not writable.
     """
     with contextlib.ExitStack() as stack:
-        run_on_main(lambda: stack.enter_context(_locked(output, say)))
+        run_on_main(lambda: stack.enter_context(_lock(output, say)))
         yield
 
 
 @contextlib.contextmanager
-def _locked(output: Path, say: Callable[[str], None]) -> Iterator[None]:
+def _lock(output: Path, say: Callable[[str], None]) -> Iterator[None]:
     from filelock import FileLock, Timeout
 
     path = lock_path(output)
@@ -59,16 +60,18 @@ def _locked(output: Path, say: Callable[[str], None]) -> Iterator[None]:
         path.parent.mkdir(parents=True, exist_ok=True)
         lock.acquire(blocking=False)
     except Timeout:
-        raise InputError(f"{output}: another run is at work on it; wait for its end, or choose another one") from None
+        raise InputError(
+            f"{output}: another run is writing to it. Wait until it ends, or choose another output."
+        ) from None
     except (OSError, NotImplementedError) as error:
         number = getattr(error, "errno", errno.ENOSYS)
         if number not in _NO_LOCKS:
             raise InputError(f"{path}: cannot be written ({getattr(error, 'strerror', error)})") from error
-        say(f"{path.parent}: its file system has no locks; take care that no other run has the same output")
+        say(f"warning: the file system of {path.parent} has no locks; do not start another run with the same output")
     try:
         yield
     finally:
         if lock.is_locked:
-            with contextlib.suppress(PermissionError):  # of Windows, where it goes as it is released
+            with contextlib.suppress(PermissionError):  # on Windows, where the release deletes it
                 path.unlink(missing_ok=True)
             lock.release()

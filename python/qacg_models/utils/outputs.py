@@ -1,4 +1,4 @@
-"""Whether an output can be written, asked before the work that is to be written there."""
+"""Checks of an output path, before the work whose result is written there."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from qacg_models.errors import InputError
 
 
 def check_writable(name: str, path: Path | str) -> None:
-    """Tries whether a file or folder can be made at `path`, and leaves nothing behind.
+    """Checks that a file or folder can be created at `path`; leaves nothing behind.
 
     Args:
         name: of the argument, for the error.
+        path: to check.
 
     Raises:
-        InputError: it cannot, with the path and the reason.
+        InputError: it cannot be created; the text has the path and the reason.
     """
     path = Path(path)
     try:
-        os.stat(path)  # a name that is too long, or leads through a file
+        os.stat(path)  # fails for a name that is too long, or leads through a file
     except FileNotFoundError:
         pass
     except OSError as error:
@@ -35,18 +36,19 @@ def check_writable(name: str, path: Path | str) -> None:
 
 
 def check_not_input(name: str, output: Path, source: Path | int) -> None:
-    """Refuses an output that is the file which is read, whatever the two are called.
+    """Checks that an output is not the input file, under the same or another path.
 
     Args:
         name: of the argument, for the error.
-        source: a path, or an open file's number.
+        output: to check.
+        source: a path, or a file descriptor.
 
     Raises:
-        InputError: the two are one file.
+        InputError: both are the same file.
     """
     try:
         same = os.path.samestat(os.stat(output), os.stat(source))
-    except OSError:  # one of the two is not there
+    except OSError:  # one of them does not exist
         return
     if same:
-        raise InputError(f"{name}: {output} is the file that is read, which would be lost; choose another")
+        raise InputError(f"{name}: {output} is the input file, which would be overwritten. Choose another output.")

@@ -1,7 +1,7 @@
-"""Text that files and programs can take: bounded files, JSON errors with line and column, cells that spreadsheets run.
+"""Reads text and JSON from untrusted files: limited sizes, lone surrogates, cells that spreadsheets run as formulas.
 
-Python's texts may hold surrogates, halves of a character of UTF-16: JSON's escapes make them, and so do bytes on the
-command line that are not UTF-8. No file, tokenizer or terminal takes them.
+A Python str can contain surrogates, halves of a UTF-16 character: from JSON escapes, and from bytes of the command line
+that are not UTF-8. Files, tokenizers and terminals reject them.
 
 A spreadsheet runs a cell of a CSV as a formula if it begins with `=`, `+`, `-` or `@`, quoted or not.
 """
@@ -14,26 +14,26 @@ import re
 import sys
 from pathlib import Path
 
-# The most that is read: a device or a damaged file may have no end, and its reader would take all of the memory.
+# Limits of what is read: a device or a damaged file can be endless, and reading it would use up the memory.
 MOST_LINE_BYTES = 16 << 20
-MOST_FILE_BYTES = 256 << 20  # of files that are in memory as a whole
+MOST_FILE_BYTES = 256 << 20  # of files that are read at once
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|.)", re.DOTALL)
 _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _DECODER = json.JSONDecoder()
-# White space before the sign is passed over. Spreadsheets in Chinese, Japanese and Korean take full-width signs too.
-# A tab or carriage return alone may move the rest of the cell into a cell of its own.
+# Spreadsheets skip white space before the sign. Chinese, Japanese and Korean ones accept full-width signs too. A tab or
+# carriage return can move the rest of the cell into a cell of its own.
 _FORMULA = re.compile(r"'*(?:[\t\r]|[\s\0]*[=+\-@＝＋－＠])")
 
 
 def mebibytes(size: int) -> str:
-    """A number of bytes as messages give it, such as "16 MiB"."""
+    """Returns a number of bytes for messages, such as "16 MiB"."""
     return f"{size >> 20} MiB"
 
 
 def read_text(path: Path) -> str:
-    """The UTF-8 text of a file of at most `MOST_FILE_BYTES`.
+    """Reads a UTF-8 file of at most `MOST_FILE_BYTES`.
 
     Raises:
         OSError: the file cannot be read, or is larger (EFBIG).
@@ -47,63 +47,63 @@ def read_text(path: Path) -> str:
 
 
 def lone_surrogate(text: str) -> str | None:
-    """The first half of a character in a text, as an escape such as `\\ud83d`; None: there is none."""
+    """Returns the first surrogate in a text as an escape, such as `\\ud83d`; None if there is none."""
     found = _SURROGATE.search(text)
     return None if found is None else f"\\u{ord(found[0]):04x}"
 
 
 def escape_formula(cell: str) -> str:
-    """The cell, with an apostrophe before it if a spreadsheet would run it as a formula.
+    """Returns the cell, with an apostrophe before it if a spreadsheet would run it as a formula.
 
-    A cell that already has apostrophes before a formula gets one more, so that `unescape_formula` restores every cell.
+    A formula that already has apostrophes gets one more, so that `unescape_formula` restores every cell.
     """
     return f"'{cell}" if _FORMULA.match(cell) else cell
 
 
 def unescape_formula(cell: str) -> str:
-    """Inverse of `escape_formula`."""
+    """Returns the cell that `escape_formula` was called with."""
     return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
 
 
 def parse_json(text: str) -> object:
-    """The value of a JSON text.
+    """Returns the value of a JSON text.
 
     Raises:
-        json.JSONDecodeError: as for `parse_json_at`, or more text behind the value.
+        json.JSONDecodeError: `parse_json_at` raises it, or more text follows the value.
     """
     value, end = parse_json_at(text, len(text) - len(text.lstrip()))
     rest = text[end:].lstrip()
     if rest:
-        raise json.JSONDecodeError("the text goes on after its end", text, len(text) - len(rest))
+        raise json.JSONDecodeError("more text follows the value", text, len(text) - len(rest))
     return value
 
 
 def parse_json_at(text: str, start: int) -> tuple[object, int]:
-    """The JSON value that begins at `start`, without space before it, and where it ends.
+    """Returns the JSON value that begins at `start`, which is no white space, and the position of its end.
 
     Raises:
-        json.JSONDecodeError: no JSON; a number of more digits than Python reads, lists and objects nested too deep
-            for it, or an escape that is half a character.
+        json.JSONDecodeError: the text is not JSON; a number has more digits than Python reads; lists and objects are
+            nested too deeply; or an escape is a lone surrogate.
     """
     try:
         value, end = _DECODER.raw_decode(text, start)
     except json.JSONDecodeError:
         raise
     except RecursionError:
-        raise json.JSONDecodeError("lists and objects are nested too deep, wanted a few levels", text, start) from None
-    except ValueError:  # Python's limit against texts that take hours to become a number
+        raise json.JSONDecodeError("lists and objects are nested too deep", text, start) from None
+    except ValueError:  # Python limits the digits, because converting many takes hours
         most = sys.get_int_max_str_digits()
         place = re.compile(rf"[0-9]{{{most + 1}}}").search(text, start)
         where = start if place is None else place.start()
         raise json.JSONDecodeError(f"a number has more than {most} digits", text, where) from None
-    if (place := _half_character(text, start, end)) is not None:
+    if (place := _lone_surrogate_escape(text, start, end)) is not None:
         escape = text[place : place + 6]
-        raise json.JSONDecodeError(f"the escape {escape} is half a character, wanted both halves", text, place)
+        raise json.JSONDecodeError(f"the escape {escape} is half a character", text, place)
     return value, end
 
 
-def _half_character(text: str, start: int, end: int) -> int | None:
-    """Where the first escape lies that is a surrogate without its other half."""
+def _lone_surrogate_escape(text: str, start: int, end: int) -> int | None:
+    """Returns the position of the first escape that is a lone surrogate."""
     if _ESCAPED_SURROGATE.search(text, start, end) is None:
         return None
     high: re.Match | None = None

@@ -1,4 +1,4 @@
-"""With what a result was made: versions, machine, and the commit of this package where there is one."""
+"""The provenance of a result: versions, machine, and the commit of a checkout."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from importlib.metadata import version
 
 
 def origin() -> dict[str, object]:
-    """Facts for a record, all of them JSON."""
+    """Returns the versions, the machine and the commit, as JSON values."""
     import torch
 
     from qacg_kernels import info
@@ -23,19 +23,19 @@ def origin() -> dict[str, object]:
 
 
 def attention_backends() -> dict[str, object]:
-    """Which attention kernels were chosen for this process's calls, by device; to be asked after the calls."""
+    """Returns the attention backends that calls of this process have used so far, by device."""
     from qacg_kernels import dispatch
 
     return dispatch.chosen_so_far()
 
 
 def now() -> str:
-    """The time in UTC, to the second."""
+    """Returns the time in UTC, to the second."""
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
 def commit() -> str | None:
-    """The commit of a checkout, marked where files differ from it; None for an installed package."""
+    """Returns the commit of a checkout, with "-modified" if files differ from it; None for an installed package."""
     from qacg_kernels.utils.source_revision import checkout_of
 
     found = checkout_of(__file__, "-uno")

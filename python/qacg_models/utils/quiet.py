@@ -1,4 +1,4 @@
-"""Other packages without their remarks on what is not there and on names that they choose themselves."""
+"""Silences warnings and log lines of other packages that a user of this one cannot act on."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def quiet(*loggers: str) -> Iterator[None]:
-    """Inside, neither warnings nor what these loggers say below an error is shown; errors are raised as ever.
+    """Suppresses warnings, and log lines below the level ERROR, inside the block.
 
     Args:
-        loggers: names. One without a level of its own is quieted by those above it too.
+        loggers: names of loggers. A parent logger also silences its children without a level of their own.
     """
     found = [logging.getLogger(name) for name in loggers]
     before = [logger.level for logger in found]

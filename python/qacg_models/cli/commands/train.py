@@ -11,7 +11,7 @@ from qacg_models.cli.interruption import with_resume
 from qacg_models.data.options import DataOptions
 from qacg_models.errors import InputError
 from qacg_models.runs.options import TrainingOptions
-from qacg_models.runs.recipes import described
+from qacg_models.runs.recipes import describe_default
 from qacg_models.utils.output_lock import unfinished_path
 
 USES_MODELS = True
@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--rows", type=Path, metavar="DIR", help="folder in which to keep the figures, one line of JSON per seed"
     )
     add_flags(parser, DataOptions)
-    add_flags(parser, TrainingOptions, leave_out=("seed",), settled=described)
+    add_flags(parser, TrainingOptions, leave_out=("seed",), default_of=describe_default)
 
 
 def arguments_to_resume(arguments: argparse.Namespace, given: Sequence[str]) -> list[str] | None:

@@ -1,0 +1,89 @@
+"""Augmentation of the training rows, for models that start at random and would overfit a small file.
+
+Word dropout replaces some tokens by the unknown token (Iyyer et al., 2015). Joined texts put a second text, without an
+opinion on the row's aspect, before or after the row's own text, so that the model has to find where the aspect is
+discussed (concatenation as augmentation: Kondo et al., 2021, for translation).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import torch
+
+from qacg_models.data.feature_table import FeatureTable
+from qacg_models.errors import InputError
+
+ABSENT = 0  # the label that means "no opinion", where a task has one
+RowKey = int | tuple[int, int]
+
+
+class WordDropout:
+    """Replaces tokens of the first segment by the unknown token; special tokens are kept.
+
+    Args:
+        share: probability that a token is replaced, in [0, 1).
+        unknown: id of the unknown token; None if the tokenizer has none.
+        special: ids of special tokens.
+
+    Raises:
+        InputError: `share` is not 0 and the tokenizer has no unknown token.
+    """
+
+    def __init__(self, share: float, unknown: int | None, special: Iterable[int]):
+        if share and unknown is None:
+            raise InputError(f"word_dropout: expected 0 for a tokenizer without an unknown token, got {share}.")
+        self.share, self.unknown, self.special = share, unknown, torch.tensor(sorted(special))
+
+    def __call__(self, inputs: dict) -> dict:
+        """Returns the batch with new `input_ids`, drawn from torch's generator, whose state checkpoints store."""
+        if not self.share:
+            return inputs
+        tokens = inputs["input_ids"]
+        replaced = torch.rand(tokens.shape).to(tokens.device) < self.share
+        replaced &= (inputs["token_type_ids"] == 0) & ~torch.isin(tokens, self.special.to(tokens.device))
+        return inputs | {"input_ids": torch.where(replaced, self.unknown, tokens)}
+
+
+class JoinedTexts:
+    """Rows of a table, by number, and pairs of rows of one aspect as a single row, by a pair of numbers.
+
+    Args:
+        rows: with context ids.
+        share: of the drawn rows that are joined, in [0, 1).
+        max_length: in tokens; for a longer pair, its row with an opinion is used alone, or else the first one.
+    """
+
+    def __init__(self, rows: FeatureTable, share: float, max_length: int):
+        self.rows, self.share, self.max_length = rows, share, max_length
+        self.contexts = torch.as_tensor(rows.column("context_ids"))
+        absent = torch.nonzero(torch.as_tensor(rows.labels()) == ABSENT).flatten()
+        contexts = self.contexts[absent].long()
+        # Rows without an opinion, sorted by aspect.
+        self.absent = absent[torch.argsort(contexts, stable=True)]
+        self.counts = torch.bincount(contexts, minlength=int(self.contexts.max()) + 1)
+        self.starts = self.counts.cumsum(0) - self.counts
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, key: RowKey) -> dict:
+        if isinstance(key, int):
+            return self.rows[key]
+        first, second = self.rows[key[0]], self.rows[key[1]]
+        # Without the separator at the end of the first text, and the first token of the second row.
+        end = first["token_type_ids"].count(0) - 1
+        if end + len(second["input_ids"]) - 1 > self.max_length:
+            return first if first["labels"] != ABSENT or second["labels"] == ABSENT else second
+        joined = {name: first[name][:end] + second[name][1:] for name in ("input_ids", "token_type_ids")}
+        return second | joined | {"labels": first["labels"] or second["labels"]}
+
+    def pairs(self, drawn: torch.Tensor, generator: torch.Generator) -> Iterator[RowKey]:
+        """Yields a key for each drawn row: its number, or a pair with a row of its aspect before or after it."""
+        chance = torch.rand((3, len(drawn)), generator=generator, dtype=torch.float64)
+        contexts = self.contexts[drawn].long()
+        counts = self.counts[contexts]
+        others = self.absent[(self.starts[contexts] + (chance[0] * counts).long()).clamp(max=len(self.absent) - 1)]
+        joined = ((chance[1] < self.share) & (counts > 0)).tolist()
+        for row, other, is_joined, is_first in zip(drawn.tolist(), others.tolist(), joined, (chance[2] < 0.5).tolist()):
+            yield (row, other) if is_joined and is_first else (other, row) if is_joined else row
