@@ -110,7 +110,7 @@ def test_bad_input_is_named(ask, folders, tmp_path):
             InputError,
             r"aspects: expected one of the model's \(food, price, service\), got 'view'",
         ),
-        (lambda: ask(TEXTS[0], aspects=[]), InputError, r"aspects: expected at least one name, got \[\]"),
+        (lambda: ask(TEXTS[0], aspects=[]), InputError, r"aspects: expected at least one name, .*got \[\]"),
         (lambda: ask(TEXTS[0], aspects=["food", "food"]), InputError, "wanted at least one name, each once"),
         (lambda: ask(TEXTS[0], aspects="food"), TypeError, "aspects: expected a sequence of names, got 'food'"),
         (lambda: ask(TEXTS[0], aspects=[1]), TypeError, r"aspects: expected a sequence of names, got \[1\]"),

@@ -303,9 +303,7 @@ def test_answerer_bad_tokenizer_raises(tokenizer):
         QuestionAnswerer(Pointer({}, {}), tokenizer, stride=-1).answer("?", "Text.")
     small = Pointer({}, {})
     small.words = nn.Embedding(10, 1)
-    with pytest.raises(
-        InputError, match=f"expected at most 10 tokens as in the model, got {len(tokenizer)}"
-    ):
+    with pytest.raises(InputError, match=f"expected at most 10 tokens as in the model, got {len(tokenizer)}"):
         QuestionAnswerer(small, tokenizer)
     slow = SimpleNamespace(is_fast=False)
     with pytest.raises(InputError, match="tokenizer: SimpleNamespace gives no character offsets"):

@@ -193,7 +193,7 @@ def test_suggest_bad_input_is_one_line(tmp_path, capsys):
     assert sheet.read_text() == "labels that took a day"
     with pytest.raises(InputError, match="at least 20"):
         propose(["the soup was good"] * 5)
-    with pytest.raises(InputError, match="no noun"):
+    with pytest.raises(InputError, match="with a noun in at least"):
         propose(["so gut wie nie"] * 30)
 
 

@@ -155,9 +155,7 @@ def test_bad_input(tokenizer, call, error, message):
 
 def test_summarizer_other_tokenizer_raises(tokenizer):
     small = bert_config(vocab_size=20)
-    with pytest.raises(
-        InputError, match=f"expected at most 20 tokens as in the model, got {len(tokenizer)}"
-    ):
+    with pytest.raises(InputError, match=f"expected at most 20 tokens as in the model, got {len(tokenizer)}"):
         summarizer(tokenizer, small)
 
 
