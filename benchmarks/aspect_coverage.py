@@ -1,9 +1,9 @@
-"""How many of a data set's own categories `qacg suggest` finds without seeing them.
+"""How many of a data set's categories `qacg suggest` finds without seeing them.
 
-A category is covered if, among the sentences that one of the proposals picks (those that have one of its nouns), it is
-the most frequent one. Beside it stands what proposals of the same sizes cover whose sentences are drawn by chance, a
-mean of 20 draws. SentiHood twice: the four categories of the published task, and all twelve that people labelled. And
-invented sentences about hotels, whose words nothing here was chosen by.
+A category is covered if it is the most frequent one among the sentences of some proposal (those with one of its nouns).
+For comparison: what proposals of the same sizes cover with random sentences, a mean of 20 draws. SentiHood is used
+twice, with the four categories of the published task and with all twelve that were labelled. The sentences about
+hotels are invented; nothing in `qacg suggest` was chosen by their words.
 
     python -m benchmarks.aspect_coverage --data FOLDER     # with sentihood/ and semeval2014/
 """
@@ -22,15 +22,13 @@ from qacg_models.data.task import SEMEVAL
 from qacg_models.suggestion import ASPECTS
 from qacg_models.suggestion.proposals import Proposal, propose
 
-from benchmarks.learning.hotels import hotel_sentences
-
 DRAWS = 20
-OF_THE_TASK = {"general", "price", "safety", "transit-location"}
+TASK_CATEGORIES = {"general", "price", "safety", "transit-location"}
 Labelled = list[tuple[str, set[str]]]
 
 
 def covered(picked: Iterable[Iterable[int]], categories: Sequence[set[str]]) -> set[str]:
-    """The categories that are the most frequent one of some pick of sentence numbers; equal ones count for neither."""
+    """The categories that are most frequent in some pick of sentence numbers; of equally frequent ones none counts."""
     found = set()
     for numbers in picked:
         counts = Counter(category for number in numbers for category in categories[number]).most_common(2)
@@ -47,7 +45,7 @@ def by_chance(sizes: Sequence[int], categories: Sequence[set[str]], draws: int =
 
 
 def read_sentihood(folder: Path) -> Labelled:
-    """Sentences with all categories that people labelled, of all splits."""
+    """Sentences of all splits with all labelled categories."""
     found = []
     for split in ("train", "dev", "test"):
         records = json.loads((folder / f"sentihood-{split}.json").read_text(encoding="utf-8"))
@@ -56,7 +54,7 @@ def read_sentihood(folder: Path) -> Labelled:
 
 
 def read_semeval(folder: Path) -> Labelled:
-    """Sentences with their categories, of both splits."""
+    """Sentences of both splits with their categories."""
     sentences: dict[tuple[str, str], set[str]] = {}
     for name in ("Restaurants_Train.xml", "Restaurants_Test_Gold.xml"):
         for row in semeval_xml.read(folder / name, SEMEVAL):
@@ -67,7 +65,7 @@ def read_semeval(folder: Path) -> Labelled:
 
 
 def describe(title: str, proposals: Sequence[Proposal], categories: Sequence[set[str]]) -> str:
-    """One line."""
+    """The coverage of a data set in one line."""
     known = set().union(*categories)
     found = covered([one.picked for one in proposals], categories)
     chance = by_chance([len(one.picked) for one in proposals], categories)
@@ -78,15 +76,52 @@ def describe(title: str, proposals: Sequence[Proposal], categories: Sequence[set
     )
 
 
+# Invented sentences about hotels. The rarest category is in one of sixty sentences; some adjectives belong to one
+# category, others to all; every third sentence has nouns of no category ("my sister", "the brochure").
+HOTEL_SENTENCES = 3000
+# By category: its relative frequency, its nouns, and the adjectives of these alone.
+CATEGORIES = {
+    "room": (20, "the room|the bedroom|our suite|the wardrobe|the balcony", "spacious|cramped|tiny|modern|dated"),
+    "breakfast": (14, "the breakfast|the buffet|the coffee|the omelette|the dinner", "fresh|cold|tasty|bland"),
+    "staff": (14, "the staff|the receptionist|the waiter|the porter|reception", "friendly|rude|helpful|attentive|slow"),
+    "location": (10, "the location|the station|the old town|the walk to the beach", "central|far|close|remote"),
+    "price": (9, "the price|the bill|the rate|the deposit", "high|fair|reasonable|steep|cheap"),
+    "cleanliness": (7, "the carpet|the bathroom|the shower|the linen|the towel", "spotless|dirty|stained|clean|mouldy"),
+    "noise": (5, "the noise|the traffic|the street|the bar below", "loud|quiet|audible all night|all around"),
+    "internet": (4, "the wifi|the internet|the connection|the password", "fast|down|unusable|patchy|stable"),
+    "pool": (3, "the pool|the sauna|the gym|the sunbed", "heated|closed|crowded|empty|warm"),
+    "parking": (2, "the parking|the garage|the car park", "full|narrow|free|guarded|easy to find"),
+}  # fmt: skip
+ALL = ("great", "terrible", "good", "awful", "fine", "excellent", "not what we hoped for", "better than expected")
+NOBODY = ("my sister", "the brochure", "our trip", "the weather", "a friend", "the weekend", "the dog", "our flight")
+FILLERS = ("came with us", "was another story", "had told us so", "made up for it", "took for ever")
+
+
+def hotel_sentences(count: int = HOTEL_SENTENCES, seed: int = 0) -> list[tuple[str, set[str]]]:
+    """Sentences of one to three clauses, each with its categories."""
+    draw, found = random.Random(seed), []
+    names, shares = list(CATEGORIES), [share for share, _, _ in CATEGORIES.values()]
+    for _ in range(count):
+        about = list(dict.fromkeys(draw.choices(names, shares, k=draw.choice((1, 1, 2)))))
+        clauses = []
+        for name in about:
+            _, things, verdicts = CATEGORIES[name]
+            said = draw.choice(draw.choice((verdicts.split("|"), verdicts.split("|"), ALL)))
+            clauses.append(f"{draw.choice(things.split('|'))} was {draw.choice(('', '', 'very ', 'a bit '))}{said}")
+        if draw.random() < 1 / 3:
+            clauses.insert(draw.randrange(len(clauses) + 1), f"{draw.choice(NOBODY)} {draw.choice(FILLERS)}")
+        found.append((draw.choice((", but ", " and ", ", ")).join(clauses) + ".", set(about)))
+    return found
+
+
 def main() -> None:
-    """Prints a line for each data set."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True, metavar="FOLDER")
     parser.add_argument("--aspects", type=int, metavar="N", help=f"proposals (default: at most {ASPECTS})")
     arguments = parser.parse_args()
     sentihood = read_sentihood(arguments.data / "sentihood")
     semeval = read_semeval(arguments.data / "semeval2014")
-    of_task = [(text, categories & OF_THE_TASK) for text, categories in sentihood]
+    of_task = [(text, categories & TASK_CATEGORIES) for text, categories in sentihood]
     cases = {
         "SentiHood, the task": of_task,
         "SentiHood, all labels": sentihood,

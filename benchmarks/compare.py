@@ -1,35 +1,218 @@
-"""What changed from one set of rows to another: `python -m benchmarks.compare OLD NEW`, each a file or a folder.
+"""What changed from one set of records to another: `python -m benchmarks.compare OLD NEW`, each a file or a folder.
 
-What counts as a change, `analysis/changes.py` says.
+A change counts if it exceeds two kinds of noise. Within a run: the intervals median +- 1.57 IQR / sqrt(n), which
+overlap in 95 of 100 cases for equal medians (McGill, Tukey and Larsen 1978), do not overlap. Between runs: it is larger
+than nine tenths of the changes of the controls, implementations such as eager that are the same in both.
 """
 
 import argparse
+import json
+import math
 import sys
-from collections.abc import Iterable
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks import rows
-from benchmarks.analysis.changes import lines
+from benchmarks import records
+from benchmarks.command import exit_status
+from benchmarks.implementations.registry import COMPILED, COMPOSITION, EAGER, ONE_MAP
+from benchmarks.model_steps.names import RELEASED
+
+_CONTROLS = {EAGER, COMPILED, COMPOSITION, ONE_MAP, RELEASED}
+_NOTCH = 1.57
+_QUANTILE = 0.9
+# The least noise: no two runs of the same code agreed better than this.
+_LEAST_NOISE = 0.02
+# The accuracy of the memory measurement.
+_MEMORY_SLACK_MB = 4.0
+
+Timed = records.TimeRecord | records.OverheadRecord | records.StepRecord
 
 
-def load(path: str) -> list[rows.Row]:
-    """Rows of a file, or of every .jsonl file in a folder."""
+@dataclass(frozen=True)
+class Change:
+    """One measurement in both sets.
+
+    Attributes:
+        what: case and implementation.
+        old, new: medians, in `unit`.
+        ratio: new over old; below 1 is an improvement.
+        low, high: the ratios of the quartiles that are farthest apart.
+        within: whether the medians' intervals overlap.
+        control: whether the implementation is the same in both sets.
+        contended: whether other processes used the CPU in either run.
+    """
+
+    what: str
+    unit: str
+    old: float
+    new: float
+    low: float
+    high: float
+    within: bool
+    control: bool = False
+    contended: bool = False
+
+    @property
+    def ratio(self) -> float:
+        return self.new / self.old
+
+    def verdict(self, noise: float) -> str:
+        """The change in words; `noise` is a logarithm of a ratio."""
+        if self.within or abs(math.log(self.ratio)) <= noise:
+            return "within noise"
+        return "better" if self.ratio < 1 else "WORSE"
+
+
+def _place(record: records.Record) -> str:
+    """The machine and threads, which times must share. The instruction sets of the kernels may differ."""
+    return json.dumps({k: v for k, v in record.origin.machine.items() if k != "instruction_sets"}, sort_keys=True)
+
+
+def _key(record: records.Record) -> tuple:
+    if isinstance(record, records.StepRecord):
+        what = (record.size, record.mode, record.dtype, record.lengths, record.batches, record.sentences)
+    else:
+        what = (record.case,)
+    return (_place(record), record.kind, *what, record.implementation)
+
+
+def _latest(measured: Sequence[records.Record]) -> dict[tuple, records.Record]:
+    """The latest record of each measurement, without ceilings."""
+    return {_key(record): record for record in measured if not isinstance(record, records.CeilingRecord)}
+
+
+def _name(record: records.Record) -> str:
+    if isinstance(record, records.StepRecord):
+        return f"{record.size} {record.mode} {record.dtype}, {record.implementation}"
+    kind = {"time": "", "overhead": ", host overhead", "memory": ", memory"}[record.kind]
+    return f"{record.case}, {record.implementation}{kind}"
+
+
+def _quartiles(record: Timed) -> tuple[float, float, float]:
+    if isinstance(record, records.OverheadRecord):
+        return record.q1_us, record.median_us, record.q3_us
+    return record.q1_ms, record.median_ms, record.q3_ms
+
+
+def _timed(old: Timed, new: Timed, same_torch: bool) -> Change:
+    (old_q1, old_median, old_q3), (new_q1, new_median, new_q3) = _quartiles(old), _quartiles(new)
+    reach = sum(
+        _NOTCH * (q3 - q1) / math.sqrt(record.repeats)
+        for record, q1, q3 in ((old, old_q1, old_q3), (new, new_q1, new_q3))
+    )
+    shares = [getattr(record, "cpu_contention", None) or 0.0 for record in (old, new)]
+    return Change(
+        what=_name(new),
+        unit="us" if isinstance(new, records.OverheadRecord) else "ms",
+        old=old_median,
+        new=new_median,
+        low=new_q1 / old_q3,
+        high=new_q3 / old_q1,
+        within=abs(new_median - old_median) <= reach,
+        control=same_torch and new.implementation in _CONTROLS,
+        contended=max(shares) > records.MOST_CONTENTION,
+    )
+
+
+def _memory(old: records.MemoryRecord, new: records.MemoryRecord) -> Change:
+    # A ratio of two values near zero is meaningless, so both are at least the accuracy of the method.
+    floors = [max(record.extra_mb, _MEMORY_SLACK_MB) for record in (old, new)]
+    ratio = floors[1] / floors[0]
+    within = abs(new.extra_mb - old.extra_mb) <= _MEMORY_SLACK_MB
+    return Change(_name(new), "MB", *floors, ratio, ratio, within)
+
+
+def changes(old: Sequence[records.Record], new: Sequence[records.Record]) -> list[Change]:
+    """The measurements that both sets have on the same machine and threads, in the order of the new one.
+
+    Raises:
+        ValueError: the sets have no machine and thread count in common.
+    """
+    if old and new and not {_place(record) for record in old} & {_place(record) for record in new}:
+        raise ValueError(
+            f"OLD and NEW: expected records of one machine and thread count, got {_machines(old)}; {_machines(new)}"
+        )
+    before = _latest(old)
+    found = []
+    for key, record in _latest(new).items():
+        if key not in before:
+            continue
+        earlier = before[key]
+        if isinstance(record, records.MemoryRecord):
+            found.append(_memory(earlier, record))
+        else:
+            same_torch = earlier.origin.versions.get("torch") == record.origin.versions.get("torch")
+            found.append(_timed(earlier, record, same_torch))
+    return found
+
+
+def _machines(measured: Sequence[records.Record]) -> str:
+    machines = (record.origin.machine for record in measured)
+    return ", ".join(dict.fromkeys(f"{m.get('cpu')} with {m.get('threads')} threads" for m in machines))
+
+
+def noise_between_runs(found: Sequence[Change]) -> float:
+    """The logarithm of the ratio that nine tenths of the controls stay within, at least _LEAST_NOISE."""
+    moved = sorted(abs(math.log(change.ratio)) for change in found if change.control)
+    if not moved:
+        return _LEAST_NOISE
+    return max(_LEAST_NOISE, moved[math.ceil(_QUANTILE * len(moved)) - 1])
+
+
+def lines(old: Sequence[records.Record], new: Sequence[records.Record]) -> list[str]:
+    """The comparison as text: where the rows are from, the noise, each change, and how many there are.
+
+    Raises:
+        ValueError: the sets have no measurement, or no machine and thread count, in common.
+    """
+    found = changes(old, new)
+    if not found:
+        raise ValueError("OLD and NEW: expected a measurement in common, got none")
+    noise = noise_between_runs(found)
+    controls = sum(change.control for change in found)
+    text = [f"old: {_sources(old)}", f"new: {_sources(new)}"]
+    text.append(
+        f"noise between the runs: {math.expm1(noise):.1%}, "
+        + (f"from {controls} controls" if controls else "assumed, since no implementation is the same in both")
+    )
+    for change in found:
+        mark = " (other processes used the CPU)" if change.contended else ""
+        text.append(
+            f"{change.what:<70} {change.old:>9.4g} -> {change.new:>9.4g} {change.unit}  {change.ratio:5.2f} "
+            f"[{change.low:.2f}, {change.high:.2f}]  {change.verdict(noise)}{mark}"
+        )
+    verdicts = [change.verdict(noise) for change in found if not change.control]
+    counts = ", ".join(f"{verdicts.count(word)} {word.lower()}" for word in ("better", "WORSE", "within noise"))
+    text.append(f"{counts}; {controls} controls")
+    for name, here, there in (("OLD", old, new), ("NEW", new, old)):
+        alone = [record for key, record in _latest(here).items() if key not in _latest(there)]
+        if alone:
+            text.append(f"only in {name}: {len(alone)} measurements on {_machines(alone)}")
+    return text
+
+
+def _sources(measured: Sequence[records.Record]) -> str:
+    return " | ".join(dict.fromkeys(str(record.origin) for record in measured))
+
+
+def load(path: str) -> list[records.Record]:
+    """Records of a file, or of all .jsonl files in a folder."""
     folder = Path(path)
-    files: Iterable[Path] = sorted(folder.glob("*.jsonl")) if folder.is_dir() else [folder]
-    return rows.load(files)
+    return records.load(sorted(folder.glob("*.jsonl")) if folder.is_dir() else [folder])
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.compare", description="What changed between rows.")
-    parser.add_argument("old", help="a file of rows, or a folder with such files")
-    parser.add_argument("new", help="the same, of other sources")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.compare", description="What changed between records.")
+    parser.add_argument("old", help="a file of records, or a folder of such files")
+    parser.add_argument("new", help="the same for the other sources")
     options = parser.parse_args(arguments)
-    try:
+
+    def compare() -> int:
         print("\n".join(lines(load(options.old), load(options.new))))
-    except (OSError, ValueError) as error:
-        print(error, file=sys.stderr)
-        return 1
-    return 0
+        return 0
+
+    return exit_status(compare)
 
 
 if __name__ == "__main__":

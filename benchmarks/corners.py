@@ -1,7 +1,8 @@
-"""Decoding steps, tiny rows and single keys beside eager: `python -m benchmarks.corners [--out DIR] [--minutes N]`.
+"""Decoding steps, tiny sequences and single keys beside eager: `python -m benchmarks.corners [--out DIR]`.
 
-Prints the target and the measured ratio of each of the 86 cases of `plans/corner_plan.py`. The same command resumes a
-run that was cut off, as long as the sources are the same.
+Prints the target and the measured ratio of each of the 86 cases of `plans.CORNER_CASES`: 1 to 8 queries, 1 to 32,768
+keys, three dtypes, inference and a training step, and one key for 128 queries. A run that was interrupted resumes with
+the same command, as long as the sources are the same.
 """
 
 import argparse
@@ -10,14 +11,13 @@ import sys
 
 import torch
 
-from benchmarks import rows
-from benchmarks.cli.options import INTERRUPTED, add_common_options
-from benchmarks.measure import timing, verify
-from benchmarks.plans.corner_plan import items
-from benchmarks.plans.session import Budget, Session
-from benchmarks.providers.registry import BACKENDS
-from benchmarks.targets.corner_marks import MARKS
-from benchmarks.targets.verdicts import judge_ratio, times_of
+from benchmarks import records
+from benchmarks.command import add_common_options, exit_status
+from benchmarks.implementations.registry import BACKENDS
+from benchmarks.measure import agreement, timing
+from benchmarks.measure.session import Budget, Session
+from benchmarks.targets.kinds import merged_items
+from benchmarks.targets.performance import TARGETS
 
 EFFORT = timing.Effort(seconds=1.0, fewest_rounds=5, most_rounds=200)
 
@@ -30,28 +30,21 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--backend", choices=(*BACKENDS, "reference"), default="cpu")
     parser.add_argument("--minutes", type=float, default=math.inf, help="when to stop starting new cases (never)")
     options = parser.parse_args(arguments)
+    return exit_status(lambda: _measure(options))
+
+
+def _measure(options: argparse.Namespace) -> int:
     torch.set_num_threads(options.threads)
-    source = rows.origin()
-    print(rows.heading(source), flush=True)
+    source = records.origin()
+    print(f"{source}\nparity: {agreement.require_parity()} checks passed", flush=True)
     name, effort = ("corners-quick", timing.QUICK) if options.quick else ("corners", EFFORT)
-    try:
-        print(f"parity: {verify.require_parity()} checks passed", flush=True)
-        writer = rows.Writer(options.out, name, source, resume=True)
-        session = Session(writer, source, effort, Budget(60 * options.minutes))
-        for item in items(options.backend):
-            session.measure(item)
-    except KeyboardInterrupt:
-        print("interrupted; what was measured is kept, and the same command resumes from there")
-        return INTERRUPTED
-    except verify.ParityError as error:
-        print(f"parity fails, so there are no measurements:\n{error}", file=sys.stderr)
-        return 1
-    except RuntimeError as error:
-        print(error, file=sys.stderr)
-        return 1
-    verdicts = [judge_ratio(mark, options.backend, times_of(session.rows)) for mark in MARKS]
-    print("\n".join(map(str, verdicts)))
-    print(f"{sum(verdict.met for verdict in verdicts)} of {len(verdicts)} targets met")
+    writer = records.Writer(options.out, name, source, resume=True)
+    session = Session(writer, source, effort, Budget(60 * options.minutes))
+    for item in merged_items(TARGETS["corners"], options.backend):
+        session.measure(item)
+    results = [target.judge(options.backend, session.records) for target in TARGETS["corners"]]
+    print("\n".join(map(str, results)))
+    print(f"{sum(result.met for result in results)} of {len(results)} targets met")
     return int(bool(session.wrong))
 
 

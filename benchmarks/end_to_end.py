@@ -1,45 +1,35 @@
-"""Whole steps of QACG-BERT, providers side by side: `python -m benchmarks.end_to_end --out DIR`.
+"""Whole steps of QACG-BERT, implementations side by side: `python -m benchmarks.end_to_end --out DIR`.
 
-A training step is forward, loss and backward with dropout; inference is a forward. One repeat of a provider is the
-same batches for all of them, so a ratio is one of throughput on sentences of those lengths. A size and mode whose rows
-are there already, from the same sources, is not measured again: a run that was cut off goes on with the next.
+A training step is forward, loss and backward with dropout; inference is a forward. All implementations run the same
+batches of sentences. A size and mode that has its records from the same sources is not measured again, so that an
+interrupted run resumes. `--count-lengths` prints the number of sentences of each length, as in
+`sentihood_lengths.json`, and measures nothing.
 """
 
 import argparse
+import json
 import math
 import sys
+from collections import Counter
 
 import torch
 from qacg_models.cli.libraries import load_libraries
-from qacg_models.errors import InputError
 
-from benchmarks import rows
-from benchmarks.cases.case import MAIN_DTYPES
-from benchmarks.cli.options import INTERRUPTED, add_common_options
-from benchmarks.measure import timing, verify
-from benchmarks.plans.session import Budget
-from benchmarks.steps.names import COMPILED, MODES
-from benchmarks.steps.providers import PROVIDERS, SIZES, takes
-from benchmarks.steps.sentences import Batch, default_data, load_sentences
-from benchmarks.steps.step_times import measure
-from benchmarks.targets import step_marks
-
-
-def _done(
-    measured: list[rows.StepRow], size: str, mode: str, lengths: str, batches: list[Batch], repeats: int
-) -> set[tuple[str, str]]:
-    """(provider, dtype) of the rows that such a measurement would give."""
-    asked = (size, mode, lengths, len(batches), sum(batch.sentences for batch in batches), repeats)
-    return {
-        (row.provider, row.dtype)
-        for row in measured
-        if (row.size, row.mode, row.lengths, row.batches, row.sentences, row.repeats) == asked
-    }
+from benchmarks import records
+from benchmarks.cases import MAIN_DTYPES
+from benchmarks.command import add_common_options, exit_status
+from benchmarks.measure import timing
+from benchmarks.measure.session import Budget
+from benchmarks.model_steps.implementations import IMPLEMENTATIONS, SIZES, supports
+from benchmarks.model_steps.names import COMPILED, MODES
+from benchmarks.model_steps.sentences import default_data, load_sentences
+from benchmarks.model_steps.times import Workload, measure
+from benchmarks.targets.performance import TARGETS
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.end_to_end", description="Steps of QACG-BERT, providers side by side."
+        prog="python -m benchmarks.end_to_end", description="Whole steps of QACG-BERT, implementations side by side."
     )
     add_common_options(parser)
     parser.add_argument("--sizes", choices=SIZES, nargs="+")
@@ -48,59 +38,72 @@ def main(arguments: list[str] | None = None) -> int:
         "--dtypes", choices=MAIN_DTYPES, nargs="+", default=list(MAIN_DTYPES), help="bfloat16 is autocast"
     )
     parser.add_argument(
-        "--providers", choices=PROVIDERS, nargs="+", help="all; with --quick all but torch.compile, which takes minutes"
+        "--implementations",
+        choices=IMPLEMENTATIONS,
+        nargs="+",
+        help="all by default; with --quick all but torch.compile, which takes minutes",
     )
-    parser.add_argument("--data", default=default_data(), help="folder with the split train (QACG_DATA/sentihood)")
-    parser.add_argument("--tokenizer", help="folder or vocabulary; without it one is learned from the split")
+    parser.add_argument("--data", default=default_data(), help="folder with the train split (QACG_DATA/sentihood)")
+    parser.add_argument("--tokenizer", help="folder or vocabulary; by default one is trained on the split")
     parser.add_argument("--batch", type=int, help="sentences of a batch (64)")
     parser.add_argument("--batches", type=int, help="batches of a repeat (8)")
-    parser.add_argument("--minutes", type=float, default=math.inf, help="when to start no other size and mode")
-    parser.add_argument("--repeats", type=int, help="repeats of each provider, beside one to warm up (3)")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="when to stop starting sizes and modes")
+    parser.add_argument("--repeats", type=int, help="repeats of each implementation after one to warm up (3)")
+    parser.add_argument("--count-lengths", action="store_true", help="only print the sentences by length, as JSON")
     options = parser.parse_args(arguments)
-
+    if options.count_lengths:
+        return exit_status(lambda: _count_lengths(options))
     load_libraries(alone=arguments is None)
+    return exit_status(lambda: _measure(options))
+
+
+def _count_lengths(options: argparse.Namespace) -> int:
+    sentences = load_sentences(options.data, options.tokenizer)
+    counts = Counter(len(features["input_ids"]) for features in sentences.features)
+    print(json.dumps({"source": sentences.source, "counts": {str(n): counts[n] for n in sorted(counts)}}))
+    return 0
+
+
+def _measure(options: argparse.Namespace) -> int:
     torch.set_num_threads(options.threads)
-    names = options.providers or [name for name in PROVIDERS if not (options.quick and name == COMPILED)]
-    sizes = options.sizes or (["tiny"] if options.quick else ["minilm", "base-2", "base-12"])
-    repeats = options.repeats or (2 if options.quick else 3)
+    quick = options.quick
+    names = options.implementations or [name for name in IMPLEMENTATIONS if not (quick and name == COMPILED)]
+    repeats = options.repeats or (2 if quick else 3)
     budget = Budget(60 * options.minutes)
     effort = timing.Effort(seconds=0, fewest_rounds=repeats, most_rounds=repeats, warmup_rounds=1)
-    source = rows.origin()
-    print(rows.heading(source), flush=True)
-    measured: list[rows.StepRow] = []
-    try:
-        sentences = load_sentences(options.data, options.tokenizer)
-        size_of_batch = options.batch or (8 if options.quick else 64)
-        batches = sentences.draw(options.batches or (2 if options.quick else 8), size_of_batch)
-        print(f"sentences: {sentences.source}", flush=True)
-        writer = rows.Writer(options.out, "end-to-end-quick" if options.quick else "end-to-end", source, resume=True)
-        measured += writer.kept
-        for size in sizes:
-            for mode in options.modes:
-                wanted = {(name, dtype) for name in names if takes(name, mode) for dtype in options.dtypes}
-                if wanted <= _done(measured, size, mode, sentences.source, batches, repeats):
-                    print(f"{size} {mode}: kept")
-                    continue
-                if budget.is_spent():
-                    print(f"{size} {mode}: not measured, the time is spent")
-                    continue
-                new = measure(size, mode, names, options.dtypes, batches, sentences, effort, source)
-                writer.add(new)
-                measured += new
-                for row in new:
-                    print(row, flush=True)
-    except KeyboardInterrupt:
-        print("interrupted; what was measured is kept")
-        return INTERRUPTED
-    except verify.ParityError as error:
-        print(f"parity fails, so there are no figures:\n{error}", file=sys.stderr)
-        return 1
-    except (InputError, ValueError) as error:
-        print(error, file=sys.stderr)
-        return 1
-    judged = step_marks.judge([*step_marks.MARKS, *step_marks.AIMS], measured)
-    print("\n".join(map(str, judged)))
+    source = records.origin()
+    print(source, flush=True)
+    sentences = load_sentences(options.data, options.tokenizer)
+    batches = sentences.draw(options.batches or (2 if quick else 8), options.batch or (8 if quick else 64))
+    print(f"sentences: {sentences.source}", flush=True)
+    writer = records.Writer(options.out, "end-to-end-quick" if quick else "end-to-end", source, resume=True)
+    measured: list[records.StepRecord] = list(writer.kept)
+    for size in options.sizes or (["tiny"] if quick else ["minilm", "base-2", "base-12"]):
+        for mode in options.modes:
+            required = {(name, dtype) for name in names if supports(name, mode) for dtype in options.dtypes}
+            if required <= _done(measured, Workload.of(size, mode, sentences.source, batches), repeats):
+                print(f"{size} {mode}: kept")
+                continue
+            if budget.is_spent():
+                print(f"{size} {mode}: not measured, the time is spent")
+                continue
+            new = measure(size, mode, names, options.dtypes, batches, sentences, effort, source)
+            writer.add(new)
+            measured += new
+            for one in new:
+                print(one, flush=True)
+    print("\n".join(str(target.judge("cpu", measured)) for target in TARGETS["steps"]))
     return 0
+
+
+def _done(measured: list[records.StepRecord], workload: Workload, repeats: int) -> set[tuple[str, str]]:
+    """(implementation, dtype) of the records of a workload."""
+    same = (workload.size, workload.mode, workload.source, workload.batches, workload.sentences, repeats)
+    return {
+        (one.implementation, one.dtype)
+        for one in measured
+        if (one.size, one.mode, one.lengths, one.batches, one.sentences, one.repeats) == same
+    }
 
 
 if __name__ == "__main__":

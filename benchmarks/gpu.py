@@ -1,108 +1,148 @@
 """The GPU benchmark: `make bench-gpu OUT=dir`, or `python -m benchmarks.gpu --out DIR`.
 
-Goes through the plan of `gpu_plan.py` as `session.py` does, within a budget of time, most wanted first. Then the marks,
-what `benchmarks.static` had predicted for Triton beside what was measured, and a plot of the rows. A backend whose
-results are wrong is left out, and the command fails in the end.
+Measures the plan of `plans.py` within a budget of time. Then come the performance targets, the predictions of
+`benchmarks.static` for Triton beside the measurements, and a plot. A backend with wrong results is left out, and the
+command then fails.
 """
 
 import argparse
+import json
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 
 import torch
 
 import qacg_kernels as qk
-from benchmarks import rows
-from benchmarks.analysis import rate_plot
-from benchmarks.cases import flops
-from benchmarks.cli.options import INTERRUPTED
-from benchmarks.measure import timing, verify
-from benchmarks.plans import gpu_plan
-from benchmarks.plans.session import Budget, Session
-from benchmarks.static import predictions
-from benchmarks.targets import gpu_marks
+from benchmarks import plans, plot, records
+from benchmarks.cases import FLOP_CONVENTION, FULL, LAMBDA, Shape
+from benchmarks.command import INTERRUPTED
+from benchmarks.measure import agreement, timing
+from benchmarks.measure.session import Budget, Session
+from benchmarks.targets.kinds import Result
+from benchmarks.targets.performance import TARGETS
 from qacg_kernels import dispatch
 from qacg_kernels.backends.triton.tile_tables import architecture_of
 
 SECONDS = 420
 BACKENDS = ("triton", "cuda", "hopper", "gluon")
+PREDICTIONS = Path(__file__).parent / "results" / "static"
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description="The benchmark on a GPU.")
-    parser.add_argument("--out", required=True, metavar="DIR", help="folder for rows, plot and verdicts")
+    parser.add_argument("--out", required=True, metavar="DIR", help="folder for records, results and plot")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="when to stop starting new cases")
     options = parser.parse_args(arguments)
     if not torch.cuda.is_available():
-        print("bench-gpu: torch sees no NVIDIA GPU on this machine; run it on one", file=sys.stderr)
+        print("bench-gpu: expected an NVIDIA GPU, torch finds none. Run it on a machine with one.", file=sys.stderr)
         return 2
     torch.cuda.set_device(0)
-    backends = available_on(torch.device("cuda", 0))
+    device = torch.device("cuda", 0)
+    backends = available_on(device)
     if not backends:
-        print(f"bench-gpu: none of {', '.join(BACKENDS)} is available (python -m qacg_kernels.info)", file=sys.stderr)
+        print(
+            f"bench-gpu: expected one of {', '.join(BACKENDS)}, none is available. "
+            "python -m qacg_kernels.info has the reasons.",
+            file=sys.stderr,
+        )
         return 2
-    budget, source, device_name = Budget(options.seconds), rows.origin(), torch.cuda.get_device_name()
-    architecture = architecture_of(torch.device("cuda", 0))
-    print(f"{device_name}; {rows.heading(source)}\n{flops.CONVENTION}", flush=True)
-    writer = rows.Writer(options.out, "gpu", source)
-    run = Session(writer, source, timing.ON_DEVICE, budget)
+    budget, source, device_name = Budget(options.seconds), records.origin(), torch.cuda.get_device_name()
+    print(f"{device_name}; {source}\n{FLOP_CONVENTION}", flush=True)
+    writer = records.Writer(options.out, "gpu", source)
+    session = Session(writer, source, timing.ON_DEVICE, budget)
     try:
-        sound = tuple(name for name in backends if is_sound(name))
-        failures = [f"{name}: parity fails" for name in backends if name not in sound]
-        if not sound:
-            print("no backend is right here, so there are no figures", file=sys.stderr)
+        correct = tuple(name for name in backends if is_correct(name))
+        failures = [f"{name}: parity fails" for name in backends if name not in correct]
+        if not correct:
+            print("no backend is correct here, so there are no measurements", file=sys.stderr)
             return 1
-        run.take_ceilings([gpu_plan.DTYPE], "cuda")
-        for item in gpu_plan.items(sound):
-            run.measure(item)
+        session.measure_ceilings([plans.GPU_DTYPE], "cuda")
+        for item in plans.gpu_items(correct):
+            session.measure(item)
             torch.cuda.empty_cache()
     except KeyboardInterrupt:
-        print("interrupted; what was measured is kept")
+        print("interrupted; the records so far are stored")
         return INTERRUPTED
-    except RuntimeError as error:  # after an illegal access, say, nothing runs on the GPU any more
+    except RuntimeError as error:  # after an illegal access nothing else runs on the GPU
         failures.append(f"the rest of the plan: {error}")
-    run.missing += failures
-    report(run, sound, device_name, writer, architecture)
-    return int(bool(run.wrong or failures))
+    session.missing += failures
+    report(session, correct, device_name, writer, architecture_of(device))
+    return int(bool(session.wrong or failures))
 
 
 def available_on(device: torch.device) -> tuple[str, ...]:
-    """The backends that are there and take calls on the device."""
-    there = [name for name in BACKENDS if name in qk.available_backends()]
-    return tuple(name for name in there if not dispatch.backend_of(name).not_for(device))
+    """The available backends that support calls on the device."""
+    available = [name for name in BACKENDS if name in qk.available_backends()]
+    return tuple(name for name in available if not dispatch.backend_of(name).not_for(device))
 
 
-def is_sound(backend: str, device: str = "cuda") -> bool:
-    """Whether a backend gives right results, which is printed. A backend that does not has no figures."""
+def is_correct(backend: str, device: str = "cuda") -> bool:
+    """Whether a backend passes the parity report; the result is printed."""
     try:
-        print(f"parity of {backend}: {verify.require_parity(device, [backend])} checks passed", flush=True)
-    except Exception as error:  # a wrong row, or whatever the compiler of its kernels raises
-        print(f"parity of {backend} fails, so it has no figures:\n{type(error).__name__}: {error}", file=sys.stderr)
+        print(f"parity of {backend}: {agreement.require_parity(device, [backend])} checks passed", flush=True)
+    except Exception as error:  # ParityError, or whatever the compiler of its kernels raises
+        print(f"parity of {backend} fails, so it is not measured:\n{type(error).__name__}: {error}", file=sys.stderr)
         return False
     return True
 
 
 def report(
-    run: Session,
-    backends: tuple[str, ...],
-    device_name: str,
-    writer: rows.Writer,
-    architecture: str,
-    device: str = "cuda",
+    session: Session, backends: tuple[str, ...], device_name: str, writer: records.Writer, architecture: str
 ) -> None:
-    """Prints the marks, predictions and what is missing, beside the rows as text too, and draws the plot."""
+    """Prints targets, predictions and what is missing, stores them as text, and draws the plot."""
     lines = []
     for backend in backends:
-        verdicts = gpu_marks.named(gpu_marks.judge(backend, run.rows, device), device_name)
-        lines += [str(v) for v in verdicts]
-        lines.append(f"{backend}: {sum(v.met for v in verdicts)} of {len(verdicts)} marks met on {device_name}")
-    lines += predictions.beside(run.rows, architecture)
-    lines += ["not measured:", *run.missing] if run.missing else ["everything of the plan was measured"]
+        results = on_device([target.judge(backend, session.records) for target in TARGETS["gpu"]], device_name)
+        lines += map(str, results)
+        lines.append(f"{backend}: {sum(one.met for one in results)} of {len(results)} targets met on {device_name}")
+    lines += beside_predictions(session.records, architecture)
+    lines += ["not measured:", *session.missing] if session.missing else ["everything of the plan was measured"]
     print("\n".join(lines), flush=True)
     writer.path.with_suffix(".txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     try:
-        rate_plot.draw(run.rows, str(writer.path.with_suffix(".svg")))
+        plot.draw_rates(session.records, str(writer.path.with_suffix(".svg")))
     except (ImportError, ValueError) as error:
-        print(f"no plot: {error}; later: python -m benchmarks.gpu_plot {writer.path}")
+        print(f"no plot: {error}; later: python -m benchmarks.plot rates {writer.path}")
+
+
+def on_device(results: Sequence[Result], device_name: str) -> list[Result]:
+    """The targets are those of an H200, which results on another GPU say."""
+    if "H200" in device_name:
+        return list(results)
+    return [replace(one, target=f"{one.target} (H200)") for one in results]
+
+
+def load_predictions(architecture: str) -> list[dict[str, object]]:
+    """The predictions of `benchmarks.static` for a chip, after a record of their origin; empty without a file."""
+    path = PREDICTIONS / f"{architecture}.jsonl"
+    if not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def beside_predictions(measured: Sequence[records.Record], architecture: str) -> list[str]:
+    """A line for each measured time of a call that has a prediction; the largest deviation comes last."""
+    calls = {
+        (Shape(*found["shape"]), found["pass"], found.get("gate", LAMBDA)): found["predicted_ms"]
+        for found in load_predictions(architecture)
+        if "shape" in found
+    }
+    lines = []
+    for one in measured:
+        if not isinstance(one, records.TimeRecord) or (one.implementation, one.dtype) != ("triton", plans.GPU_DTYPE):
+            continue
+        predicted = calls.get((one.case.shape, one.mode, one.gate))
+        if predicted is None or one.dropout or one.lengths != FULL:
+            continue
+        ratio = one.median_ms / predicted
+        text = f"{one.case}: measured {one.median_ms:.4g} ms, predicted {predicted:.4g} ms"
+        lines.append((max(ratio, 1 / ratio), text))
+    if not lines:
+        return [f"no prediction for {architecture} to compare with these records"]
+    worst = max(deviation for deviation, _ in lines)
+    return [*(line for _, line in sorted(lines)), f"predicted without a GPU, off by a factor of at most {worst:.2f}"]
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 import qacg_kernels as qk
-from benchmarks.static.silent_gpu import SilentGPU, take_the_drivers_place
+from benchmarks.static.compile import SilentGPU, take_the_drivers_place
 from qacg_kernels import self_check
 from qacg_kernels.backends.triton import tile_tables
 

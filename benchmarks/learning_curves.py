@@ -1,15 +1,19 @@
-"""How good the default training is by the number of sentences: `python -m benchmarks.learning_curves --out DIR`.
+"""Quality of the default training by the number of sentences: `python -m benchmarks.learning_curves --out DIR`.
 
-Trains with the defaults of `qacg train`, beside the TF-IDF baseline, the smallest sizes first, and adds a row for each
-training to DIR. The same command goes on where it was ended, in the midst of a training too; `--table` measures
-nothing, and prints what is there. `--baseline-only` trains nothing: it fits the baseline of every row again.
+Trains with the defaults of `qacg train`, beside the TF-IDF baseline, the smallest sizes first, and adds a record for
+each training to DIR. The same command resumes an interrupted run, within a training too. `--table` only prints the
+stored records. `--baseline-only` trains nothing and refits the baseline of every record.
 """
 
+from __future__ import annotations
+
 import argparse
+import json
 import shutil
+import statistics
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,35 +24,92 @@ from qacg_models.metrics import judge
 from qacg_models.metrics.tfidf import TfidfBaseline
 from qacg_models.reporting.run_records import row_of
 from qacg_models.runs.options import TrainingOptions
+from qacg_models.utils.atomic_files import atomic_write
 from qacg_models.utils.provenance import commit, now
 
-from benchmarks.cli.options import INTERRUPTED
-from benchmarks.learning.curve_rows import FILE, STARTS, Key, append, key_of, read, replace_all, table
-from benchmarks.learning.texts import KINDS, PUBLISHED, dataset_of
+from benchmarks.command import INTERRUPTED
+from benchmarks.learning_texts import KINDS, PUBLISHED, dataset_of
+
+FILE = "learning-curves.jsonl"
+STARTS = ("scratch", "minilm")
+NOT_YET = "not yet measured"
+Key = tuple[str, int, str, int]
+
+
+def key_of(row: dict) -> Key:
+    """The key of a training: kind of text, number of sentences, initial weights and seed."""
+    return row["text"], row["sentences"], row["begun_from"], row["seed"]
+
+
+def read(folder: Path) -> list[dict]:
+    """The records of a folder, none without a file."""
+    path = folder / FILE
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.is_file() else []
+
+
+def append(folder: Path, row: dict) -> None:
+    """Adds a record to the folder's file."""
+    with (folder / FILE).open("a", encoding="utf-8") as handle:
+        handle.write(json.dumps(row, allow_nan=False) + "\n")
+
+
+def replace_all(folder: Path, rows: Iterable[dict]) -> None:
+    """Replaces the folder's file atomically."""
+    with atomic_write(folder / FILE) as handle:
+        handle.writelines(json.dumps(row, allow_nan=False) + "\n" for row in rows)
+
+
+def table(rows: Sequence[dict], kinds: Iterable[str], sizes: Sequence[int]) -> str:
+    """Macro-F1 on the test split in per cent, mean and standard deviation over seeds, as Markdown.
+
+    Minutes are CPU time, which other processes do not lengthen; a training that was resumed has wall time instead.
+    """
+    header = ["text", "sentences", "TF-IDF", *(f"{start}{unit}" for start in STARTS for unit in ("", ", minutes"))]
+    lines = [header, ["---", *["---:"] * (len(header) - 1)]]
+    for kind in kinds:
+        for size in sizes:
+            here = [row for row in rows if row["text"] == kind and row["sentences"] == size]
+            by_seed = {row["seed"]: row["tfidf"]["test"]["macro_f1"] for row in here}
+            cells = [kind, f"{size:,}", _mean_and_deviation(list(by_seed.values()), 100)]
+            for start in STARTS:
+                found = [row for row in here if row["begun_from"] == start]
+                cells.append(_mean_and_deviation([row["metrics"]["test"]["macro_f1"] for row in found], 100))
+                seconds = [row.get("processor_seconds") or row["seconds"] for row in found]
+                cells.append(_mean_and_deviation(seconds, 1 / 60) if found else "")
+            lines.append(cells)
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def _mean_and_deviation(values: Sequence[float], scale: float) -> str:
+    if not values:
+        return NOT_YET
+    mean = f"{scale * statistics.fmean(values):.1f}"
+    return mean if len(values) == 1 else f"{mean} ± {scale * statistics.stdev(values):.1f} ({len(values)} seeds)"
+
 
 SIZES = (50, 100, 300, 1000, 5000)
 
 
 def measure(out: Path, key: Key, data: Path | None, options: TrainingOptions) -> bool:
-    """One training; False where there are not so many sentences."""
-    from qacg_models.training import train  # transformers, which --help and --table do without
+    """Trains once and stores the record; returns False if there are fewer sentences."""
+    from qacg_models.training import train  # imports transformers
 
     kind, size, start, seed = key
     work = out / "unfinished" / "-".join(map(str, key))
-    anew = not work.exists()
+    resumed = work.exists()
     dataset = dataset_of(kind, size, seed, data, work / "data")
     if dataset is None:
         return False
     before = time.process_time()
     record = train(dataset, work / "model", replace(options, from_checkpoint=start, seed=seed), resume=True).record
-    took = time.process_time() - before if anew else None
-    append(out, {"text": kind, "sentences": size, "begun_from": start, "processor_seconds": took} | row_of(record))
+    seconds = None if resumed else time.process_time() - before
+    append(out, {"text": kind, "sentences": size, "begun_from": start, "processor_seconds": seconds} | row_of(record))
     shutil.rmtree(work)
     return True
 
 
 def refit_baseline(out: Path, data: Path | None, kinds: Sequence[str]) -> None:
-    """Replaces the baseline's metrics in the records of `kinds`, with the commit and date that they are from.
+    """Replaces the baseline's metrics in the records of `kinds`, and adds their commit and date.
 
     Raises:
         ValueError: the data files differ from those of the training.
@@ -62,13 +123,13 @@ def refit_baseline(out: Path, data: Path | None, kinds: Sequence[str]) -> None:
             baseline = TfidfBaseline(dataset.splits["train"], dataset.task)
             print(f"{key[0]}, {key[1]:,} sentences, seed {key[2]}: {baseline.describe()}", flush=True)
             asked = {split: dataset.splits[split] for split in row["tfidf"]}
-            figures = {split: judge(dataset.task, some, baseline.probabilities(some)) for split, some in asked.items()}
+            metrics = {split: judge(dataset.task, some, baseline.probabilities(some)) for split, some in asked.items()}
             digests = {split: file_digest(*paths) for split, paths in dataset.files.items()}
-            found[key] = digests, {split: one.to_json() for split, one in figures.items()}, str(baseline.setting)
-        digests, figures, setting = found[key]
+            found[key] = digests, {split: one.to_json() for split, one in metrics.items()}, str(baseline.setting)
+        digests, metrics, setting = found[key]
         if digests != row["data"]:
-            raise ValueError(f"{key}: the files differ from those of the training; expected the same data")
-        row |= {"tfidf": figures, "tfidf_refitted": made | {"setting": setting}}
+            raise ValueError(f"data: expected the files of the training {key}, got others")
+        row |= {"tfidf": metrics, "tfidf_refitted": made | {"setting": setting}}
     replace_all(out, rows)
 
 
@@ -77,22 +138,24 @@ def main(arguments: list[str] | None = None) -> int:
         prog="python -m benchmarks.learning_curves",
         description="Measures the default training by the number of sentences, beside TF-IDF with logistic regression.",
     )
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help=f"folder of the rows, {FILE}")
-    parser.add_argument("--data", type=Path, metavar="DIR", help=f"folder that holds {'/ and '.join(PUBLISHED)}/")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help=f"folder of the records, {FILE}")
+    parser.add_argument("--data", type=Path, metavar="DIR", help=f"folder of {'/ and '.join(PUBLISHED)}/")
     parser.add_argument("--texts", nargs="+", choices=KINDS, default=["english", *PUBLISHED], help="kinds of text")
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, metavar="N", help="sentences, dev included")
-    parser.add_argument("--from", dest="starts", nargs="+", choices=STARTS, default=STARTS, help="what to begin from")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], metavar="N", help="of data and weights")
-    parser.add_argument("--minutes", type=float, metavar="X", help="budget of a training, in place of the default")
-    parser.add_argument("--bf16", action="store_true", help="bfloat16 autocast from scratch too")
-    parser.add_argument("--table", action="store_true", help="only print the table of the rows that are there")
+    parser.add_argument("--from", dest="starts", nargs="+", choices=STARTS, default=STARTS, help="initial weights")
     parser.add_argument(
-        "--baseline-only", action="store_true", help="train nothing; fit the baseline of the rows of --texts again"
+        "--seeds", type=int, nargs="+", default=[0, 1, 2], metavar="N", help="seeds of data and weights"
+    )
+    parser.add_argument("--minutes", type=float, metavar="X", help="budget of a training, instead of the default")
+    parser.add_argument("--bf16", action="store_true", help="bfloat16 autocast from scratch too")
+    parser.add_argument("--table", action="store_true", help="only print the table of the stored records")
+    parser.add_argument(
+        "--baseline-only", action="store_true", help="train nothing; refit the baseline of the records of --texts"
     )
     options = parser.parse_args(arguments)
     published = [kind for kind in options.texts if kind in PUBLISHED]
     if published and options.data is None and not options.table:
-        parser.error(f"--data: wanted the folder that holds {published[0]}/, or other --texts")
+        parser.error(f"--data: expected the folder of {published[0]}/. Give it, or other --texts.")
     options.out.mkdir(parents=True, exist_ok=True)
     keys = [
         (kind, size, start, seed)
@@ -111,12 +174,12 @@ def main(arguments: list[str] | None = None) -> int:
         for key in [] if options.table or options.baseline_only else [key for key in keys if key not in done]:
             print(f"\n{key[0]}, {key[1]:,} sentences, from {key[2]}, seed {key[3]}", flush=True)
             if not measure(options.out, key, options.data, choices):
-                print("there are not so many sentences")
+                print("skipped: there are fewer sentences")
     except (InputError, ValueError) as error:
         print(f"learning_curves: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("interrupted; the same command goes on")
+        print("interrupted; the same command resumes")
         return INTERRUPTED
     print(f"\n{table(read(options.out), options.texts, sorted(options.sizes))}")
     return 0

@@ -1,9 +1,9 @@
-"""What int8 and bfloat16 bring a trained model on this CPU, and what they cost.
+"""Speed and agreement of a trained model in float32, bfloat16 and int8 on this CPU.
 
-Rows of a labelled file, texts and all, through `AspectSentiment` in float32, in bfloat16 (autocast) and in int8, and
-through the exported ONNX file in float32 and in int8, in turn. Beside the rows per second stand how many labels are
-those of float32 and how far a probability is off. With one thread a second is one of processor time, in which others
-on the machine have no part. `--table` measures nothing, and prints the rows that are there.
+Examples of a labelled file run through `AspectSentiment` in float32, in bfloat16 (autocast) and in int8, and through
+the exported ONNX file in float32 and int8, interleaved. Beside the examples per second are the share of labels equal
+to float32's and the largest difference of a probability. With one thread, seconds are CPU time, which other processes
+do not lengthen. `--table` only prints the stored records.
 
     python -m benchmarks.precisions MODEL ... --data FOLDER/test_NLI_M.tsv --out DIR
 """
@@ -36,8 +36,8 @@ from qacg_models.inference.int8 import in_int8
 from qacg_models.inference.trained_model import TrainedModel, load_trained, probabilities_of
 from qacg_models.utils.provenance import now, origin
 
-from benchmarks.cli.options import INTERRUPTED
-from benchmarks.measure.disturbance import Disturbance
+from benchmarks.command import INTERRUPTED
+from benchmarks.measure.timing import CpuContention
 
 FILE = "precisions.jsonl"
 BATCH = 64
@@ -45,11 +45,7 @@ Answer = Callable[[Sequence[Example]], np.ndarray]
 
 
 def answers(folder: Path, work: Path) -> dict[str, Answer]:
-    """By precision, a function of rows to probabilities.
-
-    Args:
-        work: where exported files are put.
-    """
+    """By precision, a function from examples to probabilities; exported files are written to `work`."""
     trained = load_trained(folder)
     found = {"ONNX float32": _of_file(trained, work / "float32.onnx", onnx_file.write)}
     found["ONNX int8"] = _of_file(trained, work / "int8.onnx", onnx_file.write_int8)
@@ -61,9 +57,9 @@ def answers(folder: Path, work: Path) -> dict[str, Answer]:
 
 
 def _of_model(ask: AspectSentiment, autocast: torch.dtype | None = None) -> Answer:
-    def answer(rows: Sequence[Example]) -> np.ndarray:
+    def answer(examples: Sequence[Example]) -> np.ndarray:
         with nullcontext() if autocast is None else torch.autocast("cpu", autocast):
-            found = ask.predict(rows, BATCH)
+            found = ask.predict(examples, BATCH)
         return np.array([list(one.probabilities.values()) for one in found])
 
     return answer
@@ -75,10 +71,10 @@ def _of_file(trained: TrainedModel, path: Path, write: Callable) -> Answer:
     config = trained.model.config
     contexts, alone = getattr(config, "contexts", None), getattr(config, "context_standalone", False)
 
-    def answer(rows: Sequence[Example]) -> np.ndarray:
-        features, _ = encode_examples(rows, trained.tokenizer, contexts, trained.record.max_length, alone)
+    def answer(examples: Sequence[Example]) -> np.ndarray:
+        features, _ = encode_examples(examples, trained.tokenizer, contexts, trained.record.max_length, alone)
         order = by_length([len(feature["input_ids"]) for feature in features])
-        logits = np.empty((len(rows), config.num_labels))
+        logits = np.empty((len(examples), config.num_labels))
         for start in range(0, len(order), BATCH):
             chosen = order[start : start + BATCH]
             batch = pad([features[index] for index in chosen])
@@ -88,39 +84,39 @@ def _of_file(trained: TrainedModel, path: Path, write: Callable) -> Answer:
     return answer
 
 
-def measure(folder: Path, rows: Sequence[Example], repeats: int) -> list[dict]:
-    """A row of data for each precision, after one round to warm up."""
+def measure(folder: Path, examples: Sequence[Example], repeats: int) -> list[dict]:
+    """A record for each precision, after one round to warm up."""
     with tempfile.TemporaryDirectory() as work:
         found = answers(folder, Path(work))
-        given = {name: answer(rows) for name, answer in found.items()}
+        given = {name: answer(examples) for name, answer in found.items()}
         seconds: dict[str, list[float]] = {name: [] for name in found}
         clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
-        disturbance = Disturbance()
+        contention = CpuContention()
         for _ in range(repeats):
             for name, answer in found.items():
                 begun = clock()
-                answer(rows)
+                answer(examples)
                 seconds[name].append(clock() - begun)
-        others = disturbance.share()
+        contended = contention.share()
     trained = load_trained(folder)
     config = trained.model.config
     about = {
         "model": trained.title,
         "layers": config.num_hidden_layers,
         "hidden": config.hidden_size,
-        "rows": len(rows),
+        "examples": len(examples),
         "batch": BATCH,
         "repeats": repeats,
-        "others_share": None if others is None else round(others, 3),
+        "cpu_contention": None if contended is None else round(contended, 3),
     }
-    wanted = given["float32"]
+    float32 = given["float32"]
     return [
         about
         | {
             "precision": name,
-            "rows_per_second": len(rows) / statistics.median(seconds[name]),
-            "equal_labels": float((given[name].argmax(-1) == wanted.argmax(-1)).mean()),
-            "largest_difference": float(np.abs(given[name] - wanted).max()),
+            "examples_per_second": len(examples) / statistics.median(seconds[name]),
+            "equal_labels": float((given[name].argmax(-1) == float32.argmax(-1)).mean()),
+            "largest_difference": float(np.abs(given[name] - float32).max()),
         }
         | origin()
         | {"written": now()}
@@ -128,16 +124,16 @@ def measure(folder: Path, rows: Sequence[Example], repeats: int) -> list[dict]:
     ]
 
 
-def table(rows: Sequence[dict]) -> str:
-    """As Markdown, the newest row of each model, threads and precision."""
-    newest = {(*_model(row), row["precision"]): row for row in rows}
-    lines = ["| model | computed in | rows/s | equal labels, % | largest difference of a probability |"]
+def table(records: Sequence[dict]) -> str:
+    """The newest record of each model, thread count and precision, as Markdown."""
+    newest = {(*_model(one), one["precision"]): one for one in records}
+    lines = ["| model | computed in | examples/s | equal labels, % | largest difference of a probability |"]
     lines.append("|---|---|---:|---:|---:|")
-    for (title, layers, hidden, threads, precision), row in newest.items():
-        base = newest[title, layers, hidden, threads, "float32"]["rows_per_second"]
+    for (title, layers, hidden, threads, precision), one in newest.items():
+        base = newest[title, layers, hidden, threads, "float32"]["examples_per_second"]
         name = f"{title}, {_counted(layers, 'layer')} of {hidden}, {_counted(threads, 'thread')}"
-        speed = f"{row['rows_per_second']:,.0f} ({row['rows_per_second'] / base:.1f}x)"
-        off = f"{100 * row['equal_labels']:.1f} | {row['largest_difference']:.2g}"
+        speed = f"{one['examples_per_second']:,.0f} ({one['examples_per_second'] / base:.1f}x)"
+        off = f"{100 * one['equal_labels']:.1f} | {one['largest_difference']:.2g}"
         lines.append(f"| {name} | {precision} | {speed} | {off if precision != 'float32' else ' | '} |")
     return "\n".join(lines)
 
@@ -146,8 +142,8 @@ def _counted(count: int, name: str) -> str:
     return f"{count} {name}{'' if count == 1 else 's'}"
 
 
-def _model(row: dict) -> tuple[str, int, int, int]:
-    return row["model"], row["layers"], row["hidden"], row["machine"]["threads"]
+def _model(record: dict) -> tuple[str, int, int, int]:
+    return record["model"], record["layers"], record["hidden"], record["machine"]["threads"]
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -157,27 +153,33 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("models", nargs="*", type=Path, metavar="MODEL", help="folders that qacg train wrote")
     parser.add_argument("--data", type=Path, metavar="FILE", help="labelled file, such as test_NLI_M.tsv")
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help=f"folder of the rows, {FILE}")
-    parser.add_argument("--rows", type=int, default=2000, metavar="N", help="rows at most, evenly spaced (2000)")
-    parser.add_argument("--repeats", type=int, default=3, metavar="N", help="repeats, beside one to warm up (3)")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help=f"folder of the records, {FILE}")
+    parser.add_argument(
+        "--examples", type=int, default=2000, metavar="N", help="examples at most, evenly spaced (2000)"
+    )
+    parser.add_argument("--repeats", type=int, default=3, metavar="N", help="repeats after one to warm up (3)")
     parser.add_argument("--threads", type=int, default=1, metavar="N", help="threads of torch and onnxruntime (1)")
-    parser.add_argument("--table", action="store_true", help="only print the table of the rows that are there")
+    parser.add_argument("--table", action="store_true", help="only print the table of the stored records")
     options = parser.parse_args(arguments)
     if not options.table and (not options.models or options.data is None):
-        parser.error("wanted MODEL and --data FILE, or --table")
+        parser.error("expected MODEL and --data FILE, or --table")
     torch.set_num_threads(options.threads)
     options.out.mkdir(parents=True, exist_ok=True)
     path = options.out / FILE
     try:
         for folder in [] if options.table else options.models:
             trained = load_trained(folder)
-            # As many threads as this command says, not those of training.
             if trained.record.options.threads not in (0, options.threads):
-                raise InputError(f"threads: got {options.threads}, but {folder} runs with those of its training")
-            rows = spread([replace(row, label=None) for row in load_file(options.data, trained.task)], options.rows)
+                raise InputError(
+                    f"--threads: expected {trained.record.options.threads}, as in the training of {folder}, "
+                    f"got {options.threads}"
+                )
+            examples = spread(
+                [replace(row, label=None) for row in load_file(options.data, trained.task)], options.examples
+            )
             with path.open("a", encoding="utf-8") as handle:
-                for row in measure(folder, rows, options.repeats):
-                    handle.write(json.dumps(row, allow_nan=False) + "\n")
+                for record in measure(folder, examples, options.repeats):
+                    handle.write(json.dumps(record, allow_nan=False) + "\n")
     except KeyboardInterrupt:
         return INTERRUPTED
     except InputError as error:

@@ -1,8 +1,8 @@
-"""The suite on the CPU: `python -m benchmarks.suite --out DIR [--minutes N] [--parts aims calls ...]`.
+"""The benchmark suite on the CPU: `python -m benchmarks.suite --out DIR [--minutes N] [--parts targets ...]`.
 
-Goes through `suite_plan.py` in its order, writes each row at once, one file for each number of threads, and stops
-starting new cases when the time is spent. The same command again goes on where the last one stopped, as long as the
-sources are the same. Then the aims, judged by the rows.
+Measures the plan of `plans.py` in order, stores each record at once, in one file per number of threads, and stops
+starting new cases when the time is spent. The same command resumes, as long as the sources are the same. Ends with the
+performance targets.
 """
 
 import argparse
@@ -10,45 +10,42 @@ import sys
 
 import torch
 
-from benchmarks import rows
-from benchmarks.cases import flops
-from benchmarks.cases.case import MAIN_DTYPES, SENTENCES, Case
-from benchmarks.cli.options import INTERRUPTED, add_common_options
-from benchmarks.measure import timing, verify
-from benchmarks.plans import suite_plan
-from benchmarks.plans.session import Budget, Session
-from benchmarks.plans.suite_plan import PARTS, Stage
-from benchmarks.providers.registry import PROVIDERS
-from benchmarks.rows.selection import disturbance_note
-from benchmarks.targets.cpu_aims import judge_operators, notes
+from benchmarks import plans, records
+from benchmarks.cases import FLOP_CONVENTION, MAIN_DTYPES, SENTENCES, Case
+from benchmarks.command import add_common_options, exit_status
+from benchmarks.implementations.registry import IMPLEMENTATIONS
+from benchmarks.measure import agreement, timing
+from benchmarks.measure.session import Budget, Session
+from benchmarks.targets.kinds import print_results
+from benchmarks.targets.performance import TARGETS
 
 MINUTES = 60
 
 
 class Suite:
-    """Runs stages, with a session and a file of rows for each number of threads."""
+    """Runs stages, with a session and a file of records for each number of threads."""
 
     def __init__(self, folder: str, name: str, effort: timing.Effort, budget: Budget) -> None:
         self._folder, self._name, self._effort, self.budget = folder, name, effort, budget
         self._sessions: dict[int, Session] = {}
 
     def session(self, threads: int) -> Session:
-        """The session of a thread number, which from here on is torch's."""
+        """The session of a number of threads, which it sets."""
         torch.set_num_threads(threads)
         if threads not in self._sessions:
-            source = rows.origin()
-            writer = rows.Writer(self._folder, self._name, source, resume=True)
-            kept = f", {len(writer.kept)} rows kept" if writer.kept else ""
+            source = records.origin()
+            writer = records.Writer(self._folder, self._name, source, resume=True)
+            kept = f", {len(writer.kept)} records kept" if writer.kept else ""
             if source.dirty:
-                kept = "; begun anew, as after any local change"
+                kept = "; starts anew, as after any local change"
             print(f"{threads} threads: {writer.path}{kept}", flush=True)
             session = Session(writer, source, self._effort, self.budget)
-            session.take_ceilings(MAIN_DTYPES, "cpu")
+            session.measure_ceilings(MAIN_DTYPES, "cpu")
             self._sessions[threads] = session
         return self._sessions[threads]
 
-    def run(self, stages: list[Stage]) -> None:
-        """Measures the stages' items in order."""
+    def run(self, stages: list[plans.Stage]) -> None:
+        """Measures the items of the stages in order."""
         total, place = sum(len(stage.items) for stage in stages), 0
         for stage in stages:
             session = self.session(stage.threads)
@@ -66,44 +63,33 @@ class Suite:
         return [line for session in self._sessions.values() for line in session.wrong]
 
 
-def report(suite: Suite, backend: str, threads: int) -> None:
-    """Prints the aims, and what has no row."""
-    measured = suite.session(threads).rows
-    verdicts = judge_operators(measured, backend)
-    times = [row for row in measured if isinstance(row, rows.TimeRow)]
-    print("\n".join(map(str, [*verdicts, *notes(measured), *disturbance_note(times)])))
-    print(f"{sum(verdict.met for verdict in verdicts)} of {len(verdicts)} aims of the operators met")
-    print("\n".join(["not measured:", *suite.missing]) if suite.missing else "everything of the plan was measured")
-
-
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.suite", description="The benchmark suite on the CPU.")
     add_common_options(parser)
     parser.add_argument("--minutes", type=float, default=MINUTES, help=f"when to stop starting new cases ({MINUTES})")
-    parser.add_argument("--parts", choices=PARTS, nargs="+", default=list(PARTS), help="of the plan; all if not given")
+    parser.add_argument("--parts", choices=plans.PARTS, nargs="+", default=list(plans.PARTS), help="all by default")
     parser.add_argument("--backend", choices=("cpu", "reference"), default="cpu")
     options = parser.parse_args(arguments)
     if options.out is None:
-        parser.error("--out: a folder for the rows is needed, from which a run that was cut off goes on")
-    why = PROVIDERS[options.backend].reasons_against(Case(SENTENCES))
-    if why:
-        print(f"backend {options.backend!r} is not to be had on this machine: {'; '.join(why)}", file=sys.stderr)
+        parser.error("--out: expected a folder for the records, from which an interrupted run resumes")
+    reasons = IMPLEMENTATIONS[options.backend].unsupported(Case(SENTENCES))
+    if reasons:
+        print(f"--backend: {options.backend!r} is not available on this machine: {'; '.join(reasons)}", file=sys.stderr)
         return 1
-    # Few repeats are no figures: they never mix with a file of them.
+    return exit_status(lambda: _measure(options))
+
+
+def _measure(options: argparse.Namespace) -> int:
+    # Records of few repeats get a file of their own.
     name, effort = ("suite-quick", timing.QUICK) if options.quick else ("suite", timing.STEADY)
     suite = Suite(options.out, name, effort, Budget(60 * options.minutes))
     torch.set_num_threads(options.threads)
-    print(f"{rows.heading(rows.origin())}\n{flops.CONVENTION}", flush=True)
-    try:
-        print(f"parity: {verify.require_parity()} checks passed", flush=True)
-        suite.run(suite_plan.stages(options.backend, options.threads, tuple(options.parts)))
-    except KeyboardInterrupt:
-        print("interrupted; what was measured is kept, and the same command goes on from there")
-        return INTERRUPTED
-    except verify.ParityError as error:
-        print(f"parity fails, so there are no figures:\n{error}", file=sys.stderr)
-        return 1
-    report(suite, options.backend, options.threads)
+    print(f"{records.origin()}\n{FLOP_CONVENTION}", flush=True)
+    print(f"parity: {agreement.require_parity()} checks passed", flush=True)
+    suite.run(plans.suite_stages(options.backend, options.threads, tuple(options.parts)))
+    measured = suite.session(options.threads).records
+    print_results([target.judge(options.backend, measured) for target in TARGETS["cpu"]], measured)
+    print("\n".join(["not measured:", *suite.missing]) if suite.missing else "everything of the plan was measured")
     return int(bool(suite.wrong))
 
 

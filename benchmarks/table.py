@@ -1,35 +1,185 @@
-"""Tables for a README, from rows: `python -m benchmarks.table FILES`."""
+"""Markdown tables of records: `python -m benchmarks.table FILES`."""
 
 import argparse
 import sys
+from collections.abc import Iterable, Sequence
 
-from benchmarks import rows
-from benchmarks.analysis.tables import markdown, of_machines
-from benchmarks.rows.selection import at_most_threads
+from benchmarks import records
+from benchmarks.command import exit_status
+from benchmarks.implementations.registry import COMPILED, EAGER, ONE_MAP
+
+_ORDER = (EAGER, COMPILED, ONE_MAP)  # of columns in a table of several machines; others come after them
+
+
+def markdown(measured: Sequence[records.Record]) -> str:
+    """Tables of times, host overhead, memory, whole steps and ceilings.
+
+    Times are medians in milliseconds, with the speed-up over eager and the share of the matrix-product ceiling. The
+    cell of an implementation that was not measured in a case is empty.
+
+    Raises:
+        ValueError: the records come from more than one machine, thread count, version or commit.
+    """
+    if not measured:
+        return ""
+    records.require_one_origin(measured)
+
+    def of(kind: type) -> list:
+        return [one for one in measured if isinstance(one, kind)]
+
+    times, steps = of(records.TimeRecord), of(records.StepRecord)
+    tables = (
+        (_time_table, times),
+        (_overhead_table, of(records.OverheadRecord)),
+        (_memory_table, of(records.MemoryRecord)),
+        (_step_table, steps),
+        (_ceiling_line, of(records.CeilingRecord)),
+    )
+    blocks = [table(found) for table, found in tables if found]
+    source = (_legend(times) + " " if times else "") + str(measured[0].origin)
+    return "\n\n".join([*blocks, source, *records.contention_note([*times, *steps])])
+
+
+def of_machines(measured: Sequence[records.Record]) -> str:
+    """Times of the cases that all machines have, with the machine in the first column.
+
+    Raises:
+        ValueError: records of one machine come from several versions or commits, or no case has times on all machines.
+    """
+    times = [one for one in measured if isinstance(one, records.TimeRecord)]
+    by_machine: dict[str, list[records.TimeRecord]] = {}
+    for one in times:
+        by_machine.setdefault(one.origin.machine_name, []).append(one)
+    for own in by_machine.values():
+        records.require_one_origin(own)
+    found = {machine: records.by_case(own) for machine, own in by_machine.items()}
+    shared = [case for case in next(iter(found.values()), {}) if all(case in own for own in found.values())]
+    if not shared:
+        raise ValueError("no case has times on all machines")
+    measured_names = dict.fromkeys(one.implementation for one in times)
+    names = [*(name for name in _ORDER if name in measured_names), *(n for n in measured_names if n not in _ORDER)]
+    lines = [
+        [machine, case.short_name, case.dtype, case.mode, f"{case.dropout:g}", *_time_cells(own[case], names)]
+        for machine, own in found.items()
+        for case in shared
+    ]
+    header = ["machine", "(B,H,L,D)", "dtype", "pass", "dropout", *(f"{name}, ms" for name in names)]
+    sources = [str(own[0].origin) for own in by_machine.values()]
+    return "\n\n".join([_table(header, lines, 5), _legend(times), *sources, *records.contention_note(times)])
+
+
+def _table(header: Sequence[str], lines: Iterable[Sequence[str]], texts: int) -> str:
+    """A table whose first `texts` columns are text; the others are numbers."""
+    rows = (f"| {' | '.join(cells)} |" for cells in (header, *lines))
+    heading, *body = rows
+    return "\n".join([heading, "|" + "---|" * texts + "---:|" * (len(header) - texts), *body])
+
+
+def _legend(times: Sequence[records.TimeRecord]) -> str:
+    shares = any(one.share_of_peak is not None for one in times)
+    legend = "Medians of interleaved runs; in brackets the speed-up over eager"
+    return legend + (" and the share of the matrix-product ceiling." if shares else ".")
+
+
+def _time_table(times: Sequence[records.TimeRecord]) -> str:
+    names = list(dict.fromkeys(one.implementation for one in times))
+    lines = [
+        [case.short_name, case.dtype, case.mode, f"{case.dropout:g}", *_time_cells(found, names)]
+        for case, found in records.by_case(times).items()
+    ]
+    return _table(["(B,H,L,D)", "dtype", "pass", "dropout", *(f"{name}, ms" for name in names)], lines, 4)
+
+
+def _time_cells(found: dict[str, records.TimeRecord], names: Iterable[str]) -> list[str]:
+    return [_time_cell(found[name]) if name in found else "" for name in names]
+
+
+def _time_cell(record: records.TimeRecord) -> str:
+    extra = []
+    if record.implementation != EAGER and record.ratio_to_eager is not None:
+        extra.append(f"{record.ratio_to_eager:.1f}x")
+    if record.share_of_peak is not None:
+        extra.append(f"{record.share_of_peak:.0%}")
+    time = _three_digits(record.median_ms)
+    return f"{time} ({', '.join(extra)})" if extra else time
+
+
+def _overhead_table(found: Sequence[records.OverheadRecord]) -> str:
+    lines = [
+        [
+            one.case.short_name,
+            one.dtype,
+            one.mode,
+            one.implementation,
+            f"{one.median_us:.1f}",
+            f"{one.q1_us:.1f} to {one.q3_us:.1f}",
+        ]
+        for one in found
+    ]
+    return _table(["(B,H,L,D)", "dtype", "pass", "implementation", "host overhead, us", "quartiles"], lines, 4)
+
+
+def _memory_table(found: Sequence[records.MemoryRecord]) -> str:
+    lines = []
+    for one in found:
+        sizes = (one.input_mb, one.output_mb, one.saved_mb, one.gradient_mb, one.extra_mb)
+        fixed = [one.case.short_name, one.dtype, one.mode, f"{one.dropout:g}", one.implementation]
+        lines.append([*fixed, *(f"{size:.1f}" for size in sizes)])
+    sizes = ["inputs, MB", "output", "saved", "gradients", "temporary"]
+    return _table(["(B,H,L,D)", "dtype", "pass", "dropout", "implementation", *sizes], lines, 5)
+
+
+def _ceiling_line(found: Sequence[records.CeilingRecord]) -> str:
+    return "Fastest matrix products: " + "; ".join(map(str, records.fastest_products(found).values())) + "."
+
+
+def _step_table(steps: Sequence[records.StepRecord]) -> str:
+    """Sentences per second, in brackets the speed-up over the released operations in float32."""
+    names = list(dict.fromkeys(one.implementation for one in steps))
+    found = {(one.size, one.mode, one.dtype, one.implementation): one for one in steps}
+    lines = [
+        [*case, *(_step_cell(found.get((*case, name))) for name in names)]
+        for case in dict.fromkeys(key[:3] for key in found)
+    ]
+    sources = dict.fromkeys(f"{one.lengths}, {1 - one.tokens / one.padded_tokens:.0%} padding" for one in steps)
+    table = _table(["model", "step", "dtype", *(f"{name}, sentences/s" for name in names)], lines, 3)
+    return f"{table}\n\nIn brackets the speed-up over released in float32. " + "; ".join(sources) + "."
+
+
+def _step_cell(record: records.StepRecord | None) -> str:
+    if record is None:
+        return ""
+    ratio = "" if record.ratio_to_released is None else f" ({record.ratio_to_released:.1f}x)"
+    return f"{_three_digits(record.sentences_per_second)}{ratio}"
+
+
+def _three_digits(number: float) -> str:
+    """Three digits, or all those before the point."""
+    return f"{number:.3g}" if number < 100 else f"{number:.0f}"
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.table", description="Markdown tables from rows.")
-    parser.add_argument("files", nargs="+", help="files of rows, of one machine and commit; not those of fewer threads")
-    parser.add_argument("--machines", action="store_true", help="files of several machines: times in one table")
-    parser.add_argument("--dtypes", nargs="+", help="of times, those of these types alone")
-    parser.add_argument("--modes", nargs="+", help="of these passes alone")
-    parser.add_argument("--dropouts", nargs="+", type=float, help="of these probabilities alone")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.table", description="Markdown tables of records.")
+    parser.add_argument("files", nargs="+", help="files of one machine and commit; those of fewer threads are left out")
+    parser.add_argument("--machines", action="store_true", help="files of several machines: their times in one table")
+    parser.add_argument("--dtypes", nargs="+", help="only times of these dtypes")
+    parser.add_argument("--modes", nargs="+", help="only times of these passes")
+    parser.add_argument("--dropouts", nargs="+", type=float, help="only times of these probabilities")
     options = parser.parse_args(arguments)
-    try:
-        found = [row for row in at_most_threads(rows.load(options.files)) if _wanted(row, options)]
+
+    def print_table() -> int:
+        found = [one for one in records.at_most_threads(records.load(options.files)) if _is_chosen(one, options)]
         print(of_machines(found) if options.machines else markdown(found))
-    except (OSError, ValueError) as error:
-        print(error, file=sys.stderr)
-        return 1
-    return 0
+        return 0
+
+    return exit_status(print_table)
 
 
-def _wanted(row: rows.Row, options: argparse.Namespace) -> bool:
-    return not isinstance(row, rows.TimeRow) or (
-        (options.dtypes is None or row.dtype in options.dtypes)
-        and (options.modes is None or row.mode in options.modes)
-        and (options.dropouts is None or row.dropout in options.dropouts)
+def _is_chosen(record: records.Record, options: argparse.Namespace) -> bool:
+    return not isinstance(record, records.TimeRecord) or (
+        (options.dtypes is None or record.dtype in options.dtypes)
+        and (options.modes is None or record.mode in options.modes)
+        and (options.dropouts is None or record.dropout in options.dropouts)
     )
 
 

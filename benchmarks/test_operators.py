@@ -1,7 +1,7 @@
 """Times of the operators under pytest-benchmark: `pytest benchmarks`.
 
-With --benchmark-disable each case runs once, untimed. Providers of one case are a group, but run one after another;
-`benchmarks.run` interleaves them, and its ratios are the ones to quote.
+With --benchmark-disable each case runs once, untimed. Implementations of a case form a group but run one after another;
+quote the ratios of `benchmarks.run`, which interleaves them.
 """
 
 import itertools
@@ -9,13 +9,11 @@ import itertools
 import pytest
 import torch
 
-from benchmarks import rows
-from benchmarks.cases.case import FORWARD, FORWARD_BACKWARD, PARAGRAPHS, QUICK_SHAPES, SENTENCES, grid
-from benchmarks.cases.inputs import draw_sets
-from benchmarks.measure import verify
+from benchmarks import records
+from benchmarks.cases import FORWARD, FORWARD_BACKWARD, PARAGRAPHS, QUICK_SHAPES, SENTENCES, draw_sets, grid
+from benchmarks.implementations.registry import BACKENDS, COMPILED, COMPOSITION, EAGER, IMPLEMENTATIONS, ONE_MAP
+from benchmarks.measure import agreement
 from benchmarks.measure.timing import make_step
-from benchmarks.providers.names import COMPILED, COMPOSITION, EAGER, ONE_MAP
-from benchmarks.providers.registry import BACKENDS, PROVIDERS
 
 _ROUNDS = 7
 _MODES = (FORWARD, FORWARD_BACKWARD)
@@ -37,18 +35,18 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="session")
 def parity() -> None:
-    verify.require_parity()
+    agreement.require_parity()
 
 
 def test_attention(benchmark, parity, case, name):
-    provider = PROVIDERS[name]
-    why = provider.reasons_against(case)
-    if why:
-        pytest.skip("; ".join(why))
-    call = provider.build(case)
+    implementation = IMPLEMENTATIONS[name]
+    reasons = implementation.unsupported(case)
+    if reasons:
+        pytest.skip("; ".join(reasons))
+    call = implementation.build(case)
     sets = draw_sets(case)
-    if provider.computes_quasi:
-        verify.require_agreement({EAGER: PROVIDERS[EAGER].build(case), name: call}, case, sets[0])
+    if implementation.computes_quasi:
+        agreement.require_agreement({EAGER: IMPLEMENTATIONS[EAGER].build(case), name: call}, case, sets[0])
     step = make_step(call, case, sets)
     turns = itertools.count()
 
@@ -56,5 +54,5 @@ def test_attention(benchmark, parity, case, name):
         return (next(turns),), {}
 
     benchmark.group = str(case)
-    benchmark.extra_info.update(rows.case_fields(case), provider=name, threads=torch.get_num_threads())
+    benchmark.extra_info.update(records.case_fields(case), implementation=name, threads=torch.get_num_threads())
     benchmark.pedantic(step, setup=next_turn, rounds=_ROUNDS, warmup_rounds=2)

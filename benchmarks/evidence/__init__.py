@@ -1,1 +1,1 @@
-"""Whether quasi-attention helps: the same trainings for every model, over seeds, and differences with intervals."""
+"""A study of quasi-attention: the same trainings for every model, over seeds, compared with intervals."""

@@ -1,41 +1,120 @@
-"""Models, or variants of one, on a published set beside one another: figures over seeds, and differences."""
+"""Contestants, or variants of one, compared on a data set: means over seeds, and differences with intervals."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from qacg_models.data import load_data
-from qacg_models.metrics import METRIC_CLASSES, judge_for, majority_probabilities
+from qacg_models.metrics import METRIC_CLASSES, Metrics, judge_for, majority_probabilities
 from qacg_models.metrics.tfidf import TfidfBaseline
 
-from benchmarks.evidence.intervals import Draws
-from benchmarks.evidence.plan import BERT, CHECKED, CONTESTANTS, DATA, HYPOTHESES, TRIED_ON
 from benchmarks.evidence.results import Result
+from benchmarks.evidence.study import BERT, CHECKED, CONTESTANTS, DATA, HYPOTHESES, TRIED_ON
 
 TFIDF, MAJORITY = "tfidf", "majority"
 BASELINES = {TFIDF: "TF-IDF, logistic regression", MAJORITY: "majority"}
 
 
-# What tables call the variants of CHECKED by how its second map is let in.
-VARIANTS = {"lambda-0": "no second map", CHECKED: "as published"} | {
-    name: told.title for name, told in HYPOTHESES.items()
+# The variants of CHECKED by the weight of the quasi-attention map, and their names in tables.
+VARIANTS = {"lambda-0": "no quasi-attention map", CHECKED: "as published"} | {
+    name: one.title for name, one in HYPOTHESES.items()
 }
+Judge = Callable[[np.ndarray | None], Metrics]
+LEVEL = 0.95
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A metric of one model minus that of another.
+
+    Attributes:
+        mean: over all seeds on the whole split.
+        low, high: the interval of LEVEL of the repeats.
+        above: share of the repeats with a difference above 0.
+    """
+
+    mean: float
+    low: float
+    high: float
+    above: float
+
+
+class Draws:
+    """Metrics of every training on resampled sentences (paired bootstrap, Efron 1979).
+
+    Each repeat draws the same sentences for all models, since a sentence may be hard for all of them, and for each
+    model as many seeds as it has, independently.
+
+    Args:
+        judges: by model, a function from weights of the examples to metrics for each of its seeds.
+        sentences: (N) sentence of each example.
+        metrics: names of the metrics.
+        repeats: number of draws.
+        seed: seed of the draws.
+    """
+
+    def __init__(
+        self,
+        judges: dict[str, Sequence[Judge]],
+        sentences: Sequence[Hashable],
+        metrics: Sequence[str],
+        repeats: int = 1000,
+        seed: int = 0,
+    ):
+        numbers: dict[Hashable, int] = {}
+        sentence = np.array([numbers.setdefault(text, len(numbers)) for text in sentences])
+        self.metrics, self.repeats, generator = tuple(metrics), repeats, np.random.default_rng(seed)
+        picks = [generator.integers(len(numbers), size=len(numbers)) for _ in range(repeats)]
+        weights = [np.bincount(drawn, minlength=len(numbers))[sentence].astype(np.float64) for drawn in picks]
+        # (seeds, metrics) on the whole split, and (repeats, seeds, metrics) on drawn sentences
+        self.whole = {name: np.array([self._values(judge, None) for judge in each]) for name, each in judges.items()}
+        self.drawn = {
+            name: np.array([[self._values(judge, weight) for judge in each] for weight in weights])
+            for name, each in judges.items()
+        }
+        # (repeats, seeds) the drawn seeds of a model, the same in all comparisons
+        self.seeds = {name: generator.integers(len(each), size=(repeats, len(each))) for name, each in judges.items()}
+
+    def _values(self, judge: Judge, weights: np.ndarray | None) -> list[float]:
+        metrics = judge(weights)
+        return [getattr(metrics, name) for name in self.metrics]
+
+    def mean(self, model: str, metric: str) -> float:
+        """Mean over the seeds of a model."""
+        return float(self.whole[model][:, self.metrics.index(metric)].mean())
+
+    def deviation(self, model: str, metric: str) -> float:
+        """Standard deviation over the seeds of a model; NaN for a single one."""
+        values = self.whole[model][:, self.metrics.index(metric)]
+        return float(values.std(ddof=1)) if len(values) > 1 else float("nan")
+
+    def difference(self, model: str, other: str, metric: str) -> Difference:
+        """The metric of `model` minus that of `other`."""
+        found = np.sort(self._means(model, metric) - self._means(other, metric))
+        low, high = np.quantile(found, ((1 - LEVEL) / 2, (1 + LEVEL) / 2))
+        mean = self.mean(model, metric) - self.mean(other, metric)
+        return Difference(mean, float(low), float(high), float((found > 0).mean()))
+
+    def _means(self, model: str, metric: str) -> np.ndarray:
+        """(repeats) means over the drawn seeds."""
+        values = self.drawn[model][..., self.metrics.index(metric)]
+        return np.take_along_axis(values, self.seeds[model], axis=1).mean(axis=1)
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """All that is known of a set.
+    """The results on a data set.
 
     Attributes:
-        data: its name.
-        titles: metrics and what tables call them.
-        names: contestants or variants, then baselines, and what tables call them.
-        results: by contestant or variant, its trainings that were judged.
-        draws: of all of them.
-        compared: who is compared with whom.
+        data: name of the data set.
+        titles: names of the metrics in tables.
+        names: names in tables of contestants or variants, then baselines.
+        results: trainings that were evaluated on test, by contestant or variant.
+        draws: the bootstrap of all of them.
+        compared: the pairs that are compared.
     """
 
     data: str
@@ -47,50 +126,50 @@ class Comparison:
 
     @property
     def compared_models(self) -> list[tuple[str, str]]:
-        """Who is compared with whom, without the baselines."""
+        """The compared pairs without baselines."""
         return [pair for pair in self.compared if not BASELINES.keys() & {*pair}]
 
 
 def compare(data: str, results: Sequence[Result], folder: Path, repeats: int = 1000) -> Comparison | None:
-    """What the trainings of a set say; None while there are none.
+    """The comparison of all contestants on a data set; None without results.
 
     Args:
-        data: name of the set.
-        results: of all trainings.
-        folder: of the published sets.
-        repeats: of the bootstrap.
+        data: name of the data set.
+        results: results of all trainings.
+        folder: folder of the published data sets.
+        repeats: repeats of the bootstrap.
 
     Raises:
-        DataError: the set is not there.
-        ValueError: a training was judged on another test split than the one that is there.
+        DataError: the data set does not exist.
+        ValueError: a result is of another test split.
     """
-    judged = [one for one in results if one.trial.data == data and one.scores is not None and not one.trial.check]
-    if not judged:
+    evaluated = [one for one in results if one.trial.data == data and one.scores is not None and not one.trial.check]
+    if not evaluated:
         return None
-    of = {name: [one for one in judged if one.trial.contestant == name] for name in CONTESTANTS}
-    of = {name: sorted(found, key=lambda one: one.trial.seed) for name, found in of.items() if found}
-    compared = [(name, BERT) for name in (*of, *BASELINES) if name != BERT and BERT in of]
-    alike = [(told.settings_of, name) for name, told in CONTESTANTS.items() if told.settings_of is not None]
-    compared += [pair for pair in alike if {*pair} <= of.keys()]
-    names = {name: told.title for name, told in CONTESTANTS.items()} | BASELINES
-    return _compared(data, folder, names, of, compared, repeats)
+    own = {name: [one for one in evaluated if one.trial.contestant == name] for name in CONTESTANTS}
+    own = {name: sorted(found, key=lambda one: one.trial.seed) for name, found in own.items() if found}
+    compared = [(name, BERT) for name in (*own, *BASELINES) if name != BERT and BERT in own]
+    alike = [(one.settings_of, name) for name, one in CONTESTANTS.items() if one.settings_of is not None]
+    compared += [pair for pair in alike if {*pair} <= own.keys()]
+    names = {name: one.title for name, one in CONTESTANTS.items()} | BASELINES
+    return _compared(data, folder, names, own, compared, repeats)
 
 
 def compare_variants(results: Sequence[Result], folder: Path, repeats: int = 1000) -> Comparison | None:
-    """CHECKED by how its second map is let in, over those seeds that all variants have; None while there is none.
+    """The variants of CHECKED, over the seeds that all of them have; None without any.
 
-    Args, Raises: as of `compare`.
+    Arguments and exceptions are those of `compare`.
     """
     found: dict[str, dict[int, Result]] = {name: {} for name in VARIANTS}
     for one in results:
         variant = one.trial.check or one.trial.contestant
         if variant in found and one.trial.data == TRIED_ON and one.scores is not None:
             found[variant][one.trial.seed] = one
-    seeds = sorted(set.intersection(*(set(of) for of in found.values())))
+    seeds = sorted(set.intersection(*(set(by_seed) for by_seed in found.values())))
     if not seeds:
         return None
-    of = {name: [by_seed[seed] for seed in seeds] for name, by_seed in found.items()}
-    return _compared(TRIED_ON, folder, VARIANTS, of, [(name, CHECKED) for name in of if name != CHECKED], repeats)
+    own = {name: [by_seed[seed] for seed in seeds] for name, by_seed in found.items()}
+    return _compared(TRIED_ON, folder, VARIANTS, own, [(name, CHECKED) for name in own if name != CHECKED], repeats)
 
 
 def _compared(
@@ -102,22 +181,22 @@ def _compared(
     repeats: int,
 ) -> Comparison:
     dataset = load_data(folder / DATA[data].name, ("train", "test"), DATA[data].options)
-    train, rows = dataset.splits["train"], dataset.splits["test"]
+    train, examples = dataset.splits["train"], dataset.splits["test"]
     classes = len(dataset.task.labels)
     probabilities: dict[str, list[np.ndarray]] = {}
     if BASELINES.keys() <= names.keys():
         shares = np.bincount([row.label for row in train], minlength=classes) / len(train)
-        probabilities[TFIDF] = [TfidfBaseline(train, dataset.task).probabilities(rows)]
-        probabilities[MAJORITY] = [majority_probabilities(shares.tolist(), len(rows))]
+        probabilities[TFIDF] = [TfidfBaseline(train, dataset.task).probabilities(examples)]
+        probabilities[MAJORITY] = [majority_probabilities(shares.tolist(), len(examples))]
     for name, found in results.items():
         for one in found:
-            if one.scores.shape != (len(rows), classes):
+            if one.scores.shape != (len(examples), classes):
                 raise ValueError(
-                    f"{one.trial.name}: holds scores {one.scores.shape}, and the test split in {folder / data} wants"
-                    f" {(len(rows), classes)}"
+                    f"{one.trial.name}: expected scores {(len(examples), classes)} of the split in {folder / data},"
+                    f" got {one.scores.shape}"
                 )
         probabilities[name] = [np.exp(one.scores.astype(np.float64)) for one in found]
-    judges = {name: [judge_for(dataset.task, rows, one) for one in each] for name, each in probabilities.items()}
+    judges = {name: [judge_for(dataset.task, examples, one) for one in each] for name, each in probabilities.items()}
     titles = METRIC_CLASSES[dataset.task.metrics].TITLES
-    draws = Draws(judges, [row.sentence for row in rows], list(titles), repeats)
+    draws = Draws(judges, [row.sentence for row in examples], list(titles), repeats)
     return Comparison(data, titles, names, results, draws, compared)

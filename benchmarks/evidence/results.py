@@ -1,4 +1,4 @@
-"""What is kept of a training: a file with its figures, and one with what it said of every row of the test split."""
+"""Stored results: a file with the metrics of a training, and one with its scores of every test example."""
 
 from __future__ import annotations
 
@@ -9,65 +9,65 @@ from pathlib import Path
 import numpy as np
 from qacg_models.utils.atomic_files import atomic_write, atomic_write_bytes
 
-from benchmarks.evidence.plan import Trial
+from benchmarks.evidence.study import Trial
 
-FIGURES, SCORES = ".json", ".npy"
+METRICS, SCORES = ".json", ".npy"
 
 
 @dataclass(frozen=True)
 class Result:
-    """A training that came to its end.
+    """A finished training.
 
     Attributes:
-        trial: which it was.
-        row: its figures, as `qacg train --rows` writes them.
-        scores: (rows of test, classes) float16 logarithms of probabilities; None for a search.
-        processor_seconds: what its process took of one core, which other work on the machine does not lengthen; None
-            for a training that was ended and gone on with.
-        gates: what becomes of its second map on dev, see `gates.py`; None for a search and for a model without one.
+        trial: the training.
+        record: its metrics, as `qacg train --rows` writes them.
+        scores: (test examples, classes) float16 logarithms of probabilities; None for a search.
+        processor_seconds: CPU time; None for a training that was interrupted and resumed.
+        gates: statistics of its quasi-attention map on dev, from `gate_statistics`; None for a search and for a model
+            without that map.
     """
 
     trial: Trial
-    row: dict
+    record: dict
     scores: np.ndarray | None = None
     processor_seconds: float | None = None
     gates: list[dict] | None = None
 
     @property
     def dev(self) -> float:
-        """The value on dev by which its weights were chosen."""
-        return self.row["selected"]["value"]
+        """The metric on dev by which its weights were selected."""
+        return self.record["selected"]["value"]
 
     @property
     def processor(self) -> str:
-        """What it was trained on."""
-        return self.row["machine"]["cpu"]["model"]
+        """The CPU that it was trained on."""
+        return self.record["machine"]["cpu"]["model"]
 
 
 def as_scores(probabilities: np.ndarray) -> np.ndarray:
-    """Probabilities as they are kept: float16 logarithms rank as they do where float16 itself would round to 0 or 1."""
+    """Probabilities as they are stored: float16 logarithms keep their order where float16 would round to 0 or 1."""
     return np.log(np.maximum(probabilities, 1e-20)).astype(np.float16)
 
 
-def keep(folder: Path, result: Result) -> None:
-    """Writes the files of a training, the one with the figures last, which says that all is there."""
+def store(folder: Path, result: Result) -> None:
+    """Writes the files of a training; the one with the metrics, which marks it as complete, comes last."""
     folder.mkdir(parents=True, exist_ok=True)
     if result.scores is not None:
         with atomic_write_bytes(folder / f"{result.trial.name}{SCORES}") as handle:
             np.save(handle, result.scores)
-    with atomic_write(folder / f"{result.trial.name}{FIGURES}") as handle:
-        plain = {name: getattr(result, name) for name in ("row", "processor_seconds", "gates")}
+    with atomic_write(folder / f"{result.trial.name}{METRICS}") as handle:
+        plain = {name: getattr(result, name) for name in ("record", "processor_seconds", "gates")}
         json.dump({"trial": asdict(result.trial), **plain}, handle, allow_nan=False)
         handle.write("\n")
 
 
-def kept(folder: Path) -> dict[str, Result]:
-    """All trainings of a folder, by their name."""
+def load(folder: Path) -> dict[str, Result]:
+    """All finished trainings of a folder, by name."""
     found = {}
-    for path in sorted(folder.glob(f"*{FIGURES}")):
+    for path in sorted(folder.glob(f"*{METRICS}")):
         content = json.loads(path.read_text(encoding="utf-8"))
         scores = path.with_suffix(SCORES)
         trial = Trial(**content["trial"])
-        said = np.load(scores) if scores.exists() else None
-        found[trial.name] = Result(trial, content["row"], said, content["processor_seconds"], content.get("gates"))
+        stored = np.load(scores) if scores.exists() else None
+        found[trial.name] = Result(trial, content["record"], stored, content["processor_seconds"], content.get("gates"))
     return found

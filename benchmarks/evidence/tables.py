@@ -1,4 +1,4 @@
-"""The evidence as Markdown: figures over seeds, differences, settings, and what other arithmetic changes."""
+"""The study as Markdown tables and a figure."""
 
 from __future__ import annotations
 
@@ -7,32 +7,34 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from qacg_models.metrics import METRIC_CLASSES
+from qacg_models.utils.atomic_files import staged_file
 
-from benchmarks.evidence.comparison import BASELINES, Comparison
-from benchmarks.evidence.intervals import LEVEL
-from benchmarks.evidence.plan import (
+from benchmarks.evidence.comparison import BASELINES, LEVEL, Comparison
+from benchmarks.evidence.results import Result
+from benchmarks.evidence.study import (
     CHECKS,
     CONTESTANTS,
     DATA,
     HYPOTHESES,
     SETTINGS,
     chosen_settings,
-    judged,
+    evaluated,
     searches,
 )
-from benchmarks.evidence.results import Result
+from benchmarks.plot import pyplot, save
 
 NOT_YET = "not yet measured"
-MINUTES = "minutes of a core"
-ABOUT = {
+MINUTES = "CPU minutes"
+NOTES = {
     "aspect_macro_f1": (
-        "Aspect macro-F1: precision and recall of having an opinion, in each pair of sentence and target that has one;"
-        " F1 of their two averages over these pairs."
+        "Aspect macro-F1: precision and recall of the aspects with an opinion in each pair of sentence and target that"
+        " has one; F1 of their averages over these pairs."
     )
 }
-SHOWN_OF_GATES = {
+GATE_COLUMNS = {
     "lambda_mean": "+.3f",
     "lambda_deviation": ".3f",
     "lambda_below_0": ".0%",
@@ -41,22 +43,24 @@ SHOWN_OF_GATES = {
 }
 
 
-def of_figures(comparison: Comparison) -> str:
-    """Mean and deviation over seeds of every metric, in per cent, and minutes."""
+def metrics_table(comparison: Comparison) -> str:
+    """Mean and standard deviation over seeds of every metric, in per cent, and minutes."""
     header = ["model", "setting", "seeds", *comparison.titles.values(), MINUTES]
     lines, processor = [], _commonest_processor(_trainings(comparison))
-    for name, told in CONTESTANTS.items():
+    for name, contestant in CONTESTANTS.items():
         found = comparison.results.get(name, ())
         if not found:
             continue
         setting = ", ".join(dict.fromkeys(one.trial.setting for one in found))
-        lines.append([told.title, setting, str(len(found)), *_figures(comparison, name), _minutes(found, processor)])
-    lines += [[title, "", "", *_figures(comparison, name), ""] for name, title in BASELINES.items()]
+        lines.append(
+            [contestant.title, setting, str(len(found)), *_metrics(comparison, name), _minutes(found, processor)]
+        )
+    lines += [[title, "", "", *_metrics(comparison, name), ""] for name, title in BASELINES.items()]
     return _markdown(header, lines, texts=2)
 
 
-def of_differences(comparison: Comparison) -> str:
-    """How much better one is than another, in points, with 95 % intervals and the share of repeats above 0."""
+def differences_table(comparison: Comparison) -> str:
+    """Differences in points, with 95 % intervals and the share of repeats above 0."""
     lines = []
     for name, other in comparison.compared:
         cells = []
@@ -64,22 +68,22 @@ def of_differences(comparison: Comparison) -> str:
             one = comparison.draws.difference(name, other, metric)
             cells.append(f"{100 * one.mean:+.1f} [{100 * one.low:+.1f}, {100 * one.high:+.1f}], {one.above:.0%}")
         lines.append([comparison.names[name], comparison.names[other], *cells])
-    return _markdown(["how much better is", "than", *comparison.titles.values()], lines, texts=2) if lines else NOT_YET
+    return _markdown(["difference of", "minus", *comparison.titles.values()], lines, texts=2) if lines else NOT_YET
 
 
 def notes(comparison: Comparison) -> str:
-    """What stands under the two tables of a set."""
-    of_metrics = [ABOUT[name] for name in comparison.titles if name in ABOUT]
-    said = (
+    """The notes under the two tables of a data set."""
+    about_metrics = [NOTES[name] for name in comparison.titles if name in NOTES]
+    text = (
         "In %: mean ± standard deviation over seeds, of the checkpoint that is best on dev. Differences in points, with"
-        f" the interval that holds {LEVEL:.0%} of {comparison.draws.repeats:,} draws of test sentences (the same for"
-        " both) and of seeds, and the share of draws above 0."
+        f" the interval of {LEVEL:.0%} of {comparison.draws.repeats:,} draws of test sentences (the same for both) and"
+        " of seeds, and the share of draws above 0."
     )
-    return " ".join([said, _about_minutes(_trainings(comparison)), *of_metrics])
+    return " ".join([text, _about_minutes(_trainings(comparison)), *about_metrics])
 
 
-def of_settings(results: Mapping[str, Result]) -> str:
-    """What every setting reached on dev, in per cent; the one that was chosen is bold."""
+def settings_table(results: Mapping[str, Result]) -> str:
+    """The metric on dev of every setting, in per cent; the chosen one is bold."""
     best = chosen_settings(_dev(results))
     cells: dict[str, dict[str, str]] = {}
     for trial in searches():
@@ -87,47 +91,49 @@ def of_settings(results: Mapping[str, Result]) -> str:
         text = NOT_YET if found is None else f"{100 * found.dev:.1f}"
         text = f"**{text}**" if best.get(trial.contestant) == trial.setting else text
         cells.setdefault(trial.contestant, {})[trial.setting] = text
-    settings = list(SETTINGS) + [name for of in cells.values() for name in of if name not in SETTINGS]
+    settings = list(SETTINGS) + [name for own in cells.values() for name in own if name not in SETTINGS]
     settings = list(dict.fromkeys(settings))
-    lines = [[CONTESTANTS[name].title, *(of.get(setting, "") for setting in settings)] for name, of in cells.items()]
+    lines = [[CONTESTANTS[name].title, *(own.get(setting, "") for setting in settings)] for name, own in cells.items()]
     return _markdown(["model", *settings], lines, texts=1)
 
 
-def of_checks(results: Mapping[str, Result]) -> str:
-    """One seed with other arithmetic, beside the same seed of the table: every metric in per cent, and its minutes."""
-    checks = [one for one in judged(chosen_settings(_dev(results))) if one.check in CHECKS]
+def checks_table(results: Mapping[str, Result]) -> str:
+    """One seed with other arithmetic beside the same seed of the main table: metrics in per cent, and minutes."""
+    checks = [one for one in evaluated(chosen_settings(_dev(results))) if one.check in CHECKS]
     if not checks or (plain := replace(checks[0], check=None)).name not in results:
         return NOT_YET
     named = {"as in the table": plain} | {str(one.check): one for one in checks}
-    rows = {title: results[trial.name].row if trial.name in results else None for title, trial in named.items()}
-    metrics = rows["as in the table"]["metrics"]["test"]
+    found_records = {
+        title: results[trial.name].record if trial.name in results else None for title, trial in named.items()
+    }
+    metrics = found_records["as in the table"]["metrics"]["test"]
     titles = _titles(metrics)
     found = [results[trial.name] for trial in named.values() if trial.name in results]
     lines, processor = [], _commonest_processor(found)
-    for title, row in rows.items():
-        if row is None:
+    for title, record in found_records.items():
+        if record is None:
             lines.append([title, *[NOT_YET] * (len(titles) + 1)])
         else:
-            figures = [f"{100 * row['metrics']['test'][name]:.1f}" for name in titles]
-            lines.append([title, *figures, _minutes([results[named[title].name]], processor)])
+            values = [f"{100 * record['metrics']['test'][name]:.1f}" for name in titles]
+            lines.append([title, *values, _minutes([results[named[title].name]], processor)])
     header = [f"QACG-BERT, seed {plain.seed}", *titles.values(), MINUTES]
     return f"{_markdown(header, lines, texts=1)}\n\n{_about_minutes(found)}"
 
 
-def of_variants(comparison: Comparison | None) -> str:
-    """Test figures of QACG-BERT by how its second map is let in, in per cent, and differences to the published way."""
+def variants_table(comparison: Comparison | None) -> str:
+    """Test metrics of the variants of QACG-BERT in per cent, and differences to the published one."""
     if comparison is None:
         return NOT_YET
     lines = [
-        [comparison.names[name], str(len(found)), *_figures(comparison, name)]
+        [comparison.names[name], str(len(found)), *_metrics(comparison, name)]
         for name, found in comparison.results.items()
     ]
-    figures = _markdown(["QACG-BERT", "seeds", *comparison.titles.values()], lines, texts=1)
-    return f"{figures}\n\n{of_differences(comparison)}"
+    metrics = _markdown(["QACG-BERT", "seeds", *comparison.titles.values()], lines, texts=1)
+    return f"{metrics}\n\n{differences_table(comparison)}"
 
 
-def of_gates(results: Mapping[str, Result]) -> str:
-    """What the second map of trained models does on dev, by set, model and layer: means over seeds."""
+def gates_table(results: Mapping[str, Result]) -> str:
+    """The quasi-attention map of trained models on dev, by data set, model and layer: means over seeds."""
     found: dict[tuple[str, str], list[list[dict]]] = {}
     for one in results.values():
         if one.gates is not None and one.trial.check not in CHECKS:
@@ -136,13 +142,41 @@ def of_gates(results: Mapping[str, Result]) -> str:
                 title += f", {HYPOTHESES[one.trial.check].title}"
             found.setdefault((DATA[one.trial.data].title, title), []).append(one.gates)
     lines = []
-    for titles, of_seeds in found.items():
-        for number, layer in enumerate(zip(*of_seeds), 1):
-            mean = {name: statistics.fmean(one[name] for one in layer) for name in SHOWN_OF_GATES}
-            figures = [f"{mean[name]:{form}}" for name, form in SHOWN_OF_GATES.items()]
-            lines.append([*titles, str(number), str(len(of_seeds)), *figures])
-    header = ["set", "model", "layer", "seeds", *(name.replace("_", " ") for name in SHOWN_OF_GATES)]
+    for titles, by_seed in found.items():
+        for number, layer in enumerate(zip(*by_seed), 1):
+            mean = {name: statistics.fmean(one[name] for one in layer) for name in GATE_COLUMNS}
+            values = [f"{mean[name]:{form}}" for name, form in GATE_COLUMNS.items()]
+            lines.append([*titles, str(number), str(len(by_seed)), *values])
+    header = ["data set", "model", "layer", "seeds", *(name.replace("_", " ") for name in GATE_COLUMNS)]
     return _markdown(header, lines, texts=2) if lines else NOT_YET
+
+
+def draw(comparisons: Sequence[Comparison], path: Path) -> None:
+    """Draws a point and its interval for each compared pair and metric, one panel per data set, without baselines."""
+    tall = max(len(one.titles) for one in comparisons)
+    figure = pyplot().figure(figsize=(6 * len(comparisons), 2 + 0.55 * tall), layout="constrained")
+    panels = figure.subplots(1, len(comparisons), squeeze=False)[0]
+    for axes, comparison in zip(panels, comparisons):
+        pairs = comparison.compared_models
+        for place, (name, other) in enumerate(pairs):
+            for number, metric in enumerate(comparison.titles):
+                one = comparison.draws.difference(name, other, metric)
+                height = number + 0.18 * (place - (len(pairs) - 1) / 2)
+                axes.plot([100 * one.low, 100 * one.high], [height, height], color=f"C{place}", linewidth=2)
+                label = f"{comparison.names[name]} minus {comparison.names[other]}" if number == 0 else None
+                axes.plot(100 * one.mean, height, "o", color=f"C{place}", markersize=5, label=label)
+        axes.axvline(0, color="0.4", linewidth=1)
+        axes.set_yticks(range(len(comparison.titles)), list(comparison.titles.values()))
+        axes.invert_yaxis()
+        axes.set_title(DATA[comparison.data].title)
+        axes.set_xlabel("difference in points, 95 % interval")
+    most = max(panels, key=lambda axes: len(axes.get_legend_handles_labels()[0]))
+    figure.legend(
+        *most.get_legend_handles_labels(), loc="outside lower center", ncols=len(comparisons), fontsize="small"
+    )
+    with staged_file(path) as made:
+        save(figure, str(made.path))
+        made.publish()
 
 
 def _dev(results: Mapping[str, Result]) -> dict[str, float]:
@@ -150,7 +184,7 @@ def _dev(results: Mapping[str, Result]) -> dict[str, float]:
 
 
 def _titles(metrics: Mapping[str, object]) -> Mapping[str, str]:
-    """The names of the metrics of a row, and what tables call them."""
+    """The names of the metrics of a record in tables."""
     return next(kind.TITLES for kind in METRIC_CLASSES.values() if kind.TITLES.keys() <= metrics.keys())
 
 
@@ -159,7 +193,7 @@ def _trainings(comparison: Comparison) -> list[Result]:
 
 
 def _commonest_processor(found: Iterable[Result]) -> str | None:
-    """That of most trainings whose time is known: minutes of two kinds say nothing of one another."""
+    """The CPU of most trainings with a known time: times of different CPUs are not comparable."""
     counted = Counter(one.processor for one in found if one.processor_seconds is not None)
     return max(counted, key=lambda name: counted[name]) if counted else None
 
@@ -172,11 +206,11 @@ def _minutes(found: Iterable[Result], processor: str | None) -> str:
 def _about_minutes(found: Sequence[Result]) -> str:
     processor = _commonest_processor(found)
     if processor is None:
-        return "Minutes: no training came to its end without a stop."
-    return f"Minutes: the median of trainings on {processor} that came to their end without a stop."
+        return "Minutes: no training ran without interruption."
+    return f"Minutes: the median of trainings on {processor} without interruption."
 
 
-def _figures(comparison: Comparison, name: str) -> list[str]:
+def _metrics(comparison: Comparison, name: str) -> list[str]:
     cells = []
     for metric in comparison.titles:
         mean, deviation = comparison.draws.mean(name, metric), comparison.draws.deviation(name, metric)

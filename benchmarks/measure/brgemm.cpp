@@ -30,12 +30,12 @@ void multiply(const at::Tensor& a, const at::Tensor& b, const at::Tensor& c, int
 void brgemm(const at::Tensor& a, const at::Tensor& b, const at::Tensor& c, int64_t repeats) {
   TORCH_CHECK(
       a.dim() == 3 && b.dim() == 3 && c.dim() == 3 && a.is_contiguous() && b.is_contiguous() && c.is_contiguous(),
-      "brgemm: wanted three contiguous tensors of three dimensions");
+      "brgemm: expected three contiguous tensors of three dimensions");
   TORCH_CHECK(b.size(0) == a.size(0) && b.size(1) == a.size(2) && c.size(0) == a.size(0) && c.size(1) == a.size(1) &&
                   c.size(2) == b.size(2),
               "brgemm: got ", a.sizes(), " x ", b.sizes(), " into ", c.sizes());
   TORCH_CHECK(a.scalar_type() == b.scalar_type() && c.scalar_type() == at::kFloat,
-              "brgemm: wanted one type into float32");
+              "brgemm: expected operands of one dtype and a float32 result");
   if (a.scalar_type() == at::kFloat) {
     multiply<float>(a, b, c, repeats);
   } else {

@@ -1,8 +1,8 @@
-"""The matrix-product ceiling: the fastest product that this machine is seen to run in a type, with these threads.
+"""The matrix-product ceiling: the fastest matrix product of a dtype on this machine, with these threads.
 
-Tried on the CPU: torch's product of two large matrices, its batched product of tiles, and oneDNN's brgemm on tiles
-that stay in cache, which `brgemm.cpp` calls; on a GPU one large product. The fastest then takes its turn among the
-providers, so that a figure's share of the ceiling is one of times from the same rounds.
+On the CPU three are tried: torch's product of two large matrices, its batched product of tiles, and oneDNN's brgemm on
+tiles that stay in the cache, which `brgemm.cpp` calls. On a GPU it is one large product. The fastest then runs
+interleaved with the implementations, so that a share of the ceiling is one of times from the same rounds.
 """
 
 import hashlib
@@ -17,8 +17,8 @@ from pathlib import Path
 
 import torch
 
-from benchmarks import rows
-from benchmarks.cases.case import DTYPES
+from benchmarks import records
+from benchmarks.cases import DTYPES
 from benchmarks.measure import timing
 
 _SOURCE = Path(__file__).with_name("brgemm.cpp")
@@ -32,17 +32,17 @@ _TILE_FLOPS = 1e9  # of one step: a few milliseconds
 
 
 class NoBrgemmError(RuntimeError):
-    """brgemm cannot be called here; the message says why."""
+    """brgemm is not available here; the message says why."""
 
 
 @dataclass(frozen=True)
 class Product:
-    """A product that takes turns.
+    """A matrix product that is timed.
 
     Attributes:
         name: what is multiplied.
         dtype: of both operands.
-        flops: of one step, two for a multiplication and an addition.
+        flops: of one step; a multiply-add counts two.
         step: runs it once and returns the seconds.
     """
 
@@ -52,7 +52,7 @@ class Product:
     step: timing.Step
 
     def gflops(self, seconds: float) -> float:
-        """The rate of a step of that duration."""
+        """The rate of a step of that duration, in GFLOP/s."""
         return self.flops / seconds / 1e9
 
 
@@ -96,15 +96,15 @@ def _brgemm(tile: tuple[int, int, int], dtype: str) -> Product:
 
 
 def _library() -> Path:
-    """The library of brgemm.cpp for this torch, built if it is not there.
+    """The library of brgemm.cpp for this torch, built at the first call.
 
     Raises:
         NoBrgemmError: it cannot be built.
     """
     from torch.utils import cpp_extension
 
-    wanted = os.environ.get("CXX")
-    compiler = shlex.split(wanted) if wanted else [next(filter(shutil.which, ("c++", "g++", "clang++")), "c++")]
+    named = os.environ.get("CXX")
+    compiler = shlex.split(named) if named else [next(filter(shutil.which, ("c++", "g++", "clang++")), "c++")]
     source = _SOURCE.read_bytes()
     key = hashlib.sha256(source + f"{torch.__version__} {compiler}".encode()).hexdigest()[:16]
     library = _BUILD / f"brgemm-{key}.so"
@@ -123,13 +123,17 @@ def _library() -> Path:
             subprocess.run(command, check=True, capture_output=True, text=True)
             made.replace(library)
     except (OSError, subprocess.CalledProcessError) as error:
-        said = getattr(error, "stderr", None) or str(error)
-        raise NoBrgemmError(f"brgemm.cpp cannot be built: {said.strip().splitlines()[0]}") from error
+        message = getattr(error, "stderr", None) or str(error)
+        raise NoBrgemmError(f"brgemm.cpp cannot be built: {message.strip().splitlines()[0]}") from error
     return library
 
 
 def _brgemm_products(dtype: str) -> list[Product]:
-    """Raises: NoBrgemmError: there is no compiler, or this CPU's oneDNN has no brgemm of the type."""
+    """brgemm on each tile.
+
+    Raises:
+        NoBrgemmError: there is no compiler, or this CPU's oneDNN has no brgemm of the dtype.
+    """
     torch.ops.load_library(_library())
     products = [_brgemm(tile, dtype) for tile in _TILES]
     try:
@@ -139,15 +143,17 @@ def _brgemm_products(dtype: str) -> list[Product]:
     return products
 
 
-def ceiling_row(product: str, dtype: str, device: str, rates: list[float], source: rows.Origin) -> rows.CeilingRow:
-    """The row of a product from its rates in GFLOP/s."""
-    spread = rows.Spread.of(rates)
-    parts = (rows.figure(rate) for rate in (spread.median, spread.q1, spread.q3))
-    return rows.CeilingRow(source, product, dtype, device, *parts, len(rates))
+def ceiling_record(
+    product: str, dtype: str, device: str, rates: list[float], source: records.Origin
+) -> records.CeilingRecord:
+    """The record of a product from its rates in GFLOP/s."""
+    quartiles = records.Quartiles.of(rates)
+    values = (records.rounded(rate) for rate in (quartiles.median, quartiles.q1, quartiles.q3))
+    return records.CeilingRecord(source, product, dtype, device, *values, len(rates))
 
 
-def measure(dtype: str, source: rows.Origin, device: str = "cpu") -> tuple[Product, list[rows.CeilingRow]]:
-    """The fastest product of a type by its median, and a row for each that was tried; they are printed too."""
+def measure(dtype: str, source: records.Origin, device: str = "cpu") -> tuple[Product, list[records.CeilingRecord]]:
+    """The fastest product of a dtype by its median, and a record of each that was tried."""
     if device == "cpu":
         products = [_square(_SQUARE, dtype, device), *(_batched(tile, dtype) for tile in _TILES)]
         try:
@@ -156,17 +162,17 @@ def measure(dtype: str, source: rows.Origin, device: str = "cpu") -> tuple[Produ
             print(f"{error}; the ceiling is the fastest of torch's own products", flush=True)
     else:
         products = [_square(_SQUARE_ON_DEVICE, dtype, device)]
-    taken = timing.interleave({product.name: product.step for product in products}, _EFFORT)
-    tried = [ceiling_row(p.name, dtype, device, [p.gflops(s) for s in taken[p.name]], source) for p in products]
+    seconds = timing.interleave({product.name: product.step for product in products}, _EFFORT)
+    tried = [ceiling_record(p.name, dtype, device, [p.gflops(s) for s in seconds[p.name]], source) for p in products]
     fastest, product = max(zip(tried, products), key=lambda pair: pair[0].gflops)
     print(f"ceiling: {fastest}", flush=True)
     return product, tried
 
 
 def measure_all(
-    dtypes: Iterable[str], source: rows.Origin, device: str = "cpu"
-) -> tuple[dict[str, Product], list[rows.CeilingRow]]:
-    """The fastest product of each type, and the rows of all that were tried."""
+    dtypes: Iterable[str], source: records.Origin, device: str = "cpu"
+) -> tuple[dict[str, Product], list[records.CeilingRecord]]:
+    """The fastest product of each dtype, and the records of all that were tried."""
     found = {dtype: measure(dtype, source, device) for dtype in dict.fromkeys(dtypes)}
     products = {dtype: product for dtype, (product, _) in found.items()}
-    return products, [row for _, tried in found.values() for row in tried]
+    return products, [record for _, tried in found.values() for record in tried]

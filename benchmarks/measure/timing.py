@@ -1,15 +1,16 @@
-"""How time is taken: providers in turn, in one process, on rotating inputs."""
+"""Timing: implementations interleaved in one process, on rotating inputs."""
 
 import gc
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
-from benchmarks.cases.case import BACKWARD, FORWARD, FORWARD_BACKWARD, TRAINING_FORWARD, Case
-from benchmarks.cases.inputs import Inputs
-from benchmarks.providers.registry import Call
+from benchmarks.cases import BACKWARD, FORWARD, FORWARD_BACKWARD, TRAINING_FORWARD, Case, Inputs
+from benchmarks.implementations.registry import Call
 
 Step = Callable[[int], float]
 
@@ -30,7 +31,38 @@ THOROUGH = Effort(seconds=8, fewest_rounds=5, most_rounds=60)
 QUICK = Effort(seconds=1, fewest_rounds=3, most_rounds=10, warmup_rounds=1)
 
 
-class _HostClock:
+class CpuContention:
+    """The share of the CPU that other processes use from the creation of this object on.
+
+    With as many threads as cores, one busy process delays every barrier, and times grow up to tenfold.
+    """
+
+    _STAT = Path("/proc/stat")
+
+    def __init__(self) -> None:
+        self._start = self._read()
+
+    def share(self) -> float | None:
+        """Share of all CPU time until now; None where the system does not report it."""
+        now = self._read()
+        if self._start is None or now is None:
+            return None
+        total, busy, own = (later - earlier for later, earlier in zip(now, self._start))
+        return min(1.0, max(0.0, (busy - own) / total)) if total > 0 else 0.0
+
+    @classmethod
+    def _read(cls) -> tuple[float, float, float] | None:
+        """CPU seconds since boot: in total, not idle, and of this process."""
+        if not cls._STAT.exists():
+            return None
+        # user, nice, system, idle, iowait, irq, softirq, steal; the guest fields after them are part of user.
+        ticks = [int(value) for value in cls._STAT.read_text(encoding="ascii").split("\n", 1)[0].split()[1:9]]
+        per_second = os.sysconf("SC_CLK_TCK")
+        own = os.times()
+        return sum(ticks) / per_second, (sum(ticks) - ticks[3] - ticks[4]) / per_second, own.user + own.system
+
+
+class _WallClock:
     """Wall time of this process."""
 
     def start(self) -> None:
@@ -43,8 +75,8 @@ class _HostClock:
 class _DeviceClock:
     """Time between two events in the device's stream.
 
-    Clearing a buffer larger than any L2 cache comes first: the inputs are not in it, and the host has queued the
-    call before the device comes to it, so a short kernel is not timed with the host's work.
+    A buffer larger than any L2 cache is cleared first. This evicts the inputs, and the host queues the call while the
+    device is busy, so that a short kernel is not timed with the host's work.
     """
 
     _BYTES = 256 << 20
@@ -64,20 +96,20 @@ class _DeviceClock:
         return 1e-3 * self._events[0].elapsed_time(self._events[1])
 
 
-def clock(device: str) -> _HostClock | _DeviceClock:
-    """What takes the time of work on a device."""
-    return _HostClock() if device == "cpu" else _DeviceClock(device)
+def clock(device: str) -> _WallClock | _DeviceClock:
+    """The clock for work on a device."""
+    return _WallClock() if device == "cpu" else _DeviceClock(device)
 
 
 def make_step(call: Call, case: Case, sets: list[Inputs]) -> Step:
-    """A function that runs a provider once on the n-th set of inputs and returns the seconds taken.
+    """Returns a function that runs a call once on the n-th set of inputs and returns the seconds.
 
-    The results are freed after the clock has stopped.
+    Results are freed after the clock has stopped.
     """
     watch = clock(case.device)
 
     def gradients(out, inputs: Inputs):
-        # The floor has no use for the context and lambda.
+        # Softmax attention alone does not use the context and the gate.
         return torch.autograd.grad(out, inputs.operands, inputs.grad_out, allow_unused=True)
 
     def forward(turn: int) -> float:
@@ -85,42 +117,42 @@ def make_step(call: Call, case: Case, sets: list[Inputs]) -> Step:
         with torch.set_grad_enabled(case.mode == TRAINING_FORWARD):
             watch.start()
             out = call(*inputs.operands)
-            taken = watch.stop()
+            seconds = watch.stop()
         del out
-        return taken
+        return seconds
 
     def forward_backward(turn: int) -> float:
         inputs = sets[turn % len(sets)]
         watch.start()
         out = call(*inputs.operands)
         grads = gradients(out, inputs)
-        taken = watch.stop()
+        seconds = watch.stop()
         del out, grads
-        return taken
+        return seconds
 
     def backward(turn: int) -> float:
         inputs = sets[turn % len(sets)]
         out = call(*inputs.operands)
         watch.start()
         grads = gradients(out, inputs)
-        taken = watch.stop()
+        seconds = watch.stop()
         del out, grads
-        return taken
+        return seconds
 
     steps = {FORWARD: forward, TRAINING_FORWARD: forward, FORWARD_BACKWARD: forward_backward, BACKWARD: backward}
     return steps[case.mode]
 
 
 def interleave(steps: dict[str, Step], effort: Effort) -> dict[str, list[float]]:
-    """Runs the steps in turn, A B C A B C, until the effort is spent; seconds by name and round.
+    """Runs the steps A B C A B C until the effort is spent; returns the seconds of each round by name.
 
-    In one round each step gets another set of inputs, so that none finds them in cache from the one before.
+    Within a round every step gets another set of inputs, so that none finds its inputs in the cache.
     """
     turns = list(enumerate(steps.items()))
     for round_index in range(effort.warmup_rounds):
         for place, (_, step) in turns:
             step(round_index + place)
-    taken: dict[str, list[float]] = {name: [] for name in steps}
+    seconds: dict[str, list[float]] = {name: [] for name in steps}
     gc.collect()
     gc.disable()
     try:
@@ -129,7 +161,7 @@ def interleave(steps: dict[str, Step], effort: Effort) -> dict[str, list[float]]
             if round_index >= effort.fewest_rounds and time.perf_counter() > deadline:
                 break
             for place, (name, step) in turns:
-                taken[name].append(step(round_index + place))
+                seconds[name].append(step(round_index + place))
     finally:
         gc.enable()
-    return taken
+    return seconds

@@ -1,65 +1,42 @@
-"""`python -m benchmarks.static`: what the machine code of the Triton and CUDA kernels promises, without a GPU.
+"""Predicts the rates of the Triton and CUDA kernels from their machine code, without a GPU.
 
-Every row of a table, and with `--backend cuda` every kernel of csrc/cuda on tensor cores, is compiled as a call would
-have it, disassembled, counted, and run through a model of a multiprocessor's scheduler. The rates are a model's, not
-measurements: trust ratios more than absolutes.
+`python -m benchmarks.static` compiles every entry of a tile table as a call would, or with `--backend cuda` every
+kernel of csrc/cuda on tensor cores, disassembles and counts it, and runs it through a model of a multiprocessor's
+scheduler. The rates are predictions: ratios are more reliable than absolute values. Another Triton, such as that of
+`make check-triton TRITON=3.6.0`, is used if its folder comes first in PYTHONPATH.
 """
 
 import argparse
 import itertools
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 from qacg_models.utils.atomic_files import atomic_write
-from qacg_models.utils.child_python import module_command
 
-from benchmarks.static.chips import CHIPS
+from benchmarks.static.hardware import CHIPS
 from qacg_kernels.backends.triton import tile_tables
 from qacg_kernels.backends.triton.tile_tables import KEYS, Key, Table, shipped
-
-_OTHER_TRITON = Path(__file__).resolve().parents[2] / "build" / "triton"
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.static", description=__doc__.split("\n\n")[0])
-    parser.add_argument("--backend", choices=("triton", "cuda"), default="triton", help="cuda wants nvcc")
-    parser.add_argument("--arch", choices=CHIPS, default="sm_90", help="whose table, compiled for that chip")
-    parser.add_argument("--triton", metavar="VERSION", help="another Triton than the installed one; put under build/")
-    parser.add_argument("--json", action="store_true", help="an object a line")
-    parser.add_argument("--bits", type=int, choices=(16, 32), nargs="+", default=[16, 32], help="widths of elements")
+    parser.add_argument("--backend", choices=("triton", "cuda"), default="triton", help="cuda requires nvcc")
+    parser.add_argument("--arch", choices=CHIPS, default="sm_90", help="the chip, and its tile table")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per line")
+    parser.add_argument("--bits", type=int, choices=(16, 32), nargs="+", default=[16, 32], help="bits of an element")
     parser.add_argument("--head-dims", type=int, choices=(32, 64, 128, 256), nargs="+", default=[32, 64, 128, 256])
     parser.add_argument(
         "--out",
         metavar="FILE",
         type=Path,
-        help="also writes the lines as JSON, or the table of --search",
+        help="also write the lines as JSON, or the table of --search",
     )
-    parser.add_argument("--search", action="store_true", help="choose rows among the candidates that `tune` measures")
+    parser.add_argument("--search", action="store_true", help="choose entries among the candidates of `tune`")
     options = parser.parse_args(arguments)
     if options.search and options.backend != "triton":
-        parser.error("--search: the CUDA kernels have no table of rows")
-    if options.triton and "triton" not in sys.modules and not _is_first(options.triton):
-        return _through_another(options.triton, arguments)
+        parser.error("--search: expected --backend triton, since the CUDA kernels have no tile table")
     return _print(options)
-
-
-def _is_first(version: str) -> bool:
-    """Whether `import triton` finds the one that is meant; what is asked is its metadata, which loads nothing."""
-    return str(_OTHER_TRITON / version) in sys.path
-
-
-def _through_another(version: str, arguments: list[str] | None) -> int:
-    """The same command in a process whose path begins with the other Triton."""
-    folder = _OTHER_TRITON / version
-    if not (folder / "triton").is_dir():
-        install = module_command("pip", "install", "--quiet", "--no-deps", "--target", folder)
-        subprocess.run([*install, f"triton=={version}"], check=True)
-    path = os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH", ""))))
-    command = module_command("benchmarks.static", *(sys.argv[1:] if arguments is None else arguments))
-    return subprocess.run(command, env=os.environ | {"PYTHONPATH": path}, check=False).returncode
 
 
 def _print(options: argparse.Namespace) -> int:
@@ -69,9 +46,6 @@ def _print(options: argparse.Namespace) -> int:
     from benchmarks.static.calibrate import calibration
     from benchmarks.static.operator import CONVENTION
 
-    if options.triton and triton.__version__ != options.triton:
-        print(f"--triton: got {options.triton}, but {triton.__file__} is {triton.__version__}", file=sys.stderr)
-        return 2
     if options.backend == "cuda" and (reason := cuda_kernels.why_not(options.arch)):
         print(reason, file=sys.stderr)
         return 2

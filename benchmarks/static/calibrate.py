@@ -1,8 +1,8 @@
-"""The model held to a kernel of known speed: one factor on its clocks, and how far it is off without fitting more.
+"""The model compared with a kernel of known speed: one factor on its clocks, and the error that remains.
 
 Published for plain flash attention in Triton on an H100 (Shah et al., FlashAttention-3, figure 5: forward, no causal
 mask, 16-bit, the longest sequences): about 400 TFLOP/s at head size 64 and 467 at 128, of 4 S^2 D FLOP. That kernel
-chooses its tile among several, so the model's figure is the best of them too.
+selects its tile among several, so the model's rate is the best of them too.
 """
 
 import functools
@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 import torch
 import triton
+import triton.language as tl
 
 from benchmarks.static import kernel
-from benchmarks.static.chips import CHIPS
 from benchmarks.static.compile import AbsentGPU
-from benchmarks.static.plain_attention import plain_attention_kernel
+from benchmarks.static.hardware import CHIPS
 
 ARCHITECTURE = "sm_90"
 PUBLISHED = {64: 400.0, 128: 467.0}  # TFLOP/s by head size
@@ -60,3 +60,34 @@ def rate(architecture: str, flops: float, clocks: float) -> float:
     """TFLOP/s of a chip all of whose multiprocessors do so many FLOP in so many clocks."""
     chip = CHIPS[architecture]
     return flops / clocks * chip.multiprocessors * chip.gigahertz / 1e3
+
+
+@triton.jit
+def plain_attention_kernel(
+    query, key, value, out, row, length, scale, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, D: tl.constexpr
+):
+    """softmax(scale Q K^T) V for BLOCK_M queries of one head; rows of (heads, length, D) lie `row` apart.
+
+    scale has log2(e) in it. length is a multiple of both blocks.
+    """
+    feature = tl.arange(0, D)
+    base = tl.program_id(1).to(tl.int64) * length * row
+    rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
+    q = tl.load(query + base + rows[:, None] * row + feature[None, :])
+    keys = tl.arange(0, BLOCK_N)
+    k_pointers = key + base + keys[:, None] * row + feature[None, :]
+    v_pointers = value + base + keys[:, None] * row + feature[None, :]
+    total = tl.zeros((BLOCK_M, D), tl.float32)
+    row_max = tl.full((BLOCK_M,), float("-inf"), tl.float32)
+    row_sum = tl.zeros((BLOCK_M,), tl.float32)
+    for _ in range(0, length, BLOCK_N):
+        scores = tl.dot(q, tl.trans(tl.load(k_pointers)))
+        new_max = tl.maximum(row_max, tl.max(scores, 1) * scale)
+        p = tl.exp2(scores * scale - new_max[:, None])
+        rescale = tl.exp2(row_max - new_max)
+        row_sum = row_sum * rescale + tl.sum(p, 1)
+        total = tl.dot(p.to(q.dtype), tl.load(v_pointers), total * rescale[:, None])
+        row_max = new_max
+        k_pointers += BLOCK_N * row
+        v_pointers += BLOCK_N * row
+    tl.store(out + base + rows[:, None] * row + feature[None, :], (total / row_sum[:, None]).to(q.dtype))

@@ -1,11 +1,12 @@
-"""Compiles calls of the Triton backend for a GPU that is not there, and reads back what the machine code uses.
+"""Compiles calls of the Triton backend without a GPU, and reads the resources of the machine code.
 
-The backend's own host code runs, on CPU tensors; only the launch is replaced. So what is compiled is what a call
-compiles, with the same specialisation of its arguments (`tests/kernels/test_triton_specialization.py`). Triton keeps
+The backend's own host code runs on CPU tensors; only the launch is replaced. So what is compiled is what a call
+compiles, with the same specialisation of its arguments (`tests/kernels/test_triton_specialization.py`). Triton caches
 compiled kernels by content (TRITON_CACHE_DIR).
 """
 
 import contextlib
+import os
 import re
 import subprocess
 import tempfile
@@ -20,9 +21,9 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.runtime.jit import JITFunction
 
-from benchmarks.static.disassemble import disassembled, pending
 from benchmarks.static.launches import Launch
-from benchmarks.static.path import loops_of, main_loop
+from benchmarks.static.sass import disassembled, loops_of, main_loop, pending
+from qacg_kernels.backends import triton as backend
 from qacg_kernels.backends.triton import launch
 from qacg_kernels.backends.triton.arguments import KernelConfig
 from qacg_kernels.backends.triton.tile_tables import Table, trial
@@ -141,3 +142,21 @@ def resources(kernel: object) -> Resources:
     wgmma = any(i.stem in ("HGMMA", "UTCHMMA") for i in program)
     columns = getattr(kernel.metadata, "tmem_size", 0)
     return Resources(registers, stack, kernel.metadata.shared, columns, wgmma, min(waits, default=0), spills)
+
+
+class SilentGPU(AbsentGPU):
+    """Takes every kernel, and does nothing at its launch."""
+
+    class utils:
+        load_binary = staticmethod(lambda *_: (1, 1, 0, 0, 1024))
+        get_device_properties = staticmethod(lambda device: {"max_shared_mem": 227 * 1024})
+
+    def launcher_cls(self, source: object, metadata: object) -> Callable[..., None]:
+        return lambda *_: None
+
+
+def take_the_drivers_place(gpu: AbsentGPU) -> None:
+    """From here on, and for good: the Triton backend takes tensors of the CPU, and launches go to `gpu`."""
+    os.environ["QACG_SELF_CHECK"] = "off"  # nothing is computed
+    triton.runtime.driver.set_active(gpu)
+    backend.missing, backend.not_for, backend.DEVICE = list, lambda device: [], "cpu"

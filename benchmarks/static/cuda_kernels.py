@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 from qacg_models.utils.atomic_files import staged_file
 
-from benchmarks.static import follow, kernel
+from benchmarks.static import kernel, sass_trace
 from benchmarks.static.calibrate import calibration, rate
-from benchmarks.static.chips import CHIPS, SCHEDULERS
 from benchmarks.static.compile import CUOBJDUMP, NVDISASM, Resources
-from benchmarks.static.disassemble import Instruction, parse, pending
+from benchmarks.static.hardware import CHIPS, SCHEDULERS
+from benchmarks.static.sass import Instruction, parse, pending
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAD_DIMS = (32, 64, 128)  # that others are padded to
@@ -82,7 +82,7 @@ def judge_kernels(architecture: str, head_dims: list[int]) -> Iterator[JudgedKer
 
 def _judge(name: str, head_dim: int, busy: bool, architecture: str, calls: dict[int, Call | None]) -> JudgedKernel:
     found, iterates = code(architecture)[name, head_dim], name != _SHORT
-    program = [*found.program, follow.SKIPPED]
+    program = [*found.program, sass_trace.SKIPPED]
     call = calls[_LENGTHS[0]] if iterates else calls[1]
     warps, work = call.threads // 32, kernel.Work(call.rows * call.keys, head_dim, PRODUCTS[name], iterates)
     walked = call.rows if name == "backward_keys" else call.keys  # of a tile, along the loop
@@ -91,7 +91,7 @@ def _judge(name: str, head_dim: int, busy: bool, architecture: str, calls: dict[
 
     def ways(count: int) -> list[list[int]]:
         constants = bytes(_PARAMETERS[architecture]) + calls[lengths[count] if iterates else 1].parameters
-        return [follow.way(found.program, constants, 32 * n) for n in range(0, max(1, warps), SCHEDULERS)]
+        return [sass_trace.trace_path(found.program, constants, 32 * n) for n in range(0, max(1, warps), SCHEDULERS)]
 
     in_loop = [program[index] for index in ways(iterations[0])[0]]
     waits = [pending(i) for i in in_loop if i.stem == "DEPBAR" and "SB" in i.operands]

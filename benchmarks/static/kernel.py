@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 from qacg_models.utils.atomic_files import atomic_write
 
-from benchmarks.static import path, scheduler, units
-from benchmarks.static.chips import CHIPS, SCHEDULERS, Chip, resident_blocks
+from benchmarks.static import hardware, sass, scheduler
 from benchmarks.static.compile import NVDISASM, Resources, compiled_for, resources
-from benchmarks.static.disassemble import Instruction, disassembled
+from benchmarks.static.hardware import CHIPS, SCHEDULERS, Chip, resident_blocks
 from benchmarks.static.launches import Launch
+from benchmarks.static.sass import Instruction, disassembled
 
 _MOSTLY = 0.7  # of the time, which the busiest pipe must work to be what bounds a kernel
 _ITERATIONS = (4, 12)
@@ -113,27 +113,27 @@ def judge_code(compiled: object, architecture: str, warps: int, work: Work) -> J
 @functools.cache
 def _sources() -> bytes:
     """Of the model, so that a change of it forgets what was kept."""
-    names = ("chips", "disassemble", "kernel", "path", "scheduler", "units")
+    names = ("hardware", "kernel", "sass", "scheduler")
     return b"".join((Path(__file__).parent / f"{name}.py").read_bytes() for name in names)
 
 
 def _judge(compiled: object, architecture: str, warps: int, work: Work) -> Judged:
     program = disassembled(compiled.asm["cubin"], NVDISASM)
     copying = compiled.metadata.num_warps - warps  # warps that only copy, beside those that a launch asks for
-    main = path.main_loop(program) if work.iterates else None
+    main = sass.main_loop(program) if work.iterates else None
 
     def ways(iterations: int) -> list[list[int]]:
-        return [list(path.indices(program, main, lambda loop: iterations if loop == main else _parts(program, loop)))]
+        return [list(sass.indices(program, main, lambda loop: iterations if loop == main else _parts(program, loop)))]
 
-    def _parts(program: list[Instruction], loop: path.Loop) -> int:
+    def _parts(program: list[Instruction], loop: sass.Loop) -> int:
         """How often the loop of a product of float32 by parts runs: its multiply-adds are what a thread has to do."""
         multiply_adds = sum(i.stem == "FFMA" for i in program[loop.start : loop.stop + 1])
         return max(1, round(work.cells * work.head_dim / (32 * warps) / max(1, multiply_adds)))
 
-    copies = path.copying_loop(program, main) if copying and main else None
+    copies = sass.copying_loop(program, main) if copying and main else None
 
     def beside(iterations: int) -> list[tuple[list[int], int]]:
-        return [(list(path.indices(program, copies, lambda loop: iterations)), copying)] if copies else []
+        return [(list(sass.indices(program, copies, lambda loop: iterations)), copying)] if copies else []
 
     return judge_program(
         program, resources(compiled), CHIPS[architecture], warps, work, ways, copying=copying, beside=beside
@@ -187,7 +187,7 @@ def judge_program(
         shared=used.shared,
         resident=resident,
         spills=used.spills,
-        instructions={unit: round(count / rounds) for unit, count in units.counts(body).items()},
+        instructions={unit: round(count / rounds) for unit, count in hardware.counts(body).items()},
         wgmma=used.wgmma,
         loads_in_flight=used.loads_in_flight,
         duplicated=_duplicated(body, work, warps, rounds),
@@ -207,9 +207,9 @@ def _bound(body: list[Instruction], of_scheduler: float, clocks: float, chip: Ch
     """The busiest pipe of a scheduler, if it works for most of the clocks."""
     busy = Counter({"issue": len(body)})
     for instruction in body:
-        what = units.need(instruction, chip)
+        what = hardware.need(instruction, chip)
         busy[what.pipe] += of_block if instruction.stem == "UTCHMMA" else what.clocks
-        if what.unit == units.GLOBAL:
-            busy["cache"] += units.cache_clocks(instruction, chip)
+        if what.unit == hardware.GLOBAL:
+            busy["cache"] += hardware.cache_clocks(instruction, chip)
     pipe, clocks_of_warp = busy.most_common(1)[0]
     return pipe if clocks_of_warp * of_scheduler >= _MOSTLY * clocks else "latency"

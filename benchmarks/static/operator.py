@@ -3,10 +3,10 @@
 import math
 from typing import NamedTuple
 
-from benchmarks.cases.case import BACKWARD, FORWARD, Shape
+from benchmarks.cases import BACKWARD, FORWARD, Shape
 from benchmarks.static import kernel
 from benchmarks.static.calibrate import calibration, rate
-from benchmarks.static.chips import CHIPS
+from benchmarks.static.hardware import CHIPS
 from benchmarks.static.launches import Launch, launch_of_row, launches_of
 from qacg_kernels.backends.triton.tile_tables import Table, TileEntry
 

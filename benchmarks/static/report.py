@@ -4,9 +4,9 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from benchmarks.cases.case import Shape
-from benchmarks.plans.gpu_plan import HEAD_DIMS, LENGTHS, MARK_SHAPES, curve_shape
-from benchmarks.static import kernel, units
+from benchmarks.cases import Shape
+from benchmarks.plans import GPU_HEAD_DIMS, GPU_LENGTHS, GPU_SHAPES, gpu_shape
+from benchmarks.static import hardware, kernel
 from benchmarks.static.calibrate import calibration, rate
 from benchmarks.static.cuda_kernels import STAGES, JudgedKernel
 from benchmarks.static.kernel import Judged
@@ -96,8 +96,8 @@ def _judged(judged: Judged, tflops: float) -> Record:
 
 def shapes() -> list[Shape]:
     """Those of the GPU benchmark, each once."""
-    curves = [curve_shape(length, head_dim) for head_dim in HEAD_DIMS for length in LENGTHS]
-    return list(dict.fromkeys((*MARK_SHAPES, *curves)))
+    curves = [gpu_shape(length, head_dim) for head_dim in GPU_HEAD_DIMS for length in GPU_LENGTHS]
+    return list(dict.fromkeys((*GPU_SHAPES, *curves)))
 
 
 def calls(table: Table, widths: Sequence[int], head_dims: Sequence[int]) -> Iterator[Record]:
@@ -133,7 +133,7 @@ def sentence(record: Record) -> str:
             f"{record['predicted_tflops']} TFLOP/s, bound by {record['bound']}"
         )
     m, n = record["tile"]
-    of_units = ", ".join(f"{record['instructions'][unit]} {unit}" for unit in units.UNITS)
+    of_units = ", ".join(f"{record['instructions'][unit]} {unit}" for unit in hardware.UNITS)
     products = "wgmma" if record["wgmma"] else "mma.sync" if record["bits"] == 16 else "no tensor cores"
     return (
         f"{record['kernel']} {record['bits']} bits D={record['head_dim']}{' busy' if record['busy'] else ''}: "

@@ -13,9 +13,8 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from benchmarks.static.chips import SCHEDULERS, Chip
-from benchmarks.static.disassemble import Instruction, pending
-from benchmarks.static.units import GLOBAL, PRODUCT_LATENCY, cache_clocks, need
+from benchmarks.static.hardware import GLOBAL, PRODUCT_LATENCY, SCHEDULERS, Chip, cache_clocks, need
+from benchmarks.static.sass import Instruction, pending
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from benchmarks.static.chips import CHIPS
+from benchmarks.static.hardware import CHIPS
 from benchmarks.static.operator import JudgedRow, judge_row
 from qacg_kernels.backends.triton.candidates import candidates
 from qacg_kernels.backends.triton.tile_tables import Key, Table, TileEntry

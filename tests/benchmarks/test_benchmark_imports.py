@@ -1,4 +1,4 @@
-"""The rooms of `benchmarks` import one way: from floors below their own, and within a room without a circle."""
+"""The modules of `benchmarks` import in one direction, without cycles."""
 
 import ast
 import re
@@ -10,18 +10,17 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# From the bottom up. Rooms of one floor do not know each other, and the commands on top are no library.
-FLOORS = (
-    {"cases", "learning"},
-    {"providers", "rows"},
+# From the bottom up; "commands" are the modules that users run, which only import one another where a layer says so.
+LAYERS = (
+    {"cases", "learning_texts"},
+    {"implementations", "records"},
     {"measure"},
-    {"plans", "steps"},
-    {"analysis", "targets", "static"},
-    {"cli"},
+    {"plans", "model_steps", "command"},
+    {"targets", "static", "cost_model", "plot", "table"},
     {"commands", "evidence"},
 )
-FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
-NAME_OF_A_MODULE = re.compile(r"benchmarks(\.\w+)+")
+LAYER_OF = {name: number for number, names in enumerate(LAYERS) for name in names}
+MODULE_NAME = re.compile(r"benchmarks(\.\w+)+")
 
 
 def modules():
@@ -33,16 +32,16 @@ def modules():
 
 
 MODULES = modules()
-ROOMS = {name for name, path in MODULES.items() if path.name == "__init__.py" and name != "benchmarks"}
 
 
-def room_of(name):
-    parts = name.split(".")
-    return parts[1] if len(parts) > 2 or name in ROOMS else "commands"
+def part_of(name):
+    """The package or module of a name that LAYERS lists; all other modules are commands."""
+    part = name.split(".")[1]
+    return part if part in LAYER_OF else "commands"
 
 
-def named_in(tree, known):
-    """Modules of `known` that code imports, anywhere in it, or names in a string: for a process, or to import late."""
+def imported_by(tree, known):
+    """Modules of `known` that code imports, anywhere in it, or names in a string."""
     found = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -50,19 +49,19 @@ def named_in(tree, known):
         elif isinstance(node, ast.ImportFrom) and node.module:
             members = {f"{node.module}.{alias.name}" for alias in node.names}
             found |= {member if member in known else node.module for member in members}
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and NAME_OF_A_MODULE.fullmatch(node.value):
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and MODULE_NAME.fullmatch(node.value):
             found.add(node.value)
     return found & set(known) - {"benchmarks"}
 
 
-def wrong_way(name, imported):
-    """Whether an import leads to a room of the same floor or of one above, or to a command."""
-    here, there = room_of(name), room_of(imported)
-    return there == "commands" or (here != there and FLOOR_OF[there] >= FLOOR_OF[here])
+def goes_up(name, imported):
+    """Whether an import leads to another part of the same layer, to one above, or to a command."""
+    here, there = part_of(name), part_of(imported)
+    return there == "commands" or (here != there and LAYER_OF[there] >= LAYER_OF[here])
 
 
-def circle(imports):
-    """The modules of one circle of imports, the first of them repeated at the end; None: there is none."""
+def cycle(imports):
+    """The modules of one cycle, the first of them repeated at the end; None without a cycle."""
     done, path = set(), []
 
     def visit(name):
@@ -80,49 +79,49 @@ def circle(imports):
 
 
 IMPORTS = {
-    name: named_in(ast.parse(path.read_text(encoding="utf-8")), MODULES) - {name} for name, path in MODULES.items()
+    name: imported_by(ast.parse(path.read_text(encoding="utf-8")), MODULES) - {name} for name, path in MODULES.items()
 }
 
 
-def test_every_room_has_a_floor_and_every_floor_its_rooms():
-    assert {name.split(".")[1] for name in ROOMS} | {"commands"} == set(FLOOR_OF)
+def test_every_listed_part_exists():
+    assert {name.split(".")[1] for name in MODULES if name != "benchmarks"} >= set(LAYER_OF) - {"commands"}
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_imports_run_down(name):
-    assert not [imported for imported in IMPORTS[name] if wrong_way(name, imported)]
+@pytest.mark.parametrize("name", [name for name in MODULES if name != "benchmarks"])
+def test_imports_go_down(name):
+    assert not [imported for imported in IMPORTS[name] if goes_up(name, imported)]
 
 
-def test_no_circle():
-    assert circle(IMPORTS) is None
+def test_imports_have_no_cycle():
+    assert cycle(IMPORTS) is None
 
 
 @pytest.mark.parametrize(
     "line",
     [
-        "import benchmarks.marks",
-        "from benchmarks import marks",
-        "from benchmarks.marks import main",
-        'subprocess.run([sys.executable, "-m", "benchmarks.marks"])',
-        'importlib.import_module("benchmarks.marks")',
+        "import benchmarks.suite",
+        "from benchmarks import suite",
+        "from benchmarks.suite import main",
+        'subprocess.run([sys.executable, "-m", "benchmarks.suite"])',
+        'importlib.import_module("benchmarks.suite")',
     ],
 )
-def test_the_reader_sees_every_way_to_import(line):
+def test_imported_by_finds_every_kind_of_import(line):
     late = f"def later():\n    {line}\n"
-    assert named_in(ast.parse(late), MODULES) == {"benchmarks.marks"}
-    assert wrong_way("benchmarks.aims", "benchmarks.marks")
+    assert imported_by(ast.parse(late), MODULES) == {"benchmarks.suite"}
+    assert goes_up("benchmarks.run", "benchmarks.suite")
 
 
-def test_the_judges_of_direction_and_circles_know_wrong_from_right():
-    assert wrong_way("benchmarks.cases.case", "benchmarks.rows")
-    assert wrong_way("benchmarks.plans.session", "benchmarks.steps.names")
-    assert not wrong_way("benchmarks.rows.files", "benchmarks.cases.case")
-    assert not wrong_way("benchmarks.rows.files", "benchmarks.rows.kinds")
-    assert circle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c", "b"]
-    assert circle({"a": {"b", "c"}, "b": {"c"}, "c": set()}) is None
+def test_goes_up_and_cycle_find_wrong_imports():
+    assert goes_up("benchmarks.cases", "benchmarks.records")
+    assert goes_up("benchmarks.plans", "benchmarks.model_steps.names")
+    assert not goes_up("benchmarks.records", "benchmarks.cases")
+    assert not goes_up("benchmarks.measure.session", "benchmarks.measure.timing")
+    assert cycle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c", "b"]
+    assert cycle({"a": {"b", "c"}, "b": {"c"}, "c": set()}) is None
 
 
-# Its exit status is the number of programs that loaded transformers, or that failed, for a page of help.
+# Its exit status is the number of programs whose --help failed or imported transformers.
 ASK_FOR_HELP = """
 import gc, os, runpy, sys, torch
 gc.freeze()
@@ -135,7 +134,7 @@ for name in sys.argv[1:]:
             runpy.run_module(name, run_name="__main__", alter_sys=True)
         except SystemExit as ended:
             if "transformers" in sys.modules:
-                sys.exit(f"{name} loads transformers")
+                sys.exit(f"{name} imports transformers")
             sys.stdout.flush()
             os._exit(ended.code or 0)
     wrong += os.waitpid(child, 0)[1] != 0
@@ -144,10 +143,10 @@ sys.exit(wrong)
 
 
 @pytest.mark.full
-def test_help_says_nothing_but_help():
-    """Where torchao is installed, transformers loads it, and it says on stderr what it cannot load itself."""
+def test_help_of_all_commands_prints_only_help():
+    """Where torchao is installed, transformers imports it and prints warnings."""
     programs = [name for name, path in MODULES.items() if '__name__ == "__main__"' in path.read_text(encoding="utf-8")]
-    programs.remove("benchmarks.precisions")  # which is about torchao
+    programs.remove("benchmarks.precisions")  # imports torchao
     assert {"benchmarks.learning_curves", "benchmarks.end_to_end", "benchmarks.evidence.__main__"} <= set(programs)
     command = [sys.executable, "-c", ASK_FOR_HELP, *programs]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""The matrix-product ceiling: the products are products, the fastest is kept, and it takes its turn."""
+"""The matrix-product ceiling: the fastest product, which runs interleaved with the implementations."""
 
 import shutil
 import subprocess
@@ -6,15 +6,13 @@ from dataclasses import replace
 
 import pytest
 import torch
-from benchmark_rows import ORIGIN, SMALL
+from benchmark_records import ORIGIN, SMALL
 
-from benchmarks import rows, run
-from benchmarks.cases.case import FORWARD_BACKWARD, PACKED
-from benchmarks.cases.inputs import draw_sets
-from benchmarks.measure import ceiling, timing, verify
-from benchmarks.measure.side_by_side import time_calls
-from benchmarks.providers.names import COMPILED, COMPOSITION, EAGER, ONE_MAP
-from benchmarks.providers.registry import PROVIDERS, default_names
+from benchmarks import records, run
+from benchmarks.cases import FORWARD_BACKWARD, PACKED, draw_sets
+from benchmarks.implementations.registry import COMPILED, COMPOSITION, EAGER, IMPLEMENTATIONS, ONE_MAP, default_names
+from benchmarks.measure import agreement, ceiling, timing
+from benchmarks.measure.session import time_calls
 
 ONCE = timing.Effort(seconds=0, fewest_rounds=2, most_rounds=2, warmup_rounds=0)
 
@@ -32,7 +30,7 @@ def small(monkeypatch):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_the_fastest_product_is_kept_and_all_have_rows(small, monkeypatch, capsys, dtype):
+def test_measure_keeps_the_fastest_product(small, monkeypatch, capsys, dtype):
     fast = product("a fast one", dtype, seconds=1e-9)
     monkeypatch.setattr(ceiling, "_brgemm_products", lambda dtype: [fast])
     kept, tried = ceiling.measure(dtype, ORIGIN)
@@ -40,11 +38,11 @@ def test_the_fastest_product_is_kept_and_all_have_rows(small, monkeypatch, capsy
     assert [row.product for row in tried] == ["torch.mm 16^3", "torch.bmm 2x(16,32,64)", "a fast one"]
     assert all(row.gflops > 0 and row.dtype == dtype for row in tried)
     assert tried[-1].gflops == pytest.approx(2e6)
-    assert rows.from_line(rows.to_line(tried[0])) == tried[0]
+    assert records.from_line(records.to_line(tried[0])) == tried[0]
     assert f"ceiling: a fast one in {dtype}" in capsys.readouterr().out
 
 
-def test_without_brgemm_it_says_so(small, monkeypatch, capsys):
+def test_measure_without_brgemm_prints_a_note(small, monkeypatch, capsys):
     monkeypatch.setenv("CXX", "no-such-compiler")
     kept, tried = ceiling.measure("float32", ORIGIN)
     assert len(tried) == 2 and kept.name.startswith("torch.")
@@ -61,13 +59,13 @@ def test_brgemm_multiplies():
     except (ceiling.NoBrgemmError, RuntimeError) as error:
         pytest.skip(f"no brgemm on this machine: {error}")
     torch.testing.assert_close(c, a @ b)
-    with pytest.raises(RuntimeError, match="wanted three contiguous tensors"):
+    with pytest.raises(RuntimeError, match="expected three contiguous tensors"):
         torch.ops.qacg_benchmarks.brgemm(a, b.mT, c, 1)
     with pytest.raises(RuntimeError, match="brgemm: got"):
         torch.ops.qacg_benchmarks.brgemm(a, b, c[:1], 1)
 
 
-def test_a_failed_build_names_what_the_compiler_said(monkeypatch, tmp_path):
+def test_a_failed_build_raises_the_compiler_message(monkeypatch, tmp_path):
     def fails(command, **_):
         raise subprocess.CalledProcessError(1, command, stderr="brgemm.cpp:3: no such header\nmore")
 
@@ -79,27 +77,27 @@ def test_a_failed_build_names_what_the_compiler_said(monkeypatch, tmp_path):
 
 
 @pytest.mark.full
-def test_a_run_has_shares_for_any_lengths_and_names_who_refuses(small, monkeypatch, tmp_path, capsys):
+def test_run_has_shares_for_all_lengths(small, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(ceiling, "_brgemm_products", lambda dtype: [])
-    monkeypatch.setattr(verify, "require_parity", lambda: 1)
+    monkeypatch.setattr(agreement, "require_parity", lambda: 1)
     monkeypatch.setattr(timing, "QUICK", ONCE)
     threads = str(torch.get_num_threads())
     arguments = ["--quick", "--threads", threads, "--shapes", "3,2,20,8", "--modes", "training-forward"]
-    providers = ["--providers", COMPOSITION, "reference"]
+    implementations = ["--implementations", COMPOSITION, "reference"]
     lengths = ["--lengths", "full", "padded", "packed"]
-    assert run.main([*arguments, *providers, *lengths, "--out", str(tmp_path)]) == 0
-    measured = rows.load(tmp_path.iterdir())
+    assert run.main([*arguments, *implementations, *lengths, "--out", str(tmp_path)]) == 0
+    measured = records.load(tmp_path.iterdir())
     times = [row for row in measured if row.kind == "time"]
-    assert [(row.lengths, row.provider) for row in times] == [
+    assert [(row.lengths, row.implementation) for row in times] == [
         (form, name) for form in ("full", "padded", "packed") for name in (COMPOSITION, "reference")
     ]
     assert all(row.share_of_peak > 0 for row in times)
     assert "| (3,2,20,8) packed | float32 | training-forward | 0 |" in capsys.readouterr().out
-    assert run.main([*arguments, "--providers", EAGER, "--lengths", "packed"]) == 1
-    assert "'eager' does not take (3,2,20,8) float32 training-forward packed" in capsys.readouterr().err
+    assert run.main([*arguments, "--implementations", EAGER, "--lengths", "packed"]) == 1
+    assert "'eager' does not support (3,2,20,8) float32 training-forward packed" in capsys.readouterr().err
 
 
-def test_who_races_by_default_takes_the_case():
+def test_default_names_support_the_case():
     here = default_names(SMALL)
     assert here[:4] == [EAGER, COMPILED, COMPOSITION, ONE_MAP] and "reference" not in here
     packed = replace(SMALL, lengths=PACKED)
@@ -107,10 +105,10 @@ def test_who_races_by_default_takes_the_case():
     assert COMPOSITION not in default_names(replace(SMALL, mode=FORWARD_BACKWARD, dropout=0.1))
 
 
-def test_the_product_takes_turns_and_gives_the_share():
-    calls = {name: PROVIDERS[name].build(SMALL) for name in (EAGER, "reference")}
+def test_time_calls_runs_the_product_and_has_shares():
+    calls = {name: IMPLEMENTATIONS[name].build(SMALL) for name in (EAGER, "reference")}
     measured = time_calls(SMALL, calls, draw_sets(SMALL)[:2], ONCE, ORIGIN, product("some product"))
-    assert [row.provider for row in measured] == [EAGER, "reference"]
+    assert [row.implementation for row in measured] == [EAGER, "reference"]
     assert {row.matrix_peak_gflops for row in measured} == {2.0}  # 2e6 in 1 ms
     for row in measured:
         assert row.share_of_peak == pytest.approx(row.gflops / 2)

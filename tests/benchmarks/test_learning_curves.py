@@ -1,4 +1,4 @@
-"""Learning curves: what the invented reviews are, how data is cut to a size, what is measured once, and the table."""
+"""Learning curves: invented reviews, data of a given size, records and the table."""
 
 import csv
 import json
@@ -8,9 +8,8 @@ from qacg_models.metrics import judge, tfidf
 from qacg_models.runs.options import TrainingOptions
 
 from benchmarks import learning_curves
-from benchmarks.learning.curve_rows import FILE, append, read, replace_all, table
-from benchmarks.learning.reviews import LANGUAGES, as_csv, reviews
-from benchmarks.learning.texts import dataset_of
+from benchmarks.learning_curves import FILE, append, read, replace_all, table
+from benchmarks.learning_texts import LANGUAGES, as_csv, dataset_of, reviews
 
 
 def pairs(texts, language):
@@ -37,7 +36,7 @@ def pairs(texts, language):
 
 
 @pytest.mark.parametrize("name", LANGUAGES)
-def test_held_out_reviews_combine_known_words_as_training_never_does(name):
+def test_held_out_reviews_have_known_words_in_new_pairs(name):
     language = LANGUAGES[name]
     train = [*reviews(400, 1, held_out=False, language=language)]
     test = [*reviews(200, 0, held_out=True, language=language)]
@@ -55,16 +54,16 @@ def test_held_out_reviews_combine_known_words_as_training_never_does(name):
     assert len(rows) == 3 * len(language.things) and rows[0]["label"] == train[0][1][rows[0]["aspect"]]
 
 
-def test_data_is_cut_to_a_number_of_sentences(tmp_path):
+def test_dataset_of_has_the_number_of_sentences(tmp_path):
     for size in (50, 100):
         splits = dataset_of("english", size, 3, None, tmp_path).splits
         counts = {split: len({row.sentence for row in rows}) for split, rows in splits.items()}
         assert counts == {"train": size - size // 10, "dev": size // 10, "test": 300}
-    with pytest.raises(ValueError, match="sentihood: wanted the folder that holds sentihood/"):
+    with pytest.raises(ValueError, match="data: expected the folder of sentihood/"):
         dataset_of("sentihood", 50, 0, None, tmp_path)
 
 
-def test_a_training_is_measured_once_and_the_table_says_what_is_not(tmp_path, monkeypatch, capsys):
+def test_a_training_is_measured_once(tmp_path, monkeypatch, capsys):
     sizes = {"hidden_size": 8, "layers": 1, "heads": 2, "intermediate_size": 16, "max_steps": 2}
     monkeypatch.setattr(learning_curves, "TrainingOptions", lambda **given: TrainingOptions(**sizes, **given))
     command = ["--out", str(tmp_path), "--texts", "english", "--sizes", "50", "--from", "scratch", "--seeds", "4"]
@@ -82,7 +81,7 @@ def test_a_training_is_measured_once_and_the_table_says_what_is_not(tmp_path, mo
     assert str(tmp_path) not in json.dumps(row)
 
 
-def test_a_training_that_was_gone_on_with_knows_no_processor_time(tmp_path, monkeypatch):
+def test_a_resumed_training_has_no_cpu_time(tmp_path, monkeypatch):
     """Its first process took a part of it with it."""
     sizes = {"hidden_size": 8, "layers": 1, "heads": 2, "intermediate_size": 16, "max_steps": 2}
     (tmp_path / "unfinished" / "english-50-scratch-4").mkdir(parents=True)
@@ -91,7 +90,7 @@ def test_a_training_that_was_gone_on_with_knows_no_processor_time(tmp_path, monk
     assert row["processor_seconds"] is None and row["seconds"] > 0
 
 
-def test_the_table_has_mean_and_deviation_over_seeds(tmp_path):
+def test_table_has_mean_and_deviation_over_seeds(tmp_path):
     for seed, share in ((0, 0.5), (1, 0.7)):
         figures = {"test": {"macro_f1": share}}
         row = {"text": "english", "sentences": 100, "begun_from": "minilm", "seed": seed, "seconds": 120}
@@ -103,14 +102,14 @@ def test_the_table_has_mean_and_deviation_over_seeds(tmp_path):
     )
 
 
-def test_options_that_do_not_go_together(tmp_path, capsys):
+def test_published_texts_without_data_exit(tmp_path, capsys):
     with pytest.raises(SystemExit):
         learning_curves.main(["--out", str(tmp_path), "--texts", "sentihood"])
-    assert "--data: wanted the folder that holds sentihood/" in capsys.readouterr().err
+    assert "--data: expected the folder of sentihood/" in capsys.readouterr().err
 
 
 @pytest.mark.full
-def test_published_sentences_are_cut_alike(sentihood_folder, tmp_path):
+def test_published_sentences_are_reproducible(sentihood_folder, tmp_path):
     splits = dataset_of("sentihood", 60, 0, sentihood_folder, tmp_path).splits
     sentences = {split: {row.sentence for row in rows} for split, rows in splits.items()}
     assert len(sentences["train"] | sentences["dev"]) == 60 and not sentences["train"] & sentences["dev"]
@@ -132,7 +131,7 @@ def sentihood_folder():
     return base
 
 
-def test_baseline_only_replaces_baseline_metrics_alone(tmp_path, monkeypatch, capsys):
+def test_baseline_only_replaces_only_baseline_metrics(tmp_path, monkeypatch, capsys):
     sizes = {"hidden_size": 8, "layers": 1, "heads": 2, "intermediate_size": 16, "max_steps": 2}
     monkeypatch.setattr(learning_curves, "TrainingOptions", lambda **given: TrainingOptions(**sizes, **given))
     monkeypatch.setattr(tfidf, "SETTINGS", tfidf.SETTINGS[:2])
@@ -147,7 +146,7 @@ def test_baseline_only_replaces_baseline_metrics_alone(tmp_path, monkeypatch, ca
     assert refitted.keys() == {"commit", "written", "setting"} and "C = " in refitted["setting"]
     replace_all(tmp_path, [row | {"data": dict.fromkeys(row["data"], "another")}])
     assert learning_curves.main([*command, "--baseline-only"]) == 1
-    assert "expected the same data" in capsys.readouterr().err
+    assert "expected the files of the training" in capsys.readouterr().err
 
 
 @pytest.mark.full

@@ -1,18 +1,17 @@
-"""The cost model finds the constants that made the times, and the plot is of rows."""
+"""The cost model and the scaling plot."""
 
 from dataclasses import replace
 
 import pytest
 import torch
-from benchmark_rows import ORIGIN
+from benchmark_records import ORIGIN
 
-from benchmarks import rows, scaling
-from benchmarks.analysis import cost_model, scaling_plot, scaling_report
-from benchmarks.cases.case import BACKWARD, FORWARD, PACKED, SENTENCES, Case, Shape
-from benchmarks.measure import side_by_side
-from benchmarks.providers.registry import PROVIDERS
+from benchmarks import cost_model, records, scaling
+from benchmarks.cases import BACKWARD, FORWARD, PACKED, SENTENCES, Case, Shape
+from benchmarks.implementations.registry import IMPLEMENTATIONS
+from benchmarks.measure import session
 
-CALL, ELEMENT, CELL, RATE = 20e-6, 2e-10, 5e-10, 300e9
+CALL, ELEMENT, ENTRY, RATE = 20e-6, 2e-10, 5e-10, 300e9
 SHAPES = [Shape(4, 12, length, head_dim) for length in (16, 128, 1024, 4096) for head_dim in (32, 64, 128)]
 SHAPES += [Shape(batch, 12, 128, 64) for batch in (1, 16)] + [Shape(4, heads, 128, 64) for heads in (1, 3, 24)]
 
@@ -21,28 +20,28 @@ def seconds(case, flops):
     """The formula of MATH.md for sequences n: written out, apart from the code that is judged."""
     _, heads, _, head_dim = case.shape
     tokens, pairs = sum(case.sequence_lengths), sum(n * n for n in case.sequence_lengths)
-    return CALL + ELEMENT * heads * tokens * head_dim + (CELL + flops * head_dim / RATE) * heads * pairs
+    return CALL + ELEMENT * heads * tokens * head_dim + (ENTRY + flops * head_dim / RATE) * heads * pairs
 
 
 FLOPS = {FORWARD: 6, BACKWARD: 16}
 
 
-def time_rows(cases, origin=ORIGIN, factor=1.0):
-    cpu = {"cpu": PROVIDERS["cpu"]}
+def measured_times(cases, origin=ORIGIN, factor=1.0):
+    cpu = {"cpu": IMPLEMENTATIONS["cpu"]}
     taken = [factor * seconds(case, FLOPS[case.mode]) for case in cases]
     return [
         row
         for case, s in zip(cases, taken)
-        for row in side_by_side.time_rows(case, cpu, {"cpu": [0.99 * s, s, 1.01 * s]}, 0.01, origin)
+        for row in session.time_records(case, cpu, {"cpu": [0.99 * s, s, 1.01 * s]}, 0.01, origin)
     ]
 
 
 @pytest.mark.parametrize("mode", [FORWARD, BACKWARD])
-def test_the_fit_finds_the_constants(mode):
-    model = cost_model.fit(time_rows([Case(shape, mode=mode) for shape in SHAPES]))
+def test_fit_finds_the_constants(mode):
+    model = cost_model.fit(measured_times([Case(shape, mode=mode) for shape in SHAPES]))
     assert model.call == pytest.approx(CALL, rel=0.02)
     assert model.element == pytest.approx(ELEMENT, rel=0.02)
-    assert model.cell == pytest.approx(CELL, rel=0.02)
+    assert model.entry == pytest.approx(ENTRY, rel=0.02)
     assert 1 / model.flop == pytest.approx(RATE, rel=0.02)
     assert model.error < 1e-3 and model.cases == len(SHAPES)
     packed = Case(SENTENCES, mode=mode, lengths=PACKED)
@@ -50,8 +49,8 @@ def test_the_fit_finds_the_constants(mode):
     assert "GFLOP/s; off by 0%" in str(model)
 
 
-def test_no_constant_is_negative():
-    # Cost that falls per cell would want a negative call: it gets none, and the rest is fitted without it.
+def test_fit_has_no_negative_constant():
+    # A least-squares fit would have a negative first constant: it is 0, and the other is fitted without it.
     features = torch.tensor([[1.0, 1.0], [1.0, 2.0], [1.0, 4.0]], dtype=torch.float64)
     times = torch.tensor([0.5, 1.8, 4.4], dtype=torch.float64)
     found = cost_model._non_negative(features / times[:, None])
@@ -60,51 +59,51 @@ def test_no_constant_is_negative():
     assert found[1].item() == pytest.approx((slopes.sum() / slopes.square().sum()).item())
 
 
-def test_the_fit_refuses_what_it_cannot_tell():
-    few = time_rows([Case(shape) for shape in SHAPES[:4]])
-    with pytest.raises(ValueError, match="cases: got 4, wanted more than the 4 constants"):
+def test_fit_with_too_few_or_mixed_records_raises():
+    few = measured_times([Case(shape) for shape in SHAPES[:4]])
+    with pytest.raises(ValueError, match="cases: expected more than the 4 constants, got 4"):
         cost_model.fit([*few, few[0]])
-    enough = time_rows([Case(shape) for shape in SHAPES])
-    with pytest.raises(ValueError, match=r"lengths: got \{128\} alone"):
+    enough = measured_times([Case(shape) for shape in SHAPES])
+    with pytest.raises(ValueError, match=r"lengths: expected at least two.*got \{128\}"):
         cost_model.fit([row for row in enough if row.length == 128])
-    with pytest.raises(ValueError, match="wanted one kind"):
+    with pytest.raises(ValueError, match="expected one kind"):
         cost_model.fit([*enough, replace(enough[0], dtype="bfloat16")])
-    with pytest.raises(ValueError, match="wanted one kind"):
+    with pytest.raises(ValueError, match="expected one kind"):
         cost_model.fit([*enough, replace(enough[0], dropout=0.1)])
     one_size = cost_model.fit([row for row in enough if row.head_dim == 64])
-    assert "not told apart" in str(one_size)
+    assert "cannot separate" in str(one_size)
 
 
 @pytest.mark.full
-def test_the_plot_and_the_report_are_of_rows(tmp_path):
+def test_draw_writes_the_plot_and_returns_the_report(tmp_path):
     pytest.importorskip("matplotlib")
     cases = [Case(shape, mode=mode) for mode in (FORWARD, BACKWARD) for shape in SHAPES]
     cases.append(Case(SENTENCES, lengths=PACKED))
     single = replace(ORIGIN, machine=ORIGIN.machine | {"threads": 1})
-    measured = [*time_rows(cases), *time_rows(cases[:2], single, factor=1.6)]
-    lines = scaling_plot.draw(measured, "cpu", "float32", str(tmp_path / "a.svg"))
+    measured = [*measured_times(cases), *measured_times(cases[:2], single, factor=1.6)]
+    lines = scaling.draw(measured, "cpu", "float32", str(tmp_path / "a.svg"))
     text = (tmp_path / "a.svg").read_text()
     for shown in ("over threads", "D = 128", "L = 4096", "(·,12,128,64)", "(4,·,128,64)", "Some CPU (R) 9000"):
         assert shown in text
     assert lines[0].startswith("forward: call 20 us") and lines[1].startswith("backward: call 20 us")
     total, pairs = seconds(Case(SENTENCES), 6), 64 * 12 * 128 * 128
-    shares = (CALL, ELEMENT * 64 * 12 * 128 * 64, CELL * pairs, 6 * 64 / RATE * pairs)
-    call, elements, cells, products = (f"{share / total:.0%}" for share in shares)
-    where = f"call {call}, elements {elements}, cells {cells}, products {products}"
+    shares = (CALL, ELEMENT * 64 * 12 * 128 * 64, ENTRY * pairs, 6 * 64 / RATE * pairs)
+    call, elements, entries, products = (f"{share / total:.0%}" for share in shares)
+    where = f"call {call}, elements {elements}, entries {entries}, products {products}"
     assert lines[2] == f"{Case(SENTENCES)} by the model: {where}"
     packed = seconds(cases[-1], 6)
     assert lines[8] == f"{cases[-1]}: {1e3 * packed:.4g} ms, by the model {1e3 * packed:.4g} ms"
-    assert lines[9].endswith("2 threads do 80% of 2 times what one does")
+    assert lines[9].endswith("2 threads have an efficiency of 80%")
 
 
-def test_other_commits_and_too_few_cases_are_refused(tmp_path, capsys):
-    measured = time_rows([Case(shape) for shape in SHAPES])
-    with pytest.raises(ValueError, match="no row has times of 'cpu' in bfloat16"):
-        scaling_report.select(measured, "cpu", "bfloat16")
+def test_scaling_with_two_commits_or_few_cases_fails(tmp_path, capsys):
+    measured = measured_times([Case(shape) for shape in SHAPES])
+    with pytest.raises(ValueError, match="expected times of 'cpu' in bfloat16"):
+        scaling.select(measured, "cpu", "bfloat16")
     with pytest.raises(ValueError, match="different machines, versions or commits"):
         elsewhere = replace(measured[0], origin=replace(ORIGIN, commit="other"))
-        scaling_report.select([*measured, elsewhere], "cpu", "float32")
-    writer = rows.Writer(tmp_path, "suite", ORIGIN)
+        scaling.select([*measured, elsewhere], "cpu", "float32")
+    writer = records.Writer(tmp_path, "suite", ORIGIN)
     writer.add(measured[:3])
     assert scaling.main([str(writer.path), "-o", str(tmp_path / "no.svg")]) == 1
     assert "too few cases" in capsys.readouterr().err

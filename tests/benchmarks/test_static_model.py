@@ -1,14 +1,14 @@
-"""The model of machine code, on programs of a few lines whose clocks can be counted by hand."""
+"""The model of machine code, on programs of a few lines whose clocks are counted by hand."""
 
 import importlib.util
 import struct
 
 import pytest
 
-from benchmarks.static import chips, follow, path, scheduler, units
-from benchmarks.static.disassemble import parse
+from benchmarks.static import hardware, sass, sass_trace, scheduler
+from benchmarks.static.sass import parse
 
-HOPPER = chips.CHIPS["sm_90"]
+HOPPER = hardware.CHIPS["sm_90"]
 
 
 def program(*lines):
@@ -18,33 +18,33 @@ def program(*lines):
 
 
 def clocks(code, warps=4, blocks=1, iterations=1):
-    main = path.main_loop(code)
-    way = list(path.indices(code, main, lambda loop: iterations))
-    return scheduler.clocks(code, [way], warps, blocks, HOPPER)
+    main = sass.main_loop(code)
+    path = list(sass.indices(code, main, lambda loop: iterations))
+    return scheduler.clocks(code, [path], warps, blocks, HOPPER)
 
 
 def independent(opcode, count):
     return [f"{opcode} R{n}, R200, R201" for n in range(count)]
 
 
-def test_registers_targets_and_guards_are_read():
+def test_parse_reads_registers_targets_and_guards():
     code = program(".L_x_0:", "@P1 LDG.E.128 R4, desc[UR2][R8.64]", "STS.64 [R4], R6", "@!P0 BRA `(.L_x_0)")
     load, store, branch = code
     assert load.writes == ("R4", "R5", "R6", "R7") and set(load.reads) >= {"P1", "R8", "UR2"}
     assert store.writes == () and set(store.reads) >= {"R4", "R6"}
     assert branch.target == 0 and branch.guard == "@!P0"
-    assert units.counts(code) == {
+    assert hardware.counts(code) == {
         "all": 3, "tensor": 0, "mufu": 0, "fma": 0, "integer": 1, "shared": 1, "global": 1, "barrier": 0,
     }  # fmt: skip
 
 
-def test_a_shuffle_writes_the_register_behind_its_predicate():
+def test_parse_reads_the_result_of_a_shuffle():
     (to_none, to_one) = program("SHFL.BFLY PT, R5, R4, 0x1, 0x1f", "SHFL.UP P0, R6, R4, 0x1, RZ")
     assert to_none.writes == ("R5",) and to_none.reads == ("R4",)
     assert to_one.writes == ("P0", "R6")
 
 
-def test_a_path_goes_through_the_loop_with_the_work_and_leaves_out_what_a_full_call_skips():
+def test_indices_repeat_the_main_loop():
     code = program(
         "@P0 BRA `(.L_x_1)",  # the way that falls through never meets the loop
         "MOV R1, RZ",
@@ -58,12 +58,12 @@ def test_a_path_goes_through_the_loop_with_the_work_and_leaves_out_what_a_full_c
         ".L_x_3:",
         "EXIT",
     )
-    main = path.main_loop(code)
+    main = sass.main_loop(code)
     assert (main.start, main.stop) == (3, 6)
-    assert list(path.indices(code, main, lambda loop: 2)) == [0, 3, 4, 5, 6, 3, 4, 5, 6, 7]
+    assert list(sass.indices(code, main, lambda loop: 2)) == [0, 3, 4, 5, 6, 3, 4, 5, 6, 7]
 
 
-def test_a_path_without_a_loop_goes_to_the_last_product():
+def test_indices_without_a_loop_reach_the_last_product():
     code = program(
         "@P0 BRA `(.L_x_1)",  # the way that falls through leaves
         "EXIT",
@@ -74,18 +74,18 @@ def test_a_path_without_a_loop_goes_to_the_last_product():
         ".L_x_2:",
         "EXIT",
     )
-    assert path.main_loop(code) is None
-    assert list(path.indices(code, None, lambda loop: 1)) == [0, 2, 3, 4, 5]
+    assert sass.main_loop(code) is None
+    assert list(sass.indices(code, None, lambda loop: 1)) == [0, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize(("opcode", "each"), [("FFMA", 1), ("MUFU.EX2", 8), ("FMNMX", 2)])
-def test_a_unit_takes_its_clocks_and_two_warps_take_turns(opcode, each):
+def test_clocks_of_a_unit_grow_with_the_warps(opcode, each):
     for warps in (4, 8):
         found = clocks(program(*independent(opcode, 100), "EXIT"), warps)
         assert found == pytest.approx(100 * each * warps / 4, abs=10)
 
 
-def test_a_result_is_waited_for():
+def test_clocks_include_the_latency_of_results():
     code = program("MUFU.EX2 R1, R0", *["MUFU.EX2 R1, R1"] * 9, "EXIT")
     assert clocks(code) == pytest.approx(10 * 22, abs=22)
     assert clocks(code, warps=8) == clocks(code, warps=4) + 8  # the second warp works while the first waits
@@ -98,29 +98,29 @@ def wgmma(*between):
     return program(*products, last, *before, "WARPGROUP.DEPBAR.LE gsb0, 0x0", *after, "EXIT")
 
 
-def test_products_of_wgmma_run_while_the_warp_works_on_until_it_waits():
+def test_clocks_overlap_wgmma_with_other_work():
     work = independent("FFMA", 200)
     products = 4 * 64  # m64n128k16 at 4096 FLOP a clock
     assert clocks(wgmma((), work)) == pytest.approx(products + 200, abs=60)
     assert clocks(wgmma(work, ())) == pytest.approx(products, abs=60)
 
 
-def test_copies_are_waited_for_by_group():
+def test_clocks_wait_for_groups_of_copies():
     copies = ["LDGSTS.E.BYPASS.128 [R1], desc[UR2][R2.64]", "LDGDEPBAR"]
     early = program(*copies, *copies, "DEPBAR.LE SB0, 0x1", "EXIT")
     late = program(*copies, *independent("FFMA", 900), *copies, "DEPBAR.LE SB0, 0x1, {2}", "EXIT")
-    assert clocks(early) > units.GLOBAL_LATENCY
-    assert clocks(late) < 900 + units.GLOBAL_LATENCY / 2
+    assert clocks(early) > hardware.GLOBAL_LATENCY
+    assert clocks(late) < 900 + hardware.GLOBAL_LATENCY / 2
 
 
-def test_a_barrier_holds_a_block_until_its_last_warp():
+def test_clocks_wait_at_a_barrier_for_the_block():
     # The two warps of a block take turns at the unit before the barrier; those of two blocks need not wait.
     code = program(*independent("MUFU.EX2", 50), "BAR.SYNC.DEFER_BLOCKING 0x0", *independent("FFMA", 400), "EXIT")
     assert clocks(code, warps=8) == pytest.approx(2 * 400 + 2 * 400, abs=40)
     assert clocks(code, warps=4, blocks=2) < clocks(code, warps=8)
 
 
-def test_warps_of_a_block_may_go_different_ways():
+def test_clocks_of_warps_with_different_paths():
     code = program(*independent("MUFU.EX2", 50), "EXIT")
     whole = list(range(len(code)))
     assert scheduler.clocks(code, [whole, whole[-1:]], 8, 1, HOPPER) == clocks(code, warps=4)
@@ -147,27 +147,27 @@ def constants(*words):
     return bytes(0x10) + struct.pack(f"<{len(words)}I", *words)
 
 
-def test_a_thread_goes_where_the_numbers_of_a_call_lead():
+def test_trace_path_follows_the_parameters():
     code = program(*COUNTED)
     lean, full = [3, 4, 6, 7, 8], [3, 4, 5, 6, 7, 8]
-    assert follow.way(code, constants(3, 32), 32) == [0, 1, 2, *lean * 3, 9]
-    assert follow.way(code, constants(2, 32), 31) == [0, 1, 2, *full * 2, 9]
+    assert sass_trace.trace_path(code, constants(3, 32), 32) == [0, 1, 2, *lean * 3, 9]
+    assert sass_trace.trace_path(code, constants(2, 32), 31) == [0, 1, 2, *full * 2, 9]
 
 
-def test_what_a_predicate_skips_takes_a_slot_alone():
+def test_trace_path_of_skipped_instructions():
     lines = ["ISETP.GE.AND P0, PT, RZ, 0x1, PT", *["@P0 MUFU.EX2 R1, R2"] * 100, "EXIT"]
     code = program(*lines)
-    way = follow.way(code, b"", 0)
-    assert way == [0, *[len(code)] * 100, 101]
-    assert scheduler.clocks([*code, follow.SKIPPED], [way], 4, 1, HOPPER) == pytest.approx(102, abs=10)
+    path = sass_trace.trace_path(code, b"", 0)
+    assert path == [0, *[len(code)] * 100, 101]
+    assert scheduler.clocks([*code, sass_trace.SKIPPED], [path], 4, 1, HOPPER) == pytest.approx(102, abs=10)
 
 
-def test_a_branch_on_what_is_not_known_is_an_error():
+def test_trace_path_of_an_unknown_branch_raises():
     code = program("POPC R0, R1", "ISETP.NE.AND P0, PT, R0, RZ, PT", "@P0 BRA `(.L_x_0)", ".L_x_0:", "EXIT")
-    with pytest.raises(follow.UnknownWayError, match="at 2: @P0 BRA"):
-        follow.way(code, b"", 0)
-    with pytest.raises(follow.UnknownWayError, match="have not led to the end"):
-        follow.way(program(".L_x_0:", "BRA `(.L_x_0)"), b"", 0)
+    with pytest.raises(sass_trace.UnknownPathError, match="at 2: @P0 BRA"):
+        sass_trace.trace_path(code, b"", 0)
+    with pytest.raises(sass_trace.UnknownPathError, match="have not led to the end"):
+        sass_trace.trace_path(program(".L_x_0:", "BRA `(.L_x_0)"), b"", 0)
 
 
 # Each with what P0 has to be, when c[0x0][0x10] is 100 and c[0x0][0x14] is -7.
@@ -209,28 +209,28 @@ COMPUTED = {
 
 
 @pytest.mark.parametrize("lines", COMPUTED.values(), ids=COMPUTED)
-def test_integers_are_computed_as_the_machine_would(lines):
+def test_trace_path_computes_integers(lines):
     code = program(*lines, "@P0 BRA `(.L_x_0)", "NOP", ".L_x_0:", "EXIT")
-    assert len(code) - 2 not in follow.way(code, constants(100, -7 & 0xFFFFFFFF), 0)
+    assert len(code) - 2 not in sass_trace.trace_path(code, constants(100, -7 & 0xFFFFFFFF), 0)
 
 
-def test_blocks_of_a_multiprocessor_are_held_by_registers_warps_and_memory():
-    assert chips.resident_blocks(HOPPER, registers=128, warps=8, shared=1024) == 2
-    assert chips.resident_blocks(HOPPER, registers=32, warps=8, shared=1024) == 8
+def test_resident_blocks_have_three_limits():
+    assert hardware.resident_blocks(HOPPER, registers=128, warps=8, shared=1024) == 2
+    assert hardware.resident_blocks(HOPPER, registers=32, warps=8, shared=1024) == 8
     # 84,480 bytes and the 1 KiB of each block: twice would be 167 KiB of the A100's 164.
-    assert chips.resident_blocks(chips.CHIPS["sm_80"], registers=128, warps=4, shared=84_480) == 1
-    assert chips.resident_blocks(HOPPER, registers=128, warps=8, shared=240_000) == 0
+    assert hardware.resident_blocks(hardware.CHIPS["sm_80"], registers=128, warps=4, shared=84_480) == 1
+    assert hardware.resident_blocks(HOPPER, registers=128, warps=8, shared=240_000) == 0
 
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
-def test_a_row_is_told_by_the_names_that_readers_rely_on():
+def test_row_record_has_the_documented_fields():
     from benchmarks.static import report
     from benchmarks.static.kernel import Judged
     from benchmarks.static.operator import JudgedRow
     from qacg_kernels.backends.triton.tile_tables import TileEntry
 
     row = TileEntry("tiled_forward", 16, 64, False, 128, 64, 8, 3)
-    counted = units.counts(program("MUFU.EX2 R1, R0"))
+    counted = hardware.counts(program("MUFU.EX2 R1, R0"))
     judged = Judged(8, 200, 0, 98304, 1, 0, counted, True, 3, 1.0, "mufu", 900.0, 2000.0)
     record = report.row_record(JudgedRow(row, judged, 312.4))
     assert " ".join(record) == (
@@ -241,7 +241,7 @@ def test_a_row_is_told_by_the_names_that_readers_rely_on():
     assert "128 x 64, 8 warps, 3 stages" in report.sentence(record)
 
 
-def test_warps_that_only_copy_take_their_share_beside_those_that_compute():
+def test_clocks_include_warps_that_only_copy():
     computing = [".L_x_0:", *(f"FFMA R{n}, R200, R201, R202" for n in range(40)), "@!P0 BRA `(.L_x_0)", "EXIT"]
     dispatch = [".L_x_1:", "BAR.SYNC.DEFER_BLOCKING 0x1", "@P1 BRA `(.L_x_0)"]
     copying = [
@@ -250,21 +250,21 @@ def test_warps_that_only_copy_take_their_share_beside_those_that_compute():
         "@!P0 BRA `(.L_x_2)",
     ]
     code = program(*dispatch, *copying, "BRA `(.L_x_1)", *computing)
-    main = path.main_loop(code)
-    copies = path.copying_loop(code, main)
+    main = sass.main_loop(code)
+    copies = sass.copying_loop(code, main)
     assert code[copies.start].stem == "LDGSTS" and copies.stop - copies.start == 10
-    of_copies = list(path.indices(code, copies, lambda loop: 3))
+    of_copies = list(sass.indices(code, copies, lambda loop: 3))
     # Back to where they wait for other work they go no further.
     assert [code[i].stem for i in of_copies].count("LDGSTS") == 3 and code[of_copies[-1]].opcode == "BRA"
     assert not set(of_copies) & set(range(main.start, main.stop + 1))
-    way = list(range(main.start, main.stop)) * 10
-    alone = scheduler.clocks(code, [way], 4, 1, HOPPER)
-    both = scheduler.clocks(code, [way], 4, 1, HOPPER, beside=[(of_copies, 4)])
+    path = list(range(main.start, main.stop)) * 10
+    alone = scheduler.clocks(code, [path], 4, 1, HOPPER)
+    both = scheduler.clocks(code, [path], 4, 1, HOPPER, beside=[(of_copies, 4)])
     assert alone < both <= alone + len(of_copies) + 40
-    assert path.copying_loop(program(*copying), path.Loop(0, 10)) is None  # the main loop's warps copy
+    assert sass.copying_loop(program(*copying), sass.Loop(0, 10)) is None  # the main loop's warps copy
 
 
-def test_a_wait_for_a_barrier_waits_for_no_product_of_wgmma():
+def test_clocks_of_a_barrier_do_not_wait_for_wgmma():
     lines = ["HGMMA.64x64x16.F32.BF16 R24, gdesc[UR4], R24, gsb0"] * 8
     waits = program(*lines, "SYNCS.PHASECHK.TRANS64.TRYWAIT P0, [UR4], RZ", *independent("FADD", 20))
     free = program(*lines, *independent("FADD", 20))

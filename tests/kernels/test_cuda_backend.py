@@ -69,10 +69,10 @@ def test_torch_compile_takes_the_answer_for_a_constant(monkeypatch):
         return x if cuda._no_code_on(x.device) else x + 1
 
     try:
-        for gpus, expected in ((("8.0",), 1.0), (("9.0",), 0.0)):
+        for gpus, wanted in ((("8.0",), 1.0), (("9.0",), 0.0)):
             monkeypatch.setattr(cuda, "_gpus", gpus)
             torch._dynamo.reset()
-            assert torch.compile(takes, backend="eager", fullgraph=True)(torch.zeros(1)).item() == expected
+            assert torch.compile(takes, backend="eager", fullgraph=True)(torch.zeros(1)).item() == wanted
     finally:
         cuda.capability.cache_clear()
 

@@ -215,13 +215,13 @@ def test_kernels_compile_and_spill_nothing(shapes, tmp_path):
                 if limits.code != gpu:
                     continue
                 # The plain path's blocks: 256 threads and at most 21 KiB, one by one.
-                shape, expected = Shape(256, 0), 1
+                shape, wanted = Shape(256, 0), 1
                 if "plain" not in source:
-                    shape, expected = shapes[name], RESIDENT[name][COLUMN_OF_RESIDENT[there]]
+                    shape, wanted = shapes[name], RESIDENT[name][COLUMN_OF_RESIDENT[there]]
                 fit = fitting(limits, shape, used.registers, used.shared)
-                print(f"  {fit} blocks to a multiprocessor of {there}, wanted {expected}")
-                if fit < expected:
-                    crowded.append((source, there, name, used, shape, fit, expected))
+                print(f"  {fit} blocks to a multiprocessor of {there}, wanted {wanted}")
+                if fit < wanted:
+                    crowded.append((source, there, name, used, shape, fit, wanted))
     assert not spilled
     assert not crowded
 

@@ -163,15 +163,15 @@ ORDERED = (
 def test_the_order_of_warps_and_copies_changes_no_bit(case, monkeypatch):
     """A barrier or a wait for copies that is missing shows as a difference."""
     inputs = make_inputs(case, torch.bfloat16)
-    expected = evaluate(inputs, through_backend("cuda"))
+    wanted = evaluate(inputs, through_backend("cuda"))
     for seed in range(1, 6):
         monkeypatch.setenv("QACG_EMULATOR_SEED", str(seed))
         for name, t in evaluate(inputs, through_backend("cuda")).items():
-            assert torch.equal(t, expected[name]), f"{name} differs under seed {seed}"
+            assert torch.equal(t, wanted[name]), f"{name} differs under seed {seed}"
 
 
 @pytest.mark.parametrize(
-    ("case", "limit", "expected"),
+    ("case", "limit", "wanted"),
     [
         (STRIPS[1], 163, "forward and backward on tensor cores"),
         (Case("one row, of odd strides", queries=1, head_dim=16), 163, "forward and backward on tensor cores"),
@@ -185,13 +185,13 @@ def test_the_order_of_warps_and_copies_changes_no_bit(case, monkeypatch):
     ],
     ids=lambda value: value.name if isinstance(value, Case) else str(value)[:30],
 )
-def test_a_call_goes_by_the_path_that_is_told(case, limit, expected, library, monkeypatch):
+def test_a_call_goes_by_the_path_that_is_told(case, limit, wanted, library, monkeypatch):
     """And is right either way."""
     monkeypatch.setenv("QACG_EMULATOR_SHARED_LIMIT", str(limit * 1024))
-    dtype = torch.float32 if "float32" in expected else torch.bfloat16
+    dtype = torch.float32 if "float32" in wanted else torch.bfloat16
     inputs = make_inputs(case, dtype)
     (note,) = (n for n in qk.explain(*inputs.arguments(), **inputs.options)["notes"] if n.startswith("cuda: "))
-    assert expected in note
+    assert wanted in note
     slow = note.removeprefix("cuda: ").partition(" without")[0] if "without" in note else ""
     products = [library.qacg_emulator_products()]
     out, leaves = attend(inputs)

@@ -179,11 +179,11 @@ def test_roundings_of_tensor_cores(left, right, nearest, truncated, sign, trial,
     pairs = [(2 * PAIR + 8 * r, 2 * PAIR + 8 * r + 1) for r in range(2)]
     a = [halves((GROUP + 8 * (r % 2),) * 2, pairs[r // 2], rows) for r in range(4)]
     b = [halves(pairs[r], (GROUP,) * 2, columns) for r in range(2)]
-    for rounding, expected in (("float32", nearest), ("truncate", truncated)):
+    for rounding, wanted in (("float32", nearest), ("truncate", truncated)):
         monkeypatch.setenv("QACG_EMULATOR_ROUNDING", rounding)
         said, out = trial("products", np.stack(a + b, axis=1))
         assert said is None
-        assert out.view(np.float32)[0] == sign * expected, rounding
+        assert out.view(np.float32)[0] == sign * wanted, rounding
 
 
 RACES = {

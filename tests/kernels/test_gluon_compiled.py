@@ -5,8 +5,7 @@ import torch
 
 pytest.importorskip("triton")
 from benchmarks.static.compile import NVDISASM, kernels_of, resources
-from benchmarks.static.disassemble import disassembled
-from benchmarks.static.path import main_loop
+from benchmarks.static.sass import disassembled, main_loop
 from qacg_kernels.backends.triton import gluon_launch
 from qacg_kernels.backends.triton.tile_tables import shipped
 from qacg_kernels.call.validation import dense_problem, packed_problem

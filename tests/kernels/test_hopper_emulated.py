@@ -100,11 +100,11 @@ def test_nan_stays_in_its_packed_sequence(emulated):
 @pytest.mark.parametrize("case", OWN[3:6], ids=lambda case: case.name)
 def test_the_order_of_warps_copies_and_products_changes_no_bit(case, emulated, monkeypatch):
     inputs = make_inputs(case, torch.bfloat16)
-    expected = evaluate(inputs, through_backend("hopper"))
+    wanted = evaluate(inputs, through_backend("hopper"))
     for seed in range(1, 5):
         monkeypatch.setenv("QACG_EMULATOR_SEED", str(seed))
         for name, t in evaluate(inputs, through_backend("hopper")).items():
-            assert torch.equal(t, expected[name]), f"{name} differs under seed {seed}"
+            assert torch.equal(t, wanted[name]), f"{name} differs under seed {seed}"
 
 
 def test_another_gpu_gets_the_other_tensor_cores(emulated, monkeypatch):

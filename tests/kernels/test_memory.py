@@ -1,7 +1,7 @@
 """Nothing of size L x S: how far a process grows in forward and backward.
 
-`python -m benchmarks.memory` measures the 12 heads of the project's mark; here fewer heads do, since a single map of
-one of them is four times the bound.
+`python -m benchmarks.measure.memory` measures the 12 heads of the performance target. Fewer heads are enough here,
+since a single map of one of them is four times the bound.
 """
 
 import json

@@ -133,8 +133,8 @@ def test_a_save_that_fails_leaves_the_old_table(tmp_path, monkeypatch):
 def test_saved_tables_lie_in_the_users_cache(monkeypatch, tmp_path):
     monkeypatch.delenv("QACG_TRITON_TABLES", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    expected = tmp_path / "qacg_kernels" / "triton" / "nvidia-h200-some.json"
-    assert tile_tables.saved_path("NVIDIA H200 (some)") == expected
+    wanted = tmp_path / "qacg_kernels" / "triton" / "nvidia-h200-some.json"
+    assert tile_tables.saved_path("NVIDIA H200 (some)") == wanted
 
 
 @pytest.mark.parametrize("variable", ["QACG_TRITON_TABLES", "XDG_CACHE_HOME", None])
@@ -220,9 +220,9 @@ def test_a_gpu_with_less_shared_memory_than_every_table_is_refused(a_gpu):
 
 def test_rows_are_chosen_by_width_head_size_and_kind():
     table = tile_tables.shipped("sm_90")
-    for head_dim, expected in ((1, 64), (64, 64), (65, 128), (200, 256)):
+    for head_dim, wanted in ((1, 64), (64, 64), (65, 128), (200, 256)):
         row = table.entry("tiled_forward", torch.float16, head_dim, True)
-        assert row.key == ("tiled_forward", 16, expected, True)
+        assert row.key == ("tiled_forward", 16, wanted, True)
     longest = table.entry("whole_row_forward", torch.float32, 64, False).block_n
     for keys, taken in ((0, False), (longest, True), (longest + 1, False)):
         assert table.takes_whole_rows("whole_row_forward", torch.float32, 64, False, 9, keys) == taken
@@ -262,7 +262,7 @@ class PTXASError(Exception):
 def test_tuning_keeps_the_fastest_that_runs_and_saves_each():
     base = tile_tables.shipped("sm_90")
     key, other = KEYS[0], KEYS[5]
-    expected = tune._comparable(key, base.entries[0])[-1]
+    wanted = tune._comparable(key, base.entries[0])[-1]
     told, kept, compiled = [], [], []
     spent = iter([False, True])
 
@@ -270,13 +270,13 @@ def test_tuning_keeps_the_fastest_that_runs_and_saves_each():
         assert row in table.entries and row in compiled
         if row.num_warps == 4:
             raise PTXASError("ptxas died")
-        return 1.0 if row == expected else 2.0
+        return 1.0 if row == wanted else 2.0
 
     table = tune.tuned(
         base, [key, other], measure, lambda: next(spent), told.append, kept.append,
         lambda pairs: compiled.extend(row for _, row in pairs),
     )  # fmt: skip
-    assert table.entries[0] == expected and table.entries[1:] == base.entries[1:] and kept == [table]
+    assert table.entries[0] == wanted and table.entries[1:] == base.entries[1:] and kept == [table]
     assert len(told) == 2 and "left as it is, the time is spent" in told[1]
 
 

@@ -18,8 +18,14 @@ from qacg_models.suggestion.uncertainty import most_uncertain
 from qacg_models.suggestion.words import Words
 from untrained import TEXTS, write_model
 
-from benchmarks.aspect_coverage import OF_THE_TASK, by_chance, covered, read_semeval, read_sentihood
-from benchmarks.learning.hotels import hotel_sentences
+from benchmarks.aspect_coverage import (
+    TASK_CATEGORIES,
+    by_chance,
+    covered,
+    hotel_sentences,
+    read_semeval,
+    read_sentihood,
+)
 
 COMMANDS = [line.removeprefix("qacg ") for line in commands("how-to/label", "qacg") if "suggest" in line]
 # What is said of each aspect is said of none other.
@@ -70,7 +76,7 @@ def test_nouns_of_one_aspect_are_one_proposal(aspects, was, but, spell):
     assert proposals == propose([text for text, _ in texts], 4), "the same every time"
 
 
-def test_nouns_exclude_opinion_words():
+def test_nouns_are_told_from_what_is_said_of_them():
     texts = [text for text, _ in reviews(ENGLISH, "was", "but")] + ["The fresh soup was cold and the best of all."] * 9
     words = Words.of(texts)
     nouns = {noun.split()[1] for names, _ in ENGLISH.values() for noun in names.split("|")}
@@ -80,13 +86,13 @@ def test_nouns_exclude_opinion_words():
     assert Words.of(always).nouns(least=3) == ["park", "shop"], "what every sentence has tells none from another"
 
 
-def test_nouns_without_context_form_clusters():
+def test_nouns_of_which_nothing_is_said_stand_for_themselves():
     sentences = [f"The {noun}." for noun in ("soup", "bill", "staff") for _ in range(10)]
     assert [one.words for one in propose(sentences, 2)] == [("bill",), ("soup",)]
     assert {one.words for one in propose(sentences, 3)} == {("soup",), ("bill",), ("staff",)}
 
 
-def test_labelled_sheet_trains_a_model(tmp_path, capsys):
+def test_a_sheet_that_is_filled_in_trains(tmp_path, capsys):
     source, sheet = tmp_path / "reviews.csv", tmp_path / "sheet.csv"
     texts = reviews(ENGLISH, "was", "but", 120)
     with source.open("w", encoding="utf-8", newline="") as handle:
@@ -124,7 +130,7 @@ def test_labelled_sheet_trains_a_model(tmp_path, capsys):
         assert {row["aspect"] for row in csv.DictReader(handle)} == {names[1]}
 
 
-def test_noun_rows_cycle_through_proposals():
+def test_every_proposal_gets_rows_in_turn_and_no_sentence_comes_twice():
     texts = [text for text, _ in reviews(ENGLISH, "was", "but")]
     sentences = distinct([*texts, texts[0].upper(), f"  {texts[1]} "], by_sentence=False)
     assert sentences == list(dict.fromkeys(texts))
@@ -138,7 +144,7 @@ def test_noun_rows_cycle_through_proposals():
     assert len(set(pairs)) == len(pairs) == 3 * len(sentences), "two aspects that it names, and one more"
 
 
-def test_most_uncertain_skips_excluded_pairs(tmp_path):
+def test_least_sure_asks_about_no_excluded_pair(tmp_path):
     folder = write_model(tmp_path / "model", layers=1)
     asked = AspectSentiment.from_pretrained(folder)
     answers = [answer for text in TEXTS for answer in asked(text)]
@@ -170,14 +176,14 @@ def fails(capsys, *flags):
     return error.splitlines()[-1]
 
 
-def test_suggest_bad_input_is_one_line(tmp_path, capsys):
+def test_what_cannot_be_suggested_is_said_in_one_line(tmp_path, capsys):
     texts = tmp_path / "texts.csv"
     texts.write_text("text\n" + "".join(f'"{text}"\n' for text, _ in reviews(ENGLISH, "was", "but", 60)))
     sheet = tmp_path / "sheet.csv"
     asked = ["--input", texts, "--output", sheet]
     assert "ends in .csv" in fails(capsys, "--input", texts, "--output", tmp_path / "sheet.xlsx")
     assert "is the input file" in fails(capsys, "--input", texts, "--output", texts)
-    assert "columns: expected distinct names" in fails(capsys, *asked, "--text-column", "label")
+    assert "wanted distinct names" in fails(capsys, *asked, "--text-column", "label")
     for name in ("hint", "split"):
         assert "expected a name other than hint and split" in fails(capsys, *asked, "--text-column", name)
     assert "keep: expected a proposed aspect or a word" in fails(capsys, *asked, "--aspects", "4", "--keep", "nonsense")
@@ -193,7 +199,7 @@ def test_suggest_bad_input_is_one_line(tmp_path, capsys):
     assert sheet.read_text() == "labels that took a day"
     with pytest.raises(InputError, match="at least 20"):
         propose(["the soup was good"] * 5)
-    with pytest.raises(InputError, match="with a noun in at least"):
+    with pytest.raises(InputError, match="no noun"):
         propose(["so gut wie nie"] * 30)
 
 
@@ -205,20 +211,20 @@ def test_what_counts_as_covered():
     assert 0 < by_chance([3, 3], categories) < 2
 
 
-def test_propose_finds_sentihood_aspects(sentihood):
+def test_sentihoods_own_categories_are_found(sentihood):
     labelled = read_sentihood(sentihood)
     picked = [one.picked for one in propose([text for text, _ in labelled])]
-    assert covered(picked, [about & OF_THE_TASK for _, about in labelled]) == OF_THE_TASK
+    assert covered(picked, [about & TASK_CATEGORIES for _, about in labelled]) == TASK_CATEGORIES
     _assert_most_are_covered(picked, [about for _, about in labelled], 12)
 
 
-def test_propose_finds_semeval_aspects(semeval):
+def test_semevals_own_categories_are_found(semeval):
     labelled = read_semeval(semeval)
     picked = [one.picked for one in propose([text for text, _ in labelled])]
     _assert_most_are_covered(picked, [about for _, about in labelled], 5)
 
 
-def test_propose_finds_aspects_of_a_new_domain():
+def test_categories_of_a_domain_that_nobody_looked_at_are_found():
     labelled = hotel_sentences()
     picked = [one.picked for one in propose([text for text, _ in labelled])]
     _assert_most_are_covered(picked, [about for _, about in labelled], 10)

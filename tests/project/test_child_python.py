@@ -12,10 +12,8 @@ from native import compilers
 from qacg_models.demos import speed
 from qacg_models.utils.child_python import module_command
 
-from benchmarks.cases.case import Case, Shape
-from benchmarks.evidence import __main__ as evidence
-from benchmarks.measure.memory_process import measure_memory
-from benchmarks.static import __main__ as static
+from benchmarks.cases import Case, Shape
+from benchmarks.measure.memory import measure_in_process
 
 ROOT = Path(__file__).resolve().parents[2]
 PLANTED = (
@@ -72,24 +70,7 @@ def test_child_that_measures_speed_imports_nothing_planted():
 
 @pytest.mark.full
 def test_child_that_measures_memory_imports_nothing_planted():
-    assert measure_memory(Case(Shape(1, 1, 8, 8)), "eager", 1).provider == "eager"
-
-
-@pytest.mark.full
-def test_child_that_trains_imports_nothing_planted(monkeypatch, tmp_path):
-    started = []
-    monkeypatch.setattr(evidence.jobs, "run", lambda waiting, command, *_, **__: started.append(command(waiting([]))))
-    evidence.main(["--data", str(ROOT), "--out", str(tmp_path)])
-    done = subprocess.run([*started[0], "--help"], capture_output=True, text=True, check=True)
-    assert "benchmarks.evidence" in done.stdout
-
-
-@pytest.mark.full
-def test_child_with_another_triton_imports_nothing_planted(monkeypatch, tmp_path):
-    monkeypatch.setattr(static, "_OTHER_TRITON", tmp_path)
-    monkeypatch.setattr(static, "_is_first", lambda version: False)
-    (tmp_path / "1.0" / "triton").mkdir(parents=True)
-    assert static._through_another("1.0", ["--help"]) == 0
+    assert measure_in_process(Case(Shape(1, 1, 8, 8)), "eager", 1).implementation == "eager"
 
 
 def test_child_that_loads_the_hub_kernel_imports_nothing_planted(monkeypatch, tmp_path):

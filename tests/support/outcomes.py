@@ -16,12 +16,12 @@ class Rows:
     """A file of JSON lines, each written at once; the first is the origin of the run."""
 
     def __init__(self, path: Path) -> None:
-        from benchmarks import rows
+        from benchmarks import records
 
         self._path = path
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("", encoding="utf-8")
-        self.add({"kind": "origin"} | asdict(rows.origin()))
+        self.add({"kind": "origin"} | asdict(records.origin()))
 
     def add(self, record: dict[str, object]) -> None:
         with self._path.open("a", encoding="utf-8") as file:

@@ -13,7 +13,7 @@ from contextlib import nullcontext
 import torch
 
 import qacg_kernels as qk
-from benchmarks.static.silent_gpu import SilentGPU, take_the_drivers_place
+from benchmarks.static.compile import SilentGPU, take_the_drivers_place
 from qacg_kernels.backends.triton import launch, tile_tables
 
 launched: list[list[object]] = []

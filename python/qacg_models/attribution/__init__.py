@@ -1,1 +1,1 @@
-"""Attribution of a predicted logit to tokens: gradient sensitivity and layer-wise relevance."""
+"""What each token of an input means for a verdict: gradients, and layer-wise relevance."""

@@ -1,6 +1,7 @@
-"""Text with a background colour for signed values: red above 0, blue below, stronger further from 0.
+"""Signed values as the ground of text: red above 0, blue below, the stronger the further from 0.
 
-Values are also shown as text or title, so that colour is not the only cue. `page/report.css` defines the colours.
+The values themselves stand there as text or title, so nothing is said by colour alone. `page/report.css` has the two
+colours of each scheme, on which the page's ink can be read.
 """
 
 from __future__ import annotations
@@ -12,17 +13,16 @@ import numpy as np
 
 
 def token_strip(tokens: Sequence[str], values: np.ndarray, limit: float) -> str:
-    """HTML of tokens coloured by signed values; a tooltip shows each value.
+    """HTML of a sentence whose tokens are coloured by signed values, which show when pointed at.
 
     Args:
-        tokens: (L) tokens.
-        values: (L) values.
-        limit: absolute value of the strongest colour.
+        values: (L).
+        limit: the absolute value that has the strongest colour.
     """
     parts = []
     for token, value in zip(tokens, values):
         inner = token.startswith("##")
-        # Line breaks are possible between words, and not inside a word.
+        # Pieces of a word stay together; a line may end between words.
         space = "" if inner or not parts else " "
         kind = "inner " if inner else ""
         shade = _shade(value, limit, kind)
@@ -31,13 +31,12 @@ def token_strip(tokens: Sequence[str], values: np.ndarray, limit: float) -> str:
 
 
 def signed_table(corner: str, columns: Sequence[str], rows: Sequence[str], values: np.ndarray, limit: float) -> str:
-    """HTML table of signed numbers with coloured cells.
+    """HTML table with a signed number in each cell, coloured by it.
 
     Args:
-        corner: header of the row names.
-        columns, rows: names.
+        corner: what the rows are.
         values: (rows, columns).
-        limit: absolute value of the strongest colour, the same for tables to be compared.
+        limit: the absolute value that has the strongest colour. Give the same one where tables are compared.
     """
 
     def heads(scope: str, names: Sequence[str]) -> list[str]:
@@ -54,7 +53,7 @@ def signed_table(corner: str, columns: Sequence[str], rows: Sequence[str], value
 
 
 def signed(value: float) -> str:
-    """A number with its sign and three decimals."""
+    """A number with its sign, three digits after the point."""
     return f"{value:+.3f}".replace("-", "−")
 
 

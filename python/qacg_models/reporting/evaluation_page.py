@@ -1,4 +1,4 @@
-"""The page of `qacg evaluate --report`: metrics and calibration."""
+"""The page of `qacg evaluate --report`: metrics, and how far the probabilities may be believed."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from qacg_models.reporting.tables import metric_cells, undefined_notes
 from qacg_models.runs.calibration import VALIDITY
 
 READING = (
-    "A bar is the accuracy of the predictions in its range of confidence; a dot marks their mean confidence. A bar that"
-    " ends at the dashed line is well calibrated; below the line the model is overconfident."
+    "A bar shows how many of the answers of about that confidence are right. Where it ends at the dashed line a"
+    " probability means what it says; below the line the model is surer than it should be. The dot stands at the mean"
+    " confidence of its rows."
 )
 
 
 def begin_page(folder: Path) -> Report:
-    """An empty page.
+    """The page, before there is anything on it.
 
     Raises:
-        InputError: the folder has other files.
+        InputError: the folder holds something else.
     """
-    lead = "Written by qacg evaluate. This page loads nothing from elsewhere."
-    return Report(folder, "Evaluation: metrics and calibration", lead)
+    lead = "Written by qacg evaluate. Nothing on this page is loaded from elsewhere."
+    return Report(folder, "How good the model is, and how far it can be believed", lead)
 
 
 def write_page(
@@ -38,12 +39,9 @@ def write_page(
     """Fills and writes the page; returns its path.
 
     Args:
-        page: an empty page.
-        described: one line about the rows.
-        results: metrics by row of the table.
-        bounds: intervals of the metrics by row of the table.
-        notes: lines below the table.
-        confidence: calibration of the model.
+        described: the rows, in a line.
+        results, bounds: metrics and their intervals by row of the table.
+        notes: lines under the table.
     """
     section = page.section("Metrics")
     section.text(described)
@@ -55,10 +53,10 @@ def write_page(
 
 
 def add_confidence(page: Report, section: Section, confidence: Confidence) -> None:
-    """Adds calibration error, reliability diagram, and accuracy by coverage."""
+    """Calibration error, picture, and accuracy by coverage."""
     section.text(confidence.note())
-    page.figure(section, "reliability", confidence.figure(), confidence.caption(), READING)
-    section.text("Coverage and accuracy of the predictions whose confidence reaches a threshold:")
+    page.figure(section, "reliability", confidence.figure(), confidence.tells(), READING)
+    section.text("What is left, and how right it is, where answers of less confidence are put aside:")
     section.table("coverage", confidence.cells())
     section.text(DEFINITION, "note")
     section.text(VALIDITY, "note")

@@ -1,0 +1,32 @@
+"""What the commands that measure have in common."""
+
+import argparse
+import sys
+from collections.abc import Callable
+
+import torch
+
+from benchmarks.measure.agreement import ParityError
+
+INTERRUPTED = 130  # the exit status that shells report after Ctrl-C
+
+
+def add_common_options(parser: argparse.ArgumentParser) -> None:
+    """Options of every command that measures."""
+    parser.add_argument("--out", metavar="DIR", help="folder for the records; by default they are only printed")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="threads of torch")
+    parser.add_argument("--quick", action="store_true", help="few repeats, to check that everything runs")
+
+
+def exit_status(action: Callable[[], int]) -> int:
+    """Runs a command's action; errors of a measurement and Ctrl-C become a message and an exit status."""
+    try:
+        return action()
+    except KeyboardInterrupt:
+        print("interrupted; the records so far are stored, and the same command resumes", flush=True)
+        return INTERRUPTED
+    except ParityError as error:
+        print(f"parity fails, so there are no measurements:\n{error}", file=sys.stderr)
+    except (OSError, ValueError, RuntimeError) as error:
+        print(error, file=sys.stderr)
+    return 1

@@ -1,0 +1,221 @@
+"""The trainings of the study, in order, with the options of each.
+
+Every model is tried with the same number of settings, each in one training of SEARCH_EPOCHS epochs that does not see
+the test split, and takes the best on dev. Trainings of EPOCHS epochs with other seeds follow, and these are evaluated
+on the test split. All use bfloat16 autocast, which takes a half to two thirds of float32's time; CHECKS measure what
+that changes, and HYPOTHESES look for the reason of the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from qacg_models.data import DataOptions
+from qacg_models.runs.options import TrainingOptions
+
+EPOCHS, SEARCH_EPOCHS = 4, 2
+SEARCH_SEED = 0
+BEGUN_FROM = "minilm"
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """A published set.
+
+    Attributes:
+        name: its folder.
+        title: its name in tables.
+        format: its data format.
+        seeds: seeds of the trainings that are evaluated on test.
+    """
+
+    name: str
+    title: str
+    format: str
+    seeds: tuple[int, ...]
+
+    @property
+    def options(self) -> DataOptions:
+        return DataOptions(format=self.format)
+
+
+DATA = {
+    one.name: one
+    for one in (
+        DataSet("sentihood", "SentiHood", "sentihood-tsv", (1, 2, 3, 4, 5)),
+        DataSet("semeval2014", "SemEval-2014 restaurants", "semeval-csv", (1, 2, 3)),
+    )
+}
+# The settings are chosen on this set, for all sets.
+TRIED_ON = "sentihood"
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """A model of the comparison.
+
+    Attributes:
+        title: its name in tables.
+        choices: its training options.
+        contexts: whether it takes the aspect as an id, so that CONTEXT_SETTINGS apply.
+        settings_of: for a variant that differs in one point, the contestant whose setting it takes.
+    """
+
+    title: str
+    choices: Mapping[str, object]
+    contexts: bool = True
+    settings_of: str | None = None
+
+
+BERT = "bert"
+CONTESTANTS = {
+    BERT: Contestant("BERT, sentence pair", {"model": "bert"}, contexts=False),
+    "cg-bert": Contestant("CG-BERT", {"model": "cg-bert"}),
+    "qacg-bert": Contestant("QACG-BERT", {"model": "qacg-bert"}),
+    "lambda-0": Contestant("QACG-BERT, lambda 0", {"model": "qacg-bert", "quasi_scale": 0.0}, settings_of="qacg-bert"),
+}
+
+# Of all models: two usual learning rates, the pooler of the paper, and the released code (without its 30 epochs and its
+# optimizer without bias correction).
+SETTINGS: dict[str, dict[str, object]] = {
+    "rate-2e-4": {"learning_rate": 2e-4, "pooler": "cls"},
+    "rate-1e-4": {"learning_rate": 1e-4, "pooler": "cls"},
+    "average": {"learning_rate": 2e-4, "pooler": "attention"},
+    "released": {"learning_rate": 2e-5, "pooler": "cls", "batch_size": 64, "balance": 1.0},
+}
+# Of models with contexts: the aspect by its id only, and the projections of the paper.
+CONTEXT_SETTINGS: dict[str, dict[str, object]] = {
+    "id-alone": {"learning_rate": 2e-4, "pooler": "cls", "context_standalone": True},
+    "documents": {"learning_rate": 2e-4, "pooler": "attention", "context_projection": "head"},
+}
+# Of a model without contexts as many others, so that no model has more tries.
+PLAIN_SETTINGS: dict[str, dict[str, object]] = {
+    "rate-4e-4": {"learning_rate": 4e-4, "pooler": "cls"},
+    "rate-5e-5": {"learning_rate": 5e-5, "pooler": "cls"},
+}
+
+# One seed of QACG-BERT with each: other arithmetic, beside a repetition.
+CHECKS: dict[str, dict[str, object]] = {"again": {}, "eager": {"attention": "eager"}, "float32": {"bf16": False}}
+CHECKED = "qacg-bert"
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """A variant of CHECKED that tests a reason why the quasi-attention map does not help.
+
+    Attributes:
+        title: its name in tables.
+        choices: its training options.
+    """
+
+    title: str
+    choices: Mapping[str, object]
+
+
+# Lambda starts at 0, where the projections of the quasi-attention map have no gradient, and that map is uniform over
+# the keys, so that lambda can only scale it. Three variants change the start: the map has eight times its weight, or
+# lambda starts at 1/2 or 1/16. At 1/2 a uniform map has eight times the weight of the softmax map on SentiHood's
+# sentences; at 1/16 it has the same weight.
+HYPOTHESES = {
+    "scale-8": Hypothesis("quasi-attention map times 8", {"quasi_scale": 8.0}),
+    "lambda-half": Hypothesis("lambda from 1/2", {"beta": 0.5, "gamma": 0.5}),
+    "lambda-sixteenth": Hypothesis("lambda from 1/16", {"beta": 15 / 16, "gamma": 15 / 16}),
+}
+HYPOTHESIS_SEEDS = (1, 2, 3)
+
+
+def settings_of(contestant: str) -> dict[str, dict[str, object]]:
+    """The settings that are tried for a contestant."""
+    return SETTINGS | (CONTEXT_SETTINGS if CONTESTANTS[contestant].contexts else PLAIN_SETTINGS)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One training.
+
+    Attributes:
+        data: name of the data set.
+        contestant: name of the contestant.
+        setting: name of the setting.
+        seed: seed of weights, order and dropout.
+        check: a name of CHECKS or HYPOTHESES, or None.
+    """
+
+    data: str
+    contestant: str
+    setting: str
+    seed: int
+    check: str | None = field(default=None)
+
+    @property
+    def name(self) -> str:
+        """The name of its files."""
+        return "_".join((self.data, self.contestant, self.setting, str(self.seed), *([self.check] * bool(self.check))))
+
+    @property
+    def is_search(self) -> bool:
+        """Whether it chooses a setting and does not see the test split."""
+        return self.seed == SEARCH_SEED
+
+    @property
+    def epochs(self) -> int:
+        return SEARCH_EPOCHS if self.is_search else EPOCHS
+
+    @property
+    def options(self) -> TrainingOptions:
+        """The training options."""
+        known = settings_of(CONTESTANTS[self.contestant].settings_of or self.contestant)
+        choices = {"from_checkpoint": BEGUN_FROM, "epochs": self.epochs, "bf16": True, "threads": 1, "seed": self.seed}
+        choices |= CONTESTANTS[self.contestant].choices | known[self.setting]
+        if self.check in HYPOTHESES:
+            choices |= HYPOTHESES[self.check].choices
+        return TrainingOptions(**choices | CHECKS.get(self.check, {}))
+
+
+def searches(data: str = TRIED_ON) -> list[Trial]:
+    """The trainings that choose settings."""
+    return [
+        Trial(data, contestant, setting, SEARCH_SEED)
+        for contestant, one in CONTESTANTS.items()
+        if one.settings_of is None
+        for setting in settings_of(contestant)
+    ]
+
+
+def chosen_settings(dev: Mapping[str, float]) -> dict[str, str]:
+    """The best setting of each contestant whose settings have all been tried.
+
+    Args:
+        dev: the metric on dev by which weights are selected, by name of the trial.
+    """
+    tried: dict[str, list[Trial]] = {}
+    for trial in searches():
+        tried.setdefault(trial.contestant, []).append(trial)
+    best = {
+        contestant: max(trials, key=lambda one: dev[one.name]).setting
+        for contestant, trials in tried.items()
+        if all(one.name in dev for one in trials)
+    }
+    shared = {name: best[one.settings_of] for name, one in CONTESTANTS.items() if one.settings_of in best}
+    return best | shared
+
+
+def evaluated(settings: Mapping[str, str]) -> list[Trial]:
+    """The trainings that are evaluated on test, of the contestants with a setting, seed by seed."""
+    trials = []
+    for data in DATA.values():
+        for seed in data.seeds:
+            trials += [Trial(data.name, one, settings[one], seed) for one in CONTESTANTS if one in settings]
+    if CHECKED in settings:
+        first = DATA[TRIED_ON].seeds[0]
+        trials += [Trial(TRIED_ON, CHECKED, settings[CHECKED], first, check) for check in CHECKS]
+        trials += [
+            Trial(TRIED_ON, CHECKED, settings[CHECKED], seed, name) for seed in HYPOTHESIS_SEEDS for name in HYPOTHESES
+        ]
+    return trials
+
+
+def every_trial() -> list[Trial]:
+    """All trainings; those that are evaluated on test have the first setting instead of the chosen one."""
+    return [*searches(), *evaluated({name: next(iter(SETTINGS)) for name in CONTESTANTS})]

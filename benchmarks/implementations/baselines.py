@@ -1,0 +1,227 @@
+"""The baselines: eager PyTorch, torch.compile, library kernels composed, and softmax attention alone.
+
+The composition sends the softmax map through `scaled_dot_product_attention`. On a CPU the sigmoid map is computed in
+chunks, and packed sequences one after another. On a GPU the sigmoid map goes through FlexAttention: with the score
+log sigmoid(t) its softmax is sigmoid(t) over the sum of sigmoids, which exp(logsumexp) multiplies back.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.attention.flex_attention import AuxRequest, flex_attention
+
+from benchmarks.cases import DTYPES, FORWARD, FULL, PACKED, PADDED, Case, draw, padding
+from benchmarks.implementations.chunked_sigmoid import sigmoid_attention
+
+_SDPA = (SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION)
+_TRIALS = 4
+Call = Callable[..., Tensor]
+
+
+def lambda_of(
+    query: Tensor, key: Tensor, context_query: Tensor, context_key: Tensor, gate: tuple[Tensor, ...]
+) -> Tensor:
+    """Lambda of every query and head, from a tensor or from the four gate vectors (MATH.md, equations 4 to 6)."""
+    if len(gate) == 1:
+        return gate[0]
+    of_query, of_context_query, of_key, of_context_key = gate
+    query_gate = torch.sigmoid(query @ of_query + context_query @ of_context_query)
+    return 1 - (query_gate + torch.sigmoid(key @ of_key + context_key @ of_context_key))
+
+
+def eager_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    context_query: Tensor,
+    context_key: Tensor,
+    *gate: Tensor,
+    dropout_p: float = 0.0,
+    bias: Tensor | None = None,
+) -> Tensor:
+    """Quasi-attention as models write it: both maps in memory, padding masked by -10000."""
+    scale = query.shape[-1] ** -0.5
+    scores = query @ key.transpose(-1, -2) * scale
+    context_scores = context_query @ context_key.transpose(-1, -2) * scale
+    if bias is not None:
+        scores, context_scores = scores + bias, context_scores + bias
+    softmax, sigmoid = torch.softmax(scores, -1), torch.sigmoid(context_scores)
+    attention = softmax + lambda_of(query, key, context_query, context_key, gate).unsqueeze(-1) * sigmoid
+    return F.dropout(attention, dropout_p) @ value
+
+
+def _eager_options(case: Case) -> dict[str, object]:
+    bias = None
+    if case.lengths == PADDED:
+        bias = (padding(case)[:, None, None] * -10000.0).to(DTYPES[case.dtype])
+    return dict(dropout_p=case.dropout, bias=bias)
+
+
+def build_eager(case: Case) -> Call:
+    return partial(eager_attention, **_eager_options(case))
+
+
+def build_compiled(case: Case) -> Call:
+    torch._dynamo.reset()  # one case must not count towards another's recompilation limit
+    return partial(torch.compile(eager_attention, fullgraph=True, dynamic=False), **_eager_options(case))
+
+
+# Library kernels composed.
+
+
+def unsupported_by_composition(case: Case) -> list[str]:
+    reasons = []
+    if case.dropout:
+        reasons.append("dropout of its two maps is not dropout of their sum")
+    if case.device == "cpu":
+        return reasons
+    if case.lengths != FULL:
+        reasons.append("on a GPU it supports sequences of equal length only")
+    if case.shape.head_dim & (case.shape.head_dim - 1):
+        reasons.append("FlexAttention supports head sizes that are powers of two")
+    return reasons
+
+
+def build_composition(case: Case) -> Call:
+    if case.device != "cpu":
+        return partial(flex_composition, best_sdpa(case), _compiled_flex())
+    if case.lengths == PACKED:
+        return partial(_each_sequence, list(case.sequence_lengths))
+    return partial(_chunked_composition, padding(case) if case.lengths == PADDED else None)
+
+
+def _compiled_flex() -> Callable:
+    return torch.compile(flex_attention, fullgraph=True, dynamic=False)
+
+
+def _chunked_composition(hidden, query, key, value, context_query, context_key, *gate) -> Tensor:
+    mask = None if hidden is None else ~hidden[:, None, None, :]
+    softmax = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+    quasi = sigmoid_attention(context_query, context_key, value, hidden)
+    return torch.addcmul(softmax, lambda_of(query, key, context_query, context_key, gate).unsqueeze(-1), quasi)
+
+
+def _each_sequence(lengths: list[int], query, key, value, context_query, context_key, *gate) -> Tensor:
+    """Runs each sequence of packed operands (T, H, D) as a call of its own."""
+    gate_lambda = lambda_of(query, key, context_query, context_key, gate)
+    operands = (query, key, value, context_query, context_key, gate_lambda)
+    sequences = zip(*(t.transpose(0, 1).split(lengths, 1) for t in operands))
+    outs = [_chunked_composition(None, *(t.unsqueeze(0) for t in sequence)) for sequence in sequences]
+    return torch.cat(outs, 2).squeeze(0).transpose(0, 1)
+
+
+def flex_composition(softmax, flex, query, key, value, context_query, context_key, *gate) -> Tensor:
+    """The composition with softmax attention through `softmax` and the sigmoid map through `flex`."""
+    quasi, aux = flex(context_query, context_key, value, score_mod=_log_sigmoid, return_aux=AuxRequest(lse=True))
+    gate_lambda = lambda_of(query, key, context_query, context_key, gate)
+    total = torch.exp(aux.lse).unsqueeze(-1)
+    return softmax(query, key, value) + (gate_lambda.unsqueeze(-1) * total * quasi).to(query.dtype)
+
+
+def _log_sigmoid(score, _batch, _head, _query, _key):
+    return F.logsigmoid(score)
+
+
+# Softmax attention alone.
+
+
+def _one_map(softmax: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Call:
+    return lambda query, key, value, *_: softmax(query, key, value)
+
+
+def build_one_map(case: Case) -> Call:
+    return _one_map(best_sdpa(case))
+
+
+def _sdpa(backend: SDPBackend | None, case: Case) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    def call(query, key, value):
+        if backend is None:
+            return F.scaled_dot_product_attention(query, key, value, dropout_p=case.dropout)
+        with sdpa_kernel(backend):
+            return F.scaled_dot_product_attention(query, key, value, dropout_p=case.dropout)
+
+    return call
+
+
+def best_sdpa(case: Case) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    """Softmax attention through the SDPA backend that is fastest for the case in a trial."""
+    if case.device == "cpu":
+        return _sdpa(None, case)
+    inputs = draw(case, torch.Generator(case.device).manual_seed(0))
+    times = {}
+    for backend in _SDPA:
+        try:
+            times[backend] = min(_seconds(_sdpa(backend, case), inputs, case) for _ in range(_TRIALS))
+        except RuntimeError:  # the backend does not support the case
+            continue
+    return _sdpa(min(times, key=times.get) if times else None, case)
+
+
+def _seconds(call, inputs, case: Case) -> float:
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
+    with torch.set_grad_enabled(case.mode != FORWARD):
+        events[0].record()
+        out = call(*inputs[:3])
+        if case.mode != FORWARD:
+            torch.autograd.grad(out, inputs[:3], inputs.grad_out)
+        events[1].record()
+        events[1].synchronize()
+    return 1e-3 * events[0].elapsed_time(events[1])
+
+
+def _only_on_gpu(case: Case) -> list[str]:
+    reasons = [] if case.device != "cpu" else ["it needs a GPU"]
+    return reasons if case.lengths == FULL else [*reasons, "measured on sequences of equal length only"]
+
+
+def unsupported_by_cudnn(case: Case) -> list[str]:
+    if reasons := _only_on_gpu(case):
+        return reasons
+    return [] if torch.backends.cudnn.is_available() else ["torch has no cuDNN"]
+
+
+def build_cudnn(case: Case) -> Call:
+    return _one_map(_sdpa(SDPBackend.CUDNN_ATTENTION, case))
+
+
+def unsupported_by_flash_attention(case: Case) -> list[str]:
+    if reasons := _only_on_gpu(case):
+        return reasons
+    return [] if _flash_attention() else ["neither flash_attn_interface nor flash_attn is installed"]
+
+
+def build_flash_attention(case: Case) -> Call:
+    """FlashAttention-3 if it is installed, else FlashAttention-2; both take (B, L, H, D)."""
+    kernel = _flash_attention()
+    options = {"dropout_p": case.dropout} if case.dropout else {}
+
+    def softmax(query, key, value):
+        out = kernel(*(t.transpose(1, 2) for t in (query, key, value)), **options)
+        return (out[0] if isinstance(out, tuple) else out).transpose(1, 2)
+
+    return _one_map(softmax)
+
+
+def _flash_attention() -> Callable | None:
+    try:
+        from flash_attn_interface import flash_attn_func
+    except ImportError:
+        try:
+            from flash_attn import flash_attn_func
+        except ImportError:
+            return None
+    return flash_attn_func
+
+
+def unsupported_by_flex(case: Case) -> list[str]:
+    if reasons := _only_on_gpu(case):
+        return reasons
+    return ["FlexAttention has no dropout"] if case.dropout else []
+
+
+def build_flex(case: Case) -> Call:
+    return _one_map(_compiled_flex())

@@ -1,0 +1,168 @@
+"""The implementations that are compared. Each turns a case into a function of the operands.
+
+`implementations.baselines` has those that are not ours. Names are those of records and tables; a backend has the name
+that `backend=` takes.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+
+import qacg_kernels as qk
+from benchmarks.cases import (
+    DTYPES,
+    FULL,
+    PACKED,
+    PADDED,
+    QUASI_ATTENTION_FLOPS,
+    SOFTMAX_ATTENTION_FLOPS,
+    VECTORS,
+    Case,
+    key_lengths,
+    offsets,
+)
+from benchmarks.implementations import baselines
+from qacg_kernels import dispatch
+
+EAGER = "eager"
+COMPILED = "torch.compile"
+ONE_MAP = "sdpa-one-map"
+COMPOSITION = "composition"
+CUDNN = "cudnn-one-map"
+FLASH_ATTENTION = "flash-attention-one-map"
+FLEX_ATTENTION = "flex-one-map"
+ONE_MAP_ON_GPU = (CUDNN, FLASH_ATTENTION, FLEX_ATTENTION)
+BACKENDS = tuple(name for name in dispatch.NAMES if name not in ("auto", "reference"))
+
+Call = Callable[..., Tensor]
+
+
+def graphed(backend: str) -> str:
+    """The name of a backend whose calls are captured in a CUDA graph and replayed."""
+    return f"{backend}, CUDA graph"
+
+
+def compiled(backend: str) -> str:
+    """The name of a backend inside torch.compile(mode="reduce-overhead"), which replays its own graphs."""
+    return f"{backend}, reduce-overhead"
+
+
+@dataclass(frozen=True)
+class Implementation:
+    """One way to compute attention.
+
+    Attributes:
+        name: as in records and tables.
+        build: returns the call for a case; called once per case.
+        unsupported: the reasons why a case is not supported; empty if it is.
+        computes_quasi: False for softmax attention alone, which is half the work.
+    """
+
+    name: str
+    build: Callable[[Case], Call]
+    unsupported: Callable[[Case], list[str]]
+    computes_quasi: bool = True
+
+    def flops_per_entry(self, case: Case) -> int:
+        """FLOP per (batch, head, query, key, feature), by FLOP_CONVENTION."""
+        return (QUASI_ATTENTION_FLOPS if self.computes_quasi else SOFTMAX_ATTENTION_FLOPS)[case.mode]
+
+
+def _build_backend(name: str, case: Case) -> Call:
+    options = dict(dropout_p=case.dropout, backend=name)
+    if case.lengths == PACKED:
+        call = partial(qk.quasi_attention_varlen, cu_seqlens=offsets(case), max_seqlen=case.shape.length, **options)
+    else:
+        call = partial(qk.quasi_attention, key_lengths=key_lengths(case) if case.lengths == PADDED else None, **options)
+    if case.gate != VECTORS:
+        return call
+    return lambda *operands: call(*operands[:5], qk.GateParameters(*operands[5:]))
+
+
+def _build_graphed(name: str, case: Case) -> Call:
+    """One graph per set of operands, since a replay reads them at the addresses of the capture."""
+    call = _build_backend(name, case)
+    graphs: dict[tuple[int, ...], Call] = {}
+
+    def replay(*operands: Tensor) -> Tensor:
+        addresses = (torch.is_grad_enabled(), *(t.data_ptr() for t in operands))
+        if addresses not in graphs:
+            graphs[addresses] = torch.cuda.make_graphed_callables(call, operands)
+        return graphs[addresses](*operands)
+
+    return replay
+
+
+def _build_reduce_overhead(name: str, case: Case) -> Call:
+    torch._dynamo.reset()
+    return torch.compile(_build_backend(name, case), fullgraph=True, dynamic=False, mode="reduce-overhead")
+
+
+def _unsupported_by_backend(name: str, case: Case) -> list[str]:
+    query = torch.zeros((1, 1, 1, case.shape.head_dim), dtype=DTYPES[case.dtype], device=case.device)
+    return qk.explain(query, query, query, query, query, query[..., 0], dropout_p=case.dropout)[name]
+
+
+def _unsupported_by_graphs(name: str, case: Case) -> list[str]:
+    return ["CUDA graphs need a GPU"] if case.device == "cpu" else _unsupported_by_backend(name, case)
+
+
+def _not_packed(case: Case) -> list[str]:
+    return ["there is no packed form"] if case.lengths == PACKED else []
+
+
+def _full_lengths_only(case: Case) -> list[str]:
+    return [] if case.lengths == FULL else ["measured on sequences of equal length only"]
+
+
+IMPLEMENTATIONS = {
+    one.name: one
+    for one in (
+        Implementation(EAGER, baselines.build_eager, _not_packed),
+        Implementation(COMPILED, baselines.build_compiled, _not_packed),
+        Implementation(COMPOSITION, baselines.build_composition, baselines.unsupported_by_composition),
+        Implementation(ONE_MAP, baselines.build_one_map, _full_lengths_only, computes_quasi=False),
+        Implementation(CUDNN, baselines.build_cudnn, baselines.unsupported_by_cudnn, computes_quasi=False),
+        Implementation(
+            FLASH_ATTENTION,
+            baselines.build_flash_attention,
+            baselines.unsupported_by_flash_attention,
+            computes_quasi=False,
+        ),
+        Implementation(FLEX_ATTENTION, baselines.build_flex, baselines.unsupported_by_flex, computes_quasi=False),
+        *(
+            Implementation(name, partial(_build_backend, name), partial(_unsupported_by_backend, name))
+            for name in (*BACKENDS, "reference")
+        ),
+        *(
+            Implementation(named(name), partial(build, name), partial(_unsupported_by_graphs, name))
+            for named, build in ((graphed, _build_graphed), (compiled, _build_reduce_overhead))
+            for name in BACKENDS
+        ),
+    )
+}
+
+
+def default_names(case: Case) -> list[str]:
+    """The baselines and fast backends that support the case on this machine."""
+    here = [EAGER, COMPILED, COMPOSITION, ONE_MAP, *(name for name in BACKENDS if name in qk.available_backends())]
+    return [name for name in here if not IMPLEMENTATIONS[name].unsupported(case)]
+
+
+def require_supported(names: list[str], case: Case) -> dict[str, Implementation]:
+    """The named implementations, in order.
+
+    Raises:
+        ValueError: a name is unknown.
+        RuntimeError: an implementation does not support the case; the message lists the reasons.
+    """
+    for name in names:
+        if name not in IMPLEMENTATIONS:
+            raise ValueError(f"implementation: expected one of {', '.join(IMPLEMENTATIONS)}, got {name!r}")
+        reasons = IMPLEMENTATIONS[name].unsupported(case)
+        if reasons:
+            raise RuntimeError(f"implementation {name!r} does not support {case}: " + "; ".join(reasons))
+    return {name: IMPLEMENTATIONS[name] for name in names}

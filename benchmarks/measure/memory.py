@@ -1,0 +1,295 @@
+"""Peak memory of a forward and its backward: `python -m benchmarks.measure.memory --implementation cpu`.
+
+Measured is the temporary memory, without inputs, output, saved tensors and gradients. On a GPU the counters of torch's
+allocator have it. On the CPU a new process measures as follows.
+
+- The kernel counts the peak (VmHWM, reset through /proc/self/clear_refs), so that nothing is missed between samples.
+- Forward and backward are measured separately. In one measurement the gradients, which do not exist yet in the
+  forward, would be subtracted from the forward's peak and hide as much temporary memory.
+- A call on 16 keys loads libraries and thread pools. A call of the measured size would leave its buffers behind and
+  hide them. Freed pages are returned to the system before the baseline is read.
+- Saved tensors are counted in a second run, so that counting does not disturb the first.
+- A known allocation of 64 MB is measured in the same way; if the result is off by more than 4 MB, nothing is reported.
+"""
+
+import argparse
+import ctypes
+import gc
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import torch
+from qacg_models.utils.child_python import module_command
+
+from benchmarks import records
+from benchmarks.cases import DTYPES, FORWARD, FORWARD_BACKWARD, FULL, LENGTHS, MEMORY_SHAPE, Case, Inputs, Shape, draw
+from benchmarks.implementations.registry import COMPILED, IMPLEMENTATIONS, Call, require_supported
+
+MB = 10**6
+CPU_METHOD = (
+    "new process, warm-up on 16 keys, freed pages returned; peak resident size (VmHWM, reset through "
+    "/proc/self/clear_refs) minus resident size before the forward, minus output and saved tensors, and in "
+    "the backward minus gradients; the larger of forward and backward"
+)
+GPU_METHOD = (
+    "torch's allocator: peak of allocated bytes minus those allocated before the forward, minus output and saved "
+    "tensors, and in the backward minus gradients; the larger of forward and backward"
+)
+_CONTROL_BYTES = 64 * MB
+_CONTROL_SLACK = 4 * MB
+_CLEAR_REFS = Path("/proc/self/clear_refs")
+
+
+class NotMeasurableError(RuntimeError):
+    """Peak memory cannot be measured here; the message says why."""
+
+
+@dataclass(frozen=True)
+class _Bytes:
+    """Bytes of one forward and backward; peaks are above what was allocated before the forward."""
+
+    inputs: int
+    output: int
+    saved: int
+    gradients: int
+    forward_peak: int
+    backward_peak: int
+    control: int
+
+
+def storages(tensors: Iterable[torch.Tensor]) -> dict[int, int]:
+    """Bytes of each distinct storage, by address."""
+    return {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}
+
+
+def saved_bytes(call: Call, inputs: Inputs) -> int:
+    """Bytes that autograd saves for the backward, without the inputs and the output."""
+    saved: list[torch.Tensor] = []
+
+    def pack(t: torch.Tensor) -> torch.Tensor:
+        saved.append(t.detach())  # keeps the storage alive, so that addresses stay distinct
+        return t.detach()
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+        out = call(*inputs.operands)
+    others = storages([*inputs.tensors, out])
+    return sum(size for address, size in storages(saved).items() if address not in others)
+
+
+def _record(case: Case, name: str, source: records.Origin, sizes: _Bytes, method: str) -> records.MemoryRecord:
+    """Subtracts what a call has to keep from its peaks."""
+    forward_extra = sizes.forward_peak - sizes.output - sizes.saved
+    backward_extra = 0
+    if case.mode != FORWARD:
+        backward_extra = sizes.backward_peak - sizes.output - sizes.saved - sizes.gradients
+    megabytes = {
+        "input_mb": sizes.inputs,
+        "output_mb": sizes.output,
+        "saved_mb": sizes.saved,
+        "gradient_mb": sizes.gradients,
+        "forward_extra_mb": forward_extra,
+        "backward_extra_mb": backward_extra,
+        "extra_mb": max(forward_extra, backward_extra),
+        "control_mb": sizes.control,
+    }
+    return records.MemoryRecord(
+        origin=source,
+        **records.case_fields(case),
+        implementation=name,
+        **{field: records.rounded(size / MB) for field, size in megabytes.items()},
+        method=method,
+    )
+
+
+def _require_control(found: int, slack: int) -> int:
+    if abs(found - _CONTROL_BYTES) > slack:
+        raise NotMeasurableError(
+            f"memory: expected {_CONTROL_BYTES / MB:.0f} MB for a known allocation, measured {found / MB:.1f} MB"
+        )
+    return found
+
+
+# On a GPU.
+
+
+def measure_on_gpu(case: Case, name: str, call: Call, source: records.Origin) -> records.MemoryRecord:
+    """The record of an implementation for a case with a backward, on the current CUDA device.
+
+    Raises:
+        NotMeasurableError: the size of a known allocation is not measured correctly.
+    """
+    inputs = draw(case, torch.Generator(case.device).manual_seed(0))
+
+    def backward(out):
+        return torch.autograd.grad(out, inputs.operands, inputs.grad_out)
+
+    def peak_of(action, *arguments: object):
+        torch.cuda.reset_peak_memory_stats()
+        result = action(*arguments)
+        torch.cuda.synchronize()
+        return result, torch.cuda.max_memory_allocated() - base
+
+    backward(call(*inputs.operands))  # compiles, and allocates workspaces that stay
+    base = torch.cuda.memory_allocated()
+    _, control_bytes = peak_of(partial(torch.empty, _CONTROL_BYTES, dtype=torch.uint8, device=case.device))
+    _require_control(control_bytes, _CONTROL_SLACK)
+    out, forward_peak = peak_of(call, *inputs.operands)
+    grads, backward_peak = peak_of(backward, out)
+    sizes = [sum(storages(tensors).values()) for tensors in (inputs.tensors, [out], grads)]
+    del out, grads
+    saved = saved_bytes(call, inputs)
+    found = _Bytes(sizes[0], sizes[1], saved, sizes[2], forward_peak, backward_peak, control_bytes)
+    return _record(case, name, source, found, GPU_METHOD)
+
+
+# On the CPU.
+
+
+def _resident(field: str) -> int:
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
+    return 1024 * int(re.search(rf"^{field}:\s+(\d+) kB", status, re.MULTILINE)[1])
+
+
+def _return_freed_pages() -> None:
+    gc.collect()
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "malloc_trim"):  # glibc; other C libraries return large blocks at once
+        libc.malloc_trim(0)
+
+
+class PeakMeter:
+    """Peak resident size of the functions it runs, above the resident size at its creation."""
+
+    def __init__(self) -> None:
+        _return_freed_pages()
+        self.baseline = _resident("VmRSS")
+
+    def run(self, action: Callable[..., object], *arguments: object) -> tuple[object, int]:
+        """The action's result, and its peak in bytes above the baseline.
+
+        Raises:
+            NotMeasurableError: the peak cannot be reset.
+        """
+        try:
+            _CLEAR_REFS.write_text("5", encoding="ascii")
+        except OSError as error:
+            raise NotMeasurableError(
+                f"memory: expected a Linux on which a process can write {_CLEAR_REFS}, got {error}"
+            ) from error
+        result = action(*arguments)
+        return result, _resident("VmHWM") - self.baseline
+
+
+def control() -> int:
+    """Bytes that the method measures for a known allocation.
+
+    Raises:
+        NotMeasurableError: the result is wrong.
+    """
+
+    def allocate() -> None:
+        torch.ones(_CONTROL_BYTES, dtype=torch.uint8)
+
+    return _require_control(PeakMeter().run(allocate)[1], _CONTROL_SLACK)
+
+
+def measure_here(case: Case, name: str) -> records.MemoryRecord:
+    """Measures a case in this process, which should have done nothing else before.
+
+    Raises:
+        NotMeasurableError: the system does not allow it, or the implementation is compiled as it runs.
+        RuntimeError, ValueError: the implementation does not support the case or does not exist.
+    """
+    if name == COMPILED:
+        raise NotMeasurableError(f"{COMPILED} compiles in the measured process, whose memory would count")
+    build = require_supported([name], case)[name].build
+    with torch.set_grad_enabled(case.mode != FORWARD):
+        return _record(case, name, records.origin(), _measure_bytes(case, build), CPU_METHOD)
+
+
+def _measure_bytes(case: Case, build: Callable[[Case], Call]) -> _Bytes:
+    call = build(case)
+    generator = torch.Generator().manual_seed(0)
+
+    def forward(inputs: Inputs) -> torch.Tensor:
+        return call(*inputs.operands)
+
+    def backward(out: torch.Tensor, inputs: Inputs) -> list[torch.Tensor]:
+        # Softmax attention alone does not use the context and the gate.
+        grads = torch.autograd.grad(out, inputs.operands, inputs.grad_out, allow_unused=True)
+        return [grad for grad in grads if grad is not None]
+
+    warm_up = replace(case, shape=Shape(1, 1, 16, case.shape.head_dim))
+    small = draw(warm_up, generator)
+    out = build(warm_up)(*small.operands)
+    if case.mode != FORWARD:
+        backward(out, small)
+    del small, out
+    control_bytes = control()
+
+    inputs = draw(case, generator)
+    meter = PeakMeter()
+    out, forward_peak = meter.run(forward, inputs)
+    grads, backward_peak = [], 0
+    if case.mode != FORWARD:
+        grads, backward_peak = meter.run(backward, out, inputs)
+    sizes = [sum(storages(tensors).values()) for tensors in (inputs.tensors, [out], grads)]
+    del out, grads
+    saved = saved_bytes(call, inputs) if case.mode != FORWARD else 0
+    return _Bytes(sizes[0], sizes[1], saved, sizes[2], forward_peak, backward_peak, control_bytes)
+
+
+def measure_in_process(case: Case, name: str, threads: int) -> records.MemoryRecord:
+    """Peak memory on the CPU, measured by this module in a new process.
+
+    Raises:
+        RuntimeError: it could not be measured; the message is that of the process.
+    """
+    arguments = {
+        "shape": ",".join(map(str, case.shape)),
+        "dtype": case.dtype,
+        "mode": case.mode,
+        "lengths": case.lengths,
+        "dropout": case.dropout,
+        "implementation": name,
+        "threads": threads,
+    }
+    command = module_command(
+        "benchmarks.measure.memory", *(part for key, value in arguments.items() for part in (f"--{key}", value))
+    )
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(done.stderr.strip() or f"the process ended with status {done.returncode}")
+    return records.from_line(done.stdout)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.measure.memory",
+        description="Measures peak memory of a forward and its backward, and prints a record.",
+    )
+    parser.add_argument("--shape", type=Shape.parse, default=MEMORY_SHAPE, metavar="B,H,L,D")
+    parser.add_argument("--dtype", choices=DTYPES, default="float32")
+    parser.add_argument("--mode", choices=(FORWARD, FORWARD_BACKWARD), default=FORWARD_BACKWARD)
+    parser.add_argument("--lengths", choices=LENGTHS, default=FULL)
+    parser.add_argument("--dropout", type=float, default=0.0)
+    parser.add_argument("--implementation", choices=IMPLEMENTATIONS, required=True)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    options = parser.parse_args(arguments)
+    torch.set_num_threads(options.threads)
+    case = Case(options.shape, options.dtype, options.mode, options.dropout, lengths=options.lengths)
+    try:
+        print(records.to_line(measure_here(case, options.implementation)))
+    except RuntimeError as error:
+        print(f"not measured: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

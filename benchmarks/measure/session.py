@@ -1,0 +1,261 @@
+"""A run through a list of cases within a budget of time; each record is stored at once.
+
+What the budget did not reach and what an implementation does not support is reported. A run that was interrupted
+resumes: a case that has its records is not measured again.
+"""
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+
+from benchmarks import records
+from benchmarks.cases import FORWARD, Case, Inputs, draw, draw_sets
+from benchmarks.implementations.registry import EAGER, IMPLEMENTATIONS, Call, Implementation, require_supported
+from benchmarks.measure import agreement, ceiling, timing
+from benchmarks.measure.memory import measure_in_process, measure_on_gpu
+
+TIME, OVERHEAD, MEMORY = "time", "overhead", "memory"  # kinds of records
+_OVERHEAD_CALLS, _OVERHEAD_WARM_UP = 200, 20
+_CALLS_IN_FLIGHT = 10  # before the device is waited for: few, so that a full queue never blocks the host
+
+
+@dataclass(frozen=True)
+class Item:
+    """One case, the implementations that are measured side by side in it, and what is measured."""
+
+    case: Case
+    implementations: tuple[str, ...]
+    kind: str = TIME
+
+
+class Budget:
+    """Seconds that a run may take."""
+
+    def __init__(self, seconds: float, now: Callable[[], float] = time.monotonic) -> None:
+        self._now, self._end = now, now() + seconds
+
+    def left(self) -> float:
+        return self._end - self._now()
+
+    def is_spent(self) -> bool:
+        return self.left() <= 0
+
+
+def time_case(
+    case: Case, names: list[str], effort: timing.Effort, source: records.Origin, product: ceiling.Product | None = None
+) -> list[records.TimeRecord]:
+    """Checks that the implementations agree on the case, times them interleaved, and returns a record for each.
+
+    With a product, which runs in the same rounds, each record has its share of the ceiling.
+
+    Raises:
+        benchmarks.measure.agreement.ParityError: an implementation computes something else.
+        RuntimeError, ValueError: an implementation does not support the case or does not exist.
+    """
+    chosen = require_supported(names, case)
+    calls = {name: one.build(case) for name, one in chosen.items()}
+    sets = draw_sets(case)
+    quasi = {name: call for name, call in calls.items() if chosen[name].computes_quasi}
+    agreement.require_agreement(quasi, case, sets[0])
+    return time_calls(case, calls, sets, effort, source, product)
+
+
+def time_calls(
+    case: Case,
+    calls: dict[str, Call],
+    sets: list[Inputs],
+    effort: timing.Effort,
+    source: records.Origin,
+    product: ceiling.Product | None = None,
+) -> list[records.TimeRecord]:
+    """Times calls that are known to be correct, interleaved with the product; a record for each call."""
+    steps = {name: timing.make_step(call, case, sets) for name, call in calls.items()}
+    if product is not None:
+        steps[product.name] = product.step
+    contention = timing.CpuContention()
+    seconds = timing.interleave(steps, effort)
+    peak = None
+    if product is not None:
+        peak = product.gflops(records.Quartiles.of(seconds.pop(product.name)).median)
+    return time_records(
+        case, {name: IMPLEMENTATIONS[name] for name in calls}, seconds, contention.share(), source, peak
+    )
+
+
+def time_records(
+    case: Case,
+    implementations: dict[str, Implementation],
+    seconds: dict[str, list[float]],
+    cpu_contention: float | None,
+    source: records.Origin,
+    matrix_peak_gflops: float | None = None,
+) -> list[records.TimeRecord]:
+    """Records of one case from the seconds that `timing.interleave` returned."""
+    found = []
+    for name, own in seconds.items():
+        quartiles = records.Quartiles.of([1e3 * s for s in own])
+        ratio = paired = None
+        if EAGER in seconds:
+            ratio = 1e3 * records.Quartiles.of(seconds[EAGER]).median / quartiles.median
+            paired = records.Quartiles.of([eager / s for eager, s in zip(seconds[EAGER], own)])
+        flops_per_entry = implementations[name].flops_per_entry(case)
+        found.append(
+            records.TimeRecord(
+                origin=source,
+                **records.case_fields(case),
+                implementation=name,
+                median_ms=records.rounded(quartiles.median),
+                min_ms=records.rounded(quartiles.least),
+                q1_ms=records.rounded(quartiles.q1),
+                q3_ms=records.rounded(quartiles.q3),
+                repeats=len(own),
+                cpu_contention=cpu_contention if cpu_contention is None else round(cpu_contention, 3),
+                flops_per_entry=flops_per_entry,
+                gflops=records.rounded(flops_per_entry * case.products / quartiles.median / 1e6),
+                ratio_to_eager=ratio and records.rounded(ratio),
+                ratio_q1=paired and records.rounded(paired.q1),
+                ratio_q3=paired and records.rounded(paired.q3),
+                matrix_peak_gflops=matrix_peak_gflops and records.rounded(matrix_peak_gflops),
+            )
+        )
+    return found
+
+
+def measure_overhead(
+    case: Case, name: str, call: Call, source: records.Origin, repeats: int = _OVERHEAD_CALLS
+) -> records.OverheadRecord:
+    """The time until a call returns; in modes with a backward the call saves for it."""
+    inputs = draw(case, torch.Generator(case.device).manual_seed(0))
+    microseconds = []
+    with torch.set_grad_enabled(case.mode != FORWARD):
+        for turn in range(_OVERHEAD_WARM_UP + repeats):
+            if turn % _CALLS_IN_FLIGHT == 0 and case.device != "cpu":
+                torch.accelerator.synchronize(case.device)
+            start = time.perf_counter()
+            call(*inputs.operands)
+            microseconds.append(1e6 * (time.perf_counter() - start))
+    quartiles = records.Quartiles.of(microseconds[_OVERHEAD_WARM_UP:])
+    return records.OverheadRecord(
+        origin=source,
+        **records.case_fields(case),
+        implementation=name,
+        median_us=records.rounded(quartiles.median),
+        q1_us=records.rounded(quartiles.q1),
+        q3_us=records.rounded(quartiles.q3),
+        repeats=repeats,
+    )
+
+
+class Session:
+    """Measures items in order, and collects their records and the reasons for those that are missing.
+
+    Attributes:
+        records: those of the writer's file, with those kept from an earlier run first.
+        missing: what has no record, and why.
+        wrong: implementations whose results break the error rule.
+    """
+
+    def __init__(self, writer: records.Writer, source: records.Origin, effort: timing.Effort, budget: Budget) -> None:
+        self._writer, self._source, self._effort, self._budget = writer, source, effort, budget
+        self._products: dict[str, ceiling.Product] = {}
+        self.records: list[records.Record] = list(writer.kept)
+        self.missing: list[str] = []
+        self.wrong: list[str] = []
+
+    def add(self, new: list[records.Record]) -> None:
+        self._writer.add(new)
+        self.records += new
+
+    def measure_ceilings(self, dtypes: Iterable[str], device: str) -> None:
+        """Finds the fastest product of each dtype, which then runs interleaved with the implementations."""
+        self._products, tried = ceiling.measure_all(dtypes, self._source, device)
+        self.add(tried)
+
+    def measure(self, item: Item, label: str = "") -> None:
+        """Measures an item. An implementation that fails is left out, and the others are measured without it.
+
+        Args:
+            item: what to measure; nothing is done if its records exist.
+            label: printed before the result, to show progress.
+        """
+        case = item.case
+        reasons = {name: IMPLEMENTATIONS[name].unsupported(case) for name in item.implementations}
+        supported = [name for name in item.implementations if not reasons[name]]
+        pending = [name for name in supported if not self._has(item, name)]
+        if self._budget.is_spent():
+            if pending:
+                self.missing.append(f"{case}, {item.kind}: the time is spent")
+            return
+        for name, why in reasons.items():
+            if why:
+                self._leave_out(case, name, "; ".join(why))
+        if not pending:
+            return
+        if item.kind == MEMORY and case.device == "cpu":
+            threads = torch.get_num_threads()
+            new = self._each(case, {name: partial(measure_in_process, case, name, threads) for name in pending})
+        else:
+            # Side by side: one that has its record runs again beside those that have none.
+            new = self._in_this_process(item, supported)
+        if new:
+            self.add(new)
+            print(f"{label}{case}: " + ", ".join(record.summary for record in new), flush=True)
+
+    def _in_this_process(self, item: Item, names: list[str]) -> list[records.Record]:
+        """Records of the implementations that run and are correct."""
+        torch._dynamo.reset()  # one item must not count towards another's recompilation limit
+        case, sets = item.case, draw_sets(item.case)
+        running = {name: call for name in names if (call := self._running(case, name, sets)) is not None}
+        calls = self._correct(running, case, sets[0])
+        if not calls:
+            return []
+        if item.kind == TIME:
+            return time_calls(case, calls, sets, self._effort, self._source, self._products.get(case.dtype))
+        measure = measure_overhead if item.kind == OVERHEAD else measure_on_gpu
+        return self._each(
+            case, {name: partial(measure, case, name, call, self._source) for name, call in calls.items()}
+        )
+
+    def _each(self, case: Case, measurements: dict[str, Callable[[], records.Record]]) -> list[records.Record]:
+        """The records of implementations that are measured one by one."""
+        found = []
+        for name, measure in measurements.items():
+            try:
+                found.append(measure())
+            except Exception as error:
+                self._leave_out(case, name, str(error))
+        return found
+
+    def _has(self, item: Item, name: str) -> bool:
+        return any(
+            record.kind == item.kind and record.implementation == name and record.case == item.case
+            for record in self.records
+            if isinstance(record, records.CaseRecord)
+        )
+
+    def _running(self, case: Case, name: str, sets: list[Inputs]) -> Call | None:
+        """An implementation's call if it runs, else None."""
+        try:
+            call = IMPLEMENTATIONS[name].build(case)
+            timing.make_step(call, case, sets)(0)
+        except Exception as error:  # compilers of kernels raise their own exceptions
+            first_line = next(iter(str(error).splitlines()), "")
+            self._leave_out(case, name, f"{type(error).__name__}: {first_line[:200]}")
+            return None
+        return call
+
+    def _correct(self, calls: dict[str, Call], case: Case, inputs: Inputs) -> dict[str, Call]:
+        """The calls whose results agree."""
+        quasi = {name: call for name, call in calls.items() if IMPLEMENTATIONS[name].computes_quasi}
+        wrong = agreement.disagreements(quasi, case, inputs)
+        for name, why in wrong.items():
+            self.wrong.append(why)
+            self._leave_out(case, name, why)
+        return {name: call for name, call in calls.items() if name not in wrong}
+
+    def _leave_out(self, case: Case, name: str, why: str) -> None:
+        self.missing.append(f"{case}, {name}: {why}")
+        print(self.missing[-1], flush=True)

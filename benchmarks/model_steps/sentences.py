@@ -1,0 +1,85 @@
+"""Batches of sentences with their contexts, of real lengths."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from qacg_models.data import load_data, sample_directory
+from qacg_models.data.collators import PackingCollator, PaddingCollator
+from qacg_models.data.tokenization import encode_examples, load_tokenizer, train_tokenizer
+
+from benchmarks.cases import LONGEST
+
+VOCABULARY = 30522  # as BERT's; a learned tokenizer uses less of it
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The same sentences twice: padded to the longest one, and packed."""
+
+    padded: dict[str, torch.Tensor]
+    packed: dict[str, object]
+
+    @property
+    def sentences(self) -> int:
+        return len(self.padded["labels"])
+
+    @property
+    def tokens(self) -> int:
+        """Without padding."""
+        return len(self.packed["input_ids"])
+
+    @property
+    def padded_tokens(self) -> int:
+        """With padding."""
+        return self.padded["input_ids"].numel()
+
+
+@dataclass(frozen=True)
+class Sentences:
+    """Encoded sentences with their contexts and their source."""
+
+    features: list[dict]
+    contexts: list[str]
+    source: str
+
+    def draw(self, count: int, size: int, seed: int = 0) -> list[Batch]:
+        """`count` batches of `size` sentences in random order, as in training.
+
+        Raises:
+            ValueError: there are too few sentences.
+        """
+        if count * size > len(self.features):
+            raise ValueError(f"batches: expected at most {len(self.features)} sentences, got {count} batches of {size}")
+        order = torch.randperm(len(self.features), generator=torch.Generator().manual_seed(seed)).tolist()
+        chosen = [[self.features[i] for i in order[n * size : (n + 1) * size]] for n in range(count)]
+        return [Batch(PaddingCollator(0)(features), PackingCollator()(features)) for features in chosen]
+
+
+def default_data() -> str | None:
+    """The folder of SentiHood in the folder of QACG_DATA; None if that is not set."""
+    named = os.environ.get("QACG_DATA")
+    return str(Path(named) / "sentihood") if named else None
+
+
+def load_sentences(data: str | None, tokenizer: str | None) -> Sentences:
+    """The training split of a folder, or of the bundled sample.
+
+    Args:
+        data: folder of the split; None for the sample, whose sentences are shorter than SentiHood's.
+        tokenizer: folder or vocabulary; None to train one on the split, which gives slightly fewer pieces.
+
+    Raises:
+        qacg_models.errors.InputError: the split or the tokenizer does not exist or cannot be read.
+    """
+    dataset = load_data(data or sample_directory(), ("train",))
+    rows = dataset.splits["train"]
+    if tokenizer is None:
+        pieces = train_tokenizer([*dict.fromkeys(row.sentence for row in rows), *dataset.contexts], VOCABULARY)
+    else:
+        pieces = load_tokenizer(tokenizer)
+    features, _ = encode_examples(rows, pieces, dataset.contexts, LONGEST)
+    by = "learned" if tokenizer is None else "given"
+    where = "bundled sample" if data is None else f"{Path(data).name}, train split"
+    return Sentences(features, list(dataset.contexts), f"{where}, {by} vocabulary of {len(pieces)}")

@@ -1,0 +1,280 @@
+"""What the suite, the GPU benchmark and the corner cases measure, in which order.
+
+The most important cases come first, so that a run that is interrupted has them.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from benchmarks.cases import (
+    BACKWARD,
+    DOCUMENTS,
+    DTYPES,
+    FORWARD,
+    FORWARD_BACKWARD,
+    FULL,
+    MAIN_DTYPES,
+    MAIN_SHAPES,
+    MEMORY_SHAPE,
+    MODES,
+    PACKED,
+    PADDED,
+    SENTENCES,
+    TRAINING_FORWARD,
+    VECTORS,
+    Case,
+    Shape,
+)
+from benchmarks.implementations.registry import (
+    COMPILED,
+    COMPOSITION,
+    EAGER,
+    ONE_MAP,
+    ONE_MAP_ON_GPU,
+    compiled,
+    graphed,
+)
+from benchmarks.measure.session import MEMORY, OVERHEAD, Item
+
+DROPOUT = 0.1
+_HIDDEN = 768
+
+# The suite on the CPU.
+
+OVERHEAD_SHAPE = Shape(1, 1, 16, 64)
+MATERIALISED_SHAPE = Shape(1, 12, 2048, 64)  # small enough for implementations that materialise the maps
+SUITE_HEAD_DIMS = (64, 128, 32)
+SUITE_LENGTHS = (128, 512, 2048, 32, 8192, 16, 1024, 64, 4096, 256)  # even on a logarithmic axis wherever it is cut
+_SUITE_TOKENS = 2048
+_MOST_ENTRIES = 201_326_592  # of one map: 0.8 GB in float32, of which eager keeps several
+_GROWING = Shape(16, 12, 128, 64)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Items that run with the same number of threads."""
+
+    threads: int
+    items: list[Item]
+
+
+def suite_shape(length: int, head_dim: int) -> Shape:
+    """The same tokens and width at every length while the maps fit into memory; then fewer heads."""
+    batch = max(1, min(64, _SUITE_TOKENS // length))
+    heads = min(_HIDDEN // head_dim, max(1, _MOST_ENTRIES // (batch * length * length)))
+    return Shape(batch, heads, length, head_dim)
+
+
+def _with_lengths(lengths: str, dropout: float, backend: str) -> tuple[str, ...]:
+    """Implementations of padded or packed sentences: eager has no packed form, the composition no dropout."""
+    eager = (EAGER,) if lengths == PADDED else ()
+    composition = () if dropout else (COMPOSITION,)
+    return (*eager, *composition, backend)
+
+
+def _target_items(backend: str) -> list[Item]:
+    every = (EAGER, COMPOSITION, ONE_MAP, backend)
+    passes = (FORWARD, FORWARD_BACKWARD)
+    full = [Item(Case(shape, mode=mode), every) for mode in passes for shape in MAIN_SHAPES]
+    dropout = [Item(Case(shape, mode=FORWARD_BACKWARD, dropout=DROPOUT), (EAGER, backend)) for shape in MAIN_SHAPES]
+    packed = [
+        Item(Case(SENTENCES, mode=mode, lengths=lengths), _with_lengths(lengths, 0.0, backend))
+        for mode in passes
+        for lengths in (PACKED, PADDED)
+    ]
+    backward = [Item(Case(shape, mode=BACKWARD), every) for shape in MAIN_SHAPES]
+    half = [Item(Case(shape, "bfloat16", mode), every) for mode in (FORWARD, BACKWARD) for shape in MAIN_SHAPES]
+    return [*full, *dropout, *packed, *backward, *half]
+
+
+def _overhead_and_memory(backend: str) -> list[Item]:
+    every = (EAGER, COMPILED, COMPOSITION, ONE_MAP, backend)
+    passes = (FORWARD, FORWARD_BACKWARD)
+    overhead = [Item(Case(OVERHEAD_SHAPE, dtype, mode), every, OVERHEAD) for dtype in MAIN_DTYPES for mode in passes]
+    memory = [
+        Item(Case(MATERIALISED_SHAPE, mode=mode), (EAGER, COMPOSITION, ONE_MAP, backend), MEMORY) for mode in passes
+    ]
+    memory += [
+        Item(Case(MEMORY_SHAPE, dtype, mode), (COMPOSITION, ONE_MAP, backend), MEMORY)
+        for dtype in MAIN_DTYPES
+        for mode in passes
+    ]
+    memory += [
+        Item(Case(SENTENCES, mode=FORWARD_BACKWARD, lengths=lengths), (backend,), MEMORY)
+        for lengths in (FULL, PADDED, PACKED)
+    ]
+    return [*overhead, *memory]
+
+
+def _sentences(backend: str) -> list[Item]:
+    return [
+        Item(Case(SENTENCES, dtype, mode, dropout, lengths=lengths), _with_lengths(lengths, dropout, backend))
+        for dropout in (0.0, DROPOUT)
+        for dtype in MAIN_DTYPES
+        for mode in MODES
+        for lengths in (PACKED, PADDED)
+        if not (dropout and mode == FORWARD)
+    ]
+
+
+def _growth(backend: str) -> list[Item]:
+    batches = [_GROWING._replace(batch=count) for count in (1, 4, 16, 64)]
+    heads = [_GROWING._replace(heads=count) for count in (1, 4, 24)]
+    return [
+        Item(Case(shape, dtype, mode), (ONE_MAP, backend))
+        for dtype in MAIN_DTYPES
+        for mode in (FORWARD, BACKWARD)
+        for shape in (*batches, *heads)
+    ]
+
+
+def _fewer_threads(backend: str) -> list[Item]:
+    return [
+        Item(Case(shape, dtype, mode), (ONE_MAP, backend))
+        for dtype in MAIN_DTYPES
+        for mode in (FORWARD, BACKWARD)
+        for shape in (_GROWING, *(suite_shape(length, 64) for length in (512, 2048)), DOCUMENTS)
+    ]
+
+
+def _curves(backend: str) -> list[Item]:
+    def implementations(head_dim: int, mode: str) -> tuple[str, ...]:
+        # torch.compile compiles each case anew, which takes longer than all measurements.
+        by_compiler = (COMPILED,) if head_dim == 64 and mode in (FORWARD, FORWARD_BACKWARD) else ()
+        return (EAGER, *by_compiler, COMPOSITION, ONE_MAP, backend)
+
+    return [
+        Item(Case(suite_shape(length, head_dim), dtype, mode), implementations(head_dim, mode))
+        for head_dim in SUITE_HEAD_DIMS
+        for dtype in MAIN_DTYPES
+        for length in SUITE_LENGTHS
+        for mode in (FORWARD, FORWARD_BACKWARD, BACKWARD, TRAINING_FORWARD)
+    ]
+
+
+_PARTS: dict[str, Callable[[str], list[Item]]] = {
+    "targets": _target_items,  # the cases of the performance targets
+    "overhead": _overhead_and_memory,
+    "sentences": _sentences,  # padded and packed, in every pass, with and without dropout
+    "growth": _growth,  # with batch, heads and threads
+    "curves": _curves,  # over length and head size
+}
+PARTS = tuple(_PARTS)
+
+
+def suite_stages(backend: str, threads: int, parts: tuple[str, ...] = PARTS) -> list[Stage]:
+    """The plan of the suite.
+
+    Args:
+        backend: the implementation that is measured beside the baselines.
+        threads: of torch; `growth` is also measured with a half of them, a quarter and so on.
+        parts: names of PARTS, in any order.
+    """
+    found = []
+    for part in PARTS:
+        if part not in parts:
+            continue
+        found.append(Stage(threads, _PARTS[part](backend)))
+        if part == "growth":
+            fewer = threads // 2
+            while fewer:
+                found.append(Stage(fewer, _fewer_threads(backend)))
+                fewer //= 2
+    return found
+
+
+# The GPU benchmark.
+
+GPU_DTYPE = "bfloat16"
+GPU_HEAD_DIMS = (64, 128)
+GPU_LENGTHS = (32, 128, 512, 1024, 2048, 4096, 8192, 16384)
+GPU_SHAPES = (SENTENCES, Shape(8, 12, 512, 64), Shape(2, 12, 4096, 64))
+GPU_OVERHEAD_SHAPE = SENTENCES
+GPU_MEMORY_SHAPE = Shape(1, 12, 16384, 64)
+GATE_VECTOR_PASSES = (FORWARD, BACKWARD, FORWARD_BACKWARD)
+_GPU_TOKENS = 16384  # of a batch of the curves; at most 512 sequences
+_LONGEST_MATERIALISED = 8192  # eager needs about 20 bytes per attention entry, too many for smaller GPUs beyond this
+
+
+def gpu_shape(length: int, head_dim: int) -> Shape:
+    """The same tokens and width at every length."""
+    return Shape(max(1, min(512, _GPU_TOKENS // length)), _HIDDEN // head_dim, length, head_dim)
+
+
+def gpu_items(backends: tuple[str, ...], device: str = "cuda") -> list[Item]:
+    """The plan for the available backends, most important first."""
+
+    def item(shape: Shape, mode: str, baselines: tuple[str, ...], **options: object) -> Item:
+        return Item(Case(shape, GPU_DTYPE, mode, device=device, **options), (*baselines, *backends))
+
+    def eager_if_short(shape: Shape) -> tuple[str, ...]:
+        return (EAGER, ONE_MAP) if shape.length <= _LONGEST_MATERIALISED else (ONE_MAP,)
+
+    passes = (FORWARD, FORWARD_BACKWARD)
+    replayed = [named(name) for named in (graphed, compiled) for name in backends]
+    overhead = [
+        Item(Case(GPU_OVERHEAD_SHAPE, GPU_DTYPE, mode, device=device), tuple(names), OVERHEAD)
+        for names in (backends, replayed)
+        for mode in passes
+    ]
+    memory = [Item(Case(GPU_MEMORY_SHAPE, GPU_DTYPE, FORWARD_BACKWARD, device=device), backends, MEMORY)]
+    baselines = (EAGER, COMPILED, COMPOSITION, ONE_MAP)
+    targets = [item(shape, mode, baselines) for shape in GPU_SHAPES for mode in passes]
+    targets += [
+        item(SENTENCES, mode, names, lengths=lengths)
+        for mode in passes
+        for lengths, names in ((PADDED, (EAGER,)), (PACKED, ()))
+    ]
+    targets += [item(shape, mode, (), gate=VECTORS) for shape in GPU_SHAPES for mode in GATE_VECTOR_PASSES]
+    shapes = [gpu_shape(length, head_dim) for length in reversed(GPU_LENGTHS) for head_dim in GPU_HEAD_DIMS]
+    curves = [
+        item(shape, mode, eager_if_short(shape)) for shape in shapes for mode in (FORWARD, BACKWARD, FORWARD_BACKWARD)
+    ]
+    libraries = [
+        item(shape, mode, ONE_MAP_ON_GPU)
+        for shape in (gpu_shape(4096, 64), gpu_shape(4096, 128), SENTENCES)
+        for mode in (FORWARD, BACKWARD)
+    ]
+    dropout = [
+        item(shape, FORWARD_BACKWARD, eager_if_short(shape), dropout=DROPOUT)
+        for shape in (gpu_shape(length, head_dim) for head_dim in GPU_HEAD_DIMS for length in (128, 512, 4096, 16384))
+    ]
+    dropout += [item(SENTENCES, FORWARD_BACKWARD, (), dropout=DROPOUT, lengths=lengths) for lengths in (PADDED, PACKED)]
+    # Compiling takes longer than all measurements, so the composition's other lengths come last.
+    composed = [
+        item(gpu_shape(length, 64), mode, (COMPOSITION,)) for length in (1024, 16384, 2048, 8192) for mode in passes
+    ]
+    return [*overhead, *memory, *targets, *curves, *libraries, *dropout, *composed]
+
+
+# Corner cases: decoding steps, tiny sequences and single keys.
+
+# (batch, heads, queries, keys); the head size is 64.
+_CORNER_SIZES = (
+    (1, 8, 1, 32768),
+    (1, 12, 1, 4096),
+    (8, 12, 1, 2048),
+    (16, 12, 1, 512),
+    (64, 12, 1, 128),
+    (1, 12, 1, 128),
+    (64, 12, 1, 8),
+    (2500, 4, 1, 1),
+    (8, 12, 4, 2048),
+    (16, 12, 4, 512),
+    (64, 12, 4, 16),
+    (8, 12, 8, 2048),
+    (64, 12, 8, 8),
+    (64, 12, 8, 1),
+)
+_ONE_KEY = (16, 12, 128, 1)
+
+
+def _corner(size: tuple[int, int, int, int], dtype: str, mode: str) -> Case:
+    batch, heads, queries, keys = size
+    return Case(Shape(batch, heads, queries, 64), dtype, mode, keys=keys)
+
+
+CORNER_CASES = tuple(
+    [_corner(size, dtype, mode) for size in _CORNER_SIZES for dtype in DTYPES for mode in (FORWARD, FORWARD_BACKWARD)]
+    + [_corner(_ONE_KEY, "float32", mode) for mode in (FORWARD, FORWARD_BACKWARD)]
+)

@@ -1,0 +1,171 @@
+"""The hardware model: figures of each chip, and the unit, clocks and latency of each instruction.
+
+Chips have the figures of NVIDIA's data sheets. Throughputs are those of NVIDIA's tables (arithmetic instructions by
+compute capability); latencies are those on which microbenchmarks of these chips agree within a few clocks.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from benchmarks.static.sass import Instruction
+
+
+@dataclass(frozen=True)
+class Chip:
+    """One GPU.
+
+    Attributes:
+        name: the product whose figures these are.
+        multiprocessors, shared_bytes, shared_bytes_of_block: how many, and the memory of one of them and of a block.
+        gigahertz: what it holds under matrix products, not the highest it can show. For the H200 it follows from the
+            770 to 800 TFLOP/s that a product of 8192^3 reached there, 132 x 4096 FLOP a clock.
+        tensor_flops: dense 16-bit FLOP a clock and multiprocessor.
+        warp_product_clocks: of a scheduler's tensor core for one m16n8k16 of mma.sync. Hopper's reaches about 63 % of
+            what wgmma does (Luo et al., 2024).
+        fma_clocks: of a scheduler for a float32 multiply-add of a warp.
+        memory_bytes, l2_bytes: a second of the whole chip's memory, and a clock and multiprocessor of its L2 cache.
+    """
+
+    name: str
+    multiprocessors: int
+    shared_bytes: int
+    shared_bytes_of_block: int
+    gigahertz: float
+    tensor_flops: int
+    warp_product_clocks: float
+    fma_clocks: int
+    memory_bytes: float
+    l2_bytes: float
+
+
+CHIPS = {
+    "sm_80": Chip("A100 SXM", 108, 164 * 1024, 163 * 1024, 1.35, 2048, 8.0, 2, 1.7e12, 32.0),
+    "sm_90": Chip("H200", 132, 228 * 1024, 227 * 1024, 1.6, 4096, 6.4, 1, 4.3e12, 32.0),
+    "sm_100": Chip("B200", 148, 228 * 1024, 227 * 1024, 1.7, 8192, 6.4, 1, 7.0e12, 32.0),
+}
+REGISTERS = 65536  # of a multiprocessor
+MOST_WARPS = 64
+SCHEDULERS = 4
+TENSOR_COLUMNS = 512  # of tensor memory, which sm_100 has
+
+
+def resident_blocks(chip: Chip, registers: int, warps: int, shared: int, tensor_columns: int = 0) -> int:
+    """Blocks that a multiprocessor holds at once; 0 if one alone does not fit.
+
+    Registers are given to a warp by 256. A block takes 1 KiB of shared memory beside its own.
+    """
+    of_warp = -(-registers * 32 // 256) * 256
+    limits = [REGISTERS // (of_warp * warps), MOST_WARPS // warps, chip.shared_bytes // (shared + 1024)]
+    if tensor_columns:
+        limits.append(TENSOR_COLUMNS // tensor_columns)
+    return min(limits) if shared <= chip.shared_bytes_of_block else 0
+
+
+# Units, as they are counted.
+TENSOR, MUFU, FMA, INTEGER, SHARED, GLOBAL, BARRIER = "tensor", "mufu", "fma", "integer", "shared", "global", "barrier"
+UNITS = (TENSOR, MUFU, FMA, INTEGER, SHARED, GLOBAL, BARRIER)
+
+_BY_STEM = {
+    TENSOR: ("HGMMA", "HMMA", "UTCHMMA"),
+    MUFU: ("MUFU",),
+    FMA: ("FFMA", "FMUL", "FADD", "FFMA2", "FMUL2", "FADD2", "HFMA2", "HADD2", "HMUL2"),
+    SHARED: ("LDS", "STS", "LDSM", "STSM", "SHFL", "LDTM", "STTM", "ATOMS", "REDUX"),
+    GLOBAL: ("LDG", "STG", "LDGSTS", "RED", "REDG", "ATOM", "ATOMG", "LDL", "STL", "LD", "ST"),
+    BARRIER: (
+        "BAR", "DEPBAR", "LDGDEPBAR", "WARPGROUP", "MEMBAR", "FENCE", "SYNCS", "UTCBAR", "WARPSYNC", "BSYNC", "BSSY",
+    ),
+}  # fmt: skip
+_UNIT_OF = {stem: unit for unit, stems in _BY_STEM.items() for stem in stems}
+_PRODUCT_SHAPE = re.compile(r"HGMMA\.64x(\d+)x")
+# Clocks of the tensor cores for narrow wgmma whose first operand lies in shared memory, which they wait for.
+_NARROW = {8: 18.0, 16: 20.0, 32: 24.0}
+
+GLOBAL_LATENCY = 600.0  # of the L2 cache under load
+_LATENCY = {MUFU: 22.0, FMA: 4.0, INTEGER: 5.0, SHARED: 29.0, GLOBAL: GLOBAL_LATENCY, BARRIER: 2.0}
+PRODUCT_LATENCY = 33.0  # of one mma.sync, and of the last of a group of wgmma beyond its own time
+
+
+class Need(NamedTuple):
+    """What an instruction takes: `clocks` of a scheduler's part of `unit`, and its result after `latency`."""
+
+    unit: str
+    pipe: str  # units that share one pipe, and those that have two
+    clocks: float
+    latency: float
+
+
+def unit_of(instruction: Instruction) -> str:
+    """Everything that is not named is integer work: addresses, selections, comparisons, conversions, moves, and what
+    a predicate skips."""
+    return _UNIT_OF.get(instruction.stem, INTEGER)
+
+
+def counts(instructions: Iterable[Instruction]) -> dict[str, int]:
+    """Instructions of one warp by unit, and all of them."""
+    found = Counter(unit_of(i) for i in instructions if i.stem != "NOP")
+    return {"all": sum(found.values())} | {unit: found[unit] for unit in UNITS}
+
+
+def product_clocks(instruction: Instruction, chip: Chip) -> float:
+    """Clocks of a scheduler's tensor core for a product of wgmma or mma.sync."""
+    if shape := _PRODUCT_SHAPE.match(instruction.opcode):
+        columns = int(shape[1])
+        clocks = 2 * 64 * columns * 16 / chip.tensor_flops
+        from_memory = instruction.operands.count("gdesc") == 1 and not instruction.reads
+        return max(clocks, _NARROW.get(columns, 0.0)) if from_memory else clocks
+    half = 0.5 if "1688" in instruction.opcode else 1.0  # m16n8k8
+    return half * chip.warp_product_clocks
+
+
+def need(instruction: Instruction, chip: Chip) -> Need:
+    """What one instruction of a warp takes, all four schedulers being alike."""
+    unit, stem = unit_of(instruction), instruction.stem
+    if unit == TENSOR:
+        clocks = 1.0 if stem == "UTCHMMA" else product_clocks(instruction, chip)
+        return Need(unit, TENSOR, clocks, PRODUCT_LATENCY)
+    if unit == MUFU:
+        return Need(unit, MUFU, 8.0, _LATENCY[unit])
+    if unit == FMA:
+        double = 2 if stem.endswith("2") and stem.startswith("F") else 1
+        return Need(unit, FMA, double * chip.fma_clocks, _LATENCY[unit])
+    if unit == SHARED:
+        return Need(unit, SHARED, _shared_clocks(instruction), _LATENCY[unit])
+    if unit == GLOBAL:
+        return Need(unit, SHARED, SCHEDULERS * _bytes(instruction.opcode) / 4, GLOBAL_LATENCY)
+    if unit == BARRIER:
+        return Need(unit, BARRIER, 1.0, _LATENCY[unit])
+    if stem == "IMAD":
+        return Need(unit, FMA, 2.0, 5.0)
+    if stem.startswith("U") or stem in ("R2UR", "S2UR", "LDC", "LDCU", "ULDC"):
+        return Need(unit, "uniform", 2.0, 10.0)
+    if stem in ("S2R", "CS2R", "NOP", "BRA", "EXIT", "SKIPPED"):
+        return Need(unit, "control", 1.0, 20.0 if stem == "S2R" else 4.0)
+    return Need(unit, INTEGER, 2.0, 5.0)
+
+
+def cache_clocks(instruction: Instruction, chip: Chip) -> float:
+    """What a load or store takes of a scheduler's part of the L2 cache, while the warp goes on."""
+    return SCHEDULERS * 32 * _bytes(instruction.opcode) / chip.l2_bytes
+
+
+def _shared_clocks(instruction: Instruction) -> float:
+    """Of the 128 bytes a clock that the four schedulers share; tensor memory has 128 for each of them."""
+    opcode = instruction.opcode
+    if columns := re.search(r"TM.*\.x(\d+)", opcode):
+        return float(columns[1])
+    if instruction.stem in ("LDSM", "STSM"):
+        parts = opcode.rsplit(".", 1)[-1]
+        return SCHEDULERS * (int(parts) if parts in ("2", "4") else 1)
+    return SCHEDULERS * _bytes(opcode) / 4
+
+
+def _bytes(opcode: str) -> int:
+    """Of one lane."""
+    if ".128" in opcode:
+        return 16
+    if ".64" in opcode:
+        return 8
+    return 2 if ".U16" in opcode or ".S16" in opcode else 1 if ".U8" in opcode else 4

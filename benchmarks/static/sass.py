@@ -1,0 +1,225 @@
+"""Machine code (SASS) as a list of instructions, and the path of one warp through its loops."""
+
+import re
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+_LINE = re.compile(r"^\s*/\*[0-9a-f]+\*/\s+(?:(@!?U?P\w+)\s+)?([A-Z][\w.]*)\s*(.*?)\s*;")
+_LABEL = re.compile(r"^(\.L_x_\d+):")
+_TARGET = re.compile(r"`\((\.L_x_\d+)\)")
+_NUMBER = re.compile(r"\b0x[0-9a-f]+")
+_REGISTER = re.compile(r"\b(UR|R|UP|P)(\d+)\b")
+# Registers that a result takes beyond the one that the text names.
+_WIDTHS = {".64": 2, ".128": 4, ".WIDE": 2}
+# The first operand of these is read: they write no register.
+_WITHOUT_RESULT = ("ST", "RED", "LDGSTS", "BAR", "BRA", "EXIT", "DEPBAR", "UTC", "SYNCS.EXCH", "UBLKCP", "WARP")
+
+# Whose result stands behind the predicate that says whether there was one.
+_PREDICATE_FIRST = ("SHFL", "ATOM")
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One of a warp.
+
+    Attributes:
+        guard: the predicate it is executed under; "" if always.
+        reads, writes: names of registers, "R12", "UR4", "P0".
+        target: index of the instruction that a branch within the kernel leads to; None for others.
+    """
+
+    opcode: str
+    operands: str
+    guard: str = ""
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    target: int | None = None
+
+    @property
+    def stem(self) -> str:
+        return self.opcode.partition(".")[0]
+
+
+def disassembled(cubin: bytes, nvdisasm: Path) -> list[Instruction]:
+    """The instructions of a cubin's one kernel, by NVIDIA's disassembler."""
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        text = subprocess.run([nvdisasm, "-c", file.name], capture_output=True, text=True, check=True).stdout
+    return parse(text)
+
+
+def parse(text: str) -> list[Instruction]:
+    """Instructions of nvdisasm's text."""
+    found: list[tuple[str, str, str]] = []
+    labels: dict[str, int] = {}
+    for line in text.splitlines():
+        if label := _LABEL.match(line):
+            labels[label[1]] = len(found)
+        elif match := _LINE.match(line):
+            found.append((match[1] or "", match[2], match[3]))
+    return [_instruction(*parts, labels) for parts in found]
+
+
+def pending(wait: Instruction) -> int:
+    """How many of the groups that it waits for, products or copies, an instruction leaves in flight.
+
+    That is the last number; behind it may be other scoreboards, in braces, that it waits for too.
+    """
+    return int(_NUMBER.findall(wait.operands)[-1], 16)
+
+
+def _instruction(guard: str, opcode: str, operands: str, labels: dict[str, int]) -> Instruction:
+    # A call of a label of the same kernel never returns: it is a branch.
+    target = _TARGET.search(operands) if opcode.startswith(("BRA", "CALL")) else None
+    parts = [] if target else [part.strip() for part in operands.split(",")]
+    written = [] if opcode.startswith(_WITHOUT_RESULT) else _results(opcode, parts)
+    reads = [name for part in parts[len(written) :] for name in _names(part)] + _names(guard)
+    if opcode.startswith("HGMMA"):  # accumulators are waited for by WARPGROUP.DEPBAR, not by a scoreboard
+        reads = [] if parts[1].startswith("gdesc") else _range(parts[1], 4)
+    elif opcode.startswith("HMMA"):
+        reads = _range(parts[1], 4) + _range(parts[2], 2) + _range(parts[3], 4)
+    writes = [name for part in written for name in _names(part)]
+    if written and not opcode.startswith(("HGMMA", "UTC")):
+        writes += _range(written[0], _width(opcode))[1:]
+    return Instruction(opcode, operands, guard, tuple(reads), tuple(writes), labels.get(target[1]) if target else None)
+
+
+def _results(opcode: str, parts: list[str]) -> list[str]:
+    """The operands that are written: predicates before the first other one too, as ISETP and IADD3 have them."""
+    if opcode.startswith(("ISETP", "FSETP", "PLOP3", "UISETP", "UPLOP3", "DSETP", "R2P", *_PREDICATE_FIRST)):
+        return parts[:2]
+    count = 1
+    while count < len(parts) and re.fullmatch(r"U?P[0-9T]", parts[count]) and count < 3:
+        count += 1
+    return parts[:count]
+
+
+def _names(text: str) -> list[str]:
+    return [kind + number for kind, number in _REGISTER.findall(text)]
+
+
+def _range(operand: str, width: int) -> list[str]:
+    """The registers of an operand that takes several, from the one that is named."""
+    match = re.match(r"-?(U?R)(\d+)", operand)
+    return [f"{match[1]}{int(match[2]) + n}" for n in range(width)] if match else []
+
+
+def _width(opcode: str) -> int:
+    """Registers of a result."""
+    if opcode.startswith(("HMMA", "LDSM.16.M88.4", "LDSM.16.MT88.4")):
+        return 4
+    if column := re.search(r"LDTM.*\.x(\d+)", opcode):
+        return int(column[1])
+    return max((width for suffix, width in _WIDTHS.items() if suffix in opcode), default=1)
+
+
+PRODUCTS = ("HGMMA", "HMMA", "UTCHMMA")  # of the tensor cores, by their stems
+
+
+@dataclass(frozen=True)
+class Loop:
+    """Instructions start to stop, of which the last branches back to the first."""
+
+    start: int
+    stop: int
+
+    def __contains__(self, other: "Loop") -> bool:
+        return other != self and self.start <= other.start and other.stop <= self.stop
+
+
+def loops_of(program: Sequence[Instruction]) -> list[Loop]:
+    """Every loop but those in which a warp waits: those have no arithmetic, and may lie behind the program's end."""
+    exits = [index for index, i in enumerate(program) if i.stem == "EXIT" and not i.guard]
+    end = exits[-1] if exits else len(program)
+    found: dict[int, int] = {}
+    for index, instruction in enumerate(program[:end]):
+        if instruction.target is not None and instruction.target <= index:
+            found[instruction.target] = index
+    loops = [Loop(start, stop) for start, stop in found.items()]
+    return [loop for loop in loops if work(program, loop)]
+
+
+def work(program: Sequence[Instruction], loop: Loop) -> int:
+    """Products of tensor cores in a loop, or where there are none its float32 multiply-adds."""
+    inside = program[loop.start : loop.stop + 1]
+    return 1000 * sum(i.stem in PRODUCTS for i in inside) + sum(i.stem in ("FFMA", "FFMA2") for i in inside)
+
+
+def main_loop(program: Sequence[Instruction]) -> Loop | None:
+    """The outermost loop with the most work."""
+    loops = loops_of(program)
+    outermost = [loop for loop in loops if not any(loop in other for other in loops)]
+    return max(outermost, key=lambda loop: work(program, loop), default=None)
+
+
+def copying_loop(program: Sequence[Instruction], main: Loop) -> Loop | None:
+    """The loop of warps that only copy into shared memory; None where those of the main loop do."""
+    if any(i.stem == "LDGSTS" for i in program[main.start : main.stop + 1]):
+        return None
+    found = [Loop(i.target, n) for n, i in enumerate(program) if i.target is not None and i.target <= n]
+    copying = [loop for loop in found if any(i.stem == "LDGSTS" for i in program[loop.start : loop.stop + 1])]
+    return min(copying, key=lambda loop: loop.stop - loop.start, default=None)  # others are around it
+
+
+def indices(program: Sequence[Instruction], main: Loop | None, times: Callable[[Loop], int]) -> Iterator[int]:
+    """Indices of the instructions that a warp issues, with the main loop and those inside it repeated.
+
+    At a branch forward the warp goes on behind it, unless that way never meets the main loop, or the last product where
+    there is no loop. So code for what does not happen in a full call (no iteration, a row that is not there) is left
+    out.
+
+    Args:
+        times: how often a loop runs.
+    """
+    loops = {loop.stop: loop for loop in (*loops_of(program), *([main] if main else []))}
+    products = [n for n, i in enumerate(program) if i.stem in PRODUCTS]
+    goal = main.start if main else max(products, default=0)
+    meets = _reaching(program, goal)
+    left: dict[Loop, int] = {}
+    index, past_main = 0, False
+    while index < len(program):
+        instruction = program[index]
+        yield index
+        past_main = past_main or (main is None and index >= goal)
+        if instruction.stem == "EXIT" and not instruction.guard:
+            return
+        following = index + 1
+        if instruction.target is not None:
+            if index in loops:
+                loop = loops[index]
+                left[loop] = left.get(loop, times(loop)) - 1
+                if left[loop] > 0:
+                    following = instruction.target
+                else:
+                    del left[loop]
+                    past_main = past_main or loop == main
+            elif instruction.target > index:
+                unconditional = not instruction.guard and not re.search(r"\bU?P\d", instruction.operands)
+                lost = not past_main and index < goal and following not in meets
+                if unconditional or lost:
+                    following = instruction.target
+            elif past_main and not instruction.guard and not re.search(r"\bU?P\d", instruction.operands):
+                return  # back to where warps that only copy wait for other work
+        index = following
+
+
+def _reaching(program: Sequence[Instruction], goal: int) -> set[int]:
+    """Indices from which some way leads to `goal`."""
+    before: dict[int, list[int]] = {}
+    for index, instruction in enumerate(program):
+        unconditional = not instruction.guard and not re.search(r"\bU?P\d", instruction.operands)
+        if instruction.target is not None:
+            before.setdefault(instruction.target, []).append(index)
+        if not (unconditional and (instruction.target is not None or instruction.stem in ("EXIT", "RET"))):
+            before.setdefault(index + 1, []).append(index)
+    found, ahead = {goal}, [goal]
+    while ahead:
+        for index in before.get(ahead.pop(), []):
+            if index not in found:
+                found.add(index)
+                ahead.append(index)
+    return found

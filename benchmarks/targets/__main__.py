@@ -1,0 +1,81 @@
+"""Measures the performance targets: `python -m benchmarks.targets [--out DIR] [--minutes N] [--quick]`.
+
+Prints each target with its measurement. The first line has the machine and its instruction sets;
+QACG_CPU_CAPABILITY selects others, for the kernels but not for the ceiling. A run that was interrupted resumes with
+the same command, as long as the sources are the same. `--records FILES` measures nothing and compares stored records
+of the suite and of whole steps with all targets.
+"""
+
+import argparse
+import math
+import sys
+
+import torch
+
+import qacg_kernels as qk
+from benchmarks import records
+from benchmarks.cases import SENTENCES, Case
+from benchmarks.command import add_common_options, exit_status
+from benchmarks.implementations.registry import BACKENDS, IMPLEMENTATIONS
+from benchmarks.measure import agreement, timing
+from benchmarks.measure.session import Budget, Session
+from benchmarks.targets.kinds import merged_items, print_results
+from benchmarks.targets.performance import TARGETS
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.targets", description="Measures the performance targets, or judges stored records."
+    )
+    add_common_options(parser)
+    parser.add_argument("--backend", choices=(*BACKENDS, "reference"), help="the fastest available by default")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="when to stop starting new cases (never)")
+    parser.add_argument("--stretch", action="store_true", help="measure the stretch targets too")
+    parser.add_argument(
+        "--records", nargs="+", metavar="FILE", help="measure nothing; judge these records of one machine and commit"
+    )
+    options = parser.parse_args(arguments)
+    return exit_status(lambda: _judge_files(options) if options.records else _measure(options))
+
+
+def _measure(options: argparse.Namespace) -> int:
+    torch.set_num_threads(options.threads)
+    source = records.origin()
+    print(source, flush=True)
+    backend = options.backend or _fastest()
+    print(f"parity: {agreement.require_parity()} checks passed", flush=True)
+    # Records of few repeats get a file of their own.
+    name, effort = ("targets-quick", timing.QUICK) if options.quick else ("targets", timing.THOROUGH)
+    writer = records.Writer(options.out, name, source, resume=True)
+    session = Session(writer, source, effort, Budget(60 * options.minutes))
+    targets = [target for target in TARGETS["cpu"] if options.stretch or not target.stretch]
+    items = merged_items(targets, backend)
+    session.measure_ceilings(dict.fromkeys(item.case.dtype for item in items), "cpu")
+    for item in items:
+        session.measure(item)
+    print_results([target.judge(backend, session.records) for target in targets], session.records)
+    if session.missing:
+        print("\n".join(["not measured:", *session.missing]))
+    return int(bool(session.wrong))
+
+
+def _judge_files(options: argparse.Namespace) -> int:
+    measured = records.at_most_threads(records.load(options.records))
+    records.require_one_origin(measured)
+    backend = options.backend or "cpu"
+    print_results(
+        [target.judge(backend, measured) for group in ("cpu", "steps") for target in TARGETS[group]], measured
+    )
+    return 0
+
+
+def _fastest() -> str:
+    here = [name for name in BACKENDS if name in qk.available_backends()]
+    if not here:
+        reasons = "; ".join(IMPLEMENTATIONS["cpu"].unsupported(Case(SENTENCES)))
+        raise RuntimeError(f"backend: expected a fast one on this machine, got none: {reasons}")
+    return here[0]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

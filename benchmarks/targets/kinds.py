@@ -1,0 +1,348 @@
+"""Kinds of performance targets: what each requires to be measured, and how records are compared with it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from benchmarks import records
+from benchmarks.cases import BACKWARD, FORWARD, FULL, SOFTMAX_ATTENTION_FLOPS, Case
+from benchmarks.measure.session import MEMORY, OVERHEAD, TIME, Item
+
+Times = Callable[[Case, str], records.TimeRecord | None]
+# FLOP per attention entry and feature that the tiled kernels execute; records count FLOP_CONVENTION's.
+EXECUTED_FLOPS = {FORWARD: 8, BACKWARD: 16}
+
+
+@dataclass(frozen=True)
+class Result:
+    """A target and its measurement."""
+
+    what: str
+    target: str
+    measured: str
+    met: bool
+    stretch: bool = False
+
+    def __str__(self) -> str:
+        status = "met   " if self.met else "MISSED"
+        return f"{status}  {self.what:<74} {self.target:<15} {self.measured}{' (stretch)' if self.stretch else ''}"
+
+
+NOT_MEASURED = "not measured"
+
+
+def times_of(measured: Sequence[records.Record]) -> Times:
+    """Looks up the time of a case and an implementation; of several the latest."""
+    found = {(one.case, one.implementation): one for one in measured if isinstance(one, records.TimeRecord)}
+    return lambda case, name: found.get((case, name))
+
+
+def time_ratio(one: records.TimeRecord, other: records.TimeRecord) -> float:
+    """The time of one case over that of another, which ran in other rounds.
+
+    The machine may run slower in those, so each time is divided by that of the matrix product in its own rounds. Two
+    dtypes have two products; their times are compared directly.
+    """
+    ratio = one.median_ms / other.median_ms
+    if one.matrix_peak_gflops and other.matrix_peak_gflops and one.dtype == other.dtype:
+        ratio *= one.matrix_peak_gflops / other.matrix_peak_gflops
+    return ratio
+
+
+@dataclass(frozen=True)
+class Target:
+    """A target for a backend in one case.
+
+    Attributes:
+        case: what is measured.
+        stretch: whether it goes beyond what a release requires.
+    """
+
+    case: Case
+    stretch: bool = False
+
+    def items(self, backend: str) -> list[Item]:
+        """What has to be measured."""
+        return [Item(self.case, (backend,))]
+
+    def judge(self, backend: str, measured: Sequence[records.Record]) -> Result:
+        """Compares the records of a backend with the target."""
+        what, target = self.describe(backend)
+        found = self.compare(backend, measured)
+        if found is None:
+            return Result(what, target, NOT_MEASURED, False, self.stretch)
+        return Result(what, target, *found, self.stretch)
+
+    def describe(self, backend: str) -> tuple[str, str]:
+        """What is measured, and the target value."""
+        raise NotImplementedError
+
+    def compare(self, backend: str, measured: Sequence[records.Record]) -> tuple[str, bool] | None:
+        """The measured value and whether it meets the target; None without records."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpeedUp(Target):
+    """A backend is `at_least` times as fast as a baseline in the same rounds."""
+
+    baseline: str
+    at_least: float
+
+    def items(self, backend: str) -> list[Item]:
+        return [Item(self.case, (self.baseline, backend))]
+
+    def describe(self, backend: str) -> tuple[str, str]:
+        return f"{self.case}, {backend} vs {self.baseline}", f"at least {self.at_least:.3g}x"
+
+    def compare(self, backend: str, measured: Sequence[records.Record]) -> tuple[str, bool] | None:
+        times = times_of(measured)
+        own, other = times(self.case, backend), times(self.case, self.baseline)
+        if own is None or other is None:
+            return None
+        ratio = other.median_ms / own.median_ms
+        share = "" if own.share_of_peak is None else f" ({own.share_of_peak:.0%} of the ceiling)"
+        return f"{ratio:.2f}x{share}", ratio >= self.at_least
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpeedUpOverCase(Target):
+    """A backend is `at_least` times as fast in `case` as in `other`."""
+
+    other: Case
+    at_least: float
+
+    def items(self, backend: str) -> list[Item]:
+        return [Item(self.other, (backend,)), Item(self.case, (backend,))]
+
+    def describe(self, backend: str) -> tuple[str, str]:
+        if self.other.lengths != self.case.lengths:
+            against = self.other.lengths
+        elif self.other.dtype != self.case.dtype:
+            against = self.other.dtype
+        elif self.other.gate != self.case.gate:
+            against = f"gate {self.other.gate}"
+        else:
+            against = f"dropout {self.other.dropout:g}"
+        return f"{self.case}, {backend} vs {against}", f"at least {self.at_least:.3g}x"
+
+    def compare(self, backend: str, measured: Sequence[records.Record]) -> tuple[str, bool] | None:
+        times = times_of(measured)
+        own, other = times(self.case, backend), times(self.other, backend)
+        if own is None or other is None:
+            return None
+        ratio = time_ratio(other, own)
+        return f"{ratio:.2f}x", ratio >= self.at_least
+
+
+@dataclass(frozen=True, kw_only=True)
+class CeilingShare(Target):
+    """A backend reaches this share of the matrix-product ceiling of the same rounds."""
+
+    at_least: float
+
+    def describe(self, backend: str) -> tuple[str, str]:
+        return f"{self.case}, {backend} of the ceiling", f"at least {self.at_least:.0%}"
+
+    def compare(self, backend: str, measured: Sequence[records.Record]) -> tuple[str, bool] | None:
+        own = times_of(measured)(self.case, backend)
+        if own is None or own.share_of_peak is None:
+            return None
+        value = f"{own.share_of_peak:.0%} ({own.gflops:.4g} of {own.matrix_peak_gflops:.4g} GFLOP/s)"
+        return value, own.share_of_peak >= self.at_least
+
+
+@dataclass(frozen=True, kw_only=True)
+class RateOverBaseline(Target):
+    """A backend computes as many FLOP a second as a baseline, which may do less work.
+
+    Attributes:
+        at_least: the ratio of the two rates.
+        executed: whether the backend's rate counts the FLOP that tiled kernels execute.
+    """
+
+    baseline: str
+    at_least: float = 1.0
+    executed: bool = False
+
+    def items(self, backend: str) -> list[Item]:
+        return [Item(self.case, (self.baseline, backend))]
+
+    def describe(self, backend: str) -> tuple[str, str]:
+        kind = "executed rate" if self.executed else "rate"
+        return f"{self.case}, {backend}'s {kind} vs {self.baseline}'s", f"at least {self.at_least:.3g}x"
+
+    def compare(self, backend: str, measured: Sequence[records.Record]) -> tuple[str, bool] | None:
+        times = times_of(measured)
+        own, other = times(self.case, backend), times(self.case, self.baseline)
+        if own is None or other is None:
+            return None
+        if self.executed:
+            rates = [_tflops(own, EXECUTED_FLOPS), _tflops(other, SOFTMAX_ATTENTION_FLOPS)]
+            both = f" ({rates[0]:.4g} and {rates[1]:.4g} TFLOP/s)"
+        else:
+            rates = [own.gflops, other.gflops]
+            shares = [one.share_of_peak for one in (own, other)]
+            both = "" if None in shares else f" ({shares[0]:.0%} and {shares[1]:.0%} of the ceiling)"
+        return f"{rates[0] / rates[1]:.2f}x{both}", rates[0] >= self.at_least * rates[1]
+
+
+def _tflops(record: records.TimeRecord, per_entry: dict[str, int]) -> float:
+    return per_entry[record.mode] * record.case.products / record.median_ms / 1e9
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExecutedRate(Target):
+    """A backend reaches a rate in TFLOP/s, counting the FLOP that tiled kernels execute."""
+
+    at_least: float
+
+    def describe(self, backend: str) -> tuple[str, str]:
+        executed = EXECUTED_FLOPS[self.case.mode]
+        return f"{self.case}, {backend}, executed {executed} L S D", f"at least {self.at_least:.3g} TFLOP/s"
+
+    def compare(self, backend: str, measured: Sequence[records.Record]) -> tuple[str, bool] | None:
+        own = times_of(measured)(self.case, backend)
+        if own is None:
+            return None
+        rate, peak = _tflops(own, EXECUTED_FLOPS), own.matrix_peak_gflops
+        share = f", {rate / peak * 1e3:.0%} of the matrix peak" if peak else ""
+        return f"{rate:.4g} TFLOP/s ({own.gflops / 1e3:.4g} counted{share})", rate >= self.at_least
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackedCost(Target):
+    """Packed sentences cost at most as much of the full batch as they have tokens."""
+
+    def _full(self) -> Case:
+        return Case(self.case.shape, self.case.dtype, self.case.mode)
+
+    def items(self, backend: str) -> list[Item]:
+        return [Item(self._full(), (backend,)), Item(self.case, (backend,))]
+
+    def _most(self) -> float:
+        batch, _, length, _ = self.case.shape
+        return sum(self.case.sequence_lengths) / (batch * length)
+
+    def describe(self, backend: str) -> tuple[str, str]:
+        return f"{self.case}, {backend} of {FULL}", f"at most {self._most():.0%}"
+
+    def compare(self, backend: str, measured: Sequence[records.Record]) -> tuple[str, bool] | None:
+        times, full = times_of(measured), self._full()
+        own, other = times(self.case, backend), times(full, backend)
+        if own is None or other is None:
+            return None
+        share = time_ratio(own, other)
+        return f"{share:.0%} (with {self.case.products / full.products:.0%} of the entries)", share <= self._most()
+
+
+def _latest(kind: str, case: Case, backend: str, measured: Sequence[records.Record]) -> records.Record | None:
+    found = [one for one in measured if one.kind == kind and (one.case, one.implementation) == (case, backend)]
+    return found[-1] if found else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TemporaryMemory(Target):
+    """Temporary memory is at most `most_mb`, or a share of inputs, output and saved tensors."""
+
+    most_mb: float | None = None
+    most_share: float | None = None
+
+    def items(self, backend: str) -> list[Item]:
+        return [Item(self.case, (backend,), MEMORY)]
+
+    def describe(self, backend: str) -> tuple[str, str]:
+        most = f"at most {self.most_share:.0%}" if self.most_mb is None else f"at most {self.most_mb:g} MB"
+        return f"{self.case}, {backend}, temporary memory", most
+
+    def compare(self, backend: str, measured: Sequence[records.Record]) -> tuple[str, bool] | None:
+        own = _latest(MEMORY, self.case, backend, measured)
+        if own is None:
+            return None
+        if self.most_mb is None:
+            share = own.extra_mb / (own.input_mb + own.output_mb + own.saved_mb)
+            return f"{share:.1%} of inputs, output and saved tensors", share <= self.most_share
+        parts = f"forward {own.forward_extra_mb:.1f}, backward {own.backward_extra_mb:.1f}"
+        return f"{own.extra_mb:.1f} MB ({parts})", own.extra_mb <= self.most_mb
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostOverhead(Target):
+    """A call returns to the host in less than `below_us`."""
+
+    below_us: float
+
+    def items(self, backend: str) -> list[Item]:
+        return [Item(self.case, (backend,), OVERHEAD)]
+
+    def describe(self, backend: str) -> tuple[str, str]:
+        return f"{self.case}, {backend}, host overhead", f"below {self.below_us:g} us"
+
+    def compare(self, backend: str, measured: Sequence[records.Record]) -> tuple[str, bool] | None:
+        own = _latest(OVERHEAD, self.case, backend, measured)
+        return None if own is None else (f"{own.median_us:.1f} us", own.median_us < self.below_us)
+
+
+@dataclass(frozen=True)
+class StepSpeedUp:
+    """In whole steps, `implementation` in `dtype` is `at_least` times as fast as `baseline` in float32."""
+
+    size: str
+    mode: str
+    implementation: str
+    dtype: str
+    baseline: str
+    at_least: float
+    stretch: bool = False
+
+    def items(self, backend: str) -> list[Item]:
+        """Nothing: `benchmarks.end_to_end` measures whole steps."""
+        return []
+
+    def judge(self, backend: str, measured: Sequence[records.Record]) -> Result:
+        """Compares the records of whole steps with the target."""
+        found = {
+            (one.size, one.mode, one.implementation, one.dtype): one
+            for one in measured
+            if isinstance(one, records.StepRecord)
+        }
+        what = f"{self.size} {self.mode}, {self.implementation} in {self.dtype} vs {self.baseline} in float32"
+        target = f"at least {self.at_least:g}x"
+        own = found.get((self.size, self.mode, self.implementation, self.dtype))
+        other = found.get((self.size, self.mode, self.baseline, "float32"))
+        if own is None or other is None:
+            return Result(what, target, NOT_MEASURED, False, self.stretch)
+        ratio = other.median_ms / own.median_ms
+        return Result(what, target, f"{ratio:.2f}x", ratio >= self.at_least, self.stretch)
+
+
+def merged_items(targets: Sequence[Target | StepSpeedUp], backend: str) -> list[Item]:
+    """What a list of targets has to measure: one item per case and kind, baselines first."""
+    merged: dict[tuple[Case, str], dict[str, None]] = {}
+    for target in targets:
+        for item in target.items(backend):
+            merged.setdefault((item.case, item.kind), {}).update(dict.fromkeys(item.implementations))
+    return [
+        Item(case, (*(name for name in names if name != backend), backend), kind)
+        for (case, kind), names in sorted(merged.items(), key=lambda pair: pair[0][1] != TIME)
+    ]
+
+
+def print_results(results: Sequence[Result], measured: Sequence[records.Record]) -> None:
+    """Prints results, the ceilings they refer to, and how many are met."""
+    best = records.fastest_products(measured)
+    lines = [*map(str, results), *(f"ceiling: {product}" for product in best.values())]
+    on_amx = any((one.origin.machine.get("instruction_sets") or {}).get("float32") == "amx" for one in best.values())
+    if on_amx and "bfloat16" in best:
+        lines.append(
+            f"On AMX the kernels compute a float32 product as six bfloat16 products: "
+            f"{best['bfloat16'].gflops / 6:.4g} GFLOP/s at the bfloat16 ceiling. A share of the float32 ceiling may "
+            "exceed 1."
+        )
+    lines += records.contention_note(measured)
+    for title, chosen in (
+        ("targets", [one for one in results if not one.stretch]),
+        ("stretch targets", [one for one in results if one.stretch]),
+    ):
+        if chosen:
+            lines.append(f"{sum(one.met for one in chosen)} of {len(chosen)} {title} met")
+    print("\n".join(lines), flush=True)

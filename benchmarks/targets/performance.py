@@ -1,0 +1,198 @@
+"""The performance targets of the project, by what measures them.
+
+    cpu      any instruction set; stretch targets are for two threads with AVX-512 (`benchmarks.targets`)
+    corners  decoding steps, tiny sequences and single keys (`benchmarks.corners`)
+    steps    whole steps of a model (`benchmarks.end_to_end`)
+    gpu      bfloat16 on an H200 (`benchmarks.gpu`)
+
+CPU targets are shares of the fastest matrix product of the machine. Multiples of eager are stretch targets only: its
+time, spent on new memory, varies by half between runs.
+"""
+
+from benchmarks.cases import (
+    BACKWARD,
+    DOCUMENTS,
+    FORWARD,
+    FORWARD_BACKWARD,
+    MAIN_SHAPES,
+    MEMORY_SHAPE,
+    PACKED,
+    PADDED,
+    PARAGRAPHS,
+    SENTENCES,
+    VECTORS,
+    Case,
+)
+from benchmarks.implementations.registry import COMPILED, COMPOSITION, EAGER, ONE_MAP
+from benchmarks.model_steps import names
+from benchmarks.plans import (
+    CORNER_CASES,
+    DROPOUT,
+    GATE_VECTOR_PASSES,
+    GPU_DTYPE,
+    GPU_HEAD_DIMS,
+    GPU_LENGTHS,
+    GPU_MEMORY_SHAPE,
+    GPU_OVERHEAD_SHAPE,
+    GPU_SHAPES,
+    gpu_shape,
+)
+from benchmarks.targets.kinds import (
+    CeilingShare,
+    ExecutedRate,
+    HostOverhead,
+    PackedCost,
+    RateOverBaseline,
+    SpeedUp,
+    SpeedUpOverCase,
+    StepSpeedUp,
+    Target,
+    TemporaryMemory,
+)
+
+_MOST_DROPOUT_COST = 1.25
+# Short sequences need as much packing and writing for fewer products.
+_SHARES = {
+    FORWARD: {SENTENCES: 0.65, PARAGRAPHS: 0.75, DOCUMENTS: 0.75},
+    FORWARD_BACKWARD: {SENTENCES: 0.6, PARAGRAPHS: 0.7, DOCUMENTS: 0.7},
+}
+_MOST_OF_ONE_MAP = {SENTENCES: 0.75, PARAGRAPHS: 0.75, DOCUMENTS: 0.8}
+_OVER_EAGER = {
+    FORWARD: {SENTENCES: 9, DOCUMENTS: 18},
+    FORWARD_BACKWARD: {SENTENCES: 6, DOCUMENTS: 6.5},
+}
+
+
+def _cpu() -> list[Target]:
+    required: list[Target] = [
+        CeilingShare(Case(shape, mode=mode), at_least=share)
+        for mode, shares in _SHARES.items()
+        for shape, share in shares.items()
+    ]
+    required += [
+        RateOverBaseline(Case(shape, mode=mode), baseline=ONE_MAP) for mode in _SHARES for shape in MAIN_SHAPES
+    ]
+    required += [
+        CeilingShare(Case(shape, mode=FORWARD_BACKWARD, dropout=DROPOUT), at_least=share / _MOST_DROPOUT_COST)
+        for shape, share in _SHARES[FORWARD_BACKWARD].items()
+    ]
+    required += [SpeedUp(Case(shape), baseline=COMPILED, at_least=2.5) for shape in MAIN_SHAPES]
+    required += [
+        SpeedUpOverCase(Case(shape, "bfloat16", mode), other=Case(shape, mode=mode), at_least=1.0)
+        for mode in _SHARES
+        for shape in MAIN_SHAPES
+    ]
+    required.append(TemporaryMemory(Case(MEMORY_SHAPE, mode=FORWARD_BACKWARD), most_mb=64.0))
+    stretch: list[Target] = [
+        CeilingShare(Case(shape, dtype, mode), stretch=True, at_least=share)
+        for dtype, mode, share in (("float32", BACKWARD, 0.65), ("bfloat16", FORWARD, 0.5), ("bfloat16", BACKWARD, 0.4))
+        for shape in MAIN_SHAPES
+    ]
+    stretch += [
+        SpeedUp(Case(shape, mode=mode), stretch=True, baseline=EAGER, at_least=least)
+        for mode, by_shape in _OVER_EAGER.items()
+        for shape, least in by_shape.items()
+    ]
+    stretch += [
+        SpeedUp(Case(shape), stretch=True, baseline=ONE_MAP, at_least=1 / most)
+        for shape, most in _MOST_OF_ONE_MAP.items()
+    ]
+    stretch += [
+        SpeedUpOverCase(
+            Case(shape, mode=FORWARD_BACKWARD, dropout=DROPOUT),
+            stretch=True,
+            other=Case(shape, mode=FORWARD_BACKWARD),
+            at_least=1 / _MOST_DROPOUT_COST,
+        )
+        for shape in MAIN_SHAPES
+    ]
+    stretch += [PackedCost(Case(SENTENCES, mode=mode, lengths=PACKED), stretch=True) for mode in _SHARES]
+    return [*required, *stretch]
+
+
+NEVER_SLOWER, CLEARLY_FASTER = 1.0, 1.2
+
+
+def _corner_factor(case: Case) -> float:
+    """1.2 for many tiny heads in inference, which are limited by arithmetic and launch overhead."""
+    tiny_heads = case.mode == FORWARD and case.shape.batch * case.shape.heads >= 10_000
+    return CLEARLY_FASTER if tiny_heads else NEVER_SLOWER
+
+
+_STEPS = [
+    StepSpeedUp("minilm", names.TRAINING, names.PACKED, "float32", names.RELEASED, 5),
+    StepSpeedUp("minilm", names.TRAINING, names.PACKED, "bfloat16", names.RELEASED, 8),
+    StepSpeedUp("minilm", names.INFERENCE, names.FOLDED, "float32", names.RELEASED, 5),
+    StepSpeedUp("base-12", names.TRAINING, names.PACKED, "float32", names.RELEASED, 6, stretch=True),
+    # At most 1.25 times the step of plain BERT.
+    StepSpeedUp("base-12", names.TRAINING, names.PACKED, "float32", names.BERT, 0.8, stretch=True),
+]
+
+# TFLOP/s by head size and pass at 4,096 keys.
+_GPU_RATES = {64: {FORWARD: 400, BACKWARD: 300}, 128: {FORWARD: 450, BACKWARD: 350}}
+# FlashAttention-3 as published, at head size 64 (Shah et al. 2024, TFLOP/s on an H100 without a causal mask).
+FLASH_ATTENTION_3 = {FORWARD: 497, BACKWARD: 474}
+_OVER_FLASH_ATTENTION_3, _OVER_BEST_SDPA, _MOST_OVER_ONE_MAP = 1.05, 0.95, 1.4
+_LONG = tuple(length for length in GPU_LENGTHS if length >= 8192)
+# Factors over eager, of the forward and with the backward.
+_GPU_OVER_EAGER = dict(zip(GPU_SHAPES, ((6, 4), (8, 5), (15, 8))))
+_MOST_GATE_VECTOR_COST = 1.25
+
+
+def _gpu(device: str = "cuda") -> list[Target]:
+    def case(shape, mode, **options):
+        return Case(shape, GPU_DTYPE, mode, device=device, **options)
+
+    passes = (FORWARD, FORWARD_BACKWARD)
+    targets: list[Target] = [
+        ExecutedRate(case(gpu_shape(4096, head_dim), mode), at_least=rate)
+        for head_dim in GPU_HEAD_DIMS
+        for mode, rate in _GPU_RATES[head_dim].items()
+    ]
+    for length in _LONG:
+        for mode, published in FLASH_ATTENTION_3.items():
+            least = _OVER_FLASH_ATTENTION_3 * published
+            targets.append(ExecutedRate(case(gpu_shape(length, 64), mode), at_least=least))
+            targets.append(
+                RateOverBaseline(
+                    case(gpu_shape(length, 128), mode), baseline=ONE_MAP, at_least=_OVER_BEST_SDPA, executed=True
+                )
+            )
+    for shape, factors in _GPU_OVER_EAGER.items():
+        composition = 1.3 if shape.length <= 1024 else 1.0
+        for mode, over_eager in zip(passes, factors):
+            for baseline, least in ((EAGER, over_eager), (COMPILED, 2.5), (COMPOSITION, composition)):
+                targets.append(SpeedUp(case(shape, mode), baseline=baseline, at_least=least))
+    targets += [
+        SpeedUp(case(gpu_shape(length, 64), mode), baseline=COMPOSITION, at_least=1.3 if length <= 1024 else 1.0)
+        for length in (1024, 16384)
+        for mode in passes
+    ]
+    short = (SENTENCES, *(gpu_shape(length, 64) for length in GPU_LENGTHS if length <= SENTENCES.length))
+    targets += [SpeedUp(case(shape, FORWARD), baseline=ONE_MAP, at_least=1 / _MOST_OVER_ONE_MAP) for shape in short]
+    targets += [
+        SpeedUpOverCase(case(SENTENCES, mode, lengths=PACKED), other=case(SENTENCES, mode, lengths=PADDED), at_least=3)
+        for mode in passes
+    ]
+    targets += [
+        SpeedUpOverCase(
+            case(shape, mode, gate=VECTORS),
+            stretch=True,
+            other=case(shape, mode),
+            at_least=1 / _MOST_GATE_VECTOR_COST,
+        )
+        for shape in GPU_SHAPES
+        for mode in GATE_VECTOR_PASSES
+        if mode in passes  # the backward alone is measured for lambda at other shapes
+    ]
+    targets.append(TemporaryMemory(case(GPU_MEMORY_SHAPE, FORWARD_BACKWARD), most_share=0.05))
+    targets.append(HostOverhead(case(GPU_OVERHEAD_SHAPE, FORWARD), below_us=30.0))
+    return targets
+
+
+TARGETS: dict[str, list[Target | StepSpeedUp]] = {
+    "cpu": _cpu(),
+    "corners": [SpeedUp(case, baseline=EAGER, at_least=_corner_factor(case)) for case in CORNER_CASES],
+    "steps": _STEPS,
+    "gpu": _gpu(),
+}

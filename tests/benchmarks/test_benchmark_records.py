@@ -1,0 +1,103 @@
+"""Records: what is computed for them, and their files."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from benchmark_records import ORIGIN, SMALL, memory, times
+
+from benchmarks import records
+from benchmarks.cases import FORWARD, FORWARD_BACKWARD, Case, Shape
+
+
+def test_ratio_to_eager_is_of_medians_quartiles_of_rounds():
+    eager, cpu = times(eager=[0.010, 0.030, 0.020], cpu=[0.002, 0.005, 0.020])
+    assert (eager.median_ms, eager.min_ms, eager.repeats) == (20, 10, 3)
+    assert (eager.ratio_to_eager, eager.ratio_q1, eager.ratio_q3) == (1, 1, 1)
+    assert cpu.ratio_to_eager == 4  # 20 ms / 5 ms
+    assert (cpu.ratio_q1, cpu.ratio_q3) == (3, 5.5)  # rounds: 5, 6, 1
+
+
+def test_ratio_is_absent_without_eager():
+    (cpu,) = times(cpu=[0.1])
+    assert cpu.ratio_to_eager is None
+    assert cpu.ratio_q1 is None
+    assert (cpu.q1_ms, cpu.median_ms, cpu.q3_ms) == (100, 100, 100)
+
+
+@pytest.mark.parametrize(
+    ("mode", "quasi", "one_map"), [(FORWARD, 6, 4), (FORWARD_BACKWARD, 22, 14)], ids=["forward", "both"]
+)
+def test_rate_counts_the_flop_convention(mode, quasi, one_map):
+    case = Case(Shape(2, 3, 100, 10), mode=mode)
+    cpu, floor = times(case, cpu=[1e-3], one_map=[1e-3])
+    assert cpu.gflops == pytest.approx(quasi * 2 * 3 * 100 * 100 * 10 / 1e6, rel=1e-4)
+    assert floor.gflops == pytest.approx(one_map * 2 * 3 * 100 * 100 * 10 / 1e6, rel=1e-4)
+
+
+def test_writer_stores_records_and_starts_anew(tmp_path):
+    writer = records.Writer(tmp_path / "new", "targets", ORIGIN)
+    measured, memory_used = times(eager=[0.2], cpu=[0.1]), memory(50.0)
+    writer.add(measured)
+    writer.add([memory_used])
+    assert writer.path.name == "some-cpu-r-9000-2t-0.1.0-targets.jsonl"
+    assert records.load([writer.path]) == [*measured, memory_used]
+    assert measured[0].case == SMALL
+    records.Writer(tmp_path / "new", "targets", ORIGIN)
+    assert records.load([writer.path]) == []
+
+
+def test_writer_stores_shared_fields_once(tmp_path):
+    later = replace(ORIGIN, measured_at="2030-01-02T04:00:00Z")
+    counted_otherwise = replace(times(cpu=[0.3])[0], flop_convention="another one")
+    measured = [memory(1.0), *times(eager=[0.2], cpu=[0.1]), counted_otherwise]
+    measured.append(replace(memory(2.0), origin=later))
+    writer = records.Writer(tmp_path, "targets", ORIGIN)
+    for row in measured:
+        writer.add([row])
+    assert records.load([writer.path]) == measured
+    text = writer.path.read_text()
+    assert text.count("Some CPU") == 4  # the origin, twice with a convention that changes, and the later origin
+    writer.path.write_text(records.to_line(measured[0]) + "\n" + text)  # lines that have all to themselves are read too
+    assert records.load([writer.path]) == [measured[0], *measured]
+
+
+def test_writer_without_a_folder_writes_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    records.Writer(None, "targets", ORIGIN).add([memory(1.0)])
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda record: record.pop("median_ms"), r"missing fields \['median_ms'\]"),
+        (lambda record: record.update(speed=9), r"unknown fields \['speed'\]"),
+        (lambda record: record["origin"].pop("commit"), r"Origin: missing fields \['commit'\]"),
+        (lambda record: record.update(kind="guess"), "expected one of 'time', 'memory'.*got 'guess'"),
+    ],
+)
+def test_a_malformed_record_raises_with_file_and_line(tmp_path, change, message):
+    good = records.to_line(times(cpu=[0.1])[0])
+    record = json.loads(good)
+    change(record)
+    path = tmp_path / "records.jsonl"
+    path.write_text(good + "\n" + json.dumps(record) + "\n")
+    with pytest.raises(ValueError, match=r"records\.jsonl:2: .*" + message):
+        records.load([path])
+
+
+def test_origin_is_that_of_this_process():
+    source = records.origin()
+    assert source.machine["threads"] == torch.get_num_threads()
+    assert source.versions["torch"] == torch.__version__
+    assert source.commit
+    assert json.loads(json.dumps(source.machine)) == source.machine
+
+
+def test_a_file_of_another_format_raises(tmp_path):
+    path = tmp_path / "records.jsonl"
+    path.write_text('{"kind": "shared", "format": 2}\n')
+    with pytest.raises(ValueError, match=r"records\.jsonl:1: format: expected 1, got 2"):
+        records.load([path])

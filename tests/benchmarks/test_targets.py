@@ -1,0 +1,235 @@
+"""Performance targets: compared with records, and measured by the command."""
+
+import math
+from dataclasses import replace
+
+import pytest
+from benchmark_records import ORIGIN, SMALL, memory, overhead, product, time_of, times
+
+from benchmarks import records
+from benchmarks.cases import (
+    BACKWARD,
+    DOCUMENTS,
+    FORWARD,
+    FORWARD_BACKWARD,
+    MAIN_SHAPES,
+    MEMORY_SHAPE,
+    PACKED,
+    SENTENCES,
+    Case,
+)
+from benchmarks.implementations.registry import COMPILED, EAGER, IMPLEMENTATIONS, ONE_MAP
+from benchmarks.measure import agreement, ceiling, session
+from benchmarks.measure.ceiling import ceiling_record
+from benchmarks.model_steps.times import Workload, step_records
+from benchmarks.targets import __main__ as command, kinds
+from benchmarks.targets.performance import TARGETS
+
+CPU = TARGETS["cpu"]
+REQUIRED = [target for target in CPU if not target.stretch]
+
+
+@pytest.mark.parametrize(("cpu_seconds", "met"), [(0.1, True), (0.101, False)])
+def test_speed_up_compares_medians(cpu_seconds, met):
+    measured = times(eager=[9.0], compiled=[0.25], cpu=[cpu_seconds])
+    result = kinds.SpeedUp(SMALL, baseline=COMPILED, at_least=2.5).judge("cpu", measured)
+    assert result.met is met
+    assert result.measured == f"{0.25 / cpu_seconds:.2f}x"
+    assert ("met" if met else "MISSED") in str(result)
+
+
+@pytest.mark.parametrize(("at_least", "met"), [(0.999, True), (1.001, False)])
+def test_ceiling_share_uses_the_product_of_the_rounds(at_least, met):
+    (one,) = times(cpu=[0.1])
+    target = kinds.CeilingShare(SMALL, at_least=at_least)
+    result = target.judge("cpu", [replace(one, matrix_peak_gflops=one.gflops)])
+    assert result.met is met
+    assert result.measured.startswith("100% (")
+    assert target.judge("cpu", [one]).measured == kinds.NOT_MEASURED
+
+
+@pytest.mark.parametrize(("cpu_seconds", "met"), [(0.149, True), (0.151, False)])
+def test_rate_over_baseline_counts_the_work_of_each(cpu_seconds, met):
+    """Quasi-attention is 6 FLOP an entry forward, softmax attention 4: 1.5 times the time is the same rate."""
+    measured = times(one_map=[0.1], cpu=[cpu_seconds])
+    assert kinds.RateOverBaseline(SMALL, baseline=ONE_MAP).judge("cpu", measured).met is met
+
+
+def test_speed_up_over_another_dtype_ignores_the_ceilings():
+    case = replace(SMALL, dtype="bfloat16")
+    measured = [time_of(case, "cpu", 100.0, peak=1000.0), time_of(SMALL, "cpu", 200.0, peak=100.0)]
+    result = kinds.SpeedUpOverCase(case, other=SMALL, at_least=1.0).judge("cpu", measured)
+    assert result.measured == "2.00x"
+    assert result.what.endswith("cpu vs float32")
+
+
+def test_speed_up_over_case_divides_by_the_product_times():
+    both = Case(SENTENCES, mode=FORWARD_BACKWARD)
+    dropout = replace(both, dropout=0.1)
+    # The machine ran at half its speed in the second case: dropout cost a tenth more, not 2.2 times as much.
+    measured = [time_of(both, "cpu", 10.0, peak=100.0), time_of(dropout, "cpu", 22.0, peak=50.0)]
+    result = kinds.SpeedUpOverCase(dropout, other=both, at_least=1 / 1.25).judge("cpu", measured)
+    assert result.measured == "0.91x"
+    assert result.met
+
+
+@pytest.mark.parametrize(("milliseconds", "met"), [(-0.01, True), (0.1, False)])
+def test_packed_cost_is_at_most_the_share_of_tokens(milliseconds, met):
+    packed = Case(SENTENCES, lengths=PACKED)
+    tokens = sum(packed.sequence_lengths) / (64 * 128)
+    measured = [time_of(Case(SENTENCES), "cpu", 10.0), time_of(packed, "cpu", 10 * tokens + milliseconds)]
+    assert kinds.PackedCost(packed).judge("cpu", measured).met is met
+
+
+@pytest.mark.parametrize(("extra_mb", "met"), [(64.0, True), (64.1, False)])
+def test_temporary_memory_is_at_most_the_target(extra_mb, met):
+    target = kinds.TemporaryMemory(Case(MEMORY_SHAPE, mode=FORWARD_BACKWARD), most_mb=64)
+    assert target.judge("cpu", [memory(extra_mb)]).met is met
+
+
+@pytest.mark.parametrize(("median_us", "met"), [(29.9, True), (30.0, False)])
+def test_host_overhead_is_below_the_target(median_us, met):
+    target = kinds.HostOverhead(SMALL, below_us=30)
+    assert target.judge("cpu", [overhead(SMALL, "cpu", median_us, 29, 31)]).met is met
+
+
+def test_steps_compare_with_the_released_operations():
+    seconds = {("released", "float32"): [6.1], ("fused packed", "float32"): [1.0]}
+    measured = step_records(seconds, 0.01, ORIGIN, Workload("base-12", "training", "somewhere", 2, 128, 4000, 10000))
+    results = [target.judge("cpu", measured) for target in TARGETS["steps"]]
+    assert [one.measured for one in results if one.measured != kinds.NOT_MEASURED] == ["6.10x"]
+    assert [one.met for one in results] == [False, False, False, True, False]
+
+
+def test_targets_use_existing_implementations_once():
+    items = [(type(target), target.case, getattr(target, "baseline", None)) for target in CPU]
+    assert len(set(items)) == len(items)
+    assert {name for item in kinds.merged_items(CPU, "cpu") for name in item.implementations} <= set(IMPLEMENTATIONS)
+    assert {target.case.shape for target in REQUIRED} == {*MAIN_SHAPES, MEMORY_SHAPE}
+
+
+def test_merged_items_have_one_item_per_case():
+    items = kinds.merged_items(CPU, "cpu")
+    assert len({(item.case, item.kind) for item in items}) == len(items)
+    (forward,) = (item for item in items if item.case == Case(SENTENCES))
+    assert forward.implementations == (ONE_MAP, COMPILED, EAGER, "cpu")
+
+
+def test_corner_targets_have_one_factor_above_one():
+    assert len(TARGETS["corners"]) == 86
+    assert {target.at_least for target in TARGETS["corners"]} == {1.0, 1.2}
+
+
+def test_results_name_the_ceilings_and_amx(capsys):
+    tried = [("a", "float32", 300.0), ("b", "float32", 400.0), ("c", "bfloat16", 3000.0)]
+    amx = replace(ORIGIN, machine=ORIGIN.machine | {"instruction_sets": {"float32": "amx"}})
+    kinds.print_results([], [ceiling_record(name, dtype, "cpu", [rate], amx) for name, dtype, rate in tried])
+    shown = capsys.readouterr().out
+    assert "ceiling: b in float32: 400 GFLOP/s\nceiling: c in bfloat16: 3000 GFLOP/s\n" in shown
+    assert "500 GFLOP/s at the bfloat16 ceiling" in shown
+
+
+def test_records_of_several_files_are_judged(tmp_path, capsys):
+    writer = records.Writer(tmp_path, "suite", ORIGIN)
+    writer.add([time_of(Case(SENTENCES), "cpu", 1.0), time_of(Case(SENTENCES), EAGER, 10.0)])
+    one_thread = replace(ORIGIN, machine=ORIGIN.machine | {"threads": 1})
+    single = records.Writer(tmp_path, "one-thread", one_thread)
+    single.add([replace(time_of(Case(SENTENCES), "cpu", 9.0), origin=one_thread)])
+    assert command.main(["--records", str(single.path), str(writer.path)]) == 0
+    shown = capsys.readouterr().out
+    assert "10.00x" in shown
+    assert "1 of 23 stretch targets met" in shown
+    assert command.main(["--records", str(tmp_path / "nothing")]) == 1
+
+
+def test_stretch_targets_are_judged_from_records():
+    documents = Case(DOCUMENTS, mode=BACKWARD)
+    slow = time_of(documents, "cpu", 10.0, peak=16 * documents.products / 10e6 / 0.64)
+    (target,) = (one for one in CPU if one.case == documents)
+    assert target.stretch
+    assert not target.judge("cpu", [slow]).met
+
+
+@pytest.fixture
+def measuring(monkeypatch):
+    """The command on sources without local changes, whose measurements are replaced; the list of measured cases."""
+    source = replace(ORIGIN, dirty=False)
+    monkeypatch.setattr(agreement, "require_parity", lambda: 1)
+    monkeypatch.setattr(ceiling, "measure", lambda dtype, *_: (product(dtype), []))
+    monkeypatch.setattr(records, "origin", lambda: source)
+    measured = []
+
+    def measure(self, item):
+        measured.append(item.case)
+        names = item.implementations
+        if item.kind == "memory":
+            return [replace(memory(1.0), **records.case_fields(item.case), implementation=name) for name in names]
+        return [time_of(item.case, name, 1.0) for name in names]
+
+    monkeypatch.setattr(session.Session, "_in_this_process", lambda self, item, names: measure(self, item))
+    monkeypatch.setattr(session, "measure_in_process", lambda case, name, threads: measure(None, _memory_item(case))[0])
+    return measured
+
+
+def _memory_item(case):
+    return session.Item(case, ("reference",), "memory")
+
+
+def test_command_while_parity_fails_measures_nothing(measuring, monkeypatch, capsys, tmp_path):
+    def fail():
+        raise agreement.ParityError("cpu bfloat16 output: off by 3")
+
+    monkeypatch.setattr(agreement, "require_parity", fail)
+    assert command.main(["--backend", "reference", "--out", str(tmp_path / "records")]) == 1
+    assert "off by 3" in capsys.readouterr().err
+    assert not measuring
+    assert not (tmp_path / "records").exists()
+
+
+def test_command_with_a_wrong_result_fails(measuring, monkeypatch, capsys):
+    def wrong(self, item, names):
+        self.wrong.append("reference: out has error 3")
+        return []
+
+    monkeypatch.setattr(session.Session, "_in_this_process", wrong)
+    assert command.main(["--backend", "reference"]) == 1
+    assert f"1 of {len(REQUIRED)} targets met" in capsys.readouterr().out
+
+
+def test_command_after_ctrl_c_keeps_its_records(measuring, monkeypatch, capsys, tmp_path):
+    through = session.Session._in_this_process
+
+    def once(self, item, names):
+        if measuring:
+            raise KeyboardInterrupt
+        return through(self, item, names)
+
+    monkeypatch.setattr(session.Session, "_in_this_process", once)
+    assert command.main(["--backend", "reference", "--out", str(tmp_path)]) == 130
+    assert {one.case for one in records.load(tmp_path.iterdir())} == {measuring[0]}
+    assert "same command resumes" in capsys.readouterr().out
+
+
+def test_command_resumes_after_its_minutes(measuring, monkeypatch, capsys, tmp_path):
+    most = iter([2, math.inf, math.inf])
+
+    class Cases(session.Budget):
+        """A budget of cases instead of time."""
+
+        def __init__(self, _seconds):
+            self.end = len(measuring) + next(most)
+
+        def is_spent(self):
+            return len(measuring) >= self.end
+
+    monkeypatch.setattr(command, "Budget", Cases)
+    arguments = ["--backend", "reference", "--out", str(tmp_path)]
+    command.main([*arguments, "--minutes", "1"])
+    assert len(measuring) == 2
+    assert "the time is spent" in capsys.readouterr().out
+    command.main(arguments)
+    assert len(measuring) == len(set(measuring)) == len({(target.case) for target in REQUIRED})
+    assert "not measured:" not in capsys.readouterr().out
+    command.main(arguments)
+    assert len(measuring) == len(set(measuring))
+    assert {one.mode for one in records.load(tmp_path.iterdir())} == {FORWARD, FORWARD_BACKWARD}
