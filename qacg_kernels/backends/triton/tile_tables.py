@@ -18,6 +18,8 @@ from pathlib import Path
 
 import torch
 
+from qacg_kernels.utils.torch_internals import constant_when_traced
+
 SHIPPED = Path(__file__).resolve().parent / "tables"
 KERNELS = ("whole_row_forward", "tiled_forward", "whole_row_backward", "key_gradients", "query_gradients")
 BITS = (16, 32)
@@ -325,17 +327,14 @@ def table_for(device: torch.device) -> Table:
     return _on_trial[-1] if _on_trial else _found(device)[0]
 
 
+@constant_when_traced  # it reads files
 def longest_whole_rows(device: torch.device, kernel: str, bits: int, busy: bool) -> tuple[int, ...]:
     """The most keys that a single-tile kernel takes, for each head size of HEAD_DIMS."""
     entries = table_for(device).by_key
     return tuple(entries[kernel, bits, head_dim, busy].block_n for head_dim in HEAD_DIMS)
 
 
-# A trace uses the result and does not enter the function, which reads files. This is all that
-# torch.compiler.assume_constant_result does, and importing that would import the compiler.
-longest_whole_rows._dynamo_marked_constant = True
-
-
+@constant_when_traced  # it reads files
 def tuned_backends(device: torch.device, bits: int, head_dim: int, training: bool) -> tuple[tuple[int, str], ...]:
     """Pairs of the longest sequence and the backend measured to be the fastest; () without a measurement."""
     try:
@@ -345,9 +344,6 @@ def tuned_backends(device: torch.device, bits: int, head_dim: int, training: boo
     if not table.choices or head_dim > MOST_HEAD_DIM:  # the usual case, so it comes first
         return ()
     return table.backends_by_kind.get((bits, next(d for d in HEAD_DIMS if head_dim <= d), training), ())
-
-
-tuned_backends._dynamo_marked_constant = True
 
 
 def source_of(device: torch.device) -> str:
