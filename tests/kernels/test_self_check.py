@@ -208,7 +208,7 @@ def test_call_without_finite_values_stays_unchecked(inputs):
 
 def test_capture_leaves_the_variant_unchecked(inputs, monkeypatch):
     with unchecked_cpu() as launched, torch.no_grad():
-        monkeypatch.setattr(self_check, "_is_a_moment_for_it", lambda query: False)
+        monkeypatch.setattr(self_check, "_can_check_now", lambda query: False)
         attend(inputs)
         assert launched == ["forward"]
         monkeypatch.undo()
