@@ -1,6 +1,5 @@
-// The GPU as the kernels use it: threads, barriers, shared memory, launches. Kernels use nothing else of CUDA (the
-// tensor cores' instructions are in mma.h), so that tests can run their source on a CPU: tests/cuda_emulator has the
-// same names.
+// CUDA as the kernels use it: threads, barriers, shared memory, launches. Apart from mma.h and wgmma.h, kernels use
+// nothing else of CUDA, so that tests can run their source on a CPU: tests/cuda_emulator defines the same names.
 #pragma once
 
 #include <stdint.h>
@@ -29,10 +28,10 @@ QACG_DEVICE void synchronise_block() { __syncthreads(); }
 QACG_DEVICE void synchronise_warp() { __syncwarp(); }
 QACG_DEVICE float shuffle_xor(float x, int lanes) { return __shfl_xor_sync(0xffffffffu, x, lanes); }
 
-// x, as something that the compiler can't know to be the same every time round a loop. What is computed from it is
-// computed where it is used: moved out of the loop, addresses alone would take more registers than there are.
+// Returns x, hidden from the optimiser. Values derived from it are computed where they are used: hoisted out of a loop,
+// the addresses alone would exceed the registers.
 template <typename Word>
-QACG_DEVICE Word here(Word x) {
+QACG_DEVICE Word opaque(Word x) {
   static_assert(sizeof(Word) == 4);
   asm volatile("" : "+r"(x));
   return x;
@@ -44,7 +43,7 @@ QACG_DEVICE char* shared_memory() {
   return memory;
 }
 
-// Runs a kernel on a stream; returns null, or the launch's error in words. No blocks: nothing to do.
+// Launches a kernel on a stream; returns null or the error as text. Does nothing for 0 blocks.
 template <typename... Parameters>
 const char* launch(void (*kernel)(Parameters...), int64_t blocks, int threads, int64_t shared_bytes, void* stream,
                    const Parameters&... parameters) {

@@ -1,5 +1,5 @@
-// The gate's own kernels: the column gate's key side before the forward, and after the backward the gradients of the
-// gate vectors and biases, summed in a fixed order.
+// The gate's kernels: the column gate's key side before the forward, and the gradients of the gate vectors and biases
+// after the backward, summed in a fixed order.
 #pragma once
 
 #include "gates.h"

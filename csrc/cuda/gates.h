@@ -1,4 +1,4 @@
-// The gate: lambda of a row from the given tensor or from the gate vectors, equations 4 to 6, and its way back.
+// The gate: lambda of a row from its tensor or from the gate vectors, equations 4 to 6, and the gradients of both.
 #pragma once
 
 #include "sequence.h"
@@ -10,7 +10,7 @@ QACG_DEVICE float warp_sum(float x) {
   return x;
 }
 
-// Whether lambda is computed; the pointer of a given lambda is no sign, being null where there is no query.
+// Whether lambda is computed. The pointer of a lambda tensor does not tell: it is null without queries.
 QACG_DEVICE bool has_gate_vectors(const Problem& p) { return p.gate_vectors[0].data != nullptr; }
 
 QACG_DEVICE float gate_vector(const Problem& p, const Sequence& s, int vector, int d) {
@@ -23,7 +23,7 @@ QACG_DEVICE float gate_bias(const Problem& p, const Sequence& s, Side side) {
   return b.data ? read(p.element, b.data, s.head * b.head) : 0.0f;
 }
 
-// A column gate counts keys at and beyond the length as zeros: they are not read.
+// A column gate treats keys at and beyond the length as zeros and does not read them.
 QACG_DEVICE bool reads_row(const Problem& p, const Sequence& s, int i, Side side) {
   return side == kQuerySide || !p.column_gate || i < s.keys;
 }
@@ -50,12 +50,12 @@ QACG_DEVICE float lambda_of_row(const Problem& p, const Sequence& s, int i) {
   return 1.0f - (p.column_gate ? lq : lq + p.gamma * at(p.key_gate, s, i));
 }
 
-// What the column gate takes from lambda at key j.
-QACG_DEVICE float column_part(const Problem& p, const Sequence& s, int j) {
+// gamma lk of key j, which a column gate subtracts from lambda.
+QACG_DEVICE float key_gate_part(const Problem& p, const Sequence& s, int j) {
   return p.column_gate && j < s.keys ? p.gamma * at(p.key_gate, s, j) : 0.0f;
 }
 
-// The forward's lambda of a row, by a whole warp: computes the gates and keeps them for the backward.
+// The forward's lambda of a row, by a whole warp. Computes the gates and stores them for the backward.
 QACG_DEVICE float computed_lambda(const Problem& p, const Sequence& s, int i) {
   if (!has_gate_vectors(p)) return lambda_of_row(p, s, i);
   const float lq = gate_of_row(p, s, i, kQuerySide);
@@ -68,8 +68,8 @@ QACG_DEVICE float computed_lambda(const Problem& p, const Sequence& s, int i) {
   return 1.0f - (p.column_gate ? weighted : weighted + p.gamma * lk);
 }
 
-// Eq. 13 and 14 for row i of the queries: from d lambda to the row's own gradients; returns what reaches the logit of
-// the query gate.
+// Eq. 13 and 14 for row i of the queries, from d lambda to the row's gate gradients. Returns the gradient of the query
+// gate's logit.
 QACG_DEVICE float finish_row_gate(const Problem& p, const Gradients& g, const Sequence& s, int i, float d_lambda) {
   if (!has_gate_vectors(p)) {
     write(p.element, g.lambda.data, offset_of(g.lambda, s, i), d_lambda);
@@ -85,8 +85,8 @@ QACG_DEVICE float finish_row_gate(const Problem& p, const Gradients& g, const Se
   return query_logit;
 }
 
-// The same for key j: `d_lambda` is the column's sum over queries, which only a column gate uses. Returns what the
-// key's own gradient gets; the logit's is kept.
+// The same for key j: `d_lambda` is the sum over queries, which only a column gate uses. Stores the gradient of the key
+// gate's logit, and returns its share in the key's gradient.
 QACG_DEVICE float finish_key_gate(const Problem& p, const Gradients& g, const Sequence& s, int j, float d_lambda) {
   if (!has_gate_vectors(p)) return 0.0f;
   if (!p.column_gate) return at(g.key_logit, s, j);

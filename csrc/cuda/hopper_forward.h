@@ -1,6 +1,6 @@
-// The forward on Hopper's tensor cores, equations 1 to 8: one block for 128 queries of one head, a warp group for 64 of
-// them, keys in tiles with a running maximum. Four products, each in flight while special functions are computed for
-// another one: the softmax runs under the context scores, the sigmoid under P V, and G V under the next tile's scores.
+// The forward with wgmma, equations 1 to 8. A block computes 128 queries of one head, each of its two warp groups 64 of
+// them, over tiles of keys with an online softmax. Each of the four products overlaps with arithmetic: the context
+// scores with the softmax, P V with the sigmoid, and G V with the next tile's scores.
 #pragma once
 
 #include "gpus.h"
@@ -9,21 +9,22 @@
 
 namespace qacg::cuda::mma {
 
-// What a stage holds.
+// The tiles of a stage.
 enum { kKeyTile, kContextKeyTile, kValueTile, kTilesOfAStage };
 
 template <int kDim>
 struct HopperShape {
   static constexpr int kThreads = 256, kRows = 128;
   static constexpr int kKeys = kDim > 64 ? 64 : 128;
-  // Of keys and values: one that is being read, one that G V of the tile before may still read, one that is copied to.
+  // Of keys and values: one is read, one may still be read by G V of the previous tile, one receives copies.
   static constexpr int kStages = 3;
   static constexpr int64_t kShared = (2 * kRows + kStages * kTilesOfAStage * kKeys) * kDim * 2 +
-                                     arena_bytes(kRows * 4) + arena_bytes(kStages * kKeys * 4);
+                                     arena_bytes(kRows * 4) + arena_bytes(kStages * kKeys * 4) +
+                                     arena_bytes(4 * kDim * 4);
 };
 
-// Turns products into scores in powers of two, -inf where hidden, but for a factor above 0, which it returns: where a
-// strip sees all of these keys, what follows takes the factor for nothing.
+// Turns products into scores in powers of two, -inf where hidden, up to the factor that it returns, which is above 0.
+// If a strip sees all of these keys, the next instructions apply that factor at no cost.
 template <int kTiles>
 QACG_DEVICE float make_scores_but_for_factor(const Problem& p, const Sequence& s, int first_row, int first_key,
                                              float (&c)[kTiles][4]) {
@@ -32,26 +33,13 @@ QACG_DEVICE float make_scores_but_for_factor(const Problem& p, const Sequence& s
   return 1.0f;
 }
 
-// sigmoid(x log 2) to 2^-14 of its value. With u = 2^-|x| it is 1 / (1 + u) or u / (1 + u); a polynomial takes the
-// place of the reciprocal, since with 64 dims special functions are what there is least of. Its last coefficient is 1,
-// so that both tails are as exact as u. The same as qacg_kernels/backends/triton/tiles.py has.
-QACG_DEVICE float sigmoid_by_polynomial(float x) {
-  const float u = Fast::exp2(-fabsf(x));
-  float inverse = -0.10911264f * u + 0.43077698f;
-  inverse = inverse * u - 0.78354047f;
-  inverse = inverse * u + 0.95915478f;
-  inverse = inverse * u - 0.99730818f;
-  inverse = inverse * u + 1.0f;
-  return x < 0.0f ? u * inverse : inverse;
-}
-
 template <typename Scalar, int kTiles>
-QACG_DEVICE void narrow_weights(uint32_t (&weights)[kTiles / 2][4], const float (&cells)[kTiles][4]) {
+QACG_DEVICE void narrow_weights(uint32_t (&weights)[kTiles / 2][4], const float (&fragments)[kTiles][4]) {
 #pragma unroll
-  for (int k = 0; k < kTiles / 2; ++k) narrow_cells<Scalar>(weights[k], cells[2 * k], cells[2 * k + 1]);
+  for (int k = 0; k < kTiles / 2; ++k) narrow_fragments<Scalar>(weights[k], fragments[2 * k], fragments[2 * k + 1]);
 }
 
-// Writes a strip of sums to rows of an output, by way of a tile's rows that are this warp's own.
+// Writes a strip of sums to rows of an output. The tile's rows that belong to this warp are the buffer.
 template <typename Scalar, int kTiles, int kDim, int kRows>
 QACG_DEVICE void write_strip(const Problem& p, const Sequence& s, const Panels<kDim, kRows>& tile, int tile_row,
                              const float (&sums)[kTiles][4], const Tensor4& to, int first_row) {
@@ -80,18 +68,16 @@ hopper_forward(QACG_PARAMETER Problem p) {
   Arena arena;
   const Panels<kDim, Shape::kRows> query{arena.tile<kDim>(Shape::kRows).address};
   const Panels<kDim, Shape::kRows> context_query{arena.tile<kDim>(Shape::kRows).address};
-  // The gate vectors lie where the first keys go: the barrier behind the gates is before the first copy of keys.
-  float* vectors = Arena(arena).array<float>(4 * kDim);
   const uint32_t stages = arena.tile<kDim>(Shape::kStages * kTilesOfAStage * kKeys).address;
   float* lambdas = arena.array<float>(Shape::kRows);
-  float* column_parts = arena.array<float>(Shape::kStages * kKeys);
+  float* key_gate_parts = arena.array<float>(Shape::kStages * kKeys);
+  float* vectors = arena.array<float>(4 * kDim);  // apart from the tiles: the first keys are copied meanwhile
   const auto tile_of = [&](int stage, int which) {
     return Panels<kDim, kKeys>{stages + (kTilesOfAStage * stage + which) * kKeys * kDim * 2};
   };
 
   load_rows<Scalar, Shape::kRows, Shape::kThreads>(p, s, p.query, unit.first, queries, query);
   load_rows<Scalar, Shape::kRows, Shape::kThreads>(p, s, p.context_query, unit.first, queries, context_query);
-  compute_lambdas<Scalar, kDim, Shape::kRows>(p, s, unit.first, vectors, lambdas);
 
   const int keys = seen_keys(p, s, unit.first + queries - 1);
   const auto load = [&](int first_key, int stage) {
@@ -99,19 +85,21 @@ hopper_forward(QACG_PARAMETER Problem p) {
     load_rows<Scalar, kKeys, Shape::kThreads>(p, s, p.key, first_key, count, tile_of(stage, kKeyTile));
     load_rows<Scalar, kKeys, Shape::kThreads>(p, s, p.context_key, first_key, count, tile_of(stage, kContextKeyTile));
     load_rows<Scalar, kKeys, Shape::kThreads>(p, s, p.value, first_key, count, tile_of(stage, kValueTile));
-    if (p.column_gate) load_column_parts<kKeys>(p, s, first_key, column_parts + stage * kKeys);
+    if (p.column_gate) load_key_gate_parts<kKeys>(p, s, first_key, key_gate_parts + stage * kKeys);
     commit_copies();
   };
+
+  load(0, 0);  // under way while the gates are computed
+  compute_lambdas<Scalar, kDim, Shape::kRows>(p, s, unit.first, vectors, lambdas);
 
   float softmax_sum[kDimFragments][4] = {}, quasi_sum[kDimFragments][4] = {};
   OnlineSoftmax rows[2];
   float scores[kFragments][4], context_scores[kFragments][4];
   uint32_t softmax_weights[kFragments / 2][4], quasi_weights[kFragments / 2][4];
   KeepBits keep{};
-  load(0, 0);
-  // Where products are in flight, no path may join on which their sums come from elsewhere, and no weights or sums of
-  // another product may be made: ptxas would wait after each product (C7513, C7515). So the loop is left with a wait of
-  // its own, and what follows a softmax or a sigmoid waits for all.
+  // ptxas waits after each product (C7513, C7515) if a path joins on which the sums of products in flight come from
+  // elsewhere, or if weights or sums of another product are written meanwhile. So the loop ends with its own wait, and
+  // the code after a softmax or a sigmoid waits for all products.
   int first_key = 0, stage = 0;
   if (keys > 0) {
 #pragma unroll 1
@@ -124,7 +112,7 @@ hopper_forward(QACG_PARAMETER Problem p) {
       const int next_key = first_key + kKeys, next_stage = stage + 1 < Shape::kStages ? stage + 1 : 0;
       if (next_key < keys) load(next_key, next_stage);
       if (p.seed && first_key % kDropoutBlock == 0) keep = draw_keep_bits(p, s, first_row, first_key);
-      // G V of the tile before, whose weights are in the registers that the context scores want.
+      // G V of the previous tile: its weights occupy the registers of the context scores.
       wait_for_products<1>();
       fence_registers();
       begin_scores<Scalar>(context_scores, context_query, group_row, tile_of(stage, kContextKeyTile));
@@ -133,7 +121,7 @@ hopper_forward(QACG_PARAMETER Problem p) {
       float factor = make_scores_but_for_factor(p, s, first_row, first_key, scores), rescale[2];
 #pragma unroll
       for (int half = 0; half < 2; ++half) rescale[half] = add_scores(rows[half], scores, half, factor);
-      if (p.seed) drop_cells(keep, first_key, scores);
+      if (p.seed) apply_dropout(keep, first_key, scores);
       wait_for_products<0>(context_scores);
 #pragma unroll
       for (int t = 0; t < kDimFragments; ++t) {
@@ -149,8 +137,7 @@ hopper_forward(QACG_PARAMETER Problem p) {
       for (int t = 0; t < kFragments; ++t) {
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
-          const float x = context_scores[t][e] * factor;
-          context_scores[t][e] = kDim > 64 ? sigmoid<Fast>(x) : sigmoid_by_polynomial(x);
+          context_scores[t][e] = sigmoid_by_polynomial(context_scores[t][e] * factor);
         }
       }
       if (p.column_gate) {
@@ -158,12 +145,12 @@ hopper_forward(QACG_PARAMETER Problem p) {
         for (int t = 0; t < kFragments; ++t) {
 #pragma unroll
           for (int e = 0; e < 4; ++e) {
-            const float taken = column_parts[stage * kKeys + column_of(t, e)];
-            context_scores[t][e] *= lambdas[here(strip_row) + row_of(e)] - taken;
+            const float key_gate = key_gate_parts[stage * kKeys + column_of(t, e)];
+            context_scores[t][e] *= lambdas[opaque(strip_row) + row_of(e)] - key_gate;
           }
         }
       }
-      if (p.seed) drop_cells(keep, first_key, context_scores);
+      if (p.seed) apply_dropout(keep, first_key, context_scores);
       wait_for_products<0>(softmax_sum);
       narrow_weights<Scalar>(quasi_weights, context_scores);
       fence_registers(quasi_sum, quasi_weights);
@@ -173,7 +160,7 @@ hopper_forward(QACG_PARAMETER Problem p) {
     } while (first_key < keys);
     wait_for_products<0>(quasi_sum);
   }
-  // Without a key nothing has waited yet for the copies; and the outputs go by way of the queries' tile.
+  // Without keys no wait has covered the copies, and the outputs are staged in the queries' tile.
   wait_for_copies<0>();
   synchronise_block();
 
@@ -194,9 +181,9 @@ const char* run_hopper_forward_of(const Problem& p, void* stream) {
 
 // Launches the forward, with the head size padded to 64 or 128.
 template <typename Scalar>
-const char* run_hopper_forward(const Problem& p, void* stream, bool* taken) {
-  const char* error = find_wgmma(taken);
-  if (error || !*taken) return error;
+const char* run_hopper_forward(const Problem& p, void* stream, bool* launched) {
+  const char* error = find_wgmma(launched);
+  if (error || !*launched) return error;
   return p.head_dim <= 64 ? run_hopper_forward_of<Scalar, 64>(p, stream)
                           : run_hopper_forward_of<Scalar, 128>(p, stream);
 }

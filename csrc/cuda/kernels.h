@@ -1,5 +1,5 @@
-// What the host half (attention.cpp) calls: each function launches kernels on a stream of the current device and
-// returns null, or what went wrong in words. No torch and no CUDA header.
+// The launches that attention.cpp calls. Each runs on a stream of the current device and returns null or the error as
+// text. Includes neither torch nor CUDA headers.
 #pragma once
 
 #include "problem.h"
@@ -13,19 +13,17 @@ const char* run_key_gates(const Problem& p, void* stream);
 const char* run_plain_forward(const Problem& p, void* stream);
 const char* run_plain_backward(const Problem& p, const Gradients& g, void* stream);
 
-// The tensor-core path, for elements of 16 bits, head sizes that are multiples of 8 up to 128, rows that start at
-// multiples of 16 bytes with their dims side by side, and no quasi_out. It leaves and takes the same things between
-// forward and backward as the plain path. `taken` says whether it fitted the device's shared memory; if not, nothing
-// ran.
-const char* run_mma_forward_float16(const Problem& p, void* stream, bool* taken);
-const char* run_mma_forward_bfloat16(const Problem& p, void* stream, bool* taken);
-const char* run_mma_backward_float16(const Problem& p, const Gradients& g, void* stream, bool* taken);
-const char* run_mma_backward_bfloat16(const Problem& p, const Gradients& g, void* stream, bool* taken);
+// The tensor-core path takes elements of 16 bits, head sizes that are multiples of 8 up to 128, rows with unit stride
+// that start at multiples of 16 bytes, and no quasi_out. Both paths exchange the same tensors between forward and
+// backward. If the kernels exceed the device's shared memory, nothing runs and `launched` is false.
+const char* run_mma_forward_float16(const Problem& p, void* stream, bool* launched);
+const char* run_mma_forward_bfloat16(const Problem& p, void* stream, bool* launched);
+const char* run_mma_backward_float16(const Problem& p, const Gradients& g, void* stream, bool* launched);
+const char* run_mma_backward_bfloat16(const Problem& p, const Gradients& g, void* stream, bool* launched);
 
-// The forward on Hopper's tensor cores, for the same calls; `taken` says whether the device has them and the library
-// code for it.
-const char* run_hopper_forward_float16(const Problem& p, void* stream, bool* taken);
-const char* run_hopper_forward_bfloat16(const Problem& p, void* stream, bool* taken);
+// The forward with wgmma, for the same calls. `launched` is false if the device or this library lacks it.
+const char* run_hopper_forward_float16(const Problem& p, void* stream, bool* launched);
+const char* run_hopper_forward_bfloat16(const Problem& p, void* stream, bool* launched);
 
 // Gradients of the gate vectors, after a backward; g.gate_sums has room for gate_sums_floats.
 int64_t gate_sums_parts(const Problem& p);

@@ -3,12 +3,12 @@
 
 namespace qacg::cuda {
 
-const char* run_mma_forward_float16(const Problem& p, void* stream, bool* taken) {
-  return mma::run_forward<Float16>(p, stream, taken);
+const char* run_mma_forward_float16(const Problem& p, void* stream, bool* launched) {
+  return mma::run_forward<Float16>(p, stream, launched);
 }
 
-const char* run_mma_backward_float16(const Problem& p, const Gradients& g, void* stream, bool* taken) {
-  return mma::run_backward<Float16>(p, g, stream, taken);
+const char* run_mma_backward_float16(const Problem& p, const Gradients& g, void* stream, bool* launched) {
+  return mma::run_backward<Float16>(p, g, stream, launched);
 }
 
 }  // namespace qacg::cuda

@@ -37,7 +37,7 @@ const char* run_gate_sums(const Problem& p, const Gradients& g, void* stream) {
   const char* error = launch(gate_partial_sums, g.gate_parts * pairs, kGateThreads, kGateShared, stream, p, g);
   if (error) return error;
   const int64_t chunks = (p.head_dim + kWarp - 1) / kWarp;
-  // What heads share has a gradient without any head too: 0.
+  // Shared parameters have a gradient of 0 if there are no heads.
   const int64_t heads = p.heads > 0 ? p.heads : 1;
   return launch(gate_sums, kGateItems * chunks * heads, kGateThreads, kGateShared, stream, p, g);
 }

@@ -1,4 +1,4 @@
-// What backends/cuda asks of the library itself, by ctypes.
+// Properties of the library that qacg_kernels/backends/cuda reads through ctypes.
 #include "gpus.h"
 #include "mma_launch.h"
 
@@ -16,11 +16,11 @@ int64_t shared_memory_of(bool backward) {
 }  // namespace
 }  // namespace qacg::cuda::mma
 
-// The GPUs that this library has code for, as TORCH_CUDA_ARCH_LIST names them, with colons between.
+// The GPUs that this library has code for: names of TORCH_CUDA_ARCH_LIST, separated by colons.
 QACG_EXPORT const char* qacg_cuda_gpus() { return qacg::cuda::kGpus; }
 
-// Bytes of shared memory that a block of the tensor-core path takes, for a head size up to 128: the forward in its
-// smaller form, or the larger of the backward's two passes.
+// Bytes of shared memory per block of the tensor-core path, for head sizes up to 128: of the tiled forward, or of the
+// larger of the backward's two passes.
 QACG_EXPORT int64_t qacg_cuda_shared_memory(int32_t head_dim, int32_t backward) {
   using namespace qacg::cuda::mma;
   if (head_dim <= 32) return shared_memory_of<32>(backward);

@@ -1,6 +1,6 @@
-// The instructions of sm_80 that the tensor-core path is made of. Which thread holds which element of a fragment is the
-// PTX ISA's (mma.m16n8k16 and ldmatrix for .b16); mma_tile.h says how the kernels use it. Shared memory has 32-bit
-// addresses here: a kernel computes with a dozen of them, and those of C++ pointers would take twice the registers.
+// The sm_80 instructions of the tensor-core path. Fragments are distributed over threads as the PTX ISA specifies
+// (mma.m16n8k16 and ldmatrix for .b16); mma_tile.h describes their use. Addresses in shared memory are 32-bit integers:
+// a kernel keeps a dozen of them, and C++ pointers would take twice the registers.
 #pragma once
 
 #include "../common/half_types.h"
@@ -65,8 +65,8 @@ QACG_DEVICE void store_word(uint32_t to, uint32_t word) {
   asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), "r"(word) : "memory");
 }
 
-// 16 bytes from device to shared memory, some time before a wait for their group; zeros if not `inside`. `from` is an
-// address inside the tensor either way.
+// Starts a copy of 16 bytes from device to shared memory, or zeros if not `inside`. It completes before a wait for its
+// group returns. `from` is always an address inside the tensor.
 QACG_DEVICE void copy_async(uint32_t to, const void* from, bool inside) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(inside ? 16 : 0) : "memory");
 }

@@ -1,6 +1,6 @@
-// The backward's pass over keys on tensor cores: gradients of key, context key and value. One block for 64 keys of one
-// head, queries in tiles. Its warps first share a tile's cells out, strip by strip, and leave A, dT and dTc in shared
-// memory; then each takes 16 keys and half of the dims. Six products.
+// The backward's pass over keys with mma.sync: gradients of key, context key and value. A block computes 64 keys of one
+// head over tiles of queries, in two phases. First each warp computes a strip of A, dT and dTc into shared memory; then
+// each warp accumulates 16 keys by half of the dims. Six products.
 #pragma once
 
 #include "mma_gradient.h"
@@ -11,7 +11,7 @@ template <int kDim>
 struct KeysShape {
   static constexpr int kThreads = 256, kWarps = kThreads / kWarp, kKeys = 64;
   static constexpr int kRows = kDim > 64 ? 32 : 64;
-  static constexpr int kStrips = kRows / kStrip, kKeyGroups = kWarps / kStrips;  // of the cells of a tile
+  static constexpr int kStrips = kRows / kStrip, kKeyGroups = kWarps / kStrips;  // of a tile's entries
   static constexpr int64_t kShared = (3 * kKeys + 2 * 3 * kRows) * kDim * 2 + 3 * kRows * kKeys * 2 +
                                      arena_bytes(2 * kRows * 16) + arena_bytes(kRows * kDropoutGroups) +
                                      arena_bytes(kStrips * kKeys * 4) + 2 * arena_bytes(kKeys * 4);
@@ -37,22 +37,22 @@ backward_keys(QACG_PARAMETER Problem p, QACG_PARAMETER Gradients g) {
   const auto d_context = arena.tile<kKeys>(kRows);
   RowTerms* all_terms = arena.array<RowTerms>(2 * kRows);
   uint8_t* keep_bytes = arena.array<uint8_t>(kRows * kDropoutGroups);
-  float* column_totals = arena.array<float>(Shape::kStrips * kKeys);  // each cell is added to by one warp alone
+  float* column_totals = arena.array<float>(Shape::kStrips * kKeys);  // each total has one warp
   float* key_logits = arena.array<float>(kKeys);
-  float* column_parts = arena.array<float>(kKeys);
+  float* key_gate_parts = arena.array<float>(kKeys);
 
   load_rows<Scalar, kKeys, kThreads>(p, s, p.key, unit.first, keys, key);
   load_rows<Scalar, kKeys, kThreads>(p, s, p.context_key, unit.first, keys, context_key);
   load_rows<Scalar, kKeys, kThreads>(p, s, p.value, unit.first, keys, value);
-  load_column_parts<kKeys>(p, s, unit.first, column_parts);
+  load_key_gate_parts<kKeys>(p, s, unit.first, key_gate_parts);
   for (int n = thread_index(); n < Shape::kStrips * kKeys; n += kThreads) column_totals[n] = 0.0f;
 
-  // In the first phase: a strip of queries and a group of keys; in the second: 16 keys and half of the dims.
+  // Phase one: a strip of queries and a group of keys. Phase two: 16 keys and half of the dims.
   const int strip_row = warp() % Shape::kStrips * kStrip, group_key = warp() / Shape::kStrips * kGroupKeys;
   const int owned_key = warp() % 4 * 16, owned_chunk = warp() / 4 * (kDim / 2 / kChunk);
   float value_sum[kHalfFragments][4] = {}, key_sum[kHalfFragments][4] = {}, context_sum[kHalfFragments][4] = {};
 
-  // Under causality the first queries see none of these keys, and keys beyond the length are seen by none.
+  // Causality hides these keys from the first queries; no query sees keys beyond the length.
   const int first_tile = p.is_causal ? unit.first / kRows : 0;
   const int all_tiles = keys > 0 ? (s.queries + kRows - 1) / kRows : 0;
   const auto load = [&](int n, int stage) {
@@ -103,7 +103,7 @@ backward_keys(QACG_PARAMETER Problem p, QACG_PARAMETER Gradients g) {
       rows.delta[half] = terms.delta;
     }
     float row_sums[2] = {}, column_sums[kFragments][2] = {};
-    strip_gradients(p, s, first_row, unit.first + group_key, rows, column_parts + group_key, keep, strip, row_sums,
+    strip_gradients(p, s, first_row, unit.first + group_key, rows, key_gate_parts + group_key, keep, strip, row_sums,
                     column_sums);
     store_strip<Scalar>(attention, strip_row, group_key / kChunk, strip.out_value);
     store_strip<Scalar>(d_score, strip_row, group_key / kChunk, strip.score);

@@ -1,5 +1,5 @@
-// The backward's pass over queries on tensor cores: delta, the gradients of query, context query and lambda. One block
-// for 64 queries of one head, keys in tiles; five products, seven where delta is not to be had from O1.
+// The backward's pass over queries with mma.sync: delta, gradients of query, context query and lambda. A block computes
+// 64 queries of one head over tiles of keys. Five products; seven if the forward saved no O1 for delta.
 #pragma once
 
 #include "mma_gradient.h"
@@ -9,7 +9,7 @@ namespace qacg::cuda::mma {
 template <int kDim>
 struct RowsShape {
   static constexpr int kThreads = 128, kRows = 64;
-  // With 128 dims there are registers for the cells of 16 keys, and two blocks fit a multiprocessor of sm_80.
+  // With 128 dims registers suffice for 16 keys, and two blocks fit a multiprocessor of sm_80.
   static constexpr int kKeys = kDim > 64 ? 16 : 32;
   static constexpr int64_t kShared =
       (3 * kRows + 2 * 3 * kKeys) * kDim * 2 + arena_bytes(kRows * 4) + arena_bytes(2 * kKeys * 4);
@@ -32,7 +32,7 @@ backward_rows(QACG_PARAMETER Problem p, QACG_PARAMETER Gradients g) {
   const auto all_keys = arena.tile<kDim>(2 * kKeys), all_context_keys = arena.tile<kDim>(2 * kKeys);
   const auto all_values = arena.tile<kDim>(2 * kKeys);
   float* deltas = arena.array<float>(Shape::kRows);
-  float* column_parts = arena.array<float>(2 * kKeys);
+  float* key_gate_parts = arena.array<float>(2 * kKeys);
 
   load_rows<Scalar, Shape::kRows, Shape::kThreads>(p, s, p.query, unit.first, queries, query);
   load_rows<Scalar, Shape::kRows, Shape::kThreads>(p, s, p.context_query, unit.first, queries, context_query);
@@ -76,7 +76,7 @@ backward_rows(QACG_PARAMETER Problem p, QACG_PARAMETER Gradients g) {
       add_products<Scalar>(score, query, strip_row, all_keys.from(stage * kKeys), 0);
       add_products<Scalar>(out_value, grad, strip_row, all_values.from(stage * kKeys), 0);
       make_scores(p, s, first_row, n * kKeys, score);
-      if (p.seed) drop_cells(keep, n * kKeys, out_value);
+      if (p.seed) apply_dropout(keep, n * kKeys, out_value);
 #pragma unroll
       for (int t = 0; t < kKeys / 8; ++t) {
 #pragma unroll
@@ -98,7 +98,7 @@ backward_rows(QACG_PARAMETER Problem p, QACG_PARAMETER Gradients g) {
     load_rows<Scalar, kKeys, Shape::kThreads>(p, s, p.context_key, first_key, count,
                                               all_context_keys.from(stage * kKeys));
     load_rows<Scalar, kKeys, Shape::kThreads>(p, s, p.value, first_key, count, all_values.from(stage * kKeys));
-    load_column_parts<kKeys>(p, s, first_key, column_parts + stage * kKeys);
+    load_key_gate_parts<kKeys>(p, s, first_key, key_gate_parts + stage * kKeys);
   };
   pipelined(tiles, load, [&](int n, int stage) {
     draw(n * kKeys);
@@ -108,13 +108,13 @@ backward_rows(QACG_PARAMETER Problem p, QACG_PARAMETER Gradients g) {
     add_products<Scalar>(strip.context, context_query, strip_row, all_context_keys, tile_key);
     add_products<Scalar>(strip.out_value, grad, strip_row, all_values, tile_key);
     float column_sums[kFragments][2] = {};
-    strip_gradients(p, s, first_row, n * kKeys, rows, column_parts + tile_key, keep, strip, d_lambda, column_sums);
+    strip_gradients(p, s, first_row, n * kKeys, rows, key_gate_parts + tile_key, keep, strip, d_lambda, column_sums);
 #pragma unroll
     for (int k = 0; k < kKeys / 16; ++k) {
       uint32_t a[4];
-      narrow_cells<Scalar>(a, strip.score[2 * k], strip.score[2 * k + 1]);
+      narrow_fragments<Scalar>(a, strip.score[2 * k], strip.score[2 * k + 1]);
       add_weighted<Scalar>(query_sum, a, all_keys.downwards(tile_key + 16 * k));
-      narrow_cells<Scalar>(a, strip.context[2 * k], strip.context[2 * k + 1]);
+      narrow_fragments<Scalar>(a, strip.context[2 * k], strip.context[2 * k + 1]);
       add_weighted<Scalar>(context_sum, a, all_context_keys.downwards(tile_key + 16 * k));
     }
   });

@@ -1,6 +1,6 @@
-// The forward on tensor cores for rows of any length, equations 1 to 8: one block for 64 queries of one head, a warp
-// for each strip of 16, keys in tiles with a running maximum. Four products: P V is rescaled from tile to tile, G V is
-// not. Both are made at once, so that the values are read once.
+// The forward with mma.sync for rows of any length, equations 1 to 8. A block computes 64 queries of one head, a warp a
+// strip of 16, over tiles of keys with an online softmax. Four products: P V is rescaled at each tile, G V is not. Both
+// are computed together, so that each value is read from shared memory once.
 #pragma once
 
 #include "mma_strip.h"
@@ -11,7 +11,7 @@ template <int kDim>
 struct ForwardShape {
   static constexpr int kThreads = 128, kRows = 64;
   static constexpr int kKeys = kDim > 64 ? 32 : 64;
-  // With 128 dims two blocks fit a multiprocessor of sm_80, with 512 bytes to spare for each.
+  // With 128 dims two blocks fit a multiprocessor of sm_80; each could use 512 bytes more.
   static constexpr int64_t kShared =
       (2 * kRows + 2 * 3 * kKeys) * kDim * 2 + arena_bytes(kRows * 4) + arena_bytes(2 * kKeys * 4);
 };
@@ -29,13 +29,13 @@ forward(QACG_PARAMETER Problem p) {
 
   Arena arena;
   const auto query = arena.tile<kDim>(Shape::kRows), context_query = arena.tile<kDim>(Shape::kRows);
-  // The gate vectors lie where the first keys go: the barrier behind the gates is before the first copy of keys.
+  // The gate vectors share memory with the first keys: a barrier separates the gates from the first copy of keys.
   float* vectors = Arena(arena).array<float>(4 * kDim);
   static_assert(4 * kDim * sizeof(float) <= 2 * kKeys * kDim * 2);
   const auto all_keys = arena.tile<kDim>(2 * kKeys), all_context_keys = arena.tile<kDim>(2 * kKeys);
   const auto all_values = arena.tile<kDim>(2 * kKeys);
   float* lambdas = arena.array<float>(Shape::kRows);
-  float* column_parts = arena.array<float>(2 * kKeys);
+  float* key_gate_parts = arena.array<float>(2 * kKeys);
 
   load_rows<Scalar, Shape::kRows, Shape::kThreads>(p, s, p.query, unit.first, queries, query);
   load_rows<Scalar, Shape::kRows, Shape::kThreads>(p, s, p.context_query, unit.first, queries, context_query);
@@ -51,24 +51,24 @@ forward(QACG_PARAMETER Problem p) {
     load_rows<Scalar, kKeys, Shape::kThreads>(p, s, p.context_key, first_key, count,
                                               all_context_keys.from(stage * kKeys));
     load_rows<Scalar, kKeys, Shape::kThreads>(p, s, p.value, first_key, count, all_values.from(stage * kKeys));
-    if (p.column_gate) load_column_parts<kKeys>(p, s, first_key, column_parts + stage * kKeys);
+    if (p.column_gate) load_key_gate_parts<kKeys>(p, s, first_key, key_gate_parts + stage * kKeys);
   };
   const auto body = [&](int n, int stage) {
     const int first_key = n * kKeys;
     if (p.seed && first_key % kDropoutBlock == 0) keep = draw_keep_bits(p, s, first_row, first_key);
 
     uint32_t softmax_weights[kKeys / 16][4], quasi_weights[kKeys / 16][4];
-    float cells[kFragments][4] = {};
+    float fragments[kFragments][4] = {};
     const auto make_weights = [&](uint32_t (&weights)[kKeys / 16][4]) {
-      if (p.seed) drop_cells(keep, first_key, cells);
+      if (p.seed) apply_dropout(keep, first_key, fragments);
 #pragma unroll
-      for (int k = 0; k < kKeys / 16; ++k) narrow_cells<Scalar>(weights[k], cells[2 * k], cells[2 * k + 1]);
+      for (int k = 0; k < kKeys / 16; ++k) narrow_fragments<Scalar>(weights[k], fragments[2 * k], fragments[2 * k + 1]);
     };
-    add_products<Scalar>(cells, query, strip_row, all_keys.from(stage * kKeys), 0);
-    make_scores(p, s, first_row, first_key, cells);
+    add_products<Scalar>(fragments, query, strip_row, all_keys.from(stage * kKeys), 0);
+    make_scores(p, s, first_row, first_key, fragments);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const float rescale = add_scores(rows[half], cells, half);
+      const float rescale = add_scores(rows[half], fragments, half);
 #pragma unroll
       for (int t = 0; t < kDimFragments; ++t) {
         softmax_sum[t][2 * half] *= rescale;
@@ -80,23 +80,24 @@ forward(QACG_PARAMETER Problem p) {
 #pragma unroll
     for (int t = 0; t < kFragments; ++t) {
 #pragma unroll
-      for (int e = 0; e < 4; ++e) cells[t][e] = 0.0f;
+      for (int e = 0; e < 4; ++e) fragments[t][e] = 0.0f;
     }
-    add_products<Scalar>(cells, context_query, strip_row, all_context_keys.from(stage * kKeys), 0);
-    make_scores(p, s, first_row, first_key, cells);
+    add_products<Scalar>(fragments, context_query, strip_row, all_context_keys.from(stage * kKeys), 0);
+    make_scores(p, s, first_row, first_key, fragments);
 #pragma unroll
     for (int t = 0; t < kFragments; ++t) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        cells[t][e] = sigmoid<Fast>(cells[t][e]);
+        // With 64 dims special functions bound this loop; with 128 or 32 the polynomial gains nothing.
+        fragments[t][e] = kDim == 64 ? sigmoid_by_polynomial(fragments[t][e]) : sigmoid<Fast>(fragments[t][e]);
       }
     }
-    if (p.column_gate) {  // a branch around all cells: within each it would be skipped cell by cell
+    if (p.column_gate) {  // one branch around the loop: inside it would be executed for each entry
 #pragma unroll
       for (int t = 0; t < kFragments; ++t) {
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
-          cells[t][e] *= lambdas[here(strip_row) + row_of(e)] - column_parts[stage * kKeys + column_of(t, e)];
+          fragments[t][e] *= lambdas[opaque(strip_row) + row_of(e)] - key_gate_parts[stage * kKeys + column_of(t, e)];
         }
       }
     }

@@ -1,5 +1,5 @@
-// The forward on tensor cores for rows of at most 128 keys that save no branch output: a row's scores are held whole,
-// its softmax is exact at once, and P and lambda G are added before the only product with V. Three products.
+// The forward with mma.sync for single-tile rows, of at most 128 keys, that save no branch output. All scores of a row
+// are in registers, so the softmax needs no rescaling, and P + lambda G is multiplied with V once. Three products.
 #pragma once
 
 #include "mma_strip.h"
@@ -7,7 +7,7 @@
 namespace qacg::cuda::mma {
 
 constexpr int kShortKeys = 128;
-// With 128 dims one block would fill a multiprocessor; two of the tiled forward take less time for twice the rows.
+// With 128 dims one block would fill a multiprocessor, and two blocks of the tiled forward are faster.
 constexpr int kMostShortDims = 64;
 
 template <int kDim>
@@ -36,7 +36,7 @@ forward_short(QACG_PARAMETER Problem p) {
   const auto value = arena.tile<kDim>(kShortKeys);
   float* vectors = arena.array<float>(4 * kDim);
   float* lambdas = arena.array<float>(Shape::kRows);
-  float* column_parts = arena.array<float>(kShortKeys);
+  float* key_gate_parts = arena.array<float>(kShortKeys);
 
   load_rows<Scalar, Shape::kRows, Shape::kThreads>(p, s, p.query, unit.first, queries, query);
   load_rows<Scalar, kShortKeys, Shape::kThreads>(p, s, p.key, 0, keys, key);
@@ -45,7 +45,7 @@ forward_short(QACG_PARAMETER Problem p) {
   load_rows<Scalar, kShortKeys, Shape::kThreads>(p, s, p.context_key, 0, keys, context_key);
   load_rows<Scalar, kShortKeys, Shape::kThreads>(p, s, p.value, 0, keys, value);
   commit_copies();
-  load_column_parts<kShortKeys>(p, s, 0, column_parts);
+  load_key_gate_parts<kShortKeys>(p, s, 0, key_gate_parts);
   compute_lambdas<Scalar, kDim, Shape::kRows>(p, s, unit.first, vectors, lambdas);
   const float lambda[2] = {lambdas[strip_row + row_of(0)], lambdas[strip_row + row_of(2)]};
   KeepBits keep{};
@@ -58,12 +58,15 @@ forward_short(QACG_PARAMETER Problem p) {
   make_scores(p, s, first_row, 0, softmax);
   OnlineSoftmax rows[2];
 #pragma unroll
-  for (int half = 0; half < 2; ++half) add_scores(rows[half], softmax, half);
-  store_rows(p, s, first_row, rows);
+  for (int half = 0; half < 2; ++half) {
+    add_scores(rows[half], softmax, half);
+    store_row(p, s, first_row, rows[half], half);
+    const float normalise = rows[half].normalise();
 #pragma unroll
-  for (int t = 0; t < kFragments; ++t) {
-#pragma unroll
-    for (int e = 0; e < 4; ++e) softmax[t][e] *= rows[e / 2].normalise();
+    for (int t = 0; t < kFragments; ++t) {
+      softmax[t][2 * half] *= normalise;
+      softmax[t][2 * half + 1] *= normalise;
+    }
   }
 
   wait_for_copies<0>();
@@ -72,20 +75,20 @@ forward_short(QACG_PARAMETER Problem p) {
 #pragma unroll
   for (int k = 0; k < kShortKeys / 16; ++k) {
     if (16 * k >= keys) break;
-    float cells[2][4] = {};
-    add_products<Scalar>(cells, context_query, strip_row, context_key, 16 * k);
-    make_scores(p, s, first_row, 16 * k, cells);
+    float fragments[2][4] = {};
+    add_products<Scalar>(fragments, context_query, strip_row, context_key, 16 * k);
+    make_scores(p, s, first_row, 16 * k, fragments);
 #pragma unroll
     for (int t = 0; t < 2; ++t) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        const float gate = lambda[e / 2] - column_parts[16 * k + column_of(t, e)];
-        cells[t][e] = softmax[2 * k + t][e] + gate * p.quasi_scale * sigmoid<Fast>(cells[t][e]);
+        const float gate = lambda[e / 2] - key_gate_parts[16 * k + column_of(t, e)];
+        fragments[t][e] = softmax[2 * k + t][e] + gate * p.quasi_scale * sigmoid<Fast>(fragments[t][e]);
       }
     }
-    if (p.seed) drop_cells(keep, 16 * k, cells);
+    if (p.seed) apply_dropout(keep, 16 * k, fragments);
     uint32_t a[4];
-    narrow_cells<Scalar>(a, cells[0], cells[1]);
+    narrow_fragments<Scalar>(a, fragments[0], fragments[1]);
     add_weighted<Scalar>(sums, a, value.downwards(16 * k));
   }
   if (p.seed) {

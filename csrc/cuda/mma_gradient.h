@@ -1,17 +1,17 @@
-// The gradients of a strip's cells, equations 9 to 13, for both passes of the backward on tensor cores.
+// Gradients of a strip's attention entries, equations 9 to 13, for both passes of the backward with mma.sync.
 #pragma once
 
 #include "mma_strip.h"
 
 namespace qacg::cuda::mma {
 
-// What the backward keeps of the two rows that a thread has cells of.
+// Row terms of the two rows of a thread.
 struct StripRows {
   SoftmaxRow softmax[2];
   float lambda[2], delta[2];
 };
 
-// Row i's softmax, zero beyond the last.
+// The softmax of row i; zero beyond the last row.
 QACG_DEVICE SoftmaxRow softmax_of_row(const Problem& p, const Sequence& s, int i) {
   return i < s.queries ? softmax_row(at(p.row_max, s, i), at(p.row_sum, s, i)) : SoftmaxRow{0.0f, 0.0f};
 }
@@ -22,14 +22,13 @@ struct Strip {
   float score[kTiles][4], context[kTiles][4], out_value[kTiles][4];
 };
 
-// Adds d lambda of every cell to sums over the strip's rows (row_sums) and, for a column gate, over its columns
+// Adds d lambda of every entry to sums over the strip's rows (row_sums) and, for a column gate, over its columns
 // (column_sums).
 template <int kTiles>
 QACG_DEVICE void strip_gradients(const Problem& p, const Sequence& s, int first_row, int first_key,
-                                 const StripRows& rows, const float* column_parts, const KeepBits& keep,
+                                 const StripRows& rows, const float* key_gate_parts, const KeepBits& keep,
                                  Strip<kTiles>& strip, float (&row_sums)[2], float (&column_sums)[kTiles][2]) {
-  // Most calls, and most tiles of those with causality or lengths. What may hide or drop a cell would be a quarter of
-  // all instructions.
+  // The usual case. Tests for hidden and dropped entries would be a quarter of all instructions.
   if (!p.seed && !p.column_gate && sees_all(p, s, first_row, first_key, 8 * kTiles)) {
     const float factor = p.scale * kLog2e;
 #pragma unroll
@@ -37,13 +36,13 @@ QACG_DEVICE void strip_gradients(const Problem& p, const Sequence& s, int first_
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const SoftmaxRow& row = rows.softmax[e / 2];
-        const GradientCell cell = gradient_cell(Fast::exp2(strip.score[t][e] * factor - row.shift) * row.normalise,
-                                                sigmoid<Fast>(strip.context[t][e] * factor), rows.lambda[e / 2], 1.0f,
-                                                strip.out_value[t][e], rows.delta[e / 2], p.quasi_scale);
-        strip.score[t][e] = cell.d_score;
-        strip.context[t][e] = cell.d_context_score;
-        strip.out_value[t][e] = cell.attention;
-        row_sums[e / 2] += cell.d_gate;
+        const GradientCell gradient = gradient_cell(Fast::exp2(strip.score[t][e] * factor - row.shift) * row.normalise,
+                                                    sigmoid<Fast>(strip.context[t][e] * factor), rows.lambda[e / 2],
+                                                    1.0f, strip.out_value[t][e], rows.delta[e / 2], p.quasi_scale);
+        strip.score[t][e] = gradient.d_score;
+        strip.context[t][e] = gradient.d_context_score;
+        strip.out_value[t][e] = gradient.attention;
+        row_sums[e / 2] += gradient.d_gate;
       }
     }
     return;
@@ -57,16 +56,16 @@ QACG_DEVICE void strip_gradients(const Problem& p, const Sequence& s, int first_
       const float score = strip.score[t][e], context = strip.context[t][e];
       const bool hidden = score == -INFINITY && context == -INFINITY;
       const float kept = !p.seed ? 1.0f : keep.keeps(first_key, t, e) ? p.keep_scale : 0.0f;
-      const GradientCell cell =
+      const GradientCell gradient =
           gradient_cell(Fast::exp2(score - rows.softmax[half].shift) * rows.softmax[half].normalise,
-                        sigmoid<Fast>(context), rows.lambda[half] - column_parts[column_of(t, e)], kept,
+                        sigmoid<Fast>(context), rows.lambda[half] - key_gate_parts[column_of(t, e)], kept,
                         strip.out_value[t][e], rows.delta[half], p.quasi_scale);
-      // A hidden cell's dO V^T may be NaN where its P is 0.
-      strip.score[t][e] = hidden ? 0.0f : cell.d_score;
-      strip.context[t][e] = hidden ? 0.0f : cell.d_context_score;
-      strip.out_value[t][e] = hidden ? 0.0f : cell.attention;
-      row_sums[half] += hidden ? 0.0f : cell.d_gate;
-      column_sums[t][e % 2] += hidden ? 0.0f : cell.d_gate;
+      // dO V^T of a hidden entry may be NaN, although P is 0.
+      strip.score[t][e] = hidden ? 0.0f : gradient.d_score;
+      strip.context[t][e] = hidden ? 0.0f : gradient.d_context_score;
+      strip.out_value[t][e] = hidden ? 0.0f : gradient.attention;
+      row_sums[half] += hidden ? 0.0f : gradient.d_gate;
+      column_sums[t][e % 2] += hidden ? 0.0f : gradient.d_gate;
     }
   }
 }

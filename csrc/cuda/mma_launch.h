@@ -11,10 +11,10 @@
 
 namespace qacg::cuda::mma {
 
-// What a block may have on the smallest of the GPUs that these kernels are sized for, sm_80.
+// Shared memory per block on sm_80, for which these kernels are sized.
 constexpr int64_t kSharedOfSm80 = 163 * 1024;
 
-// Calls run(a type with the padded head size as its value, the shared memory there is) for the head size of a problem.
+// Calls run(padded head size as an integral_constant, shared memory limit in bytes).
 template <typename Run>
 const char* with_padded_dim(const Problem& p, const Run& run) {
   int64_t limit = 0;
@@ -26,20 +26,20 @@ const char* with_padded_dim(const Problem& p, const Run& run) {
 }
 
 template <typename Scalar>
-const char* run_forward(const Problem& p, void* stream, bool* taken) {
+const char* run_forward(const Problem& p, void* stream, bool* launched) {
   return with_padded_dim(p, [&](auto dim, int64_t limit) -> const char* {
     constexpr int kDim = decltype(dim)::value;
     const auto run = [&](auto kernel, auto shape) -> const char* {
       using Shape = decltype(shape);
       static_assert(Shape::kShared <= kSharedOfSm80);
-      *taken = Shape::kShared <= limit;
-      if (!*taken) return nullptr;
+      *launched = Shape::kShared <= limit;
+      if (!*launched) return nullptr;
       return launch(kernel, unit_count(p, p.query_length, Shape::kRows), Shape::kThreads, Shape::kShared, stream, p);
     };
     if constexpr (kDim <= kMostShortDims) {
       if (p.key_length <= kShortKeys && !p.softmax_out.data) {
         const char* error = run(forward_short<Scalar, kDim>, ShortShape<kDim>{});
-        if (*taken || error) return error;
+        if (*launched || error) return error;
       }
     }
     return run(forward<Scalar, kDim>, ForwardShape<kDim>{});
@@ -47,14 +47,14 @@ const char* run_forward(const Problem& p, void* stream, bool* taken) {
 }
 
 template <typename Scalar>
-const char* run_backward(const Problem& p, const Gradients& g, void* stream, bool* taken) {
+const char* run_backward(const Problem& p, const Gradients& g, void* stream, bool* launched) {
   return with_padded_dim(p, [&](auto dim, int64_t limit) -> const char* {
     constexpr int kDim = decltype(dim)::value;
     using Rows = RowsShape<kDim>;
     using Keys = KeysShape<kDim>;
     static_assert(Rows::kShared <= kSharedOfSm80 && Keys::kShared <= kSharedOfSm80);
-    *taken = Rows::kShared <= limit && Keys::kShared <= limit;
-    if (!*taken) return nullptr;
+    *launched = Rows::kShared <= limit && Keys::kShared <= limit;
+    if (!*launched) return nullptr;
     const char* error = launch(backward_rows<Scalar, kDim>, unit_count(p, p.query_length, Rows::kRows), Rows::kThreads,
                                Rows::kShared, stream, p, g);
     if (error) return error;

@@ -1,4 +1,4 @@
-// A strip of 16 queries against some keys: scores with all that hides keys, dropout, and the rows' gates.
+// A strip of 16 queries and a tile of keys: masked scores, dropout, gates, the online softmax and the outputs.
 #pragma once
 
 #include "gates.h"
@@ -38,7 +38,7 @@ QACG_DEVICE void make_scores(const Problem& p, const Sequence& s, int first_row,
                              Fragments&... others) {
   const float factor = p.scale * kLog2e;
   const bool masked = p.mask_kind != Mask::kNone;
-  if (sees_all(p, s, first_row, first_key, 8 * kTiles)) {  // no cell needs a look of its own
+  if (sees_all(p, s, first_row, first_key, 8 * kTiles)) {  // nothing is hidden
 #pragma unroll
     for (int t = 0; t < kTiles; ++t) {
 #pragma unroll
@@ -51,7 +51,7 @@ QACG_DEVICE void make_scores(const Problem& p, const Sequence& s, int first_row,
   }
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const int i = here(first_row) + row_of(2 * half), seen = seen_by(p, s, i);
+    const int i = opaque(first_row) + row_of(2 * half), seen = seen_by(p, s, i);
 #pragma unroll
     for (int t = 0; t < kTiles; ++t) {
 #pragma unroll
@@ -65,8 +65,8 @@ QACG_DEVICE void make_scores(const Problem& p, const Sequence& s, int first_row,
   }
 }
 
-// Which of a thread's cells dropout keeps, for the 128 keys of one counter block: byte 2 (t % 2) + e % 2 of row[e / 2]
-// belongs to fragment t's element e, whose bit is the key's slot.
+// Which of a thread's entries dropout keeps, for the 128 keys of one counter block: byte 2 (t % 2) + e % 2 of row[e /
+// 2] belongs to fragment t's element e, whose bit is the key's slot.
 struct KeepBits {
   uint32_t row[2];
 
@@ -76,7 +76,7 @@ struct KeepBits {
   }
 };
 
-// Every thread draws its own: the counters of a strip and a block of 128 keys are 256, eight for each lane.
+// Every thread draws its own bits: a strip and 128 keys have 256 counters, eight for each lane.
 QACG_DEVICE KeepBits draw_keep_bits(const Problem& p, const Sequence& s, int first_row, int first_key) {
   const uint64_t seed = static_cast<uint64_t>(*p.seed);
   KeepBits bits{};
@@ -94,7 +94,7 @@ QACG_DEVICE KeepBits draw_keep_bits(const Problem& p, const Sequence& s, int fir
 }
 
 template <int kTiles>
-QACG_DEVICE void drop_cells(const KeepBits& bits, int first_key, float (&c)[kTiles][4]) {
+QACG_DEVICE void apply_dropout(const KeepBits& bits, int first_key, float (&c)[kTiles][4]) {
 #pragma unroll
   for (int t = 0; t < kTiles; ++t) {
 #pragma unroll
@@ -104,7 +104,7 @@ QACG_DEVICE void drop_cells(const KeepBits& bits, int first_key, float (&c)[kTil
   }
 }
 
-// The dot product of two rows' parts, 16 bytes at a time: chunks part, part + 2, ...
+// The dot product of every other 16-byte chunk of two rows: chunks part, part + 2, ...
 template <typename Scalar>
 QACG_DEVICE float half_dot(const Scalar* x, const Scalar* y, int head_dim, int part) {
   float sum = 0.0f;
@@ -140,8 +140,8 @@ QACG_DEVICE const Scalar* row_at(const Tensor4& t, const Sequence& s, int i) {
   return static_cast<const Scalar*>(t.data) + offset_of(t, s, i);
 }
 
-// Lambda of kRows rows from first_row to shared memory, two threads a row; gates that are computed are kept for the
-// backward. `vectors` is room for the four gate vectors, 4 kDim numbers. Ends with a barrier.
+// Stores lambda of kRows rows from first_row in shared memory, two threads per row, and computed gates for the
+// backward. `vectors` is a buffer of 4 kDim floats for the gate vectors. Ends with a barrier.
 template <typename Scalar, int kDim, int kRows>
 QACG_DEVICE void compute_lambdas(const Problem& p, const Sequence& s, int first_row, float* vectors, float* lambdas) {
   const int i = first_row + thread_index() / 2, part = thread_index() % 2;
@@ -177,14 +177,14 @@ QACG_DEVICE void compute_lambdas(const Problem& p, const Sequence& s, int first_
   synchronise_block();
 }
 
-// What the column gate takes from lambda at kCount keys from `first_key` on, to shared memory; zeros for other gates.
+// Stores gamma lk of kCount keys from first_key in shared memory for a column gate; zeros for other gates.
 template <int kCount>
-QACG_DEVICE void load_column_parts(const Problem& p, const Sequence& s, int first_key, float* parts) {
+QACG_DEVICE void load_key_gate_parts(const Problem& p, const Sequence& s, int first_key, float* parts) {
   static_assert(kCount <= kWarp * 4);
-  if (thread_index() < kCount) parts[thread_index()] = column_part(p, s, first_key + thread_index());
+  if (thread_index() < kCount) parts[thread_index()] = key_gate_part(p, s, first_key + thread_index());
 }
 
-// Writes a strip of sums to rows of an output, by way of a tile's rows that are this warp's own.
+// Writes a strip of sums to rows of an output. The tile's rows that belong to this warp are the buffer.
 template <typename Scalar, int kTiles, int kDim>
 QACG_DEVICE void write_strip(const Problem& p, const Sequence& s, const Tile<kDim>& tile, int tile_row,
                              const float (&sums)[kTiles][4], const Tensor4& to, int first_row) {
@@ -213,26 +213,36 @@ QACG_DEVICE float add_scores(OnlineSoftmax& row, float (&scores)[kTiles][4], int
   return rescale;
 }
 
-// Completes the row sums of a strip and stores what the backward reads of its rows.
-QACG_DEVICE void store_rows(const Problem& p, const Sequence& s, int first_row, OnlineSoftmax (&rows)[2]) {
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int i = first_row + row_of(2 * half);
-    rows[half].sum = quad_sum(rows[half].sum);
-    if (i < s.queries && lane() % 4 == 0) rows[half].store(p, s, i);
-  }
+// Completes the sum of one of a thread's two rows and stores what the backward reads of the row.
+QACG_DEVICE void store_row(const Problem& p, const Sequence& s, int first_row, OnlineSoftmax& row, int half) {
+  const int i = first_row + row_of(2 * half);
+  row.sum = quad_sum(row.sum);
+  if (i < s.queries && lane() % 4 == 0) row.store(p, s, i);
+}
+
+// sigmoid(x log 2) to 2^-14 of its value. With u = 2^-|x| it is 1 / (1 + u) or u / (1 + u). A polynomial replaces the
+// reciprocal, where special functions are the scarcest unit. Its last coefficient is 1, so that both tails are as exact
+// as u. qacg_kernels/backends/triton/tiles.py has the same polynomial.
+QACG_DEVICE float sigmoid_by_polynomial(float x) {
+  const float u = Fast::exp2(-fabsf(x));
+  float inverse = -0.10911264f * u + 0.43077698f;
+  inverse = inverse * u - 0.78354047f;
+  inverse = inverse * u + 0.95915478f;
+  inverse = inverse * u - 0.99730818f;
+  inverse = inverse * u + 1.0f;
+  return x < 0.0f ? u * inverse : inverse;
 }
 
 // Writes the outputs of a strip from its sums: P V up to the factor of each row, and G V, weighted by a column gate if
 // there is one. The outputs go through the strip's rows of `tile`.
-template <typename Scalar, int kTiles, typename SomeTile>
+template <typename Scalar, int kTiles, typename TileType>
 QACG_DEVICE void finish_strip(const Problem& p, const Sequence& s, int first_row, OnlineSoftmax (&rows)[2],
                               const float* lambdas, float (&softmax_sum)[kTiles][4], float (&quasi_sum)[kTiles][4],
-                              const SomeTile& tile, int strip_row) {
-  store_rows(p, s, first_row, rows);
+                              const TileType& tile, int strip_row) {
   const float keep_scale = p.seed ? p.keep_scale : 1.0f;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
+    store_row(p, s, first_row, rows[half], half);
     const float normalise = rows[half].normalise() * keep_scale;
     const float weight = (p.column_gate ? 1.0f : lambdas[strip_row + row_of(2 * half)]) * p.quasi_scale * keep_scale;
 #pragma unroll

@@ -1,8 +1,7 @@
 // Tiles of 16-bit rows in shared memory, and products of them by warps.
 //
-// A strip is 16 rows of a tile, one warp's part of a product: 16 x 8 cells in each fragment c[t], of which a thread
-// holds c[t][0], c[t][1] in row lane / 4, columns 8 t + 2 (lane % 4) and the next, and c[t][2], c[t][3] eight rows
-// further down.
+// A strip is 16 rows of a tile, the share of one warp. Fragment c[t] has 16 x 8 entries of it: a thread has c[t][0] and
+// c[t][1] in row lane / 4, columns 8 t + 2 (lane % 4) and the next, and c[t][2], c[t][3] eight rows below.
 #pragma once
 
 #include "mma.h"
@@ -11,9 +10,9 @@
 namespace qacg::cuda::mma {
 
 constexpr int kStrip = 16;
-constexpr int kChunk = 8;           // elements in the 16 bytes that one thread moves
+constexpr int kChunk = 8;  // elements in the 16 bytes that one thread moves
 constexpr int kChunkBytes = 16;
-constexpr int kTileAlignment = 256;  // of a tile in shared memory: the longest row
+constexpr int kTileAlignment = 256;  // of a tile in shared memory: bytes of the longest row
 
 QACG_DEVICE int lane() { return thread_index() % kWarp; }
 QACG_DEVICE int warp() { return thread_index() / kWarp; }
@@ -34,7 +33,7 @@ struct Tile {
     return address + row * kPitch + permuted * kChunkBytes;
   }
 
-  // The rows from a multiple of 8 on.
+  // The tile from `row` on, a multiple of 8.
   QACG_DEVICE Tile from(int row) const { return {address + row * kPitch}; }
 
   // Which 16 bytes a lane names so that ldmatrix gives 16 rows x 16 columns, matrix by matrix downwards first (the left
@@ -45,22 +44,22 @@ struct Tile {
 
 // Starts copies of `count` rows of a tensor from row `first` of the sequence; the tile's other rows become 0, and so do
 // dims at and beyond head_dim.
-template <typename Scalar, int kRows, int kThreads, typename SomeTile>
+template <typename Scalar, int kRows, int kThreads, typename TileType>
 QACG_DEVICE void load_rows(const Problem& p, const Sequence& s, const Tensor4& t, int first, int count,
-                           const SomeTile& tile) {
-  constexpr int kChunks = SomeTile::kChunks, kStep = kThreads / kChunks;  // rows that the threads copy at a time
+                           const TileType& tile) {
+  constexpr int kChunks = TileType::kChunks, kStep = kThreads / kChunks;  // rows that the threads copy at a time
   static_assert(kStep % 8 == 0);
-  const int thread = here(thread_index()), row = thread / kChunks, chunk = thread % kChunks;
+  const int thread = opaque(thread_index()), row = thread / kChunks, chunk = thread % kChunks;
   const Scalar* base = static_cast<const Scalar*>(t.data);
   const Scalar* from = base + offset_of(t, s, first + row) + chunk * kChunk;
-  const int64_t step = here(kStep) * t.row;
+  const int64_t step = opaque(kStep) * t.row;
   const uint32_t to = tile.at(row, chunk);
   if (chunk * kChunk >= p.head_dim) count = 0;
 #pragma unroll
   for (int n = 0; n < kRows; n += kStep) {
     const bool inside = row + n < count;
     if (kRows % kStep == 0 || row + n < kRows) {
-      copy_async(to + n * SomeTile::kPitch, inside ? from : base, inside);
+      copy_async(to + n * TileType::kPitch, inside ? from : base, inside);
       from += step;
     }
   }
@@ -70,7 +69,7 @@ QACG_DEVICE void load_rows(const Problem& p, const Sequence& s, const Tensor4& t
 template <typename Scalar, int kTiles, int kDim>
 QACG_DEVICE void add_products(float (&c)[kTiles][4], const Tile<kDim>& left, int left_row, const Tile<kDim>& right,
                               int right_row) {
-  const uint32_t from_left = here(left.downwards(left_row)), from_right = here(right.along(right_row));
+  const uint32_t from_left = opaque(left.downwards(left_row)), from_right = opaque(right.along(right_row));
 #pragma unroll
   for (int k = 0; k < kDim / 16; ++k) {
     uint32_t a[4], b[4];
@@ -96,7 +95,7 @@ QACG_DEVICE void add_weighted(float (&sums)[kTiles][4], const uint32_t (&a)[4], 
   }
 }
 
-// The same for two left operands, for which the rows are read once: shared memory is what these products wait for.
+// The same for two left operands. It reads each row once, since shared memory bounds these products.
 template <typename Scalar, int kTiles>
 QACG_DEVICE void add_weighted(float (&sums)[kTiles][4], const uint32_t (&a)[4], float (&other_sums)[kTiles][4],
                               const uint32_t (&other)[4], uint32_t rows) {
@@ -111,9 +110,9 @@ QACG_DEVICE void add_weighted(float (&sums)[kTiles][4], const uint32_t (&a)[4], 
   }
 }
 
-// Two fragments of cells that lie side by side, as a left operand.
+// Converts two adjacent fragments to a left operand.
 template <typename Scalar>
-QACG_DEVICE void narrow_cells(uint32_t (&a)[4], const float (&left)[4], const float (&right)[4]) {
+QACG_DEVICE void narrow_fragments(uint32_t (&a)[4], const float (&left)[4], const float (&right)[4]) {
   a[0] = narrow_pair(left[0], left[1], Scalar{});
   a[1] = narrow_pair(left[2], left[3], Scalar{});
   a[2] = narrow_pair(right[0], right[1], Scalar{});
@@ -138,10 +137,10 @@ QACG_DEVICE void store_strip(const Tile<kDim>& tile, int first_row, int first_fr
 }
 
 // Writes `count` rows of a tile to rows of a tensor from row `first` on, by kThreads threads of which this is `thread`.
-template <typename Scalar, int kThreads, typename SomeTile>
-QACG_DEVICE void write_rows(const Problem& p, const Sequence& s, const SomeTile& tile, int tile_row, int count,
+template <typename Scalar, int kThreads, typename TileType>
+QACG_DEVICE void write_rows(const Problem& p, const Sequence& s, const TileType& tile, int tile_row, int count,
                             const Tensor4& t, int first, int thread) {
-  constexpr int kChunks = SomeTile::kChunks;
+  constexpr int kChunks = TileType::kChunks;
   for (int n = thread; n < count * kChunks; n += kThreads) {
     const int row = n / kChunks, chunk = n % kChunks;
     if (chunk * kChunk >= p.head_dim) continue;
@@ -165,12 +164,12 @@ QACG_DEVICE void pipelined(int count, const Load& load, const Body& body) {
     body(n, n % 2);
     synchronise_block();
   }
-  // Without a tile nothing has waited yet for the copies from before, some of which are other threads'.
+  // Without tiles no wait has covered earlier copies, some of which belong to other threads.
   wait_for_copies<0>();
   synchronise_block();
 }
 
-// Hands out shared memory from its start on.
+// Allocates a block's shared memory from its start.
 class Arena {
  public:
   template <int kDim>
@@ -193,7 +192,7 @@ class Arena {
   int used_ = 0;
 };
 
-// What an Arena takes for an array.
+// Bytes that an Arena uses for an array.
 constexpr int64_t arena_bytes(int64_t bytes) { return (bytes + kTileAlignment - 1) / kTileAlignment * kTileAlignment; }
 
 }  // namespace qacg::cuda::mma

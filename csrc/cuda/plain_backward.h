@@ -1,5 +1,5 @@
-// The backward of the plain path, equations 9 to 14, in two passes without atomics: over queries (delta, the gradients
-// of the queries and of lambda), then over keys. Both compute the scores again.
+// The backward of the plain path, equations 9 to 14, in two passes without atomics: over queries (delta, gradients of
+// queries and lambda), then over keys. Both recompute the scores.
 #pragma once
 
 #include "plain_tile.h"
@@ -33,7 +33,7 @@ QACG_KERNEL(kThreads, 1) backward_rows(QACG_PARAMETER Problem p, QACG_PARAMETER 
   }
   const int keys = seen_keys(p, s, unit.first + queries - 1);
 
-  // Eq. 10: from O1 if the forward kept it, else by a pass over the keys.
+  // Eq. 10: from O1 if the forward saved it, else from a pass over the keys.
   if (p.softmax_out.data) {
     for (int r = 0; r < kOwned && first_row + r < s.queries; ++r) {
       const int64_t out = offset_of(g.out, s, first_row + r), branch = offset_of(p.softmax_out, s, first_row + r);
@@ -51,10 +51,10 @@ QACG_KERNEL(kThreads, 1) backward_rows(QACG_PARAMETER Problem p, QACG_PARAMETER 
       const Products out_values = products(p, s, grad, {p.value, first_key, count}, own_tile, other_tile);
       const int j = first_key + lane();
       for (int r = 0; r < kOwned; ++r) {
-        const Scores t = scores_of(p, s, first_row + r, j, scores.of[r], 0.0f);
+        const Scores t = scores_of(p, s, first_row + r, j, scores.value[r], 0.0f);
         const float keep = t.seen ? keep_at(p, s, seed, first_row + r, j) : 0.0f;
         const float softmax = t.seen ? exp2f(t.softmax - row[r].shift) * row[r].normalise : 0.0f;
-        delta[r] += warp_sum(keep > 0.0f ? softmax * keep * out_values.of[r] : 0.0f);
+        delta[r] += warp_sum(keep > 0.0f ? softmax * keep * out_values.value[r] : 0.0f);
       }
     }
   }
@@ -67,17 +67,17 @@ QACG_KERNEL(kThreads, 1) backward_rows(QACG_PARAMETER Problem p, QACG_PARAMETER 
     const Products context_scores = products(p, s, context_query, context_key, own_tile, other_tile);
     const Products out_values = products(p, s, grad, {p.value, first_key, count}, own_tile, other_tile);
     const int j = first_key + lane();
-    const float taken = column_part(p, s, j);
+    const float key_gate = key_gate_part(p, s, j);
     for (int r = 0; r < kOwned; ++r) {
-      const Scores t = scores_of(p, s, first_row + r, j, scores.of[r], context_scores.of[r]);
-      const GradientCell cell =
+      const Scores t = scores_of(p, s, first_row + r, j, scores.value[r], context_scores.value[r]);
+      const GradientCell gradient =
           t.seen ? gradient_cell(exp2f(t.softmax - row[r].shift) * row[r].normalise, sigmoid<Accurate>(t.context),
-                                 lambda[r] - taken, keep_at(p, s, seed, first_row + r, j), out_values.of[r], delta[r],
-                                 p.quasi_scale)
+                                 lambda[r] - key_gate, keep_at(p, s, seed, first_row + r, j), out_values.value[r],
+                                 delta[r], p.quasi_scale)
                  : GradientCell{};
-      d_lambda[r] += warp_sum(cell.d_gate);
-      score_weights[(first_owned() + r) * kStride + lane()] = cell.d_score;
-      context_weights[(first_owned() + r) * kStride + lane()] = cell.d_context_score;
+      d_lambda[r] += warp_sum(gradient.d_gate);
+      score_weights[(first_owned() + r) * kStride + lane()] = gradient.d_score;
+      context_weights[(first_owned() + r) * kStride + lane()] = gradient.d_context_score;
     }
     add_weighted(p, s, key, score_weights, other_tile, query_sum);
     add_weighted(p, s, context_key, context_weights, other_tile, context_sum);
@@ -94,9 +94,9 @@ QACG_KERNEL(kThreads, 1) backward_rows(QACG_PARAMETER Problem p, QACG_PARAMETER 
     const auto through_gate = [&](int vector, int d) {
       return has_gate_vectors(p) ? logit * gate_vector(p, s, vector, d) : 0.0f;
     };
-    write_row(p, s, g.query, i, [&](int c, int d) { return query_sum.of[r][c] * p.scale + through_gate(0, d); });
+    write_row(p, s, g.query, i, [&](int c, int d) { return query_sum.value[r][c] * p.scale + through_gate(0, d); });
     write_row(p, s, g.context_query, i,
-              [&](int c, int d) { return context_sum.of[r][c] * p.scale + through_gate(1, d); });
+              [&](int c, int d) { return context_sum.value[r][c] * p.scale + through_gate(1, d); });
   }
 }
 
@@ -117,7 +117,7 @@ QACG_KERNEL(kThreads, 1) backward_keys(QACG_PARAMETER Problem p, QACG_PARAMETER 
 
   Sums key_sum{}, context_sum{}, value_sum{};
   float d_lambda[kOwned] = {};
-  // Under causality the first queries see none of these keys, and keys beyond the length are seen by none.
+  // Causality hides these keys from the first queries; no query sees keys beyond the length.
   const int first = p.is_causal ? unit.first : 0, last = seen > 0 ? s.queries : 0;
   for (int first_query = first; first_query < last; first_query += kTile) {
     const int count = s.queries - first_query < kTile ? s.queries - first_query : kTile;
@@ -131,17 +131,17 @@ QACG_KERNEL(kThreads, 1) backward_keys(QACG_PARAMETER Problem p, QACG_PARAMETER 
     const RowTerms row = inside ? terms_at(g, s, i) : RowTerms{};
     for (int r = 0; r < kOwned; ++r) {
       const int j = first_key + r;
-      const Scores t = scores_of(p, s, i, j, scores.of[r], context_scores.of[r]);
-      const GradientCell cell =
+      const Scores t = scores_of(p, s, i, j, scores.value[r], context_scores.value[r]);
+      const GradientCell gradient =
           t.seen ? gradient_cell(exp2f(t.softmax - row.shift) * row.normalise, sigmoid<Accurate>(t.context),
-                                 row.lambda - column_part(p, s, j), keep_at(p, s, seed, i, j), out_values.of[r],
+                                 row.lambda - key_gate_part(p, s, j), keep_at(p, s, seed, i, j), out_values.value[r],
                                  row.delta, p.quasi_scale)
                  : GradientCell{};
-      if (p.column_gate) d_lambda[r] += warp_sum(cell.d_gate);
-      const int at_cell = (first_owned() + r) * kStride + lane();
-      weights[at_cell] = cell.attention;
-      score_weights[at_cell] = cell.d_score;
-      context_weights[at_cell] = cell.d_context_score;
+      if (p.column_gate) d_lambda[r] += warp_sum(gradient.d_gate);
+      const int index = (first_owned() + r) * kStride + lane();
+      weights[index] = gradient.attention;
+      score_weights[index] = gradient.d_score;
+      context_weights[index] = gradient.d_context_score;
     }
     add_weighted(p, s, grad, weights, other_tile, value_sum);
     add_weighted(p, s, query, score_weights, other_tile, key_sum);
@@ -158,10 +158,10 @@ QACG_KERNEL(kThreads, 1) backward_keys(QACG_PARAMETER Problem p, QACG_PARAMETER 
     const auto through_gate = [&](int vector, int d) {
       return has_gate_vectors(p) ? logit * gate_vector(p, s, vector, d) : 0.0f;
     };
-    write_row(p, s, g.value, j, [&](int c, int) { return value_sum.of[r][c]; });
-    write_row(p, s, g.key, j, [&](int c, int d) { return key_sum.of[r][c] * p.scale + through_gate(2, d); });
+    write_row(p, s, g.value, j, [&](int c, int) { return value_sum.value[r][c]; });
+    write_row(p, s, g.key, j, [&](int c, int d) { return key_sum.value[r][c] * p.scale + through_gate(2, d); });
     write_row(p, s, g.context_key, j,
-              [&](int c, int d) { return context_sum.of[r][c] * p.scale + through_gate(3, d); });
+              [&](int c, int d) { return context_sum.value[r][c] * p.scale + through_gate(3, d); });
   }
 }
 

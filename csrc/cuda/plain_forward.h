@@ -43,21 +43,21 @@ QACG_KERNEL(kThreads, 1) forward(QACG_PARAMETER Problem p) {
     const Products context_scores =
         products(p, s, {p.context_query, unit.first, queries}, {p.context_key, first_key, count}, own_tile, other_tile);
     const int j = first_key + lane();
-    const float taken = column_part(p, s, j);
+    const float key_gate = key_gate_part(p, s, j);
     float quasi[kOwned];
 #pragma unroll
     for (int r = 0; r < kOwned; ++r) {
-      const Scores t = scores_of(p, s, first_row + r, j, scores.of[r], context_scores.of[r]);
+      const Scores t = scores_of(p, s, first_row + r, j, scores.value[r], context_scores.value[r]);
       const float rescale = rows[r].raise_maximum<Accurate>(warp_max(t.softmax));
       const float e = t.seen ? exp2f(t.softmax - rows[r].shift()) : 0.0f;
       rows[r].sum += warp_sum(e);
 #pragma unroll
-      for (int c = 0; c < kChunks; ++c) softmax_sum.of[r][c] *= rescale;
+      for (int c = 0; c < kChunks; ++c) softmax_sum.value[r][c] *= rescale;
       const float keep = keep_at(p, s, seed, first_row + r, j);
       quasi[r] = t.seen && keep > 0.0f ? keep * p.quasi_scale * sigmoid<Accurate>(t.context) : 0.0f;
-      const int cell = (first_owned() + r) * kStride + lane();
-      softmax_weights[cell] = keep > 0.0f ? keep * e : 0.0f;
-      quasi_weights[cell] = (lambda[r] - taken) * quasi[r];
+      const int index = (first_owned() + r) * kStride + lane();
+      softmax_weights[index] = keep > 0.0f ? keep * e : 0.0f;
+      quasi_weights[index] = (lambda[r] - key_gate) * quasi[r];
     }
     const Operand values{p.value, first_key, count};
     add_weighted(p, s, values, softmax_weights, other_tile, softmax_sum);
@@ -76,10 +76,10 @@ QACG_KERNEL(kThreads, 1) forward(QACG_PARAMETER Problem p) {
     if (i >= s.queries) break;
     if (lane() == 0) rows[r].store(p, s, i);
     const float normalise = rows[r].normalise();
-    const auto softmax_out = [&](int c) { return softmax_sum.of[r][c] * normalise; };
-    write_row(p, s, p.out, i, [&](int c, int) { return softmax_out(c) + gated_sum.of[r][c]; });
+    const auto softmax_out = [&](int c) { return softmax_sum.value[r][c] * normalise; };
+    write_row(p, s, p.out, i, [&](int c, int) { return softmax_out(c) + gated_sum.value[r][c]; });
     if (p.softmax_out.data) write_row(p, s, p.softmax_out, i, [&](int c, int) { return softmax_out(c); });
-    if (plain_quasi) write_row(p, s, p.quasi_out, i, [&](int c, int) { return quasi_sum.of[r][c]; });
+    if (plain_quasi) write_row(p, s, p.quasi_out, i, [&](int c, int) { return quasi_sum.value[r][c]; });
   }
 }
 

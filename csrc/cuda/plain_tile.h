@@ -1,7 +1,7 @@
 // Tiles of the plain path, for every element type and head size: all arithmetic in float32, no tensor cores.
 //
-// A tile is 32 x 32 cells. Each of 8 warps owns four rows of it: four queries, or in the pass over keys four keys. Its
-// lanes are the other side's 32 rows while scores are computed, and 32 dims while weighted rows are summed up.
+// A tile is 32 x 32 entries. Each of 8 warps owns four rows of it: four queries, or four keys in the pass over keys.
+// Its lanes are the other side's 32 rows for the scores, and 32 dims for the weighted sums.
 #pragma once
 
 #include "gates.h"
@@ -37,7 +37,7 @@ QACG_DEVICE void load_chunk(const Problem& p, const Sequence& s, const Operand& 
 
 // Products of the warp's own rows with the row that is the lane's.
 struct Products {
-  float of[kOwned];
+  float value[kOwned];
 };
 
 QACG_DEVICE Products products(const Problem& p, const Sequence& s, const Operand& own, const Operand& other,
@@ -51,7 +51,7 @@ QACG_DEVICE Products products(const Problem& p, const Sequence& s, const Operand
     const float* rows = own_tile + first_owned() * kStride;
     for (int d = 0; d < kTile; ++d) {
       const float x = other_tile[lane() * kStride + d];
-      for (int r = 0; r < kOwned; ++r) total.of[r] += rows[r * kStride + d] * x;
+      for (int r = 0; r < kOwned; ++r) total.value[r] += rows[r * kStride + d] * x;
     }
   }
   return total;
@@ -59,7 +59,7 @@ QACG_DEVICE Products products(const Problem& p, const Sequence& s, const Operand
 
 // Sums of the warp's own rows: dim 32 c + lane in of[r][c].
 struct Sums {
-  float of[kOwned][kChunks];
+  float value[kOwned][kChunks];
 };
 
 // Adds weights (own rows x other rows, in shared memory, each warp's rows written by itself) times the other rows.
@@ -79,7 +79,7 @@ QACG_DEVICE void add_weighted(const Problem& p, const Sequence& s, const Operand
       for (int r = 0; r < kOwned; ++r) part[r] += rows[r * kStride + j] * x;
     }
 #pragma unroll
-    for (int r = 0; r < kOwned; ++r) sums.of[r][c] += part[r];
+    for (int r = 0; r < kOwned; ++r) sums.value[r][c] += part[r];
   }
 }
 

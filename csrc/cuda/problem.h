@@ -1,4 +1,4 @@
-// One call, as pointers and strides: what the host half (attention.cpp) hands to the kernels. Plain data.
+// One call as pointers and strides, which attention.cpp passes to the kernels. Plain data.
 #pragma once
 
 #include <stdint.h>
@@ -60,7 +60,7 @@ struct Problem {
   Tensor4 out, softmax_out, quasi_out;  // the branch outputs may be null
 };
 
-// What the backward keeps of a row of queries between its passes, besides logits: P = 2^(score - shift) normalise.
+// Terms of a query row that the backward passes exchange: P = 2^(score - shift) normalise.
 struct alignas(16) RowTerms {
   float shift, normalise, lambda, delta;
 };

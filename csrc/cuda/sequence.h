@@ -1,4 +1,4 @@
-// Where a sequence and head lie in memory, which keys a query sees there, and which cells of its row dropout keeps.
+// Memory offsets of a sequence and head, and which keys a query sees.
 #pragma once
 
 #include "../common/attention_math.h"
@@ -10,14 +10,14 @@
 
 namespace qacg::cuda {
 
-// Rows of a packed tensor count from `first_row`. Keys at and beyond `keys` are there, `all_keys` of them, but unseen.
+// Rows of a packed tensor start at `first_row`. Of its `all_keys` keys, those at and beyond `keys` are hidden.
 struct Sequence {
   int index, head, first_row, queries, keys, all_keys;
 };
 
 QACG_DEVICE int64_t clamped(int64_t x, int64_t low, int64_t high) { return x < low ? low : x > high ? high : x; }
 
-// Nothing has read the values of lengths and offsets so far: wrong ones must not lead outside of the tensors.
+// The host does not read lengths and offsets: clamping keeps wrong values inside the tensors.
 QACG_DEVICE Sequence sequence_of(const Problem& p, int64_t index, int64_t head) {
   if (p.cu_seqlens) {
     const int64_t first = clamped(p.cu_seqlens[index], 0, p.packed_rows);
@@ -30,7 +30,7 @@ QACG_DEVICE Sequence sequence_of(const Problem& p, int64_t index, int64_t head) 
   return {static_cast<int>(index), static_cast<int>(head), 0, static_cast<int>(p.query_length), keys, all};
 }
 
-// What a thread block works on: `length` rows or keys are cut into blocks, the blocks of one head follow one another.
+// The share of a thread block: `length` rows or keys are cut into blocks, and the blocks of a head are consecutive.
 struct Unit {
   Sequence sequence;
   int first;
@@ -46,9 +46,9 @@ inline int64_t unit_count(const Problem& p, int64_t length, int rows_per_block) 
   return (length + rows_per_block - 1) / rows_per_block * p.sequences * p.heads;
 }
 
-// Kernels have six of these tensors in a loop: with the parts that stay the same kept in registers they would spill.
+// `opaque` keeps the loop-invariant part of six tensors' offsets out of registers, where it would cause spills.
 QACG_DEVICE int64_t offset_of(const Tensor4& t, const Sequence& s, int i) {
-  return here(s.index) * t.batch + here(s.head) * t.head + (s.first_row + i) * t.row;
+  return opaque(s.index) * t.batch + opaque(s.head) * t.head + (s.first_row + i) * t.row;
 }
 
 QACG_DEVICE int64_t offset_of(const Rows& r, const Sequence& s, int i) {
@@ -75,21 +75,20 @@ QACG_DEVICE void write(Element element, void* data, int64_t offset, float x) {
   narrow(x, static_cast<Bfloat16*>(data)[offset]);
 }
 
-// Query i sees no key at or beyond this, as far as lengths and causality go.
+// The number of keys that lengths and causality leave visible to query i.
 QACG_DEVICE int seen_keys(const Problem& p, const Sequence& s, int i) {
   return p.is_causal && i + 1 < s.keys ? i + 1 : s.keys;
 }
 
 QACG_DEVICE float bias_of(float value, float hiding) { return value <= hiding ? -INFINITY : value * kLog2e; }
 
-// What the mask adds to a visible score, in powers of two; -inf if it hides the key.
+// The mask's addition to a visible score, in powers of two; -inf if it hides the key.
 QACG_DEVICE float mask_at(const Problem& p, const Sequence& s, int i, int j) {
   if (p.mask_kind == Mask::kNone) return 0.0f;
   const int64_t offset =
       s.index * p.mask_strides[0] + s.head * p.mask_strides[1] + i * p.mask_strides[2] + j * p.mask_strides[3];
   if (p.mask_kind == Mask::kBoolean) return static_cast<const uint8_t*>(p.mask)[offset] ? 0.0f : -INFINITY;
-  // A branch for each type, in which its limit is part of the instruction: chosen into a register, it made
-  // forward<128> spill.
+  // One branch for each type, so that its limit is an immediate operand: in a register it made forward<128> spill.
   if (p.element == Element::kFloat32) return bias_of(static_cast<const float*>(p.mask)[offset], kHidingFloat32);
   if (p.element == Element::kFloat16)
     return bias_of(widen(static_cast<const Float16*>(p.mask)[offset]), kHidingFloat16);

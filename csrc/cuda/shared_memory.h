@@ -1,4 +1,4 @@
-// How much shared memory a block may have on the current device. More than 48 KiB has to be asked for.
+// Shared memory per block on the current device. More than 48 KiB must be requested for each kernel.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -11,33 +11,33 @@
 
 namespace qacg::cuda {
 
-// What went wrong, in words, or null. The runtime forgets the error: it would tell it again at the next launch.
+// The error as text, or null. Clears it, since the runtime would report it again at the next launch.
 inline const char* error_text(cudaError_t error) {
   if (error == cudaSuccess) return nullptr;
   cudaGetLastError();
   return cudaGetErrorString(error);
 }
 
-// Shared memory that a block of the current device may ask for; the driver is asked once for each device.
+// Gets the most shared memory per block on the current device. Queries the driver once for each device.
 inline const char* shared_memory_limit(int64_t* bytes) {
-  constexpr int kDevices = 64;  // of a machine; any beyond are asked for every time
-  static std::atomic<int> known[kDevices];
+  constexpr int kDevices = 64;  // the limits of further devices are not cached
+  static std::atomic<int> limits[kDevices];
   *bytes = 0;
   int device = 0, limit = 0;
   cudaError_t error = cudaGetDevice(&device);
   if (error != cudaSuccess) return error_text(error);
-  const bool kept = device < kDevices;
-  if (kept) limit = known[device].load(std::memory_order_relaxed);
+  const bool cached = device < kDevices;
+  if (cached) limit = limits[device].load(std::memory_order_relaxed);
   if (limit == 0) {
     error = cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
     if (error != cudaSuccess) return error_text(error);
-    if (kept) known[device].store(limit, std::memory_order_relaxed);
+    if (cached) limits[device].store(limit, std::memory_order_relaxed);
   }
   *bytes = limit;
   return nullptr;
 }
 
-// Allows blocks of a kernel so much shared memory; the runtime is told once for each kernel and device.
+// Requests this much shared memory for a kernel's blocks, once for each kernel and device.
 inline const char* allow_shared_memory(const void* kernel, int64_t bytes) {
   constexpr int64_t kAllowedAnyway = 48 * 1024;
   if (bytes <= kAllowedAnyway) return nullptr;

@@ -2,11 +2,10 @@
 // asynchronously. PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions". tests/cuda_emulator has the same names
 // for a CPU.
 //
-// A group's 64 rows are four strips of 16, one for each warp; a thread holds c[t][e] of its strip as mma_tile.h says.
-// Between a product and the wait that covers it nobody may touch its sums, the weights it takes from registers, or the
-// shared memory it reads. A fence comes between what a thread does to registers and a product that takes them. Fences
-// name the sums that go on and the weights, and waits the sums that are used next, so that no compiler moves an access
-// across.
+// A group's 64 rows are four strips of 16, one for each warp, with the fragments of mma_tile.h. Between a product and
+// the wait that covers it, no thread may access its sums, its weights in registers, or the shared memory it reads. A
+// fence separates writes to registers from a product that reads them. Fences take the sums and weights as arguments,
+// and waits take the sums that are used next, so that the compiler moves no access across.
 #pragma once
 
 #include "mma.h"
@@ -26,13 +25,12 @@ QACG_DEVICE uint64_t matrix_descriptor(uint32_t address, uint32_t columns_apart,
          (address & 0x3ffff) >> 4;
 }
 
-// The same matrix, some bytes further on: along its rows within an atom, or by whole atoms.
-QACG_DEVICE uint64_t moved(uint64_t descriptor, uint32_t bytes) { return descriptor + (bytes >> 4); }
+// The matrix `bytes` further: along its rows within an atom, or by whole atoms.
+QACG_DEVICE uint64_t advanced(uint64_t descriptor, uint32_t bytes) { return descriptor + (bytes >> 4); }
 
 }  // namespace qacg::cuda
 
-// Kernels with these instructions have a body for the GPUs that know them; code for others is made from the same
-// source.
+// On other GPUs the kernels with these instructions have an empty body.
 #if defined(QACG_EMULATED) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define QACG_HAS_WGMMA
 #endif

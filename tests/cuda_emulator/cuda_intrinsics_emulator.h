@@ -283,7 +283,7 @@ inline void synchronise_block() { emulator::machine().wait_for_block(); }
 inline char* shared_memory() { return emulator::machine().shared; }
 
 template <typename Word>
-Word here(Word x) {
+Word opaque(Word x) {
   return x;
 }
 

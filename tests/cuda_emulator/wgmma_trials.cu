@@ -55,7 +55,7 @@ void weighted(const Numbers n) {
 // in: address, columns apart, rows apart; out: the descriptor, and the same moved by 2,048 bytes.
 void descriptor(const Numbers n) {
   const uint64_t all[] = {matrix_descriptor(n.in[0], n.in[1], n.in[2]),
-                          moved(matrix_descriptor(n.in[0], n.in[1], n.in[2]), 2048)};
+                          advanced(matrix_descriptor(n.in[0], n.in[1], n.in[2]), 2048)};
   if (thread_index() == 0) memcpy(n.out, all, sizeof(all));
 }
 
@@ -69,11 +69,11 @@ void tile(const Numbers n) {
     for (int chunk = 0; chunk < 16; ++chunk) *out++ = panels.at(row, chunk);
   }
   for (int k = 0; k < 8; ++k, out += 2) {
-    const uint64_t bits = moved(panels.along_the_sum(64), panels.dims(k));
+    const uint64_t bits = advanced(panels.along_the_sum(64), panels.dims(k));
     memcpy(out, &bits, sizeof(bits));
   }
   for (int k = 0; k < 8; ++k, out += 2) {
-    const uint64_t bits = moved(panels.across_the_sum(), panels.rows(k));
+    const uint64_t bits = advanced(panels.across_the_sum(), panels.rows(k));
     memcpy(out, &bits, sizeof(bits));
   }
 }
@@ -117,7 +117,7 @@ void mistaken(const Numbers n) {
   uint32_t weights[2][4] = {{1, 2, 3, 4}, {5, 6, 7, 8}};
   uint64_t matrix = matrix_descriptor(is(Wrong::kBeyond) ? 8192 : 0, 0, kAtomBytes);
   if (is(Wrong::kBaseOffset)) matrix |= uint64_t{1} << 49;
-  if (is(Wrong::kOneThreadElsewhere) && thread_index() == 77) matrix = moved(matrix, 1024);
+  if (is(Wrong::kOneThreadElsewhere) && thread_index() == 77) matrix = advanced(matrix, 1024);
   if (!is(Wrong::kNoFence)) fence_registers(c, other, weights);
   if (is(Wrong::kWeightsBehindTheFence)) weights[1][2] = 9;
   if (is(Wrong::kSumsBehindTheFence)) c[3][1] = 9.0f;
