@@ -1,7 +1,7 @@
-"""Measures tiles and backends on the GPU that is here: `python -m qacg_kernels.tune`.
+"""Measures tile sizes and backends on the current GPU: `python -m qacg_kernels.tune`.
 
-The table is saved after every measurement, where the Triton backend and `auto` look for it: tile sizes of the Triton
-kernels, and by length and direction the backend that is the fastest. Without it `auto` takes Triton on a GPU.
+The table is saved after every measurement, where the Triton backend and `auto` read it: tile sizes of the Triton
+kernels, and the fastest backend by length and direction. Without a table `auto` selects Triton on a GPU.
 """
 
 import argparse
@@ -32,28 +32,30 @@ def with_fastest_backends(
     kinds: list[Choice],
     measure: Measure,
     is_spent: Callable[[], bool],
-    tell: Callable[[str], None],
+    log: Callable[[str], None],
     keep: Callable[[Table], None],
 ) -> Table:
     """The table with the fastest backend of each kind of call; a near tie goes to Triton.
 
     Args:
-        kinds: calls to measure; their backend does not count.
-        measure: seconds of a call of a kind through a backend; raises any exception where that does not take it.
-        is_spent, tell, keep: as for `tuned`.
+        kinds: calls to measure; their backend is ignored.
+        measure: returns the seconds of a kind of call with a backend; raises any exception if that does not support it.
+        is_spent: returns whether the time is over.
+        log: called with a line for each kind.
+        keep: called with the table after each kind.
     """
     for kind in kinds:
         direction = "training" if kind.training else "inference"
         name = f"{kind.bits} bits, D = {kind.head_dim}, {direction}, {kind.longest} keys"
         if is_spent():
-            tell(f"{name}: left as it is, the time is spent")
+            log(f"{name}: unchanged, the time is over")
             continue
         times = {}
         for backend in MEASURED_BACKENDS:
             try:
                 times[backend] = measure(backend, kind)
-            except Exception as error:  # it does not take the call, does not compile, or has not the memory
-                tell(f"{name}: {backend} does not run: {(str(error).splitlines() or [type(error).__name__])[0]}")
+            except Exception as error:  # unsupported, does not compile, or lacks memory
+                log(f"{name}: {backend} does not run: {(str(error).splitlines() or [type(error).__name__])[0]}")
         if not times:
             continue
         best = min(times, key=times.get)
@@ -62,12 +64,12 @@ def with_fastest_backends(
         others = [c for c in table.choices if replace(c, backend=kind.backend) != kind]
         table = replace(table, choices=(*others, replace(kind, backend=best)))
         keep(table)
-        tell(f"{name}: {best}, " + ", ".join(f"{b} {1e6 * t:.0f} us" for b, t in times.items()))
+        log(f"{name}: {best}, " + ", ".join(f"{b} {1e6 * t:.0f} us" for b, t in times.items()))
     return table
 
 
 def seconds_of(backend: str, kind: Choice) -> float:
-    """Median seconds of a call of a kind on the current GPU, launch overhead included."""
+    """Median seconds of a kind of call on the current GPU, including launch overhead."""
     from triton.testing import do_bench
 
     dtype = torch.bfloat16 if kind.bits == 16 else torch.float32
@@ -97,11 +99,11 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--bits", type=int, choices=(16, 32), nargs="+", default=[16], help="widths of the elements")
     parser.add_argument("--head-dims", type=int, choices=HEAD_DIMS, nargs="+", default=[64, 128])
-    parser.add_argument("--seconds", type=float, default=900, help="when to stop; what is not reached stays as it is")
-    parser.add_argument("--output", type=Path, help="the file; where calls look for it if not given")
+    parser.add_argument("--seconds", type=float, default=900, help="time limit; other entries stay unchanged")
+    parser.add_argument("--output", type=Path, help="the file to write; by default the one that calls read")
     options = parser.parse_args(arguments)
     if not torch.cuda.is_available():
-        print("tune: torch sees no NVIDIA GPU on this machine; run it on the GPU that is meant", file=sys.stderr)
+        print("tune: torch sees no NVIDIA GPU on this machine; run it on the GPU to tune for", file=sys.stderr)
         return 2
     device = torch.device("cuda", torch.cuda.current_device())
     name = torch.cuda.get_device_name(device)
@@ -117,7 +119,7 @@ def main(arguments: list[str] | None = None) -> int:
         tile_tables.save(replace(table, measured=measured), path)
 
     end = time.monotonic() + options.seconds
-    common = dict(is_spent=lambda: time.monotonic() >= end, tell=lambda line: print(line, flush=True), keep=keep)
+    common = dict(is_spent=lambda: time.monotonic() >= end, log=lambda line: print(line, flush=True), keep=keep)
     base = replace(
         tile_tables.table_for(device),
         architecture=tile_tables.architecture_of(device),

@@ -1,5 +1,5 @@
-// qacg::cuda_attention and its backward through torch's stable ABI (torch 2.9): tensors to a Problem, outputs,
-// launches. The operators' schema and the meaning of the arguments are in qacg_kernels/operators/schema.py.
+// qacg::cuda_attention and its backward through torch's stable ABI (torch 2.9): validation, allocation and launches.
+// The operators' schema and the meaning of the arguments are in qacg_kernels/operators/schema.py.
 
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
 #include <torch/csrc/stable/accelerator.h>
@@ -28,7 +28,7 @@ extern "C" AOTITorchError aoti_torch_get_current_cuda_stream(int32_t device_inde
 
 namespace qacg::cuda {
 
-// Whether a tensor is where these operators work.
+// Whether a tensor is on the device type of these operators.
 inline bool is_on_own_device(const torch::stable::Tensor& t) { return t.is_cuda(); }
 
 class CurrentStream {
@@ -94,14 +94,14 @@ Rows rows(const Tensor& t) {
   return {t.data_ptr(), t.stride(0), t.stride(1), t.stride(2)};
 }
 
-// Scratch of one RowTerms for each row of queries, whose floats are the last of `t`'s dims.
+// A buffer of one RowTerms for each row of queries, whose floats are the last dimension of `t`.
 Rows row_terms(const Tensor& t) {
   constexpr int64_t kFloats = sizeof(RowTerms) / sizeof(float);
   const Tensor4 floats = wide(t);
   return {floats.data, floats.batch / kFloats, floats.head / kFloats, floats.row / kFloats};
 }
 
-// A gate vector (D) or (H, D), or with no dims of its own a bias () or (H).
+// A gate vector (D) or (H, D), or with own_dims = 0 a bias () or (H).
 PerHead per_head(const Tensor& t, int64_t own_dims) {
   return {t.data_ptr(), t.dim() > own_dims ? t.stride(0) : 0, own_dims ? t.stride(t.dim() - 1) : 0};
 }
@@ -123,7 +123,7 @@ struct Arguments {
   const OptionalTensor* biases(int index) const { return index ? &gate_key_bias : &gate_query_bias; }
 };
 
-// A problem and the tensors made for it: what its pointers point into lives as long as this.
+// A problem and the tensors that its pointers point into.
 struct Call {
   Problem problem{};
   std::vector<Tensor> kept;
@@ -149,7 +149,7 @@ void check_device(const Tensor& t, const Tensor& query, const char* name) {
                   ": expected a tensor on query's device");
 }
 
-// Comes before anything that takes query's device for granted, the stream's guard too.
+// Must run before anything that assumes query's device, such as the stream's guard.
 void check_devices(const Arguments& a) {
   STD_TORCH_CHECK(is_on_own_device(a.query), "query: expected a tensor on a CUDA device for backend 'cuda'");
   check_device(a.key, a.query, "key");
@@ -258,7 +258,7 @@ Call describe(const Arguments& a) {
   return call;
 }
 
-// Whether every row starts at a multiple of 16 bytes, its dims side by side: what the tensor-core path copies.
+// Whether rows have unit stride and start at multiples of 16 bytes, as the copies of the tensor-core path require.
 bool has_aligned_rows(const Tensor& t) {
   const int64_t last = t.dim() - 1;
   if (t.stride(last) != 1 || reinterpret_cast<uintptr_t>(t.data_ptr()) % 16) return false;
@@ -268,7 +268,7 @@ bool has_aligned_rows(const Tensor& t) {
   return true;
 }
 
-// Whether the tensor-core path takes a call, as far as its tensors go. `note` in backends/cuda tells users of it.
+// Whether a call's tensors suit the tensor-core path. `note` of backends/cuda reports it to users.
 bool suits_tensor_cores(const Arguments& a) {
   const int64_t head_dim = a.query.size(a.query.dim() - 1);
   if (a.query.scalar_type() == ScalarType::Float || head_dim % 8 || head_dim > 128) return false;
@@ -277,29 +277,29 @@ bool suits_tensor_cores(const Arguments& a) {
   return std::all_of(inputs.begin(), inputs.end(), aligned);
 }
 
-// Which forward a backend prefers; all have the same backward.
+// The preferred forward of a backend; both have the same backward.
 enum class Path { kMma, kHopper };
 
 void run_forward(const Problem& p, Path path, bool tensor_cores, void* stream) {
-  bool taken = false;
+  bool launched = false;
   if (tensor_cores && path == Path::kHopper) {
     const auto run = p.element == Element::kFloat16 ? run_hopper_forward_float16 : run_hopper_forward_bfloat16;
-    check_launch(run(p, stream, &taken));
+    check_launch(run(p, stream, &launched));
   }
-  if (tensor_cores && !taken) {
+  if (tensor_cores && !launched) {
     const auto run = p.element == Element::kFloat16 ? run_mma_forward_float16 : run_mma_forward_bfloat16;
-    check_launch(run(p, stream, &taken));
+    check_launch(run(p, stream, &launched));
   }
-  if (!taken) check_launch(run_plain_forward(p, stream));
+  if (!launched) check_launch(run_plain_forward(p, stream));
 }
 
 void run_backward(const Problem& p, const Gradients& g, bool tensor_cores, void* stream) {
-  bool taken = false;
+  bool launched = false;
   if (tensor_cores) {
     const auto run = p.element == Element::kFloat16 ? run_mma_backward_float16 : run_mma_backward_bfloat16;
-    check_launch(run(p, g, stream, &taken));
+    check_launch(run(p, g, stream, &launched));
   }
-  if (!taken) check_launch(run_plain_backward(p, g, stream));
+  if (!launched) check_launch(run_plain_backward(p, g, stream));
 }
 
 using ForwardResult = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>;
@@ -399,7 +399,7 @@ BackwardResult attention_backward(
 
   Gradients g{};
   const bool tensor_cores = suits_tensor_cores(arguments) && (!p.softmax_out.data || has_aligned_rows(softmax_out));
-  // What autograd sends is not the user's to lay out: a sum's gradient has strides of 0.
+  // Autograd chooses the layout of incoming gradients: that of a sum has strides of 0.
   g.out = wide(tensor_cores && !has_aligned_rows(grad_out) ? call.keep(dense_copy(grad_out)) : grad_out);
   std::vector<Tensor> results;
   Tensor4* slots[] = {&g.query, &g.key, &g.value, &g.context_query, &g.context_key};

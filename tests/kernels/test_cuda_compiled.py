@@ -169,13 +169,13 @@ def short_name(mangled: str) -> str:
     return f"{name}<{dim[1]}>" if dim else name
 
 
-def test_names_are_read_from_mangled_ones():
+def test_short_name_from_mangled_name():
     problem = "EEvNS0_7ProblemE"
     assert short_name(f"_ZN4qacg4cuda3mma13forward_shortINS_8Bfloat16ELi64{problem}") == "forward_short<64>"
     assert short_name("_ZN4qacg4cuda5plain7forwardENS0_7ProblemE") == "forward"
 
 
-def test_blocks_that_fit():
+def test_fitting_blocks():
     """By hand: shared memory, registers, threads and the limit of one block decide in turn."""
     limits = LIMITS["8.0"]
     assert fitting(limits, Shape(128, 81 * KIB), 32) == 2  # (81 + 1) 2 = 164
@@ -189,7 +189,7 @@ def test_blocks_that_fit():
 
 
 @pytest.mark.full
-def test_shared_memory_decides_what_the_table_says(shapes):
+def test_resident_blocks_fit_shared_memory(shapes):
     """Without registers, so without compiling the kernels: no more blocks are claimed than there is memory for."""
     assert shapes.keys() == RESIDENT.keys()
     for gpu, column in COLUMN_OF_RESIDENT.items():
@@ -199,7 +199,7 @@ def test_shared_memory_decides_what_the_table_says(shapes):
 
 
 @pytest.mark.full
-def test_kernels_compile_and_spill_nothing(shapes, tmp_path):
+def test_kernels_compile_without_spills(shapes, tmp_path):
     pairs = [(source, gpu) for source in cuda.KERNEL_SOURCES for gpu in GPUS if gpu != "10.0" or knows_sm_100()]
     assert pairs
     with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
@@ -215,19 +215,19 @@ def test_kernels_compile_and_spill_nothing(shapes, tmp_path):
                 if limits.code != gpu:
                     continue
                 # The plain path's blocks: 256 threads and at most 21 KiB, one by one.
-                shape, wanted = Shape(256, 0), 1
+                shape, expected = Shape(256, 0), 1
                 if "plain" not in source:
-                    shape, wanted = shapes[name], RESIDENT[name][COLUMN_OF_RESIDENT[there]]
+                    shape, expected = shapes[name], RESIDENT[name][COLUMN_OF_RESIDENT[there]]
                 fit = fitting(limits, shape, used.registers, used.shared)
-                print(f"  {fit} blocks to a multiprocessor of {there}, wanted {wanted}")
-                if fit < wanted:
-                    crowded.append((source, there, name, used, shape, fit, wanted))
+                print(f"  {fit} blocks to a multiprocessor of {there}, expected {expected}")
+                if fit < expected:
+                    crowded.append((source, there, name, used, shape, fit, expected))
     assert not spilled
     assert not crowded
 
 
 @pytest.mark.full
-def test_products_that_ptxas_would_serialise_are_refused(tmp_path):
+def test_serialised_products_fail_the_compile(tmp_path):
     """The wait of the loop's own moved behind the place where a path without products joins."""
     for folder in ("cuda", "common"):
         shutil.copytree(ROOT / "csrc" / folder, tmp_path / folder)
@@ -244,7 +244,7 @@ def knows_sm_100() -> bool:
 
 
 @pytest.mark.full
-def test_the_library_names_the_gpus_that_its_code_is_for(tmp_path):
+def test_library_reports_its_gpus(tmp_path):
     """The words go through nvcc's own preprocessing and its host compiler's."""
     if compilers.compiler() is None:
         pytest.skip("no C++ compiler for nvcc to work with")

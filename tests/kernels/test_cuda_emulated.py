@@ -75,7 +75,7 @@ def test_tensor_cores(case, dtype, library):
 
 
 @pytest.mark.parametrize(("n", "case"), [pytest.param(n, case, id=case.name) for n, case in enumerate(STRIPS)])
-def test_roundings_of_tensor_cores_are_within_the_error_rule(n, case, monkeypatch):
+def test_tensor_core_rounding_meets_the_error_rule(n, case, monkeypatch):
     """Sums that are cut off rather than rounded, as in tests/cuda_emulator/tensor_core_emulator.h."""
     dtype = DTYPES[1 + n % 2]
     inputs = make_inputs(case, dtype)
@@ -163,35 +163,35 @@ ORDERED = (
 def test_the_order_of_warps_and_copies_changes_no_bit(case, monkeypatch):
     """A barrier or a wait for copies that is missing shows as a difference."""
     inputs = make_inputs(case, torch.bfloat16)
-    wanted = evaluate(inputs, through_backend("cuda"))
+    expected = evaluate(inputs, through_backend("cuda"))
     for seed in range(1, 6):
         monkeypatch.setenv("QACG_EMULATOR_SEED", str(seed))
         for name, t in evaluate(inputs, through_backend("cuda")).items():
-            assert torch.equal(t, wanted[name]), f"{name} differs under seed {seed}"
+            assert torch.equal(t, expected[name]), f"{name} differs under seed {seed}"
 
 
 @pytest.mark.parametrize(
-    ("case", "limit", "wanted"),
+    ("case", "limit", "expected"),
     [
         (STRIPS[1], 163, "forward and backward on tensor cores"),
         (Case("one row, of odd strides", queries=1, head_dim=16), 163, "forward and backward on tensor cores"),
-        (Case("dims off 8", head_dim=20), 163, "head size is 20"),
-        (Case("too many dims", queries=5, head_dim=136), 163, "head size is 136"),
-        (Case("rows off 16 bytes", head_dim=16, layout="strided"), 163, "rows of context_key do not start"),
-        (Case("no 16 bits", head_dim=16), 163, "dtype is torch.float32"),
+        (Case("dims off 8", head_dim=20), 163, "head size: expected a multiple of 8 up to 128, got 20"),
+        (Case("too many dims", queries=5, head_dim=136), 163, "head size: expected a multiple of 8 up to 128, got 136"),
+        (Case("rows off 16 bytes", head_dim=16, layout="strided"), 163, "context_key: expected rows with unit stride"),
+        (Case("no 16 bits", head_dim=16), 163, "dtype: expected float16 or bfloat16, got torch.float32"),
         # The forward of 128 dims wants 81 KiB, its backward 111.
         (STRIPS[-1], 99, "backward without tensor cores: with head size 128"),
         (STRIPS[-1], 48, "forward and backward without tensor cores: with head size 128"),
     ],
     ids=lambda value: value.name if isinstance(value, Case) else str(value)[:30],
 )
-def test_a_call_goes_by_the_path_that_is_told(case, limit, wanted, library, monkeypatch):
+def test_call_runs_the_path_that_explain_names(case, limit, expected, library, monkeypatch):
     """And is right either way."""
     monkeypatch.setenv("QACG_EMULATOR_SHARED_LIMIT", str(limit * 1024))
-    dtype = torch.float32 if "float32" in wanted else torch.bfloat16
+    dtype = torch.float32 if "float32" in expected else torch.bfloat16
     inputs = make_inputs(case, dtype)
     (note,) = (n for n in qk.explain(*inputs.arguments(), **inputs.options)["notes"] if n.startswith("cuda: "))
-    assert wanted in note
+    assert expected in note
     slow = note.removeprefix("cuda: ").partition(" without")[0] if "without" in note else ""
     products = [library.qacg_emulator_products()]
     out, leaves = attend(inputs)
@@ -209,7 +209,7 @@ def attend(inputs):
 
 
 @pytest.mark.parametrize("kind", ["of a sum", "off 16 bytes"])
-def test_a_gradient_that_is_not_laid_out_for_them_keeps_the_tensor_cores(kind, library):
+def test_strided_gradient_keeps_the_tensor_cores(kind, library):
     """out.sum() sends back a gradient whose strides are all zero."""
     inputs = make_inputs(STRIPS[1], torch.bfloat16)
     if kind == "of a sum":
@@ -226,7 +226,7 @@ def test_a_gradient_that_is_not_laid_out_for_them_keeps_the_tensor_cores(kind, l
 
 
 @pytest.mark.parametrize("misplaced", ["query", "value", "gate_key_bias", "attn_mask", "key_lengths", "dropout_seed"])
-def test_a_tensor_on_another_device_is_an_error_that_names_it(misplaced):
+def test_tensor_on_other_device_is_named(misplaced):
     """Past the dispatcher, which sends mixed devices here where they are a GPU's and the CPU's."""
     sizes = dict(queries=5, head_dim=8, key_lengths=(3, 5))
     case = Case("devices", **sizes, gate="shared", bias="shared", mask="boolean", dropout_p=0.1)
@@ -235,7 +235,7 @@ def test_a_tensor_on_another_device_is_an_error_that_names_it(misplaced):
 
 
 @pytest.mark.parametrize("misplaced", ["grad_out", "grad_key_gate", "row_max", "key_gate"])
-def test_a_tensor_of_the_backward_on_another_device_is_an_error_that_names_it(misplaced):
+def test_backward_tensor_on_other_device_is_named(misplaced):
     arguments = raw_arguments(Case("devices", queries=5, head_dim=8, gate="shared"))
     saved = run_raw("cuda_attention", arguments, save_softmax_out=False, save_quasi_out=False)
     names = ("out", "softmax_out", "quasi_out", "row_max", "row_sum", "query_gate", "key_gate")

@@ -72,7 +72,7 @@ def halves(rows, columns, matrix):
     return low | high << 16
 
 
-def test_product_of_fragments_as_the_instruction_set_documents_them(trial):
+def test_mma_fragments_follow_the_ptx_isa(trial):
     """PTX ISA, mma.m16n8k16, floating point: where element i of a lane's a, b and c lies in the matrices."""
     generator = np.random.default_rng(0)
     left, right = generator.integers(-8, 9, (16, 16)), generator.integers(-8, 9, (16, 8))
@@ -119,7 +119,7 @@ def test_a_copy_that_is_waited_for_has_come(seed, trial, monkeypatch):
     assert (out[:32] == np.where(LANES % 2 == 0, 4 * LANES + 1, 0)).all()
 
 
-def test_a_copy_that_is_not_waited_for_may_not_have_come(trial, monkeypatch):
+def test_copy_without_wait_may_be_incomplete(trial, monkeypatch):
     results = set()
     for seed in (0, 1):
         monkeypatch.setenv("QACG_EMULATOR_SEED", str(seed))
@@ -179,11 +179,11 @@ def test_roundings_of_tensor_cores(left, right, nearest, truncated, sign, trial,
     pairs = [(2 * PAIR + 8 * r, 2 * PAIR + 8 * r + 1) for r in range(2)]
     a = [halves((GROUP + 8 * (r % 2),) * 2, pairs[r // 2], rows) for r in range(4)]
     b = [halves(pairs[r], (GROUP,) * 2, columns) for r in range(2)]
-    for rounding, wanted in (("float32", nearest), ("truncate", truncated)):
+    for rounding, expected in (("float32", nearest), ("truncate", truncated)):
         monkeypatch.setenv("QACG_EMULATOR_ROUNDING", rounding)
         said, out = trial("products", np.stack(a + b, axis=1))
         assert said is None
-        assert out.view(np.float32)[0] == sign * wanted, rounding
+        assert out.view(np.float32)[0] == sign * expected, rounding
 
 
 RACES = {

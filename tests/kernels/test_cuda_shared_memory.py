@@ -64,7 +64,7 @@ int main() {
 
 
 @pytest.mark.full
-def test_the_runtime_is_told_once_for_each_kernel_and_device(tmp_path):
+def test_shared_memory_is_requested_once_per_kernel_and_device(tmp_path):
     if build.compiler() is None:
         pytest.skip("no C++ compiler")
     (tmp_path / "cuda_runtime.h").write_text(RUNTIME)

@@ -30,7 +30,7 @@ def machine(monkeypatch):
         forget()
 
     def forget():
-        for cached in (gluon._hopper_is_there, gluon._of_another_kind):
+        for cached in (gluon._hopper_is_there, gluon._unsupported_capability):
             cached.cache_clear()
 
     yield make
@@ -42,30 +42,30 @@ def reasons(dtype=torch.bfloat16, head_dim=64, device="cuda:0"):
     return outside_limits(gluon, SimpleNamespace(query=query, head_dim=head_dim, gate_form="row"))
 
 
-def test_it_is_missing_where_triton_is(monkeypatch):
+def test_gluon_is_missing_without_triton(monkeypatch):
     monkeypatch.setattr(triton, "missing", lambda: ["no Triton"])
     assert gluon.missing() == ["no Triton"]
 
 
-def test_where_it_is(machine, monkeypatch):
+def test_missing_names_version_gpu_or_interpreter(machine, monkeypatch):
     machine((9, 0))
     assert gluon.missing() == []
     machine((9, 0), version=(3, 5))
-    assert gluon.missing() == ["Triton is 3.5; it takes 3.6 and newer"]
+    assert gluon.missing() == ["Triton: expected 3.6 or newer, got 3.5"]
     machine((10, 0))
     assert gluon.missing() == ["torch sees no GPU of compute capability 9.0 (Hopper)"]
     monkeypatch.setattr(triton, "interpreted", lambda: True)
     assert "no interpreter" in gluon.missing()[0]
 
 
-def test_what_it_takes(machine):
+def test_limits_of_dtype_head_size_and_device(machine):
     machine((9, 0))
     assert reasons() == [] == reasons(torch.float16, 128) == reasons(head_dim=33)
-    assert "dtype is torch.float32" in reasons(torch.float32)[0]
-    assert "head size is 129; it takes 1 to 128" in reasons(head_dim=129)[0]
-    assert "tensors are on cpu" in reasons(device="cpu")[0]
+    assert reasons(torch.float32) == ["dtype: expected float16 or bfloat16, got float32"]
+    assert reasons(head_dim=129) == ["head size: expected 1 to 128, got 129"]
+    assert reasons(device="cpu") == ["device: expected cuda, got cpu"]
     machine((8, 0))
-    assert reasons() == ["the GPU has compute capability 8.0; it takes 9.0 alone"]
+    assert reasons() == ["compute capability: expected 9.0, got 8.0"]
 
 
 @pytest.mark.parametrize(
@@ -73,24 +73,25 @@ def test_what_it_takes(machine):
     [
         (dict(head_dim=64), None),
         (dict(head_dim=128, is_causal=True, key_lengths=(9,)), None),
-        (dict(head_dim=48), "head size is 48"),
-        (dict(head_dim=64, mask="boolean"), "attn_mask"),
-        (dict(head_dim=64, dropout_p=0.1), "dropout"),
-        (dict(head_dim=64, gate="shared", form="column"), "column gate"),
+        (dict(head_dim=48), "head size: expected 64 or 128, got 48"),
+        (dict(head_dim=64, mask="boolean"), "attn_mask: expected none, got one"),
+        (dict(head_dim=64, dropout_p=0.1), "dropout_p: expected 0, got 0.1"),
+        (dict(head_dim=64, gate="shared", form="column"), "gate.form: expected 'row' or lambda, got 'column'"),
     ],
 )
-def test_which_forward_a_call_gets_is_told(case, why, monkeypatch):
+def test_note_names_the_forward_of_a_call(case, why, monkeypatch):
     monkeypatch.setattr(triton, "note", lambda problem: "tiles")
     inputs = make_inputs(Case("told", batch=1, **case), torch.bfloat16)
     defaults = dict(attn_mask=None, key_lengths=None, dropout_seed=None)
-    told = gluon.note(dense_problem(*inputs.arguments(), **defaults | inputs.options))
-    assert told.endswith("(tiles)")
-    assert ("have their forward in Gluon" in told) == (why is None)
-    assert why is None or why in told.partition("without the forward in Gluon: ")[2]
+    note = gluon.note(dense_problem(*inputs.arguments(), **defaults | inputs.options))
+    expected = f"as backend 'triton', without the forward in Gluon: {why} (tiles)"
+    if why is None:
+        expected = "tiled rows run the forward in Gluon; all else is that of 'triton' (tiles)"
+    assert note == expected
 
 
 @pytest.mark.parametrize("training", [False, True])
-def test_auto_takes_it_only_where_it_was_measured_fastest(training, monkeypatch):
+def test_auto_selects_gluon_only_if_measured_fastest(training, monkeypatch):
     faked_gpu.install(monkeypatch, names=("triton", "cuda", "gluon"))
     assert qk.explain(*faked_gpu.call(length=512, training=training)).selected == "triton"
     faked_gpu.install(monkeypatch, ("triton", "gluon"), (Choice(16, 64, training, 512, "gluon"),))

@@ -94,7 +94,7 @@ def test_what_is_saved_for_the_backward(case):
 
 
 @pytest.mark.parametrize("offset", [0, 1])
-def test_strides_of_a_copied_query_are_those_of_the_fake(offset):
+def test_strides_of_copied_query_equal_the_fakes(offset):
     """Rows that begin off 16 bytes are copied for the kernel; the output keeps the layout of the caller's query."""
     inputs = make_inputs(Case("strides", batch=2, heads=3, queries=5, keys=9, head_dim=64), torch.float16)
     memory = torch.zeros(2 * 5 * 3 * 64 + offset, dtype=torch.float16)[offset:]
@@ -114,9 +114,9 @@ def test_strides_of_a_copied_query_are_those_of_the_fake(offset):
 def test_keys_beyond_a_length_are_not_read(name):
     case = Case("hidden", batch=1, heads=1, queries=40, keys=200, head_dim=64, key_lengths=(130,))
     inputs = make_inputs(case, torch.float16)
-    wanted = forward(inputs, MACHINES[3])[0]
+    expected = forward(inputs, MACHINES[3])[0]
     inputs.tensors[name].data[:, :, 130:] = float("nan")
-    assert torch.equal(forward(inputs, MACHINES[3])[0], wanted)
+    assert torch.equal(forward(inputs, MACHINES[3])[0], expected)
 
 
 # What is taken out of the kernel or put elsewhere, and what of it is seen.
@@ -132,7 +132,7 @@ FAULTS = {
     "no fence": ("            fence_async_shared()\n            c,", "            c,"),
     "no fence for context keys": ("            fence_async_shared()\n            s,", "            s,"),
     "products are not waited for": ("wait(0, (s_flying, o1_flying, g))", "wait(1, (s_flying, o1_flying, g))"),
-    "values of the tile before": ("first_value = first_key - form.block_n", "first_value = first_key"),
+    "values of the tile before": ("first_value = first_key - config.block_n", "first_value = first_key"),
     "no tile of zeros": ("tiles_of_keys + 1, 0", "tiles_of_keys, 0"),
     "hidden keys": ('hidden_to(s, float("-inf"),', 'hidden_to(s, 0.0,'),
 }  # fmt: skip
@@ -141,10 +141,10 @@ FAULTS = {
 @pytest.mark.parametrize("fault", members(FAULTS, fast=list(FAULTS)[::4]))
 def test_faults_are_seen(fault, tmp_path, monkeypatch):
     source = Path(gluon_forward.__file__).read_text(encoding="utf-8")
-    wanted, put = FAULTS[fault]
-    assert source.count(wanted) == 1
+    expected, put = FAULTS[fault]
+    assert source.count(expected) == 1
     path = tmp_path / "faulty.py"
-    path.write_text(source.replace(wanted, put), encoding="utf-8")
+    path.write_text(source.replace(expected, put), encoding="utf-8")
     spec = importlib.util.spec_from_file_location("faulty", path)
     faulty = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(faulty)

@@ -31,7 +31,7 @@ def on_cuda(device):
 def test_a_captured_call_gives_what_an_eager_one_does(case, kernel, device):
     inputs = make_inputs(case, torch.bfloat16, device)
     attend = through_backend(kernel)
-    wanted = evaluate(inputs, attend)
+    expected = evaluate(inputs, attend)
     static = {name: t.detach().clone() for name, t in inputs.tensors.items()}
     captured = replace(inputs, tensors=static)
     side = torch.cuda.Stream()
@@ -49,13 +49,13 @@ def test_a_captured_call_gives_what_an_eager_one_does(case, kernel, device):
         t.copy_(inputs.tensors[name])
     graph.replay()
     torch.cuda.synchronize()
-    for name, t in wanted.items():
+    for name, t in expected.items():
         assert torch.equal(results[name], t), name
 
 
 @pytest.mark.compiles
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_a_compiled_call_that_is_replayed_gives_what_an_eager_one_does(case, kernel, device):
+def test_replayed_graph_equals_eager_call(case, kernel, device):
     """torch.compile(mode="reduce-overhead") captures a call's kernels at its second run and replays them afterwards."""
     inputs = make_inputs(case, torch.bfloat16, device)
     torch.compiler.reset()
@@ -74,7 +74,7 @@ def test_a_compiled_call_that_is_replayed_gives_what_an_eager_one_does(case, ker
 def test_kernels_run_in_the_current_stream(case, kernel, device):
     """The inputs appear in a side stream after a wait: a kernel in another stream would read what was there before."""
     inputs = make_inputs(case, torch.bfloat16, device)
-    wanted = evaluate(inputs, through_backend(kernel))
+    expected = evaluate(inputs, through_backend(kernel))
     late = {name: torch.full_like(t, 7.0) for name, t in inputs.tensors.items()}
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
@@ -84,7 +84,7 @@ def test_kernels_run_in_the_current_stream(case, kernel, device):
             t.copy_(inputs.tensors[name])
         results = evaluate(replace(inputs, tensors=late), through_backend(kernel))
     side.synchronize()
-    for name, t in wanted.items():
+    for name, t in expected.items():
         assert torch.equal(results[name], t), name
 
 
@@ -103,11 +103,11 @@ def test_a_call_does_not_wait_for_the_device(case, kernel, device):
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="there is one GPU")
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_tensors_of_another_device_are_computed_there(case, kernel, device):
-    wanted = evaluate(make_inputs(case, torch.bfloat16, "cuda:0"), through_backend(kernel))
+    expected = evaluate(make_inputs(case, torch.bfloat16, "cuda:0"), through_backend(kernel))
     assert torch.cuda.current_device() == 0
     got = evaluate(make_inputs(case, torch.bfloat16, "cuda:1"), through_backend(kernel))
     for name, t in got.items():
-        assert t.device == torch.device("cuda:1") and torch.equal(t.to("cuda:0"), wanted[name]), name
+        assert t.device == torch.device("cuda:1") and torch.equal(t.to("cuda:0"), expected[name]), name
 
 
 @pytest.fixture
@@ -134,7 +134,7 @@ def test_tensors_of_more_than_two_to_the_31_elements(length, kernel, device):
     (gradient,) = torch.autograd.grad(out, x, torch.ones_like(out))
     for at in (0, batch - 1):
         alone = x.detach()[at : at + 1].clone().requires_grad_()
-        wanted = qk.quasi_attention(alone, alone, alone, alone, alone, gate[:1], backend=kernel)
-        (wanted_gradient,) = torch.autograd.grad(wanted, alone, torch.ones_like(wanted))
-        assert torch.equal(out[at], wanted[0]), at
+        expected = qk.quasi_attention(alone, alone, alone, alone, alone, gate[:1], backend=kernel)
+        (wanted_gradient,) = torch.autograd.grad(expected, alone, torch.ones_like(expected))
+        assert torch.equal(out[at], expected[0]), at
         assert torch.equal(gradient[at], wanted_gradient[0]), at

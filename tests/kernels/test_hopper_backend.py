@@ -23,11 +23,11 @@ def library(monkeypatch):
         monkeypatch.setattr(cuda, "missing", list)
         monkeypatch.setattr(cuda, "_gpus", gpus)
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
-        for cached in (cuda.capability, hopper._of_another_kind):
+        for cached in (cuda.capability, hopper._unsupported_capability):
             cached.cache_clear()
 
     yield make
-    for cached in (cuda.capability, hopper._of_another_kind):
+    for cached in (cuda.capability, hopper._unsupported_capability):
         cached.cache_clear()
 
 
@@ -36,18 +36,18 @@ def reasons(dtype=torch.bfloat16, head_dim=64):
     return outside_limits(hopper, SimpleNamespace(query=query, head_dim=head_dim, gate_form="row"))
 
 
-def test_it_is_missing_where_the_cuda_library_is(monkeypatch):
+def test_hopper_is_missing_without_the_cuda_library(monkeypatch):
     monkeypatch.setattr(cuda, "missing", lambda: ["no library"])
     assert hopper.missing() == ["no library"]
 
 
-def test_a_library_without_its_code_is_told_with_how_to_build_it(library):
+def test_library_without_code_names_the_build_command(library):
     library((9, 0), "8.0", "9.0", "10.0+PTX")
     (reason,) = hopper.missing()
     assert "no code for 9.0a" in reason and "TORCH_CUDA_ARCH_LIST=9.0a QACG_BUILD_CUDA=1 pip install" in reason
 
 
-def test_it_takes_16_bits_on_a_hopper_gpu(library):
+def test_16_bits_on_a_hopper_gpu_are_supported(library):
     library((9, 0), "8.0", "9.0a")
     assert hopper.missing() == [] == reasons() == reasons(torch.float16, 128) == reasons(head_dim=33)
     assert "dtype: expected float16 or bfloat16, got float32" in reasons(torch.float32)[0]
@@ -55,13 +55,13 @@ def test_it_takes_16_bits_on_a_hopper_gpu(library):
 
 
 @pytest.mark.parametrize("capability", [(8, 0), (10, 0), (12, 0)])
-def test_other_gpus_are_told_so(capability, library):
+def test_other_gpus_are_unsupported(capability, library):
     library(capability, "8.0", "9.0a", "10.0+PTX")
-    assert reasons() == [f"the GPU has compute capability {capability[0]}.0; it takes 9.0 alone"]
+    assert reasons() == [f"compute capability: expected 9.0, got {capability[0]}.0"]
 
 
 @pytest.mark.parametrize("training", [False, True])
-def test_auto_takes_it_only_where_it_was_measured_fastest(training, monkeypatch):
+def test_auto_selects_hopper_only_if_measured_fastest(training, monkeypatch):
     faked_gpu.install(monkeypatch, names=("triton", "cuda", "hopper"))
     assert qk.explain(*faked_gpu.call(length=512, training=training)).selected == "triton"
     faked_gpu.install(monkeypatch, ("triton", "hopper"), (Choice(16, 64, training, 512, "hopper"),))

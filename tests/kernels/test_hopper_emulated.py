@@ -77,7 +77,7 @@ def test_every_kind_of_call(n, case, emulated):
 
 
 @pytest.mark.parametrize(("n", "case"), [pytest.param(n, case, id=case.name) for n, case in enumerate(OWN)])
-def test_roundings_of_tensor_cores_are_within_the_error_rule(n, case, emulated, monkeypatch):
+def test_tensor_core_rounding_meets_the_error_rule(n, case, emulated, monkeypatch):
     monkeypatch.setenv("QACG_EMULATOR_ROUNDING", "truncate")
     check(case, "hopper", DTYPES[n % 2], "cpu")
 
@@ -98,16 +98,16 @@ def test_nan_stays_in_its_packed_sequence(emulated):
 
 
 @pytest.mark.parametrize("case", OWN[3:6], ids=lambda case: case.name)
-def test_the_order_of_warps_copies_and_products_changes_no_bit(case, emulated, monkeypatch):
+def test_order_of_warps_and_copies_changes_no_bit(case, emulated, monkeypatch):
     inputs = make_inputs(case, torch.bfloat16)
-    wanted = evaluate(inputs, through_backend("hopper"))
+    expected = evaluate(inputs, through_backend("hopper"))
     for seed in range(1, 5):
         monkeypatch.setenv("QACG_EMULATOR_SEED", str(seed))
         for name, t in evaluate(inputs, through_backend("hopper")).items():
-            assert torch.equal(t, wanted[name]), f"{name} differs under seed {seed}"
+            assert torch.equal(t, expected[name]), f"{name} differs under seed {seed}"
 
 
-def test_another_gpu_gets_the_other_tensor_cores(emulated, monkeypatch):
+def test_other_gpu_runs_the_mma_forward(emulated, monkeypatch):
     """The operator itself, which no choice of a backend stands before."""
     monkeypatch.setenv("QACG_EMULATOR_WGMMA", "0")
     before = emulated()
@@ -118,26 +118,26 @@ def test_another_gpu_gets_the_other_tensor_cores(emulated, monkeypatch):
 @pytest.mark.parametrize(
     ("case", "dtype", "said"),
     [
-        (OWN[1], torch.bfloat16, "forward by Hopper's own instructions; the backward is that of backend 'cuda'"),
-        (Case("dims off 8", head_dim=20), torch.bfloat16, "as backend 'cuda', without Hopper's instructions"),
-        (Case("odd strides", head_dim=16, layout="strided"), torch.float16, "as backend 'cuda', without Hopper's"),
+        (OWN[1], torch.bfloat16, "forward with wgmma; the backward is that of backend 'cuda'"),
+        (Case("dims off 8", head_dim=20), torch.bfloat16, "as backend 'cuda', without wgmma"),
+        (Case("odd strides", head_dim=16, layout="strided"), torch.float16, "as backend 'cuda', without wgmma"),
     ],
     ids=lambda value: value.name if isinstance(value, Case) else "",
 )
-def test_a_call_goes_by_the_path_that_is_told(case, dtype, said, emulated):
+def test_call_runs_the_path_that_explain_names(case, dtype, said, emulated):
     inputs = make_inputs(case, dtype)
     before = emulated()
     explanation = qk.explain(*inputs.arguments(), **inputs.options, backend="hopper")
     assert explanation.selected == "hopper" and said in explanation.notes["hopper"]
     check(case, "hopper", dtype, "cpu")
-    assert (emulated() > before) == ("by Hopper's own" in said)
+    assert (emulated() > before) == ("forward with wgmma" in said)
 
 
 @pytest.mark.parametrize(
     ("dtype", "head_dim", "why"),
     [(torch.float32, 64, "dtype is torch.float32"), (torch.bfloat16, 136, "head size is 136; it takes 1 to 128")],
 )
-def test_what_it_does_not_take(dtype, head_dim, why, emulated):
+def test_unsupported_call_raises(dtype, head_dim, why, emulated):
     inputs = make_inputs(Case("refused", queries=5, head_dim=head_dim), dtype)
     assert why in qk.explain(*inputs.arguments(), **inputs.options)["hopper"][0]
     with pytest.raises(RuntimeError, match=re.escape(why)):
@@ -200,11 +200,11 @@ def seed(monkeypatch):
         pytest.skip("no GCC, which the race detector is built with")
 
 
-def test_the_kernel_as_it_is_has_no_fault(seed):
+def test_unchanged_kernel_has_no_fault(seed):
     assert said_of(build.CSRC) is None
 
 
-def test_what_keeps_order_is_missed(number, seed, tmp_path):
+def test_removed_barrier_or_fence_is_detected(number, seed, tmp_path):
     csrc, words = without(number, tmp_path)
     said = said_of(csrc)
     assert said and ("a race in" in said or said.startswith("wgmma: ")), f"without {words}: {said}"

@@ -26,7 +26,7 @@ def test_kernels_as_they_are_raise_no_alarm(told):
     assert told["unchanged"] is True
 
 
-def test_every_edit_is_caught_and_answered_by_the_reference(told):
+def test_every_edit_is_detected_and_the_reference_used(told):
     edits = {name: found for name, found in told.items() if name != "unchanged"}
     assert len(edits) >= 12
     assert [f"{name}: {what}" for name, found in edits.items() for what, holds in found.items() if not holds] == []

@@ -61,7 +61,7 @@ def a_gpu(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("architecture", tile_tables.shipped_architectures())
-def test_shipped_tables_have_one_row_for_each_kind_of_call(architecture):
+def test_shipped_tables_have_one_entry_per_key(architecture):
     table = tile_tables.shipped(architecture)
     assert table.architecture == architecture and table.measured is None
     assert [row.key for row in table.entries] == list(KEYS)
@@ -91,7 +91,7 @@ def test_shipped_tables_have_one_row_for_each_kind_of_call(architecture):
         (lambda r: r["entries"].append(r["entries"][3]), "entries: expected one for .*, got 2"),
     ],
 )
-def test_a_damaged_table_is_refused_by_file_and_field(change, message, tmp_path):
+def test_damaged_table_error_names_file_and_field(change, message, tmp_path):
     path, damaged = tmp_path / "gpu.json", record()
     change(damaged)
     path.write_text(json.dumps(damaged))
@@ -99,7 +99,7 @@ def test_a_damaged_table_is_refused_by_file_and_field(change, message, tmp_path)
         tile_tables.load(path, "sm_90")
 
 
-def test_what_is_not_json_and_what_is_another_gpus_is_refused(tmp_path):
+def test_invalid_json_and_other_architecture_raise(tmp_path):
     path = tmp_path / "gpu.json"
     path.write_text('{"architecture": "sm_90", ')
     with pytest.raises(ValueError, match=r"gpu\.json: not JSON"):
@@ -109,7 +109,7 @@ def test_what_is_not_json_and_what_is_another_gpus_is_refused(tmp_path):
         tile_tables.load(path, "sm_80")
 
 
-def test_a_saved_table_is_read_again_and_nothing_else_is_left(tmp_path):
+def test_saved_table_is_read_back_without_other_files(tmp_path):
     path = tmp_path / "new" / "gpu.json"
     table = replace(tile_tables.shipped("sm_90"), measured={"gpu": "H200"})
     tile_tables.save(table, path)
@@ -117,7 +117,7 @@ def test_a_saved_table_is_read_again_and_nothing_else_is_left(tmp_path):
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_a_save_that_fails_leaves_the_old_table(tmp_path, monkeypatch):
+def test_failed_save_keeps_the_old_table(tmp_path, monkeypatch):
     path = tmp_path / "gpu.json"
     path.write_text("old")
 
@@ -130,15 +130,15 @@ def test_a_save_that_fails_leaves_the_old_table(tmp_path, monkeypatch):
     assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
 
 
-def test_saved_tables_lie_in_the_users_cache(monkeypatch, tmp_path):
+def test_saved_tables_are_in_the_users_cache(monkeypatch, tmp_path):
     monkeypatch.delenv("QACG_TRITON_TABLES", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    wanted = tmp_path / "qacg_kernels" / "triton" / "nvidia-h200-some.json"
-    assert tile_tables.saved_path("NVIDIA H200 (some)") == wanted
+    expected = tmp_path / "qacg_kernels" / "triton" / "nvidia-h200-some.json"
+    assert tile_tables.saved_path("NVIDIA H200 (some)") == expected
 
 
 @pytest.mark.parametrize("variable", ["QACG_TRITON_TABLES", "XDG_CACHE_HOME", None])
-def test_a_user_without_a_home_is_no_error(a_gpu, monkeypatch, tmp_path, variable):
+def test_user_without_home_folder_gets_shipped_tables(a_gpu, monkeypatch, tmp_path, variable):
     def unknown(path):
         raise RuntimeError("Could not determine home directory.")  # what Path.home() says of a uid without an entry
 
@@ -169,7 +169,7 @@ def _foreign(path):
         (lambda path: path.mkdir(), "Is a directory; make the file readable, delete it or tune again"),
     ],
 )
-def test_a_damaged_tuned_table_is_told_once_and_passed_by(a_gpu, tmp_path, damage, said):
+def test_damaged_tuned_table_warns_once_and_is_ignored(a_gpu, tmp_path, damage, said):
     path = tmp_path / "nvidia-h200-some.json"
     damage(path)
     with warnings.catch_warnings(record=True) as told:
@@ -182,7 +182,7 @@ def test_a_damaged_tuned_table_is_told_once_and_passed_by(a_gpu, tmp_path, damag
     assert told_again.startswith("shipped tiles of sm_90") and re.search(said, told_again)
 
 
-def test_a_tuned_table_is_preferred_and_told(a_gpu, tmp_path):
+def test_tuned_table_takes_precedence(a_gpu, tmp_path):
     device = torch.device("cuda", 0)
     assert tile_tables.table_for(device) == tile_tables.shipped("sm_90")
     assert "shipped tiles of sm_90, estimated, not measured" in tile_tables.source_of(device)
@@ -198,7 +198,7 @@ def test_a_tuned_table_is_preferred_and_told(a_gpu, tmp_path):
     ("gpu", "nearest"),
     [((8, 6, 99), "sm_80"), ((9, 0, 227), "sm_90"), ((10, 3, 227), "sm_100"), ((12, 0, 99), "sm_80")],
 )
-def test_an_unknown_gpu_takes_the_nearest_older_table_that_fits_and_says_so(a_gpu, gpu, nearest):
+def test_unknown_gpu_uses_nearest_older_table_that_fits(a_gpu, gpu, nearest):
     a_gpu(*gpu)
     device = torch.device("cuda", 0)
     assert tile_tables.table_for(device).architecture == nearest
@@ -206,23 +206,23 @@ def test_an_unknown_gpu_takes_the_nearest_older_table_that_fits_and_says_so(a_gp
     assert nearest in told and ("nearest older" in told) == (nearest != "sm_90")
 
 
-def test_a_gpu_older_than_every_table_is_refused(a_gpu):
+def test_gpu_older_than_every_table_raises(a_gpu):
     a_gpu(7, 5, 64)
     with pytest.raises(ValueError, match="expected 'sm_80' or newer, got 'sm_75'"):
         tile_tables.table_for(torch.device("cuda", 0))
 
 
-def test_a_gpu_with_less_shared_memory_than_every_table_is_refused(a_gpu):
+def test_gpu_with_too_little_shared_memory_raises(a_gpu):
     a_gpu(8, 6, 48)
     with pytest.raises(ValueError, match="shared memory per block: expected 101376 bytes or more, got 49152"):
         tile_tables.table_for(torch.device("cuda", 0))
 
 
-def test_rows_are_chosen_by_width_head_size_and_kind():
+def test_entries_are_selected_by_width_head_size_and_kind():
     table = tile_tables.shipped("sm_90")
-    for head_dim, wanted in ((1, 64), (64, 64), (65, 128), (200, 256)):
+    for head_dim, expected in ((1, 64), (64, 64), (65, 128), (200, 256)):
         row = table.entry("tiled_forward", torch.float16, head_dim, True)
-        assert row.key == ("tiled_forward", 16, wanted, True)
+        assert row.key == ("tiled_forward", 16, expected, True)
     longest = table.entry("whole_row_forward", torch.float32, 64, False).block_n
     for keys, taken in ((0, False), (longest, True), (longest + 1, False)):
         assert table.takes_whole_rows("whole_row_forward", torch.float32, 64, False, 9, keys) == taken
@@ -239,7 +239,7 @@ def test_busy_calls():
     assert tile_tables.is_busy(False, 0.0, True)
 
 
-def test_a_trial_replaces_the_table_and_ends():
+def test_trial_replaces_the_table_temporarily():
     cpu, other = torch.device("cpu"), tile_tables.shipped("sm_100")
     with tile_tables.trial(other):
         assert tile_tables.table_for(cpu) is other
@@ -247,7 +247,7 @@ def test_a_trial_replaces_the_table_and_ends():
 
 
 @pytest.mark.parametrize("key", KEYS, ids=str)
-def test_candidates_are_rows_of_their_key_without_repeats(key):
+def test_candidates_have_their_key_without_repeats(key):
     rows = candidates(key)
     assert len(rows) >= 3 and len(set(rows)) == len(rows)
     assert {row.key for row in rows} == {key}
@@ -259,10 +259,10 @@ class PTXASError(Exception):
     """Stands for Triton's, whose classes derive from Exception alone."""
 
 
-def test_tuning_keeps_the_fastest_that_runs_and_saves_each():
+def test_tuning_keeps_the_fastest_candidate_that_runs():
     base = tile_tables.shipped("sm_90")
     key, other = KEYS[0], KEYS[5]
-    wanted = tune._comparable(key, base.entries[0])[-1]
+    expected = tune._comparable(key, base.entries[0])[-1]
     told, kept, compiled = [], [], []
     spent = iter([False, True])
 
@@ -270,17 +270,17 @@ def test_tuning_keeps_the_fastest_that_runs_and_saves_each():
         assert row in table.entries and row in compiled
         if row.num_warps == 4:
             raise PTXASError("ptxas died")
-        return 1.0 if row == wanted else 2.0
+        return 1.0 if row == expected else 2.0
 
     table = tune.tuned(
         base, [key, other], measure, lambda: next(spent), told.append, kept.append,
         lambda pairs: compiled.extend(row for _, row in pairs),
     )  # fmt: skip
-    assert table.entries[0] == wanted and table.entries[1:] == base.entries[1:] and kept == [table]
-    assert len(told) == 2 and "left as it is, the time is spent" in told[1]
+    assert table.entries[0] == expected and table.entries[1:] == base.entries[1:] and kept == [table]
+    assert len(told) == 2 and "unchanged, the time is over" in told[1]
 
 
-def test_tuning_does_not_follow_noise():
+def test_tuning_ignores_small_gains():
     base = tile_tables.shipped("sm_90")
     table = tune.tuned(
         base, [KEYS[0]], lambda table, row: 1.0 if row == base.entries[0] else 0.98, lambda: False, lambda line: None
@@ -288,7 +288,7 @@ def test_tuning_does_not_follow_noise():
     assert table == base
 
 
-def test_tuning_survives_a_key_of_which_nothing_runs():
+def test_tuning_continues_if_no_candidate_runs():
     base, told = tile_tables.shipped("sm_90"), []
 
     def measure(table, row):
@@ -297,7 +297,7 @@ def test_tuning_survives_a_key_of_which_nothing_runs():
         return 1.0
 
     assert tune.tuned(base, KEYS[:2], measure, lambda: False, told.append) == base
-    assert told[0].startswith("whole_row_forward, 16 bits, D = 64: left as it is, none of") and len(told) == 2
+    assert told[0].startswith("whole_row_forward, 16 bits, D = 64: unchanged, none of") and len(told) == 2
 
 
 KINDS = [Choice(16, 64, training, longest, "triton") for training in (False, True) for longest in (128, 512)]
@@ -317,30 +317,30 @@ def fastest(times, kinds=KINDS, base=None):
     return table, told, kept
 
 
-def test_backends_are_chosen_by_measured_time_and_saved_each():
+def test_backends_are_chosen_by_measured_time():
     table, told, kept = fastest({"triton": 2.0, "cuda": 1.0})
     assert [c.backend for c in table.choices] == ["cuda"] * 4 and len(kept) == 4
     assert any("hopper does not run: it does not compile" in line for line in told)
 
 
-def test_a_near_tie_of_backends_goes_to_triton():
+def test_near_tie_of_backends_selects_triton():
     table, _, _ = fastest({"triton": 1.0, "cuda": 0.99})
     assert {c.backend for c in table.choices} == {"triton"}
 
 
-def test_backends_measured_again_replace_their_choices():
+def test_repeated_measurement_replaces_choices():
     first, _, _ = fastest({"triton": 2.0, "cuda": 1.0})
     second, _, _ = fastest({"triton": 1.0, "cuda": 2.0}, KINDS[:1], first)
     assert [c.backend for c in second.choices] == ["cuda", "cuda", "cuda", "triton"]
 
 
-def test_choices_are_kept_in_the_file(tmp_path):
+def test_choices_are_saved(tmp_path):
     table, _, _ = fastest({"triton": 2.0, "gluon": 1.0})
     tile_tables.save(table, tmp_path / "a.json")
     assert tile_tables.load(tmp_path / "a.json", "sm_90") == table
 
 
-def test_a_bad_choice_is_named_by_its_number():
+def test_invalid_choice_error_names_its_number():
     table, _, _ = fastest({"triton": 2.0, "gluon": 1.0})
     record = asdict(table) | {"choices": [asdict(KINDS[0]) | {"backend": "cpu"}]}
     with pytest.raises(ValueError, match=r"choices\[0\]: backend: expected one of 'hopper', .*got 'cpu'"):
@@ -349,13 +349,13 @@ def test_a_bad_choice_is_named_by_its_number():
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 @pytest.mark.full
-def test_tuning_refuses_without_a_gpu():
+def test_tuning_without_gpu_exits_with_2():
     command = [sys.executable, "-m", "qacg_kernels.tune"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 2 and "no NVIDIA GPU" in done.stderr
 
 
-def test_tuning_refuses_before_it_measures_where_nothing_can_be_saved(a_gpu, monkeypatch, capsys):
+def test_tuning_without_home_folder_fails_before_measuring(a_gpu, monkeypatch, capsys):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(tile_tables, "saved_path", lambda name: None)
@@ -364,7 +364,7 @@ def test_tuning_refuses_before_it_measures_where_nothing_can_be_saved(a_gpu, mon
 
 
 @pytest.mark.parametrize("key", [KEYS[0], KEYS[7], KEYS[-1]], ids=str)
-def test_examples_of_tuning_are_calls_of_the_rows_kind(key):
+def test_tuning_examples_match_the_entrys_kind(key):
     row = TileEntry(*key, 16, 16, 4, 1)
     problem, grad_out = tune.example(row, torch.device("meta"))
     assert problem.query.shape == grad_out.shape
@@ -373,7 +373,7 @@ def test_examples_of_tuning_are_calls_of_the_rows_kind(key):
 
 
 @pytest.mark.parametrize("limit", [0, 168])
-def test_a_limit_on_registers_goes_to_the_compiler(limit):
+def test_register_limit_is_passed_to_the_compiler(limit):
     launch = pytest.importorskip("qacg_kernels.backends.triton.launch")
     shipped, options = tile_tables.shipped("sm_90"), []
     table = replace(shipped, entries=(replace(shipped.entries[0], registers=limit), *shipped.entries[1:]))
@@ -395,13 +395,13 @@ def test_strides_of_dense_packed_and_broadcast_tensors():
     assert arguments.per_head(torch.zeros(()), 0).head == 0 and arguments.per_head(torch.zeros(3), 0).head == 1
 
 
-def test_rows_are_dense_where_their_features_lie_side_by_side():
+def test_dense_rows_have_unit_stride():
     t = torch.randn(2, 3, 5, 8)
     assert arguments.has_dense_rows(t.transpose(1, 2)) and not arguments.has_dense_rows(t[..., ::2])
     assert arguments.has_dense_rows(t[..., :1])
 
 
-def test_a_row_holds_what_json_holds():
+def test_entry_round_trips_through_json():
     row = tile_tables.shipped("sm_80").entries[0]
     assert TileEntry(**json.loads(json.dumps(asdict(row)))) == row
 
@@ -412,7 +412,7 @@ TILED = [row for row in tile_tables.shipped("sm_90").entries if not row.kernel.s
 @pytest.mark.parametrize(
     "row", [row for row in TILED if row.bits == 16 and row.head_dim <= 128], ids=lambda row: str(row.key)
 )
-def test_tiled_rows_of_hopper_do_no_work_twice_and_keep_loads_in_flight(row):
+def test_tiled_entries_of_hopper_use_wgmma_and_three_stages(row):
     rows = row.block_n if row.kernel == "key_gradients" else row.block_m  # of the product that makes the scores
     assert rows >= 16 * row.num_warps, "warps beyond that compute what others do"
     assert rows % 64 == 0 and row.num_warps >= 4, "mma.sync instead of wgmma"

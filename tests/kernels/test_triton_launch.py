@@ -28,7 +28,7 @@ MOST_CALLS = 145
 
 @pytest.mark.full
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
-def test_a_forward_is_one_launch_with_little_python_around_it():
+def test_forward_is_one_launch_with_few_python_calls():
     """And a prepared launch is the one that Triton would make of the same arguments."""
     inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)  # another Triton's folder, it may be
     paths = os.pathsep.join([*filter(None, inherited), str(ROOT), str(ROOT / "tests/support")])
@@ -93,7 +93,7 @@ def asked(call, monkeypatch):
 
 
 @pytest.mark.parametrize("module", [cuda, triton], ids=["cuda", "triton"])
-def test_a_call_after_the_first_asks_the_driver_nothing(module, call, asked, monkeypatch, tmp_path):
+def test_second_call_does_not_query_the_driver(module, call, asked, monkeypatch, tmp_path):
     monkeypatch.setenv("QACG_TRITON_TABLES", str(tmp_path))
 
     def choose():

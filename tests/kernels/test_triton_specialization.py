@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reas
 
 
 @pytest.fixture(scope="module")
-def told():
+def printed():
     """What tests/support/launched_calls.py prints."""
     inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)  # another Triton's folder, it may be
     paths = os.pathsep.join([*filter(None, inherited), str(ROOT), str(ROOT / "tests/support")])
@@ -32,15 +32,15 @@ def told():
 
 
 @pytest.mark.full
-def test_builds_are_specialised_as_a_models_calls_are(told):
-    assert {build: entry["differences"] for build, entry in told["calls"].items() if entry["differences"]} == {}
+def test_builds_are_specialised_like_model_calls(printed):
+    assert {build: entry["differences"] for build, entry in printed["calls"].items() if entry["differences"]} == {}
 
 
 @pytest.mark.full
-def test_the_calls_reach_every_kernel_and_every_kind_of_call(told):
+def test_calls_cover_every_kernel_and_kind(printed):
     from triton_builds import VARIANTS
 
-    functions = {name for entry in told["calls"].values() for name in entry["functions"]}
+    functions = {name for entry in printed["calls"].values() for name in entry["functions"]}
     assert functions == {
         "forward_kernel",
         "key_gates_kernel",
@@ -50,12 +50,12 @@ def test_the_calls_reach_every_kernel_and_every_kind_of_call(told):
         "gate_sums_kernel",
         "gate_gradients_kernel",
     }
-    variants = {build.split(", ", 1)[1] for build in told["calls"]}
+    variants = {build.split(", ", 1)[1] for build in printed["calls"]}
     assert set(VARIANTS) - variants == {"TF32, all at once"}  # "TF32" and "column gate, all at once" are its parts
 
 
 @pytest.mark.full
-def test_a_size_and_strides_of_one_are_seen_as_a_difference(told):
-    differences = told["packed beside one head"]
+def test_sizes_and_strides_of_one_differ(printed):
+    differences = printed["packed beside one head"]
     assert "forward_kernel: signature of  call sizes heads: launched 'i32', built 'constexpr'" in differences
     assert "forward_kernel: signature of  row_max_out row: launched 'i32', built 'constexpr'" in differences

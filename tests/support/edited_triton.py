@@ -17,7 +17,7 @@ os.environ["QACG_SELF_CHECK"] = "first"
 import torch
 
 from qacg_kernels import self_check
-from qacg_kernels.backends.triton import backward, forward, gates, launch, plan, tiles
+from qacg_kernels.backends.triton import backward, forward, gates, launch, launch_plan, tiles
 from qacg_kernels.testing import evaluate, through_backend
 from qacg_kernels.testing.inputs import Case, make_inputs
 
@@ -46,10 +46,10 @@ EDITS = {
         Case("a", **LONG),
     ),
     "outputs are not rescaled": ("forward", "o1 * rescale[:, None]", "o1", Case("a", **LONG)),
-    "dropout of other cells": (
+    "dropout of other entries": (
         "forward",
-        "keep_cells(call, place, rows, 0, BLOCK_N, False)",
-        "keep_cells(call, place, rows, 128, BLOCK_N, False)",
+        "dropout_keeps(call, place, rows, 0, BLOCK_N, False)",
+        "dropout_keeps(call, place, rows, 128, BLOCK_N, False)",
         Case("a", dropout_p=0.3, **SHORT),
     ),
     "additive mask for one map": (
@@ -66,8 +66,8 @@ EDITS = {
     ),
     "branch output that is saved": (
         "forward",
-        "plain_o2 if form.column_gate else o2, call, form)",
-        "plain_o2 if form.column_gate else 2.0 * o2, call, form)",
+        "plain_o2 if config.column_gate else o2, call, config)",
+        "plain_o2 if config.column_gate else 2.0 * o2, call, config)",
         Case("a", **LONG),
     ),
     "delta without P": ("backward", "delta = tl.sum(da * p, 0)", "delta = tl.sum(da, 0)", Case("a", **SHORT)),
@@ -77,7 +77,7 @@ EDITS = {
         "0.0 * own_key_logit[None, :], 0.0), 1)",
         Case("a", gate="shared", **SHORT),
     ),
-    "gradients of dropped cells": (
+    "gradients of dropped entries": (
         "backward",
         "da = tl.where(keep, call.factors.keep * da, 0.0)",
         "da = call.factors.keep * da",
@@ -85,8 +85,8 @@ EDITS = {
     ),
     "gate sums of 32 slices": (
         "gates",
-        "tl.where(is_anothers, 0, sequences * heads * count)",
-        "tl.where(is_anothers, 0, tl.minimum(sequences * heads * count, 32))",
+        "tl.where(is_other_head, 0, sequences * heads * count)",
+        "tl.where(is_other_head, 0, tl.minimum(sequences * heads * count, 32))",
         Case("a", batch=3, heads=12, queries=3, head_dim=16, gate="shared"),
     ),
     "scale of a long row's gradient": ("backward", "dcq *= call.factors.scale", "dcq *= 1.0", Case("a", **LONG)),
@@ -110,7 +110,7 @@ def load(edited: str, old: str, new: str) -> None:
         # The interpreter reads a kernel's source again.
         linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
         exec(compile(text, file, "exec"), module.__dict__)
-    plan._plans.clear()
+    launch_plan._plans.clear()
     self_check.forget()
 
 

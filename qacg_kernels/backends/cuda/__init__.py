@@ -1,4 +1,4 @@
-"""The compiled CUDA kernels: finding the library, and what they take."""
+"""The CUDA backend: its library, availability and limits."""
 
 import ctypes
 import functools
@@ -24,7 +24,7 @@ GATE_FORMS = ("row", "column")
 
 OLDEST_CAPABILITY = (8, 0)  # its instructions are those of csrc/cuda/mma.h
 
-# Short rows: the backward finds delta by a pass of its own, so the forward saves no branch output for them
+# For rows of at most this many keys the backward computes delta itself, and the forward saves no branch output
 # (csrc/cuda/README.md).
 WHOLE_ROW_KEYS = 128
 
@@ -32,7 +32,7 @@ _BUILD = "QACG_BUILD_CUDA=1 pip install --no-cache-dir --no-build-isolation ."
 _TENSOR_CORES = (torch.float16, torch.bfloat16)
 
 _missing: list[str] = []
-# The library's functions that are no operators (csrc/cuda/library_info.cu), and the GPUs that it has code for.
+# The functions of csrc/cuda/library_info.cu, and the GPUs that the library has code for.
 _about: ctypes.CDLL | None = None
 _gpus: tuple[str, ...] = ()
 
@@ -40,7 +40,7 @@ _gpus: tuple[str, ...] = ()
 def _load() -> None:
     path = library("_cuda")
     if path is None:
-        _missing.append(f"the compiled CUDA library is not there: {why_not_built('_cuda')}")
+        _missing.append(f"the compiled CUDA library is missing: {why_not_built('_cuda')}")
     elif torch.version.cuda is None:
         _missing.append(f"torch {torch.__version__} was built without CUDA; install a CUDA build of torch")
     else:
@@ -70,7 +70,7 @@ _load()
 
 @functools.cache
 def _gpu_is_there() -> bool:
-    return torch.cuda.is_available()  # asks the driver
+    return torch.cuda.is_available()  # queries the driver
 
 
 def is_loaded() -> bool:
@@ -79,14 +79,14 @@ def is_loaded() -> bool:
 
 
 def missing() -> list[str]:
-    """Why this backend is not on this machine; empty if it is."""
+    """Why this backend is unavailable on this machine; empty if it is available."""
     if not _missing and DEVICE == "cuda" and not _gpu_is_there():
         return ["torch finds no CUDA device or driver on this machine"]
     return _missing
 
 
 def not_for(device: torch.device) -> list[str]:
-    """Why this backend takes no call on a device; empty if it takes some."""
+    """Why this backend supports no call on a device; empty if it does."""
     return list(_no_code_on(device)) if DEVICE == "cuda" else []
 
 
@@ -100,7 +100,7 @@ def gpus() -> tuple[str, ...]:
 
 
 def how_to_build_for(gpu: str) -> str:
-    """What a user can do who wants code for a GPU."""
+    """The command that builds the library for a GPU."""
     return f"to build it for this one: TORCH_CUDA_ARCH_LIST={gpu} {_BUILD}"
 
 
@@ -134,7 +134,7 @@ def _no_code_on(device: torch.device) -> tuple[str, ...]:
 def _no_code_for(capability: tuple[int, int], gpus: tuple[str, ...]) -> tuple[str, ...]:
     number = ".".join(map(str, capability))
     if capability < OLDEST_CAPABILITY:
-        return (f"the GPU has compute capability {number}; it takes 8.0 and newer",)
+        return (f"compute capability: expected 8.0 or newer, got {number}",)
     if any(runs_on(gpu, capability) for gpu in gpus):
         return ()
     return (
@@ -144,28 +144,28 @@ def _no_code_for(capability: tuple[int, int], gpus: tuple[str, ...]) -> tuple[st
 
 
 def note(problem: Problem) -> str:
-    """Which passes of a call go by the tensor cores, and why others do not (csrc/cuda/README.md, "Two paths")."""
+    """Which passes of a call run on tensor cores, and why others do not (csrc/cuda/README.md, "Two paths")."""
     why = why_plain(problem)
     if why:
         return f"forward and backward without tensor cores: {'; '.join(why)}"
-    there = _shared_memory(problem.query.device)
+    available = _shared_memory(problem.query.device)
     needed = [_about.qacg_cuda_shared_memory(problem.head_dim, backward) for backward in (0, 1)]
-    slow = [name for name, bytes_needed in zip(("forward", "backward"), needed) if bytes_needed > there]
+    slow = [name for name, bytes_needed in zip(("forward", "backward"), needed) if bytes_needed > available]
     if not slow:
         return "forward and backward on tensor cores"
     return (
-        f"{' and '.join(slow)} without tensor cores: with head size {problem.head_dim} a thread block wants "
-        f"{max(needed) / 1024:.1f} KiB of shared memory, and this GPU has {there / 1024:.1f}"
+        f"{' and '.join(slow)} without tensor cores: with head size {problem.head_dim} a thread block needs "
+        f"{max(needed) / 1024:.1f} KiB of shared memory, and this GPU has {available / 1024:.1f}"
     )
 
 
 def why_plain(problem: Problem) -> list[str]:
-    """What keeps a call from the tensor cores; `suits_tensor_cores` in csrc/cuda/attention.cpp decides."""
+    """What excludes a call from the tensor cores, as `suits_tensor_cores` of csrc/cuda/attention.cpp decides."""
     why = []
     if problem.query.dtype not in _TENSOR_CORES:
-        why.append(f"dtype is {problem.query.dtype}, and they take float16 and bfloat16")
+        why.append(f"dtype: expected float16 or bfloat16, got {problem.query.dtype}")
     if problem.head_dim % 8 or problem.head_dim > 128:
-        why.append(f"head size is {problem.head_dim}, and they take multiples of 8 up to 128")
+        why.append(f"head size: expected a multiple of 8 up to 128, got {problem.head_dim}")
     if why:
         return why
     for name in ("query", "key", "value", "context_query", "context_key"):
@@ -173,8 +173,8 @@ def why_plain(problem: Problem) -> list[str]:
         steps = [step for size, step in zip(t.shape[:-1], t.stride()[:-1]) if size > 1]
         if t.stride(-1) != 1 or _address(t) % 16 or any(step % 8 for step in steps):
             why.append(
-                f"rows of {name} do not start at multiples of 16 bytes with their dims side by side; a copy's do "
-                "(.clone(memory_format=torch.contiguous_format))"
+                f"{name}: expected rows with unit stride that start at multiples of 16 bytes; copy it with "
+                ".clone(memory_format=torch.contiguous_format)"
             )
     return why
 
@@ -186,7 +186,7 @@ def _address(t: torch.Tensor) -> int:
 
 @functools.cache
 def _shared_memory(device: torch.device) -> int:
-    """Bytes of shared memory that a thread block may have."""
+    """The largest shared memory of a thread block, in bytes."""
     return torch.cuda.get_device_properties(device).shared_memory_per_block_optin
 
 

@@ -1,5 +1,6 @@
-"""The CUDA library with a forward of its own for Hopper GPUs (csrc/cuda/hopper_forward.h): the tiled one for every
-length, by the instructions that multiply matrices four warps at a time. All else is the CUDA backend's.
+"""The Hopper backend: a tiled forward with wgmma for every length (csrc/cuda/hopper_forward.h).
+
+Everything else, including the backward, is the CUDA backend's.
 """
 
 import functools
@@ -21,12 +22,12 @@ DTYPES = (torch.float16, torch.bfloat16)
 MAX_HEAD_DIM = 128
 GATE_FORMS = cuda.GATE_FORMS
 
-# Code for it is for this compute capability alone.
+# The only compute capability that it supports.
 CAPABILITY, _CODE = (9, 0), "9.0a"
 
 
 def missing() -> list[str]:
-    """Why this backend is not on this machine; empty if it is."""
+    """Why this backend is unavailable on this machine; empty if it is available."""
     if why := cuda.missing():
         return why
     if _CODE not in cuda.gpus():
@@ -35,8 +36,8 @@ def missing() -> list[str]:
 
 
 def not_for(device: torch.device) -> list[str]:
-    """Why this backend takes no call on a device; empty if it takes some."""
-    return list(_of_another_kind(device)) if DEVICE == "cuda" else []
+    """Why this backend supports no call on a device; empty if it does."""
+    return list(_unsupported_capability(device)) if DEVICE == "cuda" else []
 
 
 def unsupported(problem: Problem) -> list[str]:
@@ -45,19 +46,18 @@ def unsupported(problem: Problem) -> list[str]:
 
 @constant_when_traced
 @functools.cache
-def _of_another_kind(device: torch.device) -> tuple[str, ...]:
+def _unsupported_capability(device: torch.device) -> tuple[str, ...]:
     capability = cuda.capability(device)
     if capability == CAPABILITY:
         return ()
-    return (f"the GPU has compute capability {'.'.join(map(str, capability))}; it takes 9.0 alone",)
+    return (f"compute capability: expected 9.0, got {'.'.join(map(str, capability))}",)
 
 
 def note(problem: Problem) -> str:
-    """Which forward a call would take, and what the CUDA backend says of its backward."""
-    of_cuda = cuda.note(problem)
+    """Which forward a call would run, and how the CUDA backend would run its backward."""
     if why := cuda.why_plain(problem):
-        return f"as backend 'cuda', without Hopper's instructions, which want what other tensor cores want: {why[0]}"
-    return f"forward by Hopper's own instructions; the backward is that of backend 'cuda' ({of_cuda})"
+        return f"as backend 'cuda', without wgmma, which has the limits of the other tensor-core kernels: {why[0]}"
+    return f"forward with wgmma; the backward is that of backend 'cuda' ({cuda.note(problem)})"
 
 
 residuals = cuda.residuals

@@ -1,6 +1,6 @@
-"""The Triton kernels: finding Triton and a GPU for them, and what they take. README.md in this folder has the rules.
+"""The Triton backend: its availability and limits. README.md in this folder has the rules.
 
-Nothing here imports Triton: the first call that is run does.
+Importing it does not import Triton; the first call does.
 """
 
 import functools
@@ -28,7 +28,7 @@ MAX_HEAD_DIM = MOST_HEAD_DIM
 GATE_FORMS = ("row", "column")
 
 _OLDEST_CAPABILITY = (8, 0)
-# Asked once and here: Dynamo passes a function's cache by, and older ones cannot trace what looks for a package.
+# Evaluated at import: Dynamo bypasses a function's cache, and older versions cannot trace a search for packages.
 _INSTALLED = importlib.util.find_spec("triton") is not None
 
 
@@ -53,7 +53,7 @@ def _capability(device: torch.device) -> tuple[int, int]:
 
 
 def missing() -> list[str]:
-    """Why this backend is not on this machine; empty if it is."""
+    """Why this backend is unavailable on this machine; empty if it is available."""
     if not _INSTALLED:
         return ["triton is not installed: on Linux, pip install 'triton>=3.5' (torch for CUDA brings its own)"]
     if not interpreted() and not _gpu_is_there():
@@ -62,11 +62,11 @@ def missing() -> list[str]:
 
 
 def not_for(device: torch.device) -> list[str]:
-    """Why this backend takes no call on a device; empty if it takes some."""
+    """Why this backend supports no call on a device; empty if it does."""
     if interpreted() or _capability(device) >= _OLDEST_CAPABILITY:
         return []
     major, minor = _capability(device)
-    return [f"the GPU has compute capability {major}.{minor}; it takes 8.0 and newer"]
+    return [f"compute capability: expected 8.0 or newer, got {major}.{minor}"]
 
 
 def unsupported(problem: Problem) -> list[str]:
@@ -74,29 +74,29 @@ def unsupported(problem: Problem) -> list[str]:
 
 
 def note(problem: Problem) -> str:
-    """Which tiles a call would take."""
+    """Where the tile sizes of a call come from."""
     return source_of(problem.query.device)
 
 
 def residuals(problem: Problem) -> Residuals:
-    """Which branch outputs the backward wants from the forward: none for rows that it takes whole."""
+    """Which branch outputs the backward reads: none for single-tile rows."""
     query = problem.query
     queries = problem.max_seqlen if problem.packed else query.shape[-2]
     kernel, bits = "whole_row_backward", 8 * query.dtype.itemsize
-    # Literals: torch.compile may trace dropout_p as a symbol, and what it marks as constant takes no symbolic bool.
+    # Literals: torch.compile may trace dropout_p as a symbol, and a constant function accepts no symbolic bool.
     if is_busy(problem.attn_mask is not None, problem.dropout_p, problem.column_gate):
         limits = longest_whole_rows(query.device, kernel, bits, True)
     else:
         limits = longest_whole_rows(query.device, kernel, bits, False)
     longest = next(limit for limit, head_dim in zip(limits, HEAD_DIMS) if problem.head_dim <= head_dim)
-    # An exported program must not be bound to the lengths of its example: it may meet any, and saves for the longest.
+    # An exported program must support other lengths than its example's, so it saves what the longest need.
     whole = not torch.compiler.is_exporting() and is_short(kernel, queries, problem.longest_row, longest)
     return Residuals(save_softmax_out=not whole, save_quasi_out=not whole and not problem.column_gate)
 
 
 @functools.cache
 def _host():
-    """The module that launches, which imports Triton."""
+    """The module with the launches, which imports Triton."""
     from qacg_kernels.backends.triton import launch
 
     return launch

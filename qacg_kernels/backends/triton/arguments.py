@@ -1,11 +1,11 @@
-"""What the kernels are handed, grouped by what it is about.
+"""Argument groups of the kernels, as named tuples.
 
-Triton takes a tuple as it takes its members, so a kernel reads `call.key.data` and `call.key.row`; a member that is
-None is known to be so when the kernel is compiled.
+Triton flattens tuples, so a kernel reads `call.key.data` and `call.key.row`. A member that is None is a compile-time
+constant.
 
-A group that holds another group ends in `constant`, which nobody reads. Triton takes an int that is 1 for a constant,
-and so also a stride of 1. Triton 3.5 and 3.6 turn such a stride, two groups deep, into None at the next `if` or `for`
-that is decided on the GPU, unless a later member of the outer group is a constant as well.
+A tuple that contains another tuple ends in an unused `constant`. Triton treats an int of 1, such as a stride, as a
+constant. Triton 3.5 and 3.6 turn such a stride in a nested tuple into None at the next `if` or `for` decided on the
+GPU, unless a later member of the outer tuple is a constant too.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from torch import Tensor
 
 
 class Strided(NamedTuple):
-    """A (B, H, rows, D) tensor whose last stride is 1, or one value a row, (B, H, rows)."""
+    """A (B, H, rows, D) tensor with unit last stride, or a (B, H, rows) tensor."""
 
     data: Tensor
     batch: int
@@ -25,7 +25,7 @@ class Strided(NamedTuple):
 
 
 class Mask(NamedTuple):
-    """A mask that broadcasts to (B, H, L, S): a stride is 0 where it does. Boolean ones come as bytes."""
+    """A mask that broadcasts to (B, H, L, S) by strides of 0. Boolean masks are bytes."""
 
     data: Tensor
     batch: int
@@ -35,7 +35,7 @@ class Mask(NamedTuple):
 
 
 class PerHead(NamedTuple):
-    """A gate vector (D) or (H, D), or a bias () or (H): the head's stride is 0 where all share it."""
+    """A gate vector (D) or (H, D), or a bias () or (H); the head stride is 0 if all heads share it."""
 
     data: Tensor
     head: int
@@ -59,7 +59,7 @@ class Gate(NamedTuple):
 
 
 class Sizes(NamedTuple):
-    """Of a packed call, `queries` and `keys` are those of the longest sequence, `tokens` of all together."""
+    """Sizes of a call. For packed calls `queries` and `keys` are the longest sequence's, `tokens` the total."""
 
     heads: int
     queries: int
@@ -69,10 +69,7 @@ class Sizes(NamedTuple):
 
 
 class Factors(NamedTuple):
-    """Scalars of a call, folded on the host.
-
-    score: scale * log2(e), so that exp2 serves for exp; keep and threshold: those of dropout.py.
-    """
+    """Scalars of a call. score: scale * log2(e), for exp2 instead of exp; keep and threshold: see dropout.py."""
 
     scale: float
     score: float
@@ -82,9 +79,9 @@ class Factors(NamedTuple):
 
 
 class Call(NamedTuple):
-    """The inputs of a call, as the operator has them; either gate_lambda or gate is None.
+    """The inputs of a call; either gate_lambda or gate is None.
 
-    Kernels ask whether gate_lambda is None: Triton 3.5 and 3.6 cannot ask it of a tuple that has a None inside.
+    Kernels test gate_lambda: Triton 3.5 and 3.6 cannot test whether a tuple that contains None is None.
     """
 
     query: Strided
@@ -104,7 +101,7 @@ class Call(NamedTuple):
 
 
 class Saved(NamedTuple):
-    """What the backward kernels read beside the inputs; rows are (B, H, L)."""
+    """Tensors that the backward kernels read beside the inputs; rows are (B, H, L)."""
 
     grad_out: Strided
     softmax_out: Strided | None  # O1
@@ -119,11 +116,11 @@ class Saved(NamedTuple):
 
 
 class Gradients(NamedTuple):
-    """What the backward kernels write, and the rows that they hand to one another.
+    """Tensors that the backward kernels write, and the row terms that they exchange.
 
-    delta: eq. 10. log_sum: log2 of a row's sum of exponentials; weight: alpha lambda of eq. 5, of a column gate its
-    part by row. Both are None where a row's keys are one block, whose kernel needs each but once. query_logit and
-    key_logit: tq and tk of eq. 14, from which the gate's parameters get theirs. query and context_query are None for
+    delta: eq. 10. log_sum: log2 of a row's sum of exponentials. weight: alpha lambda of eq. 5; for a column gate its
+    row's part. The three are None for single-tile rows. query_logit and key_logit: tq and tk of eq. 14, from which the
+    gradients of the gate's parameters are computed. query and context_query are None for
     the kernel over key blocks of tiled rows.
     """
 
@@ -142,7 +139,7 @@ class Gradients(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a program works; made inside the kernels."""
+    """The sequence and head of a program; created inside the kernels."""
 
     sequence: int
     head: int
@@ -153,7 +150,7 @@ class Place(NamedTuple):
 
 
 class Operand(NamedTuple):
-    """Rows of an input that take part in products; made inside the kernels.
+    """Rows of an input as an operand of products; created inside the kernels.
 
     tile: (rows, block_d). With `config.by_parts` products read from memory, and `rows` is a placeholder here.
     """
@@ -167,18 +164,18 @@ class Operand(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class KernelConfig:
-    """What a kernel is compiled for. Compared by identity, which is quick at every launch: `launch` keeps one of each.
+    """The compile-time configuration of a kernel. `kernel_config` caches instances, so they compare by identity.
 
     Attributes:
-        whole_row: no row has more than block_n keys, and they are taken as one tile.
-        even_keys: there is no last block of keys in part: with whole_row, every sequence has block_n keys.
+        whole_row: single-tile rows, of at most block_n keys.
+        even_keys: every block of keys is full; with whole_row, every sequence has block_n keys.
         even_dim: the head size is block_d, which is a power of two of at least 16.
         fast_sigmoid: by a polynomial, for 16 bits.
-        folds_scale: `factors.score` is positive, so that a row's maximum may be taken before the scores are scaled, and
-            the scaling be part of a multiply-add.
+        folds_scale: `factors.score` is positive, so that the row maximum is taken of unscaled scores and the scaling is
+            part of a multiply-add.
         precision: of products of float32, "ieee" or "tf32".
-        by_parts: products take few features or keys at a time, from memory: float32, whose exact products keep their
-            operands in registers, where those of a whole tile would not fit.
+        by_parts: products read few features or keys at a time from memory. For float32, whose exact products keep their
+            operands in registers, which a whole tile would exceed.
         block_m, block_n: queries and keys of a tile.
     """
 
@@ -197,12 +194,12 @@ class KernelConfig:
 
 
 def strided(t: Tensor | None, packed: bool) -> Strided | None:
-    """Rows of a dense (B, H, rows, ...) or a packed (T, H, ...) tensor."""
+    """A dense (B, H, rows, ...) or packed (T, H, ...) tensor as Strided."""
     return None if t is None else Strided(t, *strides(t, packed))
 
 
 def strides(t: Tensor, packed: bool) -> tuple[int, int, int]:
-    """Those of Strided, of such a tensor."""
+    """The strides of `strided`."""
     if packed:
         row, head, *_ = t.stride()
         return 0, head, row
@@ -210,7 +207,7 @@ def strides(t: Tensor, packed: bool) -> tuple[int, int, int]:
 
 
 def has_dense_rows(t: Tensor) -> bool:
-    """Whether a row's features lie side by side, as kernels read them."""
+    """Whether the last stride is 1, as the kernels require."""
     return t.stride(-1) == 1 or t.shape[-1] == 1
 
 

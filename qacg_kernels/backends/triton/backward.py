@@ -1,4 +1,4 @@
-"""The backward kernels: over blocks of keys, over blocks of queries, and over rows alone.
+"""The backward kernels: over blocks of keys, over blocks of queries, and over rows.
 
 Single-tile rows: the kernel over key blocks computes all gradients. Tiled rows: `row_terms_kernel` runs first (eq. 10
 and 13), then each kernel computes the products whose sums it owns, without atomics, in 11 products.
@@ -9,8 +9,8 @@ import triton.language as tl
 
 from qacg_kernels.backends.triton.tiles import (
     add_product_over_rows,
+    dropout_keeps,
     gate_vector,
-    keep_cells,
     load_rows,
     load_tile,
     operand,
@@ -27,9 +27,9 @@ from qacg_kernels.backends.triton.tiles import (
 
 @triton.jit
 def key_blocks_kernel(call, saved, grads, config: tl.constexpr):
-    """dK, dKc and dV of config.block_n keys of one head; dQ and dQc too where `grads` has a place for them.
+    """dK, dKc and dV of config.block_n keys of one head; with config.whole_row dQ and dQc too.
 
-    Tiles are (keys, queries), so that A, dT and dTc go from registers into the products that sum over queries.
+    Tiles are (keys, queries), so that A, dT and dTc are in registers for the products that sum over queries.
     """
     blocks = tl.cdiv(call.sizes.keys if call.cu_seqlens is None else call.sizes.queries, config.block_n)
     place = place_of(tl.program_id(0) // blocks, call)
@@ -56,14 +56,14 @@ def _key_block(block, call, saved, grads, place, config: tl.constexpr, BLOCK_N: 
     dv = tl.full((BLOCK_N, config.block_d), 0.0, tl.float32)
     key_logit = tl.full((BLOCK_N,), 0.0, tl.float32)
 
-    # Queries from `open_queries` on see every key of the block.
+    # Every key of the block is visible to queries from `open_queries` on.
     start = place.queries * 0
     open_queries = start
     if config.is_causal:
         start += first_key // config.block_m * config.block_m
         open_queries += tl.cdiv(first_key + BLOCK_N - 1, config.block_m) * config.block_m
     stop = place.queries
-    if not config.whole_row:  # whole rows get their dQ here, be it 0
+    if not config.whole_row:  # single-tile rows get their dQ here, even if it is 0
         stop = tl.where(first_key < place.seen_keys, stop, 0)
     if call.mask is not None:
         open_queries = stop
@@ -72,11 +72,41 @@ def _key_block(block, call, saved, grads, place, config: tl.constexpr, BLOCK_N: 
     open_queries = tl.minimum(open_queries, stop)
     if (call.mask is not None) or (not config.even_keys) or config.is_causal:
         dk, dck, dv, key_logit = _add_queries(
-            dk, dck, dv, key_logit, start, open_queries, k, ck, v, first_key, call, saved, grads, place, config, True
+            dk,
+            dck,
+            dv,
+            key_logit,
+            start,
+            open_queries,
+            k,
+            ck,
+            v,
+            first_key,
+            call,
+            saved,
+            grads,
+            place,
+            config,
+            True,
         )
     if call.mask is None:
         dk, dck, dv, key_logit = _add_queries(
-            dk, dck, dv, key_logit, open_queries, stop, k, ck, v, first_key, call, saved, grads, place, config, False
+            dk,
+            dck,
+            dv,
+            key_logit,
+            open_queries,
+            stop,
+            k,
+            ck,
+            v,
+            first_key,
+            call,
+            saved,
+            grads,
+            place,
+            config,
+            False,
         )
 
     inside = keys < place.keys
@@ -100,9 +130,9 @@ def _add_queries(
     dk, dck, dv, key_logit, start, stop, k, ck, v, first_key, call, saved, grads, place, config: tl.constexpr,
     CHECKED: tl.constexpr,
 ):  # fmt: skip
-    """Adds what the queries from start to stop give, eq. 9 to 13.
+    """Adds the contributions of the queries from start to stop, eq. 9 to 13.
 
-    key_logit collects dlk of a column gate, or with a row gate and whole rows tk at the keys' own positions.
+    key_logit accumulates dlk of a column gate, or with a row gate and single-tile rows tk at the keys' own positions.
     """
     BLOCK_N: tl.constexpr = dk.shape[0]
     keys = first_key + tl.arange(0, BLOCK_N)
@@ -124,8 +154,8 @@ def _add_queries(
         log_sum, row_weight = _row_factors(rows, present, call, saved, grads, place, config)
         p = tl.exp2(scores * factor - log_sum[None, :])
         if config.whole_row and (not config.fast_sigmoid) and config.block_d <= 128:
-            # log_sum has lost digits of large scores, so p sums to 1 + e, and delta would carry e into dT (eq. 10). In
-            # 16 bits the rounding of dT hides e. Wider heads have no registers left for it: 168 bytes of stack.
+            # log_sum lacks digits of large scores, so p sums to 1 + e, and delta would carry e into dT (eq. 10). In 16
+            # bits the rounding of dT exceeds e. Wider heads lack the registers for this: 168 bytes of stack.
             row_total = tl.sum(p, 0)
             p *= (1.0 / tl.where(row_total == 0.0, 1.0, row_total))[None, :]
         g = sigmoid(context_scores, factor, config.fast_sigmoid)
@@ -140,7 +170,7 @@ def _add_queries(
         da = product_over_features(v, do, place, call, config)
         a = p + weighted
         if call.seed is not None:
-            keep = keep_cells(call, place, rows, first_key, BLOCK_N, True)
+            keep = dropout_keeps(call, place, rows, first_key, BLOCK_N, True)
             a = tl.where(keep, call.factors.keep * a, 0.0)
             da = tl.where(keep, call.factors.keep * da, 0.0)
         dv = add_product_over_rows(dv, a, do, place, call, config)
@@ -191,7 +221,7 @@ def query_blocks_kernel(call, saved, grads, config: tl.constexpr):
     dcq = tl.full((config.block_m, config.block_d), 0.0, tl.float32)
     gate_term = tl.full((config.block_m,), 0.0, tl.float32)
 
-    # As in the forward: blocks of keys below `open_keys` are full, and every query of the block sees them.
+    # Blocks of keys below `open_keys` are full and visible to every query of the block.
     stop = place.seen_keys
     open_keys = place.seen_keys
     if config.is_causal:
@@ -231,7 +261,7 @@ def _add_keys(
     dq, dcq, gate_term, start, stop, q, cq, do, delta, log_sum, row_weight, rows, call, saved, place,
     config: tl.constexpr, CHECKED: tl.constexpr,
 ):  # fmt: skip
-    """Adds what the keys from start to stop give, eq. 9 to 13."""
+    """Adds the contributions of the keys from start to stop, eq. 9 to 13."""
     block = tl.arange(0, config.block_n)
     k_pointers = tile_pointers(call.key, place, start + block, config)
     ck_pointers = tile_pointers(call.context_key, place, start + block, config)
@@ -259,7 +289,7 @@ def _add_keys(
             g = tl.where(visible, g, 0.0)
         da = product_over_features(do, v, place, call, config)
         if call.seed is not None:
-            keep = keep_cells(call, place, rows, first_key, config.block_n, False)
+            keep = dropout_keeps(call, place, rows, first_key, config.block_n, False)
             da = tl.where(keep, call.factors.keep * da, 0.0)
         weight = row_weight[:, None]
         if config.column_gate:
@@ -297,9 +327,9 @@ def row_terms_kernel(call, saved, grads, config: tl.constexpr):
 
 @triton.jit
 def _row_factors(rows, present, call, saved, grads, place, config: tl.constexpr):
-    """What P and the weight of G are made with: log2 of the rows' sums, and alpha lambda, (M) each.
+    """log2 of the rows' sums of exponentials, and alpha lambda, (M) each.
 
-    P = exp2(scores - log_sum). It is 0 in a row that sees no key, whose maximum and sum are stored as 0.
+    P = exp2(scores - log_sum). It is 0 in a row without visible keys, whose maximum and sum are stored as 0.
     """
     if grads.log_sum is not None:
         log_sum = load_rows(grads.log_sum, place, rows, present)
@@ -319,7 +349,7 @@ def _new_row_factors(rows, present, call, saved, place, config: tl.constexpr):
 
 @triton.jit
 def _row_gate(rows, present, call, saved, place, config: tl.constexpr):
-    """lambda of each row, or of a column gate its part 1 - beta lq, from the saved gates: (M)."""
+    """lambda of each row from the saved gates, (M); for a column gate 1 - beta lq."""
     if call.gate_lambda is not None:
         lam = load_rows(call.gate_lambda, place, rows, present)
     else:
@@ -331,7 +361,7 @@ def _row_gate(rows, present, call, saved, place, config: tl.constexpr):
 
 @triton.jit
 def store_gate_terms(gate_term, rows, present, call, saved, grads, place, config: tl.constexpr):
-    """Stores what sum_j dlambda_ij (M) means for the gate, eq. 13 and 14; returns tq and the row gate's tk."""
+    """Stores the gate's gradients from gate_term = sum_j dlambda_ij (M), eq. 13, 14; returns tq and a row gate's tk."""
     query_logit = gate_term
     key_logit = gate_term
     if call.gate_lambda is not None:

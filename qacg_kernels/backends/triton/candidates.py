@@ -1,14 +1,14 @@
-"""Which configurations are worth trying for a row of the tables: `tune` measures them. Imports no Triton.
+"""Tile sizes that `tune` measures for an entry of the tile tables. Imports no Triton.
 
-A shipped row of 16 bits that nobody has measured is the one of them whose machine code promises most on its chip
-(`python -m benchmarks.static --search`); one of 32 bits is the first, roughly, that spills nothing.
+Of 16 bits, shipped entries are the candidates with the highest predicted rate (`python -m benchmarks.static --search`);
+of 32 bits, roughly the first candidates without spills.
 """
 
 from qacg_kernels.backends.triton.tile_tables import Key, TileEntry
 
-# (block_m, block_n, num_warps, num_stages), by what a tile does for its registers: from large to small. Of those with
-# more than 2 stages, loads are in flight while the tile before is computed; float32 reads by parts and has none. A
-# fifth number is a limit on registers, for tiles that just miss room for another block on a multiprocessor.
+# (block_m, block_n, num_warps, num_stages), from large to small tiles per register. With more than 2 stages, loads are
+# in flight during the previous tile; float32 reads by parts and has none. A fifth number limits registers, for tiles
+# that narrowly miss space for another block on a multiprocessor.
 _WHOLE_FORWARD = (
     (128, 128, 8, 1), (64, 128, 4, 1, 168), (64, 128, 4, 1), (64, 128, 8, 1), (32, 128, 4, 1, 128), (32, 128, 4, 1),
     (32, 128, 8, 1), (16, 128, 4, 1), (16, 128, 8, 1), (64, 64, 4, 1), (64, 64, 8, 1), (32, 64, 4, 1), (32, 64, 8, 1),
@@ -43,7 +43,7 @@ _TILES = {
     "key_gradients": _KEY_GRADIENTS,
     "query_gradients": _QUERY_GRADIENTS,
 }
-# Of all accumulators in float32, elements a warp. More would leave no registers for the operands, which lie there too.
+# Accumulator elements per warp in float32, whose operands occupy registers too.
 _MOST_ELEMENTS = 1536
 _MOST_STAGES_OF_FLOAT32 = 2
 _ACCUMULATORS = {
@@ -56,7 +56,7 @@ _ACCUMULATORS = {
 
 
 def candidates(key: Key) -> list[TileEntry]:
-    """Rows of this key, those with the largest tiles first."""
+    """Entries of this key, those with the largest tiles first."""
     kernel, bits, head_dim, busy = key
     tiles = _TILES[kernel]
     if bits == 32:

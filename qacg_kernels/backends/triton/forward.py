@@ -1,4 +1,4 @@
-"""The forward kernel: one block of queries of one head, over all keys that it sees."""
+"""The forward kernel: a program computes one block of queries of one head, over all keys that are visible to it."""
 
 import triton
 import triton.language as tl
@@ -7,7 +7,7 @@ from qacg_kernels.backends.triton.gates import row_gate
 from qacg_kernels.backends.triton.tiles import (
     MINUS_INFINITY,
     add_product_over_rows,
-    keep_cells,
+    dropout_keeps,
     load_rows,
     operand,
     operand_at,
@@ -27,7 +27,7 @@ def forward_kernel(
 ):
     """MATH.md, eq. 1 to 8, for config.block_m queries of one head.
 
-    Outputs are Strided, None where not asked for; with config.whole_row no branch output is. A row gate writes
+    Outputs are Strided, or None if not requested; config.whole_row supports no branch outputs. A row gate writes
     query_gate and key_gate; a column gate writes query_gate and reads key_gate.
     """
     blocks = tl.cdiv(call.sizes.queries, config.block_m)
@@ -43,7 +43,7 @@ def forward_kernel(
     cq = operand(call.context_query, place, block * config.block_m, rows, place.queries, call, config)
     lam = row_gate(rows, present, query_gate, key_gate, place, call, config)
     if config.whole_row:
-        # Where lengths vary, a short sequence takes a half or a quarter of the widest tile.
+        # If lengths vary, a short sequence uses a half or a quarter of the widest tile.
         if (not config.even_keys) and config.block_n >= 64 and place.seen_keys <= config.block_n // 4:
             o, row_max, row_sum = _whole_row(q, cq, lam, rows, key_gate, place, call, config, config.block_n // 4)
         elif (not config.even_keys) and config.block_n >= 64 and place.seen_keys <= config.block_n // 2:
@@ -100,23 +100,23 @@ def _whole_row(q, cq, lam, rows, key_gate, place, call, config: tl.constexpr, BL
         weight -= call.factors.quasi * call.gate.gamma * lk[None, :]
     a = p * (1.0 / tl.where(row_sum == 0.0, 1.0, row_sum))[:, None] + weight * g
     if call.seed is not None:
-        a = tl.where(keep_cells(call, place, rows, 0, BLOCK_N, False), a, 0.0)
+        a = tl.where(dropout_keeps(call, place, rows, 0, BLOCK_N, False), a, 0.0)
     o = tl.full((rows.shape[0], config.block_d), 0.0, tl.float32)
     return call.factors.keep * add_product_over_rows(o, a, v, place, call, config), row_max, row_sum
 
 
 @triton.jit
 def _tiled(q, cq, lam, block, rows, key_gate, place, call, config: tl.constexpr, PLAIN: tl.constexpr):
-    """Keys by blocks, with an online softmax. Returns O1, O2 (M, block_d), maximum and sum of the rows (M).
+    """Keys in blocks, with an online softmax. Returns O1, O2, O2 again (M, block_d), maximum and sum of the rows (M).
 
-    Of a column gate the second result is (Z o lambda o G) V, and if PLAIN the third is O2; else it is nothing.
+    With a column gate the second result is (Z o lambda o G) V. The third is O2 if PLAIN, else a placeholder.
     """
     o1 = tl.full((config.block_m, config.block_d), 0.0, tl.float32)
     o2 = tl.full((config.block_m, config.block_d), 0.0, tl.float32)
     plain_o2 = tl.full((config.block_m, config.block_d if PLAIN else 1), 0.0, tl.float32)
     row_max = tl.full((config.block_m,), MINUS_INFINITY, tl.float32)
     row_sum = tl.full((config.block_m,), 0.0, tl.float32)
-    # Blocks of keys below `open_keys` are full, and every query of the block sees them.
+    # Blocks of keys below `open_keys` are full and visible to every query of the block.
     stop = place.seen_keys
     open_keys = place.seen_keys
     if config.is_causal:
@@ -176,10 +176,10 @@ def _sweep(
         row_max = new_max
         row_sum = row_sum * rescale + tl.sum(p, 1)
         if call.seed is not None:
-            keep = keep_cells(call, place, rows, first_key, config.block_n, False)
+            keep = dropout_keeps(call, place, rows, first_key, config.block_n, False)
             p = tl.where(keep, p, 0.0)
         v = operand_at(v_pointers, call.value, first_key, keys, place.seen_keys, call, config, CHECKED)
-        # This product runs while the sigmoid is computed.
+        # This product overlaps with the sigmoid.
         o1 = add_product_over_rows(o1 * rescale[:, None], p, v, place, call, config)
         g = sigmoid(context_scores, factor, config.fast_sigmoid)
         if CHECKED:

@@ -1,4 +1,4 @@
-"""The gate's small kernels: work of rows x D, none of L x S."""
+"""The gate's kernels, whose work grows with rows x D."""
 
 import triton
 import triton.language as tl
@@ -14,7 +14,7 @@ from qacg_kernels.backends.triton.tiles import (
 
 @triton.jit
 def row_gate(rows, present, query_gate, key_gate, place, call, config: tl.constexpr):
-    """lambda of each row, eq. 5, or of a column gate its part 1 - beta lq, (M); stores the gates."""
+    """lambda of each row, eq. 5, (M); for a column gate 1 - beta lq. Stores the gates."""
     if call.gate_lambda is not None:
         lam = load_rows(call.gate_lambda, place, rows, present)
     else:
@@ -30,7 +30,7 @@ def row_gate(rows, present, query_gate, key_gate, place, call, config: tl.conste
 
 @triton.jit
 def row_gates_kernel(call, query_gate, key_gate, row_gates, config: tl.constexpr):
-    """lambda of config.block_m rows of one head, eq. 5, for a forward that takes it as given; its parts too."""
+    """lambda and gates of config.block_m rows of one head, eq. 5, for a forward that takes lambda as input."""
     blocks = tl.cdiv(call.sizes.queries, config.block_m)
     place = place_of(tl.program_id(0) // blocks, call)
     rows = tl.program_id(0) % blocks * config.block_m + tl.arange(0, config.block_m)
@@ -40,7 +40,7 @@ def row_gates_kernel(call, query_gate, key_gate, row_gates, config: tl.constexpr
 
 @triton.jit
 def key_gates_kernel(call, key_gate, config: tl.constexpr):
-    """lk of a column gate, eq. 4, for config.block_n keys of one head; keys beyond the length count as 0."""
+    """lk of a column gate, eq. 4, for config.block_n keys of one head; keys beyond the length are treated as 0."""
     blocks = tl.cdiv(call.sizes.keys if call.cu_seqlens is None else call.sizes.queries, config.block_n)
     place = place_of(tl.program_id(0) // blocks, call)
     keys = tl.program_id(0) % blocks * config.block_n + tl.arange(0, config.block_n)
@@ -53,9 +53,8 @@ def key_gates_kernel(call, key_gate, config: tl.constexpr):
 def gate_sums_kernel(call, query_logit, key_logit, sums, ROWS: tl.constexpr, config: tl.constexpr):
     """Sums of t x, t c and t over ROWS rows of one sequence and head and of one side of the gate, eq. 14.
 
-    query_logit, key_logit: tq and tk. sums: (sequences, heads, chunks, 2 block_d + 1) float32, each row written by one
-    program; of the chunks of a head the first are those of its queries. Keys that a column gate may not see are not
-    read.
+    query_logit, key_logit: tq and tk. sums: (sequences, heads, chunks, 2 block_d + 1) float32, one program per row; the
+    chunks of a head's queries come first. Keys that are hidden from a column gate are not read.
     """
     of_queries, of_keys = _chunks(call, ROWS)
     place = place_of(tl.program_id(0) // (of_queries + of_keys), call)
@@ -73,14 +72,14 @@ def gate_sums_kernel(call, query_logit, key_logit, sums, ROWS: tl.constexpr, con
 
 @triton.jit
 def _chunks(call, ROWS: tl.constexpr):
-    """How many chunks of ROWS rows the queries and the keys of a head are."""
+    """The number of chunks of ROWS rows of a head's queries, and of its keys."""
     keys = call.sizes.keys if call.cu_seqlens is None else call.sizes.queries
     return tl.cdiv(call.sizes.queries, ROWS), tl.cdiv(keys, ROWS)
 
 
 @triton.jit
 def _sum_rows(x, context, logit, chunk, stop, readable, place, target, call, ROWS: tl.constexpr, config: tl.constexpr):
-    """A row of `sums`: of the rows of x and context in a chunk, up to `stop`; those from `readable` on count as 0."""
+    """A row of `sums`, over a chunk's rows of x and context up to `stop`; rows from `readable` on are treated as 0."""
     features = tl.arange(0, config.block_d)
     of_x = tl.full((config.block_d,), 0.0, tl.float32)
     of_context = tl.full((config.block_d,), 0.0, tl.float32)
@@ -100,9 +99,9 @@ def _sum_rows(x, context, logit, chunk, stop, readable, place, target, call, ROW
 
 @triton.jit(do_not_specialize=("sequences",))
 def gate_gradients_kernel(call, sums, sequences, gradients, ROWS: tl.constexpr, config: tl.constexpr):
-    """The gradients of the gate's vectors and biases from `gate_sums_kernel`'s sums; a program has a side of a head.
+    """Gradients of the gate's vectors and biases from `gate_sums_kernel`'s sums; one program per head and side.
 
-    gradients: laid out as the gate. Where heads share a parameter, the first head's program sums for all of them.
+    gradients: laid out as the gate. If heads share a parameter, the first head's program sums over all heads.
     """
     head, side = tl.program_id(0) // 2, tl.program_id(0) % 2
     of_queries, of_keys = _chunks(call, ROWS)
@@ -115,7 +114,7 @@ def gate_gradients_kernel(call, sums, sequences, gradients, ROWS: tl.constexpr, 
 
 @triton.jit
 def _side_gradients(side, sums, sequences, head, first, count, chunks, call, config: tl.constexpr):
-    """Of one side, whose sums are `count` of each head's chunks, from `first` on."""
+    """Gradients of one side, whose sums are the chunks first to first + count - 1 of each head."""
     features = tl.arange(0, config.block_d)
     present = features < call.sizes.head_dim
     x, context = features, config.block_d + features  # columns of the sums
@@ -133,11 +132,11 @@ def _side_gradients(side, sums, sequences, head, first, count, chunks, call, con
 def _gradient(
     parameter, elements, present, sums, columns, sequences, head, first, count, chunks, call, config: tl.constexpr
 ):
-    """Of one parameter: columns of the sums, summed over all sequences and, where heads share it, over all heads."""
+    """Gradient of one parameter: columns of the sums, over all sequences and, if heads share it, over all heads."""
     shared = parameter.head == 0
     heads = tl.where(shared, call.sizes.heads, 1)
-    is_anothers = tl.where(shared, head, 0) > 0
-    rows_of_sums = tl.where(is_anothers, 0, sequences * heads * count)
+    is_other_head = tl.where(shared, head, 0) > 0
+    rows_of_sums = tl.where(is_other_head, 0, sequences * heads * count)
     total = tl.full(columns.shape, 0.0, tl.float32)
     for start in range(0, rows_of_sums, config.block_m):
         rows = start + tl.arange(0, config.block_m)
@@ -146,4 +145,4 @@ def _gradient(
         pointers = sums + (row * (2 * config.block_d + 1))[:, None] + columns[None, :]
         total += tl.sum(tl.load(pointers, mask=(rows < rows_of_sums)[:, None], other=0.0), 0)
     target = parameter.data + head * parameter.head + elements
-    tl.store(target, total.to(parameter.data.dtype.element_ty), mask=present & (is_anothers == 0))
+    tl.store(target, total.to(parameter.data.dtype.element_ty), mask=present & (is_other_head == 0))

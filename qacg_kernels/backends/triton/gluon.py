@@ -1,5 +1,6 @@
-"""The Triton kernels with a tiled forward of their own for Hopper GPUs, in Gluon (gluon_forward.py): warps that copy
-beside warps that compute. All else, the backward too, is the Triton backend's. Nothing here imports Triton.
+"""The Gluon backend: a tiled forward for Hopper GPUs (gluon_forward.py) with warps that copy and warps that compute.
+
+Everything else, including the backward, is the Triton backend's. Importing it does not import Triton.
 """
 
 import functools
@@ -22,39 +23,39 @@ MAX_HEAD_DIM = 128
 GATE_FORMS = triton.GATE_FORMS
 
 CAPABILITY = (9, 0)
-# What its forward is written for: wgmma's panels of 64 features.
+# Of its forward, whose tiles are wgmma's panels of 64 features.
 _HEAD_DIMS = (64, 128)
-_OLDEST_TRITON = (3, 6)  # as far back as it has been compiled
+_OLDEST_TRITON = (3, 6)  # the oldest that its forward was compiled with
 
 
 def _version_of_triton() -> tuple[int, ...]:
-    """Its first two numbers; none where it is not installed."""
+    """Major and minor version; () if Triton is not installed."""
     try:
         return tuple(int(part) for part in metadata.version("triton").split(".")[:2])
     except metadata.PackageNotFoundError:
         return ()
 
 
-# Asked once and here, as triton.missing does: a trace cannot look for packages.
+# Evaluated at import: a trace cannot search for packages.
 _TRITON = _version_of_triton()
 
 
 def missing() -> list[str]:
-    """Why this backend is not on this machine; empty if it is."""
+    """Why this backend is unavailable on this machine; empty if it is available."""
     if why := triton.missing():
         return why
     if triton.interpreted():
         return ["Gluon has no interpreter; unset TRITON_INTERPRET"]
     if _TRITON < _OLDEST_TRITON:
-        return [f"Triton is {'.'.join(map(str, _TRITON))}; it takes 3.6 and newer"]
+        return [f"Triton: expected 3.6 or newer, got {'.'.join(map(str, _TRITON))}"]
     if not _hopper_is_there():
         return ["torch sees no GPU of compute capability 9.0 (Hopper)"]
     return []
 
 
 def not_for(device: torch.device) -> list[str]:
-    """Why this backend takes no call on a device; empty if it takes some."""
-    return list(_of_another_kind(device))
+    """Why this backend supports no call on a device; empty if it does."""
+    return list(_unsupported_capability(device))
 
 
 def unsupported(problem: Problem) -> list[str]:
@@ -62,7 +63,7 @@ def unsupported(problem: Problem) -> list[str]:
 
 
 def without_gluon(problem: Problem) -> str | None:
-    """Why a call's forward is the Triton backend's; None if it is the one in Gluon, for tiled rows."""
+    """Why a call runs the Triton backend's forward; None if tiled rows run the forward in Gluon."""
     if problem.query.dtype not in DTYPES:
         return f"dtype: expected float16 or bfloat16, got {problem.query.dtype}"
     if problem.head_dim not in _HEAD_DIMS:
@@ -77,12 +78,12 @@ def without_gluon(problem: Problem) -> str | None:
 
 
 def note(problem: Problem) -> str:
-    """Which forward a call would take, and what the Triton backend says of its tiles."""
+    """Which forward a call would run, and where its tile sizes come from."""
     why = without_gluon(problem)
-    of_triton = triton.note(problem)
+    tiles = triton.note(problem)
     if why:
-        return f"as backend 'triton', without the forward in Gluon: {why} ({of_triton})"
-    return f"rows that are not taken whole have their forward in Gluon; all else is that of 'triton' ({of_triton})"
+        return f"as backend 'triton', without the forward in Gluon: {why} ({tiles})"
+    return f"tiled rows run the forward in Gluon; all else is that of 'triton' ({tiles})"
 
 
 residuals = triton.residuals
@@ -96,16 +97,16 @@ def _hopper_is_there() -> bool:
 
 @constant_when_traced
 @functools.cache
-def _of_another_kind(device: torch.device) -> tuple[str, ...]:
+def _unsupported_capability(device: torch.device) -> tuple[str, ...]:
     capability = torch.cuda.get_device_capability(device)
     if capability == CAPABILITY:
         return ()
-    return (f"the GPU has compute capability {'.'.join(map(str, capability))}; it takes 9.0 alone",)
+    return (f"compute capability: expected 9.0, got {'.'.join(map(str, capability))}",)
 
 
 @functools.cache
 def _host():
-    """The module that launches, which imports Triton and Gluon."""
+    """The module with the launches, which imports Triton and Gluon."""
     from qacg_kernels.backends.triton import gluon_launch
 
     return gluon_launch

@@ -1,14 +1,14 @@
-"""The tiled forward for Hopper GPUs in Gluon: warps that copy beside warps that compute, and products in flight.
+"""The tiled forward for Hopper GPUs in Gluon, with warps that copy, warps that compute, and products in flight.
 
 A block has 128 queries of one head. Four warps copy tiles of keys into a ring of stages; eight compute. Stage j of the
-ring has keys and context keys of tile j and values of tile j - 1, which are what one iteration asks for. In it
+ring has keys and context keys of tile j and values of tile j - 1, which one iteration reads. In it
 
-    softmax of tile i        runs under  context scores of tile i and G V of tile i - 1,
-    sigmoid of tile i        runs under  scores of tile i + 1 and P V of tile i,
+    softmax of tile i    overlaps with    context scores of tile i and G V of tile i - 1,
+    sigmoid of tile i    overlaps with    scores of tile i + 1 and P V of tile i,
 
-so that both units have work at any time. Behind the last tile comes one of zeros, whose scores nobody reads: then every
-iteration is alike. ptxas asks for that: a path on which products are not in flight must not join one on which they
-are, nor may sums be set while others are in flight, else it waits after each product (its notes C7510 to C7517).
+so that both units have work at any time. A tile of zeros follows the last one, and its scores are not used: this makes
+all iterations alike. ptxas requires it: if a path without products in flight joins one with them, or if sums are set
+while others are in flight, it waits after each product (its notes C7510 to C7517).
 """
 
 from triton.experimental import gluon
@@ -31,7 +31,7 @@ sigmoid = gluon.jit(tiles.sigmoid.fn)
 ROWS = gl.constexpr(128)
 COPYING_WARPS = gl.constexpr(4)
 COPYING_THREADS = gl.constexpr(128)
-# What is left for the computing warps decides whether their products stay in flight.
+# The computing warps get the remaining registers, which decide whether their products stay in flight.
 COPYING_REGISTERS = gl.constexpr(40)
 
 
@@ -41,7 +41,7 @@ def gluon_forward_kernel(
 ):
     """MATH.md, eq. 1 to 8, for 128 queries of one head, with lambda given; no mask, no dropout, no column gate.
 
-    Outputs are Strided, the two branches' None where not asked for.
+    Outputs are Strided; branch outputs that are not requested are None.
     """
     N: gl.constexpr = config.block_n
     D: gl.constexpr = config.block_d
@@ -53,7 +53,7 @@ def gluon_forward_kernel(
     # The last block first: under causality it is the longest.
     first_row = (blocks - 1 - gl.program_id(0) % blocks) * ROWS
     stop = place.seen_keys
-    open_keys = place.seen_keys  # every query of the block sees the keys below
+    open_keys = place.seen_keys  # keys below are visible to every query of the block
     if config.is_causal:
         stop = gl.minimum(stop, first_row + ROWS)
         open_keys = gl.minimum(open_keys, first_row + 1)
@@ -64,7 +64,7 @@ def gluon_forward_kernel(
     key = gl.allocate_shared_memory(DTYPE, [STAGES, N, D], TILE)
     context_key = gl.allocate_shared_memory(DTYPE, [STAGES, N, D], TILE)
     value = gl.allocate_shared_memory(DTYPE, [STAGES, N, D], TILE)
-    # Of a stage: what the scores and P V read, what the context scores read, and that all has been read.
+    # Barriers of a stage: data of the scores and P V has arrived, data of the context scores has, all has been read.
     there = gl.allocate_shared_memory(gl.int64, [STAGES, 1], BARRIER)
     context_there = gl.allocate_shared_memory(gl.int64, [STAGES, 1], BARRIER)
     free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], BARRIER)
@@ -92,9 +92,9 @@ def gluon_forward_kernel(
 
 @gluon.jit
 def copy(memory, tiles_of_keys, first_row, stop, place, call, STAGES: gl.constexpr, config: gl.constexpr):
-    """The copying warps. Rows that are not there become zeros."""
+    """The copying warps. Absent rows become zeros."""
     query, context_query, key, context_key, value, there, context_there, free = memory
-    if tiles_of_keys > 0:  # they are there when the first keys are, whose barrier waits for all copies before it
+    if tiles_of_keys > 0:  # the barrier of the first keys waits for these copies too
         copy_rows(query, call.query, first_row, place.queries, place, config)
         copy_rows(context_query, call.context_query, first_row, place.queries, place, config)
     stage = 0
@@ -116,12 +116,12 @@ def copy(memory, tiles_of_keys, first_row, stop, place, call, STAGES: gl.constex
 
 @gluon.jit
 def copy_rows(shared, t, first, stop, place, config: gl.constexpr):
-    """Rows first, first + 1, ... of a Strided to a tile of shared memory, 16 bytes a thread; without waiting."""
+    """Starts copies of rows first, first + 1, ... of a Strided to a tile of shared memory, 16 bytes per thread."""
     D: gl.constexpr = config.block_d
     CHUNKS: gl.constexpr = gl.BlockedLayout([1, 8], [256 // D, D // 8], [COPYING_WARPS, 1], [1, 0])
     rows = gl.arange(0, shared.shape[0], gl.SliceLayout(1, CHUNKS))
     features = gl.arange(0, D, gl.SliceLayout(0, CHUNKS))
-    # The first row's address once for all threads. Within a tile 32 bits are enough, as the host sees to.
+    # The first row's address once for all threads. `gluon_launch` ensures that offsets within a tile fit 32 bits.
     pointers = row_pointers(t, first, place) + (rows[:, None] * t.row + features[None, :])
     async_copy.async_copy_global_to_shared(shared, pointers, mask=(rows < stop - first)[:, None])
 
@@ -210,7 +210,7 @@ def compute(
 
 @gluon.jit
 def softmax(s, row_max, row_sum, factor, CHECKED: gl.constexpr):
-    """Exponentials of a tile of scores, what sums so far are multiplied by, and the new maximum and sum of rows."""
+    """Exponentials of a tile of scores, the factor for earlier sums, and the new maximum and sum of rows."""
     new_max = gl.maximum(row_max, gl.max(s, 1) * factor)
     shift = new_max
     if CHECKED:
@@ -224,8 +224,8 @@ def softmax(s, row_max, row_sum, factor, CHECKED: gl.constexpr):
 def hidden_to(
     cells, to, first_row, tile, open_keys, place, config: gl.constexpr, CHECKED: gl.constexpr, CELLS: gl.constexpr
 ):
-    """The cells with those that are hidden replaced, where the tile has any."""
-    if CHECKED:  # noqa: SIM102 - known when compiled, so asked on its own
+    """The entries of a tile, with hidden ones replaced by `to`."""
+    if CHECKED:  # noqa: SIM102 - a compile-time condition
         if (tile + 1) * config.block_n > open_keys:
             keys = tile * config.block_n + gl.arange(0, config.block_n, gl.SliceLayout(0, CELLS))
             visible = (keys < place.seen_keys)[None, :]
@@ -238,7 +238,7 @@ def hidden_to(
 
 @gluon.jit
 def row_pointers(t, rows, place):
-    """Of one row or of several."""
+    """Pointers to one or several rows."""
     base = t.data + place.sequence.to(gl.int64) * t.batch + place.head.to(gl.int64) * t.head
     return base + (place.first + rows).to(gl.int64) * t.row
 

@@ -1,4 +1,4 @@
-"""The operator's forward by the Gluon kernel; its backward is that of `launch`. Imports Triton."""
+"""Forward of the Gluon backend; its backward is that of `launch`. Imports Triton."""
 
 from dataclasses import replace
 
@@ -12,16 +12,16 @@ from qacg_kernels.backends.triton.kernel_config import GLUON_FORWARD
 from qacg_kernels.backends.triton.launch_plan import launch_plan
 from qacg_kernels.call.problem import Problem, Residuals
 
-# Of the ring: one being read, one that is read next, the others on their way.
+# Stages of the ring: one is read, one is read next, the others receive copies.
 STAGES = 4
-_COPIED = 16  # elements: Triton knows of a number that it is a multiple of 16, and 16 bytes are copied at a time
-_FAR_APART = 2**24  # elements: a tile's 128 rows then pass 32 bits
+_COPIED = 16  # elements: Triton specialises on multiples of 16, and copies are of 16 bytes
+_FAR_APART = 2**24  # elements: offsets within a tile of 128 rows would exceed 32 bits
 
 
 def forward(problem: Problem, residuals: Residuals) -> launch.ForwardOutputs:
     """Kernel of qacg::gluon_attention.
 
-    Rows that the Triton backend takes whole, and calls that `gluon.without_gluon` names, have its own forward.
+    Single-tile rows, and calls that `gluon.without_gluon` names, run the Triton backend's forward.
     """
     if without_gluon(problem) or (not any(residuals) and launch_plan(problem).whole_forward):
         return launch.forward(problem, residuals)
@@ -31,14 +31,13 @@ def forward(problem: Problem, residuals: Residuals) -> launch.ForwardOutputs:
 def _prepare(problem: Problem, residuals: Residuals) -> launch.Operation:
     names = ("query", "key", "value", "context_query", "context_key")
     op = launch.Operation(replace(problem, **{name: _copyable(getattr(problem, name)) for name in names}))
-    # The plan of the caller's tensors: from it the fake operator derives the output's strides.
-    op.own = launch_plan(problem)
-    op.settled = op.own.settled
+    # The fake operator derives the outputs' strides from the caller's tensors, not from copies.
+    op.caller_plan = launch_plan(problem)
     return op
 
 
 def _launch(op: launch.Operation, problem: Problem, residuals: Residuals) -> launch.ForwardOutputs:
-    results = launch.allocated(op.own, residuals)
+    results = launch.allocated(op.caller_plan, residuals)
     *written, query_gate, key_gate = results
     if query_gate is not None:
         gate_lambda = op.plan.query_values()
@@ -52,7 +51,7 @@ FORWARD = launch.kernel_of("gluon", _prepare, _launch, is_backward=False)
 
 
 def _copyable(t: Tensor) -> Tensor:
-    """The tensor, or a copy of it where its rows do not begin at multiples of 16 bytes or lie too far apart."""
+    """The tensor, or a copy if its rows do not start at multiples of 16 bytes or are too far apart."""
     even = all(stride % _COPIED == 0 for stride in t.stride()[:-1])
     row = t.stride(0 if t.dim() == 3 else 2)
     if even and row < _FAR_APART and t.stride(-1) == 1 and t.data_ptr() % 16 == 0:

@@ -1,4 +1,4 @@
-"""The config in which a kernel is compiled for a call, and its launch options. Imports Triton."""
+"""The compile-time configuration and launch options of a call's kernels. Imports Triton."""
 
 import functools
 from typing import NamedTuple
@@ -8,18 +8,18 @@ import triton
 from qacg_kernels.backends.triton.arguments import KernelConfig
 from qacg_kernels.backends.triton.tile_tables import TileEntry
 
-# Kernels of rows x D are bound by memory; any tile that fills a warp's loads will do.
+# Kernels of rows x D are bound by memory, so the tile size matters little.
 _SMALL_ROWS = 32
 _SMALL_WARPS = 4
 
 
 def power_of_two(n: int) -> int:
-    """The least one that holds n and that a product takes."""
+    """The next power of two, at least 16, the smallest dimension of a product."""
     return max(16, triton.next_power_of_2(n))
 
 
 class Traits(NamedTuple):
-    """What a call's kernels have in common, beside its sizes."""
+    """Properties, other than sizes, that all kernels of a call share."""
 
     uneven: bool  # sequences differ in length
     is_causal: bool
@@ -32,11 +32,11 @@ class Traits(NamedTuple):
 
 @functools.lru_cache(maxsize=4096)
 def kernel_config(
-    row: TileEntry | None, head_dim: int, queries: int, keys: int, whole_row: bool, traits: Traits
+    entry: TileEntry | None, head_dim: int, queries: int, keys: int, whole_row: bool, traits: Traits
 ) -> tuple[KernelConfig, dict[str, int | bool]]:
-    """The config of a kernel and its launch options; `row` is None for the small kernels."""
-    block_m = min(row.block_m if row else _SMALL_ROWS, power_of_two(queries))
-    block_n = row.block_n if row else _SMALL_ROWS
+    """The configuration of a kernel and its launch options; `entry` is None for the small kernels."""
+    block_m = min(entry.block_m if entry else _SMALL_ROWS, power_of_two(queries))
+    block_n = entry.block_n if entry else _SMALL_ROWS
     block_n = min(block_n, power_of_two(keys))
     block_d = power_of_two(head_dim)
     even_keys = not traits.uneven and (keys == block_n if whole_row else keys % block_n == 0)
@@ -54,19 +54,19 @@ def kernel_config(
         block_n,
         block_d,
     )
-    warps, stages = (row.num_warps, row.num_stages) if row else (_SMALL_WARPS, 1)
+    warps, stages = (entry.num_warps, entry.num_stages) if entry else (_SMALL_WARPS, 1)
     if not traits.by_parts:
-        # A matrix instruction gives 16 x 16 results a warp: more warps than that would compute the same. float32 is not
-        # held to it: in the few warps of a call with few queries the sums for many keys would spill.
+        # A matrix instruction yields 16 x 16 results per warp; more warps would compute the same entries. float32 is
+        # exempt: with few queries, the sums of many keys would spill in so few warps.
         widest = max(block_n, block_d)
         warps = min(warps, block_m * widest // 256)
-    # Triton 3.10 is to stop fusing a multiplication and an addition unless it is asked to, as 3.9 warns.
+    # 3.9 warns that Triton 3.10 will fuse multiplications and additions only on request.
     options = {"num_warps": warps, "num_stages": stages, "enable_fp_fusion": True}
-    return config, options | ({"maxnreg": row.registers} if row and row.registers else {})
+    return config, options | ({"maxnreg": entry.registers} if entry and entry.registers else {})
 
 
 GLUON_FORWARD = "gluon_forward"
-# Queries and, by head size, keys of its tiles: 64 keys of 128 features would leave no registers for their sums.
+# Queries and, by head size, keys of its tiles: 64 keys of 128 features would exceed the registers.
 GLUON_QUERIES = 128
 GLUON_KEYS = {64: 64, 128: 32}
 

@@ -1,4 +1,4 @@
-"""The operator's two functions: allocating for a call and launching its kernels. Imports Triton."""
+"""Forward and backward of the Triton backend: allocation and launches. Imports Triton."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
@@ -34,12 +34,12 @@ from qacg_kernels.backends.triton.launch_plan import LaunchPlan, launch_plan
 from qacg_kernels.call import problem as call_problem
 from qacg_kernels.call.problem import ForwardOutputs, Problem, Residuals
 
-# Rows that one program sums for the gate's parameters: few partial sums, yet programs enough for long sequences.
+# Rows that one program sums for the gate's parameters: few partial sums, but enough programs for long sequences.
 _SUM_ROWS = 1024
 
 
 def _gate_of(parameters: Sequence[Tensor | None], beta: float, gamma: float) -> Gate:
-    """The gate's parameters, or their gradients, in the operator's order."""
+    """The gate from its parameters, or from their gradients, in the operator's order."""
     query, context_query, key, context_key, query_bias, key_bias = parameters
     return Gate(
         Side(per_head(query, 1), per_head(context_query, 1), per_head(query_bias, 0)),
@@ -50,17 +50,17 @@ def _gate_of(parameters: Sequence[Tensor | None], beta: float, gamma: float) -> 
 
 
 class Operation:
-    """One call of the operator: its inputs as kernels take them, and the plan of their launches."""
+    """One call: its inputs as kernel arguments, and its launch plan."""
 
     def __init__(self, problem: Problem, others: tuple[Tensor | None, ...] = ()) -> None:
-        """`others` are tensors that are read too, in the backward."""
+        """`others` are further tensors that the backward reads."""
         self.plan = plan = launch_plan(problem, others)
-        self.own, self.settled = plan, plan.settled  # the caller's, where `problem` has copies of the caller's
+        self.caller_plan = plan  # differs from `plan` if `problem` has copies of the caller's tensors
         gate_lambda, key_lengths, cu_seqlens = problem.gate_lambda, problem.key_lengths, problem.cu_seqlens
         self.call = Call(
             *[
-                Strided(t, *known) if known else strided(t.contiguous(), plan.packed)
-                for t, known in zip(problem.wide, plan.wide)
+                Strided(t, *strides) if strides else strided(t.contiguous(), plan.packed)
+                for t, strides in zip(problem.wide, plan.wide)
             ],
             gate_lambda=None if gate_lambda is None else Strided(gate_lambda, *plan.gate_lambda),
             gate=None if gate_lambda is not None else _gate_of(problem.gate_parameters, problem.beta, problem.gamma),
@@ -73,7 +73,7 @@ class Operation:
         )
 
     def rows(self, t: Tensor | None):
-        """A tensor of this call as Strided; None for the empty one that stands for an absent one."""
+        """A tensor of this call as Strided; None if it is absent or an empty placeholder."""
         return None if t is None or not t.numel() else strided(t, self.plan.packed)
 
     def launch(
@@ -87,7 +87,7 @@ class Operation:
         """Runs a kernel with one program for each block of queries or of keys of each sequence and head.
 
         Args:
-            role: the kernel's name in the tables, or GLUON_FORWARD; None for the small ones.
+            role: the kernel's name in the tile tables, or GLUON_FORWARD; None for the small kernels.
             over: "queries" or "keys", or the number of programs.
         """
         plan, arguments = self.plan, (self.call, *arguments)
@@ -107,9 +107,9 @@ class Operation:
 
 
 def _prepare(kernel, programs, arguments, constants, options, device: torch.device) -> Callable | None:
-    """What launches a kernel with such arguments as `run` does, without Triton's look through them at every call.
+    """A function that launches a kernel like `run`, without Triton's inspection of the arguments.
 
-    None where a hook of Triton's has taken the compilation (`jit_cache_hook`): then there is nothing to launch.
+    None if a hook of Triton's (`jit_cache_hook`) took over the compilation and nothing is to be launched.
     """
     with _on(device):
         compiled = kernel.warmup(*arguments, grid=(programs,), **constants, **options)
@@ -126,7 +126,7 @@ def _prepare(kernel, programs, arguments, constants, options, device: torch.devi
 
 
 def _on(device: torch.device) -> contextlib.AbstractContextManager:
-    """Makes a device the current one, where it is not."""
+    """A context in which `device` is current."""
     if device.type == "cuda" and device.index != torch.cuda.current_device():
         return torch.cuda.device(device)
     return _HERE
@@ -157,7 +157,7 @@ _launch: Launch = run
 
 @contextlib.contextmanager
 def through(other: Launch) -> Iterator[None]:
-    """Within it kernels go to `other`, with the arguments of `run`, in place of being launched."""
+    """Within this context `other` is called with the arguments of `run`, and nothing is launched."""
     global _launch  # noqa: PLW0603
     before, _launch = _launch, other
     try:
@@ -177,7 +177,7 @@ def backward(problem: Problem, saved: call_problem.Saved) -> call_problem.Gradie
 
 
 class Kernel(NamedTuple):
-    """A direction of a backend: what launches it, given its `Operation` too, and its check."""
+    """The forward or backward of a backend: its preparation, its launch and its self-check."""
 
     name: str
     prepare: Callable[[Problem, tuple], "Operation"]
@@ -193,11 +193,12 @@ def kernel_of(name: str, prepare: Callable, launch: Callable, is_backward: bool)
 
 
 def checked_first(kernel: Kernel, problem: Problem, others: Residuals | call_problem.Saved) -> tuple:
-    """Runs a direction of a backend; a plan that the check has not seen goes through it."""
+    """Runs the forward or backward of a backend, with the self-check if its plan has not passed it."""
     op = kernel.prepare(problem, others)
-    if kernel.name in op.settled or _launch is not run:
+    checked = op.caller_plan.checked
+    if kernel.name in checked or _launch is not run:
         return kernel.launch(op, problem, others)
-    return kernel.check.first_call(problem, others, lambda: op.settled.add(kernel.name))
+    return kernel.check.first_call(problem, others, lambda: checked.add(kernel.name))
 
 
 def _prepare_forward(problem: Problem, residuals: Residuals) -> Operation:
@@ -217,7 +218,7 @@ def launch_forward(op: Operation, problem: Problem, residuals: Residuals) -> For
 
 
 class Results(NamedTuple):
-    """`ForwardOutputs` as kernels take them."""
+    """`ForwardOutputs` as kernel arguments."""
 
     out: Strided
     softmax_out: Strided | None
@@ -229,7 +230,7 @@ class Results(NamedTuple):
 
 
 def allocated(plan: LaunchPlan, residuals: Residuals) -> Results:
-    """What a forward is to write."""
+    """Allocates the outputs of a forward."""
     dense, dtype, device, has_vectors = plan.dense[0], plan.dtype, plan.device, plan.gate_lambda is None
     return Results(
         dense.empty(dtype, device),
@@ -273,7 +274,7 @@ def _launch_backward(op: Operation, problem: Problem, tensors: call_problem.Save
         op.launch(key_blocks_kernel, "whole_row_backward", "keys", saved, grads)
     else:
         if saved.softmax_out is None or (saved.quasi_out is None and not plan.column_gate):
-            # Raw operators may have saved no O1 and O2; models' forwards always save what their backward reads.
+            # A raw operator may have saved no O1 and O2. Public calls save what `residuals` names.
             outputs = launch_forward(op, problem, Residuals(True, not plan.column_gate))
             saved = saved._replace(softmax_out=op.rows(outputs.softmax_out), quasi_out=op.rows(outputs.quasi_out))
         op.launch(row_terms_kernel, None, "queries", saved, grads)
@@ -289,13 +290,13 @@ def _launch_backward(op: Operation, problem: Problem, tensors: call_problem.Save
 def _gate_gradients(
     op: Operation, parameters: Sequence[Tensor | None], query_logit: Strided, key_logit: Strided
 ) -> list[Tensor | None]:
-    """The gradients of the gate's vectors and biases, laid out as these are."""
+    """The gradients of the gate's vectors and biases, contiguous."""
     plan = op.plan
     chunks = triton.cdiv(plan.queries, _SUM_ROWS) + triton.cdiv(plan.keys, _SUM_ROWS)
     sums = query_logit.data.new_empty((plan.sequences, plan.heads, chunks, 2 * power_of_two(plan.head_dim) + 1))
     programs = plan.sequences * plan.heads * chunks
     op.launch(gate_sums_kernel, None, programs, query_logit, key_logit, sums, ROWS=_SUM_ROWS)
-    # Without heads there is no program that would write what they share.
+    # Without heads no program writes the gradients of shared parameters.
     allocate = torch.empty_like if plan.heads else torch.zeros_like
     grads = [None if t is None else allocate(t, memory_format=torch.contiguous_format) for t in parameters]
     targets = _gate_of(grads, op.call.gate.beta, op.call.gate.gamma)

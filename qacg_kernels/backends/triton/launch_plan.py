@@ -1,4 +1,4 @@
-"""What launches need beside a call's tensors: reckoned once, for all calls that are alike. Imports Triton."""
+"""Launch plans: tiles, layouts and prepared launches that similar calls share. Imports Triton."""
 
 import math
 from collections.abc import Callable
@@ -17,12 +17,12 @@ from qacg_kernels.call.problem import Problem
 from qacg_kernels.operators.schema import empty_dense_like
 
 _LOG2E = math.log2(math.e)
-# A factor that a GPU flushes to 0 would make NaN of a hidden cell's minus infinity.
+# Times a factor that a GPU flushes to 0, the minus infinity of a hidden entry would be NaN.
 _LEAST_FOLDED = 1e-30
 
 
 class Layout(NamedTuple):
-    """Of tensors that the calls of a plan allocate: what torch takes, and the strides that kernels take."""
+    """Layout of a tensor that the calls of a plan allocate; `strides` are those of Strided."""
 
     shape: tuple[int, ...]
     stride: tuple[int, ...]
@@ -37,7 +37,7 @@ class Layout(NamedTuple):
 
 
 class LaunchPlan:
-    """All that a call's launches need beside its tensors: calls that agree in `_key` share one."""
+    """Everything that a call's launches need beside its tensors. Calls with the same `_key` share a plan."""
 
     def __init__(self, problem: Problem, table: Table) -> None:
         query, key, scale, dropout_p = problem.query, problem.key, problem.scale, problem.dropout_p
@@ -69,36 +69,36 @@ class LaunchPlan:
             table.takes_whole_rows(kernel, query.dtype, self.head_dim, self.busy, self.queries, self.keys)
             for kernel in ("whole_row_forward", "whole_row_backward")
         )
-        # Of a tensor that must be copied first: None.
+        # None for a tensor that must be copied first.
         self.wide = [strides(t, self.packed) if has_dense_rows(t) else None for t in problem.wide]
         self.gate_lambda = None if problem.gate_lambda is None else strides(problem.gate_lambda, self.packed)
-        # Of the output and the inputs' gradients, and of one value a query or key.
+        # Layouts of the output and the inputs' gradients, and of one value per query or key.
         like = [torch.empty_strided(t.shape, t.stride(), device="meta") for t in problem.wide]
         self.dense = [Layout.like(empty_dense_like(t), self.packed) for t in like]
         self.query_rows, self.key_rows = (Layout.like(t.new_empty(t.shape[:-1]), self.packed) for t in like[:2])
         self.prepared: dict[tuple, Callable] = {}
-        # Names of the backends whose kernels `self_check` has compared for this plan.
-        self.settled: set[str] = set()
+        # Names of the backends whose kernels the self-check has compared for this plan.
+        self.checked: set[str] = set()
 
     def query_values(self) -> Strided:
-        """Uninitialised float32, one for each query."""
+        """An uninitialised float32 tensor with one value per query."""
         return self.query_rows.empty(torch.float32, self.device)
 
     def key_values(self) -> Strided:
-        """As `query_values`, for each key whose gate counts: that of its own position in a row gate."""
+        """An uninitialised float32 tensor with one value per key gate; a row gate has one at each query position."""
         rows = self.key_rows if self.column_gate else self.query_rows
         return rows.empty(torch.float32, self.device)
 
-    def row(self, kernel: str) -> TileEntry:
+    def entry(self, kernel: str) -> TileEntry:
         return self.table.entry(kernel, self.dtype, self.head_dim, self.busy)
 
     def config(self, role: str | None) -> tuple[KernelConfig, dict[str, int | bool]]:
-        """Of the kernel that has this name in the tables, or of the Gluon forward; None for the small ones."""
+        """Configuration and launch options of a tile-table kernel, of GLUON_FORWARD, or (None) of a small kernel."""
         if role == GLUON_FORWARD:
             return gluon_config(self.head_dim, self.keys, self.traits)
-        row = self.row(role) if role else None
+        entry = self.entry(role) if role else None
         whole_row = role is not None and role.startswith("whole_row")
-        return kernel_config(row, self.head_dim, self.queries, self.keys, whole_row, self.traits)
+        return kernel_config(entry, self.head_dim, self.queries, self.keys, whole_row, self.traits)
 
     def programs(self, over: str, config: KernelConfig) -> int:
         blocks = (
@@ -116,8 +116,10 @@ def _multiplies_in_tf32(query: Tensor) -> bool:
 
 
 def _key(p: Problem, others: tuple[Tensor | None, ...]) -> tuple:
-    """What a kernel is compiled for goes by it: sizes, strides and multiples of 16 of every tensor. What the call
-    allocates follows from its inputs, and begins at multiples of 16."""
+    """Everything that kernels are specialised for: sizes, strides and multiples of 16 of every tensor, and options.
+
+    Tensors that the call allocates follow from its inputs, and start at multiples of 16.
+    """
     facts = [None if t is None else (t.shape, t.stride(), t.data_ptr() % 16) for t in (*p.tensors(), *others)]
     # The dtypes of the other tensors follow.
     dtypes = [None if t is None else t.dtype for t in (p.query, p.attn_mask, p.key_lengths, p.cu_seqlens)]
@@ -126,7 +128,7 @@ def _key(p: Problem, others: tuple[Tensor | None, ...]) -> tuple:
 
 
 def launch_plan(problem: Problem, others: tuple[Tensor | None, ...] = ()) -> LaunchPlan:
-    """The plan of a call, and of other tensors that its kernels read."""
+    """The plan of a call, with other tensors that its kernels read."""
     table, key = table_for(problem.query.device), _key(problem, others)
     plan = _plans.get(key)
     if plan is None or plan.table is not table:  # tiles on trial

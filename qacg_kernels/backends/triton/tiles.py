@@ -1,7 +1,7 @@
-"""What forward and backward share on a tile: where it lies, which cells are seen, which are dropped.
+"""Device functions that the forward and backward kernels share: positions, loads, products, masks and dropout.
 
-Tiles of cells come in two orders, (queries, keys) and (keys, queries). Functions of cells take the positions i and
-j as tensors that broadcast to the tile and need not know which.
+Tiles of attention entries are (queries, keys) or (keys, queries). Functions of entries take the positions i and j as
+tensors that broadcast to the tile, so that they serve both orders.
 """
 
 import torch
@@ -18,7 +18,7 @@ MINUS_INFINITY = tl.constexpr(float("-inf"))
 HIDING_FLOAT16 = tl.constexpr(HIDING[torch.float16])
 HIDING_BFLOAT16 = tl.constexpr(HIDING[torch.bfloat16])
 HIDING_FLOAT32 = tl.constexpr(HIDING[torch.float32])
-# Of the polynomial for 1 / (1 + u) on [0, 1] with the least relative error among those that are 1 at u = 0.
+# Coefficients of the polynomial for 1 / (1 + u) on [0, 1] with the least relative error that is 1 at u = 0.
 SIGMOID_1 = tl.constexpr(-0.99730818)
 SIGMOID_2 = tl.constexpr(0.95915478)
 SIGMOID_3 = tl.constexpr(-0.78354047)
@@ -29,9 +29,9 @@ PART = tl.constexpr(16)  # features or rows of a product by parts
 
 @triton.jit
 def place_of(sequence_head, call):
-    """The place of a (sequence, head) pair; int32.
+    """The Place of a (sequence, head) pair, in int32.
 
-    Lengths and offsets that point outside are clamped: on a GPU nobody has looked at them before.
+    Clamps lengths and offsets, whose values on a GPU are not validated before.
     """
     sequence = sequence_head // call.sizes.heads
     first = sequence * 0
@@ -50,7 +50,7 @@ def place_of(sequence_head, call):
 
 @triton.jit
 def row_pointers(t, place, rows):
-    """Of a Strided; 64 bits, since an offset may pass 2**31."""
+    """Pointers to rows of a Strided, in 64 bits: an offset may exceed 2**31."""
     base = t.data + place.sequence.to(tl.int64) * t.batch + place.head.to(tl.int64) * t.head
     return base + (place.first + rows).to(tl.int64) * t.row
 
@@ -63,7 +63,7 @@ def tile_pointers(t, place, rows, config: tl.constexpr):
 
 @triton.jit
 def load_rows(t, place, rows, present):
-    """One float32 value a row; 0 where none is present."""
+    """One float32 value per row; 0 for absent rows."""
     return tl.load(row_pointers(t, place, rows), mask=present, other=0.0).to(tl.float32)
 
 
@@ -74,7 +74,7 @@ def store_rows(t, place, rows, present, values):
 
 @triton.jit
 def load_at(pointers, present, call, config: tl.constexpr, CHECKED: tl.constexpr):
-    """(rows, block_d); if CHECKED, rows that are not present are 0, as features beyond the head size always are."""
+    """A tile (rows, block_d). Features beyond the head size are 0; so are absent rows if CHECKED."""
     feature = tl.arange(0, config.block_d)[None, :] < call.sizes.head_dim
     if CHECKED and config.even_dim:
         tile = tl.load(pointers, mask=present[:, None], other=0.0)
@@ -102,7 +102,7 @@ def store_tile(t, place, rows, present, tile, call, config: tl.constexpr):
 @triton.jit
 def operand(t, place, first, rows, stop, call, config: tl.constexpr, CHECKED: tl.constexpr = True):
     """Rows first, first + 1, ... of a tensor as an Operand."""
-    tile = rows  # nobody reads it by parts; Triton 3.5 and 3.6 cannot return a None
+    tile = rows  # placeholder, unused with by_parts; Triton 3.5 and 3.6 cannot return a None
     if not config.by_parts:
         tile = load_tile(t, place, rows, rows < stop, call, config, CHECKED)
     return Operand(t, first, rows, stop, tile)
@@ -110,7 +110,7 @@ def operand(t, place, first, rows, stop, call, config: tl.constexpr, CHECKED: tl
 
 @triton.jit
 def operand_at(pointers, t, first, rows, stop, call, config: tl.constexpr, CHECKED: tl.constexpr):
-    """As `operand`, of a tile whose pointers a loop carries along."""
+    """An Operand of a tile whose pointers a loop advances."""
     tile = rows  # as in `operand`
     if not config.by_parts:
         tile = load_at(pointers, rows < stop, call, config, CHECKED)
@@ -151,7 +151,7 @@ def add_product_over_rows(total, a, y, place, call, config: tl.constexpr):
         for part in range(0, PARTS):
             rows = y.first + part * PART + tl.arange(0, PART)
             tile = load_tile(y.source, place, rows, rows < y.stop, call, config)
-            columns = tl.sum(tl.where(number == part, by_part, 0.0), 1)  # those of the part: a sum with zeros is exact
+            columns = tl.sum(tl.where(number == part, by_part, 0.0), 1)  # selects the part: a sum with zeros is exact
             total = tl.dot(columns, tile, total, input_precision=config.precision)
     else:
         total = tl.dot(a.to(y.tile.dtype), y.tile, total, input_precision=config.precision)
@@ -162,11 +162,11 @@ def add_product_over_rows(total, a, y, place, call, config: tl.constexpr):
 def sigmoid(x, factor, FAST: tl.constexpr):
     """sigmoid(y) of y log2(e) = factor x, to 2**-14 of its value if FAST, else to float32's own precision.
 
-    The factor is positive; FAST folds it into the sign that the exponent takes anyway.
+    The factor is positive; FAST folds it into the exponent's sign.
 
-    sigmoid(|y|) = 1 / (1 + u) and sigmoid(-|y|) = u / (1 + u) with u = exp(-|y|) in (0, 1]. FAST takes a polynomial for
-    1 / (1 + u), which leaves the unit for special functions with one exp2; its last coefficient is 1, so that both
-    tails are as exact as u.
+    sigmoid(|y|) = 1 / (1 + u) and sigmoid(-|y|) = u / (1 + u) with u = exp(-|y|) in (0, 1]. FAST evaluates 1 / (1 + u)
+    as a polynomial, so that exp2 is the only special function. Its last coefficient is 1, so that both tails are as
+    exact as u.
     """
     if FAST:
         u = tl.exp2(tl.abs(x) * -factor)
@@ -183,10 +183,9 @@ def sigmoid(x, factor, FAST: tl.constexpr):
 
 @triton.jit
 def score_arguments(scores, context_scores, i, j, place, call, config: tl.constexpr, CHECKED: tl.constexpr):
-    """Scores of both maps, the factor that makes them what exp2 and `sigmoid` are taken of, and which cells are
-    visible (eq. 1 and 2). The factor is positive.
+    """Scores of both maps up to a common positive factor, that factor, and the visible entries (eq. 1 and 2).
 
-    Unless CHECKED every cell is visible, and no mask is read.
+    Without CHECKED every entry is visible, and no mask is read.
     """
     MULTIPLIED: tl.constexpr = (not config.folds_scale) or (call.mask is not None)
     if MULTIPLIED:
@@ -200,11 +199,11 @@ def score_arguments(scores, context_scores, i, j, place, call, config: tl.conste
         if call.mask is not None:
             base = call.mask.data + place.sequence.to(tl.int64) * call.mask.batch
             base += place.head.to(tl.int64) * call.mask.head
-            cells = base + i.to(tl.int64) * call.mask.row + j.to(tl.int64) * call.mask.column
+            entries = base + i.to(tl.int64) * call.mask.row + j.to(tl.int64) * call.mask.column
             if call.mask.data.dtype.element_ty == tl.uint8:
-                visible &= tl.load(cells, mask=visible, other=0) != 0
+                visible &= tl.load(entries, mask=visible, other=0) != 0
             else:
-                bias = tl.load(cells, mask=visible, other=MINUS_INFINITY).to(tl.float32)
+                bias = tl.load(entries, mask=visible, other=MINUS_INFINITY).to(tl.float32)
                 if call.mask.data.dtype.element_ty == tl.float16:
                     visible &= bias > HIDING_FLOAT16
                 elif call.mask.data.dtype.element_ty == tl.bfloat16:
@@ -238,11 +237,11 @@ def gate_vector(vector, place, call, config: tl.constexpr):
 
 
 @triton.jit
-def keep_cells(call, place, i, first_key, BLOCK_N: tl.constexpr, KEYS_FIRST: tl.constexpr):
-    """Which cells of a tile dropout keeps, as qacg_kernels/call/dropout.py decides it.
+def dropout_keeps(call, place, i, first_key, BLOCK_N: tl.constexpr, KEYS_FIRST: tl.constexpr):
+    """Which entries of a tile dropout keeps, by the rule of qacg_kernels/call/dropout.py.
 
     i: query positions (M); first_key: a multiple of BLOCK_N, which is 16, 32, 64 or 128. A counter serves keys that
-    lie 16 apart: a row has 16 counters for 128 keys, and a narrower tile uses a part of their words.
+    are 16 apart: a row has 16 counters for 128 keys, and a narrower tile uses some of their words.
     """
     lanes = tl.expand_dims(first_key // 128 * 16 + tl.arange(0, 16), 1 if KEYS_FIRST else 0)
     rows = tl.expand_dims(i, 0 if KEYS_FIRST else 1)
@@ -279,7 +278,7 @@ def keep_cells(call, place, i, first_key, BLOCK_N: tl.constexpr, KEYS_FIRST: tl.
 
 @triton.jit
 def _halves(word, threshold):
-    """Keep or drop by the low and by the high half of a word, along a new last axis. Bytes, cheap to move."""
+    """Keep flags from the low and the high half of a word, along a new last axis; as bytes, which are cheap to move."""
     low = (word & 0xFFFF).to(tl.int32) >= threshold
     high = (word >> 16).to(tl.int32) >= threshold
     return tl.join(low.to(tl.int8), high.to(tl.int8))
