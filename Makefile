@@ -21,7 +21,7 @@ endif
 
 .PHONY: help run docs test test-all test-ci test-full test-emulated test-compiled test-interpreted test-selected \
 	lint types check-triton check-triton-oldest check-interpreted check-races check-sanitizers check-aarch64 \
-	check-faults test-gpu sanitize-gpu bench targets suite bench-gpu evidence wheels hub-kernel test-versions clean
+	check-faults test-gpu sanitize-gpu bench targets suite bench-gpu gpu-report evidence wheels hub-kernel test-versions clean
 
 help: ## This list
 	@sed -nE 's/^([a-z0-9-]+):[^#]*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -153,6 +153,10 @@ suite: $(READY) ## The benchmark suite on the CPU, an hour at a time; run again 
 bench-gpu: OUT = build/bench-gpu
 bench-gpu: $(READY)-cuda ## The benchmarks on the GPU of this machine: OUT=dir
 	$(PY) -m benchmarks.gpu --out $(OUT)
+
+gpu-report: OUT = build/gpu-report
+gpu-report: $(READY)-cuda ## One archive about the GPU of this machine, within ten minutes: OUT=dir
+	PYTHONPATH=.:python:tests/support $(PY) -m benchmarks.gpu_report --out $(OUT)
 
 # The weights are a package of 90 MB, which nothing else here needs. A training takes one core.
 DATA ?=

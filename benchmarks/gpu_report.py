@@ -1,0 +1,163 @@
+"""Everything to send from a new GPU in one archive: `make gpu-report OUT=dir`, within ten minutes.
+
+Runs `qacg_kernels.info`, the selftest, the GPU benchmark with predictions beside measurements, and compute-sanitizer
+where it is installed. A step that fails or exceeds its time is recorded in `manifest.json`, and the others still run.
+`--check FOLDER` checks the format of an unpacked report, as in `benchmarks/results/gpu`.
+"""
+
+import argparse
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from qacg_models.utils.child_python import module_command
+
+from benchmarks import records
+
+FORMAT = 1
+SECONDS = 600
+MANIFEST = "manifest.json"
+_SANITIZER = Path(__file__).resolve().parents[1] / "tests" / "sanitize.py"
+_MARGIN = 30  # seconds for the end of a step and the archive
+
+
+@dataclass(frozen=True)
+class Step:
+    """One command of the report.
+
+    Attributes:
+        name: the step; its output goes to NAME.txt.
+        command: the program and its arguments.
+        seconds: the time limit.
+        creates: a glob pattern of files that the step must write.
+    """
+
+    name: str
+    command: list[str]
+    seconds: float
+    creates: str
+
+
+def steps(out: Path) -> Iterator[Step]:
+    """The steps in order; compute-sanitizer only where it is installed."""
+    yield Step("info", module_command("qacg_kernels.info"), 60, "info.txt")
+    selftest = module_command("qacg_kernels.selftest", "--json", str(out / "selftest.json"), "--minutes", "2")
+    yield Step("selftest", selftest, 150, "selftest.json")
+    benchmark = module_command("benchmarks.gpu", "--out", str(out / "benchmark"), "--seconds", "240")
+    yield Step("benchmark", benchmark, 330, "benchmark/*-gpu.jsonl")
+    if shutil.which("compute-sanitizer"):
+        yield Step(
+            "sanitizer",
+            [sys.executable, str(_SANITIZER), str(out / "sanitizer"), "--seconds", "25"],
+            120,
+            "sanitizer.txt",
+        )
+
+
+def run_step(step: Step, out: Path, seconds: float) -> dict[str, object]:
+    """Runs a step within the remaining seconds and returns its entry of the manifest."""
+    start, limit = time.monotonic(), min(step.seconds, seconds)
+    with (out / f"{step.name}.txt").open("w", encoding="utf-8") as log:
+        try:
+            status = subprocess.run(step.command, stdout=log, stderr=subprocess.STDOUT, timeout=limit, check=False)
+            ended = f"exit status {status.returncode}"
+        except subprocess.TimeoutExpired:
+            ended = f"stopped after {limit:.0f} seconds"
+        except OSError as error:
+            ended = str(error)
+    created = any(out.glob(step.creates))
+    seconds = round(time.monotonic() - start, 1)
+    return {"step": step.name, "ended": ended, "seconds": seconds, "created": created}
+
+
+def collect(out: Path, device_name: str) -> Path:
+    """Runs all steps, writes the manifest, and returns the archive beside `out`."""
+    if out.exists() and any(out.iterdir()):
+        raise ValueError(f"--out: expected an empty or new folder, got {out}")
+    out.mkdir(parents=True, exist_ok=True)
+    deadline = time.monotonic() + SECONDS - _MARGIN
+    entries = []
+    for step in steps(out):
+        print(f"{step.name} ...", flush=True)
+        entries.append(run_step(step, out, max(1.0, deadline - time.monotonic())))
+        print(f"{step.name}: {entries[-1]['ended']}, {entries[-1]['seconds']} s", flush=True)
+    manifest = {"format": FORMAT, "device": device_name, "origin": asdict(records.origin()), "steps": entries}
+    (out / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
+    name = re.sub(r"[^a-z0-9]+", "-", device_name.lower()).strip("-")
+    archive = out.parent / f"gpu-report-{name}.tar.gz"
+    with tarfile.open(archive, "w:gz") as file:
+        file.add(out, arcname=f"gpu-report-{name}")
+    return archive
+
+
+def problems(folder: Path) -> list[str]:
+    """What is wrong with the format of an unpacked report; empty if nothing is."""
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        return [f"{MANIFEST}: expected a JSON object, got {error}"]
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        return [f"{MANIFEST}: expected format {FORMAT}"]
+    found = [
+        f"{MANIFEST}: expected the field {name!r}" for name in ("device", "origin", "steps") if name not in manifest
+    ]
+    if found:
+        return found
+    ran = {entry["step"]: entry for entry in manifest["steps"]}
+    found += [
+        f"{MANIFEST}: expected the step {name!r}" for name in ("info", "selftest", "benchmark") if name not in ran
+    ]
+    for name, entry in ran.items():
+        if not (folder / f"{name}.txt").is_file():
+            found.append(f"{name}.txt: expected the output of the step {name!r}")
+        if name == "benchmark" and entry["created"]:
+            found += _record_problems(folder, manifest["device"])
+    return found
+
+
+def _record_problems(folder: Path, device_name: str) -> list[str]:
+    files = sorted(folder.glob("benchmark/*-gpu.jsonl"))
+    if not files:
+        return ["benchmark: expected a file of records"]
+    try:
+        measured = records.load(files)
+    except ValueError as error:
+        return [str(error)]
+    devices = {gpu["name"] for one in measured for gpu in one.origin.machine.get("cuda_devices") or []}
+    if devices and device_name not in devices:
+        return [f"benchmark: expected records of {device_name}, got {', '.join(sorted(devices))}"]
+    return []
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu_report", description="One archive about a GPU.")
+    action = parser.add_mutually_exclusive_group(required=True)
+    action.add_argument("--out", type=Path, metavar="DIR", help="new folder; the archive is written beside it")
+    action.add_argument("--check", type=Path, metavar="DIR", help="check the format of an unpacked report")
+    options = parser.parse_args(arguments)
+    if options.check:
+        found = problems(options.check)
+        print("\n".join(found) or f"{options.check}: the format is valid")
+        return int(bool(found))
+    if not torch.cuda.is_available():
+        print("gpu-report: expected an NVIDIA GPU, torch finds none. Run it on a machine with one.", file=sys.stderr)
+        return 2
+    try:
+        archive = collect(options.out, torch.cuda.get_device_name())
+    except (OSError, ValueError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(f"{archive}\ndocs/gpu-report.md says how to send it.")
+    return int(bool(problems(options.out)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

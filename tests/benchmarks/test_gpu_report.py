@@ -1,0 +1,118 @@
+"""The report of a GPU, with a device and steps that are replaced."""
+
+import json
+import sys
+import tarfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from benchmark_records import ORIGIN, time_of
+
+from benchmarks import gpu_report, records
+from benchmarks.cases import SENTENCES, Case
+
+GPU = "Some GPU 9000"
+ON_GPU = replace(ORIGIN, machine=ORIGIN.machine | {"cuda_devices": [{"name": GPU}]})
+RESULTS = Path(gpu_report.__file__).parent / "results" / "gpu"
+
+
+def python(code):
+    return [sys.executable, "-c", code]
+
+
+@pytest.fixture
+def fake_gpu(monkeypatch):
+    """A GPU whose steps write small files; the list of steps can be changed."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: GPU)
+    monkeypatch.setattr(records, "origin", lambda: ON_GPU)
+    line = records.to_line(replace(time_of(Case(SENTENCES), "eager", 1.0), origin=ON_GPU))
+    chosen = {"info": ("print('info')", "info.txt"), "selftest": ("print('ok')", "selftest.txt")}
+    chosen["benchmark"] = (
+        f"import pathlib; f = pathlib.Path('benchmark'); f.mkdir(); (f / 'x-gpu.jsonl').write_text({line!r})",
+        "benchmark/*-gpu.jsonl",
+    )
+    monkeypatch.setattr(
+        gpu_report,
+        "steps",
+        lambda out: (
+            gpu_report.Step(name, python(f"import os; os.chdir({str(out)!r}); {code}"), 60, creates)
+            for name, (code, creates) in chosen.items()
+        ),
+    )
+    return chosen
+
+
+def test_report_has_all_steps_in_one_archive(fake_gpu, tmp_path, capsys):
+    assert gpu_report.main(["--out", str(tmp_path / "report")]) == 0
+    archive = tmp_path / "gpu-report-some-gpu-9000.tar.gz"
+    assert str(archive) in capsys.readouterr().out
+    with tarfile.open(archive) as file:
+        names = {Path(name).name for name in file.getnames()}
+    assert names >= {"manifest.json", "info.txt", "selftest.txt", "benchmark.txt", "x-gpu.jsonl"}
+    assert gpu_report.main(["--check", str(tmp_path / "report")]) == 0
+
+
+def test_report_after_a_failed_step_has_the_others(fake_gpu, tmp_path):
+    fake_gpu["selftest"] = ("raise SystemExit(3)", "selftest.json")
+    assert gpu_report.main(["--out", str(tmp_path / "report")]) == 0
+    entries = json.loads((tmp_path / "report" / "manifest.json").read_text())["steps"]
+    assert [entry["ended"] for entry in entries] == ["exit status 0", "exit status 3", "exit status 0"]
+    assert [entry["created"] for entry in entries] == [True, False, True]
+
+
+def test_run_step_stops_at_its_limit(tmp_path):
+    step = gpu_report.Step("slow", python("import time; time.sleep(600)"), 0.2, "slow.txt")
+    assert gpu_report.run_step(step, tmp_path, 60)["ended"] == "stopped after 0 seconds"
+
+
+def test_report_into_a_used_folder_fails(fake_gpu, tmp_path, capsys):
+    (tmp_path / "file").touch()
+    assert gpu_report.main(["--out", str(tmp_path)]) == 1
+    assert "expected an empty or new folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_steps_have_the_sanitizer_where_it_is_installed(monkeypatch, tmp_path, installed):
+    monkeypatch.setattr(gpu_report.shutil, "which", lambda name: name if installed else None)
+    names = [step.name for step in gpu_report.steps(tmp_path)]
+    assert names == ["info", "selftest", "benchmark", *["sanitizer"] * installed]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda folder: (folder / "manifest.json").unlink(), "expected a JSON object"),
+        (lambda folder: (folder / "manifest.json").write_text('{"format": 2}'), "expected format 1"),
+        (lambda folder: (folder / "manifest.json").write_text('{"format": 1}'), "expected the field 'device'"),
+        (lambda folder: (folder / "info.txt").unlink(), "info.txt: expected the output"),
+        (lambda folder: (folder / "benchmark" / "x-gpu.jsonl").write_text("{}"), "expected one of 'time'"),
+    ],
+)
+def test_check_of_a_damaged_report_lists_problems(fake_gpu, tmp_path, capsys, change, message):
+    gpu_report.main(["--out", str(tmp_path / "report")])
+    change(tmp_path / "report")
+    capsys.readouterr()
+    assert gpu_report.main(["--check", str(tmp_path / "report")]) == 1
+    assert message in capsys.readouterr().out
+
+
+def test_check_of_records_of_another_gpu_fails(fake_gpu, tmp_path):
+    gpu_report.main(["--out", str(tmp_path / "report")])
+    manifest = tmp_path / "report" / "manifest.json"
+    manifest.write_text(manifest.read_text().replace(f'"device": "{GPU}"', '"device": "Another"'))
+    assert gpu_report.problems(tmp_path / "report") == [f"benchmark: expected records of Another, got {GPU}"]
+
+
+def test_committed_reports_have_the_format():
+    assert {path.name: gpu_report.problems(path) for path in RESULTS.glob("*/")} == {
+        path.name: [] for path in RESULTS.glob("*/")
+    }
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_report_without_a_gpu_exits(tmp_path, capsys):
+    assert gpu_report.main(["--out", str(tmp_path / "report")]) == 2
+    assert "expected an NVIDIA GPU" in capsys.readouterr().err
