@@ -1,7 +1,6 @@
-"""What this installation can do on this machine: `python -m qacg_kernels.info [--json]`.
+"""Report of this installation and machine: `python -m qacg_kernels.info [--json]`.
 
-Made to be pasted into a report of a problem and to head every row of a benchmark. A probe that fails says
-so in its own field; nothing here raises.
+For bug reports and benchmark records. A probe that fails reports it in its own field; nothing here raises.
 """
 
 import argparse
@@ -19,7 +18,15 @@ from qacg_kernels.utils.cpu_info import model as _cpu_model
 
 
 def collect() -> dict[str, object]:
-    """Gathers the facts, all of them strings, numbers, lists and dicts that JSON can hold."""
+    """Collects versions, processor, backends and GPUs.
+
+    Returns:
+        Nested dicts, lists, strings and numbers, which JSON can represent.
+
+    Example:
+        >>> collect()["package"]
+        '0.1.0'
+    """
     return {
         "package": _probe(_package_version),
         "python": platform.python_version(),
@@ -44,7 +51,7 @@ def collect() -> dict[str, object]:
 
 
 def render(facts: dict[str, object]) -> str:
-    """The facts of `collect` as lines for a person."""
+    """Formats the facts of `collect` as readable lines."""
     host, library, cuda = facts["cpu"], facts["cpu_library"], facts["cuda"]
     lines = [
         f"qacg_kernels  {facts['package']}",
@@ -103,7 +110,7 @@ def _triton_version() -> str:
 
 
 def _usable_cores() -> int:
-    if hasattr(os, "sched_getaffinity"):  # a container may own fewer cores than the machine has
+    if hasattr(os, "sched_getaffinity"):  # a container may have fewer cores than the machine
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
@@ -135,7 +142,8 @@ def _cuda() -> dict[str, object]:
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
-        prog="python -m qacg_kernels.info", description="What qacg_kernels can do on this machine."
+        prog="python -m qacg_kernels.info",
+        description="Prints the versions, backends and devices of this installation.",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
     facts = collect()

@@ -1,4 +1,4 @@
-"""The compiled CPU kernels: finding the library, and what they take."""
+"""The compiled CPU kernels: their library and their limits."""
 
 import ctypes
 import os
@@ -27,7 +27,7 @@ GATE_FORMS = ("row", "column")
 # the forward saves no branch output for them.
 WHOLE_ROW_KEYS = 512
 
-# What QACG_CPU_CAPABILITY may say: csrc/cpu/capability.cpp knows the same names.
+# The values of QACG_CPU_CAPABILITY, as in csrc/cpu/capability.cpp.
 CAPABILITIES = ("plain", "avx2", "avx512", "avx512_bf16", "amx")
 if cpu_info.is_aarch64():
     CAPABILITIES = ("neon", "neon_bf16")
@@ -36,10 +36,10 @@ _missing: list[str] = []
 
 
 def _load() -> ctypes.CDLL | None:
-    """The library, for its functions that are no operators; torch then has the operators."""
+    """Loads the library, whose operators it registers with torch, for its other functions."""
     path = library("_cpu")
     if path is None:
-        _missing.append(f"the compiled CPU library is not there: {why_not_built('_cpu')}")
+        _missing.append(f"the compiled CPU library is missing: {why_not_built('_cpu')}")
         return None
     reason = why_not_loadable(path) or _unknown_capability()
     if reason is None:
@@ -50,7 +50,7 @@ def _load() -> ctypes.CDLL | None:
             loaded.qacg_cpu_register(NAMESPACE.encode())
             return loaded
         except (OSError, AttributeError) as error:
-            reason = f"{error}; install the package again"
+            reason = f"{error}. Reinstall the package"
     _missing.append(f"the compiled CPU library is not used: {reason}")
     return None
 
@@ -69,7 +69,7 @@ if NEEDS_SELF_CHECK and _library is not None:
 
 
 def missing() -> list[str]:
-    """Why this backend is not on this machine; empty if it is."""
+    """Why this backend cannot run on this machine; empty if it can."""
     return _missing
 
 
@@ -88,7 +88,7 @@ def reasons_of_choice() -> dict[str, str]:
 
 
 def _choices() -> dict[str, tuple[str, str]]:
-    assert _library is not None, "asked of a library that is missing"
+    assert _library is not None, "the library is missing"
     found = {}
     for element, name in enumerate(str(dtype).removeprefix("torch.") for dtype in DTYPES):
         variant, why = _library.qacg_cpu_instruction_set(element), _library.qacg_cpu_why(element).decode()

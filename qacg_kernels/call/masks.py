@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-# At or below half the lowest finite number of its type. Half, because such masks arrive with a little added (a bias, a
-# second mask) or rounded to another type. float64 has float32's bound: masks are made in float32 and then widened.
+# Half the lowest finite number of the type, because such masks arrive with a little added (a bias, a second mask) or
+# rounded to another type. float64 has float32's bound: masks are made in float32 and then widened.
 # C++ and CUDA have these numbers in csrc/common/mask.h.
 HIDING = {dtype: torch.finfo(dtype).min / 2 for dtype in (torch.float16, torch.bfloat16, torch.float32)}
 HIDING[torch.float64] = HIDING[torch.float32]

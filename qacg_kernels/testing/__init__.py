@@ -1,4 +1,4 @@
-"""Comparing a backend with naive PyTorch by the error rule of error_rule.py; cases are in testing_inputs.py."""
+"""Comparison of a backend with eager PyTorch by the error rule, for tests of backends; cases are in `inputs`."""
 
 import contextlib
 import itertools
@@ -98,14 +98,24 @@ def eager_attention(
     quasi_scale: float = 1.0,
     keep: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Quasi-attention as one would write it in PyTorch: every map stored, every step in the inputs' dtype.
+    """Computes quasi-attention in plain PyTorch, with every map stored and every step in the inputs' dtype.
 
     Args:
+        query, context_query: (B, H, L, D).
+        key, value, context_key: (B, H, S, D).
+        gate: lambda, (B, H, L), or GateParameters.
+        attn_mask, key_lengths, is_causal, dropout_p, scale, quasi_scale: those of `quasi_attention`.
         keep: boolean keep-mask (B, H, L, S) to use instead of drawing one with torch's dropout.
-        Others: those of `quasi_attention`.
 
     Returns:
         The output (B, H, L, D) and lambda, (B, H, L), or (B, H, L, S) for a column gate.
+
+    Example:
+        >>> import torch
+        >>> query, key, value, context_query, context_key = torch.randn(5, 2, 4, 10, 16).unbind()
+        >>> out, lam = eager_attention(query, key, value, context_query, context_key, torch.rand(2, 4, 10))
+        >>> tuple(out.shape), tuple(lam.shape)
+        ((2, 4, 10, 16), (2, 4, 10))
     """
     maps = _eager_maps(
         query,
@@ -165,7 +175,7 @@ Attend = Callable[[Inputs, dict[str, Tensor]], tuple[Tensor, Tensor | None]]
 
 
 def through_eager(inputs: Inputs, tensors: dict[str, Tensor]) -> tuple[Tensor, Tensor | None]:
-    """Runs a case through `eager_attention`; give it to `evaluate`."""
+    """Runs a case through `eager_attention`; an argument for `evaluate`."""
     results = [eager_attention(*part.arguments(cut), **part.options) for part, cut in _dense_parts(inputs, tensors)]
     out = _repack([out for out, _ in results], tensors["query"])
     if not inputs.case.returns_lambda:
@@ -174,13 +184,23 @@ def through_eager(inputs: Inputs, tensors: dict[str, Tensor]) -> tuple[Tensor, T
 
 
 def through_backend(backend: str) -> Attend:
-    """The function that runs a case through a backend of the package; give it to `evaluate`."""
+    """Returns the function that runs a case through a backend of the package, for `evaluate`.
+
+    Args:
+        backend: its name.
+
+    Example:
+        >>> from qacg_kernels.testing.inputs import Case, make_inputs
+        >>> results = evaluate(make_inputs(Case("example", queries=5)), through_backend("reference"))
+        >>> "grad query" in results
+        True
+    """
 
     def attend(inputs: Inputs, tensors: dict[str, Tensor]) -> tuple[Tensor, Tensor | None]:
         call = quasi_attention if inputs.case.sequences is None else quasi_attention_varlen
-        wanted = inputs.case.returns_lambda
-        result = call(*inputs.arguments(tensors), **inputs.options, backend=backend, return_lambda=wanted)
-        return result if wanted else (result, None)
+        returns_lambda = inputs.case.returns_lambda
+        result = call(*inputs.arguments(tensors), **inputs.options, backend=backend, return_lambda=returns_lambda)
+        return result if returns_lambda else (result, None)
 
     return attend
 
@@ -200,7 +220,7 @@ def evaluate(inputs: Inputs, attend: Attend) -> dict[str, Tensor]:
 
 
 def evaluate_exactly(inputs: Inputs) -> dict[str, Tensor]:
-    """What `evaluate` would give without rounding: the eager formulation in float64."""
+    """The results of `evaluate` without rounding: eager PyTorch in float64."""
     return evaluate(inputs.to(torch.float64), through_eager)
 
 
@@ -272,7 +292,7 @@ def assert_within_budget(
         f"{where + ': ' if where else ''}{name} is outside its error budget: "
         f"largest error {verdict.error:.3g} (budget {verdict.budget:.3g}), "
         f"rms error {verdict.rms_error:.3g} (budget {verdict.rms_budget:.3g}), in rounding scales; "
-        f"worst at {at}: got {got[at].item():.9g}, wanted {exact[at].item():.9g}, "
+        f"worst at {at}: expected {exact[at].item():.9g}, got {got[at].item():.9g}, "
         f"eager {eager[at].item():.9g}; {100 * verdict.bad_share:.3g} % of {got.numel()} elements are bad"
     )
 
@@ -307,7 +327,7 @@ PARITY_CASES = (
     Case("packed sequences", head_dim=16, sequences=(5, 111, 0, 37), gate="shared", dropout_p=0.2),
 )
 
-# float64 is left out: there the reference would be judged by what it is made of.
+# Without float64, in which the reference would be compared with itself.
 PARITY_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 

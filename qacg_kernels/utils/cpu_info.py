@@ -1,4 +1,4 @@
-"""The processor of this machine: what kind it is, and its name as far as the system tells it."""
+"""The processor of this machine: its architecture and its name."""
 
 import platform
 import re
@@ -12,9 +12,9 @@ def is_aarch64() -> bool:
 
 
 def model() -> str:
-    """The processor's name with the numbers of its kind, which a virtual machine's name often leaves out.
+    """The processor's name with its family and model numbers, which virtual machines' names often lack.
 
-    On ARM Linux, which has no name, the numbers of its maker, part and revision.
+    ARM Linux has no name: there it is the numbers of implementer, part, variant and revision.
     """
     if platform.system() == "Linux":
         return _of_linux(Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace"))

@@ -7,14 +7,15 @@ from pathlib import Path
 
 import torch
 
-# The oldest torch whose stable ABI has all that the libraries want (distributions/native builds them for it).
+# The oldest torch whose stable ABI has all that the libraries use (distributions/native builds them for it).
 OLDEST_TORCH = (2, 10)
 
 _PACKAGE = Path(__file__).resolve().parents[1]
-_HEADERS = 1 << 16  # bytes at the beginning that hold what tells a file's length, and more
+_HEADERS = 1 << 16  # leading bytes, which include those that give a file's length
 _STRING_TABLE = 3  # SHT_STRTAB: the section that holds the names of the sections
 _ELF_MACHINES = {62: "x86_64", 183: "aarch64"}
 _MACH_O_MACHINES = {0x01000007: "x86_64", 0x0100000C: "arm64"}
+_REINSTALL = "Reinstall the package"
 _SAME_MACHINE = {"amd64": "x86_64", "arm64": "aarch64"}
 
 
@@ -25,35 +26,35 @@ def library(name: str) -> Path | None:
 
 
 def why_not_built(name: str) -> str:
-    """The reason that the build noted for a library that is not there."""
+    """The reason that the build recorded for a missing library."""
     note = _PACKAGE / f"_build{name}.json"
     return json.loads(note.read_text())["reason"] if note.exists() else "it was not built at installation"
 
 
 def why_not_loadable(path: Path) -> str | None:
-    """Why a library must not be given to the loader, or None.
+    """Why a library must not be loaded, or None.
 
-    Half a file would end the process: the loader maps what the header promises, and reading it is a bus error.
+    A truncated file would end the process: the loader maps what the header declares, and reading it is a bus error.
     """
     version = torch.__version__.split("+")[0]
     if tuple(int(part) for part in version.split(".")[:2]) < OLDEST_TORCH:
         oldest = ".".join(map(str, OLDEST_TORCH))
-        return f"it needs torch {oldest} or newer and this is torch {torch.__version__}: pip install 'torch>={oldest}'"
+        return f"torch: expected {oldest} or newer, got {torch.__version__}. Run pip install 'torch>={oldest}'"
     with path.open("rb") as handle:
         data = handle.read(_HEADERS)
     there = path.stat().st_size
     try:
         machine, size = _elf(data) if data[:4] == b"\x7fELF" else _mach_o(data)
     except (struct.error, ValueError):
-        return f"{path.name} is no library, or the beginning of one ({there:,} bytes): install the package again"
+        return f"{path.name}: expected a library, got another or a truncated file of {there:,} bytes. {_REINSTALL}"
     if there < size:
-        return f"{path.name} has {there:,} bytes of {size:,}: install the package again"
+        return f"{path.name}: expected {size:,} bytes, got {there:,}. {_REINSTALL}"
     if data[:4] == b"\x7fELF" and not _has_sections(path, data):
-        return f"{path.name} has its {there:,} bytes, of which the last were never written: install the package again"
+        return f"{path.name}: expected a table of sections, got zeros at the end of {there:,} bytes. {_REINSTALL}"
     if _same(machine) != _same(platform.machine()):
         return (
-            f"{path.name} is for another processor, {machine}, and this Python is for {platform.machine()}: "
-            "install the package again, here"
+            f"{path.name}: expected code for {platform.machine()}, for which this Python is, got {machine}. "
+            f"{_REINSTALL} on this machine"
         )
     return None
 
@@ -63,7 +64,7 @@ def _same(machine: str) -> str:
 
 
 def _elf(data: bytes) -> tuple[str, int]:
-    """The machine of an ELF file of 64 bits, and the bytes that it must have."""
+    """The machine of a 64-bit ELF file, and its size in bytes."""
     if data[4:6] != b"\x02\x01":
         raise ValueError("not of 64 bits, little-endian")
     (number,) = struct.unpack_from("<H", data, 18)
@@ -74,8 +75,8 @@ def _elf(data: bytes) -> tuple[str, int]:
 
 
 def _has_sections(path: Path, data: bytes) -> bool:
-    """Whether an ELF file's table of sections, which is written last, is where the header says: a copy that broke off
-    may have the full length, and zeros there."""
+    """Whether an ELF file has its table of sections, which is written last: an interrupted copy may have the full
+    length, with zeros at the end."""
     (table,) = struct.unpack_from("<Q", data, 40)
     size, count, names = struct.unpack_from("<HHH", data, 58)
     if not count:
@@ -86,7 +87,7 @@ def _has_sections(path: Path, data: bytes) -> bool:
 
 
 def _mach_o(data: bytes) -> tuple[str, int]:
-    """The same of a Mach-O file of 64 bits."""
+    """The machine of a 64-bit Mach-O file, and its size in bytes."""
     magic, number, _, _, commands = struct.unpack_from("<IIIII", data)
     if magic != 0xFEEDFACF:
         raise ValueError("not Mach-O")

@@ -1,15 +1,16 @@
-"""The commit that code of a checkout is of: what a record of a measurement or a training has to say."""
+"""The commit of the source code, for records of measurements and trainings."""
 
 import subprocess
 from pathlib import Path
 
 
 def checkout_of(file: str | Path, *status: str) -> tuple[str, bool] | None:
-    """The commit of a file's checkout in full, and whether anything differs from it.
+    """The full commit hash of a file's checkout, and whether the checkout differs from it.
 
     Args:
         file: usually the caller's `__file__`.
-        status: arguments of `git status --porcelain`, which say what counts as a difference; untracked files do.
+        status: arguments of `git status --porcelain`, which select what counts as a difference; by default untracked
+            files do.
 
     Returns:
         None for a file that is not under version control, as in an installed package, or without git.

@@ -136,7 +136,7 @@ def test_explain_says_how_to_measure(monkeypatch):
     }
 
 
-def test_strict_raises_where_auto_would_take_the_reference_on_a_gpu(monkeypatch):
+def test_strict_raises_where_auto_takes_the_reference_on_a_gpu(monkeypatch):
     faked_gpu.install(monkeypatch, ())
     monkeypatch.setenv("QACG_SELF_CHECK", "strict")
     monkeypatch.setenv("QACG_QUIET", "1")

@@ -127,7 +127,7 @@ def test_statistics_of_the_mask(dropout_p):
 @pytest.mark.parametrize(
     ("dropout_p", "threshold"), [(0.0, 0), (1e-9, 0), (0.5, 32768), (0.1, 6554), (0.99999999, 65535)]
 )
-def test_probability_is_rounded_to_a_multiple_of_two_to_the_minus_16(dropout_p, threshold):
+def test_probability_is_rounded_to_multiples_of_2_to_minus_16(dropout_p, threshold):
     assert drop_threshold(dropout_p) == threshold
     assert keep_scale(dropout_p) == 1 / (1 - threshold / 65536)
 

@@ -113,7 +113,7 @@ def test_where_the_scale_is_zero_only_zero_will_do():
     assert not judge("out", got, exact.float(), exact, exact).ok
 
 
-def test_the_smallest_numbers_of_float16_may_be_rounded_and_no_more():
+def test_smallest_float16_numbers_may_be_rounded_only():
     smallest = 2.0**-24
     exact = torch.full((50,), 7.49 * smallest, dtype=torch.float64)
     rounded = exact.to(torch.float16)

@@ -155,7 +155,7 @@ def test_gradients_for_many_at_once(call):
             torch.testing.assert_close(t[index], wanted)
 
 
-def test_a_checkpoint_saves_as_many_tensors_when_its_second_forward_is_watched(call):
+def test_checkpoint_with_a_watched_second_forward_saves_as_many(call):
     leaves, gate = call
     wanted, seen = _gradients(*call), set()
 

@@ -251,7 +251,7 @@ def test_either_naming_loads_into_either(own):
     assert set(target["self"].state_dict()) == own_names
 
 
-def test_loading_is_strict_about_what_the_other_naming_lacks_or_adds():
+def test_loading_the_other_naming_is_strict():
     with_bias = FusedQuasiAttention(HIDDEN, HEADS, naming="compact").state_dict()
     with pytest.raises(RuntimeError, match=r"Unexpected key.*lambda_q_query_layer\.bias"):
         FusedQuasiAttention(HIDDEN, HEADS, lambda_bias=False).load_state_dict(with_bias)
@@ -313,7 +313,7 @@ def test_maps_come_only_when_asked_for():
                 assert a is p is g is None
 
 
-def test_dropout_acts_on_the_shown_map_and_on_context_queries_and_keys():
+def test_dropout_acts_on_map_and_on_context_queries_and_keys():
     module = strengthen(FusedQuasiAttention(HIDDEN, HEADS, dropout=0.4, dtype=torch.float64)).train()
     dropped = []
     module.dropout.register_forward_hook(lambda _, args, out: dropped.append((args[0], out)))
@@ -602,7 +602,7 @@ def test_patched_model_gives_the_same_results_and_gradients(naming, projection, 
         torch.testing.assert_close(mine, wanted)
 
 
-def test_a_model_that_clones_every_map_runs_without_maps_by_default():
+def test_model_that_clones_every_map_runs_without_maps():
     plain = strengthen(PublishedModel()).eval()
     patched = copy.deepcopy(plain)
     assert apply_fused_attention(patched) == 2
@@ -615,7 +615,7 @@ def test_a_model_that_clones_every_map_runs_without_maps_by_default():
         torch.testing.assert_close(mine[3], theirs[3])
 
 
-def test_patching_keeps_parameters_keys_dtype_modes_and_a_running_optimizer():
+def test_patching_keeps_parameters_dtype_modes_and_optimizer():
     model = strengthen(PublishedModel(dropout=0.0)).double()
     model.layer[1].eval()
     model.layer[0].self.register_buffer("steps", torch.tensor(3))
@@ -682,7 +682,7 @@ def test_patched_modules_take_the_published_names_of_the_context():
         torch.testing.assert_close(module(x, additive(), None, **{name: c})[0], wanted)
 
 
-def test_patching_twice_or_where_there_is_nothing_replaces_nothing():
+def test_patching_twice_replaces_nothing():
     model = PublishedModel()
     assert apply_fused_attention(model) == 2
     assert apply_fused_attention(model) == 0
@@ -725,7 +725,7 @@ def test_the_dropout_of_the_replaced_module_is_kept(form):
         assert module.dropout is layer
 
 
-def test_a_look_alike_with_another_formula_is_refused_and_left_alone():
+def test_module_with_another_formula_raises_and_is_unchanged():
     model = PublishedModel(attention=ContextGuidedAttention, projection="head", bias=False)
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():  # weights as small as they are before training, when formulas differ least

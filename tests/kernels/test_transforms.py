@@ -108,7 +108,7 @@ def test_lengths_may_be_mapped(backend, device):
     torch.testing.assert_close(torch.func.vmap(call)(lengths), torch.stack([call(n) for n in lengths]))
 
 
-def test_second_derivatives_through_torch_func_are_refused_with_advice(backend, device):
+def test_second_derivatives_by_torch_func_raise_with_advice(backend, device):
     inputs, function = of_query(GATED, backend, device)
 
     def first(query):
@@ -159,7 +159,7 @@ class Attended(torch.nn.Module):
         for strict in (False, True)
     ],
 )
-def test_exports_with_a_dynamic_length_on_both_sides_of_every_limit(example, strict, backend, device):
+def test_exports_with_dynamic_length_run_beyond_every_limit(example, strict, backend, device):
     """Of whole rows (512 keys on the CPU, 128 on CUDA): with gradients to come, other tensors are saved beyond it."""
     module = Attended(backend).to(device)
     length = torch.export.Dim("length", min=2, max=4096)
