@@ -27,8 +27,13 @@ class Backend(Protocol):
     RANK: int
     AUTOMATIC: bool
     NEEDS_SELF_CHECK: bool
-    DTYPES: tuple[torch.dtype, ...]
-    GATE_FORMS: tuple[str, ...]
+
+    # Properties: a module may declare a narrower type.
+    @property
+    def DTYPES(self) -> tuple[torch.dtype, ...]: ...
+
+    @property
+    def GATE_FORMS(self) -> tuple[str, ...]: ...
 
     @property
     def DEVICE(self) -> str | None:
