@@ -77,10 +77,11 @@ test-selected: $(READY) ## The full tests of CI: operators on the CPU, and a par
 		"$(INTERPRETED_TESTS)::test_kernels_in_the_interpreter[operators]" \
 		--deselect=tests/kernels/test_cuda_compiled.py::test_kernels_compile_and_spill_nothing
 
-lint: $(READY) ## Linters and formatters of Python and C++
+lint: $(READY) ## Linters and formatters of Python and C++, and the words of the term list
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -c "import clang_format; clang_format.clang_format()" --dry-run --Werror $(CPP)
+	$(PY) tests/check_language.py
 CPP := $(foreach folder,csrc tests benchmarks,$(foreach suffix,h cpp cu,$(wildcard $(folder)/*/*.$(suffix))))
 
 types: $(READY) ## mypy over the public modules

@@ -1,7 +1,8 @@
 """Finds words that the term list in CONTRIBUTING.md replaces: `make lint`.
 
 A word counts wherever letters do not continue it, so also as a part of a snake_case name. language_exceptions.txt
-names the files that keep a word, and why; an exception that is no longer needed is an error too.
+names the files that keep a word, and why. An exception that is no longer needed is an error too; `python
+tests/check_language.py --prune` removes those.
 """
 
 import re
@@ -37,8 +38,8 @@ def files(root: Path) -> Iterator[Path]:
     yield root / "Makefile"
 
 
-def check(root: Path) -> list[str]:
-    """A line for each word that should be replaced, and for each exception that is not needed."""
+def check(root: Path) -> tuple[list[str], set[tuple[str, str]]]:
+    """Returns a line for each word that should be replaced, and the exceptions that are not needed."""
     instead = terms((root / "CONTRIBUTING.md").read_text(encoding="utf-8"))
     alternatives = "|".join(re.escape(word).replace(r"\ ", r"\s+") for word in sorted(instead, key=len, reverse=True))
     pattern = re.compile(rf"(?<![a-z])(?:{alternatives})(?![a-z])", re.IGNORECASE)
@@ -52,10 +53,31 @@ def check(root: Path) -> list[str]:
             if (file, word) not in allowed:
                 number = text.count("\n", 0, match.start()) + 1
                 problems.append(f"{file}:{number}: {word!r}: write {instead[word]}")
-    return problems + [f"{EXCEPTIONS}: {file} has no {word!r}: remove the exception" for file, word in sorted(unused)]
+    return problems, unused
+
+
+def prune(root: Path, unused: set[tuple[str, str]]) -> None:
+    """Removes exceptions that are not needed."""
+    lines = []
+    for line in (root / EXCEPTIONS).read_text(encoding="utf-8").splitlines():
+        file, _, words = line.partition("#")[0].strip().partition(": ")
+        kept = [word.strip() for word in words.split(",") if (file, word.strip()) not in unused]
+        if not words or len(kept) == len(words.split(",")):
+            lines.append(line)
+        elif any(kept):
+            lines.append(f"{file}: {', '.join(kept)}")
+    (root / EXCEPTIONS).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def main(arguments: list[str]) -> int:
+    found, unused = check(ROOT)
+    if arguments == ["--prune"]:
+        prune(ROOT, unused)
+        unused = set()
+    found += [f"{EXCEPTIONS}: {file} has no {word!r}: remove the exception" for file, word in sorted(unused)]
+    print("".join(f"{line}\n" for line in found), end="")
+    return int(bool(found))
 
 
 if __name__ == "__main__":
-    found = check(ROOT)
-    print(*found, sep="\n", end="\n" if found else "")
-    sys.exit(bool(found))
+    sys.exit(main(sys.argv[1:]))
