@@ -14,8 +14,16 @@ from qacg_kernels.backends.protocol import Backend, outside_limits
 from qacg_kernels.backends.triton import gluon, tile_tables
 from qacg_kernels.call.problem import Problem
 
-# Registration: a new backend is a module of `backends` and its place in this tuple.
-_MODULES: tuple[Backend, ...] = tuple(sorted((cpu, cuda, gluon, hopper, reference, triton), key=lambda m: m.RANK))
+# A new backend is a module of `backends` and a line here.
+_REGISTERED: tuple[Backend, ...] = (
+    cpu,
+    cuda,
+    gluon,
+    hopper,
+    reference,
+    triton,
+)
+_MODULES = tuple(sorted(_REGISTERED, key=lambda module: module.RANK))
 _BY_NAME: dict[str, Backend] = {module.NAME: module for module in _MODULES}
 AUTO = "auto"
 BACKENDS = tuple(_BY_NAME)  # in order of preference

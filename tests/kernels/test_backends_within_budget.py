@@ -94,12 +94,12 @@ def test_loss_on_lambda_alone(backend, dtype, device):
     compare({f"grad {name}": g for name, g in zip(leaves, gradients)}, judges, backend)
 
 
-@pytest.mark.parametrize("wanted", [*WIDE, "gate.key_bias"])
-def test_gradient_of_one_tensor_alone(wanted, backend, device):
+@pytest.mark.parametrize("expected", [*WIDE, "gate.key_bias"])
+def test_gradient_of_one_tensor_alone(expected, backend, device):
     """A gradient is the same whether or not others were asked for."""
     inputs = make_inputs(Case("one gradient", gate="shared", bias="per_head", queries=15), torch.float32, device)
     everything = evaluate(inputs, through_backend(backend))
-    tensors = {n: t.detach().requires_grad_(n == wanted) for n, t in inputs.tensors.items()}
+    tensors = {n: t.detach().requires_grad_(n == expected) for n, t in inputs.tensors.items()}
     out, _ = through_backend(backend)(inputs, tensors)
-    (alone,) = torch.autograd.grad(out, tensors[wanted], inputs.grad_out)
-    assert torch.equal(alone, everything[f"grad {wanted}"])
+    (alone,) = torch.autograd.grad(out, tensors[expected], inputs.grad_out)
+    assert torch.equal(alone, everything[f"grad {expected}"])

@@ -47,14 +47,14 @@ def test_a_probability_is_rounded_as_the_reference_does(p, common):
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.999, 2**-16])
 def test_the_dropped_cells_are_those_of_the_reference(seed, p, common):
     batch, heads, queries, keys = 2, 3, 5, 301
-    wanted = keep_mask(torch.tensor(seed), p, batch, heads, queries, keys).numpy()
+    expected = keep_mask(torch.tensor(seed), p, batch, heads, queries, keys).numpy()
     row = np.zeros(keys, dtype=np.uint8)
     for b in range(batch):
         for h in range(heads):
             for i in range(queries):
                 cell = (ctypes.c_uint64(seed % 2**64), drop_threshold(p), b * heads + h, i)
                 common.keep_row(*cell, ctypes.c_int64(keys), pointer(row))
-                assert (row.astype(bool) == wanted[b, h, i]).all(), (b, h, i)
+                assert (row.astype(bool) == expected[b, h, i]).all(), (b, h, i)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
@@ -63,9 +63,9 @@ def test_every_16_bit_number_widens_and_comes_back(dtype, common):
     name = str(dtype).removeprefix("torch.")
     wide, back = np.zeros(bits.size, dtype=np.float32), np.zeros_like(bits)
     getattr(common, f"widen_{name}")(pointer(bits), pointer(wide), ctypes.c_int64(bits.size))
-    wanted = torch.from_numpy(bits.view(np.int16)).view(dtype).float().numpy()
-    number = ~np.isnan(wanted)
-    assert (wide[number].view(np.uint32) == wanted[number].view(np.uint32)).all() and np.isnan(wide[~number]).all()
+    expected = torch.from_numpy(bits.view(np.int16)).view(dtype).float().numpy()
+    number = ~np.isnan(expected)
+    assert (wide[number].view(np.uint32) == expected[number].view(np.uint32)).all() and np.isnan(wide[~number]).all()
     getattr(common, f"narrow_{name}")(pointer(wide), pointer(back), ctypes.c_int64(bits.size))
     assert (back[number] == bits[number]).all()
     infinity = 0x7C00 if dtype == torch.float16 else 0x7F80
@@ -91,8 +91,8 @@ def test_narrowing_rounds_as_torch_does(dtype, common):
     x = np.ascontiguousarray(x[~np.isnan(x)])
     got = np.zeros(x.size, dtype=np.uint16)
     getattr(common, f"narrow_{str(dtype).removeprefix('torch.')}")(pointer(x), pointer(got), ctypes.c_int64(x.size))
-    wanted = torch.from_numpy(x).to(dtype).view(torch.int16).numpy().view(np.uint16)
-    assert (got == wanted).all(), x[got != wanted][:5]
+    expected = torch.from_numpy(x).to(dtype).view(torch.int16).numpy().view(np.uint16)
+    assert (got == expected).all(), x[got != expected][:5]
 
 
 def test_a_pair_has_its_first_number_in_the_low_half(common):
@@ -105,8 +105,8 @@ def test_sigmoid_of_scores_in_powers_of_two(common):
     got = np.zeros_like(x)
     common.sigmoids(pointer(x), pointer(got), ctypes.c_int64(x.size))
     with np.errstate(over="ignore"):
-        wanted = 1 / (1 + np.exp2(-x.astype(np.float64)))
-    np.testing.assert_allclose(got, wanted, rtol=3e-7, atol=1e-38)
+        expected = 1 / (1 + np.exp2(-x.astype(np.float64)))
+    np.testing.assert_allclose(got, expected, rtol=3e-7, atol=1e-38)
 
 
 @pytest.mark.parametrize("size", [1.0, 1e4])
@@ -148,8 +148,8 @@ def test_gradient_of_a_cell_is_autograds(common):
         x = np.array([*x.numpy(), alpha], dtype=np.float32)
         got = np.zeros(4, dtype=np.float32)
         common.gradient_of_cell(pointer(x), pointer(got))
-        wanted = torch.stack([attention[j], scores.grad[j], context_scores.grad[j], lam.grad[j]]).detach().numpy()
-        np.testing.assert_allclose(got, wanted, rtol=2e-6, atol=1e-7)
+        expected = torch.stack([attention[j], scores.grad[j], context_scores.grad[j], lam.grad[j]]).detach().numpy()
+        np.testing.assert_allclose(got, expected, rtol=2e-6, atol=1e-7)
 
 
 def test_a_dropped_cell_lets_no_nan_through(common):

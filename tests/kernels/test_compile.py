@@ -31,23 +31,23 @@ def compiled(backend, compiler, **how):
     return torch.compile(through_backend(backend), fullgraph=True, backend=compiler, **how)
 
 
-def assert_same(got, wanted):
-    for name, t in wanted.items():
+def assert_same(got, expected):
+    for name, t in expected.items():
         torch.testing.assert_close(got[name], t, msg=lambda m, name=name: f"{name}: {m}")
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_fullgraph(case, backend, device):
     inputs = make_inputs(case, supported_dtypes(backend, device)[-1], device)
-    wanted = evaluate(inputs, through_backend(backend))
-    assert_same(evaluate(inputs, compiled(backend, "aot_eager")), wanted)
+    expected = evaluate(inputs, through_backend(backend))
+    assert_same(evaluate(inputs, compiled(backend, "aot_eager")), expected)
 
 
 @pytest.mark.full
 def test_inductor(backend, device):
     inputs = make_inputs(CASES[0], torch.float32, device)
-    wanted = evaluate(inputs, through_backend(backend))
-    assert_same(evaluate(inputs, compiled(backend, "inductor")), wanted)
+    expected = evaluate(inputs, through_backend(backend))
+    assert_same(evaluate(inputs, compiled(backend, "inductor")), expected)
 
 
 @pytest.mark.parametrize("form", members(["dense", "cross", "packed"], fast=["packed"]))
@@ -63,14 +63,14 @@ def test_dynamic_sizes_share_one_graph(form, backend, device):
             gate = "lambda" if form == "cross" else "shared"
             case = Case(f"dynamic {form}", queries=length, keys=keys, gate=gate, mask="boolean")
         inputs = make_inputs(case, torch.float32, device)
-        wanted = evaluate(inputs, through_backend(backend))
+        expected = evaluate(inputs, through_backend(backend))
 
         def attend(inputs, tensors):
             out = function(*inputs.arguments(tensors), backend, **inputs.options)
             return out, None
 
         got = evaluate(inputs, attend)
-        assert_same(got, {name: t for name, t in wanted.items() if name != "lambda"})
+        assert_same(got, {name: t for name, t in expected.items() if name != "lambda"})
         compilations.append(counter.frame_count)
     assert compilations == compilations[:1] * 3
 

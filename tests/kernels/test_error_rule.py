@@ -144,11 +144,11 @@ def test_parity_report_covers_every_backend_and_is_quick(device):
     assert time.perf_counter() - start < 30  # on two idle cores it takes 3; a loaded machine gets some room
     assert [row for row in rows if not row.ok] == []
     for backend in available_backends():
-        wanted = {str(d).removeprefix("torch.") for d in supported_dtypes(backend, device)}
-        wanted -= {"float64"}
-        assert {row.dtype for row in rows if row.backend == backend} == wanted
+        expected = {str(d).removeprefix("torch.") for d in supported_dtypes(backend, device)}
+        expected -= {"float64"}
+        assert {row.dtype for row in rows if row.backend == backend} == expected
         if backend == "cpu":
-            assert "float16" in wanted
+            assert "float16" in expected
     tensors = {row.tensor for row in rows}
     assert {"out", "lambda", "grad value", "grad lambda", "grad gate.key", "grad gate.key_bias"} <= tensors
     assert all(row.budget > 0 for row in rows)

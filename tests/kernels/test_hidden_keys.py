@@ -32,14 +32,14 @@ def test_every_number_that_hides_does_what_a_boolean_mask_does(keys, backend, dt
     hidden = torch.zeros(2, 1, 5, keys, dtype=torch.bool, device=device)
     hidden[..., 3] = hidden[:, :, 2] = True
     inputs.options["attn_mask"] = ~hidden
-    wanted = evaluate(inputs, through_backend(backend))
-    assert wanted["out"][:, :, 2].eq(0).all()
+    expected = evaluate(inputs, through_backend(backend))
+    assert expected["out"][:, :, 2].eq(0).all()
     for value in numbers_that_hide(dtype):
         inputs.options["attn_mask"] = mask_of(hidden.shape, value, hidden.cpu(), dtype).to(device)
         for name, t in evaluate(inputs, through_backend(backend)).items():
             # A boolean mask and an additive one may round a score in different places.
-            torch.testing.assert_close(t, wanted[name], msg=lambda m, n=name, v=value: f"{n}, {v}: {m}")
-            assert torch.equal(t == 0, wanted[name] == 0), f"{name}, {value}"
+            torch.testing.assert_close(t, expected[name], msg=lambda m, n=name, v=value: f"{n}, {v}: {m}")
+            assert torch.equal(t == 0, expected[name] == 0), f"{name}, {value}"
 
 
 @pytest.mark.parametrize("keys", [17, 600])
@@ -61,8 +61,8 @@ def test_numbers_above_the_bound_are_summands(keys, backend, dtype, device):
     # Such a summand leaves nothing of scores of ordinary size, but in float16.
     if dtype != torch.float16:
         value = inputs.tensors["value"].double()
-        wanted = value.mean(2, keepdim=True).expand(out.shape)
-        assert float((out.double() - wanted).abs().max()) <= 4 * torch.finfo(dtype).eps * float(value.abs().max())
+        expected = value.mean(2, keepdim=True).expand(out.shape)
+        assert float((out.double() - expected).abs().max()) <= 4 * torch.finfo(dtype).eps * float(value.abs().max())
     assert not out.eq(0).all(-1).any()
 
 

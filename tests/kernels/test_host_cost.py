@@ -103,11 +103,11 @@ def watched(seen):
 
 @pytest.mark.parametrize("watch", [watched, profiled])
 def test_whoever_watches_operators_sees_it(call, watch):
-    wanted, seen = _gradients(*call), set()
+    expected, seen = _gradients(*call), set()
     with watch(seen):
         got = _gradients(*call)
     assert {"qacg::reference_attention", "qacg::reference_attention_backward"} <= seen
-    assert all(map(torch.equal, got, wanted))
+    assert all(map(torch.equal, got, expected))
 
 
 class Wrapped(torch.Tensor):
@@ -133,31 +133,31 @@ def test_a_tensor_of_a_type_of_its_own_meets_the_operator():
     query, *others = operands()
     with torch.no_grad():
         got = qk.quasi_attention(Wrapped(query), *others, backend="reference")
-        wanted = qk.quasi_attention(query, *others, backend="reference")
-    assert "qacg::reference_attention" in Wrapped.seen and torch.equal(got, wanted)
+        expected = qk.quasi_attention(query, *others, backend="reference")
+    assert "qacg::reference_attention" in Wrapped.seen and torch.equal(got, expected)
 
 
 def test_a_backward_is_watched_though_its_forward_was_not(call):
     """What the forward left out is None, which an operator does not take."""
     leaves, gate = call
-    wanted, seen = _gradients(*call), set()
+    expected, seen = _gradients(*call), set()
     out = qk.quasi_attention(*leaves[:5], gate, backend="reference")
     with watched(seen):
         got = torch.autograd.grad(out, leaves, torch.ones_like(out))
-    assert "qacg::reference_attention_backward" in seen and all(map(torch.equal, got, wanted))
+    assert "qacg::reference_attention_backward" in seen and all(map(torch.equal, got, expected))
 
 
 def test_gradients_for_many_at_once(call):
     upstream = torch.randn(3, 1, 2, 5, 8)
     got = _gradients(*call, upstream, is_grads_batched=True)
     for index, one in enumerate(upstream):
-        for t, wanted in zip(got, _gradients(*call, one)):
-            torch.testing.assert_close(t[index], wanted)
+        for t, expected in zip(got, _gradients(*call, one)):
+            torch.testing.assert_close(t[index], expected)
 
 
 def test_checkpoint_with_a_watched_second_forward_saves_as_many(call):
     leaves, gate = call
-    wanted, seen = _gradients(*call), set()
+    expected, seen = _gradients(*call), set()
 
     def attend(*wide):
         return qk.quasi_attention(*wide, gate, backend="reference")
@@ -165,4 +165,4 @@ def test_checkpoint_with_a_watched_second_forward_saves_as_many(call):
     out = checkpoint(attend, *leaves[:5], use_reentrant=False)
     with watched(seen):
         got = torch.autograd.grad(out, leaves, torch.ones_like(out))
-    assert "qacg::reference_attention" in seen and all(map(torch.equal, got, wanted))
+    assert "qacg::reference_attention" in seen and all(map(torch.equal, got, expected))

@@ -93,7 +93,7 @@ def test_gradcheck_of_the_reference(case, device):
 @pytest.mark.parametrize("case", CASES, **ids)
 def test_raw_operator_differentiates(case, backend, device):
     inputs = make_inputs(case, widest(backend, device), device)
-    wanted = evaluate(inputs, through_backend(backend))
+    expected = evaluate(inputs, through_backend(backend))
     leaves = trainable(inputs)
     problem = problem_of(inputs, leaves)
     operator = getattr(torch.ops.qacg, f"{backend}_attention")
@@ -101,7 +101,7 @@ def test_raw_operator_differentiates(case, backend, device):
     assert out.requires_grad
     gradients = torch.autograd.grad(out, list(leaves.values()), inputs.grad_out)
     for name, g in zip(leaves, gradients):
-        torch.testing.assert_close(g, wanted[f"grad {name}"], msg=lambda m, name=name: f"{name}: {m}")
+        torch.testing.assert_close(g, expected[f"grad {name}"], msg=lambda m, name=name: f"{name}: {m}")
 
 
 def test_saved_tensors_are_no_outputs_to_differentiate(backend, device):

@@ -50,8 +50,8 @@ def test_padded_equals_packed(case, backend, dtype, device):
 
 def test_int32_and_int64_offsets_and_a_generous_maximum(backend, device):
     inputs = make_inputs(CASES[0], torch.float32, device)
-    wanted, _ = through_backend(backend)(inputs, inputs.tensors)
+    expected, _ = through_backend(backend)(inputs, inputs.tensors)
     for dtype in (torch.int32, torch.int64):
         options = inputs.options | {"cu_seqlens": inputs.options["cu_seqlens"].to(dtype), "max_seqlen": 700}
         out = qk.quasi_attention_varlen(*inputs.arguments(), **options, backend=backend)
-        torch.testing.assert_close(out, wanted)
+        torch.testing.assert_close(out, expected)

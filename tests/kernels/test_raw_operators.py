@@ -176,16 +176,16 @@ def test_the_good_calls_are_taken(kind, checking):
 def test_lengths_that_lead_outside_are_clamped(compiled):
     wild = dict(key_lengths=whole(10**6, -5, 2, dtype=torch.int64))
     for run in (forward, backward):
-        for got, wanted in zip(run(compiled, "gate", **wild), run(compiled, "gate")):
-            assert torch.equal(got, wanted)
+        for got, expected in zip(run(compiled, "gate", **wild), run(compiled, "gate")):
+            assert torch.equal(got, expected)
 
 
 def test_saved_outputs_may_have_any_strides(compiled):
     tensors, options = call_of("lambda")
     softmax_out = schema.forward_op(compiled)(*tensors.values(), **options)[1]
     strided = torch.full((*softmax_out.shape, 2), torch.nan)[..., 0].copy_(softmax_out)
-    for got, wanted in zip(backward(compiled, "lambda", softmax_out=strided), backward(compiled, "lambda")):
-        assert torch.equal(got, wanted)
+    for got, expected in zip(backward(compiled, "lambda", softmax_out=strided), backward(compiled, "lambda")):
+        assert torch.equal(got, expected)
 
 
 @pytest.mark.parametrize("run", ["forward", "backward"])
@@ -210,6 +210,6 @@ def test_tangents_are_refused_with_advice(run, needs_grad, checking):
 
 
 def test_without_a_tangent_a_dual_level_changes_nothing():
-    wanted = forward("reference", "gate")[0]
+    expected = forward("reference", "gate")[0]
     with forward_ad.dual_level():
-        assert torch.equal(forward("reference", "gate")[0], wanted)
+        assert torch.equal(forward("reference", "gate")[0], expected)

@@ -101,10 +101,10 @@ def test_output_lambda_and_every_gradient(case, attend):
     if attend is through_maps and case.sequences is not None:
         pytest.skip("maps are of dense calls")
     inputs = make_inputs(case, torch.float64)
-    wanted = evaluate(inputs, through_oracle)
+    expected = evaluate(inputs, through_oracle)
     got = evaluate(inputs, attend)
-    assert got.keys() == wanted.keys()
-    for name, t in wanted.items():
+    assert got.keys() == expected.keys()
+    for name, t in expected.items():
         torch.testing.assert_close(
             got[name], t, rtol=TOLERANCE, atol=TOLERANCE, msg=lambda m, name=name: f"{name}: {m}"
         )
@@ -134,11 +134,11 @@ def test_attention_maps(case, rows):
     attention, softmax, gated, lam = qk.attention_maps(*inputs.arguments(), **inputs.options, rows=rows)
     picked = slice(None) if rows is None else torch.tensor(rows, dtype=torch.int64)
     for name, got in (("attention", attention), ("softmax", softmax), ("gated", gated)):
-        wanted = getattr(result, name)[:, :, picked]
-        torch.testing.assert_close(got, wanted, rtol=TOLERANCE, atol=TOLERANCE, msg=lambda m, n=name: f"{n}: {m}")
+        expected = getattr(result, name)[:, :, picked]
+        torch.testing.assert_close(got, expected, rtol=TOLERANCE, atol=TOLERANCE, msg=lambda m, n=name: f"{n}: {m}")
     if case.form == "row":
-        wanted = _row_lambda(case, inputs.tensors, result) if case.gate != "lambda" else inputs.tensors["lambda"]
-        torch.testing.assert_close(lam, wanted[:, :, picked], rtol=TOLERANCE, atol=TOLERANCE)
+        expected = _row_lambda(case, inputs.tensors, result) if case.gate != "lambda" else inputs.tensors["lambda"]
+        torch.testing.assert_close(lam, expected[:, :, picked], rtol=TOLERANCE, atol=TOLERANCE)
     else:
         seen = result.softmax[:, :, picked] > 0
         torch.testing.assert_close(lam[seen], result.gate[:, :, picked][seen], rtol=TOLERANCE, atol=TOLERANCE)

@@ -29,17 +29,17 @@ def test_bits_do_not_depend_on_threads(case, kernel, dtype, device):
     """Not asked of the reference, whose products PyTorch splits by the number of threads."""
     inputs = make_inputs(case, dtype, device)
     torch.set_num_threads(1)
-    wanted = evaluate(inputs, through_backend(kernel))
+    expected = evaluate(inputs, through_backend(kernel))
     for threads in (1, 2, 3, 5):
         torch.set_num_threads(threads)
         for name, t in evaluate(inputs, through_backend(kernel)).items():
-            assert torch.equal(t, wanted[name]), f"{name} with {threads} threads"
+            assert torch.equal(t, expected[name]), f"{name} with {threads} threads"
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_bits_are_the_same_in_every_call(case, backend, device):
     inputs = make_inputs(case, torch.float32, device)
     torch.set_num_threads(2)
-    wanted = evaluate(inputs, through_backend(backend))
+    expected = evaluate(inputs, through_backend(backend))
     for name, t in evaluate(inputs, through_backend(backend)).items():
-        assert torch.equal(t, wanted[name]), name
+        assert torch.equal(t, expected[name]), name

@@ -73,7 +73,7 @@ def test_sensitivity_is_the_squared_norm_of_the_gradient(made):
         torch.testing.assert_close(gradient[row, token, column], slope, rtol=1e-5, atol=1e-7)
 
 
-def test_sensitivity_leaves_nothing_behind(made):
+def test_sensitivity_leaves_the_model_unchanged(made):
     model, batch = made
     with torch.inference_mode():
         first = token_sensitivity(model.eval(), batch)
@@ -84,10 +84,10 @@ def test_sensitivity_leaves_nothing_behind(made):
     assert not any(module._forward_hooks for module in model.modules())
 
 
-def test_targets_and_models_that_do_not_fit():
+def test_attribution_bad_target_or_model_raises():
     model = BertForSequenceClassification(PlainBertConfig(**SIZES))
     for function in (token_sensitivity, layerwise_relevance):
-        with pytest.raises(ValueError, match="target: expected 0 to 2, got classes 3 to 3"):
+        with pytest.raises(ValueError, match="target: expected classes from 0 to 2, got 3 to 3"):
             function(model, TOKENS, 3)
         with pytest.raises(ValueError, match=r"target: got torch.int64 of shape \(3,\)"):
             function(model, TOKENS, torch.tensor([0, 1, 2]))
@@ -101,7 +101,7 @@ def random(*shape):
     return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(sum(shape)))
 
 
-def test_gradient_rule_is_the_formula():
+def test_gradient_rule_equals_the_formula():
     layer = torch.nn.Linear(5, 4).double()
     x, relevance = random(2, 3, 5).requires_grad_(), random(2, 3, 4)
     found = gradient_relevance(layer(x), x, relevance)
@@ -113,7 +113,7 @@ def test_gradient_rule_is_the_formula():
     torch.testing.assert_close(found.sum(-1), relevance.sum(-1), rtol=1e-5, atol=1e-5)
 
 
-def test_attention_rule_is_the_formula():
+def test_attention_rule_equals_the_formula():
     value, attention, relevance = random(2, 3, 7, 4), random(2, 3, 6, 7), random(2, 3, 6, 4)
     output = attention @ value
     output[0, 0, 0, 0] = 0.0
@@ -126,7 +126,7 @@ def test_attention_rule_is_the_formula():
             torch.testing.assert_close(found[b, h], oracle.attention_rule(*one))
 
 
-def test_attention_rule_makes_nothing_larger_than_the_map():
+def test_attention_rule_needs_no_tensor_larger_than_the_map():
     sizes = []
 
     class Sizes(TorchDispatchMode):
@@ -143,7 +143,7 @@ def test_attention_rule_makes_nothing_larger_than_the_map():
 
 
 @pytest.mark.parametrize("pooler", ["cls", "attention"])
-def test_relevance_of_a_model_is_its_rules_one_after_another(made, pooler):
+def test_relevance_of_a_model_applies_its_rules_in_order(made, pooler):
     model, batch = made
     model = type(model)(type(model.config)(**SIZES, pooler=pooler))
     model = strengthen(model).double().eval().requires_grad_(False)
@@ -223,7 +223,7 @@ def layer_relevance(w, n, x, attention, relevance):
     return linear("attention.self.value", x, relevance)
 
 
-def test_two_models_in_two_threads_do_not_meet(made):
+def test_attribution_in_two_threads_is_independent(made):
     model, batch = made
     other = strengthen(type(model)(model.config)).double()
     with torch.no_grad():

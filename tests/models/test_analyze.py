@@ -54,7 +54,7 @@ def embedded(page):
     return viewers
 
 
-def test_the_page_holds_the_maps_of_the_model(trained, page):
+def test_analyze_page_has_the_maps_of_the_model(trained, page):
     first, second = embedded(page)
     assert [one["title"] for one in first["rows"]] == ["food", "price"] and len(second["rows"]) == 1
     assert min(first["shades"][len(first["shades"]) // 2]) >= 246, "0 is white"
@@ -67,7 +67,7 @@ def test_the_page_holds_the_maps_of_the_model(trained, page):
         assert true.min() < 0 < true.max()
 
 
-def test_scores_and_verdicts_are_those_of_the_model(trained, page):
+def test_analyze_scores_equal_those_of_the_model(trained, page):
     tables = json.loads((page.parent / "tables.json").read_text(encoding="utf-8"))
     for aspect, scores in tables["Sentence 1"]["tokens"].items():
         batch, _ = padded_inputs(trained, [row(SENTENCES[0], aspect)])
@@ -87,7 +87,7 @@ def test_scores_and_verdicts_are_those_of_the_model(trained, page):
     assert tables["Sentence 2"]["verdicts"][0]["the data say"] == "bad"
 
 
-def test_the_page_stands_alone_and_escapes_texts(page):
+def test_analyze_page_is_offline_and_escapes_texts(page):
     text = page.read_text(encoding="utf-8")
     assert Page(text).fetched == []
     assert "default-src 'none'" in text and "http-equiv" in text
@@ -99,14 +99,14 @@ def test_the_page_stands_alone_and_escapes_texts(page):
     assert {f"{name}.{kind}" for name in wanted for kind in ("svg", "png")} <= names
 
 
-def test_a_token_strip_has_the_sign_of_its_values():
+def test_token_strip_shows_the_sign_of_values():
     strip = token_strip(["<s>", "good", "##ness"], np.array([-1.0, 0.0, 1.0]), 1.0)
     shades = re.findall(r'<span class="([a-z ]+)" style="--v:([\d.]+)" title="([^"]+)">', strip)
     assert shades == [("minus", "1.00", "-1"), ("minus", "0.00", "+0"), ("inner plus", "1.00", "+1")]
     assert re.sub("<[^>]+>", "", strip) == "&lt;s&gt; goodness", "pieces of a word are read as one"
 
 
-def test_histograms_are_shares_of_the_tokens():
+def test_lambda_histograms_are_shares_of_tokens():
     values = {"a": np.array([[[-0.5, -0.5, 0.5, 0.1]]]), "b": np.array([[[0.5, 0.5]]])}
     (axis,) = lambda_histograms(values).axes
     drawn = [patch.get_data() for patch in axis.patches]
@@ -115,7 +115,7 @@ def test_histograms_are_shares_of_the_tokens():
     assert drawn[0].edges[0] == -0.5 and drawn[0].edges[-1] == 0.5
 
 
-def test_a_legend_lies_within_its_figure():
+def test_lambda_histograms_legend_lies_inside():
     names = [f"location - {number} - a long name of an aspect" for number in range(5)]
     figure = lambda_histograms({name: np.zeros((1, 2, 3)) for name in names})
     figure.draw_without_rendering()
@@ -126,7 +126,7 @@ def test_a_legend_lies_within_its_figure():
     assert len({(line.get_color(), line.get_linestyle()) for line in legend.legend_handles}) == 5
 
 
-def test_rows_of_a_file_and_bad_input(trained, tmp_path, capsys):
+def test_analyze_reads_files_and_reports_bad_input(trained, tmp_path, capsys):
     model, data = trained.model.name_or_path, tmp_path / "mine.csv"
     data.write_text(f"text,aspect,label\n{TEXTS[1]},food,good\n{TEXTS[1]},price,bad\n")
     output = tmp_path / "page"
@@ -139,7 +139,7 @@ def test_rows_of_a_file_and_bad_input(trained, tmp_path, capsys):
     assert not list((output / "figures").glob("*-layer-*"))
     text = ["--text", TEXTS[1]]
     for arguments, wanted in (
-        ([*text, "--aspects", "view"], "aspects: expected one of food, price, service, got 'view'"),
+        ([*text, "--aspects", "view"], "aspects: expected one of the model's (food, price, service), got 'view'"),
         ([*text, "--lines", "1"], "lines: got some beside --text"),
         (["--data", str(data)], "lines: expected the lines of --data, got none"),
         (["--data", str(data), "--lines", "9"], f"lines: got 9, where {data} has no row; rows begin on line 2"),
@@ -157,7 +157,7 @@ def test_rows_of_a_file_and_bad_input(trained, tmp_path, capsys):
     assert not (tmp_path / "none").exists()
 
 
-def test_a_browser_shows_the_head_that_was_chosen(trained, page, browser):
+def test_viewer_shows_the_selected_head(trained, page, browser):
     browser.show(f"{page.as_uri()}#layer=2&head=1")
     dom = browser.value("document.documentElement.outerHTML")
     assert browser.said == [], "no script error, and nothing that the page's policy refuses"
@@ -176,7 +176,7 @@ def test_a_browser_shows_the_head_that_was_chosen(trained, page, browser):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_browser_paints_both_signs(page, browser, scheme, tmp_path):
+def test_viewer_paints_both_signs(page, browser, scheme, tmp_path):
     browser.show(page.as_uri(), 1280, scheme, height=2400)
     browser.picture(tmp_path / "page.png")
     assert browser.said == []

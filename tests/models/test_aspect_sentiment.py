@@ -42,7 +42,7 @@ def alone(trained, text, context):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_says_what_the_model_says_of_each_row_alone(folders, case):
+def test_predictions_equal_the_model_on_single_rows(folders, case):
     ask = AspectSentiment.from_pretrained(folders[case])
     assert (ask.aspects, ask.labels, ask.targets) == (OWN.aspects, OWN.labels, ())
     found = ask(TEXTS[:3], aspects=["service", "food"])
@@ -59,7 +59,7 @@ def test_says_what_the_model_says_of_each_row_alone(folders, case):
     assert len(seen) == 6, "texts and aspects matter"
 
 
-def test_one_text_all_aspects_and_batches_of_any_size(ask):
+def test_predictions_do_not_depend_on_batch_size(ask):
     whole = ask(TEXTS[0])
     assert [p.aspect for p in whole] == list(OWN.aspects)
     for size in (1, 2):
@@ -76,7 +76,7 @@ def test_one_text_all_aspects_and_batches_of_any_size(ask):
     }
 
 
-def test_all_aspects_of_a_text_are_one_packed_batch_on_the_folded_path(ask, monkeypatch):
+def test_aspects_of_a_text_form_one_packed_batch(ask, monkeypatch):
     model, seen, folded = ask.trained.model, [], []
     forward = model.forward
     monkeypatch.setattr(model, "forward", lambda **batch: seen.append(batch) or forward(**batch))
@@ -89,7 +89,7 @@ def test_all_aspects_of_a_text_are_one_packed_batch_on_the_folded_path(ask, monk
     assert len(folded) == 2
 
 
-def test_targets_are_those_that_the_text_names(folders):
+def test_targets_default_to_those_in_the_text(folders):
     ask = AspectSentiment.from_pretrained(folders["sentihood"])
     assert ask.targets == ("location - 1", "location - 2")
     both = ask(TEXTS[3], aspects=["price"])
@@ -97,9 +97,9 @@ def test_targets_are_those_that_the_text_names(folders):
     assert [p.target for p in ask("Location - 2 is not location - 10", aspects=["price"])] == ["location - 2"]
     (one,) = ask("nothing named", aspects=["price"], targets=["location - 1"])
     assert one.target == "location - 1"
-    with pytest.raises(InputError, match=r"'nothing named', which names no target; the model knows location - 1, loc"):
+    with pytest.raises(InputError, match=r"text: expected one of the targets location - 1, .*got 'nothing named'"):
         ask("nothing named")
-    with pytest.raises(InputError, match="targets: expected one of location - 1, location - 2, got 'location - 3'"):
+    with pytest.raises(InputError, match=r"targets: expected one of .*, got 'location - 3'"):
         ask(TEXTS[3], targets=["location - 3"])
 
 
@@ -108,9 +108,9 @@ def test_bad_input_is_named(ask, folders, tmp_path):
         (
             lambda: ask(TEXTS[0], aspects=["food", "view"]),
             InputError,
-            "aspects: expected one of food, price, service, got 'view'",
+            r"aspects: expected one of the model's \(food, price, service\), got 'view'",
         ),
-        (lambda: ask(TEXTS[0], aspects=[]), InputError, r"aspects: expected at least one name, got \[\]"),
+        (lambda: ask(TEXTS[0], aspects=[]), InputError, r"aspects: expected at least one name, .*got \[\]"),
         (lambda: ask(TEXTS[0], aspects=["food", "food"]), InputError, "wanted at least one name, each once"),
         (lambda: ask(TEXTS[0], aspects="food"), TypeError, "aspects: expected a sequence of names, got 'food'"),
         (lambda: ask(TEXTS[0], aspects=[1]), TypeError, r"aspects: expected a sequence of names, got \[1\]"),
@@ -149,7 +149,7 @@ def exhausted(most, of_cuda, seen):
 
 
 @pytest.mark.parametrize("of_cuda", [True, False])
-def test_a_batch_that_does_not_fit_into_memory_is_halved(ask, monkeypatch, caplog, of_cuda):
+def test_predict_out_of_memory_halves_the_batch(ask, monkeypatch, caplog, of_cuda):
     texts = [f"{TEXTS[0]} {'very ' * number}" for number in range(5)]
     wanted = [one.probabilities for answers in ask(texts) for one in answers]
     plain, seen = ask.trained.model.forward, []
@@ -159,15 +159,15 @@ def test_a_batch_that_does_not_fit_into_memory_is_halved(ask, monkeypatch, caplo
     for mine, other in zip(found, wanted, strict=True):
         assert mine == pytest.approx(other, abs=1e-6)
     assert [record.getMessage() for record in caplog.records] == [
-        "15 rows do not fit into memory at once; going on with 7",
-        "7 rows do not fit into memory at once; going on with 3",
+        "15 rows do not fit into memory; continuing with 7",
+        "7 rows do not fit into memory; continuing with 3",
     ]
     monkeypatch.setattr(ask.trained.model, "forward", partial(exhausted(0, of_cuda, []), plain))
     with pytest.raises(InputError, match=r"text: one of \d+ tokens does not fit into memory"):
         ask(texts)
 
 
-def test_other_errors_of_a_batch_are_no_lack_of_memory(ask, monkeypatch):
+def test_predict_other_runtime_errors_propagate(ask, monkeypatch):
     def broken(**batch):
         raise RuntimeError("shapes differ")
 

@@ -48,7 +48,7 @@ def by_scipy(gold, logits, mode=1.0):
 
 @pytest.mark.parametrize("rows", [1, 2, 7, 60, 4000])
 @pytest.mark.parametrize("temperature", [0.4, 1.0, 3.0])
-def test_the_fit_is_that_of_another_minimiser(rows, temperature):
+def test_fit_temperature_matches_another_minimiser(rows, temperature):
     gold, logits = overconfident(rows, temperature, seed=rows)
     found = fit_temperature(gold, logits)
     assert found == pytest.approx(by_scipy(gold, logits), rel=1e-6)
@@ -61,7 +61,7 @@ def test_the_fit_is_that_of_another_minimiser(rows, temperature):
 @pytest.mark.parametrize("gap", [1e-6, 1.0, 30.0, 1e4])
 @pytest.mark.parametrize("right", [True, False])
 @pytest.mark.parametrize("rows", [1, 5, 3000])
-def test_without_the_prior_these_would_have_no_temperature(gap, right, rows):
+def test_fit_temperature_prior_keeps_the_fit_finite(gap, right, rows):
     """Every row right, or every row wrong: the likelihood alone wants 0 or infinity."""
     gold = np.arange(rows) % 2
     logits = gap * np.eye(3)[gold if right else 1 - gold]
@@ -75,7 +75,7 @@ def test_without_the_prior_these_would_have_no_temperature(gap, right, rows):
         assert found == pytest.approx(1, abs=0.2), "one row is no reason to think otherwise of all"
 
 
-def test_each_label_has_the_temperature_of_the_rows_on_which_it_wins():
+def test_fit_temperatures_uses_rows_of_each_label():
     gold, logits = overconfident(3000, 1.0, classes=2)
     logits = np.column_stack([logits, np.full(3000, -20.0)])
     logits[logits.argmax(1) == 1] *= 3  # too sure of the second
@@ -93,7 +93,7 @@ def test_each_label_has_the_temperature_of_the_rows_on_which_it_wins():
     assert fit_temperatures(np.zeros(3000, int), none)[1] == fit_temperature(np.zeros(3000, int), none), "no row at all"
 
 
-def test_temperatures_change_no_label_and_each_row_has_that_of_its_own():
+def test_temperatures_keep_predicted_labels():
     logits = np.random.default_rng(0).standard_normal((500, 3)) * 3
     found = probabilities_of(logits, (0.5, 1.0, 4.0))
     np.testing.assert_array_equal(found.argmax(1), logits.argmax(1))
@@ -103,10 +103,10 @@ def test_temperatures_change_no_label_and_each_row_has_that_of_its_own():
         np.testing.assert_allclose(found[rows], np.exp(scaled - logsumexp(scaled, axis=1, keepdims=True)), rtol=1e-12)
 
 
-def test_logits_that_are_no_numbers_are_refused():
-    with pytest.raises(ValueError, match="row 1 has a logit that is not finite"):
+def test_fit_temperature_bad_logits_raise():
+    with pytest.raises(ValueError, match=r"logits: expected finite numbers, got \[nan, 0\.0\] in row 1"):
         fit_temperature([0, 1], np.array([[0.0, 1.0], [math.nan, 0.0]]))
-    with pytest.raises(ValueError, match="no rows"):
+    with pytest.raises(ValueError, match="rows: expected at least one"):
         fit_temperature([], np.zeros((0, 3)))
 
 
@@ -121,7 +121,7 @@ def test_logits_that_are_no_numbers_are_refused():
         ("dev", [0, 1], np.array([[0.0, math.inf], [0.0, 1.0]]), "not finite on dev"),
     ],
 )
-def test_where_there_is_nothing_to_learn_from_it_is_skipped_and_said(protocol, gold, logits, reason):
+def test_calibrate_without_usable_rows_is_skipped(protocol, gold, logits, reason):
     found = calibrate(protocol, gold, logits, texts(len(gold)))
     assert found.temperatures == (1,) and found.fit is None and reason in found.describe()
 
@@ -136,18 +136,18 @@ def test_calibrate_rows_of_one_sentence_are_not_fitted():
     assert found.fit is None and "have a single sentence" in found.describe()
 
 
-def test_few_rows_that_are_all_right_stay_near_the_model():
+def test_fit_temperature_few_correct_rows_stay_near_one():
     assert 0.85 < fit_temperature([0, 1, 2, 0], 3 * np.eye(3)[[0, 1, 2, 0]]) < 1
 
 
-def test_a_temperature_mends_the_error_that_it_is_for():
+def test_fit_temperature_reduces_overconfidence():
     found = calibrate("dev", *overconfident(4000, 3.0), texts(4000, 4))
     assert found.skipped is None and found.fit.error_before > 0.15 and found.fit.error_after < 0.025
     gold, logits = overconfident(4000, 3.0, seed=1)
     assert reliability(gold, probabilities_of(logits, found.temperatures)).error < 0.025, "of other rows, too"
 
 
-def test_calibrate_keeps_few_temperatures_nobody_needs(monkeypatch):
+def test_calibrate_keeps_no_useless_temperatures(monkeypatch):
     """Logits that need no temperature: the margin rejects most of those that lower the held-out loss by chance."""
 
     def kept():
@@ -159,7 +159,7 @@ def test_calibrate_keeps_few_temperatures_nobody_needs(monkeypatch):
     assert kept() >= 8
 
 
-def test_calibrate_says_why_none_is_kept():
+def test_calibrate_reports_why_none_is_kept():
     found = calibrate("dev", *overconfident(500, 1.0, seed=1), texts(500, 5))
     assert found.temperatures == (1,) and found.fit.rows == 500 and found.fit.error_after == found.fit.error_before
     assert (
@@ -201,7 +201,7 @@ def test_cross_validation_holds_out_whole_sentences():
     assert one.gain_error == pytest.approx(np.std(gains, ddof=1) * math.sqrt(3) / 9, rel=1e-5)
 
 
-def test_calibration_file_holds_what_was_compared(tmp_path):
+def test_calibration_file_has_the_candidates(tmp_path):
     for found in (calibrate("dev", *overconfident(200, scale, seed=1), texts(200, 5)) for scale in (1.0, 3.0)):
         write_calibration(tmp_path, found)
         assert read_calibration(tmp_path) == found
@@ -227,7 +227,7 @@ def test_calibrate_warns_below_a_hundred_rows(rows, warned):
     assert ("warning: fewer than 100 rows" in found) == warned
 
 
-def test_the_error_by_hand():
+def test_reliability_matches_a_worked_example():
     # Confidence 0.9 and 0.92 fall into the 14th bin of 15, one of two right; 0.6 into the 9th; 1 into the last.
     probabilities = np.array([[0.9, 0.1], [0.08, 0.92], [0.6, 0.4], [0.0, 1.0]])
     found = reliability([0, 0, 0, 1], probabilities)
@@ -250,19 +250,19 @@ def folders(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    ("gold", "wanted"),
+    ("gold", "expected"),
     [
-        ([0, 0, 0, 1], "about as sure as it is right: its mean confidence is 75%, and 75% of its answers are right."),
-        ([0, 0, 1, 1], "surer than it should be: its mean confidence is 75%, and 50% of its answers are right."),
-        ([0, 0, 0, 0], "less sure than it could be: its mean confidence is 75%, and 100% of its answers are right."),
+        ([0, 0, 0, 1], "well calibrated on average: its mean confidence is 75%, and 75% of its predictions"),
+        ([0, 0, 1, 1], "overconfident: its mean confidence is 75%, and 50% of its predictions"),
+        ([0, 0, 0, 0], "underconfident: its mean confidence is 75%, and 100% of its predictions"),
     ],
 )
-def test_the_picture_of_reliability_is_told_in_plain_words(gold, wanted):
+def test_confidence_caption_compares_with_accuracy(gold, expected):
     found = reliability(gold, np.array([[0.9, 0.1], [0.8, 0.2], [0.7, 0.3], [0.6, 0.4]]))
-    assert Confidence(None, found, found, []).tells() == f"The model is {wanted}"
+    assert Confidence(None, found, found, []).caption() == f"The model is {expected} are correct."
 
 
-def test_every_way_to_ask_takes_the_temperature(folders, tmp_path, capsys):
+def test_all_predictions_use_the_temperatures(folders, tmp_path, capsys):
     plain, fitted = map(load_trained, folders)
     assert plain.calibration.temperatures == (1,) and fitted.calibration == FITTED
     rows = AspectSentiment.from_pretrained(folders[0]).questions().rows(TEXTS[0])
@@ -292,7 +292,7 @@ def test_every_way_to_ask_takes_the_temperature(folders, tmp_path, capsys):
         ({"colour": "red"}, r"has colour, which this version does not support"),
     ],
 )
-def test_a_damaged_file_is_refused_with_the_field(tmp_path, change, message):
+def test_read_calibration_damaged_file_raises(tmp_path, change, message):
     write_calibration(tmp_path, FITTED)
     assert read_calibration(tmp_path) == FITTED
     path = tmp_path / CALIBRATION_NAME
@@ -314,7 +314,7 @@ def test_a_file_of_one_temperature_is_read_and_one_of_other_labels_refused(folde
         rows = AspectSentiment.from_pretrained(folders[0]).questions().rows(TEXTS[0])
         np.testing.assert_array_equal(trained.probabilities(rows), probabilities_of(trained.logits(rows), [1.75] * 3))
         write_calibration(folders[0], Calibration((1.75, 2.0), FITTED.fit))
-        with pytest.raises(ModelFolderError, match="got 2 temperatures, wanted 3, one for each label, or a single one"):
+        with pytest.raises(ModelFolderError, match="expected one temperature, or 3, one for each label, got 2"):
             load_trained(folders[0])
     finally:
         path.unlink()
@@ -343,7 +343,7 @@ def test_training_fits_it_and_evaluation_shows_it(small_data, tmp_path, capsys):
     flags = ["--data", str(small_data), "--split", "test", "--bootstrap", "0"]
     assert main(["evaluate", str(folder), *flags, "--report", str(tmp_path / "page")]) == 0
     said = capsys.readouterr().out
-    assert "the same figures, to the last digit, as training stored" in said
+    assert "metrics are identical to those that training stored" in said
     assert main(["evaluate", str(folder), *flags, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["calibration"]
     test = load_data(small_data).splits["test"]

@@ -109,15 +109,15 @@ def test_dropout_acts_where_the_published_model_has_it():
     torch.manual_seed(0)
     out = model(**BATCH, output_attentions=True)
     hidden = (2, 5, 12)
-    wanted = {
+    expected = {
         "bert.embeddings.dropout": hidden,
         "bert.pooler.attention_gate.2": (2, 5, 32),
         "dropout": (2, 12),
     }
     for i in (0, 1):
-        wanted[f"bert.encoder.layer.{i}.attention.output.dropout"] = hidden
-        wanted[f"bert.encoder.layer.{i}.output.dropout"] = hidden
-    assert shapes == wanted, "no dropout of context queries and keys here, unlike in QACG-BERT"
+        expected[f"bert.encoder.layer.{i}.attention.output.dropout"] = hidden
+        expected[f"bert.encoder.layer.{i}.output.dropout"] = hidden
+    assert shapes == expected, "no dropout of context queries and keys here, unlike in QACG-BERT"
     for a in out.attentions:
         assert 0.35 < float((a[0] != 0).double().mean()) < 0.85
 

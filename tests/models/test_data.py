@@ -27,7 +27,7 @@ def group(row_id="7", sentence="location - 1 is cheap", target="location - 1", *
     ]
 
 
-def test_fields_and_the_label_none(write_split):
+def test_sentihood_tsv_reads_fields_and_label_none(write_split):
     path = write_split(group(price="Positive", transit_location="Negative"))
     rows = read_sentihood(path)
     assert [(row.aspect, row.label, row.line) for row in rows] == [
@@ -41,14 +41,14 @@ def test_fields_and_the_label_none(write_split):
     assert label_shares(rows, SENTIHOOD) == [0.5, 0.25, 0.25]
 
 
-def test_columns_are_found_by_name(write_split):
+def test_sentihood_tsv_columns_in_any_order(write_split):
     swapped = [fields[::-1] for fields in group(price="Positive")]
     path = write_split(swapped, header=("label", "sentence2", "sentence1", "id"))
     assert read_sentihood(path)[1].sentence == "location - 1 is cheap"
     assert read_sentihood(path)[1].label == 1
 
 
-def test_quotes_byte_order_mark_and_line_ends_are_harmless(tmp_path):
+def test_sentihood_tsv_accepts_bom_crlf_and_quotes(tmp_path):
     lines = ["id\tsentence1\tsentence2\tlabel"]
     lines += ["\t".join(fields) for fields in group(sentence='location - 1 is "cheap , he said')]
     path = tmp_path / "train.tsv"
@@ -97,14 +97,14 @@ def test_bad_row_names_file_line_and_reason(write_split, rows, line, reason):
         (("id,sentence1,sentence2,label",), "tab separated"),
     ],
 )
-def test_bad_header(write_split, header, reason):
+def test_sentihood_tsv_bad_header_raises(write_split, header, reason):
     path = write_split(FOUR, header=header)
     with pytest.raises(DataError, match=reason) as caught:
         read_sentihood(path)
     assert caught.value.line == 1
 
 
-def test_bytes_that_are_not_utf8(tmp_path):
+def test_sentihood_tsv_not_utf8_raises(tmp_path):
     path = tmp_path / "train.tsv"
     path.write_bytes(b"id\tsentence1\tsentence2\tlabel\n7\tcaf\xe9\tlocation - 1 - price\tNone\n")
     with pytest.raises(DataError, match=r":2: is not UTF-8 \(byte 6"):
@@ -112,14 +112,14 @@ def test_bytes_that_are_not_utf8(tmp_path):
 
 
 @pytest.mark.parametrize("content", ["", "id\tsentence1\tsentence2\tlabel\n"])
-def test_empty_file(tmp_path, content):
+def test_sentihood_tsv_empty_file_raises(tmp_path, content):
     path = tmp_path / "train.tsv"
     path.write_text(content)
     with pytest.raises(DataError, match="has no rows"):
         read_sentihood(path)
 
 
-def test_directory_problems(tmp_path, write_split):
+def test_load_data_bad_folder_raises(tmp_path, write_split):
     with pytest.raises(DataError, match="no such folder"):
         load_data(tmp_path / "nowhere")
     with pytest.raises(DataError, match="expected data in a known format"):
@@ -135,7 +135,7 @@ def test_directory_problems(tmp_path, write_split):
         load_data(tmp_path, ("train",))
 
 
-def test_contexts_come_from_training_in_a_fixed_order(tmp_path, write_split):
+def test_contexts_are_those_of_training_in_order(tmp_path, write_split):
     rows = group("1", target="location - 10") + group("2", target="location - 2")
     write_split(rows[::-1], "train_NLI_M.tsv")
     dev = write_split(group("3", target="location - 2"), "dev.tsv")
@@ -152,7 +152,7 @@ def test_contexts_come_from_training_in_a_fixed_order(tmp_path, write_split):
     check_contexts(dataset.splits["dev"], dataset.contexts, dev)
 
 
-def test_shared_sentences_are_counted_once_each(write_split):
+def test_count_overlap_counts_distinct_sentences(write_split):
     train = read_sentihood(write_split(group("1", "a") + group("2", "b") + group("3", "b", "location - 2")))
     test = read_sentihood(write_split(group("1", "b") + group("2", "c"), "test.tsv"))
     assert count_overlap({"train": train, "dev": test[4:], "test": test}) == {
@@ -162,7 +162,7 @@ def test_shared_sentences_are_counted_once_each(write_split):
     }
 
 
-def test_sample_is_a_believable_data_set():
+def test_sample_resembles_sentihood():
     dataset = load_data(sample_directory())
     sentences = {row.sentence for rows in dataset.splits.values() for row in rows}
     assert len(sentences) >= 400
@@ -176,7 +176,7 @@ def test_sample_is_a_believable_data_set():
     assert min(labels[aspect, label] for aspect in SENTIHOOD.aspects for label in (1, 2)) >= 8
 
 
-def test_sample_holds_no_sentence_of_sentihood(sentihood):
+def test_sample_has_no_sentence_of_sentihood(sentihood):
     def key(sentence):
         return re.sub(r"[^a-z0-9]", "", sentence.lower())
 
@@ -185,7 +185,7 @@ def test_sample_holds_no_sentence_of_sentihood(sentihood):
     assert not [sentence for sentence in own if key(sentence) in real]
 
 
-def test_sentihood_as_released(sentihood):
+def test_sentihood_has_its_published_sizes(sentihood):
     dataset = load_data(sentihood)
     sizes = {split: len(rows) for split, rows in dataset.splits.items()}
     assert sizes == {"train": 15008, "dev": 3748, "test": 7516}

@@ -59,7 +59,7 @@ def opinion(sentiment="Positive", aspect="price", target="LOCATION1"):
 NOT_OURS = opinion("Negative", "live")
 
 
-def test_sentihood_json_by_hand(tmp_path):
+def test_sentihood_json_reads_a_worked_example(tmp_path):
     items = [
         {"id": 3, "text": "LOCATION2 isn't LOCATION1's match (cheap)", "opinions": [opinion(), NOT_OURS]},
         {"id": 4, "text": "Quiet .", "opinions": [opinion("Negative", "transit-location", "LOCATION2")]},
@@ -85,7 +85,7 @@ def test_sentihood_json_by_hand(tmp_path):
         ("LOCATION1/LOCATION2 cost 450,000.", "location1/location2 cost 450,000 ."),
     ],
 )
-def test_preparation_of_sentences(text, want):
+def test_prepared_tokenises_like_the_pairs(text, want):
     assert prepared(text) == want
 
 
@@ -103,7 +103,7 @@ def test_preparation_of_sentences(text, want):
         ({"id": 1, "text": "x", "opinions": [opinion(), opinion("Negative")]}, "two sentiments for 'price'"),
     ],
 )
-def test_bad_sentihood_json(tmp_path, item, reason):
+def test_sentihood_json_bad_item_raises(tmp_path, item, reason):
     path = write_json(tmp_path / "sentihood-test.json", [item])
     with pytest.raises(DataError, match=reason) as caught:
         load_data(path.parent, ("test",))
@@ -120,7 +120,7 @@ def test_bad_sentihood_json(tmp_path, item, reason):
         ("[]", None, "has no rows"),
     ],
 )
-def test_a_damaged_json_array(tmp_path, text, line, reason):
+def test_json_array_damaged_raises(tmp_path, text, line, reason):
     (tmp_path / "sentihood-test.json").write_text(text)
     with pytest.raises(DataError, match=reason) as caught:
         load_data(tmp_path, ("test",))
@@ -139,7 +139,7 @@ XML = """<?xml version="1.0" encoding="UTF-8"?>
 </sentences>"""
 
 
-def test_semeval_xml_by_hand(tmp_path):
+def test_semeval_xml_reads_a_worked_example(tmp_path):
     (tmp_path / "Restaurants_Test_Gold.xml").write_text(XML)
     rows = load_data(tmp_path, ("test",)).splits["test"]
     assert [(row.aspect, SEMEVAL.labels[row.label]) for row in rows] == [
@@ -163,7 +163,7 @@ def test_semeval_xml_by_hand(tmp_path):
         ("</sentences>", "", 9, "is not XML"),
     ],
 )
-def test_bad_semeval_xml(tmp_path, old, new, line, reason):
+def test_semeval_xml_bad_content_raises(tmp_path, old, new, line, reason):
     (tmp_path / "test.xml").write_text(XML.replace(old, new))
     with pytest.raises(DataError, match=reason) as caught:
         load_data(tmp_path, ("test",))
@@ -196,7 +196,7 @@ def write_own(folder, form, rows=ROWS, names=("text", "aspect", "label"), split=
 @pytest.mark.parametrize(
     "form,lines", [("csv", [2, 3, 4, 5, 6, 8]), ("json", [2, 7, 12, 17, 22, 27]), ("jsonl", [1, 2, 3, 4, 5, 6])]
 )
-def test_files_of_ones_own(tmp_path, form, lines):
+def test_own_tables_give_their_rows(tmp_path, form, lines):
     dataset = load_data(write_own(tmp_path, form), ("train",), DataOptions(dev_fraction=0.34))
     assert dataset.task.labels == ("None", "bad", "good")
     assert dataset.task.has_absent
@@ -209,7 +209,7 @@ def test_files_of_ones_own(tmp_path, form, lines):
     assert len({row.id for row in whole}) == 4
 
 
-def test_columns_by_other_names_and_given_names(tmp_path):
+def test_own_table_options_set_columns_and_labels(tmp_path):
     names = ("nr", "review", "place", "topic", "stars")
     rows = [
         (1, "The lake is fine", "lake", "view", 5),
@@ -255,7 +255,7 @@ def test_columns_by_other_names_and_given_names(tmp_path):
         ("text,aspect,label\nx,food,good\ny,food,good\n", None, "labels: expected at least 2, got 1"),
     ],
 )
-def test_bad_csv(tmp_path, text, line, reason):
+def test_own_csv_bad_content_raises(tmp_path, text, line, reason):
     (tmp_path / "train.csv").write_text(text)
     with pytest.raises(DataError, match=reason) as caught:
         load_data(tmp_path, ("train",))
@@ -263,7 +263,7 @@ def test_bad_csv(tmp_path, text, line, reason):
 
 
 @pytest.mark.parametrize("typed", ["\t", "\\t"])
-def test_a_csv_from_a_spreadsheet(tmp_path, typed):
+def test_own_csv_from_a_spreadsheet_is_read(tmp_path, typed):
     """A byte order mark, CRLF, tabs, quoted line ends and quotes, blank lines."""
     text = '\ufefftext\taspect\tlabel\r\n"He said ""no""\r\nand left"\tfood\tbad\r\n\r\nFine\tfood\tgood\r\n'
     (tmp_path / "train.csv").write_bytes(text.encode())
@@ -277,13 +277,13 @@ def test_a_csv_from_a_spreadsheet(tmp_path, typed):
 
 
 @pytest.mark.parametrize("mark,typed", [(";", ";"), ("\t", "\\t"), ("|", "|")])
-def test_csv_with_another_delimiter_given_names_the_flag(tmp_path, mark, typed):
+def test_own_csv_wrong_delimiter_names_the_flag(tmp_path, mark, typed):
     (tmp_path / "train.csv").write_text(f"text{mark}aspect{mark}label\n")
     with pytest.raises(DataError, match=re.escape(f"pass the delimiter by --delimiter '{typed}'")):
         load_data(tmp_path, ("train",), DataOptions(delimiter=","))
 
 
-def test_labels_and_aspects_of_other_splits_are_those_of_training(tmp_path):
+def test_other_splits_unknown_label_or_aspect_raises(tmp_path):
     write_own(tmp_path, "csv")
     for row, reason in (("x,food,great", "label: .*got 'great'"), ("x,decor,good", "aspect: .*got 'decor'")):
         (tmp_path / "test.csv").write_text(f"text,aspect,label\n{row}\n")
@@ -291,7 +291,7 @@ def test_labels_and_aspects_of_other_splits_are_those_of_training(tmp_path):
             load_data(tmp_path, ("train", "test"))
 
 
-def test_bad_jsonl(tmp_path):
+def test_own_jsonl_bad_content_raises(tmp_path):
     path = tmp_path / "train.jsonl"
     for text, reason in (
         ('{"text": "x", "aspect": "a", "label": "b"}\n{"text"\n', ":2: is not JSON"),
@@ -306,7 +306,7 @@ def test_bad_jsonl(tmp_path):
             load_data(tmp_path, ("train",))
 
 
-def test_dev_is_taken_by_sentence_and_reproducibly(small_data):
+def test_split_dev_divides_by_sentence_reproducibly(small_data):
     rows = load_data(small_data, ("train",)).splits["train"]
     train, dev = split_dev(rows, 0.25, seed=3)
     assert not {row.sentence for row in train} & {row.sentence for row in dev}
@@ -320,7 +320,7 @@ def test_dev_is_taken_by_sentence_and_reproducibly(small_data):
         split_dev(rows[:8], 0.01, seed=0)
 
 
-def test_a_dev_that_is_made_is_said_and_the_same_for_every_call(small_data, tmp_path):
+def test_load_data_without_dev_divides_the_same_way(small_data, tmp_path):
     (tmp_path / "train.tsv").write_bytes((small_data / "train.tsv").read_bytes())
     whole = load_data(tmp_path, optional=("test",))
     assert list(whole.splits) == ["train", "dev"]
@@ -330,7 +330,7 @@ def test_a_dev_that_is_made_is_said_and_the_same_for_every_call(small_data, tmp_
     assert load_data(tmp_path, ("train",)).splits["train"] == whole.splits["train"]
 
 
-def test_a_task_refuses_what_it_cannot_be():
+def test_task_bad_labels_or_aspects_raise():
     with pytest.raises(InputError, match=r"labels: expected at least 2 distinct names, got \['a'\]"):
         replace(SENTIHOOD, labels=("a",))
     with pytest.raises(InputError, match="aspects"):
@@ -372,7 +372,7 @@ def test_split_column_divides_a_file(tmp_path, suffix):
     assert set(marks(load_data(path, ("train", "dev")))) == {"train", "dev"}
 
 
-def test_split_column_leaves_out_training_rows_of_dev_texts(tmp_path):
+def test_split_column_drops_training_rows_of_dev_texts(tmp_path):
     rows = ["The soup,food,good,dev", "the  Soup,price,bad,train", "Fine,food,bad,", "The soup,room,bad,dev"]
     dataset = load_data(write_marked(tmp_path / "own.csv", rows), ("train", "dev"))
     assert marks(dataset) == {"train": [4], "dev": [2, 5]}
@@ -382,7 +382,7 @@ def test_split_column_leaves_out_training_rows_of_dev_texts(tmp_path):
     )
 
 
-def test_split_column_without_dev_rows_is_as_none(tmp_path):
+def test_split_column_without_dev_rows_is_ignored(tmp_path):
     texts = [f"text {n}" for n in range(20)]
     plain_rows = [f"{text},food,{('good', 'bad')[n % 2]}" for n, text in enumerate(texts)]
     without = load_data(write_marked(tmp_path / "a.csv", plain_rows, "text,aspect,label"), ("train", "dev"))
@@ -401,13 +401,13 @@ def test_split_column_without_dev_rows_is_as_none(tmp_path):
         (["x,food,good,dev", "X,food,bad,train"], None, "split: expected training rows with texts that are not in dev"),
     ],
 )
-def test_split_column_that_cannot_divide_raises(tmp_path, rows, line, reason):
+def test_split_column_bad_values_raise(tmp_path, rows, line, reason):
     with pytest.raises(DataError, match=reason) as caught:
         load_data(write_marked(tmp_path / "own.csv", rows), ("train", "dev"))
     assert caught.value.line == line
 
 
-def test_split_column_of_a_folder_with_dev_is_not_read(tmp_path):
+def test_split_column_beside_a_dev_file_is_ignored(tmp_path):
     for name in ("train", "dev"):
         write_marked(tmp_path / f"{name}.csv", ["x,food,good,anything", "y,food,bad,anything"])
     dataset = load_data(tmp_path, ("train", "dev"))
@@ -415,14 +415,14 @@ def test_split_column_of_a_folder_with_dev_is_not_read(tmp_path):
     assert dataset.dev_origin == ""
 
 
-def test_split_column_with_test_beside_a_test_file_raises(tmp_path):
+def test_split_column_and_test_file_raise(tmp_path):
     write_marked(tmp_path / "train.csv", ["x,food,good,train", "y,food,bad,dev", "z,food,bad,test"])
     write_marked(tmp_path / "test.csv", ["w,food,good,"])
     with pytest.raises(DataError, match=r"marked as test in the column 'split', and the folder has test[.]csv"):
         load_data(tmp_path)
 
 
-def test_split_column_under_another_role_divides_nothing(tmp_path):
+def test_split_column_used_as_label_divides_nothing(tmp_path):
     path = write_marked(
         tmp_path / "own.csv", [f"text {n},food,{('dev', 'x')[n % 2]}" for n in range(20)], "text,aspect,split"
     )
@@ -432,7 +432,7 @@ def test_split_column_under_another_role_divides_nothing(tmp_path):
 
 
 @pytest.mark.parametrize("choice", [{"dev_fraction": 0.2}, {"dev_seed": 1}])
-def test_split_column_beside_a_choice_of_dev_raises(tmp_path, choice):
+def test_split_column_and_dev_options_raise(tmp_path, choice):
     path = write_marked(tmp_path / "own.csv", ["x,food,good,dev", "y,food,bad,train"])
     with pytest.raises(InputError, match="dev_fraction, dev_seed: expected neither"):
         load_data(path, ("train", "dev"), DataOptions(**choice))

@@ -65,9 +65,9 @@ def test_two_processes_that_share_a_model_and_were_interrupted_train_as_one(smal
 
 def same_run(trained, one):
     steps, losses = zip(*trained.record.loss)
-    wanted_steps, wanted = zip(*one.record.loss)
+    wanted_steps, expected = zip(*one.record.loss)
     assert steps == wanted_steps
-    assert losses == pytest.approx(wanted, rel=1e-4)
+    assert losses == pytest.approx(expected, rel=1e-4)
     assert trained.record.selected.step == one.record.selected.step
     assert trained.record.selected.value == pytest.approx(one.record.selected.value)
     weights, wanted_weights = trained.model.state_dict(), one.model.state_dict()

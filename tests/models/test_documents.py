@@ -28,7 +28,7 @@ def ask(model):
 
 @pytest.mark.parametrize("room", [1, 5, 12, 10_000])
 @pytest.mark.parametrize("text", [TEXT, "a" * 300, "ä😀 " * 40 + "x.  New one", "one"])
-def test_pieces_hold_every_word_and_fit(ask, text, room):
+def test_pieces_have_every_word_and_fit(ask, text, room):
     tokenizer = ask.trained.tokenizer
     found = pieces(text, tokenizer, room)
     assert "".join("".join(found).split()) == "".join(text.split())
@@ -42,7 +42,7 @@ def test_pieces_hold_every_word_and_fit(ask, text, room):
         assert words == set(text.split()), "no word is cut where it has room"
 
 
-def test_sentences_are_asked_one_by_one(ask):
+def test_predict_by_sentence_equals_single_sentences(ask):
     found = ask(TEXT, aspects=["food", "price"], by="sentence")
     sentences = list(dict.fromkeys(one.text for one in found))
     assert sentences[0] == "The food was great." and sentences[-1] == "Service is slow" and len(sentences) > 4
@@ -55,7 +55,7 @@ def test_sentences_are_asked_one_by_one(ask):
         np.testing.assert_allclose([*one.probabilities.values()], [*other.probabilities.values()], atol=1e-6)
 
 
-def test_a_document_is_what_its_sentences_say(ask):
+def test_predict_by_document_combines_sentences(ask):
     documents = [TEXT, TEXTS[0]]
     both = ask(documents, by="document")
     for text, found in zip(documents, both):
@@ -70,7 +70,7 @@ def test_a_document_is_what_its_sentences_say(ask):
         np.testing.assert_allclose([*one.probabilities.values()], [*other.probabilities.values()], atol=1e-6)
 
 
-def test_an_opinion_of_one_sentence_is_the_documents():
+def test_combine_keeps_an_opinion_of_one_sentence():
     silent, praise, blame = [0.98, 0.01, 0.01], [0.1, 0.8, 0.1], [0.2, 0.1, 0.7]
     found = combine(np.array([silent] * 50 + [praise]), has_absent=True)
     assert found.argmax() == 1 and found[0] == pytest.approx(0.1) and found.sum() == pytest.approx(1)
@@ -81,7 +81,7 @@ def test_an_opinion_of_one_sentence_is_the_documents():
     assert combine(np.array([praise, blame]), has_absent=False) == pytest.approx([0.15, 0.45, 0.4])
 
 
-def test_files_by_sentence_and_by_document(model, ask, tmp_path, capsys):
+def test_predict_files_by_sentence_and_document(model, ask, tmp_path, capsys):
     source, texts = tmp_path / "in.csv", [TEXTS[0], TEXT]
     with source.open("w", encoding="utf-8", newline="") as handle:
         csv.writer(handle).writerows([["text", "sentence"], [texts[0], "a"], [texts[1], "b"]])
@@ -110,6 +110,6 @@ def test_files_by_sentence_and_by_document(model, ask, tmp_path, capsys):
     assert len([line for line in capsys.readouterr().out.splitlines() if " food " in line]) == 1
 
 
-def test_an_unknown_unit_is_refused(ask):
+def test_predict_unknown_unit_raises(ask):
     with pytest.raises(InputError, match="by: expected one of text, sentence, document, got 'paragraph'"):
         ask(TEXT, by="paragraph")

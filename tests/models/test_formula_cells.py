@@ -42,7 +42,7 @@ def predict(model, texts, output, *flags):
         return list(csv.DictReader(handle))
 
 
-def test_texts_come_back_through_our_own_reader(model, texts, tmp_path):
+def test_predictions_are_read_back_unchanged(model, texts, tmp_path):
     predict(model, texts, tmp_path / "out.csv")
     columns = Columns(aspect="aspect", label="label", id="id")
     read = [record for _, record in records(tmp_path / "out.csv", columns)]
@@ -50,7 +50,7 @@ def test_texts_come_back_through_our_own_reader(model, texts, tmp_path):
     assert [record["id"] for record in read] == [f"-{number}" for number in range(len(read))]
 
 
-def test_an_apostrophe_before_what_a_spreadsheet_would_run(model, texts, tmp_path):
+def test_escape_formulas_adds_an_apostrophe(model, texts, tmp_path):
     plain = predict(model, texts, tmp_path / "plain.csv")
     escaped = predict(model, texts, tmp_path / "escaped.csv", "--escape-formulas")
     assert [row["text"] for row in escaped] == [f"'{text}" for text in FORMULAS] + OTHERS
@@ -59,7 +59,7 @@ def test_an_apostrophe_before_what_a_spreadsheet_would_run(model, texts, tmp_pat
         assert {**before, "text": "", "id": ""} == {**after, "text": "", "id": ""}
 
 
-def test_aspects_labels_and_the_header_are_cells_too():
+def test_escape_formulas_covers_all_cells():
     task = Task("own", ("-1", "+1"), ("@bar",))
     prediction = AspectPrediction("good", "", "@bar", "-1", {"-1": 1.0, "+1": 0.0})
     lines = PredictionLines("csv", task, False, escape_formulas=True)
@@ -69,7 +69,7 @@ def test_aspects_labels_and_the_header_are_cells_too():
         PredictionLines("jsonl", task, False, escape_formulas=True)
 
 
-def test_runs_that_do_not_go_together(model, texts, tmp_path, capsys, monkeypatch):
+def test_resume_with_other_escaping_raises(model, texts, tmp_path, capsys, monkeypatch):
     command = ["predict", model, "--input", texts]
     fails(capsys, [*command, "--escape-formulas"], "escape-formulas: got it without a .csv")
     fails(capsys, [*command, "--escape-formulas", "--output", tmp_path / "o.jsonl"], "escape-formulas", ".csv")

@@ -117,16 +117,16 @@ def test_training_that_cannot_write_a_file(small_data, tmp_path, size):
 def test_prediction_on_a_full_disk_goes_on_elsewhere(model, texts, tmp_path, share):
     flags = ["predict", model, "--input", texts, "--window", 50, "--output"]
     assert main([*map(str, flags), str(tmp_path / "whole.jsonl")]) == 0
-    wanted = (tmp_path / "whole.jsonl").read_bytes()
+    expected = (tmp_path / "whole.jsonl").read_bytes()
     disk = tmp_path / "disk"
-    done = on_small_disk([*flags, disk / "out.jsonl"], disk, int(len(wanted) * share))
+    done = on_small_disk([*flags, disk / "out.jsonl"], disk, int(len(expected) * share))
     line = last_line(done)
     assert line.startswith(f"qacg predict: {disk / 'out.jsonl'}"), line
     assert line.endswith(": cannot be written (No space left on device)")
     assert [path.name for path in disk.iterdir()] == ["out.jsonl.parts"]
     assert not [path for path in (disk / "out.jsonl.parts").iterdir() if path.name.startswith(".")]
     assert main([*map(str, flags), str(disk / "out.jsonl"), "--resume"]) == 0
-    assert (disk / "out.jsonl").read_bytes() == wanted
+    assert (disk / "out.jsonl").read_bytes() == expected
 
 
 @pytest.mark.full

@@ -59,8 +59,8 @@ def test_the_choice_is_saved_and_leaves_what_is_loaded_alone(case, tmp_path):
     model.save_pretrained(tmp_path)
     loaded = case.model_class.from_pretrained(tmp_path)
     assert loaded.config.layer_norm_initializer == "normal"
-    for mine, wanted in zip(norms(loaded), norms(model)):
-        assert torch.equal(mine.weight, wanted.weight) and torch.equal(mine.bias, wanted.bias)
+    for mine, expected in zip(norms(loaded), norms(model)):
+        assert torch.equal(mine.weight, expected.weight) and torch.equal(mine.bias, expected.bias)
 
 
 def test_the_choice_of_an_encoder_holds_under_a_head():

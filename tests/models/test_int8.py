@@ -58,7 +58,7 @@ WHICH = {
 
 @needs_torchao
 @pytest.mark.parametrize("kind", WHICH)
-def test_answers_are_near_those_of_float32(kind, tmp_path):
+def test_int8_predictions_are_near_float32(kind, tmp_path):
     folder = write_model(tmp_path / "model", layers=1, heads=4, kind=kind)
     wanted = probabilities(AspectSentiment.from_pretrained(folder)(list(TEXTS[:3])))
     ask = AspectSentiment.from_pretrained(folder, int8=True)
@@ -70,7 +70,7 @@ def test_answers_are_near_those_of_float32(kind, tmp_path):
 
 
 @needs_torchao
-def test_a_layer_is_its_formula_and_no_token_depends_on_another():
+def test_int8_layer_matches_its_formula_per_token():
     torch.manual_seed(0)
     layer = nn.Linear(40, 24)
     weight, bias = layer.weight.detach().double(), layer.bias.detach().double()
@@ -96,7 +96,7 @@ def test_a_layer_is_its_formula_and_no_token_depends_on_another():
 
 
 @needs_torchao
-def test_the_commands_take_it_and_say_so(model, tmp_path, capsys):
+def test_int8_flag_is_used_and_reported(model, tmp_path, capsys):
     assert main(["predict", str(model), "--text", TEXTS[0], "--int8"]) == 0
     wanted = AspectSentiment.from_pretrained(model, int8=True)(TEXTS[0])
     told = capsys.readouterr().out
@@ -112,7 +112,7 @@ def test_the_commands_take_it_and_say_so(model, tmp_path, capsys):
 
 
 @needs_torchao
-def test_an_unfinished_run_of_float32_is_not_gone_on_with(model, tmp_path, monkeypatch):
+def test_int8_does_not_resume_a_float32_run(model, tmp_path, monkeypatch):
     def bulk(ask):
         return BulkPrediction(ask, ask.questions(), PredictionLines("jsonl", OWN, False), Path("texts"), 1)
 
@@ -131,7 +131,7 @@ def refused(model):
     return str(caught.value)
 
 
-def test_without_torchao_it_says_what_to_install(model, monkeypatch):
+def test_int8_without_torchao_names_the_package(model, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert refused(model).startswith("int8: needs torchao, not installed here; pip install 'torchao>=0.18'")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
@@ -142,7 +142,7 @@ def test_without_torchao_it_says_what_to_install(model, monkeypatch):
     assert re.match(r"int8: torchao 0\.18\.0 cannot be used beside torch \S+ \(", refused(model))
 
 
-def test_it_is_for_the_cpu(model):
+def test_int8_on_a_gpu_raises(model):
     with pytest.raises(InputError, match="int8: expected the cpu, got a model on the device meta"):
         trained = load_trained(model)
         trained.model.to("meta")
@@ -157,7 +157,7 @@ class Saturating(nn.Module):
         return pairs.sum(-1).clamp(-(2**15), 2**15 - 1).sum(-1, keepdim=True).expand_as(x) / (127 * 255)
 
 
-def test_a_cpu_that_cuts_sums_is_refused():
+def test_int8_saturating_cpu_raises():
     def quantize(layer):
         layer.forward = Saturating().forward
 
@@ -168,7 +168,7 @@ def test_a_cpu_that_cuts_sums_is_refused():
 
 @pytest.mark.full
 @needs_torchao
-def test_instructions_of_such_a_cpu_are_refused(model):
+def test_int8_without_vnni_raises(model):
     """oneDNN told to do without VNNI, which this CPU may have."""
     if torch.backends.cpu.get_cpu_capability() not in ("AVX2", "AVX512") or not torch.backends.mkldnn.is_available():
         pytest.skip("not an x86, or torch is built without oneDNN")

@@ -49,7 +49,7 @@ def test_predict_interrupted_prints_a_command_that_resumes(model, source, tmp_pa
     output = tmp_path / "out.jsonl"
     command = ["predict", str(model), "--input", str(source), "--output", str(output), "--window", "3"]
     assert main(command) == 0
-    wanted = output.read_text(encoding="utf-8")
+    expected = output.read_text(encoding="utf-8")
     output.write_text("to be replaced")
     predict, calls = AspectSentiment.predict, []
 
@@ -65,7 +65,7 @@ def test_predict_interrupted_prints_a_command_that_resumes(model, source, tmp_pa
     assert output.read_text() == "to be replaced"
     assert main(again) == 0
     assert "2 windows of the main process from the run before" in capsys.readouterr().out
-    assert output.read_text(encoding="utf-8") == wanted
+    assert output.read_text(encoding="utf-8") == expected
 
 
 def test_predict_interrupted_before_it_began_prints_itself(model, source, tmp_path, monkeypatch, capsys):
@@ -142,7 +142,7 @@ def test_train_interrupted_finds_its_output_in_the_run_file(small_data, tmp_path
 
 
 @pytest.mark.parametrize(
-    ("variables", "name", "wanted"),
+    ("variables", "name", "expected"),
     [
         ({}, "/usr/bin/qacg", "qacg"),
         ({}, "/lib/qacg_models/cli/__main__.py", "python -m qacg_models.cli"),
@@ -154,11 +154,11 @@ def test_train_interrupted_finds_its_output_in_the_run_file(small_data, tmp_path
         ),
     ],
 )
-def test_printed_command_starts_the_program_as_it_was(variables, name, wanted, monkeypatch):
+def test_printed_command_starts_the_program_as_it_was(variables, name, expected, monkeypatch):
     for variable, value in variables.items():
         monkeypatch.setenv(variable, value)
     monkeypatch.setattr(sys, "argv", [name])
-    assert shlex.join(interruption._program()) == wanted
+    assert shlex.join(interruption._program()) == expected
 
 
 SENT = """

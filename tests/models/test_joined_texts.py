@@ -37,7 +37,7 @@ def features(folder, standalone, rows=ROWS):
 
 
 @pytest.mark.parametrize("standalone", [True, False])
-def test_a_pair_is_what_one_text_of_both_would_be(tmp_path, standalone):
+def test_joined_pair_equals_one_text_of_both(tmp_path, standalone):
     table, _ = features(tmp_path, standalone)
     joined = JoinedTexts(table, 0.5, 64)
     (tmp_path / "whole").mkdir()
@@ -53,7 +53,7 @@ def test_a_pair_is_what_one_text_of_both_would_be(tmp_path, standalone):
     assert short[0, 4] == short[4, 0] == table[0], "the one with an opinion stays"
 
 
-def test_a_share_of_the_rows_gets_a_partner_of_its_aspect_without_an_opinion(tmp_path):
+def test_joined_texts_pairs_rows_without_an_opinion(tmp_path):
     table, _ = features(tmp_path, True)
     drawn = torch.arange(6).repeat(2000)
     keys = list(JoinedTexts(table, 0.3, 64).pairs(drawn, torch.Generator().manual_seed(0)))
@@ -66,7 +66,7 @@ def test_a_share_of_the_rows_gets_a_partner_of_its_aspect_without_an_opinion(tmp
     assert sum(key[0] == row for row, key in pairs if row in (0, 3, 5)) / len(pairs) == pytest.approx(0.25, abs=0.02)
 
 
-def test_rows_whose_aspect_always_has_an_opinion_stay_alone(tmp_path):
+def test_joined_texts_aspect_without_absent_rows_is_alone(tmp_path):
     rows = [row for row in ROWS if row.aspect == "food" or row.label]
     table, _ = features(tmp_path, True, rows)
     keys = list(JoinedTexts(table, 0.9, 64).pairs(torch.arange(len(rows)).repeat(50), torch.Generator().manual_seed(0)))
@@ -75,7 +75,7 @@ def test_rows_whose_aspect_always_has_an_opinion_stay_alone(tmp_path):
     assert all(rows[number].aspect == "food" for key in keys if isinstance(key, tuple) for number in key)
 
 
-def test_an_epoch_joins_the_same_texts_each_time_and_the_next_others(tmp_path):
+def test_joined_texts_depend_on_the_epoch(tmp_path):
     table, _ = features(tmp_path, True)
     sampler = EpochSampler(table.labels(), 0.3, 0, JoinedTexts(table, 0.5, 64))
     first = [list(sampler) for _ in range(2)]
@@ -83,7 +83,7 @@ def test_an_epoch_joins_the_same_texts_each_time_and_the_next_others(tmp_path):
     assert first[0] == first[1] != list(sampler) and len(first[0]) == len(sampler)
 
 
-def test_texts_are_joined_by_default_from_scratch_where_a_label_means_no_opinion(small_data):
+def test_joined_texts_default_from_scratch(small_data):
     data = load_data(small_data)
     assert resolve_options(TrainingOptions(), data).join_texts == 0.5
     assert resolve_options(TrainingOptions(epochs=1), data).join_texts == 0

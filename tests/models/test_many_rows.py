@@ -40,7 +40,7 @@ def table_of(request, monkeypatch, tmp_path):
     return ExampleTable
 
 
-def test_a_table_is_the_sequence_it_was_made_of(table_of):
+def test_example_table_equals_its_examples(table_of):
     rows = examples(50)
     table = table_of(iter(rows))
     assert len(table.rows.batches) == 8
@@ -55,7 +55,7 @@ def test_a_table_is_the_sequence_it_was_made_of(table_of):
     assert table_of([]) == [] and not len(table_of([]).rows)
 
 
-def test_statistics_of_a_table_are_those_of_a_list(table_of):
+def test_example_table_statistics_equal_those_of_a_list(table_of):
     rows, others = examples(50), [*examples(9), dataclasses.replace(examples(1)[0], sentence=" TEXT  0 Ä😀")]
     table = table_of(rows)
     for names in (("sentence",), ("id", "target"), ("context",)):
@@ -70,13 +70,13 @@ def test_statistics_of_a_table_are_those_of_a_list(table_of):
     assert chosen == [row for row in rows if row.sentence.startswith("text 1 ")]
 
 
-def test_a_temporary_file_has_no_name_once_it_is_read(table_of, tmp_path):
+def test_example_table_temporary_file_is_unlinked(table_of, tmp_path):
     table = table_of(examples(50))
     assert not [*tmp_path.iterdir()]
     assert table[49] == examples(50)[49]
 
 
-def test_a_temporary_file_that_cannot_be_written_is_told(monkeypatch, tmp_path):
+def test_example_table_unwritable_file_raises(monkeypatch, tmp_path):
     monkeypatch.setattr(arrow_rows, "IN_MEMORY", 400)
     monkeypatch.setattr(arrow_rows.blocks, "__defaults__", (7,))
     monkeypatch.setattr(arrow_rows.tempfile, "tempdir", str(tmp_path / "gone"))
@@ -84,7 +84,7 @@ def test_a_temporary_file_that_cannot_be_written_is_told(monkeypatch, tmp_path):
         ExampleTable(examples(50))
 
 
-def test_a_mistake_far_down_in_the_data_is_told_as_one_of_the_data(table_of):
+def test_example_table_keeps_errors_of_the_data(table_of):
     def rows():
         yield from examples(50)
         raise DataError("reviews.csv", 52, "unknown label 'x'")
@@ -94,7 +94,7 @@ def test_a_mistake_far_down_in_the_data_is_told_as_one_of_the_data(table_of):
     assert (str(caught.value), caught.value.line) == ("reviews.csv:52: unknown label 'x'", 52)
 
 
-def test_bad_rows_are_found_one_after_the_other(tmp_path):
+def test_checked_finds_bad_rows_in_order(tmp_path):
     path = tmp_path / "train.csv"
     path.write_text("text,aspect,label,id\na,x,good,1\na,y,bad,1\na,x,bad,1\n")
     with pytest.raises(DataError, match="id '1' already has a row for 'x' on line 2") as caught:
@@ -107,7 +107,7 @@ def encoding():
     return Encoding(train_tokenizer([row.sentence for row in examples(50)], 60), ("food", "room"), 8)
 
 
-def test_features_in_a_file_are_those_of_encode_examples(tmp_path, monkeypatch, encoding):
+def test_feature_file_equals_encode_examples(tmp_path, monkeypatch, encoding):
     monkeypatch.setattr(arrow_rows.blocks, "__defaults__", (7,))
     rows, path = examples(50), tmp_path / "rows.arrow"
     features, cut = encode_examples(rows, encoding.tokenizer, ("food", "room"), 8)
@@ -125,7 +125,7 @@ def test_features_in_a_file_are_those_of_encode_examples(tmp_path, monkeypatch, 
     assert read_features(path, 50, encoding) is None
 
 
-def test_damaged_features_of_a_run_are_named_and_made_again(tmp_path, encoding):
+def test_damaged_feature_file_is_made_again(tmp_path, encoding):
     run, said = RunFolder(tmp_path / "model"), []
     rows, folder = examples(50), run.path / "features-dev"
     run.path.mkdir()
@@ -149,7 +149,7 @@ def test_damaged_features_of_a_run_are_named_and_made_again(tmp_path, encoding):
     assert sorted(path.name for path in run.path.iterdir()) == [".writing", "features-dev"]
 
 
-def test_a_file_of_rows_is_whole_or_not_there(tmp_path):
+def test_write_rows_is_atomic(tmp_path):
     schema = pa.schema([("n", "int64")])
 
     def batches():
@@ -167,7 +167,7 @@ def test_a_file_of_rows_is_whole_or_not_there(tmp_path):
         map_rows(tmp_path / "other")
 
 
-def test_a_large_dev_is_sampled_by_whole_groups():
+def test_large_dev_is_sampled_by_groups():
     rows = examples(4000)
     assert encoded_splits.evaluation_sample(rows, 4000, 0) is rows
     chosen = encoded_splits.evaluation_sample(rows, 1000, 0)
@@ -178,7 +178,7 @@ def test_a_large_dev_is_sampled_by_whole_groups():
 
 
 @pytest.mark.parametrize("balance", [0.0, 0.5])
-def test_rows_are_drawn_as_ever_from_an_array(balance):
+def test_drawn_rows_do_not_depend_on_storage(balance):
     labels = torch.tensor([0] * 70_000 + [1] * 10)
     drawn = [*EpochSampler(labels.numpy(), balance, seed=3)]
     assert drawn == [*EpochSampler(labels.tolist(), balance, seed=3)]

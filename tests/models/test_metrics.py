@@ -39,7 +39,7 @@ def test_worked_example():
     assert result.undefined == ()
 
 
-def test_macro_f1_is_the_harmonic_mean_of_averages_not_an_average_of_f1():
+def test_aspect_macro_f1_is_the_harmonic_mean_of_averages():
     groups, aspects, gold = rows_of((1, 0, 0, 0), (1, 1, 1, 1), (0, 0, 0, 0))
     guess = rows_of((1, 1, 1, 1), (1, 0, 0, 0), (1, 1, 1, 1))[2]  # the group without an opinion does not count
     result = sentihood_metrics(groups, aspects, gold, sure(guess))
@@ -63,7 +63,7 @@ def test_row_order_does_not_matter():
     assert got == want
 
 
-def test_against_counting_by_hand():
+def test_sentihood_matches_an_independent_count():
     groups, aspects, gold, probabilities = random_case()
     result = sentihood_metrics(groups, aspects, gold, probabilities)
     guess = [max(range(3), key=lambda c: p[c]) for p in probabilities]
@@ -85,7 +85,7 @@ def test_against_counting_by_hand():
     assert result.aspect_auc == pytest.approx(sum(pairs) / 4)
 
 
-def test_entirely_sure_of_none_divides_nothing_by_zero():
+def test_sentihood_certain_none_has_no_zero_division():
     groups, aspects, gold = rows_of((0, 1, 2, 0), (2, 0, 1, 1))
     with np.errstate(all="raise"):
         result = sentihood_metrics(groups, aspects, gold, np.eye(3)[[0] * 8])
@@ -93,7 +93,7 @@ def test_entirely_sure_of_none_divides_nothing_by_zero():
     assert result.aspect_macro_f1 == 0.0
 
 
-def test_what_cannot_be_taken_is_named_and_left_out():
+def test_sentihood_undefined_metrics_are_listed():
     groups, aspects, gold = rows_of((0, 1, 0, 0), (0, 2, 0, 0))
     result = sentihood_metrics(groups, aspects, gold, sure(gold))
     assert math.isnan(result.aspect_auc)
@@ -117,14 +117,14 @@ def test_what_cannot_be_taken_is_named_and_left_out():
     [
         (lambda g, a, y, p: (g[:-1], a[:-1], y[:-1], p[:-1]), "no row for the aspect 'transit location'"),
         (lambda g, a, y, p: (g, ["price", *a[1:]], y, p), "two rows for the aspect 'price'"),
-        (lambda g, a, y, p: (g, a, y, p[:, :2]), r"probabilities \(8, 3\)"),
-        (lambda g, a, y, p: (g, a, [3, *y[1:]], p), "not 0, 1 or 2"),
+        (lambda g, a, y, p: (g, a, y, p[:, :2]), r"expected shapes \(8,\) and \(8, 3\)"),
+        (lambda g, a, y, p: (g, a, [3, *y[1:]], p), "classes from 0 to 2, got 3"),
         (
             lambda g, a, y, p: (g, a, y, np.where([[i == 5] for i in range(8)], np.nan, p)),
-            "row 5 .* not finite",
+            "expected finite numbers .* in row 5",
         ),
-        (lambda g, a, y, p: (g, a, y, -p), "row 0 .* negative"),
-        (lambda g, a, y, p: ([], [], [], p[:0]), "no rows"),
+        (lambda g, a, y, p: (g, a, y, -p), "expected .* at least 0, got .* in row 0"),
+        (lambda g, a, y, p: ([], [], [], p[:0]), "rows: expected at least one"),
     ],
 )
 def test_bad_input(change, reason):

@@ -51,7 +51,7 @@ def jsonl(path, *texts):
 
 
 @pytest.mark.parametrize("value, part", BAD_VALUES.values(), ids=BAD_VALUES)
-def test_values_of_json_and_jsonl(value, part, model, tmp_path, capsys):
+def test_json_odd_values_are_reported(value, part, model, tmp_path, capsys):
     path = jsonl(tmp_path / "rows.jsonl", '"fine"', value)
     fails(capsys, ["predict", model, "--input", path], f"{path}:2: ", part)
     fails(capsys, ["train", "--data", path, "--output", tmp_path / "m"], f"{path}:2: ", part)
@@ -60,7 +60,7 @@ def test_values_of_json_and_jsonl(value, part, model, tmp_path, capsys):
     fails(capsys, ["train", "--data", path, "--output", tmp_path / "m"], f"{path}:2: ", part)
 
 
-def test_a_label_that_is_no_number(tmp_path, capsys):
+def test_json_nan_label_is_empty(tmp_path, capsys):
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps(ROW | {"label": label}) + "\n" for label in ("good", "bad", float("nan"))))
     fails(capsys, ["train", "--data", path, "--output", tmp_path / "m"], f"{path}:3: has an empty 'label'")
@@ -96,7 +96,7 @@ def test_texts_on_the_command_line_and_of_callers(model, capsys):
         encode_document(["one", half], tokenizer, 40)
 
 
-def test_a_long_text_of_a_csv_is_called_long(model, tmp_path, capsys):
+def test_csv_long_field_names_the_limit(model, tmp_path, capsys):
     path = tmp_path / "rows.csv"
     path.write_text(f'text,label\nshort,a\n"{"x" * 140_000}",b\n')
     parts = (f"{path}:3: ", "at most 131,072 characters", "a quotation mark that is not closed", "JSONL")
@@ -107,7 +107,7 @@ def test_a_long_text_of_a_csv_is_called_long(model, tmp_path, capsys):
     assert csv.field_size_limit() == 131_072  # not ours to change
 
 
-def test_names_with_thousands_of_digits_are_sorted_by_their_values(tmp_path):
+def test_natural_key_sorts_thousands_of_digits(tmp_path):
     names = ["a10", "a2", "a" + LONG, "a" + "0" * 5000 + "3", "b", "a"]
     assert sorted(names, key=natural_key) == ["a", "a2", "a" + "0" * 5000 + "3", "a10", "a" + LONG, "b"]
     with pytest.raises(DataError, match=r"rows\.json:2: is not JSON \(a number has more than"):

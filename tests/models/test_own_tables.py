@@ -112,7 +112,7 @@ def test_utf16_read_as_utf8_names_utf16(tmp_path, saved):
         ("cp1252", "ascii", r":2: is not ascii \(byte 26 of the file is 0xe9\)"),
     ],
 )
-def test_encoding_given_that_is_another_is_refused(tmp_path, saved, given, reason):
+def test_encoding_wrong_one_raises(tmp_path, saved, given, reason):
     path = write_table(tmp_path / "train.csv", GERMAN, encoding=saved)
     with pytest.raises(DataError, match=reason):
         rows_of(path, encoding=given)
@@ -136,7 +136,7 @@ def test_workbook_named_csv_is_recognised(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["klingon", "base64", "rot13", "unicode_escape", ""])
-def test_encoding_that_python_lacks_is_refused(name):
+def test_encoding_unknown_name_raises(name):
     with pytest.raises(InputError, match="encoding: expected the name of an encoding such as utf-8, cp1252"):
         DataOptions(encoding=name)
 
@@ -169,7 +169,7 @@ def test_skip_empty_leaves_rows_out_and_counts_them(tmp_path):
 
 
 @pytest.mark.parametrize("value", ["null", "NaN", '"  "'])
-def test_nothing_in_jsonl_is_an_empty_cell(tmp_path, value):
+def test_jsonl_null_is_an_empty_cell(tmp_path, value):
     path = tmp_path / "train.jsonl"
     lines = [f'{{"text": "t{n}", "aspect": "food", "label": {v}}}' for n, v in enumerate(('"a"', '"b"', '"b"', value))]
     path.write_text("\n".join(lines))
@@ -229,7 +229,7 @@ def test_wide_empty_cells_are_named_by_their_column(tmp_path):
         ("rating", lambda n: str(n % 5), r"column 'rating' \(0, 1, 2\) shares no label with the other columns; name"),
     ],
 )
-def test_wide_column_that_is_no_aspect_is_refused(tmp_path, name, value, reason):
+def test_wide_column_that_is_no_aspect_raises(tmp_path, name, value, reason):
     rows = [(*WIDE[0], name), *((f"{WIDE[1][0]} {n}", *WIDE[1 + n % 3][1:], value(n)) for n in range(30))]
     path = write_table(tmp_path / "train.csv", rows)
     with pytest.raises(DataError, match=reason):
@@ -237,7 +237,7 @@ def test_wide_column_that_is_no_aspect_is_refused(tmp_path, name, value, reason)
     assert len(rows_of(path, aspect_columns=["food", "price"])) == 60
 
 
-def test_wide_misuse_is_named(tmp_path):
+def test_wide_bad_options_raise(tmp_path):
     path = write_table(tmp_path / "train.csv", WIDE)
     for options, reason in (
         ({"aspect_columns": ["food", "view"]}, "expected 'view', got 'text', 'food', 'price'"),
@@ -302,7 +302,7 @@ def test_several_files_errors_name_the_file(tmp_path):
             load_data(paths, ("train",))
 
 
-def test_wide_files_with_other_columns_are_refused(tmp_path):
+def test_wide_files_with_other_columns_raise(tmp_path):
     first = write_table(tmp_path / "a.csv", WIDE)
     second = write_table(tmp_path / "b.csv", [("text", "food", "view"), ("x", "good", "bad")])
     with pytest.raises(
@@ -350,7 +350,7 @@ def test_tsv_without_a_text_column_says_what_it_was_taken_for(tmp_path):
 
 
 @pytest.mark.parametrize("options", [{"encoding": "cp1252"}, {"skip_empty": True}, {"wide": True}])
-def test_published_format_refuses_options_of_tables(small_data, options):
+def test_published_format_with_table_options_raises(small_data, options):
     with pytest.raises(
         InputError, match=rf"{next(iter(options))}: .* is read as sentihood-tsv, which does not support this option"
     ):

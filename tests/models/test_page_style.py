@@ -53,13 +53,13 @@ def contrast(one, other):
     return (high + 0.05) / (low + 0.05)
 
 
-def test_contrast_is_that_of_the_standard():
+def test_contrast_function_matches_wcag():
     assert contrast(colour("#000000"), colour("#ffffff")) == pytest.approx(21)
     assert contrast(colour("#777777"), colour("#ffffff")) == pytest.approx(4.48, abs=0.005)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_text_and_parts_stand_out_from_the_ground(scheme):
+def test_text_contrasts_with_the_background(scheme):
     named = {name: colour(value) for name, value in variables(scheme).items() if value[0] in "#0123456789"}
     for text in ("ink", "quiet", "link"):
         for ground in ("ground", "panel"):
@@ -74,7 +74,7 @@ def test_text_and_parts_stand_out_from_the_ground(scheme):
             assert contrast(named["ink"], behind) >= TEXT, (shade, share)
 
 
-def test_every_colour_of_the_pages_is_one_of_the_named():
+def test_pages_use_only_named_colours():
     for name, style in STYLES.items():
         rules = re.sub(r":root \{.*?\}", "", style, flags=re.DOTALL)
         assert not re.search(r"#[0-9a-f]{3,8}\b|\brgba?\(\s*\d|\bhsl", rules), name
@@ -82,7 +82,7 @@ def test_every_colour_of_the_pages_is_one_of_the_named():
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_pictures_stand_out_from_the_ground(scheme):
+def test_plots_contrast_with_the_background(scheme):
     ground = colour(variables(scheme)["ground"])
     np.testing.assert_allclose(turned([1, 1, 1], scheme), ground, atol=0.002)  # no edge around a picture
     assert contrast(turned([0, 0, 0], scheme), ground) >= TEXT
@@ -95,14 +95,14 @@ def test_pictures_stand_out_from_the_ground(scheme):
     assert min(hue[0], 1 - hue[0]) < 0.1 and 0.5 < hue[1] < 0.7
 
 
-def test_numbers_in_a_coloured_figure_can_be_read():
+def test_numbers_in_heat_maps_are_legible():
     values = np.linspace(-1, 1, 41)[None]
     axis = lambda_figure(values).axes[0]
     for text, value in zip(axis.texts, values[0]):
         assert contrast(to_rgb(text.get_color()), colormaps[COLOURS](0.5 + value / 2)[:3]) >= TEXT, value
 
 
-def test_nothing_but_a_frame_is_wider_than_a_telephone():
+def test_only_frames_are_wider_than_a_phone():
     for style in STYLES.values():
         for size, unit in re.findall(r"(?<!max-)\bwidth: ([\d.]+)(px|rem|em)", style):
             assert float(size) * (1 if unit == "px" else 16) <= NARROW
@@ -144,12 +144,12 @@ def page(tmp_path):
     section.heading("Heading")
     section.table("numbers", (["name", "%"], [["a", "1.5"]]))
     report.figure(section, "loss", loss_figure([[1, 1.0], [2, 0.5]]), "It fell <at> last.", "Cross-entropy.")
-    lambda_table(report, section, "lambda", np.array([[0.5, -0.25]]), whose="food")
-    section.picture(token_strip(["a", "##b"], np.ones(2), 1.0), "Both matter.", whose="food: good")
+    lambda_table(report, section, "lambda", np.array([[0.5, -0.25]]), title="food")
+    section.picture(token_strip(["a", "##b"], np.ones(2), 1.0), "Both matter.", title="food: good")
     return Tree(report.write().read_text(encoding="utf-8"))
 
 
-def test_tables_and_pictures_lie_in_named_frames_that_the_keyboard_reaches(page):
+def test_frames_are_named_and_focusable(page):
     for element in page.all("table", "svg"):
         (frame,) = [one for one in element["around"] if one.get("class") == "frame"]
         assert frame["tabindex"] == "0" and frame["aria-label"].strip()
@@ -157,13 +157,13 @@ def test_tables_and_pictures_lie_in_named_frames_that_the_keyboard_reaches(page)
     assert len(page.all("table")) == 2 and len(page.all("svg")) == 1
 
 
-def test_each_picture_begins_with_its_sentence(page):
+def test_figures_begin_with_their_caption(page):
     figures = page.all("figure")
     told = [one["text"].strip() for one in page.all("figcaption")]
     assert told == [
         "It fell <at> last.",
-        "food. The aspect adds attention in 1 of 2 heads and takes it away in 1; it does most in layer 1, head 1,"
-        " where it adds.",
+        "food. The aspect adds attention in 1 of 2 heads and takes it away in 1; its effect is strongest"
+        " in layer 1, head 1, where it adds.",
         "food: good. Both matter.",
     ]
     for figure, sentence in zip(figures, told):
@@ -173,7 +173,7 @@ def test_each_picture_begins_with_its_sentence(page):
     assert picture["aria-label"] == told[0]
 
 
-def test_a_page_has_landmarks_headings_in_order_and_named_rows(page):
+def test_page_has_landmarks_and_ordered_headings(page):
     assert [len(page.all(tag)) for tag in ("header", "nav", "main", "h1")] == [1] * 4
     assert page.all("html")[0]["lang"] == "en" and page.all("nav")[0]["aria-label"]
     levels = [int(one["tag"][1]) for one in page.all("h1", "h2", "h3")]
@@ -185,7 +185,7 @@ def test_a_page_has_landmarks_headings_in_order_and_named_rows(page):
     assert schemes == ["light dark"]
 
 
-def test_a_picture_shrinks_until_its_letters_are_small_and_not_further(tmp_path):
+def test_plots_shrink_until_text_is_small(tmp_path):
     report = Report(tmp_path / "report", "", "")
     figure = Figure(figsize=(10, 1))
     figure.text(0.5, 0.5, "words", fontsize=12)  # 16 CSS pixels high, so half the size is the least
@@ -195,7 +195,7 @@ def test_a_picture_shrinks_until_its_letters_are_small_and_not_further(tmp_path)
     assert "width" not in picture and "height" not in picture
 
 
-def test_a_table_of_signs_has_the_numbers_as_text():
+def test_signed_table_has_numbers_as_text():
     table = Tree(signed_table("layer", ["head <1>", "head 2"], ["layer 1"], np.array([[0.5, -0.25]]), 0.5))
     assert [(one["text"], one["class"], one["style"]) for one in table.all("td") if "class" in one] == [
         ("+0.500", "number plus", "--v:1.00"),

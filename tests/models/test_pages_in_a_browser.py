@@ -61,7 +61,7 @@ def page(request, pages):
 
 
 @pytest.mark.parametrize(("width", "scheme"), WINDOWS)
-def test_a_page_fits_its_window_and_can_be_read(page, browser, width, scheme):
+def test_page_fits_its_window(page, browser, width, scheme):
     for address in (page, f"{page}#layer=2&head=1"):
         browser.show(address, width, scheme)
         browser.value(f"{CHECKS}; {OPEN_ALL}")
@@ -72,7 +72,7 @@ def test_a_page_fits_its_window_and_can_be_read(page, browser, width, scheme):
     assert (max(map(int, re.findall(r"\d+", ground))) < 60) == (scheme == "dark")
 
 
-def test_the_checks_find_what_they_look_for(pages, browser):
+def test_page_checks_detect_faults(pages, browser):
     browser.show(pages["report"], 390)
     browser.value(CHECKS)
     browser.value("document.body.insertAdjacentHTML('beforeend', '<p style=\"width:500px;color:#999\">x</p>')")
@@ -85,7 +85,7 @@ def test_the_checks_find_what_they_look_for(pages, browser):
 
 
 @pytest.mark.parametrize("scheme", members(SCHEMES, fast=["dark"]))
-def test_the_keyboard_reaches_everything_and_shows_where_it_is(page, browser, scheme):
+def test_keyboard_focus_reaches_all_controls(page, browser, scheme):
     browser.show(page, 390, scheme)
     browser.value(CHECKS)
     count = browser.value("reachable().length")
@@ -98,7 +98,7 @@ def test_the_keyboard_reaches_everything_and_shows_where_it_is(page, browser, sc
         assert one["outline"] >= 2 and one["contrast"] >= 3, one
 
 
-def test_whatever_is_reached_has_a_name(page, browser):
+def test_focusable_elements_have_names(page, browser):
     for address in (page, f"{page}#layer=1&head=2"):
         browser.show(address)
         found = [one for one in browser.named() if one["focusable"] and one["role"] != "RootWebArea"]
@@ -107,7 +107,7 @@ def test_whatever_is_reached_has_a_name(page, browser):
         assert [one for one in found if not one["name"].strip()] == []
 
 
-def test_pictures_are_told_by_their_sentence(pages, browser):
+def test_plots_have_captions_as_names(pages, browser):
     browser.show(pages["report"])
     told = [one["name"] for one in browser.named() if one["role"] in ("image", "img")]
     beside = browser.value(
@@ -117,7 +117,7 @@ def test_pictures_are_told_by_their_sentence(pages, browser):
     assert all(text.endswith(".") for text in told)
 
 
-def test_maps_are_read_and_chosen_by_the_keyboard(trained, pages, browser):
+def test_viewer_works_by_keyboard(trained, pages, browser):
     browser.show(f"{pages['analysis']}#layer=1&head=all")
 
     def tab_to(selector):
@@ -149,7 +149,7 @@ def test_maps_are_read_and_chosen_by_the_keyboard(trained, pages, browser):
     assert browser.value("document.querySelector('.readout').getAttribute('role')") == "status", "read out by itself"
 
 
-def test_the_line_that_tells_values_is_over_the_maps(pages, browser):
+def test_viewer_status_line_covers_the_maps(pages, browser):
     browser.show(f"{pages['analysis']}#layer=1&head=1", 1280, height=300)
     browser.value("document.querySelector('.map canvas').scrollIntoView()")
     over = "((box) => [10, 40, 70, 100].map((x) => document.elementFromPoint(box.left + x, box.top + 10).className))"
@@ -157,7 +157,7 @@ def test_the_line_that_tells_values_is_over_the_maps(pages, browser):
     assert told == ["readout"] * 4
 
 
-def test_a_page_fits_again_when_the_window_changes(pages, browser):
+def test_page_fits_after_resizing(pages, browser):
     browser.show(f"{pages['analysis']}#layer=1&head=1", 1280)
     browser.resize(390)
     browser.wait("document.querySelector('.columns').style.gridTemplateColumns.startsWith('repeat(1')")
@@ -166,7 +166,7 @@ def test_a_page_fits_again_when_the_window_changes(pages, browser):
 
 
 @pytest.mark.full
-def test_axe_finds_nothing(page, browser):
+def test_page_has_no_axe_violations(page, browser):
     axe = os.environ.get("AXE_CORE")
     if not axe:
         pytest.skip("AXE_CORE does not name axe.min.js of the npm package axe-core; `npm pack axe-core` brings it")

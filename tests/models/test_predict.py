@@ -80,7 +80,7 @@ def run(*arguments):
 
 
 @pytest.mark.parametrize("form", ["txt", "csv", "jsonl"])
-def test_a_file_gives_what_its_texts_give_one_by_one(model, ask, tmp_path, form):
+def test_predict_file_equals_single_texts(model, ask, tmp_path, form):
     source = tmp_path / f"texts.{form}"
     if form == "txt":
         source.write_text("\n\n".join(MANY) + "\n", encoding="utf-8")
@@ -104,7 +104,7 @@ def test_a_file_gives_what_its_texts_give_one_by_one(model, ask, tmp_path, form)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out.jsonl", source.name], "nothing is left behind"
 
 
-def test_csv_out_holds_texts_as_they_are(ask):
+def test_predict_csv_keeps_texts_unchanged(ask):
     hard = ['comma, "quote"', "line\nend", "ümlaut 'café'"]
     text = "".join(bulk(ask, form="csv").stream(requests(hard)))
     header, *rows = csv.reader(io.StringIO(text, newline=""))
@@ -116,7 +116,7 @@ def test_csv_out_holds_texts_as_they_are(ask):
         assert row[3] == OWN.labels[shares.index(max(shares))]
 
 
-def test_records_may_bring_ids_aspects_and_targets(tmp_path, capsys):
+def test_predict_uses_ids_aspects_and_targets_of_rows(tmp_path, capsys):
     folder = write_model(tmp_path / "model", SENTIHOOD, layers=1)
     source = tmp_path / "in.csv"
     source.write_text('n;said;what;whose\n7;nice;price;location - 1\n8;"a ; b";safety;location - 2\n')
@@ -132,7 +132,7 @@ def test_records_may_bring_ids_aspects_and_targets(tmp_path, capsys):
     assert f"{source}:3: aspect: expected one of general, price, got 'view'" in capsys.readouterr().err
 
 
-def test_texts_given_here_are_a_table_and_standard_input_is_a_file(model, tmp_path, capsys):
+def test_predict_text_prints_a_table(model, tmp_path, capsys):
     assert run(model, "--text", TEXTS[0], TEXTS[1], "--aspects", "food") == 0
     header, _, first, second = capsys.readouterr().out.splitlines()
     assert header.split() == ["text", "aspect", "label", "p(none)", "p(good)", "p(bad)"]
@@ -151,7 +151,7 @@ def test_texts_given_here_are_a_table_and_standard_input_is_a_file(model, tmp_pa
         os.close(kept)
 
 
-def test_an_unfinished_run_goes_on_and_makes_again_what_changed(ask, tmp_path, monkeypatch):
+def test_predict_resume_remakes_changed_parts(ask, tmp_path, monkeypatch):
     output = tmp_path / "out.jsonl"
     wanted = "".join(bulk(ask).stream(requests()))
     calls = []
@@ -212,7 +212,7 @@ def _damages(content):
         yield content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
 
 
-def test_a_damaged_part_is_named_and_made_again(ask, tmp_path, monkeypatch):
+def test_predict_resume_remakes_damaged_parts(ask, tmp_path, monkeypatch):
     output, parts = tmp_path / "out.jsonl", tmp_path / "out.jsonl.parts"
     wanted = "".join(bulk(ask).stream(requests()))
     with monkeypatch.context() as patch:
@@ -233,7 +233,7 @@ def test_a_damaged_part_is_named_and_made_again(ask, tmp_path, monkeypatch):
         output.unlink()
 
 
-def test_a_part_that_is_damaged_before_the_parts_are_joined_stops_the_run(ask, tmp_path):
+def test_predict_part_damaged_before_joining_raises(ask, tmp_path):
     output, part = tmp_path / "out.jsonl", tmp_path / "out.jsonl.parts" / "00000000"
 
     class Damaging(Steps):
@@ -249,7 +249,7 @@ def test_a_part_that_is_damaged_before_the_parts_are_joined_stops_the_run(ask, t
     assert output.read_text(encoding="utf-8") == "".join(bulk(ask).stream(requests()))
 
 
-def test_what_was_published_and_not_yet_tidied_up_goes_on(ask, tmp_path, monkeypatch):
+def test_predict_resume_after_publishing_tidies_up(ask, tmp_path, monkeypatch):
     output, wanted = tmp_path / "out.jsonl", "".join(bulk(ask).stream(requests()))
     with monkeypatch.context() as patch, pytest.raises(Died):
         patch.setattr(os, "rename", dying)  # of the parts, by which they go at once
@@ -260,7 +260,7 @@ def test_what_was_published_and_not_yet_tidied_up_goes_on(ask, tmp_path, monkeyp
     assert [path.name for path in tmp_path.iterdir()] == ["out.jsonl"]
 
 
-def test_parts_that_were_being_deleted_are_not_taken_for_those_of_another_model(ask, tmp_path, monkeypatch):
+def test_predict_half_deleted_parts_are_ignored(ask, tmp_path, monkeypatch):
     output, parts = tmp_path / "out.jsonl", tmp_path / "out.jsonl.parts"
     output.write_text("old")
     with monkeypatch.context() as patch:
@@ -281,7 +281,7 @@ def test_parts_that_were_being_deleted_are_not_taken_for_those_of_another_model(
 
 
 @pytest.mark.parametrize("choice", [{}, {"resume": True}, {"overwrite": True}])
-def test_a_second_run_touches_nothing_of_the_one_under_way(ask, tmp_path, choice):
+def test_predict_second_run_raises(ask, tmp_path, choice):
     output, part = tmp_path / "out.jsonl", tmp_path / "out.jsonl.parts" / "00000000"
     part.parent.mkdir()
     part.write_bytes(b"begun")
@@ -290,7 +290,7 @@ def test_a_second_run_touches_nothing_of_the_one_under_way(ask, tmp_path, choice
     assert part.read_bytes() == b"begun" and len([*part.parent.iterdir()]) == 1 and not output.exists()
 
 
-def test_a_run_that_replaces_a_file_goes_on_to_replace_it(ask, tmp_path, monkeypatch):
+def test_predict_resume_of_overwrite_replaces(ask, tmp_path, monkeypatch):
     output, wanted = tmp_path / "out.jsonl", "".join(bulk(ask).stream(requests()))
     output.write_text("old")
     with monkeypatch.context() as patch, pytest.raises(Died):
@@ -321,7 +321,7 @@ def test_a_run_that_replaces_a_file_goes_on_to_replace_it(ask, tmp_path, monkeyp
     ],
     ids=["cut", "deep", "digits", "bytes", "list", "lacking", "older"],
 )
-def test_a_damaged_plan_is_named(ask, tmp_path, plan, message):
+def test_predict_damaged_plan_raises(ask, tmp_path, plan, message):
     parts = tmp_path / "out.jsonl.parts"
     parts.mkdir()
     (parts / "plan.json").write_bytes(plan)
@@ -330,7 +330,7 @@ def test_a_damaged_plan_is_named(ask, tmp_path, plan, message):
 
 
 @pytest.mark.full
-def test_killed_it_goes_on_with_another_number_of_processes(model, ask, tmp_path):
+def test_predict_killed_resumes_with_other_processes(model, ask, tmp_path):
     source, output = tmp_path / "in.txt", tmp_path / "out.csv"
     source.write_text("\n".join(MANY) + "\n", encoding="utf-8")
     flags = [str(model), "--input", str(source), "--output", str(output), "--window", "4"]
@@ -419,7 +419,7 @@ def test_bad_input_is_named(model, ask, tmp_path, capsys):
         list(bulk(ask).stream([Request(1, "fine"), Request(2, " ")]))
 
 
-def test_the_other_columns_of_a_csv_are_kept_unless_they_are_not_wanted(model, tmp_path, capsys):
+def test_predict_keeps_other_columns_by_default(model, tmp_path, capsys):
     source, output = tmp_path / "in.csv", tmp_path / "out.csv"
     source.write_text('when,text,label,when\n"a\nb",nice,,1\n=2,so so,gold,3\n', encoding="utf-8")
     asked = ["--input", source, "--aspects", "food", "price", "--output"]
@@ -445,7 +445,7 @@ def test_the_other_columns_of_a_csv_are_kept_unless_they_are_not_wanted(model, t
     assert "columns: expected a CSV, got all for txt" in capsys.readouterr().err
 
 
-def test_what_is_less_sure_than_asked_is_marked_and_counted(model, ask, tmp_path, capsys):
+def test_predict_min_confidence_marks_uncertain_rows(model, ask, tmp_path, capsys):
     source = tmp_path / "in.txt"
     source.write_text("\n".join(MANY) + "\n", encoding="utf-8")
     answers = [one for text in MANY for one in ask(text)]
@@ -544,7 +544,7 @@ def test_progress_rate_counts_this_run_alone(monkeypatch, terminal):
     assert " 50/100 " in f" {last} " and "[00:05<00:25,  2.00text/s]" in last, last
 
 
-def test_lines_of_a_log_come_every_some_seconds():
+def test_progress_log_lines_are_seconds_apart():
     now, log = [0.0], io.StringIO()
     bar = progress.LogLines(100, "training", "step", 10, log, clock=lambda: now[0])
     for second in range(13):

@@ -33,7 +33,7 @@ def brute_force(starts, ends, allowed, max_tokens, count):
 
 
 @pytest.mark.parametrize("max_tokens", [1, 3, 50])
-def test_best_spans_are_those_of_a_full_search(max_tokens):
+def test_best_spans_match_a_full_search(max_tokens):
     starts, ends = random(3, 9, seed=1), random(3, 9, seed=2)
     allowed = torch.ones(3, 9, dtype=torch.bool)
     allowed[:, :3], allowed[1, 7:], allowed[2] = False, False, False
@@ -50,10 +50,10 @@ def test_best_spans_are_those_of_a_full_search(max_tokens):
     [
         ({"max_tokens": 0}, "max_tokens: expected at least 1, got 0"),
         ({"count": 0}, "count: expected at least 1, got 0"),
-        ({"allowed": torch.ones(2, 4, dtype=torch.bool)}, r"got shapes \(2, 5\), \(2, 5\), \(2, 4\)"),
+        ({"allowed": torch.ones(2, 4, dtype=torch.bool)}, r"got \(2, 5\), \(2, 5\), \(2, 4\)"),
     ],
 )
-def test_bad_arguments_of_the_search(change, message):
+def test_best_spans_bad_arguments_raise(change, message):
     whole = torch.ones(2, 5, dtype=torch.bool)
     with pytest.raises(ValueError, match=message):
         best_spans(
@@ -62,7 +62,7 @@ def test_bad_arguments_of_the_search(change, message):
         )
 
 
-def test_labels_of_a_window():
+def test_label_span_finds_the_tokens():
     offsets = [None, None, (0, 4), (4, 6), (7, 9), None]
     assert label_span(offsets, 0, 6) == (2, 3)
     assert label_span(offsets, 5, 8) == (3, 4)
@@ -70,7 +70,7 @@ def test_labels_of_a_window():
     assert label_span(offsets, 7, 12) is None
     assert label_span(offsets[3:], 2, 6) is None
     assert label_span(offsets, 20, 22) is None
-    with pytest.raises(ValueError, match="start, end: got 3 and 3"):
+    with pytest.raises(ValueError, match="start, end: expected at least one character, got 3 and 3"):
         label_span(offsets, 3, 3)
 
 
@@ -147,7 +147,7 @@ def token(tokenizer, word):
     return one
 
 
-def test_the_answer_is_found_in_a_far_window_with_its_characters(tokenizer):
+def test_answer_in_a_later_window_has_its_characters(tokenizer):
     frida, hanoi = token(tokenizer, "Frida"), token(tokenizer, "Hanoi")
     model = Pointer({frida: 5.0}, {hanoi: 4.0}).train()
     answerer = QuestionAnswerer(model, tokenizer, stride=16, batch_size=2)
@@ -159,7 +159,7 @@ def test_the_answer_is_found_in_a_far_window_with_its_characters(tokenizer):
     assert model.training, "the mode of the model is given back"
 
 
-def test_several_answers_come_best_first_and_once_each(tokenizer):
+def test_answers_are_distinct_and_sorted(tokenizer):
     oslo, lima = token(tokenizer, "Oslo"), token(tokenizer, "Lima")
     text = "Emil lives in Oslo. " + "It rains. " * 20 + "Clara lives in Lima. " + "It rains. " * 20
     model = Pointer({oslo: 2.0, lima: 6.0}, {oslo: 3.0, lima: 6.0})
@@ -179,7 +179,7 @@ def test_the_longest_answer_is_limited(tokenizer):
     assert short.score == 5.0 and short.text.startswith("Anna") and "Oslo" not in short.text
 
 
-def test_no_answer_only_where_the_configuration_allows_it(tokenizer):
+def test_no_answer_needs_the_configuration(tokenizer):
     oslo = token(tokenizer, "Oslo")
     scores = ({oslo: 4.0}, {oslo: 4.0})
     text = "Emil lives in Oslo. " + "It rains. " * 30
@@ -208,7 +208,7 @@ def test_no_answer_has_to_hold_in_every_window(tokenizer):
     assert QuestionAnswerer(model, tokenizer, stride=8).answer("Where?", text).text == "Oslo"
 
 
-def test_a_real_model_with_and_without_token_types(tokenizer, untyped):
+def test_answers_of_models_without_token_types(tokenizer, untyped):
     torch.manual_seed(0)
     config = QueryAttentionConfig(
         encoder=roberta_config(vocab_size=len(tokenizer), max_position_embeddings=40),
@@ -233,7 +233,7 @@ def story(generator):
     return FACT.format(name, place, month) + " It rains.", (name, place, month)
 
 
-def test_a_model_trained_for_seconds_answers_by_the_question(tokenizer):
+def test_trained_model_answers_by_the_question(tokenizer):
     torch.manual_seed(0)
     generator = torch.Generator().manual_seed(1)
     encoder = bert_config(
@@ -277,10 +277,10 @@ def test_a_model_trained_for_seconds_answers_by_the_question(tokenizer):
         (lambda a: a.answer("", "Text."), "question: expected text, got ''"),
         (lambda a: a.answer("Where?", " \n"), r"context: expected text, got ' \\n'"),
         (lambda a: a.answer(None, "Text."), "question: expected text, got None"),
-        (lambda a: a.answer("Where? " * 20, "Text."), "max_length: expected more than, got 48"),
+        (lambda a: a.answer("Where? " * 20, "Text."), "max_length: expected more than 59, .*, got 48"),
     ],
 )
-def test_bad_questions(tokenizer, call, message):
+def test_answers_bad_question_raises(tokenizer, call, message):
     with pytest.raises(InputError, match=message):
         call(QuestionAnswerer(Pointer({}, {}), tokenizer, stride=16))
 
@@ -293,17 +293,17 @@ def test_bad_questions(tokenizer, call, message):
         ({"batch_size": 0}, "batch_size: expected at least 1, got 0"),
     ],
 )
-def test_bad_settings(tokenizer, settings, message):
+def test_answerer_bad_setting_raises(tokenizer, settings, message):
     with pytest.raises(InputError, match=message):
         QuestionAnswerer(Pointer({}, {}), tokenizer, **settings)
 
 
-def test_bad_tokenizers(tokenizer):
+def test_answerer_bad_tokenizer_raises(tokenizer):
     with pytest.raises(InputError, match="stride: expected at least 0, got -1"):
         QuestionAnswerer(Pointer({}, {}), tokenizer, stride=-1).answer("?", "Text.")
     small = Pointer({}, {})
     small.words = nn.Embedding(10, 1)
-    with pytest.raises(InputError, match=rf"tokenizer: has {len(tokenizer)} tokens, but the model 10 embeddings"):
+    with pytest.raises(InputError, match=f"expected at most 10 tokens as in the model, got {len(tokenizer)}"):
         QuestionAnswerer(small, tokenizer)
     slow = SimpleNamespace(is_fast=False)
     with pytest.raises(InputError, match="tokenizer: SimpleNamespace gives no character offsets"):
@@ -313,7 +313,7 @@ def test_bad_tokenizers(tokenizer):
         QuestionAnswerer(Pointer({}, {}), padless)
 
 
-def test_padding_of_windows_is_no_place_for_answers(tokenizer):
+def test_answers_never_use_padding(tokenizer):
     part = windows("?", "It rains. " * 9, tokenizer, 24, 4)
     batch = pad_windows(part, 0)
     allowed = allowed_tokens([w.offsets for w in part], batch["input_ids"].shape[1], torch.device("cpu"))

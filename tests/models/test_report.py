@@ -76,7 +76,7 @@ def small_figure():
 
 
 @pytest.mark.full
-def test_maps_add_up_and_softmax_rows_sum_to_one(trained, rows):
+def test_example_maps_sum_as_defined(trained, rows):
     maps = example_maps(trained, rows[0])
     length = len(maps.tokens)
     assert maps.softmax.shape == maps.quasi.shape == maps.combined.shape == (2, 2, length, length)
@@ -87,7 +87,7 @@ def test_maps_add_up_and_softmax_rows_sum_to_one(trained, rows):
     np.testing.assert_allclose(maps.probabilities, trained.probabilities(rows[:1])[0], atol=1e-5)
 
 
-def test_mean_lambda_leaves_padding_out(trained, rows):
+def test_mean_lambda_ignores_padding(trained, rows):
     some = sorted(rows[:40], key=lambda row: len(row.sentence))[::13]
     single = [example_maps(trained, row) for row in some]
     assert len({len(maps.tokens) for maps in single}) > 1
@@ -96,7 +96,7 @@ def test_mean_lambda_leaves_padding_out(trained, rows):
     np.testing.assert_allclose(mean_lambda(trained, some), want, atol=1e-6)
 
 
-def test_scales_are_centred_at_zero_and_shared_along_a_line(trained, rows):
+def test_layer_figure_scales_are_symmetric_and_shared(trained, rows):
     maps = example_maps(trained, rows[0])
     figure = heatmaps.layer_figure(maps, 1)
     panels = [axis.images[0] for axis in figure.axes if axis.images and axis.get_label() != "<colorbar>"]
@@ -109,7 +109,7 @@ def test_scales_are_centred_at_zero_and_shared_along_a_line(trained, rows):
             np.testing.assert_array_equal(panel.get_array(), getattr(maps, field)[1, head])
 
 
-def test_page_stands_alone_and_is_well_formed(tmp_path):
+def test_report_page_is_offline_and_well_formed(tmp_path):
     report = Report(tmp_path / "report", "Title <b>", "lead & more")
     for number in range(2):
         section = report.section(f"Part {number}")
@@ -252,7 +252,7 @@ def test_figures_show_dollars_and_underscores_as_they_are(tmp_path):
         assert [one for one in NAMES if one not in texts] == [], name
 
 
-def test_rows_are_picked_by_their_true_labels(rows):
+def test_demo_rows_are_picked_by_label(rows):
     praise, blame, other = demo.pick_rows(rows)
     assert (praise.label, blame.label, other.label) == (POSITIVE, NEGATIVE, POSITIVE)
     assert praise.sentence == blame.sentence != other.sentence
@@ -276,7 +276,7 @@ def test_tables_align_numbers_to_the_right():
 
 
 @pytest.mark.full
-def test_speed_rows_hold_what_was_measured():
+def test_speed_rows_have_the_measurements():
     forward, both = qacg_models.demos.speed.speed_table(shapes=((1, 2, 300, 16),), seconds=0, minimum_runs=3)
     assert (forward.backward, both.backward) == (False, True)
     assert forward.runs == both.runs == 3
@@ -287,7 +287,7 @@ def test_speed_rows_hold_what_was_measured():
         assert both.eager_mb > 3 * 2 * 300 * 300 * 4 / 1e6
 
 
-def test_fused_and_eager_compute_the_same_in_the_speed_table():
+def test_speed_table_fused_equals_eager():
     import torch
 
     tensors = tuple(torch.randn(1, 2, 20, 16, generator=torch.Generator().manual_seed(i)) for i in range(5))
@@ -299,7 +299,7 @@ def test_fused_and_eager_compute_the_same_in_the_speed_table():
 
 
 @pytest.mark.full
-def test_the_whole_demo_in_small(tmp_path, monkeypatch, capsys):
+def test_demo_small_run_writes_its_page(tmp_path, monkeypatch, capsys):
     whole = qacg_models.demos.speed.speed_table
     small = {"shapes": ((1, 1, 8, 8),), "seconds": 0, "minimum_runs": 1}
     monkeypatch.setattr(qacg_models.demos.speed, "speed_table", lambda: whole(**small))
@@ -324,14 +324,14 @@ def test_the_whole_demo_in_small(tmp_path, monkeypatch, capsys):
     assert all(row["within"] == "yes" for row in tables["Agreement with the reference"]["agreement"])
 
 
-def test_demo_starts_from_scratch_where_minilm_is_installed(tmp_path, monkeypatch):
+def test_demo_ignores_an_installed_minilm(tmp_path, monkeypatch):
     given = []
     monkeypatch.setattr(demo, "run", lambda report, output, options: given.append(options) or 0)
     assert main(["demo", "--report", str(tmp_path / "r"), "--output", str(tmp_path / "m")]) == 0
     assert given[0].from_checkpoint == "scratch"
 
 
-def test_demo_says_when_the_operator_is_off(monkeypatch, tmp_path, capsys):
+def test_demo_reports_a_disabled_operator(monkeypatch, tmp_path, capsys):
     from qacg_kernels import testing
 
     row = testing.ParityRow("cpu", "float32", "a case", "grad key", 2.0, 1.0, False)

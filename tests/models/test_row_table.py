@@ -37,7 +37,7 @@ def cells(text):
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")]
 
 
-def test_seeds_of_one_kind_of_run_are_one_line():
+def test_table_merges_seeds_of_a_run():
     records = [record(0, 60, 0.5), record(1, 120, 0.7), record(0, 240, attention="eager"), record(0, epochs=2)]
     text = markdown([row_of(one) for one in records])
     header, _, fused, eager, short, tfidf, majority = cells(text)
@@ -61,10 +61,10 @@ def test_seeds_of_one_kind_of_run_are_one_line():
     assert tfidf[0] == "TF-IDF + logistic regression" and tfidf[5] == "40.0"
     assert majority == ["majority", "", "", "", "", "50.0", "25.0", "12.5", "n/a", "100.0", ""]
     assert "own, test, in %:" in text and "abacus, 2 threads, torch 2.13, commit cccccccccccc-modified, 2026" in text
-    assert "chosen on dev" in text and "optimistic" not in text
+    assert "selected on dev" in text and "optimistic" not in text
 
 
-def test_rows_are_kept_once_and_without_paths(tmp_path, capsys):
+def test_append_rows_omits_paths_and_repeats(tmp_path, capsys):
     for _ in range(2):
         path = append_rows(tmp_path, [record(0), record(1)])
     assert path.name == "own-qacg-bert-dev.jsonl" and len(path.read_text().splitlines()) == 2
@@ -73,10 +73,10 @@ def test_rows_are_kept_once_and_without_paths(tmp_path, capsys):
     assert cells(capsys.readouterr().out)[2][4] == "0 1"
 
 
-def test_what_cannot_stand_in_one_table_is_named(tmp_path, capsys):
+def test_table_incompatible_rows_raise(tmp_path, capsys):
     other = replace(record(1), machine=record().machine | {"threads": 1})
     for records, wanted in (
-        ([record(0), other], "rows: expected one, got those of 2 machines"),
+        ([record(0), other], "rows: expected records of one machine, .*got 2 machines"),
         ([record(0), record(0, 3.0)], r"rows: expected each once, got seeds \[0, 0\] of one kind of QACG-BERT"),
     ):
         with pytest.raises(InputError, match=wanted):
@@ -98,7 +98,7 @@ def test_what_cannot_stand_in_one_table_is_named(tmp_path, capsys):
     assert "none.jsonl: cannot be read" in capsys.readouterr().err
 
 
-def test_data_sets_have_tables_of_their_own_and_choice_on_test_is_said():
+def test_table_per_data_set_notes_selection_on_test():
     second = record(0, protocol="released", epochs=30)
     second = replace(second, selected=replace(second.selected, split="test"))
     text = markdown([row_of(record()), row_of(second)])
@@ -108,6 +108,6 @@ def test_data_sets_have_tables_of_their_own_and_choice_on_test_is_said():
         "TF-IDF + logistic regression",
         "majority",
     ], "the protocol says the rest"
-    assert "chosen on dev, test. Figures on test are optimistic where test chose the checkpoint." in text
+    assert "selected on dev, test. Metrics on test are optimistic if the checkpoint was selected on test." in text
     second = replace(second, data={"test": SplitFile(4, "z")})
     assert markdown([row_of(record()), row_of(second)]).count("own, test, in %:") == 2

@@ -89,7 +89,7 @@ class Baseline:
         return f1_score(truth, found, average="macro")
 
 
-def test_sheet_dev_score_estimates_the_score_on_new_texts(reviews, tmp_path, monkeypatch):
+def test_sheet_dev_metric_estimates_new_texts(reviews, tmp_path, monkeypatch):
     """The mean of six sheets is within 5 points; dev cut from noun rows alone is more than 12 points too high."""
     gaps, old_gaps = [], []
     _, known, _, proposals = reviews
@@ -151,7 +151,7 @@ def test_sheet_printed_steps_name_the_dev_rows(reviews, tmp_path, capsys):
     assert "No row is marked dev" in capsys.readouterr().out
 
 
-def test_train_on_a_sheet_says_what_dev_estimates(reviews, tmp_path, capsys):
+def test_train_on_a_sheet_reports_what_dev_estimates(reviews, tmp_path, capsys):
     sheet = labelled_sheet(reviews, tmp_path, "--rows", "80", "--dev-rows", "40")
     small = ["--max-steps=2", "--layers=1", "--hidden-size=16", "--heads=2", "--intermediate-size=16"]
     model = tmp_path / "model"

@@ -116,7 +116,7 @@ def test_predict_reads_every_table(model, tmp_path, capsys):
         assert [(row["text"], row["columns"]) for row in found] == [("fine", {"n": "1"}), ("slow", {"n": "2"})]
 
 
-def test_predict_misuse_of_tables_is_named(model, tmp_path, capsys):
+def test_predict_bad_table_options_raise(model, tmp_path, capsys):
     text = tmp_path / "in.txt"
     text.write_text("fine\n\nslow\n")
     for flags, reason in (
@@ -128,7 +128,7 @@ def test_predict_misuse_of_tables_is_named(model, tmp_path, capsys):
         assert reason in fails(capsys, "predict", model, *flags)
 
 
-def test_predict_of_a_pipe_reads_it_once(model, tmp_path, capsys, monkeypatch):
+def test_predict_pipe_is_read_once(model, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("qacg_models.data.requests.check_requests", None)
     pipe = tmp_path / "pipe.jsonl"
     os.mkfifo(pipe)

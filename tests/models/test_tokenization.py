@@ -21,7 +21,7 @@ def tokenizer():
     return train_tokenizer(TEXTS, vocab_size=200, min_frequency=1)
 
 
-def test_two_segments_with_their_types(tokenizer):
+def test_encode_examples_two_segments_have_types(tokenizer):
     (feature,), cut = encode_examples([row("Location - 1 is SAFE")], tokenizer, CONTEXTS, 32)
     tokens = tokenizer.convert_ids_to_tokens(feature["input_ids"])
     first = ["[CLS]", "location", "-", "1", "is", "safe", "[SEP]"]
@@ -31,25 +31,25 @@ def test_two_segments_with_their_types(tokenizer):
     assert (feature["context_ids"], feature["labels"], cut) == (1, 2, 0)
 
 
-def test_context_standalone_leaves_the_name_out(tokenizer):
+def test_encode_examples_standalone_omits_the_context(tokenizer):
     (feature,), _ = encode_examples([row("is cheap", CONTEXTS[0])], tokenizer, CONTEXTS, 32, context_standalone=True)
     assert tokenizer.convert_ids_to_tokens(feature["input_ids"]) == ["[CLS]", "is", "cheap", "[SEP]"]
     assert set(feature["token_type_ids"]) == {0}
     assert feature["context_ids"] == 0
 
 
-def test_the_longer_segment_is_cut_from_its_end(tokenizer):
+def test_encode_examples_truncates_the_longer_segment(tokenizer):
     features, cut = encode_examples([row("is " * 30 + "cheap"), row("is cheap")], tokenizer, CONTEXTS, 16)
     tokens = tokenizer.convert_ids_to_tokens(features[0]["input_ids"])
     assert tokens == ["[CLS]", *["is"] * 8, "[SEP]", "location", "-", "1", "-", "safety", "[SEP]"]
     assert cut == 1
 
 
-def test_the_same_texts_give_the_same_vocabulary(tokenizer):
+def test_train_tokenizer_is_deterministic(tokenizer):
     assert train_tokenizer(TEXTS, 200, 1).get_vocab() == tokenizer.get_vocab()
 
 
-def test_saved_and_loaded_gives_the_same_inputs(tokenizer, tmp_path):
+def test_tokenizer_round_trip_gives_equal_inputs(tokenizer, tmp_path):
     tokenizer.save_pretrained(tmp_path / "saved")
     rows = [row("is location - 1 safe at night ?"), row("cheap", CONTEXTS[0])]
     loaded = load_tokenizer(tmp_path / "saved")
@@ -83,12 +83,12 @@ def test_vocabulary_file_with_and_without_case(tmp_path):
         (["[PAD]", "[UNK]", "a"], r"without \[CLS\], \[SEP\], \[MASK\]"),
     ],
 )
-def test_vocabulary_that_is_none(tmp_path, pieces, reason):
+def test_tokenizer_bad_vocabulary_raises(tmp_path, pieces, reason):
     with pytest.raises(InputError, match=reason):
         tokenizer_from_vocabulary(write_vocabulary(tmp_path, pieces))
 
 
-def test_paths_that_hold_no_tokenizer(tmp_path):
+def test_load_tokenizer_bad_path_raises(tmp_path):
     with pytest.raises(InputError, match="expected a tokenizer folder"):
         load_tokenizer(tmp_path / "nothing")
     with pytest.raises(InputError, match=r"expected tokenizer\.json or vocab\.txt"):
@@ -124,7 +124,7 @@ def test_collator_pads_to_the_longest():
     assert all(tensor.dtype == torch.int64 for tensor in batch.values())
 
 
-def test_a_learned_vocabulary_keeps_umlauts_and_accents(tmp_path):
+def test_train_tokenizer_keeps_accents(tmp_path):
     texts = ["schön", "schon", "Das Frühstück war GROSSARTIG, das Café größer"] * 3
     tokenizer = train_tokenizer(texts, vocab_size=300)
     tokenizer.save_pretrained(tmp_path)

@@ -121,7 +121,7 @@ def test_record_with_an_unknown_field_names_it(inside, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("path", "value", "wanted"),
+    ("path", "value", "expected"),
     [
         (("steps",), True, "steps: expected an integer, got True"),
         (("steps",), 1.5, "steps: expected an integer, got 1.5"),
@@ -136,8 +136,8 @@ def test_record_with_an_unknown_field_names_it(inside, tmp_path):
         (("majority",), {}, "majority: expected the splits of metrics, ['dev', 'test'], got []"),
     ],
 )
-def test_a_value_out_of_its_limits_is_named(path, value, wanted, tmp_path):
-    assert wanted in refusal(tmp_path, changed(path, lambda inside, name: inside.__setitem__(name, value)))
+def test_a_value_out_of_its_limits_is_named(path, value, expected, tmp_path):
+    assert expected in refusal(tmp_path, changed(path, lambda inside, name: inside.__setitem__(name, value)))
 
 
 def test_a_record_that_is_cut_off_is_said_to_be(tmp_path):

@@ -178,7 +178,7 @@ def builds_of_every_kind() -> list[Build]:
     return builds
 
 
-def _kernels(build: Build, wanted: Callable[[str], bool]) -> dict[str, object]:
+def _kernels(build: Build, expected: Callable[[str], bool]) -> dict[str, object]:
     table = table_of(build)
     problem, inputs = _problem(build, table)
     saves = VARIANTS[build.variant].get("saves", True)
@@ -193,7 +193,7 @@ def _kernels(build: Build, wanted: Callable[[str], bool]) -> dict[str, object]:
 
     capability = int(build.architecture.removeprefix("sm_"))
     with products_in_tf32(build.variant in _TF32):
-        return kernels_of(call, table, capability, wanted)
+        return kernels_of(call, table, capability, expected)
 
 
 def _forward(kernel: str) -> Callable[..., tuple]:

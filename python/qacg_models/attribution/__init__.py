@@ -1,1 +1,1 @@
-"""What each token of an input means for a verdict: gradients, and layer-wise relevance."""
+"""Attribution of a predicted logit to tokens: gradient sensitivity and layer-wise relevance."""

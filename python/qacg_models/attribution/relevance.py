@@ -1,7 +1,7 @@
-"""Layer-wise relevance, as in the analysis released with QACG-BERT: two rules, and the way back through a model.
+"""Layer-wise relevance propagation, as in the analysis released with QACG-BERT.
 
-A rule takes the relevance R of an output and gives that of its input. Nothing outlives a call, and nothing of
-size L x L x D is made: the attention rule is one matrix product.
+A rule computes the relevance of an input from the relevance R of an output. The attention rule is one matrix product,
+so that no L x L x D tensor is materialised.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,17 +19,16 @@ from qacg_models.modules.softmax_attention import merge_heads, split_heads
 
 
 def gradient_relevance(output: Tensor, inputs: Tensor, relevance: Tensor, eps: float = 1e-7) -> Tensor:
-    """The rule for everything but attention: |x * d(s . y)/dx| with s = R / y, scaled to keep each sum of R.
+    """The rule for all modules but attention: |x * d(s . y)/dx| with s = R / y, scaled to preserve the sum of R.
 
     Args:
-        output: y, (..., N), computed from `inputs` with autograd on.
+        output: y, (..., N), computed from `inputs` with autograd enabled.
         inputs: x, (..., M).
         relevance: R, (..., N).
-        eps: added to y, to x and to the sum that is divided by.
+        eps: added to y, x and the divisor.
 
     Returns:
-        (..., M), without gradient. Over the last dimension it sums to what `relevance` sums to (up to eps), and
-        has its sign.
+        (..., M) relevance, without gradient. Its sum over the last dimension is that of `relevance`, up to eps.
     """
     output_share = relevance / (output.detach() + eps)
     (gradient,) = torch.autograd.grad(output, inputs, grad_outputs=output_share, retain_graph=True)
@@ -40,19 +39,20 @@ def gradient_relevance(output: Tensor, inputs: Tensor, relevance: Tensor, eps: f
 def attention_relevance(
     output: Tensor, value: Tensor, attention: Tensor, relevance: Tensor, eps: float = 1e-6
 ) -> Tensor:
-    """The rule for O = A V: value j gets of the relevance of output i the share A_ij V_jd / O_id, for each d.
+    """The rule for O = A V: value j receives the share A_ij V_jd / O_id of the relevance of output i, for each d.
 
-    With e = eps sign(O), the share is (A_ij V_jd + e_id / (S D)) / (O_id + e_id). The sum over i is taken first:
-    with M = R / (O + e) it is V o (A^T M) + sum_i e o M / (S D), so that no message is stored.
+    With e = eps sign(O), the share is (A_ij V_jd + e_id / (S D)) / (O_id + e_id). With M = R / (O + e), the sum over i
+    is V o (A^T M) + sum_i e o M / (S D).
 
     Args:
         output: O, (..., L, D).
         value: V, (..., S, D).
-        attention: A, (..., L, S); its entries may be negative.
+        attention: A, (..., L, S); entries can be negative.
         relevance: R, (..., L, D).
+        eps: of the stabiliser e.
 
     Returns:
-        (..., S, D).
+        (..., S, D) relevance of the values.
     """
     stabiliser = torch.where(output >= 0, eps, -eps)
     message = relevance / (output + stabiliser)
@@ -65,9 +65,9 @@ class LayerwiseRelevance:
     """Relevance of the tokens to one logit of each row.
 
     Attributes:
-        tokens: (B, L), at the embeddings; the entries of a row sum to `logit` up to the rules' eps.
-        layers: (B, L) each: at the embeddings and after every layer.
-        logit: (B), what was distributed.
+        tokens: (B, L) at the embeddings; a row sums to `logit`, up to the rules' eps.
+        layers: (B, L) at the embeddings and after every layer.
+        logit: (B) the distributed logits.
     """
 
     tokens: Tensor
@@ -80,18 +80,20 @@ def layerwise_relevance(
 ) -> LayerwiseRelevance:
     """Distributes a logit over the tokens, from the classifier back to the embeddings.
 
-    As in the released analysis relevance passes LayerNorm and activations unchanged, goes through the blocks
-    and not past them on the residual, and enters attention through the values only: neither queries and keys
-    nor the context get any. Maps are made again for one layer at a time.
+    As in the released analysis, relevance passes LayerNorm and activations unchanged, passes through the blocks and
+    not along the residual, and enters attention through the values only: queries, keys and context receive none.
+    Attention maps are recomputed for one layer at a time.
 
     Args:
-        model: a sequence classifier of this package, run in evaluation mode. No other thread may run it
-            meanwhile.
-        batch: arguments of its forward, by name; labels are not used.
-        target: the class whose logit is distributed, one for all or (B); None: each row's highest.
+        model: a sequence classifier of this package, run in evaluation mode; no other thread may run it meanwhile.
+        batch: keyword arguments of its forward; labels are ignored.
+        target: class of the logit, one for all rows or (B); None: the highest logit of each row.
+
+    Returns:
+        Relevance by token and layer.
 
     Raises:
-        TypeError, ValueError: as the model does, and for a model or target that does not fit.
+        TypeError, ValueError: an unsuitable model or target, or an error of the model.
     """
     with evaluation_mode(model), torch.inference_mode(False), torch.no_grad():
         bert: Any = model.base_model
@@ -116,7 +118,7 @@ class _Call:
 
 @contextmanager
 def _recorded(modules: list[nn.Module]) -> Iterator[dict[nn.Module, _Call]]:
-    """What the modules are called with and return while the context lasts."""
+    """Records arguments and results of the modules' calls inside the context."""
     calls: dict[nn.Module, _Call] = {}
 
     def record(module: nn.Module, args: tuple, out: object) -> None:
@@ -131,14 +133,14 @@ def _recorded(modules: list[nn.Module]) -> Iterator[dict[nn.Module, _Call]]:
 
 
 def _through(function, x: Tensor, relevance: Tensor) -> Tensor:
-    """`gradient_relevance` of function(x), computed again."""
+    """`gradient_relevance` of function(x), which is recomputed."""
     with torch.enable_grad():
         leaf = x.detach().requires_grad_()
         return gradient_relevance(function(leaf), leaf, relevance)
 
 
 def _through_pooler(pooler: Any, seen: Mapping[nn.Module, _Call], relevance: Tensor) -> Tensor:
-    """(B, hidden) to the tokens, (B, L, hidden)."""
+    """Relevance of the pooled output, (B, hidden), to that of the tokens, (B, L, hidden)."""
     hidden_states, visible = seen[pooler].args
     summary = seen[pooler.dense].args[0]
     relevance = _through(pooler.dense, summary, relevance)
@@ -151,10 +153,13 @@ def _through_pooler(pooler: Any, seen: Mapping[nn.Module, _Call], relevance: Ten
 
 
 def _through_layer(layer: Any, args: tuple, heads: int, relevance: Tensor) -> Tensor:
-    """(B, L, hidden) at the layer's output to its input, of any model here: they share the names of the parts.
+    """Relevance of a layer's output to that of its input, both (B, L, hidden).
 
     Args:
-        args: what the layer was called with; the last says whether it returns maps.
+        layer: of any model of this package; all have the same module names.
+        args: arguments of the layer's call; the last selects whether it returns attention maps.
+        heads: number of heads.
+        relevance: of the output.
     """
     attention = layer.attention
     parts = [attention.self, attention.self.value, attention.output, attention.output.dense]

@@ -1,4 +1,4 @@
-"""Gradient sensitivity: how strongly a logit depends on the embedding of each token."""
+"""Gradient sensitivity of a logit to the embedding of each token."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,19 +12,18 @@ from qacg_models.models.pretrained import EncoderPreTrainedModel
 def token_sensitivity(
     model: EncoderPreTrainedModel, batch: Mapping[str, Tensor], target: int | Tensor | None = None
 ) -> Tensor:
-    """Squared norm of d logit / d embedding of every token.
+    """Squared norm of d logit / d embedding for every token.
 
     Args:
-        model: a sequence classifier of this package. It is run in evaluation mode; parameters and their
-            gradients are left alone.
-        batch: arguments of its forward, by name; labels are not used.
-        target: the class whose logit is meant, one for all or (B); None: each row's highest.
+        model: a sequence classifier of this package, run in evaluation mode; parameter gradients do not change.
+        batch: keyword arguments of its forward; labels are ignored.
+        target: class of the logit, one for all rows or (B); None: the highest logit of each row.
 
     Returns:
-        (B, L). Padding has 0.
+        (B, L) scores, 0 for padding.
 
     Raises:
-        TypeError, ValueError: as the model does, and for a model or target that does not fit.
+        TypeError, ValueError: an unsuitable model or target, or an error of the model.
     """
     with evaluation_mode(model), _leaf_embeddings(model) as leaves:
         logits = classify(model, batch)
@@ -34,16 +33,17 @@ def token_sensitivity(
 
 
 def embedding_gradient(model: EncoderPreTrainedModel, batch: Mapping[str, Tensor], weights: Tensor) -> Tensor:
-    """Gradient of sum(weights * logits) by the output of the embeddings, after LayerNorm.
+    """Gradient of sum(weights * logits) with respect to the output of the embeddings, after LayerNorm.
 
-    The published `backward_gradient(sensitivity_grads)`, without hooks that outlive the call.
+    The released code's `backward_gradient(sensitivity_grads)`.
 
     Args:
-        model, batch: as for `token_sensitivity`.
+        model: a sequence classifier of this package.
+        batch: keyword arguments of its forward; labels are ignored.
         weights: (B, num_labels).
 
     Returns:
-        (B, L, hidden_size).
+        (B, L, hidden_size) gradient.
     """
     with evaluation_mode(model), _leaf_embeddings(model) as leaves:
         logits = classify(model, batch)
@@ -55,13 +55,13 @@ def embedding_gradient(model: EncoderPreTrainedModel, batch: Mapping[str, Tensor
 
 
 def classify(model: EncoderPreTrainedModel, batch: Mapping[str, Tensor]) -> Tensor:
-    """Logits (B, C) of a sequence classifier; labels of the batch are not used."""
+    """(B, C) logits of a sequence classifier; labels of the batch are ignored."""
     return model(**{name: value for name, value in batch.items() if name != "labels"}, return_dict=True).logits
 
 
 @contextmanager
 def evaluation_mode(model: EncoderPreTrainedModel) -> Iterator[None]:
-    """Puts a sequence classifier into evaluation mode, and each of its modules back into its own at the end.
+    """Sets a sequence classifier to evaluation mode, and restores the mode of each module at the end.
 
     Raises:
         TypeError: `model` is not a sequence classifier of this package.
@@ -69,7 +69,7 @@ def evaluation_mode(model: EncoderPreTrainedModel) -> Iterator[None]:
     if not isinstance(model, EncoderPreTrainedModel) or not hasattr(model, "classifier"):
         raise TypeError(f"model: expected a sequence classifier of this package, got {type(model).__name__}")
     training = [module for module in model.modules() if module.training]
-    unpad, model.config.unpad = model.config.unpad, False  # what is looked at has a place for every token given
+    unpad, model.config.unpad = model.config.unpad, False  # attributions need every token of the input
     model.eval()
     try:
         yield
@@ -87,18 +87,20 @@ def one_hot(logits: Tensor, target: int | Tensor | None) -> Tensor:
     target = torch.as_tensor(target, device=logits.device)
     if target.is_floating_point() or target.dim() > 1 or (target.dim() == 1 and len(target) != rows):
         raise ValueError(
-            f"target: expected an integer or ({rows},) of them, got {target.dtype} of shape {tuple(target.shape)}"
+            f"target: expected an integer or {rows} integers, got {target.dtype} of shape {tuple(target.shape)}"
         )
     if target.numel() and not 0 <= int(target.min()) <= int(target.max()) < classes:
-        raise ValueError(f"target: expected 0 to {classes - 1}, got classes {int(target.min())} to {int(target.max())}")
+        raise ValueError(
+            f"target: expected classes from 0 to {classes - 1}, got {int(target.min())} to {int(target.max())}"
+        )
     return nn.functional.one_hot(target.long().expand(rows), classes).to(logits.dtype)
 
 
 @contextmanager
 def _leaf_embeddings(model: EncoderPreTrainedModel) -> Iterator[list[Tensor]]:
-    """Cuts the graph behind the embeddings' output, which becomes a leaf; the leaf is put into the list.
+    """Makes the embeddings' output a leaf of the graph, and appends it to the list.
 
-    So parameters may be frozen, and no gradient is computed below.
+    Parameters can be frozen, and no gradient is computed for the embeddings.
     """
     leaves = []
 

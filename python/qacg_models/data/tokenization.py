@@ -15,7 +15,7 @@ from qacg_models.utils.plain_text import lone_surrogate, read_text
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
-    from transformers import PreTrainedTokenizerFast
+    from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
     from qacg_models.data import Example
 
@@ -179,6 +179,14 @@ def check_text(argument: str, text: str) -> None:
     """Raises InputError for a text that cannot be encoded as UTF-8."""
     if half := lone_surrogate(text):
         raise InputError(f"{argument}: expected text that UTF-8 can encode, got {half}, half of a character")
+
+
+def check_tokenizer(tokenizer: PreTrainedTokenizerBase, embeddings: int) -> None:
+    """Raises InputError for a tokenizer with more tokens than the model has embeddings, or without padding."""
+    if len(tokenizer) > embeddings:
+        raise InputError(f"tokenizer: expected at most {embeddings} tokens as in the model, got {len(tokenizer)}")
+    if tokenizer.pad_token_id is None:
+        raise InputError("tokenizer: expected a pad_token, got none")
 
 
 def _set_text_steps(tokenizer: Tokenizer, lowercase: bool, keep_marks: bool = False) -> None:

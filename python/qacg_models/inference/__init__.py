@@ -1,11 +1,12 @@
-"""Trained models at work.
+"""Predictions of trained models.
 
-| question | its home |
+| subject | module |
 |---|---|
-| a model folder loaded, and its probabilities | `trained_model.py` |
-| aspects of texts | `aspect_sentiment.py`, `aspect_queries.py` |
-| a model in int8 | `int8.py` |
-| files of texts, of any size | `bulk_prediction.py`, `prediction_format.py` |
-| answers to questions | `question_answering.py`, `span_decoding.py` |
-| summaries | `summarization.py` |
+| loading a model folder, logits and probabilities | `trained_model.py` |
+| aspect sentiment of texts | `aspect_sentiment.py`, `aspect_queries.py` |
+| long texts by sentence or as documents | `pieces.py` |
+| int8 inference | `int8.py` |
+| prediction of files of any size | `bulk_prediction.py`, `prediction_format.py` |
+| question answering | `question_answering.py`, `span_decoding.py` |
+| extractive summaries | `summarization.py` |
 """

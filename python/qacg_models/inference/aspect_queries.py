@@ -1,4 +1,4 @@
-"""Which contexts of a model a text is asked about: the aspects, and the targets where the model has them."""
+"""The contexts (aspects, and targets if the model has them) for which a text is predicted."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from qacg_models.errors import InputError
 
 @dataclass(frozen=True)
 class Questions:
-    """What a model is asked about every text.
+    """The aspects and targets for which each text is predicted.
 
     Attributes:
         task: labels and aspects of the model.
-        aspects: asked about every text that does not come with an aspect of its own.
-        known_targets: the targets of the model's contexts, ("",) for a model without targets.
-        targets: asked about every text that does not come with a target of its own; None: those that it names.
+        aspects: for texts without an aspect of their own.
+        known_targets: targets of the model's contexts; ("",) for a model without targets.
+        targets: for texts without a target of their own; None: the targets that occur in the text.
     """
 
     task: Task
@@ -36,20 +36,23 @@ class Questions:
         aspects: Sequence[str] | None = None,
         targets: Sequence[str] | None = None,
     ) -> Questions:
-        """The questions of a caller.
+        """Creates the questions from a caller's arguments.
 
         Args:
+            task: labels and aspects of the model.
             contexts: names of the model's contexts.
-            aspects: None: all of the model's.
-            targets: None: those that a text names.
+            aspects: names; None: all aspects of the model.
+            targets: names; None: the targets that occur in the text.
 
         Raises:
             TypeError: names that are not a sequence of texts.
-            InputError: no name, one twice, or one that the model does not know.
+            InputError: no names, a repeated name, or one that the model does not have.
         """
         known = tuple(dict.fromkeys(task.split_context(context)[0] for context in contexts))
         if targets is not None and not task.has_targets:
-            raise InputError("targets: got some, but this model's contexts are aspects alone; wanted none")
+            raise InputError(
+                f"targets: expected none for a model whose contexts are aspects only, got {', '.join(targets)}"
+            )
         aspects = task.aspects if aspects is None else _names("aspects", aspects, task.aspects)
         if not task.has_targets:
             targets = known
@@ -58,14 +61,16 @@ class Questions:
     def rows(
         self, text: str, *, row_id: str = "", line: int = 0, target: str | None = None, aspect: str | None = None
     ) -> list[Example]:
-        """A row without a label for each target and aspect, targets first, in the order in which they were given.
+        """Unlabelled rows of a text, one for each target and aspect (aspects vary fastest).
 
         Args:
-            target, aspect: the text's own, in place of those that are asked about every text.
+            text: the text.
+            row_id, line: of the rows.
+            target, aspect: of this text; None: those of the questions.
 
         Raises:
             TypeError: `text` is not a str.
-            InputError: it is empty, or names no target where none was given; or an unknown target or aspect.
+            InputError: an empty text, no target given or found in the text, or an unknown target or aspect.
         """
         targets, aspects = self.contexts(text, target, aspect)
         return [
@@ -77,11 +82,11 @@ class Questions:
     def contexts(
         self, text: str, target: str | None = None, aspect: str | None = None
     ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Targets and aspects that a text is asked about; arguments and errors as for `rows`."""
+        """Targets and aspects for which a text is predicted; arguments and errors as for `rows`."""
         if not isinstance(text, str):
             raise TypeError(f"text: expected str, got {type(text).__name__}")
         if not text.strip():
-            raise InputError("text: expected a sentence, got an empty one")
+            raise InputError("text: expected a sentence, got an empty text")
         check_text("text", text)
         targets = self._targets_in(text) if target is None else _names("target", [target], self.known_targets)
         aspects = self.aspects if aspect is None else _names("aspect", [aspect], self.task.aspects)
@@ -97,8 +102,8 @@ class Questions:
         )
         if not named:
             raise InputError(
-                f"text: got {text!r}, which names no target; the model knows {', '.join(self.known_targets)}; "
-                "spell it so, or give targets"
+                f"text: expected one of the targets {', '.join(self.known_targets)} in it, got {text!r}; add it to the"
+                " text, or pass targets"
             )
         return named
 
@@ -110,5 +115,5 @@ def _names(argument: str, names: Sequence[str], known: Sequence[str]) -> tuple[s
         raise InputError(f"{argument}: expected at least one name, each once, got {list(names)}")
     unknown = next((name for name in names if name not in known), None)
     if unknown is not None:
-        raise InputError(f"{argument}: expected one of {', '.join(known)}, which the model knows, got {unknown!r}")
+        raise InputError(f"{argument}: expected one of the model's ({', '.join(known)}), got {unknown!r}")
     return tuple(names)

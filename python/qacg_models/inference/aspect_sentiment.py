@@ -1,4 +1,4 @@
-"""Aspect sentiment of texts in one line: a trained model that is asked about aspects by name."""
+"""Aspect sentiment of texts by a trained model."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ from qacg_models.utils.devices import cpu_threads
 
 @dataclass(frozen=True)
 class AspectPrediction:
-    """What the model says of one aspect of a text.
+    """The prediction for one aspect of a text.
 
     Attributes:
-        text: as it was given.
-        target: whose aspect it is; empty for a model without targets.
-        label: the most probable one.
-        probabilities: of every label, by name, in the order of the model's classes; they sum to 1.
+        text: the input text.
+        target: of the aspect; empty for a model without targets.
+        aspect: name of the aspect.
+        label: the most probable label.
+        probabilities: by label, in the order of the model's classes; they sum to 1.
     """
 
     text: str
@@ -37,16 +38,15 @@ class AspectPrediction:
     probabilities: dict[str, float]
 
     def to_json(self) -> dict:
-        """As plain types for a JSON file."""
+        """The prediction as JSON types."""
         return asdict(self)
 
 
 class AspectSentiment:
-    """A trained model, ready to be asked.
+    """Aspect sentiment of texts by a trained model.
 
     Args:
-        trained: the model. It stays in evaluation mode, and its context path is folded (`fold_context`), as that of
-            one in int8 is already.
+        trained: the model. It is set to evaluation mode, and its context path is folded (`fold_context`).
 
     Example:
         >>> ask = AspectSentiment.from_pretrained("runs/mine")  # doctest: +SKIP
@@ -64,17 +64,17 @@ class AspectSentiment:
     def from_pretrained(
         cls, folder: Path | str, *, attention: str | None = None, device: str = "cpu", int8: bool = False
     ) -> AspectSentiment:
-        """Load a folder that `qacg train` wrote.
+        """Loads a folder that `qacg train` wrote.
 
         Args:
-            attention: an implementation of the model; None takes the one it was trained with.
-            device: where the model runs, such as "cuda".
-            int8: multiply in 8 bits, on the CPU, with torchao (`inference/int8.py`).
+            folder: the folder.
+            attention: attention implementation; None: the one used in training.
+            device: device of the model, such as "cuda".
+            int8: use int8 matrix products on the CPU, with torchao (`inference/int8.py`).
 
         Raises:
-            ModelFolderError: something is missing or unreadable, with its name.
-            InputError: an attention that the model does not have, a device that is not there, or int8 where it cannot
-                be had.
+            ModelFolderError: a file of the folder is missing or unreadable.
+            InputError: an attention implementation, a device or int8 that is not available.
         """
         trained = load_trained(folder, attention, device=device)
         return cls(in_int8(trained) if int8 else trained)
@@ -95,7 +95,7 @@ class AspectSentiment:
         return self.questions().known_targets if self.trained.task.has_targets else ()
 
     def questions(self, aspects: Sequence[str] | None = None, targets: Sequence[str] | None = None) -> Questions:
-        """What is asked about every text; arguments and errors as for a call."""
+        """The questions for all texts; arguments and errors as for a call."""
         return Questions.of(self.trained.task, self.trained.contexts, aspects, targets)
 
     def __call__(
@@ -106,23 +106,23 @@ class AspectSentiment:
         batch_size: int = 64,
         by: str = "text",
     ) -> list[AspectPrediction] | list[list[AspectPrediction]]:
-        """What the model says of a text, or of each of several.
+        """Predicts a text, or each of several texts.
 
         Args:
-            texts: one text, or a sequence of them.
-            aspects: names; None: all of the model's.
-            targets: names, for a model with targets; None: those that a text names.
+            texts: one text, or a sequence of texts.
+            aspects: names; None: all aspects of the model.
+            targets: names, for a model with targets; None: the targets that occur in the text.
             batch_size: most pairs of text and context in one packed batch.
-            by: "text": texts as they are, cut to the model's length; "sentence": each sentence by itself, all its
-                aspects, then the next; "document": one answer from all sentences (`pieces.combine`).
+            by: "text": whole texts, truncated to the model's length; "sentence": each sentence separately;
+                "document": one prediction from all sentences (`pieces.combine`).
 
         Returns:
-            A list with one prediction for each target and aspect, in the order in which they were given, and by
-            sentence as many for each; for a sequence of texts a list of such lists.
+            One prediction for each target and aspect, and with by="sentence" for each sentence; for a sequence of
+            texts a list of such lists.
 
         Raises:
             TypeError: an argument of another type.
-            InputError: an empty text, an unknown aspect or target, a text that names no target, or an unknown `by`.
+            InputError: an empty text, an unknown aspect or target, a text without a target, or an unknown `by`.
         """
         questions = self.questions(aspects, targets)
         if isinstance(texts, str):
@@ -138,13 +138,16 @@ class AspectSentiment:
         by: str = "text",
         seen: Callable[[float], None] | None = None,
     ) -> list[list[AspectPrediction]]:
-        """What the model says of texts, each given as its rows, one for each target and aspect.
+        """Predicts texts that are given as rows, one row for each target and aspect.
 
         Args:
+            asked: the rows of each text.
+            batch_size: most rows of a batch.
+            by: one of `pieces.BY`.
             seen: called after every batch with its share of all rows; the shares add up to 1.
 
         Raises:
-            TypeError, InputError: as for `predict`, or `by` is none of `pieces.BY`.
+            TypeError, InputError: as for `predict`, or an unknown `by`.
         """
         if by not in BY:
             raise InputError(f"by: expected one of {', '.join(BY)}, got {by!r}")
@@ -174,7 +177,7 @@ class AspectSentiment:
         return pieces(text, tokenizer, max(room, 1))
 
     def _together(self, text: str, group: Sequence[AspectPrediction]) -> AspectPrediction:
-        """The answer of a document, from those of its sentences about the same context."""
+        """The prediction of a document from those of its sentences for the same context."""
         probabilities = np.array([list(one.probabilities.values()) for one in group])
         by_label = dict(zip(self.labels, combine(probabilities, self.trained.task.has_absent).tolist()))
         label = max(by_label, key=by_label.__getitem__)
@@ -183,10 +186,12 @@ class AspectSentiment:
     def predict(
         self, rows: Sequence[Example], batch_size: int = 64, seen: Callable[[int], None] | None = None
     ) -> list[AspectPrediction]:
-        """What the model says of rows, in their order; their labels, if any, are not looked at.
+        """Predicts rows, in their order; labels of the rows are ignored.
 
         Args:
-            seen: called with the number of rows of every batch that is done.
+            rows: the rows.
+            batch_size: most rows of a batch.
+            seen: called after every batch with its number of rows.
 
         Raises:
             TypeError, InputError: `batch_size` is not a positive int, or a row's context is none of the model's.

@@ -1,10 +1,9 @@
-"""Prediction of any number of texts at constant memory, by one process or several, that can be killed and go on.
+"""Prediction of any number of texts in constant memory, with one or several processes; a killed run can be resumed.
 
-Texts are read a window at a time. Window k is the work of rank k modulo the number of processes, which writes it as
-`OUTPUT.parts/K` and gives the file its name once it is on the disk. When all are there the main process joins them,
-puts the whole in its place, and removes the parts.
-A part begins with the digest of the texts it was made from and with its own, so that a resumed run, of any number of
-processes, takes the parts that are still true and whole and makes the others again.
+Texts are read in windows. Window k belongs to rank k modulo the number of processes, which writes it atomically to
+`OUTPUT.parts/K`. At the end the main process joins the parts into the output file, and removes them. A part begins with
+a digest of its texts and a digest of its content, so that a resumed run, with any number of processes, reuses parts
+that are valid and makes the others again.
 """
 
 from __future__ import annotations
@@ -31,36 +30,36 @@ from qacg_models.utils.output_lock import lock_output, parts_path
 
 PLAN_NAME = "plan.json"
 JOINED = "joined"
-# A file that is there once all parts have been joined, so that the output beside them may be that of this run.
+# This file exists once all parts have been joined: the output next to the parts can be that of this run.
 DONE = "done"
-PLAN_FORMAT = 3  # in 1 parts had no digest of their own, in 2 all was float32
+PLAN_FORMAT = 1
 
 
 class TextProgress(Protocol):
-    """Receives how many texts are done, as `write` goes through them."""
+    """Receives the number of finished texts from `BulkPrediction.write`."""
 
     def begin(self) -> None:
         """Called before the first text."""
 
     def advance(self, texts: float) -> None:
-        """So many more texts are done in this run; a batch may hold a part of a text's rows."""
+        """Called with the number of texts finished; fractional, since a batch can have part of a text's rows."""
 
     def skip(self, texts: int) -> None:
-        """So many more texts were done by an earlier run."""
+        """Called with the number of texts that an earlier run finished."""
 
 
 @dataclass(frozen=True)
 class BulkPrediction:
-    """What is asked of every text, and how the answers are written.
+    """Predicts texts and writes the predictions as lines.
 
     Attributes:
         ask: the model.
-        questions: aspects and targets of texts that bring none.
-        lines: how predictions are written.
-        source: the file of the texts, as errors name it.
-        window: texts that are read, sorted by length and predicted together.
-        batch_size: pairs of text and context in one batch.
-        by: what an answer is about, one of `pieces.BY`.
+        questions: aspects and targets of texts that have none of their own.
+        lines: format of the output lines.
+        source: file of the texts, for errors.
+        window: number of texts that are read, sorted by length and predicted together.
+        batch_size: most pairs of text and context in one batch.
+        by: unit of a prediction, one of `pieces.BY`.
     """
 
     ask: AspectSentiment
@@ -77,17 +76,17 @@ class BulkPrediction:
                 raise InputError(f"{name}: expected at least 1, got {getattr(self, name)}")
 
     def stream(self, requests: Iterable[Request]) -> Iterator[str]:
-        """The header, then the lines of every text, in the order of the texts.
+        """Yields the header, then the lines of every text in order.
 
         Raises:
-            DataError: at the first text with an unknown aspect or target, or that names no target.
+            DataError: at the first text with an unknown aspect or target, or without a target.
         """
         yield self.lines.header()
         for texts in windows(requests, self.window):
             yield from self.answers(texts)
 
     def answers(self, texts: list[Request], seen: Callable[[float], None] | None = None) -> list[str]:
-        """The lines of one window; a skipped text has one line, without a prediction; `seen` as for `predictions`."""
+        """The lines of one window; a skipped text has one line without a prediction; `seen` as for `predictions`."""
         asked = [request for request in texts if not request.skipped]
         found = iter(self.predictions(asked, seen))
         if seen is not None and len(asked) < len(texts):
@@ -103,10 +102,12 @@ class BulkPrediction:
     def predictions(
         self, texts: list[Request], seen: Callable[[float], None] | None = None
     ) -> list[list[tuple[int, AspectPrediction]]]:
-        """What the model says of each text, with the number of the sentence, from 1 on.
+        """The predictions of each text, with the number of the sentence from 1.
 
         Args:
-            seen: called after every batch with how many texts' rows it held, which add up to the number of texts.
+            texts: the texts.
+            seen: called after every batch with the (fractional) number of texts in it; the numbers add up to the
+                number of texts.
 
         Raises:
             DataError: as for `stream`.
@@ -136,28 +137,27 @@ class BulkPrediction:
         say: Callable[[str], None] = print,
         progress: TextProgress | None = None,
     ) -> int:
-        """Writes all lines to a file, which appears when it is complete.
+        """Writes all lines to a file atomically.
 
         Args:
-            requests: the same in every process.
+            requests: the texts, the same in every process.
             output: the file.
-            model_digest: of the model, so that parts of another one are not taken.
-            resume: take the parts of an unfinished run. There need be none.
-            overwrite: replace a file, or parts, that are in the way.
-            say: receives a line for each part that is damaged, in the process whose part it is.
-            progress: receives the texts that are done: its own process's batch by batch, those of others a window
-                at a time, when this process comes to them.
+            model_digest: of the model; parts of another model are not reused.
+            resume: reuse the parts of an unfinished run, if there are any.
+            overwrite: replace an existing file or parts.
+            say: receives a line for each damaged part of this process.
+            progress: receives finished texts: those of this process by batch, those of others by window.
 
         Returns:
-            How many windows this process took from an earlier run.
+            The number of windows that this process reused from an earlier run.
 
         Raises:
-            InputError: a file or parts are in the way, parts of a run with other choices, a part was damaged while
-                others were made, or another run is at work on `output`.
+            InputError: an existing file or parts, parts of a run with other options, a part damaged during the run, or
+                another run that writes `output`.
             DataError: as for `stream`.
         """
         if resume and overwrite:
-            raise InputError("resume: expected one of them, got it beside overwrite")
+            raise InputError("resume, overwrite: expected one of them, got both")
         parts = parts_path(output)
         plan = self._plan(model_digest)
         join_group()
@@ -176,10 +176,10 @@ class BulkPrediction:
         say: Callable[[str], None],
         progress: TextProgress,
     ) -> tuple[int, int]:
-        """How many windows there are, and how many of this process's own were taken from an earlier run.
+        """Writes the parts of this process; returns the number of windows, and of reused windows.
 
         Args:
-            before: names of the parts that an earlier run left.
+            before: names of the parts of an earlier run.
         """
         count = taken = 0
         progress.begin()
@@ -190,13 +190,13 @@ class BulkPrediction:
                 (progress.skip if part.name in before else progress.advance)(len(texts))
                 continue
             digest = _digest(texts)
-            if _is_of(part, digest, say):
+            if _is_reusable(part, digest, say):
                 taken += 1
                 progress.skip(len(texts))
                 continue
             lines = self.answers(texts, progress.advance)
             with atomic_write(part) as handle:
-                handle.writelines([f"{digest} {_digest_of_part(digest, lines)}\n", *lines])
+                handle.writelines([f"{digest} {_part_digest(digest, lines)}\n", *lines])
         return count, taken
 
     def _plan(self, model_digest: str) -> dict:
@@ -218,7 +218,7 @@ class BulkPrediction:
 
 
 def windows(requests: Iterable[Request], size: int) -> Iterator[list[Request]]:
-    """Lists of `size` texts one after another; the last may be shorter."""
+    """Yields lists of `size` consecutive texts; the last may be shorter."""
     iterator = iter(requests)
     while texts := list(islice(iterator, size)):
         yield texts
@@ -236,18 +236,18 @@ class _NoProgress:
 
 
 def _prepare(output: Path, parts: Path, plan: dict, resume: bool, overwrite: bool) -> frozenset[str]:
-    """Makes or takes up the folder of parts; returns the names of those that an earlier run left."""
+    """Creates or resumes the folder of parts; returns the names of parts of an earlier run."""
     if output.is_dir():
-        raise InputError(f"{output}: is a folder, wanted a file to write")
+        raise InputError(f"{output}: expected a file to write, got a folder")
     if overwrite or not parts.exists():
         remove_folder(parts)
     replaces = overwrite and output.exists()
     if parts.exists() and resume:
         replaces = _check_plan(parts, plan)
     if output.exists() and not replaces and not (resume and (parts / DONE).exists()):
-        raise InputError(f"{output}: is already there; --overwrite replaces it")
+        raise InputError(f"{output}: already exists; pass --overwrite to replace it")
     if parts.exists() and not resume:
-        raise InputError(f"{parts}: holds an unfinished run; --resume goes on with it, --overwrite begins anew")
+        raise InputError(f"{parts}: has an unfinished run; pass --resume to continue it, or --overwrite to start again")
     parts.mkdir(parents=True, exist_ok=True)
     with atomic_write(parts / PLAN_NAME) as handle:
         json.dump(plan | {"replaces": replaces}, handle, indent=1)
@@ -255,22 +255,22 @@ def _prepare(output: Path, parts: Path, plan: dict, resume: bool, overwrite: boo
 
 
 def _check_plan(parts: Path, plan: dict) -> bool:
-    """Whether the unfinished run that these parts are of was to replace a file.
+    """Whether the unfinished run of these parts was started with `overwrite`.
 
     Raises:
-        InputError: they are of another plan, or of one that cannot be read.
+        InputError: the run has other options, or an unreadable plan.
     """
     path = parts / PLAN_NAME
     if not path.exists() and all(other.name.startswith(f".{PLAN_NAME}.") for other in parts.iterdir()):
-        return False  # killed before it had written down what it was about to do
+        return False  # killed before it wrote its plan
     try:
         before = read_json_as(dict[str, object], path)
         if before.get("format") == PLAN_FORMAT:
             convert_json_fields(dict.fromkeys(plan, object) | {"replaces": bool}, before, f"{path}:")
     except InputError as error:
-        raise InputError(f"{error}; --overwrite begins anew") from None
+        raise InputError(f"{error}; pass --overwrite to start again") from None
     if other := [name for name in plan if before.get(name) != plan[name]]:
-        raise InputError(f"{parts}: holds a run of another {', '.join(other)}; --overwrite begins anew")
+        raise InputError(f"{parts}: has a run with another {', '.join(other)}; pass --overwrite to start again")
     return bool(before["replaces"])
 
 
@@ -282,30 +282,30 @@ def _digest(texts: list[Request]) -> str:
     return hashlib.sha256(json.dumps([asdict(request) for request in texts]).encode()).hexdigest()
 
 
-def _digest_of_part(of_texts: str, lines: Iterable[str]) -> str:
-    digest = hashlib.sha256(of_texts.encode())
+def _part_digest(texts_digest: str, lines: Iterable[str]) -> str:
+    digest = hashlib.sha256(texts_digest.encode())
     for line in lines:
         digest.update(line.encode())
     return digest.hexdigest()
 
 
-def _is_of(part: Path, digest: str, say: Callable[[str], None]) -> bool:
-    """Whether a part was made from the texts of this digest, and is whole."""
+def _is_reusable(part: Path, digest: str, say: Callable[[str], None]) -> bool:
+    """Whether a part is intact and was made from the texts with this digest."""
     if not part.is_file():
         return False
     try:
-        of_texts, _ = _read_part(part)
+        texts_digest, _ = _read_part(part)
     except InputError as error:
         say(f"{error}; it is made again")
         return False
-    return of_texts == digest
+    return texts_digest == digest
 
 
 def _read_part(part: Path) -> tuple[str, list[str]]:
-    """The digest of the texts a part was made from, and its lines.
+    """The digest of a part's texts, and its lines.
 
     Raises:
-        InputError: it cannot be read, or is not what was written.
+        InputError: it cannot be read, or is damaged.
     """
     try:
         with part.open(encoding="utf-8", newline="") as handle:
@@ -314,10 +314,10 @@ def _read_part(part: Path) -> tuple[str, list[str]]:
         raise InputError(f"{part}: cannot be read ({error.strerror or error})") from None
     except ValueError:  # an empty file, or bytes that are not UTF-8
         head, lines = "", []
-    of_texts, _, own = head.rstrip("\n").partition(" ")
-    if own != _digest_of_part(of_texts, lines):
-        raise InputError(f"{part}: is not what was written, its digest is another")
-    return of_texts, lines
+    texts_digest, _, own = head.rstrip("\n").partition(" ")
+    if own != _part_digest(texts_digest, lines):
+        raise InputError(f"{part}: is damaged, its digest does not match")
+    return texts_digest, lines
 
 
 def _join(parts: Path, count: int, output: Path, header: str) -> None:
@@ -327,7 +327,7 @@ def _join(parts: Path, count: int, output: Path, header: str) -> None:
             try:
                 joined.writelines(_read_part(_part(parts, index))[1])
             except InputError as error:
-                raise InputError(f"{error}; --resume makes it again") from None
+                raise InputError(f"{error}; pass --resume to make it again") from None
     (parts / DONE).touch()
     os.replace(parts / JOINED, output)
     remove_folder(parts)

@@ -1,8 +1,7 @@
-"""A trained model whose linear layers multiply in int8, by torchao.
+"""Int8 inference of a trained model's encoder, with torchao.
 
-A layer's weights are rounded to 8 bits once, each output channel with a scale of its own, and what comes in at every
-call, each token with a scale of its own, so that no answer depends on what else is in the batch. Those layers are meant
-that every token goes through; pooler, classifier and gates stay as they are.
+Weights of linear layers are quantized once, with a scale per output channel; activations at every call, with a scale
+per token, so that a prediction does not depend on the rest of the batch. Pooler, classifier and gates stay in float.
 """
 
 from __future__ import annotations
@@ -20,19 +19,19 @@ from qacg_models.inference.trained_model import TrainedModel
 from qacg_models.modules.context_fold import fold_context, has_context_layers
 from qacg_models.utils.quiet import quiet
 
-# The oldest release that this was tried with; some before it multiply in int32 on the CPU, which is slow.
+# The oldest tested release; some older ones multiply in int32 on the CPU, which is slow.
 LEAST_TORCHAO = (0, 18)
 
 
 def in_int8(trained: TrainedModel) -> TrainedModel:
-    """The same model, changed in place, with its encoder in int8; the context path is folded first.
+    """Quantizes the encoder of a model to int8, in place, after folding its context path.
 
     Raises:
-        InputError: the model is not on the CPU, torchao is missing or too old, or this CPU cannot multiply so.
+        InputError: the model is not on the CPU, torchao is missing or too old, or the CPU has no exact int8 products.
     """
     device = trained.model.device.type
     if device != "cpu":
-        raise InputError(f"int8: expected the cpu, for which it is, got a model on the device {device}")
+        raise InputError(f"int8: expected a model on the device cpu, got one on {device}")
     quantize = load_quantizer()
     _check_products(quantize)
     model = trained.model.eval()
@@ -41,7 +40,7 @@ def in_int8(trained: TrainedModel) -> TrainedModel:
     for layer in model.base_model.encoder.layer:
         fold = getattr(layer, "fold", None)
         for name, linear in layer.named_modules():
-            # What a fold has taken in is no longer called.
+            # Layers replaced by a fold are no longer called.
             if type(linear) is nn.Linear and not (fold is not None and name.startswith("attention.self.")):
                 quantize(linear)
         if fold is not None:
@@ -50,24 +49,25 @@ def in_int8(trained: TrainedModel) -> TrainedModel:
 
 
 def load_quantizer() -> Callable[[nn.Module], None]:
-    """What makes a linear layer one of int8, in place.
+    """A function that quantizes a linear layer to int8, in place.
 
     Raises:
-        InputError: torchao is not there, is too old, or cannot be imported beside this torch.
+        InputError: torchao is not installed, too old, or incompatible with this torch.
     """
-    install = f"pip install 'torchao>={_shown(LEAST_TORCHAO)}', the extra `int8`, or leave --int8 out"
+    least = _shown(LEAST_TORCHAO)
+    install = f"pip install 'torchao>={least}' (the extra `int8`), or omit --int8"
     if importlib.util.find_spec("torchao") is None:
-        raise InputError(f"int8: needs torchao, not installed here; {install}")
+        raise InputError(f"int8: requires torchao, which is not installed; {install}")
     version = importlib.metadata.version("torchao")
     if tuple(int(part) for part in version.split(".")[:2]) < LEAST_TORCHAO:
-        raise InputError(f"int8: got torchao {version}; {install}")
+        raise InputError(f"int8: expected torchao of at least {least}, got {version}; {install}")
     try:
         with quiet("torchao", "torch.utils._pytree"):
             from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_
     except ImportError as error:
         raise InputError(
-            f"int8: torchao {version} cannot be used beside torch {torch.__version__} ({error}); wanted a newer torch,"
-            " such as 2.13, or leave --int8 out"
+            f"int8: torchao {version} is incompatible with torch {torch.__version__} ({error}); install a newer torch,"
+            " such as 2.13, or omit --int8"
         ) from None
     config = Int8DynamicActivationInt8WeightConfig()
 
@@ -79,7 +79,7 @@ def load_quantizer() -> Callable[[nn.Module], None]:
 
 
 def _quantized(weight: Tensor, quantize: Callable[[nn.Module], None]) -> Tensor:
-    """A weight (out, in) as a linear layer of int8 has it."""
+    """An (out, in) weight in the representation of an int8 linear layer."""
     layer = nn.Linear(weight.shape[1], weight.shape[0], bias=False, dtype=weight.dtype)
     layer.weight = nn.Parameter(weight, requires_grad=False)
     quantize(layer)
@@ -87,9 +87,9 @@ def _quantized(weight: Tensor, quantize: Callable[[nn.Module], None]) -> Tensor:
 
 
 def _check_products(quantize: Callable[[nn.Module], None]) -> None:
-    """Raises InputError where sums of products do not fit the registers that they are taken in.
+    """Raises InputError if int8 products saturate on this CPU.
 
-    Without instructions of the VNNI kind, torch adds pairs of products in 16 bits, cuts what is over, and says nothing.
+    Without VNNI instructions, torch adds pairs of products in 16 bits, and clips overflows silently.
     """
     width = 64
     layer = nn.Linear(width, width, bias=False)
@@ -99,8 +99,8 @@ def _check_products(quantize: Callable[[nn.Module], None]) -> None:
         found = layer(torch.ones(width, width))
     if not torch.allclose(found, torch.full_like(found, width), rtol=0.01):
         raise InputError(
-            "int8: this CPU lacks instructions that add products of 8 bits without loss (VNNI, of x86 since 2019), and"
-            f" would give other answers: {found.mean().item():.1f} in place of {width}; leave --int8 out"
+            "int8: expected a CPU with instructions for exact sums of 8-bit products (VNNI, in x86 since 2019), got one"
+            f" that computes {found.mean().item():.1f} instead of {width}; omit --int8"
         )
 
 

@@ -1,4 +1,4 @@
-"""Texts of any length: cut into sentences that a model takes, and what it says of them brought together."""
+"""Texts of any length: splitting into sentences that fit the model, and combining their predictions."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from qacg_models.data.sentences import split_sentences
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-# What an answer is about: the text as it is, cut to the length that the model takes; each of its sentences; or all of
-# its sentences together.
+# Unit of a prediction: the text, truncated to the model's length; each of its sentences; or all sentences combined.
 BY = ("text", "sentence", "document")
 
 
 def pieces(text: str, tokenizer: PreTrainedTokenizerFast, room: int) -> list[str]:
-    """The sentences of a text; one of more than `room` tokens in windows of whole words, where a word has room.
+    """The sentences of a text; sentences of more than `room` tokens are divided into windows of whole words.
 
     Args:
-        text: with a letter at least.
-        room: tokens that a model takes of a text, special tokens and context not counted.
+        text: the text, with at least one letter.
+        tokenizer: of the model.
+        room: most tokens of a piece, without special tokens and context.
     """
     return [piece for sentence in split_sentences(text) for piece in _windows(sentence, tokenizer, room)]
 
@@ -29,7 +29,7 @@ def pieces(text: str, tokenizer: PreTrainedTokenizerFast, room: int) -> list[str
 def _windows(sentence: str, tokenizer: PreTrainedTokenizerFast, room: int) -> list[str]:
     encoded = tokenizer(sentence, add_special_tokens=False, truncation=False, return_offsets_mapping=True)
     places = encoded["offset_mapping"]
-    # Where a token is the first of a word, or of a character that the vocabulary spells in several.
+    # Tokens that begin a word, or a character that consists of several tokens.
     begins = [number for number, (start, _) in enumerate(places) if not start or sentence[start - 1].isspace()]
     found, first = [], 0
     while len(places) - first > room:
@@ -41,18 +41,18 @@ def _windows(sentence: str, tokenizer: PreTrainedTokenizerFast, room: int) -> li
 
 
 def combine(probabilities: np.ndarray, has_absent: bool) -> np.ndarray:
-    """What a document says of an aspect, from what its sentences say.
+    """Probabilities of a document from those of its sentences.
 
-    An opinion is in the document if it is in a sentence, so that the sentence that most likely has one says how likely
-    the document does; which one it is, is the mean over the sentences, each weighted by how likely it has one. Without
-    a label for no opinion it is the mean of all.
+    A document has an opinion if one of its sentences has one: P(no opinion) is the minimum over the sentences. The
+    other labels share the rest in proportion to the sum of their probabilities over the sentences. Without a label for
+    "no opinion" the result is the mean.
 
     Args:
-        probabilities: (S, classes) of each of S sentences.
-        has_absent: whether class 0 says that there is no opinion.
+        probabilities: (S, classes) probabilities of S sentences.
+        has_absent: whether class 0 means "no opinion".
 
     Returns:
-        (classes); of a single sentence its own.
+        (classes) probabilities.
     """
     if not has_absent:
         return probabilities.mean(axis=0)

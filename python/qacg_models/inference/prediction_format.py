@@ -1,8 +1,7 @@
 """Predictions as lines of CSV or JSONL.
 
-A spreadsheet takes a cell of a CSV that begins with `=`, `+`, `-` or `@` for a formula and runs it, quoted or not. What
-is written is what was read all the same, so that other programs, and our own reader, get the texts as they are; for
-people who open the file in a spreadsheet an apostrophe can be put before such cells, which shows them as text.
+A spreadsheet runs a CSV cell that begins with `=`, `+`, `-` or `@` as a formula, quoted or not. By default texts are
+written unchanged, for other programs; `escape_formulas` puts an apostrophe before such cells, for spreadsheets.
 """
 
 from __future__ import annotations
@@ -22,26 +21,28 @@ from qacg_models.utils.plain_text import escape_formula
 
 FORMATS = ("csv", "jsonl")
 CERTAIN, UNCERTAIN = "certain", "uncertain"
-DIGITS = 6  # of a probability, behind the point
+DIGITS = 6  # decimals of a probability
 
 
 @dataclass(frozen=True)
 class PredictionLines:
-    """How predictions are written: line of the input, sentence by number, id, target, text, aspect, label, certainty,
-    probabilities, and the other columns of the input, in JSONL as the object `columns`.
+    """Formats predictions as output lines.
+
+    Fields: input line, sentence number, id, target, text, aspect, label, certainty, probabilities, and the other
+    columns of the input (in JSONL the object `columns`).
 
     Attributes:
         data_format: one of FORMATS.
-        task: of the model; without targets there is no field for them.
+        task: of the model; there is a target field only if it has targets.
         has_id: whether the input has ids.
-        by_sentence: whether a line is about a sentence of its text, which is then the text that is written.
-        escape_formulas: put an apostrophe before cells of a CSV that a spreadsheet would run; it becomes part of them.
-        others: the input's other columns. One that has the name of one of ours is called `NAME (input)`.
-        min_confidence: predictions whose label is less probable are marked as uncertain in a field of their own, the
-            others as certain; None: there is no such field.
+        by_sentence: whether a line is about one sentence, which is then its text.
+        escape_formulas: put an apostrophe before CSV cells that a spreadsheet would run as formulas.
+        others: other columns of the input; one with the name of an output field becomes `NAME (input)`.
+        min_confidence: predictions with a lower probability are marked as uncertain in the field `certainty`; None: no
+            such field.
 
     Raises:
-        InputError: `escape_formulas` with another form, or `min_confidence` outside (0, 1].
+        InputError: `escape_formulas` with a format other than CSV, or `min_confidence` outside (0, 1].
     """
 
     data_format: str
@@ -54,13 +55,13 @@ class PredictionLines:
 
     def __post_init__(self):
         if self.escape_formulas and self.data_format != "csv":
-            raise InputError(f"escape_formulas: expected a .csv, which spreadsheets run, got it for {self.data_format}")
+            raise InputError(f"escape_formulas: expected the format csv, got {self.data_format}")
         if self.min_confidence is not None and not 0 < self.min_confidence <= 1:
-            raise InputError(f"min-confidence: expected a share above 0 and at most 1, got {self.min_confidence}")
+            raise InputError(f"min-confidence: expected a number above 0 and at most 1, got {self.min_confidence}")
 
     @property
     def written_as(self) -> str:
-        """In words: lines that were written otherwise do not belong into the same file."""
+        """The format as text; lines of one file must have the same format."""
         words = [self.data_format, *(["formulas escaped"] if self.escape_formulas else [])]
         if self.min_confidence is not None:
             words.append(f"uncertain below {self.min_confidence}")
@@ -72,7 +73,7 @@ class PredictionLines:
         return CERTAIN if sure else UNCERTAIN
 
     def header(self) -> str:
-        """The first line of a file; JSONL has none."""
+        """The first line of a file; empty for JSONL."""
         if self.data_format == "jsonl":
             return ""
         names = self._own_names()
@@ -83,9 +84,11 @@ class PredictionLines:
         return self._csv_line(names)
 
     def line(self, request: Request, prediction: AspectPrediction, sentence: int = 1) -> str:
-        """One prediction, with its line end.
+        """The line of a prediction, with line end.
 
         Args:
+            request: the input.
+            prediction: of the input.
             sentence: number of the sentence in its text.
         """
         shares = {label: round(share, DIGITS) for label, share in prediction.probabilities.items()}
@@ -104,7 +107,7 @@ class PredictionLines:
         )
 
     def skipped_line(self, request: Request) -> str:
-        """The line of a text that was not asked about: what its row has, an empty label and no probabilities."""
+        """The line of a skipped text, with an empty label and no probabilities."""
         fields = {"id": request.id, "target": request.target, "text": request.text, "aspect": request.aspect}
         return self._line(request, {name: value or None for name, value in fields.items()}, None)
 
@@ -119,7 +122,7 @@ class PredictionLines:
         return self._csv_line([*fields.values(), *cells, *others.values()])
 
     def count_uncertain(self, lines: Iterable[str]) -> tuple[int, int]:
-        """How many predictions of a file that was written so, by its lines, are uncertain, and how many there are."""
+        """Number of uncertain predictions, and of all predictions, in the lines of a file with this format."""
         counts: Counter[str] = Counter()
         if self.data_format == "jsonl":
             counts.update(json.loads(line)["certainty"] for line in lines)

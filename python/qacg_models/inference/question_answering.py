@@ -1,4 +1,4 @@
-"""Answers to questions about texts of any length: windows over the text, the best span of all of them."""
+"""Extractive question answering on texts of any length, with overlapping windows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from qacg_models.data.tokenization import check_text
+from qacg_models.data.tokenization import check_text, check_tokenizer
 from qacg_models.errors import InputError
 from qacg_models.inference.span_decoding import allowed_tokens, best_spans
 from qacg_models.models.encoder_head import position_limit
@@ -17,14 +17,17 @@ from qacg_models.models.encoder_head import position_limit
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-DEFAULT_LENGTH = 384  # of a window, where the encoder has room for it
+DEFAULT_LENGTH = 384  # tokens of a window, if the encoder has as many positions
 
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer: `text` is `context[start:end]`; both are None, and `text` is empty, for "no answer".
+    """An answer to a question.
 
-    `score` is the sum of the logits of the first and last token. It compares answers to one question.
+    Attributes:
+        text: `context[start:end]`; empty for "no answer".
+        start, end: character positions; None for "no answer".
+        score: sum of the logits of first and last token; comparable between answers to one question.
     """
 
     text: str
@@ -35,11 +38,12 @@ class Answer:
 
 @dataclass(frozen=True)
 class Window:
-    """A question with a part of its text, as a model reads it.
+    """A question with a part of the text, as model input.
 
     Attributes:
-        input_ids, token_type_ids: of each token; types are None if the tokenizer gives none.
-        offsets: characters of the text that a token stands for; None for tokens that are not of the text.
+        input_ids: of each token.
+        token_type_ids: of each token; None if the tokenizer has no types.
+        offsets: character range in the text of each token; None for other tokens.
     """
 
     input_ids: list[int]
@@ -50,7 +54,13 @@ class Window:
 def windows(
     question: str, context: str, tokenizer: PreTrainedTokenizerFast, max_length: int, stride: int
 ) -> list[Window]:
-    """The text cut into windows of at most `max_length` tokens, question included; neighbours share `stride`.
+    """Divides the text into windows of at most `max_length` tokens, including the question.
+
+    Args:
+        question, context: the question and the text.
+        tokenizer: a fast tokenizer.
+        max_length: most tokens of a window.
+        stride: number of tokens that consecutive windows share.
 
     Raises:
         InputError: an empty question or text, a tokenizer without offsets, or no room for text.
@@ -60,15 +70,15 @@ def windows(
             raise InputError(f"{name}: expected text, got {text!r}")
         check_text(name, text)
     if not tokenizer.is_fast:
-        raise InputError(f"tokenizer: {type(tokenizer).__name__} gives no character offsets, wanted a fast one")
+        raise InputError(f"tokenizer: expected a fast tokenizer, got {type(tokenizer).__name__}")
     if stride < 0:
         raise InputError(f"stride: expected at least 0, got {stride}")
     asked = len(tokenizer(question, add_special_tokens=False)["input_ids"])
     around = asked + tokenizer.num_special_tokens_to_add(pair=True)
     if max_length - around <= stride:
         raise InputError(
-            f"max_length: expected more than {around + stride}: the question and special tokens , got {max_length}"
-            f"take {around}, and neighbouring windows share stride = {stride}"
+            f"max_length: expected more than {around + stride}, since the question and special tokens take {around}"
+            f" tokens and consecutive windows share {stride}, got {max_length}"
         )
     encoded = tokenizer(
         question,
@@ -88,18 +98,18 @@ def windows(
 
 
 class QuestionAnswerer:
-    """Answers questions with a model that gives `start_logits` and `end_logits`.
+    """Answers questions with an extractive question-answering model.
 
     Args:
-        model: `QueryAttentionForQuestionAnswering`, or any other extractive question-answering model.
-        tokenizer: the model's, a fast one.
-        max_length: tokens of a window; None: 384, or fewer if the encoder has positions for fewer.
-        stride: tokens that neighbouring windows share; an answer longer than that may be cut by both.
-        max_answer_tokens: longest answer in tokens.
-        batch_size: windows read at once.
+        model: `QueryAttentionForQuestionAnswering`, or another model with `start_logits` and `end_logits`.
+        tokenizer: the model's fast tokenizer.
+        max_length: tokens of a window; None: 384, or fewer if the encoder has fewer positions.
+        stride: tokens that consecutive windows share; a longer answer can be cut by both windows.
+        max_answer_tokens: most tokens of an answer.
+        batch_size: windows per batch.
 
     Raises:
-        InputError: model and tokenizer do not fit together, or a number is out of its limits.
+        InputError: the tokenizer does not fit the model, or a number is out of range.
     """
 
     def __init__(
@@ -120,11 +130,7 @@ class QuestionAnswerer:
         for name, value in (("max_answer_tokens", max_answer_tokens), ("batch_size", batch_size)):
             if value < 1:
                 raise InputError(f"{name}: expected at least 1, got {value}")
-        rows = model.get_input_embeddings().num_embeddings
-        if len(tokenizer) > rows:
-            raise InputError(f"tokenizer: has {len(tokenizer)} tokens, but the model {rows} embeddings")
-        if tokenizer.pad_token_id is None:
-            raise InputError("tokenizer: has no pad_token")
+        check_tokenizer(tokenizer, model.get_input_embeddings().num_embeddings)
         self.model = model
         self.tokenizer = tokenizer
         self.max_length = max_length
@@ -133,7 +139,7 @@ class QuestionAnswerer:
         self.batch_size = batch_size
 
     def answer(self, question: str, context: str) -> Answer:
-        """The best answer; "no answer" only where the model's configuration allows it.
+        """The best answer; "no answer" only if the model's configuration allows it.
 
         Raises:
             InputError: an empty question or text, or a question that leaves no room for text.
@@ -141,18 +147,18 @@ class QuestionAnswerer:
         return self.answers(question, context, 1)[0]
 
     def answers(self, question: str, context: str, count: int = 5) -> list[Answer]:
-        """Up to `count` different answers, best first, over all windows of the text.
+        """Up to `count` different answers over all windows, best first.
 
-        Where the configuration has `allow_no_answer`, "no answer" comes first if its score beats the best
-        span's by more than `no_answer_threshold`. Its score is the lowest of all windows, since a window
-        without the answer says nothing about the others.
+        If the configuration has `allow_no_answer`, "no answer" is first if its score exceeds that of the best span by
+        more than `no_answer_threshold`. Its score is the minimum over all windows, since the answer can be in another
+        window.
         """
         spans: dict[tuple[int, int], float] = {}
         nothing = float("inf")
         read = windows(question, context, self.tokenizer, self.max_length, self.stride)
         for part, starts, ends in self._scores(read):
             allowed = allowed_tokens([w.offsets for w in part], starts.shape[1], starts.device)
-            # Two tokens may stand for the same characters, so that spans can fall together: some more are read.
+            # Different token spans can have the same characters: get more than `count`.
             for window, found in zip(part, best_spans(starts, ends, allowed, self.max_answer_tokens, 4 * count)):
                 for span in found:
                     first, last = window.offsets[span.first], window.offsets[span.last]
@@ -169,12 +175,12 @@ class QuestionAnswerer:
         ):
             answers = [Answer("", None, None, nothing), *answers][:count]
         if not answers:
-            raise InputError("context: the tokenizer finds no token in it")
+            raise InputError("context: expected text with at least one token, got none")
         return answers
 
     @torch.inference_mode()
     def _scores(self, read: list[Window]) -> Iterator[tuple[list[Window], Tensor, Tensor]]:
-        """Batches of windows with start and end logits, (B, L) in float32, on the CPU."""
+        """Yields batches of windows with start and end logits, (B, L) float32 on the CPU."""
         device = self.model.device
         training = self.model.training
         self.model.eval()
@@ -189,7 +195,7 @@ class QuestionAnswerer:
 
 
 def pad_windows(part: list[Window], pad_token_id: int) -> dict[str, Tensor]:
-    """The windows as one padded batch: input_ids, attention_mask and, if there are any, token_type_ids, (B, L)."""
+    """Pads windows to one batch of (B, L) input_ids, attention_mask and, if present, token_type_ids."""
     length = max(len(w.input_ids) for w in part)
 
     def padded(rows: list[list[int]], fill: int) -> Tensor:
@@ -205,7 +211,7 @@ def pad_windows(part: list[Window], pad_token_id: int) -> dict[str, Tensor]:
 
 
 def _trimmed(context: str, start: int, end: int) -> tuple[int, int] | None:
-    """The span without spaces at its ends, which some tokenizers count to a token; None if nothing is left."""
+    """The span without surrounding spaces, which some tokenizers include in a token; None if nothing is left."""
     text = context[start:end]
     start += len(text) - len(text.lstrip())
     end -= len(text) - len(text.rstrip())

@@ -1,4 +1,4 @@
-"""The best answer spans of a batch of windows, from the scores of their first and last tokens."""
+"""The best answer spans of windows, from the logits of first and last tokens."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 
 class Span(NamedTuple):
-    """Tokens `first` to `last`, both included, and the sum of their two logits."""
+    """Tokens `first` to `last` (inclusive), and the sum of their two logits."""
 
     first: int
     last: int
@@ -20,19 +20,20 @@ class Span(NamedTuple):
 def best_spans(
     start_logits: Tensor, end_logits: Tensor, allowed: Tensor, max_tokens: int, count: int
 ) -> list[list[Span]]:
-    """The `count` best spans of each window, best first; fewer where a window has fewer.
+    """The best spans of each window, best first.
 
     Args:
         start_logits, end_logits: (B, L).
-        allowed: (B, L) booleans, tokens that an answer may begin or end with.
-        max_tokens: longest answer in tokens.
+        allowed: (B, L) booleans: tokens that can begin or end an answer.
+        max_tokens: most tokens of an answer.
+        count: most spans of a window.
 
     Raises:
         ValueError: shapes differ, or a number is below 1.
     """
     if start_logits.dim() != 2 or not start_logits.shape == end_logits.shape == allowed.shape:
         shapes = ", ".join(str(tuple(t.shape)) for t in (start_logits, end_logits, allowed))
-        raise ValueError(f"start_logits, end_logits, allowed: expected (B, L) thrice, got shapes {shapes}")
+        raise ValueError(f"start_logits, end_logits, allowed: expected equal shapes (B, L), got {shapes}")
     for name, value in (("max_tokens", max_tokens), ("count", count)):
         if value < 1:
             raise ValueError(f"{name}: expected at least 1, got {value}")
@@ -42,7 +43,7 @@ def best_spans(
     width = min(max_tokens, length)
     starts = start_logits.float().masked_fill(~allowed, float("-inf"))
     ends = F.pad(end_logits.float().masked_fill(~allowed, float("-inf")), (0, width - 1), value=float("-inf"))
-    # (B, L, width): the span that begins at i and has j + 1 tokens.
+    # (B, L, width): entry (i, j) is the span of j + 1 tokens from i.
     scores = starts.unsqueeze(-1) + ends.unfold(1, width, 1)
     values, places = scores.flatten(1).topk(min(count, length * width))
     found = []
@@ -53,10 +54,11 @@ def best_spans(
 
 
 def label_span(offsets: list[tuple[int, int] | None], start: int, end: int) -> tuple[int, int] | None:
-    """First and last token of the characters `start` to `end` (excluded); None if they are not all in the window.
+    """First and last token of the characters `start` to `end` (exclusive); None if the window lacks some of them.
 
     Args:
-        offsets: of each token, its characters in the text, or None for a token that is not of the text.
+        offsets: character range of each token in the text; None for other tokens.
+        start, end: character positions.
 
     Raises:
         ValueError: the span is empty.
@@ -72,6 +74,6 @@ def label_span(offsets: list[tuple[int, int] | None], start: int, end: int) -> t
 
 
 def allowed_tokens(offsets: list[list[tuple[int, int] | None]], length: int, device: torch.device) -> Tensor:
-    """(B, length) booleans: True for tokens that have characters of the text."""
+    """(B, length) booleans: True for tokens with characters of the text."""
     rows = [[place is not None and place[0] < place[1] for place in row] for row in offsets]
     return torch.tensor([row + [False] * (length - len(row)) for row in rows], dtype=torch.bool, device=device)

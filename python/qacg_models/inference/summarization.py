@@ -1,4 +1,4 @@
-"""Summaries by selection: a text cut into sentences, scored by BertSum, the best ones kept without repetition."""
+"""Extractive summaries: sentences scored by BertSum, selected with trigram blocking."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from qacg_models.data.sentences import split_sentences
-from qacg_models.data.tokenization import check_text
+from qacg_models.data.tokenization import check_text, check_tokenizer
 from qacg_models.errors import InputError
 from qacg_models.models.bertsum import NO_SENTENCE
 
@@ -24,19 +24,22 @@ _WORD = re.compile(r"\w+")
 
 
 def trigrams(sentence: str) -> set[tuple[str, str, str]]:
-    """Every three consecutive words, in lower case and without punctuation."""
+    """All triples of consecutive words, in lower case without punctuation."""
     words = _WORD.findall(sentence.lower())
     return set(zip(words, words[1:], words[2:]))
 
 
 def select(sentences: Sequence[str], scores: Sequence[float], count: int, block_trigrams: bool = True) -> list[int]:
-    """Indices of the chosen sentences, in the order of the text.
+    """Indices of the selected sentences, in the order of the text.
 
-    Sentences are taken by falling score (of equal ones the earlier) until there are `count`; with
-    `block_trigrams`, one that shares three consecutive words with a sentence already taken is passed over.
+    Args:
+        sentences: of the text.
+        scores: of the sentences; of equal scores the earlier sentence is selected.
+        count: most sentences to select.
+        block_trigrams: skip a sentence that shares three consecutive words with a selected one.
 
     Raises:
-        ValueError: `count` is below 1, or there are not as many scores as sentences.
+        ValueError: `count` is below 1, or the number of scores is not that of the sentences.
     """
     if count < 1:
         raise ValueError(f"count: expected at least 1, got {count}")
@@ -57,12 +60,12 @@ def select(sentences: Sequence[str], scores: Sequence[float], count: int, block_
 
 @dataclass(frozen=True)
 class Document:
-    """A document as BertSum reads it.
+    """The BertSum input of a document.
 
     Attributes:
-        input_ids: [CLS] sentence [SEP], for every sentence in turn.
-        token_type_ids: 0 for the first, third, ... sentence and 1 for the others.
-        positions: of each [CLS].
+        input_ids: [CLS] sentence [SEP] for every sentence.
+        token_type_ids: 0 and 1 for alternate sentences.
+        positions: position of each [CLS].
     """
 
     input_ids: list[int]
@@ -71,7 +74,7 @@ class Document:
 
 
 def encode_document(sentences: Sequence[str], tokenizer: PreTrainedTokenizerBase, max_length: int) -> Document:
-    """As many sentences, from the first on, as fit whole into `max_length` tokens; a first that does not is cut.
+    """Encodes the leading sentences that fit into `max_length` tokens; only a first sentence is truncated.
 
     Raises:
         InputError: no sentence, an empty one, a tokenizer without [CLS] or [SEP], or no room for text.
@@ -80,7 +83,7 @@ def encode_document(sentences: Sequence[str], tokenizer: PreTrainedTokenizerBase
         raise InputError(f"sentences: expected a list of at least one sentence, got {sentences!r}")
     cls, sep = tokenizer.cls_token_id, tokenizer.sep_token_id
     if cls is None or sep is None:
-        raise InputError("tokenizer: has no cls_token or no sep_token")
+        raise InputError("tokenizer: expected a cls_token and a sep_token, got none")
     if max_length < 3:
         raise InputError(f"max_length: expected at least 3, a token between [CLS] and [SEP], got {max_length}")
     ids: list[int] = []
@@ -88,7 +91,7 @@ def encode_document(sentences: Sequence[str], tokenizer: PreTrainedTokenizerBase
     positions: list[int] = []
     for i, sentence in enumerate(sentences):
         if not isinstance(sentence, str) or not sentence.strip():
-            raise InputError(f"sentences: number {i} is {sentence!r}, wanted text")
+            raise InputError(f"sentences: expected text, got {sentence!r} as number {i}")
         check_text(f"sentences: number {i}", sentence)
         tokens = tokenizer(sentence, add_special_tokens=False)["input_ids"]
         if i == 0:
@@ -102,7 +105,7 @@ def encode_document(sentences: Sequence[str], tokenizer: PreTrainedTokenizerBase
 
 
 def pad_documents(documents: Sequence[Document], pad_token_id: int) -> dict[str, Tensor]:
-    """The inputs of BertSum: tokens, types and mask (B, L), sentence positions (B, S) with -1 as padding."""
+    """Pads documents to one batch of (B, L) ids, mask and types, and (B, S) sentence positions padded with -1."""
 
     def padded(rows: Iterable[list[int]], fill: int) -> Tensor:
         rows = list(rows)
@@ -119,14 +122,14 @@ def pad_documents(documents: Sequence[Document], pad_token_id: int) -> dict[str,
 
 @dataclass(frozen=True)
 class Summary:
-    """A summary and where it comes from.
+    """An extractive summary.
 
     Attributes:
-        text: the chosen sentences, joined by spaces, in the order of the document.
-        sentences: those sentences.
-        indices: their numbers in the document.
-        scores: of every sentence that was read.
-        unread: how many sentences at the end the encoder had no positions for.
+        text: the selected sentences in the order of the document, joined by spaces.
+        sentences: the selected sentences.
+        indices: their indices in the document.
+        scores: of all encoded sentences.
+        unread: number of sentences at the end that did not fit into the encoder's positions.
     """
 
     text: str
@@ -140,11 +143,12 @@ class ExtractiveSummarizer:
     """Summarises documents with a `BertSumForExtractiveSummarization`.
 
     Args:
-        model, tokenizer: belonging together; the tokenizer has [CLS] and [SEP].
-        max_length: tokens of a document that are read; None: as many as the encoder has positions for, or 512.
+        model: the model.
+        tokenizer: its tokenizer, with [CLS] and [SEP].
+        max_length: most tokens of a document; None: the encoder's positions, or 512.
 
     Raises:
-        InputError: they do not fit together, or the encoder has fewer positions.
+        InputError: the tokenizer does not fit the model, or the encoder has fewer positions.
     """
 
     def __init__(
@@ -159,22 +163,18 @@ class ExtractiveSummarizer:
             max_length = 512 if limit is None else limit
         elif limit is not None and max_length > limit:
             raise InputError(f"max_length: expected at most {limit}, the positions of the encoder, got {max_length}")
-        rows = model.get_input_embeddings().num_embeddings
-        if len(tokenizer) > rows:
-            raise InputError(f"tokenizer: has {len(tokenizer)} tokens, but the model {rows} embeddings")
-        if tokenizer.pad_token_id is None:
-            raise InputError("tokenizer: has no pad_token")
+        check_tokenizer(tokenizer, model.get_input_embeddings().num_embeddings)
         self.model = model
         self.tokenizer = tokenizer
         self.max_length = max_length
 
     def summarize(self, document: str | Sequence[str], count: int = 3, *, block_trigrams: bool = True) -> Summary:
-        """The summary of a text, or of a list of its sentences.
+        """Summarises a text or a list of sentences.
 
         Args:
-            document: text, which `split_sentences` cuts, or sentences.
-            count: how many to choose at most.
-            block_trigrams: pass over a sentence that shares three consecutive words with one already chosen.
+            document: text, which `split_sentences` divides, or a list of sentences.
+            count: most sentences of the summary.
+            block_trigrams: skip a sentence that shares three consecutive words with a selected one.
 
         Raises:
             InputError: no sentence, or an empty one.

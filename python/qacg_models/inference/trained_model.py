@@ -1,8 +1,7 @@
-"""A trained model folder: what lies in it, loading it, and its probabilities for rows.
+"""Loading a trained model folder, and its logits, probabilities and metrics for rows.
 
-`MODEL/` holds config.json (contexts and labels too), model.safetensors, tokenizer.json, run.yaml (the choices that
-give it again), training.json (how it was trained, on what, and the metrics it reached), and calibration.json (the
-temperatures of its probabilities), without which a temperature of 1 is taken.
+`MODEL/` has config.json (with contexts and labels), model.safetensors, tokenizer.json, run.yaml (options that reproduce
+the training), training.json (its data, machine and metrics), and optionally calibration.json (temperatures).
 """
 
 from __future__ import annotations
@@ -37,20 +36,19 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-# Rows that are encoded at a time, of which those of like length share batches.
-SORTED_TOGETHER = 8192
+SORTED_TOGETHER = 8192  # rows that are encoded together and sorted by length
 
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """A model with what is needed to feed it.
+    """A trained model with its tokenizer and records.
 
     Attributes:
         model: in evaluation mode.
-        tokenizer: the one it was trained with.
-        record: the content of training.json.
-        calibration: that of calibration.json. Every probability of the model has its temperatures.
-        int8: whether its encoder multiplies in int8 (`inference/int8.py`).
+        tokenizer: the tokenizer used in training.
+        record: content of training.json.
+        calibration: content of calibration.json; its temperatures apply to all probabilities.
+        int8: whether the encoder uses int8 (`inference/int8.py`).
     """
 
     model: EncoderPreTrainedModel
@@ -61,7 +59,7 @@ class TrainedModel:
 
     @property
     def title(self) -> str:
-        """What tables call the model."""
+        """Title of the model in tables."""
         return BACKBONES[self.record.options.model].title or self.record.options.model
 
     @property
@@ -71,57 +69,57 @@ class TrainedModel:
 
     @property
     def contexts(self) -> tuple[str, ...]:
-        """Names of the contexts, which a BERT, too, was trained on; the index is the context id."""
+        """Names of the contexts, also for a BERT without context ids; the position is the context id."""
         return self.record.contexts
 
     @property
     def data_options(self) -> DataOptions:
-        """How the data of training was read."""
+        """The options with which the training data was read."""
         return self.record.data_options
 
     def probabilities(self, rows: Sequence[Example], batch_size: int = 64) -> np.ndarray:
         """(N, classes) float64 probabilities, in the order of `rows`.
 
         Raises:
-            InputError: a row's context is none of the model's.
+            InputError: a row's context is not one of the model's.
         """
         return probabilities_of(self.logits(rows, batch_size), self.calibration.temperatures)
 
     def logits(self, rows: Sequence[Example], batch_size: int = 64) -> np.ndarray:
-        """(N, classes) float64 logits, before any temperature; order and errors as for `probabilities`."""
+        """(N, classes) float64 logits without temperature; order and errors as for `probabilities`."""
         with cpu_threads(self.record.options.threads):
             return predict_logits(self.model, self.tokenizer, rows, self.record.max_length, batch_size)
 
     def evaluate(self, rows: Sequence[Example]) -> Metrics:
-        """The task's metrics of the model on `rows`, in the same batches and threads every time."""
+        """The task's metrics of the model on `rows`, reproducibly in batches and threads."""
         return self.judge(rows, self.logits(rows))(None)
 
     def judge(self, rows: Sequence[Example], logits: np.ndarray) -> Callable[[np.ndarray | None], Metrics]:
-        """The task's metrics for weights of `rows`, of which the model has given the logits."""
+        """A function from weights of `rows` to the task's metrics, given the model's logits."""
         return judge_for(self.task, rows, probabilities_of(logits, self.calibration.temperatures))
 
     def majority(self, rows: Sequence[Example]) -> Metrics:
-        """The same metrics of the baseline that knows only the label shares of the training split."""
+        """The same metrics of the majority baseline, which predicts the label shares of the training split."""
         return judge(self.task, rows, majority_probabilities(self.record.label_shares, len(rows)))
 
 
 def load_trained(folder: Path | str, attention: str | None = None, *, device: str = "cpu") -> TrainedModel:
-    """Load a folder that training wrote.
+    """Loads a folder that training wrote.
 
     Args:
         folder: the folder.
-        attention: an implementation of the model; None takes the one it was trained with.
-        device: where the model runs, such as "cuda".
+        attention: attention implementation; None: the one used in training.
+        device: device of the model, such as "cuda".
 
     Raises:
-        ModelFolderError: something is missing or unreadable, with its name.
-        InputError: an attention that the model does not have, or a device that is not there.
+        ModelFolderError: a file is missing or unreadable.
+        InputError: an attention implementation or a device that is not available.
     """
     folder = Path(folder)
     record, calibration = read_record(folder), read_calibration(folder)
     for name in ("config.json", "model.safetensors", "tokenizer.json"):
         if not (folder / name).is_file():
-            raise ModelFolderError(f"{folder}: has no {name}, so this is not a complete model")
+            raise ModelFolderError(f"{folder}: expected a complete model, got a folder without {name}")
     kind = load_class(BACKBONES[record.options.model])
     implementation = attention or record.options.attention
     check_attention(kind, implementation)
@@ -132,16 +130,16 @@ def load_trained(folder: Path | str, attention: str | None = None, *, device: st
         )
     except (OSError, CheckpointError) as error:
         raise ModelFolderError(f"{folder}: cannot be loaded ({error})") from None
-    # A head that is not there would start at random, and metrics on record would be those of another model.
+    # A missing head would be initialised at random.
     if not loading["report"].clean:
-        raise ModelFolderError(f"{folder}: is not what training wrote: {loading['report']}")
+        raise ModelFolderError(f"{folder}: expected the files that training wrote, got {loading['report']}")
     try:
         model.to(device)
     except (RuntimeError, AssertionError) as error:  # torch asserts that it was built with CUDA
-        raise InputError(f"device: got {device!r}, which cannot be used ({error})") from None
+        raise InputError(f"device: expected an available device, got {device!r} ({error})") from None
     if (count := len(calibration.temperatures)) not in (1, len(record.task.labels)):
-        wanted = f"{len(record.task.labels)}, one for each label, or a single one"
-        raise ModelFolderError(f"{folder / CALIBRATION_NAME}: expected {wanted}, got {count} temperatures")
+        expected = f"expected one temperature, or {len(record.task.labels)}, one for each label"
+        raise ModelFolderError(f"{folder / CALIBRATION_NAME}: {expected}, got {count}")
     return TrainedModel(model.eval(), tokenizer, record, calibration)
 
 
@@ -162,17 +160,20 @@ def predict_logits(
     make_batch: Callable[[Sequence[dict]], dict] | None = None,
     seen: Callable[[int], None] | None = None,
 ) -> np.ndarray:
-    """(N, classes) float64 logits; batches are made of rows of like length to save padding.
+    """(N, classes) float64 logits, in batches of rows with similar lengths.
 
-    Where a batch does not fit into memory it is halved, and so are those after it.
+    If a batch does not fit into memory, it and all later batches are halved.
 
     Args:
+        model, tokenizer: the model and its tokenizer.
+        rows: the examples.
+        max_length: most tokens of an input.
         batch_size: most rows of a batch.
-        make_batch: what turns features into inputs of the model; None: what training takes.
-        seen: called with the number of rows of every batch that is done; None shows a progress bar for many rows.
+        make_batch: collates features into model inputs; None: as in training (`batch_maker`).
+        seen: called after every batch with its number of rows; None shows a progress bar for many rows.
 
     Raises:
-        InputError: a row's context is none of the model's, or a single row does not fit into memory.
+        InputError: a row's context is not one of the model's, or a single row does not fit into memory.
     """
     import torch
 
@@ -197,17 +198,17 @@ def predict_logits(
                     done(len(chosen))
                 elif len(chosen) > 1:
                     batch_size = len(chosen) // 2
-                    logger.warning("%d rows do not fit into memory at once; going on with %d", len(chosen), batch_size)
+                    logger.warning("%d rows do not fit into memory; continuing with %d", len(chosen), batch_size)
                 else:
                     raise InputError(
-                        f"text: one of {len(features[chosen[0]]['input_ids'])} tokens does not fit into memory"
+                        f"text: a text of {len(features[chosen[0]]['input_ids'])} tokens does not fit into memory"
                     )
     model.train(was_training)
     return logits
 
 
 def _logits_if_they_fit(model: EncoderPreTrainedModel, batch: dict) -> np.ndarray | None:
-    """Float64 logits of a batch, whatever its labels; None where the device has no memory for it."""
+    """Float64 logits of a batch; None if the device runs out of memory."""
     import torch
 
     try:
@@ -228,7 +229,7 @@ def probabilities_of(logits: np.ndarray, temperatures: Sequence[float] = (1.0,))
 
     Args:
         logits: (N, classes).
-        temperatures: one for all rows; or one for each class, for the rows with its logit the highest.
+        temperatures: one for all rows, or one for each class, applied to the rows for which it is predicted.
     """
     import torch
 

@@ -1,14 +1,14 @@
-"""Published metrics of aspect-based sentiment, the baseline beside them, and how sure a metric is.
+"""Published metrics of aspect-based sentiment, their confidence intervals, calibration and baselines.
 
-| question | its home |
+| subject | module |
 |---|---|
-| what a set of metrics is | `base.py` |
-| what each metric means | `sentihood.py`, `semeval.py`, `classification.py` |
-| which set judges a task | `task_metrics.py` |
+| base class of a set of metrics | `base.py` |
+| definitions of the metrics | `sentihood.py`, `semeval.py`, `classification.py` |
+| the metrics of a task, and the majority baseline | `task_metrics.py` |
 | confidence intervals | `bootstrap.py` |
-| how far probabilities may be believed | `reliability.py` |
-| the temperatures that make them so | `temperature.py` |
-| the simple model that every training is held against | `tfidf.py` |
+| calibration error, accuracy by coverage | `reliability.py` |
+| fitting temperatures | `temperature.py` |
+| the TF-IDF baseline | `tfidf.py` |
 """
 
 from qacg_models.metrics.base import Metrics

@@ -1,4 +1,4 @@
-"""A set of metrics: shares between 0 and 1, NaN where there is not a single case to judge."""
+"""Base class of a set of metrics, and checks and sums that the sets share."""
 
 from __future__ import annotations
 
@@ -14,18 +14,20 @@ from qacg_models.utils.json_fields import convert_json_fields
 
 @dataclass(frozen=True)
 class Metrics:
-    """Base of the sets. A set's fields are its metrics, and `undefined`.
+    """Base class of the sets; the fields of a set are its metrics and `undefined`.
+
+    Metrics are shares between 0 and 1, NaN if no case defines them.
 
     Attributes:
-        TITLES: what tables call each metric, in their order.
-        undefined: what could not be taken, such as `"sentiment_auc: safety"` (only one class occurs there);
-            a mean is taken without it.
+        TITLES: title of each metric in tables, in their order.
+        undefined: undefined metrics and terms, such as `"sentiment_auc: safety"` (only one class occurs); means are
+            computed without them.
     """
 
     TITLES: ClassVar[dict[str, str]]
 
     def to_json(self) -> dict:
-        """As plain types for a JSON file; NaN, which JSON does not have, becomes None."""
+        """The set as JSON types, with NaN as None."""
         values = {
             name: None if isinstance(value, float) and math.isnan(value) else value
             for name, value in asdict(self).items()
@@ -37,10 +39,11 @@ class Metrics:
         """Inverse of `to_json`.
 
         Args:
-            path: of the content, as errors name it.
+            content: the JSON value.
+            path: its place in the file, for errors.
 
         Raises:
-            InputError: naming the metric that is missing, unknown or no number.
+            InputError: a metric is missing, unknown or not a number.
         """
         kinds = dict.fromkeys(cls.TITLES, float | None) | {"undefined": tuple[str, ...]}
         values = convert_json_fields(kinds, content, path)
@@ -48,43 +51,56 @@ class Metrics:
 
 
 def ratio(part: float, whole: float) -> float:
-    """part / whole, NaN where there is no whole."""
+    """part / whole, or NaN if `whole` is 0."""
     return float(part / whole) if whole else math.nan
 
 
 def f1(precision: float, recall: float) -> float:
-    """The harmonic mean; 0 where both are."""
+    """Harmonic mean of precision and recall; 0 if both are 0."""
     return 2 * precision * recall / (precision + recall) if precision + recall else 0.0
 
 
 def check_rows(gold: np.ndarray, probabilities: np.ndarray, rows: int, classes: int) -> None:
     """Raises ValueError unless there is a class and a row of probabilities for each of `rows` rows."""
     if not rows:
-        raise ValueError("no rows to judge")
+        raise ValueError("rows: expected at least one, got none")
     if gold.shape != (rows,) or probabilities.shape != (rows, classes):
         raise ValueError(
-            f"{rows} rows want gold ({rows},) and probabilities ({rows}, {classes});"
-            f" got {gold.shape} and {probabilities.shape}"
+            f"gold, probabilities: expected shapes ({rows},) and ({rows}, {classes}), got {gold.shape} and"
+            f" {probabilities.shape}"
         )
     if not np.isin(gold, range(classes)).all():
-        known = ", ".join(map(str, range(classes - 1)))
-        raise ValueError(f"gold holds a class that is not {known} or {classes - 1}")
+        unknown = gold[~np.isin(gold, range(classes))][0]
+        raise ValueError(f"gold: expected classes from 0 to {classes - 1}, got {unknown}")
     if not np.isfinite(probabilities).all() or (probabilities < 0).any():
         row = int(np.argwhere(~np.isfinite(probabilities) | (probabilities < 0))[0][0])
         values = probabilities[row].tolist()
-        raise ValueError(f"row {row} has a probability that is negative or not finite: {values}")
+        raise ValueError(f"probabilities: expected finite numbers of at least 0, got {values} in row {row}")
+
+
+def check_matrix(name: str, values: np.ndarray) -> None:
+    """Raises ValueError unless the array has two dimensions."""
+    if values.ndim != 2:
+        raise ValueError(f"{name}: expected shape (rows, classes), got {values.shape}")
 
 
 def group_table(groups: Sequence[Hashable], aspects: Sequence[str]) -> tuple[list[str], np.ndarray]:
-    """Aspect names, and (groups, aspects) the number of each one's row.
+    """Arranges rows as a table of groups by aspects.
+
+    Args:
+        groups: (N) group of each row.
+        aspects: (N) aspect of each row.
+
+    Returns:
+        The aspect names, and a (groups, aspects) array of row indices.
 
     Raises:
         ValueError: sizes differ, no rows, or a group that lacks or repeats an aspect.
     """
     if len(groups) != len(aspects):
-        raise ValueError(f"{len(groups)} groups but {len(aspects)} aspects")
+        raise ValueError(f"aspects: expected {len(groups)}, one for each row, got {len(aspects)}")
     if not len(groups):
-        raise ValueError("no rows to judge")
+        raise ValueError("rows: expected at least one, got none")
     names = sorted(set(aspects))
     column = {name: index for index, name in enumerate(names)}
     found: dict[Hashable, list[int]] = {}

@@ -19,20 +19,28 @@ def intervals(
     level: float = 0.95,
     seed: int = 0,
 ) -> dict[str, tuple[float, float]]:
-    """Lower and upper bound of every metric.
+    """Percentile bootstrap intervals of every metric.
 
-    Sentences, not rows, are drawn with replacement: rows of one sentence depend on one another, and rows taken for
-    independent would make intervals too narrow. Repeats in which a metric cannot be taken are left out of it.
+    Sentences, not rows, are drawn with replacement: rows of a sentence are dependent, and drawing rows would make the
+    intervals too narrow. Samples in which a metric is undefined are left out of its interval.
 
     Args:
-        judge: metrics for (N) weights of the rows.
+        judge: computes the metrics for (N) weights of the rows.
         sentences: (N) sentence of each row.
+        repeats: number of samples.
+        level: confidence level.
+        seed: of the samples.
+
+    Returns:
+        Lower and upper bound by metric.
 
     Raises:
         InputError: fewer than 2 repeats, or a level outside (0, 1).
     """
     if repeats < 2 or not 0 < level < 1:
-        raise InputError(f"bootstrap: expected at least 2, and a share, got {repeats} repeats at level {level}")
+        raise InputError(
+            f"bootstrap: expected at least 2 repeats and a level between 0 and 1, got {repeats} and {level}"
+        )
     numbers: dict[Hashable, int] = {}
     sentence = np.array([numbers.setdefault(text, len(numbers)) for text in sentences])
     generator = np.random.default_rng(seed)
@@ -44,6 +52,6 @@ def intervals(
             drawn.setdefault(name, []).append(getattr(metrics, name))
     tail = 100 * (1 - level) / 2
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # a metric that no repeat gives has no interval: NaN
+        warnings.simplefilter("ignore", RuntimeWarning)  # a metric that is undefined in all samples gives NaN
         bounds = {name: np.nanpercentile(values, (tail, 100 - tail)) for name, values in drawn.items()}
     return {name: (float(low), float(high)) for name, (low, high) in bounds.items()}

@@ -1,10 +1,10 @@
-"""Metrics of labels and aspects of one's own, where sentences need not have a row for every aspect.
+"""Metrics of your own labels and aspects; sentences need not have a row for every aspect.
 
-- accuracy: share of rows with their right label;
-- macro-F1: F1 of each label that occurs, averaged;
-- strict accuracy: share of sentences (and targets) all of whose rows are right;
-- where a label says that there is no opinion: aspect F1 of "has an opinion" over all rows, and sentiment accuracy,
-  over rows that truly have an opinion, of the most probable label that is one.
+- accuracy: share of correct rows;
+- macro-F1: mean F1 of the labels that occur;
+- strict accuracy: share of sentences (and targets) with all rows correct;
+- if a label means "no opinion": aspect F1, of "has an opinion" over all rows; and sentiment accuracy, of the most
+  probable opinion label over rows that have an opinion.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from qacg_models.metrics.base import Metrics, check_rows, f1, ratio
+from qacg_models.metrics.base import Metrics, check_matrix, check_rows, f1, ratio
 
 
 @dataclass(frozen=True)
 class ClassificationMetrics(Metrics):
-    """Five shares between 0 and 1; the last two are NaN where no label says that there is no opinion."""
+    """Five shares between 0 and 1; the last two are NaN if no label means "no opinion"."""
 
     TITLES: ClassVar = {
         "accuracy": "accuracy",
@@ -40,13 +40,13 @@ class ClassificationMetrics(Metrics):
 
 
 class ClassificationJudge:
-    """The metrics of rows, for one set of weights after another.
+    """Computes the metrics of fixed rows for different weights.
 
     Args:
-        groups: (N) group of each row; rows of one group need not be neighbours.
+        groups: (N) group of each row, in any order.
         gold: (N) true classes.
-        probabilities: (N, classes). A tie for the highest goes to the class with the lower number.
-        has_absent: whether class 0 says that there is no opinion.
+        probabilities: (N, classes). Of tied classes the lowest index is predicted.
+        has_absent: whether class 0 means "no opinion".
 
     Raises:
         ValueError: sizes differ, no rows, an unknown class, or a probability that is negative or not finite.
@@ -54,8 +54,7 @@ class ClassificationJudge:
 
     def __init__(self, groups: Sequence[Hashable], gold: Sequence[int], probabilities: np.ndarray, *, has_absent: bool):
         self.gold, probabilities = np.asarray(gold), np.asarray(probabilities, dtype=np.float64)
-        if probabilities.ndim != 2:
-            raise ValueError(f"probabilities have shape {probabilities.shape}, wanted (rows, classes)")
+        check_matrix("probabilities", probabilities)
         check_rows(self.gold, probabilities, len(groups), probabilities.shape[1])
         self.guess, self.has_absent = probabilities.argmax(axis=1), has_absent
         self.right = self.guess == self.gold
@@ -67,7 +66,7 @@ class ClassificationJudge:
             self.right_opinion = probabilities[:, 1:].argmax(axis=1) + 1 == self.gold
 
     def __call__(self, weights: np.ndarray | None = None) -> ClassificationMetrics:
-        """The metrics; (N) weights, the same for all rows of a group, say how often each group counts."""
+        """The metrics for (N) weights, equal within a group; None: each row counts once."""
         weight = np.ones(len(self.gold)) if weights is None else np.asarray(weights, np.float64)
         by_group = weight[self.first]
         scores = [

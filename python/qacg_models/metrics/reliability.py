@@ -1,9 +1,9 @@
-"""How far a model's probabilities may be believed: calibration error, reliability, accuracy against coverage.
+"""Calibration of a model's probabilities: reliability bins, calibration error, and accuracy by coverage.
 
-- confidence of a row: the probability of its most probable label, whichever that is;
-- expected calibration error (Naeini et al., 2015; Guo et al., 2017, arXiv:1706.04599, equation 3): rows are put by
-  confidence into 15 bins of equal width between 0 and 1; the error is the mean of |accuracy - mean confidence| over
-  the bins, each weighted by its share of the rows. A bin holds its upper end, and not its lower one;
+- confidence of a row: the probability of its most probable label;
+- expected calibration error (Naeini et al., 2015; Guo et al., 2017, arXiv:1706.04599, equation 3): rows are divided by
+  confidence into 15 bins of equal width between 0 and 1; the error is the mean of |accuracy - mean confidence| over the
+  bins, weighted by their rows. A bin includes its upper end, and excludes its lower end;
 - coverage at a threshold: share of the rows whose confidence is at least the threshold.
 """
 
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qacg_models.metrics.base import check_rows, ratio
+from qacg_models.metrics.base import check_matrix, check_rows, ratio
 
 BINS = 15
 THRESHOLDS = (0.0, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
@@ -26,8 +26,9 @@ class Bin:
     """The rows whose confidence is above `low` and at most `high`.
 
     Attributes:
-        rows: how many.
-        confidence, accuracy: mean over them; NaN without rows.
+        low, high: ends of the bin.
+        rows: number of rows.
+        confidence, accuracy: means over the rows; NaN without rows.
     """
 
     low: float
@@ -39,12 +40,13 @@ class Bin:
 
 @dataclass(frozen=True)
 class Covered:
-    """The rows of which a model is sure enough.
+    """The rows whose confidence reaches a threshold.
 
     Attributes:
-        threshold: least confidence.
-        rows: how many have it, and `coverage` their share of all.
-        accuracy: share of them with their right label; NaN without rows.
+        threshold: the least confidence.
+        rows: number of such rows.
+        coverage: their share of all rows.
+        accuracy: share of them that are correct; NaN without rows.
     """
 
     threshold: float
@@ -55,24 +57,24 @@ class Covered:
 
 @dataclass(frozen=True)
 class Reliability:
-    """What `reliability` found: the bins from the lowest confidence up, and the expected calibration error."""
+    """Reliability bins by increasing confidence, and the expected calibration error."""
 
     bins: tuple[Bin, ...]
     error: float
 
 
 def reliability(gold: Sequence[int], probabilities: np.ndarray) -> Reliability:
-    """Bins of the rows by confidence, and the expected calibration error over them.
+    """Reliability bins and expected calibration error.
 
     Args:
         gold: (N) true classes.
-        probabilities: (N, classes). A tie for the highest goes to the class with the lower number.
+        probabilities: (N, classes). Of tied classes the lowest index is predicted.
 
     Raises:
         ValueError: sizes differ, no rows, an unknown class, or a probability that is negative or not finite.
     """
     confidence, right = _confidence(gold, probabilities)
-    # Rounding may leave a probability a little above 1.
+    # Rounding can give a probability slightly above 1.
     place = np.clip(np.ceil(confidence * BINS).astype(int) - 1, 0, BINS - 1)
     rows = np.bincount(place, minlength=BINS)
     sums = [np.bincount(place, weights, BINS) for weights in (confidence, right)]
@@ -87,7 +89,16 @@ def reliability(gold: Sequence[int], probabilities: np.ndarray) -> Reliability:
 def accuracy_by_coverage(
     gold: Sequence[int], probabilities: np.ndarray, thresholds: Sequence[float] = THRESHOLDS
 ) -> list[Covered]:
-    """Accuracy of the rows whose confidence is at least each threshold; arguments and errors as for `reliability`."""
+    """Accuracy of the rows whose confidence reaches each threshold.
+
+    Args:
+        gold: (N) true classes.
+        probabilities: (N, classes).
+        thresholds: of the confidence.
+
+    Raises:
+        ValueError: as for `reliability`.
+    """
     confidence, right = _confidence(gold, probabilities)
     kept = [confidence >= threshold for threshold in thresholds]
     return [
@@ -97,9 +108,8 @@ def accuracy_by_coverage(
 
 
 def _confidence(gold: Sequence[int], probabilities: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(N) confidences, and (N) whether the most probable label is the right one."""
+    """(N) confidences, and (N) whether the most probable label is correct."""
     truth, probabilities = np.asarray(gold), np.asarray(probabilities, dtype=np.float64)
-    if probabilities.ndim != 2:
-        raise ValueError(f"probabilities have shape {probabilities.shape}, wanted (rows, classes)")
+    check_matrix("probabilities", probabilities)
     check_rows(truth, probabilities, len(truth), probabilities.shape[1])
     return probabilities.max(axis=1), probabilities.argmax(axis=1) == truth

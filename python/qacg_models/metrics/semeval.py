@@ -1,8 +1,8 @@
-"""SemEval-2014's metrics of aspect categories and of their sentiment.
+"""Metrics of SemEval-2014's aspect categories and their sentiment.
 
 - aspect precision, recall, F1: of "the sentence is about this category", over all sentences and categories;
-- accuracy among k classes: over rows whose true label is among the k, the label with the highest probability
-  among the k. The four are positive, neutral, negative and conflict; three leave conflict out, two neutral as well.
+- k-class accuracy: over rows whose true label is among the k, of the most probable label among the k. The four are
+  positive, neutral, negative and conflict; three leave conflict out, two also neutral.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CLASSES = {
 
 @dataclass(frozen=True)
 class SemEvalMetrics(Metrics):
-    """Six shares between 0 and 1. Without a single guess precision is 0, and so is F1."""
+    """Six shares between 0 and 1; precision and F1 are 0 if no category is predicted."""
 
     TITLES: ClassVar = {
         "aspect_precision": "aspect P",
@@ -47,13 +47,13 @@ class SemEvalMetrics(Metrics):
 
 
 class SemEvalJudge:
-    """The metrics of rows, for one set of weights after another.
+    """Computes the metrics of fixed rows for different weights.
 
     Args:
-        groups: (N) sentence of each row; rows of one sentence need not be neighbours.
+        groups: (N) sentence of each row, in any order.
         aspects: (N) category of each row; every sentence has every category once.
         gold: (N) true classes: 0 none, 1 positive, 2 neutral, 3 negative, 4 conflict.
-        probabilities: (N, 5). A tie for the highest goes to the class with the lower number.
+        probabilities: (N, 5). Of tied classes the lowest index is predicted.
 
     Raises:
         ValueError: sizes differ, no rows, an unknown class, a probability that is negative or not finite, or a
@@ -73,7 +73,7 @@ class SemEvalJudge:
         }
 
     def __call__(self, weights: np.ndarray | None = None) -> SemEvalMetrics:
-        """The metrics; (N) weights say how often each row counts."""
+        """The metrics for (N) weights; None: each row counts once."""
         weight = np.ones(len(self.gold)) if weights is None else np.asarray(weights, np.float64)
         hits, named, guessed = (
             (chosen * weight).sum() for chosen in (self.named & self.guessed, self.named, self.guessed)

@@ -1,14 +1,13 @@
 """SentiHood's five metrics.
 
-All of them look at groups: the rows of one sentence and one target, one row per aspect. Rows may come in any
-order; groups are found by id. Definitions, as the field computes them:
+A group is the rows of one sentence and target, one row per aspect. Definitions, as in the literature:
 
-- strict accuracy: share of groups in which every aspect has its right label;
-- aspect macro-F1: precision and recall of "has an opinion" are taken in each group that truly has one,
-  averaged over these groups, and F1 is the harmonic mean of the two averages (not the average of F1);
+- strict accuracy: share of groups in which every aspect is correct;
+- aspect macro-F1: precision and recall of "has an opinion" in each group that has one, averaged over these groups; F1
+  is the harmonic mean of the two averages (not the average of F1);
 - aspect AUC: ROC AUC of "no opinion" by its probability, per aspect, averaged over aspects;
-- sentiment accuracy: over rows that truly have an opinion, Negative against Positive with None put aside;
-- sentiment AUC: ROC AUC of that choice, per aspect, averaged over aspects.
+- sentiment accuracy: of Negative against Positive, ignoring None, over rows that have an opinion;
+- sentiment AUC: ROC AUC of Negative against Positive, per aspect, averaged over aspects.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ NONE, POSITIVE, NEGATIVE = 0, 1, 2
 
 @dataclass(frozen=True)
 class SentiHoodMetrics(Metrics):
-    """Five shares between 0 and 1; an AUC is averaged over the aspects for which it can be taken."""
+    """Five shares between 0 and 1; an AUC is averaged over the aspects for which it is defined."""
 
     TITLES: ClassVar = {
         "strict_accuracy": "strict accuracy",
@@ -46,7 +45,7 @@ class SentiHoodMetrics(Metrics):
 
 
 class Auc:
-    """P(score of a positive > score of a negative) + P(equal) / 2.
+    """Area under the ROC curve: P(score of a positive > score of a negative) + P(equal) / 2.
 
     Args:
         truth: (N) booleans.
@@ -59,7 +58,7 @@ class Auc:
         self.ranks = len(values)
 
     def __call__(self, weights: np.ndarray) -> float:
-        """The area with (N) weights of the cases; NaN where one class has no weight."""
+        """The area for (N) weights of the cases; NaN if a class has no weight."""
         positive, negative = (
             np.bincount(self.rank[chosen], weights[chosen], self.ranks) for chosen in (self.truth, ~self.truth)
         )
@@ -71,14 +70,14 @@ class Auc:
 
 
 class SentiHoodJudge:
-    """The five metrics of rows, for one set of weights after another.
+    """Computes the five metrics of fixed rows for different weights.
 
     Args:
-        groups: (N) group of each row; rows of one group need not be neighbours.
-        aspects: (N) aspect of each row; every group holds every aspect once.
+        groups: (N) group of each row, in any order.
+        aspects: (N) aspect of each row; every group has every aspect once.
         gold: (N) true classes: 0 None, 1 Positive, 2 Negative.
-        probabilities: (N, 3) class probabilities, or any scores >= 0 that rank as they do.
-            A tie for the highest goes to the class with the lower number.
+        probabilities: (N, 3) class probabilities, or scores >= 0 with the same ranking. Of tied classes the lowest
+            index is predicted.
 
     Raises:
         ValueError: sizes differ, no rows, a class that is not 0, 1 or 2, a probability that is negative or
@@ -96,11 +95,11 @@ class SentiHoodJudge:
         self.right = (truth == guess).all(axis=1)
         self.opinion = truth != NONE
         self.hits = (self.opinion & (guess != NONE)).sum(axis=1)
-        # A group of which the model says nothing has a precision of 0.
+        # A group without predicted opinions has a precision of 0.
         self.precision = self.hits / np.maximum((guess != NONE).sum(axis=1), 1)
         self.recall = self.hits / np.maximum(self.opinion.sum(axis=1), 1)
         polar = probabilities[:, POSITIVE] + probabilities[:, NEGATIVE]
-        # A model that is entirely sure of None leaves 0/0; it then has no preference.
+        # Where P(None) = 1 the ratio is 0/0; it counts as no preference.
         safe = np.where(polar > 0, polar, 1.0)
         negative = np.where(polar > 0, probabilities[:, NEGATIVE] / safe, 0.5)[self.table]
         self.right_sentiment = (negative > 0.5) == (truth == NEGATIVE)
@@ -111,7 +110,7 @@ class SentiHoodJudge:
         ]
 
     def __call__(self, weights: np.ndarray | None = None) -> SentiHoodMetrics:
-        """The metrics; (N) weights, the same for all rows of a group, say how often each group counts."""
+        """The metrics for (N) weights, equal within a group; None: each row counts once."""
         weight = np.ones(len(self.table)) if weights is None else np.asarray(weights, np.float64)[self.table[:, 0]]
         undefined: list[str] = []
         aspect_auc = self._mean("aspect_auc", [auc(weight) for auc in self.aspect_aucs], undefined)
@@ -131,7 +130,7 @@ class SentiHoodJudge:
         )
 
     def _mean(self, metric: str, values: list[float], undefined: list[str]) -> float:
-        """Mean over the aspects whose value is known; the others are noted."""
+        """Mean over the aspects whose value is defined; the others are added to `undefined`."""
         undefined += [f"{metric}: {name}" for name, value in zip(self.names, values) if math.isnan(value)]
         known = [value for value in values if not math.isnan(value)]
         return float(np.mean(known)) if known else math.nan
@@ -142,7 +141,7 @@ class SentiHoodJudge:
         if not judged:
             undefined.append("aspect_macro_f1")
             return math.nan
-        # fsum: the last digit, too, is the same in any order of groups.
+        # fsum: the result does not depend on the order of groups.
         precision, recall = (math.fsum(share * weight) / judged for share in (self.precision, self.recall))
         return float(2 * precision * recall / (precision + recall)) if precision + recall else 0.0
 
@@ -150,5 +149,5 @@ class SentiHoodJudge:
 def sentihood_metrics(
     groups: Sequence[Hashable], aspects: Sequence[str], gold: Sequence[int], probabilities: np.ndarray
 ) -> SentiHoodMetrics:
-    """The five metrics, every group counted once; arguments and errors are those of `SentiHoodJudge`."""
+    """The five metrics with every group counted once; arguments and errors as for `SentiHoodJudge`."""
     return SentiHoodJudge(groups, aspects, gold, probabilities)()

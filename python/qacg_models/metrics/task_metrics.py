@@ -1,4 +1,4 @@
-"""Which metrics judge a task, and the baseline that every table of results shows beside a model."""
+"""The metrics of a task, and the majority baseline."""
 
 from __future__ import annotations
 
@@ -21,13 +21,15 @@ METRIC_CLASSES: dict[str, type[Metrics]] = {
 
 
 def judge_for(task: Task, rows: Sequence[Example], probabilities: np.ndarray) -> Callable[[np.ndarray | None], Metrics]:
-    """What takes weights of the rows, or None, and gives the task's metrics.
+    """A function from weights of the rows, or None, to the task's metrics.
 
     Args:
+        task: selects the metrics.
+        rows: labelled rows.
         probabilities: (N, classes), in the order of `rows`.
 
     Raises:
-        ValueError: as for the judge of the task.
+        ValueError: as for the task's judge class.
     """
     groups, gold = [row.group for row in rows], [row.label for row in rows]
     aspects = [row.aspect for row in rows]
@@ -39,10 +41,10 @@ def judge_for(task: Task, rows: Sequence[Example], probabilities: np.ndarray) ->
 
 
 def judge(task: Task, rows: Sequence[Example], probabilities: np.ndarray) -> Metrics:
-    """The task's metrics, every row counted once."""
+    """The task's metrics, with every row counted once."""
     return judge_for(task, rows, probabilities)(None)
 
 
 def majority_probabilities(label_shares: Sequence[float], rows: int) -> np.ndarray:
-    """(rows, classes) probabilities of a baseline that knows only the label shares of training."""
+    """(rows, classes) probabilities of the majority baseline: the label shares of training in every row."""
     return np.tile(np.asarray(label_shares, dtype=np.float64), (rows, 1))

@@ -1,7 +1,7 @@
-"""TF-IDF with logistic regression, tuned on train: the baseline that every training is compared with.
+"""The TF-IDF baseline: TF-IDF features with logistic regression, tuned by cross-validation on train.
 
-Features are words, pairs of words, and character n-grams within words (2 to 5), with sublinear TF-IDF. Cross-validation
-on train chooses C, class weights, and one of two forms: a regression for each context, or one for all contexts.
+Features are words, word pairs, and character n-grams (2 to 5) within words, with sublinear TF-IDF. Cross-validation
+chooses C, class weights, and whether each context has its own regression or all share one.
 """
 
 from __future__ import annotations
@@ -23,28 +23,25 @@ from qacg_models.metrics.task_metrics import judge
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
-# Limits that keep the baseline within seconds, of very large data within a minute of one core. Rows and characters of
-# texts that the regressions are fitted to, those of cross-validation, and those of one regression for all contexts, for
-# which every context has weights of its own.
+# Limits (rows, characters of texts) that keep the baseline within seconds, and within a minute of one core for very
+# large data: of the final fit, of cross-validation, and of a joint regression, which has extra weights per context.
 FITTED = (40_000, 3_000_000)
 TUNED = (2_000, 200_000)
 JOINT = (1_000, 100_000)
-# n-grams of words, and of characters; the most frequent ones.
-MOST_GRAMS = 50_000
+MOST_GRAMS = 50_000  # most frequent n-grams of words, and of characters
 FOLDS = 5
-# Iterations of L-BFGS.
-STEPS = 200
+STEPS = 200  # L-BFGS iterations
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What cross-validation chooses.
+    """Hyperparameters that cross-validation chooses.
 
     Attributes:
-        c: inverse of the strength of the L2 penalty.
+        c: inverse strength of the L2 penalty.
         balanced: whether all classes have the same total weight.
-        joint: whether one regression serves all contexts, with weights that they share and weights of their own;
-            otherwise each context has its own regression.
+        joint: whether one regression with shared and per-context weights serves all contexts; else each context has
+            its own regression.
     """
 
     c: float
@@ -56,24 +53,25 @@ class Setting:
         return f"C = {self.c:g}, {weights}, {'one regression' if self.joint else 'one regression per context'}"
 
 
-# The first serves where cross-validation is impossible, and wins ties.
+# The first is the default if cross-validation is impossible, and wins ties.
 SETTINGS = tuple(Setting(*values) for values in product((1.0, 10.0), (True, False), (False, True)))
 
 
 class TfidfBaseline:
-    """The tuned baseline, fitted to labelled rows; the same rows give the same baseline.
+    """The tuned baseline; the same rows give the same baseline.
 
-    A context with a single label gets the shares of its labels, and a context that was never seen those of all rows.
+    For a context with a single label it predicts the label shares of the context; for an unknown context, those of all
+    rows.
 
     Args:
-        rows: of training.
-        task: whose `selection` is the metric that cross-validation maximises.
-        fitted: most rows and most characters of texts that are fitted; of more, every n-th row of each context is.
+        rows: labelled training rows.
+        task: its `selection` is the metric that cross-validation maximises.
+        fitted: limits of rows and characters; beyond them every n-th row of each context is fitted.
 
     Attributes:
-        used: number of rows that were fitted.
-        setting: what cross-validation chose.
-        score: the metric that `setting` had in cross-validation; None where cross-validation is impossible.
+        used: number of fitted rows.
+        setting: the chosen hyperparameters.
+        score: their metric in cross-validation; None if cross-validation is impossible.
     """
 
     def __init__(self, rows: Sequence[Example], task: Task, fitted: tuple[int, int] = FITTED):
@@ -86,7 +84,7 @@ class TfidfBaseline:
         self.regressions.shares = _shares([row.label for row in kept], classes)
 
     def describe(self) -> str:
-        """The setting, and how it was chosen, as one line."""
+        """One line about the setting and how it was chosen."""
         metric = self.task.selection.replace("_", " ")
         chosen = "without cross-validation" if self.score is None else f"{self.score:.1%} {metric} in cross-validation"
         return f"baseline: TF-IDF + logistic regression, {self.setting}; {chosen} on train"
@@ -97,7 +95,7 @@ class TfidfBaseline:
 
 
 class _Grams:
-    """TF-IDF of words and of characters, fitted to the texts of rows."""
+    """TF-IDF features of words and characters, fitted to the texts of rows."""
 
     def __init__(self, rows: Sequence[Example]):
         from sklearn.feature_extraction.text import TfidfVectorizer
@@ -111,11 +109,11 @@ class _Grams:
             )
             try:
                 self.fitted.append(grams.fit(texts))
-            except ValueError:  # no text has a word
+            except ValueError:  # the texts have no words
                 continue
 
     def __call__(self, rows: Sequence[Example]) -> csr_matrix:
-        """(N, n-grams), a row of the matrix for each of `rows`."""
+        """(N, n-grams) features of the rows."""
         from scipy.sparse import csr_matrix, hstack
 
         places: dict[str, int] = {}
@@ -125,7 +123,7 @@ class _Grams:
 
 
 class _Regressions:
-    """Logistic regressions of one setting, from rows with their features to (N, classes)."""
+    """Logistic regressions with one setting; a call returns (N, classes) probabilities."""
 
     def __init__(self, rows: Sequence[Example], features: csr_matrix, classes: int, setting: Setting):
         labels, contexts = np.array([row.label for row in rows]), [row.context for row in rows]
@@ -156,7 +154,7 @@ class _Regressions:
         return np.array([self.numbers.get(context, -1) for context in contexts])
 
     def _joined(self, features: csr_matrix, which: np.ndarray) -> csr_matrix:
-        """With `joint`: the features, those of each context again in columns of its own, and which context it is."""
+        """With `joint`: shared features, per-context copies of the features, and context indicators."""
         if not self.joint:
             return features
         from scipy.sparse import csr_matrix, diags, hstack
@@ -166,7 +164,7 @@ class _Regressions:
 
 
 def _fitted(features: csr_matrix, labels: np.ndarray, classes: int, setting: Setting):
-    """A regression, or the shares of the labels where there is nothing to tell them apart."""
+    """A fitted regression; label shares if there is one label or no feature."""
     from sklearn.linear_model import LogisticRegression
 
     if len(set(labels.tolist())) < 2 or not features.shape[1]:
@@ -176,7 +174,7 @@ def _fitted(features: csr_matrix, labels: np.ndarray, classes: int, setting: Set
 
 
 def _tuned(rows: Sequence[Example], task: Task) -> tuple[Setting, float | None]:
-    """The setting with the highest metric in cross-validation, and that metric, over whole sentences."""
+    """The setting with the highest metric in cross-validation over sentences, and that metric."""
     few = _some_sentences(rows, _stride(rows, TUNED))
     settings = [one for one in SETTINGS if not one.joint or _stride(rows, JOINT) <= 1]
     folds = _folds(few)
@@ -195,9 +193,9 @@ def _tuned(rows: Sequence[Example], task: Task) -> tuple[Setting, float | None]:
 
 
 def _folds(rows: Sequence[Example]) -> np.ndarray:
-    """The fold of each row; those of a sentence share one, and sentences with rare labels are dealt out evenly."""
+    """(N) folds; rows of a sentence share a fold, and sentences with rare labels are distributed evenly."""
     frequency = counts(rows, "label")
-    rarest: dict[str, tuple[int, int | None]] = {}  # of the labels of each sentence: how many rows have it, and which
+    rarest: dict[str, tuple[int, int | None]] = {}  # number of rows of each sentence's rarest label, and the label
     for row in rows:
         found = frequency[row.label], row.label
         rarest[row.sentence] = min(rarest.get(row.sentence, found), found)
@@ -207,23 +205,23 @@ def _folds(rows: Sequence[Example]) -> np.ndarray:
 
 
 def _stride(rows: Sequence[Example], limits: tuple[int, int]) -> float:
-    """Of how many rows one is taken, so that neither rows nor characters exceed their limits; at least 1."""
+    """The stride, at least 1, with which rows and characters stay within their limits."""
     most_rows, most_characters = limits
     return max(1.0, len(rows) / most_rows, sum(len(row.sentence) for row in rows) / most_characters)
 
 
 def _some_sentences(rows: Sequence[Example], stride: float) -> list[Example]:
-    """All rows of about one sentence in `stride`, chosen by a digest of its text."""
+    """All rows of about one in `stride` sentences, chosen by a hash of the text."""
     return [row for row in rows if stride == 1 or _digest(row.sentence) * stride < 1]
 
 
 def _digest(text: str) -> float:
-    """A number in [0, 1) that depends on the text alone."""
+    """A hash of the text, in [0, 1)."""
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") / 2**64
 
 
 def _thinned(rows: Sequence[Example], stride: float) -> list[Example]:
-    """Every `stride`-th row of each context, at least one of each; only they are in memory together."""
+    """Every `stride`-th row of each context, at least one of each."""
     total, kept = counts(rows, "context"), []
     seen, taken = dict.fromkeys(total, 0), dict.fromkeys(total, 0)
     for row in rows:

@@ -1,12 +1,14 @@
-"""Results for people: tables, pages, figures.
+"""Reports: tables, offline HTML pages and plots.
 
-| question | its home |
+| subject | module |
 |---|---|
-| tables of metrics, and what is said beside them | `tables.py`, `result_tables.py` |
-| records of several runs side by side | `run_records.py` |
-| how far probabilities may be believed | `confidence.py`, `evaluation_page.py` |
-| a page that needs no network | `html_report.py`, `page/` |
-| what a picture tells, in plain words | `captions.py` |
-| numbers as coloured text and tables | `coloured_text.py` |
-| what a model looked at | `analysis_page.py`, `attention_maps.py`, `token_scores.py`, `heatmaps.py`, `map_viewer.py` |
+| tables of metrics with notes | `tables.py`, `result_tables.py` |
+| records of several runs, and tables of them | `run_records.py` |
+| calibration of probabilities | `confidence.py` |
+| the page of `qacg evaluate` | `evaluation_page.py` |
+| the page of `qacg analyze` | `analysis_page.py`, `attention_maps.py`, `token_scores.py`, `map_viewer.py` |
+| offline HTML reports | `html_report.py`, `page/` |
+| plots | `heatmaps.py` |
+| captions of plots | `captions.py` |
+| coloured text and tables | `coloured_text.py` |
 """

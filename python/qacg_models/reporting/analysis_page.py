@@ -1,4 +1,4 @@
-"""The page of `qacg analyze`: what the model looked at, for sentences under several contexts side by side."""
+"""The page of `qacg analyze`: attention, attributions and gates for sentences with several contexts."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ from qacg_models.reporting.tables import html_table
 from qacg_models.reporting.token_scores import TokenScores, token_scores
 
 READING = (
-    "Words and their pieces are the model's tokens; [CLS] and [SEP] mark where the text begins and ends. Red stands for"
-    " values above 0, blue for values below; the stronger the colour, the further from 0.",
-    "A token (down) looks at the tokens of the sentence (across). P is plain softmax attention; λ·G is the gated"
-    " sigmoid map of the context, which adds where it is red and takes away where it is blue; A = P + λ·G is what the"
-    " model uses. A layer's maps of one kind share one scale, over all heads and contexts of a sentence, so equal"
-    " colours are equal values. λ lies between −1 and 1; at 0 attention is plain softmax attention.",
-    "Sensitivity is the squared gradient of the verdict's logit by a token's embedding: how much a small change of the"
-    " token matters. Relevance distributes that logit over the tokens: red is a positive share, blue a negative one.",
+    "Tokens are words and pieces of words; [CLS] and [SEP] mark the beginning and end of the text. Red values are"
+    " positive, blue values negative; stronger colours are further from 0.",
+    "Rows of a map are the attending tokens, columns the attended tokens. P is softmax attention; λ·G is the gated"
+    " quasi-attention of the context, which adds attention (red) or takes it away (blue); the model uses A = P + λ·G."
+    " All maps of one kind and layer share one scale, over all heads and contexts of a sentence. λ lies between −1 and"
+    " 1; at 0 attention is plain softmax attention.",
+    "Sensitivity is the squared gradient of the predicted label's logit with respect to a token's embedding: the effect"
+    " of a small change of the token. Relevance distributes that logit over the tokens: red shares are positive, blue"
+    " ones negative.",
 )
 
 
@@ -41,21 +42,22 @@ def write_analysis(
     layer_figures: bool = True,
     say: Callable[[str], None] = print,
 ) -> Path:
-    """Write index.html, which needs nothing else, figures/ with all figures as SVG and PNG, and tables.json.
+    """Writes a report: index.html (self-contained), figures/ with all plots as SVG and PNG, and tables.json.
 
     Args:
-        rows: sentences with contexts; rows of one sentence are shown side by side. Labels may be None.
-        folder: an earlier report there is replaced.
+        trained: a QACG-BERT.
+        rows: sentences with contexts; rows of one sentence are shown side by side. Labels can be None.
+        folder: of the report; an earlier report is replaced.
         title: of the page.
-        layer_figures: whether to draw all maps of every row and layer into figures/ too.
-        say: gets a line for every sentence.
+        layer_figures: also write plots of all maps of every row and layer to figures/.
+        say: receives a line for every sentence.
 
     Returns:
         The path of index.html.
 
     Raises:
-        InputError: no rows, one twice, a model without gated maps, a context that it does not know, or a folder
-            that holds something else.
+        InputError: no rows, repeated rows, a model without gated maps, an unknown context, or a folder with other
+            files.
     """
     check_has_gate(trained)
     if not rows:
@@ -69,7 +71,7 @@ def write_analysis(
     report = Report(
         folder,
         title,
-        f"{trained.title}; written by qacg analyze. Nothing on this page is loaded from elsewhere.",
+        f"{trained.title}; written by qacg analyze. This page loads nothing from elsewhere.",
         style=viewer_style(),
         script=viewer_script(),
     )
@@ -81,7 +83,7 @@ def write_analysis(
         _verdicts(section, trained, maps)
         _tokens(report, section, f"sentence-{number}", trained, maps)
         section.heading("Where the model looks: attention maps")
-        section.text("Red is attention, blue is attention taken away, the page's own colour is 0.")
+        section.text("Red: attention. Blue: attention taken away. Page colour: 0.")
         section.markup(viewer(f"maps-{number}", f"Attention maps of sentence {number}", maps))
         _lambda(report, section, f"sentence-{number}", maps)
         for place, one in enumerate(maps if layer_figures else (), 1):
@@ -99,8 +101,8 @@ def _verdicts(section: Section, trained: TrainedModel, maps: Sequence[ExampleMap
     header = ["aspect", "the model says", *(["the data say"] if known else []), *(f"p({label})" for label in labels)]
     cells = []
     for one in maps:
-        said = [labels[int(one.probabilities.argmax())], *([labels[one.row.label]] if known else [])]
-        cells.append([one.row.context, *said, *(f"{share:.3f}" for share in one.probabilities)])
+        names = [labels[int(one.probabilities.argmax())], *([labels[one.row.label]] if known else [])]
+        cells.append([one.row.context, *names, *(f"{share:.3f}" for share in one.probabilities)])
     section.table("verdicts", (header, cells))
 
 
@@ -108,27 +110,27 @@ def _tokens(report: Report, section: Section, name: str, trained: TrainedModel, 
     by_context = {one.row.context: token_scores(trained, one.row) for one in maps}
     verdicts = {one.row.context: trained.task.labels[int(one.probabilities.argmax())] for one in maps}
 
-    def strips(field: str, heading: str, intro: str, tells: Callable[[str, TokenScores], str]) -> None:
+    def strips(field: str, heading: str, intro: str, caption: Callable[[str, TokenScores], str]) -> None:
         section.heading(heading)
         section.text(intro)
         for context, one in by_context.items():
             values = getattr(one, field)
-            # Contexts are compared by pattern, not by size, so each has the whole range of colours.
+            # Each context has its own scale: contexts are compared by pattern, not by size.
             strip = token_strip(one.tokens, values, float(np.abs(values).max()))
-            section.picture(strip, tells(context, one), whose=f"{context}: {verdicts[context]}")
+            section.picture(strip, caption(context, one), title=f"{context}: {verdicts[context]}")
         panels = {context: (one.tokens, getattr(one, field)) for context, one in by_context.items()}
         report.keep(f"{name}-{field}", token_figure(panels, field.capitalize()))
 
     strips(
         "sensitivity",
         "Which words matter: sensitivity",
-        "The redder a word, the more the verdict would change with it.",
+        "The redder a word, the more the prediction depends on it.",
         lambda context, one: captions.sensitivity_caption(one.tokens, one.sensitivity),
     )
     strips(
         "relevance",
-        "Which words speak for the verdict: relevance",
-        "Red words speak for what the model says, blue words against it.",
+        "Which words support the prediction: relevance",
+        "Red words support the prediction, blue words oppose it.",
         lambda context, one: captions.relevance_caption(one.tokens, one.relevance, verdicts[context]),
     )
     for context, one in by_context.items():
@@ -150,27 +152,29 @@ def _lambda(report: Report, section: Section, name: str, maps: Sequence[ExampleM
     limit = max(float(np.abs(values).max()) for values in means.values())
     for place, (context, values) in enumerate(means.items(), 1):
         lambda_table(report, section, f"{name}-context-{place}-lambda", values, limit, context)
-    section.text("λ by layer and head, the mean over the tokens; all aspects of a sentence share the colours.", "note")
+    section.text("Mean λ over the tokens, by layer and head; all aspects of a sentence share one scale.", "note")
     lambdas = {one.row.context: one.lambdas for one in maps}
     report.figure(
         section,
         f"{name}-lambda-histograms",
         lambda_histograms(lambdas),
         captions.spread_caption(lambdas),
-        "Shares of the tokens by their λ, for every layer and head; the line marks 0.",
+        "Distribution of λ over the tokens, for every layer and head; the line marks 0.",
     )
     section.data["mean lambda"] = {context: values.tolist() for context, values in means.items()}
 
 
 def lambda_table(
-    report: Report, section: Section, name: str, values: np.ndarray, limit: float | None = None, whose: str = ""
+    report: Report, section: Section, name: str, values: np.ndarray, limit: float | None = None, title: str = ""
 ) -> None:
-    """Add the table with the sentence that it says, and keep it as figures/NAME.svg and .png.
+    """Adds a coloured table of lambda by layer and head, and keeps it as figures/NAME.svg and .png.
 
     Args:
+        report, section: where it is added.
+        name: of the files.
         values: (layers, heads).
-        limit: value of the strongest colour; None: the largest absolute value. Give one where tables are compared.
-        whose: the one it is about, where several tables follow each other.
+        limit: value of the strongest colour, the same for tables to be compared; None: the largest absolute value.
+        title: of the table, if there are several.
     """
     layers, heads = values.shape
     limit = float(np.abs(values).max()) if limit is None else limit
@@ -181,6 +185,6 @@ def lambda_table(
         values,
         limit,
     )
-    named = " of ".join(filter(None, ("lambda by layer and head", whose)))
-    section.picture(framed(table, named), captions.lambda_caption(values), whose=whose)
+    label = " of ".join(filter(None, ("lambda by layer and head", title)))
+    section.picture(framed(table, label), captions.lambda_caption(values), title=title)
     report.keep(name, lambda_figure(values, limit))

@@ -1,4 +1,4 @@
-"""The maps and gates of a trained model for chosen rows, as arrays with the tokens they belong to."""
+"""Attention maps and gates of a trained model for single rows, as arrays with their tokens."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from qacg_models.inference.trained_model import TrainedModel, probabilities_of
 
 @dataclass(frozen=True)
 class ExampleMaps:
-    """What one row looked like inside the model. Shapes: N layers, H heads, L tokens.
+    """Attention maps and gates of one row, with N layers, H heads and L tokens.
 
     Attributes:
         row: the sentence and its context.
-        tokens: (L) pieces as the model saw them.
+        tokens: (L) tokens of the input.
         probabilities: (classes).
         softmax: P, (N, H, L, L), rows sum to 1.
-        quasi: lambda * G, (N, H, L, L), of either sign.
-        combined: A = P + lambda * G, (N, H, L, L), of either sign.
+        quasi: lambda * G, (N, H, L, L), signed.
+        combined: A = P + lambda * G, (N, H, L, L), signed.
         lambdas: (N, H, L), between -1 and 1.
     """
 
@@ -38,10 +38,10 @@ class ExampleMaps:
 
 
 def example_maps(trained: TrainedModel, row: Example) -> ExampleMaps:
-    """Run one row alone, without padding, and take its maps from the model's output.
+    """The maps of one row, run alone without padding.
 
     Raises:
-        InputError: the row's context is none of the model's, or the model has no gated map.
+        InputError: the row's context is not one of the model's, or the model has no gated map.
     """
     check_has_gate(trained)
     output, features = _run(trained, [row], output_attentions=True)
@@ -61,10 +61,10 @@ def example_maps(trained: TrainedModel, row: Example) -> ExampleMaps:
 
 
 def mean_lambda(trained: TrainedModel, rows: Sequence[Example], batch_size: int = 64) -> np.ndarray:
-    """Mean of lambda over all real tokens of the rows, (N, H).
+    """(N, H) mean of lambda over all tokens of the rows, without padding.
 
     Raises:
-        InputError: a row's context is none of the model's.
+        InputError: a row's context is not one of the model's.
     """
     total, count = 0.0, 0
     for start in range(0, len(rows), batch_size):
@@ -81,14 +81,14 @@ def check_has_gate(trained: TrainedModel) -> None:
     from qacg_models.models.qacg_bert import QACGBertForSequenceClassification
 
     if not isinstance(trained.model, QACGBertForSequenceClassification):
-        raise InputError(f"model: got a {trained.title}, whose attention has no gated map; wanted a QACG-BERT")
+        raise InputError(f"model: expected a QACG-BERT, got a {trained.title}, which has no gated map")
 
 
 def padded_inputs(trained: TrainedModel, rows: Sequence[Example]) -> tuple[dict, list[dict]]:
-    """A padded batch of rows for a model with contexts, and the features it was made of.
+    """A padded batch of rows for a model with contexts, and its features.
 
     Raises:
-        InputError: a row's context is none of the model's.
+        InputError: a row's context is not one of the model's.
     """
     config = trained.model.config
     features, _ = encode_examples(

@@ -1,7 +1,6 @@
-"""Signed values as the ground of text: red above 0, blue below, the stronger the further from 0.
+"""Text with a background colour for signed values: red above 0, blue below, stronger further from 0.
 
-The values themselves stand there as text or title, so nothing is said by colour alone. `page/report.css` has the two
-colours of each scheme, on which the page's ink can be read.
+Values are also shown as text or title, so that colour is not the only cue. `page/report.css` defines the colours.
 """
 
 from __future__ import annotations
@@ -13,16 +12,17 @@ import numpy as np
 
 
 def token_strip(tokens: Sequence[str], values: np.ndarray, limit: float) -> str:
-    """HTML of a sentence whose tokens are coloured by signed values, which show when pointed at.
+    """HTML of tokens coloured by signed values; a tooltip shows each value.
 
     Args:
-        values: (L).
-        limit: the absolute value that has the strongest colour.
+        tokens: (L) tokens.
+        values: (L) values.
+        limit: absolute value of the strongest colour.
     """
     parts = []
     for token, value in zip(tokens, values):
         inner = token.startswith("##")
-        # Pieces of a word stay together; a line may end between words.
+        # Line breaks are possible between words, and not inside a word.
         space = "" if inner or not parts else " "
         kind = "inner " if inner else ""
         shade = _shade(value, limit, kind)
@@ -31,12 +31,13 @@ def token_strip(tokens: Sequence[str], values: np.ndarray, limit: float) -> str:
 
 
 def signed_table(corner: str, columns: Sequence[str], rows: Sequence[str], values: np.ndarray, limit: float) -> str:
-    """HTML table with a signed number in each cell, coloured by it.
+    """HTML table of signed numbers with coloured cells.
 
     Args:
-        corner: what the rows are.
+        corner: header of the row names.
+        columns, rows: names.
         values: (rows, columns).
-        limit: the absolute value that has the strongest colour. Give the same one where tables are compared.
+        limit: absolute value of the strongest colour, the same for tables to be compared.
     """
 
     def heads(scope: str, names: Sequence[str]) -> list[str]:
@@ -53,7 +54,7 @@ def signed_table(corner: str, columns: Sequence[str], rows: Sequence[str], value
 
 
 def signed(value: float) -> str:
-    """A number with its sign, three digits after the point."""
+    """A number with its sign and three decimals."""
     return f"{value:+.3f}".replace("-", "−")
 
 

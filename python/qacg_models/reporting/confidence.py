@@ -1,4 +1,4 @@
-"""How far a model's probabilities may be believed, as a line, a table and a picture."""
+"""Calibration of a model on some rows, as a line, a table and a plot."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DEFINITION = (
-    f"Confidence is the probability of the most probable label. The expected calibration error is the mean distance of"
-    f" accuracy from confidence over {BINS} bins of equal width, each weighted by its rows."
+    f"Confidence is the probability of the most probable label. The expected calibration error is the mean absolute"
+    f" difference between accuracy and confidence over {BINS} bins of equal width, weighted by rows."
 )
 
 
 @dataclass(frozen=True)
 class Confidence:
-    """What the probabilities of a model are worth on some rows.
+    """Calibration of a model on labelled rows.
 
     Attributes:
-        temperatures: the model's; None where none are kept, and then `before` and `after` are the same.
+        temperatures: of the model; None if it has none, so that `before` and `after` are equal.
         before, after: reliability without and with the temperatures.
-        covered: accuracy against coverage, with the temperatures.
+        covered: accuracy by coverage, with the temperatures.
     """
 
     temperatures: tuple[float, ...] | None
@@ -40,7 +40,7 @@ class Confidence:
 
     @classmethod
     def of(cls, trained: TrainedModel, rows: Sequence[Example], logits: np.ndarray) -> Confidence:
-        """That of labelled rows, of which the model has given the logits."""
+        """The calibration for labelled rows and the model's logits."""
         gold, temperatures = [row.label for row in rows], trained.calibration.temperatures
         probabilities = probabilities_of(logits, temperatures)
         return cls(
@@ -58,20 +58,23 @@ class Confidence:
         shown = ", ".join(f"{one:.3f}" for one in self.temperatures)
         return f"expected calibration error: {before} points before, {after} after the temperatures ({shown})"
 
-    def tells(self) -> str:
-        """What the picture tells an analyst: how sure the model is beside how often it is right, in one sentence."""
+    def caption(self) -> str:
+        """One sentence that compares mean confidence with accuracy."""
         filled = [one for one in self.after.bins if one.rows]
         total = sum(one.rows for one in filled)
-        sure = sum(one.rows * one.confidence for one in filled) / total
-        right = sum(one.rows * one.accuracy for one in filled) / total
-        if abs(sure - right) < 0.01:
-            found = "about as sure as it is right"
+        confidence = sum(one.rows * one.confidence for one in filled) / total
+        accuracy = sum(one.rows * one.accuracy for one in filled) / total
+        if abs(confidence - accuracy) < 0.01:
+            finding = "well calibrated on average"
         else:
-            found = "surer than it should be" if sure > right else "less sure than it could be"
-        return f"The model is {found}: its mean confidence is {sure:.0%}, and {right:.0%} of its answers are right."
+            finding = "overconfident" if confidence > accuracy else "underconfident"
+        return (
+            f"The model is {finding}: its mean confidence is {confidence:.0%}, and {accuracy:.0%} of its predictions"
+            " are correct."
+        )
 
     def cells(self) -> tuple[list[str], list[list[str]]]:
-        """Header and rows of the table of coverage against accuracy."""
+        """Header and rows of the table of accuracy by coverage."""
         header = ["confidence at least", "rows", "coverage in %", "accuracy in %"]
         return header, [
             [f"{one.threshold:.2f}", str(one.rows), f"{100 * one.coverage:.1f}", _percent(one.accuracy)]
@@ -79,7 +82,7 @@ class Confidence:
         ]
 
     def to_json(self) -> dict:
-        """As plain types for a JSON file; NaN, which JSON does not have, becomes None."""
+        """The calibration as JSON types, with NaN as None."""
 
         def plain(part: object) -> dict:
             return {
@@ -97,10 +100,10 @@ class Confidence:
         }
 
     def figure(self) -> Figure:
-        """Accuracy of the rows in each bin of confidence, beside the diagonal, over the share of the rows."""
+        """Reliability diagram: accuracy by confidence above, share of rows below."""
         from matplotlib.figure import Figure
 
-        panels = {"probabilities as they are": self.after}
+        panels = {"without temperatures": self.after}
         if self.temperatures is not None:
             panels = {"before the temperatures": self.before, "after the temperatures": self.after}
         figure = Figure(figsize=(3.6 * len(panels), 4.2), layout="constrained")
@@ -110,7 +113,7 @@ class Confidence:
         for (title, found), above, below in zip(panels.items(), *axes):
             above.set_title(f"{title}: {100 * found.error:.1f} points", fontsize=10)
             _draw(found, above, below)
-        axes[0][0].set_ylabel("share that is right")
+        axes[0][0].set_ylabel("accuracy")
         axes[1][0].set_ylabel("share of rows")
         return figure
 

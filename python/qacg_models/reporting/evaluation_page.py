@@ -1,4 +1,4 @@
-"""The page of `qacg evaluate --report`: metrics, and how far the probabilities may be believed."""
+"""The page of `qacg evaluate --report`: metrics and calibration."""
 
 from __future__ import annotations
 
@@ -12,20 +12,19 @@ from qacg_models.reporting.tables import metric_cells, undefined_notes
 from qacg_models.runs.calibration import VALIDITY
 
 READING = (
-    "A bar shows how many of the answers of about that confidence are right. Where it ends at the dashed line a"
-    " probability means what it says; below the line the model is surer than it should be. The dot stands at the mean"
-    " confidence of its rows."
+    "A bar is the accuracy of the predictions in its range of confidence; a dot marks their mean confidence. A bar that"
+    " ends at the dashed line is well calibrated; below the line the model is overconfident."
 )
 
 
 def begin_page(folder: Path) -> Report:
-    """The page, before there is anything on it.
+    """An empty page.
 
     Raises:
-        InputError: the folder holds something else.
+        InputError: the folder has other files.
     """
-    lead = "Written by qacg evaluate. Nothing on this page is loaded from elsewhere."
-    return Report(folder, "How good the model is, and how far it can be believed", lead)
+    lead = "Written by qacg evaluate. This page loads nothing from elsewhere."
+    return Report(folder, "Evaluation: metrics and calibration", lead)
 
 
 def write_page(
@@ -39,9 +38,12 @@ def write_page(
     """Fills and writes the page; returns its path.
 
     Args:
-        described: the rows, in a line.
-        results, bounds: metrics and their intervals by row of the table.
-        notes: lines under the table.
+        page: an empty page.
+        described: one line about the rows.
+        results: metrics by row of the table.
+        bounds: intervals of the metrics by row of the table.
+        notes: lines below the table.
+        confidence: calibration of the model.
     """
     section = page.section("Metrics")
     section.text(described)
@@ -53,10 +55,10 @@ def write_page(
 
 
 def add_confidence(page: Report, section: Section, confidence: Confidence) -> None:
-    """Calibration error, picture, and accuracy by coverage."""
+    """Adds calibration error, reliability diagram, and accuracy by coverage."""
     section.text(confidence.note())
-    page.figure(section, "reliability", confidence.figure(), confidence.tells(), READING)
-    section.text("What is left, and how right it is, where answers of less confidence are put aside:")
+    page.figure(section, "reliability", confidence.figure(), confidence.caption(), READING)
+    section.text("Coverage and accuracy of the predictions whose confidence reaches a threshold:")
     section.table("coverage", confidence.cells())
     section.text(DEFINITION, "note")
     section.text(VALIDITY, "note")

@@ -1,4 +1,4 @@
-"""Figures of signed maps: colours are centred at 0, since lambda * G and A may be negative."""
+"""Plots of attention maps, gates, token scores and the training loss; colours of signed maps are centred at 0."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLOURS = "RdBu_r"  # red above 0, blue below, white at 0
-# Lines that differ also without their colours; all stand out from white, and turned from the dark ground of a page.
+# Lines also differ by dashes; all contrast with white, and inverted with the dark page background.
 LINES = ("#2166ac", "#b2182b", "#1b7837", "#762a83")
 DASHES = ("-", "--", ":", "-.")
 NAMES = {
@@ -27,17 +27,17 @@ NAMES = {
 def layer_figure(maps: ExampleMaps, layer: int) -> Figure:
     """The three maps of every head of one layer: a row per map, a column per head.
 
-    Each row of panels shares one scale, symmetric about 0, whose ends are the largest absolute value in it.
-    Queries go down, keys across.
+    Each row of panels has one scale, symmetric about 0, up to its largest absolute value. Queries are rows, keys are
+    columns.
 
     Args:
-        maps: of one row.
-        layer: counted from 0.
+        maps: of one example.
+        layer: index from 0.
     """
     from matplotlib.figure import Figure
 
     tokens, heads = maps.tokens, maps.softmax.shape[1]
-    # Inches. Placed by hand: matplotlib's layout takes most of the time that such a figure needs.
+    # Inches. Manual placement: matplotlib's layout engine would take most of the time.
     panel, gap, letter = max(2.0, 0.145 * len(tokens)), 0.12, 0.065
     longest = max(len(token) for token in tokens) * letter
     left, bottom, top, right = longest + 0.45, longest + 0.15, 0.35, 0.85
@@ -65,11 +65,11 @@ def layer_figure(maps: ExampleMaps, layer: int) -> Figure:
 
 
 def lambda_figure(values: np.ndarray, limit: float | None = None) -> Figure:
-    """Lambda per layer and head, with the number in each cell.
+    """Heat map of lambda by layer and head, with numbers.
 
     Args:
         values: (layers, heads).
-        limit: value at the ends of the colours; None: the largest absolute value. Give one where figures are compared.
+        limit: value of the strongest colour, the same for plots to be compared; None: the largest absolute value.
     """
     from matplotlib.figure import Figure
 
@@ -90,13 +90,12 @@ def lambda_figure(values: np.ndarray, limit: float | None = None) -> Figure:
 
 
 def lambda_histograms(lambdas: Mapping[str, np.ndarray]) -> Figure:
-    """How lambda is spread over the tokens: a row of panels per layer, a column per head, an outline per name, which
-    differ by colour and dashes.
+    """Histograms of lambda over the tokens: a row of panels per layer, a column per head, an outline per name.
 
     All panels share one axis, symmetric about 0; a line marks 0. Heights are shares of the tokens.
 
     Args:
-        lambdas: (layers, heads, tokens) by name; numbers of tokens may differ.
+        lambdas: (layers, heads, tokens) by name; numbers of tokens can differ.
     """
     from matplotlib.figure import Figure
 
@@ -104,7 +103,7 @@ def lambda_histograms(lambdas: Mapping[str, np.ndarray]) -> Figure:
     limit = max(*(float(np.abs(values).max()) for values in lambdas.values()), 1e-12)
     edges = np.linspace(-limit, limit, 26)
     width = max(1.0 * heads, 4.0) + 1.2
-    columns = max(1, int(width // (0.085 * max(map(len, lambdas)) + 0.7)))  # of the legend, by the inches of a name
+    columns = max(1, int(width // (0.085 * max(map(len, lambdas)) + 0.7)))  # legend columns, by inches of a name
     lines = -(-len(lambdas) // columns)
     figure = Figure(figsize=(width, 0.8 * layers + 1.0 + 0.2 * lines), layout="constrained")
     axes = figure.subplots(layers, heads, squeeze=False, sharex=True, sharey=True)
@@ -123,7 +122,7 @@ def lambda_histograms(lambdas: Mapping[str, np.ndarray]) -> Figure:
                 axis.set_title(f"head {head + 1}", fontsize=9)
             if head == 0:
                 axis.set_ylabel(f"layer {layer + 1}", fontsize=9)
-    # A label that begins with "_" would hide its entry, so the entries get their names afterwards.
+    # matplotlib hides entries whose label begins with "_", so that labels are set afterwards.
     legend = figure.legend(
         handles, [""] * len(handles), loc="outside lower center", fontsize=9, ncols=columns, frameon=False
     )
@@ -133,10 +132,10 @@ def lambda_histograms(lambdas: Mapping[str, np.ndarray]) -> Figure:
 
 
 def token_figure(scores: Mapping[str, tuple[list[str], np.ndarray]], title: str) -> Figure:
-    """A score of every token as bars, a panel per name; all panels share one axis.
+    """Bar chart of token scores, a panel per name; all panels share one axis.
 
     Args:
-        scores: tokens and their (L) values, of either sign, by name.
+        scores: tokens and their (L) signed values, by name.
         title: of the score.
     """
     from matplotlib.figure import Figure
@@ -156,7 +155,7 @@ def token_figure(scores: Mapping[str, tuple[list[str], np.ndarray]], title: str)
 
 
 def loss_figure(points: list[list[float]]) -> Figure:
-    """The training loss over steps.
+    """Plot of the training loss over steps.
 
     Args:
         points: (step, loss) pairs.
@@ -175,7 +174,7 @@ def loss_figure(points: list[list[float]]) -> Figure:
 
 
 def _ink(shade: Sequence[float]) -> str:
-    """Black or white, whichever is read better on a colour: at the least at a contrast of 4.5 (WCAG 2.2)."""
+    """Black or white, whichever has the higher contrast with a colour (at least 4.5, WCAG 2.2)."""
     linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in shade[:3]]
     luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
     return "black" if (luminance + 0.05) ** 2 > 0.05 * 1.05 else "white"
@@ -186,7 +185,7 @@ def _label(axis, tokens: list[str], left: bool, below: bool) -> None:
     axis.tick_params(length=0, pad=1)
     axis.set_yticks(positions if left else [], tokens if left else [], fontsize=7)
     axis.set_xticks(positions if below else [], tokens if below else [], fontsize=7, rotation=90)
-    # A thin line before each piece that closes or opens a segment shows where the context name begins.
+    # A thin line after [SEP] marks the beginning of the context name.
     for position, token in enumerate(tokens[:-1]):
         if token == "[SEP]":
             axis.axvline(position + 0.5, color="0.6", linewidth=0.5)

@@ -1,4 +1,4 @@
-"""The report folder: one offline page, the figures as SVG and PNG, and the figures' numbers as JSON."""
+"""Report folders: one offline HTML page, plots as SVG and PNG, and tables as JSON."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PAGE_NAME = "index.html"
-# Lists the report's files. Only a folder that has it, and nothing beside those files, is replaced by a new report.
+# Lists the report's files. A new report replaces only a folder that has this file and no unlisted files.
 MARKER_NAME = "qacg-report.json"
-# A browser refuses whatever the page does not hold itself.
+# Browsers block everything that the page does not contain itself.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 
 _STYLE = Path(__file__).with_name("page") / "report.css"
-_SMALLEST = 8  # CSS pixels: a picture shrinks with the page until its smallest letters are so high, then scrolls
+_SMALLEST = 8  # CSS pixels: plots shrink with the page until their smallest text has this height, then scroll
 
 
 @dataclass
 class Section:
-    """A part of the page.
+    """A section of the page.
 
     Attributes:
-        title: heading, and the entry in the list of contents.
+        title: heading, and entry in the table of contents.
         parts: pieces of HTML, in order.
-        data: what tables.json keeps of this part.
+        data: content of this section in tables.json.
     """
 
     title: str
@@ -43,60 +43,62 @@ class Section:
     data: dict = field(default_factory=dict)
 
     def text(self, text: str, kind: str = "") -> None:
-        """Add a paragraph; `kind` is a class of the style sheet."""
+        """Adds a paragraph; `kind` is a CSS class."""
         self.parts.append(f'<p class="{kind}">{html.escape(text)}</p>' if kind else f"<p>{html.escape(text)}</p>")
 
     def quote(self, text: str) -> None:
-        """Add a sentence that the page talks about."""
+        """Adds a quoted sentence."""
         self.parts.append(f"<blockquote>{html.escape(text)}</blockquote>")
 
     def markup(self, markup: str) -> None:
-        """Add HTML as it is; whoever makes it escapes what comes from elsewhere."""
+        """Adds HTML without escaping."""
         self.parts.append(markup)
 
     def heading(self, text: str) -> None:
-        """Add a heading inside the part."""
+        """Adds a heading inside the section."""
         self.parts.append(f"<h3>{html.escape(text)}</h3>")
 
     def preformatted(self, text: str) -> None:
-        """Add text whose line breaks and columns count."""
+        """Adds preformatted text."""
         self.parts.append(f"<pre>{html.escape(text)}</pre>")
 
     def table(self, name: str, cells: tuple[list[str], list[list[str]]]) -> None:
-        """Add a table; tables.json gets it as `name`."""
+        """Adds a table, also as `name` to tables.json."""
         header, rows = cells
         self.parts.append(framed(html_table(header, rows), name))
         self.data[name] = [dict(zip(header, row)) for row in rows]
 
-    def picture(self, markup: str, tells: str, reading: str = "", whose: str = "") -> None:
-        """Add a picture made of HTML, framed where it may be wider than a page.
+    def picture(self, markup: str, caption: str, reading: str = "", title: str = "") -> None:
+        """Adds a figure made of HTML.
 
         Args:
-            tells: what it tells an analyst, a plain sentence, which comes first.
-            reading: what its symbols, colours and scales mean, which comes below.
-            whose: the one it is about, where several pictures follow each other.
+            markup: the HTML, framed (`framed`) if it can be wider than the page.
+            caption: the finding in one sentence, shown above.
+            reading: meaning of symbols, colours and scales, shown below.
+            title: of the figure, if there are several.
         """
-        above = f"<strong>{html.escape(whose)}.</strong> " if whose else ""
+        above = f"<strong>{html.escape(title)}.</strong> " if title else ""
         below = f'\n<p class="note">{html.escape(reading)}</p>' if reading else ""
-        self.parts.append(f"<figure>\n<figcaption>{above}{html.escape(tells)}</figcaption>\n{markup}{below}\n</figure>")
+        caption = html.escape(caption)
+        self.parts.append(f"<figure>\n<figcaption>{above}{caption}</figcaption>\n{markup}{below}\n</figure>")
 
 
 def framed(markup: str, name: str, role: str = "group") -> str:
-    """HTML that may be wider than the page, in a frame that scrolls, also by the keyboard."""
+    """HTML in a frame that scrolls horizontally, also by keyboard."""
     return f'<div class="frame" role="{role}" aria-label="{html.escape(name)}" tabindex="0">{markup}</div>'
 
 
 class Report:
-    """Collects sections and figures, then writes the folder at once.
+    """Collects sections and plots, and writes the report folder atomically.
 
     Args:
-        folder: where it goes. An earlier report there is replaced; its marker file is `qacg-report.json`.
+        folder: of the report; an earlier report, with the marker file `qacg-report.json`, is replaced.
         title: of the page.
-        lead: one line under the title.
-        style, script: CSS and JavaScript of the page, beside what every report has.
+        lead: one line below the title.
+        style, script: additional CSS and JavaScript.
 
     Raises:
-        InputError: `folder` is a file, or holds something that is not a report or a file that the report did not write.
+        InputError: `folder` is a file, or has files that are not part of a report.
     """
 
     def __init__(self, folder: Path | str, title: str, lead: str, *, style: str = "", script: str = ""):
@@ -107,35 +109,37 @@ class Report:
         _check_replaceable(self.folder)
 
     def section(self, title: str) -> Section:
-        """Begin a part of the page."""
+        """Adds a section to the page."""
         self.sections.append(Section(title))
         return self.sections[-1]
 
-    def figure(self, section: Section, name: str, figure: Figure, tells: str, reading: str = "") -> None:
-        """Show a figure in a section and keep it as figures/NAME.svg and .png.
+    def figure(self, section: Section, name: str, figure: Figure, caption: str, reading: str = "") -> None:
+        """Shows a plot in a section, and writes it as figures/NAME.svg and .png.
 
         Args:
-            tells: what it tells an analyst, a plain sentence (`captions.py`); it comes first, and is what a
-                screen reader says of the figure.
-            reading: what its symbols, colours and scales mean.
+            section: where it is shown.
+            name: of the files.
+            figure: the plot.
+            caption: the finding in one sentence (`captions.py`), which is also its text for screen readers.
+            reading: meaning of symbols, colours and scales.
         """
         self.keep(name, figure)
-        section.picture(framed(_inline_svg(figure, name), tells, role="img"), tells, reading)
+        section.picture(framed(_inline_svg(figure, name), caption, role="img"), caption, reading)
 
     def keep(self, name: str, figure: Figure) -> None:
-        """Keep a figure as figures/NAME.svg and .png without showing it."""
+        """Writes a plot as figures/NAME.svg and .png without showing it."""
         _show_dollars(figure)
-        # Laid out once: matplotlib would do it again, at most of the cost, for every form that is written.
+        # Lay out once: matplotlib would repeat it, at most of the cost, for every output format.
         if figure.get_layout_engine() is not None:
             figure.draw_without_rendering()
             figure.set_layout_engine("none")
         self.figures[name] = figure
 
     def write(self) -> Path:
-        """Writes everything into a new folder, puts that in place of an earlier report, and returns the page's path.
+        """Writes a new folder, replaces an earlier report by it, and returns the path of the page.
 
         Raises:
-            InputError: as for the class, or the new report cannot be put in place; the earlier report stays.
+            InputError: as for the class, or the new folder cannot be moved into place; the earlier report stays.
         """
         self.folder.parent.mkdir(parents=True, exist_ok=True)
         with atomic_folder(self.folder) as new:
@@ -148,7 +152,7 @@ class Report:
                 figure.savefig(new / "figures" / f"{name}.png", dpi=110)
             marker = {"format": 1, "files": [MARKER_NAME, *_files(new)]}
             (new / MARKER_NAME).write_text(json.dumps(marker, indent=1) + "\n", encoding="utf-8")
-            _check_replaceable(self.folder)  # once more: making a report takes minutes
+            _check_replaceable(self.folder)  # again, since making a report takes minutes
         return self.folder / PAGE_NAME
 
     def _page(self) -> str:
@@ -176,12 +180,12 @@ class Report:
 
 
 def _files(folder: Path) -> list[str]:
-    """The files of a folder and its subfolders, as paths in it."""
+    """Relative paths of all files below a folder."""
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir())
 
 
 def _check_replaceable(folder: Path) -> None:
-    """Raises InputError unless there is nothing at `folder`, an empty folder, or a report and nothing else."""
+    """Raises InputError unless `folder` does not exist, is empty, or has a report and nothing else."""
     if not folder.exists():
         return
     if not folder.is_dir():
@@ -190,12 +194,9 @@ def _check_replaceable(folder: Path) -> None:
         return
     marker = folder / MARKER_NAME
     if not marker.is_file():
-        old = (
-            "; an earlier version may have written it: then delete the folder yourself, or choose another one"
-            if (folder / PAGE_NAME).is_file()
-            else "; choose another folder"
+        raise InputError(
+            f"{folder}: expected an empty folder or a report with {MARKER_NAME}, got other files; choose another folder"
         )
-        raise InputError(f"{folder}: expected an empty folder or a report with {MARKER_NAME}, got other files{old}")
     try:
         kinds = {"format": int, "files": tuple[str, ...]}
         known = convert_json_fields(kinds, read_json_as(dict[str, object], marker))["files"]
@@ -209,7 +210,7 @@ def _check_replaceable(folder: Path) -> None:
 
 
 def _show_dollars(figure: Figure) -> None:
-    """Makes a figure show its texts as they are: matplotlib takes what lies between two `$` for a formula."""
+    """Disables matplotlib's formulas between two `$` in all texts of a plot."""
     from matplotlib.text import Text
 
     for text in figure.findobj(Text):
@@ -220,17 +221,16 @@ def _svg(figure: Figure, name: str, transparent: bool = False) -> str:
     import matplotlib
 
     stream = io.StringIO()
-    # Letters stay text (small, searchable); the salt keeps ids of two figures on one page apart.
+    # fonttype none: text stays text; hashsalt: ids of two plots on one page differ.
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
         figure.savefig(stream, format="svg", transparent=transparent, metadata={"Date": None, "Creator": None})
     return stream.getvalue()
 
 
 def _inline_svg(figure: Figure, name: str) -> str:
-    """The svg element alone, ready for a page that holds several, and as wide as its letters need.
+    """The svg element of a plot, for a page with several, with a minimum width that keeps its text legible.
 
-    No XML declaration or document type, which a page has once; and no ids but those that the figure itself
-    refers to, since matplotlib calls the axes of every figure axes_1.
+    Ids without references are removed, since matplotlib uses the same ids in every plot.
     """
     text = _svg(figure, name, transparent=True)
     text = text[text.index("<svg") :]
@@ -243,7 +243,7 @@ def _inline_svg(figure: Figure, name: str) -> str:
 
 
 def _smallest_letters(figure: Figure) -> float:
-    """Size in points of the smallest text that a figure shows."""
+    """Size in points of the smallest text of a plot."""
     from matplotlib.text import Text
 
     texts = [text for text in figure.findobj(Text) if text.get_visible() and text.get_text().strip()]

@@ -1,7 +1,7 @@
-"""The part of a page that shows signed maps by layer and head: data beside the page's own JavaScript.
+"""Interactive viewer of attention maps by layer and head, as HTML with JSON data.
 
-The page holds P and lambda * G of every layer and head as 16-bit steps of their largest absolute value, which is finer
-than any colour; A is their sum. `page/viewer.js` draws them, `page/viewer.css` is their style.
+The data are P and lambda * G of every layer and head, quantized to 16-bit steps of their largest absolute value; A is
+their sum. `page/viewer.js` draws them, `page/viewer.css` styles them.
 """
 
 from __future__ import annotations
@@ -17,33 +17,33 @@ import numpy as np
 from qacg_models.reporting.attention_maps import ExampleMaps
 from qacg_models.reporting.heatmaps import COLOURS, NAMES
 
-TELLS = {
-    "softmax": "Where each word looks in this layer before the aspect changes anything",
-    "quasi": "What the aspect adds to that (red) and takes away (blue)",
-    "combined": "Where each word looks in the end; the model goes by this",
+CAPTIONS = {
+    "softmax": "Where each word looks in this layer without the aspect",
+    "quasi": "What the aspect adds (red) and takes away (blue)",
+    "combined": "Where each word looks with the aspect; the model uses this",
 }
 _FOLDER = Path(__file__).with_name("page")
 _STEPS = 32767
-_SHADES = 65  # an odd number, so that one is the white of 0
+_SHADES = 65  # odd, so that the middle shade is the white of 0
 
 
 def viewer_script() -> str:
-    """The JavaScript that a page with viewers needs once."""
+    """JavaScript of all viewers of a page."""
     return (_FOLDER / "viewer.js").read_text(encoding="utf-8")
 
 
 def viewer_style() -> str:
-    """The CSS that a page with viewers needs once."""
+    """CSS of all viewers of a page."""
     return (_FOLDER / "viewer.css").read_text(encoding="utf-8")
 
 
 def viewer(name: str, title: str, maps: Sequence[ExampleMaps]) -> str:
-    """HTML of one viewer, which shows rows side by side.
+    """HTML of a viewer that shows several examples side by side.
 
     Args:
-        name: of the viewer on its page; letters, digits and hyphens.
-        title: what a screen reader calls it.
-        maps: at least one; numbers of tokens may differ.
+        name: id on the page; letters, digits and hyphens.
+        title: accessible name.
+        maps: at least one; numbers of tokens can differ.
     """
     from matplotlib import colormaps
 
@@ -52,7 +52,7 @@ def viewer(name: str, title: str, maps: Sequence[ExampleMaps]) -> str:
         "layers": layers,
         "heads": heads,
         "names": NAMES,
-        "tells": TELLS,
+        "captions": CAPTIONS,
         "shades": (255 * colormaps[COLOURS](np.linspace(0, 1, _SHADES))[:, :3]).round().astype(int).tolist(),
         "rows": [
             {
@@ -63,12 +63,12 @@ def viewer(name: str, title: str, maps: Sequence[ExampleMaps]) -> str:
             for one in maps
         ],
     }
-    # "<" would let a token end the element.
+    # An unescaped "<" in a token could end the element.
     text = json.dumps(data, ensure_ascii=False).replace("<", "\\u003c")
     return (
         f'<div class="viewer" id="{html.escape(name)}" role="group" aria-label="{html.escape(title)}">'
         f'<script type="application/json">{text}</script>'
-        '<noscript><p class="note">The selector needs JavaScript; the folder figures holds every layer.</p></noscript>'
+        '<noscript><p class="note">The viewer requires JavaScript; see the plots in the folder figures.</p></noscript>'
         "</div>"
     )
 

@@ -1,4 +1,4 @@
-"""Results of a model: shown beside the majority row, and compared with what training stored."""
+"""Tables of a model's results with its baselines, and comparison with the results that training stored."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TFIDF = "TF-IDF + logistic regression"
 
 
 def stored_results(record: TrainingRecord, split: str) -> dict[str, Metrics]:
-    """What training stored for a split: the model, TF-IDF where the record has it, and the majority row."""
+    """The stored metrics of a split: the model, the TF-IDF baseline if recorded, and the majority baseline."""
     results = {row_title(record, split): record.metrics[split]}
     if split in record.tfidf:
         results[TFIDF] = record.tfidf[split]
@@ -26,33 +26,33 @@ def stored_results(record: TrainingRecord, split: str) -> dict[str, Metrics]:
 
 
 def row_title(record: TrainingRecord, split: str) -> str:
-    """What a table of a split calls the model: marked where the split chose the checkpoint that it judges."""
+    """Title of the model in a table; marked if the checkpoint was selected on the test split."""
     title = BACKBONES[record.options.model].title
     chosen_on_test = split == "test" and record.selected.split == "test"
     return f"{title} (chosen on test)" if chosen_on_test else title
 
 
 def show(results: Mapping[str, Metrics], bounds: Mapping[str, Mapping[str, tuple[float, float]]] | None = None) -> str:
-    """Results as a table for a terminal, with a note on every figure that could not be taken.
+    """Results as a text table, with notes about undefined metrics.
 
     Args:
-        bounds: intervals of the figures by row, for the rows that have them.
+        results: metrics by row.
+        bounds: intervals by row.
     """
     return "\n".join([text_table(*metric_cells(results, bounds or {})), *undefined_notes(results)])
 
 
 def show_seeds(summary: dict, split: str) -> str:
-    """Mean and standard deviation over seeds as a table for a terminal, in per cent."""
-    figures = summary["metrics"][split]
-    rows = []
-    for title, key in (("mean", "mean"), ("deviation", "deviation")):
-        values = [figure[key] for figure in figures.values()]
-        rows.append([title, *("n/a" if value is None else f"{100 * value:.1f}" for value in values)])
+    """Mean and standard deviation over seeds as a text table, in per cent."""
+    metrics = summary["metrics"][split]
+    rows = [[key, *(metric[key] for metric in metrics.values())] for key in ("mean", "deviation")]
     for title, baseline in ((TFIDF, summary["tfidf"]), (MAJORITY, summary["majority"])):
         if split in baseline:
-            values = [baseline[split][name] for name in figures]
-            rows.append([title, *("n/a" if value is None else f"{100 * value:.1f}" for value in values)])
-    return text_table([f"in %, seeds {', '.join(map(str, summary['seeds']))}", *_titles(figures)], rows)
+            rows.append([title, *(baseline[split][name] for name in metrics)])
+    cells = [
+        [title, *("n/a" if value is None else f"{100 * value:.1f}" for value in values)] for title, *values in rows
+    ]
+    return text_table([f"in %, seeds {', '.join(map(str, summary['seeds']))}", *_titles(metrics)], cells)
 
 
 def _titles(names: Sequence[str]) -> list[str]:
@@ -61,35 +61,34 @@ def _titles(names: Sequence[str]) -> list[str]:
 
 
 def selection_note(record: TrainingRecord) -> str:
-    """Which checkpoint was kept, and by what."""
+    """One line about which checkpoint was selected, and by which metric."""
     selected = record.selected
     metric = selected.metric.replace("_", " ")
     note = (
-        f"checkpoint of step {selected.step} of {record.steps}, chosen by {metric} on {selected.split}"
+        f"checkpoint of step {selected.step} of {record.steps}, selected by {metric} on {selected.split}"
         f" ({selected.value:.1%})"
     )
     if record.options.eval_every == selected.step == record.steps:
-        chose = f"{metric} on {selected.split} chose nothing ({selected.value:.1%})"
-        note = f"weights of the last step, {record.steps}; {chose}"
+        note = (
+            f"weights of the last step, {record.steps}, without selection ({metric} on {selected.split}:"
+            f" {selected.value:.1%})"
+        )
     elif selected.step == record.steps and record.ended in _ENDINGS:
-        note += f"; the last one: {selected.split} still rose when {_ENDINGS[record.ended]}"
+        note += f"; this is the last one, and {selected.split} was still improving {_ENDINGS[record.ended]}"
     if selected.split == "test":
-        note += "; chosen on test, as in the released recipe, so the figures on test are optimistic"
+        note += "; selected on test, as in the released recipe, so the metrics on test are optimistic"
     return note
 
 
-# Why the last checkpoint is the best, and what may give a better one.
+# How a training ended whose last checkpoint is the best, with advice.
 _ENDINGS = {
-    "minutes": "the minutes were over, and more of them (--minutes) may do better",
-    "steps": "the steps were taken, and more of them, or none given so that training goes on, may do better",
+    "minutes": "when the time limit was reached; a higher --minutes may help",
+    "steps": "at the last step; more steps, or no limit on steps, may help",
 }
 
 
 def weaker_than_tfidf(record: TrainingRecord) -> list[str]:
-    """A line for each split on which the baseline beats the model by the metric that chose the checkpoint, and advice.
-
-    No lines where it beats it on none.
-    """
+    """A line for each split on which the TF-IDF baseline beats the model's selection metric, and advice; else none."""
     name = record.selected.metric
     lines = []
     for split, metrics in record.tfidf.items():
@@ -103,7 +102,7 @@ def weaker_than_tfidf(record: TrainingRecord) -> list[str]:
 
 
 def _advice(record: TrainingRecord) -> str:
-    """What may make a model better than the baseline."""
+    """Advice for a model that is worse than the baseline."""
     if record.options.from_checkpoint is not None:
         return "use the baseline, or label more sentences"
     package = PACKAGED["minilm"].package
@@ -114,7 +113,7 @@ def _advice(record: TrainingRecord) -> str:
 
 
 def baseline_comparison(record: TrainingRecord, split: str) -> str:
-    """In which metrics of a split the model is better than the baseline, and in which it is not, as one line."""
+    """One line about the metrics in which the model is better than the baseline, and in which it is not."""
     model, baseline = record.metrics[split], record.tfidf[split]
     better, worse = [], []
     for name, title in model.TITLES.items():
@@ -126,11 +125,13 @@ def baseline_comparison(record: TrainingRecord, split: str) -> str:
 
 
 def compare_with_stored(record: TrainingRecord, paths: Sequence[Path], rows: int, result: Metrics) -> str:
-    """Whether a new evaluation gives the figures on record: a line that says so, or why it cannot be said.
+    """One line about whether a new evaluation reproduces the metrics that training stored.
 
     Args:
-        paths: the file, or files, that were evaluated.
-        rows: how many of their rows; where training took dev from it, that many are the split.
+        record: of the training.
+        paths: the evaluated files.
+        rows: number of evaluated rows, by which a split that was divided off a file is recognised.
+        result: the new metrics.
     """
     digest, path = file_digest(*paths), ", ".join(map(str, paths))
     parts = {split: part.rows for split, part in record.data.items() if part.sha256 == digest}
@@ -138,12 +139,12 @@ def compare_with_stored(record: TrainingRecord, paths: Sequence[Path], rows: int
     if split is not None:
         same = result.to_json() == record.metrics[split].to_json()
         return (
-            "the same figures, to the last digit, as training stored"
+            "metrics are identical to those that training stored"
             if same
-            else "not the figures that training stored; another version, device, attention, thread count or precision"
-            " rounds otherwise"
+            else "metrics differ from those that training stored; another version, device, attention, thread count or"
+            " precision rounds differently"
         )
     if "train" in parts:
-        hint = "; --split dev takes those it was not" if "dev" in parts else ""
-        return f"the model was trained on rows of {path}, so the figures are optimistic{hint}"
-    return f"training stored no figures for {path}"
+        hint = "; --split dev evaluates rows that were not used for training" if "dev" in parts else ""
+        return f"the model was trained on rows of {path}, so the metrics are optimistic{hint}"
+    return f"training stored no metrics for {path}"

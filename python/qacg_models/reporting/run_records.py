@@ -1,4 +1,4 @@
-"""Tables of rows that `qacg train --rows` kept: one line per kind of run, the majority row, and what they rest on."""
+"""Run records of `qacg train --rows` (one line of JSON per seed), and Markdown tables of them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from qacg_models.reporting.result_tables import MAJORITY, TFIDF
 from qacg_models.runs.record import TrainingRecord
 from qacg_models.utils.plain_text import parse_json, read_text
 
-# Options with columns of their own, and those that only name the model in other words.
+# Options that have their own columns, and options that follow from the model.
 _OWN_COLUMNS = ("model", "seed", "protocol", "attention")
-_OF_THE_MODEL = ("context_projection", "context_standalone")
+_MODEL_OPTIONS = ("context_projection", "context_standalone")
 
 
 def row_of(record: TrainingRecord) -> dict:
-    """The row of a training record."""
+    """The run record of a training record, without local paths."""
     plain = record.to_json()
     options = plain["options"]
     begun, paths = options["from_checkpoint"], ("from_checkpoint", "tokenizer", "tensorboard")
@@ -39,9 +39,9 @@ def row_of(record: TrainingRecord) -> dict:
 
 
 def append_rows(folder: Path, records: Sequence[TrainingRecord]) -> Path:
-    """Appends the rows of several seeds of one run to the folder's file for their task, backbone and protocol.
+    """Appends the records of a run's seeds to the folder's file for their task, model and protocol.
 
-    A row that is there already, as after a run that was gone on with, is not written again.
+    Records that the file already has, as after a resumed run, are not repeated.
     """
     rows = [row_of(record) for record in records]
     folder.mkdir(parents=True, exist_ok=True)
@@ -55,10 +55,10 @@ def append_rows(folder: Path, records: Sequence[TrainingRecord]) -> Path:
 
 
 def read_rows(paths: Sequence[Path]) -> list[dict]:
-    """The rows of files, of which those in a folder are its *.jsonl.
+    """Reads the run records of files, and of the *.jsonl files in folders.
 
     Raises:
-        InputError: no rows, a file that cannot be read, or a line that is not such a row.
+        InputError: no records, an unreadable file, or a line that is not a run record.
     """
     rows = []
     for path in _files(paths):
@@ -72,7 +72,7 @@ def read_rows(paths: Sequence[Path]) -> list[dict]:
             except ValueError as error:
                 raise InputError(f"{path}:{number}: is not JSON ({error})") from None
             if not isinstance(row, dict) or not {"task", "backbone", "metrics", "options", "data"} <= row.keys():
-                raise InputError(f"{path}:{number}: is not a row of qacg train --rows")
+                raise InputError(f"{path}:{number}: expected a record of qacg train --rows, got other JSON")
             rows.append(row)
     if not rows:
         raise InputError(f"rows: expected files of qacg train --rows, got none in {', '.join(map(str, paths))}")
@@ -80,23 +80,23 @@ def read_rows(paths: Sequence[Path]) -> list[dict]:
 
 
 def markdown(rows: Sequence[dict], split: str | None = None) -> str:
-    """A table for each set of data, with means and standard deviations over seeds in per cent.
+    """A Markdown table for each data set, with means and standard deviations over seeds in per cent.
 
     Args:
-        rows: of one machine, since times of several cannot be compared.
-        split: the figures shown; None: test, or dev where no row has a test split.
+        rows: run records of one machine, since times of different machines are not comparable.
+        split: whose metrics are shown; None: test, or dev if no record has a test split.
 
     Raises:
-        InputError: rows of several machines, one without figures on `split`, or a seed of one kind of run twice.
+        InputError: records of several machines, without metrics on `split`, or with a repeated seed.
     """
     machines = {json.dumps(row["machine"], sort_keys=True) for row in rows}
     if len(machines) > 1:
-        raise InputError(f"rows: expected one, so that times can be compared, got those of {len(machines)} machines")
+        raise InputError(f"rows: expected records of one machine, so that times compare, got {len(machines)} machines")
     split = split or ("test" if any("test" in row["metrics"] for row in rows) else "dev")
     sets: dict[tuple, list[dict]] = {}
     for row in rows:
         if split not in row["metrics"]:
-            raise InputError(f"rows: seed {row['seed']} of {row['backbone']} has no figures on {split}")
+            raise InputError(f"rows: expected metrics on {split}, got none for seed {row['seed']} of {row['backbone']}")
         sets.setdefault((row["task"], json.dumps(row["data"], sort_keys=True)), []).append(row)
     return "\n\n".join([*(_table(chosen, split) for chosen in sets.values()), _source(rows)])
 
@@ -113,34 +113,41 @@ def _table(rows: Sequence[dict], split: str) -> str:
     for chosen in kinds.values():
         row, seeds = chosen[0], sorted(row["seed"] for row in chosen)
         if len(set(seeds)) < len(seeds):
-            raise InputError(f"rows: expected each once, got seeds {seeds} of one kind of {row['backbone']}")
+            raise InputError(f"rows: expected each seed of {row['backbone']} once, got {seeds}")
         name = ", ".join([row["backbone"], *_differing(row, rows)])
         known = [name, row["pretrained"] or "scratch", row["protocol"], row["options"]["attention"]]
-        figures = [_spread([one["metrics"][split][key] for one in chosen], 100) for key in titles]
-        lines.append([*known, " ".join(map(str, seeds)), *figures, _spread([one["seconds"] for one in chosen], 1 / 60)])
-    # Rows from before there was a TF-IDF row have none.
+        figures = [_mean_and_deviation([one["metrics"][split][key] for one in chosen], 100) for key in titles]
+        lines.append(
+            [
+                *known,
+                " ".join(map(str, seeds)),
+                *figures,
+                _mean_and_deviation([one["seconds"] for one in chosen], 1 / 60),
+            ]
+        )
+    # Old records have no TF-IDF baseline.
     for title, baseline in ((TFIDF, first.get("tfidf", {})), (MAJORITY, first["majority"])):
         if split in baseline:
-            lines.append([title, *[""] * 4, *(_spread([baseline[split][key]], 100) for key in titles), ""])
+            lines.append([title, *[""] * 4, *(_mean_and_deviation([baseline[split][key]], 100) for key in titles), ""])
     rule = ["---"] * 5 + ["---:"] * (len(titles) + 1)
     table = "\n".join(f"| {' | '.join(cells)} |" for cells in (header, rule, *lines))
     return f"{first['task']}, {split}, in %:\n\n{table}"
 
 
 def _kind(row: dict) -> str:
-    """What rows have in common that differ in their seed alone."""
+    """Key of the records that differ only in their seed."""
     options = {name: value for name, value in row["options"].items() if name != "seed"}
     return json.dumps([row["pretrained"], options], sort_keys=True)
 
 
 def _differing(row: dict, rows: Sequence[dict]) -> list[str]:
-    """The options in which a row differs from others of its table that the columns call alike but for the model."""
+    """Options in which a record differs from others with the same protocol and kind of start."""
     alike = [
         other
         for other in rows
         if other["protocol"] == row["protocol"] and (other["pretrained"] is None) == (row["pretrained"] is None)
     ]
-    hidden = (*_OWN_COLUMNS, *_OF_THE_MODEL)
+    hidden = (*_OWN_COLUMNS, *_MODEL_OPTIONS)
     return [
         f"{name} {value}"
         for name, value in row["options"].items()
@@ -148,7 +155,7 @@ def _differing(row: dict, rows: Sequence[dict]) -> list[str]:
     ]
 
 
-def _spread(values: Sequence[float | None], scale: float) -> str:
+def _mean_and_deviation(values: Sequence[float | None], scale: float) -> str:
     if None in values:
         return "n/a"
     mean = f"{scale * statistics.fmean(values):.1f}"
@@ -156,16 +163,16 @@ def _spread(values: Sequence[float | None], scale: float) -> str:
 
 
 def _source(rows: Sequence[dict]) -> str:
-    """The machine, versions and commits, and on which split checkpoints were chosen."""
+    """The machine, versions, commits, and the split on which checkpoints were selected."""
     machine, versions = rows[0]["machine"], rows[0]["versions"]
     devices = machine["cuda"]["devices"] or [machine["cpu"]["model"]]
     commits = ", ".join(dict.fromkeys(_short(row["commit"]) for row in rows))
     chosen = ", ".join(dict.fromkeys(row["selected"]["split"] for row in rows))
     dates = sorted(row["written"][:10] for row in rows)
     days = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
-    note = " Figures on test are optimistic where test chose the checkpoint." if "test" in chosen else ""
+    note = " Metrics on test are optimistic if the checkpoint was selected on test." if "test" in chosen else ""
     return (
-        f"Checkpoints chosen on {chosen}.{note} {', '.join(map(str, devices))}, {machine['threads']} threads,"
+        f"Checkpoints selected on {chosen}.{note} {', '.join(map(str, devices))}, {machine['threads']} threads,"
         f" torch {versions['torch']}, commit {commits}, {days}. Minutes include the evaluations."
     )
 

@@ -1,4 +1,4 @@
-"""Tables of results, for a terminal and for a page, from the same cells."""
+"""Tables of results for the terminal and for HTML pages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from qacg_models.metrics import Metrics
 
 
 def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Lines of a table: columns of numbers to the right, all others to the left."""
+    """A text table; columns of numbers are right-aligned."""
     cells = [header, *rows]
     widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
     numbers = _number_columns(rows)
@@ -25,7 +25,7 @@ def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def html_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """The same as an HTML table; cells are escaped. A first column of words names the rows."""
+    """An HTML table with escaped cells; a non-numeric first column is the header of the rows."""
     numbers = _number_columns(rows)
 
     def cell(text: str, role: str, number: bool) -> str:
@@ -47,11 +47,11 @@ def html_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def metric_cells(
     results: Mapping[str, Metrics], bounds: Mapping[str, Mapping[str, tuple[float, float]]] = MappingProxyType({})
 ) -> tuple[list[str], list[list[str]]]:
-    """Header and rows that show results in per cent, one row per name.
+    """Header and rows of metrics in per cent, one row per name.
 
     Args:
-        results: figures of one kind.
-        bounds: intervals of the figures by row; such a row is followed by two more.
+        results: metrics of one class, by name.
+        bounds: intervals by name; such a row is followed by two rows with lower and upper bounds.
     """
     titles = next(iter(results.values())).TITLES
     rows = []
@@ -63,16 +63,16 @@ def metric_cells(
 
 
 def undefined_notes(results: Mapping[str, Metrics]) -> list[str]:
-    """One line per result that says which figures could not be taken, if any."""
+    """One line per result about undefined metrics, if any."""
     return [
-        f"{name}: without cases of both kinds, so left out: {', '.join(result.undefined)}"
+        f"{name}: undefined, since only one class occurs: {', '.join(result.undefined)}"
         for name, result in results.items()
         if result.undefined
     ]
 
 
 def _number_columns(rows: Sequence[Sequence[str]]) -> list[bool]:
-    """For each column whether all its cells are numbers, empty or n/a."""
+    """Whether all cells of each column are numbers, empty or n/a."""
     return [all(_is_number(cell) for cell in column) for column in zip(*rows)]
 
 

@@ -1,4 +1,4 @@
-"""What each token of a row means for the model's verdict: gradient sensitivity and layer-wise relevance."""
+"""Token scores of one row: gradient sensitivity and layer-wise relevance."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from qacg_models.reporting.attention_maps import padded_inputs
 
 @dataclass(frozen=True)
 class TokenScores:
-    """Scores of the L tokens of one row, for the label that the model finds most probable.
+    """Scores of the L tokens of one row for the predicted label.
 
     Attributes:
-        tokens: (L) pieces as the model saw them.
-        sensitivity: (L), squared norm of d logit / d embedding; never negative.
-        relevance: (L), of either sign; sums to the logit up to the rules' eps.
+        tokens: (L) tokens of the input.
+        sensitivity: (L) squared norms of d logit / d embedding.
+        relevance: (L) signed shares, which sum to the logit up to the rules' eps.
     """
 
     tokens: list[str]
@@ -29,10 +29,10 @@ class TokenScores:
 
 
 def token_scores(trained: TrainedModel, row: Example) -> TokenScores:
-    """Both scores of one row, run alone and without padding.
+    """Both scores of one row, run alone without padding.
 
     Raises:
-        InputError: the row's context is none of the model's.
+        InputError: the row's context is not one of the model's.
     """
     batch, features = padded_inputs(trained, [row])
     return TokenScores(

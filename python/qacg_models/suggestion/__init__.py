@@ -1,12 +1,12 @@
-"""From texts without labels to a sheet to fill in, which `qacg train` reads.
+"""Aspects proposed for unlabelled texts, and the sheet to label, which `qacg train` reads.
 
-| question | its home |
+| subject | module |
 |---|---|
-| words, and which of them are nouns | `words.py`, `function_words.py` |
-| nouns of like use | `clusters.py` |
-| aspects with their words and examples | `proposals.py` |
-| rows of the sheet, for training and for evaluation | `sheet.py` |
-| rows of which a model is least sure | `uncertainty.py` |
+| words, and detection of nouns | `words.py`, `function_words.py` |
+| clusters of nouns with similar use | `clusters.py` |
+| proposed aspects with words and examples | `proposals.py` |
+| rows of the sheet, for training and evaluation | `sheet.py` |
+| rows with the lowest confidence of a model | `uncertainty.py` |
 """
 
-ASPECTS = 30  # that are proposed where nothing else is said: what fewer people write about comes late in the list
+ASPECTS = 30  # default limit of proposed aspects

@@ -1,9 +1,8 @@
-"""Nouns of like use: what people say of them, in the same clause, is alike ("the waiter was rude", "rude staff").
+"""Clusters of nouns with similar use in a clause, as in "the waiter was rude" and "rude staff".
 
-Each word is described by the words around it (positive pointwise mutual information, Church and Hanks 1990, with the
-smoothed contexts of Levy, Goldberg and Dagan 2015, reduced by a singular value decomposition). Clusters are made by the
-leader algorithm (Hartigan 1975): a partition of all nouns would put what is like nothing else somewhere, and the rarer
-aspects of a collection drown in such clusters.
+A word is described by its neighbours (positive pointwise mutual information, Church and Hanks 1990, with the smoothed
+contexts of Levy, Goldberg and Dagan 2015, reduced by a singular value decomposition). Clusters are made by the leader
+algorithm (Hartigan 1975), which leaves dissimilar nouns out: in a partition of all nouns rare aspects would be lost.
 """
 
 from __future__ import annotations
@@ -16,58 +15,59 @@ import numpy as np
 from qacg_models.suggestion.function_words import CONJUNCTIONS
 from qacg_models.suggestion.words import Words, is_word
 
-WINDOW = 4  # words of one clause that are this near describe one another,
-ELSEWHERE = 0.3  # and those of the rest of the sentence count so much
+WINDOW = 4  # distance of neighbours inside a clause
+ELSEWHERE = 0.3  # weight of other words of the sentence
 DIMENSIONS = 30
-LEAST_SIMILARITY = 0.6  # cosine of a noun and its cluster
+LEAST_SIMILARITY = 0.6  # cosine of a noun and its cluster's leader
 
 
 def cluster_nouns(words: Words, nouns: Sequence[str], least: int, count: int, fill: bool = False) -> list[list[str]]:
-    """At most `count` lists of stems, each with its leader first and then by number of sentences and likeness.
+    """At most `count` clusters of stems, each with its leader first, then by number of sentences and similarity.
 
-    From the most frequent noun on, one that is unlike all leaders so far leads a cluster of its own, until there are
-    `count`. Every other noun joins the cluster that it is most like, and is left out where it is like none of them.
+    In order of frequency, a noun that is dissimilar to all leaders becomes a leader, until there are `count`. Every
+    other noun joins the most similar cluster, or is left out if it is similar to none.
 
     Args:
         words: the sentences.
-        nouns: stems, by falling number of sentences.
-        least: number of sentences that a describing word has at least.
-        fill: if fewer nouns than `count` lead a cluster, the nouns that are least like any leader lead one as well.
+        nouns: stems, by decreasing number of sentences.
+        least: least number of sentences of a describing word.
+        count: most clusters.
+        fill: if there are fewer leaders than `count`, make the nouns that are least similar to any leader leaders too.
     """
     frequency, vectors = words.document_frequency, _vectors(words, nouns, least)
     leaders: list[int] = []
     for noun in range(len(nouns)):
         if len(leaders) < count and np.all(vectors[leaders] @ vectors[noun] < LEAST_SIMILARITY):
             leaders.append(noun)
-    likeness = vectors @ vectors[leaders].T
+    similarity = vectors @ vectors[leaders].T
     while fill and len(leaders) < min(count, len(nouns)):
-        nearest = likeness.max(1)
+        nearest = similarity.max(1)
         nearest[leaders] = np.inf
         leaders.append(int(nearest.argmin()))
-        likeness = vectors @ vectors[leaders].T
-    # A leader alone stands for its cluster less well than the leader with what is like it.
-    weights = np.where(_belongs(likeness, leaders), [[frequency[noun]] for noun in nouns], 0)
+        similarity = vectors @ vectors[leaders].T
+    # The centre of a cluster represents it better than its leader alone.
+    weights = np.where(_belongs(similarity, leaders), [[frequency[noun]] for noun in nouns], 0)
     centres = weights.T @ vectors
-    likeness = vectors @ (centres / np.maximum(np.linalg.norm(centres, axis=1, keepdims=True), 1e-12)).T
+    similarity = vectors @ (centres / np.maximum(np.linalg.norm(centres, axis=1, keepdims=True), 1e-12)).T
     clusters = []
-    for place, belongs in enumerate(_belongs(likeness, leaders).T):
+    for place, belongs in enumerate(_belongs(similarity, leaders).T):
         others = sorted(
-            set(np.flatnonzero(belongs)) - {leaders[place]}, key=lambda i: -frequency[nouns[i]] * likeness[i, place]
+            set(np.flatnonzero(belongs)) - {leaders[place]}, key=lambda i: -frequency[nouns[i]] * similarity[i, place]
         )
         clusters.append([nouns[i] for i in (leaders[place], *others)])
     return clusters
 
 
-def _belongs(likeness: np.ndarray, leaders: Sequence[int]) -> np.ndarray:
-    """(nouns, clusters): whether a noun belongs to a cluster, which is one at most, and for a leader its own."""
-    chosen = np.arange(likeness.shape[1]) == likeness.argmax(1)[:, None]
-    chosen &= likeness >= LEAST_SIMILARITY
+def _belongs(similarity: np.ndarray, leaders: Sequence[int]) -> np.ndarray:
+    """(nouns, clusters) booleans: membership in at most one cluster; leaders belong to their own."""
+    chosen = np.arange(similarity.shape[1]) == similarity.argmax(1)[:, None]
+    chosen &= similarity >= LEAST_SIMILARITY
     chosen[leaders] = np.eye(len(leaders), dtype=bool)
     return chosen
 
 
 def _vectors(words: Words, nouns: Sequence[str], least: int) -> np.ndarray:
-    """(nouns, dimensions), each of length 1, or 0 for a noun that nothing describes."""
+    """(nouns, dimensions) unit vectors; 0 for a noun without describing words."""
     from scipy import sparse
     from sklearn.decomposition import TruncatedSVD
     from sklearn.preprocessing import normalize
@@ -90,7 +90,7 @@ def _vectors(words: Words, nouns: Sequence[str], least: int) -> np.ndarray:
     totals = np.bincount(rows, counts, len(vocabulary))
     contexts = totals**0.75 / (totals**0.75).sum()
     information = np.log(counts / (totals[rows] * contexts[columns]))
-    information = np.maximum(information, 0) * counts / (counts + 2)  # chance meetings of rare words count little
+    information = np.maximum(information, 0) * counts / (counts + 2)  # discount of rare pairs
     table = sparse.csr_matrix((information, (rows, columns)), (len(vocabulary),) * 2)
     size = min(DIMENSIONS, len(vocabulary) - 1)
     reduction = TruncatedSVD(size, random_state=0)

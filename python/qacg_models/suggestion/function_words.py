@@ -1,4 +1,4 @@
-"""Words that name no aspect, English and German: those around which nouns stand, and general praise and blame."""
+"""English and German function words and opinion words, which never name an aspect."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# After one of these, and perhaps an adjective, stands a noun.
+# A noun follows one of these and optional adjectives.
 ENGLISH_BEFORE_NOUNS = _words("""
     the a an this that these those my your his her its our their each every some any no another all both which what
     of in on at for with from by into about around near over under between through without during after before behind
@@ -66,8 +66,7 @@ ARTICLES = _words("""
 """)
 BEFORE_NOUNS = ENGLISH_BEFORE_NOUNS | GERMAN_BEFORE_NOUNS
 FUNCTION_WORDS = BEFORE_NOUNS | ENGLISH_OTHERS | GERMAN_OTHERS | ABBREVIATIONS
-# In terse texts nouns stand without an article. These stand where a noun may, and are none; neither are words with one
-# of the endings.
+# Words, and endings of words, in noun position of terse texts that are not nouns.
 TERSE_OTHERS = _words("""
     new old latest clean dirty slow fast quick easy hard free broken cheap expensive full empty constant gone low high
     hot cold tiny big small huge ugly useless useful buggy weird annoying confusing boring insane nice cool solid simple
@@ -80,5 +79,5 @@ TERSE_OTHERS = _words("""
 TERSE_ENDINGS = ("ed", "ly", "ing", "ful", "less", "able", "ous", "est")
 NUMBERS = _words("many few fewer several numerous viele wenige mehrere einige")
 QUANTITIES = NUMBERS | _words("more less much lots zero without lot plus mehr weniger viel wenig ohne")
-# Begin a clause of their own, which mostly is about another aspect.
+# They begin a clause, which is mostly about another aspect.
 CONJUNCTIONS = _words("but while although though and however because which where und aber weil während obwohl jedoch")

@@ -1,4 +1,4 @@
-"""Aspects proposed for texts without labels: clusters of frequent nouns, with phrases and sentences that have them."""
+"""Aspects proposed for unlabelled texts: clusters of frequent nouns, with phrases and example sentences."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from qacg_models.suggestion import ASPECTS
 from qacg_models.suggestion.clusters import cluster_nouns
 from qacg_models.suggestion.words import Words, tokens
 
-LEAST_SENTENCES = 20  # to propose anything for
-LEAST_SHARE = 300  # a noun is in one of so many sentences at least, and in three
-LEAST_COUNT = 3
+LEAST_SENTENCES = 20  # required number of sentences
+LEAST_SHARE = 300  # a noun must occur in at least one of so many sentences,
+LEAST_COUNT = 3  # and in at least so many
 PHRASES = 3
-PLAIN_LENGTH = 12  # tokens of a sentence that makes a good example
+PLAIN_LENGTH = 12  # tokens of a good example sentence
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """One aspect.
+    """A proposed aspect.
 
     Attributes:
-        name: its most frequent noun, or the name that the user gave it.
-        words: its nouns, as they are mostly spelled, or the user's words.
+        name: its most frequent noun, or the user's name.
+        words: its nouns in their most frequent spelling, or the user's words.
         phrases: frequent pairs of a word and one of its nouns.
-        picked: numbers of the sentences that have one of its nouns, the plainest examples first.
-        found: of each of those, which of its nouns it has.
+        picked: indices of the sentences with one of its nouns, the clearest examples first.
+        found: the nouns in each of these sentences.
     """
 
     name: str
@@ -39,13 +39,14 @@ class Proposal:
 
 
 def propose(sentences: Sequence[str], count: int | None = None) -> list[Proposal]:
-    """Aspects of sentences, those that most sentences have first.
+    """Proposes aspects, most frequent first.
 
     Args:
-        count: how many; fewer only if there are fewer nouns. None: at most ASPECTS, and fewer where nouns are alike.
+        sentences: unlabelled sentences.
+        count: number of aspects, if there are as many nouns; None: the number of clusters, at most ASPECTS.
 
     Raises:
-        InputError: too few sentences, or no noun comes back in them.
+        InputError: too few sentences, or no frequent noun.
     """
     if len(sentences) < LEAST_SENTENCES:
         raise InputError(
@@ -55,21 +56,23 @@ def propose(sentences: Sequence[str], count: int | None = None) -> list[Proposal
     least = max(LEAST_COUNT, len(sentences) // LEAST_SHARE)
     nouns = words.nouns(least)
     if not nouns:
-        raise InputError(f"input: no noun stands in at least {least} sentences; wanted English or German texts")
+        raise InputError(f"input: expected English or German texts with a noun in at least {least} sentences, got none")
     clusters = cluster_nouns(words, nouns, least, count or ASPECTS, fill=count is not None)
     found = [_proposal(words, cluster) for cluster in clusters]
     return sorted(found, key=lambda one: (-len(one.picked), one.name))
 
 
 def choose(sentences: Sequence[str], proposals: Sequence[Proposal], names: Sequence[str]) -> list[Proposal]:
-    """The proposals that are named, and one for each aspect of the user.
+    """The selected proposals, and one for each aspect that the user defines.
 
     Args:
-        names: each a proposal's name, a word of the sentences, or NAME=WORD,WORD. A word may be several ("car park").
-            An empty list of words asks about the aspect in random rows alone.
+        sentences: the sentences of the proposals.
+        proposals: to select from.
+        names: each the name of a proposal, a word of the sentences, or NAME=WORD,WORD. A word can consist of several
+            ("car park"). With an empty list of words the aspect gets random rows only.
 
     Raises:
-        InputError: no sentence has a word, or a name is empty or comes twice.
+        InputError: a word that no sentence has, or an empty or repeated name.
     """
     proposed = {one.name: one for one in proposals}
     words: Words | None = None
@@ -87,8 +90,8 @@ def choose(sentences: Sequence[str], proposals: Sequence[Proposal], names: Seque
         found = {word for here in chosen[name].found for word in here}
         if missing := [word for word in own if word not in found]:
             raise InputError(
-                f"keep: expected a proposed aspect or a word of the sentences, got {missing[0]!r}; give other words as"
-                f" {name}=WORD,WORD, or none as {name}= to ask about it in random rows alone"
+                f"keep: expected a proposed aspect or a word of the sentences, got {missing[0]!r}; pass other words as"
+                f" {name}=WORD,WORD, or {name}= for random rows only"
             )
     return list(chosen.values())
 
@@ -123,7 +126,7 @@ def _proposal(words: Words, cluster: list[str]) -> Proposal:
 
 
 def _plainness(words: Words, number: int, found: list[str], cluster: list[str]) -> float:
-    """High for a short sentence with typical nouns of the cluster; one of three words says too little."""
+    """High for a sentence of about PLAIN_LENGTH tokens with typical nouns of the cluster."""
     typical = sum(1 / (1 + cluster.index(stem)) for stem in found)
     length = len(words.sentences[number])
     return typical / (1 + abs(length - PLAIN_LENGTH) / PLAIN_LENGTH)

@@ -1,10 +1,10 @@
-"""The sheet to label: a row for a (text, aspect) pair, in three parts.
+"""The sheet to label: a row for each (text, aspect) pair, from three sources.
 
-| part | split | how its pairs are chosen |
+| source | split | selection of pairs |
 |---|---|---|
-| dev | dev | at random, from texts that no training row has; the score on it estimates the score on new texts |
-| nouns | train | texts that have a noun of the aspect, and for each text one more aspect |
-| random | train | at random; without it a model never sees opinions that name no noun |
+| dev | dev | at random, from texts without training rows; its metric estimates the metric on new texts |
+| nouns | train | texts with a noun of the aspect, and one more aspect for each text |
+| random | train | at random, so that training includes opinions without such nouns |
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from qacg_models.utils.atomic_files import atomic_write
 from qacg_models.utils.plain_text import escape_formula
 
 HINT = "hint"
-MOST_DEV_TEXTS = 0.25  # share of the texts that dev rows may take; what dev has, training rows may not have
+MOST_DEV_TEXTS = 0.25  # largest share of texts for dev rows; training rows use other texts
 Pair = tuple[str, str]
 
 
 @dataclass(frozen=True)
 class SheetRow:
-    """A (text, aspect) pair. The label is empty until somebody labels the row; the hint says why the row is there."""
+    """A (text, aspect) pair with its label, empty until labelled, and a hint why it was selected."""
 
     text: str
     aspect: str
@@ -40,12 +40,12 @@ class SheetRow:
 
     @property
     def pair(self) -> Pair:
-        """What makes it the same row as another one."""
+        """Key by which rows count as equal."""
         return normalized(self.text), self.aspect
 
 
 def distinct(texts: Iterable[str], by_sentence: bool) -> list[str]:
-    """The texts, or their sentences, each once, in their order; case and spaces do not make a difference."""
+    """Distinct texts, or sentences, in order of first occurrence, ignoring case and spaces."""
     kept: dict[str, str] = {}
     for text in texts:
         for part in split_sentences(text) if by_sentence else [" ".join(text.split())]:
@@ -54,11 +54,10 @@ def distinct(texts: Iterable[str], by_sentence: bool) -> list[str]:
 
 
 def dev_rows(texts: Sequence[str], aspects: Sequence[str], count: int, seed: int) -> list[SheetRow]:
-    """At most `count` rows for evaluation; every (text, aspect) pair is drawn with the same probability.
+    """At most `count` evaluation rows, drawn so that every (text, aspect) pair has the same probability.
 
-    At most MOST_DEV_TEXTS of the texts are drawn, and at least one. Each gets the same number of aspects, one unless
-    the texts are few; the aspects take turns. The texts are in random order, so that the first rows are a random
-    sample too.
+    Draws at least one text and at most the share MOST_DEV_TEXTS of them. Each text gets the same number of aspects (one
+    unless there are few texts), in a cycle. Texts are in random order, so that the first rows are a random sample too.
     """
     chosen = random.Random(f"dev {seed}")
     drawn = chosen.sample(texts, min(count, len(texts), max(1, int(MOST_DEV_TEXTS * len(texts)))))
@@ -84,10 +83,10 @@ def random_rows(
 def noun_rows(
     sentences: Sequence[str], proposals: Sequence[Proposal], count: int, exclude: Collection[Pair] = ()
 ) -> list[SheetRow]:
-    """At most `count` training rows: the plainest sentences of every proposal in turn, but for pairs in `exclude`.
+    """At most `count` training rows, with the clearest sentences of the proposals in a cycle, without `exclude`.
 
-    A sentence is asked for the aspects whose words it has, and for one more, whose answer mostly is that there is no
-    opinion: a model that never sees such rows finds an opinion everywhere.
+    A sentence gets a row for each aspect whose words it has, and one for another aspect, mostly without an opinion: a
+    model that is trained without such rows predicts opinions everywhere.
     """
     has: dict[int, list[tuple[str, str]]] = {}
     for proposal in proposals:
@@ -95,7 +94,7 @@ def noun_rows(
             has.setdefault(number, []).append((proposal.name, ", ".join(words)))
     names = [proposal.name for proposal in proposals]
     rows: list[SheetRow] = []
-    for turn, number in enumerate(_in_turn(proposals)):
+    for turn, number in enumerate(_interleaved(proposals)):
         own = dict(has[number])
         found = [SheetRow(sentences[number], name, words) for name, words in own.items()]
         others = [name for name in names if name not in own]
@@ -108,13 +107,13 @@ def noun_rows(
 
 
 def mixed(first: Sequence[SheetRow], second: Sequence[SheetRow]) -> list[SheetRow]:
-    """The rows of both in their order, evenly mixed, so that a sheet labelled from the top has its share of each."""
+    """The rows of both, evenly interleaved, so that a partly labelled sheet has its share of each."""
     places = [((place + 0.5) / len(rows), row) for rows in (first, second) for place, row in enumerate(rows)]
     return [row for _, row in sorted(places, key=lambda one: one[0])]
 
 
-def _in_turn(proposals: Sequence[Proposal]) -> Iterator[int]:
-    """The numbers of all sentences that are picked, each once, one of every proposal after another."""
+def _interleaved(proposals: Sequence[Proposal]) -> Iterator[int]:
+    """Yields the indices of all picked sentences once, cycling through the proposals."""
     waiting = [iter(proposal.picked) for proposal in proposals]
     taken: set[int] = set()
     while waiting:
@@ -128,17 +127,18 @@ def _in_turn(proposals: Sequence[Proposal]) -> Iterator[int]:
 
 
 def check_columns(columns: Columns) -> None:
-    """Raises InputError if a column of the sheet has the name of another one."""
+    """Raises InputError if two columns of the sheet have the same name."""
     for name in columns.names():
         if name in (HINT, SPLIT_COLUMN):
             raise InputError(f"columns: expected a name other than {HINT} and {SPLIT_COLUMN}, got {name!r}")
 
 
 def read_sheet(path: Path, columns: Columns) -> list[SheetRow]:
-    """The rows of a labelled or partly labelled CSV; those without a label count only if they are marked dev.
+    """The labelled rows, and all dev rows, of a partly labelled CSV.
 
     Raises:
-        DataError: as for `columns.records`, but for empty labels.
+        DataError: as for `columns.records`; empty labels are allowed.
+        InputError: there is no label column.
     """
     assert columns.aspect is not None and columns.label is not None
     texts = replace(columns, label=None)
@@ -153,7 +153,7 @@ def read_sheet(path: Path, columns: Columns) -> list[SheetRow]:
 
 
 def write_sheet(path: Path, rows: Sequence[SheetRow], columns: Columns) -> None:
-    """Writes a CSV with the columns of `columns`, the hint and the split; spreadsheets run none of its cells."""
+    """Writes a CSV with text, aspect, label, hint and split; formulas are escaped for spreadsheets."""
     with atomic_write(path) as handle:
         writer = csv.writer(handle, lineterminator="\n")
         header = (columns.text, columns.aspect or "", columns.label or "", HINT, SPLIT_COLUMN)

@@ -1,4 +1,4 @@
-"""Rows of which a trained model is least sure, which teach it most (uncertainty sampling, Lewis and Gale 1994)."""
+"""Uncertainty sampling (Lewis and Gale, 1994): the rows with the lowest confidence of a trained model."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from qacg_models.errors import InputError
 from qacg_models.inference.aspect_sentiment import AspectSentiment
 from qacg_models.suggestion.sheet import Pair, SheetRow
 
-WINDOW = 1024  # sentences that are asked about at a time
+WINDOW = 1024  # sentences per prediction call
 
 
 def most_uncertain(
@@ -20,17 +20,21 @@ def most_uncertain(
     batch_size: int = 64,
     seen: Callable[[int], None] = lambda number: None,
 ) -> list[SheetRow]:
-    """At most `count` rows of all sentences and aspects of the model, the least probable label first.
+    """The pairs of sentence and aspect with the least probable predicted labels, least probable first.
 
     Args:
-        exclude: pairs that are not asked about.
-        seen: called with the number of sentences that have been asked about.
+        ask: the model.
+        sentences: the candidates.
+        count: most rows.
+        exclude: pairs to leave out.
+        batch_size: of the predictions.
+        seen: called with the number of predicted sentences.
 
     Raises:
-        InputError: a model with targets, whose sheet would need a column for them.
+        InputError: a model with targets, for which a sheet has no column.
     """
     if ask.targets:
-        raise InputError("with: expected a model whose contexts are aspects alone, got one with targets")
+        raise InputError("with: expected a model whose contexts are aspects only, got one with targets")
     questions = ask.questions()
     found: list[tuple[float, int, SheetRow]] = []
     for start in range(0, len(sentences), WINDOW):

@@ -1,9 +1,8 @@
-"""Words of sentences, by their stems, and which of them are nouns.
+"""Words of sentences as stems, and detection of nouns without a tagger.
 
-Without a tagger, a noun is known by where it stands: in German by its capital inside a sentence, in English (and in
-German without capitals) by an article or preposition before it and the end of the phrase behind it. Terse texts have
-hardly an article. In them a noun stands at the start of a phrase, or after a quantity or a verdict ("too many ads",
-"great support").
+German nouns are detected by their capital inside a sentence; English nouns (and German ones in texts without capitals)
+by a preceding article or preposition and the end of the phrase. In terse texts, with few articles, a noun begins a
+phrase or follows a quantity or an opinion word ("too many ads", "great support").
 """
 
 from __future__ import annotations
@@ -30,24 +29,24 @@ from qacg_models.suggestion.function_words import (
 )
 
 LEAST_LETTERS = 3
-# Shares of a word's occurrences that stand as nouns stand; adjectives have a few too ("the best of all").
+# Shares of a word's occurrences in noun position; adjectives occur there too ("the best of all").
 LEAST_NOUN_SHARE = 0.2
 LEAST_CAPITAL_SHARE = 0.6
-TERSE_ARTICLES = 0.04  # share of articles among the words of a text; prose has 0.08 and more
-MOST_UNIT_SHARE = 0.5  # of a word's occurrences that follow a number; above it the word is a unit ("10 mins")
-MOST_SENTENCES = 0.5  # a share; a word that more of them have tells none from another
+TERSE_ARTICLES = 0.04  # share of articles among words below which texts are terse; prose has 0.08 and more
+MOST_UNIT_SHARE = 0.5  # share of occurrences after a number above which a word is a unit ("10 mins")
+MOST_SENTENCES = 0.5  # share of sentences above which a word does not distinguish them
 
 _UNIT = re.compile(r"\d\s*([^\W\d_]+)")
 _TOKEN = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*|[.,;:!?()]")
 
 
 def tokens(sentence: str) -> list[str]:
-    """Words as they are spelled, and punctuation; no numbers."""
+    """Words in their spelling, and punctuation; without numbers."""
     return [token.replace("’", "'").removesuffix("'s") for token in _TOKEN.findall(sentence)]
 
 
 def is_word(token: str) -> bool:
-    """Whether it is not punctuation."""
+    """Whether a token is a word, not punctuation."""
     return token[0].isalpha()
 
 
@@ -56,8 +55,8 @@ class Words:
     """The words of a collection of sentences.
 
     Attributes:
-        sentences: tokens of each.
-        after_numbers: words that follow a number, in lower case, and how often they do.
+        sentences: tokens of each sentence.
+        after_numbers: occurrences of words after a number, in lower case.
     """
 
     sentences: Sequence[list[str]]
@@ -65,7 +64,7 @@ class Words:
 
     @classmethod
     def of(cls, sentences: Iterable[str]) -> Words:
-        """Of texts."""
+        """Creates the words of texts."""
         sentences = list(sentences)
         units = Counter(unit.lower() for sentence in sentences for unit in _UNIT.findall(sentence))
         return cls([tokens(sentence) for sentence in sentences], units)
@@ -79,12 +78,12 @@ class Words:
 
     @cached_property
     def terse(self) -> bool:
-        """Whether the texts have hardly an article."""
+        """Whether the texts have few articles."""
         words = [token.lower() for sentence in self.sentences for token in sentence if is_word(token)]
         return sum(word in ARTICLES for word in words) < TERSE_ARTICLES * len(words)
 
     def stem(self, token: str) -> str:
-        """What forms of a word share, in lower case: crude, and never shown."""
+        """A crude lower-case stem of a word, for internal use."""
         word = token.lower()
         if self.german:
             for ending in ("en", "n", "e", "s"):
@@ -101,7 +100,7 @@ class Words:
 
     @cached_property
     def stems(self) -> list[frozenset[str]]:
-        """Of each sentence, the stems of words that may carry an aspect."""
+        """The stems of each sentence that can name an aspect."""
         return [frozenset(self.stem(t) for t in sentence if self._carries(t)) for sentence in self.sentences]
 
     @cached_property
@@ -111,7 +110,7 @@ class Words:
 
     @cached_property
     def spelling(self) -> dict[str, str]:
-        """The most frequent spelling of each stem, in lower case but for German nouns."""
+        """The most frequent spelling of each stem, in lower case except for German nouns."""
         forms: dict[str, Counter[str]] = {}
         for sentence in self.sentences:
             for token in sentence[1:] if self._capitals else sentence:
@@ -121,7 +120,7 @@ class Words:
         return {stem: counts.most_common(1)[0][0] for stem, counts in forms.items()}
 
     def nouns(self, least: int) -> list[str]:
-        """Stems of nouns that at least so many sentences have, and not most of them; by falling number."""
+        """Stems of nouns in at least `least` and at most half of the sentences, most frequent first."""
         seen: Counter[str] = Counter()
         as_noun: Counter[str] = Counter()
         stands_as_noun = _stands_as_terse_noun if self.terse else _stands_as_noun
@@ -143,7 +142,7 @@ class Words:
 
     @cached_property
     def _capitals(self) -> bool:
-        """Whether nouns are spelled with a capital: German, and a tenth of the words inside sentences have one."""
+        """Whether nouns have capitals: German texts with capitals in a tenth of the words inside sentences."""
         inside = [token for sentence in self.sentences for token in sentence[1:] if is_word(token)]
         return self.german and sum(token[0].isupper() for token in inside) > 0.1 * len(inside)
 
@@ -155,7 +154,7 @@ class Words:
 
 
 def _stands_as_noun(sentence: list[str], place: int) -> float:
-    """1 for "the food was" and "the thai food .", a half for "great food ,", and 0 for "was fresh" and "fresh food"."""
+    """1 for "the food was" and "the thai food .", 0.5 for "great food ,", 0 for "was fresh" and "fresh food"."""
     following = sentence[place + 1].lower() if place + 1 < len(sentence) else "."
     if is_word(following) and following not in FUNCTION_WORDS:
         return 0.0
@@ -170,7 +169,7 @@ def _stands_as_noun(sentence: list[str], place: int) -> float:
 
 
 def _stands_as_terse_noun(sentence: list[str], place: int) -> float:
-    """1 for "too many ads", "great support" and "login, again", less where an adjective or a verb may stand as well."""
+    """1 for "too many ads", "great support" and "login, again"; less where adjectives and verbs occur too."""
     word = sentence[place].lower()
     if word in TERSE_OTHERS or word.endswith(TERSE_ENDINGS):
         return 0.0

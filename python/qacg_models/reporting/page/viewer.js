@@ -1,7 +1,7 @@
 "use strict";
-// Draws the maps of every .viewer from the JSON inside it. The choice of layer and head is kept in the address, as
-// #layer=2&head=3, both counted from 1; head=all shows every head. Whatever a pointer reads, arrow keys read too, and
-// the line that tells it is read out by screen readers.
+// Draws the maps of every .viewer from the JSON inside it. The address stores the selected layer and head, as in
+// #layer=2&head=3 (both from 1); head=all shows every head. Pointer and arrow keys read values into a status line, which
+// screen readers announce.
 
 const make = (tag, className, text) => {
   const element = document.createElement(tag);
@@ -10,7 +10,7 @@ const make = (tag, className, text) => {
   return element;
 };
 
-// Sixteen-bit steps to values, laid out (layer, head, query, key).
+// Converts 16-bit steps to values with layout (layer, head, query, key).
 const unpack = ({ step, values }) => {
   const bytes = Uint8Array.from(atob(values), (letter) => letter.charCodeAt(0));
   const view = new DataView(bytes.buffer);
@@ -29,9 +29,9 @@ function readData(root) {
   return data;
 }
 
-let choice = { layer: 1, head: null }; // no head: all of them
+let choice = { layer: 1, head: null }; // null: all heads
 
-// Links inside the page change the address too, and say nothing of layers and heads.
+// Other links on the page also change the hash, without layer and head.
 function readAddress() {
   const asked = new URLSearchParams(location.hash.slice(1));
   if (asked.has("layer") || asked.has("head")) {
@@ -47,7 +47,7 @@ function choose(layer, head) {
   drawAll();
 }
 
-// A row of buttons that stays when the maps are drawn again, so that the keyboard's place is not lost.
+// A row of buttons, which is not redrawn with the maps, so that keyboard focus stays.
 function buttons(label, entries, pick) {
   const box = make("div", "choice");
   box.setAttribute("role", "group");
@@ -68,14 +68,14 @@ function buttons(label, entries, pick) {
 
 const counted = (count) => Array.from({ length: count }, (_, i) => [String(i + 1), i + 1]);
 
-// The values of one head: a view of (query, key).
+// A (query, key) view of one head's values.
 const headMap = (data, row, kind, layer, head) => {
   const size = row.tokens.length ** 2;
   const start = ((layer - 1) * data.heads + head - 1) * size;
   return row[kind].subarray(start, start + size);
 };
 
-// One scale for all rows and heads of a layer, so that what looks alike is alike.
+// One scale for all rows and heads of a layer, so that equal colours are equal values.
 function layerLimit(data, kind, layer) {
   let limit = 1e-12;
   for (const row of data.rows) {
@@ -115,12 +115,12 @@ function strongest(row, values) {
   return sentenceOf(row, values, cell);
 }
 
-// Calls back with the cell under the pointer.
-function pointAt(canvas, length, tell) {
+// Calls `report` with the cell under the pointer.
+function pointAt(canvas, length, report) {
   const read = (event) => {
     const box = canvas.getBoundingClientRect();
     const place = (offset, extent) => Math.max(0, Math.min(length - 1, Math.floor((offset / extent) * length)));
-    tell(place(event.clientY - box.top, box.height) * length + place(event.clientX - box.left, box.width));
+    report(place(event.clientY - box.top, box.height) * length + place(event.clientX - box.left, box.width));
   };
   canvas.addEventListener("pointermove", read);
   canvas.addEventListener("pointerdown", read);
@@ -135,10 +135,10 @@ function scaleOf(data, limit) {
   return scale;
 }
 
-// One head with its tokens. Arrow keys move a cursor over the cells; `tell` gets the cell it is on.
-function labelledMap(row, canvas, width, name, tell) {
+// One head with its tokens. Arrow keys move a cursor over the cells; `report` receives its cell.
+function labelledMap(row, canvas, width, name, report) {
   const length = row.tokens.length;
-  const least = window.innerWidth < 640 ? 13 : 9; // fingers need larger cells; the map scrolls in its frame
+  const least = window.innerWidth < 640 ? 13 : 9; // touch needs larger cells; the map scrolls in its frame
   const cell = Math.max(least, Math.min(20, Math.floor((width - 110) / length)));
   canvas.style.width = canvas.style.height = `${cell * length}px`;
   const font = `${Math.min(13, cell + 1)}px/${cell}px system-ui, sans-serif`;
@@ -165,7 +165,7 @@ function labelledMap(row, canvas, width, name, tell) {
     cursor.hidden = false;
     cursor.style.top = `${Math.floor(at / length) * cell}px`;
     cursor.style.left = `${(at % length) * cell}px`;
-    tell(at);
+    report(at);
   };
   canvas.tabIndex = 0;
   canvas.setAttribute("role", "application");
@@ -186,8 +186,8 @@ function labelledMap(row, canvas, width, name, tell) {
   return box;
 }
 
-// All heads of a layer, each a button that enlarges it.
-function headGrid(data, row, kind, limit, layer, tell, enlarge) {
+// All heads of a layer as buttons that enlarge them.
+function headGrid(data, row, kind, limit, layer, report, enlarge) {
   const grid = make("div", "heads");
   grid.style.gridTemplateColumns = `repeat(${Math.min(data.heads, 4)}, minmax(0, 1fr))`;
   for (const [text, head] of counted(data.heads)) {
@@ -196,7 +196,7 @@ function headGrid(data, row, kind, limit, layer, tell, enlarge) {
     button.type = "button";
     button.setAttribute("aria-label", `head ${text} of ${row.title}: enlarge. Strongest: ${strongest(row, values)}`);
     const canvas = canvasOf(data, row, values, limit);
-    pointAt(canvas, row.tokens.length, (cell) => tell(`head ${text}`, values, cell));
+    pointAt(canvas, row.tokens.length, (cell) => report(`head ${text}`, values, cell));
     button.append(canvas);
     button.addEventListener("click", () => enlarge(head));
     grid.append(button);
@@ -204,7 +204,7 @@ function headGrid(data, row, kind, limit, layer, tell, enlarge) {
   return grid;
 }
 
-// What of a viewer stays: the choices, the place of the maps, and the line that tells values.
+// The permanent elements of a viewer: selectors, container of the maps, and status line.
 function build(root, data) {
   const bar = make("div", "bar");
   const chosen = () => [
@@ -229,19 +229,19 @@ function draw({ root, data, chosen, layers, heads, maps, readout }) {
     : "Point at a map, or go over it with Tab and the arrow keys, to read a value.";
   const width = Math.min(root.clientWidth || 1000, 1152);
   const fitting = Math.max(1, Math.floor(width / (head === null ? 360 : 420)));
-  const side = Math.ceil(data.rows.length / Math.ceil(data.rows.length / fitting)); // lines of one length
+  const side = Math.ceil(data.rows.length / Math.ceil(data.rows.length / fitting)); // columns per line
   for (const [kind, name] of Object.entries(data.names)) {
     const limit = layerLimit(data, kind, layer);
     const title = make("div", "kind");
     const symbols = make("span", "symbols", name);
     symbols.append(scaleOf(data, limit));
-    title.append(make("h4", "", data.tells[kind]), symbols);
+    title.append(make("h4", "", data.captions[kind]), symbols);
     const columns = make("div", "columns");
     columns.style.gridTemplateColumns = `repeat(${side}, minmax(0, 1fr))`;
     data.rows.forEach((row, place) => {
       const column = make("div");
       column.append(make("h5", "", row.title));
-      const tell = (of, values, cell) => {
+      const report = (of, values, cell) => {
         readout.textContent = `${row.title}, ${of}: ${sentenceOf(row, values, cell)}`;
       };
       if (head === null) {
@@ -250,13 +250,13 @@ function draw({ root, data, chosen, layers, heads, maps, readout }) {
           maps.querySelectorAll(".kind + .columns")[Object.keys(data.names).indexOf(kind)]
             .children[place].querySelector("canvas").focus();
         };
-        column.append(headGrid(data, row, kind, limit, layer, tell, enlarge));
+        column.append(headGrid(data, row, kind, limit, layer, report, enlarge));
       } else {
         const values = headMap(data, row, kind, layer, head);
         const frame = make("div", "frame");
-        const label = `${row.title}, layer ${layer}, head ${head}: ${data.tells[kind]}`;
-        const tellCell = (cell) => tell(`layer ${layer}, head ${head}, ${name}`, values, cell);
-        frame.append(labelledMap(row, canvasOf(data, row, values, limit), width / side - 24, label, tellCell));
+        const label = `${row.title}, layer ${layer}, head ${head}: ${data.captions[kind]}`;
+        const reportCell = (cell) => report(`layer ${layer}, head ${head}, ${name}`, values, cell);
+        frame.append(labelledMap(row, canvasOf(data, row, values, limit), width / side - 24, label, reportCell));
         column.append(frame, make("p", "note", `Strongest: ${strongest(row, values)}`));
       }
       columns.append(column);
@@ -277,7 +277,7 @@ window.addEventListener("hashchange", () => {
 });
 let drawnWidth = window.innerWidth;
 window.addEventListener("resize", () => {
-  if (window.innerWidth === drawnWidth) return; // on a telephone the height changes whenever the page is scrolled
+  if (window.innerWidth === drawnWidth) return; // on phones scrolling changes the height
   drawnWidth = window.innerWidth;
   drawAll();
 });
