@@ -72,14 +72,14 @@ class AbsentGPU:
 
 
 def kernels_of(
-    action: Callable[[], object], table: Table, capability: int, wanted: Callable[[str], bool]
+    action: Callable[[], object], table: Table, capability: int, expected: Callable[[str], bool]
 ) -> dict[str, object]:
     """Runs `action` with the tiles of `table` and every launch replaced; the compiled ones of the wanted kernels."""
     compiled = {}
 
     def compile_only(kernel, programs, arguments, constants, options, device):
         name = kernel.fn.__name__
-        if programs and wanted(name):
+        if programs and expected(name):
             compiled[name] = kernel.warmup(*arguments, grid=(programs,), **constants, **options)
 
     triton.runtime.driver.set_active(AbsentGPU(capability))

@@ -348,10 +348,10 @@ class _Thread:
     _vimnmx = _imnmx
 
     def _least(self, instruction: Instruction, result: str, a: int | None, b: int | None, least: str):
-        if a is None or b is None or (wanted := self.predicate(least)) is None:
+        if a is None or b is None or (expected := self.predicate(least)) is None:
             return {}
         order = (lambda x: x & _WORD) if ".U32" in instruction.opcode else _signed
-        return {result: (min if wanted else max)(a, b, key=order) & _WORD}
+        return {result: (min if expected else max)(a, b, key=order) & _WORD}
 
     def _iabs(self, instruction: Instruction, parts: list[str]):
         value = self._word(parts[1])

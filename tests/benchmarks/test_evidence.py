@@ -84,14 +84,14 @@ def test_intervals_match_the_theory():
     same, all_ = draws.difference("one", "same", "right"), draws.difference("one", "none", "right")
     assert (same.mean, same.low, same.high, same.above) == (0, 0, 0, 0)
     share = one.mean()
-    wanted = 1.96 * np.sqrt(share * (1 - share) / 400)
+    expected = 1.96 * np.sqrt(share * (1 - share) / 400)
     assert all_.mean == pytest.approx(share) and all_.above == 1
-    assert (all_.high - all_.low) / 2 == pytest.approx(wanted, rel=0.1)
+    assert (all_.high - all_.low) / 2 == pytest.approx(expected, rel=0.1)
     # Rows of one sentence are drawn together: with four alike in each, the interval is that of a quarter of the rows.
     of_four = Draws({"one": [Shares(one)], "none": [Shares(one * 0)]}, np.arange(400) // 4, ["right"], 4000)
     sorted_ = Draws({"one": [Shares(np.sort(one))], "none": [Shares(one * 0)]}, np.arange(400) // 4, ["right"], 4000)
     width = sorted_.difference("one", "none", "right")
-    assert (width.high - width.low) / 2 == pytest.approx(2 * wanted, rel=0.1)
+    assert (width.high - width.low) / 2 == pytest.approx(2 * expected, rel=0.1)
     assert of_four.difference("one", "none", "right").mean == pytest.approx(share)
 
 

@@ -55,8 +55,8 @@ def judged(backend, measured):
 
 def test_products_of_a_case_count_no_padding():
     case = Case(Shape(3, 2, 24, 16), lengths=PADDED)
-    wanted = 2 * 16 * sum(n * n for n in sentence_lengths(3, 24))
-    assert case.products == replace(case, lengths=PACKED).products == wanted
+    expected = 2 * 16 * sum(n * n for n in sentence_lengths(3, 24))
+    assert case.products == replace(case, lengths=PACKED).products == expected
     assert replace(case, lengths="full").products == 2 * 16 * 3 * 24 * 24
 
 
@@ -165,11 +165,11 @@ def test_graph_is_captured_once_per_set_of_operands(monkeypatch):
     monkeypatch.setattr(torch.cuda, "make_graphed_callables", capture)
     case = replace(TINY, mode=FORWARD)
     replay = registry._build_graphed("reference", case)
-    wanted = IMPLEMENTATIONS["reference"].build(case)
+    expected = IMPLEMENTATIONS["reference"].build(case)
     sets = draw_sets(case)[:2]
     for _ in range(3):
         for inputs in sets:
-            assert torch.equal(replay(*inputs.operands), wanted(*inputs.operands))
+            assert torch.equal(replay(*inputs.operands), expected(*inputs.operands))
     assert len(captured) == len(sets)
     with torch.no_grad():
         replay(*sets[0].operands)
@@ -423,9 +423,9 @@ def test_measure_overhead_returns_a_record(tmp_path):
 def test_available_on_omits_unsupported_backends(monkeypatch):
     monkeypatch.setattr(qk, "available_backends", lambda: ["triton", "hopper", "cpu"])
     monkeypatch.setattr(dispatch.backend_of("triton"), "not_for", lambda device: [])
-    for reasons, wanted in (([], ("triton", "hopper")), (["it takes 9.0 alone"], ("triton",))):
+    for reasons, expected in (([], ("triton", "hopper")), (["it takes 9.0 alone"], ("triton",))):
         monkeypatch.setattr(dispatch.backend_of("hopper"), "not_for", lambda device, reasons=reasons: reasons)
-        assert gpu.available_on(torch.device("cuda", 0)) == wanted
+        assert gpu.available_on(torch.device("cuda", 0)) == expected
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

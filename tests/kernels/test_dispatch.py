@@ -70,8 +70,8 @@ def test_named_backend_raises_its_reasons_where_auto_goes_on(sizes, dtype, word,
         qk.quasi_attention(*arguments, backend="cpu")
     reasons = qk.explain(*arguments)
     assert any(word in text for text in reasons["cpu"]) and reasons["selected"] == ["reference"]
-    wanted = qk.quasi_attention(*arguments, backend="reference")
-    assert torch.equal(qk.quasi_attention(*arguments), wanted)
+    reference = qk.quasi_attention(*arguments, backend="reference")
+    assert torch.equal(qk.quasi_attention(*arguments), reference)
 
 
 def test_several_reasons_are_all_given(device):

@@ -69,9 +69,9 @@ def test_a_patched_model_compiles_whole_without_maps():
     model = strengthen(PublishedModel()).eval()
     apply_fused_attention(model)
     x, c = inputs()
-    wanted = model(x, additive(), c)[0]
+    expected = model(x, additive(), c)[0]
     out, collected = torch.compile(model, fullgraph=True, backend="aot_eager")(x, additive(), c)
-    torch.testing.assert_close(out, wanted)
+    torch.testing.assert_close(out, expected)
     with pytest.raises(RuntimeError, match="output_attentions=True"):
         collected[0][0].mean()
 
@@ -124,8 +124,8 @@ def test_cg_bert_gives_the_same_results_and_gradients(naming, projection, bias, 
         out = run(model, x, c)
         weighted_sum([out]).backward()
         results.append([out, x.grad, c.grad, *(p.grad for p in model.parameters())])
-    for wanted, mine in zip(*results):
-        torch.testing.assert_close(mine, wanted)
+    for expected, mine in zip(*results):
+        torch.testing.assert_close(mine, expected)
     assert apply_fused_attention(patched) == 0
 
 

@@ -67,21 +67,21 @@ def test_jvp_is_refused_and_its_advice_holds(backend, device):
 )
 def test_grad_of_torch_func_is_that_of_autograd(case, backend, device):
     inputs = make_inputs(case, torch.float32, device)
-    wanted = evaluate(inputs, through_backend(backend))
+    reference = evaluate(inputs, through_backend(backend))
 
     def loss(tensors):
         out, lam = through_backend(backend)(inputs, tensors)
         return (out * inputs.grad_out).sum() + (0 if lam is None else (lam * inputs.grad_lambda).sum())
 
     for name, t in torch.func.grad(loss)(inputs.tensors).items():
-        torch.testing.assert_close(t, wanted[f"grad {name}"], msg=lambda m, name=name: f"{name}: {m}")
+        torch.testing.assert_close(t, reference[f"grad {name}"], msg=lambda m, name=name: f"{name}: {m}")
 
 
 @pytest.mark.filterwarnings("ignore:There is a performance drop")  # torch's own, of operators mapped sample by sample
 @pytest.mark.parametrize("order", ["vmap of grad", "grad of vmap"])
 def test_gradients_per_sample(order, backend, device):
     samples = [make_inputs(Case(f"sample {n}", batch=1, queries=7, key_lengths=(5,)), device=device) for n in range(3)]
-    wanted = [evaluate(inputs, through_backend(backend)) for inputs in samples]
+    reference = [evaluate(inputs, through_backend(backend)) for inputs in samples]
     stacked = {name: torch.stack([s.tensors[name] for s in samples]) for name in samples[0].tensors}
     upstream = torch.stack([s.grad_out for s in samples])
 
@@ -93,7 +93,7 @@ def test_gradients_per_sample(order, backend, device):
     else:
         got = torch.func.grad(lambda tensors: torch.func.vmap(loss)(tensors, upstream).sum())(stacked)
     for name, t in got.items():
-        expected = torch.stack([w[f"grad {name}"] for w in wanted])
+        expected = torch.stack([w[f"grad {name}"] for w in reference])
         torch.testing.assert_close(t, expected, msg=lambda m, name=name: f"{name}: {m}")
 
 
@@ -177,5 +177,5 @@ def test_exports_with_dynamic_length_run_beyond_every_limit(example, strict, bac
             module.zero_grad()
             out.square().sum().backward()
             gradients.append([out.detach(), *(p.grad.clone() for p in module.parameters())])
-        for got, wanted in zip(gradients[1], gradients[0]):
-            torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-4)
+        for got, reference in zip(gradients[1], gradients[0]):
+            torch.testing.assert_close(got, reference, rtol=1e-4, atol=1e-4)

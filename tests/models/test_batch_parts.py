@@ -72,10 +72,10 @@ def gradients(monkeypatch):
     return found
 
 
-def assert_near(found, wanted):
-    assert found.keys() == wanted.keys()
-    largest = max(one.abs().max() for one in wanted.values())
-    for name, one in wanted.items():
+def assert_near(found, expected):
+    assert found.keys() == expected.keys()
+    largest = max(one.abs().max() for one in expected.values())
+    for name, one in expected.items():
         torch.testing.assert_close(found[name], one, rtol=1e-3, atol=1e-6 * float(largest), msg=name)
 
 
@@ -87,11 +87,11 @@ def test_parts_give_the_gradients_of_the_whole(dataset, tmp_path, memory, gradie
     memory["rows"] = 3
     parted, said = trained(dataset, tmp_path / "parted", **options)
     rows = 16 // accumulation
-    wanted = {1: 8, 2: 4}[accumulation]
-    assert memory["broke_off"] and parted.record.parts == read_record(tmp_path / "parted").parts == wanted
+    expected = {1: 8, 2: 4}[accumulation]
+    assert memory["broke_off"] and parted.record.parts == read_record(tmp_path / "parted").parts == expected
     assert len(said) == {1: 3, 2: 2}[accumulation]
     assert said[-1].startswith(f"{rows} rows do not fit into memory at once: from step 1 on")
-    assert f"into {wanted} micro-batches" in said[-1]
+    assert f"into {expected} micro-batches" in said[-1]
     assert_near(gradients[4], gradients[0])
     for found, one in zip(parted.record.loss, whole.record.loss, strict=True):
         assert found == pytest.approx(one, rel=1e-3)
@@ -122,7 +122,7 @@ def test_a_run_that_goes_on_has_the_parts_that_it_had(dataset, tmp_path, memory,
     """With dropout, so that other parts would draw other cells."""
     memory["rows"] = 5
     options = replace(STEADY, dropout=0.1, checkpoint_every=2)
-    wanted = train(dataset, tmp_path / "whole", options, say=lambda line: None)
+    expected = train(dataset, tmp_path / "whole", options, say=lambda line: None)
     plain = AspectTrainer._save_checkpoint
 
     def dying(trainer, model, trial):
@@ -135,8 +135,8 @@ def test_a_run_that_goes_on_has_the_parts_that_it_had(dataset, tmp_path, memory,
     said, memory["broke_off"] = [], 0
     found = train(dataset, tmp_path / "model", options, resume=True, say=said.append)
     assert memory["broke_off"] == 0 and not [line for line in said if "at once" in line]
-    assert found.record.parts == wanted.record.parts == 4
-    weights = wanted.model.state_dict()
+    assert found.record.parts == expected.record.parts == 4
+    weights = expected.model.state_dict()
     assert all(torch.equal(values, weights[name]) for name, values in found.model.state_dict().items())
 
 
@@ -162,8 +162,8 @@ def test_rows_of_a_batch_are_those_of_the_collator(collate):
         | {"context_ids": size + 1}
         for size in (4, 7, 2, 7, 5)
     ]
-    part, wanted = slice_batch(collate(features), 1, 4), collate(features[1:4])
-    assert part.keys() == wanted.keys()
-    for name, values in wanted.items():
+    part, expected = slice_batch(collate(features), 1, 4), collate(features[1:4])
+    assert part.keys() == expected.keys()
+    for name, values in expected.items():
         assert torch.equal(torch.as_tensor(part[name]), torch.as_tensor(values)), name
     assert not isinstance(part.get("max_seqlen", 0), torch.Tensor)

@@ -19,7 +19,7 @@ def test_against_the_formulas():
     weights = [value.clone().requires_grad_() for value in start]
     groups = [{"params": weights[:1], "weight_decay": DECAY}, {"params": weights[1:], "weight_decay": 0.0}]
     optimizer = BertAdam(groups, RATE, max_grad_norm=CLIP)
-    wanted, means, squares = [v.clone() for v in start], [0.0, 0.0], [0.0, 0.0]
+    expected, means, squares = [v.clone() for v in start], [0.0, 0.0], [0.0, 0.0]
     for step in range(6):
         # One tensor's gradient is above the norm, the other's below: each is clipped by its own.
         gradients = [torch.randn(4, 3, dtype=torch.float64) * 10, torch.randn(5, dtype=torch.float64) * 0.01]
@@ -31,10 +31,10 @@ def test_against_the_formulas():
             clipped = gradient * min(1.0, CLIP / (norm + 1e-6))
             means[index] = 0.9 * means[index] + 0.1 * clipped
             squares[index] = 0.999 * squares[index] + 0.001 * clipped**2
-            update = means[index] / (squares[index] ** 0.5 + EPS) + (DECAY if index == 0 else 0.0) * wanted[index]
-            wanted[index] = wanted[index] - RATE * (step + 1) / 6 * update
+            update = means[index] / (squares[index] ** 0.5 + EPS) + (DECAY if index == 0 else 0.0) * expected[index]
+            expected[index] = expected[index] - RATE * (step + 1) / 6 * update
         optimizer.step()
-    for weight, value in zip(weights, wanted):
+    for weight, value in zip(weights, expected):
         torch.testing.assert_close(weight.detach(), value, rtol=1e-12, atol=1e-12)
 
 
@@ -75,8 +75,8 @@ def test_the_released_protocol_trains_by_it(small_data, tmp_path, monkeypatch):
         protocol="released", max_steps=20, batch_size=16, hidden_size=16, layers=1, heads=2, intermediate_size=32
     )
     record = train(load_data(small_data), tmp_path / "m", options).record
-    wanted = [2e-5 * warmup_then_linear(step, 20, 0.1) for step in range(20)]
-    assert rates == pytest.approx(wanted)
+    expected = [2e-5 * warmup_then_linear(step, 20, 0.1) for step in range(20)]
+    assert rates == pytest.approx(expected)
     (decayed, other) = optimizers[0].param_groups
     assert (decayed["weight_decay"], other["weight_decay"]) == (0.01, 0.0)
     assert all(value.dim() == 2 for value in decayed["params"])

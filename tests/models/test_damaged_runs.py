@@ -60,8 +60,8 @@ def resume(dataset, work):
 
 
 def same_end(trained, undisturbed):
-    weights, wanted = trained.model.state_dict(), undisturbed.model.state_dict()
-    assert all(torch.equal(weights[name], wanted[name]) for name in wanted)
+    weights, truth = trained.model.state_dict(), undisturbed.model.state_dict()
+    assert all(torch.equal(weights[name], truth[name]) for name in truth)
     found, expected = trained.record.to_json(), undisturbed.record.to_json()
     for part in ("metrics", "selected", "steps", "loss"):
         assert found[part] == expected[part], part
@@ -245,13 +245,13 @@ def test_files_in_folders_of_a_checkpoint_are_checked_too(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("processes", "wanted"),
+    ("processes", "ending"),
     [
         (1, "model: does not fit into memory with its gradients and moments. Use a smaller model."),
         (2, "--batch-size 8 --gradient-accumulation 2, which computes the same steps."),
     ],
 )
-def test_where_there_is_no_memory_it_says_what_to_do(dataset, tmp_path, monkeypatch, processes, wanted):
+def test_where_there_is_no_memory_it_says_what_to_do(dataset, tmp_path, monkeypatch, processes, ending):
     """Beyond batches in parts (test_batch_parts.py), which several processes cannot agree on."""
 
     def raising(*args, **kwargs):
@@ -261,7 +261,7 @@ def test_where_there_is_no_memory_it_says_what_to_do(dataset, tmp_path, monkeypa
     monkeypatch.setattr(AspectTrainer, "training_step", raising)
     with pytest.raises(InputError) as caught:
         train(dataset, tmp_path / "model", OPTIONS)
-    assert str(caught.value).endswith(wanted)
+    assert str(caught.value).endswith(ending)
 
 
 def test_leave_keeps_a_model_that_could_not_be_put_back(tmp_path):

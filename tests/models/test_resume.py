@@ -35,8 +35,8 @@ def undisturbed(dataset, tmp_path_factory):
 
 
 def same_end(trained, undisturbed):
-    weights, wanted = trained.model.state_dict(), undisturbed.model.state_dict()
-    assert all(torch.equal(weights[name], wanted[name]) for name in wanted)
+    weights, truth = trained.model.state_dict(), undisturbed.model.state_dict()
+    assert all(torch.equal(weights[name], truth[name]) for name in truth)
     found, expected = trained.record.to_json(), undisturbed.record.to_json()
     for part in ("metrics", "selected", "steps", "loss"):
         assert found[part] == expected[part], part
@@ -186,13 +186,13 @@ def test_folders_appear_and_disappear_at_once(tmp_path):
 def test_what_a_kill_left_among_seeds_does_not_stop_them(dataset, tmp_path):
     output, short = tmp_path / "seeds", replace(OPTIONS, max_steps=2)
     train_seeds(dataset, output, short, [0, 1])
-    wanted = sorted(path.name for path in output.iterdir())
+    names = sorted(path.name for path in output.iterdir())
     (output / ".seeds.json.x1_y2z3a").mkdir()
     (output / ".run.yaml.123").write_text("")
     (output / ".deleting-seed-1.unfinished").mkdir()
     (output / ".deleting-seed-1.unfinished" / "checkpoint-1").mkdir()
     train_seeds(dataset, output, short, [0, 1], resume=True)
-    assert sorted(path.name for path in output.iterdir()) == wanted
+    assert sorted(path.name for path in output.iterdir()) == names
     (output / ".notes").write_text("somebody's own")
     with pytest.raises(InputError, match="expected only seeds"):
         train_seeds(dataset, output, short, [0, 1], resume=True)

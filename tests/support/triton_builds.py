@@ -264,7 +264,7 @@ def faults(build: Build, used: dict[str, Resources]) -> list[str]:
             ("columns of tensor memory", r.tensor_columns, TENSOR_COLUMNS),
         ):
             if value > most:
-                found.append(f"{build}: {function} takes {value} {what}, at most {most} are wanted")
+                found.append(f"{build}: {function} takes {value} {what}, expected at most {most}")
         if build.kernel in _FORWARD and r.spills:
             found.append(f"{build}: {function} spills registers within a loop, in {r.spills} instructions")
         # A single query, whose stride the compiler knows, fills no tile: there is no rate to lose.
