@@ -19,32 +19,48 @@ BAD_INPUTS = {
     "id range": (
         {"input_ids": IDS + (IDS == 30)},
         ValueError,
-        r"input_ids: got values from 0 to 31, wanted 0 to 30 \(vocab_size is 31\)",
+        r"input_ids: expected 0 to 30 \(vocab_size is 31\), got values from 0 to 31",
     ),
-    "negative id": ({"input_ids": IDS - 1}, ValueError, "input_ids: got values from -1 to 29, wanted 0 to 30"),
-    "id dtype": ({"input_ids": IDS.float()}, TypeError, r"input_ids: got dtype torch\.float32, wanted torch\.int64"),
-    "id type": ({"input_ids": [[2, 3]]}, TypeError, r"input_ids: got list, wanted a torch\.Tensor"),
-    "id rank": ({"input_ids": IDS[0]}, ValueError, r"input_ids: got shape \(8,\), wanted two dimensions"),
+    "negative id": ({"input_ids": IDS - 1}, ValueError, "input_ids: expected 0 to 30, got values from -1 to 29"),
+    "id dtype": (
+        {"input_ids": IDS.float()},
+        TypeError,
+        r"input_ids: expected dtype torch\.int64, got dtype torch\.float32",
+    ),
+    "id type": ({"input_ids": [[2, 3]]}, TypeError, r"input_ids: expected a torch\.Tensor, got list"),
+    "id rank": ({"input_ids": IDS[0]}, ValueError, r"input_ids: expected two dimensions, got shape \(8,\)"),
     "no token": (
         {**{name: t[:, :0] for name, t in TOKENS.items()}, "sentence_positions": torch.full((2, 1), -1)},
         ValueError,
-        r"input_ids: got shape \(2, 0\), wanted at least one token",
+        r"input_ids: expected at least one token, got shape \(2, 0\)",
     ),
     "too long": (
         {"input_ids": LONG, "attention_mask": None, "token_type_ids": None},
         ValueError,
-        r"input_ids: got sequences of 17 tokens, wanted at most (max_position_embeddings = )?16",
+        r"input_ids: expected at most (max_position_embeddings = )?16, got sequences of 17 tokens",
     ),
     "type range": ({"token_type_ids": TYPES + 1}, ValueError, r"token_type_ids: .*wanted 0 to 1 \(type_vocab_size"),
-    "type shape": ({"token_type_ids": TYPES[:, 1:]}, ValueError, r"token_type_ids: got shape \(2, 7\), wanted \(2, 8"),
+    "type shape": (
+        {"token_type_ids": TYPES[:, 1:]},
+        ValueError,
+        r"token_type_ids: expected shape \(2, 8, got shape \(2, 7\)",
+    ),
     "position range": (
         {"position_ids": torch.arange(9, 17)[None]},
         ValueError,
-        r"position_ids: got values from 9 to 16, wanted 0 to 15 \(max_position_embeddings is 16\)",
+        r"position_ids: expected 0 to 15 \(max_position_embeddings is 16\), got values from 9 to 16",
     ),
-    "position type": ({"position_ids": [0, 1]}, TypeError, r"position_ids: got list, wanted a torch\.Tensor"),
-    "position shape": ({"position_ids": torch.arange(8)}, ValueError, r"position_ids: got shape \(8,\), wanted \(2, 8"),
-    "mask shape": ({"attention_mask": MASK[:, 1:]}, ValueError, r"attention_mask: got shape \(2, 7\), wanted \(B, L\)"),
+    "position type": ({"position_ids": [0, 1]}, TypeError, r"position_ids: expected a torch\.Tensor, got list"),
+    "position shape": (
+        {"position_ids": torch.arange(8)},
+        ValueError,
+        r"position_ids: expected shape \(2, 8, got shape \(8,\)",
+    ),
+    "mask shape": (
+        {"attention_mask": MASK[:, 1:]},
+        ValueError,
+        r"attention_mask: expected shape \(B, L\), got shape \(2, 7\)",
+    ),
     "mask values": ({"attention_mask": MASK * -10000}, ValueError, "attention_mask: got values other than 0 and 1"),
     "mask type": ({"attention_mask": [[1]]}, TypeError, "attention_mask: got list"),
 }
@@ -73,11 +89,15 @@ def test_inputs(case, changes, error, message):
 @pytest.mark.parametrize(
     "context_ids, error, message",
     [
-        (None, ValueError, r"context_ids: got None, wanted one id per sequence, 0 to 2; config\.context_id\(name\)"),
-        (torch.tensor([0, 3]), ValueError, r"context_ids: got values from 0 to 3, wanted 0 to 2 \(num_contexts is 3\)"),
-        (torch.zeros(3).long(), ValueError, r"context_ids: got shape \(3,\), wanted \(2,\)"),
-        (IDS, ValueError, r"context_ids: got shape \(2, 8\), wanted \(2, 1\)"),
-        (["price", "price"], TypeError, r"context_ids: got list, wanted a torch\.Tensor"),
+        (None, ValueError, r"context_ids: expected one id per sequence, 0 to 2; config\.context_id\(name\), got None"),
+        (
+            torch.tensor([0, 3]),
+            ValueError,
+            r"context_ids: expected 0 to 2 \(num_contexts is 3\), got values from 0 to 3",
+        ),
+        (torch.zeros(3).long(), ValueError, r"context_ids: expected shape \(2,\), got shape \(3,\)"),
+        (IDS, ValueError, r"context_ids: expected shape \(2, 1\), got shape \(2, 8\)"),
+        (["price", "price"], TypeError, r"context_ids: expected a torch\.Tensor, got list"),
     ],
 )
 @pytest.mark.parametrize("case", CONTEXTUAL.values(), ids=CONTEXTUAL)
@@ -89,17 +109,17 @@ def test_contexts(case, context_ids, error, message):
 def test_a_context_unknown_by_name(config_class):
     config = config_class(contexts=["price", "safety"])
     assert config.context_id("safety") == 1
-    with pytest.raises(ValueError, match="context: got 'food', wanted one of 'price', 'safety'"):
+    with pytest.raises(ValueError, match="context: expected one of 'price', 'safety', got 'food'"):
         config.context_id("food")
 
 
 @pytest.mark.parametrize(
     "labels, error, message",
     [
-        (torch.tensor([0, 3]), ValueError, r"labels: got values from 0 to 3, wanted 0 to 2 \(num_labels is 3\)"),
-        (torch.tensor([[0], [1]]), ValueError, r"labels: got shape \(2, 1\), wanted \(2,\)"),
-        (torch.tensor([0.0, 1.0]), ValueError, r"labels: got shape \(2,\), wanted \(2, 3\)"),
-        ([0, 1], TypeError, r"labels: got list, wanted a torch\.Tensor"),
+        (torch.tensor([0, 3]), ValueError, r"labels: expected 0 to 2 \(num_labels is 3\), got values from 0 to 3"),
+        (torch.tensor([[0], [1]]), ValueError, r"labels: expected shape \(2,\), got shape \(2, 1\)"),
+        (torch.tensor([0.0, 1.0]), ValueError, r"labels: expected shape \(2, 3\), got shape \(2,\)"),
+        ([0, 1], TypeError, r"labels: expected a torch\.Tensor, got list"),
     ],
 )
 @pytest.mark.parametrize("name", [name for name in CASES if "Sequence" in name])
@@ -112,8 +132,8 @@ def test_labels_of_classes(name, labels, error, message):
     [
         ({"start_positions": None}, ValueError, "start_positions: got None beside end_positions"),
         ({"end_positions": None}, ValueError, "end_positions: got None beside start_positions"),
-        ({"end_positions": torch.tensor([1])}, ValueError, r"end_positions: got shape \(1,\), wanted \(2,\)"),
-        ({"start_positions": torch.ones(2)}, TypeError, r"start_positions: got torch\.float32, wanted an integer"),
+        ({"end_positions": torch.tensor([1])}, ValueError, r"end_positions: expected shape \(2,\), got shape \(1,\)"),
+        ({"start_positions": torch.ones(2)}, TypeError, r"start_positions: expected an integer, got torch\.float32"),
     ],
 )
 @pytest.mark.parametrize("name", ["BertForQuestionAnswering", "QueryAttention, linear"])
@@ -122,36 +142,40 @@ def test_positions_of_answers(name, changes, error, message):
 
 
 BAD_SETTINGS = {
-    "unknown": (TypeError, r"hiden_size: \w+ has no such field; did you mean 'hidden_size'", {"hiden_size": 12}),
-    "another kind": (ValueError, "model_type: got 'roberta', wanted one of", {"model_type": "roberta"}),
+    "unknown": (
+        TypeError,
+        r"hiden_size: expected a field of \w+, got an unknown name\. Did you mean 'hidden_size'",
+        {"hiden_size": 12},
+    ),
+    "another kind": (ValueError, "model_type: expected one of, got 'roberta'", {"model_type": "roberta"}),
     "heads": (
         ValueError,
-        "hidden_size: got 12, wanted a multiple of num_attention_heads = 5",
+        "hidden_size: expected a multiple of num_attention_heads = 5, got 12",
         {"num_attention_heads": 5},
     ),
-    "layers": (ValueError, "num_hidden_layers: got 0, wanted at least 1", {"num_hidden_layers": 0}),
-    "size type": (TypeError, "vocab_size: got '31', wanted an integer", {"vocab_size": "31"}),
-    "dropout": (ValueError, r"hidden_dropout_prob: got 1\.0, wanted a probability", {"hidden_dropout_prob": 1.0}),
+    "layers": (ValueError, "num_hidden_layers: expected at least 1, got 0", {"num_hidden_layers": 0}),
+    "size type": (TypeError, "vocab_size: expected an integer, got '31'", {"vocab_size": "31"}),
+    "dropout": (ValueError, r"hidden_dropout_prob: expected a probability, got 1\.0", {"hidden_dropout_prob": 1.0}),
     "attention dropout": (
         ValueError,
-        r"attention_probs_dropout_prob: got -0\.1, wanted a probability",
+        r"attention_probs_dropout_prob: expected a probability, got -0\.1",
         {"attention_probs_dropout_prob": -0.1},
     ),
-    "not finite": (ValueError, "layer_norm_eps: got nan, wanted a finite number", {"layer_norm_eps": float("nan")}),
+    "not finite": (ValueError, "layer_norm_eps: expected a finite number, got nan", {"layer_norm_eps": float("nan")}),
     "norms": (
         ValueError,
-        "layer_norm_initializer: got 'ones', wanted one of 'identity', 'normal'",
+        "layer_norm_initializer: expected one of 'identity', 'normal', got 'ones'",
         {"layer_norm_initializer": "ones"},
     ),
-    "pooler": (ValueError, "pooler: got 'mean', wanted one of 'cls', 'attention'", {"pooler": "mean"}),
+    "pooler": (ValueError, "pooler: expected one of 'cls', 'attention', got 'mean'", {"pooler": "mean"}),
     "two poolers": (
         ValueError,
         "full_pooler: got True, which is pooler='attention', beside pooler='cls'",
         {"pooler": "cls", "full_pooler": True},
     ),
-    "activation": (ValueError, "hidden_act: got 'gulu', wanted one of", {"hidden_act": "gulu"}),
-    "problem": (ValueError, "problem_type: got 'ranking', wanted one of", {"problem_type": "ranking"}),
-    "padding": (ValueError, "pad_token_id: got 31, wanted less than vocab_size = 31", {"pad_token_id": 31}),
+    "activation": (ValueError, "hidden_act: expected one of, got 'gulu'", {"hidden_act": "gulu"}),
+    "problem": (ValueError, "problem_type: expected one of, got 'ranking'", {"problem_type": "ranking"}),
+    "padding": (ValueError, "pad_token_id: expected less than vocab_size = 31, got 31", {"pad_token_id": 31}),
     "labels": (
         ValueError,
         "num_labels: got 2, but id2label has 3 names",
@@ -164,17 +188,17 @@ BAD_SETTINGS = {
     ),
     "positions": (
         ValueError,
-        "position_embedding_type: got 'relative_key', wanted 'absolute'",
+        "position_embedding_type: expected 'absolute', got 'relative_key'",
         {"position_embedding_type": "relative_key"},
     ),
 }
 BAD_CONTEXT_SETTINGS = {
     "projection": (
         ValueError,
-        "context_projection: got 'full', wanted one of 'hidden', 'head'",
+        "context_projection: expected one of 'hidden', 'head', got 'full'",
         {"context_projection": "full"},
     ),
-    "flag": (TypeError, "lambda_bias: got 1, wanted True or False", {"lambda_bias": 1}),
+    "flag": (TypeError, "lambda_bias: expected True or False, got 1", {"lambda_bias": 1}),
     "no contexts": (ValueError, "contexts: got an empty list", {"contexts": []}),
     "zero contexts": (ValueError, "contexts: got 0", {"contexts": 0}),
     "context twice": (ValueError, "contexts: got 'a' more than once", {"contexts": ["a", "b", "a"]}),
@@ -203,9 +227,9 @@ def test_settings_of_one_model():
     for field, value, error in (("beta", "1", TypeError), ("gamma", float("inf"), ValueError)):
         with pytest.raises(error, match=f"{field}: got"):
             QACGBertConfig(**{field: value})
-    with pytest.raises(ValueError, match="attention_naming: got 'old', wanted one of 'released', 'compact'"):
+    with pytest.raises(ValueError, match="attention_naming: expected one of 'released', 'compact', got 'old'"):
         QACGBertConfig(attention_naming="old")
-    with pytest.raises(ValueError, match="gate_activation: got 'relu', wanted one of 'sigmoid', 'tanh'"):
+    with pytest.raises(ValueError, match="gate_activation: expected one of 'sigmoid', 'tanh', got 'relu'"):
         CGBertConfig(gate_activation="relu")
 
 
@@ -231,15 +255,17 @@ def test_a_checkpoint_that_is_cut_off_damaged_or_of_another_size(case, tmp_path)
             case.model_class.from_pretrained(tmp_path, **options)
 
     path.write_bytes(whole[:-10])
-    refused(r"model\.safetensors: is cut off after \d+ of \d+ bytes, within \w+")
+    refused(r"model\.safetensors: is truncated after \d+ of \d+ bytes, in \w+")
     path.write_bytes(whole[:9])
     refused(r"model\.safetensors: is damaged")
     words = next(name for name in state if name.endswith("word_embeddings.weight"))
     save_file({**state, words: state[words][:30].clone()}, path)
-    refused(r"model\.safetensors: .*(word_embeddings\.weight has (shape \(30, 12\), wanted \(31, 12\)|30))")
+    refused(
+        r"model\.safetensors: .*(word_embeddings\.weight: expected shape \(31, 12\)|expected 30 as in .*word_embeddings)"
+    )
     query = next(name for name in state if name.endswith("layer.1.attention.self.query.weight"))
     save_file({name: tensor for name, tensor in state.items() if name != query}, path)
-    refused(rf"model\.safetensors: lacks 1 of the \d+ \w+ tensors of {case.model}: .*self\.query\.weight")
+    refused(rf"model\.safetensors: expected \d+ \w+ tensors of {case.model}, .*without .*self\.query\.weight")
     save_file({**state, query: torch.full_like(state[query], float("nan"))}, path)
     refused(r"model\.safetensors: .*self\.query\.weight has values that are not finite")
     path.write_bytes(whole)

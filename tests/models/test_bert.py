@@ -114,9 +114,9 @@ def test_the_pooler_of_question_answering_is_kept_and_not_read():
         out.loss.backward()
         for name, p in model.named_parameters():
             assert (p.grad is None) == (name in names) == (not p.requires_grad), name
-    with pytest.raises(TypeError, match="answer_pooler: got 1, wanted True or False"):
+    with pytest.raises(TypeError, match="answer_pooler: expected True or False, got 1"):
         PlainBertConfig(answer_pooler=1)
-    with pytest.raises(ValueError, match="pooled_only: got True, wanted False for a model without pooler, or with tok"):
+    with pytest.raises(ValueError, match="pooled_only: expected False without a pooler or with tokens_only, got True"):
         build()(**TOKENS, pooled_only=True, tokens_only=True)
 
 
@@ -125,7 +125,7 @@ def test_with_positions_clamped_as_published_the_mean_over_none_is_not_a_number(
     assert bool(build(BertForQuestionAnswering, outside_positions="clamp")(**TOKENS, **outside).loss.isnan())
     assert bool(build(BertForQuestionAnswering)(**TOKENS, **outside).loss.isfinite())
     assert (outside["start_positions"].tolist(), outside["end_positions"].tolist()) == ([5, 99], [3, -2])
-    with pytest.raises(ValueError, match="outside_positions: got 'cut', wanted one of 'ignore', 'clamp'"):
+    with pytest.raises(ValueError, match="outside_positions: expected one of 'ignore', 'clamp', got 'cut'"):
         PlainBertConfig(outside_positions="cut")
 
 

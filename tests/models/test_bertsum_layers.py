@@ -162,15 +162,27 @@ def test_compiles_whole():
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda m, x: m([1], MASK), TypeError, "top_vecs: got list, wanted a torch.Tensor"),
-        (lambda m, x: m(x, None), TypeError, "mask: got NoneType, wanted a torch.Tensor"),
-        (lambda m, x: m(x[..., :-1], MASK), ValueError, r"top_vecs: got shape \(3, 6, 7\), wanted \(B, S, 8\)"),
-        (lambda m, x: m(x, MASK[:, :-1]), ValueError, r"mask: got shape \(3, 5\), wanted \(B, S\) = \(3, 6\)"),
-        (lambda m, x: m(x, MASK * 2), ValueError, "mask: got values other than 0 and 1"),
-        (lambda m, x: m(x, MASK, output_attentions=True), ValueError, "output_attentions: got True without return_di"),
-        (lambda m, x: m(x[:, :1].expand(-1, 5001, -1), torch.ones(3, 5001)), ValueError, "got 5001 positions, wanted"),
-        (lambda m, x: m.transformer_inter[1](1, x + 1, x, MASK), ValueError, "query: got another tensor than inputs"),
-        (lambda m, x: m.pos_emb(x, step=5000), ValueError, "got 5001 positions"),
+        (lambda m, x: m([1], MASK), TypeError, "top_vecs: expected a torch.Tensor, got list"),
+        (lambda m, x: m(x, None), TypeError, "mask: expected a torch.Tensor, got NoneType"),
+        (lambda m, x: m(x[..., :-1], MASK), ValueError, r"top_vecs: expected shape \(B, S, 8\), got shape \(3, 6, 7\)"),
+        (lambda m, x: m(x, MASK[:, :-1]), ValueError, r"mask: expected shape \(B, S\) = \(3, 6\), got shape \(3, 5\)"),
+        (lambda m, x: m(x, MASK * 2), ValueError, "mask: expected 1 for sentences and 0 for padd"),
+        (
+            lambda m, x: m(x, MASK, output_attentions=True),
+            ValueError,
+            "output_attentions: expected False without return_dict=True, got True",
+        ),
+        (
+            lambda m, x: m(x[:, :1].expand(-1, 5001, -1), torch.ones(3, 5001)),
+            ValueError,
+            "length: expected at most max_len = 5000 ",
+        ),
+        (
+            lambda m, x: m.transformer_inter[1](1, x + 1, x, MASK),
+            ValueError,
+            "query: expected None or the tensor `inputs`, go",
+        ),
+        (lambda m, x: m.pos_emb(x, step=5000), ValueError, "length: expected at most max_len = 5000 "),
     ],
 )
 def test_bad_input(call, error, message):

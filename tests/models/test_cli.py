@@ -349,7 +349,7 @@ def test_a_damaged_model_folder(model, small_data, tmp_path, capsys):
     evaluate = ["evaluate", tmp_path, "--data", small_data]
     weights = (tmp_path / "model.safetensors").read_bytes()
     (tmp_path / "model.safetensors").write_bytes(weights[: len(weights) // 2])
-    fails(capsys, evaluate, "cannot be loaded", "model.safetensors: is cut off")
+    fails(capsys, evaluate, "cannot be loaded", "model.safetensors: is truncated")
     (tmp_path / "model.safetensors").unlink()
     fails(capsys, evaluate, "has no model.safetensors")
     (tmp_path / "training.json").write_text("{")
@@ -370,7 +370,7 @@ def test_a_model_folder_that_lacks_a_tensor(model, tmp_path):
         (tmp_path / path.name).write_bytes(path.read_bytes())
     tensors = load_file(model / "model.safetensors")
     for removed, message in (
-        ("classifier.bias", r"model\.safetensors: lacks 1 of the 2 head tensors .*classifier\.bias"),
+        ("classifier.bias", r"model\.safetensors: expected 2 head tensors .*without classifier\.bias"),
         ("classifier.weight", r"(?s)is not what training wrote: .*missing +2\n +classifier\.weight"),
     ):
         del tensors[removed]

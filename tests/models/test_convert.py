@@ -143,10 +143,12 @@ def test_projections_shared_by_the_heads_become_whole_ones_for_the_released_code
 def test_projections_that_differ_between_heads_cannot_be_shared(tmp_path):
     qacg(tmp_path)
     with pytest.raises(
-        CheckpointError, match=r"context_for_q\.weight has shape \(12, 12\), wanted \(4, 4\); the heads"
+        CheckpointError, match=r"context_for_q\.weight: expected shape \(4, 4\), got \(12, 12\)\. The heads"
     ):
         QACGBertModel.from_pretrained(tmp_path, context_projection="head")
-    with pytest.raises(CheckpointError, match=r"lambda_k_key_layer\.bias.* would be left over; with lambda_bias=True"):
+    with pytest.raises(
+        CheckpointError, match=r"expected gates without biases, got .*lambda_k_key_layer\.bias.*Set lambda_bias=True"
+    ):
         QACGBertModel.from_pretrained(tmp_path, lambda_bias=False)
 
 
@@ -257,25 +259,31 @@ def test_fields_that_are_unknown_or_say_something_else(tmp_path):
         ({"hidden_size": 24}, r"hidden_size is 24, but bert\.embeddings\.word_embeddings\.weight has 12"),
         ({"intermediate_size": 21}, r"intermediate_size is 21, but .*intermediate\.dense\.weight has 20"),
         ({"type_vocab_size": 16}, r"type_vocab_size is 16, but .*token_type_embeddings\.weight has 2"),
-        ({"num_attention_heads": 5}, r"config\.json: hidden_size: got 12, wanted a multiple of"),
+        (
+            {"num_attention_heads": 5},
+            r"config\.json: hidden_size: expected a multiple of num_attention_heads = 5, got 12",
+        ),
         ({"position_embedding_type": "relative_key"}, r"config\.json: position_embedding_type"),
-        ({"model_type": "roberta"}, r"config\.json: model_type: got 'roberta', wanted 'bert' or one of 'plain_bert'"),
-        ({"model_type": ..., "num_attention_heads": ...}, r"has no num_attention_heads, and no tensor tells it"),
+        (
+            {"model_type": "roberta"},
+            r"config\.json: model_type: expected 'bert' or one of 'plain_bert', .*got 'roberta'",
+        ),
+        ({"model_type": ..., "num_attention_heads": ...}, r"expected num_attention_heads, got none"),
     ):
         fields(**changes)
         refuse(match)
     fields()
     for field, value in (("num_attention_heads", 4), ("hidden_act", "relu"), ("layer_norm_eps", 1e-5)):
         stored = base[field]
-        refuse(rf"{field} is {stored!r}, and with {value!r} the same tensors would compute", **{field: value})
+        refuse(rf"{field}: expected {stored!r}, .*got {value!r}", **{field: value})
         other = PlainBertConfig(**{**SIZES, "num_labels": 3, field: value})
-        refuse(rf"{field} is {stored!r}, and with {value!r}", config=other)
-    refuse("num_labels is 2, but classifier.weight has 3", num_labels=2)
+        refuse(rf"{field}: expected {stored!r}, .*got {value!r}", config=other)
+    refuse("num_labels: expected 3 as in classifier.weight, got 2", num_labels=2)
     fresh = BertForSequenceClassification.from_pretrained(tmp_path / "own", num_labels=2, ignore_mismatched_sizes=True)
     assert fresh.classifier.weight.shape == (2, 12)
     same(fresh.bert, model.bert.state_dict())
     (tmp_path / "own" / "config.json").unlink()
-    refuse("has no configuration beside it")
+    refuse("expected config.json or bert_config.json beside it, got none")
 
 
 def test_values_that_are_not_finite_and_tensors_that_are_no_floats(tmp_path):
@@ -283,8 +291,8 @@ def test_values_that_are_not_finite_and_tensors_that_are_no_floats(tmp_path):
     name = "bert.encoder.layer.1.output.dense.weight"
     for tensor, match in (
         (state[name].clone().fill_(float("nan")), "has values that are not finite"),
-        (state[name].to(torch.int8), r"has dtype torch\.int8, wanted a float"),
-        (state[name][:, :5].clone(), r"has shape \(12, 5\), wanted \(12, 20\)"),
+        (state[name].to(torch.int8), r"expected a floating-point dtype, got torch\.int8"),
+        (state[name][:, :5].clone(), r"expected shape \(12, 20\), got \(12, 5\)"),
     ):
         save_file({**state, name: tensor}, tmp_path / "model.safetensors")
         with pytest.raises(CheckpointError, match=rf"model\.safetensors: {name} {match}"):
@@ -296,7 +304,7 @@ def test_a_model_that_the_tensors_do_not_tell(tmp_path, capsys):
     save_file(tables.as_released(model.state_dict()), tmp_path / "model.safetensors")
     (tmp_path / "bert_config.json").write_text(json.dumps(SIZES))
     assert "may be those of QACG-BERT or of CG-BERT" in refused(capsys, tmp_path, tmp_path / "new")
-    assert "model: got 'GPT', wanted one of" in refused(capsys, tmp_path, tmp_path / "new", "--model", "GPT")
+    assert "model: expected one of, got 'GPT'" in refused(capsys, tmp_path, tmp_path / "new", "--model", "GPT")
     assert run(tmp_path, tmp_path / "new", "--model", "CGBertForSequenceClassification") == 0
     same(CGBertForSequenceClassification.from_pretrained(tmp_path / "new"), model.state_dict())
     # A folder of ours says which model it is, and another does not read its context tensors.
@@ -313,14 +321,16 @@ def test_the_destination_is_whole_or_untouched(tmp_path, capsys, monkeypatch):
     qacg(tmp_path / "own")
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "thesis.txt").write_text("years of work")
-    assert "already exists" in refused(capsys, tmp_path / "own", tmp_path / "notes")
+    assert "dst: expected a new folder" in refused(capsys, tmp_path / "own", tmp_path / "notes")
     assert "is not a model folder" in refused(capsys, tmp_path / "own", tmp_path / "notes", "--overwrite")
-    assert "would be lost" in refused(capsys, tmp_path / "own", tmp_path / "own", "--overwrite")
-    assert "would be lost" in refused(capsys, tmp_path / "own" / "model.safetensors", tmp_path / "own", "--overwrite")
+    assert "dst: expected a folder outside" in refused(capsys, tmp_path / "own", tmp_path / "own", "--overwrite")
+    assert "dst: expected a folder outside" in refused(
+        capsys, tmp_path / "own" / "model.safetensors", tmp_path / "own", "--overwrite"
+    )
     assert run(tmp_path / "own", tmp_path / "new") == 0
     before = (tmp_path / "new" / "model.safetensors").read_bytes()
     model = qacg(tmp_path / "other", contexts=["d", "e"])
-    assert "already exists" in refused(capsys, tmp_path / "other", tmp_path / "new")
+    assert "dst: expected a new folder" in refused(capsys, tmp_path / "other", tmp_path / "new")
 
     def broken(*_, **__):
         raise OSError("no space left on device")
@@ -360,11 +370,11 @@ def test_arguments_that_cannot_be_used(tmp_path, capsys):
     with pytest.raises(SystemExit):
         run(own, tmp_path / "new", "--set", "pooler")
     assert "wanted FIELD=JSON" in capsys.readouterr().err
-    with pytest.raises(CheckpointError, match="to: got 'onnx', wanted one of own, huggingface"):
+    with pytest.raises(CheckpointError, match="to: expected one of own, huggingface, got 'onnx'"):
         convert(own, tmp_path / "new", to="onnx")
     with pytest.raises(ValueError, match="weights_only: got False; pickled code is never run"):
         QACGBertModel.from_pretrained(own, weights_only=False)
-    with pytest.raises(ValueError, match=r"state_dict: got one beside .*, wanted one of them"):
+    with pytest.raises(ValueError, match=r"state_dict: expected one of them, got one beside .*"):
         QACGBertModel.from_pretrained(own, state_dict={})
     assert not (tmp_path / "new").exists()
 
@@ -407,7 +417,7 @@ def test_a_repository_of_the_hub_out_of_the_local_cache(tmp_path):
     loaded = BertForSequenceClassification.from_pretrained("someone/bert-tiny", **options)
     same(loaded, model.state_dict())
     assert loaded.name_or_path == "someone/bert-tiny"
-    with pytest.raises(OSError, match="someone/other: no such file or folder here, and not to be had from the hub"):
+    with pytest.raises(OSError, match="someone/other: no such file or folder, and the download from the hub failed"):
         BertForSequenceClassification.from_pretrained("someone/other", **options)
 
 

@@ -260,7 +260,7 @@ def test_what_cannot_be_exported_is_said_in_one_line(folder, tmp_path, monkeypat
     assert "No such file" in fails(capsys, mine, "--output", tmp_path / "a.onnx", "--check-on", tmp_path / "no.csv")
     missing = ExportFormat(".onnx", "qacg_models.export.onnx_file", ("onnx", "no_such_runtime"))
     monkeypatch.setitem(FORMATS, "onnx", missing)
-    assert "pip install no_such_runtime\n" in fails(capsys, mine, "--output", tmp_path / "a.onnx")
+    assert "Run pip install no_such_runtime.\n" in fails(capsys, mine, "--output", tmp_path / "a.onnx")
     assert not list(tmp_path.iterdir())
 
 

@@ -185,7 +185,7 @@ def test_the_exported_file_multiplies_in_int8(model, tmp_path, monkeypatch, caps
 
     assert main(["export", str(model), "--output", str(tmp_path / "model.onnx"), "--int8"]) == 0
     told = capsys.readouterr().out
-    assert "allowed 0.5\nequal labels: " in told and "wanted 97%" in told
+    assert "allowed 0.5\nequal labels: " in told and "required 97%" in told
     assert 1e-3 < float(re.search(r"largest difference of a probability: (\S+),", told)[1]) < 0.25
     graph = onnx.load(tmp_path / "model.onnx").graph
     # Query, key, value, two of the context, the token's part of it, and the three dense layers; no gate, no classifier.
@@ -232,7 +232,7 @@ def test_what_an_int8_file_may_be_off_by():
 def test_a_format_without_int8_says_which_has_it(model, tmp_path, capsys):
     flags = ["export", str(model), "--output", str(tmp_path / "model.pt2"), "--to", "torch-export", "--int8"]
     assert main(flags) == 2
-    assert "int8: got it for a .pt2 file, which has none; wanted --to onnx beside it" in capsys.readouterr().err
-    with pytest.raises(InputError, match="wanted --to onnx"):
+    assert "int8: expected False for .pt2 files, got True. Use --to onnx." in capsys.readouterr().err
+    with pytest.raises(InputError, match="Use --to onnx"):
         write.export(load_trained(model), tmp_path / "model.pt2", [1], to="torch-export", int8=True)
     assert not list(tmp_path.iterdir())

@@ -40,14 +40,14 @@ FLAGS = {
 @pytest.mark.parametrize("config_class", ENCODERS)
 def test_sizes_of_encoders(config_class, field):
     for make in (lambda fields: config_class(**fields), config_class.from_dict):
-        with pytest.raises(ValueError, match=rf"{field}: got {HUGE}, wanted at most [\d,]+ \(.+\)"):
+        with pytest.raises(ValueError, match=rf"{field}: expected at most [\d,]+ \(.+\), got {HUGE}"):
             make({**SIZES, field: HUGE})
 
 
 @pytest.mark.parametrize("config_class", [CGBertConfig, QACGBertConfig])
 def test_number_of_contexts(config_class):
     limit = MOST["contexts"][0]
-    with pytest.raises(ValueError, match=rf"contexts: got {HUGE}, wanted at most {limit:,} \("):
+    with pytest.raises(ValueError, match=rf"contexts: expected at most {limit:,} \(.+\), got {HUGE}"):
         config_class(**SIZES, contexts=HUGE)
     assert config_class(**SIZES, contexts=limit).num_contexts == limit
 
@@ -63,14 +63,14 @@ def test_number_of_contexts(config_class):
     ],
 )
 def test_sizes_of_heads(config_class, field):
-    with pytest.raises(ValueError, match=rf"{field}: got {HUGE}, wanted at most [\d,]+ \(.+\)"):
+    with pytest.raises(ValueError, match=rf"{field}: expected at most [\d,]+ \(.+\), got {HUGE}"):
         config_class(**{field: HUGE})
 
 
 @pytest.mark.parametrize("config_class", [BertSumConfig, QueryAttentionConfig])
 def test_sizes_of_a_foreign_encoder_under_a_head(config_class):
     encoder = {"model_type": "bert", **SIZES, "num_hidden_layers": HUGE}
-    with pytest.raises(ValueError, match=rf"encoder\.num_hidden_layers: got {HUGE}, wanted at most"):
+    with pytest.raises(ValueError, match=rf"encoder\.num_hidden_layers: expected at most 1,000 \(.+\), got {HUGE}"):
         config_class(encoder=encoder)
 
 

@@ -341,51 +341,75 @@ GOOD = torch.zeros(B, H, 4, D)
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ({"query": None}, TypeError, "query: got NoneType, wanted a torch.Tensor"),
-        ({"query": torch.zeros(B, L, MODEL + 1)}, ValueError, r"query: got shape \(2, 5, 13\), wanted \(B, length, 12"),
-        ({"key": torch.zeros(3, S, MODEL)}, ValueError, r"key: got shape \(3, 7, 12\), wanted \(2, length, 12\)"),
-        ({"value": torch.zeros(B, S + 1, MODEL)}, ValueError, "value: got 8 positions, wanted the 7 of `key`"),
-        ({"mask": torch.zeros(B, S)}, ValueError, r"mask: got shape \(2, 7\), wanted \(B, L, T\) = \(2, 5, 7\)"),
-        ({"mask": torch.zeros(B, L, 3)}, ValueError, r"mask: got shape \(2, 5, 3\)"),
-        ({"predefined_graph_1": torch.zeros(B, L, 4)}, ValueError, r"predefined_graph_1: got shape \(2, 5, 4\)"),
-        ({"type": "memory"}, ValueError, "type: got 'memory', wanted 'self', 'context' or None"),
+        ({"query": None}, TypeError, "query: expected a torch.Tensor, got NoneType"),
+        (
+            {"query": torch.zeros(B, L, MODEL + 1)},
+            ValueError,
+            r"query: expected shape \(B, length, 12\), got shape \(2, 5, 13\)",
+        ),
+        (
+            {"key": torch.zeros(3, S, MODEL)},
+            ValueError,
+            r"key: expected shape \(2, length, 12\), got shape \(3, 7, 12\)",
+        ),
+        ({"value": torch.zeros(B, S + 1, MODEL)}, ValueError, "value: expected 7 positions as in `key`, got 8"),
+        (
+            {"mask": torch.zeros(B, S)},
+            ValueError,
+            r"mask: expected shape \(B, L, T\) = \(2, 5, 7\), or 1 in any dimension, got shape \(2, 7\)",
+        ),
+        ({"mask": torch.zeros(B, L, 3)}, ValueError, r"mask: expected shape \(B, L, T\) = \(2, "),
+        (
+            {"predefined_graph_1": torch.zeros(B, L, 4)},
+            ValueError,
+            r"predefined_graph_1: expected shape \(B, L, T\) = \(",
+        ),
+        ({"type": "memory"}, ValueError, "type: expected 'self', 'context' or None, got 'memory'"),
         (
             {"layer_cache": _cache()},
             ValueError,
-            r"key: got shape \(2, 7, 12\), wanted \(2, 3, T, 4\); a layer_cache with type None projects nothing",
+            r"key: expected shape \(2, 3, T, 4\), got shape \(2, 7, 12\)\. A layer_cache with type None",
         ),
         (
             {"layer_cache": _cache(), "key": GOOD, "value": GOOD[:, :, :3]},
             ValueError,
-            r"value: got shape \(2, 3, 3, 4\), wanted \(2, 3, 4, 4\)",
+            r"value: expected shape \(2, 3, 4, 4\), got shape \(2, 3, 3, 4\)",
         ),
-        ({"layer_cache": _cache(), "key": None}, TypeError, "key: got NoneType, wanted a torch.Tensor"),
-        ({"attn_implementation": "flash"}, ValueError, "attn_implementation: got 'flash', wanted one of 'sdpa', 'ea"),
-        ({"layer_cache": {"self_keys": None}, "type": "self"}, ValueError, "layer_cache: has no 'self_values'"),
+        ({"layer_cache": _cache(), "key": None}, TypeError, "key: expected a torch.Tensor, got NoneType"),
+        (
+            {"attn_implementation": "flash"},
+            ValueError,
+            "attn_implementation: expected one of 'sdpa', 'eager', got 'flash'",
+        ),
+        (
+            {"layer_cache": {"self_keys": None}, "type": "self"},
+            ValueError,
+            "layer_cache: expected the keys 'self_values",
+        ),
         (
             {"layer_cache": _cache(self_keys=GOOD), "type": "self"},
             TypeError,
-            r"layer_cache\['self_values'\]: got NoneType",
+            r"layer_cache\['self_values'\]: expected a torch\.Tens",
         ),
         (
             {"layer_cache": _cache(self_keys=GOOD[:1], self_values=GOOD[:1]), "type": "self"},
             ValueError,
-            r"layer_cache\['self_keys'\]: got shape \(1, 3, 4, 4\), wanted \(2, 3, T, 4\)",
+            r"layer_cache\['self_keys'\]: expected shape \(2, 3, T, 4\), got shape \(1, 3, 4, 4\)",
         ),
         (
             {"layer_cache": _cache(self_keys=GOOD, self_values=GOOD[:, :, :3]), "type": "self"},
             ValueError,
-            r"layer_cache\['self_values'\]: got shape \(2, 3, 3, 4\), wanted \(2, 3, 4, 4\)",
+            r"layer_cache\['self_values'\]: expected shape \(2, 3, 4, 4\), got shape \(2, 3, 3, 4\)",
         ),
         (
             {"layer_cache": _cache(memory_keys=GOOD.half(), memory_values=GOOD.half()), "type": "context"},
             TypeError,
-            r"layer_cache\['memory_keys'\]: got dtype torch.float16, wanted torch.float32",
+            r"layer_cache\['memory_keys'\]: expected dtype torch.float32, got dtype torch.float16",
         ),
         (
             {"layer_cache": _cache(memory_keys=GOOD, memory_values=GOOD), "type": "context"},
             ValueError,
-            r"layer_cache\['memory_keys'\]: got 4 keys, wanted the 7 of `key`",
+            r"layer_cache\['memory_keys'\]: expected 7 keys as in `key`, got 4\. Create a",
         ),
     ],
 )
@@ -395,10 +419,10 @@ def test_bad_input(changes, error, message):
 
 
 def test_blind_queries_of_an_unknown_kind():
-    with pytest.raises(ValueError, match="blind_queries: got 'mean', wanted one of 'zeros', 'average'"):
+    with pytest.raises(ValueError, match="blind_queries: expected one of 'zeros', 'average', got 'mean'"):
         attention(blind_queries="mean")
 
 
 def test_a_width_that_the_heads_do_not_divide():
-    with pytest.raises(ValueError, match="model_dim: got 10, wanted a multiple of head_count = 3"):
+    with pytest.raises(ValueError, match="model_dim: expected a multiple of head_count = 3, got 10"):
         MultiHeadedAttention(3, 10)

@@ -207,7 +207,7 @@ def test_the_last_layer_goes_on_with_first_tokens_where_nothing_else_is_read(kin
     assert model.bert(**given, pooled_only=True).last_hidden_state is None
     assert model.bert(**given).last_hidden_state.shape == (12, 12)
     if kind == "bert":
-        with pytest.raises(ValueError, match="pooled_only: got True, wanted False for a model without pooler"):
+        with pytest.raises(ValueError, match="pooled_only: expected False for a model without pooler, got True"):
             BertModel(model.config, add_pooling_layer=False)(**given, pooled_only=True)
 
 
@@ -321,7 +321,7 @@ def test_what_cannot_be_folded_is_named():
         pass
 
     model.bert.encoder.layer[1].attention.self.key.__class__ = Adapted
-    with pytest.raises(TypeError, match=r"key: got Adapted, wanted a plain nn\.Linear"):
+    with pytest.raises(TypeError, match=r"key: expected a plain nn\.Linear, got Adapted"):
         fold_context(model)
     assert not any(isinstance(module, ContextFold) for module in model.modules())
 
@@ -370,7 +370,7 @@ def test_compiles_whole_and_gives_the_same(kind):
     for name, p in model.named_parameters():
         torch.testing.assert_close(p.grad, gradients[name], msg=lambda m, n=name: f"{n}: {m}")
     torch.testing.assert_close(compiled(**padded(rows)).logits, wanted.logits, rtol=1e-4, atol=1e-5)
-    with pytest.raises(Exception, match="max_seqlen: got None, wanted the length of the longest sequence"):
+    with pytest.raises(Exception, match="max_seqlen: expected the length of the longest sequence, got None"):
         compiled(**batch | {"max_seqlen": None})
 
 
@@ -432,7 +432,7 @@ def test_the_collator_joins_features_for_a_trainer():
         "cu_seqlens",
         "max_seqlen",
     }
-    with pytest.raises(ValueError, match="features: got none, wanted at least one"):
+    with pytest.raises(ValueError, match="features: expected at least one, got none"):
         PackingCollator()([])
     with pytest.raises(ValueError, match="features: number 1 has no tokens"):
         PackingCollator()([{"input_ids": [1]}, {"input_ids": []}])
@@ -488,20 +488,20 @@ def changed(**given):
 
 
 BAD_INPUTS = {
-    "offsets type": (TypeError, "cu_seqlens: got list, wanted an integer tensor", {"cu_seqlens": [0, 9]}),
+    "offsets type": (TypeError, "cu_seqlens: expected an integer tensor, got list", {"cu_seqlens": [0, 9]}),
     "offsets dtype": (
         TypeError,
-        "cu_seqlens: got dtype torch.float32, wanted torch.int32 or torch.int64",
+        "cu_seqlens: expected dtype torch.int32 or torch.int64, got dtype torch.float32",
         {"cu_seqlens": torch.tensor([0.0, 5, 6, 9])},
     ),
     "offsets rank": (
         ValueError,
-        r"cu_seqlens: got shape \(1,\), wanted \(B \+ 1,\)",
+        r"cu_seqlens: expected shape \(B \+ 1,\), got shape \(1,\)",
         {"cu_seqlens": torch.tensor([0])},
     ),
     "offsets end": (
         ValueError,
-        "cu_seqlens: got offsets from 0 to 8 with lengths of at least 1, wanted them from 0 to T = 9",
+        "cu_seqlens: expected them from 0 to T = 9, got offsets from 0 to 8 with lengths of at least 1",
         {"cu_seqlens": torch.tensor([0, 5, 6, 8])},
     ),
     "offsets start": (ValueError, "cu_seqlens: got offsets from 1 to 9", {"cu_seqlens": torch.tensor([1, 5, 6, 9])}),
@@ -512,10 +512,10 @@ BAD_INPUTS = {
     ),
     "longest": (
         ValueError,
-        "max_seqlen: got 4, wanted at least 5, the longest sequence",
+        "max_seqlen: expected at least 5, the longest sequence, got 4",
         {"max_seqlen": 4},
     ),
-    "longest type": (TypeError, "max_seqlen: got float, wanted an int", {"max_seqlen": 5.0}),
+    "longest type": (TypeError, "max_seqlen: expected an int, got float", {"max_seqlen": 5.0}),
     "longest alone": (
         ValueError,
         "max_seqlen: got a length without cu_seqlens",
@@ -528,47 +528,47 @@ BAD_INPUTS = {
     ),
     "padded ids": (
         ValueError,
-        r"input_ids: got shape \(1, 9\), wanted one dimension \(T\) beside cu_seqlens",
+        r"input_ids: expected one dimension \(T\) beside cu_seqlens, got shape \(1, 9\)",
         {"input_ids": torch.zeros(1, 9).long()},
     ),
     "packed ids alone": (
         ValueError,
-        r"input_ids: got shape \(9,\), wanted two dimensions \(B, L\)",
+        r"input_ids: expected two dimensions \(B, L\), got shape \(9,\)",
         {"cu_seqlens": None, "max_seqlen": None},
     ),
     "id range": (
         ValueError,
-        r"input_ids: got values from 31 to 31, wanted 0 to 30 \(vocab_size is 31\)",
+        r"input_ids: expected 0 to 30 \(vocab_size is 31\), got values from 31 to 31",
         {"input_ids": torch.full((9,), 31)},
     ),
     "types": (
         ValueError,
-        r"token_type_ids: got shape \(8,\), wanted \(9,\)",
+        r"token_type_ids: expected shape \(9,\), got shape \(8,\)",
         {"token_type_ids": torch.zeros(8).long()},
     ),
     "position range": (
         ValueError,
-        r"position_ids: got values from 0 to 9, wanted 0 to 8 \(max_position_embeddings is 9\)",
+        r"position_ids: expected 0 to 8 \(max_position_embeddings is 9\), got values from 0 to 9",
         {"position_ids": torch.tensor([0, 1, 2, 3, 9, 0, 0, 1, 2])},
     ),
     "too long": (
         ValueError,
-        "max_seqlen: got 10, wanted at most max_position_embeddings = 9",
+        "max_seqlen: expected at most max_position_embeddings = 9, got 10",
         {"position_ids": None, "max_seqlen": 10},
     ),
     "contexts": (
         ValueError,
-        r"context_ids: got shape \(9,\), wanted \(3,\)",
+        r"context_ids: expected shape \(3,\), got shape \(9,\)",
         {"context_ids": torch.zeros(9).long()},
     ),
     "embeds": (
         ValueError,
-        r"inputs_embeds: got shape \(3, 3, 12\), wanted \(T, hidden_size = 12\)",
+        r"inputs_embeds: expected shape \(T, hidden_size = 12\), got shape \(3, 3, 12\)",
         {"input_ids": None, "inputs_embeds": torch.zeros(3, 3, 12)},
     ),
     "no tokens": (
         ValueError,
-        "input_ids, inputs_embeds: got neither, wanted exactly one",
+        "input_ids, inputs_embeds: expected exactly one, got neither",
         {"input_ids": None},
     ),
 }
@@ -581,7 +581,7 @@ def test_bad_input_names_the_argument_and_what_was_wanted(error, message, given)
 
 
 def test_the_flag_must_be_a_boolean_and_is_kept(tmp_path):
-    with pytest.raises(TypeError, match="unpad: got 1, wanted True or False"):
+    with pytest.raises(TypeError, match="unpad: expected True or False, got 1"):
         QACGBertConfig(**SIZES, unpad=1)
     build("qacg", unpad=True).save_pretrained(tmp_path)
     assert QACGBertForSequenceClassification.from_pretrained(tmp_path).config.unpad

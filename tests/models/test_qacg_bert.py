@@ -416,7 +416,7 @@ def test_context_names():
     assert config.num_contexts == 3
     assert [config.context_id(name) for name in SIZES["contexts"]] == [0, 1, 2]
     assert config.context2id == {"price": 0, "safety": 1, "general": 2}
-    with pytest.raises(ValueError, match="context: got 'food', wanted one of 'price', 'safety', 'general'"):
+    with pytest.raises(ValueError, match="context: expected one of 'price', 'safety', 'general', got 'food'"):
         config.context_id("food")
     assert QACGBertConfig(contexts=2).contexts == ["CONTEXT_0", "CONTEXT_1"]
 

@@ -113,7 +113,7 @@ def test_what_is_published_is_a_choice_that_is_saved(tmp_path):
     assert torch.equal(loaded(**BATCH).start_logits, m(**BATCH).start_logits)
     loaded.config.encoder._attn_implementation_internal = "flash_attention_2"  # what a GPU would have
     with pytest.raises(
-        ValueError, match="attend_padding: got True with the encoder's implementation 'flash_attention_2'"
+        ValueError, match="attend_padding: expected False with the encoder's attn_implementation 'flash_attention_2"
     ):
         loaded(**BATCH)
 
@@ -216,7 +216,7 @@ def test_token_types_come_from_the_separator_when_there_are_none():
     given = m(**plain, token_type_ids=m.token_types_of(BATCH["input_ids"]))
     assert torch.equal(m(**plain).start_logits, given.start_logits)
     assert not torch.allclose(m(**BATCH).start_logits, given.start_logits)  # there the separator is the question's
-    with pytest.raises(ValueError, match="token_type_ids: got None, and config"):
+    with pytest.raises(ValueError, match="token_type_ids: expected a tensor, since confi"):
         build(QueryAttentionForQuestionAnswering, QueryAttentionConfig(encoder=roberta_config()))(**plain)
     with pytest.raises(ValueError, match=r"input_ids: row 0 has no separator \(sep_token_id 3\)"):
         m(torch.tensor([[1, 2, 4]]))
@@ -286,16 +286,18 @@ def test_a_trained_encoder_is_taken_as_it_is(tmp_path):
     assert all("layer." in n and not n.startswith("backbone.") for n in report["missing_keys"])
     assert len(report["missing_keys"]) == 10
     torch.testing.assert_close(loaded(**BATCH, output_hidden_states=True).hidden_states[-1], wanted)
-    with pytest.raises(TypeError, match="encoder: got Linear, wanted a transformers PreTrainedModel"):
+    with pytest.raises(TypeError, match="encoder: expected a transformers PreTrainedModel, got Linear"):
         QueryAttentionForQuestionAnswering.from_encoder(torch.nn.Linear(2, 2))
-    with pytest.raises(TypeError, match="config: got BertConfig, wanted QueryAttentionConfig"):
+    with pytest.raises(TypeError, match="config: expected QueryAttentionConfig, got BertConfig"):
         QueryAttentionForQuestionAnswering.from_encoder(encoder, bert_config())
 
 
 def test_choice_of_implementation_reaches_the_encoder(tmp_path):
     m = model()
     assert m.backbone.config._attn_implementation == "sdpa"
-    with pytest.raises(ValueError, match="output_attentions: the encoder gave no maps with attn_implementation 'sdpa'"):
+    with pytest.raises(
+        ValueError, match="output_attentions: expected False with the encoder's attn_implementation 'sdpa', whic"
+    ):
         m(**BATCH, output_attentions=True)
     before = m(**BATCH).start_logits
     m.set_attn_implementation("eager")
@@ -341,25 +343,37 @@ def test_the_configuration_has_one_of_the_encoder_inside(tmp_path):
 @pytest.mark.parametrize(
     ("fields", "error", "message"),
     [
-        ({"heads": "linear"}, TypeError, "heads: QueryAttentionConfig has no such field; did you mean 'head'"),
-        ({"question_mean": "all"}, ValueError, "question_mean: got 'all', wanted one of 'tokens', 'length'"),
-        ({"outside_positions": "cut"}, ValueError, "outside_positions: got 'cut', wanted one of 'ignore', 'clamp'"),
-        ({"attend_padding": 1}, TypeError, "attend_padding: got 1, wanted True or False"),
-        ({"head": "deep"}, ValueError, "head: got 'deep', wanted one of 'linear', 'convolutional'"),
-        ({"conv_channels": 0}, ValueError, "conv_channels: got 0, wanted at least 1"),
-        ({"num_question_types": 2.5}, TypeError, "num_question_types: got 2.5, wanted an integer"),
-        ({"head_dropout": 1.0}, ValueError, r"head_dropout: got 1.0, wanted a probability in \[0, 1\)"),
-        ({"question_type_loss_weight": -1}, ValueError, "question_type_loss_weight: got -1"),
-        ({"sep_token_id": 31}, ValueError, "sep_token_id: got 31, wanted less than 31"),
-        ({"sep_token_id": 2.5}, TypeError, "sep_token_id: got 2.5, wanted an integer"),
-        ({"no_answer_threshold": float("inf")}, ValueError, "no_answer_threshold: got inf, wanted a finite number"),
-        ({"allow_no_answer": "yes"}, TypeError, "allow_no_answer: got 'yes', wanted True or False"),
-        ({"encoder": 3}, TypeError, "encoder: got int, wanted a configuration or a dict"),
-        ({"encoder": {"hidden_size": 3}}, ValueError, "encoder: got fields without model_type"),
-        ({"encoder": {"model_type": "bort2"}}, ValueError, "encoder.model_type: got 'bort2', which transformers"),
-        ({"encoder": transformers.ViTConfig()}, ValueError, "encoder: ViTConfig has no vocab_size"),
-        ({"encoder": transformers.BartConfig()}, ValueError, "encoder: BartConfig has a decoder too, wanted a text"),
-        ({"model_type": "bert"}, ValueError, "model_type: got 'bert', wanted 'query_attention'"),
+        (
+            {"heads": "linear"},
+            TypeError,
+            r"heads: expected a field of QueryAttentionConfig, got an unknown name\. Did y",
+        ),
+        ({"question_mean": "all"}, ValueError, "question_mean: expected one of 'tokens', 'length', got 'all'"),
+        ({"outside_positions": "cut"}, ValueError, "outside_positions: expected one of 'ignore', 'clamp', got 'cut'"),
+        ({"attend_padding": 1}, TypeError, "attend_padding: expected True or False, got 1"),
+        ({"head": "deep"}, ValueError, "head: expected one of 'linear', 'convolutional', got 'deep'"),
+        ({"conv_channels": 0}, ValueError, "conv_channels: expected at least 1, got 0"),
+        ({"num_question_types": 2.5}, TypeError, "num_question_types: expected an integer, got 2.5"),
+        ({"head_dropout": 1.0}, ValueError, r"head_dropout: expected a probability in \[0, 1\), got 1.0"),
+        ({"question_type_loss_weight": -1}, ValueError, "question_type_loss_weight: expected at least 0, got -1"),
+        ({"sep_token_id": 31}, ValueError, "sep_token_id: expected less than 31, got 31"),
+        ({"sep_token_id": 2.5}, TypeError, "sep_token_id: expected an integer, got 2.5"),
+        ({"no_answer_threshold": float("inf")}, ValueError, "no_answer_threshold: expected a finite number, got inf"),
+        ({"allow_no_answer": "yes"}, TypeError, "allow_no_answer: expected True or False, got 'yes'"),
+        ({"encoder": 3}, TypeError, "encoder: expected a configuration or a dict of its fields, got int"),
+        ({"encoder": {"hidden_size": 3}}, ValueError, "encoder: expected the name of an encoder, such a"),
+        (
+            {"encoder": {"model_type": "bort2"}},
+            ValueError,
+            r"encoder\.model_type: expected a type that transformers' AutoC",
+        ),
+        ({"encoder": transformers.ViTConfig()}, ValueError, "encoder: expected the configuration of a text "),
+        (
+            {"encoder": transformers.BartConfig()},
+            ValueError,
+            "encoder: expected the configuration of a text encoder, got Bar",
+        ),
+        ({"model_type": "bert"}, ValueError, "model_type: expected 'query_attention', got 'bert'"),
     ],
 )
 def test_bad_configuration(fields, error, message):
@@ -370,76 +384,96 @@ def test_bad_configuration(fields, error, message):
 def test_a_field_made_bad_after_the_configuration_was_made():
     bad = config()
     bad.head = "deep"
-    with pytest.raises(ValueError, match="head: got 'deep'"):
+    with pytest.raises(ValueError, match="head: expected one of 'linear', 'convolu"):
         QueryAttentionForQuestionAnswering(bad)
 
 
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ({"input_ids": [[1]]}, TypeError, "input_ids: got list, wanted a torch.Tensor"),
+        ({"input_ids": [[1]]}, TypeError, "input_ids: expected a torch.Tensor, got list"),
         (
             {"input_ids": torch.full((2, 8), 31)},
             ValueError,
-            r"input_ids: got values from 31 to 31, wanted 0 to 30 \(voc",
+            r"input_ids: expected 0 to 30 \(vocab_size is 31\), got values from 31 to 31",
         ),
-        ({"input_ids": torch.zeros(8, dtype=torch.long)}, ValueError, r"input_ids: got shape \(8,\), wanted two"),
+        (
+            {"input_ids": torch.zeros(8, dtype=torch.long)},
+            ValueError,
+            r"input_ids: expected two dimensions \(B, L\), got shape \(8,\)",
+        ),
         (
             {"input_ids": torch.ones(2, 17, dtype=torch.long), "attention_mask": None, "token_type_ids": None},
             ValueError,
-            r"got sequences of 17 tokens, wanted at most 16, the positions of the encoder \(max_position_embedd",
+            r"input_ids: expected at most 16 tokens, the positions of the encoder \(max_position_embed.*got sequences of 17",
         ),
         (
             {"position_ids": torch.full((1, 8), 16)},
             ValueError,
-            "position_ids: got values from 16 to 16, wanted 0 to 15",
+            r"position_ids: expected 0 to 15 \(max_position_embeddings is 16\), ",
         ),
-        ({"attention_mask": torch.ones(2, 7)}, ValueError, r"attention_mask: got shape \(2, 7\), wanted \(B, L\)"),
+        (
+            {"attention_mask": torch.ones(2, 7)},
+            ValueError,
+            r"attention_mask: expected shape \(B, L\) = \(2, 8\), got shape \(2, 7\)",
+        ),
         (
             {"token_type_ids": torch.full((2, 8), 2)},
             ValueError,
-            "token_type_ids: got values from 2 to 2, wanted 0 to 1",
+            r"token_type_ids: expected 0 to 1 \(type_vocab_size is 2\), got values from 2 to 2",
         ),
-        ({"token_type_ids": torch.ones(2, 8).long()}, ValueError, "token_type_ids: row 0 has no token of type 0"),
-        ({"start_positions": torch.tensor([1, 2])}, ValueError, "end_positions: got None beside start_positions"),
-        ({"end_positions": torch.tensor([1, 2])}, ValueError, "start_positions: got None beside end_positions"),
+        (
+            {"token_type_ids": torch.ones(2, 8).long()},
+            ValueError,
+            "token_type_ids: expected a token of type 0 in every ro",
+        ),
+        (
+            {"start_positions": torch.tensor([1, 2])},
+            ValueError,
+            "end_positions: expected both or neither, got None beside",
+        ),
+        (
+            {"end_positions": torch.tensor([1, 2])},
+            ValueError,
+            "start_positions: expected both or neither, got None besi",
+        ),
         (
             {"start_positions": torch.tensor([1]), "end_positions": torch.tensor([2])},
             ValueError,
-            r"start_positions: got shape \(1,\), wanted \(2,\)",
+            r"start_positions: expected shape \(2,\), got shape \(1,\)",
         ),
         (
             {"start_positions": torch.tensor([1.0, 2.0]), "end_positions": torch.tensor([2, 2])},
             TypeError,
-            "start_positions: got torch.float32, wanted an integer",
+            r"start_positions: expected an integer torch\.Tensor, got torch\.float32",
         ),
         (
             {"question_type": torch.tensor([0, 6])},
             ValueError,
-            "question_type: got values from 0 to 6, wanted 0 to 5",
+            r"question_type: expected 0 to 5 \(num_question_types is 6\), got ",
         ),
         (
             {"inputs_embeds": torch.zeros(2, 8, 12)},
             ValueError,
-            "input_ids, inputs_embeds: got both, wanted exactly one",
+            "input_ids, inputs_embeds: expected exactly one, got both",
         ),
-        ({"input_ids": None}, TypeError, "input_ids: got NoneType, wanted a torch.Tensor"),
+        ({"input_ids": None}, TypeError, "input_ids: expected a torch.Tensor, got NoneType"),
         (
             {"input_ids": None, "inputs_embeds": torch.zeros(2, 8, 11)},
             ValueError,
-            r"inputs_embeds: got shape \(2, 8, 11\), wanted \(B, L, hidden_size = 12\)",
+            r"inputs_embeds: expected shape \(B, L, hidden_size = 12\), got shape \(2, 8, 11\)",
         ),
         (
             {"input_ids": None, "inputs_embeds": torch.zeros(2, 8, 12), "token_type_ids": None},
             ValueError,
-            "token_type_ids: got None beside inputs_embeds",
+            "token_type_ids: expected 0 for the question and 1 for t",
         ),
         (
             {"head_mask": torch.ones(3)},
             ValueError,
-            "head_mask: BertModel of type 'bert' takes none, wanted None; an encoder of type 'plain_bert' takes one",
+            r"head_mask: expected None for BertModel of type 'bert', .*An encoder of type 'plain_bert'",
         ),
-        ({"question_type": [0, 1]}, TypeError, "question_type: got list, wanted a torch.Tensor"),
+        ({"question_type": [0, 1]}, TypeError, "question_type: expected a torch.Tensor, got list"),
     ],
 )
 def test_bad_input(changes, error, message):
@@ -449,9 +483,9 @@ def test_bad_input(changes, error, message):
 
 def test_a_mask_of_heads_of_another_shape():
     m = model(PlainBertConfig(**SIZES))
-    with pytest.raises(ValueError, match=r"head_mask: got shape \(2,\), wanted \(3,\) or \(2, 3\)"):
+    with pytest.raises(ValueError, match=r"head_mask: expected shape \(3,\) or \(2, 3\), got shape \(2,\)"):
         m(**BATCH, head_mask=torch.ones(2))
-    with pytest.raises(TypeError, match=r"head_mask: got list, wanted a torch\.Tensor or None"):
+    with pytest.raises(TypeError, match=r"head_mask: expected a torch\.Tensor or None, got list"):
         m(**BATCH, head_mask=[1, 1, 0])
 
 
@@ -464,7 +498,9 @@ def test_the_limits_of_encoders_differ():
     assert deberta(long).start_logits.shape == (1, 40)
     distil = model(FAMILIES["distilbert"]())
     assert distil.max_length == 16
-    with pytest.raises(ValueError, match="token_type_ids: got values from 0 to 2, wanted 0 to 1"):
+    with pytest.raises(
+        ValueError, match=r"token_type_ids: expected 0 to 1 \(type_vocab_size is 2\), got values from 0 to 2"
+    ):
         distil(**{**BATCH, "token_type_ids": BATCH["token_type_ids"] * 2})
 
 

@@ -1,6 +1,6 @@
-"""The configuration of the model that a checkpoint is loaded into, and whether the tensors agree with it.
+"""The configuration for a checkpoint, and its comparison with the tensors.
 
-Which fields there are, and which values they take, is the business of the configuration classes.
+The configuration classes define and check the fields.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from qacg_models.checkpoints.tensor_names import layer_number, part_of, role_of
 from qacg_models.configs.encoders import ENCODER_CONFIGS
 from qacg_models.errors import CheckpointError
 
-# The tensors, under our names, whose sizes are fields: the dimension of each.
+# Fields that are the size of a tensor: its name in this package, and the dimension.
 _SIZES = {
     "vocab_size": ("bert.embeddings.word_embeddings.weight", 0),
     "hidden_size": ("bert.embeddings.word_embeddings.weight", 1),
@@ -26,31 +26,36 @@ _SIZES = {
     "num_contexts": ("bert.context_embeddings.weight", 0),
     "num_labels": ("classifier.weight", 0),
 }
-# Fields that change what the same tensors compute.
-_MEANING = ("num_attention_heads", "hidden_act", "layer_norm_eps")
+# Fields that no shape shows and that change the computation.
+_COMPUTATION = ("num_attention_heads", "hidden_act", "layer_norm_eps")
 _LABEL_NAMES = ("id2label", "label2id")
-_FOREIGN = (None, "bert")  # model types of configuration files that other programs write for a BERT
+_FOREIGN = (None, "bert")  # model types in configuration files of BERT by other programs
 
 
 def configuration(
     config_class: type[PreTrainedConfig], source: Source, overrides: Mapping[str, object]
 ) -> tuple[PreTrainedConfig, list[str]]:
-    """The configuration of a model of ours for a checkpoint.
+    """Returns the configuration for loading a checkpoint into a model of this package.
 
-    Its fields are, the first that is known: the overrides, the configuration file beside the weights, what
-    the tensors tell of contexts, gates and labels, the default.
+    Each field has the value of the first of: the overrides, the configuration file beside the weights, the tensors (for
+    contexts, gates and labels), the default.
+
+    Args:
+        config_class: class of the configuration.
+        source: the checkpoint.
+        overrides: fields that replace those of the checkpoint.
 
     Returns:
-        The configuration, and notes on what was inferred or left out.
+        The configuration, and notes about inferred and dropped fields.
 
     Raises:
-        CheckpointError: there is no configuration file, or one of another architecture, or a field is unknown,
-            out of its limits or says something else than the tensors.
+        CheckpointError: there is no configuration file, it is for another architecture, or a field is unknown, invalid
+            or contradicts the tensors.
     """
     if source.fields is None:
         raise CheckpointError(
-            f"{source.path}: has no configuration beside it (config.json or bert_config.json), and its tensors do "
-            "not tell the number of heads; name one"
+            f"{source.path}: expected config.json or bert_config.json beside it, got none. Name a configuration, since "
+            "tensors do not determine the number of heads."
         )
     kind = source.fields.get("model_type")
     notes: list[str] = []
@@ -59,7 +64,7 @@ def configuration(
     if kind not in (config_class.model_type, *_FOREIGN):
         stored = _of_another_model(source, config_class, known, notes)
     if kind is None and "num_attention_heads" not in {**stored, **overrides}:
-        raise CheckpointError(f"{source.fields_path}: has no num_attention_heads, and no tensor tells it")
+        raise CheckpointError(f"{source.fields_path}: expected num_attention_heads, got none")
     inferred = {
         field: value
         for field, value in variant(source).items()
@@ -68,7 +73,7 @@ def configuration(
     if "num_labels" in inferred and any(field in {**stored, **overrides} for field in _LABEL_NAMES):
         del inferred["num_labels"]
     if kind != config_class.model_type:
-        notes += [f"{field} = {json.dumps(value)}, told by the tensors" for field, value in inferred.items()]
+        notes += [f"{field} = {json.dumps(value)}, inferred from the tensors" for field, value in inferred.items()]
     if {"num_labels", *_LABEL_NAMES} & overrides.keys():
         stored = {field: stored[field] for field in stored if field not in ("num_labels", *_LABEL_NAMES)}
     try:
@@ -83,48 +88,50 @@ def _of_another_model(
 ) -> dict[str, object]:
     """The fields that a configuration of another model of this package shares with `config_class`."""
     kind = source.fields["model_type"]
-    where, wanted = source.fields_path, config_class.model_type
+    where, model_type = source.fields_path, config_class.model_type
     if kind not in ENCODER_CONFIGS:
         raise CheckpointError(
-            f"{where}: model_type: got {kind!r}, wanted 'bert' or one of {', '.join(map(repr, ENCODER_CONFIGS))}"
+            f"{where}: model_type: expected 'bert' or one of {', '.join(map(repr, ENCODER_CONFIGS))}, got {kind!r}"
         )
     if any(part_of(name) == "context" for name in source.tensors) and "contexts" in known.to_dict():
         raise CheckpointError(
-            f"{where}: model_type: got {kind!r}, whose context tensors {wanted!r} has too but reads in another way"
+            f"{where}: model_type: expected {model_type!r}, got {kind!r}, which uses context tensors differently"
         )
     left_out = [field for field in source.fields if not hasattr(known, field)]
     if left_out:
-        notes.append(f"of the {kind} configuration {', '.join(sorted(left_out))} left out: {wanted} has none")
+        notes.append(
+            f"dropped {', '.join(sorted(left_out))} of the {kind} configuration: {model_type} has no such fields"
+        )
     return {field: value for field, value in source.fields.items() if field not in (*left_out, "architectures")}
 
 
 def variant(source: Source) -> dict[str, object]:
-    """Fields that the tensors tell: number of contexts and labels, form of projections, gates and pooler.
+    """Returns the fields that tensors determine: contexts, labels, and the form of projections, gates and pooler.
 
-    The published texts whose attention is called Wq, Wk, Wv pool with the attention gate; the released code
-    has its weights and does not use them.
+    The published code with attention layers Wq, Wk, Wv uses the attention pooler; the released code has its weights but
+    does not use them.
     """
     tensors = source.tensors
-    told: dict[str, object] = {}
+    fields: dict[str, object] = {}
     if (classifier := tensors.get("classifier.weight")) is not None and classifier.dim() == 2:
-        told["num_labels"] = classifier.shape[0]
+        fields["num_labels"] = classifier.shape[0]
     if (contexts := tensors.get("bert.context_embeddings.weight")) is not None:
-        told["contexts"] = contexts.shape[0]
-    hidden_size = size_told(source, "hidden_size")
+        fields["contexts"] = contexts.shape[0]
+    hidden_size = size_in_tensors(source, "hidden_size")
     for name, tensor in tensors.items():
         role = role_of(name)
         if role == "context_query" and name.endswith(".weight"):
-            told["context_projection"] = "hidden" if tensor.shape[0] == hidden_size else "head"
+            fields["context_projection"] = "hidden" if tensor.shape[0] == hidden_size else "head"
         elif role == "gate_query" and name.endswith(".weight"):
-            told["lambda_bias"] = name.removesuffix("weight") + "bias" in tensors
-            told["lambda_per_head"] = tensor.shape[0] > 1
+            fields["lambda_bias"] = name.removesuffix("weight") + "bias" in tensors
+            fields["lambda_per_head"] = tensor.shape[0] > 1
     if any(part_of(name) == "pooler gate" for name in tensors):
-        told["pooler"] = "attention" if source.layout.attention == "compact" else "cls"
-    return told
+        fields["pooler"] = "attention" if source.layout.attention == "compact" else "cls"
+    return fields
 
 
-def size_told(source: Source, field: str) -> int | None:
-    """The value of a size as the tensors have it; None where they do not tell."""
+def size_in_tensors(source: Source, field: str) -> int | None:
+    """Returns the value of a size in the tensors; None if they do not determine it."""
     if field == "num_hidden_layers":
         numbers = {number for name in source.tensors if (number := layer_number(name)) is not None}
         return max(numbers) + 1 if numbers else None
@@ -134,29 +141,31 @@ def size_told(source: Source, field: str) -> int | None:
 
 
 def check_agreement(config: PreTrainedConfig, source: Source, may_differ: frozenset[str]) -> None:
-    """Raises CheckpointError for the first size that the tensors have otherwise, but for those in `may_differ`.
+    """Raises CheckpointError for the first size that differs in the tensors, except those in `may_differ`.
 
     Fields that no shape shows are compared with the configuration file beside the weights.
     """
     for field in (*_SIZES, "num_hidden_layers"):
-        wanted, told = getattr(config, field, None), size_told(source, field)
-        if None in (wanted, told) or wanted == told or field in may_differ:
+        size, found = getattr(config, field, None), size_in_tensors(source, field)
+        if None in (size, found) or size == found or field in may_differ:
             continue
         where = "encoder.layer" if field == "num_hidden_layers" else source.called(_SIZES[field][0])
-        raise CheckpointError(f"{source.path}: {field} is {wanted}, but {where} has {told}{_advice(field, told)}")
-    for field in _MEANING:
+        raise CheckpointError(
+            f"{source.path}: {field}: expected {found} as in {where}, got {size}. {_advice(field, found)}"
+        )
+    for field in _COMPUTATION:
         stored = (source.fields or {}).get(field)
         if stored is not None and hasattr(config, field) and getattr(config, field) != stored:
             raise CheckpointError(
-                f"{source.fields_path}: {field} is {stored!r}, and with {getattr(config, field)!r} the same tensors "
-                "would compute something else"
+                f"{source.fields_path}: {field}: expected {stored!r}, with which the model was trained, "
+                f"got {getattr(config, field)!r}"
             )
 
 
-def _advice(field: str, told: int) -> str:
+def _advice(field: str, size: int) -> str:
     return {
-        "vocab_size": f"; set it to {told}, or ask for {asking_for('resize_vocabulary')}",
-        "max_position_embeddings": f"; set it to {told}, or a smaller one with {asking_for('truncate_positions')}",
-        "num_contexts": f"; name {told} contexts, or fewer with {asking_for('truncate_contexts')}",
-        "num_labels": f"; name {told} labels, or start a new classifier with {asking_for('ignore_mismatched_sizes')}",
-    }.get(field, f"; set it to {told}")
+        "vocab_size": f"Set it to {size}, or set {asking_for('resize_vocabulary')}.",
+        "max_position_embeddings": f"Set it to {size}, or a smaller value with {asking_for('truncate_positions')}.",
+        "num_contexts": f"Name {size} contexts, or fewer with {asking_for('truncate_contexts')}.",
+        "num_labels": f"Name {size} labels, or start a new classifier with {asking_for('ignore_mismatched_sizes')}.",
+    }.get(field, f"Set it to {size}.")

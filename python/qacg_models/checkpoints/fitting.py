@@ -1,4 +1,4 @@
-"""Which tensor of a checkpoint goes where in a model: loaded, missing, unexpected, reshaped; and the refusals."""
+"""Assignment of the tensors of a checkpoint to a model: loaded, missing, unexpected or reshaped."""
 
 from __future__ import annotations
 
@@ -31,21 +31,23 @@ def fit(
     permissions: Permissions,
     not_needed: Sequence[str] = (),
 ) -> tuple[dict[str, Tensor], Report]:
-    """The tensors of a model out of those of a checkpoint.
+    """Returns the tensors of a model from those of a checkpoint.
 
     Args:
-        expected: shapes of the model's tensors by our names.
-        model: its name, for the report.
-        heads: its number of attention heads.
+        source: the checkpoint.
+        expected: shapes of the tensors of the model by their names in this package.
+        model: name of the model, for the report.
+        heads: number of attention heads of the model.
         initializer_range: standard deviation of rows that are added to the word table.
-        not_needed: patterns of tensors that the model does without.
+        permissions: what the user permits.
+        not_needed: patterns of tensors that the model does not use.
 
     Returns:
-        The tensors that could be had, by our names, and the report.
+        The tensors that the checkpoint has, by their names in this package, and the report.
 
     Raises:
-        CheckpointError: tensors of the backbone are missing or would be left over, a part other than the
-            backbone is there in part only, a tensor has another shape or values that are not finite.
+        CheckpointError: backbone tensors are missing or unused, another part is incomplete, or a tensor has another
+            shape or values that are not finite.
     """
     report = Report(str(source.path), source.layout.describe(), model, unused=list(source.unused))
     state: dict[str, Tensor] = {}
@@ -54,19 +56,21 @@ def fit(
         if tensor is None:
             tensor, how = _absent(name, shape, source)
         elif not tensor.is_floating_point():
-            raise CheckpointError(f"{source.path}: {source.called(name)} has dtype {tensor.dtype}, wanted a float")
+            raise CheckpointError(
+                f"{source.path}: {source.called(name)}: expected a floating-point dtype, got {tensor.dtype}"
+            )
         else:
             tensor, how = _reshaped(name, tensor, shape, heads, initializer_range, permissions)
             if tensor is None and not (permissions.ignore_mismatched_sizes and part_of(name) == "head"):
                 got = tuple(source.tensors[name].shape)
                 raise CheckpointError(
-                    f"{source.path}: {source.called(name)} has shape {got}, wanted {tuple(shape)}{how}"
+                    f"{source.path}: {source.called(name)}: expected shape {tuple(shape)}, got {got}{how}"
                 )
         if tensor is None:
             report.missing.append(name)
             continue
         if not bool(tensor.isfinite().all()):
-            raise CheckpointError(f"{source.path}: {source.called(name)} has values that are not finite")
+            raise CheckpointError(f"{source.path}: {source.called(name)}: expected finite values, got NaN or infinity")
         state[name] = tensor
         report.loaded.append(name)
         if how:
@@ -74,46 +78,46 @@ def fit(
     left_over = [name for name in source.tensors if name not in expected]
     for name in left_over:
         if _is_zero_bias(name, source.tensors[name]):
-            report.reshaped[name] = "left out: a bias of zeros"
+            report.reshaped[name] = "dropped: a bias of zeros"
         elif part_of(name) == "pooler gate" or any(re.search(pattern, name) for pattern in not_needed):
             report.unused.append(source.called(name))
         else:
             report.unexpected.append(source.called(name))
-    _refuse_missing(source, report, permissions)
-    _refuse_left_over(source, left_over)
+    _check_missing(source, report, permissions)
+    _check_unused(source, left_over)
     return state, report
 
 
 def _absent(name: str, shape: torch.Size, source: Source) -> tuple[Tensor | None, str]:
-    """Zeros for a gate's bias that a checkpoint without such biases need not have."""
+    """Returns zeros for the bias of a gate if the checkpoint has gates without biases."""
     weight = source.tensors.get(name.removesuffix("bias") + "weight")
     if name.endswith(".bias") and role_of(name) in GATE_ROLES and weight is not None:
-        return torch.zeros(shape, dtype=weight.dtype), "a gate without bias has one of zeros"
+        return torch.zeros(shape, dtype=weight.dtype), "zeros for the bias of a gate without bias"
     return None, ""
 
 
 def _reshaped(
     name: str, tensor: Tensor, shape: torch.Size, heads: int, initializer_range: float, permissions: Permissions
 ) -> tuple[Tensor | None, str]:
-    """The tensor in the model's shape and what was done; or None and what could be done."""
+    """Returns the tensor in the shape of the model and what was done; or None and advice."""
     if tensor.shape == shape:
         return tensor, ""
     if name == WORDS and tensor.shape[1:] == shape[1:]:
         if not permissions.resize_vocabulary:
-            return None, f"; {asking_for('resize_vocabulary')} would drop or add rows"
+            return None, f". Set {asking_for('resize_vocabulary')} to drop or add rows."
         if tensor.shape[0] > shape[0]:
             return tensor[: shape[0]], f"{tensor.shape[0]} rows cut to {shape[0]}"
         new = torch.empty(shape[0] - tensor.shape[0], shape[1]).normal_(std=initializer_range)
-        return torch.cat([tensor, new.to(tensor)]), f"{tensor.shape[0]} rows, {len(new)} new ones"
+        return torch.cat([tensor, new.to(tensor)]), f"{tensor.shape[0]} rows and {len(new)} new ones"
     for table, rows, granted in (
         (POSITIONS, "positions", permissions.truncate_positions),
         (CONTEXTS, "contexts", permissions.truncate_contexts),
     ):
         if name == table and tensor.shape[1:] == shape[1:]:
             if tensor.shape[0] < shape[0]:
-                return None, f"; {rows} that were never trained cannot be made"
+                return None, f". The checkpoint has no trained values for more {rows}."
             if not granted:
-                return None, f"; {asking_for(f'truncate_{rows}')} would drop rows"
+                return None, f". Set {asking_for(f'truncate_{rows}')} to drop rows."
             return tensor[: shape[0]], f"{tensor.shape[0]} rows cut to {shape[0]}"
     role = role_of(name)
     if role in CONTEXT_ROLES:
@@ -124,61 +128,61 @@ def _reshaped(
 
 
 def _projection(tensor: Tensor, shape: torch.Size, heads: int) -> tuple[Tensor | None, str]:
-    """A context projection between its two forms: D x D shared by the heads, or hidden x hidden."""
-    spread = torch.block_diag(*[tensor] * heads) if tensor.dim() == 2 else tensor.repeat(heads)
-    if spread.shape == shape:
-        return spread, "one head's projection repeated for every head, the same computation"
+    """Converts a context projection between its two forms: D x D shared by the heads, or hidden x hidden."""
+    repeated = torch.block_diag(*[tensor] * heads) if tensor.dim() == 2 else tensor.repeat(heads)
+    if repeated.shape == shape:
+        return repeated, "the projection of one head repeated for every head, the same computation"
     if len(shape) == tensor.dim() and all(size * heads == had for size, had in zip(shape, tensor.shape)):
         block = tensor[tuple(slice(size) for size in shape)]
         again = torch.block_diag(*[block] * heads) if block.dim() == 2 else block.repeat(heads)
         if torch.equal(again, tensor):
-            return block.clone(), "the one projection that all heads share"
-        return None, "; the heads have projections of their own, which one for all cannot replace"
+            return block.clone(), "the projection that all heads share"
+        return None, ". The heads have different projections, which one shared projection cannot replace."
     return None, ""
 
 
 def _gate(tensor: Tensor, shape: torch.Size) -> tuple[Tensor | None, str]:
-    """A layer of the gate between one row for all heads and a row for each."""
+    """Converts a layer of the gate between one row for all heads and one row per head."""
     if tensor.dim() != len(shape) or tensor.shape[1:] != shape[1:]:
         return None, ""
     if tensor.shape[0] == 1:
         return tensor.expand(shape).clone(), "one gate repeated for every head, the same computation"
     if shape[0] == 1 and bool((tensor == tensor[:1]).all()):
-        return tensor[:1].clone(), "the one gate that all heads share"
-    return None, "; the heads have gates of their own, which one for all cannot replace"
+        return tensor[:1].clone(), "the gate that all heads share"
+    return None, ". The heads have different gates, which one shared gate cannot replace."
 
 
 def _is_zero_bias(name: str, tensor: Tensor) -> bool:
     return name.endswith(".bias") and role_of(name) in GATE_ROLES and not bool(tensor.any())
 
 
-def _refuse_missing(source: Source, report: Report, permissions: Permissions) -> None:
+def _check_missing(source: Source, report: Report, permissions: Permissions) -> None:
     if permissions.initialize_missing:
         return
     by_part: dict[str, list[str]] = {}
     for name in report.missing:
         by_part.setdefault(part_of(name), []).append(name)
-    parts_there = {part_of(name) for name in report.loaded}
+    loaded_parts = {part_of(name) for name in report.loaded}
     for part, names in by_part.items():
-        if part == "backbone" or part in parts_there:
+        if part == "backbone" or part in loaded_parts:
             total = len(names) + sum(part_of(name) == part for name in report.loaded)
             raise CheckpointError(
-                f"{source.path}: lacks {len(names)} of the {total} {part} tensors of {report.model}: {some(names)}; "
-                f"{asking_for('initialize_missing')} would start them at random"
+                f"{source.path}: expected {total} {part} tensors of {report.model}, got {total - len(names)}, without "
+                f"{some(names)}. Set {asking_for('initialize_missing')} to initialise them at random."
             )
 
 
-def _refuse_left_over(source: Source, left_over: list[str]) -> None:
+def _check_unused(source: Source, left_over: list[str]) -> None:
     names = [name for name in left_over if part_of(name) == "backbone"]
     if names:
         raise CheckpointError(
-            f"{source.path}: {some([source.called(name) for name in names])} would be left over: the model has no "
-            "such backbone tensors"
+            f"{source.path}: expected only backbone tensors that the model has, got "
+            f"{some([source.called(name) for name in names])}"
         )
     biased = [n for n in left_over if role_of(n) in GATE_ROLES and not _is_zero_bias(n, source.tensors[n])]
     contexts = any(part_of(name) == "context" for name in left_over if name not in biased)
     if biased and not contexts:
         raise CheckpointError(
-            f"{source.path}: {some([source.called(name) for name in biased])} would be left over; with "
-            "lambda_bias=True the gates have biases"
+            f"{source.path}: expected gates without biases, got {some([source.called(name) for name in biased])}. Set "
+            "lambda_bias=True."
         )

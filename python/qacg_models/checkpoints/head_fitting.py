@@ -1,4 +1,4 @@
-"""Which tensor of a checkpoint goes where in a model with a head over any encoder; and the refusals."""
+"""Assignment of the tensors of a checkpoint to a model with a head over any encoder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from qacg_models.checkpoints.load_report import Report
 from qacg_models.checkpoints.permissions import asking_for
 from qacg_models.errors import CheckpointError
 
-# Of an encoder, but needed by no head: buffers computed from the sizes, and the pooler.
+# Tensors of encoders that heads do not use: the pooler, and buffers that are computed from the sizes.
 _NOT_NEEDED = re.compile(r"(^|\.)(pooler\..*|embeddings\.(position_ids|token_type_ids))$")
 
 
@@ -31,23 +31,25 @@ def fit_head(
     initialize_missing: bool,
     ignore_mismatched_sizes: bool,
 ) -> tuple[dict[str, Tensor], Report]:
-    """The tensors of a model out of those of a checkpoint.
+    """Returns the tensors of a model from those of a checkpoint.
 
     Args:
-        found: the checkpoint's tensors by its names.
-        expected: shapes of the model's by ours.
-        buffers: those of them that the model can compute.
-        base: prefix of the encoder's.
+        found: tensors of the checkpoint by their names in it.
+        expected: shapes of the tensors of the model by their names in this package.
+        buffers: names of tensors that the model computes.
+        base: prefix of the tensors of the encoder.
         aliases: as for `HeadLayout.of`.
-        source, model: for messages and the report.
-        initialize_missing, ignore_mismatched_sizes: as for `from_pretrained`.
+        source: path of the checkpoint, for messages and the report.
+        model: name of the model, for messages and the report.
+        initialize_missing: initialise missing tensors at random.
+        ignore_mismatched_sizes: initialise tensors of the head with another size at random.
 
     Returns:
-        The tensors that could be had, by our names, and the report.
+        The tensors that the checkpoint has, by their names in this package, and the report.
 
     Raises:
-        CheckpointError: tensors of the encoder are missing or would be left over, a head is there in part only,
-            a tensor has another shape or values that are not finite.
+        CheckpointError: tensors of the encoder are missing or unused, the head is incomplete, or a tensor has another
+            shape or values that are not finite.
     """
     layout = HeadLayout.of(
         found, {name.removeprefix(base) for name in expected if name.startswith(base)}, base, aliases
@@ -57,7 +59,7 @@ def fit_head(
     for name in found:
         ours = layout.to_ours(name)
         if ours in called:
-            raise CheckpointError(f"{source}: {called[ours]} and {name} are names of one tensor, {ours}")
+            raise CheckpointError(f"{source}: expected one tensor for {ours}, got {called[ours]} and {name}")
         called[ours] = name
     state: dict[str, Tensor] = {}
     for name, shape in expected.items():
@@ -69,37 +71,41 @@ def fit_head(
             report.missing.append(name)
             continue
         if tensor.shape != shape:
-            hint = "" if name.startswith(base) else f"; {asking_for('ignore_mismatched_sizes')} would start it anew"
+            hint = (
+                ""
+                if name.startswith(base)
+                else f". Set {asking_for('ignore_mismatched_sizes')} to initialise it at random."
+            )
             raise CheckpointError(
-                f"{source}: {called[name]} has shape {tuple(tensor.shape)}, wanted {tuple(shape)}{hint}"
+                f"{source}: {called[name]}: expected shape {tuple(shape)}, got {tuple(tensor.shape)}{hint}"
             )
         if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
-            raise CheckpointError(f"{source}: {called[name]} has values that are not finite")
+            raise CheckpointError(f"{source}: {called[name]}: expected finite values, got NaN or infinity")
         state[name] = tensor
         report.loaded.append(name)
     for ours, name in called.items():
         if ours not in expected:
             (report.unused if _NOT_NEEDED.search(ours) else report.unexpected).append(name)
-    _refuse_left_over(report, layout, base, expected, source)
+    _check_unused(report, layout, base, expected, source)
     if not initialize_missing:
-        _refuse_missing(report, base, buffers, source, ignore_mismatched_sizes)
+        _check_missing(report, base, buffers, source, ignore_mismatched_sizes)
     return state, report
 
 
-def _refuse_left_over(report: Report, layout: HeadLayout, base: str, expected: Collection[str], source: Path) -> None:
+def _check_unused(report: Report, layout: HeadLayout, base: str, expected: Collection[str], source: Path) -> None:
     modules = {name.removeprefix(base).split(".")[0] for name in expected if name.startswith(base)}
     ours = {name: layout.to_ours(name) for name in report.unexpected}
-    # Where the encoder's names have no prefix, what is in none of its modules is a head of another program.
-    left_over = [
+    # If the names of the encoder have no prefix, tensors outside its modules belong to a head of another program.
+    unused = [
         name
         for name, mine in ours.items()
         if mine.startswith(base) and (layout.encoder or mine.removeprefix(base).split(".")[0] in modules)
     ]
-    if left_over:
-        raise CheckpointError(f"{source}: {some(left_over)} would be left over: the encoder has no such tensors")
+    if unused:
+        raise CheckpointError(f"{source}: expected only tensors that the encoder has, got {some(unused)}")
 
 
-def _refuse_missing(
+def _check_missing(
     report: Report, base: str, buffers: Collection[str], source: Path, ignore_mismatched_sizes: bool
 ) -> None:
     for part, inside in (("encoder", True), ("head", False)):
@@ -107,6 +113,6 @@ def _refuse_missing(
         there = [n for n in report.loaded if n.startswith(base) == inside]
         if missing and (inside or (there and not ignore_mismatched_sizes)):
             raise CheckpointError(
-                f"{source}: lacks {len(missing)} of the {len(missing) + len(there)} {part} tensors of {report.model}: "
-                f"{some(missing)}; {asking_for('initialize_missing')} would start them at random"
+                f"{source}: expected {len(missing) + len(there)} {part} tensors of {report.model}, got {len(there)}, "
+                f"without {some(missing)}. Set {asking_for('initialize_missing')} to initialise them at random."
             )

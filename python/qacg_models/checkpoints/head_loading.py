@@ -1,4 +1,4 @@
-"""`from_pretrained` of models with a head over any encoder: with a report, and refusals that name the tensor."""
+"""`from_pretrained` of models with a head over any encoder, with a report about every tensor."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from qacg_models.errors import CheckpointError
 
 
 class HeadCheckpointLoading(ReportedLoading):
-    """Mixed into a PreTrainedModel before it: loads our own checkpoints, published ones, and those of an encoder."""
+    """Mixin that precedes PreTrainedModel: loads checkpoints of this package, published ones, and encoders."""
 
     published_aliases: ClassVar[Collection[tuple[str, str]]] = ()  # see `HeadLayout.of`
 
@@ -35,23 +35,26 @@ class HeadCheckpointLoading(ReportedLoading):
         output_loading_info: bool = False,
         **kwargs,  # configuration fields, and the options of transformers' from_pretrained
     ):
-        """Loads a checkpoint of this model, whatever its prefixes, or of its encoder alone.
+        """Loads a checkpoint of this model, with any prefixes, or of its encoder.
 
-        A report of loaded, missing and unexpected tensors goes to a logger, as a warning unless every tensor had
-        its place. A head that a checkpoint lacks as a whole starts at its initial values.
+        A logger reports loaded, missing and unexpected tensors, as a warning unless all tensors match. A head that the
+        checkpoint does not contain keeps its initial values.
 
         Args:
             pretrained_model_name_or_path: a folder, a file of weights, or the name of a repository on the hub.
-            config: a configuration, or the file of one; None takes the one beside the weights. For the checkpoint
-                of an encoder alone it has to be given, since the one beside it says nothing about the head.
-            initialize_missing: start tensors at random that the checkpoint should have and lacks.
-            ignore_mismatched_sizes: start tensors of the head anew in place of those of another size.
-            output_loading_info: return a pair, the model and a dictionary: that of transformers, and the report
-                under "report".
-            Others: as in transformers.
+            *model_args: further arguments of the class.
+            config: a configuration or its file; None: the one beside the weights. Required for the checkpoint of an
+                encoder, whose configuration does not describe the head.
+            initialize_missing: initialise tensors at random that the checkpoint should contain.
+            ignore_mismatched_sizes: initialise tensors of the head with another size at random.
+            output_loading_info: return the model and the dictionary of transformers, with the report as "report".
+            **kwargs: fields of the configuration, and options of transformers' from_pretrained.
+
+        Returns:
+            The model in evaluation mode; with output_loading_info a pair.
 
         Raises:
-            CheckpointError: a ValueError that names the file, and the field or tensor.
+            CheckpointError: a ValueError that names the file and the field or tensor.
         """
 
         def read(path, *model_args, use_safetensors, variant, **options):
@@ -84,15 +87,13 @@ class HeadCheckpointLoading(ReportedLoading):
         ignore_mismatched_sizes: bool = False,
         **kwargs,  # as for `from_pretrained`
     ):
-        """A model with the tensors of one file, or of the shards of an index, and what became of them.
-
-        Args: as for `from_pretrained`.
+        """Loads one file, or the shards of an index; arguments as for `from_pretrained`.
 
         Returns:
-            The model in evaluation mode; the loading info of transformers, and the report under "report".
+            The model in evaluation mode; the loading info of transformers, with the report as "report".
 
         Raises:
-            CheckpointError: as for `from_pretrained`.
+            CheckpointError: a ValueError that names the file and the field or tensor.
         """
         found = read_tensors(weights)
         if not isinstance(config, PreTrainedConfig):
@@ -117,7 +118,7 @@ class HeadCheckpointLoading(ReportedLoading):
         initialize_missing: bool,
         ignore_mismatched_sizes: bool,
     ) -> tuple[dict[str, Tensor], Report]:
-        """The tensors of a model of this class out of those of a checkpoint; see `fit_head`."""
+        """Returns the tensors of a model of this class from those of a checkpoint; see `fit_head`."""
         with torch.device("meta"):
             skeleton = cls(copy.deepcopy(config), *model_args)
         return fit_head(
@@ -136,14 +137,14 @@ class HeadCheckpointLoading(ReportedLoading):
 def head_configuration(
     config_class: type[PreTrainedConfig], weights: Path, config: str | Path | None, fields: Mapping[str, object]
 ) -> PreTrainedConfig:
-    """The configuration of a checkpoint: the file `config`, or the one beside the weights; `fields` win over it.
+    """Returns the configuration in the file `config`, or beside the weights, with the values of `fields`.
 
     Raises:
-        CheckpointError: there is none, or a field is unknown or out of its limits.
+        CheckpointError: there is none, or a field is unknown or invalid.
     """
     path = config_file(weights, config)
     if path is None:
-        raise CheckpointError(f"{weights}: has no configuration beside it (config.json); name one")
+        raise CheckpointError(f"{weights}: expected config.json beside it, got none. Name a configuration.")
     try:
         return config_class.from_dict({**read_json(path), **fields})
     except (TypeError, ValueError) as error:

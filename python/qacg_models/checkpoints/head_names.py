@@ -1,15 +1,15 @@
-"""Names of the tensors of a model with a head over any encoder, and those that BertSum's published checkpoints have.
+"""Tensor names of models with a head over any encoder, and those of published BertSum checkpoints.
 
-Our names are the model's own: the encoder's tensors after the model's base prefix, the head's as they are.
+In this package the tensors of the encoder have the base prefix of the model, and those of the head have none.
 
-| layout | an encoder's tensor, for BertSum | a head's |
+| layout | tensor of the encoder, for BertSum | tensor of the head |
 |---|---|---|
-| ours | `bert.embeddings.LayerNorm.weight` | `encoder.wo.weight` |
+| this package | `bert.embeddings.LayerNorm.weight` | `encoder.wo.weight` |
 | BertSum (Liu, 2019) | `bert.model.embeddings.LayerNorm.weight` | `encoder.wo.weight` |
 | its successor PreSumm | `bert.model.embeddings.LayerNorm.weight` | `ext_layer.wo.weight` |
-| an encoder alone, of any program | `embeddings.LayerNorm.weight`, or after any prefix | none |
+| an encoder only | `embeddings.LayerNorm.weight`, with any prefix | none |
 
-Each of them may have `module.` in front, and gamma and beta in its LayerNorms.
+Each layout may have the prefix `module.`, and gamma and beta in its LayerNorms.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _DATA_PARALLEL = "module."
 
 @dataclass(frozen=True)
 class HeadLayout:
-    """How a checkpoint names its tensors.
+    """The tensor names of a checkpoint.
 
     Attributes:
-        base: our prefix of the encoder's tensors, as `bert.`.
-        encoder: its prefix of them.
-        outer: what stands before the head's names.
-        head: what it calls the head's module that we call `our_head`, where that differs; both end in a dot.
-        our_head: see `head`.
+        base: prefix of the encoder in this package, such as `bert.`.
+        encoder: prefix of the encoder in the checkpoint.
+        outer: prefix of the head in the checkpoint.
+        head: name of the module of the head in the checkpoint if it differs, with a dot at its end.
+        our_head: name of that module in this package, with a dot at its end.
         gamma_beta: whether LayerNorm has gamma and beta instead of weight and bias.
     """
 
@@ -47,12 +47,13 @@ class HeadLayout:
     def of(
         cls, names: Iterable[str], encoder_names: Collection[str], base: str, aliases: Collection[tuple[str, str]] = ()
     ) -> HeadLayout:
-        """The layout of a checkpoint with these names.
+        """Returns the layout of a checkpoint with these names.
 
         Args:
-            encoder_names: what the encoder calls its own tensors, without a prefix.
-            base: our prefix of them.
-            aliases: pairs of a head module's published name and ours, each with a dot at its end.
+            names: tensor names of the checkpoint.
+            encoder_names: names of the tensors of the encoder, without a prefix.
+            base: prefix of the encoder in this package.
+            aliases: pairs of the published name of a head module and that in this package, each with a final dot.
         """
         names = list(names)
         plain = [norm_from_gamma_beta(name) for name in names]
@@ -69,7 +70,7 @@ class HeadLayout:
         return cls(base, encoder, outer, head, our_head, gamma_beta=plain != names)
 
     def to_ours(self, name: str) -> str:
-        """Our name of a tensor of the checkpoint."""
+        """Returns the name in this package for a name in the checkpoint."""
         name = norm_from_gamma_beta(name)
         if name.startswith(self.encoder):
             return self.base + name.removeprefix(self.encoder)
@@ -79,7 +80,7 @@ class HeadLayout:
         return name
 
     def from_ours(self, name: str) -> str:
-        """The checkpoint's name of one of our tensors."""
+        """Returns the name in the checkpoint for a name in this package."""
         if name.startswith(self.base):
             name = self.encoder + name.removeprefix(self.base)
         elif self.head and name.startswith(self.our_head):
@@ -89,7 +90,7 @@ class HeadLayout:
         return norm_to_gamma_beta(name) if self.gamma_beta else name
 
     def describe(self) -> str:
-        """In words, for a report."""
+        """Returns a description for a report."""
         words = [f"encoder under {self.encoder!r}" if self.encoder else "encoder without prefix"]
         if self.head:
             words.append(f"head under {self.outer + self.head!r}")

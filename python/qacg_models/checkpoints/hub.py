@@ -1,4 +1,4 @@
-"""Where a checkpoint lies: a local path, or a repository of the hub and its copy in the local cache."""
+"""Finding a checkpoint: a local path, or a repository of the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from qacg_models.checkpoints.source import CONFIG_NAMES
 
 @dataclass(frozen=True)
 class HubOptions:
-    """Options of downloading, by transformers' names."""
+    """Options of downloads, with transformers' names."""
 
     cache_dir: str | Path | None = None
     force_download: bool = False
@@ -23,15 +23,17 @@ class HubOptions:
 def locate(
     name: str | Path, *, subfolder: str, use_safetensors: bool | None, variant: str | None, options: HubOptions
 ) -> Path:
-    """The file or folder of a checkpoint, downloaded if it is not there.
+    """Returns the file or folder of a checkpoint; downloads it if there is no such path.
 
     Args:
-        name: a path, or the name of a repository of the hub.
-        subfolder: where in the folder or repository.
-        use_safetensors, variant: which weights to download, as for `weights_file`.
+        name: a path, or the name of a repository on the hub.
+        subfolder: folder inside the folder or repository.
+        use_safetensors: True for safetensors files only, False for torch files only; None prefers safetensors.
+        variant: as in transformers, the infix in `model.fp16.safetensors`.
+        options: options of the download.
 
     Raises:
-        OSError: neither there nor to be had.
+        OSError: there is no such path, and the download failed.
     """
     if Path(name).exists():
         return Path(name) / subfolder
@@ -57,7 +59,7 @@ def locate(
             )
         except (OSError, ValueError) as error:
             reason = str(error).strip().partition("\n")[0]
-            raise OSError(f"{name}: no such file or folder here, and not to be had from the hub ({reason})") from error
+            raise OSError(f"{name}: no such file or folder, and the download from the hub failed: {reason}") from error
         folder = Path(copy) / subfolder
         if any(path.suffix in (SAFETENSORS if safetensors else TORCH) for path in folder.glob("*")):
             break

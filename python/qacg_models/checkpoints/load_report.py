@@ -1,4 +1,4 @@
-"""What became of every tensor of a checkpoint."""
+"""The report about every tensor of a loaded or converted checkpoint."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ _NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
 
 @dataclass
 class Report:
-    """The account of one loading or conversion. Tensors have our names, except where it says otherwise.
+    """The report about one checkpoint. Tensors have their names in this package unless stated otherwise.
 
     Attributes:
-        source: the file or index that was read.
-        layout: its names, in words.
-        model: the class it was fitted to.
-        loaded: tensors whose values come from the source, reshaped ones included.
-        missing: tensors that the source lacks.
-        unexpected: the source's names of tensors that the model has no place for.
-        unused: the source's names of tensors that it need not have: optimizer state, buffers computed from the
-            sizes, a gate of a pooler that does not use it.
-        reshaped: tensors that are not as the source has them, and what was done.
-        notes: what else was decided, one sentence each.
+        source: the file or index.
+        layout: description of its tensor names.
+        model: the class of the model.
+        loaded: tensors with values from the source, including reshaped ones.
+        missing: tensors that the source does not contain.
+        unexpected: names in the source of tensors that the model does not have.
+        unused: names in the source of tensors that no model requires: optimizer state, buffers that are computed from
+            the sizes, the gate of a pooler that does not use it.
+        reshaped: tensors with values other than in the source, and what was done.
+        notes: other decisions, one sentence each.
     """
 
     source: str
@@ -38,7 +38,7 @@ class Report:
 
     @property
     def clean(self) -> bool:
-        """Whether every tensor of the model was in the source as it is, and the source had no others."""
+        """Whether every tensor of the model was loaded unchanged, and the source contains no others."""
         return not (self.missing or self.unexpected or self.reshaped)
 
     def to_json(self) -> dict[str, object]:
@@ -69,7 +69,7 @@ def _section(title: str, rows: list[str], count: int) -> list[str]:
 
 
 def collapse(names: Iterable[str]) -> list[str]:
-    """The names with those that differ in one number alone put together, as `layer.{0-11}.weight`."""
+    """Returns the names, with those that differ in one number merged, as in `layer.{0-11}.weight`."""
     numbers: dict[str, list[int]] = {}
     for name in names:
         match = _NUMBER.search(name)
@@ -79,7 +79,7 @@ def collapse(names: Iterable[str]) -> list[str]:
 
 
 def _ranges(numbers: list[int]) -> str:
-    """`3`, `{0-11}` or `{0-2,5}`."""
+    """Formats numbers as `3`, `{0-11}` or `{0-2,5}`."""
     runs: list[list[int]] = []
     for number in sorted(numbers):
         if runs and number == runs[-1][1] + 1:

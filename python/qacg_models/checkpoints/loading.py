@@ -1,4 +1,4 @@
-"""`from_pretrained` for every kind of checkpoint: with a report, and refusals that name the tensor."""
+"""`from_pretrained` of the encoders and their classifiers, with a report about every tensor."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from qacg_models.checkpoints.tensor_names import BASE, Layout
 
 @dataclass(frozen=True)
 class Prepared:
-    """What is known before a model is built.
+    """A checkpoint fitted to a model class, before the model is built.
 
     Attributes:
-        config: of the model.
-        tensors: those that the checkpoint has for it, by our names.
-        own_names: our name of each tensor of the model by the model's, which has no `bert.` in a base model.
-        report: what became of the others.
+        config: configuration of the model.
+        tensors: the tensors that the checkpoint has for it, by their names in this package.
+        own_names: those names by the names in the model; in a base model the latter have no `bert.`.
+        report: the report about every tensor.
     """
 
     config: PreTrainedConfig
@@ -39,7 +39,7 @@ class Prepared:
     report: Report
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The tensors by the model's names."""
+        """Returns the tensors by their names in the model."""
         return {name: self.tensors[ours] for name, ours in self.own_names.items() if ours in self.tensors}
 
 
@@ -55,12 +55,15 @@ def prepare(
     """Fits a checkpoint to a model class.
 
     Args:
-        config: a ready configuration; None makes one from the checkpoint's and `overrides`.
-        overrides: configuration fields that win over the checkpoint's.
-        model_options: arguments of the class beside the configuration.
+        model_class: class of the model.
+        source: the checkpoint.
+        config: configuration of the model; None builds one from that of the checkpoint and `overrides`.
+        overrides: fields that replace those of the checkpoint.
+        permissions: what the user permits.
+        model_options: arguments of the class in addition to the configuration.
 
     Raises:
-        CheckpointError: as for `configuration`, `check_agreement` and `fit`.
+        CheckpointError: the configuration or a tensor does not fit; the message names it.
     """
     notes: list[str] = []
     if config is None:
@@ -84,7 +87,7 @@ def prepare(
 
 
 class CheckpointLoading(ReportedLoading):
-    """Mixed into a PreTrainedModel before it: loads foreign checkpoints, and none in part without being told to."""
+    """Mixin that precedes PreTrainedModel: loads checkpoints of other programs, and incomplete ones on request."""
 
     @classmethod
     def from_pretrained(
@@ -100,28 +103,30 @@ class CheckpointLoading(ReportedLoading):
         output_loading_info: bool = False,
         **kwargs,  # configuration fields, and the options of transformers' from_pretrained
     ):
-        """Loads a checkpoint of this package, of the published code, of TensorFlow's BERT or of transformers' BERT.
+        """Loads a checkpoint of this package, the published code, TensorFlow's BERT or transformers' BERT.
 
-        A report of loaded, missing, unexpected and reshaped tensors goes to a logger, as a warning
-        unless every tensor had its place. Parts that a checkpoint lacks as a whole (a head, a pooler, the context
-        of a plain BERT) start at their initial values.
+        A logger reports loaded, missing, unexpected and reshaped tensors, as a warning unless all tensors match. Parts
+        that the checkpoint does not contain (a head, a pooler, the context for a plain BERT) keep their initial values.
 
         Args:
             pretrained_model_name_or_path: a folder, a file of weights with its configuration beside it, or the
                 name of a repository on the hub.
-            config: a configuration, or the file of one; None takes the one beside the weights.
-            initialize_missing: start tensors at random that the checkpoint should have and lacks.
-            truncate_positions: let the position table lose its last rows, with max_position_embeddings=N.
-            truncate_contexts: let the context table lose its last rows, with fewer names in contexts. The
-                released code has 8 rows whatever it needs.
-            resize_vocabulary: let the word table lose or get rows, with vocab_size=N.
-            ignore_mismatched_sizes: start a new head in place of one of another size.
-            output_loading_info: return a pair, the model and a dictionary: that of transformers, and the report
-                under "report".
-            Others: as in transformers.
+            *model_args: further arguments of the class.
+            config: a configuration or its file; None: the one beside the weights.
+            initialize_missing: initialise tensors at random that the checkpoint should contain.
+            truncate_positions: drop the last rows of the position table, with max_position_embeddings=N.
+            truncate_contexts: drop the last rows of the context table, with fewer names in contexts. Tables of the
+                released code always have 8 rows.
+            resize_vocabulary: drop or add rows of the word table, with vocab_size=N.
+            ignore_mismatched_sizes: initialise a head of another size at random.
+            output_loading_info: return the model and the dictionary of transformers, with the report as "report".
+            **kwargs: fields of the configuration, and options of transformers' from_pretrained.
+
+        Returns:
+            The model in evaluation mode; with output_loading_info a pair.
 
         Raises:
-            CheckpointError: a ValueError that names the file, and the field or tensor.
+            CheckpointError: a ValueError that names the file and the field or tensor.
         """
         permissions = Permissions(
             initialize_missing=initialize_missing,
@@ -159,15 +164,13 @@ class CheckpointLoading(ReportedLoading):
         permissions: Permissions = NOTHING,
         **kwargs,  # the options of transformers' from_pretrained, and of the class
     ):
-        """A model with the tensors of a checkpoint that has been read, and what became of them.
-
-        Args: as for `prepare`.
+        """Builds a model from a checkpoint that has been read; arguments as for `prepare`.
 
         Returns:
-            The model in evaluation mode; the loading info of transformers, and the report under "report".
+            The model in evaluation mode; the loading info of transformers, with the report as "report".
 
         Raises:
-            CheckpointError: as for `prepare`.
+            CheckpointError: the configuration or a tensor does not fit; the message names it.
         """
         names = list(inspect.signature(cls.__init__).parameters)[2:]  # after self and config
         model_options = dict(zip(names, model_args)) | {name: kwargs[name] for name in names if name in kwargs}

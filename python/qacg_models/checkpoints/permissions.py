@@ -1,22 +1,22 @@
-"""What loading and conversion may do to a checkpoint, and what messages call each permission."""
+"""What the user permits when a checkpoint does not fit, and how messages name each permission."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-_FLAGS = {"ignore_mismatched_sizes": "--new-head"}  # the others have the name of their argument
+_FLAGS = {"ignore_mismatched_sizes": "--new-head"}  # other flags have the name of the argument
 
 
 @dataclass(frozen=True)
 class Permissions:
-    """What may happen to a checkpoint because somebody asked for it; the default is nothing.
+    """What loading may do to a checkpoint that does not fit; nothing by default.
 
     Attributes:
-        initialize_missing: tensors of the backbone may be missing, and so may single tensors of another part.
-        truncate_positions: the position table may lose its last rows.
-        truncate_contexts: the context table may lose its last rows.
-        resize_vocabulary: the word table may lose its last rows, or get new ones.
-        ignore_mismatched_sizes: a head of another size counts as missing.
+        initialize_missing: initialise missing tensors of the backbone, and of incomplete other parts, at random.
+        truncate_positions: drop the last rows of the position table.
+        truncate_contexts: drop the last rows of the context table.
+        resize_vocabulary: drop the last rows of the word table, or add new ones.
+        ignore_mismatched_sizes: initialise a head of another size at random.
     """
 
     initialize_missing: bool = False
@@ -26,7 +26,7 @@ class Permissions:
     ignore_mismatched_sizes: bool = False
 
     def fields(self) -> frozenset[str]:
-        """The configuration fields that may differ from the sizes of the tensors."""
+        """Returns the configuration fields that may differ from the sizes of the tensors."""
         allowed = {
             "max_position_embeddings": self.truncate_positions,
             "num_contexts": self.truncate_contexts,
@@ -40,6 +40,6 @@ NOTHING = Permissions()
 
 
 def asking_for(permission: str) -> str:
-    """An argument with its flag: `truncate_contexts (qacg convert --truncate-contexts)`."""
+    """Returns an argument with its flag for a message: `truncate_contexts (qacg convert --truncate-contexts)`."""
     flag = _FLAGS.get(permission, "--" + permission.replace("_", "-"))
     return f"{permission} (qacg convert {flag})"

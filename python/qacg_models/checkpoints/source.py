@@ -1,4 +1,4 @@
-"""A checkpoint as it was found: its tensors under our names, and the configuration beside it."""
+"""A checkpoint that has been read: tensors by their names in this package, and its configuration."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ CONFIG_NAMES = ("config.json", "bert_config.json")
 
 @dataclass(frozen=True)
 class Source:
-    """What a checkpoint holds.
+    """The content of a checkpoint.
 
     Attributes:
         path: the file of weights, or the index of its shards.
-        layout: how it names its tensors.
-        tensors: its tensors by our names, each as our modules have it (not transposed).
-        names: the checkpoint's own name by our name, for messages.
-        unused: its names of what belongs to no model: optimizer state, buffers computed from the sizes.
-        fields: the content of its configuration file; None if there is none.
-        fields_path: that file.
+        layout: its tensor names.
+        tensors: its tensors by their names in this package, not transposed.
+        names: the names in the checkpoint by those in this package, for messages.
+        unused: names in the checkpoint of tensors that no model has: optimizer state, computed buffers.
+        fields: content of the configuration file; None if there is none.
+        fields_path: path of the configuration file; None if there is none.
     """
 
     path: Path
@@ -37,7 +37,7 @@ class Source:
     fields_path: Path | None
 
     def called(self, name: str) -> str:
-        """A tensor in a message: the name that the user can find in the file."""
+        """Returns the name of a tensor in the file, for messages."""
         return self.names.get(name, name)
 
 
@@ -52,11 +52,12 @@ def open_source(
 
     Args:
         path: a folder, a file of weights, or the index of shards.
-        config: the configuration file or its folder; None looks for CONFIG_NAMES beside the weights.
-        safetensors, variant: which file of a folder, as for `weights_file`.
+        config: the configuration file or its folder; None: one of CONFIG_NAMES beside the weights.
+        safetensors: True for safetensors files only, False for torch files only; None prefers safetensors.
+        variant: as in transformers, the infix in `model.fp16.safetensors`.
 
     Raises:
-        CheckpointError: a file is missing, damaged or no checkpoint of a BERT; two of its tensors are one.
+        CheckpointError: a file is missing, damaged or no checkpoint of a BERT, or has a tensor twice.
     """
     path = Path(path)
     if not path.exists():
@@ -77,10 +78,10 @@ def open_source(
             continue
         ours, transposed = named
         if ours in tensors:
-            raise CheckpointError(f"{weights}: {names[ours]} and {name} are names of one tensor, {ours}")
+            raise CheckpointError(f"{weights}: expected one tensor for {ours}, got {names[ours]} and {name}")
         if transposed and tensor.dim() != 2:
-            raise CheckpointError(f"{weights}: {name} has shape {tuple(tensor.shape)}, wanted two dimensions")
-        # Contiguous: a view would be the model's own weight for good, with other roundings in its products.
+            raise CheckpointError(f"{weights}: {name}: expected two dimensions, got shape {tuple(tensor.shape)}")
+        # Contiguous: the weights of the model would stay transposed views, whose products round differently.
         tensors[ours] = tensor.T.contiguous() if transposed else tensor
         names[ours] = name
     fields_path = config_file(weights, config)
@@ -89,26 +90,26 @@ def open_source(
 
 
 def _fields(path: Path) -> dict[str, object]:
-    """The content of a configuration file, as far as it is read before a configuration class checks it."""
+    """Returns the content of a configuration file after checking the fields that loading reads itself."""
     fields = read_json(path)
     kind, classes = fields.get("model_type"), fields.get("architectures")
     if kind is not None and not isinstance(kind, str):
-        raise CheckpointError(f"{path}: model_type: got {kind!r}, wanted a name")
+        raise CheckpointError(f"{path}: model_type: expected a name, got {kind!r}")
     if classes is not None and not (isinstance(classes, list) and all(isinstance(name, str) for name in classes)):
-        raise CheckpointError(f"{path}: architectures: got {classes!r}, wanted a list of names")
+        raise CheckpointError(f"{path}: architectures: expected a list of names, got {classes!r}")
     return fields
 
 
 def config_file(weights: Path, config: Path | str | None) -> Path | None:
-    """The configuration of a file of weights: `config`, a file or a folder with one; None: the one beside it, if any.
+    """Returns the path of the configuration file `config`, in the folder `config`, or beside the weights (None).
 
     Raises:
-        CheckpointError: `config` is a folder without one.
+        CheckpointError: `config` is a folder without a configuration file.
     """
     if config is not None and not Path(config).is_dir():
         return Path(config)
     folder = weights.parent if config is None else Path(config)
     found = next((folder / name for name in CONFIG_NAMES if (folder / name).is_file()), None)
     if found is None and config is not None:
-        raise CheckpointError(f"{folder}: has no {' or '.join(CONFIG_NAMES)}")
+        raise CheckpointError(f"{folder}: expected {' or '.join(CONFIG_NAMES)}, got neither")
     return found

@@ -1,15 +1,15 @@
-"""The one home of the names that checkpoints have for the tensors of our models, and of the way back.
+"""Tensor names in checkpoints of other programs, and their conversion in both directions.
 
-"Our name" of a tensor is the one it has in a model with a head and the released names of the attention:
-`bert.encoder.layer.0.attention.self.query.weight`, `classifier.bias`. A `Layout` says how a file differs from
-that; `to_ours` and `from_ours` are inverses of each other.
+The name of a tensor in this package is that in a model with a head and the released names of the attention:
+`bert.encoder.layer.0.attention.self.query.weight`, `classifier.bias`. A `Layout` describes the names of a file.
+`to_ours` and `from_ours` are inverse functions.
 
 | layout | the same tensor |
 |---|---|
 | Hugging Face, any head | `bert.embeddings.LayerNorm.weight`, without `bert.` in a file of the base model |
 | TensorFlow-converted | `embeddings.LayerNorm.gamma` |
-| released state dict | `bert.embeddings.LayerNorm.gamma`, after `module.` if it was trained on several GPUs |
-| TensorFlow's own | `bert/embeddings/LayerNorm/gamma`; dense weights are called `kernel` and lie transposed |
+| released state dict | `bert.embeddings.LayerNorm.gamma`, with the prefix `module.` after training on several GPUs |
+| TensorFlow | `bert/embeddings/LayerNorm/gamma`; dense weights are called `kernel` and are transposed |
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from qacg_models.errors import CheckpointError
 
 BASE = "bert."
 ATTENTION = "attention.self."
-# The first components of a backbone's names, by which it is told from heads where no prefix does it.
+# First components of backbone names, which distinguish them from heads without a prefix.
 _BACKBONE_MODULES = ("embeddings", "encoder", "pooler", "context_embeddings")
 _ANCHOR = re.compile(
     r"^(?P<prefix>.*?)(?:embeddings\.(?:word|position|token_type)_embeddings\.|encoder\.layer\.\d+\.attention\.)"
@@ -32,7 +32,7 @@ _NUMBERED = re.compile(r"(.+)_(\d+)$")
 _LAYER_NORM = {"gamma": "weight", "beta": "bias"}
 _GAMMA_BETA = {ours: theirs for theirs, ours in _LAYER_NORM.items()}
 _OPTIMIZER_STATE = ("adam_m", "adam_v", "global_step")
-# Heads that TensorFlow's BERT names in no regular way. Their weights are (labels, hidden), not transposed.
+# Heads with irregular names in TensorFlow's BERT. Their weights are (labels, hidden), not transposed.
 _TENSORFLOW_HEADS = {
     "output_weights": "classifier.weight",
     "output_bias": "classifier.bias",
@@ -51,13 +51,13 @@ _ROLES = {name: role for role, name in NAMINGS["released"].items()}
 
 @dataclass(frozen=True)
 class Layout:
-    """How a checkpoint names its tensors.
+    """The tensor names of a checkpoint.
 
     Attributes:
-        outer: what stands before every name, heads included, as `module.` does.
-        base: what stands between that and the backbone's names: `bert.`, or nothing.
+        outer: prefix of all names, including heads, such as `module.`.
+        base: prefix of backbone names after `outer`: `bert.`, or nothing.
         gamma_beta: whether LayerNorm has gamma and beta instead of weight and bias.
-        attention: which of the published namings the attention has, a key of `qacg_kernels.nn.NAMINGS`.
+        attention: the naming of the attention layers, a key of `qacg_kernels.nn.NAMINGS`.
         tensorflow: whether the names are paths with slashes.
     """
 
@@ -69,10 +69,10 @@ class Layout:
 
     @classmethod
     def of(cls, names: Iterable[str]) -> Layout:
-        """The layout of a checkpoint with these names.
+        """Returns the layout of a checkpoint with these names.
 
         Raises:
-            CheckpointError: they hold no BERT, or several.
+            CheckpointError: the names contain no BERT, or several.
         """
         names = list(names)
         tensorflow = any("/" in name for name in names)
@@ -81,12 +81,12 @@ class Layout:
         if not prefixes:
             some = ", ".join(sorted(names)[:3]) or "none"
             raise CheckpointError(
-                f"holds no BERT: of its {len(names)} tensors ({some}, ...) none belongs to embeddings or to "
-                "encoder.layer.0.attention"
+                f"expected a BERT with tensors of embeddings or encoder.layer.0.attention, got {len(names)} other "
+                f"tensors ({some}, ...)"
             )
         if len(prefixes) > 1:
             found = ", ".join(map(repr, prefixes))
-            raise CheckpointError(f"holds {len(prefixes)} encoders, under {found}; wanted a file with one")
+            raise CheckpointError(f"expected one encoder, got {len(prefixes)}, with the prefixes {found}")
         base = BASE if prefixes[0].endswith(BASE) else ""
         compact = NAMINGS["compact"]["query"]
         return cls(
@@ -98,10 +98,10 @@ class Layout:
         )
 
     def to_ours(self, name: str) -> tuple[str, bool] | None:
-        """Our name of a tensor of the checkpoint, and whether it lies transposed there.
+        """Returns the name in this package for a name in the checkpoint, and whether its tensor is transposed.
 
-        None for what belongs to no model: optimizer state, and buffers that are computed from the sizes.
-        Names under either naming of attention and LayerNorm are understood, whatever this layout says.
+        Returns None for tensors that no model has: optimizer state, and buffers that are computed from the sizes. Both
+        namings of attention and of LayerNorm are accepted, whatever the layout.
         """
         transposed = False
         if self.tensorflow:
@@ -116,7 +116,7 @@ class Layout:
         return _rename_attention(norm_from_gamma_beta(name), "compact", "released"), transposed
 
     def from_ours(self, name: str) -> tuple[str, bool]:
-        """The checkpoint's name of one of our tensors, and whether it lies transposed there."""
+        """Returns the name in the checkpoint for a name in this package, and whether its tensor is transposed."""
         if self.attention != "released":
             name = _rename_attention(name, "released", self.attention)
         if name.startswith(BASE):
@@ -126,9 +126,9 @@ class Layout:
         return self.outer + (norm_to_gamma_beta(name) if self.gamma_beta else name), False
 
     def describe(self) -> str:
-        """In words, for a report."""
+        """Returns a description for a report."""
         if self.tensorflow:
-            words = ["TensorFlow's names"]
+            words = ["TensorFlow names"]
         else:
             words = [f"prefix {self.outer + self.base!r}" if self.outer + self.base else "no prefix"]
             words.append("LayerNorm gamma/beta" if self.gamma_beta else "LayerNorm weight/bias")
@@ -138,7 +138,7 @@ class Layout:
 
 
 def norm_from_gamma_beta(name: str) -> str:
-    """The name with the weight and bias of a LayerNorm called so; other names as they are."""
+    """Returns a name with gamma and beta of a LayerNorm renamed to weight and bias."""
     module, _, kind = name.rpartition(".")
     return f"{module}.{_LAYER_NORM.get(kind, kind)}" if module.endswith("LayerNorm") else name
 
@@ -150,7 +150,7 @@ def norm_to_gamma_beta(name: str) -> str:
 
 
 def part_of(name: str) -> str:
-    """Which of PARTS a tensor under our name belongs to."""
+    """Returns the part of the model, one of PARTS, for a name in this package."""
     if not name.startswith(BASE):
         return "head"
     inner = name.removeprefix(BASE)
@@ -162,13 +162,13 @@ def part_of(name: str) -> str:
 
 
 def role_of(name: str) -> str | None:
-    """The role (a key of NAMINGS) of the self-attention layer that a tensor under our name is of, or None."""
+    """Returns the role (a key of NAMINGS) of a self-attention layer for a name in this package, or None."""
     _, found, after = name.partition(f".{ATTENTION}")
     return _ROLES.get(after.partition(".")[0]) if found else None
 
 
 def layer_number(name: str) -> int | None:
-    """The number of the encoder layer that a tensor under our name is of, or None."""
+    """Returns the index of the encoder layer for a name in this package, or None."""
     match = re.match(r"bert\.encoder\.layer\.(\d+)\.", name)
     return int(match[1]) if match else None
 
@@ -183,7 +183,7 @@ def _rename_attention(name: str, from_naming: str, to_naming: str) -> str:
 
 
 def _from_path(path: str) -> tuple[str | None, bool]:
-    """The dotted name of a TensorFlow variable and whether it lies transposed; None for optimizer state."""
+    """Returns the dotted name of a TensorFlow variable and whether it is transposed; None for optimizer state."""
     path = path.removesuffix(":0")
     *modules, last = path.split("/")
     if last in _OPTIMIZER_STATE:
@@ -198,7 +198,7 @@ def _from_path(path: str) -> tuple[str | None, bool]:
 
 
 def _to_path(name: str) -> tuple[str, bool]:
-    """The TensorFlow variable of a dotted name, the inverse of `_from_path`."""
+    """Returns the TensorFlow variable for a dotted name, the inverse of `_from_path`."""
     if name in _OWN_HEADS:
         return _OWN_HEADS[name], False
     module, _, kind = name.rpartition(".")

@@ -11,18 +11,22 @@ OUTSIDE_POSITIONS = ("ignore", "clamp")
 class PlainBertConfig(EncoderConfig):
     """BERT with plain softmax attention.
 
-    Called plain because transformers has a BertConfig, and its registry goes by class name. It reads the
-    configuration files of transformers' BERT.
+    The name differs from transformers' BertConfig, since its registry uses class names. It reads configuration files
+    of transformers' BERT.
 
     Args:
-        outside_positions: what the loss of question answering does with ends of answers that lie outside the
-            sequence, see `span_loss`.
+        outside_positions: what the loss of question answering does with answer positions outside the sequence, "ignore"
+            or "clamp"; see `span_loss`.
         answer_pooler: whether `BertForQuestionAnswering` has the pooler of published checkpoints, which is loaded and
-            saved, and neither run nor trained.
-        Others: as in `EncoderConfig`.
+            saved, but neither run nor trained.
+        **kwargs: fields of `EncoderConfig`.
 
     Raises:
-        TypeError, ValueError: naming the field, its value and its limit.
+        TypeError, ValueError: a field is unknown or invalid; the message names it and its limit.
+
+    Example:
+        >>> PlainBertConfig(hidden_size=384, num_hidden_layers=6, num_attention_heads=12, num_labels=3).num_labels
+        3
     """
 
     model_type = "plain_bert"
@@ -35,7 +39,7 @@ class PlainBertConfig(EncoderConfig):
         super().__init__(**kwargs)
 
     def check(self) -> None:
-        """Raises TypeError or ValueError for the first field that is out of its limits."""
+        """Raises TypeError or ValueError for the first invalid field."""
         super().check()
         check_one_of("outside_positions", self.outside_positions, OUTSIDE_POSITIONS)
         check_flag("answer_pooler", self.answer_pooler)

@@ -13,18 +13,24 @@ BLIND_QUERIES = ("zeros", "average")
 
 
 class BertSumConfig(EncoderHeadConfig):
-    """Configuration of BertSum, the published options by their names.
+    """Configuration of BertSum, with the published names of its options.
 
     Args:
-        encoder: as in `EncoderHeadConfig`.
-        inter_layers: transformer layers over sentences; 0 leaves a LayerNorm and a linear classifier.
-        heads, ff_size: attention heads and inner width of those layers.
+        encoder: configuration of the encoder, or its fields with `model_type`; None: transformers' BERT.
+        inter_layers: number of transformer layers over sentences; 0 leaves a LayerNorm and a linear classifier.
+        heads: attention heads of those layers.
+        ff_size: width of the hidden layer of their feed-forward blocks.
         dropout: probability in those layers.
-        blind_queries: as in `MultiHeadedAttention`. Sentences see one another, so it touches documents without
-            sentences alone: their maps and logits, and no score, which is 0 there.
+        blind_queries: result of a query that sees no key, "zeros" or "average"; see `MultiHeadedAttention`. Only
+            documents without sentences have such queries, and their scores are 0 in either case.
+        **kwargs: fields of every transformers configuration.
 
     Raises:
-        TypeError, ValueError: naming the field, its value and its limit.
+        TypeError, ValueError: a field is unknown or invalid; the message names it and its limit.
+
+    Example:
+        >>> BertSumConfig(inter_layers=1).encoder.model_type
+        'bert'
     """
 
     model_type = "bertsum"
@@ -56,5 +62,5 @@ class BertSumConfig(EncoderHeadConfig):
         check_one_of("blind_queries", self.blind_queries, BLIND_QUERIES)
         if self.encoder.hidden_size % self.heads:
             raise ValueError(
-                f"heads: got {self.heads}, wanted a divisor of the encoder's hidden_size = {self.encoder.hidden_size}"
+                f"heads: expected a divisor of the encoder's hidden_size = {self.encoder.hidden_size}, got {self.heads}"
             )

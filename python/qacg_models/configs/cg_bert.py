@@ -1,4 +1,4 @@
-"""Configuration of CG-BERT: the published field names, and every published variant as a named choice."""
+"""Configuration of CG-BERT, with the published field names and variants."""
 
 from typing import Any
 
@@ -11,9 +11,9 @@ GATE_ACTIVATIONS = ("sigmoid", "tanh")
 
 
 class CGBertFields(GatedContextFields, total=False):
-    """Fields that `CGBertConfig` reads beside its own."""
+    """Fields that `CGBertConfig` reads in addition to its own."""
 
-    A_prob_dropout_prob: float  # what a published text calls attention_probs_dropout_prob
+    A_prob_dropout_prob: float  # a published name of attention_probs_dropout_prob
 
 
 class CGBertConfig(GatedContextConfig):
@@ -22,12 +22,19 @@ class CGBertConfig(GatedContextConfig):
     The published code has `context_projection="head", lambda_bias=False` (the default here).
 
     Args:
+        context_projection: "hidden" projects the whole context (hidden x hidden), "head" the slice of each head with
+            one shared matrix (head size x head size).
+        lambda_bias: whether the layers of the gates have biases.
         gate_activation: "sigmoid" (the published code) or "tanh" (the paper).
-        Others: as in `GatedContextConfig` and the classes above it. `A_prob_dropout_prob`, as one published text calls
-            it, is read as attention_probs_dropout_prob.
+        **kwargs: fields of `GatedContextConfig`, `ContextConfig` and `EncoderConfig`. The published name
+            `A_prob_dropout_prob` is read as attention_probs_dropout_prob.
 
     Raises:
-        TypeError, ValueError: naming the field, its value and its limit.
+        TypeError, ValueError: a field is unknown or invalid; the message names it and its limit.
+
+    Example:
+        >>> CGBertConfig(contexts=["price", "service"], num_labels=3).context_id("service")
+        1
     """
 
     model_type = "cg_bert"
@@ -46,12 +53,12 @@ class CGBertConfig(GatedContextConfig):
             other = rest.pop("A_prob_dropout_prob")
             if rest.setdefault("attention_probs_dropout_prob", other) != other:
                 raise ValueError(
-                    f"A_prob_dropout_prob: got {other} beside attention_probs_dropout_prob = "
-                    f"{rest['attention_probs_dropout_prob']}; they are two names of one field"
+                    f"A_prob_dropout_prob: expected {rest['attention_probs_dropout_prob']} as in "
+                    f"attention_probs_dropout_prob, the same field, got {other}"
                 )
         super().__init__(context_projection=context_projection, lambda_bias=lambda_bias, **rest)
 
     def check(self) -> None:
-        """Raises TypeError or ValueError for the first field that is out of its limits."""
+        """Raises TypeError or ValueError for the first invalid field."""
         super().check()
         check_one_of("gate_activation", self.gate_activation, GATE_ACTIVATIONS)

@@ -1,4 +1,4 @@
-"""What configurations of encoders with a context share: the names of the contexts."""
+"""Configurations of encoders with a context: names of the contexts, variants of projections and gates."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -13,23 +13,23 @@ CONTEXT_PROJECTIONS = ("hidden", "head")
 
 
 class ContextFields(EncoderFields, total=False):
-    """The fields of `ContextConfig`, for the signatures of those that hand them on."""
+    """The fields of `ContextConfig`, for the signatures of subclasses."""
 
     contexts: int | Sequence[str]
     context_standalone: bool
 
 
 class ContextConfig(EncoderConfig):
-    """An encoder that is told what to look for by a context id.
+    """An encoder that reads a context, such as an aspect, by its id.
 
     Args:
         contexts: names of the contexts, in the order of their ids, or their number.
-        context_standalone: whether inputs leave the aspect to the context id, without a second sentence.
-            Inputs are built at prediction as they were in training, and the model refuses such a sentence.
-        Others: as in `EncoderConfig`.
+        context_standalone: whether the context enters by its id only, and not as a second segment too. The model then
+            raises ValueError for inputs with a second segment.
+        **kwargs: fields of `EncoderConfig`.
 
     Raises:
-        TypeError, ValueError: naming the field, its value and its limit.
+        TypeError, ValueError: a field is unknown or invalid; the message names it and its limit.
     """
 
     def __init__(
@@ -40,7 +40,9 @@ class ContextConfig(EncoderConfig):
         **kwargs: Unpack[EncoderFields],
     ):
         if "num_contexts" in kwargs:
-            raise TypeError("num_contexts: derived from contexts; pass contexts=N or contexts=[names]")
+            raise TypeError(
+                "num_contexts: expected no value, since contexts determines it. Pass contexts=N or contexts=[names]."
+            )
         self.contexts = _context_names(contexts)
         self.context_standalone = context_standalone
         super().__init__(**kwargs)
@@ -56,39 +58,40 @@ class ContextConfig(EncoderConfig):
         return {name: i for i, name in enumerate(self.contexts)}
 
     def context_id(self, name: str) -> int:
-        """Id of the context called `name`; ValueError lists the known names."""
+        """Returns the id of a context; raises ValueError with the known names for another one."""
         try:
             return self.contexts.index(name)
         except ValueError:
             known = ", ".join(map(repr, self.contexts))
-            raise ValueError(f"context: got {name!r}, wanted one of {known}") from None
+            raise ValueError(f"context: expected one of {known}, got {name!r}") from None
 
     def check(self) -> None:
-        """Raises TypeError or ValueError for the first field that is out of its limits."""
+        """Raises TypeError or ValueError for the first invalid field."""
         super().check()
         check_flag("context_standalone", self.context_standalone)
         self.contexts = _context_names(self.contexts)
 
 
 class GatedContextFields(ContextFields, total=False):
-    """The fields of `GatedContextConfig` that its variants hand on as they are."""
+    """The fields of `GatedContextConfig` that its subclasses pass on unchanged."""
 
     lambda_per_head: bool
 
 
 class GatedContextConfig(ContextConfig):
-    """An encoder whose self-attention has a context, let in by gates.
+    """An encoder whose self-attention reads a context through gates.
 
     Args:
-        context_projection: "hidden" projects the whole context (hidden x hidden), "head" each head's slice
-            with one matrix shared by the heads (head size x head size).
+        context_projection: "hidden" projects the whole context (hidden x hidden), "head" the slice of each head with
+            one shared matrix (head size x head size).
         lambda_bias: whether the layers of the gates have biases.
-        lambda_per_head: whether every head has gate weights of its own (the paper) or all share them (the
-            published code).
-        Others: as in `ContextConfig`. The gates' weights start at 0.01 whatever initializer_range is.
+        lambda_per_head: whether every head has its own gate weights (the paper) or all share them (the published
+            code).
+        **kwargs: fields of `ContextConfig` and `EncoderConfig`. Gate weights have the initial standard deviation 0.01,
+            whatever initializer_range is.
 
     Raises:
-        TypeError, ValueError: naming the field, its value and its limit.
+        TypeError, ValueError: a field is unknown or invalid; the message names it and its limit.
     """
 
     def __init__(
@@ -105,7 +108,7 @@ class GatedContextConfig(ContextConfig):
         super().__init__(**kwargs)
 
     def check(self) -> None:
-        """Raises TypeError or ValueError for the first field that is out of its limits."""
+        """Raises TypeError or ValueError for the first invalid field."""
         super().check()
         check_one_of("context_projection", self.context_projection, CONTEXT_PROJECTIONS)
         for field in ("lambda_bias", "lambda_per_head"):
@@ -113,20 +116,20 @@ class GatedContextConfig(ContextConfig):
 
 
 def _context_names(contexts: int | Sequence[str]) -> list[str]:
-    """Names of the contexts; an integer stands for that many generated names, as LABEL_0 does for labels."""
+    """Returns the names of the contexts; an integer is the number of generated names CONTEXT_0, CONTEXT_1, ..."""
     if isinstance(contexts, int) and not isinstance(contexts, bool):
         check_size("contexts", contexts)
         return [f"CONTEXT_{i}" for i in range(contexts)]
     if isinstance(contexts, str) or not isinstance(contexts, Sequence):
-        raise TypeError(f"contexts: got {contexts!r}, wanted a list of names or a number of contexts")
+        raise TypeError(f"contexts: expected a list of names or a number of contexts, got {contexts!r}")
     names = list(contexts)
     for name in names:
         if not isinstance(name, str):
-            raise TypeError(f"contexts: got the name {name!r} of type {type(name).__name__}, wanted strings")
+            raise TypeError(f"contexts: expected strings, got the name {name!r} of type {type(name).__name__}")
     if not names:
-        raise ValueError("contexts: got an empty list, wanted at least one name")
+        raise ValueError("contexts: expected at least one name, got an empty list")
     if len(names) > MOST["contexts"][0]:
-        raise ValueError(f"contexts: got {len(names)} names, wanted at most {limit('contexts')}")
+        raise ValueError(f"contexts: expected at most {limit('contexts')}, got {len(names)} names")
     if twice := sorted(name for name, count in Counter(names).items() if count > 1):
-        raise ValueError(f"contexts: got {', '.join(map(repr, twice))} more than once, wanted distinct names")
+        raise ValueError(f"contexts: expected distinct names, got {', '.join(map(repr, twice))} more than once")
     return names

@@ -1,7 +1,8 @@
-"""What the configurations of all encoders here share: BERT's fields, labels, and checks that name the field."""
+"""Base configuration of the encoders: the fields of BERT, labels, and checks of every field."""
 
 import difflib
 import inspect
+from collections.abc import Iterable
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -11,6 +12,7 @@ from typing_extensions import TypedDict, Unpack
 
 from qacg_models.configs.field_checks import (
     check_dtype,
+    check_flag,
     check_integer,
     check_number,
     check_one_of,
@@ -33,7 +35,7 @@ _POSITIVE_INTEGERS = (
 )
 _PROBABILITIES = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout")
 
-# Fields of a transformers configuration that say nothing about what these models compute.
+# Fields of a transformers configuration that do not change what these models compute.
 _COMMON = {
     *inspect.signature(PreTrainedConfig.__init__).parameters,
     *("num_labels", "output_attentions", "attn_implementation", "experts_implementation", "torch_dtype"),
@@ -43,26 +45,28 @@ _COMMON = {
     *("bos_token_id", "eos_token_id", "sep_token_id", "cls_token_id", "mask_token_id"),
 } - {"self", "kwargs"}
 
-# Fields of published BERT configurations that would change the computation, with the one value there is here.
+# Fields of published BERT configurations that would change the computation, with their only supported value.
 _FIXED = {
     "position_embedding_type": "absolute",
     "is_decoder": False,
     "add_cross_attention": False,
     "is_encoder_decoder": False,
     "chunk_size_feed_forward": 0,
-    "gradient_checkpointing": False,  # an old switch; today model.gradient_checkpointing_enable()
+    "gradient_checkpointing": False,  # replaced by model.gradient_checkpointing_enable()
     "directionality": "bidi",
     "pooler_type": "first_token_transform",
 }
-# Published beside pooler_type; sizes of a pooler that BERT does not have. They are dropped.
-_OF_ANOTHER_POOLER = {*("pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head")}
+# Published with pooler_type: sizes of a pooler that BERT does not have. They are dropped.
+_OTHER_POOLER_FIELDS = {
+    *("pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head")
+}
 
 
 ProblemType = Literal["regression", "single_label_classification", "multi_label_classification"]
 
 
 class CommonFields(TypedDict, total=False):
-    """Fields of transformers' PreTrainedConfig that mean something here; each may be left out."""
+    """Fields of transformers' PreTrainedConfig that these models use; all are optional."""
 
     architectures: list[str] | None
     attn_implementation: str | dict[str, str] | None
@@ -80,13 +84,13 @@ class CommonFields(TypedDict, total=False):
 
 
 class PublishedFields(CommonFields, total=False):
-    """Fields that `EncoderConfig` reads beside its own."""
+    """Fields that `EncoderConfig` reads in addition to its own."""
 
-    full_pooler: bool | None  # what published configurations have for `pooler`
+    full_pooler: bool | None  # the published form of `pooler`
 
 
 class EncoderFields(PublishedFields, total=False):
-    """The fields of `EncoderConfig`, for the signatures of those that hand them on."""
+    """The fields of `EncoderConfig`, for the signatures of subclasses."""
 
     vocab_size: int
     hidden_size: int
@@ -108,40 +112,46 @@ class EncoderFields(PublishedFields, total=False):
 
 
 class EncoderConfig(PreTrainedConfig):
-    """The fields of BERT, under the names that published configurations have for them.
+    """The fields of BERT, with their published names.
 
-    Reads the configuration files of this package, of transformers' BERT and of the TensorFlow release. Unlike
-    transformers' configurations it refuses fields that it does not know.
+    It reads configuration files of this package, of transformers' BERT and of the TensorFlow release. Unlike
+    transformers' configurations it raises TypeError for unknown fields.
 
     Args:
-        vocab_size, hidden_size, num_hidden_layers, num_attention_heads, intermediate_size,
-        max_position_embeddings, type_vocab_size: sizes.
+        vocab_size: number of word embeddings.
+        hidden_size: width of the hidden states, a multiple of num_attention_heads.
+        num_hidden_layers: number of layers.
+        num_attention_heads: number of attention heads.
+        intermediate_size: width of the hidden layer of the feed-forward blocks.
         hidden_act: name of an activation of transformers; "gelu" is the exact one, with erf.
-        hidden_dropout_prob: dropout of hidden states, pooled output and the attention pooler's gate.
-        attention_probs_dropout_prob: dropout of attention maps.
+        hidden_dropout_prob: dropout of hidden states, of the pooled output and in the attention pooler.
+        attention_probs_dropout_prob: dropout of attention matrices.
         classifier_dropout: dropout before the classifier; None: hidden_dropout_prob.
+        max_position_embeddings: number of position embeddings, the largest length in tokens.
+        type_vocab_size: number of token types.
         initializer_range: standard deviation of initial weights.
-        layer_norm_initializer: "identity" starts every LayerNorm with weights 1 and biases 0, as BERT was trained,
-            "normal" both with N(0, initializer_range²), as published code says it for models without a checkpoint.
-        layer_norm_eps: added to the variance inside LayerNorm.
+        layer_norm_initializer: "identity" initialises every LayerNorm with weights 1 and biases 0, as for BERT;
+            "normal" draws both from N(0, initializer_range²), as the published code does without a checkpoint.
+        layer_norm_eps: added to the variance in LayerNorm.
         pad_token_id: id of padding; its embedding is trained like any other.
-        pooler: "cls" takes the first token, "attention" a learned average over tokens. The published
-            `full_pooler`, true or false, is read as "attention" or "cls".
-        unpad: run padded batches without their padding, which gives every token and every pooled output what
-            padding gives it. What is returned for padding is then 0, and hooks inside see (T, ...) in place of
-            (B, L, ...). It does nothing on a GPU, where finding the padding would synchronise, under
-            torch.compile, for a model without pooler, and where maps are asked for.
+        pooler: "cls" reads the first token, "attention" a learned average over tokens; None: "cls". The published
+            field `full_pooler`, true or false, is read as "attention" or "cls".
+        unpad: compute padded batches without their padding. Results for tokens and the pooled output stay the same,
+            results for padding are 0, and hooks receive (T, ...) instead of (B, L, ...). It has no effect on a GPU,
+            where finding the padding would synchronise, under torch.compile, for models without pooler, and with
+            output_attentions.
+        **kwargs: fields of every transformers configuration.
 
     Raises:
-        TypeError, ValueError: naming the field, its value and its limit.
+        TypeError, ValueError: a field is unknown or invalid; the message names it and its limit.
     """
 
-    # Other model types whose configuration files have these fields and no others.
+    # Other model types whose configuration files have the same fields.
     reads: ClassVar[tuple[str, ...]] = ("bert",)
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
-        # Transformers makes every configuration a dataclass, whose generated == knows the fields of
+        # Transformers makes every configuration a dataclass, whose generated __eq__ compares the fields of
         # PreTrainedConfig only: two encoders of different sizes would be equal.
         cls.__eq__ = EncoderConfig.__eq__
 
@@ -184,13 +194,13 @@ class EncoderConfig(PreTrainedConfig):
         self.pooler = _pooler(pooler, kwargs.pop("full_pooler", None))
         self.unpad = unpad
         rest: dict[str, Any] = dict(kwargs)
-        self._check_known(rest)
+        self._remove_fixed_fields(rest)
         _check_label_count(rest)
         for field in ("dtype", "torch_dtype"):
             check_dtype(field, rest.get(field))
         super().__init__(**rest)
-        self.pad_token_id = pad_token_id  # not earlier: transformers would compare it before check() does
-        if self.label2id is None:  # type: ignore[has-type]  # transformers declares it
+        self.pad_token_id = pad_token_id  # after super().__init__, which would check it with another message
+        if self.label2id is None:  # type: ignore[has-type]  # declared in transformers
             self.label2id = {name: i for i, name in self.id2label.items()}
         self.check()
 
@@ -201,7 +211,7 @@ class EncoderConfig(PreTrainedConfig):
 
     @classmethod
     def get_config_dict(cls, pretrained_model_name_or_path, **kwargs):
-        """As in transformers; the model types in `reads` pass as this one, without its warning."""
+        """Reads a configuration file as transformers does, without its warning for the model types in `reads`."""
         found, kwargs = super().get_config_dict(pretrained_model_name_or_path, **kwargs)
         if found.get("model_type") in cls.reads:
             found = found | {"model_type": cls.model_type}
@@ -209,48 +219,46 @@ class EncoderConfig(PreTrainedConfig):
 
     @classmethod
     def from_dict(cls, config_dict, **kwargs):
-        """As in transformers: `kwargs` win. A new num_labels drops stored names of another number of labels."""
+        """Builds a configuration as transformers does; a new num_labels drops stored label names of another number."""
         stored = config_dict.get("id2label")
-        wanted = kwargs.get("num_labels")
-        if stored is not None and wanted is not None and len(stored) != wanted:
+        num_labels = kwargs.get("num_labels")
+        if stored is not None and num_labels is not None and len(stored) != num_labels:
             dropped = ("id2label", "label2id", "num_labels")
             config_dict = {name: value for name, value in config_dict.items() if name not in dropped}
         return super().from_dict(config_dict, **kwargs)
 
-    def _check_known(self, given: dict[str, object]) -> None:
-        """Takes the fields that are settled here out of `given`; TypeError for one that nobody knows."""
+    def _remove_fixed_fields(self, given: dict[str, object]) -> None:
+        """Removes the fields with a fixed value from `given`; raises for other values and for unknown fields."""
         kind = given.pop("model_type", self.model_type)
         if kind not in (self.model_type, *self.reads):
             known = ", ".join(map(repr, (self.model_type, *self.reads)))
-            raise ValueError(f"model_type: got {kind!r}, wanted one of {known} for {type(self).__name__}")
+            raise ValueError(f"model_type: expected one of {known} for {type(self).__name__}, got {kind!r}")
         for field, only in _FIXED.items():
             value = given.pop(field, only)
             if value != only:
-                raise ValueError(f"{field}: got {value!r}, wanted {only!r}; these models have nothing else")
-        for field in _OF_ANOTHER_POOLER & given.keys():
+                raise ValueError(f"{field}: expected {only!r}, got {value!r}. These models support no other value.")
+        for field in _OTHER_POOLER_FIELDS & given.keys():
             del given[field]
         own = {*vars(self), "pad_token_id", "num_labels", "id2label", "label2id", "problem_type"}
         for field in given:
             if field not in _COMMON:
-                close = difflib.get_close_matches(field, own, n=1)
-                hint = f"; did you mean {close[0]!r}?" if close else ""
-                raise TypeError(f"{field}: {type(self).__name__} has no such field{hint}")
+                raise unknown_field(field, type(self), own)
 
     @property
     def least_weights(self) -> int:
-        """Number of weights in the embeddings and the dense layers; biases, contexts and heads come on top."""
+        """Number of weights in the embeddings and dense layers, without biases, contexts and heads."""
         rows = self.vocab_size + self.max_position_embeddings + self.type_vocab_size
         layer = 4 * self.hidden_size + 2 * self.intermediate_size
         return self.hidden_size * (rows + self.num_hidden_layers * layer)
 
     def check(self) -> None:
-        """Raises TypeError or ValueError for the first field that is out of its limits."""
+        """Raises TypeError or ValueError for the first invalid field."""
         for field in _POSITIVE_INTEGERS:
             check_size(field, getattr(self, field))
         if self.hidden_size % self.num_attention_heads:
             raise ValueError(
-                f"hidden_size: got {self.hidden_size}, wanted a multiple of "
-                f"num_attention_heads = {self.num_attention_heads}"
+                f"hidden_size: expected a multiple of num_attention_heads = {self.num_attention_heads}, "
+                f"got {self.hidden_size}"
             )
         for field in _PROBABILITIES:
             value = getattr(self, field)
@@ -263,12 +271,11 @@ class EncoderConfig(PreTrainedConfig):
             check_integer("pad_token_id", self.pad_token_id, 0)
             if self.pad_token_id >= self.vocab_size:
                 raise ValueError(
-                    f"pad_token_id: got {self.pad_token_id}, wanted less than vocab_size = {self.vocab_size}"
+                    f"pad_token_id: expected less than vocab_size = {self.vocab_size}, got {self.pad_token_id}"
                 )
         check_one_of("layer_norm_initializer", self.layer_norm_initializer, LAYER_NORM_INITIALIZERS)
         check_one_of("pooler", self.pooler, POOLERS)
-        if not isinstance(self.unpad, bool):
-            raise TypeError(f"unpad: got {self.unpad!r}, wanted True or False")
+        check_flag("unpad", self.unpad)
         check_one_of("hidden_act", self.hidden_act, tuple(ACT2FN))
         if self.problem_type is not None:
             check_one_of("problem_type", self.problem_type, PROBLEM_TYPES)
@@ -277,30 +284,39 @@ class EncoderConfig(PreTrainedConfig):
     def _check_labels(self) -> None:
         ids = sorted(self.id2label)
         if ids != list(range(len(ids))) or not ids:
-            raise ValueError(f"id2label: got the ids {ids}, wanted 0, 1, ... without a gap")
+            raise ValueError(f"id2label: expected 0, 1, ... without a gap, got the ids {ids}")
         for name, i in self.label2id.items():
             if self.id2label.get(i) != name:
-                raise ValueError(f"label2id: got {name!r} as {i}, but id2label calls {i} {self.id2label.get(i)!r}")
+                raise ValueError(f"label2id: expected {self.id2label.get(i)!r} for {i} as in id2label, got {name!r}")
         if self.problem_type == "single_label_classification" and self.num_labels == 1:
             raise ValueError(
-                "problem_type: got 'single_label_classification' with num_labels = 1, wanted 'regression', "
-                "or at least 2 labels"
+                "problem_type: expected 'regression' for num_labels = 1, "
+                "got 'single_label_classification', which requires at least 2 labels"
             )
 
 
 def contents(config: PreTrainedConfig) -> dict[str, object]:
-    """Every field, without the private ones, which say where a configuration was loaded from."""
+    """Returns all fields but the private ones, which store where a configuration was loaded from."""
     return {name: value for name, value in config.to_dict().items() if not name.startswith("_")}
+
+
+def unknown_field(field: str, config_class: type, known: Iterable[str]) -> TypeError:
+    """Returns the error for a field that a configuration class does not have, with the most similar known field."""
+    close = difflib.get_close_matches(field, known, n=1)
+    hint = f". Did you mean {close[0]!r}?" if close else ""
+    return TypeError(f"{field}: expected a field of {config_class.__name__}, got an unknown name{hint}")
 
 
 def _pooler(pooler: str | None, full_pooler: object) -> str:
     if full_pooler is None:
         return "cls" if pooler is None else pooler
     if not isinstance(full_pooler, bool):
-        raise TypeError(f"full_pooler: got {full_pooler!r}, wanted True or False")
+        raise TypeError(f"full_pooler: expected True or False, got {full_pooler!r}")
     meant = "attention" if full_pooler else "cls"
     if pooler not in (None, meant):
-        raise ValueError(f"full_pooler: got {full_pooler}, which is pooler={meant!r}, beside pooler={pooler!r}")
+        raise ValueError(
+            f"full_pooler: expected the value for pooler={pooler!r}, got {full_pooler}, which is pooler={meant!r}"
+        )
     return meant
 
 
@@ -309,6 +325,6 @@ def _check_label_count(given: dict[str, object]) -> None:
     if count is not None:
         check_size("num_labels", count)
     if names is not None and not isinstance(names, dict):
-        raise TypeError(f"id2label: got {type(names).__name__}, wanted a dict from id to name")
+        raise TypeError(f"id2label: expected a dict from id to name, got {type(names).__name__}")
     if names is not None and count is not None and len(names) != count:
-        raise ValueError(f"num_labels: got {count}, but id2label has {len(names)} names")
+        raise ValueError(f"num_labels: expected {len(names)} as in id2label, got {count}")

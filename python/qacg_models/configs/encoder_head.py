@@ -1,21 +1,20 @@
-"""What the configurations of heads over an encoder share: the encoder's own configuration, and no unknown fields."""
+"""Base configuration of heads over any encoder, with the configuration of the encoder inside."""
 
 from __future__ import annotations
 
 import copy
 import dataclasses
-import difflib
 from typing import ClassVar
 
 from transformers import AutoConfig, PreTrainedConfig
 from typing_extensions import Unpack
 
-from qacg_models.configs import encoders  # noqa: F401 - the encoder may be one of ours, saved by another process
-from qacg_models.configs.encoder import CommonFields, contents
+from qacg_models.configs import encoders  # noqa: F401 - registers the encoders of this package
+from qacg_models.configs.encoder import CommonFields, contents, unknown_field
 from qacg_models.configs.field_checks import check_dtype, check_size
 from qacg_models.configs.limits import MOST
 
-# Fields that transformers takes or writes beside those it declares; none says what a model computes.
+# Fields that transformers accepts or writes in addition to those it declares. None changes what a model computes.
 _COMMON = {
     *(field.name for field in dataclasses.fields(PreTrainedConfig)),
     *vars(PreTrainedConfig()),
@@ -28,34 +27,34 @@ class EncoderHeadConfig(PreTrainedConfig):
     """Configuration of a head over any encoder of transformers.
 
     Args:
-        encoder: configuration of the encoder, or its fields with `model_type`; None: transformers' BERT. It is
-            copied. It is stored inside this configuration, so a saved model is complete.
-        Others: the fields that every transformers configuration has.
+        encoder: configuration of the encoder, or its fields with `model_type`; None: transformers' BERT. A copy is
+            stored in this configuration, so a saved model is complete.
+        **kwargs: fields of every transformers configuration.
 
     Raises:
-        TypeError, ValueError: naming the field, its value and its limit; also for a field nobody knows.
+        TypeError, ValueError: a field is unknown or invalid; the message names it and its limit.
     """
 
     sub_configs: ClassVar = {"encoder": AutoConfig}
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
-        # Transformers makes every configuration a dataclass, whose generated == knows its own fields only.
+        # Transformers makes every configuration a dataclass, whose generated __eq__ compares its own fields only.
         cls.__eq__ = EncoderHeadConfig.__eq__
 
     def __init__(self, *, encoder: PreTrainedConfig | dict | None = None, **kwargs: Unpack[CommonFields]):
         kind = kwargs.pop("model_type", self.model_type)
         if kind != self.model_type:
             raise ValueError(
-                f"model_type: got {kind!r}, wanted {self.model_type!r}; "
-                "an encoder's own configuration goes into the field encoder"
+                f"model_type: expected {self.model_type!r}, got {kind!r}. Pass the configuration of an encoder as the "
+                "field encoder."
             )
-        self._refuse_unknown(dict(kwargs))
+        self._check_known(dict(kwargs))
         for field in ("dtype", "torch_dtype"):
             check_dtype(field, kwargs.get(field))
         self.encoder = _encoder_config(encoder)
         chosen = self.encoder._attn_implementation
-        if chosen is not None:  # transformers would reset the encoder's choice along with this one
+        if chosen is not None:  # otherwise transformers would reset the choice of the encoder
             kwargs.setdefault("attn_implementation", {"encoder": chosen})
         super().__init__(**kwargs)
         self.check()
@@ -71,29 +70,33 @@ class EncoderHeadConfig(PreTrainedConfig):
     __hash__ = None  # type: ignore[assignment]  # fields may change
 
     def get_text_config(self, decoder: bool | None = None, encoder: bool | None = None) -> PreTrainedConfig:
-        """The encoder's configuration, which has the size of the vocabulary and of the initial weights."""
+        """Returns the configuration of the encoder, which has the sizes that transformers reads."""
         return self.encoder
 
     def check(self) -> None:
-        """Raises TypeError or ValueError for the first field that is out of its limits."""
+        """Raises TypeError or ValueError for the first invalid field."""
         for field in ("hidden_size", "vocab_size"):
             if not isinstance(getattr(self.encoder, field, None), int):
-                raise ValueError(f"encoder: {type(self.encoder).__name__} has no {field}, wanted a text encoder's")
-        # Encoders of transformers check no sizes; the labels are their own default, which nothing is made of.
+                raise ValueError(
+                    f"encoder: expected the configuration of a text encoder, got {type(self.encoder).__name__} "
+                    f"without {field}"
+                )
+        # Encoders of transformers check no sizes. Their number of labels is a default that is not used.
         for field in MOST.keys() - {"num_labels", "contexts"}:
             value = getattr(self.encoder, field, None)
             if isinstance(value, int):
                 check_size(field, value, at_least=0, path="encoder.")
         if getattr(self.encoder, "is_encoder_decoder", False):
-            raise ValueError(f"encoder: {type(self.encoder).__name__} has a decoder too, wanted a text encoder's")
+            raise ValueError(
+                f"encoder: expected the configuration of a text encoder, got {type(self.encoder).__name__} "
+                "with a decoder"
+            )
 
-    def _refuse_unknown(self, given: dict[str, object]) -> None:
+    def _check_known(self, given: dict[str, object]) -> None:
         own = {name for name in vars(self) if not name.startswith("_")} | {"encoder"}
         for field in given:
             if field not in _COMMON and not field.startswith("_"):
-                close = difflib.get_close_matches(field, own, n=1)
-                hint = f"; did you mean {close[0]!r}?" if close else ""
-                raise TypeError(f"{field}: {type(self).__name__} has no such field{hint}")
+                raise unknown_field(field, type(self), own)
 
 
 def _encoder_config(encoder: PreTrainedConfig | dict | None) -> PreTrainedConfig:
@@ -102,11 +105,11 @@ def _encoder_config(encoder: PreTrainedConfig | dict | None) -> PreTrainedConfig
     if isinstance(encoder, PreTrainedConfig):
         return copy.deepcopy(encoder)
     if not isinstance(encoder, dict):
-        raise TypeError(f"encoder: got {type(encoder).__name__}, wanted a configuration or a dict of its fields")
+        raise TypeError(f"encoder: expected a configuration or a dict of its fields, got {type(encoder).__name__}")
     fields = dict(encoder)
     kind = fields.pop("model_type", None)
     if kind is None:
-        raise ValueError("encoder: got fields without model_type, wanted the name of an encoder, such as 'bert'")
+        raise ValueError("encoder: expected the name of an encoder, such as 'bert', got fields without model_type")
     for field in ("dtype", "torch_dtype"):
         check_dtype(f"encoder.{field}", fields.get(field))
     try:
@@ -115,6 +118,6 @@ def _encoder_config(encoder: PreTrainedConfig | dict | None) -> PreTrainedConfig
         if "model identifier" not in str(error):
             raise
         raise ValueError(
-            f"encoder.model_type: got {kind!r}, which transformers' AutoConfig does not know; "
-            "import the module that registers it"
+            f"encoder.model_type: expected a type that transformers' AutoConfig has, got {kind!r}. "
+            "Import the module that registers it."
         ) from None

@@ -1,4 +1,4 @@
-"""The configurations of the encoders of this package, by model type. Importing this makes AutoConfig know them all."""
+"""The configurations of the encoders by model type. Importing this module registers them with AutoConfig."""
 
 from transformers import AutoConfig
 

@@ -1,4 +1,4 @@
-"""Checks of single configuration fields: an error names the field, what came and what was wanted."""
+"""Checks of single configuration fields. Errors have the form `field: expected X, got Y`."""
 
 import math
 from typing import Any
@@ -9,57 +9,56 @@ from qacg_models.configs.limits import MOST, limit
 
 
 def check_integer(field: str, value: object, at_least: int, below: int | None = None) -> None:
-    """Raises unless `value` is an integer, and no boolean, of at least `at_least` and, if given, below `below`."""
+    """Raises unless `value` is an integer, not a boolean, of at least `at_least` and below `below` (None: no limit)."""
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{field}: got {value!r}, wanted an integer")
+        raise TypeError(f"{field}: expected an integer, got {value!r}")
     if value < at_least:
-        raise ValueError(f"{field}: got {value}, wanted at least {at_least}")
+        raise ValueError(f"{field}: expected at least {at_least}, got {value}")
     if below is not None and value >= below:
-        raise ValueError(f"{field}: got {value}, wanted less than {below}")
+        raise ValueError(f"{field}: expected less than {below}, got {value}")
 
 
 def check_size(field: str, value: Any, at_least: int = 1, path: str = "") -> None:
-    """Raises unless `value` is an integer, and no boolean, from `at_least` to the limit of `field` in `limits.MOST`.
+    """Raises unless `value` is an integer, not a boolean, from `at_least` to the limit of `field` in `limits.MOST`.
 
-    Args:
-        path: what stands before the field's name in a message, as in `encoder.`.
+    Messages have `path`, such as `encoder.`, before the name of the field.
     """
     check_integer(path + field, value, at_least)
     if value > MOST[field][0]:
-        raise ValueError(f"{path}{field}: got {value}, wanted at most {limit(field)}")
+        raise ValueError(f"{path}{field}: expected at most {limit(field)}, got {value}")
 
 
 def check_number(field: str, value: object, at_least: float | None = None) -> None:
-    """Raises unless `value` is a finite number, and no boolean, of at least `at_least`."""
+    """Raises unless `value` is a finite number, not a boolean, of at least `at_least`."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"{field}: got {value!r}, wanted a number")
+        raise TypeError(f"{field}: expected a number, got {value!r}")
     if not math.isfinite(value):
-        raise ValueError(f"{field}: got {value}, wanted a finite number")
+        raise ValueError(f"{field}: expected a finite number, got {value}")
     if at_least is not None and value < at_least:
-        raise ValueError(f"{field}: got {value}, wanted at least {at_least:g}")
+        raise ValueError(f"{field}: expected at least {at_least:g}, got {value}")
 
 
 def check_probability(field: str, value: Any) -> None:
-    """Raises unless `value` is a number in [0, 1), as dropout takes it."""
+    """Raises unless `value` is a number in [0, 1), the range of a dropout probability."""
     check_number(field, value)
     if not 0.0 <= value < 1.0:
-        raise ValueError(f"{field}: got {value}, wanted a probability in [0, 1)")
+        raise ValueError(f"{field}: expected a probability in [0, 1), got {value}")
 
 
 def check_dtype(field: str, value: object) -> None:
-    """Raises unless `value` is None, a floating-point type of torch, or its name."""
+    """Raises unless `value` is None, a floating-point dtype of torch, or its name."""
     named = getattr(torch, value, None) if isinstance(value, str) else value
     if value is not None and not (isinstance(named, torch.dtype) and named.is_floating_point):
-        raise ValueError(f"{field}: got {value!r}, wanted a floating-point type of torch, such as 'float32'")
+        raise ValueError(f"{field}: expected a floating-point dtype of torch, such as 'float32', got {value!r}")
 
 
 def check_flag(field: str, value: object) -> None:
     """Raises unless `value` is True or False."""
     if not isinstance(value, bool):
-        raise TypeError(f"{field}: got {value!r}, wanted True or False")
+        raise TypeError(f"{field}: expected True or False, got {value!r}")
 
 
 def check_one_of(field: str, value: object, known: tuple[str, ...]) -> None:
     """Raises unless `value` is one of the names `known`."""
     if value not in known:
-        raise ValueError(f"{field}: got {value!r}, wanted one of {', '.join(map(repr, known))}")
+        raise ValueError(f"{field}: expected one of {', '.join(map(repr, known))}, got {value!r}")

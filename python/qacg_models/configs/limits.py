@@ -1,14 +1,14 @@
-"""The most that a size may be, for configurations and for flags: above every published model, below what harms.
+"""The largest allowed value of every size, in configurations and flags: above all published models.
 
-A number typed wrong is refused before anything is made of its size. Whether a model of allowed sizes fits into the
-memory of a machine is another question, which training asks when it knows them all.
+The limits catch typing errors before anything of that size is allocated. Training checks separately whether a model
+fits into memory. This module does not import torch, since the command-line parser reads it.
 """
 
 from __future__ import annotations
 
 from types import MappingProxyType
 
-# By the field of the configuration: the most, and what is usual.
+# By field of the configuration: the limit, and usual values.
 MOST = MappingProxyType(
     {
         "vocab_size": (10_000_000, "the largest published vocabulary, XLM-V's, has 901,629 pieces"),
@@ -27,10 +27,10 @@ MOST = MappingProxyType(
         "num_question_types": (1_000_000, "published are 6"),
     }
 )
-SEED = 2**32 - 1  # NumPy's generator, which transformers seeds too, takes no larger one
+SEED = 2**32 - 1  # the largest seed of NumPy's generator, which transformers seeds too
 
 
 def limit(field: str) -> str:
-    """The limit of a field of MOST in words: `1,000 (BERT-large has 24)`."""
+    """Returns the limit of a field of MOST for a message: `1,000 (BERT-large has 24)`."""
     most, usual = MOST[field]
     return f"{most:,} ({usual})"

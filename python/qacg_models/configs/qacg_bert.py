@@ -1,4 +1,4 @@
-"""Configuration of QACG-BERT: the published field names, and every published variant as a named choice."""
+"""Configuration of QACG-BERT, with the published field names and variants."""
 
 from typing_extensions import Unpack
 
@@ -11,17 +11,26 @@ class QACGBertConfig(GatedContextConfig):
     """Sizes and variants of a QACG-BERT.
 
     The published variants are `pooler="cls", context_projection="hidden", lambda_bias=True` (the released
-    code, and the default here) and `pooler="attention", context_projection="head", lambda_bias=False`.
+    code, and the default) and `pooler="attention", context_projection="head", lambda_bias=False`.
 
     Args:
-        quasi_scale, beta, gamma: scalars of quasi-attention and of its gate, 1 in the published code.
-        attention_naming: "released" or "compact", which published names the attention's parameters have
-            (`qacg_kernels.nn.NAMINGS`). Checkpoints load under either.
-        Others: as in `GatedContextConfig` and the classes above it. attention_probs_dropout_prob is the dropout of the
-            map A and of context queries and keys.
+        context_projection: "hidden" projects the whole context (hidden x hidden), "head" the slice of each head with
+            one shared matrix (head size x head size).
+        lambda_bias: whether the layers of the gates have biases.
+        quasi_scale: alpha, the factor of the sigmoid map; 1 in the published code.
+        beta: factor of the query gate in lambda; 1 in the published code.
+        gamma: factor of the key gate in lambda; 1 in the published code.
+        attention_naming: "released" or "compact", the published names of the attention parameters
+            (`qacg_kernels.nn.NAMINGS`). Checkpoints with either naming load.
+        **kwargs: fields of `GatedContextConfig`, `ContextConfig` and `EncoderConfig`. attention_probs_dropout_prob is
+            the dropout of A and of context queries and keys.
 
     Raises:
-        TypeError, ValueError: naming the field, its value and its limit.
+        TypeError, ValueError: a field is unknown or invalid; the message names it and its limit.
+
+    Example:
+        >>> QACGBertConfig(contexts=["price", "service"], num_labels=3).context_id("service")
+        1
     """
 
     model_type = "qacg_bert"
@@ -44,7 +53,7 @@ class QACGBertConfig(GatedContextConfig):
         super().__init__(context_projection=context_projection, lambda_bias=lambda_bias, **kwargs)
 
     def check(self) -> None:
-        """Raises TypeError or ValueError for the first field that is out of its limits."""
+        """Raises TypeError or ValueError for the first invalid field."""
         super().check()
         for field in ("quasi_scale", "beta", "gamma"):
             check_number(field, getattr(self, field))

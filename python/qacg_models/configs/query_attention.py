@@ -25,25 +25,31 @@ class QueryAttentionConfig(EncoderHeadConfig):
     """Configuration of Query Attention.
 
     Args:
-        encoder: as in `EncoderHeadConfig`.
+        encoder: configuration of the encoder, or its fields with `model_type`; None: transformers' BERT.
         head: "linear" or "convolutional".
         conv_channels: channels of each of the three convolutions.
         head_dropout: dropout before the last layer; None: 0.7 for the linear head, 0.3 for the convolutional one.
-        question_mean: what the sum over the question's tokens is divided by: "tokens", their number, or as published
-            "length", that of the whole padded sequence, with which the question's vector shrinks as the text grows.
-        attend_padding: whether padding takes part as published: it gets its share of the softmax, and counts as
-            question where its token type is 0, as tokenizers of BERT pad. The same question and text then get other
-            scores in a batch that is padded further.
+        question_mean: divisor of the sum over the tokens of the question: "tokens", their number, or as published
+            "length", the length of the padded sequence. With "length" the vector of the question shrinks as the text
+            grows.
+        attend_padding: whether the softmax includes padding, as published. Padding with token type 0, as tokenizers of
+            BERT pad, then counts as question, and scores depend on the padding of the batch.
         num_question_types: classes of the question-type head.
-        question_type_loss_weight: weight of its loss beside the span's.
-        outside_positions: what the loss does with ends of answers that lie outside the sequence, see `span_loss`.
-        sep_token_id: id of the separator that ends the question. Needed for inputs without token types: tokens
-            before the first separator are then the question.
+        question_type_loss_weight: weight of the loss of that head, relative to the loss of the answer span.
+        outside_positions: what the loss does with answer positions outside the sequence, "ignore" or "clamp"; see
+            `span_loss`.
+        sep_token_id: id of the separator that ends the question. Inputs without token types require it: the question
+            is then the tokens before the first separator.
         allow_no_answer: whether a question may have no answer, in which case both ends are the first token.
-        no_answer_threshold: by how much the score of no answer has to beat the best span's.
+        no_answer_threshold: required difference between the score of no answer and that of the best span.
+        **kwargs: fields of every transformers configuration.
 
     Raises:
-        TypeError, ValueError: naming the field, its value and its limit.
+        TypeError, ValueError: a field is unknown or invalid; the message names it and its limit.
+
+    Example:
+        >>> QueryAttentionConfig(head="convolutional").head_dropout
+        0.3
     """
 
     model_type = "query_attention"
@@ -67,7 +73,7 @@ class QueryAttentionConfig(EncoderHeadConfig):
     ):
         self.head = head
         self.conv_channels = conv_channels
-        # An unknown head is refused by check().
+        # check() raises for an unknown head.
         self.head_dropout = HEAD_DROPOUT.get(head, 0.0) if head_dropout is None else head_dropout
         self.question_mean = question_mean
         self.attend_padding = attend_padding

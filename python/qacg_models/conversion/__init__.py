@@ -1,8 +1,8 @@
-"""`qacg convert`: a checkpoint of any kind as a folder of ours, or as one that other programs read.
+"""`qacg convert`: converts any checkpoint to a folder of this package, or of other programs.
 
-| question | its home |
+| question | module |
 |---|---|
-| which model a checkpoint is for | `model_choice.py` |
-| models with BERT's names of tensors, and the folder that is written | `convert.py` |
+| the model class for a checkpoint | `model_choice.py` |
+| models with the tensor names of BERT, and the output folder | `convert.py` |
 | heads over any encoder | `convert_head.py` |
 """

@@ -1,12 +1,12 @@
-"""What `qacg convert` does: a checkpoint as a folder of ours, or as a folder that other programs read.
+"""Conversion of a checkpoint to a folder of this package, or of other programs.
 
 | format | weights | configuration | read by |
 |---|---|---|---|
 | own | model.safetensors | config.json | `from_pretrained` of this package |
 | huggingface | model.safetensors | config.json | BERT of transformers |
 | released | checkpoint.bin | bert_config.json | the released QACG-BERT and CG-BERT, as their full state dict |
-| released | checkpoint.pt | config.json, for the way back | the published BertSum |
-| tensorflow-names | model.safetensors | bert_config.json | programs that know TensorFlow's variables by name |
+| released | checkpoint.pt | config.json, for conversion back | the published BertSum |
+| tensorflow-names | model.safetensors | bert_config.json | programs that use TensorFlow's variable names |
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from qacg_models.utils.outputs import check_writable
 OWN = "own"
 LAYOUTS = {"huggingface": HUGGING_FACE, "released": RELEASED, "tensorflow-names": TENSORFLOW}
 FORMATS = (OWN, *LAYOUTS)
-RELEASED_CONTEXTS = 8  # rows of the released context table, whatever the data
+RELEASED_CONTEXTS = 8  # rows of the released context table, for all data
 
-# What the released code has written in it. It has no fields for these.
+# Fixed values in the released code, which has no such fields.
 _RELEASED_FIELDS = {
     "qacg_bert": {"context_projection": "hidden", "lambda_bias": True, "lambda_per_head": False},
     "cg_bert": {"context_projection": "head", "lambda_bias": False, "lambda_per_head": False},
@@ -60,8 +60,8 @@ _BERT_FIELDS = (
     *("hidden_dropout_prob", "attention_probs_dropout_prob", "max_position_embeddings", "type_vocab_size"),
     *("initializer_range", "layer_norm_eps"),
 )
-# Written where somebody has chosen: a model without such a field, as another may be made of the file, refuses it.
-_CHOICES = ("layer_norm_initializer", "outside_positions", "answer_pooler")
+# Written only if they differ from the default, since models without such a field raise an error for it.
+_OPTIONAL_FIELDS = ("layer_norm_initializer", "outside_positions", "answer_pooler")
 _TOKENIZER_FILES = (
     *("vocab.txt", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
 )
@@ -82,31 +82,31 @@ def convert(
 ) -> Report:
     """Converts a checkpoint.
 
-    `dst` is written under a temporary name beside it and renamed when it is whole. Files of a tokenizer beside
-    the source are copied, unless the vocabulary is resized.
+    `dst` is written under a temporary name beside it and renamed when complete. Tokenizer files beside the source are
+    copied unless the vocabulary is resized.
 
     Args:
         src: a folder, a file of weights, or the index of shards.
-        dst: folder to make.
+        dst: the new folder.
         to: one of FORMATS.
-        model: a class of this package; None takes the head that our own configuration names, else as `choose_model`.
-        config: the configuration file; None takes the one beside the weights.
-        overrides: configuration fields that win over the checkpoint's.
-        permissions: what may happen to tensors that do not fit.
-        drop_unplaced: leave out tensors that the format has no place for, as transformers' BERT has none for
-            contexts, instead of refusing.
-        overwrite: replace the model folder that `dst` is.
-        seed: of the tensors that the source lacks and the format `own` must have.
+        model: name of a class of this package; None: see `choose_head` and `choose_model`.
+        config: the configuration file; None: the one beside the weights.
+        overrides: fields that replace those of the checkpoint.
+        permissions: what the user permits for tensors that do not fit.
+        drop_unplaced: drop tensors that the format cannot store, such as contexts in transformers' BERT; False: raise
+            an error.
+        overwrite: replace a model folder at `dst`.
+        seed: of tensors that the source does not contain and the format `own` requires.
 
     Returns:
-        What became of every tensor.
+        The report about every tensor.
 
     Raises:
-        CheckpointError: the source cannot be read, does not fit, or not into that format; `dst` exists.
+        CheckpointError: the source cannot be read or converted, or `dst` exists.
     """
     dst = Path(dst)
     if to not in FORMATS:
-        raise CheckpointError(f"to: got {to!r}, wanted one of {', '.join(FORMATS)}")
+        raise CheckpointError(f"to: expected one of {', '.join(FORMATS)}, got {to!r}")
     src = Path(src)
     if not src.exists():
         raise CheckpointError(f"{src}: no such file or folder")
@@ -147,11 +147,13 @@ def _check_destination(src: Path, dst: Path, overwrite: bool) -> None:
     if not dst.exists() or (dst.is_dir() and not any(dst.iterdir())):
         return
     if dst.resolve() in (src.resolve(), *src.resolve().parents):
-        raise CheckpointError(f"{dst}: holds {src}, which would be lost; choose another folder")
+        raise CheckpointError(f"dst: expected a folder outside {src}, got {dst}. Choose another folder.")
     if not overwrite:
-        raise CheckpointError(f"{dst}: already exists; choose another folder, or ask to overwrite it")
+        raise CheckpointError(
+            f"dst: expected a new folder, got {dst}, which exists. Choose another folder, or set overwrite."
+        )
     if not any((dst / name).is_file() for name in CONFIG_NAMES):
-        raise CheckpointError(f"{dst}: is not a model folder, so it is left alone")
+        raise CheckpointError(f"dst: expected a model folder to overwrite, got {dst}")
 
 
 def _write_own(
@@ -168,7 +170,7 @@ def _write_own(
     model.save_pretrained(folder)
     report = info["report"]
     if report.missing:
-        report.notes.append(f"what was missing has initial values, drawn with seed {seed}")
+        report.notes.append(f"missing tensors have initial values of seed {seed}")
     return report
 
 
@@ -206,7 +208,7 @@ def _write_foreign(
 
 
 def renamed(tensors: Mapping[str, Tensor], layout: Layout) -> dict[str, Tensor]:
-    """Tensors under a layout's names and in its orientation, each with memory of its own."""
+    """Returns tensors with the names and the orientation of a layout, each in its own memory."""
     state = {}
     for name, tensor in tensors.items():
         theirs, transposed = layout.from_ours(name)
@@ -218,18 +220,18 @@ def _drop_unplaced(tensors: dict[str, Tensor], config: PreTrainedConfig, report:
     if "qa_outputs.weight" in tensors and (pooler := [name for name in tensors if part_of(name) == "pooler"]):
         for name in pooler:
             del tensors[name]
-        report.notes.append("pooler.dense left out, which BERT for question answering there has not, and nothing reads")
+        report.notes.append("dropped pooler.dense, which BertForQuestionAnswering of transformers does not have")
     names = [name for name in tensors if part_of(name) in ("context", "pooler gate")]
     if not names:
         return
     if not drop_unplaced:
         raise CheckpointError(
-            f"{report.source}: BERT has no place for {some(names)}; {asking_for('drop_unplaced')} would leave them "
-            f"out, and what is left computes something else than {report.model}"
+            f"{report.source}: expected tensors of BERT, got {some(names)}. Set {asking_for('drop_unplaced')} to drop "
+            f"them; the result then differs from {report.model}."
         )
     for name in names:
         del tensors[name]
-    report.notes.append(f"{len(names)} tensors left out that BERT has no place for")
+    report.notes.append(f"dropped {len(names)} tensors that BERT does not have")
 
 
 def _hugging_face_config(config: PreTrainedConfig, tensors: Mapping[str, Tensor]) -> BertConfig:
@@ -243,22 +245,22 @@ def _hugging_face_config(config: PreTrainedConfig, tensors: Mapping[str, Tensor]
 
 
 def _complete_for_released_code(tensors: dict[str, Tensor], config: PreTrainedConfig, report: Report) -> None:
-    """What the released code wants and does not use, since it loads its state dict strictly; and refusals."""
+    """Adds the unused tensors that the released code requires, since it loads state dicts strictly."""
     for field, value in _RELEASED_VALUES.items():
         if getattr(config, field, value) != value:
             raise CheckpointError(
-                f"{report.source}: {field} is {getattr(config, field)!r}, and the released code has {value!r}"
+                f"{report.source}: {field}: expected {value!r} as in the released code, got {getattr(config, field)!r}"
             )
     if report.missing:
         raise CheckpointError(
-            f"{report.source}: lacks {some(report.missing)}, without which the released code loads no state dict"
+            f"{report.source}: expected all tensors of the released code, got none for {some(report.missing)}"
         )
     contexts = tensors.get(CONTEXTS)
     if contexts is None:
         return
     if len(contexts) > RELEASED_CONTEXTS:
         raise CheckpointError(
-            f"{report.source}: has {len(contexts)} contexts, and the released code {RELEASED_CONTEXTS} at most"
+            f"{report.source}: expected at most {RELEASED_CONTEXTS} contexts for the released code, got {len(contexts)}"
         )
     unused = RELEASED_CONTEXTS - len(contexts)
     tensors[CONTEXTS] = torch.cat([contexts, contexts.new_zeros(unused, contexts.shape[1])])
@@ -266,12 +268,12 @@ def _complete_for_released_code(tensors: dict[str, Tensor], config: PreTrainedCo
     for name, shape in {**gate, "3.bias": (1,)}.items():
         tensors[f"bert.pooler.attention_gate.{name}"] = contexts.new_zeros(shape)
     report.notes.append(
-        f"zeros for pooler.attention_gate and {unused} context rows, which the released code wants and never uses"
+        f"zeros for pooler.attention_gate and {unused} context rows, which the released code requires but does not use"
     )
 
 
 def _add_pooler(tensors: dict[str, Tensor], source: Source, config: PreTrainedConfig, report: Report) -> None:
-    """The pooler that the released BERT has under every head, that of question answering, which skips it, too."""
+    """Adds the pooler, which the released BERT has with every head, even if the head does not use it."""
     size = config.hidden_size
     shapes = {"bert.pooler.dense.weight": (size, size), "bert.pooler.dense.bias": (size,)}
     if shapes.keys() <= tensors.keys():
@@ -280,8 +282,8 @@ def _add_pooler(tensors: dict[str, Tensor], source: Source, config: PreTrainedCo
     for name, tensor in own.items():
         if tuple(tensor.shape) != shapes[name] or not bool(tensor.isfinite().all()):
             raise CheckpointError(
-                f"{source.path}: {source.called(name)} has shape {tuple(tensor.shape)} or values that are not finite, "
-                f"wanted finite ones in {shapes[name]}"
+                f"{source.path}: {source.called(name)}: expected finite values of shape {shapes[name]}, got shape "
+                f"{tuple(tensor.shape)}, or NaN or infinity"
             )
     if own.keys() == shapes.keys():
         tensors.update(own)
@@ -289,12 +291,12 @@ def _add_pooler(tensors: dict[str, Tensor], source: Source, config: PreTrainedCo
         report.loaded += own
         return
     tensors.update({name: torch.zeros(shape) for name, shape in shapes.items()})
-    report.notes.append("zeros for pooler.dense, which the released code wants and this model never uses")
+    report.notes.append("zeros for pooler.dense, which the released code requires and this model does not use")
 
 
 def _variant_fields(config: PreTrainedConfig) -> list[str]:
-    """Fields beside BERT's that the way back needs, or that say what is computed."""
+    """Returns the fields in addition to BERT's that change the computation or that conversion back requires."""
     fields = ("contexts", "context_standalone", "pooler", *_RELEASED_FIELDS["qacg_bert"], *_RELEASED_VALUES)
     default = type(config)()
-    chosen = [field for field in _CHOICES if getattr(config, field, None) != getattr(default, field, None)]
+    chosen = [field for field in _OPTIONAL_FIELDS if getattr(config, field, None) != getattr(default, field, None)]
     return [*(field for field in fields if hasattr(config, field) and field not in _BERT_FIELDS), *chosen]

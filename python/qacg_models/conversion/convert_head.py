@@ -1,4 +1,4 @@
-"""What `qacg convert` does with a head over any encoder: to our folders, and to the format of published BertSum."""
+"""Conversion of heads over any encoder to folders of this package, and to the format of published BertSum."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ def write_head(
     """Writes `folder` in the format `to`; arguments as for `convert`.
 
     Raises:
-        CheckpointError: the source cannot be read or does not fit, or not into that format.
+        CheckpointError: the source cannot be read or converted.
     """
     options = {
         "initialize_missing": permissions.initialize_missing,
         "ignore_mismatched_sizes": permissions.ignore_mismatched_sizes,
     }
-    for asked in ("truncate_positions", "truncate_contexts", "resize_vocabulary"):
-        if getattr(permissions, asked):
+    for name in ("truncate_positions", "truncate_contexts", "resize_vocabulary"):
+        if getattr(permissions, name):
             raise CheckpointError(
-                f"{asking_for(asked)}: {model_class.__name__} takes the tables of its encoder as they are"
+                f"{asking_for(name)}: expected False for {model_class.__name__}, which keeps the tables of its encoder"
             )
     ready = head_configuration(model_class.config_class, weights, config, overrides)
     if to == "own":
@@ -51,20 +51,24 @@ def write_head(
         model.save_pretrained(folder)
         report = info["report"]
         if report.missing:
-            report.notes.append(f"what was missing has initial values, drawn with seed {seed}")
+            report.notes.append(f"missing tensors have initial values of seed {seed}")
         return report
     kind = ready.encoder.model_type
     if to != "released" or ready.model_type != "bertsum" or kind not in _BERTS:
         raise CheckpointError(
-            f"to: got {to!r} for {model_class.__name__} over an encoder of type {kind!r}; wanted 'own', or 'released' "
-            "for a BertSum over BERT"
+            f"to: expected 'own', or 'released' for a BertSum over BERT, got {to!r} for {model_class.__name__} over an "
+            f"encoder of type {kind!r}"
         )
     state, report = model_class.fit(read_tensors(weights), ready, source=weights, **options)
     if report.missing:
-        raise CheckpointError(f"{weights}: lacks {some(report.missing)}, without which the released code loads none")
+        raise CheckpointError(
+            f"{weights}: expected all tensors of the released code, got none for {some(report.missing)}"
+        )
     torch.save({"model": _as_released(state, ready)}, folder / "checkpoint.pt")
     ready.save_pretrained(folder)
-    report.notes.append(f"{len(state)} tensors written as released; zeros for a pooler that it wants and never uses")
+    report.notes.append(
+        f"{len(state)} tensors written as released, with zeros for a pooler that the code requires but does not use"
+    )
     return report
 
 

@@ -1,4 +1,4 @@
-"""Which model of this package a checkpoint is for."""
+"""The model class for a checkpoint."""
 
 from __future__ import annotations
 
@@ -18,10 +18,7 @@ DEFAULT_MODEL = "QACGBertForSequenceClassification"
 
 
 def choose_head(weights: Path, name: str | None, config: Path | str | None) -> type[HeadCheckpointLoading] | None:
-    """The class of a model with a head over any encoder: the one called `name`, or that of our own configuration.
-
-    None: it is a model of another kind.
-    """
+    """Returns the class with a head over any encoder that `name` or the configuration names; None for other models."""
     heads = [entry for entry in MODELS if entry.tensors == "head"]
     if name is not None:
         chosen = [entry for entry in heads if entry.name == name]
@@ -33,37 +30,36 @@ def choose_head(weights: Path, name: str | None, config: Path | str | None) -> t
 
 
 def choose_model(source: Source, name: str | None, *, plain: bool) -> type[CheckpointLoading]:
-    """The model class for a checkpoint.
+    """Returns the model class for a checkpoint.
 
     Args:
-        name: of a class, if somebody has chosen; None takes that of our own configuration, else what the
-            tensors tell.
-        plain: for a checkpoint without context, whether it stays a BERT (with the head that it has) or becomes
-            the backbone of DEFAULT_MODEL.
+        source: the checkpoint.
+        name: name of a class; None: that in a configuration of this package, otherwise inferred from the tensors.
+        plain: whether a checkpoint without context stays a BERT (with its head); False: it becomes the backbone of
+            DEFAULT_MODEL.
 
     Raises:
-        CheckpointError: no such model; or the tensors fit several that compute different things.
+        CheckpointError: there is no such model, or the tensors fit several.
     """
     fields = source.fields or {}
     if name is None and fields.get("model_type") in ENCODER_CONFIGS:
         name = next(iter(fields.get("architectures") or [None]))
     if name is None:
-        name = _told_by_tensors(source, plain)
+        name = _inferred_model(source, plain)
     for entry in MODELS:
         if entry.name == name and entry.tensors == "bert":
             return load_class(entry)
-    raise CheckpointError(f"model: got {name!r}, wanted one of {', '.join(entry.name for entry in MODELS)}")
+    raise CheckpointError(f"model: expected one of {', '.join(entry.name for entry in MODELS)}, got {name!r}")
 
 
-def _told_by_tensors(source: Source, plain: bool) -> str:
+def _inferred_model(source: Source, plain: bool) -> str:
     if any(part_of(name) == "context" for name in source.tensors):
-        told = variant(source)
-        # The released CG-BERT and both published texts have the same tensors in the same shapes.
-        if (told.get("context_projection"), told.get("lambda_bias")) == ("hidden", True):
+        fields = variant(source)
+        # The released CG-BERT and both published variants have tensors of the same names and shapes.
+        if (fields.get("context_projection"), fields.get("lambda_bias")) == ("hidden", True):
             return DEFAULT_MODEL
         raise CheckpointError(
-            f"{source.path}: its context projections and gates may be those of QACG-BERT or of CG-BERT, which compute "
-            "different things; name the model"
+            f"{source.path}: model: expected a name, since the tensors fit both QACG-BERT and CG-BERT, got none"
         )
     if not plain:
         return DEFAULT_MODEL

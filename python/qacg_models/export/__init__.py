@@ -1,10 +1,10 @@
-"""A trained model as one file that programs without this package run.
+"""Export of a trained model to one file that other programs run without this package.
 
-| question | its home |
+| question | module |
 |---|---|
-| which files there are, and what each needs | `formats.py` |
+| the formats and their packages | `formats.py` |
 | the model as a graph of tensors | `traced.py` |
-| writing and running a file | `onnx_file.py`, `torch_file.py`; in int8 `onnx_file.py` |
-| whether a file answers as the model does, and on which rows | `check.py`, `check_rows.py` |
-| a file written, checked, and only then published | `write.py` |
+| writing and running a file | `onnx_file.py`, `torch_file.py` |
+| comparing a file with the model, and on which examples | `check.py`, `check_rows.py` |
+| writing, checking and then publishing a file | `write.py` |
 """

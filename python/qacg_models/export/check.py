@@ -1,4 +1,4 @@
-"""Whether an exported file answers as the model does, as `qacg predict` runs it."""
+"""Comparison of an exported file with the model, as `qacg predict` runs it."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ LARGEST_BATCH = 32
 
 @dataclass(frozen=True)
 class Limits:
-    """How far a file may be from its model.
+    """The allowed differences between a file and its model.
 
     Attributes:
-        probability: most that a probability may differ by.
-        labels: least share of rows with the same label.
+        probability: largest difference of a probability.
+        labels: smallest share of examples with the same label.
     """
 
     probability: float
@@ -31,8 +31,8 @@ class Limits:
 
 
 EXACT = Limits(probability=1e-5, labels=1.0)
-# One scale of 8 bits for all that a layer is given turns labels over that were a coin's throw: of MiniLM on SentiHood
-# 1 % of them, with a mean difference of 0.006 and one row of 400 that is off by 0.41.
+# One 8-bit scale for all inputs of a layer changes labels with almost equal probabilities: for MiniLM on SentiHood 1 %
+# of them, with a mean difference of 0.006 and a largest difference of 0.41 in 400 examples.
 INT8 = Limits(probability=0.5, labels=0.97)
 
 
@@ -41,12 +41,12 @@ class Check:
     """The comparison of a file with its model.
 
     Attributes:
-        runtime: what ran the file, with its version.
-        rows: how many.
-        lengths: the least and the largest number of tokens of a row.
+        runtime: program that ran the file, with its version.
+        rows: number of examples.
+        lengths: the smallest and the largest number of tokens of an example.
         largest: the largest difference of a probability.
-        equal: the number of rows with the same label.
-        limits: what is allowed.
+        equal: number of examples with the same label.
+        limits: the allowed differences.
     """
 
     runtime: str
@@ -58,32 +58,34 @@ class Check:
 
     @property
     def passed(self) -> bool:
-        """Whether labels and probabilities are within the limits; NaN is not."""
+        """Whether labels and probabilities are within the limits; False for NaN."""
         return self.equal >= self.limits.labels * self.rows and self.largest <= self.limits.probability
 
     def __str__(self) -> str:
-        wanted = f"{self.limits.labels:.0%}" if self.limits.labels < 1 else "all"
+        required = f"{self.limits.labels:.0%}" if self.limits.labels < 1 else "all"
         return (
-            f"run by {self.runtime}: {self.rows:,} rows of {self.lengths[0]} to {self.lengths[1]} tokens, "
+            f"run by {self.runtime}: {self.rows:,} examples of {self.lengths[0]} to {self.lengths[1]} tokens, "
             f"in batches of 1 to {LARGEST_BATCH}\n"
             f"largest difference of a probability: {self.largest:.2g}, allowed {self.limits.probability:g}\n"
-            f"equal labels: {self.equal:,} of {self.rows:,}, wanted {wanted}"
+            f"equal labels: {self.equal:,} of {self.rows:,}, required {required}"
         )
 
 
 def compare(trained: TrainedModel, rows: Sequence[Example], run: Run, runtime: str, limits: Limits = EXACT) -> Check:
-    """Compares a file with its model on rows, whose labels are not looked at.
+    """Compares a file with its model on examples, whose labels are ignored.
 
     Args:
-        run: the file, a function of inputs by name to logits (B, classes).
-        runtime: what runs it.
-        limits: what is allowed.
+        trained: the model.
+        rows: the examples.
+        run: the file, a function from inputs by name to logits (B, classes).
+        runtime: program that runs it.
+        limits: the allowed differences.
 
     Raises:
-        InputError: a row's context is none of the model's.
+        InputError: the model does not have the context of an example.
     """
     config = trained.model.config
-    rows = [replace(row, label=None) for row in rows]  # some may have one and others not
+    rows = [replace(row, label=None) for row in rows]  # only some may have one
     features, _ = encode_examples(
         rows,
         trained.tokenizer,
@@ -96,21 +98,21 @@ def compare(trained: TrainedModel, rows: Sequence[Example], run: Run, runtime: s
     for start, end in _batches(len(features)):
         batch = pad(features[start:end])
         logits.append(run({name: values.numpy() for name, values in batch.items()}))
-    wanted = trained.probabilities(rows)
+    expected = trained.probabilities(rows)
     found = probabilities_of(np.concatenate(logits), trained.calibration.temperatures)
     lengths = [len(feature["input_ids"]) for feature in features]
     return Check(
         runtime,
         len(rows),
         (min(lengths), max(lengths)),
-        float(np.abs(found - wanted).max()),
-        int((found.argmax(-1) == wanted.argmax(-1)).sum()),
+        float(np.abs(found - expected).max()),
+        int((found.argmax(-1) == expected.argmax(-1)).sum()),
         limits,
     )
 
 
 def _batches(count: int) -> list[tuple[int, int]]:
-    """Batches of 1, 2, 4, ... rows, as they come: rows of unlike lengths, so that there is padding too."""
+    """Returns batches of 1, 2, 4, ... examples in their order, whose lengths differ, so that there is padding."""
     found, start, size = [], 0, 1
     while start < count:
         found.append((start, min(start + size, count)))

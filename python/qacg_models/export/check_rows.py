@@ -1,4 +1,4 @@
-"""Real rows to check an exported file on: texts that are given, else those of training, else the package's sample."""
+"""Examples to check an exported file on: from a file, from the training data, or from the bundled sample."""
 
 from __future__ import annotations
 
@@ -16,55 +16,58 @@ from qacg_models.runs.run_config import RUN_NAME, read_run_file
 
 
 def rows_of_file(trained: TrainedModel, path: Path, text_column: str | None) -> list[Example]:
-    """A row for each text of a file (.txt, .csv, .jsonl) and context of the model.
+    """Returns an example for each text of a file (.txt, .csv, .jsonl) and context of the model.
 
     Args:
-        text_column: None: the one of training.
+        trained: the model.
+        path: the file.
+        text_column: name of the column; None: that of training.
 
     Raises:
-        DataError: the file cannot be read, or has no texts.
+        DataError: the file cannot be read or has no texts.
     """
     options = trained.data_options
     columns = options.columns().of_texts(text=text_column or options.text_column)
     texts = (request.text for request in read_requests(path, format_of(path), columns))
-    return _asked(trained, texts)
+    return _examples(trained, texts)
 
 
 def rows_at_hand(trained: TrainedModel, folder: Path) -> tuple[list[Example], str]:
-    """Rows for a model without a file of the user's, and where they come from, in words.
+    """Returns examples from the training data or the bundled sample, and a description of their source.
 
     Args:
-        folder: of the model, whose run.yaml says where the data of training lay.
+        trained: the model.
+        folder: folder of the model, whose run.yaml has the paths of the training data.
     """
     found = _rows_of_training(trained, folder)
     if found is not None:
         return found
     sentences = [row.sentence for row in load_file(sample_directory() / "test.tsv", SENTIHOOD)]
-    return _asked(trained, dict.fromkeys(sentences)), "sentences of the package's sample"
+    return _examples(trained, dict.fromkeys(sentences)), "sentences of the bundled sample"
 
 
 def spread(rows: Sequence[Example], most: int) -> list[Example]:
-    """At most so many of the rows, evenly spaced."""
+    """Returns at most `most` examples, evenly spaced."""
     if len(rows) <= most:
         return list(rows)
     return [rows[index * len(rows) // most] for index in range(most)]
 
 
 def with_longest(rows: Sequence[Example], max_length: int) -> list[Example]:
-    """The rows and one more, their texts joined until they fill a model's `max_length` tokens."""
+    """Returns the examples and one more, whose text has at least `max_length` tokens."""
     text = " ".join(row.sentence for row in rows[:max_length])
     words = text.split()
     return [*rows, replace(rows[0], sentence=" ".join(words * (max_length // len(words) + 1)), label=None)]
 
 
 def _rows_of_training(trained: TrainedModel, folder: Path) -> tuple[list[Example], str] | None:
-    """Rows of test and dev, if they are still where they were, and as they were."""
+    """Returns examples of test and dev if their files still exist unchanged."""
     record = trained.record
     try:
         paths = read_run_file(folder / RUN_NAME)["data"]
         data = load_data(paths, ("dev", "test"), record.data_options, optional=("dev", "test"), task=record.task)
     except (InputError, KeyError, OSError):
-        return None  # moved or changed since, and the report says what was taken in its place
+        return None  # moved or changed; the report names the source that is used instead
     same = [
         split
         for split, files in data.files.items()
@@ -74,7 +77,7 @@ def _rows_of_training(trained: TrainedModel, folder: Path) -> tuple[list[Example
     return (rows, f"{' and '.join(same)} of {', '.join(paths)}") if rows else None
 
 
-def _asked(trained: TrainedModel, texts: Iterable[str]) -> list[Example]:
+def _examples(trained: TrainedModel, texts: Iterable[str]) -> list[Example]:
     known = Questions.of(trained.task, trained.contexts)
     questions = replace(known, targets=known.known_targets)
     return [row for text in texts for row in questions.rows(text)]

@@ -1,4 +1,4 @@
-"""The files that a model can be exported to."""
+"""The formats of exported files."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from qacg_models.errors import InputError
 
 @dataclass(frozen=True)
 class ExportFormat:
-    """One kind of file.
+    """One format.
 
     Attributes:
-        suffix: of its name.
-        module: writes it (`write`) and runs it (`load`).
-        packages: what that needs beside torch.
-        int8: whether the module can write it with linear layers in int8 (`write_int8`).
+        suffix: suffix of file names.
+        module: module with `write` and `load`.
+        packages: required packages in addition to torch.
+        int8: whether the module has `write_int8`, for linear layers in int8.
     """
 
     suffix: str
@@ -27,18 +27,19 @@ class ExportFormat:
     int8: bool = False
 
     def load_module(self, int8: bool = False) -> ModuleType:
-        """The module, which imports the packages.
+        """Imports and returns the module.
 
         Raises:
-            InputError: one is not installed, with the command that installs it; or int8 is wanted, and the format
-                does not have it.
+            InputError: a package is not installed, or the format has no int8 and `int8` is True.
         """
         if int8 and not self.int8:
             having = " or ".join(name for name, known in FORMATS.items() if known.int8)
-            raise InputError(f"int8: got it for a {self.suffix} file, which has none; wanted --to {having} beside it")
+            raise InputError(f"int8: expected False for {self.suffix} files, got True. Use --to {having}.")
         missing = [name for name in self.packages if importlib.util.find_spec(name) is None]
         if missing:
-            raise InputError(f"to: needs {', '.join(missing)}, not installed here; pip install {' '.join(missing)}")
+            raise InputError(
+                f"to: expected the packages {', '.join(missing)}, got none. Run pip install {' '.join(missing)}."
+            )
         return importlib.import_module(self.module)
 
 

@@ -1,4 +1,9 @@
-"""ONNX: one file with the weights inside, run by onnxruntime."""
+"""Export to ONNX, one file with the weights inside, for onnxruntime; optionally with int8 linear layers.
+
+int8 uses onnxruntime's dynamic quantization: weights have one scale per output channel, inputs of a layer one scale per
+call, so the result of an example depends slightly on the rest of its batch. As in `inference/int8.py` it applies to the
+linear layers that process every token.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +22,9 @@ from qacg_models.export.traced import OUTPUT, TracedModel
 from qacg_models.utils.quiet import quiet
 
 RUNTIME = f"onnxruntime {onnxruntime.__version__}"
-# A protobuf message ends at 2 GiB; the graph takes some of it.
+# A protobuf message has at most 2 GiB, including the graph.
 MOST_BYTES = 2**31 - 2**26
-# Where torch's exporter writes the module that a node comes from, and what stands there for a layer of the encoder.
+# Metadata key in which torch's exporter stores the module of a node, and the path of the encoder layers in it.
 SCOPES, IN_A_LAYER = "pkg.torch.onnx.name_scopes", ".encoder.layer."
 
 
@@ -27,13 +32,13 @@ def write(traced: TracedModel, path: Path) -> None:
     """Writes the file.
 
     Raises:
-        InputError: the weights do not fit one file.
+        InputError: the weights do not fit into one file.
     """
     _graph(traced).save(path, external_data=False)
 
 
 def write_int8(traced: TracedModel, path: Path) -> None:
-    """Writes the file with the linear layers of the encoder in int8; errors as for `write`."""
+    """Writes the file with int8 linear layers in the encoder; errors as for `write`."""
     save_in_int8(_graph(traced).model_proto, path)
 
 
@@ -41,8 +46,8 @@ def _graph(traced: TracedModel) -> torch.onnx.ONNXProgram:
     size = sum(tensor.nbytes for tensor in traced.program.state_dict.values())
     if size > MOST_BYTES:
         raise InputError(
-            f"to: the weights take {size / 2**30:.1f} GiB, and one ONNX file holds less than 2; "
-            "--to torch-export has no such limit"
+            f"to: expected weights of less than 2 GiB for one ONNX file, got {size / 2**30:.1f} GiB. "
+            "Use --to torch-export."
         )
     with quiet("torch.onnx"):
         made = torch.onnx.export(
@@ -60,21 +65,21 @@ def _graph(traced: TracedModel) -> torch.onnx.ONNXProgram:
 
 
 def save_in_int8(model: onnx.ModelProto, path: Path) -> None:
-    """Writes a graph of torch's exporter in int8; `model` may be changed."""
+    """Writes a graph of torch's exporter in int8; changes `model`."""
     chosen, own = _token_layers(model.graph), {one.key for one in model.metadata_props}
-    # The exporter's shapes of constants that it has transposed are those from before, over which onnx stumbles.
+    # The exporter stores wrong shapes for constants that it has transposed, and onnx raises an error for them.
     del model.graph.value_info[:]
-    with quiet("root"):  # which recommends a simplification that the exporter has done
+    with quiet("root"):  # hides advice to simplify the graph, which the exporter has done
         quantize_dynamic(
             model,
             path,
             nodes_to_quantize=chosen,
             per_channel=True,
-            # 7 bits, without which CPUs that lack VNNI cut sums of two products, wherever the file is run.
+            # 7 bits: on CPUs without VNNI sums of two 8-bit products saturate.
             reduce_range=True,
             weight_type=QuantType.QInt8,
         )
-    # onnxruntime adds an entry of its own, which is not JSON as all of ours are.
+    # Remove the entry of onnxruntime, whose value is not JSON as those of this package.
     written = onnx.load(path)
     for one in [one for one in written.metadata_props if one.key not in own]:
         written.metadata_props.remove(one)
@@ -82,7 +87,7 @@ def save_in_int8(model: onnx.ModelProto, path: Path) -> None:
 
 
 def _token_layers(graph: onnx.GraphProto) -> list[str]:
-    """The nodes that multiply every token by a constant matrix of a layer; gates have vectors."""
+    """Returns the nodes that multiply every token by a constant matrix of a layer; gates have vectors."""
     shapes = {constant.name: tuple(constant.dims) for constant in graph.initializer}
     found = []
     for node in graph.node:
@@ -91,16 +96,16 @@ def _token_layers(graph: onnx.GraphProto) -> list[str]:
         shape = shapes.get(node.input[1], ())
         if len(shape) == 2 and shape[1] > 1:
             found.append(node.name)
-    assert found, "torch's exporter has other names for the layers"
+    assert found, "torch's exporter has changed the names of modules"
     return found
 
 
 def _scopes(node: onnx.NodeProto) -> str:
-    return next((told.value for told in node.metadata_props if told.key == SCOPES), "")
+    return next((entry.value for entry in node.metadata_props if entry.key == SCOPES), "")
 
 
 def load(path: Path) -> Run:
-    """The file as a function of inputs by name to logits, on the CPU."""
+    """Returns the file as a function from inputs by name to logits, on the CPU."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])

@@ -1,4 +1,4 @@
-"""torch.export: one file of ATen operators, run by torch without this package."""
+"""Export with torch.export: one file of ATen operators, which torch runs without this package."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ RUNTIME = f"torch {torch.__version__}"
 
 
 def write(traced: TracedModel, path: Path) -> None:
-    """Writes the file; the metadata are files in it, for `extra_files` of torch.export.load."""
-    # Through memory: torch's writer of files ends the process where a disk is full.
+    """Writes the file; torch.export.load reads the metadata with `extra_files`."""
+    # Through memory: torch's file writer aborts the process if the disk is full.
     content = io.BytesIO()
     torch.export.save(traced.program, content, extra_files=traced.metadata)
     path.write_bytes(content.getbuffer())
 
 
 def load(path: Path) -> Run:
-    """The file as a function of inputs by name to logits, on the CPU."""
+    """Returns the file as a function from inputs by name to logits, on the CPU."""
     module = torch.export.load(path).module()
 
     @torch.inference_mode()

@@ -1,4 +1,4 @@
-"""A trained classifier as a graph of tensors alone: eager attention, any batch, every length it has positions for."""
+"""Tracing a trained classifier with eager attention, for any batch size and every length it has positions for."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ OUTPUT = "logits"
 
 @dataclass(frozen=True)
 class TracedModel:
-    """What is written to a file.
+    """The content of an exported file.
 
     Attributes:
-        program: of tensors (B, L) of int64, and (B) of context ids, to logits (B, classes) of float32.
-        example: the inputs that it was traced with, by name.
-        dimensions: the names and limits of their dynamic dimensions.
-        metadata: what a server has to know, each value as JSON; see `metadata_of`.
+        program: maps int64 tensors (B, L), and (B) context ids, to float32 logits (B, classes).
+        example: the inputs of the trace, by name.
+        dimensions: names and limits of their dynamic dimensions.
+        metadata: values for servers, each as JSON; see `metadata_of`.
     """
 
     program: ExportedProgram
@@ -33,7 +33,7 @@ class TracedModel:
 
 
 class _Logits(nn.Module):
-    """The model as a function of its inputs to its logits; only a model with contexts is given context ids."""
+    """The model as a function from its inputs to its logits; context ids only for models with contexts."""
 
     def __init__(self, model: nn.Module):
         super().__init__()
@@ -52,10 +52,7 @@ class _Logits(nn.Module):
 
 
 def trace(trained: TrainedModel) -> TracedModel:
-    """The graph of a trained model, which itself stays as it is but for its choice of attention.
-
-    The other implementations are operators of this package, which other programs do not have.
-    """
+    """Traces a trained model with eager attention; other implementations require operators of this package."""
     model, config = trained.model, trained.model.config
     before = config._attn_implementation
     batch, length = Dim("batch", min=1), Dim("length", min=1, max=config.max_position_embeddings)
@@ -77,10 +74,16 @@ def trace(trained: TrainedModel) -> TracedModel:
 
 
 def metadata_of(trained: TrainedModel) -> dict[str, str]:
-    """labels: in the order of the logits; contexts: a context's place is its id; context_standalone: whether a context
-    is given by its id alone, not as a second segment too; max_length: most tokens; pad_token_id; temperatures: by
-    which the logits are divided before the softmax, one for each label, by the label with the highest logit, or one
-    for all."""
+    """Returns the metadata of an exported file, each value as JSON.
+
+    - labels: in the order of the logits.
+    - contexts: in the order of their ids.
+    - context_standalone: whether a context enters by its id only, and not as a second segment too.
+    - max_length: largest number of tokens.
+    - pad_token_id: id of padding.
+    - temperatures: divisors of the logits before the softmax: one for all, or one per label, selected by the label with
+      the highest logit.
+    """
     facts = {
         "labels": trained.task.labels,
         "contexts": trained.contexts,

@@ -1,4 +1,4 @@
-"""A model exported: written beside its place, run from there, compared, and only then given its name."""
+"""Export of a model: write a temporary file, run it, compare it, then rename it."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from qacg_models.utils.devices import cpu_threads
 
 
 def check_output(output: Path, to: str, overwrite: bool) -> None:
-    """Raises InputError unless a file of the format `to` may be put at `output`."""
+    """Raises InputError unless a file of the format `to` may be written at `output`."""
     suffix = FORMATS[to].suffix
     if output.suffix != suffix:
-        raise InputError(f"output: got {output}, wanted a name that ends in {suffix} for {to}")
+        raise InputError(f"output: expected a name that ends in {suffix} for {to}, got {output}")
     if output.is_dir():
-        raise InputError(f"{output}: is a folder, wanted a file to write")
+        raise InputError(f"output: expected a file, got the folder {output}")
     if output.exists() and not overwrite:
-        raise InputError(f"{output}: is already there; --overwrite replaces it")
+        raise InputError(f"output: expected a new file, got {output}, which exists. Set --overwrite to replace it.")
 
 
 def export(
@@ -37,25 +37,27 @@ def export(
     int8: bool = False,
     say: Callable[[str], None] = lambda line: None,
 ) -> Check:
-    """Exports a model to one file, which gets its name only if the check passes.
+    """Exports a model to one file, which is published only if the check passes.
 
     Args:
-        rows: to check on, at least one; a row that fills the model's length is added.
+        trained: the model.
+        output: path of the file.
+        rows: examples to check on, at least one; one that fills the length of the model is added.
         to: a key of FORMATS.
-        overwrite: replace the file that is there.
-        int8: multiply in 8 bits, which the file is allowed to be further off for (`check.INT8`).
-        say: told what is done next.
+        overwrite: replace an existing file.
+        int8: use int8 linear layers, with the wider limits `check.INT8`.
+        say: receives a line before each step.
 
     Returns:
         The comparison of the file with the model; unless it passed there is no new file.
 
     Raises:
-        InputError: `output` or the rows cannot be used, a package is missing, the format has no int8, or the file
-            cannot be written.
+        InputError: `output` or `rows` is invalid, a package is missing, the format has no int8, or the file cannot be
+            written.
     """
     check_output(output, to, overwrite)
     if not rows:
-        raise InputError("rows: got none, wanted at least one to check the exported file on")
+        raise InputError("rows: expected at least one example to check the exported file on, got none")
     file = FORMATS[to].load_module(int8)
     output.parent.mkdir(parents=True, exist_ok=True)
     with cpu_threads(trained.record.options.threads), staged_file(output) as made:
@@ -65,7 +67,7 @@ def export(
         with explain_write_errors(output.absolute().parent):
             (file.write_int8 if int8 else file.write)(traced, made.path)
         checked = with_longest(rows, trained.record.max_length)
-        say(f"checking it on {len(checked):,} rows")
+        say(f"checking it on {len(checked):,} examples")
         found = compare(trained, checked, file.load(made.path), file.RUNTIME, INT8 if int8 else EXACT)
         if found.passed:
             made.publish()

@@ -1,8 +1,7 @@
-"""The one table of models: what is known of each without importing it, and how it is made known to transformers.
+"""The table of models, which does not import them, and their registration with the Auto classes of transformers.
 
-transformers' AutoModel classes know a model of this package once one of its names has been taken from `qacg_models`:
-`qacg_models.BertModel`, say. `register_auto_classes()` registers them all, for programs that only call
-`AutoModel.from_pretrained`.
+The first access to a name of `qacg_models`, such as `qacg_models.BertModel`, registers its models. Programs that only
+call `AutoModel.from_pretrained` call `register_auto_classes()`, which registers all.
 """
 
 from __future__ import annotations
@@ -21,17 +20,17 @@ class ModelEntry:
     """One model.
 
     Attributes:
-        name: of the class, which `architectures` of a config.json names.
-        module: where the class is.
+        name: name of the class, as in `architectures` of config.json.
+        module: module of the class.
         configuration: name of the class of its configuration.
-        model_type: what a config.json calls it.
-        auto_class: the class of transformers that makes it.
-        tensors: "bert" where its checkpoints have BERT's names of tensors, "head" for a head over any encoder.
-        contexts: whether it is told the aspect by a context id.
-        context_projection: whether its configuration has this choice (`GatedContextConfig`).
-        quasi_attention: whether its configuration has the scalars of quasi-attention (`QACGBertConfig`).
-        backbone: what commands and saved files call it; None for a model that `qacg train` does not train.
-        title: what tables of results call it.
+        model_type: `model_type` in config.json.
+        auto_class: the Auto class of transformers for it.
+        tensors: "bert" if its checkpoints have BERT's tensor names, "head" for a head over any encoder.
+        contexts: whether it reads the aspect as a context id.
+        context_projection: whether its configuration has this field (`GatedContextConfig`).
+        quasi_attention: whether its configuration has quasi_scale, beta and gamma (`QACGBertConfig`).
+        backbone: its name in commands and saved files; None if `qacg train` does not train it.
+        title: its name in tables of results.
     """
 
     name: str
@@ -97,26 +96,35 @@ BACKBONES = {entry.backbone: entry for entry in MODELS if entry.backbone is not 
 
 
 def load_class(entry: ModelEntry) -> type[PreTrainedModel]:
-    """The class of a model, known to transformers; importing it takes seconds."""
+    """Returns the class of a model after registering it; importing it takes seconds."""
     register_with(entry.name)
     return getattr(importlib.import_module(entry.module), entry.name)
 
 
 def register_with(name: str) -> None:
-    """Registers the models of the file that has the class `name`, or whose configuration it is; nothing for others.
+    """Registers the models in the file of the class `name`, a model or a configuration; ignores other names.
 
-    The encoder of a head may be any model of this package, so with a head all are registered.
+    For a head all models are registered, since its encoder may be any of them.
     """
-    meant = [entry for entry in MODELS if name in (entry.name, entry.configuration)]
-    if any(entry.tensors == "head" for entry in meant):
+    named = [entry for entry in MODELS if name in (entry.name, entry.configuration)]
+    if any(entry.tensors == "head" for entry in named):
         register_auto_classes()
     else:
-        modules = {entry.module for entry in meant}
+        modules = {entry.module for entry in named}
         _register(entry for entry in MODELS if entry.module in modules)
 
 
 def register_auto_classes() -> None:
-    """Makes every model of this package known to AutoConfig, AutoModel and AutoModelFor...; may be repeated."""
+    """Registers every model of this package with AutoConfig and the AutoModel classes of transformers.
+
+    Repeated calls have no effect.
+
+    Example:
+        >>> from transformers import AutoConfig
+        >>> register_auto_classes()
+        >>> AutoConfig.for_model("qacg_bert", num_labels=3).num_labels
+        3
+    """
     _register(MODELS)
 
 

@@ -1,9 +1,8 @@
 """BERT (Devlin et al., 2019), with plain softmax attention, for sequences and for answer spans.
 
-The other encoders of this package say how they differ from this file. Parameters have the names of published
-BERT checkpoints, so their state dicts load as they are. It differs from transformers' BERT in refusing ids and
-lengths that its tables do not have, in a padding row of the embeddings that is trained, and in what a query
-that sees no key gives: 0.
+The files of the other encoders describe their differences from this one. Parameters have the names of published BERT
+checkpoints, so their state dicts load unchanged. Differences from transformers' BERT: ids and lengths beyond the tables
+raise errors, the padding row of the embeddings is trained, and the result of a query that sees no key is 0.
 """
 
 from typing import ClassVar
@@ -30,8 +29,7 @@ from qacg_models.modules.softmax_attention import IMPLEMENTATIONS, attend_split
 class BertSelfAttention(nn.Module):
     """softmax(Q K^T / sqrt(D)) V over the heads.
 
-    The implementation is read from the configuration at every call, so that `set_attn_implementation` takes
-    effect at once.
+    Every call reads the implementation from the configuration, so `set_attn_implementation` takes effect at once.
     """
 
     def __init__(self, config: PlainBertConfig):
@@ -49,9 +47,17 @@ class BertSelfAttention(nn.Module):
         output_attentions: bool,
         head_mask: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        """(B, L, hidden) and a boolean mask (B, 1, 1, L) or None to (B, L, hidden) and A (B, H, L, L) or None; or
-        (T, hidden) and its packing to (T, hidden) and A (B, H, max_seqlen, max_seqlen) or None. A head_mask (H)
-        multiplies the heads' maps."""
+        """Attends within each sequence. N is B, L if padded and T if packed.
+
+        Args:
+            hidden_states: (N, hidden).
+            mask: None or boolean (B, 1, 1, L); or the packing.
+            output_attentions: also return A.
+            head_mask: (H), multiplies the attention matrices of the heads.
+
+        Returns:
+            The output (N, hidden); A after dropout (B, H, L, L), with L = max_seqlen if packed, or None.
+        """
         query, key, value = (
             layer(hidden_states).unflatten(-1, (self.config.num_attention_heads, -1))
             for layer in (self.query, self.key, self.value)
@@ -67,14 +73,14 @@ class BertSelfAttention(nn.Module):
         )
         if head_mask is None:
             return attended, attention
-        # (m A) V = m (A V), which needs no map.
+        # (m A) V = m (A V), which does not require A.
         head_mask = head_mask.to(attended.dtype).unsqueeze(-1)
         attended = (attended.unflatten(-1, (self.config.num_attention_heads, -1)) * head_mask).flatten(-2)
         return attended, attention if attention is None else attention * head_mask.unsqueeze(-1)
 
 
 class BertAttention(nn.Module):
-    """The attention block. The odd names `self` and `output` are those of BERT checkpoints."""
+    """The attention block. The attribute names `self` and `output` are those of BERT checkpoints."""
 
     def __init__(self, config: PlainBertConfig):
         super().__init__()
@@ -89,17 +95,16 @@ class BertAttention(nn.Module):
         head_mask: Tensor | None = None,
         first_only: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """As `BertSelfAttention`, with the residual and LayerNorm; with first_only (B, hidden), for the first token
-        of each packed sequence."""
+        """Runs `BertSelfAttention` with residual and LayerNorm; first_only returns the first tokens, (B, hidden)."""
         attended, attention = self.self(hidden_states, mask, output_attentions, head_mask)
         if first_only:
-            assert isinstance(mask, Packing), "only packed batches have first tokens"
+            assert isinstance(mask, Packing), "first_only requires a packed batch"
             attended, hidden_states = mask.first(attended), mask.first(hidden_states)
         return self.output(attended, hidden_states), attention
 
 
 class BertLayer(GradientCheckpointingLayer):
-    """Attention block, feed-forward block."""
+    """Attention block and feed-forward block."""
 
     def __init__(self, config: PlainBertConfig):
         super().__init__()
@@ -115,7 +120,7 @@ class BertLayer(GradientCheckpointingLayer):
         head_mask: Tensor | None = None,
         first_only: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """As `BertAttention`."""
+        """Runs the layer; arguments and results as for `BertAttention`."""
         attended, attention = self.attention(hidden_states, mask, output_attentions, head_mask, first_only)
         return self.output(self.intermediate(attended), attended), attention
 
@@ -135,11 +140,13 @@ class BertEncoder(nn.Module):
         head_mask: Tensor | None = None,
         first_only: bool = False,
     ) -> tuple[list[Tensor], list[Tensor | None]]:
-        """Hidden states (B, L, hidden), the input first, and A (B, H, L, L) or None of every layer; with first_only
-        the last hidden states are (B, hidden). head_mask: None or (layers, H)."""
+        """Returns lists over layers: hidden states (N, hidden), the input first, and A (B, H, L, L) or None.
+
+        With first_only the last hidden states are (B, hidden). head_mask is None or (layers, H).
+        """
         every_hidden, every_map = [hidden_states], []
         for i, layer in enumerate(self.layer):
-            # By position, as checkpointing that is re-entrant finds gradients of such arguments alone.
+            # By position: reentrant gradient checkpointing finds gradients of positional arguments only.
             heads = () if head_mask is None else (head_mask[i],)
             only = {"first_only": True} if first_only and layer is self.layer[-1] else {}
             hidden, attention = layer(every_hidden[-1], mask, output_attentions, *heads, **only)
@@ -149,7 +156,7 @@ class BertEncoder(nn.Module):
 
 
 class BertPreTrainedModel(EncoderPreTrainedModel):
-    """Configuration and implementations of the models of this file: "sdpa" (the default), "fused" and "eager"."""
+    """Base of the models in this file; implementations are "sdpa" (the default), "fused" and "eager"."""
 
     config: PlainBertConfig
     config_class = PlainBertConfig
@@ -161,14 +168,26 @@ class BertPreTrainedModel(EncoderPreTrainedModel):
 class BertModel(BertPreTrainedModel):
     """BERT without a head: embeddings, encoder and pooler.
 
+    The attention implementations are "sdpa" (the default), "fused" and "eager".
+
     Args:
-        config: sizes; checked again here, since fields may have been set since it was made.
-        add_pooling_layer: False leaves the pooler out, and `pooler_output` is None.
+        config: sizes.
+        add_pooling_layer: False omits the pooler, and `pooler_output` is None.
+
+    Raises:
+        TypeError, ValueError: a field of the configuration is invalid; the message names it.
+
+    Example:
+        >>> import torch
+        >>> from qacg_models import PlainBertConfig
+        >>> config = PlainBertConfig(vocab_size=100, hidden_size=32, num_hidden_layers=2, num_attention_heads=2)
+        >>> BertModel(config).eval()(torch.tensor([[1, 2, 3]])).last_hidden_state.shape
+        torch.Size([1, 3, 32])
     """
 
     def __init__(self, config: PlainBertConfig, add_pooling_layer: bool = True):
         super().__init__(config)
-        config.check()
+        config.check()  # again: fields may have been set since the configuration was built
         self.embeddings = BertEmbeddings(config)
         self.encoder = BertEncoder(config)
         self.pooler = POOLERS[config.pooler](config) if add_pooling_layer else None
@@ -227,7 +246,7 @@ class BertModel(BertPreTrainedModel):
             output_hidden_states = self.config.output_hidden_states
         pooler = None if tokens_only else self.pooler
         if pooled_only and pooler is None:
-            raise ValueError("pooled_only: got True, wanted False for a model without pooler, or with tokens_only")
+            raise ValueError("pooled_only: expected False without a pooler or with tokens_only, got True")
         batch = read_batch(
             self.config,
             input_ids,
@@ -237,7 +256,7 @@ class BertModel(BertPreTrainedModel):
             inputs_embeds,
             cu_seqlens,
             max_seqlen,
-            # Without pooler the hidden states are what is wanted, those of padding too.
+            # Without pooler the caller reads the hidden states, including those of padding.
             leave_out_padding=self.config.unpad and pooler is not None and not output_attentions,
         )
         if head_mask is not None:
@@ -341,7 +360,20 @@ class BertForSequenceClassification(SequenceClassifier):
 class BertForQuestionAnswering(BertPreTrainedModel):
     """BERT with two scores per token: for the first and for the last token of an answer.
 
-    It has no pooler, or with `answer_pooler` one that is kept and not read.
+    It has no pooler; with `config.answer_pooler` it stores one that it does not use.
+
+    Args:
+        config: sizes.
+
+    Raises:
+        TypeError, ValueError: a field of the configuration is invalid; the message names it.
+
+    Example:
+        >>> import torch
+        >>> from qacg_models import PlainBertConfig
+        >>> config = PlainBertConfig(vocab_size=100, hidden_size=32, num_hidden_layers=2, num_attention_heads=2)
+        >>> BertForQuestionAnswering(config).eval()(torch.tensor([[1, 2, 3]])).start_logits.shape
+        torch.Size([1, 3])
     """
 
     card_task = "question-answering"
@@ -358,7 +390,7 @@ class BertForQuestionAnswering(BertPreTrainedModel):
         self.post_init()
 
     def freeze_unread(self) -> None:
-        """Freezes the pooler: distributed training waits for the gradient of every parameter that asks for one."""
+        """Freezes the pooler: distributed training waits for the gradient of every parameter that requires one."""
         if self.bert.pooler is not None:
             self.bert.pooler.requires_grad_(False)
 
@@ -376,16 +408,29 @@ class BertForQuestionAnswering(BertPreTrainedModel):
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
     ) -> QuestionAnsweringModelOutput | tuple[Tensor, ...]:
-        """Scores the tokens of a padded batch.
+        """Scores the tokens of a padded batch as first and last token of an answer.
 
         Args:
-            start_positions, end_positions: (B), of the first and of the last token of the answers; those
-                outside the sequence are left out (see `span_loss`, and `outside_positions` of the
-                configuration). Both or neither.
-            Others: as for `BertModel`.
+            input_ids: (B, L) int64 or int32 below vocab_size, L at most max_position_embeddings.
+            attention_mask: (B, L), 1 for tokens and 0 for padding; None: no padding.
+            token_type_ids: (B, L) below type_vocab_size; None: all 0.
+            position_ids: (B, L) or (1, L); None: 0 to L - 1.
+            inputs_embeds: (B, L, hidden_size), word embeddings in place of input_ids.
+            start_positions: (B) first token of each answer, with end_positions. For positions outside the sequence see
+                `span_loss` and `config.outside_positions`. None: no loss.
+            end_positions: (B) last token of each answer.
+            output_attentions: return A after dropout, (B, H, L, L), of every layer;
+                None: `config.output_attentions`.
+            output_hidden_states: return the embeddings and the output of every layer;
+                None: `config.output_hidden_states`.
+            return_dict: False returns a plain tuple; None: `config.return_dict`.
+
+        Returns:
+            A QuestionAnsweringModelOutput of transformers with (B, L) logits, or the tuple of its fields that are not
+            None.
 
         Raises:
-            TypeError, ValueError: as for `BertModel`, and for positions.
+            TypeError, ValueError: an argument is invalid; the message names it.
         """
         has_answers(start_positions, end_positions)
         encoded = self.bert(

@@ -1,7 +1,7 @@
-"""BertSum (Liu, 2019): extractive summarisation by scores of sentences, over any encoder.
+"""BertSum (Liu, 2019): extractive summarisation by sentence scores, over any encoder.
 
-Every sentence of a document begins with a [CLS] of its own, whose hidden state stands for the sentence; a
-transformer over the sentences scores each in view of the others.
+Every sentence of a document starts with its own [CLS], whose hidden state represents the sentence. A transformer over
+these states scores each sentence in the context of the others.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from qacg_models.checkpoints.head_names import BERTSUM_ALIASES
 from qacg_models.configs.bertsum import BertSumConfig
 from qacg_models.models.encoder_head import EncoderHeadModel
 from qacg_models.modules.bertsum_layers import PositionalEncoding, TransformerInterEncoder
+from qacg_models.modules.losses import IGNORED
 from qacg_models.modules.multi_headed_attention import IMPLEMENTATIONS
 
-IGNORED = -100  # label of a sentence that the loss leaves out
-NO_SENTENCE = -1  # position that pads the list of a document's sentences
+NO_SENTENCE = -1  # padding in sentence_positions
 
 
 @dataclass
@@ -31,10 +31,17 @@ class BertSumOutput(ModelOutput):
 
     Attributes:
         loss: (), mean binary cross-entropy of the labelled sentences; with labels only.
-        scores: (B, S), how much a sentence belongs into the summary, 0 to 1; 0 for padding.
-        logits: (B, S); those of padding mean nothing.
-        hidden_states, attentions: the encoder's, if asked for.
-        inter_attentions: maps over sentences, (B, heads, S, S) of each layer, if attentions were asked for.
+        scores: (B, S), probability that a sentence belongs to the summary; 0 for padding.
+        logits: (B, S); undefined at padding.
+        hidden_states: those of the encoder; None unless requested.
+        attentions: those of the encoder; None unless requested.
+        inter_attentions: attention matrices over sentences, (B, heads, S, S) per layer; None unless attentions are
+            requested.
+
+    Example:
+        >>> import torch
+        >>> BertSumOutput(scores=torch.zeros(2, 5)).keys()
+        odict_keys(['scores'])
     """
 
     loss: Tensor | None = None
@@ -48,17 +55,29 @@ class BertSumOutput(ModelOutput):
 class BertSumForExtractiveSummarization(EncoderHeadModel):
     """Extractive summarisation by BertSum, over any encoder.
 
-    The transformer over sentences has the implementations "sdpa" (the default) and "eager". For another one in
-    the encoder alone, name both: attn_implementation={"": "sdpa", "encoder": "flash_attention_2"}.
+    The transformer over sentences has the implementations "sdpa" (the default) and "eager". To choose another one for
+    the encoder only, name both: attn_implementation={"": "sdpa", "encoder": "flash_attention_2"}.
 
     Args:
-        config: sizes; checked again here, since fields may have been set since it was made.
-        encoder: see `from_encoder`; None builds one from `config.encoder`.
+        config: sizes.
+        encoder: a transformers encoder, which becomes part of the model; None builds one from `config.encoder`.
+
+    Raises:
+        TypeError, ValueError: a field of the configuration is invalid; the message names it.
+
+    Example:
+        >>> import torch
+        >>> from qacg_models import BertSumConfig, PlainBertConfig
+        >>> encoder = PlainBertConfig(vocab_size=100, hidden_size=32, num_hidden_layers=2, num_attention_heads=2)
+        >>> model = BertSumForExtractiveSummarization(BertSumConfig(encoder=encoder, heads=2, ff_size=64)).eval()
+        >>> ids = torch.tensor([[1, 5, 6, 2, 1, 7, 2]])  # two sentences, each between [CLS] = 1 and [SEP] = 2
+        >>> model(ids, sentence_positions=torch.tensor([[0, 4]])).scores.shape
+        torch.Size([1, 2])
     """
 
     config: BertSumConfig
     config_class = BertSumConfig
-    # Names of the published checkpoints: `bert` for the encoder, `encoder` for the transformer over sentences.
+    # As in published checkpoints, `bert` is the encoder and `encoder` the transformer over sentences.
     base_model_prefix = "bert"
     card_task = "summarization"
     published_aliases = BERTSUM_ALIASES
@@ -78,14 +97,14 @@ class BertSumForExtractiveSummarization(EncoderHeadModel):
         self.post_init()
 
     def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
-        """Transformers' check of the name, narrowed to what the transformer over sentences has."""
+        """Returns the name of the implementation, or raises ValueError for one that the model does not have."""
         if requested_attention is None:
             return "sdpa"
         if requested_attention not in IMPLEMENTATIONS:
             known = ", ".join(map(repr, IMPLEMENTATIONS))
             raise ValueError(
-                f"attn_implementation: got {requested_attention!r}, wanted one of {known}; "
-                "{'': 'sdpa', 'encoder': NAME} chooses for the encoder alone"
+                f"attn_implementation: expected one of {known}, got {requested_attention!r}. "
+                "{'': 'sdpa', 'encoder': NAME} sets that of the encoder only."
             )
         return requested_attention
 
@@ -111,22 +130,29 @@ class BertSumForExtractiveSummarization(EncoderHeadModel):
         """Scores the sentences of a padded batch of documents.
 
         Args:
-            input_ids: (B, L), [CLS] sentence [SEP] [CLS] sentence [SEP] ...
+            input_ids: (B, L) int64 or int32, [CLS] sentence [SEP] [CLS] sentence [SEP] ...
             attention_mask: (B, L), 1 for tokens and 0 for padding; None: no padding.
-            token_type_ids: (B, L), published as 0 and 1 for sentences in turn; None: all 0.
-            sentence_positions: (B, S), where the token that stands for each sentence is; -1 for padding.
-            position_ids: (B, L) or (1, L); None: the encoder's own.
-            labels: (B, S), 1 for a sentence of the summary, 0 for another, -100 for one that the loss leaves out.
-            output_attentions, output_hidden_states, return_dict: None: as configured.
+            token_type_ids: (B, L), published as alternating 0 and 1 for sentences; None: all 0.
+            sentence_positions: (B, S), position of the [CLS] of each sentence; -1 for padding.
+            position_ids: (B, L) or (1, L); None: the default of the encoder.
+            labels: (B, S), 1 for sentences of the summary, 0 for others, -100 for those that the loss leaves out;
+                None: no loss.
+            output_attentions: return attention matrices of the encoder and over sentences;
+                None: `config.output_attentions`.
+            output_hidden_states: return hidden states of the encoder; None: `config.output_hidden_states`.
+            return_dict: False returns a plain tuple; None: `config.return_dict`.
+
+        Returns:
+            A `BertSumOutput`, or the tuple of its fields that are not None.
 
         Raises:
-            TypeError, ValueError: naming the argument, what came and what was wanted. Values are looked at on
-                the CPU and outside torch.compile only.
+            TypeError, ValueError: an argument is invalid; the message names it. Values are checked on the CPU and
+                outside torch.compile only.
         """
         sentence_positions = _checked_positions(sentence_positions, input_ids)
         if token_type_ids is not None and not self.takes_token_types:
             name = type(self.base_model).__name__
-            raise ValueError(f"token_type_ids: {name} has one token type or none, wanted None")
+            raise ValueError(f"token_type_ids: expected None, since {name} has at most one token type, got a tensor")
         encoded, _ = self.encode(
             input_ids, attention_mask, token_type_ids, position_ids, output_attentions, output_hidden_states
         )
@@ -153,7 +179,7 @@ class BertSumForExtractiveSummarization(EncoderHeadModel):
 
 
 def sentence_loss(logits: Tensor, labels: Tensor, sentence: Tensor) -> Tensor:
-    """Mean binary cross-entropy over the sentences that have a label; 0, not NaN, if there is none.
+    """Returns the mean binary cross-entropy over the sentences with a label; 0 if there are none.
 
     Args:
         logits: (B, S).
@@ -161,36 +187,36 @@ def sentence_loss(logits: Tensor, labels: Tensor, sentence: Tensor) -> Tensor:
         sentence: (B, S) booleans, False for padding.
 
     Raises:
-        TypeError, ValueError: labels of another type, shape or value.
+        TypeError, ValueError: the labels have another type, shape or value.
     """
     if not isinstance(labels, Tensor):
-        raise TypeError(f"labels: got {type(labels).__name__}, wanted a torch.Tensor or None")
+        raise TypeError(f"labels: expected a torch.Tensor or None, got {type(labels).__name__}")
     if labels.shape != logits.shape:
-        raise ValueError(f"labels: got shape {tuple(labels.shape)}, wanted (B, S) = {tuple(logits.shape)}")
+        raise ValueError(f"labels: expected shape (B, S) = {tuple(logits.shape)}, got shape {tuple(labels.shape)}")
     counted = sentence & (labels != IGNORED)
     if values_readable(labels) and bool((counted & (labels != 0) & (labels != 1)).any()):
-        raise ValueError(f"labels: got values other than 0, 1 and {IGNORED}")
-    # Selection, not a product: the logits of padding may be anything.
-    wanted = labels.to(logits.dtype).masked_fill(~counted, 0.0)
-    each = F.binary_cross_entropy_with_logits(logits.masked_fill(~counted, 0.0), wanted, reduction="none")
+        raise ValueError(f"labels: expected 0, 1 or {IGNORED}, got other values")
+    # masked_fill and not a product: the logits of padding may be NaN.
+    targets = labels.to(logits.dtype).masked_fill(~counted, 0.0)
+    each = F.binary_cross_entropy_with_logits(logits.masked_fill(~counted, 0.0), targets, reduction="none")
     return each.masked_fill(~counted, 0.0).sum() / counted.sum().clamp_min(1)
 
 
 def _checked_positions(positions: object, input_ids: object) -> Tensor:
     if not isinstance(positions, Tensor):
-        raise TypeError(f"sentence_positions: got {type(positions).__name__}, wanted a torch.Tensor (B, S)")
+        raise TypeError(f"sentence_positions: expected a torch.Tensor (B, S), got {type(positions).__name__}")
     if positions.dtype not in (torch.int64, torch.int32):
-        raise TypeError(f"sentence_positions: got dtype {positions.dtype}, wanted torch.int64 or torch.int32")
+        raise TypeError(f"sentence_positions: expected dtype torch.int64 or torch.int32, got dtype {positions.dtype}")
     if not isinstance(input_ids, Tensor) or input_ids.dim() != 2:
-        return positions  # the check of input_ids says what is wrong with it
+        return positions  # `encode` raises for such input_ids
     batch, length = input_ids.shape
     if positions.dim() != 2 or positions.shape[0] != batch:
-        raise ValueError(f"sentence_positions: got shape {tuple(positions.shape)}, wanted ({batch}, S)")
+        raise ValueError(f"sentence_positions: expected shape ({batch}, S), got shape {tuple(positions.shape)}")
     if values_readable(positions) and positions.numel():
         low, high = (int(x) for x in positions.aminmax())
         if low < NO_SENTENCE or high >= length:
             raise ValueError(
-                f"sentence_positions: got values from {low} to {high}, wanted 0 to {length - 1}, or {NO_SENTENCE} "
-                "for padding"
+                f"sentence_positions: expected 0 to {length - 1}, or {NO_SENTENCE} for padding, "
+                f"got values from {low} to {high}"
             )
     return positions

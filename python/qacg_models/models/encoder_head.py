@@ -1,4 +1,4 @@
-"""What models with a head over any encoder share: the encoder, its inputs checked, and building from a trained one."""
+"""Base class of models with a head over any encoder."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ from qacg_models.modules.input_checks import check_embeds, check_ids, key_mask
 class EncoderHeadModel(CardWriting, HeadCheckpointLoading, PreTrainedModel):
     """A transformers model whose encoder is the attribute that `base_model_prefix` names.
 
-    The encoder is any text encoder that AutoModel knows and whose output has `last_hidden_state`: transformers'
-    own, or one of this package.
+    The encoder is any text encoder of AutoModel whose output has `last_hidden_state`, including those of this package.
     """
 
     config: EncoderHeadConfig
@@ -29,33 +28,35 @@ class EncoderHeadModel(CardWriting, HeadCheckpointLoading, PreTrainedModel):
 
     @classmethod
     def from_encoder(cls, encoder: PreTrainedModel, config: EncoderHeadConfig | None = None) -> EncoderHeadModel:
-        """A model with fresh head weights over `encoder`, which becomes part of it, weights and choices
-        included, and loses a pooler that its class can do without.
+        """Builds a model with a new head over `encoder`.
+
+        The encoder becomes part of the model with its weights and attention implementation. If its class has
+        `add_pooling_layer`, its pooler is removed.
 
         Args:
-            encoder: such as AutoModel.from_pretrained(folder).
-            config: of the head; its field `encoder` is replaced by the encoder's own. None: the defaults.
+            encoder: a transformers model, such as the result of AutoModel.from_pretrained(folder).
+            config: configuration of the head, whose field `encoder` is replaced; None: the defaults.
 
         Raises:
-            TypeError: `encoder` is not a transformers model, or `config` is one of another class.
+            TypeError: `encoder` is not a transformers model, or `config` has another class.
         """
         if not isinstance(encoder, PreTrainedModel):
-            raise TypeError(f"encoder: got {type(encoder).__name__}, wanted a transformers PreTrainedModel")
+            raise TypeError(f"encoder: expected a transformers PreTrainedModel, got {type(encoder).__name__}")
         if config is not None and not isinstance(config, cls.config_class):
-            raise TypeError(f"config: got {type(config).__name__}, wanted {cls.config_class.__name__}")
+            raise TypeError(f"config: expected {cls.config_class.__name__}, got {type(config).__name__}")
         config = cls.config_class(encoder=encoder.config) if config is None else copy.deepcopy(config)
         config.encoder = encoder.config
         return cls(config, encoder).to(encoder.dtype).to(encoder.device).train(encoder.training)
 
     def _set_encoder(self, encoder: PreTrainedModel | None) -> None:
-        """Puts the encoder in its place, without a pooler where its class can do without."""
+        """Stores the encoder, without a pooler if its class has `add_pooling_layer`."""
         self.config.check()
         if encoder is None:
             encoder = AutoModel.from_config(self.config.encoder)
         if "add_pooling_layer" in inspect.signature(type(encoder).__init__).parameters:
-            # Nothing here reads it, and distributed training waits for the gradient of every parameter.
+            # No head reads it, and distributed training waits for the gradient of every parameter.
             encoder.pooler = None
-        # One object, so that resized embeddings and a chosen implementation are seen by both.
+        # One object, so that both see resized embeddings and a new attention implementation.
         self.config.encoder = encoder.config
         setattr(self, self.base_model_prefix, encoder)
         accepted = inspect.signature(encoder.forward).parameters
@@ -65,7 +66,7 @@ class EncoderHeadModel(CardWriting, HeadCheckpointLoading, PreTrainedModel):
 
     @classmethod
     def _can_set_attn_implementation(cls) -> bool:
-        # Transformers would look in the source file for a call of its own dispatcher.
+        # Transformers would search the source file for a call of its own dispatcher.
         return True
 
     def get_input_embeddings(self) -> nn.Embedding:
@@ -76,7 +77,7 @@ class EncoderHeadModel(CardWriting, HeadCheckpointLoading, PreTrainedModel):
 
     @property
     def max_length(self) -> int | None:
-        """The longest input in tokens that the encoder has positions for; None: it sets no limit."""
+        """Largest length in tokens that the encoder has positions for; None: no limit."""
         return self._position_limit
 
     def encode(
@@ -91,30 +92,32 @@ class EncoderHeadModel(CardWriting, HeadCheckpointLoading, PreTrainedModel):
         inputs_embeds: Tensor | None = None,
         head_mask: Tensor | None = None,
     ) -> tuple[BaseModelOutput, Tensor | None]:
-        """The encoder's output, and the attention mask as booleans (B, L) or None where all tokens are read.
+        """Runs the encoder; arguments as for `forward` of the models.
 
-        Token types go to the encoder if it has more than one; a head may use them either way.
+        The encoder receives token types only if it has more than one.
+
+        Returns:
+            The output of the encoder; the attention mask as booleans (B, L), or None without padding.
 
         Raises:
-            TypeError, ValueError: naming the argument, what came and what was wanted. Values are looked at on
-                the CPU and outside torch.compile only.
+            TypeError, ValueError: an argument is invalid; the message names it.
         """
         config = self.config.encoder
         given = {"position_ids": position_ids, "inputs_embeds": inputs_embeds, "head_mask": head_mask}
         given = {name: x for name, x in given.items() if x is not None}
         for name in given:
             if name not in self._takes:
-                hint = "; an encoder of type 'plain_bert' takes one, and reads BERT's checkpoints"
+                hint = ". An encoder of type 'plain_bert' accepts it, and loads checkpoints of BERT."
                 kind = f"{type(self.base_model).__name__} of type {config.model_type!r}"
-                raise ValueError(f"{name}: {kind} takes none, wanted None{hint if name == 'head_mask' else ''}")
+                raise ValueError(f"{name}: expected None for {kind}, got a tensor{hint if name == 'head_mask' else ''}")
         name, shape = self._check_tokens(input_ids, inputs_embeds)
         if token_type_ids is not None:
             kinds = config.type_vocab_size if self.takes_token_types else 2
             check_ids("token_type_ids", token_type_ids, shape, kinds, "type_vocab_size")
         if position_ids is None and self._position_limit is not None and shape[1] > self._position_limit:
             raise ValueError(
-                f"{name}: got sequences of {shape[1]} tokens, wanted at most {self._position_limit}, the positions "
-                f"of the encoder (max_position_embeddings is {config.max_position_embeddings})"
+                f"{name}: expected at most {self._position_limit} tokens, the positions of the encoder "
+                f"(max_position_embeddings is {config.max_position_embeddings}), got sequences of {shape[1]}"
             )
         if position_ids is not None and config.max_position_embeddings is not None:
             one_for_all = isinstance(position_ids, Tensor) and position_ids.shape[:1] == (1,)
@@ -137,34 +140,35 @@ class EncoderHeadModel(CardWriting, HeadCheckpointLoading, PreTrainedModel):
         )
         if output_attentions and not encoded.attentions:
             raise ValueError(
-                f"output_attentions: the encoder gave no maps with attn_implementation "
-                f"{self.config.encoder._attn_implementation!r}; model.set_attn_implementation('eager') gives them"
+                f"output_attentions: expected False with the encoder's attn_implementation "
+                f"{self.config.encoder._attn_implementation!r}, which returns no attention matrices, got True. "
+                "Call model.set_attn_implementation('eager')."
             )
         return encoded, visible
 
     def _check_tokens(self, input_ids: Any, inputs_embeds: Any) -> tuple[str, tuple[int, int]]:
-        """What the tokens are given as, and (B, L); an error unless they fit the encoder."""
+        """Checks the tokens; returns the name of their argument and (B, L)."""
         if inputs_embeds is None:
             name, tokens = "input_ids", input_ids
             check_ids(name, tokens, None, self.config.encoder.vocab_size, "vocab_size")
         else:
             name, tokens = "inputs_embeds", inputs_embeds
             if input_ids is not None:
-                raise ValueError("input_ids, inputs_embeds: got both, wanted exactly one")
+                raise ValueError("input_ids, inputs_embeds: expected exactly one, got both")
             width = self.get_input_embeddings().embedding_dim
             same = width == self.config.encoder.hidden_size
             check_embeds(tokens, width, "hidden_size" if same else "embedding_size")
         if tokens.shape[1] < 1:
-            raise ValueError(f"{name}: got shape {tuple(tokens.shape)}, wanted at least one token per sequence")
+            raise ValueError(f"{name}: expected at least one token per sequence, got shape {tuple(tokens.shape)}")
         return name, (tokens.shape[0], tokens.shape[1])
 
     def as_dict(self, return_dict: bool | None) -> bool:
-        """Whether a forward returns its output object: what the call says, or the configuration."""
+        """Whether `forward` returns its output object and not a tuple."""
         return bool(self.config.return_dict if return_dict is None else return_dict)
 
 
 def position_limit(encoder: nn.Module) -> int | None:
-    """How many tokens an encoder's table of positions has room for; None where it has no such table.
+    """Returns the number of positions of an encoder; None if it has no table of positions.
 
     In encoders of the RoBERTa family positions start after the index of padding.
     """

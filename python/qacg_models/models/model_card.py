@@ -1,4 +1,4 @@
-"""A model card for the hub: what a saved model is and how to load it, and that nothing else is known."""
+"""The model card that is saved with a model: its sizes, its configuration and code that loads it."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from transformers import PreTrainedModel
 from qacg_models.utils.atomic_files import follow_umask
 
 CARD_NAME = "README.md"
-# What a configuration says about itself and not about the model.
+# Fields of a configuration that do not describe the model.
 _NOT_OF_THE_MODEL = ("encoder", "architectures", "transformers_version", "model_type", "dtype")
 
 _NOTHING_KNOWN = (
-    "Saving a model does not tell on what it was trained, nor how well it does. Whoever publishes it should add both\n"
-    "here, with the licence."
+    "The training data and the metrics of this model are unknown. Before publishing it, add both here, with the\n"
+    "licence."
 )
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel as _Model
-else:  # it is mixed in before the model
+else:  # a mixin that precedes PreTrainedModel
     _Model = object
 
 
 class CardWriting(_Model):
-    """Mixed into a PreTrainedModel before it: saving writes a model card where the folder has none."""
+    """Mixin that precedes PreTrainedModel: saving writes a model card if the folder has none."""
 
-    card_task: ClassVar[str]  # the hub's name for what the model does
+    card_task: ClassVar[str]  # the `pipeline_tag` of the hub
 
     def model_card(self, usage: str | None = None, known: str | None = None) -> str:
-        """Text of the card, in the hub's format.
+        """Returns the text of the card, in the format of the hub.
 
         Args:
-            usage: program that loads the model and asks it; None: one for whoever has the model alone.
-            known: what is known of its training and of how well it does; None: that nothing is.
+            usage: code that loads the model and predicts; None: code that requires the model only.
+            known: Markdown about training and metrics; None: a sentence that they are unknown.
         """
         name, config = type(self).__name__, self.config
         changed = {
@@ -96,9 +96,9 @@ tags:
         return "\n".join(lines) + "\n"
 
     def save_pretrained(self, save_directory: Path | str, is_main_process: bool = True, **kwargs) -> None:
-        """As in transformers, with a model card; one that is there is kept, since its owner may have edited it."""
+        """Saves the model as transformers does, with a model card unless the folder has one."""
         folder = Path(save_directory)
-        # First, so that an upload has it; a path that is a file is transformers' to refuse.
+        # First, so that push_to_hub uploads it. Transformers raises the error for a path that is a file.
         if is_main_process and not folder.is_file():
             folder.mkdir(parents=True, exist_ok=True)
             if not (folder / CARD_NAME).exists():
@@ -123,5 +123,5 @@ def _size(model: PreTrainedModel) -> str:
 
 
 def _cell(value: object) -> str:
-    """A value as code in a cell of a table, where a bar would begin the next cell."""
+    """Returns a value as code for a table cell, with escaped bars."""
     return f"`{json.dumps(value, ensure_ascii=False)}`".replace("|", "\\|")

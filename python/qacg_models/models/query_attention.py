@@ -1,13 +1,13 @@
 """Query Attention for extractive question answering, over any encoder.
 
-The question is made one vector, q = mean over its tokens of W_q h. Every token of the sequence is weighed by how
-well it answers to q, a = softmax(W_k h . q), and the answer's ends are read from a * W_v h:
+The question becomes one vector, q = mean over its tokens of W_q h. Every token of the sequence gets a weight
+a = softmax(W_k h . q), and the first and last token of the answer are predicted from a * W_v h:
 - "linear": Linear(dropout(gelu(a * W_v h)));
 - "convolutional": Linear(dropout([relu(conv_1), relu(conv_3), relu(conv_5)] of a * W_v h)), widths 1, 3 and 5.
-A second head tells the type of the question from q.
+A second head predicts the type of the question from q.
 
-Padding takes no part, and the mean is over the question alone; the fields `question_mean` and `attend_padding` of the
-configuration choose what is published instead.
+Padding is masked, and the mean is over the tokens of the question. The configuration fields `question_mean` and
+`attend_padding` select the published behaviour.
 """
 
 from __future__ import annotations
@@ -32,13 +32,17 @@ class QueryAttentionOutput(ModelOutput):
     """Output of `QueryAttentionForQuestionAnswering`.
 
     Attributes:
-        loss: (), with labels only: the span's loss plus the weighted loss of the question type, of those labels
-            that were given.
-        start_logits, end_logits: (B, L), of the first and last token of the answer. Those of padding count in the
-            loss, as in BERT.
+        loss: (), with labels only: the loss of the span plus the weighted loss of the question type.
+        start_logits: (B, L), of the first token of the answer. The loss includes padding, as in BERT.
+        end_logits: (B, L), of the last token of the answer.
         query_logits: (B, num_question_types).
-        query_attention: a, (B, L), 0 at padding unless `attend_padding` is chosen.
-        hidden_states, attentions: the encoder's, if asked for.
+        query_attention: a, (B, L), 0 at padding unless `config.attend_padding` is set.
+        hidden_states: those of the encoder; None unless requested.
+        attentions: those of the encoder; None unless requested.
+
+    Example:
+        >>> QueryAttentionOutput(start_logits=torch.zeros(2, 5)).keys()
+        odict_keys(['start_logits'])
     """
 
     loss: Tensor | None = None
@@ -54,8 +58,18 @@ class QueryAttentionForQuestionAnswering(EncoderHeadModel):
     """Extractive question answering by Query Attention, over any encoder.
 
     Args:
-        config: sizes and variants; checked again here, since fields may have been set since it was made.
-        encoder: see `from_encoder`; None builds one from `config.encoder`.
+        config: sizes and variants.
+        encoder: a transformers encoder, which becomes part of the model; None builds one from `config.encoder`.
+
+    Raises:
+        TypeError, ValueError: a field of the configuration is invalid; the message names it.
+
+    Example:
+        >>> from qacg_models import PlainBertConfig
+        >>> encoder = PlainBertConfig(vocab_size=100, hidden_size=32, num_hidden_layers=2, num_attention_heads=2)
+        >>> model = QueryAttentionForQuestionAnswering(QueryAttentionConfig(encoder=encoder, sep_token_id=2)).eval()
+        >>> model(torch.tensor([[1, 5, 6, 2, 7, 8, 2]])).start_logits.shape
+        torch.Size([1, 7])
     """
 
     config: QueryAttentionConfig
@@ -83,7 +97,7 @@ class QueryAttentionForQuestionAnswering(EncoderHeadModel):
         self.post_init()
 
     def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
-        # The head has no choice of its own; the encoder judges the name when it gets it.
+        # The head has one implementation; the encoder checks the name.
         return requested_attention or "sdpa"
 
     def forward(
@@ -102,30 +116,35 @@ class QueryAttentionForQuestionAnswering(EncoderHeadModel):
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
     ) -> QueryAttentionOutput | tuple[Tensor, ...]:
-        """Scores the ends of the answer in a padded batch of questions with texts.
+        """Scores the tokens of a padded batch of questions with texts as first and last token of the answer.
 
         Args:
-            input_ids: (B, L), the question, a separator, the text.
+            input_ids: (B, L) int64 or int32: the question, a separator, the text.
             attention_mask: (B, L), 1 for tokens and 0 for padding; None: no padding.
-            token_type_ids: (B, L), 0 for the question; None: made from the separator, see `token_types_of`.
-                An encoder with one type or none does not get them.
-            position_ids: (B, L) or (1, L); None: the encoder's own.
-            inputs_embeds: (B, L, width of the encoder's word embeddings), in place of input_ids. The token types
-                have to be given then.
-            head_mask: (H) or (layers, H), 1 for an attention head of the encoder and 0 for one that is put out. It
-                needs an encoder that takes one, as `BertModel` of this package does and none of transformers 5.
-            start_positions, end_positions: (B) first and last token of the answer, both or neither. One outside
-                the sequence is left out of the loss, see `outside_positions` of the configuration.
+            token_type_ids: (B, L), 0 for the question; None: computed from the separator, see `token_types_of`.
+                Encoders with at most one token type do not receive them.
+            position_ids: (B, L) or (1, L); None: the default of the encoder.
+            inputs_embeds: (B, L, width of the word embeddings), in place of input_ids; requires token_type_ids.
+            head_mask: (H) or (layers, H), 1 keeps a head of the encoder, 0 removes it. The encoder has to accept it,
+                as `BertModel` of this package does.
+            start_positions: (B) first token of each answer, with end_positions. For positions outside the sequence see
+                `config.outside_positions`. None: no loss.
+            end_positions: (B) last token of each answer.
             question_type: (B) below num_question_types, or -100 for rows that the loss leaves out.
-            output_attentions, output_hidden_states, return_dict: None: as configured.
+            output_attentions: return attention matrices of the encoder; None: `config.output_attentions`.
+            output_hidden_states: return hidden states of the encoder; None: `config.output_hidden_states`.
+            return_dict: False returns a plain tuple; None: `config.return_dict`.
+
+        Returns:
+            A `QueryAttentionOutput`, or the tuple of its fields that are not None.
 
         Raises:
-            TypeError, ValueError: naming the argument, what came and what was wanted. Values are looked at on
-                the CPU and outside torch.compile only.
+            TypeError, ValueError: an argument is invalid; the message names it. Values are checked on the CPU and
+                outside torch.compile only.
         """
         if token_type_ids is None and inputs_embeds is not None:
             raise ValueError(
-                "token_type_ids: got None beside inputs_embeds, wanted 0 for the question and 1 for the text"
+                "token_type_ids: expected 0 for the question and 1 for the text, got None with inputs_embeds"
             )
         if self.config.attend_padding and attention_mask is not None:
             self._check_padding_is_computed()
@@ -141,21 +160,15 @@ class QueryAttentionForQuestionAnswering(EncoderHeadModel):
         )
         hidden = encoded.last_hidden_state
         if token_type_ids is None:
-            assert input_ids is not None, "there are ids where there are no embeddings"
+            assert input_ids is not None, "inputs_embeds require token_type_ids"
             token_type_ids = self.token_types_of(input_ids)
         if self.config.attend_padding:
             visible = None
-        question = token_type_ids == 0
-        if visible is not None:
-            question = question & visible
-        if values_readable(question) and not bool(question.any(-1).all()):
-            row = int((~question.any(-1)).nonzero()[0, 0])
-            raise ValueError(f"token_type_ids: row {row} has no token of type 0, wanted a question in every row")
-
+        question = _question_tokens(token_type_ids, visible)
         query = self.query_layer(_mean_over(hidden, question, self.config.question_mean))
         weights = self._attend(hidden, query, visible)
         features = self.value_layer(hidden) * weights.unsqueeze(-1)
-        logits = self.classify_layer(self.dropout(self._features_of_ends(features)))
+        logits = self.classify_layer(self.dropout(self._head_features(features)))
         start_logits, end_logits = logits.unbind(-1)
         query_logits = self.query_classify_layer(query)
         output = QueryAttentionOutput(
@@ -170,43 +183,45 @@ class QueryAttentionForQuestionAnswering(EncoderHeadModel):
         return output if self.as_dict(return_dict) else output.to_tuple()
 
     def token_types_of(self, input_ids: Tensor) -> Tensor:
-        """(B, L) token types of (B, L) ids: 0 before the first separator, 1 from it on.
+        """Returns (B, L) token types for (B, L) ids: 0 before the first separator, 1 from it on.
 
         Raises:
-            ValueError: the configuration has no sep_token_id, or a row no separator.
+            ValueError: the configuration has no sep_token_id, or a row has no separator.
         """
         if self.config.sep_token_id is None:
-            raise ValueError("token_type_ids: got None, and config.sep_token_id is None; give one of them")
+            raise ValueError("token_type_ids: expected a tensor, since config.sep_token_id is None, got None")
         types = (input_ids == self.config.sep_token_id).cummax(-1).values.long()
         if values_readable(types) and not bool(types.any(-1).all()):
             row = int((~types.any(-1)).nonzero()[0, 0])
-            raise ValueError(f"input_ids: row {row} has no separator (sep_token_id {self.config.sep_token_id})")
+            raise ValueError(
+                f"input_ids: expected a separator ({self.config.sep_token_id}) in every row, got none in {row}"
+            )
         return types
 
     def _check_padding_is_computed(self) -> None:
         implementation = self.config.encoder._attn_implementation or ""
         if "flash" in implementation:
             raise ValueError(
-                f"attend_padding: got True with the encoder's implementation {implementation!r}, which leaves padding "
-                "out; model.set_attn_implementation('sdpa') computes it, or attention_mask=None without padding"
+                f"attend_padding: expected False with the encoder's attn_implementation {implementation!r}, which "
+                "leaves out padding, got True. Call model.set_attn_implementation('sdpa')."
             )
 
     def _attend(self, hidden: Tensor, query: Tensor, visible: Tensor | None) -> Tensor:
         """softmax over the sequence of (W_k h + b_k) . q, (B, L)."""
-        # h . (W_k' q) + b_k . q: one product with the keys' weights per sequence and not per token.
+        # h . (W_k' q) + b_k . q: one product with W_k per sequence instead of per token.
         scores = (hidden @ (query @ self.key_layer.weight).unsqueeze(-1)).squeeze(-1)
         scores = scores + (query @ self.key_layer.bias).unsqueeze(-1)
         scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
         if visible is not None:
-            # Then zeros, for a row of padding alone.
+            # Set to 0 below, for a row of padding only.
             scores = scores.masked_fill(~visible, torch.finfo(scores.dtype).min)
         weights = scores.softmax(-1)
         if visible is not None:
             weights = weights.masked_fill(~visible, 0.0)
         return weights.to(hidden.dtype)
 
-    def _features_of_ends(self, features: Tensor) -> Tensor:
-        """What the last layer reads: (B, L, hidden) to (B, L, hidden or 3 conv_channels)."""
+    def _head_features(self, features: Tensor) -> Tensor:
+        """Input of the last layer: (B, L, hidden) to (B, L, hidden or 3 conv_channels)."""
         if self.config.head == "linear":
             return F.gelu(features)
         channels_first = features.transpose(1, 2)
@@ -225,6 +240,17 @@ class QueryAttentionForQuestionAnswering(EncoderHeadModel):
         return sum(losses) if losses else None
 
 
+def _question_tokens(token_type_ids: Tensor, visible: Tensor | None) -> Tensor:
+    """Returns (B, L) booleans, True for tokens of the question; raises ValueError for a row without any."""
+    question = token_type_ids == 0
+    if visible is not None:
+        question = question & visible
+    if values_readable(question) and not bool(question.any(-1).all()):
+        row = int((~question.any(-1)).nonzero()[0, 0])
+        raise ValueError(f"token_type_ids: expected a token of type 0 in every row, got none in {row}")
+    return question
+
+
 def _check_question_type(question_type: object, query_logits: Tensor) -> None:
     batch, types = query_logits.shape
     if isinstance(question_type, Tensor):
@@ -233,8 +259,10 @@ def _check_question_type(question_type: object, query_logits: Tensor) -> None:
 
 
 def _mean_over(hidden: Tensor, chosen: Tensor, mean: str) -> Tensor:
-    """Sum of the chosen tokens over their number or, for "length", over that of all: (B, L, hidden) and booleans (B, L)
-    to (B, hidden); 0 where none is chosen."""
+    """(B, L, hidden) and (B, L) booleans to (B, hidden): the sum of the chosen tokens over their number, or over L.
+
+    `mean` is "tokens" or "length". Rows without chosen tokens give 0.
+    """
     chosen = chosen.to(torch.promote_types(hidden.dtype, torch.float32))
     shares = chosen / (chosen.shape[-1] if mean == "length" else chosen.sum(-1, keepdim=True).clamp_min(1))
     return (shares.to(hidden.dtype).unsqueeze(1) @ hidden).squeeze(1)

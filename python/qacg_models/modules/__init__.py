@@ -1,4 +1,4 @@
-"""Layers, and what they share: no configuration is loaded here and no file read.
+"""Layers and the code that they share. This package loads no configuration and reads no file.
 
-Hidden states are (B, L, hidden), or packed, (T, hidden) with a `Packing`.
+Hidden states are (B, L, hidden), or (T, hidden) with a `Packing` for packed batches.
 """

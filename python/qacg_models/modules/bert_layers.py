@@ -1,4 +1,4 @@
-"""The parts that BERT shares with the models built on it, under the names that checkpoints have for them."""
+"""Layers that BERT shares with the models built on it. Parameters have the names of BERT checkpoints."""
 
 import torch
 from torch import Tensor, nn
@@ -7,34 +7,34 @@ from transformers.activations import ACT2FN
 from qacg_models.modules.packing import Packing
 
 GATE_WIDTH = 32  # of the attention pooler, as published
-_CELLS = 1 << 16
-_PER_DRAW = 4  # cells that the 64 bits of one draw decide
+_LEVELS = 1 << 16  # of a dropout probability
+_PER_DRAW = 4  # entries that the 64 bits of one draw decide
 
 
 class Dropout(nn.Dropout):
-    """torch's dropout, with 16 random bits a cell in place of a number of its own for each.
+    """Dropout with 16 random bits per entry on the CPU, and torch's dropout elsewhere.
 
-    Those numbers come from a serial generator and took a sixth of a training step. The probability is rounded to a
-    multiple of 2^-16, as in the attention kernels, and kept cells are scaled by the rounded one, so the mean is
-    exact. On other devices and under torch.compile, which have generators of their own, it is torch's. Masks follow
+    On the CPU torch draws one number per entry from a serial generator, a sixth of the time of a training step. The
+    probability is rounded to a multiple of 2^-16, as in the attention kernels, and kept entries are scaled by the
+    rounded probability, so the mean is exact. Other devices and torch.compile have faster generators. Masks follow
     torch.manual_seed, and gradient checkpointing repeats them.
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        """Any shape; the identity in evaluation mode."""
+        """Returns x with dropped entries, of any shape; x itself in evaluation mode."""
         if not self.training or self.p == 0 or x.device.type != "cpu" or torch.compiler.is_compiling():
             return super().forward(x)
-        dropped = min(round(self.p * _CELLS), _CELLS - 1)
+        dropped = min(round(self.p * _LEVELS), _LEVELS - 1)
         draws = torch.empty((x.numel() + _PER_DRAW - 1) // _PER_DRAW, dtype=torch.int64)
         bits = draws.random_(-(2**63), None).view(torch.int16)[: x.numel()].view(x.shape)
-        kept = bits >= dropped - _CELLS // 2
-        return x * kept.to(x.dtype).mul_(_CELLS / (_CELLS - dropped))
+        kept = bits >= dropped - _LEVELS // 2
+        return x * kept.to(x.dtype).mul_(_LEVELS / (_LEVELS - dropped))
 
 
 class BertEmbeddings(nn.Module):
     """LayerNorm of word, position and token-type embeddings.
 
-    Differs from transformers' in having no padding row that stays zero: the published code trains all rows.
+    Unlike transformers' it has no padding row that stays zero: the published code trains all rows.
     """
 
     def __init__(self, config):
@@ -52,10 +52,16 @@ class BertEmbeddings(nn.Module):
         position_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
     ) -> Tensor:
-        """(B, L) ids, or (B, L, hidden_size) word embeddings in their place, to (B, L, hidden_size); or packed,
-        (T) to (T, hidden_size).
+        """Embeds the tokens of a padded or packed batch.
 
-        Token types default to 0; positions to 0, 1, 2, ... of a padded batch, and are needed of a packed one.
+        Args:
+            input_ids: (B, L) or (T); None with inputs_embeds.
+            token_type_ids: as input_ids; None: all 0.
+            position_ids: as input_ids; None: 0 to L - 1. A packed batch requires it.
+            inputs_embeds: (B, L, hidden_size) or (T, hidden_size), word embeddings in place of input_ids.
+
+        Returns:
+            (B, L, hidden_size) or (T, hidden_size).
         """
         words = self.word_embeddings(input_ids) if inputs_embeds is None else inputs_embeds
         if position_ids is None:
@@ -67,7 +73,7 @@ class BertEmbeddings(nn.Module):
 
 
 class BertResidualOutput(nn.Module):
-    """LayerNorm(residual + dropout(dense(x))), the end of the attention and of the feed-forward block."""
+    """LayerNorm(residual + dropout(dense(x))): the end of the attention block and of the feed-forward block."""
 
     def __init__(self, config, input_size: int):
         super().__init__()
@@ -81,7 +87,7 @@ class BertResidualOutput(nn.Module):
 
 
 class BertIntermediate(nn.Module):
-    """activation(dense(x)): the wide half of the feed-forward block."""
+    """activation(dense(x)): the first layer of the feed-forward block."""
 
     def __init__(self, config):
         super().__init__()
@@ -101,16 +107,16 @@ class ClsPooler(nn.Module):
         self.dense = nn.Linear(config.hidden_size, config.hidden_size)
 
     def forward(self, hidden_states: Tensor, layout: Packing | Tensor | None) -> Tensor:
-        """(B, L, hidden_size) to (B, hidden_size), or with a packing (T, hidden_size).
+        """Pools (B, L, hidden_size), or (T, hidden_size) with a packing, to (B, hidden_size).
 
-        The first token is never padding, so no mask is needed. A packed sequence without tokens counts as 0.
+        The first token is never padding, so this requires no mask. A packed sequence without tokens counts as 0.
         """
         first = layout.first(hidden_states) if isinstance(layout, Packing) else hidden_states[:, 0]
         return torch.tanh(self.dense(first))
 
 
 class AttentionPooler(nn.Module):
-    """tanh(dense(average of the tokens)), weighted by a softmax over a small learned score of each token."""
+    """tanh(dense(weighted average of the tokens)); the weights are a softmax over a learned score per token."""
 
     def __init__(self, config):
         super().__init__()
@@ -123,8 +129,13 @@ class AttentionPooler(nn.Module):
         self.dense = nn.Linear(config.hidden_size, config.hidden_size)
 
     def forward(self, hidden_states: Tensor, layout: Packing | Tensor | None) -> Tensor:
-        """(B, L, hidden_size), and (B, L) True for tokens to weigh (None: all), to (B, hidden_size); or
-        (T, hidden_size) with a packing, of which a sequence without tokens counts as 0."""
+        """Pools (B, L, hidden_size), or (T, hidden_size) with a packing, to (B, hidden_size).
+
+        Args:
+            hidden_states: the last hidden states.
+            layout: the packing; or (B, L) booleans, True for tokens; or None without padding. A packed sequence
+                without tokens counts as 0.
+        """
         weights = self.weights(hidden_states, layout)
         if isinstance(layout, Packing):
             average = layout.total(weights.unsqueeze(-1) * hidden_states)
@@ -133,7 +144,7 @@ class AttentionPooler(nn.Module):
         return torch.tanh(self.dense(average))
 
     def weights(self, hidden_states: Tensor, layout: Packing | Tensor | None) -> Tensor:
-        """The weights of the average, (B, L) or packed (T)."""
+        """Returns the weights of the average, (B, L) or packed (T)."""
         scores = self.attention_gate(hidden_states).squeeze(-1)
         # The lowest finite number: with -inf a sequence of padding alone would give NaN.
         lowest = torch.finfo(scores.dtype).min

@@ -1,4 +1,4 @@
-"""The transformer over sentences of BertSum (Liu, 2019), under the names that its checkpoints have."""
+"""The inter-sentence transformer of BertSum (Liu, 2019). Parameters have the names of its checkpoints."""
 
 from __future__ import annotations
 
@@ -18,12 +18,16 @@ LAYER_NORM_EPS = 1e-6
 
 
 class PositionwiseFeedForward(nn.Module):
-    """x + dropout(W2 dropout(gelu(W1 LayerNorm(x)))), with the tanh form of gelu.
+    """x + dropout(W2 dropout(gelu(W1 LayerNorm(x)))), with the tanh approximation of gelu.
 
     Args:
-        d_model: width of the input.
-        d_ff: width inside.
-        dropout: probability, used twice.
+        d_model: width of the input and of the output.
+        d_ff: width of the hidden layer.
+        dropout: probability of both dropouts.
+
+    Example:
+        >>> PositionwiseFeedForward(d_model=8, d_ff=32)(torch.zeros(2, 5, 8)).shape
+        torch.Size([2, 5, 8])
     """
 
     def __init__(self, d_model: int, d_ff: int, dropout: float = 0.1):
@@ -41,12 +45,18 @@ class PositionwiseFeedForward(nn.Module):
 
 
 class PositionalEncoding(nn.Module):
-    """Sinusoids of the position: sin in even columns, cos in odd ones, wavelengths from 2 pi to 20000 pi.
+    """Sinusoidal position embeddings: sin in even columns, cos in odd ones (Vaswani et al., 2017).
+
+    Wavelengths range from 2 pi to 20000 pi.
 
     Args:
-        dropout: probability, of the sum.
+        dropout: probability, applied to the sum of embeddings and positions.
         dim: width of the embeddings.
-        max_len: number of positions in the table `pe`, which is saved with the parameters as (1, max_len, dim).
+        max_len: number of positions in the table `pe`, a buffer (1, max_len, dim) in the state dict.
+
+    Example:
+        >>> PositionalEncoding(dropout=0.1, dim=8).eval()(torch.zeros(2, 5, 8)).shape
+        torch.Size([2, 5, 8])
     """
 
     def __init__(self, dropout: float, dim: int, max_len: int = 5000):
@@ -58,9 +68,9 @@ class PositionalEncoding(nn.Module):
 
     @torch.no_grad()
     def reset_table(self) -> None:
-        """Computes the table anew, in place."""
+        """Computes the table again, in place."""
         _, max_len, dim = self.pe.shape
-        # In float64 on the CPU: in float32 the angle of a late position is off in the fourth digit.
+        # In float64 on the CPU: in float32 the angles of late positions have errors in the fourth digit.
         positions = torch.arange(max_len, dtype=torch.float64, device="cpu").unsqueeze(1)
         columns = torch.arange(0, dim, 2, dtype=torch.float64, device="cpu")
         angles = positions * torch.exp(columns * (-math.log(10000.0) / dim))
@@ -68,17 +78,20 @@ class PositionalEncoding(nn.Module):
         self.pe[0, :, 1::2] = angles.cos()[:, : dim // 2].to(self.pe)
 
     def positions(self, length: int) -> Tensor:
-        """The first `length` rows, (1, length, dim); ValueError beyond the table."""
+        """Returns the first `length` rows, (1, length, dim); raises ValueError beyond the table."""
         if length > self.pe.shape[1]:
-            raise ValueError(f"got {length} positions, wanted at most the {self.pe.shape[1]} of the table (max_len)")
+            raise ValueError(f"length: expected at most max_len = {self.pe.shape[1]} positions, got {length}")
         return self.pe[:, :length]
 
     def forward(self, emb: Tensor, step: int | None = None) -> Tensor:
-        """dropout(emb * sqrt(dim) + positions), (B, L, dim).
+        """Returns dropout(emb * sqrt(dim) + positions), (B, L, dim).
 
         Args:
             emb: (B, L, dim).
-            step: None for positions 0 to L - 1; else the one position that all of `emb` is at.
+            step: None for positions 0 to L - 1; otherwise the one position of all tokens in `emb`.
+
+        Raises:
+            ValueError: a position is beyond the table.
         """
         if step is None:
             table = self.positions(emb.shape[1])
@@ -88,12 +101,20 @@ class PositionalEncoding(nn.Module):
 
 
 class TransformerEncoderLayer(GradientCheckpointingLayer):
-    """Self-attention and feed-forward block, each normalised before and added to its input.
+    """Pre-norm transformer layer: self-attention and feed-forward block with residual connections.
 
     Args:
-        d_model, heads, d_ff: widths and number of heads.
-        dropout: probability, of the attention map and of both blocks' outputs.
-        blind_queries: as in `MultiHeadedAttention`.
+        d_model: width of the input, a multiple of `heads`.
+        heads: number of attention heads.
+        d_ff: width of the hidden layer of the feed-forward block.
+        dropout: probability, for the attention matrix and for the outputs of both blocks.
+        blind_queries: result of a query that sees no key, "zeros" or "average"; see `MultiHeadedAttention`.
+
+    Example:
+        >>> layer = TransformerEncoderLayer(d_model=8, heads=2, d_ff=32, dropout=0.1).eval()
+        >>> hidden = torch.zeros(2, 5, 8)
+        >>> layer(0, None, hidden, torch.zeros(2, 5)).shape
+        torch.Size([2, 5, 8])
     """
 
     def __init__(self, d_model: int, heads: int, d_ff: int, dropout: float, *, blind_queries: str = "zeros"):
@@ -112,20 +133,26 @@ class TransformerEncoderLayer(GradientCheckpointingLayer):
         attn_implementation: str = "sdpa",
         output_attentions: bool = False,
     ) -> Tensor | tuple[Tensor, Tensor]:
-        """One layer.
+        """Runs the layer.
 
         Args:
-            iter: number of the layer; layer 0 attends over its input as it is, without LayerNorm.
+            iter: index of the layer; layer 0 applies no LayerNorm before its attention.
             query: None, or `inputs` itself, as published callers pass it. The published layer never reads it.
             inputs: (B, S, d_model).
-            mask: (B, S) of any dtype, other than 0 where a key is HIDDEN.
-            attn_implementation, output_attentions: as in `MultiHeadedAttention`.
+            mask: (B, S) of any dtype, other than 0 where a key is hidden.
+            attn_implementation: "sdpa" or "eager".
+            output_attentions: also return the attention matrix.
 
         Returns:
-            (B, S, d_model), with the map (B, heads, S, S) if asked for.
+            (B, S, d_model); with output_attentions a pair of it and (B, heads, S, S).
+
+        Raises:
+            TypeError, ValueError: an argument is invalid; the message names it.
         """
         if query is not None and query is not inputs:
-            raise ValueError("query: got another tensor than inputs; this layer is self-attention, pass inputs or None")
+            raise ValueError(
+                "query: expected None or the tensor `inputs`, got another tensor. This layer is self-attention."
+            )
         x = inputs if iter == 0 else self.layer_norm(inputs)
         attended = self.self_attn(
             x,
@@ -146,8 +173,12 @@ class TransformerInterEncoderOutput(ModelOutput):
 
     Attributes:
         scores: sigmoid(logits) * mask, (B, S).
-        logits: (B, S); those of padding mean nothing.
-        attentions: map of each layer, (B, heads, S, S), if asked for.
+        logits: (B, S); undefined at padding.
+        attentions: attention matrix of each layer, (B, heads, S, S); None unless requested.
+
+    Example:
+        >>> TransformerInterEncoderOutput(scores=torch.zeros(2, 5)).keys()
+        odict_keys(['scores'])
     """
 
     scores: Tensor | None = None
@@ -156,13 +187,20 @@ class TransformerInterEncoderOutput(ModelOutput):
 
 
 class TransformerInterEncoder(nn.Module):
-    """Scores of sentences from their vectors: positions, transformer layers, LayerNorm, linear, sigmoid.
+    """Sentence scores from sentence vectors: positions, transformer layers, LayerNorm, linear, sigmoid.
 
     Args:
-        d_model, d_ff, heads: widths and number of heads.
-        dropout: probability, inside the layers.
+        d_model: width of the sentence vectors, a multiple of `heads`.
+        d_ff: width of the hidden layer of the feed-forward blocks.
+        heads: number of attention heads.
+        dropout: probability, in the layers.
         num_inter_layers: number of layers; 0 leaves LayerNorm and the linear classifier.
-        blind_queries: as in `MultiHeadedAttention`.
+        blind_queries: result of a query that sees no key, "zeros" or "average"; see `MultiHeadedAttention`.
+
+    Example:
+        >>> encoder = TransformerInterEncoder(d_model=8, d_ff=32, heads=2, dropout=0.1, num_inter_layers=1).eval()
+        >>> encoder(torch.zeros(2, 5, 8), torch.ones(2, 5)).shape
+        torch.Size([2, 5])
     """
 
     def __init__(
@@ -188,8 +226,10 @@ class TransformerInterEncoder(nn.Module):
         self.wo = nn.Linear(d_model, 1)
 
     def freeze_unread(self) -> None:
-        """Freezes the first layer's LayerNorm, which checkpoints have and that layer skips: distributed training waits
-        for the gradient of every parameter that asks for one."""
+        """Freezes the LayerNorm of layer 0, which checkpoints contain and that layer skips.
+
+        Distributed training waits for the gradient of every parameter that requires one.
+        """
         if self.num_inter_layers:
             self.transformer_inter[0].layer_norm.requires_grad_(False)
 
@@ -202,25 +242,25 @@ class TransformerInterEncoder(nn.Module):
         output_attentions: bool = False,
         return_dict: bool = False,
     ) -> Tensor | TransformerInterEncoderOutput:
-        """Scores every sentence in view of the others.
+        """Scores every sentence in the context of the others.
 
         Args:
-            top_vecs: (B, S, d_model), a vector of each sentence.
+            top_vecs: (B, S, d_model), one vector per sentence.
             mask: (B, S) of any dtype, 1 for a sentence and 0 for padding.
             attn_implementation: "sdpa" or "eager".
-            output_attentions: give the maps too; only with `return_dict`.
-            return_dict: give logits and maps beside the scores.
+            output_attentions: also return attention matrices; requires `return_dict`.
+            return_dict: return a `TransformerInterEncoderOutput`.
 
         Returns:
-            scores (B, S), 0 for padding; or all of `TransformerInterEncoderOutput`.
+            scores (B, S), 0 for padding; or a `TransformerInterEncoderOutput`.
 
         Raises:
-            TypeError, ValueError: naming the argument, what came and what was wanted.
+            TypeError, ValueError: an argument is invalid; the message names it.
         """
         if output_attentions and not return_dict:
-            raise ValueError("output_attentions: got True without return_dict=True, which has a place for the maps")
+            raise ValueError("output_attentions: expected False without return_dict=True, got True")
         sentence = self._sentences(top_vecs, mask)
-        # Zeroed by selection, not by a product: a NaN in padding stays out.
+        # masked_fill and not a product: NaN in padding must not spread.
         x = top_vecs.masked_fill(~sentence.unsqueeze(-1), 0.0) + self.pos_emb.positions(top_vecs.shape[1])
         maps = []
         for i, layer in enumerate(self.transformer_inter):
@@ -237,15 +277,17 @@ class TransformerInterEncoder(nn.Module):
         )
 
     def _sentences(self, top_vecs: object, mask: object) -> Tensor:
-        """The mask as booleans, True for a sentence."""
+        """Returns the mask as booleans, True for a sentence."""
         if not isinstance(top_vecs, Tensor) or not isinstance(mask, Tensor):
             name, x = ("mask", mask) if isinstance(top_vecs, Tensor) else ("top_vecs", top_vecs)
-            raise TypeError(f"{name}: got {type(x).__name__}, wanted a torch.Tensor")
+            raise TypeError(f"{name}: expected a torch.Tensor, got {type(x).__name__}")
         if top_vecs.dim() != 3 or top_vecs.shape[2] != self.d_model:
-            raise ValueError(f"top_vecs: got shape {tuple(top_vecs.shape)}, wanted (B, S, {self.d_model})")
+            raise ValueError(f"top_vecs: expected shape (B, S, {self.d_model}), got shape {tuple(top_vecs.shape)}")
         if mask.shape != top_vecs.shape[:2]:
-            raise ValueError(f"mask: got shape {tuple(mask.shape)}, wanted (B, S) = {tuple(top_vecs.shape[:2])}")
+            raise ValueError(
+                f"mask: expected shape (B, S) = {tuple(top_vecs.shape[:2])}, got shape {tuple(mask.shape)}"
+            )
         sentence = mask != 0
         if values_readable(mask) and bool((sentence & (mask != 1)).any()):
-            raise ValueError("mask: got values other than 0 and 1, wanted 1 for sentences and 0 for padding")
+            raise ValueError("mask: expected 1 for sentences and 0 for padding, got values other than 0 and 1")
         return sentence

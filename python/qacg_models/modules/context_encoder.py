@@ -1,8 +1,7 @@
 """The encoder of the models with a context. It differs from BERT's in two places:
 
-- every sequence has one context embedding Ec, which is given to all layers;
-- layer i mixes it with the hidden states, c = W_i [Ec ; X] + b_i + Ec, always from the same Ec, and its
-  self-attention gets c beside X.
+- every sequence has one context embedding Ec, which all layers read;
+- layer i mixes it with the hidden states, c = W_i [Ec ; X] + b_i + Ec, and its self-attention reads c and X.
 """
 
 from collections.abc import Callable
@@ -18,7 +17,7 @@ from qacg_models.modules.packing import Packing
 
 
 class ContextBertAttention(nn.Module):
-    """The attention block. The odd names `self` and `output` are those of BERT checkpoints."""
+    """The attention block. The attribute names `self` and `output` are those of BERT checkpoints."""
 
     def __init__(self, config: GatedContextConfig, self_attention: Callable[[GatedContextConfig], nn.Module]):
         super().__init__()
@@ -34,9 +33,10 @@ class ContextBertAttention(nn.Module):
         output_attentions: bool,
         first_only: bool,
     ):
-        """(..., hidden) and a context of that shape, or what was projected of both, to (..., hidden), and what the
-        self-attention returns beside it; with first_only to (B, hidden), for the first token of each packed
-        sequence."""
+        """Attends with residual and LayerNorm; returns (..., hidden) and the other outputs of the self-attention.
+
+        With first_only, returns (B, hidden), the first token of each packed sequence.
+        """
         attended, *others = self.self(
             hidden_states, mask, context=context, projected=projected, output_attentions=output_attentions
         )
@@ -57,7 +57,7 @@ class ContextBertLayer(GradientCheckpointingLayer):
         self.register_load_state_dict_pre_hook(_drop_fold)
 
     def train(self, mode: bool = True) -> "ContextBertLayer":
-        """As in torch; training drops the folded weights, which would not follow it."""
+        """Sets the mode as in torch; training mode drops the folded weights, which updates would invalidate."""
         if mode:
             self.fold = None
         return super().train(mode)
@@ -71,19 +71,20 @@ class ContextBertLayer(GradientCheckpointingLayer):
         output_attentions: bool,
         first_only: bool = False,
     ) -> tuple[Tensor | None, ...]:
-        """One layer.
+        """Runs the layer.
 
         Args:
             hidden_states: (B, L, hidden), or packed (T, hidden).
             context_embedding: (B, hidden), one per sequence.
-            context_layer: 2 hidden to hidden. The encoder owns it, as in checkpoints; it is applied here so
-                that gradient checkpointing need not keep the mixed context of every layer.
+            context_layer: linear layer from 2 hidden to hidden. The encoder owns it, as in checkpoints. It is applied
+                here so that gradient checkpointing does not keep the mixed context of every layer.
             mask: None or boolean (B, 1, 1, L); or the packing.
-            first_only: go on behind the attention with the first token of each packed sequence alone.
+            output_attentions: also return attention matrices.
+            first_only: after the attention compute only the first token of each packed sequence.
 
         Returns:
-            hidden states in the shape they came in, with first_only (B, hidden), and what the self-attention returns
-            beside its output.
+            Hidden states in the shape of the input, or (B, hidden) with first_only; then the other outputs of the
+            self-attention.
         """
         attention = self.attention.self
         context = projected = None
@@ -104,13 +105,13 @@ def _drop_fold(layer: ContextBertLayer, *_) -> None:
 
 
 class ContextBertEncoder(nn.Module):
-    """The layers, and the context layer of each.
+    """The layers, each with its context layer.
 
     Args:
-        self_attention: makes the self-attention of a layer, whose forward is called as
-            (hidden states (B, L, hidden), mask (B, 1, 1, L) or None, context=(B, L, hidden) or None,
-            projected=None or in place of context what the fold makes of both, output_attentions=bool); packed,
-            (T, hidden) and the packing as mask.
+        config: sizes and variants.
+        self_attention: class of the self-attention. Its `forward` takes hidden states (B, L, hidden) or (T, hidden),
+            a mask (B, 1, 1, L), the packing or None, and by keyword `context` in the shape of the hidden states,
+            `projected` (the projections of both, in place of `context`) and `output_attentions`.
     """
 
     def __init__(self, config: GatedContextConfig, self_attention: Callable[[GatedContextConfig], nn.Module]):
@@ -127,13 +128,10 @@ class ContextBertEncoder(nn.Module):
         output_attentions: bool,
         first_only: bool = False,
     ) -> tuple[list[Tensor], list[list[Tensor | None]]]:
-        """Runs all layers.
-
-        Args: as for `ContextBertLayer`; first_only is for the last layer.
+        """Runs all layers; arguments as for `ContextBertLayer`, with first_only for the last layer.
 
         Returns:
-            Lists over layers: hidden states in the shape they came in, the input first; and what the
-            self-attention returns beside its output.
+            Two lists over layers: hidden states, the input first; and the other outputs of the self-attention.
         """
         every_hidden, every_other = [hidden_states], []
         for layer, context_layer in zip(self.layer, self.context_layer):

@@ -1,9 +1,9 @@
-"""A context layer and the projections that follow it, one after another or folded (qacg_kernels/MATH.md).
+"""A context layer and the projections after it, separate or folded into one product (qacg_kernels/MATH.md).
 
 With W = [We | Wx] the context query of a layer is Uq (Wx X + We E + b + E) + uq. Folded, it is (Uq Wx) X plus
-Uq (We E + b + E) + uq, which no token enters; the same for the key. So queries, keys, values and both context parts
-are five H x H products per token in place of six, and two small ones per sequence. Folded weights are made once for
-inference (`fold_context`), and on the way where a batch is large enough to pay for them.
+Uq (We E + b + E) + uq, a term per sequence; the context key likewise. Queries, keys, values, context queries and
+context keys then take five H x H products per token instead of six, and two small ones per sequence. `fold_context`
+folds weights once for inference; `project_folded` folds them within a call whose batch is large enough.
 """
 
 from typing import Any
@@ -19,14 +19,22 @@ _OWN_ROLES = ("query", "key", "value")
 
 
 class ContextFold(nn.Module):
-    """The folded weights of one layer, in buffers that no state dict holds.
+    """The folded weights of one layer, in buffers outside the state dict.
 
     Args:
         attention: a self-attention with `layer(role)`, `num_heads` and `context_projection`.
-        context_layer: W (hidden, 2 hidden) and b.
+        context_layer: W (hidden, 2 hidden) and b (hidden).
 
     Raises:
-        TypeError: a layer is not a plain nn.Linear, such as one with an adapter around it.
+        TypeError: a layer is not a plain nn.Linear, for example one wrapped by an adapter.
+
+    Example:
+        >>> from qacg_models import QACGBertConfig, QACGBertModel
+        >>> config = QACGBertConfig(vocab_size=100, hidden_size=32, num_hidden_layers=1, num_attention_heads=2)
+        >>> encoder = QACGBertModel(config).eval().encoder
+        >>> fold = ContextFold(encoder.layer[0].attention.self, encoder.context_layer[0])
+        >>> [x.shape for x in fold(torch.zeros(1, 5, 32), torch.zeros(1, 32), None)][0]
+        torch.Size([1, 5, 2, 16])
     """
 
     def __init__(self, attention: nn.Module, context_layer: nn.Linear):
@@ -34,20 +42,20 @@ class ContextFold(nn.Module):
         layers = {role: attention.layer(role) for role in (*_OWN_ROLES, *CONTEXT_ROLES)}
         for name, layer in {**layers, "context layer": context_layer}.items():
             if type(layer) is not nn.Linear:
-                raise TypeError(f"{name}: got {type(layer).__name__}, wanted a plain nn.Linear to fold")
+                raise TypeError(f"{name}: expected a plain nn.Linear to fold, got {type(layer).__name__}")
         self.num_heads = attention.num_heads
-        own, uses = ([layers[role] for role in roles] for roles in (_OWN_ROLES, CONTEXT_ROLES))
+        own, context = ([layers[role] for role in roles] for roles in (_OWN_ROLES, CONTEXT_ROLES))
         repeats = attention.num_heads if attention.context_projection == "head" else 1
         with torch.no_grad():
             # In float64, so that the only rounding is that of the folded weights.
-            of_context, of_tokens = context_layer.weight.double().chunk(2, 1)
-            outer = torch.cat([torch.block_diag(*[use.weight.double()] * repeats) for use in uses])
-            outer_bias = torch.cat([use.bias.double().repeat(repeats) for use in uses])
-            identity = torch.eye(*of_context.shape, dtype=torch.float64, device=of_context.device)
+            context_weight, token_weight = context_layer.weight.double().chunk(2, 1)
+            outer = torch.cat([torch.block_diag(*[layer.weight.double()] * repeats) for layer in context])
+            outer_bias = torch.cat([layer.bias.double().repeat(repeats) for layer in context])
+            identity = torch.eye(*context_weight.shape, dtype=torch.float64, device=context_weight.device)
             folded = {
-                "weight": torch.cat([*(layer.weight.double() for layer in own), outer @ of_tokens]),
+                "weight": torch.cat([*(layer.weight.double() for layer in own), outer @ token_weight]),
                 "bias": torch.cat([*(layer.bias.double() for layer in own), torch.zeros_like(outer_bias)]),
-                "context_weight": outer @ (of_context + identity),
+                "context_weight": outer @ (context_weight + identity),
                 "context_bias": outer @ context_layer.bias.double() + outer_bias,
             }
         for name, value in folded.items():
@@ -56,7 +64,7 @@ class ContextFold(nn.Module):
     def forward(
         self, hidden_states: Tensor, context_embedding: Tensor, layout: Packing | Tensor | None
     ) -> tuple[Tensor, ...]:
-        """Query, key, value, context query and context key, views (..., H, D) of one tensor.
+        """Returns query, key, value, context query and context key, views (..., H, D) of one tensor.
 
         Args:
             hidden_states: (B, L, hidden), or (T, hidden) with a packing.
@@ -72,7 +80,7 @@ class ContextFold(nn.Module):
 def mix_context(
     context_layer: nn.Linear, context_embedding: Tensor, hidden_states: Tensor, layout: Packing | Tensor | None
 ) -> Tensor:
-    """The context of a layer, W [E ; X] + b + E, unfolded.
+    """Returns the context of a layer, W [E ; X] + b + E.
 
     Args:
         context_layer: W (hidden, 2 hidden) and b (hidden).
@@ -81,18 +89,33 @@ def mix_context(
         layout: the packing, or whatever masks a padded batch.
 
     Returns:
-        In the shape of hidden_states.
+        A tensor in the shape of hidden_states.
+
+    Example:
+        >>> mix_context(nn.Linear(16, 8), torch.zeros(2, 8), torch.zeros(2, 5, 8), None).shape
+        torch.Size([2, 5, 8])
     """
-    of_tokens = F.linear(hidden_states, _token_weight(context_layer))
-    return of_tokens + _per_token(_sequence_part(context_layer, context_embedding), of_tokens, layout)
+    tokens = F.linear(hidden_states, _token_weight(context_layer))
+    return tokens + _per_token(_sequence_part(context_layer, context_embedding), tokens, layout)
 
 
 def folding_pays(attention: nn.Module, hidden_states: Tensor) -> bool:
-    """Whether `project_folded` takes less work than projecting `mix_context`.
+    """Returns whether `project_folded` takes less work than projecting the result of `mix_context`.
 
-    It saves one H x H product per token and makes two of the weights, so from 2 H tokens on. Layers that anything
-    is wrapped around or hooked to are called as modules. A compiled or exported graph, which is to serve any number of
-    tokens, does not ask for it.
+    Folding saves one H x H product per token and adds two products of weights, so it pays above 2 H tokens. Layers with
+    wrappers or hooks have to be called as modules. Compiled and exported graphs never fold, since they are traced for
+    any number of tokens.
+
+    Args:
+        attention: a self-attention with `layer(role)` and `context_projection`.
+        hidden_states: (B, L, hidden) or (T, hidden).
+
+    Example:
+        >>> from qacg_models import QACGBertConfig, QACGBertModel
+        >>> config = QACGBertConfig(vocab_size=100, hidden_size=32, num_hidden_layers=1, num_attention_heads=2)
+        >>> attention = QACGBertModel(config).encoder.layer[0].attention.self
+        >>> folding_pays(attention, torch.zeros(1, 5, 32)), folding_pays(attention, torch.zeros(1, 100, 32))
+        (False, True)
     """
     if torch.compiler.is_compiling():
         return False
@@ -111,16 +134,29 @@ def project_folded(
     hidden_states: Tensor,
     layout: Packing | Tensor | None,
 ) -> tuple[Tensor, ...]:
-    """Query, key, value, context query and context key, (..., H, D) each, by folding on the way; differentiable.
+    """Returns query, key, value, context query and context key, (..., H, D) each; differentiable.
 
-    Args: of `mix_context`, and the self-attention, of context projection "hidden".
+    Args:
+        attention: a self-attention with `layer(role)` and `num_heads`, of context projection "hidden".
+        context_layer: W (hidden, 2 hidden) and b (hidden).
+        context_embedding: E, (B, hidden).
+        hidden_states: X, (B, L, hidden), or (T, hidden) with a packing.
+        layout: the packing, or whatever masks a padded batch.
+
+    Example:
+        >>> from qacg_models import QACGBertConfig, QACGBertModel
+        >>> config = QACGBertConfig(vocab_size=100, hidden_size=32, num_hidden_layers=1, num_attention_heads=2)
+        >>> encoder = QACGBertModel(config).encoder
+        >>> layers = encoder.layer[0].attention.self, encoder.context_layer[0]
+        >>> len(project_folded(*layers, torch.zeros(1, 32), torch.zeros(1, 5, 32), None))
+        5
     """
     per_sequence = _sequence_part(context_layer, context_embedding)
     projected = [attention.layer(role)(hidden_states) for role in _OWN_ROLES]
     for role in CONTEXT_ROLES:
-        use = attention.layer(role)
-        of_tokens = F.linear(hidden_states, use.weight @ _token_weight(context_layer))
-        projected.append(of_tokens + _per_token(F.linear(per_sequence, use.weight, use.bias), of_tokens, layout))
+        layer = attention.layer(role)
+        tokens = F.linear(hidden_states, layer.weight @ _token_weight(context_layer))
+        projected.append(tokens + _per_token(F.linear(per_sequence, layer.weight, layer.bias), tokens, layout))
     return tuple(x.unflatten(-1, (attention.num_heads, -1)) for x in projected)
 
 
@@ -129,13 +165,13 @@ def _token_weight(context_layer: nn.Linear) -> Tensor:
 
 
 def _sequence_part(context_layer: nn.Linear, context_embedding: Tensor) -> Tensor:
-    """We E + b + E, (B, hidden): one row per sequence, not one per token."""
+    """We E + b + E, (B, hidden): one row per sequence."""
     weight = context_layer.weight[:, : context_layer.out_features]
     return F.linear(context_embedding, weight, context_layer.bias) + context_embedding
 
 
 def _per_token(per_sequence: Tensor, like: Tensor, layout: Packing | Tensor | None) -> Tensor:
-    """(B, N) to (T, N) or (B, 1, N), in the dtype of `like`, which under autocast is the narrower one."""
+    """(B, N) to (T, N) or (B, 1, N), in the dtype of `like`, which autocast may have narrowed."""
     per_sequence = per_sequence.to(like.dtype)
     return layout.per_token(per_sequence) if isinstance(layout, Packing) else per_sequence.unsqueeze(1)
 

@@ -1,4 +1,4 @@
-"""Self-attention of CG-BERT: gates mix queries and keys with a context, ordinary softmax attention follows."""
+"""Self-attention of CG-BERT: gates mix queries and keys with a context, then softmax attention."""
 
 import torch
 from torch import Tensor, nn
@@ -12,13 +12,12 @@ _ACTIVATIONS = {"sigmoid": torch.sigmoid, "tanh": torch.tanh}
 
 
 class ContextMixingSelfAttention(nn.Module):
-    """A V with A = softmax(Q' K'^T / sqrt(D)) and, from a context c per token,
+    """A V with A = softmax(Q' K'^T / sqrt(D)), where a context c per token gives
 
         lq = act(Q . vq + Qc . vqc + bq),  Q' = (1 - lq) Q + lq Qc,  Qc = Uq c + uq,
 
-    and the same for K' (Wu and Ong, 2021). Unlike in QACG-BERT, Qc and Kc have no dropout of their own. Layers
-    have the names of QACG-BERT's; a state dict under the other published names (Wq, Wcq, lambda_Q, ...) loads
-    as well.
+    and the same for K' (Wu and Ong, 2021). Unlike in QACG-BERT, Qc and Kc have no dropout. Layers have the names of
+    QACG-BERT's; state dicts with the other published names (Wq, Wcq, lambda_Q, ...) load as well.
     """
 
     naming = "released"
@@ -50,17 +49,18 @@ class ContextMixingSelfAttention(nn.Module):
         projected: tuple[Tensor, ...] | None,
         output_attentions: bool,
     ) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
-        """Attends within each sequence. N stands for B, L padded and for T packed.
+        """Attends within each sequence. N is B, L if padded and T if packed.
 
         Args:
             hidden_states: (N, hidden).
             mask: None or boolean (B, 1, 1, L); or the packing.
             context: (N, hidden), or None with `projected`.
             projected: query, key, value, context query and context key, (N, H, D) each, or None.
+            output_attentions: also return A.
 
         Returns:
-            The attended values (N, hidden); A after dropout (B, H, L, L), with L = max_seqlen if packed, or None;
-            the gates lq and lk, (B, H, L, 1), packed (T, H, 1).
+            The output (N, hidden); A after dropout (B, H, L, L), with L = max_seqlen if packed, or None; the gates
+            lq and lk, (B, H, L, 1), or (T, H, 1) if packed.
         """
         if projected is None:
             projected = self.project(hidden_states, context)
@@ -81,11 +81,11 @@ class ContextMixingSelfAttention(nn.Module):
         return out, attention, query_gate, key_gate
 
     def layer(self, role: str) -> nn.Module:
-        """The layer of a role, a key of NAMINGS["released"]."""
+        """Returns the layer of a role, a key of NAMINGS["released"]."""
         return getattr(self, NAMINGS[self.naming][role])
 
     def project(self, hidden_states: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """Query, key, value, context query and context key, (N, H, D) each, of two (N, hidden)."""
+        """Projects two (N, hidden) to query, key, value, context query and context key, (N, H, D) each."""
         query, key, value = (self._split(self.layer(role)(hidden_states)) for role in ("query", "key", "value"))
         context_query, context_key = (self._project_context(role, context) for role in CONTEXT_ROLES)
         return query, key, value, context_query, context_key

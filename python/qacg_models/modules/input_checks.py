@@ -1,6 +1,6 @@
-"""Checks of a model's inputs: shapes always, values where reading them costs nothing.
+"""Checks of the inputs of a model: shapes always, values where reading them does not synchronise.
 
-On a GPU an id out of range is caught by the embedding's own device-side check.
+On a GPU the device-side check of the embedding catches ids out of range.
 """
 
 import torch
@@ -18,47 +18,51 @@ def check_ids(
 
     Args:
         name: the argument, for the message.
-        shape: None: two dimensions (B, L), or one (T) if packed.
+        ids: the value to check.
+        shape: expected shape; None: two dimensions (B, L), or one (T) if packed.
+        limit: values are 0 to limit - 1.
         field: the configuration field that sets the limit, for the message.
+        packed: whether the batch is packed.
     """
     if not isinstance(ids, Tensor):
-        raise TypeError(f"{name}: got {type(ids).__name__}, wanted a torch.Tensor")
+        raise TypeError(f"{name}: expected a torch.Tensor, got {type(ids).__name__}")
     if ids.dtype not in _INTEGERS:
-        raise TypeError(f"{name}: got dtype {ids.dtype}, wanted torch.int64 or torch.int32")
+        raise TypeError(f"{name}: expected dtype torch.int64 or torch.int32, got dtype {ids.dtype}")
     if shape is None and ids.dim() != (1 if packed else 2):
-        wanted = "one dimension (T) beside cu_seqlens" if packed else "two dimensions (B, L)"
-        raise ValueError(f"{name}: got shape {tuple(ids.shape)}, wanted {wanted}")
+        expected = "one dimension (T) with cu_seqlens" if packed else "two dimensions (B, L)"
+        raise ValueError(f"{name}: expected {expected}, got shape {tuple(ids.shape)}")
     if shape is not None and tuple(ids.shape) != shape:
-        raise ValueError(f"{name}: got shape {tuple(ids.shape)}, wanted {shape}")
+        raise ValueError(f"{name}: expected shape {shape}, got shape {tuple(ids.shape)}")
     if values_readable(ids) and ids.numel():
         low, high = (int(x) for x in ids.aminmax())
         if low < 0 or high >= limit:
-            raise ValueError(f"{name}: got values from {low} to {high}, wanted 0 to {limit - 1} ({field} is {limit})")
+            raise ValueError(f"{name}: expected 0 to {limit - 1} ({field} is {limit}), got values from {low} to {high}")
 
 
 def check_encoder_inputs(
     config, input_ids: object, inputs_embeds: object, token_type_ids: object, position_ids: object
 ) -> tuple[int, int]:
-    """Raises unless the tokens of a batch fit the configuration and one another; returns (B, L).
+    """Checks the tokens of a padded batch and returns (B, L).
 
     Args:
         config: an `EncoderConfig`.
-        input_ids, inputs_embeds: exactly one of them, (B, L) or (B, L, hidden_size), L at least 1.
+        input_ids: (B, L) with L at least 1, or None with inputs_embeds.
+        inputs_embeds: (B, L, hidden_size), or None with input_ids.
         token_type_ids: None or (B, L).
         position_ids: None, (B, L) or (1, L).
     """
     name, tokens = _check_tokens(config, input_ids, inputs_embeds, packed=False)
     batch, length = tokens.shape[:2]
     if length < 1:
-        raise ValueError(f"{name}: got shape {tuple(tokens.shape)}, wanted at least one token per sequence")
+        raise ValueError(f"{name}: expected at least one token per sequence, got shape {tuple(tokens.shape)}")
     if position_ids is not None:
         one_for_all = isinstance(position_ids, Tensor) and position_ids.shape[:1] == (1,)
         rows, limit = (1 if one_for_all else batch, length), config.max_position_embeddings
         check_ids("position_ids", position_ids, rows, limit, "max_position_embeddings")
     elif length > config.max_position_embeddings:
         raise ValueError(
-            f"{name}: got sequences of {length} tokens, wanted at most "
-            f"max_position_embeddings = {config.max_position_embeddings}"
+            f"{name}: expected at most max_position_embeddings = {config.max_position_embeddings} tokens, "
+            f"got sequences of {length}"
         )
     if token_type_ids is not None:
         check_ids("token_type_ids", token_type_ids, (batch, length), config.type_vocab_size, "type_vocab_size")
@@ -68,12 +72,14 @@ def check_encoder_inputs(
 def check_packed_inputs(
     config, input_ids: object, inputs_embeds: object, token_type_ids: object, position_ids: object
 ) -> Tensor:
-    """Raises unless packed tokens fit the configuration and one another; returns input_ids or inputs_embeds.
+    """Checks the tokens of a packed batch and returns input_ids or inputs_embeds.
 
     Args:
         config: an `EncoderConfig`.
-        input_ids, inputs_embeds: exactly one of them, (T) or (T, hidden_size).
-        token_type_ids, position_ids: None or (T).
+        input_ids: (T), or None with inputs_embeds.
+        inputs_embeds: (T, hidden_size), or None with input_ids.
+        token_type_ids: None or (T).
+        position_ids: None or (T).
     """
     _, tokens = _check_tokens(config, input_ids, inputs_embeds, packed=True)
     limits = {"position_ids": "max_position_embeddings", "token_type_ids": "type_vocab_size"}
@@ -86,7 +92,7 @@ def check_packed_inputs(
 def _check_tokens(config, input_ids: object, inputs_embeds: object, packed: bool) -> tuple[str, Tensor]:
     if (input_ids is None) == (inputs_embeds is None):
         raise ValueError(
-            f"input_ids, inputs_embeds: got {'neither' if input_ids is None else 'both'}, wanted exactly one"
+            f"input_ids, inputs_embeds: expected exactly one, got {'neither' if input_ids is None else 'both'}"
         )
     if inputs_embeds is None:
         check_ids("input_ids", input_ids, None, config.vocab_size, "vocab_size", packed)
@@ -98,33 +104,31 @@ def _check_tokens(config, input_ids: object, inputs_embeds: object, packed: bool
 def check_embeds(embeds: object, width: int, field: str, packed: bool = False) -> None:
     """Raises unless `embeds` is a floating tensor (B, L, width), or (T, width) if packed; `field` sets the width."""
     if not isinstance(embeds, Tensor):
-        raise TypeError(f"inputs_embeds: got {type(embeds).__name__}, wanted a torch.Tensor")
+        raise TypeError(f"inputs_embeds: expected a torch.Tensor, got {type(embeds).__name__}")
     if not embeds.is_floating_point():
-        raise TypeError(f"inputs_embeds: got dtype {embeds.dtype}, wanted a floating one")
+        raise TypeError(f"inputs_embeds: expected a floating-point dtype, got dtype {embeds.dtype}")
     if embeds.dim() != (2 if packed else 3) or embeds.shape[-1] != width:
-        wanted = "T" if packed else "B, L"
-        raise ValueError(f"inputs_embeds: got shape {tuple(embeds.shape)}, wanted ({wanted}, {field} = {width})")
+        expected = f"({'T' if packed else 'B, L'}, {field} = {width})"
+        raise ValueError(f"inputs_embeds: expected shape {expected}, got shape {tuple(embeds.shape)}")
 
 
 def checked_head_mask(head_mask: object, layers: int, heads: int) -> Tensor:
-    """`head_mask`, (H) or (layers, H), as (layers, H).
-
-    Raises:
-        TypeError, ValueError: not a tensor, or another shape.
-    """
+    """Returns `head_mask`, (H) or (layers, H), as (layers, H); raises unless it is such a tensor."""
     if not isinstance(head_mask, Tensor):
-        raise TypeError(f"head_mask: got {type(head_mask).__name__}, wanted a torch.Tensor or None")
+        raise TypeError(f"head_mask: expected a torch.Tensor or None, got {type(head_mask).__name__}")
     if tuple(head_mask.shape) not in ((heads,), (layers, heads)):
-        raise ValueError(f"head_mask: got shape {tuple(head_mask.shape)}, wanted ({heads},) or ({layers}, {heads})")
+        raise ValueError(
+            f"head_mask: expected shape ({heads},) or ({layers}, {heads}), got shape {tuple(head_mask.shape)}"
+        )
     return head_mask.expand(layers, heads)
 
 
 def checked_context_ids(config, context_ids: Tensor | None, batch: int) -> Tensor:
-    """`context_ids`, (B) or (B, 1), as (B), once each is known to be that of a context."""
+    """Returns `context_ids`, (B) or (B, 1), as (B); raises unless every value is the id of a context."""
     if context_ids is None:
         raise ValueError(
-            f"context_ids: got None, wanted one id per sequence, 0 to {config.num_contexts - 1}; "
-            "config.context_id(name) gives the id of a context"
+            f"context_ids: expected one id per sequence, 0 to {config.num_contexts - 1}, got None. "
+            "config.context_id(name) returns the id of a context."
         )
     rows = (batch, 1) if isinstance(context_ids, Tensor) and context_ids.dim() == 2 else (batch,)
     check_ids("context_ids", context_ids, rows, config.num_contexts, "num_contexts")
@@ -132,36 +136,35 @@ def checked_context_ids(config, context_ids: Tensor | None, batch: int) -> Tenso
 
 
 def check_segments(config, token_type_ids: Tensor | None) -> None:
-    """Raises ValueError for a second segment in inputs of a model whose context enters by its id alone.
+    """Raises ValueError for a second segment if the model has `context_standalone`.
 
-    It would answer, from embeddings of a segment that training has never seen.
+    Such a model was trained without second segments, so the embedding of their token type is untrained.
     """
     if token_type_ids is None or not getattr(config, "context_standalone", False):
         return
     if values_readable(token_type_ids) and bool(token_type_ids.any()):
         raise ValueError(
-            "token_type_ids: got a second segment, but this model's context enters by id alone (context_standalone); "
-            "wanted the sentence as the only one, tokenizer(sentence), and "
-            "context_ids=torch.tensor([model.config.context_id(name)])"
+            "token_type_ids: expected one segment, since this model has context_standalone, got a second segment. "
+            "Call tokenizer(sentence), and pass context_ids=torch.tensor([model.config.context_id(name)])."
         )
 
 
 def key_mask(attention_mask: object, shape: tuple[int, int]) -> Tensor | None:
-    """The (B, L) mask of 0 and 1 as booleans, True where a token is read; None when that is known to be all.
+    """Returns the (B, L) mask of 0 and 1 as booleans, True for tokens; None if all are known to be tokens.
 
     Raises:
-        TypeError, ValueError: not a tensor, another shape, or values other than 0 and 1.
+        TypeError, ValueError: the mask is no tensor, has another shape, or values other than 0 and 1.
     """
     if attention_mask is None:
         return None
     if not isinstance(attention_mask, Tensor):
-        raise TypeError(f"attention_mask: got {type(attention_mask).__name__}, wanted a torch.Tensor or None")
+        raise TypeError(f"attention_mask: expected a torch.Tensor or None, got {type(attention_mask).__name__}")
     if tuple(attention_mask.shape) != shape:
-        raise ValueError(f"attention_mask: got shape {tuple(attention_mask.shape)}, wanted (B, L) = {shape}")
+        raise ValueError(f"attention_mask: expected shape (B, L) = {shape}, got shape {tuple(attention_mask.shape)}")
     visible = attention_mask != 0
     if values_readable(attention_mask):
         if bool((visible & (attention_mask != 1)).any()):
-            raise ValueError("attention_mask: got values other than 0 and 1, wanted 1 for tokens and 0 for padding")
+            raise ValueError("attention_mask: expected 1 for tokens and 0 for padding, got values other than 0 and 1")
         if bool(visible.all()):
             return None
     return visible

@@ -1,4 +1,4 @@
-"""Losses of the heads, with labels checked: the problem types of transformers, and answer spans."""
+"""Losses of the heads, with checked labels: the problem types of transformers, and answer spans."""
 
 import torch
 from torch import Tensor
@@ -10,23 +10,23 @@ IGNORED = -100
 
 
 def classification_loss(logits: Tensor, labels: Tensor, problem_type: str | None) -> Tensor:
-    """The mean loss of a sequence classifier.
+    """Returns the mean loss of a sequence classifier.
 
     Args:
         logits: (B, C).
-        labels: for "single_label_classification" (B) integers below C, or -100 for rows that are left out; for
+        labels: for "single_label_classification" (B) integers below C, or -100 for rows that the loss leaves out; for
             "regression" (B) if C is 1, else (B, C); for "multi_label_classification" (B, C) of 0 to 1.
-        problem_type: None decides as transformers does: regression if C is 1, else one label if `labels` are
-            integers, else many.
+        problem_type: None: as in transformers, regression if C is 1, else single_label_classification for integer
+            labels and multi_label_classification for others.
 
     Returns:
-        (): mean cross-entropy (0 if every row is left out), squared error, or binary cross-entropy.
+        (): mean cross-entropy (0 if every row is left out), mean squared error, or mean binary cross-entropy.
 
     Raises:
-        TypeError, ValueError: labels of another type, shape or range.
+        TypeError, ValueError: the labels have another type, shape or range.
     """
     if not isinstance(labels, Tensor):
-        raise TypeError(f"labels: got {type(labels).__name__}, wanted a torch.Tensor or None")
+        raise TypeError(f"labels: expected a torch.Tensor or None, got {type(labels).__name__}")
     batch, classes = logits.shape
     if problem_type is None:
         whole = not labels.is_floating_point()
@@ -37,7 +37,7 @@ def classification_loss(logits: Tensor, labels: Tensor, problem_type: str | None
         return mean_cross_entropy(logits, labels.long())
     shape = (batch,) if problem_type == "regression" and classes == 1 and labels.dim() == 1 else (batch, classes)
     if tuple(labels.shape) != shape:
-        raise ValueError(f"labels: got shape {tuple(labels.shape)}, wanted {shape} for {problem_type}")
+        raise ValueError(f"labels: expected shape {shape} for {problem_type}, got shape {tuple(labels.shape)}")
     labels = labels.to(logits.dtype).view_as(logits)
     if problem_type == "regression":
         return F.mse_loss(logits, labels)
@@ -45,10 +45,10 @@ def classification_loss(logits: Tensor, labels: Tensor, problem_type: str | None
 
 
 def has_answers(start_positions: object, end_positions: object) -> bool:
-    """Whether the positions of answers were given; ValueError for those of one end alone."""
+    """Whether answer positions are given; raises ValueError if only one of the two is."""
     if (start_positions is None) != (end_positions is None):
         given, missing = ("start", "end") if end_positions is None else ("end", "start")
-        raise ValueError(f"{missing}_positions: got None beside {given}_positions, wanted both or neither")
+        raise ValueError(f"{missing}_positions: expected both or neither, got None beside {given}_positions")
     return start_positions is not None
 
 
@@ -59,18 +59,20 @@ def span_loss(
     end_positions: Tensor,
     outside: str = "ignore",
 ) -> Tensor:
-    """Mean of the cross-entropies of the first and of the last token of an answer.
+    """Returns the mean of the cross-entropies of the first and of the last token of an answer.
 
-    Long documents are read in windows, and an answer may lie in another one: a position from L on is left out.
+    Long documents are split into windows, and the answer may be in another one: positions from L on are left out.
 
     Args:
-        start_logits, end_logits: (B, L).
-        start_positions, end_positions: (B) or (B, 1) integers. They are not changed.
-        outside: with "ignore" a position below 0 is left out too, and without any position inside a term of the
-            mean is 0; with "clamp", which is published, one below 0 counts as the first token, and such a term is NaN.
+        start_logits: (B, L).
+        end_logits: (B, L).
+        start_positions: (B) or (B, 1) integers.
+        end_positions: (B) or (B, 1) integers.
+        outside: "ignore" also leaves out positions below 0, and a term without any valid position is 0. "clamp", as
+            published, moves positions below 0 to the first token, and a term without any valid position is NaN.
 
     Raises:
-        TypeError, ValueError: positions of another type or shape.
+        TypeError, ValueError: the positions have another type or shape.
     """
     losses = []
     for name, logits, positions in (
@@ -79,10 +81,10 @@ def span_loss(
     ):
         if not isinstance(positions, Tensor) or positions.dtype not in (torch.int64, torch.int32):
             got = positions.dtype if isinstance(positions, Tensor) else type(positions).__name__
-            raise TypeError(f"{name}: got {got}, wanted an integer torch.Tensor")
+            raise TypeError(f"{name}: expected an integer torch.Tensor, got {got}")
         batch, length = logits.shape
         if tuple(positions.shape) not in ((batch,), (batch, 1)):
-            raise ValueError(f"{name}: got shape {tuple(positions.shape)}, wanted ({batch},)")
+            raise ValueError(f"{name}: expected shape ({batch},), got shape {tuple(positions.shape)}")
         positions = positions.long().reshape(-1)
         if outside == "clamp":
             losses.append(F.cross_entropy(logits, positions.clamp(0, length), ignore_index=length))
@@ -93,19 +95,19 @@ def span_loss(
 
 
 def mean_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """Mean over the rows that count; 0 and not NaN if none does."""
+    """Mean cross-entropy over the rows whose label is not -100; 0 if there are none."""
     total = F.cross_entropy(logits, labels, ignore_index=IGNORED, reduction="sum")
     return total / (labels != IGNORED).sum().clamp_min(1)
 
 
 def _check_classes(labels: Tensor, batch: int, classes: int) -> None:
     if labels.dtype not in (torch.int64, torch.int32):
-        raise TypeError(f"labels: got dtype {labels.dtype}, wanted integers for single_label_classification")
+        raise TypeError(f"labels: expected dtype integers for single_label_classification, got dtype {labels.dtype}")
     if tuple(labels.shape) != (batch,):
-        raise ValueError(f"labels: got shape {tuple(labels.shape)}, wanted ({batch},)")
+        raise ValueError(f"labels: expected shape ({batch},), got shape {tuple(labels.shape)}")
     if values_readable(labels) and bool(((labels != IGNORED) & ((labels < 0) | (labels >= classes))).any()):
         low, high = (int(x) for x in labels.aminmax())
         raise ValueError(
-            f"labels: got values from {low} to {high}, wanted 0 to {classes - 1} (num_labels is {classes}), "
-            f"or {IGNORED} for rows to leave out"
+            f"labels: expected 0 to {classes - 1} (num_labels is {classes}), or {IGNORED} for rows to leave out, "
+            f"got values from {low} to {high}"
         )

@@ -1,4 +1,4 @@
-"""BertSum's multi-head attention: softmax attention with a cache of keys and values, and a graph for the last head."""
+"""BertSum's multi-head attention: softmax attention with a key-value cache and a graph for the last head."""
 
 from __future__ import annotations
 
@@ -11,12 +11,17 @@ from qacg_models.configs.field_checks import check_one_of
 from qacg_models.modules.softmax_attention import softmax_attention, softmax_map
 
 IMPLEMENTATIONS = ("sdpa", "eager")
-GRAPH_EPSILON = 1e-9  # added to the sum that renormalises the map under a graph, as published
+GRAPH_EPSILON = 1e-9  # added to the sums by which a map with a graph is renormalised, as published
 CACHE_OF = {"self": ("self_keys", "self_values"), "context": ("memory_keys", "memory_values")}
 
 
 def empty_layer_cache() -> dict[str, Tensor | None]:
-    """A cache for one layer before its first call."""
+    """Returns an empty key-value cache for one `MultiHeadedAttention` layer.
+
+    Example:
+        >>> sorted(empty_layer_cache())
+        ['memory_keys', 'memory_values', 'self_keys', 'self_values']
+    """
     return {name: None for names in CACHE_OF.values() for name in names}
 
 
@@ -26,13 +31,19 @@ class MultiHeadedAttention(nn.Module):
     Args:
         head_count: number of heads, H.
         model_dim: width of keys, values and queries, a multiple of `head_count`.
-        dropout: probability that a cell of the attention map is dropped in training.
-        use_final_linear: merge the heads and project them; without it heads come back as they are.
-        blind_queries: what a query gets that sees no key: "zeros", or as published the "average" of the values of
-            all keys, since there hidden scores are set to -1e18, which leaves the softmax of equal ones.
+        dropout: probability that an attention entry is dropped in training.
+        use_final_linear: merge the heads and project them; otherwise return the heads.
+        blind_queries: result of a query that sees no key: "zeros", or as published the "average" of all values.
+            (The published code sets hidden scores to -1e18, so all scores of such a query are equal.)
 
     Raises:
-        ValueError: `model_dim` is not a multiple of `head_count`, or `blind_queries` is none of these.
+        ValueError: `model_dim` is not a multiple of `head_count`, or `blind_queries` is unknown.
+
+    Example:
+        >>> attention = MultiHeadedAttention(head_count=2, model_dim=8).eval()
+        >>> x = torch.zeros(1, 5, 8)
+        >>> attention(x, x, x).shape
+        torch.Size([1, 5, 8])
     """
 
     def __init__(
@@ -46,7 +57,7 @@ class MultiHeadedAttention(nn.Module):
     ):
         super().__init__()
         if head_count < 1 or model_dim < 1 or model_dim % head_count:
-            raise ValueError(f"model_dim: got {model_dim}, wanted a multiple of head_count = {head_count}")
+            raise ValueError(f"model_dim: expected a multiple of head_count = {head_count}, got {model_dim}")
         check_one_of("blind_queries", blind_queries, BLIND_QUERIES)
         self.blind_queries = blind_queries
         self.head_count = head_count
@@ -76,33 +87,34 @@ class MultiHeadedAttention(nn.Module):
         """Attends from `query` to `key` and `value`.
 
         Args:
-            key, value: (B, S, model_dim). With a cache, "self" takes keys and values from `query` and reads
-                neither, "context" reads them in the first call only (they may be None there), and None takes
-                them as they are, already projected and split: (B, H, T, D), as a cache has them.
+            key: (B, S, model_dim). With a cache and type "self" it is not read, since keys come from `query`; with
+                "context" it is read in the first call only and may be None later; with None it is already projected
+                and split, (B, H, T, D).
+            value: as key.
             query: (B, L, model_dim).
-            mask: broadcastable to (B, L, T), of any dtype; other than 0 means HIDDEN. T counts keys with those
-                from the cache. See `blind_queries` for a query that sees no key.
-            layer_cache: None, or a dictionary as `empty_layer_cache` makes it, which this call fills: "self"
-                appends keys and values along time, "context" projects them once and then reuses them.
-                Each entry is (B, H, T, D).
-            type: "self" or "context", the half of the cache that is meant. None with a cache projects nothing, the
-                query neither, and leaves the cache alone. Without a cache it changes nothing.
-            predefined_graph_1: (B, L, T) or broadcastable, multiplies the map of the last head, whose rows are
-                then divided by their sum + 1e-9. That head is computed by plain operations, the others are not.
+            mask: broadcastable to (B, L, T), of any dtype, other than 0 where a key is hidden. T includes the keys
+                from the cache. For queries that see no key, see `blind_queries`.
+            layer_cache: None, or a dictionary from `empty_layer_cache`, which this call fills with (B, H, T, D)
+                tensors: "self" appends keys and values along T, "context" projects them once and then reuses them.
+            type: "self" or "context", which entries of the cache to use. None with a cache projects neither keys,
+                values nor query, and leaves the cache unchanged. Without a cache it has no effect.
+            predefined_graph_1: (B, L, T) or broadcastable, multiplies the attention matrix of the last head, whose
+                rows are then divided by their sum + 1e-9.
             attn_implementation: "sdpa" for PyTorch's fused attention, "eager" for plain operations.
-            output_attentions: return the map too, (B, H, L, T) after dropout; computed by plain operations.
+            output_attentions: also return the attention matrix (B, H, L, T) after dropout.
 
         Returns:
-            (B, L, model_dim), or (B, H, L, D) without the final linear layer; with the map if asked for.
+            (B, L, model_dim), or (B, H, L, D) without the final linear layer; with output_attentions a pair of it and
+            the attention matrix.
 
         Raises:
-            TypeError, ValueError: naming the argument or the entry of the cache, what came and what was wanted.
+            TypeError, ValueError: an argument or a cache entry is invalid; the message names it.
         """
         if attn_implementation not in IMPLEMENTATIONS:
             known = ", ".join(map(repr, IMPLEMENTATIONS))
-            raise ValueError(f"attn_implementation: got {attn_implementation!r}, wanted one of {known}")
+            raise ValueError(f"attn_implementation: expected one of {known}, got {attn_implementation!r}")
         if type not in (None, *CACHE_OF):
-            raise ValueError(f"type: got {type!r}, wanted 'self', 'context' or None")
+            raise ValueError(f"type: expected 'self', 'context' or None, got {type!r}")
         self._check_width("query", query, None)
         projected = layer_cache is not None and type is None
         queries = self._split(query if projected else self.linear_query(query))
@@ -113,7 +125,7 @@ class MultiHeadedAttention(nn.Module):
         if predefined_graph_1 is not None:
             graph = _broadcastable("predefined_graph_1", predefined_graph_1, shape).unsqueeze(1)
         if visible is not None and self.blind_queries == "average":
-            # A query of zeros has the same score for every key, and its own gradient is 0, as a set score's is.
+            # A query of zeros gives every key the same score, and gets the gradient 0.
             blind = ~visible.any(-1, keepdim=True)
             queries, visible = queries.masked_fill(blind, 0.0), visible | blind
         dropout_p = self.dropout.p if self.training else 0.0
@@ -122,21 +134,21 @@ class MultiHeadedAttention(nn.Module):
         elif graph is None:
             out, weights = _fused(queries, keys, values, visible, dropout_p), None
         else:
-            parts = [
+            heads = [
                 _fused(queries[:, :-1], keys[:, :-1], values[:, :-1], visible, dropout_p),
                 _plain(queries[:, -1:], keys[:, -1:], values[:, -1:], visible, graph, dropout_p)[0],
             ]
-            out, weights = torch.cat(parts, 1), None
+            out, weights = torch.cat(heads, 1), None
         if self.use_final_linear:
             out = self.final_linear(out.transpose(1, 2).flatten(2))
         return (out, weights) if output_attentions else out
 
     def _keys_and_values(self, key, value, query, queries, layer_cache, type) -> tuple[Tensor, Tensor]:
-        """Keys and values of all heads, (B, H, T, D) each, with the cache read and filled."""
+        """Returns keys and values of all heads, (B, H, T, D) each; reads and fills the cache."""
         if layer_cache is None:
             return self._project(key, value, query.shape[0])
         if type is None:
-            hint = "; a layer_cache with type None projects nothing"
+            hint = ". A layer_cache with type None projects nothing."
             _check_heads({"key": key, "value": value}, queries, hint)
             return key, value
         names = CACHE_OF[type]
@@ -151,8 +163,8 @@ class MultiHeadedAttention(nn.Module):
             keys, values = cached
             if key is not None and key.shape[1] != keys.shape[2]:
                 raise ValueError(
-                    f"layer_cache[{names[0]!r}]: got {keys.shape[2]} keys, wanted the {key.shape[1]} of `key`; "
-                    "a cache belongs to one memory"
+                    f"layer_cache[{names[0]!r}]: expected {key.shape[1]} keys as in `key`, got {keys.shape[2]}. "
+                    "Create a new cache for another memory."
                 )
         layer_cache[names[0]], layer_cache[names[1]] = keys, values
         return keys, values
@@ -161,7 +173,7 @@ class MultiHeadedAttention(nn.Module):
         self._check_width("key", key, batch)
         self._check_width("value", value, batch)
         if value.shape[1] != key.shape[1]:
-            raise ValueError(f"value: got {value.shape[1]} positions, wanted the {key.shape[1]} of `key`")
+            raise ValueError(f"value: expected {key.shape[1]} positions as in `key`, got {value.shape[1]}")
         return self._split(self.linear_keys(key)), self._split(self.linear_values(value))
 
     def _split(self, x: Tensor) -> Tensor:
@@ -170,17 +182,19 @@ class MultiHeadedAttention(nn.Module):
 
     def _check_width(self, name: str, x: object, batch: int | None) -> None:
         if not isinstance(x, Tensor):
-            raise TypeError(f"{name}: got {x.__class__.__name__}, wanted a torch.Tensor")
+            raise TypeError(f"{name}: expected a torch.Tensor, got {x.__class__.__name__}")
         if x.dim() != 3 or x.shape[2] != self.model_dim or (batch is not None and x.shape[0] != batch):
-            wanted = f"({'B' if batch is None else batch}, length, {self.model_dim})"
-            raise ValueError(f"{name}: got shape {tuple(x.shape)}, wanted {wanted}")
+            expected = f"({'B' if batch is None else batch}, length, {self.model_dim})"
+            raise ValueError(f"{name}: expected shape {expected}, got shape {tuple(x.shape)}")
 
 
 def _cached(layer_cache: dict, names: tuple[str, str], like: Tensor) -> tuple[Tensor, Tensor] | None:
-    """The entries `names` of a cache, on the device of `like` (B, H, L, D); None before the first call."""
+    """Returns the entries `names` of a cache on the device of `like`, (B, H, L, D); None before the first call."""
     missing = [name for name in names if name not in layer_cache]
     if missing:
-        raise ValueError(f"layer_cache: has no {', '.join(map(repr, missing))}; empty_layer_cache() makes a new one")
+        raise ValueError(
+            f"layer_cache: expected the keys {', '.join(map(repr, missing))}, got none. Use empty_layer_cache()."
+        )
     entries = tuple(layer_cache[name] for name in names)
     if entries == (None, None):
         return None
@@ -189,32 +203,33 @@ def _cached(layer_cache: dict, names: tuple[str, str], like: Tensor) -> tuple[Te
 
 
 def _check_heads(given: dict[str, object], like: Tensor, hint: str = "") -> None:
-    """Raises unless keys and values, given by the names that a message has for them, are (B, H, T, D), of one T and of
-    the B, H and D of `like`, (B, H, L, D)."""
+    """Raises unless keys and values, by their names in messages, are (B, H, T, D) of one T; `like` is (B, H, L, D)."""
     batch, heads, _, size = like.shape
     length = None
     for name, x in given.items():
         if not isinstance(x, Tensor):
-            raise TypeError(f"{name}: got {type(x).__name__}, wanted a torch.Tensor")
+            raise TypeError(f"{name}: expected a torch.Tensor, got {type(x).__name__}")
         good = x.dim() == 4 and (x.shape[0], x.shape[1], x.shape[3]) == (batch, heads, size)
         if not good or (length is not None and x.shape[2] != length):
-            wanted = ", ".join(map(str, (batch, heads, "T" if length is None else length, size)))
-            raise ValueError(f"{name}: got shape {tuple(x.shape)}, wanted ({wanted}){hint}")
+            expected = ", ".join(map(str, (batch, heads, "T" if length is None else length, size)))
+            raise ValueError(f"{name}: expected shape ({expected}), got shape {tuple(x.shape)}{hint}")
         if x.dtype != like.dtype:
-            raise TypeError(f"{name}: got dtype {x.dtype}, wanted {like.dtype}")
+            raise TypeError(f"{name}: expected dtype {like.dtype}, got dtype {x.dtype}")
         length = x.shape[2]
 
 
 def _broadcastable(name: str, x: object, shape: tuple[int, int, int]) -> Tensor:
     if not isinstance(x, Tensor):
-        raise TypeError(f"{name}: got {type(x).__name__}, wanted a torch.Tensor or None")
+        raise TypeError(f"{name}: expected a torch.Tensor or None, got {type(x).__name__}")
     if x.dim() != 3 or any(have not in (1, want) for have, want in zip(x.shape, shape)):
-        raise ValueError(f"{name}: got shape {tuple(x.shape)}, wanted (B, L, T) = {shape} or 1 in any place")
+        raise ValueError(
+            f"{name}: expected shape (B, L, T) = {shape}, or 1 in any dimension, got shape {tuple(x.shape)}"
+        )
     return x
 
 
 def _fused(query: Tensor, key: Tensor, value: Tensor, visible: Tensor | None, dropout_p: float) -> Tensor:
-    """(B, H, L, D) each; `visible` boolean, broadcastable to (B, H, L, T)."""
+    """Fused softmax attention of (B, H, L, D) tensors; `visible` is boolean, broadcastable to (B, H, L, T)."""
     options = {"dropout_p": dropout_p, "implementation": "sdpa", "want_map": False}
     return softmax_attention(query, key, value, visible, **options)[0]
 
@@ -222,10 +237,10 @@ def _fused(query: Tensor, key: Tensor, value: Tensor, visible: Tensor | None, dr
 def _plain(
     query: Tensor, key: Tensor, value: Tensor, visible: Tensor | None, graph: Tensor | None, dropout_p: float
 ) -> tuple[Tensor, Tensor]:
-    """Softmax attention with `graph` (None or broadcastable to (B, 1, L, T)) on the last head; output and map."""
+    """Softmax attention with `graph` (None or broadcastable to (B, 1, L, T)) on the last head; output and matrix."""
     weights = softmax_map(query, key, visible)
     if graph is not None:
-        # In float32 at least: in float16 the epsilon is 0, and an empty row would be 0 / 0.
+        # At least float32: in float16 the epsilon is 0, and an empty row would be 0 / 0.
         wide = torch.promote_types(weights.dtype, torch.float32)
         last = weights[:, -1:].to(wide) * graph.to(wide)
         last = last / (last.sum(-1, keepdim=True) + GRAPH_EPSILON)

@@ -1,4 +1,4 @@
-"""Self-attention of QACG-BERT: one set of weights, computed fused or in plain PyTorch operations."""
+"""Self-attention of QACG-BERT, computed by the fused operator or by plain PyTorch operations."""
 
 import torch
 from torch import Tensor
@@ -14,9 +14,9 @@ IMPLEMENTATIONS = ("fused", "eager")
 
 
 class QuasiSelfAttention(FusedQuasiAttention):
-    """`FusedQuasiAttention` with the sizes of a configuration, and its choice of implementation.
+    """`FusedQuasiAttention` with the sizes and the attention implementation of a configuration.
 
-    The choice is read at every call, so that `model.set_attn_implementation` takes effect at once.
+    Every call reads the implementation from the configuration, so `model.set_attn_implementation` takes effect at once.
     """
 
     def __init__(self, config):
@@ -44,19 +44,20 @@ class QuasiSelfAttention(FusedQuasiAttention):
         projected: tuple[Tensor, ...] | None,
         output_attentions: bool,
     ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor]:
-        """Attends within each sequence. N stands for B, L padded and for T packed.
+        """Attends within each sequence. N is B, L if padded and T if packed.
 
-        Packed heads are padded, for the attention alone, where maps are asked for and for "eager".
+        With output_attentions and for "eager", packed heads are padded for the attention.
 
         Args:
             hidden_states: (N, hidden).
             mask: None or boolean (B, 1, 1, L); or the packing.
             context: (N, hidden), or None with `projected`.
             projected: query, key, value, context query and context key before dropout, (N, H, D) each, or None.
+            output_attentions: also return the attention matrices.
 
         Returns:
-            The attended values (N, hidden); A after dropout, P and lambda * G, (B, H, L, L) each, with
-            L = max_seqlen if packed, or None; lambda (B, H, L, 1), packed (T, H, 1).
+            The output (N, hidden); A after dropout, P and lambda * G, (B, H, L, L) each, with L = max_seqlen if
+            packed, or None; lambda (B, H, L, 1), or (T, H, 1) if packed.
         """
         if projected is None:
             heads = self.project(hidden_states, context)
@@ -99,15 +100,18 @@ def eager_quasi_attention(
     dropout_p: float,
     quasi_scale: float,
 ) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor], Tensor]:
-    """Quasi-attention from its equations (MATH.md, eq. 1 to 8), differentiated by autograd.
+    """Computes quasi-attention from its equations (MATH.md, eq. 1 to 8) with plain PyTorch operations.
 
     Args:
         heads: query, key, value, context query and context key, (B, H, L, D) each.
-        mask: None; or boolean, True where attention is allowed, or added to both scores; four dimensions that
-            broadcast to (B, H, L, L).
+        gate: the parameters of lambda.
+        mask: None, or broadcastable to (B, H, L, L): boolean, True where attention is allowed, or a float mask that is
+            added to both score matrices.
+        dropout_p: probability of the dropout of A.
+        quasi_scale: alpha, the factor of the sigmoid map.
 
     Returns:
-        The output (B, H, L, D); the maps A, P and lambda * G, (B, H, L, L); lambda (B, H, L).
+        The output (B, H, L, D); A, P and lambda * G, (B, H, L, L) each; lambda (B, H, L).
     """
     query, key, value, context_query, context_key = heads
     scale = query.shape[-1] ** -0.5
@@ -119,7 +123,7 @@ def eager_quasi_attention(
         softmax_map = scores.softmax(-1)
         quasi_map = quasi_scale * context_scores.sigmoid()
     else:
-        # The lowest finite number, then zeros: with -inf a row without visible keys would be NaN, not 0.
+        # The lowest finite number, then 0: with -inf a row without visible keys would be NaN.
         lowest = torch.finfo(scores.dtype).min
         softmax_map = scores.masked_fill(~mask, lowest).softmax(-1).masked_fill(~mask, 0.0)
         quasi_map = quasi_scale * context_scores.sigmoid().masked_fill(~mask, 0.0)
@@ -132,7 +136,7 @@ def eager_quasi_attention(
 
 
 def _gate(x: Tensor, vector: Tensor, context: Tensor, context_vector: Tensor, bias: Tensor | None) -> Tensor:
-    """sigmoid(x . vector + context . context_vector + bias), (B, H, L); vectors (D) or (H, D)."""
+    """Returns sigmoid(x . vector + context . context_vector + bias), (B, H, L); vectors are (D) or (H, D)."""
     logit = _dot(x, vector) + _dot(context, context_vector)
     if bias is not None:
         logit = logit + bias.view(-1, 1)
@@ -140,5 +144,5 @@ def _gate(x: Tensor, vector: Tensor, context: Tensor, context_vector: Tensor, bi
 
 
 def _dot(x: Tensor, vector: Tensor) -> Tensor:
-    columns = vector.unsqueeze(-1)  # (D, 1), or (H, D, 1), which meets the heads of x
+    columns = vector.unsqueeze(-1)  # (D, 1), or (H, D, 1), which broadcasts over the heads of x
     return (x @ columns).squeeze(-1)

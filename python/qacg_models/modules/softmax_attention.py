@@ -1,4 +1,4 @@
-"""Plain softmax attention: torch's scaled_dot_product_attention, our operator with a gate of 0, or its equations."""
+"""Softmax attention by scaled_dot_product_attention, by quasi-attention with a gate of 0, or by its equations."""
 
 import torch
 from torch import Tensor
@@ -8,7 +8,7 @@ from qacg_kernels import quasi_attention, quasi_attention_varlen
 from qacg_kernels.backends import cpu
 from qacg_models.modules.packing import Packing
 
-# The first is the default of the models.
+# The models use the first by default.
 IMPLEMENTATIONS = ("sdpa", "fused", "eager")
 
 
@@ -22,17 +22,18 @@ def softmax_attention(
     implementation: str,
     want_map: bool,
 ) -> tuple[Tensor, Tensor | None]:
-    """A V with A = dropout(softmax(Q K^T / sqrt(D))).
+    """Returns A V with A = dropout(softmax(Q K^T / sqrt(D))), and A on request.
 
     Args:
-        query, key, value: (B, H, L, D) each. A query that sees no key gives 0.
+        query: (B, H, L, D). The result of a query that sees no key is 0.
+        key: (B, H, L, D).
+        value: (B, H, L, D).
         mask: None, or boolean, True where attention is allowed, broadcastable to (B, H, L, L).
         dropout_p: probability, 0 outside training.
-        implementation: one of IMPLEMENTATIONS. "fused" makes two maps, one of them for nothing, and yet on the CPU
-            its backward is the faster one for sentences, by more in bfloat16; at inference, and wherever the
-            operator has no compiled kernel, "sdpa" is.
-        want_map: also return A. It is then computed by its equations whatever the implementation, since the
-            others have no map, so that A and the output show the same dropped cells.
+        implementation: one of IMPLEMENTATIONS. "fused" computes an unused sigmoid map, but on the CPU its backward is
+            faster than that of "sdpa" for sentences. "sdpa" is faster at inference and without a compiled kernel.
+        want_map: also return A. The equations then compute it whatever the implementation, so that A and the output
+            have the same dropped entries.
 
     Returns:
         The output (B, H, L, D), and A after dropout (B, H, L, L) or None.
@@ -40,7 +41,7 @@ def softmax_attention(
     if implementation == "sdpa" and not want_map:
         return _sdpa(query, key, value, mask, dropout_p), None
     if implementation == "fused" and not want_map:
-        # Any context scores do, and what is detached gets no gradients of 0 added.
+        # With a gate of 0 any context gives the same result. Detached tensors get no gradients of 0 added.
         context = query.detach(), key.detach()
         gate = query.new_zeros(query.shape[:3])
         return quasi_attention(query, key, value, *context, gate, attn_mask=mask, dropout_p=dropout_p), None
@@ -49,11 +50,11 @@ def softmax_attention(
 
 
 def softmax_map(query: Tensor, key: Tensor, mask: Tensor | None) -> Tensor:
-    """softmax(Q K^T / sqrt(D)), (B, H, L, S); the row of a query that sees no key is 0. Arguments as above."""
+    """Returns softmax(Q K^T / sqrt(D)), (B, H, L, S); the row of a query that sees no key is 0."""
     scores = query * query.shape[-1] ** -0.5 @ key.transpose(-1, -2)
     if mask is None:
         return scores.softmax(-1)
-    # The lowest finite number, then zeros: with -inf a row without visible keys would be NaN, not 0.
+    # The lowest finite number, then 0: with -inf a row without visible keys would be NaN.
     lowest = torch.finfo(scores.dtype).min
     return scores.masked_fill(~mask, lowest).softmax(-1).masked_fill(~mask, 0.0)
 
@@ -61,8 +62,7 @@ def softmax_map(query: Tensor, key: Tensor, mask: Tensor | None) -> Tensor:
 def _sdpa(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout_p: float) -> Tensor:
     if mask is None:
         return F.scaled_dot_product_attention(query, key, value, dropout_p=dropout_p)
-    # Not every kernel behind this call gives zeros for a row without visible keys: such a row sees all keys
-    # there, and is cleared.
+    # Not every kernel returns 0 for a row without visible keys: such rows see all keys and are set to 0 afterwards.
     blind = ~mask.any(-1, keepdim=True)
     out = F.scaled_dot_product_attention(query, key, value, attn_mask=mask | blind, dropout_p=dropout_p)
     return out.masked_fill(blind, 0.0)
@@ -78,16 +78,20 @@ def attend_split(
     implementation: str,
     want_map: bool,
 ) -> tuple[Tensor, Tensor | None]:
-    """`softmax_attention` of heads as projections give them, padded or packed.
+    """`softmax_attention` of heads in the layout of projections, padded or packed.
 
     Args:
-        query, key, value: (B, L, H, D) each, or (T, H, D) with a packing.
-        layout: the mask of `softmax_attention`, or the packing.
-        Others: as for `softmax_attention`.
+        query: (B, L, H, D), or (T, H, D) with a packing.
+        key: as query.
+        value: as query.
+        layout: None, a boolean mask broadcastable to (B, H, L, L), or the packing.
+        dropout_p: probability, 0 outside training.
+        implementation: one of IMPLEMENTATIONS.
+        want_map: also return A.
 
     Returns:
-        The output (B, L, H D) or (T, H D), and A after dropout, (B, H, L, L), or None. Of a packed batch A is
-        (B, H, max_seqlen, max_seqlen), and 0 beyond the lengths.
+        The output (B, L, H D) or (T, H D), and A after dropout, (B, H, L, L), or None. For a packed batch L is
+        max_seqlen, and A is 0 beyond the lengths.
     """
     options = {"dropout_p": dropout_p, "implementation": implementation, "want_map": want_map}
     if isinstance(layout, Packing):
@@ -109,17 +113,16 @@ def _packed_attention(
 ) -> tuple[Tensor, Tensor | None]:
     """`softmax_attention` within each sequence of a packed batch.
 
-    Where quasi-attention has a compiled kernel, "sdpa" is that kernel with a gate of 0, which leaves softmax
-    attention: with one map for nothing it is still two to four times as fast on sentences as
-    scaled_dot_product_attention on them padded. Else only the heads are padded, for the attention alone.
+    Where quasi-attention has a compiled kernel, "sdpa" uses it with a gate of 0: for sentences it is two to four times
+    as fast as scaled_dot_product_attention with padding. Otherwise the heads are padded for the attention.
     """
-    ours = implementation == "fused" or (implementation == "sdpa" and _has_kernel(query))
-    if ours and not want_map:
+    fused = implementation == "fused" or (implementation == "sdpa" and _has_kernel(query))
+    if fused and not want_map:
         out = quasi_attention_varlen(
             query,
             key,
             value,
-            # Any scores do, and what is detached gets no gradients of 0 added.
+            # With a gate of 0 any context gives the same result. Detached tensors get no gradients of 0 added.
             query.detach(),
             key.detach(),
             query.new_zeros(query.shape[:2]),
