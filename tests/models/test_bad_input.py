@@ -260,9 +260,7 @@ def test_a_checkpoint_that_is_cut_off_damaged_or_of_another_size(case, tmp_path)
     refused(r"model\.safetensors: is damaged")
     words = next(name for name in state if name.endswith("word_embeddings.weight"))
     save_file({**state, words: state[words][:30].clone()}, path)
-    refused(
-        r"model\.safetensors: .*(word_embeddings\.weight: expected shape \(31, 12\)|expected 30 as in .*word_embeddings)"
-    )
+    refused(r"model\.safetensors: .*(word_embeddings\.weight: expected shape \(31|expected 30 as in .*word_emb)")
     query = next(name for name in state if name.endswith("layer.1.attention.self.query.weight"))
     save_file({name: tensor for name, tensor in state.items() if name != query}, path)
     refused(rf"model\.safetensors: expected \d+ \w+ tensors of {case.model}, .*without .*self\.query\.weight")
