@@ -163,7 +163,7 @@ def test_gates_for_every_head(tmp_path):
     back = QACGBertForSequenceClassification.from_pretrained(tmp_path / "each", lambda_per_head=False)
     same(back, {name: tensor.float() for name, tensor in model.state_dict().items()})
     qacg(tmp_path / "differ", lambda_per_head=True)
-    with pytest.raises(CheckpointError, match="the heads have gates of their own"):
+    with pytest.raises(CheckpointError, match="The heads have different gates"):
         QACGBertModel.from_pretrained(tmp_path / "differ", lambda_per_head=False)
 
 
@@ -206,17 +206,17 @@ def test_tensorflow_names_of_quasi_attention_come_back(tmp_path):
 def test_what_a_format_has_no_place_for(tmp_path, capsys):
     model = qacg(tmp_path / "own")
     error = refused(capsys, tmp_path / "own", tmp_path / "hf", "--to", "huggingface")
-    assert "BERT has no place for bert.context_embeddings.weight" in error
+    assert "expected tensors of BERT, got bert.context_embeddings.weight" in error
     assert "drop_unplaced (qacg convert --drop-unplaced)" in error
     assert not (tmp_path / "hf").exists()
     assert run(tmp_path / "own", tmp_path / "hf", "--to", "huggingface", "--drop-unplaced") == 0
     left = load_file(tmp_path / "hf" / "model.safetensors")
     assert left.keys() == tables.backbone(model.state_dict()).keys() | {"classifier.weight", "classifier.bias"}
     for settings, part in (
-        ({"pooler": "attention"}, "pooler is 'attention', and the released code has 'cls'"),
-        ({"quasi_scale": 0.5}, "quasi_scale is 0.5, and the released code has 1.0"),
-        ({"contexts": 9}, "has 9 contexts, and the released code 8 at most"),
-        ({"layer_norm_eps": 1e-5}, "layer_norm_eps is 1e-05"),
+        ({"pooler": "attention"}, "pooler: expected 'cls' as in the released code, got 'attention'"),
+        ({"quasi_scale": 0.5}, "quasi_scale: expected 1.0 as in the released code, got 0.5"),
+        ({"contexts": 9}, "expected at most 8 contexts for the released code, got 9"),
+        ({"layer_norm_eps": 1e-5}, "layer_norm_eps: expected 1e-12 as in the released code, got 1e-05"),
     ):
         qacg(tmp_path / "own", **settings)
         assert part in refused(capsys, tmp_path / "own", tmp_path / "other", "--to", "released")
@@ -229,10 +229,12 @@ def test_tables_are_cut_or_resized_only_when_asked(tmp_path, capsys):
     )
     for field, value in (("max_position_embeddings", 6), ("max_position_embeddings", 10), ("vocab_size", 40)):
         error = refused(capsys, tmp_path / "own", tmp_path / "new", "--set", f"{field}={value}")
-        assert f"{field} is {value}, but bert.embeddings" in error and "has " in error
-    assert "cannot be made" in refused(capsys, tmp_path / "own", tmp_path / "new", "--truncate-positions", 10)
+        assert f"{field}: expected " in error and f"got {value}. Set it to" in error
+    assert "no trained values for more positions" in refused(
+        capsys, tmp_path / "own", tmp_path / "new", "--truncate-positions", 10
+    )
     assert run(tmp_path / "own", tmp_path / "new", "--truncate-positions", 6, "--resize-vocabulary", 35) == 0
-    assert "31 rows, 4 new ones" in capsys.readouterr().out
+    assert "31 rows and 4 new ones" in capsys.readouterr().out
     new = BertForSequenceClassification.from_pretrained(tmp_path / "new")
     assert torch.equal(new.bert.embeddings.position_embeddings.weight, positions[:6])
     table = new.bert.embeddings.word_embeddings.weight.detach()
@@ -255,10 +257,10 @@ def test_fields_that_are_unknown_or_say_something_else(tmp_path):
         (tmp_path / "own" / "config.json").write_text(json.dumps(changed))
 
     for changes, match in (
-        ({"hiden_size": 12}, r"config\.json: hiden_size: .* no such field; did you mean 'hidden_size'"),
-        ({"hidden_size": 24}, r"hidden_size is 24, but bert\.embeddings\.word_embeddings\.weight has 12"),
-        ({"intermediate_size": 21}, r"intermediate_size is 21, but .*intermediate\.dense\.weight has 20"),
-        ({"type_vocab_size": 16}, r"type_vocab_size is 16, but .*token_type_embeddings\.weight has 2"),
+        ({"hiden_size": 12}, r"config\.json: hiden_size: .* unknown name\. Did you mean 'hidden_size'"),
+        ({"hidden_size": 24}, r"hidden_size: expected 12 as in bert\.embeddings\.word_embeddings\.weight, got 24"),
+        ({"intermediate_size": 21}, r"intermediate_size: expected 20 as in .*intermediate\.dense\.weight, got 21"),
+        ({"type_vocab_size": 16}, r"type_vocab_size: expected 2 as in .*token_type_embeddings\.weight, got 16"),
         (
             {"num_attention_heads": 5},
             r"config\.json: hidden_size: expected a multiple of num_attention_heads = 5, got 12",
@@ -290,12 +292,12 @@ def test_values_that_are_not_finite_and_tensors_that_are_no_floats(tmp_path):
     state = plain(tmp_path).state_dict()
     name = "bert.encoder.layer.1.output.dense.weight"
     for tensor, match in (
-        (state[name].clone().fill_(float("nan")), "has values that are not finite"),
+        (state[name].clone().fill_(float("nan")), "expected finite values"),
         (state[name].to(torch.int8), r"expected a floating-point dtype, got torch\.int8"),
         (state[name][:, :5].clone(), r"expected shape \(12, 20\), got \(12, 5\)"),
     ):
         save_file({**state, name: tensor}, tmp_path / "model.safetensors")
-        with pytest.raises(CheckpointError, match=rf"model\.safetensors: {name} {match}"):
+        with pytest.raises(CheckpointError, match=rf"model\.safetensors: {name}: {match}"):
             BertForSequenceClassification.from_pretrained(tmp_path)
 
 
@@ -303,12 +305,14 @@ def test_a_model_that_the_tensors_do_not_tell(tmp_path, capsys):
     model = strengthen(CGBertForSequenceClassification(CGBertConfig(**SIZES, num_labels=3))).eval()
     save_file(tables.as_released(model.state_dict()), tmp_path / "model.safetensors")
     (tmp_path / "bert_config.json").write_text(json.dumps(SIZES))
-    assert "may be those of QACG-BERT or of CG-BERT" in refused(capsys, tmp_path, tmp_path / "new")
-    assert "model: expected one of, got 'GPT'" in refused(capsys, tmp_path, tmp_path / "new", "--model", "GPT")
+    assert "the tensors fit both QACG-BERT and CG-BERT" in refused(capsys, tmp_path, tmp_path / "new")
+    assert "got 'GPT'" in refused(capsys, tmp_path, tmp_path / "new", "--model", "GPT")
     assert run(tmp_path, tmp_path / "new", "--model", "CGBertForSequenceClassification") == 0
     same(CGBertForSequenceClassification.from_pretrained(tmp_path / "new"), model.state_dict())
     # A folder of ours says which model it is, and another does not read its context tensors.
-    with pytest.raises(CheckpointError, match="model_type: got 'cg_bert', whose context tensors 'qacg_bert' has too"):
+    with pytest.raises(
+        CheckpointError, match="model_type: expected 'qacg_bert', got 'cg_bert', which uses context tensors differently"
+    ):
         QACGBertModel.from_pretrained(tmp_path / "new")
     convert(tmp_path / "new", tmp_path / "released", to="released", model="CGBertForSequenceClassification")
     state = torch.load(tmp_path / "released" / "checkpoint.bin", weights_only=True)
@@ -322,7 +326,9 @@ def test_the_destination_is_whole_or_untouched(tmp_path, capsys, monkeypatch):
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "thesis.txt").write_text("years of work")
     assert "dst: expected a new folder" in refused(capsys, tmp_path / "own", tmp_path / "notes")
-    assert "is not a model folder" in refused(capsys, tmp_path / "own", tmp_path / "notes", "--overwrite")
+    assert "dst: expected a model folder to overwrite" in refused(
+        capsys, tmp_path / "own", tmp_path / "notes", "--overwrite"
+    )
     assert "dst: expected a folder outside" in refused(capsys, tmp_path / "own", tmp_path / "own", "--overwrite")
     assert "dst: expected a folder outside" in refused(
         capsys, tmp_path / "own" / "model.safetensors", tmp_path / "own", "--overwrite"
@@ -370,9 +376,11 @@ def test_arguments_that_cannot_be_used(tmp_path, capsys):
     with pytest.raises(SystemExit):
         run(own, tmp_path / "new", "--set", "pooler")
     assert "wanted FIELD=JSON" in capsys.readouterr().err
-    with pytest.raises(CheckpointError, match="to: expected one of own, huggingface, got 'onnx'"):
+    with pytest.raises(
+        CheckpointError, match="to: expected one of own, huggingface, released, tensorflow-names, got 'onnx'"
+    ):
         convert(own, tmp_path / "new", to="onnx")
-    with pytest.raises(ValueError, match="weights_only: got False; pickled code is never run"):
+    with pytest.raises(ValueError, match=r"weights_only: expected True, got False\. Pickled code never runs"):
         QACGBertModel.from_pretrained(own, weights_only=False)
     with pytest.raises(ValueError, match=r"state_dict: expected one of them, got one beside .*"):
         QACGBertModel.from_pretrained(own, state_dict={})

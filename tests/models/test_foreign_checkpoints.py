@@ -288,7 +288,7 @@ def test_parts_that_are_there_in_part_only(tmp_path):
 
 def test_layers_that_the_model_has_no_place_for(tmp_path):
     folder = write(tmp_path / "m", plain().state_dict(), fields={**SIZES, "num_hidden_layers": 1})
-    with pytest.raises(CheckpointError, match=r"num_hidden_layers is 1, but encoder\.layer has 2"):
+    with pytest.raises(CheckpointError, match=r"num_hidden_layers: expected 2 as in encoder\.layer, got 1"):
         BertForSequenceClassification.from_pretrained(folder)
     state = plain().state_dict()
     state["bert.encoder.layer.0.crossattention.self.query.weight"] = torch.zeros(12, 12)

@@ -218,7 +218,7 @@ def test_token_types_come_from_the_separator_when_there_are_none():
     assert not torch.allclose(m(**BATCH).start_logits, given.start_logits)  # there the separator is the question's
     with pytest.raises(ValueError, match="token_type_ids: expected a tensor, since confi"):
         build(QueryAttentionForQuestionAnswering, QueryAttentionConfig(encoder=roberta_config()))(**plain)
-    with pytest.raises(ValueError, match=r"input_ids: row 0 has no separator \(sep_token_id 3\)"):
+    with pytest.raises(ValueError, match=r"input_ids: expected a separator \(3\) in every row, got none in row 0"):
         m(torch.tensor([[1, 2, 4]]))
 
 

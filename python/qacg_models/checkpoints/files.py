@@ -149,8 +149,8 @@ def _read_torch(path: Path) -> dict[str, Tensor]:
             name = _refused_class(error)
             if name is None or name in replaced or len(replaced) == _MOST_CLASSES:
                 raise CheckpointError(
-                    f"{path}: expected a file of tensors, got {name or 'an unreadable pickle'}. "
-                    "Pickled code never runs: save model.state_dict(), or safetensors."
+                    f"{path}: is damaged or contains more than tensors: {name or 'an unreadable pickle'}. Pickled code "
+                    "never runs: save model.state_dict(), or safetensors."
                 ) from None
             replaced[name] = _replacement(name)
         except Exception as error:  # a damaged pickle can raise any exception

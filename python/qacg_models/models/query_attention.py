@@ -194,7 +194,7 @@ class QueryAttentionForQuestionAnswering(EncoderHeadModel):
         if values_readable(types) and not bool(types.any(-1).all()):
             row = int((~types.any(-1)).nonzero()[0, 0])
             raise ValueError(
-                f"input_ids: expected a separator ({self.config.sep_token_id}) in every row, got none in {row}"
+                f"input_ids: expected a separator ({self.config.sep_token_id}) in every row, got none in row {row}"
             )
         return types
 
@@ -247,7 +247,7 @@ def _question_tokens(token_type_ids: Tensor, visible: Tensor | None) -> Tensor:
         question = question & visible
     if values_readable(question) and not bool(question.any(-1).all()):
         row = int((~question.any(-1)).nonzero()[0, 0])
-        raise ValueError(f"token_type_ids: expected a token of type 0 in every row, got none in {row}")
+        raise ValueError(f"token_type_ids: expected a token of type 0 in every row, got none in row {row}")
     return question
 
 
