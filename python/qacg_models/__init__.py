@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 from qacg_models.models.auto import register_with
 
-# transformers takes seconds to import, so a name is fetched when it is first used. Type checkers read this; the table
-# below says the same, and a test compares the two.
+# Importing transformers takes seconds, so each name is imported on first use. Type checkers read these imports; a test
+# compares them with the table below.
 if TYPE_CHECKING:
     from qacg_models.attribution.relevance import (
         attention_relevance as attention_relevance,
@@ -116,14 +116,14 @@ _HOMES = {
 
 __all__ = list(_HOMES)
 
-if not TYPE_CHECKING:  # a checker would take any name for one that exists
+if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 
     def __getattr__(name: str) -> object:
         if name not in _HOMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        found = getattr(importlib.import_module(_HOMES[name]), name)
+        value = getattr(importlib.import_module(_HOMES[name]), name)
         register_with(name)
-        return found
+        return value
 
 
 def __dir__() -> list[str]:

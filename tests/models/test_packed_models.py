@@ -207,7 +207,7 @@ def test_the_last_layer_goes_on_with_first_tokens_where_nothing_else_is_read(kin
     assert model.bert(**given, pooled_only=True).last_hidden_state is None
     assert model.bert(**given).last_hidden_state.shape == (12, 12)
     if kind == "bert":
-        with pytest.raises(ValueError, match="pooled_only: expected False for a model without pooler, got True"):
+        with pytest.raises(ValueError, match="pooled_only: expected False without a pooler"):
             BertModel(model.config, add_pooling_layer=False)(**given, pooled_only=True)
 
 
@@ -321,7 +321,7 @@ def test_what_cannot_be_folded_is_named():
         pass
 
     model.bert.encoder.layer[1].attention.self.key.__class__ = Adapted
-    with pytest.raises(TypeError, match=r"key: expected a plain nn\.Linear, got Adapted"):
+    with pytest.raises(TypeError, match=r"key: expected a plain nn\.Linear to fold, got Adapted"):
         fold_context(model)
     assert not any(isinstance(module, ContextFold) for module in model.modules())
 
@@ -434,7 +434,7 @@ def test_the_collator_joins_features_for_a_trainer():
     }
     with pytest.raises(ValueError, match="features: expected at least one, got none"):
         PackingCollator()([])
-    with pytest.raises(ValueError, match="features: number 1 has no tokens"):
+    with pytest.raises(ValueError, match="features: expected at least one token each, got none in feature 1"):
         PackingCollator()([{"input_ids": [1]}, {"input_ids": []}])
 
 
@@ -496,18 +496,22 @@ BAD_INPUTS = {
     ),
     "offsets rank": (
         ValueError,
-        r"cu_seqlens: expected shape \(B \+ 1,\), got shape \(1,\)",
+        r"cu_seqlens: expected shape \(B \+ 1,\), 0 and the end of each sequ",
         {"cu_seqlens": torch.tensor([0])},
     ),
     "offsets end": (
         ValueError,
-        "cu_seqlens: expected them from 0 to T = 9, got offsets from 0 to 8 with lengths of at least 1",
+        "cu_seqlens: expected offsets from 0 to T = 9 .*, got offsets from 0 to 8 with lengths of at least 1",
         {"cu_seqlens": torch.tensor([0, 5, 6, 8])},
     ),
-    "offsets start": (ValueError, "cu_seqlens: got offsets from 1 to 9", {"cu_seqlens": torch.tensor([1, 5, 6, 9])}),
+    "offsets start": (
+        ValueError,
+        "cu_seqlens: expected .*, got offsets from 1 to 9",
+        {"cu_seqlens": torch.tensor([1, 5, 6, 9])},
+    ),
     "offsets order": (
         ValueError,
-        "lengths of at least -1, wanted .* never decreasing",
+        "expected offsets from 0 to T = 9 that never decrease, got .* lengths of at least -1",
         {"cu_seqlens": torch.tensor([0, 6, 5, 9])},
     ),
     "longest": (
@@ -518,17 +522,17 @@ BAD_INPUTS = {
     "longest type": (TypeError, "max_seqlen: expected an int, got float", {"max_seqlen": 5.0}),
     "longest alone": (
         ValueError,
-        "max_seqlen: got a length without cu_seqlens",
+        "max_seqlen: expected both, or neither for a padded ba",
         {"cu_seqlens": None, "input_ids": torch.zeros(3, 4).long()},
     ),
     "mask": (
         ValueError,
-        "attention_mask: got one beside cu_seqlens",
+        "attention_mask: expected None with cu_seqlens, got ",
         {"attention_mask": torch.ones(9).long()},
     ),
     "padded ids": (
         ValueError,
-        r"input_ids: expected one dimension \(T\) beside cu_seqlens, got shape \(1, 9\)",
+        r"input_ids: expected one dimension \(T\) with cu_seqlens, got shape \(1, 9\)",
         {"input_ids": torch.zeros(1, 9).long()},
     ),
     "packed ids alone": (
