@@ -1,4 +1,4 @@
-"""Sensitivity and relevance of every model, against their formulas and finite differences."""
+"""Sensitivity and relevance of every model, compared with their formulas and finite differences."""
 
 import threading
 
@@ -228,7 +228,7 @@ def test_attribution_in_two_threads_is_independent(made):
     other = strengthen(type(model)(model.config)).double()
     with torch.no_grad():
         other.classifier.weight.mul_(-1)
-    wanted = [layerwise_relevance(m, batch, 0).tokens for m in (model, other)]
+    expected = [layerwise_relevance(m, batch, 0).tokens for m in (model, other)]
     found = {}
     threads = [
         threading.Thread(target=lambda i=i, m=m: found.update({i: layerwise_relevance(m, batch, 0).tokens}))
@@ -239,4 +239,4 @@ def test_attribution_in_two_threads_is_independent(made):
     for thread in threads:
         thread.join()
     for i in (0, 1):
-        torch.testing.assert_close(found[i], wanted[i])
+        torch.testing.assert_close(found[i], expected[i])

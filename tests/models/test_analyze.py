@@ -1,4 +1,4 @@
-"""`qacg analyze`: the numbers on the page are the model's, the page needs nothing else, and a real browser shows it."""
+"""`qacg analyze`: numbers on the page equal the model's, the page is offline, and a browser shows it."""
 
 import base64
 import html
@@ -94,9 +94,9 @@ def test_analyze_page_is_offline_and_escapes_texts(page):
     assert "<b>" not in text and html.escape(SENTENCES[0]) in text and "A &lt;title&gt;" in text
     assert not re.search(r"@import|fetch\(|XMLHttpRequest|import\(", text)
     names = {path.name for path in (page.parent / "figures").iterdir()}
-    wanted = [f"sentence-1-context-{place}-layer-{layer}" for place in (1, 2) for layer in (1, 2)]
-    wanted += ["sentence-1-lambda-histograms", "sentence-2-context-1-lambda", "sentence-2-sensitivity"]
-    assert {f"{name}.{kind}" for name in wanted for kind in ("svg", "png")} <= names
+    expected = [f"sentence-1-context-{place}-layer-{layer}" for place in (1, 2) for layer in (1, 2)]
+    expected += ["sentence-1-lambda-histograms", "sentence-2-context-1-lambda", "sentence-2-sensitivity"]
+    assert {f"{name}.{kind}" for name in expected for kind in ("svg", "png")} <= names
 
 
 def test_token_strip_shows_the_sign_of_values():
@@ -138,15 +138,15 @@ def test_analyze_reads_files_and_reports_bad_input(trained, tmp_path, capsys):
     ]
     assert not list((output / "figures").glob("*-layer-*"))
     text = ["--text", TEXTS[1]]
-    for arguments, wanted in (
+    for arguments, expected in (
         ([*text, "--aspects", "view"], "aspects: expected one of the model's (food, price, service), got 'view'"),
         ([*text, "--lines", "1"], "lines: got some beside --text"),
-        (["--data", str(data)], "lines: expected the lines of --data, got none"),
+        (["--data", str(data)], "lines: got none, wanted the lines of --data"),
         (["--data", str(data), "--lines", "9"], f"lines: got 9, where {data} has no row; rows begin on line 2"),
         (["--data", str(data), "--lines", "2", "--aspects", "food"], "aspects: got some beside --data"),
     ):
         assert main(["analyze", model, *arguments, "--output", str(tmp_path / "none")]) == 2
-        assert wanted in capsys.readouterr().err
+        assert expected in capsys.readouterr().err
     with pytest.raises(InputError, match="rows: got none"):
         write_analysis(trained, [], tmp_path / "none", title="")
     with pytest.raises(InputError, match=r"got 'food' of 'service is slow' twice"):

@@ -1,4 +1,4 @@
-"""Asking a trained model about aspects gives what the model gives of each row alone; bad input is named."""
+"""AspectSentiment: predictions equal the model's on single rows; bad input raises."""
 
 from functools import partial
 
@@ -63,9 +63,9 @@ def test_predictions_do_not_depend_on_batch_size(ask):
     whole = ask(TEXTS[0])
     assert [p.aspect for p in whole] == list(OWN.aspects)
     for size in (1, 2):
-        for mine, wanted in zip(ask(TEXTS[0], batch_size=size), whole, strict=True):
-            assert mine.label == wanted.label
-            assert mine.probabilities == pytest.approx(wanted.probabilities, abs=1e-6)
+        for mine, expected in zip(ask(TEXTS[0], batch_size=size), whole, strict=True):
+            assert mine.label == expected.label
+            assert mine.probabilities == pytest.approx(expected.probabilities, abs=1e-6)
     assert ask([]) == []
     assert whole[0].to_json() == {
         "text": TEXTS[0],
@@ -111,7 +111,7 @@ def test_bad_input_is_named(ask, folders, tmp_path):
             r"aspects: expected one of the model's \(food, price, service\), got 'view'",
         ),
         (lambda: ask(TEXTS[0], aspects=[]), InputError, r"aspects: expected at least one name, .*got \[\]"),
-        (lambda: ask(TEXTS[0], aspects=["food", "food"]), InputError, "wanted at least one name, each once"),
+        (lambda: ask(TEXTS[0], aspects=["food", "food"]), InputError, "expected at least one name, each once"),
         (lambda: ask(TEXTS[0], aspects="food"), TypeError, "aspects: expected a sequence of names, got 'food'"),
         (lambda: ask(TEXTS[0], aspects=[1]), TypeError, r"aspects: expected a sequence of names, got \[1\]"),
         (lambda: ask(TEXTS[0], targets=["x"]), InputError, "targets: got some, but this model's contexts are aspects"),
@@ -151,12 +151,12 @@ def exhausted(most, of_cuda, seen):
 @pytest.mark.parametrize("of_cuda", [True, False])
 def test_predict_out_of_memory_halves_the_batch(ask, monkeypatch, caplog, of_cuda):
     texts = [f"{TEXTS[0]} {'very ' * number}" for number in range(5)]
-    wanted = [one.probabilities for answers in ask(texts) for one in answers]
+    expected = [one.probabilities for answers in ask(texts) for one in answers]
     plain, seen = ask.trained.model.forward, []
     monkeypatch.setattr(ask.trained.model, "forward", partial(exhausted(4, of_cuda, seen), plain))
     found = [one.probabilities for answers in ask(texts) for one in answers]
     assert seen == [15, 7, 3, 3, 3, 3, 3]
-    for mine, other in zip(found, wanted, strict=True):
+    for mine, other in zip(found, expected, strict=True):
         assert mine == pytest.approx(other, abs=1e-6)
     assert [record.getMessage() for record in caplog.records] == [
         "15 rows do not fit into memory; continuing with 7",

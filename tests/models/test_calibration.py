@@ -1,4 +1,4 @@
-"""Probabilities that mean what they say: the fit by an oracle, cases without one, and where temperatures are used."""
+"""Calibration: temperatures compared with an independent fit, degenerate cases, and where they are used."""
 
 import json
 import math
@@ -305,7 +305,7 @@ def test_read_calibration_damaged_file_raises(tmp_path, change, message):
         read_calibration(tmp_path)
 
 
-def test_a_file_of_one_temperature_is_read_and_one_of_other_labels_refused(folders, tmp_path):
+def test_read_calibration_of_other_labels_raises(folders, tmp_path):
     path = folders[0] / CALIBRATION_NAME
     write_calibration(folders[0], Calibration((1.75,), FITTED.fit))
     try:
@@ -326,11 +326,11 @@ SIZES = ["--hidden-size=16", "--layers=1", "--heads=2", "--intermediate-size=32"
 def test_training_fits_it_and_evaluation_shows_it(small_data, tmp_path, capsys):
     folder = tmp_path / "model"
     assert main(["train", "--data", str(small_data), "--output", str(folder), *SIZES]) == 0
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     trained, dev = load_trained(folder), load_data(small_data).splits["dev"]
     gold, logits = [row.label for row in dev], trained.logits(dev)
     assert trained.calibration == calibrate("dev", gold, logits, [row.sentence for row in dev])
-    assert trained.calibration.fit.rows == 80 and trained.calibration.describe() in said
+    assert trained.calibration.fit.rows == 80 and trained.calibration.describe() in output
 
     card = (folder / "README.md").read_text(encoding="utf-8")
     assert trained.calibration.describe()[1:] in card and "| majority |" in card
@@ -342,20 +342,20 @@ def test_training_fits_it_and_evaluation_shows_it(small_data, tmp_path, capsys):
 
     flags = ["--data", str(small_data), "--split", "test", "--bootstrap", "0"]
     assert main(["evaluate", str(folder), *flags, "--report", str(tmp_path / "page")]) == 0
-    said = capsys.readouterr().out
-    assert "metrics are identical to those that training stored" in said
+    output = capsys.readouterr().out
+    assert "metrics are identical to those that training stored" in output
     assert main(["evaluate", str(folder), *flags, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["calibration"]
     test = load_data(small_data).splits["test"]
     gold, logits = [row.label for row in test], trained.logits(test)
     for name, on in (("before", 0), ("after", 1)):
         assert found[f"error_{name}"] == trained_error(gold, logits, trained, on)
-        assert f"{100 * found[f'error_{name}']:.1f}" in said.partition("expected calibration error: ")[2]
-    line = next(line.split() for line in said.splitlines() if line.split()[:1] == ["0.50"])
+        assert f"{100 * found[f'error_{name}']:.1f}" in output.partition("expected calibration error: ")[2]
+    line = next(line.split() for line in output.splitlines() if line.split()[:1] == ["0.50"])
     assert int(line[1]) == (trained.probabilities(test).max(1) >= 0.5).sum()
     page = (tmp_path / "page" / "index.html").read_text(encoding="utf-8")
     assert "expected calibration error" in page and "<svg" in page
-    for place in (said, page, card):
+    for place in (output, page, card):
         assert "On other text (another domain" in place
     assert (tmp_path / "page" / "figures" / "reliability.png").is_file()
 

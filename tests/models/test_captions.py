@@ -1,4 +1,4 @@
-"""The sentence beside each picture says what is in the picture's numbers, and no symbols."""
+"""Captions of plots: their numbers agree with the plotted values, and they have no symbols."""
 
 import re
 
@@ -10,7 +10,7 @@ from qacg_models.reporting.attention_maps import ExampleMaps
 
 
 @pytest.mark.parametrize(
-    ("losses", "wanted"),
+    ("losses", "expected"),
     [
         ([1.0, 0.5, 0.3, 0.2, 0.2, 0.2, 0.2, 0.2, 0.2], "fell from 1.00 to 0.20, and was flat at the end"),
         ([1.0, 0.8, 0.6, 0.4], "fell from 1.00 to 0.40, and was still falling at the end, so longer training may help"),
@@ -19,21 +19,21 @@ from qacg_models.reporting.attention_maps import ExampleMaps
         ([], "too short for a curve"),
     ],
 )
-def test_loss_caption_describes_course_and_end(losses, wanted):
-    assert wanted in captions.loss_caption([[step, loss] for step, loss in enumerate(losses)])
+def test_loss_caption_describes_course_and_end(losses, expected):
+    assert expected in captions.loss_caption([[step, loss] for step, loss in enumerate(losses)])
 
 
 def test_lambda_caption_counts_gates():
-    told = captions.lambda_caption(np.array([[0.1, -0.2, 0.0], [0.3, -0.4, 0.2]]))
-    assert "adds attention in 3 of 6 heads and takes it away in 2;" in told
-    assert told.endswith("layer 2, head 2, where it takes away.")
+    output = captions.lambda_caption(np.array([[0.1, -0.2, 0.0], [0.3, -0.4, 0.2]]))
+    assert "adds attention in 3 of 6 heads and takes it away in 2;" in output
+    assert output.endswith("layer 2, head 2, where it takes away.")
     assert captions.lambda_caption(np.zeros((2, 2))) == "The aspect changes attention in no head."
 
 
 def test_spread_caption_names_the_largest_difference():
     lambdas = {"food": np.array([[[0.1, 0.1], [0.2, 0.4]]]), "price": np.array([[[0.0, 0.1, 0.2], [-0.1, -0.2, -0.3]]])}
-    told = captions.spread_caption(lambdas)
-    assert told.endswith("layer 1, head 2: the aspect's weight ranges from −0.200 for price to +0.300 for food.")
+    output = captions.spread_caption(lambdas)
+    assert output.endswith("layer 1, head 2: the aspect's weight ranges from −0.200 for price to +0.300 for food.")
     assert "in 60% of the cases" in captions.spread_caption({"price": np.array([[[0.0, 0.1, -0.2, -0.1, -0.3]]])})
 
 
@@ -78,7 +78,7 @@ def test_layer_caption_names_attended_words():
 
 def test_captions_have_no_symbols():
     ones = np.ones((2, 2))
-    told = [
+    output = [
         captions.loss_caption([[1, 1.0], [2, 0.5]]),
         captions.lambda_caption(ones),
         captions.spread_caption({"a": np.ones((2, 2, 3)), "b": np.zeros((2, 2, 2))}),
@@ -86,6 +86,6 @@ def test_captions_have_no_symbols():
         captions.sensitivity_caption(["a"], np.ones(1)),
         captions.relevance_caption(["a"], np.ones(1), "good"),
     ]
-    for sentence in told:
+    for sentence in output:
         assert not re.search(r"[λΛ·=]|\b[PG]\b|softmax|sigmoid|logit|lambda|gradient", sentence), sentence
         assert re.match("[A-Z“]", sentence) and sentence.endswith(".") and "\n" not in sentence

@@ -52,7 +52,7 @@ def test_train_prints_data_results_and_choice(small_data, tmp_path, capsys):
     figure = f"{100 * record['metrics']['test']['aspect_auc']:.1f}"
     (line,) = [line for line in out.partition("\ntest\n")[2].splitlines() if line.startswith("QACG-BERT ")]
     assert line.split()[3] == figure
-    assert "chosen by strict accuracy on dev" in out
+    assert "selected by strict accuracy on dev" in out
     assert record["options"] | {"seed": 4, "hidden_size": 16, "epochs": 2} == record["options"]
 
 
@@ -184,7 +184,7 @@ def test_the_released_protocol_says_everywhere_that_it_chose_on_test(small_data,
     assert main([*arguments, *SIZES, "--learning-rate", "3e-3"]) == 0
     printed = capsys.readouterr().out
     assert "QACG-BERT (chosen on test)" in printed
-    assert "chosen by strict accuracy on test" in printed
+    assert "selected by strict accuracy on test" in printed
     assert "so the metrics on test are optimistic" in printed
     record = json.loads((output / "training.json").read_text())
     assert record["selected"]["split"] == "test"
@@ -199,7 +199,7 @@ def test_the_released_protocol_says_everywhere_that_it_chose_on_test(small_data,
 def test_evaluate_reproduces_what_training_stored(model, small_data, tmp_path, capsys):
     for split in ("dev", "test"):
         assert main(["evaluate", str(model), "--data", str(small_data), "--split", split]) == 0
-        assert "the same figures, to the last digit, as training stored" in capsys.readouterr().out
+        assert "metrics are identical to those that training stored" in capsys.readouterr().out
     assert main(["evaluate", str(model), "--data", str(small_data), "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     record = json.loads((model / "training.json").read_text())
@@ -219,10 +219,10 @@ def test_evaluate_reproduces_what_training_stored(model, small_data, tmp_path, c
 
 def test_evaluate_says_when_figures_cannot_be_compared(model, small_data, capsys):
     assert main(["evaluate", str(model), "--data", str(sample_directory()), "--split", "dev"]) == 0
-    assert "training stored no figures for " in capsys.readouterr().out
+    assert "training stored no metrics for " in capsys.readouterr().out
     assert main(["evaluate", str(model), "--data", str(small_data), "--split", "train"]) == 0
     out = capsys.readouterr().out
-    assert f"the model was trained on rows of {small_data / 'train.tsv'}, so the figures are optimistic\n" in out
+    assert f"the model was trained on rows of {small_data / 'train.tsv'}, so the metrics are optimistic\n" in out
 
 
 def test_from_a_file_of_ones_own_to_an_explained_model(tmp_path, capsys):
@@ -242,9 +242,9 @@ def test_from_a_file_of_ones_own_to_an_explained_model(tmp_path, capsys):
     assert "no dev file: 10% of the training sentences are used as dev" in capsys.readouterr().out
     evaluate = ["evaluate", model, "--data", str(data), "--bootstrap", "0"]
     assert main([*evaluate, "--split", "dev"]) == 0
-    assert "the same figures, to the last digit, as training stored" in capsys.readouterr().out
+    assert "metrics are identical to those that training stored" in capsys.readouterr().out
     assert main(evaluate) == 0
-    assert "so the figures are optimistic; --split dev takes those it was not" in capsys.readouterr().out
+    assert "so the metrics are optimistic; --split dev evaluates rows that were not used" in capsys.readouterr().out
     fails(capsys, [*evaluate, "--split", "test"], "is one file, which gives train and dev; test wants one")
     question = ["--text", "the food was awful", "--aspects", "food"]
     assert main(["predict", model, *question]) == 0
@@ -351,7 +351,7 @@ def test_a_damaged_model_folder(model, small_data, tmp_path, capsys):
     (tmp_path / "model.safetensors").write_bytes(weights[: len(weights) // 2])
     fails(capsys, evaluate, "cannot be loaded", "model.safetensors: is truncated")
     (tmp_path / "model.safetensors").unlink()
-    fails(capsys, evaluate, "has no model.safetensors")
+    fails(capsys, evaluate, "got a folder without model.safetensors")
     (tmp_path / "training.json").write_text("{")
     fails(capsys, evaluate, "training.json", "is not JSON")
     (tmp_path / "training.json").write_text('{"format": 99}')
@@ -371,7 +371,7 @@ def test_a_model_folder_that_lacks_a_tensor(model, tmp_path):
     tensors = load_file(model / "model.safetensors")
     for removed, message in (
         ("classifier.bias", r"model\.safetensors: expected 2 head tensors .*without classifier\.bias"),
-        ("classifier.weight", r"(?s)is not what training wrote: .*missing +2\n +classifier\.weight"),
+        ("classifier.weight", r"(?s)expected the files that training wrote, got .*missing +2\n +classifier\.weight"),
     ):
         del tensors[removed]
         save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
@@ -400,7 +400,7 @@ def test_a_vocabulary_of_ones_own(small_data, tmp_path, capsys):
     assert main([str(argument) for argument in arguments]) == 0
     assert json.loads((output / "config.json").read_text())["vocab_size"] == len(pieces)
     assert main(["evaluate", str(output), "--data", str(small_data)]) == 0
-    assert "the same figures" in capsys.readouterr().out
+    assert "metrics are identical" in capsys.readouterr().out
 
 
 def test_info(capsys):

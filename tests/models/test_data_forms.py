@@ -1,4 +1,4 @@
-"""Every form of data beside SentiHood's pairs: the published originals, and one's own files."""
+"""Data formats other than SentiHood's pairs: published originals and your own tables."""
 
 import json
 import re

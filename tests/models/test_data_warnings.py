@@ -1,4 +1,4 @@
-"""Data that deserves a warning gets one, with a count and lines; data without faults gets none."""
+"""Warnings about data: count and lines of each finding, and none for clean data."""
 
 import json
 from dataclasses import replace
@@ -136,11 +136,11 @@ def test_train_prints_warnings_once_and_records_them(tmp_path, capsys):
     write_csv(tmp_path / "dev.csv", rows[:10])
     folder = tmp_path / "model"
     assert main(["train", "--data", str(tmp_path), "--output", str(folder), "--seeds", "0", "1", *SIZES]) == 0
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     warnings = load_data(tmp_path, ("train", "dev")).warnings
     assert [one.code for one in warnings] == ["no_absent_rows", "contradictory_labels", "few_dev_sentences"]
     for one in warnings:
-        assert said.count(one.describe()) == 1
+        assert output.count(one.describe()) == 1
     for seed in (0, 1):
         content = json.loads((folder / f"seed-{seed}" / "training.json").read_text())
         assert [one["code"] for one in content["warnings"]] == [one.code for one in warnings]

@@ -1,4 +1,4 @@
-"""Texts of any length: sentences, windows of long ones, and one answer for a document."""
+"""Long texts: sentences, windows of long sentences, and predictions of documents."""
 
 import csv
 import json
@@ -62,8 +62,8 @@ def test_predict_by_document_combines_sentences(ask):
         sentences = ask(text, by="sentence")
         for answer in found:
             group = [one for one in sentences if one.aspect == answer.aspect]
-            wanted = combine(np.array([[*one.probabilities.values()] for one in group]), has_absent=True)
-            np.testing.assert_allclose([*answer.probabilities.values()], wanted, atol=1e-6)
+            expected = combine(np.array([[*one.probabilities.values()] for one in group]), has_absent=True)
+            np.testing.assert_allclose([*answer.probabilities.values()], expected, atol=1e-6)
             assert answer.text == text and answer.label == max(answer.probabilities, key=answer.probabilities.get)
     # A text that is one sentence is the same whatever an answer is about.
     for one, other in zip(both[1], ask(TEXTS[0])):
@@ -86,7 +86,7 @@ def test_predict_files_by_sentence_and_document(model, ask, tmp_path, capsys):
     with source.open("w", encoding="utf-8", newline="") as handle:
         csv.writer(handle).writerows([["text", "sentence"], [texts[0], "a"], [texts[1], "b"]])
     command = ["predict", str(model), "--input", str(source), "--output"]
-    for by, wanted in (
+    for by, expected in (
         ("sentence", [ask(text, by="sentence") for text in texts]),
         ("document", ask(texts, by="document")),
     ):
@@ -95,12 +95,12 @@ def test_predict_files_by_sentence_and_document(model, ask, tmp_path, capsys):
         with output.open(encoding="utf-8", newline="") as handle:
             found = list(csv.DictReader(handle))
         assert [(one["text"], one["aspect"], one["label"]) for one in found] == [
-            (one.text, one.aspect, one.label) for answers in wanted for one in answers
+            (one.text, one.aspect, one.label) for answers in expected for one in answers
         ]
         own = "sentence (input)" if by == "sentence" else "sentence"
-        assert [one[own] for one in found] == ["a"] * len(wanted[0]) + ["b"] * len(wanted[1])
+        assert [one[own] for one in found] == ["a"] * len(expected[0]) + ["b"] * len(expected[1])
         if by == "sentence":
-            assert [int(one["sentence"]) for one in found][-3:] == [len(wanted[1]) // 3] * 3
+            assert [int(one["sentence"]) for one in found][-3:] == [len(expected[1]) // 3] * 3
             assert found[0]["sentence"] == "1"
     assert main([*command, str(tmp_path / "lines.jsonl"), "--by", "sentence", "--columns", "none"]) == 0
     first = json.loads((tmp_path / "lines.jsonl").read_text(encoding="utf-8").splitlines()[0])

@@ -1,4 +1,4 @@
-"""Files without an end, or too large to hold: one line that names the limit, before the memory is full."""
+"""Endless or oversized files raise an error that names the limit before memory is full."""
 
 import resource
 

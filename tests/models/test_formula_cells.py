@@ -1,4 +1,4 @@
-"""Cells that a spreadsheet would run: written as they are, or with an apostrophe where that is asked for."""
+"""CSV cells that a spreadsheet would run: written unchanged, or escaped on request."""
 
 import csv
 import json
@@ -65,7 +65,7 @@ def test_escape_formulas_covers_all_cells():
     lines = PredictionLines("csv", task, False, escape_formulas=True)
     assert lines.line(Request(1, "good"), prediction) == "1,good,'@bar,'-1,1.000000,0.000000\n"
     assert lines.header() == "line,text,aspect,label,p(-1),p(+1)\n"
-    with pytest.raises(InputError, match=r"escape_formulas: expected a [.]csv, .*, got it for jsonl"):
+    with pytest.raises(InputError, match=r"escape_formulas: expected the format csv, got jsonl"):
         PredictionLines("jsonl", task, False, escape_formulas=True)
 
 
@@ -79,8 +79,8 @@ def test_resume_with_other_escaping_raises(model, texts, tmp_path, capsys, monke
         assert main([str(argument) for argument in [*command, *choices]]) == 130
     assert (tmp_path / "o.csv.parts").is_dir()
     capsys.readouterr()
-    error = fails(capsys, [*command, *choices, "--resume", "--escape-formulas"], "holds a run of another written as;")
-    assert "--overwrite begins anew" in error
+    error = fails(capsys, [*command, *choices, "--resume", "--escape-formulas"], "has a run with another written as;")
+    assert "pass --overwrite" in error
     assert main([str(argument) for argument in [*command, *choices, "--resume"]]) == 0
 
 

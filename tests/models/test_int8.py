@@ -1,4 +1,4 @@
-"""int8: answers near those of float32, by the layers that are meant and no others; where it cannot hold, said so."""
+"""int8 inference: predictions near float32, which layers are quantized, and unsupported machines."""
 
 import importlib.metadata
 import importlib.util
@@ -60,12 +60,12 @@ WHICH = {
 @pytest.mark.parametrize("kind", WHICH)
 def test_int8_predictions_are_near_float32(kind, tmp_path):
     folder = write_model(tmp_path / "model", layers=1, heads=4, kind=kind)
-    wanted = probabilities(AspectSentiment.from_pretrained(folder)(list(TEXTS[:3])))
+    expected = probabilities(AspectSentiment.from_pretrained(folder)(list(TEXTS[:3])))
     ask = AspectSentiment.from_pretrained(folder, int8=True)
     assert of_int8(ask.trained.model) == WHICH[kind]
     found = probabilities(ask(list(TEXTS[:3])))
     # Eight bits for each factor are half a percent of the largest; weights at random and strong ones at that double it.
-    assert 0 < np.abs(found - wanted).max() < 0.1
+    assert 0 < np.abs(found - expected).max() < 0.1
     np.testing.assert_allclose(found.sum(-1), 1, rtol=1e-12)
 
 
@@ -98,11 +98,11 @@ def test_int8_layer_matches_its_formula_per_token():
 @needs_torchao
 def test_int8_flag_is_used_and_reported(model, tmp_path, capsys):
     assert main(["predict", str(model), "--text", TEXTS[0], "--int8"]) == 0
-    wanted = AspectSentiment.from_pretrained(model, int8=True)(TEXTS[0])
-    told = capsys.readouterr().out
-    for answer in wanted:
+    expected = AspectSentiment.from_pretrained(model, int8=True)(TEXTS[0])
+    output = capsys.readouterr().out
+    for answer in expected:
         first = next(iter(answer.probabilities.values()))
-        assert re.search(rf"{answer.aspect} +{answer.label} +{first:.3f}", told)
+        assert re.search(rf"{answer.aspect} +{answer.label} +{first:.3f}", output)
     data = tmp_path / "asked.csv"
     data.write_text(
         "text,aspect,label\n" + "".join(f'"{TEXTS[n % 3]}",{a},good\n' for n in range(3) for a in OWN.aspects)
@@ -120,7 +120,7 @@ def test_int8_does_not_resume_a_float32_run(model, tmp_path, monkeypatch):
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(BulkPrediction, "answers", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         bulk(AspectSentiment.from_pretrained(model)).write(texts, tmp_path / "out.jsonl", model_digest="m")
-    with pytest.raises(InputError, match="holds a run of another int8"):
+    with pytest.raises(InputError, match="has a run with another int8"):
         ask = AspectSentiment.from_pretrained(model, int8=True)
         bulk(ask).write(texts, tmp_path / "out.jsonl", model_digest="m", resume=True)
 
@@ -133,17 +133,17 @@ def refused(model):
 
 def test_int8_without_torchao_names_the_package(model, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert refused(model).startswith("int8: needs torchao, not installed here; pip install 'torchao>=0.18'")
+    assert refused(model).startswith("int8: requires torchao, which is not installed; pip install 'torchao>=0.18'")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.9.1+cpu")
-    assert refused(model).startswith("int8: got torchao 0.9.1+cpu; pip install 'torchao>=0.18'")
+    assert refused(model).startswith("int8: expected torchao of at least 0.18, got 0.9.1+cpu; pip install 'torchao>=0.18'")
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.18.0")
     monkeypatch.setitem(sys.modules, "torchao.quantization", None)
-    assert re.match(r"int8: torchao 0\.18\.0 cannot be used beside torch \S+ \(", refused(model))
+    assert re.match(r"int8: torchao 0\.18\.0 is incompatible with torch \S+ \(", refused(model))
 
 
 def test_int8_on_a_gpu_raises(model):
-    with pytest.raises(InputError, match="int8: expected the cpu, got a model on the device meta"):
+    with pytest.raises(InputError, match="int8: expected a model on the device cpu, got one on meta"):
         trained = load_trained(model)
         trained.model.to("meta")
         int8.in_int8(trained)
@@ -161,7 +161,7 @@ def test_int8_saturating_cpu_raises():
     def quantize(layer):
         layer.forward = Saturating().forward
 
-    with pytest.raises(InputError, match=r"int8: this CPU lacks .* 32\.\d in place of 64; leave --int8 out"):
+    with pytest.raises(InputError, match=r"int8: expected a CPU .* 32\.\d instead of 64; omit --int8"):
         int8._check_products(quantize)
     int8._check_products(lambda layer: None)
 
@@ -174,9 +174,9 @@ def test_int8_without_vnni_raises(model):
         pytest.skip("not an x86, or torch is built without oneDNN")
     command = [sys.executable, "-m", "qacg_models.cli", "predict", str(model), "--text", TEXTS[0], "--int8"]
     environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2"}
-    told = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    assert (told.returncode, told.stdout) == (2, "")
-    assert "int8: this CPU lacks instructions" in told.stderr and told.stderr.count("\n") == 1
+    output = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert (output.returncode, output.stdout) == (2, "")
+    assert "int8: expected a CPU with instructions" in output.stderr and output.stderr.count("\n") == 1
 
 
 @pytest.mark.full
@@ -184,9 +184,9 @@ def test_the_exported_file_multiplies_in_int8(model, tmp_path, monkeypatch, caps
     import onnx
 
     assert main(["export", str(model), "--output", str(tmp_path / "model.onnx"), "--int8"]) == 0
-    told = capsys.readouterr().out
-    assert "allowed 0.5\nequal labels: " in told and "required 97%" in told
-    assert 1e-3 < float(re.search(r"largest difference of a probability: (\S+),", told)[1]) < 0.25
+    output = capsys.readouterr().out
+    assert "allowed 0.5\nequal labels: " in output and "required 97%" in output
+    assert 1e-3 < float(re.search(r"largest difference of a probability: (\S+),", output)[1]) < 0.25
     graph = onnx.load(tmp_path / "model.onnx").graph
     # Query, key, value, two of the context, the token's part of it, and the three dense layers; no gate, no classifier.
     assert sum(node.op_type == "MatMulInteger" for node in graph.node) == 9
@@ -195,9 +195,9 @@ def test_the_exported_file_multiplies_in_int8(model, tmp_path, monkeypatch, caps
     (tmp_path / "mine").symlink_to(model)
     monkeypatch.chdir(tmp_path)
     exec(SERVER, found := {})
-    assert found["told"].keys() == metadata_of(load_trained(model)).keys(), "no entry that is not JSON"
-    wanted = [AspectSentiment.from_pretrained(model)(text, aspects=[aspect])[0] for text, aspect in found["asked"]]
-    probabilities = [list(one.probabilities.values()) for one in wanted]
+    assert found["output"].keys() == metadata_of(load_trained(model)).keys(), "no entry that is not JSON"
+    expected = [AspectSentiment.from_pretrained(model)(text, aspects=[aspect])[0] for text, aspect in found["asked"]]
+    probabilities = [list(one.probabilities.values()) for one in expected]
     np.testing.assert_allclose(found["probabilities"], probabilities, rtol=0, atol=0.25)
 
 

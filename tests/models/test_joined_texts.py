@@ -1,4 +1,4 @@
-"""Texts that are joined while training: which with which, what becomes of them, and when there are none."""
+"""Joined texts in training: which texts are joined, the result, and when joining is off."""
 
 from dataclasses import replace
 
@@ -41,11 +41,11 @@ def test_joined_pair_equals_one_text_of_both(tmp_path, standalone):
     table, _ = features(tmp_path, standalone)
     joined = JoinedTexts(table, 0.5, 64)
     (tmp_path / "whole").mkdir()
-    wanted = [("a fine soup we came by bus", 0, 4, 1), ("we came by bus a fine soup", 4, 0, 1)]
-    wanted += [("the bill was a shock we came by bus", 2, 4, 0), ("a fine soup the bill was a shock", 1, 3, 2)]
-    whole = [replace(ROWS[a], sentence=text, label=label) for text, a, _, label in wanted]
+    expected = [("a fine soup we came by bus", 0, 4, 1), ("we came by bus a fine soup", 4, 0, 1)]
+    expected += [("the bill was a shock we came by bus", 2, 4, 0), ("a fine soup the bill was a shock", 1, 3, 2)]
+    whole = [replace(ROWS[a], sentence=text, label=label) for text, a, _, label in expected]
     whole_table, _ = features(tmp_path / "whole", standalone, whole)
-    assert [joined[a, b] for _, a, b, _ in wanted] == list(whole_table)
+    assert [joined[a, b] for _, a, b, _ in expected] == list(whole_table)
     assert [joined[number] for number in range(len(joined))] == list(table)
     most = len(joined[0, 4]["input_ids"])
     assert JoinedTexts(table, 0.5, most)[0, 4] == joined[0, 4]

@@ -1,4 +1,4 @@
-"""Data of many rows: examples and features in columns, which give what lists of them gave."""
+"""Large data: Arrow tables of examples and features equal lists of them."""
 
 import dataclasses
 
@@ -126,26 +126,26 @@ def test_feature_file_equals_encode_examples(tmp_path, monkeypatch, encoding):
 
 
 def test_damaged_feature_file_is_made_again(tmp_path, encoding):
-    run, said = RunFolder(tmp_path / "model"), []
+    run, printed = RunFolder(tmp_path / "model"), []
     rows, folder = examples(50), run.path / "features-dev"
     run.path.mkdir()
-    encoded_splits._write(run, "features-dev", rows, encoding, said.append)
-    wanted = [*read_features(folder / "rows.arrow", 50, encoding)]
-    assert len(said) <= 1, "how many were cut"
+    encoded_splits._write(run, "features-dev", rows, encoding, printed.append)
+    expected = [*read_features(folder / "rows.arrow", 50, encoding)]
+    assert len(printed) <= 1, "how many were cut"
     file, kept = folder / "rows.arrow", (folder / "rows.arrow").read_bytes()
-    told = len(said)
-    encoded_splits._write(run, "features-dev", rows, encoding, said.append)
-    assert len(said) == told, "taken as they are"
-    place = kept.index(np.array(wanted[0]["input_ids"], np.int32).tobytes())
+    output = len(printed)
+    encoded_splits._write(run, "features-dev", rows, encoding, printed.append)
+    assert len(printed) == output, "taken as they are"
+    place = kept.index(np.array(expected[0]["input_ids"], np.int32).tobytes())
     for damaged in (kept[:place] + bytes([kept[place] ^ 1]) + kept[place + 1 :], kept[:-9], b""):
         file.write_bytes(damaged)
-        encoded_splits._write(run, "features-dev", rows, encoding, said.append)
-        assert f"{file}: differs from what was written (SHA-256); encoding the rows again" in said[told:]
-        assert [*read_features(file, 50, encoding)] == wanted
-        told = len(said)
+        encoded_splits._write(run, "features-dev", rows, encoding, printed.append)
+        assert f"{file}: differs from what was written (SHA-256); encoding the rows again" in printed[output:]
+        assert [*read_features(file, 50, encoding)] == expected
+        output = len(printed)
     file.unlink()
-    encoded_splits._write(run, "features-dev", rows, encoding, said.append)
-    assert f"{file}: is missing; encoding the rows again" in said[told:] and file.read_bytes() == kept
+    encoded_splits._write(run, "features-dev", rows, encoding, printed.append)
+    assert f"{file}: is missing; encoding the rows again" in printed[output:] and file.read_bytes() == kept
     assert sorted(path.name for path in run.path.iterdir()) == [".writing", "features-dev"]
 
 

@@ -1,4 +1,4 @@
-"""SemEval's metrics, those of one's own labels, weights, and the bootstrap, against counting by hand."""
+"""Metrics of SemEval and of your own labels, weights, and bootstrap, compared with independent counts."""
 
 import dataclasses
 import math
@@ -105,12 +105,12 @@ def test_weights_equal_repeated_rows(name):
     rows = np.concatenate([np.arange(5) + 5 * number for _, number in copies])
     gold, probabilities = GOLD[rows], PROBABILITIES[rows]
     if name == "sentihood":
-        wanted = sentihood_judge(gold % 3, probabilities[:, :3], groups, aspects)()
+        expected = sentihood_judge(gold % 3, probabilities[:, :3], groups, aspects)()
     elif name == "semeval":
-        wanted = SemEvalJudge(groups, aspects, gold, probabilities)()
+        expected = SemEvalJudge(groups, aspects, gold, probabilities)()
     else:
-        wanted = own_judge(gold, probabilities, groups, aspects)()
-    assert as_dict(weighted) == pytest.approx(as_dict(wanted))
+        expected = own_judge(gold, probabilities, groups, aspects)()
+    assert as_dict(weighted) == pytest.approx(as_dict(expected))
 
 
 @pytest.mark.parametrize("name", JUDGES)

@@ -1,4 +1,4 @@
-"""Text that is not quite text: one line with the file, the line and what was wanted, and the status 2."""
+"""Text that is not valid: one line with file, line and the expected value, and exit status 2."""
 
 import csv
 import json

@@ -1,4 +1,4 @@
-"""Tables that people have: other encodings and delimiters, empty cells, wide, several files, Excel and Parquet."""
+"""Your own tables: encodings, delimiters, empty cells, wide tables, several files, Excel and Parquet."""
 
 import json
 import sys

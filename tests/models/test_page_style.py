@@ -1,4 +1,4 @@
-"""What can be said of the pages without a browser: contrast of their colours, frames, names, one sentence a picture."""
+"""Static checks of the pages: contrast, frames, accessible names, one caption per plot."""
 
 import colorsys
 import itertools
@@ -159,18 +159,18 @@ def test_frames_are_named_and_focusable(page):
 
 def test_figures_begin_with_their_caption(page):
     figures = page.all("figure")
-    told = [one["text"].strip() for one in page.all("figcaption")]
-    assert told == [
+    output = [one["text"].strip() for one in page.all("figcaption")]
+    assert output == [
         "It fell <at> last.",
         "food. The aspect adds attention in 1 of 2 heads and takes it away in 1; its effect is strongest"
         " in layer 1, head 1, where it adds.",
         "food: good. Both matter.",
     ]
-    for figure, sentence in zip(figures, told):
+    for figure, sentence in zip(figures, output):
         assert figure["text"].strip().startswith(sentence)
     assert figures[0]["text"].strip().endswith("Cross-entropy.")
     (picture,) = [one for one in page.found if one.get("role") == "img"]
-    assert picture["aria-label"] == told[0]
+    assert picture["aria-label"] == output[0]
 
 
 def test_page_has_landmarks_and_ordered_headings(page):

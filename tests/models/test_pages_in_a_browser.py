@@ -1,4 +1,4 @@
-"""The pages in a browser: at the width of a telephone and of a desk, in both colour schemes, by keyboard and by ear."""
+"""The pages in a browser: phone and desktop widths, both colour schemes, keyboard, accessible names."""
 
 import base64
 import json
@@ -109,12 +109,12 @@ def test_focusable_elements_have_names(page, browser):
 
 def test_plots_have_captions_as_names(pages, browser):
     browser.show(pages["report"])
-    told = [one["name"] for one in browser.named() if one["role"] in ("image", "img")]
+    output = [one["name"] for one in browser.named() if one["role"] in ("image", "img")]
     beside = browser.value(
         "[...document.querySelectorAll('[role=img]')].map((one) => one.previousElementSibling.innerText)"
     )
-    assert told == beside and len(told) == 2 + 1  # two layers; the loss
-    assert all(text.endswith(".") for text in told)
+    assert output == beside and len(output) == 2 + 1  # two layers; the loss
+    assert all(text.endswith(".") for text in output)
 
 
 def test_viewer_works_by_keyboard(trained, pages, browser):
@@ -128,7 +128,7 @@ def test_viewer_works_by_keyboard(trained, pages, browser):
         raise AssertionError(f"{selector} is not reached")
 
     pressed = "[...document.querySelectorAll('[aria-pressed=true]')].map((one) => one.ariaLabel)"
-    told = "document.querySelector('.readout').textContent"
+    output = "document.querySelector('.readout').textContent"
     tab_to("[aria-label='Layer 2']")
     browser.press("Enter")
     assert browser.value(pressed) == ["Layer 2", "Head all"]
@@ -145,7 +145,7 @@ def test_viewer_works_by_keyboard(trained, pages, browser):
     steps = np.frombuffer(base64.b64decode(packed["values"]), "<i2").reshape(2, 2, len(tokens), len(tokens))
     value = packed["step"] * steps[1, 1, 1, 0]
     words = f"price, layer 2, head 2, P (softmax): “{tokens[1]}” looks at “{tokens[0]}” with +{value:.4f}"
-    assert browser.value(told) == words
+    assert browser.value(output) == words
     assert browser.value("document.querySelector('.readout').getAttribute('role')") == "status", "read out by itself"
 
 
@@ -153,8 +153,8 @@ def test_viewer_status_line_covers_the_maps(pages, browser):
     browser.show(f"{pages['analysis']}#layer=1&head=1", 1280, height=300)
     browser.value("document.querySelector('.map canvas').scrollIntoView()")
     over = "((box) => [10, 40, 70, 100].map((x) => document.elementFromPoint(box.left + x, box.top + 10).className))"
-    told = browser.value(f"{over}(document.querySelector('.readout').getBoundingClientRect())")
-    assert told == ["readout"] * 4
+    output = browser.value(f"{over}(document.querySelector('.readout').getBoundingClientRect())")
+    assert output == ["readout"] * 4
 
 
 def test_page_fits_after_resizing(pages, browser):

@@ -1,4 +1,4 @@
-"""`qacg predict`: every form in, both forms out, the same whatever the window; killed and gone on; constant memory."""
+"""`qacg predict`: input and output formats, windows, resuming killed runs, constant memory."""
 
 import csv
 import dataclasses
@@ -98,9 +98,9 @@ def test_predict_file_equals_single_texts(model, ask, tmp_path, form):
     assert [one["line"] for one in found] == [line for line in lines for _ in range(2)]
     assert [one["aspect"] for one in found] == ["price", "food"] * len(MANY)
     for text, (price, food) in zip(MANY, zip(found[::2], found[1::2])):
-        for mine, wanted in zip((price, food), ask(text, aspects=["price", "food"])):
-            assert (mine["text"].strip(), mine["label"]) == (text.strip(), wanted.label)
-            assert mine["probabilities"] == pytest.approx(wanted.probabilities, abs=2e-6)
+        for mine, expected in zip((price, food), ask(text, aspects=["price", "food"])):
+            assert (mine["text"].strip(), mine["label"]) == (text.strip(), expected.label)
+            assert mine["probabilities"] == pytest.approx(expected.probabilities, abs=2e-6)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out.jsonl", source.name], "nothing is left behind"
 
 
@@ -129,7 +129,7 @@ def test_predict_uses_ids_aspects_and_targets_of_rows(tmp_path, capsys):
     ]
     source.write_text("n;said;what;whose\n7;nice;price;location - 1\n8;nice;view;location - 1\n")
     assert run(folder, "--input", source, *flags) == 2
-    assert f"{source}:3: aspect: expected one of general, price, got 'view'" in capsys.readouterr().err
+    assert f"{source}:3: aspect: expected one of the model's (general, price), got 'view'" in capsys.readouterr().err
 
 
 def test_predict_text_prints_a_table(model, tmp_path, capsys):
@@ -153,7 +153,7 @@ def test_predict_text_prints_a_table(model, tmp_path, capsys):
 
 def test_predict_resume_remakes_changed_parts(ask, tmp_path, monkeypatch):
     output = tmp_path / "out.jsonl"
-    wanted = "".join(bulk(ask).stream(requests()))
+    expected = "".join(bulk(ask).stream(requests()))
     calls = []
     predict = AspectSentiment.predict
 
@@ -169,16 +169,16 @@ def test_predict_resume_remakes_changed_parts(ask, tmp_path, monkeypatch):
     parts = tmp_path / "out.jsonl.parts"
     assert not output.exists()
     assert sorted(path.name for path in parts.iterdir()) == [*(f"{n:08}" for n in range(3)), "plan.json"]
-    with pytest.raises(InputError, match=r"holds an unfinished run; --resume goes on with it"):
+    with pytest.raises(InputError, match=r"has an unfinished run; pass --resume to continue it"):
         bulk(ask).write(requests(), output, model_digest="m")
     for other, name in (({"window": 5}, "window"), ({"form": "csv"}, "written as"), ({"aspects": ["food"]}, "aspects")):
-        with pytest.raises(InputError, match=f"holds a run of another {name}; --overwrite"):
+        with pytest.raises(InputError, match=f"has a run with another {name}; pass --overwrite"):
             bulk(ask, **other).write(requests(), output, model_digest="m", resume=True)
-    with pytest.raises(InputError, match="holds a run of another model"):
+    with pytest.raises(InputError, match="has a run with another model"):
         bulk(ask).write(requests(), output, model_digest="n", resume=True)
     plan = (parts / "plan.json").read_text()
     (parts / "plan.json").write_text("{")
-    with pytest.raises(InputError, match=r"plan\.json: is not JSON .*; --overwrite begins anew"):
+    with pytest.raises(InputError, match=r"plan\.json: is not JSON .*; pass --overwrite"):
         bulk(ask).write(requests(), output, model_digest="m", resume=True)
     (parts / "plan.json").write_text(plan)
     (parts / ".00000003.999").write_text("half a part")
@@ -186,13 +186,13 @@ def test_predict_resume_remakes_changed_parts(ask, tmp_path, monkeypatch):
     changed = requests([*MANY[:5], TEXTS[1], *MANY[6:]])
     assert bulk(ask).write(changed, output, model_digest="m", resume=True) == 2
     assert len(calls) == 4 + 4
-    lines, before = output.read_text().splitlines(), wanted.splitlines()
+    lines, before = output.read_text().splitlines(), expected.splitlines()
     assert [n for n, pair in enumerate(zip(lines, before, strict=True)) if pair[0] != pair[1]] == [15, 16, 17]
     assert not parts.exists()
-    with pytest.raises(InputError, match="is already there; --overwrite replaces it"):
+    with pytest.raises(InputError, match="already exists; pass --overwrite to replace it"):
         bulk(ask).write(requests(), output, model_digest="m")
     assert bulk(ask).write(requests(), output, model_digest="m", overwrite=True) == 0
-    assert output.read_text() == wanted
+    assert output.read_text() == expected
 
 
 class Died(BaseException):
@@ -214,7 +214,7 @@ def _damages(content):
 
 def test_predict_resume_remakes_damaged_parts(ask, tmp_path, monkeypatch):
     output, parts = tmp_path / "out.jsonl", tmp_path / "out.jsonl.parts"
-    wanted = "".join(bulk(ask).stream(requests()))
+    expected = "".join(bulk(ask).stream(requests()))
     with monkeypatch.context() as patch:
         patch.setattr(bulk_prediction, "_join", dying)
         with pytest.raises(Died):
@@ -225,11 +225,11 @@ def test_predict_resume_remakes_damaged_parts(ask, tmp_path, monkeypatch):
         parts.mkdir()
         for name, content in kept.items():
             (parts / name).write_bytes(damaged if name == "00000001" else content)
-        said = []
-        taken = bulk(ask).write(requests(), output, model_digest="m", resume=True, say=said.append)
-        assert said == [f"{parts / '00000001'}: differs from what was written, its digest is another; it is made again"]
+        printed = []
+        taken = bulk(ask).write(requests(), output, model_digest="m", resume=True, say=printed.append)
+        assert printed == [f"{parts / '00000001'}: is damaged, its digest does not match; it is made again"]
         assert taken == len(kept) - 2, "all but the plan and the damaged one"
-        assert output.read_text(encoding="utf-8") == wanted
+        assert output.read_text(encoding="utf-8") == expected
         output.unlink()
 
 
@@ -242,7 +242,7 @@ def test_predict_part_damaged_before_joining_raises(ask, tmp_path):
             if self.done == len(MANY):
                 part.write_bytes(part.read_bytes()[:-1])
 
-    with pytest.raises(InputError, match=r"00000000: differs from what was written.*; --resume makes it again"):
+    with pytest.raises(InputError, match=r"00000000: is damaged.*; pass --resume"):
         bulk(ask).write(requests(), output, model_digest="m", progress=Damaging())
     assert not output.exists()
     bulk(ask).write(requests(), output, model_digest="m", resume=True)
@@ -250,13 +250,13 @@ def test_predict_part_damaged_before_joining_raises(ask, tmp_path):
 
 
 def test_predict_resume_after_publishing_tidies_up(ask, tmp_path, monkeypatch):
-    output, wanted = tmp_path / "out.jsonl", "".join(bulk(ask).stream(requests()))
+    output, expected = tmp_path / "out.jsonl", "".join(bulk(ask).stream(requests()))
     with monkeypatch.context() as patch, pytest.raises(Died):
         patch.setattr(os, "rename", dying)  # of the parts, by which they go at once
         bulk(ask).write(requests(), output, model_digest="m")
-    assert output.read_text(encoding="utf-8") == wanted and (tmp_path / "out.jsonl.parts").is_dir()
+    assert output.read_text(encoding="utf-8") == expected and (tmp_path / "out.jsonl.parts").is_dir()
     assert bulk(ask).write(requests(), output, model_digest="m", resume=True) == 6
-    assert output.read_text(encoding="utf-8") == wanted
+    assert output.read_text(encoding="utf-8") == expected
     assert [path.name for path in tmp_path.iterdir()] == ["out.jsonl"]
 
 
@@ -271,7 +271,7 @@ def test_predict_half_deleted_parts_are_ignored(ask, tmp_path, monkeypatch):
         with pytest.raises(Died):
             bulk(ask).write(requests(), output, model_digest="n", overwrite=True)
     assert not parts.exists()
-    with pytest.raises(InputError, match="is already there; --overwrite replaces it"):
+    with pytest.raises(InputError, match="already exists; pass --overwrite to replace it"):
         bulk(ask).write(requests(), output, model_digest="n", resume=True)
     assert [path.name for path in tmp_path.iterdir()] == ["out.jsonl"]
     parts.mkdir()
@@ -291,20 +291,20 @@ def test_predict_second_run_raises(ask, tmp_path, choice):
 
 
 def test_predict_resume_of_overwrite_replaces(ask, tmp_path, monkeypatch):
-    output, wanted = tmp_path / "out.jsonl", "".join(bulk(ask).stream(requests()))
+    output, expected = tmp_path / "out.jsonl", "".join(bulk(ask).stream(requests()))
     output.write_text("old")
     with monkeypatch.context() as patch, pytest.raises(Died):
         patch.setattr(bulk_prediction, "_join", dying)
         bulk(ask).write(requests(), output, model_digest="m", overwrite=True)
     assert output.read_text() == "old"
     assert bulk(ask).write(requests(), output, model_digest="m", resume=True) == 6
-    assert output.read_text(encoding="utf-8") == wanted
+    assert output.read_text(encoding="utf-8") == expected
     with monkeypatch.context() as patch, pytest.raises(Died):
         output.unlink()
         patch.setattr(bulk_prediction, "_join", dying)
         bulk(ask).write(requests(), output, model_digest="m")
     output.write_text("somebody else's")
-    with pytest.raises(InputError, match="is already there; --overwrite replaces it"):
+    with pytest.raises(InputError, match="already exists; pass --overwrite to replace it"):
         bulk(ask).write(requests(), output, model_digest="m", resume=True)
 
 
@@ -315,17 +315,17 @@ def test_predict_resume_of_overwrite_replaces(ask, tmp_path, monkeypatch):
         (b"[" * 100_000, "is not JSON .*nested too deep"),
         (b'{"format": ' + b"1" * 5000 + b"}", "is not JSON .*a number has more than 4300 digits"),
         (b"\xff", "is not JSON"),
-        (b"[]", r"got \[\], wanted an object"),
-        (b'{"format": 3, "model": "m"}', "lacks attention, aspects,"),
+        (b"[]", r"expected an object, got \[\]"),
+        (b'{"format": 1, "model": "m"}', "lacks attention, aspects,"),
         (b'{"format": 2, "model": "m"}', "another format"),
     ],
-    ids=["cut", "deep", "digits", "bytes", "list", "lacking", "older"],
+    ids=["cut", "deep", "digits", "bytes", "list", "lacking", "other"],
 )
 def test_predict_damaged_plan_raises(ask, tmp_path, plan, message):
     parts = tmp_path / "out.jsonl.parts"
     parts.mkdir()
     (parts / "plan.json").write_bytes(plan)
-    with pytest.raises(InputError, match=rf"out\.jsonl\.parts.*{message}.*; --overwrite begins anew"):
+    with pytest.raises(InputError, match=rf"out\.jsonl\.parts.*{message}.*; pass --overwrite"):
         bulk(ask).write(requests(), tmp_path / "out.jsonl", model_digest="m", resume=True)
 
 
@@ -393,29 +393,32 @@ def test_bad_input_is_named(model, ask, tmp_path, capsys):
     empty.write_text("\n\n")
     broken.write_text('{"text": "fine"}\n{"words": "no"}\n')
     given = ["--input", text]
-    for arguments, wanted in (
-        ([*given, "--aspects", "view"], "aspects: expected one of food, price, service, got 'view'"),
+    for arguments, expected in (
+        ([*given, "--aspects", "view"], "aspects: expected one of the model's (food, price, service), got 'view'"),
         ([*given, "--targets", "x"], "targets: got some, but this model's contexts are aspects alone"),
         ([*given, "--output", "out.txt"], "output: expected a name that ends in .csv or .jsonl, got out.txt"),
         ([*given, "--resume"], "resume: expected --output FILE, got it without an output file"),
         ([*given, "--aspect-column", "a"], "aspect_column: got one, but these texts have no columns"),
         ([*given, "--window", "0"], "window: expected at least 1, got 0"),
         ([*given, "--device", "abacus"], "device: got 'abacus'"),
-        ([*given, "--output", tmp_path / "o.csv", "--resume", "--overwrite"], "resume: got it beside overwrite"),
-        (["--text", " "], "text: got an empty one"),
+        (
+            [*given, "--output", tmp_path / "o.csv", "--resume", "--overwrite"],
+            "resume, overwrite: expected one of them, got both",
+        ),
+        (["--text", " "], "text: expected a sentence, got an empty"),
         (["--input", empty], f"{empty}: has no texts"),
         (["--input", broken], f"{broken}:2: lacks 'text'; it has 'words'"),
         (["--input", broken, "--aspect-column=a", "--aspects=food"], "aspects: got some beside --aspect-column"),
         (["--input", broken, "--target-column=a"], "target-column: got one, but this model's contexts are aspects"),
-        (["--input", tmp_path / "in.pdf"], "has no suffix of a known format; say which by --input-format"),
+        (["--input", tmp_path / "in.pdf"], "suffix of a known format; select one by --input-format"),
         (["--input", tmp_path / "none.txt"], "cannot be read"),
     ):
         assert run(model, *arguments) == 2
         captured = capsys.readouterr()
-        assert wanted in captured.err and captured.err.count("\n") == 1, captured.err
+        assert expected in captured.err and captured.err.count("\n") == 1, captured.err
     with pytest.raises(SystemExit):
         run(model, "--text", "a", "--input", text)
-    with pytest.raises(DataError, match=r"texts:2: text: got an empty one"):
+    with pytest.raises(DataError, match=r"texts:2: text: expected a sentence, got an empty"):
         list(bulk(ask).stream([Request(1, "fine"), Request(2, " ")]))
 
 
@@ -442,7 +445,7 @@ def test_predict_keeps_other_columns_by_default(model, tmp_path, capsys):
     capsys.readouterr()
     (tmp_path / "in.txt").write_text("fine\n")
     assert run(model, "--input", tmp_path / "in.txt", "--columns", "all") == 2
-    assert "columns: expected a CSV, got all for txt" in capsys.readouterr().err
+    assert "columns: got all for txt, wanted a CSV" in capsys.readouterr().err
 
 
 def test_predict_min_confidence_marks_uncertain_rows(model, ask, tmp_path, capsys):
@@ -453,11 +456,11 @@ def test_predict_min_confidence_marks_uncertain_rows(model, ask, tmp_path, capsy
     least = round((confidence[19] + confidence[20]) / 2, 6)
     marks = ["uncertain" if one.probabilities[one.label] < least else "certain" for one in answers]
     assert marks.count("uncertain") == 20
-    told = f"20 of {len(answers)} predictions are uncertain: the probability of their label is below {least:g}"
+    shown_text = f"20 of {len(answers)} predictions are uncertain: the probability of their label is below {least:g}"
     flags = ["--min-confidence", least]
     for name in ("out.csv", "out.jsonl"):
         assert run(model, "--input", source, "--output", tmp_path / name, *flags, "--window", 5) == 0
-        assert told in capsys.readouterr().out
+        assert shown_text in capsys.readouterr().out
     with (tmp_path / "out.csv").open(encoding="utf-8", newline="") as handle:
         found = list(csv.DictReader(handle))
     assert [one["certainty"] for one in found] == marks
@@ -465,18 +468,18 @@ def test_predict_min_confidence_marks_uncertain_rows(model, ask, tmp_path, capsy
     assert [one["certainty"] for one in read_jsonl((tmp_path / "out.jsonl").read_text())] == marks
     assert run(model, "--input", source, *flags) == 0
     captured = capsys.readouterr()
-    assert [one["certainty"] for one in read_jsonl(captured.out)] == marks and told in captured.err
+    assert [one["certainty"] for one in read_jsonl(captured.out)] == marks and shown_text in captured.err
     assert run(model, "--text", MANY[0], *flags) == 0
     shown = capsys.readouterr().out.splitlines()
     assert shown[0].split()[3] == "certainty" and f"{marks[:3].count('uncertain')} of 3 predictions" in shown[-1]
     for wrong in ("0", "1.5", "nan"):
         assert run(model, "--text", "a", "--min-confidence", wrong) == 2
-        assert "wanted a share above 0 and at most 1" in capsys.readouterr().err
+        assert "expected a number above 0 and at most 1" in capsys.readouterr().err
     lines = PredictionLines("jsonl", OWN, False, min_confidence=0.5)
     marking = BulkPrediction(ask, ask.questions(), lines, Path("texts"), 4)
     with pytest.raises(KeyboardInterrupt):
         marking.write(requests(), tmp_path / "half.jsonl", model_digest="m", progress=Interrupting())
-    with pytest.raises(InputError, match="holds a run of another written as"):
+    with pytest.raises(InputError, match="has a run with another written as"):
         bulk(ask).write(requests(), tmp_path / "half.jsonl", model_digest="m", resume=True)
 
 
@@ -490,10 +493,10 @@ def test_progress_in_a_log_is_lines_and_counts_texts(model, tmp_path, capfd, mon
     source = tmp_path / "in.csv"
     source.write_text('text\n"one\ntext"\n\n' + "another\n" * 6, encoding="utf-8")
     assert run(model, "--input", source, "--aspects=food", "--output", tmp_path / "o.csv", "--window", 3) == 0
-    said = capfd.readouterr().err
-    assert "\r" not in said
-    assert [line.split()[2] for line in said.splitlines()] == ["3/7", "6/7", "7/7"]
-    assert all(line.startswith("predicting:") and "text" in line.split()[-1] for line in said.splitlines())
+    printed = capfd.readouterr().err
+    assert "\r" not in printed
+    assert [line.split()[2] for line in printed.splitlines()] == ["3/7", "6/7", "7/7"]
+    assert all(line.startswith("predicting:") and "text" in line.split()[-1] for line in printed.splitlines())
 
 
 def test_progress_moves_within_a_window(ask, tmp_path):

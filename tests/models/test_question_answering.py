@@ -1,4 +1,4 @@
-"""From a question and a text of any length to characters of the text."""
+"""Question answering: from a question and a text of any length to character positions."""
 
 from itertools import pairwise
 from types import SimpleNamespace
@@ -39,9 +39,9 @@ def test_best_spans_match_a_full_search(max_tokens):
     allowed[:, :3], allowed[1, 7:], allowed[2] = False, False, False
     found = best_spans(starts, ends, allowed, max_tokens, 8)
     for row in range(3):
-        wanted = brute_force(starts[row].tolist(), ends[row].tolist(), allowed[row].tolist(), max_tokens, 8)
-        assert [(s.first, s.last) for s in found[row]] == [w[:2] for w in wanted]
-        torch.testing.assert_close(torch.tensor([s.score for s in found[row]]), torch.tensor([w[2] for w in wanted]))
+        expected = brute_force(starts[row].tolist(), ends[row].tolist(), allowed[row].tolist(), max_tokens, 8)
+        assert [(s.first, s.last) for s in found[row]] == [w[:2] for w in expected]
+        torch.testing.assert_close(torch.tensor([s.score for s in found[row]]), torch.tensor([w[2] for w in expected]))
     assert found[2] == []
 
 
@@ -134,8 +134,8 @@ class Pointer(nn.Module):
         assert not (input_ids * (1 - attention_mask)).any() and input_ids.shape[1] <= 48
         self.batches.append(len(input_ids))
 
-        def logits(wanted):
-            scores = sum(value * (input_ids == token) for token, value in wanted.items()).float()
+        def logits(expected):
+            scores = sum(value * (input_ids == token) for token, value in expected.items()).float()
             scores[:, 0] = self.nothing
             return scores
 
@@ -306,10 +306,10 @@ def test_answerer_bad_tokenizer_raises(tokenizer):
     with pytest.raises(InputError, match=f"expected at most 10 tokens as in the model, got {len(tokenizer)}"):
         QuestionAnswerer(small, tokenizer)
     slow = SimpleNamespace(is_fast=False)
-    with pytest.raises(InputError, match="tokenizer: SimpleNamespace gives no character offsets"):
+    with pytest.raises(InputError, match="tokenizer: expected a fast tokenizer, got SimpleNamespace"):
         windows("?", "Text.", slow, 40, 8)
     padless = PreTrainedTokenizerFast(tokenizer_object=tokenizer.backend_tokenizer)
-    with pytest.raises(InputError, match="tokenizer: has no pad_token"):
+    with pytest.raises(InputError, match="tokenizer: expected a pad_token, got none"):
         QuestionAnswerer(Pointer({}, {}), padless)
 
 

@@ -117,7 +117,7 @@ def test_report_page_is_offline_and_well_formed(tmp_path):
         section.quote("<script>alert(1)</script>")
         section.preformatted("x  <y>")
         section.table("numbers", (["name", "%"], [["<i>", "1.5"]]))
-        report.figure(section, f"figure-{number}", small_figure(), "tells <u>", "reading <u>")
+        report.figure(section, f"figure-{number}", small_figure(), "caption <u>", "reading <u>")
     text = report.write().read_text(encoding="utf-8")
     page = Page(text)
     assert page.fetched == []
@@ -163,7 +163,7 @@ def test_report_over_a_website_raises_and_changes_nothing(tmp_path):
     for name in ("index.html", "thesis.docx", "photos/cat.jpg"):
         (folder / name).write_text(f"my {name}")
     before = contents(folder)
-    with pytest.raises(InputError, match=r"site: expected .* qacg-report\.json, got other files; an earlier version"):
+    with pytest.raises(InputError, match=r"site: expected .* qacg-report\.json, got other files; choose another"):
         Report(folder, "title", "")
     assert contents(folder) == before
 
@@ -221,7 +221,7 @@ def test_report_that_cannot_go_back_stays_where_it_is(tmp_path, monkeypatch):
     Report(tmp_path / "report", "first", "").write()
     before = contents(tmp_path / "report")
     failing_renames(monkeypatch, 2, 3)
-    with pytest.raises(InputError, match=r"its content is in .*old, move it back") as caught:
+    with pytest.raises(InputError, match=r"(?i)its content is in .*old, move it back") as caught:
         Report(tmp_path / "report", "second", "").write()
     (kept,) = re.findall(r"is in (\S+),", str(caught.value))
     assert contents(Path(kept)) == before

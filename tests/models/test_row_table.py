@@ -1,4 +1,4 @@
-"""Rows of trainings as a table: means over seeds, what tells runs apart, and what cannot stand in one table."""
+"""Tables of run records: means over seeds, differences between runs, and incompatible records."""
 
 import json
 from dataclasses import replace
@@ -75,22 +75,22 @@ def test_append_rows_omits_paths_and_repeats(tmp_path, capsys):
 
 def test_table_incompatible_rows_raise(tmp_path, capsys):
     other = replace(record(1), machine=record().machine | {"threads": 1})
-    for records, wanted in (
+    for records, expected in (
         ([record(0), other], "rows: expected records of one machine, .*got 2 machines"),
         ([record(0), record(0, 3.0)], r"rows: expected each once, got seeds \[0, 0\] of one kind of QACG-BERT"),
     ):
-        with pytest.raises(InputError, match=wanted):
+        with pytest.raises(InputError, match=expected):
             markdown([row_of(one) for one in records])
     untested = record(1, splits=("dev",))
     assert "own, dev, in %:" in markdown([row_of(untested)])
-    with pytest.raises(InputError, match="seed 1 of QACG-BERT has no figures on test"):
+    with pytest.raises(InputError, match="expected metrics on test, got none for seed 1 of QACG-BERT"):
         markdown([row_of(record()), row_of(untested)])
     empty, broken = tmp_path / "empty", tmp_path / "rows.jsonl"
     empty.mkdir()
     cut = json.dumps(row_of(record())) + "\n{"
-    for text, wanted in (("{}\n", f"{broken}:1: is not a row"), (cut, f"{broken}:2: is not JSON")):
+    for text, expected in (("{}\n", f"{broken}:1: is not a row"), (cut, f"{broken}:2: is not JSON")):
         broken.write_text(text)
-        with pytest.raises(InputError, match=wanted):
+        with pytest.raises(InputError, match=expected):
             read_rows([broken])
     assert main(["table", str(empty)]) == 2
     assert f"rows: got none in {empty}" in capsys.readouterr().err

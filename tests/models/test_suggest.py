@@ -1,4 +1,4 @@
-"""`qacg suggest`: aspects of texts nobody has labelled, English and German; the sheet, which training reads."""
+"""`qacg suggest`: proposed aspects of English and German texts, and the sheet to label."""
 
 import csv
 import random
@@ -66,10 +66,10 @@ def reviews(aspects, was, but, count=400):
 def test_nouns_of_one_aspect_are_one_proposal(aspects, was, but, spell):
     texts = [(spell(text), about) for text, about in reviews(aspects, was, but)]
     proposals = propose([text for text, _ in texts], 4)
-    wanted = {name: {spell(noun.split()[1]) for noun in nouns.split("|")} for name, (nouns, _) in aspects.items()}
-    assert sorted(map(sorted, (one.words for one in proposals))) == sorted(map(sorted, wanted.values()))
+    expected = {name: {spell(noun.split()[1]) for noun in nouns.split("|")} for name, (nouns, _) in aspects.items()}
+    assert sorted(map(sorted, (one.words for one in proposals))) == sorted(map(sorted, expected.values()))
     for one in proposals:
-        (name,) = [name for name, nouns in wanted.items() if set(one.words) == nouns]
+        (name,) = [name for name, nouns in expected.items() if set(one.words) == nouns]
         assert one.name in one.words
         assert set(one.picked) == {number for number, (_, about) in enumerate(texts) if name in about}
         assert all(word in texts[number][0].split() for number, words in zip(one.picked, one.found) for word in words)
@@ -83,7 +83,7 @@ def test_nouns_are_told_from_what_is_said_of_them():
     assert set(words.nouns(least=3)) == nouns
     assert not words.german and Words.of([text for text, _ in reviews(GERMAN, "war", "aber")]).german
     always = [f"LOCATION1 is {word} and the {word} of it" for word in ("shop", "park")] * 20
-    assert Words.of(always).nouns(least=3) == ["park", "shop"], "what every sentence has tells none from another"
+    assert Words.of(always).nouns(least=3) == ["park", "shop"], "a word of every sentence does not distinguish them"
 
 
 def test_nouns_of_which_nothing_is_said_stand_for_themselves():

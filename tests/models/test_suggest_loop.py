@@ -1,4 +1,4 @@
-"""From `qacg suggest` over a labelled sheet to a model: what its dev score says of new texts, and the second round."""
+"""From `qacg suggest` over a labelled sheet to a model: the dev metric, and the second round."""
 
 import csv
 from collections import Counter
@@ -160,7 +160,7 @@ def test_train_on_a_sheet_reports_what_dev_estimates(reviews, tmp_path, capsys):
     assert "the column 'split' divides the rows: 40 train, 40 dev" in printed
     assert "dev (rows that the column 'split' reserves; if they are a random sample" in printed
     assert main(["evaluate", str(model), "--data", str(sheet), "--split", "dev", "--bootstrap", "0"]) == 0
-    assert "the same figures, to the last digit, as training stored" in capsys.readouterr().out
+    assert "metrics are identical to those that training stored" in capsys.readouterr().out
 
 
 def second_round(tmp_path, old, *flags):

@@ -1,4 +1,4 @@
-"""From a text to the selected sentences, and the example that trains on invented minutes."""
+"""Summaries: from a text to the selected sentences, and the demo that trains on generated minutes."""
 
 from types import SimpleNamespace
 
@@ -39,7 +39,7 @@ def summarizer(tokenizer, encoder=None, **settings):
 
 
 @pytest.mark.parametrize(
-    ("text", "wanted"),
+    ("text", "expected"),
     [
         ("One. Two! Three? Four", ["One.", "Two!", "Three?", "Four"]),
         ("It cost 3.5 euro, e.g. here. Yes.", ["It cost 3.5 euro, e.g. here.", "Yes."]),
@@ -50,8 +50,8 @@ def summarizer(tokenizer, encoder=None, **settings):
         ("  \n ", []),
     ],
 )
-def test_sentences(text, wanted):
-    assert split_sentences(text) == wanted
+def test_sentences(text, expected):
+    assert split_sentences(text) == expected
 
 
 def test_select_keeps_the_order_of_the_text():

@@ -1,4 +1,4 @@
-"""The commands on tables that people have: empty cells, names of training, every form of table, several files."""
+"""Commands on tables: empty cells, column names of training, every table format, several files."""
 
 import csv
 import io
@@ -45,9 +45,9 @@ def fails(capsys, *arguments):
     """The one line on stderr of a command that ends with status 2."""
     capsys.readouterr()
     assert main([str(argument) for argument in arguments]) == 2
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1 and "Traceback" not in said, said
-    return said
+    printed = capsys.readouterr().err
+    assert printed.count("\n") == 1 and "Traceback" not in printed, printed
+    return printed
 
 
 def predict(capsys, model, *arguments):
@@ -59,17 +59,17 @@ def predict(capsys, model, *arguments):
 def test_predict_lists_empty_texts_before_it_predicts(model, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("qacg_models.inference.bulk_prediction.BulkPrediction.answers", None)
     path = write_table(tmp_path / "in.csv", [("text", "n"), *(("" if n % 9 == 8 else "fine", n) for n in range(40))])
-    said = fails(capsys, "predict", model, "--input", path, "--window", 4)
-    assert f"{path}:10: has an empty 'text' (also lines 19, 28, 37); fill them in, or pass --skip-empty" in said
+    printed = fails(capsys, "predict", model, "--input", path, "--window", 4)
+    assert f"{path}:10: has an empty 'text' (also lines 19, 28, 37); fill them in, or pass --skip-empty" in printed
 
 
 def test_predict_lists_unknown_aspects_before_it_predicts(model, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("qacg_models.inference.bulk_prediction.BulkPrediction.answers", None)
     rows = [("text", "about"), *(("fine", "view" if n in (30, 32) else "food") for n in range(40))]
     path = write_table(tmp_path / "in.csv", rows)
-    said = fails(capsys, "predict", model, "--input", path, "--window", 4, "--aspect-column", "about")
-    assert f"{path}:32: aspect: expected one of food, price, service, got 'view'" in said
-    assert "as does line 34; correct these rows" in said
+    printed = fails(capsys, "predict", model, "--input", path, "--window", 4, "--aspect-column", "about")
+    assert f"{path}:32: aspect: expected one of the model's (food, price, service), got 'view'" in printed
+    assert "as does line 34; correct these rows" in printed
 
 
 @pytest.mark.parametrize("form", ["csv", "jsonl"])
@@ -100,10 +100,10 @@ def test_predict_takes_names_and_encoding_of_training(trained_on, tmp_path, caps
     path = write_table(tmp_path / "in.csv", [("n", "review"), (1, "Café")], ";", "cp1252")
     found = predict(capsys, trained, "--input", path, "--aspects", "food")
     assert [(row["text"], row["columns"]) for row in found] == [("Café", {"n": "1"})]
-    other = write_table(tmp_path / "other.csv", [("said", "n"), ("Café", 1)], "|")
-    flags = ["--text-column", "said", "--delimiter", "auto", "--encoding", "utf-8", "--aspects", "food"]
+    other = write_table(tmp_path / "other.csv", [("printed", "n"), ("Café", 1)], "|")
+    flags = ["--text-column", "printed", "--delimiter", "auto", "--encoding", "utf-8", "--aspects", "food"]
     assert predict(capsys, trained, "--input", other, *flags)[0]["text"] == "Café"
-    assert "lacks 'review'; it has 'said', 'n'" in fails(capsys, "predict", trained, "--input", other, *flags[2:])
+    assert "columns: expected 'review', got" in fails(capsys, "predict", trained, "--input", other, *flags[2:])
 
 
 def test_predict_reads_every_table(model, tmp_path, capsys):
@@ -144,8 +144,8 @@ def test_row_problems_of_many_kinds_stay_small(tmp_path):
     for line in range(1, 5_001):
         problems.add(line, f"text: got {line * 'x'!r}")
     assert len(problems.counts) == 1000 and problems.total == 5_000
-    said = str(problems.error("correct them"))
-    assert "; and 4,980 more; correct them" in said and len(said) < 2_000
+    printed = str(problems.error("correct them"))
+    assert "; and 4,980 more; correct them" in printed and len(printed) < 2_000
 
 
 def test_check_requests_of_many_rows_takes_little_memory(tmp_path):
@@ -194,7 +194,7 @@ def test_evaluate_of_a_wide_model_reads_a_long_table(trained_on, tmp_path, capsy
     trained = trained_on(aspect_columns=["food", "price"])
     path = write_table(tmp_path / "long.csv", [("text", "topic", "label"), ("fine", "food", "good")])
     flags = ["--data", path, "--bootstrap", 0, "--aspect-column", "topic"]
-    assert "aspect_column: got 'topic' for a wide table" in fails(capsys, "evaluate", trained, *flags)
+    assert "aspect_column: expected none for a wide table" in fails(capsys, "evaluate", trained, *flags)
     assert main(["evaluate", str(trained), *map(str, flags), "--no-wide"]) == 0
 
 

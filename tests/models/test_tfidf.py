@@ -1,4 +1,4 @@
-"""The TF-IDF baseline: scikit-learn by hand, what cross-validation chooses, degenerate data, and where it is shown."""
+"""The TF-IDF baseline: compared with scikit-learn, cross-validation, degenerate data, and reports."""
 
 import dataclasses
 import math
@@ -163,13 +163,13 @@ def test_tfidf_of_many_rows_is_fitted_to_a_part(dataset, one_setting, monkeypatc
     characters = sum(len(row.sentence) for row in dataset.splits["train"])
     quarter = TfidfBaseline(dataset.splits["train"], dataset.task, fitted=(10**9, characters // 4))
     assert 50 <= quarter.used <= 60
-    said = []
+    output = []
     monkeypatch.setattr(run, "TfidfBaseline", lambda rows, task: TfidfBaseline(rows, task, fitted=(120, 10**9)))
-    run._tfidf_figures(dataset, ["dev"], said.append)
-    assert said[1] == f"baseline: fitted to {half.used} of 240 training rows, to limit its time"
+    run._tfidf_figures(dataset, ["dev"], output.append)
+    assert output[1] == f"baseline: fitted to {half.used} of 240 training rows, to limit its time"
 
 
-def test_tfidf_cross_validation_of_many_rows_takes_whole_sentences(dataset):
+def test_tfidf_cross_validation_samples_whole_sentences(dataset):
     some = tfidf._some_sentences(dataset.splits["train"], 3)
     sentences = {row.sentence for row in some}
     assert [row for row in dataset.splits["train"] if row.sentence in sentences] == some
@@ -177,10 +177,10 @@ def test_tfidf_cross_validation_of_many_rows_takes_whole_sentences(dataset):
 
 
 def test_training_stores_the_baseline_and_reports_when_it_wins(dataset, one_setting, tmp_path):
-    said = []
-    record = train(dataset, tmp_path / "m", TINY, say=said.append).record
+    output = []
+    record = train(dataset, tmp_path / "m", TINY, say=output.append).record
     baseline = TfidfBaseline(dataset.splits["train"], dataset.task)
-    assert baseline.describe() in said
+    assert baseline.describe() in output
     for split in ("dev", "test"):
         expected = judge(dataset.task, dataset.splits[split], baseline.probabilities(dataset.splits[split]))
         assert record.tfidf[split].to_json() == expected.to_json()

@@ -176,7 +176,7 @@ def test_toy_model_and_format_reject_wrong_input(copy):
     assert errors == [
         "model: 'toy-bert' does not project its contexts; wanted no context_projection",
         f"{copy / 'bad' / 'train.lines'}:1: expected aspect | label | text, got 'swimming | good'",
-        f"{copy / 'bad'}: holds toy-lines and columns; say which by --format",
+        f"{copy / 'bad'}: has toy-lines and columns; select one by --format",
         f"{copy / 'bad' / 'train.lines'}: expected no --text-column or similar option: lines have no column names",
     ]
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from qacg_models.metrics import Metrics
+from qacg_models.reporting.breakdown import Breakdown
 from qacg_models.reporting.confidence import DEFINITION, Confidence
 from qacg_models.reporting.html_report import Report, Section
 from qacg_models.reporting.tables import metric_cells, undefined_notes
@@ -27,31 +29,51 @@ def begin_page(folder: Path) -> Report:
     return Report(folder, "Evaluation: metrics and calibration", lead)
 
 
-def write_page(
-    page: Report,
-    described: str,
-    results: Mapping[str, Metrics],
-    bounds: Mapping[str, Mapping[str, tuple[float, float]]],
-    notes: Sequence[str],
-    confidence: Confidence,
-) -> Path:
-    """Fills and writes the page; returns its path.
+@dataclass(frozen=True)
+class Evaluation:
+    """The results of an evaluation.
 
-    Args:
-        page: an empty page.
+    Attributes:
         described: one line about the rows.
-        results: metrics by row of the table.
+        results: metrics by row of the table: the model and its baselines.
         bounds: intervals of the metrics by row of the table.
         notes: lines below the table.
+        breakdown: scores by label and aspect, and errors.
         confidence: calibration of the model.
     """
+
+    described: str
+    results: Mapping[str, Metrics]
+    bounds: Mapping[str, Mapping[str, tuple[float, float]]]
+    notes: tuple[str, ...]
+    breakdown: Breakdown
+    confidence: Confidence
+
+
+def write_page(page: Report, evaluation: Evaluation) -> Path:
+    """Fills and writes an empty page; returns its path."""
     section = page.section("Metrics")
-    section.text(described)
-    section.table("metrics", metric_cells(results, bounds))
-    for note in (*undefined_notes(results), *notes):
+    section.text(evaluation.described)
+    section.table("metrics", metric_cells(evaluation.results, evaluation.bounds))
+    for note in (*undefined_notes(evaluation.results), *evaluation.notes):
         section.text(note, "note")
-    add_confidence(page, page.section("Confidence"), confidence)
+    _add_breakdown(page.section("Labels, aspects and errors"), evaluation.breakdown)
+    add_confidence(page, page.section("Confidence"), evaluation.confidence)
     return page.write()
+
+
+def _add_breakdown(section: Section, breakdown: Breakdown) -> None:
+    section.heading("Scores by label")
+    section.table("labels", breakdown.label_cells())
+    section.heading("Scores by aspect")
+    section.table("aspects", breakdown.aspect_cells())
+    section.heading("Confusion matrix")
+    section.text("Rows: true label. Columns: predicted label.", "note")
+    section.table("confusion", breakdown.confusion_cells())
+    section.heading("Most confident errors")
+    section.text(f"{len(breakdown.errors)} of {breakdown.error_count} errors, most confident first.")
+    if breakdown.errors:
+        section.table("errors", breakdown.error_cells())
 
 
 def add_confidence(page: Report, section: Section, confidence: Confidence) -> None:

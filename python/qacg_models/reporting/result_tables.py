@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from qacg_models.checkpoints.packaged import PACKAGED
-from qacg_models.data import file_digest
+from qacg_models.data import Example, file_digest
+from qacg_models.inference.trained_model import TrainedModel
 from qacg_models.metrics import METRIC_CLASSES, Metrics
 from qacg_models.models.auto import BACKBONES
 from qacg_models.reporting.tables import metric_cells, text_table, undefined_notes
@@ -133,9 +134,7 @@ def compare_with_stored(record: TrainingRecord, paths: Sequence[Path], rows: int
         rows: number of evaluated rows, by which a split that was divided off a file is recognised.
         result: the new metrics.
     """
-    digest, path = file_digest(*paths), ", ".join(map(str, paths))
-    parts = {split: part.rows for split, part in record.data.items() if part.sha256 == digest}
-    split = next((split for split in record.metrics if parts.get(split) == rows), None)
+    path, split = ", ".join(map(str, paths)), stored_split(record, paths, rows)
     if split is not None:
         same = result.to_json() == record.metrics[split].to_json()
         return (
@@ -144,7 +143,27 @@ def compare_with_stored(record: TrainingRecord, paths: Sequence[Path], rows: int
             else "metrics differ from those that training stored; another version, device, attention, thread count or"
             " precision rounds differently"
         )
+    parts = _parts_of(record, paths)
     if "train" in parts:
         hint = "; --split dev evaluates rows that were not used for training" if "dev" in parts else ""
         return f"the model was trained on rows of {path}, so the metrics are optimistic{hint}"
     return f"training stored no metrics for {path}"
+
+
+def stored_split(record: TrainingRecord, paths: Sequence[Path], rows: int) -> str | None:
+    """The split of a training that consists of these files and has so many rows; None if there is none."""
+    parts = _parts_of(record, paths)
+    return next((split for split in record.metrics if parts.get(split) == rows), None)
+
+
+def baselines(trained: TrainedModel, paths: Sequence[Path], rows: Sequence[Example]) -> dict[str, Metrics]:
+    """The baselines on evaluated rows: TF-IDF if training stored it for these rows, and the majority baseline."""
+    split = stored_split(trained.record, paths, len(rows))
+    tfidf = {} if split not in trained.record.tfidf else {TFIDF: trained.record.tfidf[split]}
+    return tfidf | {MAJORITY: trained.majority(rows)}
+
+
+def _parts_of(record: TrainingRecord, paths: Sequence[Path]) -> dict[str, int]:
+    """Number of rows of each split of a training that was read from these files."""
+    digest = file_digest(*paths)
+    return {split: part.rows for split, part in record.data.items() if part.sha256 == digest}

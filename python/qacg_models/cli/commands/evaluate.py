@@ -5,11 +5,18 @@ from __future__ import annotations
 import argparse
 import json
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from qacg_models.cli.flags import OF_TRAINING, add_flags, add_int8_flag, check_range, taken
 from qacg_models.data.options import DataOptions
+
+if TYPE_CHECKING:
+    from qacg_models.data import Example
+    from qacg_models.inference.trained_model import TrainedModel
+    from qacg_models.reporting.evaluation_page import Evaluation
 
 USES_MODELS = True
 HELP = "the published metrics of a trained model, and how far its probabilities may be believed"
@@ -66,18 +73,61 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Evaluates, and says whether the figures are those that training stored."""
-    from qacg_models.data import check_contexts, describe_examples, evaluation_warnings, load_data, load_file
-    from qacg_models.inference.int8 import in_int8
-    from qacg_models.inference.trained_model import load_trained
+    """Evaluates a model, and reports whether its metrics equal those that training stored."""
+    from qacg_models.data import describe_examples, evaluation_warnings
+    from qacg_models.inference.trained_model import probabilities_of
     from qacg_models.metrics import intervals
-    from qacg_models.reporting.confidence import DEFINITION, Confidence
-    from qacg_models.reporting.evaluation_page import begin_page, write_page
-    from qacg_models.reporting.result_tables import MAJORITY, compare_with_stored, row_title, selection_note, show
-    from qacg_models.reporting.tables import text_table
-    from qacg_models.runs.calibration import VALIDITY
-    from qacg_models.utils.atomic_files import atomic_write
-    from qacg_models.utils.devices import local_device
+    from qacg_models.reporting.breakdown import Breakdown
+    from qacg_models.reporting.confidence import Confidence
+    from qacg_models.reporting.evaluation_page import Evaluation, begin_page, write_page
+    from qacg_models.reporting.result_tables import baselines, compare_with_stored, row_title, selection_note
+
+    _check(arguments)
+    page = None if arguments.report is None else begin_page(arguments.report)
+    trained = _load_model(arguments)
+    rows, split, paths, left_out = _load_rows(arguments, trained)
+    logits = trained.logits(rows)
+    judge = trained.judge(rows, logits)
+    model, metrics = row_title(trained.record, split) + (", int8" if trained.int8 else ""), judge(None)
+    bounds = {}
+    if arguments.bootstrap:
+        sentences = [row.sentence for row in rows]
+        bounds[model] = intervals(judge, sentences, repeats=arguments.bootstrap, seed=arguments.bootstrap_seed)
+    warnings = evaluation_warnings(split, rows, trained.task)
+    stored = compare_with_stored(trained.record, paths, len(rows), metrics)
+    notes = [*(one.describe() for one in warnings), selection_note(trained.record), stored, *left_out]
+    if bounds:
+        samples = f"from, to: 95 % of {arguments.bootstrap} samples of sentences, seed {arguments.bootstrap_seed}"
+        notes.insert(0, samples)
+    evaluation = Evaluation(
+        described=describe_examples(split, rows, trained.task),
+        results={model: metrics} | baselines(trained, paths, rows),
+        bounds=bounds,
+        notes=tuple(notes),
+        breakdown=Breakdown.of(trained.task, rows, probabilities_of(logits, trained.calibration.temperatures)),
+        confidence=Confidence.of(trained, rows, logits),
+    )
+    content = {name: result.to_json() for name, result in evaluation.results.items()} | {
+        "intervals": _intervals_json(bounds[model], arguments) if bounds else None,
+        "breakdown": evaluation.breakdown.to_json(),
+        "calibration": evaluation.confidence.to_json(),
+        "split": split,
+        "rows": len(rows),
+        "selected_on": trained.record.selected.split,
+        "stored": stored,
+        "warnings": [asdict(one) for one in warnings],
+    }
+    text = json.dumps(content, indent=1, allow_nan=False)
+    _write(arguments.output, text)
+    written = None if page is None else write_page(page, evaluation)
+    print(text if arguments.json else _text(evaluation))
+    if written is not None and not arguments.json:
+        print(f"{written} (open it in a browser), plots as SVG and PNG beside it")
+    return 0
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    """Checks numbers and the output file before the model is loaded."""
     from qacg_models.utils.outputs import check_not_input, check_writable
 
     check_range("bootstrap", arguments.bootstrap, 0, 1_000_000)
@@ -86,65 +136,73 @@ def run(arguments: argparse.Namespace) -> int:
         check_writable("output", arguments.output)
         for source in arguments.data:
             check_not_input("output", arguments.output, source)
-    page = None if arguments.report is None else begin_page(arguments.report)
+
+
+def _load_model(arguments: argparse.Namespace) -> TrainedModel:
+    from qacg_models.inference.int8 import in_int8
+    from qacg_models.inference.trained_model import load_trained
+    from qacg_models.utils.devices import local_device
+
     trained = load_trained(arguments.model, arguments.attention, device=local_device(arguments.device))
-    trained = in_int8(trained) if arguments.int8 else trained
+    return in_int8(trained) if arguments.int8 else trained
+
+
+def _load_rows(
+    arguments: argparse.Namespace, trained: TrainedModel
+) -> tuple[Sequence[Example], str, tuple[Path, ...], list[str]]:
+    """The rows, the name of their split or file, their files, and notes about skipped rows."""
+    from qacg_models.data import check_contexts, load_data, load_file
+    from qacg_models.utils.outputs import check_not_input
+
     options = trained.data_options.overridden(taken(vars(arguments), DataOptions))
     paths, split, left_out = tuple(arguments.data), arguments.split, []
     if split is None and not paths[0].is_dir():
         rows = load_file(paths, trained.task, options, contexts=trained.contexts, notes=left_out)
-        split = ", ".join(path.name for path in paths)
-    else:
-        split = split or "test"
-        dataset = load_data(paths, (split,), options, task=trained.task)
-        rows, paths, left_out = dataset.splits[split], dataset.files[split], list(dataset.skipped)
-        if arguments.output is not None:
-            check_not_input("output", arguments.output, paths[0])
-        check_contexts(rows, trained.contexts, ", ".join(map(str, paths)))
-    logits = trained.logits(rows)
-    judge = trained.judge(rows, logits)
-    model, figures = row_title(trained.record, split) + (", int8" if trained.int8 else ""), judge(None)
-    results = {model: figures, MAJORITY: trained.majority(rows)}
-    confidence = Confidence.of(trained, rows, logits)
-    bounds = {}
-    if arguments.bootstrap:
-        sentences = [row.sentence for row in rows]
-        bounds[model] = intervals(judge, sentences, repeats=arguments.bootstrap, seed=arguments.bootstrap_seed)
-    warnings = evaluation_warnings(split, rows, trained.task)
-    stored = compare_with_stored(trained.record, paths, len(rows), figures)
-    content = {name: result.to_json() for name, result in results.items()} | {
-        "intervals": {
-            "level": 0.95,
-            "samples": arguments.bootstrap,
-            "seed": arguments.bootstrap_seed,
-            **{name: [None if math.isnan(value) else value for value in pair] for name, pair in bounds[model].items()},
-        }
-        if bounds
-        else None,
-        "calibration": confidence.to_json(),
-        "split": split,
-        "rows": len(rows),
-        "selected_on": trained.record.selected.split,
-        "stored": stored,
-        "warnings": [asdict(one) for one in warnings],
-    }
-    text = json.dumps(content, indent=1, allow_nan=False)
+        return rows, ", ".join(path.name for path in paths), paths, left_out
+    split = split or "test"
+    dataset = load_data(paths, (split,), options, task=trained.task)
+    rows, paths = dataset.splits[split], dataset.files[split]
     if arguments.output is not None:
-        arguments.output.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_write(arguments.output) as handle:
+        check_not_input("output", arguments.output, paths[0])
+    check_contexts(rows, trained.contexts, ", ".join(map(str, paths)))
+    return rows, split, paths, list(dataset.skipped)
+
+
+def _intervals_json(bounds: Mapping[str, tuple[float, float]], arguments: argparse.Namespace) -> dict:
+    plain = {name: [None if math.isnan(value) else value for value in pair] for name, pair in bounds.items()}
+    return {"level": 0.95, "samples": arguments.bootstrap, "seed": arguments.bootstrap_seed, **plain}
+
+
+def _write(output: Path | None, text: str) -> None:
+    from qacg_models.utils.atomic_files import atomic_write
+
+    if output is not None:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(output) as handle:
             handle.write(text + "\n")
-    notes = [*(one.describe() for one in warnings), selection_note(trained.record), stored, *left_out]
-    if bounds:
-        notes.insert(
-            0, f"from, to: 95 % of {arguments.bootstrap} samples of sentences, seed {arguments.bootstrap_seed}"
-        )
-    described = describe_examples(split, rows, trained.task)
-    shown = None if page is None else write_page(page, described, results, bounds, notes, confidence)
-    if arguments.json:
-        print(text)
-        return 0
-    print("\n".join([described, show(results, bounds), *notes, ""]))
-    print("\n".join([confidence.note(), text_table(*confidence.cells()), DEFINITION, VALIDITY]))
-    if shown is not None:
-        print(f"{shown} (open it in a browser), the picture as SVG and PNG beside it")
-    return 0
+
+
+def _text(evaluation: Evaluation) -> str:
+    """The tables for the terminal; the JSON and the page also have scores by aspect, confusion matrix and errors."""
+    from qacg_models.reporting.confidence import DEFINITION
+    from qacg_models.reporting.result_tables import show
+    from qacg_models.reporting.tables import text_table
+    from qacg_models.runs.calibration import VALIDITY
+
+    confidence = evaluation.confidence
+    return "\n".join(
+        [
+            evaluation.described,
+            show(evaluation.results, evaluation.bounds),
+            *evaluation.notes,
+            "",
+            text_table(*evaluation.breakdown.label_cells()),
+            "",
+            text_table(*evaluation.breakdown.confusion_cells()),
+            "",
+            confidence.note(),
+            text_table(*confidence.cells()),
+            DEFINITION,
+            VALIDITY,
+        ]
+    )

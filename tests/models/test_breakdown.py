@@ -1,0 +1,96 @@
+"""Scores by label and aspect, confusion matrix and errors of `qacg evaluate`."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from qacg_models.cli import main
+from qacg_models.data import Example
+from qacg_models.metrics.class_scores import class_scores, confusion_matrix
+from qacg_models.reporting.breakdown import ERRORS, Breakdown
+from sklearn import metrics as oracle
+from table_files import write_table
+from untrained import OWN, write_model
+
+
+def row(line, aspect, label, text=""):
+    return Example(str(line), text or f"text {line}", aspect, "", aspect, label, line)
+
+
+def shares(*confidences):
+    """Probabilities of three labels from (label, probability) pairs."""
+    found = np.empty((len(confidences), 3))
+    for values, (label, share) in zip(found, confidences):
+        values[:] = (1 - share) / 2
+        values[label] = share
+    return found
+
+
+def test_class_scores_match_scikit_learn():
+    rng = np.random.default_rng(0)
+    gold, predicted = rng.integers(0, 4, 200), rng.integers(0, 4, 200)
+    confusion = confusion_matrix(gold, predicted, 4)
+    np.testing.assert_array_equal(confusion, oracle.confusion_matrix(gold, predicted))
+    expected = np.array(oracle.precision_recall_fscore_support(gold, predicted)).T
+    found = [(one.precision, one.recall, one.f1, one.support) for one in class_scores(confusion)]
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+def test_class_scores_of_unused_classes_are_nan_or_zero():
+    present, predicted_only = class_scores(confusion_matrix([0, 0], [1, 1], 2))
+    assert math.isnan(present.precision)
+    assert (present.recall, present.f1, present.support) == (0, 0, 2)
+    assert predicted_only.precision == 0
+    assert math.isnan(predicted_only.recall)
+    assert math.isnan(predicted_only.f1)
+
+
+def test_breakdown_separates_aspects_and_sorts_errors():
+    rows = [row(2, "food", 0), row(3, "food", 1, "fine soup"), row(4, "price", 2, "too dear")]
+    found = Breakdown.of(OWN, rows, shares((0, 0.9), (2, 0.6), (1, 0.8)))
+    assert set(found.by_aspect) == {"food", "price"}
+    assert [one.support for one in found.by_aspect["price"]] == [0, 0, 1]
+    assert [(one.line, one.text, one.predicted) for one in found.errors] == [
+        (4, "too dear", OWN.labels[1]),
+        (3, "fine soup", OWN.labels[2]),
+    ]
+    assert found.error_count == 2
+
+
+def test_breakdown_lists_the_most_confident_errors_only():
+    rows = [row(line, "food", 0) for line in range(ERRORS + 5)]
+    found = Breakdown.of(OWN, rows, shares(*((1, 0.5 + line / 100) for line in range(ERRORS + 5))))
+    assert [one.line for one in found.errors] == [*range(ERRORS + 4, 4, -1)]
+    assert found.error_count == ERRORS + 5
+
+
+@pytest.fixture(scope="module")
+def evaluation(tmp_path_factory):
+    """JSON, page and rows of an evaluation."""
+    base = tmp_path_factory.mktemp("evaluation")
+    model = write_model(base / "model", layers=1)
+    rows = [(f"slow <b> {n}", OWN.aspects[n % 3], OWN.labels[n % 2]) for n in range(12)]
+    data = write_table(base / "new.csv", [("text", "aspect", "label"), *rows])
+    flags = ["--bootstrap", "0", "--output", str(base / "result.json"), "--report", str(base / "page")]
+    assert main(["evaluate", str(model), "--data", str(data), *flags]) == 0
+    return json.loads((base / "result.json").read_text()), (base / "page" / "index.html").read_text(), rows
+
+
+def test_evaluate_json_has_the_breakdown(evaluation):
+    content, _, rows = evaluation
+    found = content["breakdown"]
+    assert {name: one["support"] for name, one in found["labels"].items()} == {
+        name: sum(label == name for _, _, label in rows) for name in OWN.labels
+    }
+    assert found["aspects"].keys() == set(OWN.aspects)
+    assert sum(map(sum, found["confusion"])) == len(rows)
+    assert found["error_count"] == len(rows) - np.trace(found["confusion"])
+    assert all(one["label"] != one["predicted"] for one in found["errors"])
+
+
+def test_evaluate_page_shows_the_breakdown(evaluation):
+    content, page, _ = evaluation
+    for title in ("Scores by label", "Scores by aspect", "Confusion matrix", "Most confident errors"):
+        assert f"<h3>{title}</h3>" in page
+    assert content["breakdown"]["errors"][0]["text"].replace("<", "&lt;").replace(">", "&gt;") in page
