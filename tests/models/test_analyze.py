@@ -147,12 +147,12 @@ def test_analyze_reads_files_and_reports_bad_input(trained, tmp_path, capsys):
     ):
         assert main(["analyze", model, *arguments, "--output", str(tmp_path / "none")]) == 2
         assert expected in capsys.readouterr().err
-    with pytest.raises(InputError, match="rows: got none"):
+    with pytest.raises(InputError, match="rows: expected at least one"):
         write_analysis(trained, [], tmp_path / "none", title="")
     with pytest.raises(InputError, match=r"got 'food' of 'service is slow' twice"):
         write_analysis(trained, [row(TEXTS[1], "food")] * 2, tmp_path / "none", title="")
     bert = load_trained(write_model(tmp_path / "bert", kind="bert", layers=1))
-    with pytest.raises(InputError, match="model: got a BERT, whose attention has no gated map; wanted a QACG-BERT"):
+    with pytest.raises(InputError, match="model: expected a QACG-BERT, got a BERT, which has no gated map"):
         write_analysis(bert, [row(TEXTS[1], "food")], tmp_path / "none", title="")
     assert not (tmp_path / "none").exists()
 

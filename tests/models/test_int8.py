@@ -136,7 +136,9 @@ def test_int8_without_torchao_names_the_package(model, monkeypatch):
     assert refused(model).startswith("int8: requires torchao, which is not installed; pip install 'torchao>=0.18'")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.9.1+cpu")
-    assert refused(model).startswith("int8: expected torchao of at least 0.18, got 0.9.1+cpu; pip install 'torchao>=0.18'")
+    assert refused(model).startswith(
+        "int8: expected torchao of at least 0.18, got 0.9.1+cpu; pip install 'torchao>=0.18'"
+    )
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.18.0")
     monkeypatch.setitem(sys.modules, "torchao.quantization", None)
     assert re.match(r"int8: torchao 0\.18\.0 is incompatible with torch \S+ \(", refused(model))

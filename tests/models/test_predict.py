@@ -129,7 +129,10 @@ def test_predict_uses_ids_aspects_and_targets_of_rows(tmp_path, capsys):
     ]
     source.write_text("n;said;what;whose\n7;nice;price;location - 1\n8;nice;view;location - 1\n")
     assert run(folder, "--input", source, *flags) == 2
-    assert f"{source}:3: aspect: expected one of the model's (general, price), got 'view'" in capsys.readouterr().err
+    assert (
+        f"{source}:3: aspect: expected one of the model's (general, price, safety, transit location), got 'view'"
+        in capsys.readouterr().err
+    )
 
 
 def test_predict_text_prints_a_table(model, tmp_path, capsys):
@@ -276,7 +279,7 @@ def test_predict_half_deleted_parts_are_ignored(ask, tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["out.jsonl"]
     parts.mkdir()
     (parts / "00000000").write_text("0 0\n")
-    with pytest.raises(InputError, match=r"plan\.json: cannot be read \(No such file or directory\); --overwrite"):
+    with pytest.raises(InputError, match=r"plan\.json: cannot be read \(No such file or directory\); pass --overwrite"):
         bulk(ask).write(requests(), output, model_digest="n", resume=True)
 
 
@@ -395,19 +398,19 @@ def test_bad_input_is_named(model, ask, tmp_path, capsys):
     given = ["--input", text]
     for arguments, expected in (
         ([*given, "--aspects", "view"], "aspects: expected one of the model's (food, price, service), got 'view'"),
-        ([*given, "--targets", "x"], "targets: got some, but this model's contexts are aspects alone"),
-        ([*given, "--output", "out.txt"], "output: expected a name that ends in .csv or .jsonl, got out.txt"),
-        ([*given, "--resume"], "resume: expected --output FILE, got it without an output file"),
+        ([*given, "--targets", "x"], "targets: expected none for a model whose contexts are aspects only, got x"),
+        ([*given, "--output", "out.txt"], "output: got out.txt, wanted a name that ends in .csv or .jsonl"),
+        ([*given, "--resume"], "resume: got it without an output file, wanted --output FILE"),
         ([*given, "--aspect-column", "a"], "aspect_column: got one, but these texts have no columns"),
-        ([*given, "--window", "0"], "window: expected at least 1, got 0"),
-        ([*given, "--device", "abacus"], "device: got 'abacus'"),
+        ([*given, "--window", "0"], "window: got 0, wanted at least 1"),
+        ([*given, "--device", "abacus"], "got 'abacus'"),
         (
             [*given, "--output", tmp_path / "o.csv", "--resume", "--overwrite"],
             "resume, overwrite: expected one of them, got both",
         ),
         (["--text", " "], "text: expected a sentence, got an empty"),
         (["--input", empty], f"{empty}: has no texts"),
-        (["--input", broken], f"{broken}:2: lacks 'text'; it has 'words'"),
+        (["--input", broken], f"{broken}:2: columns: expected 'text', got 'words'"),
         (["--input", broken, "--aspect-column=a", "--aspects=food"], "aspects: got some beside --aspect-column"),
         (["--input", broken, "--target-column=a"], "target-column: got one, but this model's contexts are aspects"),
         (["--input", tmp_path / "in.pdf"], "suffix of a known format; select one by --input-format"),

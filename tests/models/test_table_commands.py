@@ -69,7 +69,7 @@ def test_predict_lists_unknown_aspects_before_it_predicts(model, tmp_path, capsy
     path = write_table(tmp_path / "in.csv", rows)
     printed = fails(capsys, "predict", model, "--input", path, "--window", 4, "--aspect-column", "about")
     assert f"{path}:32: aspect: expected one of the model's (food, price, service), got 'view'" in printed
-    assert "as does line 34; correct these rows" in printed
+    assert "(also line 34); correct or remove these rows" in printed
 
 
 @pytest.mark.parametrize("form", ["csv", "jsonl"])

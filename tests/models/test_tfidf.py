@@ -165,7 +165,7 @@ def test_tfidf_of_many_rows_is_fitted_to_a_part(dataset, one_setting, monkeypatc
     assert 50 <= quarter.used <= 60
     output = []
     monkeypatch.setattr(run, "TfidfBaseline", lambda rows, task: TfidfBaseline(rows, task, fitted=(120, 10**9)))
-    run._tfidf_figures(dataset, ["dev"], output.append)
+    run._metrics(None, dataset, {}, output.append)
     assert output[1] == f"baseline: fitted to {half.used} of 240 training rows, to limit its time"
 
 
