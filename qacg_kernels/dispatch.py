@@ -158,7 +158,7 @@ def _automatic(problem: Problem, differentiable: bool) -> Backend:
     taken.add(chosen.NAME)
     if chosen is reference:
         _warn_of_reference(problem)
-        if device.type == "cuda" and self_check.asked_for() == self_check.STRICT:
+        if device.type == "cuda" and self_check.requested_mode() == self_check.STRICT:
             raise RuntimeError(
                 f"{self_check.VARIABLE}=strict: expected a fused kernel for this call, got none "
                 f'({_reasons_on(problem)}). Pass backend="reference", or set {self_check.VARIABLE}=first'

@@ -1,8 +1,8 @@
-"""Runs the kernels on this machine and compares them: `python -m qacg_kernels.selftest [--device cuda] [--json FILE]`.
+"""Compares this machine's kernels with the reference: `python -m qacg_kernels.selftest [--device cuda] [--json FILE]`.
 
-The first thing to run on a new GPU, and the text to attach to a bug report. The calls run in a process of their own,
-which imports nothing from the current folder; one that crashes or hangs ends that process, and the next call begins
-another. With TRITON_INTERPRET=1 the Triton kernels run on the CPU, on small sizes.
+Run it first on a new GPU, and attach its output to bug reports. The calls run in a child process, which imports nothing
+from the current folder; a call that crashes or hangs ends the process, and the next call starts another. With
+TRITON_INTERPRET=1 the Triton kernels run on the CPU, on small sizes.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _LARGE = (
     Case("B*H = 192", batch=16, heads=12, queries=128, head_dim=64, layout="heads_inside", **_GATED),
     Case(_FAR, batch=2, heads=1, queries=130, head_dim=64),
 )
-# Triton's interpreter takes seconds for a head.
+# Triton's interpreter takes seconds per head.
 _INTERPRETED = (
     Case("plain", batch=1, heads=1, queries=30, head_dim=32),
     Case("odd sizes", batch=1, heads=1, queries=19, keys=31, head_dim=17, layout="strided"),
@@ -61,7 +61,7 @@ _INTERPRETED = (
 )
 _DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
-# Python is started isolated, takes the import path from the command, and this very package by its folder.
+# An isolated Python with the import path of the command line, and this package by its folder.
 _CHILD = """
 import json, sys
 path, name, folder, device, *calls = sys.argv[1:]
@@ -76,7 +76,7 @@ import_module(name + ".selftest").run(device, calls)
 
 
 def calls(device: torch.device) -> list[str]:
-    """The calls to make on a device: backend, type and name of the case."""
+    """The calls to make on a device, each as backend|dtype|name of the case."""
     if device.type == "cpu":
         names = ["triton"] if triton.interpreted() else ["cpu"]
     else:
@@ -97,7 +97,7 @@ def calls(device: torch.device) -> list[str]:
 
 
 def run(device: str, asked: list[str]) -> None:
-    """Makes calls one after another, and prints a line of JSON before and after each: for the process of its own."""
+    """Makes calls one after another, with a line of JSON before and after each; the child process runs it."""
     os.environ[self_check.VARIABLE] = self_check.STRICT
     if device == "cpu" and "cpu" not in schema.python_kernels and not triton.interpreted():
         self_check.guard_compiled("cpu", row_max_of_empty=float("-inf"))
@@ -127,8 +127,8 @@ def _inputs(case: Case, dtype: torch.dtype, device: str) -> Inputs:
     return inputs
 
 
-def judged(device: torch.device, minutes: float) -> Iterator[dict[str, object]]:
-    """The calls with what came of each, in order: "right", what was wrong, or why it was not run."""
+def results_of(device: torch.device, minutes: float) -> Iterator[dict[str, object]]:
+    """The calls with their results, in order: "right", what is wrong, or why it was not run."""
     left, end = calls(device), time.monotonic() + 60 * minutes
     while left:
         if time.monotonic() >= end:
@@ -141,7 +141,7 @@ def judged(device: torch.device, minutes: float) -> Iterator[dict[str, object]]:
                 left.remove(line["call"])
                 yield line
                 if "CUDA error" in line["result"]:
-                    break  # its context is of no more use
+                    break  # its context is unusable
         else:
             if left:  # it ended by itself
                 left.remove(failed := begun or left[0])
@@ -149,7 +149,7 @@ def judged(device: torch.device, minutes: float) -> Iterator[dict[str, object]]:
 
 
 def _lines(device: str, asked: list[str], end: float) -> Iterator[dict[str, object]]:
-    """What a process of its own prints, until it ends, hangs or the time is over."""
+    """The lines of a child process, until it ends, hangs or the time is over."""
     path = [entry for entry in map(os.path.abspath, sys.path) if entry != os.getcwd()]
     folder = str(Path(__file__).resolve().parent)
     command = [sys.executable, "-I", "-c", _CHILD, json.dumps(path), __package__, folder, device, *asked]
@@ -182,7 +182,7 @@ def main(arguments: list[str] | None = None) -> int:
     facts = info.collect()
     print(info.render(facts), flush=True)
     results = []
-    for result in judged(device, options.minutes):
+    for result in results_of(device, options.minutes):
         results.append(result)
         print(f"{result['call'].replace('|', '  '):<60} {result['result']}", flush=True)
     made = [result["result"] for result in results if result["result"] != _SKIPPED]

@@ -1,9 +1,9 @@
-"""Compares the first call of every kernel variant with the reference, inside the operator.
+"""Comparison of the first call of every kernel variant with the reference, inside the operator.
 
 A variant is all that selects compiled code or a path through it (`variant_of`). Its first call in a process runs twice,
 once in guarded memory, and is compared with the float64 reference by the error rule (`comparison`). A variant that is
-right is not looked at again. For one that is wrong there is one warning, and this call and all later ones of the
-variant return the reference's result. Nothing is stored on disk, no process is started, and no lock is held. A fault
+right is not compared again. A wrong one causes one warning, and this call and all later ones of the variant return
+the reference's result. Nothing is stored on disk, no process is started, and no lock is held. A fault
 that depends on values which the first call does not have is not seen.
 
 QACG_SELF_CHECK is `first` (the default), `always` (every call, for debugging), `off`, or `strict` (a wrong result
@@ -46,7 +46,7 @@ Others = Residuals | Saved  # what a forward and a backward get beside the probl
 Outputs = ForwardOutputs | Gradients
 
 
-def asked_for() -> str:
+def requested_mode() -> str:
     """The value of QACG_SELF_CHECK.
 
     Raises:
@@ -65,7 +65,7 @@ def summary(device: torch.device) -> str | None:
 
 
 def forget() -> None:
-    """Forgets all outcomes: for tests."""
+    """Clears all results, for tests."""
     _right.clear()
     _wrong.clear()
 
@@ -93,7 +93,7 @@ class Kernel:
         Raises:
             RuntimeError: the GPU reports an error, or the result is wrong and QACG_SELF_CHECK is "strict".
         """
-        mode = asked_for()
+        mode = requested_mode()
         if mode == OFF:
             settle()
             return self.run(problem, others)

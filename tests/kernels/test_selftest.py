@@ -27,7 +27,7 @@ def test_cases_combine_what_kernels_are_compiled_for():
 
 
 def scripted(monkeypatch, *processes):
-    """Makes the processes of `judged` print scripted lines; returns what each was asked."""
+    """Makes the processes of `results_of` print scripted lines; returns what each was asked."""
     asked = []
     monkeypatch.setattr(selftest, "calls", lambda device: ["a", "b", "c"])
 
@@ -47,7 +47,7 @@ def answers(*names):
 
 def test_a_process_that_ends_costs_one_call(monkeypatch):
     asked = scripted(monkeypatch, [*answers("a"), {"begun": "b"}], answers("c"))
-    results = {r["call"]: r["result"] for r in selftest.judged(CPU, 1)}
+    results = {r["call"]: r["result"] for r in selftest.results_of(CPU, 1)}
     assert asked == [["a", "b", "c"], ["c"]]
     assert results == {"a": "right", "b": "crashed, or hung: the process that ran it ended", "c": "right"}
 
@@ -55,13 +55,13 @@ def test_a_process_that_ends_costs_one_call(monkeypatch):
 def test_an_error_of_the_device_begins_another_process(monkeypatch):
     broken = {"call": "a", "result": "RuntimeError: CUDA error: an illegal memory access was encountered"}
     asked = scripted(monkeypatch, [{"begun": "a"}, broken], answers("b", "c"))
-    assert [r["result"] for r in selftest.judged(CPU, 1)] == [broken["result"], "right", "right"]
+    assert [r["result"] for r in selftest.results_of(CPU, 1)] == [broken["result"], "right", "right"]
     assert asked == [["a", "b", "c"], ["b", "c"]]
 
 
 def test_what_the_time_does_not_reach_is_named(monkeypatch):
     scripted(monkeypatch)
-    assert {r["result"] for r in selftest.judged(CPU, 0)} == {"not run: the time is over"}
+    assert {r["result"] for r in selftest.results_of(CPU, 0)} == {"not run: the time is over"}
 
 
 def test_a_hung_process_is_ended(monkeypatch):
