@@ -117,10 +117,10 @@ def _timed(old: Timed, new: Timed, same_torch: bool) -> Change:
 
 def _memory(old: records.MemoryRecord, new: records.MemoryRecord) -> Change:
     # A ratio of two values near zero is meaningless, so both are at least the accuracy of the method.
-    floors = [max(record.extra_mb, _MEMORY_SLACK_MB) for record in (old, new)]
-    ratio = floors[1] / floors[0]
+    values = [max(record.extra_mb, _MEMORY_SLACK_MB) for record in (old, new)]
+    ratio = values[1] / values[0]
     within = abs(new.extra_mb - old.extra_mb) <= _MEMORY_SLACK_MB
-    return Change(_name(new), "MB", *floors, ratio, ratio, within)
+    return Change(_name(new), "MB", *values, ratio, ratio, within)
 
 
 def changes(old: Sequence[records.Record], new: Sequence[records.Record]) -> list[Change]:

@@ -155,7 +155,7 @@ def main(arguments: list[str] | None = None) -> int:
     except (OSError, ValueError) as error:
         print(error, file=sys.stderr)
         return 1
-    print(f"{archive}\ndocs/gpu-report.md says how to send it.")
+    print(f"{archive}\ndocs/gpu-report.md describes how to send it.")
     return int(bool(problems(options.out)))
 
 

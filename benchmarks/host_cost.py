@@ -1,11 +1,11 @@
-"""What one call costs the host, on a machine without a GPU: `python -m benchmarks.host_cost`.
+"""Host overhead of a call on a machine without a GPU: `python -m benchmarks.host_cost`.
 
-Of the Triton backend all of the host's Python runs, up to the driver's launch, which is replaced by nothing. Of a
-compiled backend's operator the arguments are taken apart, checked and allocated for, in a call of no sequences: its
-kernels then have nothing to do. The CPU's stands for the CUDA one here, whose schema and checks are the same. A call by
-"auto" beside one by name shows what the choice costs. Tensors are those of the CPU, and small, so that torch's own work
-on them does not count. A figure is the processor time of a call in the quickest of some rows of such calls: what else a
-core does only adds to it. Torch's own attention on no sequences tells how fast the core is.
+For the Triton backend the host's Python code runs up to the driver's launch, which does nothing. For an operator in
+C++, a call without sequences includes parsing, checks and allocation of its arguments, but no work of its kernels; the
+CPU's operator stands for the CUDA one, whose schema and checks are the same. A call by "auto" beside one by name shows
+the cost of the selection. Tensors are small and on the CPU. A value is the CPU time of a call in the fastest of several
+repeats, since other work of a core only adds to it. PyTorch's own attention without sequences shows the speed of the
+core.
 """
 
 import argparse
@@ -19,43 +19,43 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 import qacg_kernels as qk
-from benchmarks.static.compile import SilentGPU, take_the_drivers_place
+from benchmarks.static.compile import SilentGPU, replace_driver
 from qacg_kernels import self_check
 from qacg_kernels.backends.triton import tile_tables
 
 CAPABILITY = 90
 HEADS, LENGTH, HEAD_DIM = 2, 16, 64
-CALLS, ROWS = 100, 30
-_BEHIND_THE_CHECK = "operator in C++ that checked itself"
+CALLS, REPEATS = 100, 30
+_SELF_CHECKED = "operator in C++ after its self-check"
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.host_cost", description="What a call costs the host.")
-    parser.add_argument("--quick", action="store_true", help="few calls: enough to see that everything runs")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.host_cost", description="Host overhead of a call.")
+    parser.add_argument("--quick", action="store_true", help="few calls, to check that everything runs")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
-    take_the_drivers_place(SilentGPU(CAPABILITY))
-    rows = 3 if options.quick else ROWS
-    print("| one call, bfloat16, head size 64, short rows | inference | forward of training | with its backward |")
+    replace_driver(SilentGPU(CAPABILITY))
+    repeats = 3 if options.quick else REPEATS
+    print("| one call, bfloat16, head size 64, short sequences | inference | forward of training | with its backward |")
     print("|---|---:|---:|---:|")
     with tile_tables.trial(tile_tables.shipped(f"sm_{CAPABILITY}")):
         for name, call, leaves in _calls():
-            taken = [_microseconds(call, leaves, mode, rows) for mode in ("inference", "forward", "training")]
-            print(f"| {name} | " + " | ".join(f"{us:.0f} us" for us in taken) + " |", flush=True)
+            times = [_microseconds(call, leaves, mode, repeats) for mode in ("inference", "forward", "training")]
+            print(f"| {name} | " + " | ".join(f"{us:.0f} us" for us in times) + " |", flush=True)
     return 0
 
 
 def _calls() -> Iterator[tuple[str, Callable[[], torch.Tensor], list[torch.Tensor]]]:
-    """Of each: what it is, the call, and what it is differentiated by."""
+    """Name, call, and the tensors that it is differentiated by."""
     vectors = [_tensor(HEAD_DIM) for _ in range(4)]
     gate = qk.GateParameters(*vectors)
     for name, backend_name, batch in (
         ("Triton", "triton", 1),
-        ("auto, which takes Triton", "auto", 1),
+        ("auto, which selects Triton", "auto", 1),
         ("operator in C++", "cpu", 0),
-        (_BEHIND_THE_CHECK, "cpu", 0),
+        (_SELF_CHECKED, "cpu", 0),
     ):
-        if name == _BEHIND_THE_CHECK:
+        if name == _SELF_CHECKED:
             self_check.guard_compiled("cpu", row_max_of_empty=float("-inf"))
         *wide, gate_lambda = _operands(batch)
         by_lambda = partial(qk.quasi_attention, *wide, gate_lambda, backend=backend_name)
@@ -73,7 +73,7 @@ def _tensor(*shape: int) -> torch.Tensor:
     return torch.zeros(shape, dtype=torch.bfloat16, requires_grad=True)
 
 
-def _microseconds(call: Callable[[], torch.Tensor], leaves: list[torch.Tensor], mode: str, rows: int) -> float:
+def _microseconds(call: Callable[[], torch.Tensor], leaves: list[torch.Tensor], mode: str, repeats: int) -> float:
     upstream = torch.ones_like(call())
 
     def once() -> None:
@@ -81,14 +81,14 @@ def _microseconds(call: Callable[[], torch.Tensor], leaves: list[torch.Tensor], 
         if mode == "training":
             torch.autograd.grad(out, leaves, upstream)
 
-    taken = []
+    times = []
     with torch.no_grad() if mode == "inference" else nullcontext():
-        for _ in range(rows):
+        for _ in range(repeats):
             start = time.thread_time()
             for _ in range(CALLS):
                 once()
-            taken.append(1e6 * (time.thread_time() - start) / CALLS)
-    return min(taken)
+            times.append(1e6 * (time.thread_time() - start) / CALLS)
+    return min(times)
 
 
 if __name__ == "__main__":

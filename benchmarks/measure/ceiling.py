@@ -32,7 +32,7 @@ _TILE_FLOPS = 1e9  # of one step: a few milliseconds
 
 
 class NoBrgemmError(RuntimeError):
-    """brgemm is not available here; the message says why."""
+    """brgemm is not available here; the message has the reason."""
 
 
 @dataclass(frozen=True)

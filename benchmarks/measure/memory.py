@@ -46,7 +46,7 @@ _CLEAR_REFS = Path("/proc/self/clear_refs")
 
 
 class NotMeasurableError(RuntimeError):
-    """Peak memory cannot be measured here; the message says why."""
+    """Peak memory cannot be measured here; the message has the reason."""
 
 
 @dataclass(frozen=True)

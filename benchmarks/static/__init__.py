@@ -1,9 +1,8 @@
-"""The GPU kernels judged by their machine code, without a GPU: counts, and a rate that a model predicts from them.
+"""Predicts the rates of the GPU kernels from their machine code, without a GPU.
 
-In the order of reading: `launches` finds what a call launches, `compile` makes the machine code that this would make,
-`disassemble` reads it, `path` follows one warp through it, `units` says what an instruction asks of a multiprocessor,
-`scheduler` runs the warps of one scheduler against each other, `kernel` puts these together, `calibrate` holds the
-result to a kernel whose rate is published, `operator` says what follows for a row of the tables and for a call,
-`report` prints it. That is Triton's way; for the CUDA kernels `cuda_calls.cu` tells what a call gives them, `follow`
-takes a thread through the code with that, and `cuda_kernels` does the rest.
+For Triton: `launches` records what a call launches, `compile` compiles it, `sass` parses machine code and the path
+of a warp through it, `hardware` has the units and latencies of instructions, `scheduler` runs the warps of one scheduler
+against each other, `kernel` combines these, `calibrate` scales the result by a kernel of published rate, `operator`
+predicts an entry of a tile table or a call, and `report` prints it. For the CUDA kernels `cuda_calls.cu` computes the
+parameters of a call, `sass_trace` follows a thread with them, and `cuda_kernels` does the rest.
 """

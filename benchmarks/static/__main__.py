@@ -46,7 +46,7 @@ def _print(options: argparse.Namespace) -> int:
     from benchmarks.static.calibrate import calibration
     from benchmarks.static.operator import CONVENTION
 
-    if options.backend == "cuda" and (reason := cuda_kernels.why_not(options.arch)):
+    if options.backend == "cuda" and (reason := cuda_kernels.unsupported_reason(options.arch)):
         print(reason, file=sys.stderr)
         return 2
     table = shipped(options.arch)

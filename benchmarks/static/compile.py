@@ -33,7 +33,7 @@ CUOBJDUMP, NVDISASM = _TOOLS / "cuobjdump", _TOOLS / "nvdisasm"
 
 
 class Resources(NamedTuple):
-    """Of one kernel.
+    """The resources of one kernel.
 
     Attributes:
         registers, stack, shared: of a thread, in bytes of a thread (spilled registers), in bytes of a block.
@@ -53,7 +53,7 @@ class Resources(NamedTuple):
 
 
 class AbsentGPU:
-    """What Triton's compiler asks of a driver, for one architecture."""
+    """A driver for Triton's compiler, of one architecture."""
 
     def __init__(self, capability: int) -> None:
         self._target = GPUTarget("cuda", capability, 32)
@@ -62,7 +62,7 @@ class AbsentGPU:
         return self._target
 
     def get_current_device(self) -> str:
-        return str(self._target.arch)  # Triton keeps compiled kernels by device
+        return str(self._target.arch)  # Triton caches compiled kernels by device
 
     def get_current_stream(self, device: object) -> int:
         return 0
@@ -72,14 +72,14 @@ class AbsentGPU:
 
 
 def kernels_of(
-    action: Callable[[], object], table: Table, capability: int, expected: Callable[[str], bool]
+    action: Callable[[], object], table: Table, capability: int, is_chosen: Callable[[str], bool]
 ) -> dict[str, object]:
-    """Runs `action` with the tiles of `table` and every launch replaced; the compiled ones of the wanted kernels."""
+    """Runs `action` with the tiles of `table` and all launches replaced; returns the chosen kernels, compiled."""
     compiled = {}
 
     def compile_only(kernel, programs, arguments, constants, options, device):
         name = kernel.fn.__name__
-        if programs and expected(name):
+        if programs and is_chosen(name):
             compiled[name] = kernel.warmup(*arguments, grid=(programs,), **constants, **options)
 
     triton.runtime.driver.set_active(AbsentGPU(capability))
@@ -96,7 +96,7 @@ def compiled_for(launch: Launch, architecture: str) -> object:
 
 
 class Description(NamedTuple):
-    """What machine code is made from beside a kernel's source, in Triton's own words.
+    """The inputs of Triton's compiler beside a kernel's source, in its own terms.
 
     Arguments go by path: (0, 5, 1) is the second member of the sixth of the first argument.
     """
@@ -145,7 +145,7 @@ def resources(kernel: object) -> Resources:
 
 
 class SilentGPU(AbsentGPU):
-    """Takes every kernel, and does nothing at its launch."""
+    """A driver that loads every kernel and does nothing at its launch."""
 
     class utils:
         load_binary = staticmethod(lambda *_: (1, 1, 0, 0, 1024))
@@ -155,8 +155,8 @@ class SilentGPU(AbsentGPU):
         return lambda *_: None
 
 
-def take_the_drivers_place(gpu: AbsentGPU) -> None:
-    """From here on, and for good: the Triton backend takes tensors of the CPU, and launches go to `gpu`."""
+def replace_driver(gpu: AbsentGPU) -> None:
+    """Makes the Triton backend accept CPU tensors and launch on `gpu`, for the rest of the process."""
     os.environ["QACG_SELF_CHECK"] = "off"  # nothing is computed
     triton.runtime.driver.set_active(gpu)
     backend.missing, backend.not_for, backend.DEVICE = list, lambda device: [], "cpu"

@@ -41,7 +41,7 @@ class Code(NamedTuple):
 
 
 class Call(NamedTuple):
-    """What one block of a kernel has; rows and keys of a tile, and the bytes of the kernel's parameters."""
+    """Threads and shared memory of a block, query rows and keys of a tile, and the bytes of the kernel's parameters."""
 
     threads: int
     shared: int
@@ -61,17 +61,17 @@ class JudgedKernel(NamedTuple):
     tflops: float
 
 
-def why_not(architecture: str) -> str | None:
-    """Why the kernels cannot be judged for a chip, or None."""
+def unsupported_reason(architecture: str) -> str | None:
+    """Why the kernels cannot be analysed for a chip, or None."""
     if architecture not in _CODE:
-        return f"--backend cuda: got --arch {architecture}, wanted one of {', '.join(_CODE)}"
+        return f"--arch: expected one of {', '.join(_CODE)} with --backend cuda, got {architecture}"
     if _nvcc() is None:
-        return "--backend cuda wants nvcc, the CUDA compiler: on the path, in CUDA_HOME or in /usr/local/cuda"
+        return "--backend cuda: expected nvcc on the path, in CUDA_HOME or in /usr/local/cuda, found none"
     return None
 
 
 def judge_kernels(architecture: str, head_dims: list[int]) -> Iterator[JudgedKernel]:
-    """Every kernel of these head sizes, without dropout and with it."""
+    """Every kernel of these head sizes, without and with dropout."""
     for busy in (False, True):
         short, few, more = (_calls(length, busy) for length in (_SHORT_LENGTH, *_LENGTHS))
         for name, head_dim in (*short, *few):
@@ -112,7 +112,7 @@ def _judge(name: str, head_dim: int, busy: bool, architecture: str, calls: dict[
 
 @functools.cache
 def code(architecture: str) -> dict[tuple[str, int], Code]:
-    """Machine code by name and head size; compiled now unless that of the same sources is there."""
+    """Machine code by name and head size, compiled once per version of the sources."""
     found = {}
     for source in _SOURCES:
         if "hopper" in source and architecture != "sm_90":
@@ -141,7 +141,7 @@ def _calls(length: int, busy: bool) -> dict[tuple[str, int], Call]:
 
 
 def _built(source: Path, flags: tuple[str, ...], suffix: str) -> Path:
-    """Path of what nvcc makes of a source, made now unless that of the same text is there."""
+    """Path of the output of nvcc for a source, compiled once per version of the text."""
     headers = sorted((ROOT / "csrc").glob("c*/*.h"))
     digest = hashlib.sha256(repr((flags, _version())).encode())
     for path in (source, *headers):

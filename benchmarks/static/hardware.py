@@ -18,9 +18,9 @@ class Chip:
     """One GPU.
 
     Attributes:
-        name: the product whose figures these are.
+        name: the product.
         multiprocessors, shared_bytes, shared_bytes_of_block: how many, and the memory of one of them and of a block.
-        gigahertz: what it holds under matrix products, not the highest it can show. For the H200 it follows from the
+        gigahertz: the clock rate under matrix products, not the maximum. For the H200 it follows from the
             770 to 800 TFLOP/s that a product of 8192^3 reached there, 132 x 4096 FLOP a clock.
         tensor_flops: dense 16-bit FLOP a clock and multiprocessor.
         warp_product_clocks: of a scheduler's tensor core for one m16n8k16 of mma.sync. Hopper's reaches about 63 % of
@@ -89,7 +89,7 @@ PRODUCT_LATENCY = 33.0  # of one mma.sync, and of the last of a group of wgmma b
 
 
 class Need(NamedTuple):
-    """What an instruction takes: `clocks` of a scheduler's part of `unit`, and its result after `latency`."""
+    """An instruction occupies a scheduler's share of `unit` for `clocks`; its result is ready after `latency`."""
 
     unit: str
     pipe: str  # units that share one pipe, and those that have two
@@ -98,8 +98,7 @@ class Need(NamedTuple):
 
 
 def unit_of(instruction: Instruction) -> str:
-    """Everything that is not named is integer work: addresses, selections, comparisons, conversions, moves, and what
-    a predicate skips."""
+    """The unit of an instruction; all others are integer work, skipped instructions too."""
     return _UNIT_OF.get(instruction.stem, INTEGER)
 
 
@@ -121,7 +120,7 @@ def product_clocks(instruction: Instruction, chip: Chip) -> float:
 
 
 def need(instruction: Instruction, chip: Chip) -> Need:
-    """What one instruction of a warp takes, all four schedulers being alike."""
+    """The unit, clocks and latency of one instruction of a warp."""
     unit, stem = unit_of(instruction), instruction.stem
     if unit == TENSOR:
         clocks = 1.0 if stem == "UTCHMMA" else product_clocks(instruction, chip)
@@ -147,7 +146,7 @@ def need(instruction: Instruction, chip: Chip) -> Need:
 
 
 def cache_clocks(instruction: Instruction, chip: Chip) -> float:
-    """What a load or store takes of a scheduler's part of the L2 cache, while the warp goes on."""
+    """Clocks of a scheduler's share of the L2 cache for a load or store, which does not block the warp."""
     return SCHEDULERS * 32 * _bytes(instruction.opcode) / chip.l2_bytes
 
 

@@ -1,4 +1,4 @@
-"""One kernel judged by its machine code: what it uses, what its warps do in an iteration, and how long that takes."""
+"""Analyses the machine code of one kernel: resources, instructions of an iteration, and their clocks."""
 
 import functools
 import hashlib
@@ -33,13 +33,13 @@ _CACHE = Path(__file__).resolve().parents[2] / "build" / "static"
 
 @dataclass(frozen=True)
 class Judged:
-    """A kernel's machine code on one chip; what is not said here is as in Resources.
+    """The analysis of a kernel on one chip; other attributes are those of Resources.
 
     Attributes:
         resident: blocks of a multiprocessor.
         instructions: of a warp, by unit, in one iteration of the loop over keys or queries; of the whole kernel where
             there is no loop.
-        duplicated: how often the same cell is computed by different warps; 1 is once.
+        duplicated: how many warps compute the same attention entry.
         bound: the unit that works for most of the time, or "latency" where all wait.
         outside, iteration: clocks of a block's whole run beside the loop and of one iteration, all resident blocks
             running side by side, before calibration.
@@ -64,10 +64,10 @@ class Judged:
 
 
 class Work(NamedTuple):
-    """What a kernel has to do in a tile.
+    """The work of a kernel in a tile.
 
     Attributes:
-        cells: queries times keys; 0 for kernels without products.
+        cells: attention entries; 0 for kernels without matrix products.
         products: of matrices, each cells x head_dim multiply-adds.
         iterates: whether it goes through tiles in a loop.
     """
@@ -91,15 +91,15 @@ def work_of(launch: Launch) -> Work:
 
 
 def judge(launch: Launch, architecture: str) -> Judged:
-    """Compiles a launch for a chip and judges it."""
+    """Compiles a launch for a chip and analyses it."""
     compiled = compiled_for(launch, architecture)
     return judge_code(compiled, architecture, launch.options["num_warps"], work_of(launch))
 
 
 def judge_code(compiled: object, architecture: str, warps: int, work: Work) -> Judged:
-    """Judges a compiled kernel; what was found is kept under build/ by machine code and by the model's own source."""
-    told = repr((architecture, warps, work)).encode()
-    key = hashlib.sha256(compiled.asm["cubin"] + told + _sources()).hexdigest()
+    """Analyses a compiled kernel; results are cached in build/ by machine code and the model's source."""
+    settings = repr((architecture, warps, work)).encode()
+    key = hashlib.sha256(compiled.asm["cubin"] + settings + _sources()).hexdigest()
     file = _CACHE / f"{key[:32]}.json"
     if file.exists():
         return Judged(**json.loads(file.read_text(encoding="utf-8")))
@@ -112,7 +112,7 @@ def judge_code(compiled: object, architecture: str, warps: int, work: Work) -> J
 
 @functools.cache
 def _sources() -> bytes:
-    """Of the model, so that a change of it forgets what was kept."""
+    """The source of the model, a change of which invalidates the cache."""
     names = ("hardware", "kernel", "sass", "scheduler")
     return b"".join((Path(__file__).parent / f"{name}.py").read_bytes() for name in names)
 
@@ -151,12 +151,12 @@ def judge_program(
     copying: int = 0,
     beside: Callable[[int], list[tuple[list[int], int]]] = lambda iterations: [],
 ) -> Judged:
-    """Judges machine code by the ways through it.
+    """Analyses machine code along the paths of its warps.
 
     Args:
         ways: for a number of iterations the instructions of each warp that a scheduler has of a block, by index; of
             one warp where all go the same way.
-        iterations: few and more, between which an iteration's part is told from the rest.
+        iterations: two numbers of iterations, whose difference is the cost of an iteration.
         copying: warps of a block that only copy, beside the others.
         beside: for a number of iterations their ways, and how many go each.
     """

@@ -1,4 +1,4 @@
-"""What a call launches: the operator's own host code runs, and each kernel is kept with its grid, not run."""
+"""The launches of a call: the operator's host code runs, and each kernel is recorded with its grid instead of run."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from qacg_kernels.backends.triton.tile_tables import KERNELS, Table, TileEntry, 
 from qacg_kernels.call.problem import Residuals, Saved
 from qacg_kernels.call.validation import dense_problem
 
-DROPOUT = 0.1  # of busy calls, as in the plan of the GPU benchmark
+DROPOUT = 0.1  # as in the plan of the GPU benchmark
 _LONG = 256  # more keys than any row that is taken whole
 _HEADS = 12
 _DTYPES = {16: torch.bfloat16, 32: torch.float32}
@@ -51,8 +51,8 @@ def launches_of(
     """The launches of an inference forward, or of the backward of a training step.
 
     Args:
-        shape: (B, H, L, D); memory for it is set aside and not touched.
-        forward: the backend's own.
+        shape: (B, H, L, D); its memory is allocated and not written.
+        forward: the forward of the backend.
     """
     found: list[Launch] = []
 
@@ -94,7 +94,7 @@ def launch_of_row(table: Table, row: TileEntry) -> Launch:
 
 
 def launch_of_gluon(table: Table, head_dim: int) -> Launch:
-    """The forward in Gluon of a call of full tiles in 16 bits; `table` says which rows are too short for it."""
+    """The forward in Gluon of a call of full tiles in 16 bits; `table` has the lengths that are too short for it."""
     from qacg_kernels.backends.triton import gluon_launch  # Triton 3.5 cannot import it
 
     (found,) = launches_of(table, (1, _HEADS, _LONG, head_dim), 16, False, False, gluon_launch.forward)

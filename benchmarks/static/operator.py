@@ -1,4 +1,4 @@
-"""What the model says of a whole call: all its kernels one after another, each bound by its warps or by memory."""
+"""Predicts a whole call: all its kernels in sequence, each limited by its warps or by memory."""
 
 import math
 from typing import NamedTuple
@@ -39,7 +39,7 @@ class Predicted(NamedTuple):
 
 
 def predict(table: Table, shape: Shape, pass_: str, bits: int, busy: bool) -> Predicted:
-    """A call of one shape, on the chip of the table; memory is set aside for one sequence of it."""
+    """A call of one shape on the chip of the table; memory is allocated for one sequence."""
     one = (1, shape.heads, shape.length, shape.head_dim)
     parts = [
         _seconds(launch, table.architecture, shape, bits)
@@ -60,7 +60,7 @@ def _seconds(launch: Launch, architecture: str, shape: Shape, bits: int) -> Pred
 
 
 def _iterations(launch: Launch, shape: Shape) -> int:
-    """Of the kernel's loop in a call without a mask, packing or causality."""
+    """Iterations of the kernel's loop in a call without a mask, packing or causality."""
     if launch.role in ("key_gradients", "whole_row_backward"):
         return math.ceil(shape.length / launch.config.block_m)
     return math.ceil(shape.length / launch.config.block_n)
@@ -72,7 +72,7 @@ def tflops(seconds: float, shape: Shape, pass_: str) -> float:
 
 
 class JudgedRow(NamedTuple):
-    """A row of a table, what its machine code uses, and its own rate where there are many tiles and blocks."""
+    """An entry of a tile table, its analysis, and its rate with many tiles and blocks."""
 
     row: TileEntry
     judged: kernel.Judged

@@ -17,13 +17,13 @@ _WIDTHS = {".64": 2, ".128": 4, ".WIDE": 2}
 # The first operand of these is read: they write no register.
 _WITHOUT_RESULT = ("ST", "RED", "LDGSTS", "BAR", "BRA", "EXIT", "DEPBAR", "UTC", "SYNCS.EXCH", "UBLKCP", "WARP")
 
-# Whose result stands behind the predicate that says whether there was one.
+# Instructions whose first result is a predicate.
 _PREDICATE_FIRST = ("SHFL", "ATOM")
 
 
 @dataclass(frozen=True)
 class Instruction:
-    """One of a warp.
+    """One instruction of a warp.
 
     Attributes:
         guard: the predicate it is executed under; "" if always.
@@ -65,10 +65,7 @@ def parse(text: str) -> list[Instruction]:
 
 
 def pending(wait: Instruction) -> int:
-    """How many of the groups that it waits for, products or copies, an instruction leaves in flight.
-
-    That is the last number; behind it may be other scoreboards, in braces, that it waits for too.
-    """
+    """The number of groups (products or copies) that a wait leaves in flight: its last number."""
     return int(_NUMBER.findall(wait.operands)[-1], 16)
 
 
@@ -132,7 +129,7 @@ class Loop:
 
 
 def loops_of(program: Sequence[Instruction]) -> list[Loop]:
-    """Every loop but those in which a warp waits: those have no arithmetic, and may lie behind the program's end."""
+    """All loops with arithmetic. Others are those in which a warp waits; they may lie behind the program's end."""
     exits = [index for index, i in enumerate(program) if i.stem == "EXIT" and not i.guard]
     end = exits[-1] if exits else len(program)
     found: dict[int, int] = {}
@@ -157,7 +154,7 @@ def main_loop(program: Sequence[Instruction]) -> Loop | None:
 
 
 def copying_loop(program: Sequence[Instruction], main: Loop) -> Loop | None:
-    """The loop of warps that only copy into shared memory; None where those of the main loop do."""
+    """The loop of warps that only copy into shared memory; None if the main loop copies."""
     if any(i.stem == "LDGSTS" for i in program[main.start : main.stop + 1]):
         return None
     found = [Loop(i.target, n) for n, i in enumerate(program) if i.target is not None and i.target <= n]
@@ -168,12 +165,11 @@ def copying_loop(program: Sequence[Instruction], main: Loop) -> Loop | None:
 def indices(program: Sequence[Instruction], main: Loop | None, times: Callable[[Loop], int]) -> Iterator[int]:
     """Indices of the instructions that a warp issues, with the main loop and those inside it repeated.
 
-    At a branch forward the warp goes on behind it, unless that way never meets the main loop, or the last product where
-    there is no loop. So code for what does not happen in a full call (no iteration, a row that is not there) is left
-    out.
+    A forward branch is not taken, unless the code after it never reaches the main loop (without a loop, the last
+    product). So code for cases that a full call does not have, such as no iterations, is left out.
 
     Args:
-        times: how often a loop runs.
+        times: the number of iterations of a loop.
     """
     loops = {loop.stop: loop for loop in (*loops_of(program), *([main] if main else []))}
     products = [n for n, i in enumerate(program) if i.stem in PRODUCTS]

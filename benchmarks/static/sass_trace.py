@@ -1,9 +1,8 @@
-"""One thread followed through a program with the numbers of a call: which instructions it issues, in their order.
+"""Traces one thread through a program with the parameters of a call: the instructions it issues, in order.
 
-Kernels of CUDA branch by what a call asks for (a mask, dropout, a gate), so the way through them is known only with a
-call's parameters. Integers and predicates are computed as the machine would; a float that is not computed from them is
-1, an ordinary number, for which no branch leaves the fast path; memory holds such numbers. A branch that hangs on
-anything else is an error.
+CUDA kernels branch by the options of a call (a mask, dropout, a gate), so their path depends on its parameters.
+Integers and predicates are computed as the machine does. Floats that do not come from them, and memory, are 1.0, for
+which no branch leaves the fast path. A branch that depends on anything else is an error.
 """
 
 import re
@@ -28,19 +27,19 @@ _COMPARISONS: dict[str, Callable[[int, int], bool]] = {
 }
 
 
-# What is issued where an instruction's predicate is false: it takes a slot and nothing else.
+# An instruction whose predicate is false, which only takes an issue slot.
 SKIPPED = Instruction("SKIPPED", "")
 
 
 class UnknownPathError(RuntimeError):
-    """Where a thread goes is not to be had from the call's numbers; the message names the instruction."""
+    """The path of a thread does not follow from the parameters of the call; the message has the instruction."""
 
 
 def trace_path(program: Sequence[Instruction], constants: bytes, thread: int) -> list[int]:
-    """Indices of the instructions that a thread of the first block issues; that of a skipped one is the program's end.
+    """Indices of the instructions that a thread of the first block issues; a skipped one has the program's length.
 
     Args:
-        constants: of bank 0, which holds the kernel's parameters; what is beyond them is 0.
+        constants: constant bank 0, which holds the kernel's parameters; the rest of it is 0.
     """
     state, found, index = _Thread(constants, thread), [], 0
     while len(found) < _MOST:
@@ -63,11 +62,11 @@ def trace_path(program: Sequence[Instruction], constants: bytes, thread: int) ->
             found[-1] = len(program)
         else:
             state.run(instruction, certain=does is True)
-    raise UnknownPathError(f"{_MOST} instructions have not led to the end")
+    raise UnknownPathError(f"no end after {_MOST} instructions")
 
 
 class _Thread:
-    """Registers by name, predicates too; one that is not here, or None, is not known."""
+    """Registers and predicates by name; one that is missing or None is unknown."""
 
     def __init__(self, constants: bytes, thread: int) -> None:
         self._constants, self._thread = constants, thread
@@ -348,10 +347,10 @@ class _Thread:
     _vimnmx = _imnmx
 
     def _least(self, instruction: Instruction, result: str, a: int | None, b: int | None, least: str):
-        if a is None or b is None or (expected := self.predicate(least)) is None:
+        if a is None or b is None or (takes_least := self.predicate(least)) is None:
             return {}
         order = (lambda x: x & _WORD) if ".U32" in instruction.opcode else _signed
-        return {result: (min if expected else max)(a, b, key=order) & _WORD}
+        return {result: (min if takes_least else max)(a, b, key=order) & _WORD}
 
     def _iabs(self, instruction: Instruction, parts: list[str]):
         value = self._word(parts[1])

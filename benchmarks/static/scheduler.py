@@ -1,9 +1,9 @@
 """The warps of one scheduler run against each other: when each instruction is issued, and how long all take.
 
 The four schedulers of a multiprocessor are taken to be alike, so one is enough: it has a quarter of each block's warps
-and a quarter of what the four share. Each clock it issues one instruction, of the warp that can go on first. A warp
+and a quarter of what the four share. Each clock it issues one instruction, of the first warp that is ready. A warp
 issues in order, when the registers it reads are there and the unit has room. Products of wgmma and tcgen05 run on while
-the warp goes on, until it waits for them, and so do copies into shared memory.
+the warp continues, until it waits for them, and so do copies into shared memory.
 
 Where some warps of a block copy for the others, these find every tile there: what both do is counted, on the same
 units, but not that one waits for the other. So the clocks are those of whichever is slower.
@@ -139,7 +139,7 @@ def _issue(warp: _Warp, step: _Step, start: float, free: dict[str, float], of_bl
     else:
         free[step.pipe] = start + step.clocks
         done = start + max(step.latency, step.clocks)
-        if step.cache:  # queued there, while the warp goes on
+        if step.cache:  # queued there, while the warp continues
             free["cache"] = max(start, free.get("cache", 0.0)) + step.cache
             done = free["cache"] + step.latency
         if step.kind == "copy":
@@ -151,7 +151,7 @@ def _issue(warp: _Warp, step: _Step, start: float, free: dict[str, float], of_bl
 
 
 def _release(alive: list[_Warp], group: int, size: int) -> None:
-    """Lets a group of warps go on when all have come."""
+    """Releases a group of warps when all have reached the barrier."""
     there = [warp for warp in alive if warp.group == group and warp.waits_at_barrier is not None]
     if len(there) == size:
         last = max(warp.waits_at_barrier for warp in there)

@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# From the bottom up; "commands" are the modules that users run, which only import one another where a layer says so.
+# From the bottom up; "commands" are the modules that users run, which nothing imports.
 LAYERS = (
     {"cases", "learning_texts"},
     {"implementations", "records"},

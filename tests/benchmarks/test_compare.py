@@ -49,8 +49,8 @@ def test_changes_within_the_quartiles_are_noise():
     (change,) = compare.changes(times(cpu=wide_old), of(OTHER_COMMIT, times(cpu=wide_new)))
     assert change.ratio == pytest.approx(17 / 14, rel=1e-3)
     assert change.within and change.verdict(0.01) == "within noise"
-    (told,) = compare.changes(times(cpu=QUIET), of(OTHER_COMMIT, times(cpu=scaled(17 / 14, QUIET))))
-    assert not told.within
+    (change,) = compare.changes(times(cpu=QUIET), of(OTHER_COMMIT, times(cpu=scaled(17 / 14, QUIET))))
+    assert not change.within
 
 
 def test_changes_of_torch_have_no_controls():

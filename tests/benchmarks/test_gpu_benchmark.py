@@ -1,4 +1,4 @@
-"""The GPU benchmark without a GPU: plan, marks, rivals at tiny shapes, what it keeps and what it leaves out."""
+"""The GPU benchmark without a GPU: plan, targets, tiny shapes, records and missing cases."""
 
 import json
 import time
@@ -331,8 +331,8 @@ def test_a_backend_that_fails_parity_is_not_measured(error, monkeypatch, capsys)
 
     monkeypatch.setattr(agreement, "parity_report", fails)
     assert not gpu.is_correct("reference", "cpu")
-    told = capsys.readouterr().err
-    assert "parity of reference fails" in told and "no kernel image" in told
+    shown = capsys.readouterr().err
+    assert "parity of reference fails" in shown and "no kernel image" in shown
 
 
 @pytest.mark.full
@@ -358,9 +358,9 @@ def test_a_failed_gpu_ends_the_run_with_a_report(tmp_path, monkeypatch, capsys):
     assert gpu.main(["--out", str(tmp_path)]) == 1
     (path,) = tmp_path.glob("*-gpu.jsonl")
     assert [row.case.mode for row in records.load([path])] == [MODES[0]]
-    told = capsys.readouterr().out
-    assert "the rest of the plan: CUDA error: an illegal memory access" in told and "targets met on GPU" in told
-    assert ("cpu: parity fails" in told) == ("cpu" in qk.available_backends())
+    shown = capsys.readouterr().out
+    assert "the rest of the plan: CUDA error: an illegal memory access" in shown and "targets met on GPU" in shown
+    assert ("cpu: parity fails" in shown) == ("cpu" in qk.available_backends())
 
 
 def test_a_spent_budget_lists_the_missing_cases(tmp_path):
@@ -399,8 +399,8 @@ def test_predictions_are_compared_with_measurements(tmp_path, monkeypatch):
         return time_of(replace(case, **changes), implementation, milliseconds)
 
     others = [row(long, 9.0, EAGER), row(long, 9.0, dropout=0.1), row(long, 9.0, mode=BACKWARD)]
-    told = gpu.beside_predictions([row(short, 1.0), *others, row(long, 2.2)], "sm_90")
-    assert told == [
+    shown = gpu.beside_predictions([row(short, 1.0), *others, row(long, 2.2)], "sm_90")
+    assert shown == [
         "(4,12,4096,64) bfloat16 forward on cuda: measured 2.2 ms, predicted 2 ms",
         "(64,12,128,64) bfloat16 forward on cuda: measured 1 ms, predicted 2 ms",
         "predicted without a GPU, off by a factor of at most 2.00",

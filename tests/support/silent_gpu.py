@@ -13,7 +13,7 @@ from contextlib import nullcontext
 import torch
 
 import qacg_kernels as qk
-from benchmarks.static.compile import SilentGPU, take_the_drivers_place
+from benchmarks.static.compile import SilentGPU, replace_driver
 from qacg_kernels.backends.triton import launch, tile_tables
 
 launched: list[list[object]] = []
@@ -133,7 +133,7 @@ def counted(action) -> int:
 
 
 def main() -> None:
-    take_the_drivers_place(RecordingGPU(90))
+    replace_driver(RecordingGPU(90))
     with tile_tables.trial(tile_tables.shipped("sm_90")):
         tensors = inputs()
         call(tensors), call(tensors)
