@@ -17,6 +17,7 @@ LAYERS = (
     {"measure"},
     {"plans", "model_steps", "command"},
     {"targets", "static", "cost_model", "plot", "table"},
+    {"gpu"},  # which gpu_report runs
     {"commands", "evidence"},
 )
 LAYER_OF = {name: number for number, names in enumerate(LAYERS) for name in names}
