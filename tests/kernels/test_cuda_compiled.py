@@ -1,12 +1,11 @@
-"""Machine code of the CUDA kernels for GPUs that are not here: it compiles, nothing is spilled, and as many blocks as
-are meant to run on a multiprocessor side by side fit its registers and its shared memory.
-"""
+"""Machine code of the CUDA kernels, without a GPU: no spills, the intended blocks per multiprocessor, alignment."""
 
 import concurrent.futures
 import ctypes
 import os
 import re
 import shutil
+import struct
 import subprocess
 from pathlib import Path
 from typing import NamedTuple
@@ -17,7 +16,7 @@ from native import compilers, cuda
 ROOT = Path(__file__).resolve().parents[2]
 GPUS = ("8.0", "9.0a", "10.0")
 REGISTERS_PER_MULTIPROCESSOR = 65536
-# In a source.
+# The number of kernels of each source.
 KERNELS = {
     "library_info": 0,
     "kernels_plain": 6,
@@ -27,11 +26,12 @@ KERNELS = {
     "kernels_hopper_bfloat16": 2,
 }
 KIB = 1024
-SHARED_OF_THE_SYSTEM = KIB  # that every block takes besides its own
+SHARED_OF_THE_SYSTEM = KIB  # per block, in addition to its own
+SHARED_ALIGNMENT = 1024  # of the 128-byte swizzle's atoms; the emulator's memory always has it
 
 
 class Limits(NamedTuple):
-    """Of a multiprocessor: the code that it runs, bytes of shared memory in all and of one block, threads."""
+    """Limits of a multiprocessor: its code, shared memory in bytes in total and per block, threads."""
 
     code: str
     shared: int
@@ -47,8 +47,8 @@ LIMITS = {
     "9.0": Limits("9.0a", 228 * KIB, 227 * KIB, 2048),
     "10.0": Limits("10.0", 228 * KIB, 227 * KIB, 2048),
 }
-# How many blocks of a kernel fit a multiprocessor at a time: on 8.0; on 8.6 and 8.9, where 0 leaves the call to another
-# kernel; on 9.0 and 10.0.
+# Blocks of a kernel that fit a multiprocessor: on 8.0; on 8.6 and 8.9, where 0 means another kernel runs; on 9.0
+# and 10.0.
 RESIDENT = {
     "forward_short<32>": (3, 2, 3),
     "forward_short<64>": (2, 1, 3),
@@ -97,8 +97,10 @@ pytestmark = pytest.mark.skipif(compilers.nvcc() is None, reason="nvcc, the CUDA
 
 
 class Resources(NamedTuple):
-    """Of one kernel: registers of a thread, bytes of its stack, bytes of spilled registers stored and loaded, bytes of
-    a block's static shared memory."""
+    """Resources of a kernel: registers, stack, spill stores and loads of a thread, static shared memory of a block.
+
+    All but the registers are in bytes.
+    """
 
     registers: int
     stack: int
@@ -108,7 +110,7 @@ class Resources(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """Of one kernel's blocks: threads, bytes of dynamic shared memory."""
+    """Threads of a block and its dynamic shared memory in bytes."""
 
     threads: int
     shared: int
@@ -116,7 +118,7 @@ class Shape(NamedTuple):
 
 @pytest.fixture(scope="module")
 def shapes(tmp_path_factory) -> dict[str, Shape]:
-    """Of the kernels of the tensor-core path, by short name."""
+    """Shapes of the tensor-core kernels by short name."""
     folder = tmp_path_factory.mktemp("shapes")
     source, program = folder / "shapes.cu", folder / "shapes"
     source.write_text(SHAPES)
@@ -127,7 +129,7 @@ def shapes(tmp_path_factory) -> dict[str, Shape]:
 
 
 def fitting(limits: Limits, shape: Shape, registers: int, static_shared: int = 0) -> int:
-    """How many blocks fit a multiprocessor at a time."""
+    """The number of blocks that fit a multiprocessor."""
     shared = shape.shared + static_shared
     if shared > limits.block:
         return 0
@@ -139,7 +141,7 @@ def fitting(limits: Limits, shape: Shape, registers: int, static_shared: int = 0
 
 
 def compiled(source: str, gpu: str, folder: Path) -> dict[str, Resources]:
-    """Compiles one source for one GPU; what the assembler says about each kernel, by short name."""
+    """Compiles one source for one GPU; returns each kernel's resources by short name."""
     target = folder / f"{Path(source).stem}.{gpu}.cubin"
     command = [compilers.nvcc(), "-std=c++17", "-O3", "-DNDEBUG", "-cubin", f"-arch=sm_{gpu.replace('.', '')}"]
     command += ["-Xptxas=-v,-warn-spills", str(ROOT / source), "-o", str(target)]
@@ -155,6 +157,20 @@ def compiled(source: str, gpu: str, folder: Path) -> dict[str, Resources]:
         shared = re.search(r"(\d+) bytes smem", part)
         numbers = (registers, stack, stores, loads, shared[1] if shared else 0)
         found[short_name(part.partition("'")[0])] = Resources(*map(int, numbers))
+    return found
+
+
+def shared_alignments(cubin: bytes) -> dict[str, int]:
+    """Alignment of each kernel's shared memory in bytes by short name, from the sections of an ELF file."""
+    (offset,) = struct.unpack_from("<Q", cubin, 0x28)
+    size, count, names = struct.unpack_from("<HHH", cubin, 0x3A)
+    sections = [struct.unpack_from("<IIQQQQIIQQ", cubin, offset + n * size) for n in range(count)]
+    found = {}
+    for name_at, *_, alignment, _ in sections:
+        start = sections[names][4] + name_at
+        name = cubin[start : cubin.index(b"\0", start)].decode()
+        if mangled := re.fullmatch(r"\.nv\.shared\.(_ZN.*)", name):
+            found[short_name(mangled[1])] = alignment
     return found
 
 
@@ -176,7 +192,7 @@ def test_short_name_from_mangled_name():
 
 
 def test_fitting_blocks():
-    """By hand: shared memory, registers, threads and the limit of one block decide in turn."""
+    """Calculated by hand: each limit decides in one of the cases."""
     limits = LIMITS["8.0"]
     assert fitting(limits, Shape(128, 81 * KIB), 32) == 2  # (81 + 1) 2 = 164
     assert fitting(limits, Shape(128, 81 * KIB + 1), 32) == 1
@@ -190,7 +206,7 @@ def test_fitting_blocks():
 
 @pytest.mark.full
 def test_resident_blocks_fit_shared_memory(shapes):
-    """Without registers, so without compiling the kernels: no more blocks are claimed than there is memory for."""
+    """Shared memory alone, without compiling: it must fit the blocks of RESIDENT."""
     assert shapes.keys() == RESIDENT.keys()
     for gpu, column in COLUMN_OF_RESIDENT.items():
         for name, shape in shapes.items():
@@ -204,8 +220,10 @@ def test_kernels_compile_without_spills(shapes, tmp_path):
     assert pairs
     with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         results = list(pool.map(lambda pair: compiled(*pair, tmp_path), pairs))
-    spilled, crowded = [], []
+    spilled, crowded, misaligned = [], [], []
     for (source, gpu), kernels in zip(pairs, results):
+        cubin = (tmp_path / f"{Path(source).stem}.{gpu}.cubin").read_bytes()
+        misaligned += [item for item in shared_alignments(cubin).items() if item[1] < SHARED_ALIGNMENT]
         assert len(kernels) == KERNELS[Path(source).stem], sorted(kernels)
         for name, used in kernels.items():
             print(f"{Path(source).name} sm_{gpu.replace('.', '')} {name}: {used}")
@@ -214,7 +232,7 @@ def test_kernels_compile_without_spills(shapes, tmp_path):
             for there, limits in LIMITS.items():
                 if limits.code != gpu:
                     continue
-                # The plain path's blocks: 256 threads and at most 21 KiB, one by one.
+                # Blocks of the plain path: 256 threads and at most 21 KiB.
                 shape, expected = Shape(256, 0), 1
                 if "plain" not in source:
                     shape, expected = shapes[name], RESIDENT[name][COLUMN_OF_RESIDENT[there]]
@@ -224,11 +242,23 @@ def test_kernels_compile_without_spills(shapes, tmp_path):
                     crowded.append((source, there, name, used, shape, fit, expected))
     assert not spilled
     assert not crowded
+    assert not misaligned
+
+
+@pytest.mark.full
+def test_dynamic_shared_memory_is_aligned_for_wgmma(tmp_path):
+    """The kernels' alignment check finds the section of a small kernel."""
+    source, target = tmp_path / "small.cu", tmp_path / "small.cubin"
+    kernel = "QACG_KERNEL(32, 1) small(char* to) { *to = *shared_memory(); }"
+    source.write_text(f'#include "cuda_intrinsics.h"\nnamespace qacg::cuda {{ {kernel} }}\n')
+    flags = ["-std=c++17", "-cubin", "-arch=sm_80", f"-I{ROOT / 'csrc/cuda'}"]
+    subprocess.run([compilers.nvcc(), *flags, str(source), "-o", str(target)], check=True)
+    assert shared_alignments(target.read_bytes()) == {"small": SHARED_ALIGNMENT}
 
 
 @pytest.mark.full
 def test_serialised_products_fail_the_compile(tmp_path):
-    """The wait of the loop's own moved behind the place where a path without products joins."""
+    """The loop's final wait is moved behind the point where a path without products joins."""
     for folder in ("cuda", "common"):
         shutil.copytree(ROOT / "csrc" / folder, tmp_path / folder)
     path = tmp_path / "cuda/hopper_forward.h"
@@ -245,7 +275,7 @@ def knows_sm_100() -> bool:
 
 @pytest.mark.full
 def test_library_reports_its_gpus(tmp_path):
-    """The words go through nvcc's own preprocessing and its host compiler's."""
+    """The list passes through the preprocessors of nvcc and of its host compiler."""
     if compilers.compiler() is None:
         pytest.skip("no C++ compiler for nvcc to work with")
     built, gpus = tmp_path / "about.so", ["8.0", "9.0a", "9.0+PTX"]
@@ -256,6 +286,6 @@ def test_library_reports_its_gpus(tmp_path):
     about.qacg_cuda_gpus.restype = ctypes.c_char_p
     assert about.qacg_cuda_gpus().decode().split(":") == gpus
     about.qacg_cuda_shared_memory.restype = ctypes.c_int64
-    # As csrc/cuda/README.md has them, in whole KiB.
+    # The figures of csrc/cuda/README.md, in KiB.
     assert [-(-about.qacg_cuda_shared_memory(d, 1) // 1024) for d in (64, 72, 128)] == [101, 111, 111]
     assert [-(-about.qacg_cuda_shared_memory(d, 0) // 1024) for d in (128,)] == [81]
