@@ -19,7 +19,7 @@ from qacg_models.modules.softmax_attention import merge_heads, split_heads
 
 
 def gradient_relevance(output: Tensor, inputs: Tensor, relevance: Tensor, eps: float = 1e-7) -> Tensor:
-    """The rule for all modules but attention: |x * d(s . y)/dx| with s = R / y, scaled to preserve the sum of R.
+    """The rule for all modules but attention: `|x * d(s . y)/dx|` with s = R / y, scaled to preserve the sum of R.
 
     Args:
         output: y, (..., N), computed from `inputs` with autograd enabled.
@@ -29,6 +29,13 @@ def gradient_relevance(output: Tensor, inputs: Tensor, relevance: Tensor, eps: f
 
     Returns:
         (..., M) relevance, without gradient. Its sum over the last dimension is that of `relevance`, up to eps.
+
+    Example:
+        >>> import torch
+        >>> inputs = torch.randn(2, 3, requires_grad=True)
+        >>> output = inputs @ torch.randn(3, 4)
+        >>> gradient_relevance(output, inputs, relevance=torch.rand(2, 4)).shape
+        torch.Size([2, 3])
     """
     output_share = relevance / (output.detach() + eps)
     (gradient,) = torch.autograd.grad(output, inputs, grad_outputs=output_share, retain_graph=True)
@@ -53,6 +60,12 @@ def attention_relevance(
 
     Returns:
         (..., S, D) relevance of the values.
+
+    Example:
+        >>> import torch
+        >>> attention, value = torch.rand(3, 5), torch.randn(5, 4)
+        >>> attention_relevance(attention @ value, value, attention, relevance=torch.rand(3, 4)).shape
+        torch.Size([5, 4])
     """
     stabiliser = torch.where(output >= 0, eps, -eps)
     message = relevance / (output + stabiliser)
@@ -94,6 +107,15 @@ def layerwise_relevance(
 
     Raises:
         TypeError, ValueError: an unsuitable model or target, or an error of the model.
+
+    Example:
+        >>> import torch
+        >>> from qacg_models import QACGBertConfig, QACGBertForSequenceClassification
+        >>> sizes = {"vocab_size": 30, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+        >>> model = QACGBertForSequenceClassification(QACGBertConfig(contexts=2, intermediate_size=32, **sizes))
+        >>> batch = {"input_ids": torch.tensor([[2, 5, 6, 3]]), "context_ids": torch.tensor([1])}
+        >>> layerwise_relevance(model, batch).tokens.shape
+        torch.Size([1, 4])
     """
     with evaluation_mode(model), torch.inference_mode(False), torch.no_grad():
         bert: Any = model.base_model

@@ -24,6 +24,15 @@ def token_sensitivity(
 
     Raises:
         TypeError, ValueError: an unsuitable model or target, or an error of the model.
+
+    Example:
+        >>> import torch
+        >>> from qacg_models import QACGBertConfig, QACGBertForSequenceClassification
+        >>> sizes = {"vocab_size": 30, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+        >>> model = QACGBertForSequenceClassification(QACGBertConfig(contexts=2, intermediate_size=32, **sizes))
+        >>> batch = {"input_ids": torch.tensor([[2, 5, 6, 3]]), "context_ids": torch.tensor([1])}
+        >>> token_sensitivity(model, batch).shape
+        torch.Size([1, 4])
     """
     with evaluation_mode(model), _leaf_embeddings(model) as leaves:
         logits = classify(model, batch)
@@ -44,6 +53,15 @@ def embedding_gradient(model: EncoderPreTrainedModel, batch: Mapping[str, Tensor
 
     Returns:
         (B, L, hidden_size) gradient.
+
+    Example:
+        >>> import torch
+        >>> from qacg_models import QACGBertConfig, QACGBertForSequenceClassification
+        >>> sizes = {"vocab_size": 30, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+        >>> model = QACGBertForSequenceClassification(QACGBertConfig(contexts=2, intermediate_size=32, **sizes))
+        >>> batch = {"input_ids": torch.tensor([[2, 5, 6, 3]]), "context_ids": torch.tensor([1])}
+        >>> embedding_gradient(model, batch, torch.ones(1, 2)).shape
+        torch.Size([1, 4, 16])
     """
     with evaluation_mode(model), _leaf_embeddings(model) as leaves:
         logits = classify(model, batch)

@@ -29,6 +29,11 @@ class AspectPrediction:
         aspect: name of the aspect.
         label: the most probable label.
         probabilities: by label, in the order of the model's classes; they sum to 1.
+
+    Example:
+        >>> answer = AspectPrediction("a fine soup", "", "food", "good", {"none": 0.1, "good": 0.9})
+        >>> answer.to_json()["label"]
+        'good'
     """
 
     text: str

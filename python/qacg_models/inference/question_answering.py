@@ -28,6 +28,10 @@ class Answer:
         text: `context[start:end]`; empty for "no answer".
         start, end: character positions; None for "no answer".
         score: sum of the logits of first and last token; comparable between answers to one question.
+
+    Example:
+        >>> Answer("a bridge", 0, 8, 4.5).text
+        'a bridge'
     """
 
     text: str
@@ -110,6 +114,17 @@ class QuestionAnswerer:
 
     Raises:
         InputError: the tokenizer does not fit the model, or a number is out of range.
+
+    Example:
+        >>> from qacg_models import BertForQuestionAnswering, PlainBertConfig
+        >>> from qacg_models.data.tokenization import train_tokenizer
+        >>> text = "The river rose in the night. A bridge was closed at once."
+        >>> tokenizer = train_tokenizer([text], vocab_size=100)
+        >>> sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+        >>> model = BertForQuestionAnswering(PlainBertConfig(vocab_size=len(tokenizer), **sizes))
+        >>> answer = QuestionAnswerer(model, tokenizer).answer("What was closed?", text)
+        >>> answer.text in text
+        True
     """
 
     def __init__(

@@ -130,6 +130,10 @@ class Summary:
         indices: their indices in the document.
         scores: of all encoded sentences.
         unread: number of sentences at the end that did not fit into the encoder's positions.
+
+    Example:
+        >>> Summary("It rained.", ["It rained."], [0], [0.9, 0.2], unread=0).indices
+        [0]
     """
 
     text: str
@@ -149,6 +153,18 @@ class ExtractiveSummarizer:
 
     Raises:
         InputError: the tokenizer does not fit the model, or the encoder has fewer positions.
+
+    Example:
+        >>> from qacg_models import BertModel, BertSumConfig, BertSumForExtractiveSummarization, PlainBertConfig
+        >>> from qacg_models.data.tokenization import train_tokenizer
+        >>> text = "The river rose in the night. A bridge was closed at once."
+        >>> tokenizer = train_tokenizer([text], vocab_size=100)
+        >>> sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+        >>> bert = BertModel(PlainBertConfig(vocab_size=len(tokenizer), **sizes))
+        >>> config = BertSumConfig(inter_layers=1, heads=2, ff_size=32)
+        >>> model = BertSumForExtractiveSummarization.from_encoder(bert, config)
+        >>> ExtractiveSummarizer(model, tokenizer).summarize(text, count=1).text in text
+        True
     """
 
     def __init__(
