@@ -107,9 +107,12 @@ std::string wrong_arguments(const Arguments& a) {
       const char* name;
       decltype(a.gate_query) parameter;
       bool is_vector;
-    } parameters[] = {{"gate_query", a.gate_query, true},           {"gate_context_query", a.gate_context_query, true},
-                      {"gate_key", a.gate_key, true},               {"gate_context_key", a.gate_context_key, true},
-                      {"gate_query_bias", a.gate_query_bias, false}, {"gate_key_bias", a.gate_key_bias, false}};
+    } parameters[] = {{"gate_query", a.gate_query, true},
+                      {"gate_context_query", a.gate_context_query, true},
+                      {"gate_key", a.gate_key, true},
+                      {"gate_context_key", a.gate_context_key, true},
+                      {"gate_query_bias", a.gate_query_bias, false},
+                      {"gate_key_bias", a.gate_key_bias, false}};
     for (const auto& [name, parameter, is_vector] : parameters) {
       c.require(parameter || !is_vector, name, "a tensor, since gate_lambda is absent");
       if (!parameter) continue;
