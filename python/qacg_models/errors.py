@@ -2,7 +2,7 @@
 
 
 class InputError(ValueError):
-    """Input that cannot be used; the text is complete without a traceback, and fits on one line."""
+    """Input that cannot be used; the text is one line, complete without a traceback."""
 
 
 class CheckpointError(InputError):

@@ -140,10 +140,10 @@ def test_analyze_reads_files_and_reports_bad_input(trained, tmp_path, capsys):
     text = ["--text", TEXTS[1]]
     for arguments, expected in (
         ([*text, "--aspects", "view"], "aspects: expected one of the model's (food, price, service), got 'view'"),
-        ([*text, "--lines", "1"], "lines: got some beside --text"),
-        (["--data", str(data)], "lines: got none, wanted the lines of --data"),
-        (["--data", str(data), "--lines", "9"], f"lines: got 9, where {data} has no row; rows begin on line 2"),
-        (["--data", str(data), "--lines", "2", "--aspects", "food"], "aspects: got some beside --data"),
+        ([*text, "--lines", "1"], "lines: expected --data FILE beside it, got --text"),
+        (["--data", str(data)], "lines: expected the line numbers of rows in --data, got none"),
+        (["--data", str(data), "--lines", "9"], "lines: expected lines with rows, the first of which is 2, got 9"),
+        (["--data", str(data), "--lines", "2", "--aspects", "food"], "aspects: expected none with --data"),
     ):
         assert main(["analyze", model, *arguments, "--output", str(tmp_path / "none")]) == 2
         assert expected in capsys.readouterr().err

@@ -13,6 +13,8 @@ from qacg_models.runs.options import SIZES as SIZE_OPTIONS, TrainingOptions
 from safetensors.torch import load_file, save_file
 from untrained import write_model
 
+import qacg_kernels
+
 SIZES = [
     "--hidden-size=16",
     "--layers=1",
@@ -144,7 +146,7 @@ def test_bad_run_files(small_data, tmp_path, capsys):
         path.write_text(text)
         fails(capsys, train, reason)
     path.write_text("epochs: 1")
-    fails(capsys, ["train", "--config", path], "data: wanted one, by --data or in the file of --config")
+    fails(capsys, ["train", "--config", path], "data: expected one, from --data or the file of --config")
 
 
 @pytest.mark.full
@@ -237,7 +239,7 @@ def test_from_a_file_of_ones_own_to_an_explained_model(tmp_path, capsys):
     columns = ["--text-column", "review", "--aspect-column", "topic", "--label-column", "verdict"]
     train = ["train", "--data", str(data), "--output", model, *columns, *SIZES, "--epochs", "6"]
     wrong = [*train, "--delimiter", ","]
-    fails(capsys, wrong, f"{data}:1: lacks 'review', 'topic', 'verdict'", "given by --delimiter ';'")
+    fails(capsys, wrong, f"{data}:1: columns: expected 'review', 'topic', 'verdict'", "by --delimiter ';'")
     assert main(train) == 0
     assert "no dev file: 10% of the training sentences are used as dev" in capsys.readouterr().out
     evaluate = ["evaluate", model, "--data", str(data), "--bootstrap", "0"]
@@ -313,7 +315,7 @@ def copy_with(small_data, folder, line, old, new):
     [
         (("location - 1 - safety", "location - 1 - parking"), "got 'location - 1 - parking'"),
         (("\tNone", "\tnan"), "label: expected one of None, Positive, Negative, got 'nan'"),
-        (("\tNone", ""), "has 3 tab-separated fields, the header has 4"),
+        (("\tNone", ""), "expected 4 tab-separated fields as in the header, got 3"),
     ],
 )
 def test_bad_data_is_one_line_with_file_and_line(small_data, tmp_path, capsys, old_and_new, reason):
@@ -333,7 +335,7 @@ def test_other_bad_input(model, small_data, tmp_path, capsys):
     fails(capsys, ["train", "--data", tmp_path / "no", "--output", tmp_path / "m"], "no such folder")
     fails(capsys, [*train, model], "already exists", "--overwrite")
     fails(capsys, [*train, tmp_path, "--heads", 5], "hidden_size: expected a multiple of heads")
-    fails(capsys, [*train, tmp_path, "--tokenizer", tmp_path / "vocab.txt"], "no such tokenizer")
+    fails(capsys, [*train, tmp_path, "--tokenizer", tmp_path / "vocab.txt"], "expected a tokenizer folder")
     fails(capsys, [*train, tmp_path, "--cased"], "cased: expected --tokenizer")
     fails(capsys, [*train, tmp_path, "--max-length", 2], "max_length: expected at least")
     data = ["--data", small_data]
@@ -401,6 +403,13 @@ def test_a_vocabulary_of_ones_own(small_data, tmp_path, capsys):
     assert json.loads((output / "config.json").read_text())["vocab_size"] == len(pieces)
     assert main(["evaluate", str(output), "--data", str(small_data)]) == 0
     assert "metrics are identical" in capsys.readouterr().out
+
+
+def test_version_flag_prints_the_version(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["--version"])
+    assert stopped.value.code == 0
+    assert capsys.readouterr().out == f"qacg {qacg_kernels.__version__}\n"
 
 
 def test_info(capsys):

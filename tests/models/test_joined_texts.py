@@ -92,7 +92,7 @@ def test_joined_texts_default_from_scratch(small_data):
     assert resolve_options(TrainingOptions(), always).join_texts == 0
     with pytest.raises(InputError, match=r"join_texts: expected 0 for labels without one that means no opinion"):
         resolve_options(TrainingOptions(join_texts=0.2), always)
-    with pytest.raises(InputError, match="'bert' has no contexts, by which texts are joined"):
+    with pytest.raises(InputError, match="expected no join_texts for 'bert'"):
         TrainingOptions(model="bert", join_texts=0.2)
-    with pytest.raises(InputError, match=r"join_texts must be in \[0, 1\); got 1"):
+    with pytest.raises(InputError, match=r"join_texts: expected a number in \[0, 1\), got 1"):
         TrainingOptions(join_texts=1.0)

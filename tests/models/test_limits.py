@@ -76,7 +76,7 @@ def test_sizes_of_a_foreign_encoder_under_a_head(config_class):
 
 @pytest.mark.parametrize("field", [*FLAGS, "epochs", "batch_size", "gradient_accumulation", "threads", "seed"])
 def test_choices_of_training(field, tmp_path):
-    with pytest.raises(InputError, match=rf"{field} must be at most [\d,]+.*; got {HUGE**3}"):
+    with pytest.raises(InputError, match=rf"{field}: expected at most [\d,]+.*, got {HUGE**3}"):
         TrainingOptions(**{field: HUGE**3})
     if field in FLAGS:  # no choice is let through that the configuration would refuse
         limit = MOST[FLAGS[field]][0]
@@ -87,13 +87,15 @@ def test_choices_of_training(field, tmp_path):
 
 def test_flags_and_run_files(small_data, tmp_path, capsys):
     data, output = ["--data", small_data], ["--output", tmp_path / "m"]
-    fails(capsys, ["train", *data, *output, "--layers", HUGE], "layers must be at most 1,000", f"got {HUGE}")
-    fails(capsys, ["train", *data, *output, "--max-length", 100_000_000], "max_length must be at most", "got 100000000")
+    fails(capsys, ["train", *data, *output, "--layers", HUGE], "layers: expected at most 1,000", f"got {HUGE}")
+    fails(
+        capsys, ["train", *data, *output, "--max-length", 100_000_000], "max_length: expected at most", "got 100000000"
+    )
     for seed in (-1, 2**32, 2**70):
         fails(capsys, ["train", *data, *output, "--seeds", 0, seed], f"got {seed}")
     run = tmp_path / "run.yaml"
     run.write_text(yaml.safe_dump({"layers": HUGE}), encoding="utf-8")
-    fails(capsys, ["train", "--config", run, *data, *output], "layers must be at most 1,000", f"got {HUGE}")
+    fails(capsys, ["train", "--config", run, *data, *output], "layers: expected at most 1,000", f"got {HUGE}")
     bad = {"[1, x]": "'x'", "[1.5]": "1.5", "[true]": "True", "[]": "got []", f"[{2**70}]": f"got {2**70}"}
     for seeds, part in bad.items():
         run.write_text(f"seeds: {seeds}\n", encoding="utf-8")
@@ -104,8 +106,8 @@ def test_flags_and_run_files(small_data, tmp_path, capsys):
 def test_numbers_of_other_commands(small_data, tmp_path, capsys):
     sample = ["--text", "good food"]
     for flag in ("--window", "--batch-size"):
-        fails(capsys, ["predict", tmp_path, *sample, flag, HUGE**3], flag[2:].replace("-", "_"), "wanted at least")
-    fails(capsys, ["evaluate", tmp_path, "--data", small_data, "--bootstrap", HUGE], "bootstrap", "wanted at least")
+        fails(capsys, ["predict", tmp_path, *sample, flag, HUGE**3], flag[2:].replace("-", "_"), "expected 1 to")
+    fails(capsys, ["evaluate", tmp_path, "--data", small_data, "--bootstrap", HUGE], "bootstrap", "expected 0 to")
     fails(capsys, ["evaluate", tmp_path, "--data", small_data, "--bootstrap-seed", -1], "bootstrap-seed", "got -1")
     fails(capsys, ["convert", tmp_path, tmp_path / "new", "--seed", 2**70], "seed", f"got {2**70}")
     fails(capsys, ["demo", "--seed", 2**70, "--report", tmp_path / "r"], "seed", f"got {2**70}")
@@ -120,7 +122,7 @@ def test_a_model_larger_than_the_memory_is_refused_before_it_is_made(small_data,
     monkeypatch.setattr(model_setup, "_memory", lambda: 2**20)
     monkeypatch.setattr("transformers.PreTrainedModel._from_config", lambda *a, **k: made.append(a))
     arguments = ["train", "--data", small_data, "--output", tmp_path / "m", "--hidden-size", 512]
-    fails(capsys, arguments, "hidden_size", "layers", "this machine has 0.00105 GB")
+    fails(capsys, arguments, "hidden_size", "layers", "fits into 0.00105 GB")
     assert not made
 
 

@@ -81,11 +81,11 @@ def test_whole_characters_in_escapes_are_read(tmp_path):
 
 def test_texts_on_the_command_line_and_of_callers(model, capsys):
     half = os.fsdecode(b"caf\xe9")
-    fails(capsys, ["predict", model, "--text", half], "argument 4: got 'caf\\udce9', wanted text in UTF-8")
+    fails(capsys, ["predict", model, "--text", half], "argument 4: expected text in UTF-8, got 'caf\\udce9'.")
     fails(capsys, ["train", "--data", half, "--output", "m"], "argument 3")
     command = [sys.executable, "-m", "qacg_models.cli", "predict", str(model), "--text", b"caf\xe9"]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
-    assert done.returncode == 2 and done.stderr == "qacg: argument 4: got 'caf\\udce9', wanted text in UTF-8\n"
+    assert done.returncode == 2 and done.stderr == "qacg: argument 4: expected text in UTF-8, got 'caf\\udce9'.\n"
     ask = AspectSentiment.from_pretrained(model)
     with pytest.raises(InputError, match=r"text: expected text that UTF-8 can encode, got \\udce9"):
         ask(half)

@@ -399,10 +399,10 @@ def test_bad_input_is_named(model, ask, tmp_path, capsys):
     for arguments, expected in (
         ([*given, "--aspects", "view"], "aspects: expected one of the model's (food, price, service), got 'view'"),
         ([*given, "--targets", "x"], "targets: expected none for a model whose contexts are aspects only, got x"),
-        ([*given, "--output", "out.txt"], "output: got out.txt, wanted a name that ends in .csv or .jsonl"),
-        ([*given, "--resume"], "resume: got it without an output file, wanted --output FILE"),
-        ([*given, "--aspect-column", "a"], "aspect_column: got one, but these texts have no columns"),
-        ([*given, "--window", "0"], "window: got 0, wanted at least 1"),
+        ([*given, "--output", "out.txt"], "output: expected a name that ends in .csv or .jsonl, got out.txt"),
+        ([*given, "--resume"], "resume: expected --output FILE beside it, got none"),
+        ([*given, "--aspect-column", "a"], "aspect_column: expected a CSV or JSONL as --input"),
+        ([*given, "--window", "0"], "window: expected 1 to 1,000,000, got 0"),
         ([*given, "--device", "abacus"], "got 'abacus'"),
         (
             [*given, "--output", tmp_path / "o.csv", "--resume", "--overwrite"],
@@ -411,8 +411,8 @@ def test_bad_input_is_named(model, ask, tmp_path, capsys):
         (["--text", " "], "text: expected a sentence, got an empty"),
         (["--input", empty], f"{empty}: has no texts"),
         (["--input", broken], f"{broken}:2: columns: expected 'text', got 'words'"),
-        (["--input", broken, "--aspect-column=a", "--aspects=food"], "aspects: got some beside --aspect-column"),
-        (["--input", broken, "--target-column=a"], "target-column: got one, but this model's contexts are aspects"),
+        (["--input", broken, "--aspect-column=a", "--aspects=food"], "aspects: expected either --aspects or"),
+        (["--input", broken, "--target-column=a"], "target-column: expected none for this model"),
         (["--input", tmp_path / "in.pdf"], "suffix of a known format; select one by --input-format"),
         (["--input", tmp_path / "none.txt"], "cannot be read"),
     ):

@@ -191,7 +191,7 @@ def test_what_cannot_be_suggested_is_said_in_one_line(tmp_path, capsys):
     assert "labelled: expected the labelled CSV" in fails(capsys, *asked, "--with", tmp_path)
     assert "labelled: expected a name that ends in .csv" in fails(capsys, *asked, "--labelled", tmp_path / "a.json")
     assert "expected at least 60" in fails(capsys, *asked, "--rows", "50", "--dev-rows", "40", "--random-rows", "20")
-    assert "rows: got 0" in fails(capsys, *asked, "--rows", "0")
+    assert "rows: expected 1 to 1,000,000, got 0" in fails(capsys, *asked, "--rows", "0")
     assert "beside --with" in fails(capsys, *asked, "--keep", "soup", "--with", tmp_path)
     assert not sheet.exists()
     sheet.write_text("labels that took a day")

@@ -120,7 +120,7 @@ def test_predict_bad_table_options_raise(model, tmp_path, capsys):
     text = tmp_path / "in.txt"
     text.write_text("fine\n\nslow\n")
     for flags, reason in (
-        (["--input", text, "--skip-empty"], "skip-empty: expected a table as --input, got texts whose empty lines"),
+        (["--input", text, "--skip-empty"], "skip-empty: expected a table as --input, got lines of text"),
         (["--text", "fine", "--skip-empty"], "skip-empty: expected a table as --input"),
         (["--input", "-", "--input-format", "parquet"], "input: expected a file for parquet, got standard input"),
         (["--input", text, "--encoding", "klingon"], "encoding: expected the name of an encoding"),

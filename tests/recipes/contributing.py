@@ -1,4 +1,4 @@
-"""Reads CONTRIBUTING.md: the files that a section names, and the steps from a CSV row to a prediction."""
+"""Reads CONTRIBUTING.md: the files that a section names, and its numbered steps through the code."""
 
 import re
 from pathlib import Path
@@ -30,6 +30,6 @@ def files(title: str, **placeholders: str) -> set[str]:
     return found
 
 
-def walk() -> list[tuple[str, str]]:
-    """File and function of each step from a CSV row to a prediction."""
-    return [(path, name.rpartition(".")[2]) for path, name in _STEP.findall(section("From a CSV row to a prediction"))]
+def walk(title: str) -> list[tuple[str, str]]:
+    """File and function of each numbered step of a section."""
+    return [(path, name.rpartition(".")[2]) for path, name in _STEP.findall(section(title))]

@@ -236,7 +236,7 @@ sys.exit(code)
 
 @pytest.mark.full
 def test_steps_of_a_prediction_are_those_that_run(copy, data):
-    steps = walk()
+    steps = walk("From a CSV row to a prediction")
     paths = [path for path, _ in steps]
     assert len(set(paths)) == len(paths) < 12, "no file is opened twice"
     qacg(copy, "train", "--data", data, "--output", "qacg", *SIZES, "--max-steps", "1")
@@ -245,4 +245,19 @@ def test_steps_of_a_prediction_are_those_that_run(copy, data):
     output = run(
         copy, "-c", FOLLOW, json.dumps(within), "predict", "qacg", "--input", "row.csv", "--output", "row-out.csv"
     )
+    assert [tuple(step) for step in json.loads(output.splitlines()[-1])] == within
+
+
+# As FOLLOW, but a step counts when it is called after the one before: features are published before checkpoints.
+FOLLOW_IN_ORDER = FOLLOW.replace("step in steps and step not in seen", "step in steps[len(seen) : len(seen) + 1]")
+
+
+@pytest.mark.full
+def test_steps_of_a_training_are_those_that_run(copy, data):
+    steps = walk("From `qacg train` to a durable checkpoint")
+    paths = [path for path, _ in steps]
+    assert len(set(paths)) == len(paths) < 10
+    within = [(path.removeprefix("python/qacg_models/"), name) for path, name in steps]
+    flags = ("--data", data, "--output", "durable", *SIZES, "--max-steps", "1")
+    output = run(copy, "-c", FOLLOW_IN_ORDER, json.dumps(within), "train", *flags)
     assert [tuple(step) for step in json.loads(output.splitlines()[-1])] == within

@@ -1,4 +1,4 @@
-"""The command-line program `qacg`. Importing this costs nothing: heavy imports wait for a command to run."""
+"""The command-line program `qacg`. Importing this is fast: commands import torch and transformers when they run."""
 
 from qacg_models.cli.program import main
 

@@ -1,4 +1,4 @@
-"""`python -m qacg_models.cli`, as torchrun starts it."""
+"""Runs `qacg` as `python -m qacg_models.cli`, which torchrun needs."""
 
 import sys
 

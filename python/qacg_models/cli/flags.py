@@ -1,4 +1,4 @@
-"""Command-line flags for the fields of a dataclass of choices, whose help texts are in the fields' metadata."""
+"""Command-line flags for dataclasses of options, whose help texts are in the metadata of their fields."""
 
 from __future__ import annotations
 
@@ -9,63 +9,74 @@ from dataclasses import fields
 from qacg_models.errors import InputError
 from qacg_models.utils.option_fields import format_value, help_text
 
-# Flags that are not words of Python, or shorter than their field.
+# Names of flags that differ from those of their fields.
 NAMES = {"from_checkpoint": "from"}
-# Fields of DataOptions that a trained model has settled.
-OF_TRAINING = ("aspects", "labels", "absent_label", "dev_fraction", "dev_seed")
+# Fields of DataOptions that a trained model defines.
+TRAINING_FIELDS = ("aspects", "labels", "absent_label", "dev_fraction", "dev_seed")
 
 
 def add_flags(
     parser: argparse.ArgumentParser,
-    choices: type,
+    options: type,
     *,
     leave_out: Sequence[str] = (),
     default_of: Callable[[str], str | None] = lambda name: None,
 ) -> None:
-    """One flag per field, under the field's group; absent from the parsed arguments unless it is given.
+    """Adds one flag per field, in the group of the field.
+
+    Flags that are not given are absent from the parsed arguments.
 
     Args:
-        choices: the dataclass.
-        leave_out: fields that get no flag.
+        parser: gets the flags.
+        options: the dataclass.
+        leave_out: fields without a flag.
         default_of: returns the default of a field that is None, for its help text; None if the text has it.
     """
     groups: dict[str, argparse._ArgumentGroup] = {}
-    for field in fields(choices):
+    for field in fields(options):
         if field.name in leave_out:
             continue
-        known = field.metadata
-        if known["group"] not in groups:
-            groups[known["group"]] = parser.add_argument_group(known["group"])
+        metadata = field.metadata
+        if metadata["group"] not in groups:
+            groups[metadata["group"]] = parser.add_argument_group(metadata["group"])
         default = default_of(field.name) if field.default is None else format_value(field.default)
-        settings: dict = {"dest": field.name, "default": argparse.SUPPRESS, "help": help_text(known["help"], default)}
-        if known["kind"] is bool:
+        settings: dict = {
+            "dest": field.name,
+            "default": argparse.SUPPRESS,
+            "help": help_text(metadata["help"], default),
+        }
+        if metadata["kind"] is bool:
             settings |= {"action": argparse.BooleanOptionalAction}
-        elif known["kind"] is list:
-            settings |= {"nargs": "+", "metavar": known["metavar"]}
-        elif known["choices"]:
-            settings |= {"choices": known["choices"]}
+        elif metadata["kind"] is list:
+            settings |= {"nargs": "+", "metavar": metadata["metavar"]}
+        elif metadata["choices"]:
+            settings |= {"choices": metadata["choices"]}
         else:
-            settings |= {"type": known["kind"], "metavar": known["metavar"]}
+            settings |= {"type": metadata["kind"], "metavar": metadata["metavar"]}
         name = NAMES.get(field.name, field.name)
-        groups[known["group"]].add_argument("--" + name.replace("_", "-"), **settings)
+        groups[metadata["group"]].add_argument("--" + name.replace("_", "-"), **settings)
 
 
 def add_int8_flag(parser: argparse._ActionsContainer) -> None:
-    """The flag of commands that ask a trained model."""
+    """Adds the flag --int8 of commands that run a trained model."""
     parser.add_argument(
         "--int8",
         action="store_true",
-        help="multiply in 8 bits, on the CPU: makes models of the size of MiniLM and above faster, small ones slower,"
-        " at probabilities that are slightly off; needs torchao (the extra int8)",
+        help="multiply in 8 bits on the CPU: faster for models of MiniLM's size and above, slower for small ones, with"
+        " slightly different probabilities; needs torchao (the extra int8)",
     )
 
 
 def check_range(name: str, value: int, least: int, most: int) -> None:
-    """Raises InputError unless the number given as the flag `name` lies between the two."""
+    """Checks the value of the flag `name`.
+
+    Raises:
+        InputError: the value is below `least` or above `most`.
+    """
     if not least <= value <= most:
-        raise InputError(f"{name}: got {value}, wanted at least {least} and at most {most:,}")
+        raise InputError(f"{name}: expected {least} to {most:,}, got {value}.")
 
 
-def taken(arguments: dict[str, object], choices: type) -> dict[str, object]:
-    """The fields of `choices` among parsed arguments."""
-    return {field.name: arguments[field.name] for field in fields(choices) if field.name in arguments}
+def selected_fields(arguments: dict[str, object], options: type) -> dict[str, object]:
+    """Returns the parsed arguments that are fields of `options`."""
+    return {field.name: arguments[field.name] for field in fields(options) if field.name in arguments}

@@ -1,4 +1,4 @@
-"""What a command does when it is interrupted, by Ctrl-C or SIGTERM: it ends in order, and prints how to go on."""
+"""Ctrl-C and SIGTERM: the command cleans up, and prints the command that continues it."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from types import ModuleType
 from qacg_models.errors import InputError
 from qacg_models.utils.distributed import world_size
 
-# Exit statuses, as a shell reports the two signals.
+# Exit statuses with which a shell reports the two signals.
 INTERRUPTED, TERMINATED = 130, 143
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM, raised as an interruption so that locks and unfinished files are dealt with as after Ctrl-C."""
+    """SIGTERM as an interruption: locks and unfinished files are handled as after Ctrl-C."""
 
 
 def interrupt_on_sigterm() -> None:
     """Makes the first SIGTERM raise `Terminated`; a second one ends the process at once.
 
-    Not under torchrun, whose processes may wait for one another, where no signal handler runs.
+    Does nothing under torchrun: no signal handler runs while processes wait for one another.
     """
     if world_size() == 1:
         signal.signal(signal.SIGTERM, _terminate)
@@ -36,16 +36,17 @@ def _terminate(number: int, frame: object) -> None:
     raise Terminated
 
 
-def what_to_do(command: ModuleType, arguments: argparse.Namespace, given: Sequence[str]) -> str:
-    """The rest of the message of an interrupted command, which ends in the command to type.
+def resume_hint(command: ModuleType, arguments: argparse.Namespace, given: Sequence[str]) -> str:
+    """Returns the hint of an interrupted command: what continues or repeats it.
 
     Args:
-        command: the module of the subcommand, whose `arguments_to_resume`, if it has one, is asked.
-        given: the arguments that were typed.
+        command: module of the subcommand; its `arguments_to_resume` is called, if it has one.
+        arguments: parsed.
+        given: arguments of the process.
     """
     try:
         resumed = command.arguments_to_resume(arguments, given) if hasattr(command, "arguments_to_resume") else None
-    except (InputError, OSError, KeyError):  # what the command has not come to say is wrong
+    except (InputError, OSError, KeyError):  # of arguments that the command had not checked yet
         resumed = None
     advice = "start again with:" if resumed is None else "resume with:"
     again = given if resumed is None else resumed
@@ -54,12 +55,12 @@ def what_to_do(command: ModuleType, arguments: argparse.Namespace, given: Sequen
 
 
 def with_resume(given: Sequence[str], arguments: argparse.Namespace) -> list[str]:
-    """The arguments of a command, of which the first is its name, with --resume among them."""
+    """Returns the arguments of a command, the first of which is its name, with --resume."""
     return [*given] if arguments.resume else [given[0], "--resume", *given[1:]]
 
 
 def _program() -> list[str]:
-    """How this program was started."""
+    """Returns the command that started this program."""
     file = ("qacg_models", "cli", "__main__.py")
     module = ["-m", ".".join(file[:2])]
     if world_size() > 1:

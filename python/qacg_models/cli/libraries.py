@@ -61,10 +61,10 @@ def load_libraries(*, alone: bool) -> None:
 
 @contextmanager
 def _collector_off() -> Iterator[None]:
-    """Inside, no garbage is collected, and what is there afterwards is never looked at again.
+    """Disables garbage collection inside the block, and excludes the objects created there from later collections.
 
-    Modules are made of hundreds of thousands of objects that live as long as the process; looking through them again
-    and again takes a fifth of the time that imports take, and once more at the end of the process.
+    Modules consist of hundreds of thousands of objects that live as long as the process. Repeated scans of them take a
+    fifth of the import time, and time again at the end of the process.
     """
     running = gc.isenabled()
     gc.disable()
@@ -78,7 +78,7 @@ def _collector_off() -> Iterator[None]:
 
 @contextmanager
 def _hidden(packages: tuple[str, ...]) -> Iterator[None]:
-    """Inside, packages that are not loaded yet cannot be found."""
+    """Hides packages from import inside the block, unless they are loaded already."""
     hidden = [name for name in packages if name not in sys.modules]
     sys.modules.update(dict.fromkeys(hidden))
     try:

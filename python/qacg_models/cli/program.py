@@ -1,4 +1,4 @@
-"""The command-line program `qacg`: picks a subcommand of `cli/commands/` and turns bad input into one line."""
+"""The command-line program `qacg`: runs a subcommand of `cli/commands/`, and prints errors of input as one line."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import sys
 from collections.abc import Sequence
 
 from qacg_models.cli.commands import analyze, convert, demo, evaluate, export, info, predict, suggest, table, train
-from qacg_models.cli.interruption import INTERRUPTED, TERMINATED, Terminated, interrupt_on_sigterm, what_to_do
+from qacg_models.cli.interruption import INTERRUPTED, TERMINATED, Terminated, interrupt_on_sigterm, resume_hint
 from qacg_models.cli.libraries import check_dependencies, load_libraries
-from qacg_models.cli.standard_output import flush_out, give_up_output
+from qacg_models.cli.standard_output import discard_output, flush_out
 from qacg_models.errors import InputError
 from qacg_models.utils.distributed import is_main
 from qacg_models.utils.plain_text import lone_surrogate
@@ -29,26 +29,26 @@ COMMANDS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command.
+    """Runs one command.
 
     Args:
-        argv: arguments without the program's name; None takes those of the process.
+        argv: arguments without the name of the program; None for those of the process.
 
     Returns:
-        The exit status: 0 for success, 1 for a check that did not pass, 2 for input that cannot be used, 130 after an
-        interruption (Ctrl-C), 143 after SIGTERM.
+        The exit status: 0 for success, 1 if a check failed, 2 for input that cannot be used, 130 after Ctrl-C,
+        143 after SIGTERM.
     """
     given = sys.argv[1:] if argv is None else argv
     for number, argument in enumerate(given, 1):
         if lone_surrogate(argument):
-            print(f"qacg: argument {number}: got {argument!a}, wanted text in UTF-8", file=sys.stderr)
+            print(f"qacg: argument {number}: expected text in UTF-8, got {argument!a}.", file=sys.stderr)
             return 2
     arguments = _parser().parse_args(given)
     command = COMMANDS[arguments.command]
     if argv is None:
         interrupt_on_sigterm()
     try:
-        if command is not info:  # it describes incomplete installations too
+        if command is not info:  # describes incomplete installations too
             check_dependencies()
         if hasattr(command, "USES_MODELS"):
             load_libraries(alone=argv is None)
@@ -57,11 +57,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return status
     except (InputError, OSError) as error:
         print(f"qacg {arguments.command}: {_one_line(error)}", file=sys.stderr)
-        give_up_output()
+        discard_output()
         return 2
     except KeyboardInterrupt as interruption:
         if is_main():
-            print(f"qacg {arguments.command}: interrupted; {what_to_do(command, arguments, given)}", file=sys.stderr)
+            print(f"qacg {arguments.command}: interrupted; {resume_hint(command, arguments, given)}", file=sys.stderr)
         return TERMINATED if isinstance(interruption, Terminated) else INTERRUPTED
 
 
@@ -72,12 +72,23 @@ def _one_line(error: Exception) -> str:
     return " ".join(text.split())
 
 
+class _PrintVersion(argparse.Action):
+    """Prints the version; importing qacg_kernels imports torch, so it waits until the flag is used."""
+
+    def __call__(self, parser, namespace, values, option_string=None):
+        from qacg_kernels import __version__
+
+        print(f"qacg {__version__}")
+        parser.exit()
+
+
 def _formatter(prog: str) -> argparse.HelpFormatter:
     return argparse.HelpFormatter(prog, max_help_position=34)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="qacg", description="Aspect-based sentiment with quasi-attention.")
+    parser.add_argument("--version", action=_PrintVersion, nargs=0, help="print the version")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, command in COMMANDS.items():
         description = getattr(command, "DESCRIPTION", command.HELP)

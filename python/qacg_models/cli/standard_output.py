@@ -1,4 +1,4 @@
-"""Standard output that takes no more, as when it leads to a full disk or to a program that has ended."""
+"""Writes to standard output, with errors for a full disk and for a reader that has ended."""
 
 from __future__ import annotations
 
@@ -9,36 +9,36 @@ from qacg_models.errors import InputError
 
 
 def write_out(text: str) -> None:
-    """Writes to standard output.
+    """Writes text to standard output.
 
     Raises:
-        InputError: it takes no more, with the reason.
+        InputError: the write fails; the text has the reason.
     """
     try:
         sys.stdout.write(text)
     except OSError as error:
-        raise _refused(error) from error
+        raise _write_error(error) from error
 
 
 def flush_out() -> None:
-    """Writes what was printed and is still held, so that a failure is known before the process is torn down.
+    """Flushes standard output, so that a failure is reported before the process ends.
 
     Raises:
-        InputError: as for `write_out`.
+        InputError: the write fails; the text has the reason.
     """
     try:
         sys.stdout.flush()
     except OSError as error:
-        raise _refused(error) from error
+        raise _write_error(error) from error
 
 
-def give_up_output() -> None:
-    """After a failure: what standard output does not take goes nowhere, or Python would try it again at its end."""
+def discard_output() -> None:
+    """Discards rejected output, which Python would otherwise try to write again at exit."""
     try:
         sys.stdout.flush()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _refused(error: OSError) -> InputError:
+def _write_error(error: OSError) -> InputError:
     return InputError(f"standard output: cannot be written ({error.strerror or error})")

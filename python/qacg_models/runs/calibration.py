@@ -93,7 +93,7 @@ class Calibration:
             raise InputError(f"temperatures: expected a single 1 beside skipped, got {self.format_temperatures()}")
 
     def describe(self) -> str:
-        """Returns a line with the temperatures, the reason for them, and a warning if there were few rows."""
+        """Returns a line with the temperatures, the reason for them, and a warning for few rows."""
         if self.fit is None:
             return f"temperatures: not fitted, {self.skipped}"
         fit = self.fit

@@ -80,7 +80,7 @@ MIN_BETWEEN, MAX_BETWEEN = 50, 500
 
 
 def evaluation_steps(steps_per_epoch: int) -> int:
-    """Returns the steps between evaluations of a training without a given number of steps: half an epoch, limited."""
+    """Returns the steps between evaluations: half an epoch, from MIN_BETWEEN to MAX_BETWEEN."""
     return min(max(steps_per_epoch // 2, MIN_BETWEEN), MAX_BETWEEN)
 
 
@@ -100,7 +100,9 @@ def pretrained_epochs(steps_per_epoch: int) -> int:
 
 
 def pretrained_rate(width: int | None) -> float:
-    """Returns the learning rate of fine-tuning: 5e-5 for hidden size 768, up to 2e-4 for smaller ones.
+    """Returns the learning rate of fine-tuning, which is larger for small models.
+
+    It is 5e-5 for hidden size 768 and 2e-4 up to 384.
 
     Args:
         width: hidden size; None if it is unknown.
@@ -109,7 +111,7 @@ def pretrained_rate(width: int | None) -> float:
 
 
 def describe_default(name: str) -> str | None:
-    """Returns the defaults of an option for its help text; None for an option that has no recipe."""
+    """Returns the defaults of an option for its help text; None if no recipe has one."""
     scratch, pretrained, counted, released = (
         RECIPES[recipe].get(name) for recipe in ("scratch", "pretrained", "counted", "released")
     )

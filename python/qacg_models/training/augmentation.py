@@ -46,7 +46,9 @@ class WordDropout:
 
 
 class JoinedTexts:
-    """Rows of a table, by number, and pairs of rows of one aspect as a single row, by a pair of numbers.
+    """Training rows by number, and joined rows by a pair of numbers.
+
+    The rows of a pair have the same aspect.
 
     Args:
         rows: with context ids.
@@ -79,7 +81,7 @@ class JoinedTexts:
         return second | joined | {"labels": first["labels"] or second["labels"]}
 
     def pairs(self, drawn: torch.Tensor, generator: torch.Generator) -> Iterator[RowKey]:
-        """Yields a key for each drawn row: its number, or a pair with a row of its aspect before or after it."""
+        """Yields the number of each drawn row, or a pair of it and a row of its aspect."""
         chance = torch.rand((3, len(drawn)), generator=generator, dtype=torch.float64)
         contexts = self.contexts[drawn].long()
         counts = self.counts[contexts]

@@ -19,7 +19,9 @@ POWER = 8
 
 
 class WeightAverage:
-    """Polynomial-decay average (Shamir and Zhang, 2013); step t has the weight (POWER + 1) / (t + POWER).
+    """Polynomial-decay average of the weights (Shamir and Zhang, 2013).
+
+    Step t has the weight (POWER + 1) / (t + POWER).
 
     Args:
         model: its parameters initialize the average; the first step replaces them.
@@ -37,7 +39,7 @@ class WeightAverage:
 
     @contextmanager
     def applied_to(self, model: torch.nn.Module) -> Iterator[None]:
-        """Gives the model the average as its weights inside the block, and restores its own afterwards, bit for bit."""
+        """Gives the model the average inside the block, and restores its weights bit for bit."""
         own = {name: value.detach().clone() for name, value in model.named_parameters()}
         _copy(self.weights, model)
         try:

@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 
 
 class BertAdam(Optimizer):
-    """Adam without bias correction, with decoupled weight decay and gradients clipped per tensor.
+    """Adam without bias correction, with decoupled weight decay and clipping per tensor.
 
     m = b1 m + (1 - b1) g,  v = b2 v + (1 - b2) g^2,  w = w - lr (m / (sqrt(v) + eps) + decay w), where g is the
     gradient of one tensor, scaled down to the norm `max_grad_norm`.
@@ -71,8 +71,9 @@ class BertAdam(Optimizer):
 
 
 def warmup_then_linear(step: int, steps: int, warmup: float) -> float:
-    """Returns the factor of the learning rate: x / warmup while x = step / steps is below `warmup`, then 1 - x.
+    """Returns the factor of the learning rate at a step.
 
+    It is x / warmup while x = step / steps is below `warmup`, then 1 - x.
     The jump at x = warmup is that of the released code. Beyond the last step the released code, which counts too few
     steps, has negative rates; here the rate stays 0.
 

@@ -31,7 +31,7 @@ Fitting = Callable[[Sequence[int], np.ndarray], tuple[float, ...]]
 
 
 def calibrate(protocol: str, gold: Sequence[int], logits: np.ndarray | None, sentences: Sequence[str]) -> Calibration:
-    """Returns the temperatures with the lowest log loss on held-out rows of dev, or the reason why there are none.
+    """Returns the temperatures that are best on held-out rows, or why there are none.
 
     Args:
         protocol: of training; the released one has no temperatures.

@@ -25,7 +25,7 @@ MANY_BATCHES = 100  # evaluations with at least so many batches show a bar of th
 
 
 class EvaluationMetrics:
-    """Computes the metrics of an evaluation: those of the task, and the number of labels that are predicted.
+    """Computes the metrics of the task, and the number of labels that are predicted.
 
     Args:
         task: whose metrics are computed.

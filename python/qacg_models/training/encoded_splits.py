@@ -48,7 +48,7 @@ def encode_splits(
     config: EncoderConfig,
     say: Callable[[str], None],
 ) -> EncodedSplits:
-    """Encodes train and the split that selects checkpoints, or reads what an earlier attempt has encoded.
+    """Encodes train and the split that selects checkpoints, or reads their encoded rows.
 
     Args:
         folder: of the run.
@@ -105,7 +105,10 @@ def _write(
 
 
 def evaluation_sample(rows: Sequence[Example], limit: int, seed: int) -> Sequence[Example]:
-    """Returns the rows, or about `limit` of them: those of groups drawn by a hash of the seed and the group's name."""
+    """Returns the rows, or about `limit` of them, in complete groups.
+
+    A group is drawn by the hash of the seed and its name, so the sample does not depend on the order of the rows.
+    """
     if len(rows) <= limit:
         return rows
     share = limit / len(rows)

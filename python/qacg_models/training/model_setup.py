@@ -25,7 +25,7 @@ MAX_SENTENCES = 500_000
 
 
 def begin_tokenizer(dataset: Dataset, options: TrainingOptions) -> PreTrainedTokenizerFast:
-    """Returns the tokenizer of the options or of the checkpoint, or one that is learned from the training split.
+    """Returns the given tokenizer, that of the checkpoint, or a newly trained one.
 
     Raises:
         InputError: the tokenizer cannot be loaded.

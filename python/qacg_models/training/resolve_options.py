@@ -74,7 +74,9 @@ def resolve_options(options: TrainingOptions, dataset: Dataset) -> TrainingOptio
 
 
 def choose_start(options: TrainingOptions, dataset: Dataset) -> tuple[TrainingOptions, str]:
-    """Resolves `from_checkpoint`: MiniLM for English text where its package is installed, otherwise random weights.
+    """Resolves `from_checkpoint`: MiniLM for English text, otherwise random weights.
+
+    MiniLM requires its package.
 
     Returns:
         The options with a checkpoint or SCRATCH, and a log line that names the start and the reason.
@@ -115,7 +117,7 @@ def _why_not_pretrained(options: TrainingOptions, dataset: Dataset) -> str | Non
 
 
 def vocabulary_fit(dataset: Dataset) -> tuple[float, float]:
-    """Returns two shares of the training texts: words in MiniLM's vocabulary, and letters other than a to z."""
+    """Returns the shares of words in MiniLM's vocabulary, and of letters other than a to z."""
     vocabulary = load_tokenizer(located(PRETRAINED)).get_vocab().keys()
     texts = [text for (text,) in distinct(dataset.splits["train"], "sentence")]
     texts = texts[:: max(1, len(texts) // EXAMINED)]

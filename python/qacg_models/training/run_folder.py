@@ -147,7 +147,7 @@ class RunFolder:
 
     @contextmanager
     def new_folder(self, name: str) -> Iterator[Path]:
-        """Creates the folder `name` in one step: yields a path to write to, and renames it when the block ends.
+        """Yields a path to write to, and publishes it as the folder `name` when the block ends.
 
         Several processes may write. All of them enter the block, and they have to wait for one another before its end;
         the main process renames. If a write fails, what was written is deleted, which frees the space on a full disk.
@@ -186,9 +186,9 @@ class RunFolder:
         return None if step is None else self.best_weights(step)
 
     def newest_checkpoint(self, say: Say) -> Path | None:
-        """Returns the newest undamaged checkpoint whose best weights are undamaged too; None if there is none.
+        """Returns the newest checkpoint that is undamaged; None if there is none.
 
-        Renames damaged folders to damaged-NAME.
+        Its best weights must be undamaged too. Renames damaged folders to damaged-NAME.
 
         Args:
             say: receives a line for each renamed folder.
@@ -206,7 +206,10 @@ class RunFolder:
         return None
 
     def delete_old(self, keep: int, best_step: int | None) -> None:
-        """Deletes all but the newest `keep` checkpoints, and the weights that neither these nor `best_step` need."""
+        """Deletes old checkpoints and weights.
+
+        Keeps the newest `keep` checkpoints, their best weights and those of `best_step`.
+        """
         for old in self.checkpoints()[:-keep]:
             remove_folder(old)
         needed = {self.best_weights_of(path) for path in self.checkpoints()}
@@ -216,7 +219,10 @@ class RunFolder:
                 remove_folder(old)
 
     def finish(self) -> None:
-        """Renames the complete model to the output and deletes the rest; can be repeated after a crash within it."""
+        """Renames the complete model to the output, and deletes the rest.
+
+        A call that was interrupted can be repeated.
+        """
         (self.path / DONE).touch()
         if (self.path / MODEL).exists():
             replace_folder(self.path / MODEL, self.output)
@@ -230,7 +236,10 @@ class RunFolder:
             remove_folder(self.path)  # the deletion may have been interrupted
 
     def leave(self, say: Say) -> None:
-        """Deletes the folder after a failure, unless it holds a checkpoint, a damaged folder or the previous model."""
+        """Deletes the folder after a failure, unless it holds something to keep.
+
+        That is a checkpoint, a damaged folder, or the previous model.
+        """
         found = self.checkpoints()
         if found:
             say(f"{self.path} keeps {found[-1].name}; --resume continues from it")
@@ -295,7 +304,7 @@ def check_output(output: Path | str, overwrite: bool) -> None:
 
 
 def publish(written: Path, name: Path) -> None:
-    """Writes the digests of a complete folder, flushes it to the disk and renames it to `name`."""
+    """Adds the digests to a complete folder, flushes it to the disk, renames it to `name`."""
     paths = sorted(path for path in written.rglob("*") if path.is_file() and path.name != DIGESTS_NAME)
     digests = {path.relative_to(written).as_posix(): file_digest(path) for path in paths}
     with atomic_write(written / DIGESTS_NAME) as handle:
@@ -312,7 +321,7 @@ def publish(written: Path, name: Path) -> None:
 
 
 def find_damage(folder: Path) -> Damage | None:
-    """Returns the first file of a published folder that differs from its digest; None if all match.
+    """Returns the first file of a folder that differs from its digest; None if all match.
 
     Files that were added later are ignored, because nothing reads them.
     """

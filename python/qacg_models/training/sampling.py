@@ -18,7 +18,9 @@ _CHUNK = 1 << 16  # row numbers that are Python integers at a time, which take f
 
 
 class EpochSampler(Sampler):
-    """Draws rows with replacement and weight count(class) ** -balance, or every row once if balance is 0.
+    """Draws the rows of an epoch, rare classes more often.
+
+    Rows are drawn with replacement and weight count(class) ** -balance; a balance of 0 gives every row once.
 
     The order of an epoch does not depend on earlier epochs. So a resumed run, and each of several processes, draws the
     same rows.

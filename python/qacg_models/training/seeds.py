@@ -102,7 +102,7 @@ def _train_one(
 
 
 def summarize(records: Sequence[TrainingRecord]) -> dict:
-    """Returns the mean and the sample standard deviation of every metric over the records of several seeds."""
+    """Returns the mean and sample standard deviation of every metric over several seeds."""
     every = [record.to_json()["metrics"] for record in records]
 
     def statistic(split: str, name: str) -> dict:

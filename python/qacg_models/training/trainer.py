@@ -27,7 +27,7 @@ from qacg_models.utils.distributed import is_main, wait_for_all, world_size
 
 
 class AspectTrainer(Trainer):
-    """Trains in a run folder, which gets checkpoints and, as `best-STEP`, the weights of the best evaluation.
+    """Trains, and writes checkpoints and the best weights to the folder of the run.
 
     Args:
         options: resolved.
@@ -130,7 +130,7 @@ class AspectTrainer(Trainer):
     # --- evaluating ---
 
     def evaluated_weights(self) -> AbstractContextManager[None]:
-        """Gives the model, inside the block, the weights to evaluate: their average where one is kept."""
+        """Gives the model, inside the block, the average of its weights where one is kept."""
         return nullcontext() if self.average is None else self.average.applied_to(self.model)
 
     def evaluate(self, *args, **kwargs) -> dict[str, float]:
@@ -234,7 +234,7 @@ class AspectTrainer(Trainer):
 
 
 def label_offsets(labels: Sequence[int], classes: int, weight: float) -> torch.Tensor | None:
-    """Returns the offsets of adjusted logits, `weight` times the log share of each label, with add-one smoothing.
+    """Returns `weight` times the log share of each label, with add-one smoothing.
 
     Args:
         labels: (N) class of each training row.

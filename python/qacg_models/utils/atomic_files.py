@@ -21,7 +21,9 @@ OLD = "old"  # name of a replaced folder, beside the new one
 
 
 def replace_folder(new: Path, output: Path) -> None:
-    """Renames `new` to `output`. The previous output becomes `old`, beside `new`; the caller deletes it.
+    """Renames `new` to `output`.
+
+    The previous output becomes `old`, beside `new`; the caller deletes it.
 
     Raises:
         OSError: `new` cannot be renamed; the previous output is restored.
@@ -85,9 +87,9 @@ def remove_folder(folder: Path) -> None:
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[TextIO]:
-    """Yields a UTF-8 file to write, which replaces `path` when the block ends and its content is on the disk.
+    """Yields a UTF-8 file to write, which replaces `path` when the block ends.
 
-    If the block fails, `path` is unchanged. Line ends are not converted.
+    Its content is flushed to the disk before. If the block fails, `path` is unchanged. Line ends are not converted.
 
     Raises:
         InputError: the file cannot be written; the text has the reason.
@@ -98,7 +100,9 @@ def atomic_write(path: Path) -> Iterator[TextIO]:
 
 @contextmanager
 def atomic_write_bytes(path: Path) -> Iterator[BinaryIO]:
-    """Yields a binary file to write, which replaces `path` when the block ends and its content is on the disk.
+    """Yields a binary file to write, which replaces `path` when the block ends.
+
+    Its content is flushed to the disk before. If the block fails, `path` is unchanged.
 
     Raises:
         InputError: the file cannot be written; the text has the reason.
@@ -142,7 +146,7 @@ class StagedFile:
 
 @contextmanager
 def staged_file(output: Path) -> Iterator[StagedFile]:
-    """Yields a temporary file for code that writes a file by its path; the caller checks and publishes it.
+    """Yields a temporary file for code that writes by path; the caller publishes it.
 
     The file has the name of `output`, because libraries use its suffix, in a folder that is deleted at the end.
     """
@@ -153,7 +157,7 @@ def staged_file(output: Path) -> Iterator[StagedFile]:
 
 @contextmanager
 def explain_write_errors(folder: Path) -> Iterator[None]:
-    """Converts the errors of libraries that write files into `folder` to InputError with a path and a reason.
+    """Converts write errors of libraries to InputError, with a path and a reason.
 
     Their errors have neither: torch's archive writer raises a RuntimeError, and safetensors an error that is no
     OSError.
@@ -197,7 +201,10 @@ def _why_not_writable(folder: Path) -> str | None:
 
 
 def follow_umask(paths: Iterable[Path]) -> None:
-    """Sets the permissions of files by the umask; safetensors creates files that only their owner can read."""
+    """Sets the permissions of files by the umask.
+
+    safetensors creates files that only their owner can read.
+    """
     for path in paths:
         # Reading the umask means setting it, for all threads; a new file shows it instead.
         with staged_file(path) as probe:

@@ -21,7 +21,7 @@ _OWN_PACKAGES = ("qacg_kernels", "qacg_models", "benchmarks")
 
 
 def module_command(module: str, *arguments: object) -> list[str]:
-    """Returns the command that runs a module like `python -m MODULE`, without imports from the current folder.
+    """Returns the command that runs a module without imports from the current folder.
 
     The child imports the packages of this project from the same folders as this process. The folders in PYTHONPATH
     stay on its import path.

@@ -32,7 +32,7 @@ def let_threads_sleep() -> None:
 
 
 def cpu_quota() -> int | None:
-    """Returns the cores granted by the control group, such as `docker --cpus`, rounded up; None without a limit."""
+    """Returns the cores of the control group (`docker --cpus`), rounded up; None if unlimited."""
     try:
         quota, period = (_CGROUP / "cpu.max").read_text(encoding="ascii").split()
     except (OSError, ValueError):

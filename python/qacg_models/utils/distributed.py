@@ -32,7 +32,7 @@ def main_only(say: Callable[[str], None]) -> Callable[[str], None]:
 
 
 def join_group() -> None:
-    """Initializes the process group that the functions below use; does nothing for a single process."""
+    """Initializes the process group, which the functions below use, for several processes."""
     if world_size() > 1:
         from accelerate import PartialState
 

@@ -16,7 +16,7 @@ _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
 
 
 def lock_path(output: Path) -> Path:
-    """Returns the lock file of an output, `.NAME.lock` beside it, which is deleted when the run ends."""
+    """Returns the lock file of an output, `.NAME.lock`, which is deleted when the run ends."""
     output = Path(os.path.abspath(output))
     return output.with_name(f".{output.name}.lock")
 
@@ -33,7 +33,7 @@ def parts_path(output: Path) -> Path:
 
 @contextlib.contextmanager
 def lock_output(output: Path, say: Callable[[str], None]) -> Iterator[None]:
-    """Holds the lock of `output` inside the block, so that no other run writes to the same output.
+    """Holds the lock of `output` inside the block, which excludes other runs.
 
     The main process of several holds it. The system releases the lock of a killed process, whose file the next run
     reuses.

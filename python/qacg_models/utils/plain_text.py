@@ -47,13 +47,13 @@ def read_text(path: Path) -> str:
 
 
 def lone_surrogate(text: str) -> str | None:
-    """Returns the first surrogate in a text as an escape, such as `\\ud83d`; None if there is none."""
+    """Returns the first surrogate as an escape, such as `\\ud83d`; None if there is none."""
     found = _SURROGATE.search(text)
     return None if found is None else f"\\u{ord(found[0]):04x}"
 
 
 def escape_formula(cell: str) -> str:
-    """Returns the cell, with an apostrophe before it if a spreadsheet would run it as a formula.
+    """Returns the cell, after an apostrophe if a spreadsheet would run it as a formula.
 
     A formula that already has apostrophes gets one more, so that `unescape_formula` restores every cell.
     """
@@ -79,7 +79,7 @@ def parse_json(text: str) -> object:
 
 
 def parse_json_at(text: str, start: int) -> tuple[object, int]:
-    """Returns the JSON value that begins at `start`, which is no white space, and the position of its end.
+    """Returns the JSON value at `start`, which is no white space, and where it ends.
 
     Raises:
         json.JSONDecodeError: the text is not JSON; a number has more digits than Python reads; lists and objects are

@@ -35,7 +35,7 @@ def now() -> str:
 
 
 def commit() -> str | None:
-    """Returns the commit of a checkout, with "-modified" if files differ from it; None for an installed package."""
+    """Returns the commit of a checkout, "-modified" after it if files differ; otherwise None."""
     from qacg_kernels.utils.source_revision import checkout_of
 
     found = checkout_of(__file__, "-uno")

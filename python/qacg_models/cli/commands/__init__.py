@@ -1,6 +1,6 @@
-"""The subcommands of `qacg`, one module each: what it says of itself, its arguments, and running it.
+"""The subcommands of `qacg`, one module each.
 
-A module has HELP (one line) and, where there is more to say, DESCRIPTION; USES_MODELS where it loads torch and
-transformers; `add_arguments(parser)`; and `run(arguments)`, which returns the exit status. Importing a
-module costs nothing: heavy imports wait for `run`.
+A module has HELP (one line), optionally DESCRIPTION, USES_MODELS if it imports torch and transformers,
+`add_arguments(parser)`, and `run(arguments)`, which returns the exit status. Importing a module is fast: `run` does the
+heavy imports.
 """

@@ -1,11 +1,11 @@
-"""`qacg analyze`: a page that shows what a model looked at."""
+"""`qacg analyze`: a page with the attention maps of a model."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 
-from qacg_models.cli.flags import OF_TRAINING, add_flags, taken
+from qacg_models.cli.flags import TRAINING_FIELDS, add_flags, selected_fields
 from qacg_models.data.options import DataOptions
 from qacg_models.errors import InputError
 
@@ -13,7 +13,7 @@ USES_MODELS = True
 HELP = "a page with signed attention maps, lambda and token scores of chosen sentences"
 DESCRIPTION = (
     "Writes one HTML file that needs no network, with the figures as SVG and PNG and their numbers as JSON beside it. "
-    "Aspects of one sentence are shown side by side."
+    "Aspects of the same sentence are shown side by side."
 )
 
 
@@ -23,9 +23,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=Path, metavar="MODEL", help="folder that qacg train wrote")
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--text", nargs="+", metavar="TEXT", help="sentences")
-    source.add_argument("--data", type=Path, metavar="FILE", help="file of data, of which --lines are shown")
-    parser.add_argument("--aspects", nargs="+", metavar="NAME", help="aspects of --text; without it all")
-    parser.add_argument("--targets", nargs="+", metavar="NAME", help="targets of --text; without it those it names")
+    source.add_argument("--data", type=Path, metavar="FILE", help="file of data; --lines selects rows")
+    parser.add_argument("--aspects", nargs="+", metavar="NAME", help="aspects of --text (default: all)")
+    parser.add_argument("--targets", nargs="+", metavar="NAME", help="targets of --text (default: those in the text)")
     parser.add_argument("--lines", type=int, nargs="+", metavar="N", help="lines of --data")
     parser.add_argument(
         "--output", type=Path, default=Path("analysis"), metavar="DIR", help="folder of the page (default: %(default)s)"
@@ -34,13 +34,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--no-layer-figures",
         dest="layer_figures",
         action="store_false",
-        help="leave out the maps of every layer as SVG and PNG, which take most of the time",
+        help="omit the maps of every layer as SVG and PNG, which take most of the time",
     )
-    add_flags(parser, DataOptions, leave_out=OF_TRAINING)
+    add_flags(parser, DataOptions, leave_out=TRAINING_FIELDS)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Runs the model and writes the page."""
+    """Runs the model on the rows, and writes the page."""
     from qacg_models.inference.aspect_queries import Questions
     from qacg_models.inference.trained_model import load_trained
     from qacg_models.reporting.analysis_page import write_analysis
@@ -68,23 +68,25 @@ def run(arguments: argparse.Namespace) -> int:
 def _check(arguments: argparse.Namespace) -> None:
     of_text = [name for name in ("aspects", "targets") if getattr(arguments, name)]
     if arguments.data is None and arguments.lines:
-        raise InputError("lines: got some beside --text, wanted --data FILE")
+        raise InputError("lines: expected --data FILE beside it, got --text.")
     if arguments.data is not None and of_text:
-        raise InputError(f"{of_text[0]}: got some beside --data, whose lines have their own; wanted --lines N")
+        raise InputError(
+            f"{of_text[0]}: expected none with --data, whose rows have their own. Select rows with --lines N."
+        )
     if arguments.data is not None and not arguments.lines:
-        raise InputError("lines: got none, wanted the lines of --data that are to be shown")
+        raise InputError("lines: expected the line numbers of rows in --data, got none.")
 
 
 def _rows(arguments: argparse.Namespace, trained) -> list:
     from qacg_models.data import check_contexts, load_file
 
-    options = trained.data_options.overridden(taken(vars(arguments), DataOptions))
+    options = trained.data_options.overridden(selected_fields(vars(arguments), DataOptions))
     rows: dict[int, list] = {}
     for row in load_file(arguments.data, trained.task, options):
         rows.setdefault(row.line, []).append(row)
     missing = [line for line in arguments.lines if line not in rows]
     if missing:
-        raise InputError(f"lines: got {missing[0]}, where {arguments.data} has no row; rows begin on line {min(rows)}")
+        raise InputError(f"lines: expected lines with rows, the first of which is {min(rows)}, got {missing[0]}.")
     chosen = [row for line in dict.fromkeys(arguments.lines) for row in rows[line]]
     check_contexts(chosen, trained.contexts, arguments.data)
     return chosen

@@ -1,4 +1,4 @@
-"""`qacg convert`: foreign checkpoints into our models, and back."""
+"""`qacg convert`: converts checkpoints of other formats to models of this package, and back."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ FORMATS = ("own", "huggingface", "released", "tensorflow-names")
 
 
 USES_MODELS = True
-HELP = "checkpoints of BERT and of the published code into our models, and back"
+HELP = "convert checkpoints of BERT and of the released code to models of this package, and back"
 DESCRIPTION = (
     "Reads TensorFlow-converted files, released state dicts, transformers' BERT of any head and models of this "
-    "package, as safetensors or torch files, in one piece or sharded; says what became of every tensor; and refuses "
-    "to go on with half a backbone."
+    "package, as safetensors or torch files, in one file or sharded. Reports what happened to every tensor, and fails "
+    "if a part of the backbone is missing."
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments to its parser."""
     parser.add_argument("src", type=Path, metavar="SRC", help="folder, file of weights, or index of shards")
-    parser.add_argument("dst", type=Path, metavar="DST", help="folder to make")
+    parser.add_argument("dst", type=Path, metavar="DST", help="folder to create")
     parser.add_argument("--to", choices=FORMATS, default="own", help="format of DST (default: %(default)s)")
     parser.add_argument(
         "--model",
         metavar="CLASS",
-        help="model of this package that SRC is for; without it that of our own config.json, or "
-        "QACGBertForSequenceClassification where the tensors leave no doubt (with --to others, BERT for a BERT)",
+        help="class of this package for SRC (default: that of its config.json, or QACGBertForSequenceClassification if "
+        "the tensors match it; BERT with another --to)",
     )
-    parser.add_argument("--config", type=Path, metavar="FILE", help="configuration; without it the one beside SRC")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="configuration (default: the one beside SRC)")
     parser.add_argument(
         "--set",
         action="append",
@@ -44,26 +44,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help='configuration field, as in --set \'contexts=["price", "safety"]\' --set num_labels=3',
     )
     parser.add_argument("--truncate-positions", type=int, metavar="N", help="keep the first N positions")
-    parser.add_argument("--resize-vocabulary", type=int, metavar="N", help="keep the first N words, or add new ones")
+    parser.add_argument("--resize-vocabulary", type=int, metavar="N", help="keep the first N tokens, or add new ones")
     parser.add_argument(
-        "--truncate-contexts", action="store_true", help="keep the first contexts, as many as the field has names"
+        "--truncate-contexts",
+        action="store_true",
+        help="keep the first contexts, as many as the field `contexts` has names",
     )
-    parser.add_argument("--new-head", action="store_true", help="start a new head if SRC's has another size")
-    parser.add_argument(
-        "--initialize-missing", action="store_true", help="start tensors at random that SRC should have and lacks"
-    )
-    parser.add_argument(
-        "--drop-unplaced", action="store_true", help="leave out tensors that the format has no place for"
-    )
-    parser.add_argument("--seed", type=int, default=0, help="of tensors with initial values (default: %(default)s)")
-    parser.add_argument("--overwrite", action="store_true", help="replace the model that is in DST")
+    parser.add_argument("--new-head", action="store_true", help="initialize a new head if that of SRC has another size")
+    parser.add_argument("--initialize-missing", action="store_true", help="initialize tensors at random that SRC lacks")
+    parser.add_argument("--drop-unplaced", action="store_true", help="omit tensors that the format does not support")
+    parser.add_argument("--seed", type=int, default=0, help="seed of initialized tensors (default: %(default)s)")
+    parser.add_argument("--overwrite", action="store_true", help="replace the model in DST")
     parser.add_argument("--json", action="store_true", help="print the report as JSON, tensor by tensor")
 
 
 def _assignment(text: str) -> tuple[str, object]:
     field, found, value = text.partition("=")
     if not found or not field:
-        raise argparse.ArgumentTypeError(f"got {text!r}, wanted FIELD=JSON")
+        raise argparse.ArgumentTypeError(f"expected FIELD=JSON, got {text!r}")
     try:
         return field, parse_json(value)
     except ValueError:
@@ -71,7 +69,7 @@ def _assignment(text: str) -> tuple[str, object]:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Converts, and prints what became of every tensor."""
+    """Converts the checkpoint, and prints the report."""
     from qacg_models.checkpoints.permissions import Permissions
     from qacg_models.conversion.convert import convert
 
@@ -82,7 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
         if number is None:
             continue
         if field in overrides:
-            raise InputError(f"--{flag.replace('_', '-')} sets {field}, and so does --set; wanted one of them")
+            raise InputError(f"--{flag.replace('_', '-')}: expected no {field} in --set, which it sets, got both.")
         overrides[field] = number
     report = convert(
         arguments.src,

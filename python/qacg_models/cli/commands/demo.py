@@ -21,17 +21,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="folder of the model (default: %(default)s)",
     )
-    parser.add_argument("--seed", type=int, default=0, help="of training (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of training (default: %(default)s)")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Runs the demonstration; 1 if a check does not pass."""
+    """Runs the demonstration; returns 1 if a check fails."""
     from qacg_models.demos.sample_demo import EPOCHS, run
     from qacg_models.runs.options import SCRATCH, TrainingOptions
     from qacg_models.utils.outputs import check_writable
 
     for name, path in (("report", arguments.report), ("output", arguments.output)):
         check_writable(name, path)
-    # A small model, so that the demonstration takes a minute, whether or not MiniLM is installed.
+    # A small model keeps the demonstration short, whether or not MiniLM is installed.
     options = TrainingOptions(from_checkpoint=SCRATCH, seed=arguments.seed, epochs=EPOCHS)
     return run(arguments.report, arguments.output, options)

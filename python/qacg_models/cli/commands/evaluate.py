@@ -1,4 +1,4 @@
-"""`qacg evaluate`: the published metrics of a trained model on a split or a file, with confidence intervals."""
+"""`qacg evaluate`: the metrics of a trained model on a split or a file, with confidence intervals."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qacg_models.cli.flags import OF_TRAINING, add_flags, add_int8_flag, check_range, taken
+from qacg_models.cli.flags import TRAINING_FIELDS, add_flags, add_int8_flag, check_range, selected_fields
 from qacg_models.data.options import DataOptions
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from qacg_models.reporting.evaluation_page import Evaluation
 
 USES_MODELS = True
-HELP = "the published metrics of a trained model, and how far its probabilities may be believed"
+HELP = "metrics of a trained model, and the calibration of its probabilities"
 DESCRIPTION = (
     "Prints the task's metrics with intervals beside the majority row, the expected calibration error before and after "
     "the temperatures that training fitted, and accuracy by coverage: what is left, and how right it is, where answers "
@@ -43,10 +43,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--split",
         choices=("train", "dev", "test"),
-        help="which split; without it test of a folder, and all rows of files",
+        help="split to evaluate (default: test of a folder, all rows of files)",
     )
     parser.add_argument(
-        "--attention", choices=("fused", "sdpa", "eager"), help="implementation; without it the one of training"
+        "--attention",
+        choices=("fused", "sdpa", "eager"),
+        help="implementation of attention (default: that of training)",
     )
     parser.add_argument(
         "--device",
@@ -69,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--report", type=Path, metavar="DIR", help="folder to make, with a page that has a picture of the reliability"
     )
     parser.add_argument("--json", action="store_true", help="print the JSON instead of a table")
-    add_flags(parser, DataOptions, leave_out=OF_TRAINING)
+    add_flags(parser, DataOptions, leave_out=TRAINING_FIELDS)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -154,7 +156,7 @@ def _load_rows(
     from qacg_models.data import check_contexts, load_data, load_file
     from qacg_models.utils.outputs import check_not_input
 
-    options = trained.data_options.overridden(taken(vars(arguments), DataOptions))
+    options = trained.data_options.overridden(selected_fields(vars(arguments), DataOptions))
     paths, split, left_out = tuple(arguments.data), arguments.split, []
     if split is None and not paths[0].is_dir():
         rows = load_file(paths, trained.task, options, contexts=trained.contexts, notes=left_out)

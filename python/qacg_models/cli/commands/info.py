@@ -1,11 +1,11 @@
-"""`qacg info`: what this machine and installation offer."""
+"""`qacg info`: prints versions, hardware and available backends."""
 
 from __future__ import annotations
 
 import argparse
 import json
 
-HELP = "what this machine and installation offer"
+HELP = "print versions, hardware and available backends"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -14,7 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints the facts."""
+    """Prints the information."""
     from qacg_kernels import info
 
     found = info.collect()

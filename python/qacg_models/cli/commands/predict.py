@@ -7,21 +7,26 @@ import sys
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from qacg_models.cli.flags import add_int8_flag, check_range
 from qacg_models.cli.interruption import with_resume
-from qacg_models.cli.text_flags import add_text_flags, settle_text_flags
+from qacg_models.cli.text_flags import add_text_flags, resolve_text_flags
 from qacg_models.data.lines import STANDARD_INPUT
 from qacg_models.errors import InputError
 from qacg_models.utils.output_lock import parts_path
 
+if TYPE_CHECKING:
+    from qacg_models.data.requests import Request
+    from qacg_models.data.row_problems import RowProblems
+    from qacg_models.inference.bulk_prediction import BulkPrediction
+
 USES_MODELS = True
 COLUMNS = ("all", "none")
-HELP = "labels and probabilities of aspects, for a text or a file of any size"
+HELP = "predict labels and probabilities of aspects, for texts or a file of any size"
 DESCRIPTION = (
-    "Asks a trained model about every aspect of every text, or about the aspects named. A file is read as a stream; "
-    "under torchrun several processes share it. An output file appears when it is complete; an interrupted run "
-    "goes on with --resume."
+    "Predicts every aspect of every text, or the given aspects. A file is read as a stream; under torchrun several "
+    "processes share it. The output file appears when it is complete; --resume continues an interrupted run."
 )
 
 
@@ -32,95 +37,91 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--text", nargs="+", metavar="TEXT", help="texts")
     source.add_argument("--input", type=Path, metavar="FILE", help="file of texts; - for standard input")
-    asked = parser.add_argument_group("what is asked")
-    asked.add_argument("--aspects", nargs="+", metavar="NAME", help="aspects to ask about; without it all")
-    asked.add_argument(
-        "--targets", nargs="+", metavar="NAME", help="targets to ask about; without it those that a text names"
-    )
+    asked = parser.add_argument_group("aspects and targets")
+    asked.add_argument("--aspects", nargs="+", metavar="NAME", help="aspects to predict (default: all)")
+    asked.add_argument("--targets", nargs="+", metavar="NAME", help="targets to predict (default: those in the text)")
     asked.add_argument(
         "--by",
         default="text",
         choices=("text", "sentence", "document"),
-        help="what an answer is about: the text, cut to the length that the model takes; each of its sentences; or the "
+        help="unit of a prediction: the text, cut to the maximum length of the model; each of its sentences; or the "
         "document, all of its sentences together (default: %(default)s)",
     )
     file = parser.add_argument_group("input file")
     add_text_flags(file, "that of training")
-    file.add_argument("--aspect-column", metavar="NAME", help="column of the one aspect that a record asks about")
-    file.add_argument("--target-column", metavar="NAME", help="column of the one target that a record asks about")
-    file.add_argument("--id-column", metavar="NAME", help="column of an id, which is handed on")
+    file.add_argument("--aspect-column", metavar="NAME", help="column of the single aspect of a row")
+    file.add_argument("--target-column", metavar="NAME", help="column of the single target of a row")
+    file.add_argument("--id-column", metavar="NAME", help="column of an id, which is copied to the output")
     output = parser.add_argument_group("output")
     output.add_argument(
         "--output",
         type=Path,
         metavar="FILE",
-        help="file to write, .csv or .jsonl; without it a table of --text, and JSONL of --input, is printed",
+        help="file to write, .csv or .jsonl (default: print a table for --text, JSONL for --input)",
     )
     output.add_argument(
         "--escape-formulas",
         action="store_true",
-        help="for spreadsheets: an apostrophe before cells of a .csv that begin with = + - or @, which they would run; "
-        "without it texts are written as they are",
+        help="for spreadsheets: put an apostrophe before cells of a .csv that they would run as formulas (= + - @) "
+        "(default: write texts unchanged)",
     )
     output.add_argument(
         "--columns",
         choices=COLUMNS,
-        help="what becomes of the other columns of a table: all are written behind the predictions, or none (default: "
-        "all; JSONL is no table)",
+        help="write all other columns of a table after the predictions, or none (default: all for a table; JSONL is "
+        "no table)",
     )
     output.add_argument(
         "--min-confidence",
         type=float,
         metavar="P",
         help="mark predictions whose label is less probable than P, such as 0.8, as uncertain, in a column of its own; "
-        "the label stays (qacg evaluate shows what a P costs and brings)",
+        "qacg evaluate shows coverage and accuracy for values of P",
     )
-    output.add_argument("--resume", action="store_true", help="go on with an unfinished run")
-    output.add_argument("--overwrite", action="store_true", help="replace the output, or unfinished run, in the way")
+    output.add_argument("--resume", action="store_true", help="continue an unfinished run")
+    output.add_argument("--overwrite", action="store_true", help="replace an existing output or unfinished run")
     machine = parser.add_argument_group("machine")
     machine.add_argument(
         "--window",
         type=int,
         default=1024,
         metavar="N",
-        help="texts that are in memory at a time (default: %(default)s)",
+        help="number of texts in memory at a time (default: %(default)s)",
     )
     machine.add_argument(
-        "--batch-size", type=int, default=64, metavar="N", help="rows of a batch (default: %(default)s)"
+        "--batch-size", type=int, default=64, metavar="N", help="rows per batch (default: %(default)s)"
     )
     add_int8_flag(machine)
     machine.add_argument(
-        "--attention", choices=("fused", "sdpa", "eager"), help="implementation; without it the one of training"
+        "--attention",
+        choices=("fused", "sdpa", "eager"),
+        help="implementation of attention (default: that of training)",
     )
     machine.add_argument(
         "--device",
         default="auto",
-        help="where the model runs; auto: a GPU where there is one, of several each process's own"
-        " (default: %(default)s)",
+        help="device of the model; auto: a GPU if there is one, one per process (default: %(default)s)",
     )
 
 
 def arguments_to_resume(arguments: argparse.Namespace, given: Sequence[str]) -> list[str] | None:
-    """The arguments that resume an interrupted run; None where it left nothing to resume."""
+    """Returns the arguments that resume an interrupted run; None if there is none."""
     if arguments.output is None or not parts_path(arguments.output).exists():
         return None
-    # The unfinished run itself knows that it replaces a file. argparse takes the flag by its first letters too.
+    # The unfinished run has stored --overwrite, of which argparse also accepts a prefix.
     kept = [one for one in given if not (len(one) > 3 and "--overwrite".startswith(one))]
     return with_resume(kept, arguments)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Predicts, and writes or prints."""
-    from qacg_models.cli.standard_output import write_out
-    from qacg_models.data import file_digest
+    """Predicts, and writes or prints the predictions."""
     from qacg_models.data.requests import Request, check_requests, format_of, read_requests
     from qacg_models.data.row_problems import RowProblems
     from qacg_models.inference.aspect_sentiment import AspectSentiment
     from qacg_models.inference.bulk_prediction import BulkPrediction
     from qacg_models.inference.prediction_format import PredictionLines
     from qacg_models.utils.devices import local_device
-    from qacg_models.utils.distributed import is_main, world_size
-    from qacg_models.utils.progress import TextBar
+    from qacg_models.utils.distributed import world_size
 
     _check(arguments, world_size())
     form = _form(arguments.output)
@@ -132,8 +133,8 @@ def run(arguments: argparse.Namespace) -> int:
         requests = iter([Request(number, text) for number, text in enumerate(arguments.text, 1)])
     else:
         data_format = format_of(source, arguments.input_format)
-        kept = _keeps_columns(arguments.columns, data_format)
-        requests = read_requests(source, data_format, columns, kept, skipped if arguments.skip_empty else None)
+        keeps_columns = _keeps_columns(arguments.columns, data_format)
+        requests = read_requests(source, data_format, columns, keeps_columns, skipped if arguments.skip_empty else None)
     ask = AspectSentiment.from_pretrained(
         arguments.model,
         attention=arguments.attention,
@@ -141,9 +142,9 @@ def run(arguments: argparse.Namespace) -> int:
         int8=arguments.int8,
     )
     if arguments.target_column is not None and not ask.targets:
-        raise InputError("target-column: got one, but this model's contexts are aspects alone; wanted none")
+        raise InputError("target-column: expected none for this model, whose contexts have no targets.")
     questions = ask.questions(arguments.aspects, arguments.targets)
-    if arguments.input is not None and source.is_file():  # what is not, such as a pipe, can be read only once
+    if arguments.input is not None and source.is_file():  # other inputs, such as a pipe, can be read only once
         ignored = RowProblems(source) if arguments.skip_empty else None
         same = read_requests(source, data_format, columns, skipped=ignored)
         count = check_requests(same, source, lambda one: questions.contexts(one.text, one.target, one.aspect))
@@ -157,25 +158,29 @@ def run(arguments: argparse.Namespace) -> int:
         others,
         arguments.min_confidence,
     )
-    bulk = BulkPrediction(
-        ask,
-        questions,
-        lines,
-        source,
-        arguments.window,
-        arguments.batch_size,
-        arguments.by,
-    )
-    if arguments.output is None and arguments.input is None:
+    bulk = BulkPrediction(ask, questions, lines, source, arguments.window, arguments.batch_size, arguments.by)
+    if arguments.output is not None:
+        _write(arguments, bulk, requests, count, skipped)
+    elif arguments.input is None:
         print(_table(bulk, requests))
-        return 0
-    if arguments.output is None:
-        _print(bulk, requests, write_out)
-        if skipped.total:
-            print(_how_many_skipped(skipped), file=sys.stderr)
-        return 0
+    else:
+        _print(bulk, requests, skipped)
+    return 0
+
+
+def _write(
+    arguments: argparse.Namespace,
+    bulk: BulkPrediction,
+    requests: Iterator[Request],
+    count: int | None,
+    skipped: RowProblems,
+) -> None:
+    from qacg_models.data import file_digest
+    from qacg_models.utils.distributed import is_main
+    from qacg_models.utils.progress import TextBar
+
     with TextBar(lambda: count) as bar:
-        taken = bulk.write(
+        reused = bulk.write(
             requests,
             arguments.output,
             model_digest=file_digest(arguments.model / "model.safetensors"),
@@ -183,22 +188,22 @@ def run(arguments: argparse.Namespace) -> int:
             overwrite=arguments.overwrite,
             progress=bar,
         )
-    if is_main():
-        again = f", {taken} windows of the main process from the run before" if taken else ""
-        print(f"predictions in {arguments.output}{again}")
-        if skipped.total:
-            print(_how_many_skipped(skipped))
-        if arguments.min_confidence is not None:
-            with arguments.output.open(encoding="utf-8", newline="") as handle:
-                print(_how_many(lines.min_confidence, *lines.count_uncertain(handle)))
-    return 0
+    if not is_main():
+        return
+    note = f", {reused} windows of the main process from the run before" if reused else ""
+    print(f"predictions in {arguments.output}{note}")
+    if skipped.total:
+        print(_describe_skipped(skipped))
+    if arguments.min_confidence is not None:
+        with arguments.output.open(encoding="utf-8", newline="") as handle:
+            print(_describe_uncertain(arguments.min_confidence, *bulk.lines.count_uncertain(handle)))
 
 
 def _columns(arguments: argparse.Namespace):
-    """How the input is read, by the flags and, where they are not given, as in training."""
+    """Returns the columns of the input; flags that are not given have the values of training."""
     from qacg_models.data.columns import Columns
 
-    settle_text_flags(arguments, arguments.model)
+    resolve_text_flags(arguments, arguments.model)
     return Columns(
         text=arguments.text_column,
         aspect=arguments.aspect_column,
@@ -210,34 +215,38 @@ def _columns(arguments: argparse.Namespace):
     )
 
 
-def _print(bulk, requests, write_out) -> None:
-    uncertain = of_all = 0
+def _print(bulk: BulkPrediction, requests: Iterator[Request], skipped: RowProblems) -> None:
+    from qacg_models.cli.standard_output import write_out
+
+    uncertain = total = 0
     for line in bulk.stream(requests):
         write_out(line)
         if bulk.lines.min_confidence is not None and line:
-            uncertain, of_all = (sum(pair) for pair in zip((uncertain, of_all), bulk.lines.count_uncertain([line])))
+            uncertain, total = (sum(pair) for pair in zip((uncertain, total), bulk.lines.count_uncertain([line])))
     if bulk.lines.min_confidence is not None:
-        print(_how_many(bulk.lines.min_confidence, uncertain, of_all), file=sys.stderr)
+        print(_describe_uncertain(bulk.lines.min_confidence, uncertain, total), file=sys.stderr)
+    if skipped.total:
+        print(_describe_skipped(skipped), file=sys.stderr)
 
 
-def _how_many(least: float, uncertain: int, of_all: int) -> str:
-    return f"{uncertain:,} of {of_all:,} predictions are uncertain: the probability of their label is below {least:g}"
+def _describe_uncertain(least: float, uncertain: int, total: int) -> str:
+    return f"{uncertain:,} of {total:,} predictions are uncertain: the probability of their label is below {least:g}"
 
 
-def _how_many_skipped(skipped) -> str:
+def _describe_skipped(skipped: RowProblems) -> str:
     return f"skipped {skipped.total:,} rows ({skipped.summary()}); each has a line with an empty label in the output"
 
 
-def _keeps_columns(chosen: str | None, data_format: str) -> bool:
+def _keeps_columns(columns: str | None, data_format: str) -> bool:
     from qacg_models.data.requests import WITH_COLUMNS
 
-    if chosen == "all" and data_format not in WITH_COLUMNS:
-        raise InputError(f"columns: got all for {data_format}, wanted a CSV or another table, which has columns")
-    return data_format in WITH_COLUMNS and chosen != "none"
+    if columns == "all" and data_format not in WITH_COLUMNS:
+        raise InputError(f"columns: expected a CSV or another table for all, got {data_format}, which has no columns.")
+    return data_format in WITH_COLUMNS and columns != "none"
 
 
 def _with_names(requests: Iterator) -> tuple[Iterator, tuple[str, ...]]:
-    """The same texts, and the names of their other columns, which the first of them has like every one."""
+    """Returns the same texts, and the names of their other columns, which are those of the first one."""
     first = next(requests)
     return chain([first], requests), tuple(first.others or ())
 
@@ -248,15 +257,15 @@ def _check(arguments: argparse.Namespace, processes: int) -> None:
     if arguments.output is None:
         for name in ("resume", "overwrite"):
             if getattr(arguments, name):
-                raise InputError(f"{name}: got it without an output file, wanted --output FILE beside it")
+                raise InputError(f"{name}: expected --output FILE beside it, got none.")
         if processes > 1:
-            raise InputError(f"output: got none with {processes} processes, wanted a file that they write together")
+            raise InputError(f"output: expected a file for {processes} processes, got none.")
     if arguments.escape_formulas and (arguments.output is None or _form(arguments.output) != "csv"):
-        raise InputError("escape-formulas: got it without a .csv to write, wanted --output FILE.csv beside it")
+        raise InputError("escape-formulas: expected --output FILE.csv beside it, got none.")
     if arguments.columns is not None and arguments.input is None:
-        raise InputError("columns: got it beside --text, wanted a CSV as --input")
+        raise InputError("columns: expected a CSV as --input, got --text.")
     if arguments.input == STANDARD_INPUT and processes > 1:
-        raise InputError(f"input: got - with {processes} processes, wanted a file that each of them can read")
+        raise InputError(f"input: expected a file for {processes} processes, which each of them reads, got -.")
     if arguments.input == STANDARD_INPUT and arguments.input_format == "auto":
         arguments.input_format = "txt"
     records = [f"{name}_column" for name in ("aspect", "target", "id") if getattr(arguments, f"{name}_column")]
@@ -264,12 +273,14 @@ def _check(arguments: argparse.Namespace, processes: int) -> None:
     by_suffix = arguments.input is not None and (data_format, arguments.input.suffix.lower()) == ("auto", ".txt")
     lines_only = arguments.input is None or data_format == "txt" or by_suffix
     if lines_only and arguments.skip_empty:
-        raise InputError("skip-empty: expected a table as --input, got texts whose empty lines are always passed over")
+        raise InputError(
+            "skip-empty: expected a table as --input, got lines of text, of which empty ones are always skipped."
+        )
     if lines_only and records:
-        raise InputError(f"{records[0]}: got one, but these texts have no columns; wanted CSV or JSONL as --input")
+        raise InputError(f"{records[0]}: expected a CSV or JSONL as --input, got texts without columns.")
     for name in ("aspect", "target"):
         if getattr(arguments, f"{name}_column") and getattr(arguments, f"{name}s"):
-            raise InputError(f"{name}s: got some beside --{name}-column, wanted one of them")
+            raise InputError(f"{name}s: expected either --{name}s or --{name}-column, got both.")
 
 
 def _check_output(arguments: argparse.Namespace) -> None:
@@ -287,11 +298,11 @@ def _form(output: Path | None) -> str:
 
     data_format = "jsonl" if output is None else output.suffix.lower().removeprefix(".")
     if data_format not in FORMATS:
-        raise InputError(f"output: got {output}, wanted a name that ends in .{' or .'.join(FORMATS)}")
+        raise InputError(f"output: expected a name that ends in .{' or .'.join(FORMATS)}, got {output}.")
     return data_format
 
 
-def _table(bulk, requests) -> str:
+def _table(bulk: BulkPrediction, requests: Iterator[Request]) -> str:
     from qacg_models.inference.prediction_format import UNCERTAIN
     from qacg_models.reporting.tables import text_table
 
@@ -305,4 +316,8 @@ def _table(bulk, requests) -> str:
     least = bulk.lines.min_confidence
     header = ["text", "aspect", "label", *([] if least is None else ["certainty"])]
     table = text_table([*header, *(f"p({label})" for label in bulk.ask.labels)], rows)
-    return table if least is None else f"{table}\n{_how_many(least, sum(UNCERTAIN in row for row in rows), len(rows))}"
+    return (
+        table
+        if least is None
+        else f"{table}\n{_describe_uncertain(least, sum(UNCERTAIN in row for row in rows), len(rows))}"
+    )

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qacg_models.cli.flags import check_range
-from qacg_models.cli.text_flags import add_text_flags, settle_text_flags
+from qacg_models.cli.text_flags import add_text_flags, resolve_text_flags
 from qacg_models.errors import InputError
 from qacg_models.suggestion import ASPECTS
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from qacg_models.suggestion.proposals import Proposal
     from qacg_models.suggestion.sheet import SheetRow
 
-MOST_ASPECTS = 10  # with more of them, the default sheet has too few rows for each
-HELP = "aspects for texts without labels, and a sheet to label that qacg train reads"
+MAX_ASPECTS = 10  # with more, the default sheet has too few rows for each aspect
+HELP = "propose aspects for texts without labels, and write a sheet to label for qacg train"
 DESCRIPTION = (
     "Proposes aspects, clusters of frequent nouns with example sentences, English or German, and writes a CSV with a "
     "row for a sentence and an aspect, whose label is empty. Rows marked dev in the column split are a random sample "
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "%(prog)s --input FILE --output SHEET.csv [option ...]"
     parser.add_argument("--input", type=Path, required=True, metavar="FILE", help="file of texts")
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="sheet to write, .csv")
-    parser.add_argument("--overwrite", action="store_true", help="replace the file that is in the way")
+    parser.add_argument("--overwrite", action="store_true", help="replace an existing file")
     parser.add_argument(
         "--with",
         dest="model",
@@ -56,13 +56,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--by",
         choices=("sentence", "text"),
         default="sentence",
-        help="whether texts are taken apart into sentences (default: %(default)s)",
+        help="whether texts are split into sentences (default: %(default)s)",
     )
     sheet.add_argument(
         "--aspects",
         type=int,
         metavar="N",
-        help=f"aspects to propose (default: at most {ASPECTS}, and fewer where nouns are used alike)",
+        help=f"number of aspects to propose (default: at most {ASPECTS}, fewer if nouns have similar uses)",
     )
     sheet.add_argument(
         "--keep",
@@ -71,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="aspects to ask about: proposed ones, and your own, with the words that name them (default: the NAME)",
     )
     sheet.add_argument(
-        "--rows", type=int, default=500, metavar="N", help="rows to label, at most (default: %(default)s)"
+        "--rows", type=int, default=500, metavar="N", help="maximum number of rows to label (default: %(default)s)"
     )
     sheet.add_argument(
         "--dev-rows",
@@ -85,18 +85,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="how many of them are random rows for training (default: a quarter; 0 with a model)",
     )
-    sheet.add_argument("--seed", type=int, default=0, metavar="N", help="of the random rows (default: %(default)s)")
+    sheet.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="seed of the random rows (default: %(default)s)"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Proposes aspects or loads the model, and writes the sheet."""
+    """Proposes aspects, or loads the model, and writes the sheet."""
     from qacg_models.data.columns import Columns
     from qacg_models.data.requests import format_of, read_requests
     from qacg_models.data.row_problems import RowProblems
     from qacg_models.suggestion.sheet import check_columns, distinct, read_sheet, write_sheet
 
     _check(arguments)
-    settle_text_flags(arguments, arguments.model)
+    resolve_text_flags(arguments, arguments.model)
     reading = Columns(arguments.text_column, None, None, delimiter=arguments.delimiter, encoding=arguments.encoding)
     model = None if arguments.model is None else _load(arguments)
     columns = Columns(text=arguments.text_column) if model is None else _columns_of(model)
@@ -125,7 +127,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _new_rows(
     arguments: argparse.Namespace, texts: list[str], labelled: list[SheetRow], asked: AspectSentiment | list[Proposal]
 ) -> list[SheetRow]:
-    """The rows to label, those for evaluation first; none of them has a text that is reserved for evaluation."""
+    """Returns the rows to label, those for evaluation first; the others have no text of the evaluation rows."""
     from qacg_models.data.sentences import normalized
     from qacg_models.suggestion.sheet import dev_rows, mixed, noun_rows, random_rows
     from qacg_models.suggestion.uncertainty import most_uncertain
@@ -149,7 +151,7 @@ def _new_rows(
 
 
 def _random_counts(arguments: argparse.Namespace, has_dev: bool) -> tuple[int, int]:
-    """How many rows are random ones for evaluation and for training."""
+    """Returns the numbers of random rows for evaluation and for training."""
     dev, drawn, quarter = arguments.dev_rows, arguments.random_rows, arguments.rows // 4
     if dev is None:
         dev = 0 if has_dev else quarter
@@ -173,8 +175,8 @@ def _print_next_steps(
     if dev:
         print(f"Label the {dev:,} rows marked dev first: they are a random sample, and the score is measured on them.")
     elif not any(row.split == "dev" for row in labelled):
-        print("No row is marked dev: qacg train cuts dev from the sheet, and its score does not hold for new texts.")
-    print(f"Fill in the column {columns.label}, with none where a text says nothing of the aspect, then")
+        print("No row is marked dev: qacg train cuts dev from the sheet, and its score is not valid for new texts.")
+    print(f"Fill in the column {columns.label}, with none if a text does not mention the aspect, then")
     flags = "".join(
         f" --{flag}-column {shlex.quote(name)}"
         for flag, name in (("text", columns.text), ("aspect", columns.aspect), ("label", columns.label))
@@ -198,10 +200,10 @@ def _proposals(arguments: argparse.Namespace, sentences: list[str]) -> list[Prop
         for place in one.picked[:2]:
             print(f"   - {sentences[place]}")
     if len(proposals) < (arguments.aspects or 0):
-        print(f"{arguments.aspects} aspects asked for; no more than {len(proposals)} nouns are frequent enough.")
+        print(f"requested {arguments.aspects} aspects; only {len(proposals)} nouns are frequent enough.")
     if arguments.keep is not None:
         return choose(sentences, proposals, arguments.keep)
-    if len(proposals) > MOST_ASPECTS:
+    if len(proposals) > MAX_ASPECTS:
         print(
             f"The sheet asks about {len(proposals)} aspects. A model learns few aspects better from the same number of"
             " rows: choose some with --keep NAME ..., and add your own with NAME=WORD,WORD."
@@ -220,7 +222,7 @@ def _load(arguments: argparse.Namespace) -> AspectSentiment:
 
 
 def _columns_of(model: AspectSentiment) -> Columns:
-    """The columns of the data that the model was trained on; a sheet has no others."""
+    """Returns the columns of the model's training data, which are those of the sheet."""
     from dataclasses import replace
 
     columns = model.trained.data_options.columns()
@@ -251,13 +253,13 @@ def _check(arguments: argparse.Namespace) -> None:
         raise InputError(f"labelled: expected a name that ends in .csv, got {arguments.labelled}")
     output = arguments.output
     if output.suffix.lower() != ".csv":
-        raise InputError(f"output: got {output}, wanted a name that ends in .csv")
+        raise InputError(f"output: expected a name that ends in .csv, got {output}.")
     check_writable("output", output)
     check_not_input("output", output, arguments.input)
     if arguments.labelled is not None:
         check_not_input("output", output, arguments.labelled)
     if output.exists() and not arguments.overwrite:
-        raise InputError(f"{output}: is already there; --overwrite replaces it, labels and all")
+        raise InputError(f"{output}: already exists. Replace it, labels included, with --overwrite.")
 
 
 def _say(line: str) -> None:

@@ -1,22 +1,22 @@
-"""`qacg table`: the figures of several trainings side by side."""
+"""`qacg table`: a table of the metrics of several trainings."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 
-HELP = "a Markdown table of rows that qacg train --rows kept"
+HELP = "a Markdown table of the records that qacg train --rows wrote"
 DESCRIPTION = (
     "One line per kind of run with the mean and standard deviation over its seeds, the majority row, the time, and a"
-    " line that says on which machine and at which commit the rows were made."
+    " line with the machine and the commit of the trainings."
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments to its parser."""
-    parser.add_argument("rows", type=Path, nargs="+", metavar="ROWS", help="files of rows, or folders of them")
+    parser.add_argument("rows", type=Path, nargs="+", metavar="ROWS", help="files of records, or folders of them")
     parser.add_argument(
-        "--split", choices=("dev", "test"), help="the figures to show; without it test, or dev where there is no test"
+        "--split", choices=("dev", "test"), help="split of the metrics (default: test, or dev if there is no test)"
     )
 
 

@@ -1,4 +1,4 @@
-"""`qacg train`: a model, or one per seed, from a folder or file of data."""
+"""`qacg train`: trains a model, or one per seed, on a folder or files of data."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from qacg_models.cli.flags import add_flags, taken
+from qacg_models.cli.flags import add_flags, selected_fields
 from qacg_models.cli.interruption import with_resume
 from qacg_models.data.options import DataOptions
 from qacg_models.errors import InputError
@@ -17,9 +17,9 @@ from qacg_models.utils.output_lock import unfinished_path
 USES_MODELS = True
 HELP = "train on SentiHood, SemEval-2014, or tables of your own (CSV, JSON, JSONL, Excel, Parquet)"
 DESCRIPTION = (
-    "Trains a model from scratch or from a checkpoint, keeps the weights that do best on dev, and evaluates them on "
-    "test. What is not said is settled by the kind of training; the run writes all choices beside its model, as "
-    "run.yaml, which --config takes. Under torchrun it trains on several processes."
+    "Trains a model from scratch or from a checkpoint, keeps the weights that are best on dev, and evaluates them on "
+    "test. Options that are not given take the defaults of the recipe. The run writes all options beside its model, as "
+    "run.yaml, which --config reads. Under torchrun it trains on several processes."
 )
 
 
@@ -27,7 +27,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments to its parser."""
     parser.usage = "%(prog)s --data PATH [PATH ...] --output DIR [option ...]"
     parser.add_argument(
-        "--config", type=Path, metavar="FILE", help="choices as YAML or JSON, such as MODEL/run.yaml; flags win"
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="options as YAML or JSON, such as MODEL/run.yaml; flags override them",
     )
     parser.add_argument(
         "--data",
@@ -35,9 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="extend",
         default=argparse.SUPPRESS,
         metavar="PATH",
-        help="folder with the splits' files, or one or several files, from which dev is taken",
+        help="folder with the files of the splits, or one or several files, of which a part becomes dev",
     )
-    parser.add_argument("--output", default=argparse.SUPPRESS, metavar="DIR", help="folder to make for the model")
+    parser.add_argument("--output", default=argparse.SUPPRESS, metavar="DIR", help="folder to create for the model")
     parser.add_argument(
         "--seeds",
         type=int,
@@ -46,34 +49,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="one model per seed, in OUTPUT/seed-N, with mean and standard deviation (default: 0)",
     )
+    parser.add_argument("--resume", action="store_true", help="continue an unfinished run from its newest checkpoint")
+    parser.add_argument("--overwrite", action="store_true", help="replace an existing model or unfinished run")
     parser.add_argument(
-        "--resume", action="store_true", help="go on with an unfinished run, from its newest checkpoint"
-    )
-    parser.add_argument(
-        "--overwrite", action="store_true", help="replace the model, or unfinished run, that is in the way"
-    )
-    parser.add_argument(
-        "--rows", type=Path, metavar="DIR", help="folder in which to keep the figures, one line of JSON per seed"
+        "--rows", type=Path, metavar="DIR", help="folder for records of the metrics, one line of JSON per seed"
     )
     add_flags(parser, DataOptions)
     add_flags(parser, TrainingOptions, leave_out=("seed",), default_of=describe_default)
 
 
 def arguments_to_resume(arguments: argparse.Namespace, given: Sequence[str]) -> list[str] | None:
-    """The arguments that resume an interrupted run; None where it left nothing to resume."""
+    """Returns the arguments that resume an interrupted run; None if there is none."""
     from qacg_models.runs.run_config import read_run_file
 
-    known = {} if arguments.config is None else read_run_file(arguments.config)
-    output = Path((known | vars(arguments))["output"])
-    # Of several seeds, those that are done need not be trained again, unless they may be those to be replaced.
-    done = not arguments.overwrite and any(output.glob("seed-*"))
-    if done or unfinished_path(output).exists() or any(output.glob(unfinished_path(Path("seed-*")).name)):
+    file_options = {} if arguments.config is None else read_run_file(arguments.config)
+    output = Path((file_options | vars(arguments))["output"])
+    # Finished seeds are kept, unless --overwrite replaces them.
+    has_finished_seeds = not arguments.overwrite and any(output.glob("seed-*"))
+    if has_finished_seeds or unfinished_path(output).exists() or any(output.glob(unfinished_path(Path("seed-*")).name)):
         return with_resume(given, arguments)
     return None
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Trains, and prints the figures."""
+    """Trains, and prints the metrics."""
     from qacg_models.data import describe, load_data
     from qacg_models.reporting.result_tables import (
         selection_note,
@@ -95,16 +94,16 @@ def run(arguments: argparse.Namespace) -> int:
     given |= vars(arguments)
     for name in ("data", "output"):
         if name not in given:
-            raise InputError(f"{name}: wanted one, by --{name} or in the file of --config")
+            raise InputError(f"{name}: expected one, from --{name} or the file of --config, got none.")
     for name in ("output", "rows", "tensorboard"):
         if given.get(name) is not None:
             check_writable(name, given[name])
-    options = TrainingOptions(**taken(given, TrainingOptions))
+    options = TrainingOptions(**selected_fields(given, TrainingOptions))
     seeds = given.get("seeds", [0])
     split = selection_split(options)
     dataset = load_data(
         given["data"],
-        options=DataOptions(**taken(given, DataOptions)),
+        options=DataOptions(**selected_fields(given, DataOptions)),
         optional=[name for name in ("dev", "test") if name != split],
     )
     say("\n".join(describe(dataset)))
@@ -127,7 +126,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.rows is not None and is_main():
         say(f"rows in {append_rows(arguments.rows, records)}")
     say(f"{'model' if len(seeds) == 1 else 'models'} in {given['output']}")
-    for record in records:  # last, where it is read
+    for record in records:  # last, so that it is noticed
         for line in weaker_than_tfidf(record):
             say(f"seed {record.options.seed}: {line}")
     return 0
