@@ -448,7 +448,7 @@ def test_predict_keeps_other_columns_by_default(model, tmp_path, capsys):
     capsys.readouterr()
     (tmp_path / "in.txt").write_text("fine\n")
     assert run(model, "--input", tmp_path / "in.txt", "--columns", "all") == 2
-    assert "columns: got all for txt, wanted a CSV" in capsys.readouterr().err
+    assert "columns: expected a CSV or another table for all, got txt" in capsys.readouterr().err
 
 
 def test_predict_min_confidence_marks_uncertain_rows(model, ask, tmp_path, capsys):
