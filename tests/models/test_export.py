@@ -266,5 +266,5 @@ def test_what_cannot_be_exported_is_said_in_one_line(folder, tmp_path, monkeypat
 
 def test_weights_that_one_file_cannot_hold_are_refused(traced, tmp_path, monkeypatch):
     monkeypatch.setattr(onnx_file, "MOST_BYTES", 1000)
-    with pytest.raises(InputError, match=r"torch-export has no such limit"):
+    with pytest.raises(InputError, match=r"Use --to torch-export"):
         onnx_file.write(traced, tmp_path / "model.onnx")
