@@ -18,6 +18,10 @@ class Backward {
   using Scalar = typename Engine::Scalar;
   using Packed = typename Engine::Packed;
   using Left = typename Engine::Left;
+  struct Block {
+    Left query, context_query, grad;
+    int64_t first, rows;
+  };
 
  public:
   Backward(const qacg::Problem& p, const qacg::Gradients& g, void* scratch, int64_t longest_query, int64_t longest_key)
@@ -28,9 +32,10 @@ class Backward {
     // packed keys read, once per block of rows: short rows and short spans leave room for more of them.
     const bool whole = keys <= kSpan;
     span_ = smaller(keys, whole ? kSpan : kSpan / 2);
-    // Read in place, keys need no row of packed ones, and their sums only room for one span.
+    // Of few queries, a span's operands and gradients stay in the second-level cache.
     if (ReadsInPlace<Engine> && p.softmax_out.data) span_ = smaller(keys, kKeyBlock);
-    const int64_t summed = ReadsInPlace<Engine> ? smaller(keys, span_ > kKeyBlock ? span_ : kKeyBlock) : keys;
+    if constexpr (ReadsInPlace<Engine>) few_queries_ = longest_query <= Engine::kFewQueries;
+    const int64_t summed = few_queries_ ? 0 : keys;
     row_block_ = span_ <= kSpan / 2 ? 2 * kTileRows : kTileRows;
     const int64_t rows = round_up(smaller(row_block_, longest_query), Engine::kRowStep);
     stride_ = tile_stride(span_);
@@ -66,7 +71,7 @@ class Backward {
   void run(qacg::Unit unit, const qacg::Unit* next) {
     const Sequence s = sequence_of(p_, unit.sequence, unit.head);
     if constexpr (ReadsInPlace<Engine>) {
-      if (s.keys > span_) return run_by_spans(s);  // of few queries
+      if (few_queries_) return run_few_queries(s);
     }
     prefetch_operands(s, next);
     begin_keys(s, 0, s.keys);
@@ -78,28 +83,35 @@ class Backward {
     end_hidden_keys(s);
   }
 
-  // All queries are one block: a span's sums over them are complete, and written, before the next span is read.
-  void run_by_spans(const Sequence& s) {
+  // All queries are one block: the gradients of a span of keys are written before the next span is read.
+  void run_few_queries(const Sequence& s) {
     begin_panels(s, 0, s.keys);
     pack_key_rows(s);
     const Block b = begin_rows(s, 0, s.queries);
     pack_query_rows(s, b);
     const int64_t keys = s.queries > 0 ? seen_keys(p_, s, s.queries - 1) : 0;
-    find_delta(s, b, keys);
+    const bool delta_in_tile = !p_.softmax_out.data && keys <= span_;
+    if (!delta_in_tile) find_delta(s, b, keys);
     for (int64_t key = 0; key < s.keys; key += span_) {
       const int64_t count = smaller(span_, s.keys - key), seen = smaller(count, keys - key);
-      begin_sums(s, key, count);
-      if (seen > 0) {
-        const int64_t cols = round_up(seen, Engine::kKeyStep);
-        scores(b, key, cols);
-        for (int64_t r = 0; r < b.rows; ++r) gradient_row(s, b, r, key, 0, seen, cols, false, true);
-        add_to_keys(b, 0, seen);
-        add_to_queries(b, key, seen, cols);
-      }
-      end_keys(s, key, count);
+      few_queries_tiles(s, b, key, count, seen, delta_in_tile);
+      if (seen > 0) add_to_queries(b, key, seen, round_up(seen, Engine::kKeyStep));
+      // A row gate's key gradients, which are of one span, need what end_rows() finds.
+      if (key + count == s.keys) end_rows(s, b, keys);
+      write_keys(s, b, key, count, seen);
     }
-    end_rows(s, b, keys);
+    if (s.keys == 0) end_rows(s, b, keys);
     end_hidden_keys(s);
+  }
+
+  // The three tiles of keys [key, key + count), of which the rows see the first `seen`.
+  void few_queries_tiles(const Sequence& s, const Block& b, int64_t key, int64_t count, int64_t seen,
+                         bool delta_in_tile) {
+    begin_key_gates(s, key, count);
+    if (seen <= 0) return;
+    const int64_t cols = round_up(seen, Engine::kKeyStep);
+    scores(b, key, cols);
+    for (int64_t r = 0; r < b.rows; ++r) gradient_row(s, b, r, key, 0, seen, cols, delta_in_tile, true);
   }
 
   void run_rows(qacg::Unit unit) {
@@ -158,16 +170,20 @@ class Backward {
   void begin_keys(const Sequence& s, int64_t key, int64_t count) {
     if (count == 0) return;
     begin_panels(s, key, count);
-    begin_sums(s, key, count);
+    begin_sums(s, count);
+    begin_key_gates(s, key, count);
   }
 
-  // Clears the sums of keys [key, key + count) over queries.
-  void begin_sums(const Sequence& s, int64_t key, int64_t count) {
+  // Clears the sums of `count` keys over queries.
+  void begin_sums(const Sequence& s, int64_t count) {
     sum_keys_ = round_up(count, Engine::kKeyStep);
     // The first block of rows writes the sums, unless it does not see every key.
     sums_begun_ = p_.is_causal || s.queries == 0;
     const size_t bytes = sums_begun_ ? Engine::key_sums_size(sum_keys_, dim_) * sizeof(float) : 0;
     for (float* total : {key_sum_, context_key_sum_, value_sum_}) memset(total, 0, bytes);
+  }
+
+  void begin_key_gates(const Sequence& s, int64_t key, int64_t count) {
     const int64_t padded = round_up(count, kLanes);
     memset(key_gate_sum_, 0, padded * sizeof(float));
     if (p_.column_gate) {
@@ -185,11 +201,6 @@ class Backward {
     summed_keys_ = rows(p_.key, keys_);
     summed_context_keys_ = rows(p_.context_key, context_keys_);
   }
-
-  struct Block {
-    Left query, context_query, grad;
-    int64_t first, rows;
-  };
 
   Block begin_rows(const Sequence& s, int64_t first, int64_t rows) {
     const auto left = [&](const qacg::Tensor4& t, Packed* to) {
@@ -236,7 +247,20 @@ class Backward {
     end_rows(s, b, keys);
   }
 
+  void few_queries_keys_block(const Sequence& s, int64_t key, int64_t count) {
+    begin_panels(s, 0, s.keys);
+    const Block b = begin_rows(s, 0, s.queries);
+    pack_query_rows(s, b);
+    for (int64_t r = 0; r < b.rows; ++r) delta_[r] = at(g_.delta, s, r);
+    const int64_t keys = s.queries > 0 ? seen_keys(p_, s, s.queries - 1) : 0, seen = smaller(count, keys - key);
+    few_queries_tiles(s, b, key, count, seen, false);
+    write_keys(s, b, key, count, seen);
+  }
+
   void keys_block(const Sequence& s, int64_t key, int64_t count) {
+    if constexpr (ReadsInPlace<Engine>) {
+      if (few_queries_) return few_queries_keys_block(s, key, count);
+    }
     begin_keys(s, key, count);
     const int64_t cols = round_up(count, Engine::kKeyStep);
     // Under causality no query before the block's first key sees it.
@@ -421,6 +445,31 @@ class Backward {
     add(quasi_, summed_context_keys_, context_query_sum_);
   }
 
+  // Writes the gradients of keys [key, key + count), of which the tiles' rows see the first `seen`, straight from the
+  // tiles.
+  void write_keys(const Sequence& s, const Block& b, int64_t key, int64_t count, int64_t seen) {
+    if (p_.column_gate) {
+      for (int64_t j = 0; j < count; ++j) column_logit(s, key, j);
+    }
+    const auto write = [&](const float* tile, const Packed* x, const qacg::Tensor4& gradient, float factor, int vector) {
+      Scalar* to = row_of<Scalar>(gradient, s, key);
+      const float* v = vector && p_.gate_vectors ? p_.gate_vectors + (vector * p_.heads + s.head) * p_.head_dim : nullptr;
+      const auto put = [&](int64_t j, int64_t d, Vec total) QACG_INLINE_LAMBDA {
+        total *= factor;
+        if (v) total += at(g_.key_logit, s, key + j) * load(v + d);
+        Scalar* at = to + j * gradient.row + d;
+        g_.streams ? stream(at, total) : store(at, total);
+      };
+      Engine::sums_over_queries(tile, stride_, b.rows, smaller(count, seen), dim_, x, put);
+      for (int64_t j = seen > 0 ? seen : 0; j < count; ++j) {
+        for (int64_t d = 0; d < dim_; d += kLanes) put(j, d, Vec{});
+      }
+    };
+    write(grad_attention_, summed_queries_, g_.key, p_.scale, 2);
+    write(quasi_, summed_context_queries_, g_.context_key, p_.scale, 3);
+    write(softmax_, summed_grads_, g_.value, 1.0f, 0);
+  }
+
   // total * scale + logit * vector, to a row of the output; the vector is one of the four gate vectors.
   void write_gradient(const float* total, float logit, int vector, const Sequence& s, Scalar* to) const {
     if (!p_.gate_vectors) return write_row(total, p_.scale, p_.head_dim, to, g_.streams);
@@ -464,6 +513,11 @@ class Backward {
     return gradient * value * (1.0f - value);
   }
 
+  float column_logit(const Sequence& s, int64_t key, int64_t j) {
+    const float logit = logit_gradient(s, key + j, -p_.gamma * key_gate_sum_[j], p_.key_gate, g_.key_gate);
+    return at(g_.key_logit, s, key + j) = logit;
+  }
+
   void end_keys(const Sequence& s, int64_t key, int64_t count) {
     for (int64_t first = 0; first < count; first += kLanes) {
       const auto rows = [&](float* total, float* scratch) {
@@ -475,8 +529,7 @@ class Backward {
       for (int64_t j = first; j < smaller(first + kLanes, count); ++j) {
         float key_logit = 0;
         if (p_.column_gate) {
-          key_logit = logit_gradient(s, key + j, -p_.gamma * key_gate_sum_[j], p_.key_gate, g_.key_gate);
-          at(g_.key_logit, s, key + j) = key_logit;
+          key_logit = column_logit(s, key, j);
         } else if (p_.gate_vectors) {
           key_logit = at(g_.key_logit, s, key + j);
         }
@@ -510,7 +563,7 @@ class Backward {
   Engine engine_;
   const int64_t dim_;
   int64_t row_block_, span_, stride_, used_;
-  bool sums_begun_ = false;
+  bool sums_begun_ = false, few_queries_ = false;
   int64_t sum_keys_ = 0;  // keys that the sums over queries are laid out for
   Packed *key_panels_, *context_panels_, *value_panels_, *keys_, *context_keys_;
   Packed *query_left_, *context_left_, *grad_left_, *query_, *context_query_, *grad_, *left_;

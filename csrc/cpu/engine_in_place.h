@@ -52,12 +52,11 @@ struct InPlaceEngine : Float32Engine<InputScalar> {
 
   using Float32Engine<InputScalar>::Float32Engine;
 
-  // Whether there are so few queries, or so few keys, that packing does not pay. Whole registers are read: no head size
-  // that leaves a part of one.
+  static constexpr int64_t kFewQueries = 8, kFewKeys = 8;
+  // Whether there are so few queries, or so few keys, that packing does not pay. The head size must fill whole registers.
   static bool takes(const qacg::Problem& p, int64_t longest_query, int64_t longest_key) {
     return p.head_dim % kLanes == 0 && (longest_query <= kFewQueries || longest_key <= kFewKeys);
   }
-  static constexpr int64_t kFewQueries = 8, kFewKeys = 8;
 
   // C (rows x cols) = A X^T for the rows of X from `first` on; zeros beyond the last.
   void scores(int64_t rows, int64_t cols, int64_t dim, Left a, const Right& x, int64_t first, float* c,
@@ -88,16 +87,60 @@ struct InPlaceEngine : Float32Engine<InputScalar> {
                     bool accumulate) {
     for (int64_t k = 0; k < depth; k += kDepth) {
       const int64_t part = smaller(kDepth, depth - k);
-      const Left weights = {a.data + k * a.col_stride, a.row_stride, a.col_stride};
       const Scalar* values = x.data + (first + k) * x.stride;
-      for (int64_t d = 0; d < dim; d += kPanel) {
-        columns(smaller(kPanel, dim - d) / kLanes, rows, part, weights, values + d, x.stride, c + d, dim,
-                accumulate || k > 0);
+      const bool add = accumulate || k > 0;
+      Left weights = {a.data + k * a.col_stride, a.row_stride, a.col_stride};
+      int64_t r = 0;
+      for (; r + kRowsAtOnce <= rows; r += kRowsAtOnce, weights.data += kRowsAtOnce * a.row_stride) {
+        all_columns<kRowsAtOnce, 4>(dim, part, weights, values, x.stride, c + r * dim, dim, add);
+      }
+      for (; r < rows; ++r, weights.data += a.row_stride) {
+        all_columns<1, 8>(dim, part, weights, values, x.stride, c + r * dim, dim, add);
       }
     }
   }
 
+  // T^T X for a tile T (rows x keys) and `rows` rows of X: put(key, d, sum) gets every register of every key's sum.
+  template <typename Put>
+  static QACG_INLINE void sums_over_queries(const float* tile, int64_t stride, int64_t rows, int64_t keys, int64_t dim,
+                                            const float* x, const Put& put) {
+    int64_t d = 0;
+    for (; d + 4 * kLanes <= dim; d += 4 * kLanes) key_columns<4>(tile, stride, rows, keys, dim, x + d, d, put);
+    for (; d < dim; d += kLanes) key_columns<1>(tile, stride, rows, keys, dim, x + d, d, put);
+  }
+
  private:
+  template <int kVecs, typename Put>
+  static QACG_INLINE void key_columns(const float* tile, int64_t stride, int64_t rows, int64_t keys, int64_t dim,
+                                      const float* x, int64_t d, const Put& put) {
+    int64_t j = 0;
+    for (; j + kRowsAtOnce <= keys; j += kRowsAtOnce) {
+      key_block<kRowsAtOnce, kVecs>(tile + j, stride, rows, dim, x, j, d, put);
+    }
+    for (; j < keys; ++j) key_block<1, kVecs>(tile + j, stride, rows, dim, x, j, d, put);
+  }
+
+  template <int kKeys, int kVecs, typename Put>
+  static QACG_INLINE void key_block(const float* weights, int64_t stride, int64_t rows, int64_t dim, const float* x,
+                                    int64_t j, int64_t d, const Put& put) {
+    Vec sums[kKeys][kVecs] = {};
+    for (int64_t r = 0; r < rows; ++r) {
+      Vec row[kVecs];
+#pragma GCC unroll 4
+      for (int v = 0; v < kVecs; ++v) row[v] = load(x + r * dim + v * kLanes);
+#pragma GCC unroll 4
+      for (int k = 0; k < kKeys; ++k) {
+        const Vec weight = splat(weights[r * stride + k]);
+#pragma GCC unroll 4
+        for (int v = 0; v < kVecs; ++v) sums[k][v] += weight * row[v];
+      }
+    }
+#pragma GCC unroll 4
+    for (int k = 0; k < kKeys; ++k)
+#pragma GCC unroll 4
+      for (int v = 0; v < kVecs; ++v) put(j + k, d + v * kLanes, sums[k][v]);
+  }
+
   // The processor's own fetching does not keep up with a stream that is used once: 35 % at 4,096 keys.
   static QACG_INLINE void fetch_ahead(const Scalar* row, int64_t stride, int64_t count) {
     constexpr int64_t kLine = 64 / sizeof(Scalar);
@@ -151,26 +194,18 @@ struct InPlaceEngine : Float32Engine<InputScalar> {
     for (int m = 0; m < kRows; ++m) store(c + m * c_stride, keep_where(there, sums_of(products[m])));
   }
 
-  template <int kVecs>
-  static void column(int64_t rows, int64_t depth, Left a, const Scalar* b, int64_t b_stride, float* c, int64_t c_stride,
-                     bool accumulate) {
-    int64_t m = 0;
-    for (; m + kRowsAtOnce <= rows; m += kRowsAtOnce, a.data += kRowsAtOnce * a.row_stride) {
-      row_sums<kRowsAtOnce, kVecs>(depth, a, b, b_stride, c + m * c_stride, c_stride, accumulate);
+  // Every column of kRows rows, in groups of kVecs registers and then of half as many.
+  template <int kRows, int kVecs>
+  static QACG_INLINE void all_columns(int64_t dim, int64_t depth, Left a, const Scalar* b, int64_t b_stride, float* c,
+                                      int64_t c_stride, bool accumulate) {
+    int64_t d = 0;
+    for (; d + kVecs * kLanes <= dim; d += kVecs * kLanes) {
+      row_sums<kRows, kVecs>(depth, a, b + d, b_stride, c + d, c_stride, accumulate);
     }
-    for (; m < rows; ++m, a.data += a.row_stride) {
-      row_sums<1, kVecs>(depth, a, b, b_stride, c + m * c_stride, c_stride, accumulate);
+    if (d == dim) return;
+    if constexpr (kVecs > 1) {
+      all_columns<kRows, kVecs / 2>(dim - d, depth, a, b + d, b_stride, c + d, c_stride, accumulate);
     }
-  }
-
-  static void columns(int64_t vecs, int64_t rows, int64_t depth, Left a, const Scalar* b, int64_t b_stride, float* c,
-                      int64_t c_stride, bool accumulate) {
-    if constexpr (kBlockVecs == 4) {
-      if (vecs == 4) return column<4>(rows, depth, a, b, b_stride, c, c_stride, accumulate);
-      if (vecs == 3) return column<3>(rows, depth, a, b, b_stride, c, c_stride, accumulate);
-    }
-    if (vecs == 2) return column<2>(rows, depth, a, b, b_stride, c, c_stride, accumulate);
-    column<1>(rows, depth, a, b, b_stride, c, c_stride, accumulate);
   }
 
   template <int kRows, int kVecs>
@@ -180,18 +215,18 @@ struct InPlaceEngine : Float32Engine<InputScalar> {
     for (int64_t k = 0; k < depth; ++k) {
       fetch_ahead(b + k * b_stride, b_stride, kVecs * kLanes);
       Vec x[kVecs];
-#pragma GCC unroll 4
+#pragma GCC unroll 8
       for (int v = 0; v < kVecs; ++v) x[v] = load(b + k * b_stride + v * kLanes);
 #pragma GCC unroll 4
       for (int m = 0; m < kRows; ++m) {
         const Vec weight = splat(a.data[m * a.row_stride + k * a.col_stride]);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int v = 0; v < kVecs; ++v) sums[m][v] += weight * x[v];
       }
     }
 #pragma GCC unroll 4
     for (int m = 0; m < kRows; ++m)
-#pragma GCC unroll 4
+#pragma GCC unroll 8
       for (int v = 0; v < kVecs; ++v) {
         float* to = c + m * c_stride + v * kLanes;
         store(to, accumulate ? load(to) + sums[m][v] : sums[m][v]);
