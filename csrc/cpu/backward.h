@@ -451,9 +451,11 @@ class Backward {
     if (p_.column_gate) {
       for (int64_t j = 0; j < count; ++j) column_logit(s, key, j);
     }
-    const auto write = [&](const float* tile, const Packed* x, const qacg::Tensor4& gradient, float factor, int vector) {
+    const auto write = [&](const float* tile, const Packed* x, const qacg::Tensor4& gradient, float factor,
+                           int vector) {
       Scalar* to = row_of<Scalar>(gradient, s, key);
-      const float* v = vector && p_.gate_vectors ? p_.gate_vectors + (vector * p_.heads + s.head) * p_.head_dim : nullptr;
+      const float* v =
+          vector && p_.gate_vectors ? p_.gate_vectors + (vector * p_.heads + s.head) * p_.head_dim : nullptr;
       const auto put = [&](int64_t j, int64_t d, Vec total) QACG_INLINE_LAMBDA {
         total *= factor;
         if (v) total += at(g_.key_logit, s, key + j) * load(v + d);

@@ -37,6 +37,20 @@ QACG_INLINE Vec sums_of(Vec (&v)[kLanes]) {
 #endif
 }
 
+// The sum of the lanes, in the order of sums_of().
+QACG_INLINE float sum_of(Vec v) {
+#if defined(__AVX512F__)
+  __m512 w = (__m512)v;
+  w += _mm512_permute_ps(w, 0xb1);
+  w += _mm512_permute_ps(w, 0x4e);
+  const Vec quarters = (Vec)w;
+  return (quarters[0] + quarters[4]) + (quarters[8] + quarters[12]);
+#else
+  const Quad q = halved(v, [](Quad a, Quad b) QACG_INLINE_LAMBDA { return a + b; });
+  return (q[0] + q[2]) + (q[1] + q[3]);
+#endif
+}
+
 template <typename InputScalar>
 struct InPlaceEngine : Float32Engine<InputScalar> {
   using Scalar = InputScalar;
@@ -53,7 +67,8 @@ struct InPlaceEngine : Float32Engine<InputScalar> {
   using Float32Engine<InputScalar>::Float32Engine;
 
   static constexpr int64_t kFewQueries = 8, kFewKeys = 8;
-  // Whether there are so few queries, or so few keys, that packing does not pay. The head size must fill whole registers.
+  // Whether there are so few queries, or so few keys, that packing does not pay. The head size must fill whole
+  // registers.
   static bool takes(const qacg::Problem& p, int64_t longest_query, int64_t longest_key) {
     return p.head_dim % kLanes == 0 && (longest_query <= kFewQueries || longest_key <= kFewKeys);
   }
@@ -154,7 +169,7 @@ struct InPlaceEngine : Float32Engine<InputScalar> {
     for (int64_t k = 0; k < count; ++k) {
       Vec total = Vec{};
       for (int64_t d = 0; d < dim; d += kLanes) total += load(query + d) * load(keys + k * stride + d);
-      c[k] = sum(total);
+      c[k] = sum_of(total);
     }
   }
 

@@ -86,9 +86,16 @@ class Forward {
       const int64_t all = p_.cu_seqlens ? s.keys : p_.key_length;
       for (int64_t j = 0; j < all; ++j) at(p_.key_gate, s, j) = gate_of_row<Scalar>(p_, s, j, 1);
     }
+    const bool one_key = ReadsInPlace<Engine> && is_plain_ && s.keys == 1 && !p_.softmax_out.data && !p_.quasi_out.data;
     for (int64_t block = unit.first; block < unit.last; ++block) {
       const int64_t first = block * Engine::kRowBlock;
       const int64_t last = smaller(first + Engine::kRowBlock, s.queries);
+      if constexpr (ReadsInPlace<Engine>) {
+        if (one_key) {
+          one_key_block(s, first, last - first);
+          continue;
+        }
+      }
       for (int64_t row = first; row < last; row += tile_rows_) {
         rows_block(s, row, smaller(tile_rows_, last - row));
       }
@@ -196,6 +203,39 @@ class Forward {
     }
     if (keys <= 0) clear(rows);
     write(s, first, rows, one_sum);
+  }
+
+  // Rows that see one key: P is 1 and O = (1 + lambda G) V. Their scores are computed a register of queries at a time.
+  void one_key_block(const Sequence& s, int64_t first, int64_t rows) {
+    const auto row = [&](const qacg::Tensor4& t, Packed* to) {
+      return Engine::pack_left(row_of<const Scalar>(t, s, 0), t.row, 1, p_.head_dim, to);
+    };
+    const Left key = row(p_.key, query_), context_key = row(p_.context_key, context_query_),
+               value = row(p_.value, softmax_sum_);
+    const Right<Engine> queries{row_of<const Scalar>(p_.query, s, 0), p_.query.row, s.queries};
+    const Right<Engine> context_queries{row_of<const Scalar>(p_.context_query, s, 0), p_.context_query.row, s.queries};
+    const int64_t cols = round_up(rows, kLanes);
+    engine_.scores(1, cols, dim_, key, queries, first, softmax_, 0);
+    engine_.scores(1, cols, dim_, context_key, context_queries, first, quasi_, 0);
+    row_gates(s, first, rows);
+    const float factor = p_.scale * kLog2e;
+    for (int64_t r = 0; r < rows; r += kLanes) {
+      const Vec scores = load(softmax_ + r);
+      Vec row_max = scores * factor;
+      asm("" : "+m"(row_max));  // else the difference below is 0, where the backward has the rounding of row_max
+      const IntVec infinite = (IntVec)(row_max == splat(-kInfinity));
+      // The softmax of a score of -inf is NaN.
+      const Vec e = infinite ? splat(__builtin_nanf("")) : exp2(scores * factor - row_max);
+      const Vec sigmoid = inverse_one_plus_exp2(load(quasi_ + r) * -factor);
+      alignas(64) float max[kLanes], sum[kLanes], part[kLanes], softmax[kLanes];
+      store(max, row_max), store(sum, e), store(part, p_.quasi_scale * sigmoid), store(softmax, e / e);
+      for (int64_t i = 0; i < smaller(kLanes, rows - r); ++i) {
+        at(p_.row_max, s, first + r + i) = max[i];
+        at(p_.row_sum, s, first + r + i) = sum[i];
+        const float weight = softmax[i] + lambda_[r + i] * part[i];
+        write_row(value.data, weight, p_.head_dim, row_of<Scalar>(p_.out, s, first + r + i));
+      }
+    }
   }
 
   void softmax_scores(int64_t rows, int64_t key, int64_t count, Left query) {
