@@ -1,4 +1,4 @@
-// The arithmetic of one cell of the maps, equations 3 to 13 of MATH.md. Scores are in powers of two: T log2 e.
+// The arithmetic of one attention entry, equations 3 to 13 of MATH.md. Scores are exponents of 2: T log2 e.
 #pragma once
 
 #if !defined(__CUDACC__)
@@ -10,13 +10,13 @@
 
 namespace qacg {
 
-// How exp2 and a reciprocal are taken: correctly rounded or nearly so for float32 results.
+// exp2 and reciprocal for float32 results: correctly rounded, or nearly so.
 struct Accurate {
   QACG_SHARED float exp2(float x) { return ::exp2f(x); }
   QACG_SHARED float inverse(float x) { return 1.0f / x; }
 };
 
-// The special-function unit's own, good to 2 units in the last place: for results of 16 bits.
+// exp2 and reciprocal for 16-bit results: those of the special-function unit, within 2 units in the last place.
 struct Fast {
   QACG_SHARED float exp2(float x) {
 #if defined(__CUDA_ARCH__)
@@ -38,7 +38,7 @@ struct Fast {
   }
 };
 
-// 2^x overflows to infinity far out on the left, and its inverse is the 0 that is wanted there.
+// For very negative scores 2^x overflows to infinity, whose reciprocal is the correct 0.
 template <typename Math>
 QACG_SHARED float sigmoid(float score) {
   return Math::inverse(1.0f + Math::exp2(-score));
@@ -49,7 +49,7 @@ struct SoftmaxRow {
   float shift, normalise;
 };
 
-// From the maximum and the sum that the forward keeps. A row that saw nothing has P = 0; a NaN sum must show.
+// From the maximum and the sum that the forward saves. A row that sees no key has P = 0; a NaN sum must reach P.
 QACG_SHARED SoftmaxRow softmax_row(float row_max, float row_sum) {
   const bool empty = row_max == -INFINITY && row_sum == 0.0f;
   // Of scores that are all NaN the maximum is -inf.

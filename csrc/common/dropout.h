@@ -1,4 +1,4 @@
-// From a cell to whether dropout keeps it; qacg_kernels/call/dropout.py states the rule.
+// Whether dropout keeps an attention entry; qacg_kernels/call/dropout.py states the rule.
 #pragma once
 
 #include "inline.h"
@@ -6,10 +6,10 @@
 
 namespace qacg {
 
-constexpr uint32_t kDropoutDraws = 1u << 16;              // a cell draws 16 bits
-constexpr int kDropoutSlots = kDropoutBlock / kDropoutGroups;  // cells of one counter
+constexpr uint32_t kDropoutDraws = 1u << 16;              // an entry draws 16 bits
+constexpr int kDropoutSlots = kDropoutBlock / kDropoutGroups;  // entries of one counter
 
-// How many of the draws drop a cell, and the factor on kept cells, 1 / (1 - p) for the p that the draws can tell.
+// How many of the draws drop an entry, and the factor 1 / (1 - p) of kept entries, for p rounded to the draws.
 QACG_SHARED uint32_t drop_threshold(double dropout_p) {
   const uint32_t nearest = static_cast<uint32_t>(dropout_p * kDropoutDraws + 0.5);
   return nearest < kDropoutDraws ? nearest : kDropoutDraws - 1;
@@ -55,7 +55,7 @@ QACG_SHARED uint32_t counter_group(int64_t key) {
   return static_cast<uint32_t>(key / kDropoutBlock * kDropoutGroups + key % kDropoutGroups);
 }
 
-// The bit of `kept_keys` that is a key's own.
+// The bit of `kept_keys` that belongs to a key.
 QACG_SHARED int counter_slot(int64_t key) { return static_cast<int>(key / kDropoutGroups % kDropoutSlots); }
 
 QACG_SHARED bool keeps_cell(uint64_t seed, uint32_t drop_threshold, uint32_t sequence_head, uint32_t query,

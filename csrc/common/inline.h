@@ -1,5 +1,5 @@
-// The mark of a function that CPU and GPU code share. Internal linkage: translation units compiled with the flags of
-// different instruction sets keep copies of their own (csrc/README.md).
+// Marks a function that CPU and GPU code share. Internal linkage: each translation unit keeps its own copy, because
+// they are compiled for different instruction sets (csrc/README.md).
 #pragma once
 
 #if defined(__CUDACC__)

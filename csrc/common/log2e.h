@@ -1,4 +1,4 @@
-// Scores are kept in powers of two: times this number, and 2^x in place of e^x.
+// Multiplies scores so that e^x becomes 2^x.
 #pragma once
 
 namespace qacg {

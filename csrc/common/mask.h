@@ -1,4 +1,5 @@
-// Which values of an additive mask hide their key, as qacg_kernels/call/masks.py says: half the lowest number of the type.
+// Which values of an additive mask hide their key, as in qacg_kernels/call/masks.py: half the lowest number of the
+// type.
 #pragma once
 
 namespace qacg {

@@ -1,4 +1,4 @@
-// The counter of a dropped cell and the generator behind it; qacg_kernels/call/dropout.py states both.
+// The random generator of dropout and the counter of an attention entry; qacg_kernels/call/dropout.py states both.
 #pragma once
 
 #include <stdint.h>

@@ -5,6 +5,7 @@
 #include <torch/csrc/stable/tensor.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <memory>
 #include <optional>
@@ -200,16 +201,16 @@ int64_t blocks_of(const Call& call, int64_t sequence, bool keys) {
   return (length + block - 1) / block;
 }
 
-// Blocks per unit, so that every thread gets several units where there are that many blocks: the operands of a
-// sequence and head are packed once per unit.
+// Divides the blocks into units, several for each thread where possible: every unit packs the operands of its sequence
+// and head once.
 std::vector<Unit> units_of(const Call& call, bool keys, bool whole) {
   const Problem& p = call.problem;
-  const int64_t pairs = p.sequences * p.heads, wanted = 4 * threads_of_torch();
-  const int64_t parts = whole ? 1 : std::max<int64_t>(1, (wanted + pairs - 1) / std::max<int64_t>(pairs, 1));
+  const int64_t pairs = p.sequences * p.heads, target = 4 * threads_of_torch();
+  const int64_t parts = whole ? 1 : std::max<int64_t>(1, (target + pairs - 1) / std::max<int64_t>(pairs, 1));
   std::vector<Unit> units;
   units.reserve(pairs * parts);
   for (int64_t sequence = 0; sequence < p.sequences; ++sequence) {
-    // Even a sequence without rows has outputs to clear on its key side.
+    // A sequence without rows still has gradients of its keys to clear.
     const int64_t blocks = std::max<int64_t>(blocks_of(call, sequence, keys), 1);
     const int64_t step = (blocks + parts - 1) / parts;
     for (int64_t head = 0; head < p.heads; ++head) {
@@ -225,44 +226,44 @@ std::vector<Unit> units_of(const Call& call, bool keys, bool whole) {
 template <typename Part>
 void on_threads(int64_t count, const Part& part) {
 #if defined(QACG_STD_THREADS)
-  // For the thread sanitizer (tests/check_sanitizers.py), to which OpenMP's joins are invisible.
+  // For the thread sanitizer (tests/check_sanitizers.py), which does not see OpenMP's joins.
   std::vector<std::thread> others;
   for (int64_t n = 1; n < count; ++n) others.emplace_back(part, n);
   part(0);
   for (std::thread& other : others) other.join();
 #else
-  // Torch's own threads: as many as torch.set_num_threads said, and one where the caller is such a thread itself.
+  // Torch's threads: as many as torch.set_num_threads allows, and one if the caller is such a thread itself.
   torch::stable::parallel_for(0, count, 1, [&](int64_t begin, int64_t end) {
     for (int64_t n = begin; n < end; ++n) part(n);
   });
 #endif
 }
 
-// Runs work(index, next, scratch) for every index, on threads that take one more when they are free; `next` is the
-// index that the thread will run afterwards, or `count`. Which thread runs what does not change any result.
+// Runs work(index, next, scratch) for every index on threads that each fetch an index when they are free. `next` is the
+// index that the thread runs afterwards, or `count`. Results do not depend on which thread runs an index.
 template <typename Work>
-void in_parallel(const Tensor& like, int64_t count, int64_t scratch_bytes, const OutputPages& pages, const Work& work) {
+void in_parallel(const Tensor& like, int64_t count, int64_t scratch_bytes, const HugePages& pages, const Work& work) {
   if (count == 0) return;
   const int64_t threads = std::min<int64_t>(threads_of_torch(), count);
   const int64_t aligned = (scratch_bytes + 63) / 64 * 64;
   const Tensor scratch = empty(like, {threads * aligned + 64}, ScalarType::Byte);
   char* base = data<char>(scratch);
   base += (64 - reinterpret_cast<uintptr_t>(base) % 64) % 64;
-  std::atomic<int64_t> taken{0};
+  std::atomic<int64_t> started{0};
   on_threads(threads, [&](int64_t worker) {
     pages.populate(worker, threads);
-    int64_t index = taken++;
+    int64_t index = started++;
     while (index < count) {
-      const int64_t next = taken++;
+      const int64_t next = started++;
       work(index, next, base + worker * aligned);
       index = next;
     }
   });
 }
 
-// The same for units, several at a time where they are many: of tiny heads the taking would be a good part.
+// The same for units. Many units are fetched several at a time: with tiny heads the fetching would cost much.
 template <typename Work>
-void over_units(const Tensor& like, const std::vector<Unit>& units, int64_t scratch_bytes, const OutputPages& pages,
+void over_units(const Tensor& like, const std::vector<Unit>& units, int64_t scratch_bytes, const HugePages& pages,
                 const Work& work) {
   const int64_t all = units.size();
   const int64_t step = std::clamp<int64_t>(all / (16 * threads_of_torch()), 1, 16);
@@ -272,8 +273,8 @@ void over_units(const Tensor& like, const std::vector<Unit>& units, int64_t scra
   });
 }
 
-// Gradients of so many bytes leave the caches before somebody reads them. Written past the caches they need not be read
-// first.
+// Gradients of at least this many bytes leave the caches before they are read. Written past the caches, their lines
+// need not be read first.
 constexpr int64_t kStreamedBytes = int64_t{32} << 20, kCacheLine = 64;
 
 bool rows_are_whole_lines(const Tensor& t) {
@@ -329,7 +330,7 @@ ForwardResult attention(const Tensor& query, const Tensor& key, const Tensor& va
   }
   const std::vector<Unit> units = units_of(call, /*keys=*/false, /*whole=*/false);
   const int64_t bytes = call.kernels->forward_scratch(p, call.longest_query, call.longest_key);
-  OutputPages pages;
+  HugePages pages;
   for (const Tensor* t : {&out, &softmax_out, &quasi_out}) pages.add(t->data_ptr(), bytes_of(*t));
   over_units(query, units, bytes, pages, [&](Units some, void* scratch) {
     call.kernels->forward(p, some, {scratch, call.longest_query, call.longest_key});
@@ -337,8 +338,8 @@ ForwardResult attention(const Tensor& query, const Tensor& key, const Tensor& va
   return {out, softmax_out, quasi_out, row_max, row_sum, query_gate, key_gate};
 }
 
-// Sums of `dims` numbers over the sequences, and over the heads too where the parameter has no head of its own, in the
-// parameter's shape and type. `partial` has `stride` numbers for each sequence and head, in that order.
+// Sums of `dims` numbers over the sequences, and over the heads too if they share the parameter, in the parameter's
+// shape and type. `partial` has `stride` numbers for each sequence and head, in that order.
 Tensor reduced(const float* partial, int64_t stride, int64_t dims, const Problem& p, const Tensor& like,
                int64_t dims_if_shared) {
   const bool shared = like.dim() == dims_if_shared;
@@ -350,6 +351,60 @@ Tensor reduced(const float* partial, int64_t stride, int64_t dims, const Problem
   Tensor result = empty(like, sizes_of(like), ScalarType::Float);
   std::copy(sums.begin(), sums.end(), data<float>(result));
   return like.scalar_type() == ScalarType::Float ? result : dense_copy(result, like.scalar_type());
+}
+
+// Allocates the gradients of the five operands.
+std::vector<Tensor> wide_gradients(Gradients& g, std::array<const Tensor*, 5> operands, HugePages& pages) {
+  Tensor4* slots[] = {&g.query, &g.key, &g.value, &g.context_query, &g.context_key};
+  std::vector<Tensor> gradients;
+  int64_t bytes = 0;
+  bool whole_lines = true;
+  for (size_t t = 0; t < operands.size(); ++t) {
+    const Tensor& gradient = gradients.emplace_back(empty_dense_like(*operands[t]));
+    *slots[t] = wide(gradient);
+    bytes += bytes_of(gradient);
+    pages.add(gradient.data_ptr(), bytes_of(gradient));
+    whole_lines = whole_lines && rows_are_whole_lines(gradient);
+  }
+  g.streams = whole_lines && bytes >= kStreamedBytes;
+  return gradients;
+}
+
+// `gates` are the query and key gates that the forward returned.
+void describe_gate_gradients(Call& call, Gradients& g, const Tensor& query, const OptionalTensor& grad_query_gate,
+                             const OptionalTensor& grad_key_gate, std::pair<const Tensor&, const Tensor&> gates) {
+  const Problem& p = call.problem;
+  const int64_t pairs = p.sequences * p.heads;
+  const auto incoming = [&](const OptionalTensor& t) { return t ? rows(call.keep(as_float32(*t))) : Rows{}; };
+  const auto floats = [&](const Sizes& sizes) -> const Tensor& {
+    return call.keep(empty(query, sizes, ScalarType::Float));
+  };
+  g.query_gate = incoming(grad_query_gate);
+  g.key_gate = incoming(grad_key_gate);
+  g.query_logit = rows(floats(sizes_of(gates.first)));
+  g.key_logit = rows(floats(sizes_of(gates.second)));
+  g.gate_vectors = data<float>(floats({pairs, 4, p.head_dim}));
+  g.gate_biases = data<float>(floats({pairs, 2}));
+}
+
+void run_backward(const Call& call, const Gradients& g, const Tensor& query, const HugePages& pages) {
+  const Problem& p = call.problem;
+  const int64_t bytes = call.kernels->backward_scratch(p, call.longest_query, call.longest_key);
+  const auto run = [&](void (*pass)(const Problem&, const Gradients&, Units, Scratch), const std::vector<Unit>& units) {
+    over_units(query, units, bytes, pages,
+               [&](Units some, void* scratch) { pass(p, g, some, {scratch, call.longest_query, call.longest_key}); });
+  };
+  // One pass does 8 products where two do 11, but leaves threads idle when there are few heads.
+  const int64_t threads = threads_of_torch(), pairs = p.sequences * p.heads;
+  if (threads == 1 || pairs >= 2 * threads) {
+    run(call.kernels->backward, units_of(call, /*keys=*/false, /*whole=*/true));
+  } else {
+    run(call.kernels->backward_rows, units_of(call, /*keys=*/false, /*whole=*/false));
+    run(call.kernels->backward_keys, units_of(call, /*keys=*/true, /*whole=*/false));
+  }
+  if (!g.gate_vectors) return;
+  in_parallel(query, pairs, 0, HugePages(),
+              [&](int64_t index, int64_t, void*) { call.kernels->gate_sums(p, g, index / p.heads, index % p.heads); });
 }
 
 using BackwardResult =
@@ -389,56 +444,19 @@ BackwardResult attention_backward(
 
   Gradients g{};
   g.out = wide(call.keep(readable(grad_out)));
-  std::vector<Tensor> wide_grads;
-  Tensor4* slots[] = {&g.query, &g.key, &g.value, &g.context_query, &g.context_key};
-  const Tensor* inputs[] = {&query, &key, &value, &context_query, &context_key};
-  int64_t bytes_out = 0;
-  bool whole_lines = true;
-  OutputPages pages;
-  for (int t = 0; t < 5; ++t) {
-    const Tensor& grad = wide_grads.emplace_back(empty_dense_like(*inputs[t]));
-    *slots[t] = wide(grad);
-    bytes_out += bytes_of(grad);
-    pages.add(grad.data_ptr(), bytes_of(grad));
-    whole_lines = whole_lines && rows_are_whole_lines(grad);
-  }
-  g.streams = whole_lines && bytes_out >= kStreamedBytes;
-  const auto row_grad = [&](const OptionalTensor& t) { return t ? rows(call.keep(as_float32(*t))) : Rows{}; };
-  Tensor delta = empty_rows(query), d_lambda = no_rows(query, ScalarType::Float);
-  const int64_t pairs = p.sequences * p.heads;
+  HugePages pages;
+  const std::vector<Tensor> wide_grads = wide_gradients(g, {&query, &key, &value, &context_query, &context_key}, pages);
+  const Tensor delta = empty_rows(query);
   g.delta = rows(delta);
+  const Tensor d_lambda = has_vectors ? no_rows(query, ScalarType::Float) : empty_rows(query);
   if (has_vectors) {
     p.query_gate = rows(query_gate);
     p.key_gate = rows(key_gate);
-    g.query_gate = row_grad(grad_query_gate);
-    g.key_gate = row_grad(grad_key_gate);
-    g.query_logit = rows(call.keep(empty(query, sizes_of(query_gate), ScalarType::Float)));
-    g.key_logit = rows(call.keep(empty(query, sizes_of(key_gate), ScalarType::Float)));
-    g.gate_vectors = data<float>(call.keep(empty(query, {pairs, 4, p.head_dim}, ScalarType::Float)));
-    g.gate_biases = data<float>(call.keep(empty(query, {pairs, 2}, ScalarType::Float)));
+    describe_gate_gradients(call, g, query, grad_query_gate, grad_key_gate, {query_gate, key_gate});
   } else {
-    d_lambda = empty_rows(query);
     g.lambda = rows(d_lambda);
   }
-
-  const int64_t bytes = call.kernels->backward_scratch(p, call.longest_query, call.longest_key);
-  const auto run = [&](void (*pass)(const Problem&, const Gradients&, Units, Scratch), const std::vector<Unit>& units) {
-    over_units(query, units, bytes, pages,
-               [&](Units some, void* scratch) { pass(p, g, some, {scratch, call.longest_query, call.longest_key}); });
-  };
-  // One pass does 8 products where two do 11, but leaves threads idle when there are few heads.
-  const int64_t threads = threads_of_torch();
-  if (threads == 1 || pairs >= 2 * threads) {
-    run(call.kernels->backward, units_of(call, /*keys=*/false, /*whole=*/true));
-  } else {
-    run(call.kernels->backward_rows, units_of(call, /*keys=*/false, /*whole=*/false));
-    run(call.kernels->backward_keys, units_of(call, /*keys=*/true, /*whole=*/false));
-  }
-  if (has_vectors) {
-    in_parallel(query, pairs, 0, OutputPages(), [&](int64_t index, int64_t, void*) {
-      call.kernels->gate_sums(p, g, index / p.heads, index % p.heads);
-    });
-  }
+  run_backward(call, g, query, pages);
 
   const ScalarType type = query.scalar_type();
   const auto vector = [&](int index, const OptionalTensor& like) {
@@ -465,11 +483,11 @@ BackwardResult attention_backward(
 }  // namespace
 }  // namespace qacg
 
-// For qacg_kernels/backends/cpu.py. Each copy of the package in a process has operators in a namespace of its own
-// (qacg_kernels/operators/schema.py), and tells the library which: torch's macro would have the name compiled in.
+// For qacg_kernels/backends/cpu.py. Each copy of the package in a process has a separate operator namespace
+// (qacg_kernels/operators/schema.py) and passes its name: torch's macro would compile one in.
 extern "C" __attribute__((visibility("default"))) void qacg_cpu_register(const char* operators) {
   using torch::stable::detail::StableLibrary;
-  static std::vector<std::unique_ptr<StableLibrary>> kept;  // what is freed is taken back from torch
+  static std::vector<std::unique_ptr<StableLibrary>> kept;  // destroying a library would unregister its operators
   kept.push_back(std::make_unique<StableLibrary>(StableLibrary::Kind::IMPL, operators, "CPU", __FILE__, __LINE__));
   StableLibrary& library = *kept.back();
   library.impl("cpu_attention", qacg::guarded<TORCH_BOX(&qacg::attention)>);

@@ -2,7 +2,7 @@
 // span of keys; eight products a tile.
 //
 // run() does both sides at once. run_rows() and run_keys() do them apart (five and six products), so that threads can
-// share a single head; every sum is taken in the same order, so the bits are the same.
+// share a single head; every sum has the same order, so results are bitwise equal.
 #pragma once
 
 #include "forward.h"
@@ -28,8 +28,8 @@ class Backward {
       : p_(p), g_(g), engine_(p), dim_(Engine::padded_dim(p.head_dim)) {
     Arena arena(scratch);
     const int64_t keys = round_up(longest_key, Engine::kKeyStep);
-    // Rows of up to kSpan keys are held whole, which gives delta at once. Sums over queries are read and written, and
-    // packed keys read, once per block of rows: short rows and short spans leave room for more of them.
+    // Rows of up to kSpan keys are one span, which gives delta in the same sweep. Each block of rows reads and writes
+    // the sums over queries and reads the packed keys: short spans allow larger blocks.
     const bool whole = keys <= kSpan;
     span_ = smaller(keys, whole ? kSpan : kSpan / 2);
     // Of few queries, a span's operands and gradients stay in the second-level cache.
@@ -299,7 +299,7 @@ class Backward {
     }
   }
 
-  // delta_i = sum_j P_ij dA_ij in a sweep of its own, for a long row whose O1 was not saved.
+  // delta_i = sum_j P_ij dA_ij in a separate sweep, for a long row whose O1 was not saved.
   void delta_from_scores(const Sequence& s, const Block& b, int64_t keys) {
     for (int64_t r = 0; r < b.rows; ++r) delta_[r] = 0;
     for (int64_t key = 0; key < keys; key += span_) {
@@ -363,7 +363,8 @@ class Backward {
     const RowState row = begin_row(s, b, r, key, count, softmax, quasi);
     const Vec row_gate = splat(lambda_[r]);
     const float alpha = p_.quasi_scale;
-    const Vec hidden = splat(kHiddenScore / row.context_factor);
+    const bool is_masked = p_.mask_kind != qacg::Mask::kNone;
+    const Vec hidden = splat(is_masked ? kHiddenScore / row.context_factor : 0.0f);
 
     specialise(
         [&](auto whole_row, auto masked, auto drop, auto column, auto first_of_pair) {
@@ -424,7 +425,7 @@ class Backward {
           }
           lambda_sum_[r] += sum(lambda_total);
         },
-        delta_in_tile, p_.mask_kind != qacg::Mask::kNone, p_.has_dropout, p_.column_gate, keys_too);
+        delta_in_tile, is_masked, p_.has_dropout, p_.column_gate, keys_too);
   }
 
   void add_to_keys(const Block& b, int64_t packed, int64_t count) {
@@ -543,7 +544,8 @@ class Backward {
     }
   }
 
-  // Keys at and beyond the length: only a row gate, which reads them as its own position's keys, reaches them.
+  // Keys at and beyond the length have no gradient except that of a row gate, which reads the key at each query's
+  // position.
   void end_hidden_keys(const Sequence& s) {
     if (p_.cu_seqlens) return;
     for (int64_t j = s.keys; j < p_.key_length; ++j) {

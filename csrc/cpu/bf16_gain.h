@@ -1,4 +1,4 @@
-// How many products a second vdpbf16ps does beside float32's multiply-add, out of registers alone.
+// Measures how many products per second vdpbf16ps computes relative to float32's multiply-add, on registers only.
 //
 // Measured and not looked up by the processor's name: the rate differs between makers and will between generations, and
 // a virtual machine may hide both. Alternating bursts of less than a microsecond, the shortest of each kind: an

@@ -1,4 +1,4 @@
-// The choice of instruction set: what the processor has, what the user asks for, and which of two is the faster.
+// The choice of instruction set, by the processor, QACG_CPU_CAPABILITY and a measurement.
 
 #include "capability.h"
 #if defined(__aarch64__)
@@ -53,8 +53,8 @@ struct Kind {
 };
 
 #if defined(__x86_64__)
-// The processor is asked by cpuid, and not by __builtin_cpu_supports: what that reads the compiler's runtime fills in,
-// and not every one does (Zig's leaves it empty). The names of the bits are those of Intel's manual.
+// By cpuid and not by __builtin_cpu_supports, which depends on the compiler's runtime (Zig's does not support it). The
+// names of the bits are those of Intel's manual.
 enum Register { kA, kB, kC, kD };
 
 bool has(unsigned leaf, unsigned part, Register place, int bit) {
@@ -70,7 +70,7 @@ bool keeps(unsigned registers) {
   return (low & registers) == registers;
 }
 
-// Every processor with AVX2 has FMA and F16C, but a virtual machine may hide them.
+// Processors with AVX2 have FMA and F16C, but a virtual machine may hide them.
 bool has_avx2() { return keeps(0x6) && has(7, 0, kB, 5) && has(1, 0, kC, 12) && has(1, 0, kC, 29); }
 
 // F, DQ, BW and VL.
@@ -81,8 +81,7 @@ bool has_avx512() {
 bool has_avx512_bf16() { return has(7, 1, kA, 5); }
 
 #if !defined(QACG_WITHOUT_AMX)
-// Whether the processor has tiles for bfloat16 and the kernel lets this process use them (Linux wants to be asked
-// once).
+// Whether the processor has tiles for bfloat16 and the kernel lets this process use them (Linux requires a request).
 bool has_amx() {
 #if defined(__linux__) && defined(SYS_arch_prctl)
   constexpr int kRequestPermission = 0x1023, kTileData = 18;
@@ -121,8 +120,8 @@ Kind kind_of(Level level) {
   }
 }
 
-// Products by vdpbf16ps need narrowed maps of weights beside: at the same rate as float32 they are slower. Processors
-// do either about as many products a second as in float32 (Intel's) or twice as many (AMD's).
+// vdpbf16ps also requires narrowed weights, so that at float32's rate it is slower. Processors compute either about as
+// many products per second as in float32 (Intel's) or twice as many (AMD's).
 constexpr double kLeastGain = 1.5;
 
 struct Measured {
@@ -135,7 +134,8 @@ const Measured& measured() {
     const double gain = bfloat16_gain();
     const bool faster = gain >= kLeastGain;
     char text[120];
-    std::snprintf(text, sizeof(text), "%smeasured at first use: vdpbf16ps does %.2f times float32's products a second",
+    std::snprintf(text, sizeof(text),
+                  "%smeasured at first use: vdpbf16ps computes %.2f times float32's products per second",
                   faster ? "" : "widened to float32; ", gain);
     return Measured{faster, text};
   }();
@@ -164,7 +164,7 @@ Kind kind_of(Level) { return {&kPlainFloat32, &kPlainBfloat16, &kPlainFloat16}; 
 
 namespace {
 
-// The newest that this processor has, or for bfloat16 the faster.
+// The newest instruction set of this processor; for bfloat16 the faster one.
 Choice newest(Level level, Element element) {
   const Kernels* kernels = kind_of(level).of(element);
 #if defined(__x86_64__)
@@ -172,8 +172,8 @@ Choice newest(Level level, Element element) {
     return {measured().faster ? kernels : kind_of(kAvx512).of(element), measured().text.c_str()};
   }
 #endif
-  if (element == Element::kFloat16) return {kernels, "widened to float32; the newest that this processor has for it"};
-  return {kernels, "the newest that this processor has"};
+  if (element == Element::kFloat16) return {kernels, "widened to float32; the newest available for float16"};
+  return {kernels, "the newest available"};
 }
 
 }  // namespace
@@ -185,12 +185,12 @@ Choice choose(Element element) {
   if (!wish || !*wish) return newest(detected, element);
   const int limit = static_cast<int>(std::find(kNames, kNames + kLevels, std::string(wish)) - kNames);
   if (limit == kLevels) {
-    message = std::string("QACG_CPU_CAPABILITY: got '") + wish + "', wanted " + kNamesInWords;
+    message = std::string("QACG_CPU_CAPABILITY: expected ") + kNamesInWords + ", got '" + wish + "'";
     return {nullptr, message.c_str()};
   }
-  if (limit <= detected) return {kind_of(static_cast<Level>(limit)).of(element), "QACG_CPU_CAPABILITY asks for it"};
+  if (limit <= detected) return {kind_of(static_cast<Level>(limit)).of(element), "set by QACG_CPU_CAPABILITY"};
   const Choice choice = newest(detected, element);
-  message = std::string("QACG_CPU_CAPABILITY asks for ") + wish + ", which is not here; " + choice.why;
+  message = std::string("QACG_CPU_CAPABILITY=") + wish + " is not available on this processor; " + choice.why;
   return {choice.kernels, message.c_str()};
 }
 

@@ -2,14 +2,14 @@
 // bfloat16 numbers into 16 x 16 float32 sums.
 //
 // A float32 operand is the exact sum of three bfloat16 parts, 8 bits each, and a product of two operands is the sum of
-// the six largest of the nine products of parts. What is left out is at most 2^-23 of a term, of either sign: the sums
-// are judged by the error rule of float32 like any other. Parts below 2^-126 count as zero, so operands below about
-// 2^-110 lose bits. A bfloat16 operand is one part. An infinite operand gives NaN, for infinity minus itself enters the
-// parts.
+// the six largest of the nine products of parts. The omitted part is at most 2^-23 of a term, of either sign; the
+// sums pass the error rule of float32. Parts below 2^-126 count as zero, so operands below about
+// 2^-110 lose bits. A bfloat16 operand is one part. An infinite operand gives NaN, because its parts
+// contain infinity minus itself.
 //
-// Operands lie as whole tiles of 1 KB, the parts of a tile one after the other, so that every load is of 16 full cache
-// lines. The depth of a tile is taken in pairs (k, k + 16) on both sides: two registers then become pairs by one shift
-// and one selection.
+// Operands are stored as whole tiles of 1 KB, with the parts of a tile one after another, so that every load reads 16
+// full cache lines. Both sides order the depth of a tile in pairs (k, k + 16): one shift and one selection turn two
+// registers into pairs.
 #pragma once
 
 #include "pack.h"
@@ -27,7 +27,7 @@ struct alignas(64) TileConfiguration {
   uint16_t bytes_per_row[16];
   uint8_t rows[16];
 };
-// A constant in memory: compilers are told of eight bytes only that the instruction reads.
+// In memory, because the intrinsic declares that it reads only eight bytes.
 constexpr TileConfiguration kTiles = {1, 0, {}, {64, 64, 64, 64, 64, 64, 64, 64}, {16, 16, 16, 16, 16, 16, 16, 16}};
 
 template <int kRowTiles>
@@ -92,7 +92,7 @@ QACG_INLINE void tile_product(const F& between, int64_t depth, Tiles a, Tiles b,
       between();
     };
     if constexpr (kParts == 3) {
-      // In an order that loads few tiles; the largest product comes last.
+      // This order loads few tiles; the largest product is last.
       left(0), right(2), multiply();
       right(1), multiply();
       left(1), multiply();
@@ -290,8 +290,8 @@ struct AmxEngine {
     product(rows, cols, depth, {a.data, a.next, kDeeper}, right_of(panels, first, depth), c, c_stride, false, kNothing);
   }
 
-  // The same, and `largest`: for every row (of whole tiles) a register whose largest lane is the largest of the row. It
-  // is taken while later tiles are multiplied, which leaves room for some arithmetic.
+  // Also computes `largest`: for every row (of whole tiles) a register whose largest lane is the largest of the row.
+  // This arithmetic overlaps with the multiplication of later tiles.
   static constexpr bool kTakesLargest = true;
   void scores_and_largest(int64_t rows, int64_t cols, int64_t dim, Left a, const Packed* panels, int64_t first,
                           float* c, int64_t c_stride, Vec* largest) {
@@ -315,8 +315,8 @@ struct AmxEngine {
   }
 
   // total = or += T^T X, for a tile T (rows x keys), X from pack_summed, and sums over `all_keys` keys, of which this
-  // tile's are those from `first` on. The sums lie transposed, dim x keys: T is then a right operand, whose pairs are
-  // of whole rows.
+  // tile's are those from `first` on. The sums are stored transposed, dim x keys: T is then a right operand, whose
+  // pairs are whole rows.
   void key_sums(const float* tile, int64_t stride, int64_t rows, int64_t keys, int64_t dim, const Packed* x,
                 Packed* scratch, float* total, int64_t first, int64_t all_keys, bool accumulate) {
     const int64_t depth = round_up(rows, kTileDepth) / kTileDepth;
@@ -362,8 +362,8 @@ struct AmxEngine {
   template <typename F>
   void product(int64_t rows, int64_t cols, int64_t depth, Tiles a, Tiles b, float* c, int64_t c_stride, bool accumulate,
                const F& stored) {
-    // The compiler does not know that tiles are loaded and stored in memory: what was packed just before is loaded,
-    // what is stored is read just after.
+    // The compiler does not see that tile instructions access memory. They load what was packed just before, and what
+    // they store is read just after.
     const auto memory_changes = []() QACG_INLINE_LAMBDA { asm volatile("" ::: "memory"); };
     const auto between = [&]() QACG_INLINE_LAMBDA { prefetch.step(), keys_ahead.step(); };
     memory_changes();

@@ -48,15 +48,15 @@ struct Float32Engine {
     }
   }
 
-  // Whether rows need not be packed for a sum over rows: whole registers of float32, one row after the other. (Rows
-  // further apart would meet in few sets of the first-level cache.)
+  // Whether a sum over rows can read the caller's rows: whole registers of float32, one row after the other. (Rows
+  // further apart would share few sets of the first-level cache.)
   static bool reads_in_place(int64_t stride, int64_t head_dim)
     requires(sizeof(Scalar) == sizeof(float))
   {
     return stride == head_dim && head_dim == padded_dim(head_dim);
   }
 
-  // Whether key_sums() can sum such rows as they lie.
+  // Whether key_sums() can sum such rows without packing.
   static bool sums_left(const Left& left, int64_t head_dim) { return left.row_stride == padded_dim(head_dim); }
 
   // `rows` rows as the right operand of a sum over rows.
@@ -70,7 +70,7 @@ struct Float32Engine {
     pack_rows(from, stride, rows, head_dim, to);
   }
 
-  // `rows` rows as the left operand of scores: where they lie, if they are whole registers of float32.
+  // `rows` rows as the left operand of scores; rows of whole float32 registers are not copied.
   static Left pack_left(const Scalar* from, int64_t stride, int64_t rows, int64_t head_dim, Packed* to) {
     if constexpr (sizeof(Scalar) == sizeof(float)) {
       if (head_dim == padded_dim(head_dim)) return {from, stride, 1};

@@ -1,5 +1,5 @@
-// Products with keys and values that are read where they lie, for calls with few queries or few keys: packing costs
-// more than it saves where an operand is used once or twice (NOTES.md).
+// Products that read keys and values in place, for calls with few queries or few keys: packing costs more than it saves
+// where an operand is used once or twice (NOTES.md).
 //
 // A score is a dot product along the head size: of kKeysAtOnce keys and up to kRowsAtOnce queries at once, into one
 // register each, whose lanes are then added up for kLanes keys together. Sums over keys run down the rows of values.
@@ -156,7 +156,7 @@ struct InPlaceEngine : Float32Engine<InputScalar> {
       for (int v = 0; v < kVecs; ++v) put(j + k, d + v * kLanes, sums[k][v]);
   }
 
-  // The processor's own fetching does not keep up with a stream that is used once: 35 % at 4,096 keys.
+  // The hardware prefetcher does not keep up with operands that are read once: 35 % at 4,096 keys.
   static QACG_INLINE void fetch_ahead(const Scalar* row, int64_t stride, int64_t count) {
     constexpr int64_t kLine = 64 / sizeof(Scalar);
     for (int64_t d = 0; d < count; d += kLine) __builtin_prefetch(row + kAheadKeys * stride + d, 0, 2);

@@ -1,8 +1,8 @@
 // Products of bfloat16 operands with float32 sums by BFMMLA: two rows of four elements by two columns of four, to a
-// register of 2 x 2 sums. It rounds each sum to odd, half as exactly as to nearest, which float32 sums of products of
-// bfloat16 can well bear.
+// register of 2 x 2 sums. It rounds each sum to odd, which is half as exact as rounding to nearest and exact enough for
+// products of bfloat16.
 //
-// Operands are packed in pieces of four elements along the depth, which stand in pairs: a register holds the pieces of
+// Operands are packed in pieces of four elements along the depth, stored in pairs: a register contains the pieces of
 // two rows (of a left operand) or of two columns (of a right one) at the same depth.
 #pragma once
 
@@ -177,7 +177,8 @@ struct NeonBf16Engine {
     vst1q_u16(to + 3 * step, (uint16x8_t)vzip2q_u32(high01, high23));
   }
 
-  // kPairs pairs of rows by kColumns columns, whose pieces at one depth stand together and at the next `step` further.
+  // kPairs pairs of rows by kColumns columns, whose pieces at one depth are adjacent, and those at the next depth
+  // `step` further.
   template <int kPairs>
   static QACG_INLINE void block(int64_t depth, Left a, const Packed* b, int64_t step, float* c, int64_t c_stride,
                                 bool accumulate) {

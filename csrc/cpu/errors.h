@@ -1,5 +1,6 @@
-// Errors, and their way to torch. The library and torch may be built with different C++ runtimes (wheels bring their
-// own), and no exception of one may pass through the other: ours end here, and torch is asked to throw one of its own.
+// Errors, and how torch raises them. The library and torch may have different C++ runtimes (wheels contain one), and no
+// exception of one may pass through the other: the library catches its exceptions here, and torch throws one of its
+// own.
 #pragma once
 
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
@@ -32,7 +33,7 @@ using Boxed = void(StableIValue*, uint64_t, uint64_t);
 
 constexpr size_t kLongestMessage = 1024;
 
-// Whether the operator failed; `message` then says how.
+// Whether the operator failed; `message` then contains the reason.
 template <Boxed* run>
 __attribute__((noinline)) bool fails(StableIValue* stack, uint64_t inputs, uint64_t outputs, char* message) noexcept {
   try {
@@ -46,7 +47,7 @@ __attribute__((noinline)) bool fails(StableIValue* stack, uint64_t inputs, uint6
   return true;
 }
 
-// An operator for torch. What torch throws leaves through this function, which has nothing to clean up.
+// An operator for torch. Exceptions of torch pass through this function, which has nothing to clean up.
 template <Boxed* run>
 void guarded(StableIValue* stack, uint64_t inputs, uint64_t outputs) {
   char message[kLongestMessage] = {};

@@ -1,9 +1,9 @@
 // The forward of one sequence and head: O = Z o (P + lambda G) V, equations 1 to 8.
 //
-// Keys are taken in spans. A row that fits one span is held whole: its softmax is exact at once and, when no branch
-// output is wanted, P and lambda G are added before a single product with V (three products in all). Longer rows keep a
-// running maximum and two accumulators, rescaled for P and not for G (four products). Saving a product is worth holding
-// rows longer than kSpan, up to Engine::kWholeRowKeys.
+// Keys are processed in spans. The softmax of a row that fits one span is exact at once; if no branch output is
+// requested, P and lambda G are added before a single product with V (three products in all). Longer rows keep a
+// running maximum and two accumulators, of which P's is rescaled (four products). To save that product, a span has up
+// to Engine::kWholeRowKeys keys where no branch output is requested, else kSpan.
 #pragma once
 
 #include "masking.h"
@@ -14,16 +14,16 @@ namespace QACG_ISA {
 
 // A masked score (in powers of two) this low hides the key: its sigmoid is exactly 0, as that of -10000 should be.
 constexpr float kHiddenScore = -125.0f;
-// Up to here lambda alpha times a row's sum leaves room for its products with values.
+// Above this, lambda alpha times a row's sum could overflow in its products with values.
 constexpr float kLargestWeight = 0x1p64f;
 constexpr int64_t kSpan = 512;  // a multiple of kChunk
-// Up to so many bytes of packed keys and values stay in the second-level cache beside a tile of kTileRows queries. More
-// of them are read from further away once for every tile: larger tiles are better then, and the keys are fetched ahead.
+// Packed keys and values of at most this many bytes stay in the second-level cache with a tile of kTileRows queries.
+// Larger ones are read from memory for every tile: tiles are then larger, and keys are prefetched.
 constexpr int64_t kResidentBytes = 5 << 18, kTileRows = 64;
 constexpr int64_t kChunk = 128;  // a multiple of every kPanel and of the dropout block
 
-// Rows of a tile stand a little apart from a multiple of 4096 bytes: reading down a column would otherwise fall into
-// two sets of the first-level cache.
+// The distance of a tile's rows is no multiple of 4096 bytes: a column would otherwise fall into two sets of the
+// first-level cache.
 constexpr int64_t tile_stride(int64_t span) { return span % 64 == 0 ? span + 16 : span; }
 constexpr int64_t kChunkStride = tile_stride(kChunk);
 
@@ -77,7 +77,7 @@ class Forward {
   }
   int64_t used() const { return used_; }
 
-  // Computes a unit, and brings the operands of the one after it (if any) near the core meanwhile.
+  // Computes a unit, and meanwhile prefetches the operands of the next one (if any).
   void run(qacg::Unit unit, const qacg::Unit* next) {
     const Sequence s = sequence_of(p_, unit.sequence, unit.head);
     pack_keys(s);
@@ -104,7 +104,7 @@ class Forward {
 
  private:
   void prefetch_operands(const Sequence& s, qacg::Unit unit, const qacg::Unit* next) {
-    if constexpr (ReadsInPlace<Engine>) return;  // its products fetch rows ahead themselves
+    if constexpr (ReadsInPlace<Engine>) return;  // its products prefetch rows themselves
     engine_.prefetch.clear();
     const auto add = [&](const qacg::Tensor4& t, const Sequence& of, int64_t first, int64_t last, bool written) {
       engine_.prefetch.add(row_of<const Scalar>(t, of, first), t.row * sizeof(Scalar), last - first, written);
@@ -137,7 +137,7 @@ class Forward {
     }
   }
 
-  // lambda_i, or for the column gate its part 1 - beta lq_i.
+  // lambda_i; for the column gate only its part 1 - beta lq_i.
   void row_gates(const Sequence& s, int64_t first, int64_t rows) {
     for (int64_t r = 0; r < rows; ++r) {
       const int64_t i = first + r;
@@ -184,7 +184,7 @@ class Forward {
         if (one_sum) bound_weights(r, count);
         engine_.prefetch.step();
       }
-      // The context scores are taken by chunks that stay in the first-level cache from product to product.
+      // Context scores are computed in chunks that stay in the first-level cache between products.
       for (int64_t chunk = key; chunk < key + count; chunk += kChunk) {
         const int64_t part = smaller(kChunk, key + count - chunk), cols = round_up(part, Engine::kKeyStep);
         engine_.scores(rows, cols, dim_, context_query, context_keys_, chunk, quasi_, kChunkStride);
@@ -269,7 +269,7 @@ class Forward {
     return seen < 0 ? 0 : smaller(seen, count);
   }
 
-  // Four running maxima, because one would wait for its own latency.
+  // Four running maxima hide the latency of one.
   static QACG_INLINE float largest_of(const float* row, int64_t count) {
     Vec top[4] = {splat(-kInfinity), splat(-kInfinity), splat(-kInfinity), splat(-kInfinity)};
     int64_t j = 0;
@@ -285,8 +285,8 @@ class Forward {
     return largest(at_least(at_least(top[0], top[1]), at_least(top[2], top[3])));
   }
 
-  // Scores to exp(score - max); keeps max_ and sum_ and rescales what came before. max_ is in the scores' own units
-  // after scale_row: powers of two, of e with an additive mask.
+  // Replaces scores by exp(score - max), updates max_ and sum_, and rescales earlier spans. max_ has the unit that
+  // scale_row() gives the scores: exponents of 2, or of e with an additive mask.
   void softmax_row(const Sequence& s, int64_t i, int64_t r, int64_t key, int64_t count) {
     float* row = softmax_ + r * stride_;
     const int64_t seen = visible_in_span(s, i, key, count), cols = round_up(count, Engine::kKeyStep);
@@ -295,7 +295,7 @@ class Forward {
     const float top = takes_largest_ && seen == cols ? largest(largest_[r]) : largest_of(row, seen);
     const float row_max = additive ? top : top * factor;
     const float new_max = row_max > max_[r] ? row_max : max_[r];
-    // With nothing visible so far every exponent is -inf; a shift of 0 keeps them from being NaN.
+    // While no key is visible every exponent is -inf; a shift of 0 avoids NaN.
     const float shift = new_max == -kInfinity ? 0.0f : new_max;
     if (key > 0) {
       const float before = max_[r] - shift;
@@ -335,7 +335,7 @@ class Forward {
     return gate * __builtin_fabsf(p_.quasi_scale) * sum_[r] > kLargestWeight;
   }
 
-  // P and lambda G are added times the row's sum; where that is too large, P is divided by it at once.
+  // P and lambda G are added multiplied by the row's sum. Where that is too large, P is divided by the sum first.
   void bound_weights(int64_t r, int64_t count) {
     divisor_[r] = sum_[r];
     if (!too_large(r)) return;
@@ -345,7 +345,7 @@ class Forward {
     divisor_[r] = 1;
   }
 
-  // What softmax_row, bound_weights and quasi_row do, for a plain row of one register.
+  // softmax_row(), bound_weights() and quasi_row() for a plain row of one register.
   QACG_INLINE void short_row(const Sequence& s, int64_t i, int64_t r) {
     float* row = quasi_ + r * kChunkStride;
     const int64_t seen = seen_keys(p_, s, i);
@@ -362,7 +362,7 @@ class Forward {
                     [&](int64_t, IntVec) QACG_INLINE_LAMBDA { return weights; });
   }
 
-  // A chunk of context scores to the sigmoid, and dropped cells cleared; with one_sum, joined with the softmax row:
+  // Replaces a chunk of context scores by its sigmoid and clears dropped entries. With one_sum, adds the softmax row:
   // e + (lambda alpha l) sigmoid.
   void quasi_row(const Sequence& s, int64_t i, int64_t r, int64_t key, int64_t chunk, int64_t count, bool one_sum) {
     float* row = quasi_ + r * kChunkStride;
@@ -370,7 +370,8 @@ class Forward {
     float* gated = gated_ + r * kChunkStride;
     const int64_t seen = visible_in_span(s, i, chunk, count), cols = round_up(count, Engine::kKeyStep);
     const float factor = scale_row<Scalar>(p_, s, i, chunk, seen, row);
-    const Vec hidden = splat(kHiddenScore / factor);
+    const bool is_masked = p_.mask_kind != qacg::Mask::kNone;
+    const Vec hidden = splat(is_masked ? kHiddenScore / factor : 0.0f);
     if (p_.has_dropout) keep_row(p_, s, i, chunk, seen, keep_);
     const float weight = p_.quasi_scale * divisor_[r];
     const Vec row_gate = splat(lambda_[r]), row_weight = splat(lambda_[r] * weight);
@@ -400,7 +401,7 @@ class Forward {
           if (Engine::kPacksTiles || drop) again(exponentials, softmax_left_, true);
           if (column) again(gated, gated_left_, false);
         },
-        one_sum, p_.mask_kind != qacg::Mask::kNone, p_.has_dropout, p_.column_gate);
+        one_sum, is_masked, p_.has_dropout, p_.column_gate);
   }
 
   void accumulate(const Sequence& s, int64_t rows, int64_t key, int64_t chunk, int64_t count, bool one_sum) {
@@ -426,7 +427,7 @@ class Forward {
     const float keep_scale = p_.has_dropout ? p_.keep_scale : 1.0f;
     for (int64_t r = 0; r < rows; ++r) {
       const int64_t i = first + r;
-      // A NaN sum must show; only a row that saw nothing is 0. The softmax of scores that are all -inf is NaN.
+      // A NaN sum must reach the output; a row that sees no key is 0. The softmax of scores that are all -inf is NaN.
       bool empty = max_[r] == -kInfinity && sum_[r] == 0;
       if (empty && sees_a_key<Scalar>(p_, s, i, seen_keys(p_, s, i))) {
         sum_[r] = divisor_[r] = __builtin_nanf("");
@@ -469,8 +470,7 @@ class Forward {
   float *max_, *sum_, *divisor_, *lambda_;  // of each row
   int32_t* keep_;
   const bool is_plain_;
-  // Whether products give the largest score of each row; of no use once a mask or the sign of the scale changes the
-  // order.
+  // Whether products also return the largest score of each row; a mask or a negative scale would change the order.
   const bool takes_largest_;
   Vec* largest_;
 };

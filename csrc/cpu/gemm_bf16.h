@@ -77,7 +77,7 @@ void pair_columns(int64_t rows, int64_t depth, const HalfBits* a, int64_t a_stri
   }
 }
 
-// Strides are the elements of a row; in B a pair of rows takes 2 b_stride.
+// Strides are in elements; a pair of rows of B has 2 b_stride.
 inline void pair_product(int64_t rows, int64_t cols, int64_t depth, const HalfBits* a, int64_t a_stride,
                          const HalfBits* b, int64_t b_stride, float* c, int64_t c_stride, bool accumulate) {
   for (int64_t n = 0; n < cols; n += kPairVecs * kLanes) {

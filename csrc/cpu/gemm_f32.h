@@ -2,7 +2,7 @@
 //
 // C (M x N) = or += A (M x K) B (K x N). A is read one element at a time and broadcast, so any strides do and a
 // transposed A costs nothing. B is read by registers along N: either rows of a padded matrix, or panels, a layout in
-// which kPanel columns stand together, K of them deep. N is always a multiple of the register width.
+// which kPanel columns are adjacent, K deep. N is always a multiple of the register width.
 #pragma once
 
 #include "prefetch.h"

@@ -1,11 +1,11 @@
-// The pages of what a call writes.
+// Huge pages for the outputs of a call.
 //
-// A result of many megabytes is often memory that the process has not had before, which the kernel clears at its first
-// touch, 4 KB at a time: at 128 keys that takes a fifth of a call (NOTES.md). By 2 MB it takes a quarter of that, and
-// all threads can do it at once. Memory that is there already is left as it is.
+// A result of many megabytes is often fresh memory, which the kernel clears at the first access, 4 KB at a time: at 128
+// keys that is a fifth of a call (NOTES.md). With pages of 2 MB it is a quarter of that, and all threads can share it.
+// Memory that is already mapped is not changed.
 //
-// Where pages of 2 MB are given to those who ask (the mode "madvise"), a system whose free memory is in small pieces
-// moves others' pages about to make one, and the asker waits for milliseconds. A call that has lost by it asks no more.
+// In the mode "madvise" a process requests huge pages. If free memory is fragmented, the kernel then moves other pages,
+// which takes milliseconds. A call that loses time by it stops requesting them.
 #pragma once
 
 #include <cstdint>
@@ -24,9 +24,9 @@ namespace qacg {
 
 #if defined(__linux__)
 
-class OutputPages {
+class HugePages {
  public:
-  // Memory that the call will write from one end to the other.
+  // Adds memory that the call will write completely.
   void add(void* data, int64_t bytes) {
     if (bytes < kLeast) return;
     const uintptr_t begin = reinterpret_cast<uintptr_t>(data), end = begin + bytes;
@@ -37,19 +37,19 @@ class OutputPages {
       pieces_.push_back({from, to});
       from = to;
     }
-    if (given_to_askers()) asks_ = advise(inside, MADV_HUGEPAGE);
+    if (needs_request()) requests_ = advise(inside, MADV_HUGEPAGE);
   }
 
-  // Has one thread's share of the pages cleared. Left to the first touch, two threads that come to the same huge page
-  // would both clear one, of which one is thrown away.
+  // Clears one thread's share of the pages. At a first access, two threads that reach the same huge page would both
+  // clear one, and one copy is discarded.
   void populate(int64_t worker, int64_t workers) const {
     constexpr int kPopulateForWriting = 23;  // MADV_POPULATE_WRITE, since Linux 5.14; older headers lack the name
     for (size_t n = worker; n < pieces_.size(); n += workers) {
-      // Of the processor and not of the clock: on a busy machine every piece would seem to take long.
+      // Processor time: on a busy machine the wall time of every piece is long.
       const int64_t start = processor_time();
       if (!advise(pieces_[n], kPopulateForWriting)) return;
       const int64_t saved = kSmallPages - (processor_time() - start);
-      if ((saved_ += saved) >= -kMostLost || !asks_.exchange(false)) continue;
+      if ((saved_ += saved) >= -kMostLost || !requests_.exchange(false)) continue;
       for (const Range& range : ranges_) advise(range, MADV_NOHUGEPAGE);
     }
   }
@@ -63,15 +63,15 @@ class OutputPages {
     return madvise(reinterpret_cast<void*>(range.begin), range.end - range.begin, advice) == 0;
   }
 
-  // Of this thread, in nanoseconds.
+  // Processor time of this thread, in nanoseconds.
   static int64_t processor_time() {
     timespec time{};
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
     return time.tv_sec * int64_t{1'000'000'000} + time.tv_nsec;
   }
 
-  // In the mode "always" they are given unasked, as far as they are at hand.
-  static bool given_to_askers() {
+  // In the mode "always" the kernel uses huge pages without a request.
+  static bool needs_request() {
     static const bool given = [] {
       char modes[64] = {};
       FILE* file = std::fopen("/sys/kernel/mm/transparent_hugepage/enabled", "r");
@@ -83,21 +83,21 @@ class OutputPages {
     return given;
   }
 
-  // The least that is worth calls of the system; NumPy draws the same line for its arrays.
+  // The smallest size that is worth the system calls; NumPy has the same limit for its arrays.
   static constexpr int64_t kLeast = int64_t{4} << 20;
   static constexpr uintptr_t kPage = 4096, kHugePage = uintptr_t{2} << 20;
-  // What 512 pages of 4 KB take, in nanoseconds; a huge page takes 0.2 milliseconds, and one that has to be made 5
-  // to 20.
+  // Time to clear 512 pages of 4 KB, in nanoseconds. A huge page takes 0.2 milliseconds, and 5 to 20 if the kernel has
+  // to move other pages.
   static constexpr int64_t kSmallPages = 700'000, kMostLost = 20'000'000;
 
-  mutable std::atomic<bool> asks_{false};
+  mutable std::atomic<bool> requests_{false};
   mutable std::atomic<int64_t> saved_{0};
   std::vector<Range> ranges_, pieces_;
 };
 
 #else
 
-class OutputPages {
+class HugePages {
  public:
   void add(void*, int64_t) {}
   void populate(int64_t, int64_t) const {}

@@ -1,4 +1,4 @@
-// x86-64 CPUs with AMX tiles for bfloat16, beside AVX-512.
+// x86-64 CPUs with AVX-512 and AMX tiles for bfloat16.
 #define QACG_ISA amx
 #include "engine_amx.h"
 #include "kernels.h"

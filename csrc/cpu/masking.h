@@ -1,4 +1,4 @@
-// Which keys a query sees, and which cells of its row dropout keeps.
+// Which keys a query sees, and which attention entries of its row dropout keeps.
 #pragma once
 
 #include "../common/log2e.h"
@@ -54,36 +54,39 @@ QACG_INLINE int64_t mask_offset(const qacg::Problem& p, const Sequence& s, int64
   return s.index * p.mask_strides[0] + s.head * p.mask_strides[1] + i * p.mask_strides[2] + first * p.mask_strides[3];
 }
 
-// Applies scale and mask to the scores of query i against keys [first, first + count), where a plain factor is not
-// enough, and returns the factor that makes powers of two of them. A hidden key gets -inf, whatever its score. With an
-// additive mask the scores stay in powers of e: a finite bias times log2 e may be infinite. The products of forward and
-// backward must round alike, so both call this function.
+// scale_row() where a plain factor is not enough.
 template <typename Scalar>
-inline float scale_row(const qacg::Problem& p, const Sequence& s, int64_t i, int64_t first, int64_t count,
-                       float* scores) {
+inline float mask_row(const qacg::Problem& p, const Sequence& s, int64_t i, int64_t first, int64_t count,
+                      float* scores) {
   const float factor = p.scale * kLog2e;
   const int64_t offset = mask_offset(p, s, i, first), step = p.mask_strides[3];
-  switch (p.mask_kind) {
-    case qacg::Mask::kBoolean: {
-      const uint8_t* mask = static_cast<const uint8_t*>(p.mask) + offset;
-      for (int64_t j = 0; j < count; ++j) scores[j] = mask[j * step] ? scores[j] * factor : -kInfinity;
-      return 1;
-    }
-    case qacg::Mask::kAdditive: {
-      const Scalar* mask = static_cast<const Scalar*>(p.mask) + offset;
-      const float hiding = hiding_bias(mask);
-      for (int64_t j = 0; j < count; ++j) {
-        const float bias = widen(mask[j * step]);
-        scores[j] = bias <= hiding ? -kInfinity : scores[j] * p.scale + bias;
-      }
-      return kLog2e;
-    }
-    default:
-      if (p.scale > 0) return factor;
-      // Turned round, so that the largest of them is that of the softmax.
-      for (int64_t j = 0; j < count; ++j) scores[j] *= factor;
-      return 1;
+  if (p.mask_kind == qacg::Mask::kBoolean) {
+    const uint8_t* mask = static_cast<const uint8_t*>(p.mask) + offset;
+    for (int64_t j = 0; j < count; ++j) scores[j] = mask[j * step] ? scores[j] * factor : -kInfinity;
+    return 1;
   }
+  if (p.mask_kind == qacg::Mask::kAdditive) {
+    const Scalar* mask = static_cast<const Scalar*>(p.mask) + offset;
+    const float hiding = hiding_bias(mask);
+    for (int64_t j = 0; j < count; ++j) {
+      const float bias = widen(mask[j * step]);
+      scores[j] = bias <= hiding ? -kInfinity : scores[j] * p.scale + bias;
+    }
+    return kLog2e;
+  }
+  // A scale below 0 reverses the order: scaled scores have the largest value that the softmax needs.
+  for (int64_t j = 0; j < count; ++j) scores[j] *= factor;
+  return 1;
+}
+
+// Applies scale and mask to the scores of query i against keys [first, first + count). Returns the factor that turns
+// them into exponents of 2. A hidden key gets -inf, whatever its score. With an additive mask the scores stay exponents
+// of e: a finite bias times log2 e may be infinite. Forward and backward must round alike, so both call this function.
+template <typename Scalar>
+QACG_INLINE float scale_row(const qacg::Problem& p, const Sequence& s, int64_t i, int64_t first, int64_t count,
+                            float* scores) {
+  if (p.mask_kind == qacg::Mask::kNone && p.scale > 0) return p.scale * kLog2e;
+  return mask_row<Scalar>(p, s, i, first, count, scores);
 }
 
 // Whether query i sees one of the first `count` keys.
@@ -136,7 +139,7 @@ QACG_INLINE void multiply(UintVec a, uint32_t constant, UintVec& high, UintVec& 
 }
 #endif
 
-// All-ones where row i of the sequence keeps its cell, for keys [first, first + count) and on to the end of the last
+// All-ones where dropout keeps the entry of row i, for keys [first, first + count) and on to the end of the last
 // block of 128; `first` is a multiple of 128.
 inline void keep_row(const qacg::Problem& p, const Sequence& s, int64_t i, int64_t first, int64_t count,
                      int32_t* keep) {

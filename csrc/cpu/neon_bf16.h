@@ -1,4 +1,4 @@
-// Whether an aarch64 processor has BFMMLA, by what its system tells of it.
+// Whether an aarch64 processor has BFMMLA, as reported by the operating system.
 #pragma once
 
 #if defined(__APPLE__)

@@ -64,7 +64,7 @@ QACG_INLINE void widen_row(const Scalar* from, int64_t count, int64_t padded, fl
   for (; d < padded; ++d) to[d] = 0;
 }
 
-// factor * from, to a row of the output type; `streams` asks for rows of whole cache lines.
+// factor * from, to a row of the output type; `streams` requires rows of whole cache lines.
 template <typename Scalar>
 QACG_INLINE void write_row(const float* from, float factor, int64_t count, Scalar* to, bool streams = false) {
   int64_t d = 0;
@@ -200,7 +200,7 @@ QACG_INLINE void load_columns(const Scalar* from, int64_t stride, int64_t rows, 
   load_columns(block, kLanes, v);
 }
 
-// Engines that read the caller's keys and values where they lie have a type for them, Right.
+// Engines that read the caller's keys and values in place define a type for them, Right.
 template <typename Engine>
 concept ReadsInPlace = requires { typename Engine::Right; };
 template <typename Engine>
@@ -236,7 +236,7 @@ int64_t rows_scratch(int64_t keys, int64_t dim) {
   return ReadsInPlace<Engine> ? 0 : Engine::rows_size(keys, dim);
 }
 
-// The right operand of sums over rows: where they lie, if the engine reads them there, else packed into `to`.
+// The right operand of sums over rows: the caller's rows if the engine can read them, else packed into `to`.
 template <typename Engine>
 QACG_INLINE Right<Engine> summed_rows(const typename Engine::Scalar* from, int64_t stride, int64_t rows,
                                       int64_t head_dim, typename Engine::Packed* to) {
@@ -251,7 +251,7 @@ QACG_INLINE Right<Engine> summed_rows(const typename Engine::Scalar* from, int64
   }
 }
 
-// The same for key_sums(), of rows that are a left operand already, whose layout some engines sum as it is.
+// The same for key_sums(): some engines can sum the layout of the left operand.
 template <typename Engine>
 QACG_INLINE const typename Engine::Packed* key_summed_rows(const typename Engine::Left& left,
                                                            const typename Engine::Scalar* from, int64_t stride,

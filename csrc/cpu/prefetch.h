@@ -1,5 +1,4 @@
-// Operands fetched into the second-level cache a few lines at a time between products: the products leave the memory
-// idle, and packing would leave the arithmetic idle.
+// Prefetches operands into the second-level cache a few lines at a time between products, which leave memory idle.
 #pragma once
 
 #include "vec.h"
@@ -9,7 +8,7 @@ namespace QACG_ISA {
 class Prefetch {
  public:
   void clear() { added_ = range_ = 0, per_step_ = 0; }
-  // Rows, `stride` bytes from one to the next, that will be read, or written.
+  // Adds rows that will be read, or written; `stride` is in bytes.
   void add(const void* rows, int64_t stride, int64_t count, bool written = false) {
     if (count > 0) ranges_[added_++] = {static_cast<const char*>(rows), stride, count, 0, written};
   }
@@ -64,7 +63,7 @@ class Prefetch {
   const char *next_ = nullptr, *end_ = nullptr;
 };
 
-// The same for memory in one piece, at a rate.
+// Prefetches contiguous memory at a constant rate.
 class Stream {
  public:
   // From `from` on, `per_step` bytes at every call of step() until there have been `bytes`.

@@ -1,5 +1,5 @@
-// The prefetch of `prefetch.h` for AMX, where tile products want something to be done between them: a step that takes
-// fewer instructions for the same lines made the kernels slower by 3 to 8 % (NOTES.md).
+// The prefetch of `prefetch.h` for AMX. A step with fewer instructions for the same lines made the kernels slower by 3
+// to 8 % (NOTES.md).
 #pragma once
 
 #include "vec.h"
@@ -9,7 +9,7 @@ namespace QACG_ISA {
 class PrefetchBetweenTiles {
  public:
   void clear() { added_ = range_ = 0, row_ = byte_ = per_step_ = 0; }
-  // Rows, `stride` bytes from one to the next, that will be read, or written.
+  // Adds rows that will be read, or written; `stride` is in bytes.
   void add(const void* rows, int64_t stride, int64_t count, bool written = false) {
     if (count > 0) ranges_[added_++] = {static_cast<const char*>(rows), stride, count, written};
   }

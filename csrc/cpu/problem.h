@@ -1,5 +1,5 @@
-// One call, as pointers and strides. Plain data, shared by the kernels of all instruction sets and by the code that
-// speaks to torch; no functions, so nothing compiled for one instruction set can leak into another.
+// One call, as pointers and strides: plain data that attention.cpp and the kernels of all instruction sets share.
+// Without functions, so that code compiled for one instruction set cannot be linked into another.
 #pragma once
 
 #include <stdint.h>
@@ -47,8 +47,7 @@ struct Problem {
   float keep_scale;
 
   // Of every row of scores: the maximum, times log2 e unless the mask is additive, and the sum of 2^((score - maximum)
-  // log2 e). Kept apart, because
-  // their joint logarithm would round P in proportion to the size of the scores.
+  // log2 e). Their joint logarithm would round P in proportion to the size of the scores.
   Rows row_max, row_sum;
   Rows query_gate, key_gate;
   Tensor4 out, softmax_out, quasi_out;  // the branch outputs may be null
@@ -61,7 +60,7 @@ struct Gradients {
   Rows lambda;                 // outgoing: d lambda, or null
   float* gate_vectors;         // outgoing, (B * H, 4, D) partial sums, or null
   float* gate_biases;          // outgoing, (B * H, 2) partial sums
-  // The five are more than caches keep until somebody reads them, and their rows are whole cache lines.
+  // Whether the five are written past the caches: they are large, and their rows are whole cache lines.
   bool streams;
   // Per row, between the passes: delta, and what reaches the logits of the two gates.
   Rows delta, query_logit, key_logit;
@@ -72,7 +71,7 @@ struct Unit {
   int64_t sequence, head, first, last;
 };
 
-// `count` units for one thread, and the one that it will be given afterwards, or null: its operands are fetched ahead.
+// `count` units for one thread, and the unit that it runs next, or null: its operands are prefetched.
 struct Units {
   const Unit* data;
   int64_t count;
@@ -95,8 +94,8 @@ struct Kernels {
   void (*forward)(const Problem&, Units, Scratch);
   // The whole backward of each (sequence, head), whatever the units' blocks.
   void (*backward)(const Problem&, const Gradients&, Units, Scratch);
-  // The same in two passes that can be split further and give the same bits: row blocks first (gradients of the
-  // queries, and what the gates receive), then key blocks.
+  // The same, bitwise, in two passes that can be split further: first row blocks (gradients of queries and gates), then
+  // key blocks.
   void (*backward_rows)(const Problem&, const Gradients&, Units, Scratch);
   void (*backward_keys)(const Problem&, const Gradients&, Units, Scratch);
   // Last: gradients of the gate vectors from one (sequence, head).

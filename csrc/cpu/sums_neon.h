@@ -1,5 +1,5 @@
-// The inner loop of float32 products on aarch64: multiply-adds whose one factor is a lane of a register, so that a load
-// of A serves four steps or four rows, where a load that broadcasts would serve one.
+// The inner loop of float32 products on aarch64: multiply-adds with one lane of a register, so that one load of A
+// serves four steps or four rows. A broadcasting load would serve one.
 #pragma once
 
 #include "vec.h"
@@ -44,7 +44,7 @@ QACG_INLINE void add_along_rows(Vec (&acc)[kRows][kVecs], int64_t depth, const f
   }
 }
 
-// Rows of A that stand side by side: at each step they are a column.
+// Rows of A that are adjacent: at each step they are a column.
 template <int kRows, int kVecs>
 QACG_INLINE void add_side_by_side(Vec (&acc)[kRows][kVecs], int64_t depth, const float* a, int64_t col_stride,
                                   const float* b, int64_t b_stride) {

@@ -1,4 +1,4 @@
-// What the host half asks of torch, by its stable ABI: memory for tensors, copies and threads.
+// Tensors, copies and threads of torch through its stable ABI.
 #pragma once
 
 #include <torch/csrc/stable/ops.h>

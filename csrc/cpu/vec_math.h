@@ -8,7 +8,7 @@ namespace QACG_ISA {
 // 2^x for x <= 126; exact 0 below -127; NaN stays NaN. Relative error below 2.5e-7. The polynomials are minimax ones of
 // degree 5, their constant terms rounded to 1.
 #if defined(__AVX512F__)
-// 2^(x - floor(x)) by the polynomial, times 2^floor(x) by the processor, which takes a hundred cycles for a denormal
+// 2^(x - floor(x)) by the polynomial, times 2^floor(x) by one instruction, which takes a hundred cycles for a denormal
 // unless they are flushed (FlushDenormals).
 QACG_INLINE Vec exp2(Vec x) {
   const Vec f = (Vec)_mm512_reduce_ps((__m512)x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);

@@ -1,7 +1,6 @@
-"""What is chosen on processors that lack instructions: csrc/cpu/capability.cpp itself, asked under QEMU's models of
-them, and on this one with another rate of bfloat16's products.
+"""The choice of csrc/cpu/capability.cpp on QEMU's models of older processors, and here with other bfloat16 rates.
 
-QEMU's user mode has neither AVX-512 nor AMX, so that AVX2 is the newest that it can be asked about.
+QEMU's user mode has neither AVX-512 nor AMX, so AVX2 is the newest instruction set that it tests.
 """
 
 import os
@@ -43,35 +42,35 @@ def chosen(command, gain=2.0, capability=""):
     ("model", "variant"),
     [
         ("Nehalem", "plain"),
-        ("IvyBridge", "plain"),  # AVX, and not AVX2
+        ("IvyBridge", "plain"),  # AVX without AVX2
         ("Haswell", "avx2"),
         ("Haswell,-fma", "plain"),
         ("Haswell,-f16c", "plain"),
-        ("Haswell,-xsave", "plain"),  # an operating system that keeps no wide registers
+        ("Haswell,-xsave", "plain"),  # an operating system that does not save wide registers
         ("EPYC", "avx2"),
     ],
 )
-def test_an_older_processor_gets_what_it_has(program, model, variant):
+def test_older_processor_gets_its_instruction_set(program, model, variant):
     command = [QEMU, "-cpu", model, program]
     assert {name for name, _ in chosen(command)} == {variant}
     beyond = chosen(command, capability="amx")
-    assert {name for name, _ in beyond} == {variant}, "asked for more than there is"
-    assert all(why.startswith("QACG_CPU_CAPABILITY asks for amx, which is not here; ") for _, why in beyond)
+    assert {name for name, _ in beyond} == {variant}, "more requested than available"
+    assert all(why.startswith("QACG_CPU_CAPABILITY=amx is not available on this processor; ") for _, why in beyond)
     assert {name for name, _ in chosen(command, capability="plain")} == {"plain"}
 
 
 @pytest.mark.parametrize(("gain", "widened"), [(0.5, True), (1.0, True), (1.4, True), (1.6, False), (2.0, False)])
-def test_bfloat16_is_widened_by_the_rate_of_its_products(program, gain, widened):
+def test_bfloat16_is_widened_if_its_products_are_slow(program, gain, widened):
     (float32, _), (bfloat16, why), _ = chosen([program], gain)
     if "vdpbf16ps" not in why:
-        pytest.skip("this CPU has no vdpbf16ps, or AMX beside it")
+        pytest.skip("this CPU has no vdpbf16ps, or also AMX")
     assert bfloat16 == (float32 if widened else "avx512_bf16")
     assert f"{gain:.2f} times" in why and why.startswith("widened") is widened
     (_, _), (forced, why), _ = chosen([program], gain, capability="avx512_bf16")
-    assert forced == "avx512_bf16" and why == "QACG_CPU_CAPABILITY asks for it"
+    assert forced == "avx512_bf16" and why == "set by QACG_CPU_CAPABILITY"
 
 
-def test_unknown_name_is_one_line(program):
+def test_unknown_capability_gives_one_line_of_error(program):
     for name, why in chosen([program], capability="sse9"):
         assert name == "-"
-        assert why == "QACG_CPU_CAPABILITY: got 'sse9', wanted plain, avx2, avx512, avx512_bf16 or amx"
+        assert why == "QACG_CPU_CAPABILITY: expected plain, avx2, avx512, avx512_bf16 or amx, got 'sse9'"
