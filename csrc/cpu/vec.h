@@ -62,6 +62,21 @@ QACG_INLINE Vec splat(float x) { return Vec{x, x, x, x}; }
 #endif
 QACG_INLINE IntVec bits(Vec v) { return (IntVec)v; }
 
+// The same value, whose product with a factor the compiler does not share with other uses: x * factor - y is then one
+// multiply-add wherever there is one, and rounds in the forward as in the backward.
+QACG_INLINE Vec fused(Vec v) {
+#if defined(__AVX512F__)
+  asm("" : "+v"(v));
+#elif defined(__x86_64__)
+  asm("" : "+x"(v));
+#elif defined(__aarch64__)
+  asm("" : "+w"(v));
+#else
+  asm("" : "+m"(v));
+#endif
+  return v;
+}
+
 // Both return `v` where it is NaN: a NaN in the input must reach the output.
 #if defined(__AVX512F__)
 QACG_INLINE Vec at_least(Vec v, Vec low) { return (Vec)_mm512_max_ps((__m512)low, (__m512)v); }
