@@ -341,8 +341,8 @@ def test_other_bad_input(model, small_data, tmp_path, capsys):
     data = ["--data", small_data]
     fails(capsys, ["evaluate", tmp_path / "no", *data], "no such folder")
     fails(capsys, ["evaluate", tmp_path, *data], "without training.json")
-    fails(capsys, ["evaluate", model, "--data", tmp_path], "has no data in any known format")
-    fails(capsys, ["evaluate", model, *data, "--device", "abacus"], "device: got 'abacus', which cannot be used")
+    fails(capsys, ["evaluate", model, "--data", tmp_path], "expected data in a known format")
+    fails(capsys, ["evaluate", model, *data, "--device", "abacus"], "got 'abacus'")
 
 
 def test_a_damaged_model_folder(model, small_data, tmp_path, capsys):
