@@ -115,9 +115,9 @@ def test_merged_items_have_one_item_per_case():
     assert forward.implementations == (ONE_MAP, COMPILED, EAGER, "cpu")
 
 
-def test_corner_targets_have_one_factor_above_one():
+def test_corner_targets_require_86_cases_to_be_no_slower():
     assert len(TARGETS["corners"]) == 86
-    assert {target.at_least for target in TARGETS["corners"]} == {1.0, 1.2}
+    assert min(target.at_least for target in TARGETS["corners"]) == 1.0
 
 
 def test_results_name_the_ceilings_and_amx(capsys):
