@@ -8,6 +8,7 @@ from benchmarks.static.compile import NVDISASM, kernels_of, resources
 from benchmarks.static.sass import disassembled, main_loop
 from qacg_kernels.backends.triton import gluon_launch
 from qacg_kernels.backends.triton.tile_tables import shipped
+from qacg_kernels.call.problem import Residuals
 from qacg_kernels.call.validation import dense_problem, packed_problem
 from qacg_kernels.testing.inputs import Case, make_inputs
 
@@ -27,7 +28,7 @@ def compiled(head_dim, call, dtype, saves=True):
     problem = make(*inputs.arguments(), **dict(dropout_seed=None) | defaults | inputs.options)
 
     def forward():
-        gluon_launch.forward(*problem.tensors(), **problem.options(), save_softmax_out=saves, save_quasi_out=saves)
+        gluon_launch.forward(problem, Residuals(saves, saves))
 
     return kernels_of(forward, shipped("sm_90"), 90, "gluon_forward_kernel".__eq__)["gluon_forward_kernel"]
 

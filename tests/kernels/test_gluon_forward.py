@@ -16,6 +16,7 @@ from gluon_model.machine import Fault
 from judging import compare, judges_of
 
 from qacg_kernels.backends.triton import gluon_forward, gluon_launch, launch
+from qacg_kernels.call.problem import Residuals
 from qacg_kernels.call.validation import dense_problem, packed_problem
 from qacg_kernels.testing.inputs import Case, make_inputs
 
@@ -54,9 +55,7 @@ def forward(inputs, machine, saves=True):
         language.run(kernel, programs, arguments, constants, **machine)
 
     with launch.through(on_machine), torch.no_grad():
-        return gluon_launch.forward(
-            *problem.tensors(), **problem.options(), save_softmax_out=saves, save_quasi_out=saves
-        )
+        return gluon_launch.forward(problem, Residuals(saves, saves))
 
 
 @pytest.mark.parametrize("case", members(CASES, fast=CASES[3:5] + CASES[7:8]))
@@ -178,5 +177,5 @@ def test_which_kernels_a_call_launches(changes, kernels):
     launched = []
     with launch.through(lambda kernel, *rest: launched.append(kernel.__name__)):
         problem = problem_of(inputs)
-        gluon_launch.forward(*problem.tensors(), **problem.options(), save_softmax_out=False)
+        gluon_launch.forward(problem, Residuals(False, False))
     assert launched == kernels

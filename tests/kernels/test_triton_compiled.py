@@ -55,9 +55,9 @@ def test_limits_are_told_by_build_and_function():
     assert faults(forward, {"forward_kernel": Resources(255, 0, 99 * 1024, 0, False, 3, 0)}) == []
     told = faults(forward, {"forward_kernel": Resources(255, 96, 100 * 1024, 513, False, 3, 0)})
     assert [text.split("takes ")[1] for text in told] == [
-        "96 bytes of stack, at most 80 are expected",
-        f"{100 * 1024} bytes of shared memory, at most {99 * 1024} are expected",
-        "513 columns of tensor memory, at most 512 are expected",
+        "96 bytes of stack, expected at most 80",
+        f"{100 * 1024} bytes of shared memory, expected at most {99 * 1024}",
+        "513 columns of tensor memory, expected at most 512",
     ]
     assert all(text.startswith("sm_80 tiled_forward bfloat16 D=64, lambda: forward_kernel") for text in told)
     told = faults(forward, {"forward_kernel": Resources(255, 8, 1024, 0, True, 3, 4)})
