@@ -75,7 +75,7 @@ test-selected: $(READY) ## The full tests of CI: operators on the CPU, and a par
 		--ignore=tests/kernels/test_cuda_races.py --deselect=tests/kernels/test_cuda_emulated.py::test_off_the_tile
 	$(FULL) tests/kernels/test_cuda_compiled.py tests/kernels/test_gluon_compiled.py \
 		"$(INTERPRETED_TESTS)::test_kernels_in_the_interpreter[operators]" \
-		--deselect=tests/kernels/test_cuda_compiled.py::test_kernels_compile_and_spill_nothing
+		--deselect=tests/kernels/test_cuda_compiled.py::test_kernels_compile_without_spills
 
 lint: $(READY) ## Linters and formatters of Python and C++, and the words of the term list
 	$(PY) -m ruff check .
