@@ -89,9 +89,13 @@ def test_attribution_bad_target_or_model_raises():
     for function in (token_sensitivity, layerwise_relevance):
         with pytest.raises(ValueError, match="target: expected classes from 0 to 2, got 3 to 3"):
             function(model, TOKENS, 3)
-        with pytest.raises(ValueError, match=r"target: got torch.int64 of shape \(3,\)"):
+        with pytest.raises(
+            ValueError, match=r"target: expected an integer or 2 integers, got torch.int64 of shape \(3,\)"
+        ):
             function(model, TOKENS, torch.tensor([0, 1, 2]))
-        with pytest.raises(TypeError, match="model: expected a sequence classifier, got BertForQuestionAnswering"):
+        with pytest.raises(
+            TypeError, match="model: expected a sequence classifier of this package, got BertForQuestionAnswering"
+        ):
             function(BertForQuestionAnswering(PlainBertConfig(**SIZES)), TOKENS)
     with pytest.raises(ValueError, match=r"weights: expected a tensor of shape \(2, 3\), got \(3,\)"):
         embedding_gradient(model, TOKENS, torch.ones(3))

@@ -114,9 +114,13 @@ def test_bad_input_is_named(ask, folders, tmp_path):
         (lambda: ask(TEXTS[0], aspects=["food", "food"]), InputError, "expected at least one name, each once"),
         (lambda: ask(TEXTS[0], aspects="food"), TypeError, "aspects: expected a sequence of names, got 'food'"),
         (lambda: ask(TEXTS[0], aspects=[1]), TypeError, r"aspects: expected a sequence of names, got \[1\]"),
-        (lambda: ask(TEXTS[0], targets=["x"]), InputError, "targets: got some, but this model's contexts are aspects"),
-        (lambda: ask(" "), InputError, "text: expected a sentence, got an empty one"),
-        (lambda: ask(["fine", ""]), InputError, "text: got an empty one"),
+        (
+            lambda: ask(TEXTS[0], targets=["x"]),
+            InputError,
+            "targets: expected none for a model whose contexts are aspects only, got x",
+        ),
+        (lambda: ask(" "), InputError, "text: expected a sentence, got an empty text"),
+        (lambda: ask(["fine", ""]), InputError, "text: expected a sentence, got an empty text"),
         (lambda: ask(None), TypeError, "texts: expected str or a sequence of str, got NoneType"),
         (lambda: ask([3]), TypeError, "text: expected str, got int"),
         (lambda: ask(TEXTS[0], batch_size=0), InputError, "batch_size: expected at least 1, got 0"),
@@ -126,7 +130,7 @@ def test_bad_input_is_named(ask, folders, tmp_path):
         (
             lambda: AspectSentiment.from_pretrained(folders["standalone"], device="abacus"),
             InputError,
-            "device: got 'abacus', which cannot be used",
+            "device: expected an available device, got 'abacus'",
         ),
     ):
         with pytest.raises(error, match=text):
@@ -163,7 +167,7 @@ def test_predict_out_of_memory_halves_the_batch(ask, monkeypatch, caplog, of_cud
         "7 rows do not fit into memory; continuing with 3",
     ]
     monkeypatch.setattr(ask.trained.model, "forward", partial(exhausted(0, of_cuda, []), plain))
-    with pytest.raises(InputError, match=r"text: one of \d+ tokens does not fit into memory"):
+    with pytest.raises(InputError, match=r"text: a text of \d+ tokens does not fit into memory"):
         ask(texts)
 
 

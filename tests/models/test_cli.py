@@ -247,7 +247,7 @@ def test_from_a_file_of_ones_own_to_an_explained_model(tmp_path, capsys):
     assert "metrics are identical to those that training stored" in capsys.readouterr().out
     assert main(evaluate) == 0
     assert "so the metrics are optimistic; --split dev evaluates rows that were not used" in capsys.readouterr().out
-    fails(capsys, [*evaluate, "--split", "test"], "is one file, which gives train and dev; test wants one")
+    fails(capsys, [*evaluate, "--split", "test"], "one file provides train and dev only; pass a separate file for test")
     question = ["--text", "the food was awful", "--aspects", "food"]
     assert main(["predict", model, *question]) == 0
     assert capsys.readouterr().out.splitlines()[2].split()[4:6] == ["food", "bad"]

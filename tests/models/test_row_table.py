@@ -77,7 +77,7 @@ def test_table_incompatible_rows_raise(tmp_path, capsys):
     other = replace(record(1), machine=record().machine | {"threads": 1})
     for records, expected in (
         ([record(0), other], "rows: expected records of one machine, .*got 2 machines"),
-        ([record(0), record(0, 3.0)], r"rows: expected each once, got seeds \[0, 0\] of one kind of QACG-BERT"),
+        ([record(0), record(0, 3.0)], r"rows: expected each seed of QACG-BERT once, got \[0, 0\]"),
     ):
         with pytest.raises(InputError, match=expected):
             markdown([row_of(one) for one in records])
@@ -88,12 +88,15 @@ def test_table_incompatible_rows_raise(tmp_path, capsys):
     empty, broken = tmp_path / "empty", tmp_path / "rows.jsonl"
     empty.mkdir()
     cut = json.dumps(row_of(record())) + "\n{"
-    for text, expected in (("{}\n", f"{broken}:1: is not a row"), (cut, f"{broken}:2: is not JSON")):
+    for text, expected in (
+        ("{}\n", f"{broken}:1: expected a record of qacg train --rows, got other JSON"),
+        (cut, f"{broken}:2: is not JSON"),
+    ):
         broken.write_text(text)
         with pytest.raises(InputError, match=expected):
             read_rows([broken])
     assert main(["table", str(empty)]) == 2
-    assert f"rows: got none in {empty}" in capsys.readouterr().err
+    assert f"rows: expected files of qacg train --rows, got none in {empty}" in capsys.readouterr().err
     assert main(["table", str(tmp_path / "none.jsonl")]) == 2
     assert "none.jsonl: cannot be read" in capsys.readouterr().err
 

@@ -183,7 +183,7 @@ def test_what_cannot_be_suggested_is_said_in_one_line(tmp_path, capsys):
     asked = ["--input", texts, "--output", sheet]
     assert "ends in .csv" in fails(capsys, "--input", texts, "--output", tmp_path / "sheet.xlsx")
     assert "is the input file" in fails(capsys, "--input", texts, "--output", texts)
-    assert "wanted distinct names" in fails(capsys, *asked, "--text-column", "label")
+    assert "columns: expected distinct names, got label" in fails(capsys, *asked, "--text-column", "label")
     for name in ("hint", "split"):
         assert "expected a name other than hint and split" in fails(capsys, *asked, "--text-column", name)
     assert "keep: expected a proposed aspect or a word" in fails(capsys, *asked, "--aspects", "4", "--keep", "nonsense")
@@ -199,7 +199,7 @@ def test_what_cannot_be_suggested_is_said_in_one_line(tmp_path, capsys):
     assert sheet.read_text() == "labels that took a day"
     with pytest.raises(InputError, match="at least 20"):
         propose(["the soup was good"] * 5)
-    with pytest.raises(InputError, match="no noun"):
+    with pytest.raises(InputError, match="with a noun in at least 3 sentences, got none"):
         propose(["so gut wie nie"] * 30)
 
 
