@@ -1,4 +1,5 @@
-// csrc/cuda/cuda_intrinsics.h on a CPU: the threads of a block are fibers on one core, and a barrier switches between them.
+// csrc/cuda/cuda_intrinsics.h on a CPU: the threads of a block are fibers on one core, and a barrier switches between
+// them.
 //
 // What a GPU leaves open is drawn from a seed (QACG_EMULATOR_SEED): the order of a block's warps; how far one runs
 // ahead of the others; whether a warp's lanes take turns from the first or from the last on; and for each asynchronous
