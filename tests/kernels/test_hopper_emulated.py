@@ -135,7 +135,10 @@ def test_call_runs_the_path_that_explain_names(case, dtype, said, emulated):
 
 @pytest.mark.parametrize(
     ("dtype", "head_dim", "why"),
-    [(torch.float32, 64, "dtype is torch.float32"), (torch.bfloat16, 136, "head size is 136; it takes 1 to 128")],
+    [
+        (torch.float32, 64, "dtype: expected float16 or bfloat16, got float32"),
+        (torch.bfloat16, 136, "head size: expected 1 to 128, got 136"),
+    ],
 )
 def test_unsupported_call_raises(dtype, head_dim, why, emulated):
     inputs = make_inputs(Case("refused", queries=5, head_dim=head_dim), dtype)
