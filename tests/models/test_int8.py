@@ -201,7 +201,8 @@ def test_the_exported_file_multiplies_in_int8(model, tmp_path, monkeypatch, caps
     monkeypatch.chdir(tmp_path)
     exec(SERVER, found := {})
     assert found["metadata"].keys() == metadata_of(load_trained(model)).keys(), "no entry that is not JSON"
-    expected = [AspectSentiment.from_pretrained(model)(text, aspects=[aspect])[0] for text, aspect in found["questions"]]
+    ask = AspectSentiment.from_pretrained(model)
+    expected = [ask(text, aspects=[aspect])[0] for text, aspect in found["questions"]]
     probabilities = [list(one.probabilities.values()) for one in expected]
     np.testing.assert_allclose(found["probabilities"], probabilities, rtol=0, atol=0.25)
 
