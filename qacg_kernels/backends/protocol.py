@@ -67,8 +67,8 @@ def outside_limits(backend: Backend, problem: Problem) -> list[str]:
         reasons += backend.not_for(query.device)
     if query.dtype not in backend.DTYPES:
         reasons.append(f"dtype: expected {_listed(map(_name, backend.DTYPES))}, got {_name(query.dtype)}")
-    if backend.MAX_HEAD_DIM is not None and problem.head_dim > backend.MAX_HEAD_DIM:
-        reasons.append(f"head size: expected 1 to {backend.MAX_HEAD_DIM}, got {problem.head_dim}")
+    if backend.MAX_HEAD_DIM is not None and query.shape[-1] > backend.MAX_HEAD_DIM:
+        reasons.append(f"head size: expected 1 to {backend.MAX_HEAD_DIM}, got {query.shape[-1]}")
     if problem.gate_form not in backend.GATE_FORMS:
         reasons.append(f"gate.form: expected {_listed(map(repr, backend.GATE_FORMS))}, got {problem.gate_form!r}")
     return reasons

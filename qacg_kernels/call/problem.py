@@ -9,7 +9,9 @@ from torch import Tensor
 
 from qacg_kernels.call.gate import FORMS
 
-_FORM_OF = dict(enumerate(FORMS))
+# A dictionary and a comparison, not index() and get(): each call costs launch overhead.
+_NUMBER_OF = {form: number for number, form in enumerate(FORMS)}
+_FORM_COUNT = len(FORMS)
 
 
 # Not frozen: that would add 2 us to each call, and launch overhead should stay below 30 us.
@@ -49,7 +51,8 @@ class Problem:
     @classmethod
     def of_operator(cls, tensors: Sequence[Tensor | None], options: Mapping[str, object]) -> "Problem":
         """The call of a torch operator, whose arguments are `tensors()` and `options()`."""
-        return cls(*tensors, **{**options, "gate_form": _FORM_OF.get(options["gate_form"])})
+        number = options["gate_form"]
+        return cls(*tensors, **{**options, "gate_form": FORMS[number] if 0 <= number < _FORM_COUNT else None})
 
     # Spelled out: torch.compile traces it, and a loop over field names takes longer.
     def tensors(self) -> tuple[Tensor | None, ...]:
@@ -83,7 +86,7 @@ class Problem:
             "quasi_scale": self.quasi_scale,
             "beta": self.beta,
             "gamma": self.gamma,
-            "gate_form": FORMS.index(self.gate_form),
+            "gate_form": _NUMBER_OF[self.gate_form],
         }
 
     @property
@@ -110,7 +113,7 @@ class Problem:
     @property
     def longest_row(self) -> int:
         """Number of keys in the longest row of scores."""
-        return self.max_seqlen if self.packed else self.key.shape[-2]
+        return self.key.shape[-2] if self.cu_seqlens is None else self.max_seqlen
 
     @property
     def wide(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:

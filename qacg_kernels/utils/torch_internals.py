@@ -31,6 +31,7 @@ _mode_key = _private("_C._TorchDispatchModeKey.FAKE")
 _is_batched = _private("_C._functorch.is_batchedtensor")
 _FakeTensor = _private("_subclasses.fake_tensor.FakeTensor") or ()
 
+_HAS_DUAL_LEVEL = hasattr(forward_ad, "_current_level")
 _PLAIN_TYPES = frozenset((Tensor, torch.nn.Parameter, type(None)))
 
 
@@ -52,7 +53,8 @@ def can_bypass_dispatcher(tensors: tuple[Tensor | None, ...]) -> bool:
         _dispatch_stack_length is not None
         and _profiler_enabled is not None
         and _tracing_state is not None
-        and not dual_level_active()
+        and _HAS_DUAL_LEVEL
+        and forward_ad._current_level < 0
         and _dispatch_stack_length() == 0
         and not _profiler_enabled()
         and _tracing_state() is None

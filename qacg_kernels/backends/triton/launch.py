@@ -57,10 +57,11 @@ class Operation:
         self.plan = plan = launch_plan(problem, others)
         self.caller_plan = plan  # differs from `plan` if `problem` has copies of the caller's tensors
         gate_lambda, key_lengths, cu_seqlens = problem.gate_lambda, problem.key_lengths, problem.cu_seqlens
+        wide = (problem.query, problem.key, problem.value, problem.context_query, problem.context_key)
         self.call = Call(
             *[
                 Strided(t, *strides) if strides else strided(t.contiguous(), plan.packed)
-                for t, strides in zip(problem.wide, plan.wide)
+                for t, strides in zip(wide, plan.wide)
             ],
             gate_lambda=None if gate_lambda is None else Strided(gate_lambda, *plan.gate_lambda),
             gate=None if gate_lambda is not None else _gate_of(problem.gate_parameters, problem.beta, problem.gamma),
@@ -211,7 +212,7 @@ def launch_forward(op: Operation, problem: Problem, residuals: Residuals) -> For
     results = allocated(plan, residuals)
     if plan.column_gate:
         op.launch(key_gates_kernel, None, "keys", results.key_gate)
-    whole = plan.whole_forward and not any(residuals)
+    whole = plan.whole_forward and residuals == (False, False)
     role = "whole_row_forward" if whole else "tiled_forward"
     op.launch(forward_kernel, role, "queries", *results)
     return outputs_of(results)
