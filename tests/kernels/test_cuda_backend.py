@@ -18,8 +18,8 @@ def reasons(monkeypatch):
         monkeypatch.setattr(cuda, "_gpus", gpus)
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
         cuda.capability.cache_clear()
-        query = SimpleNamespace(device=torch.device(device), dtype=torch.bfloat16)
-        return outside_limits(cuda, SimpleNamespace(query=query, head_dim=64, gate_form="row"))
+        query = SimpleNamespace(device=torch.device(device), dtype=torch.bfloat16, shape=(1, 1, 1, 64))
+        return outside_limits(cuda, SimpleNamespace(query=query, gate_form="row"))
 
     yield find
     cuda.capability.cache_clear()

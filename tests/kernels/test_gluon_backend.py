@@ -38,8 +38,8 @@ def machine(monkeypatch):
 
 
 def reasons(dtype=torch.bfloat16, head_dim=64, device="cuda:0"):
-    query = SimpleNamespace(device=torch.device(device), dtype=dtype)
-    return outside_limits(gluon, SimpleNamespace(query=query, head_dim=head_dim, gate_form="row"))
+    query = SimpleNamespace(device=torch.device(device), dtype=dtype, shape=(1, 1, 1, head_dim))
+    return outside_limits(gluon, SimpleNamespace(query=query, gate_form="row"))
 
 
 def test_gluon_is_missing_without_triton(monkeypatch):

@@ -32,8 +32,8 @@ def library(monkeypatch):
 
 
 def reasons(dtype=torch.bfloat16, head_dim=64):
-    query = SimpleNamespace(device=torch.device("cuda:0"), dtype=dtype)
-    return outside_limits(hopper, SimpleNamespace(query=query, head_dim=head_dim, gate_form="row"))
+    query = SimpleNamespace(device=torch.device("cuda:0"), dtype=dtype, shape=(1, 1, 1, head_dim))
+    return outside_limits(hopper, SimpleNamespace(query=query, gate_form="row"))
 
 
 def test_hopper_is_missing_without_the_cuda_library(monkeypatch):
