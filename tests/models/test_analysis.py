@@ -130,7 +130,7 @@ def test_attention_rule_equals_the_formula():
             torch.testing.assert_close(found[b, h], oracle.attention_rule(*one))
 
 
-def test_attention_rule_needs_no_tensor_larger_than_the_map():
+def test_attention_rule_allocates_at_most_one_map():
     sizes = []
 
     class Sizes(TorchDispatchMode):
@@ -147,7 +147,7 @@ def test_attention_rule_needs_no_tensor_larger_than_the_map():
 
 
 @pytest.mark.parametrize("pooler", ["cls", "attention"])
-def test_relevance_of_a_model_applies_its_rules_in_order(made, pooler):
+def test_layerwise_relevance_equals_the_rules_in_order(made, pooler):
     model, batch = made
     model = type(model)(type(model.config)(**SIZES, pooler=pooler))
     model = strengthen(model).double().eval().requires_grad_(False)

@@ -103,7 +103,7 @@ def test_targets_default_to_those_in_the_text(folders):
         ask(TEXTS[3], targets=["location - 3"])
 
 
-def test_bad_input_is_named(ask, folders, tmp_path):
+def test_ask_bad_input_raises(ask, folders, tmp_path):
     for call, error, text in (
         (
             lambda: ask(TEXTS[0], aspects=["food", "view"]),

@@ -1,4 +1,4 @@
-"""What no model can use: an error that names the argument, the field or the tensor, what came and the limit."""
+"""Invalid inputs, configurations and checkpoints raise an error with the argument, its value and its limits."""
 
 import pytest
 import torch
@@ -78,7 +78,7 @@ BAD_INPUTS = {
 }
 
 
-def refuses(case, changes, error, message):
+def check_error(case, changes, error, message):
     inputs = {**case.inputs, **{name: t for name, t in changes.items() if name in TOKENS or name == "position_ids"}}
     inputs.update({name: t for name, t in changes.items() if name in case.extra or name in case.labels})
     with pytest.raises(error, match=message):
@@ -86,7 +86,7 @@ def refuses(case, changes, error, message):
 
 
 def built(case):
-    """One model for all that is refused before anything of it changes."""
+    """A model that is built once, because invalid inputs do not change it."""
     if id(case) not in BUILT:
         BUILT[id(case)] = case.build()
     return BUILT[id(case)]
@@ -94,8 +94,8 @@ def built(case):
 
 @pytest.mark.parametrize("changes, error, message", BAD_INPUTS.values(), ids=BAD_INPUTS)
 @every_model
-def test_inputs(case, changes, error, message):
-    refuses(case, changes, error, message)
+def test_model_bad_inputs_raise(case, changes, error, message):
+    check_error(case, changes, error, message)
 
 
 @pytest.mark.parametrize(
@@ -117,12 +117,12 @@ def test_inputs(case, changes, error, message):
     ],
 )
 @pytest.mark.parametrize("case", CONTEXTUAL.values(), ids=CONTEXTUAL)
-def test_contexts(case, context_ids, error, message):
-    refuses(case, {"context_ids": context_ids}, error, message)
+def test_model_bad_context_ids_raise(case, context_ids, error, message):
+    check_error(case, {"context_ids": context_ids}, error, message)
 
 
 @pytest.mark.parametrize("config_class", [CGBertConfig, QACGBertConfig])
-def test_a_context_unknown_by_name(config_class):
+def test_config_unknown_context_name_raises(config_class):
     config = config_class(contexts=["price", "safety"])
     assert config.context_id("safety") == 1
     with pytest.raises(ValueError, match="context: expected one of 'price', 'safety', got 'food'"):
@@ -143,8 +143,8 @@ def test_a_context_unknown_by_name(config_class):
     ],
 )
 @pytest.mark.parametrize("name", [name for name in CASES if "Sequence" in name])
-def test_labels_of_classes(name, labels, error, message):
-    refuses(CASES[name], {"labels": labels}, error, message)
+def test_classifier_bad_labels_raise(name, labels, error, message):
+    check_error(CASES[name], {"labels": labels}, error, message)
 
 
 @pytest.mark.parametrize(
@@ -161,8 +161,8 @@ def test_labels_of_classes(name, labels, error, message):
     ],
 )
 @pytest.mark.parametrize("name", ["BertForQuestionAnswering", "QueryAttention, linear"])
-def test_positions_of_answers(name, changes, error, message):
-    refuses(CASES[name], {**SPANS, **changes}, error, message)
+def test_answer_head_bad_positions_raise(name, changes, error, message):
+    check_error(CASES[name], {**SPANS, **changes}, error, message)
 
 
 BAD_SETTINGS = {
@@ -242,7 +242,7 @@ BAD_CONTEXT_SETTINGS = {
 
 @pytest.mark.parametrize("error, message, settings", BAD_SETTINGS.values(), ids=BAD_SETTINGS)
 @pytest.mark.parametrize("config_class", CONFIGS)
-def test_settings(config_class, error, message, settings):
+def test_config_bad_field_raises(config_class, error, message, settings):
     for make in (lambda fields: config_class(**fields), config_class.from_dict):
         with pytest.raises(error, match=message):
             make({**SIZES, **settings})
@@ -250,12 +250,12 @@ def test_settings(config_class, error, message, settings):
 
 @pytest.mark.parametrize("error, message, settings", BAD_CONTEXT_SETTINGS.values(), ids=BAD_CONTEXT_SETTINGS)
 @pytest.mark.parametrize("config_class", [CGBertConfig, QACGBertConfig])
-def test_settings_of_contexts(config_class, error, message, settings):
+def test_context_config_bad_field_raises(config_class, error, message, settings):
     with pytest.raises(error, match=message):
         config_class(**{**SIZES, **settings})
 
 
-def test_settings_of_one_model():
+def test_config_bad_field_of_one_model_raises():
     for field, value, error in (("beta", "1", TypeError), ("gamma", float("inf"), ValueError)):
         with pytest.raises(error, match=f"{field}: expected .*, got"):
             QACGBertConfig(**{field: value})
@@ -266,7 +266,7 @@ def test_settings_of_one_model():
 
 
 @every_model
-def test_a_field_set_later_is_checked_when_the_model_is_built(case):
+def test_model_of_config_made_invalid_later_raises(case):
     config = case.make_config()
     field, value = ("encoder", None) if case.is_head else ("pooler", "last")
     setattr(config, field, value)
@@ -275,29 +275,35 @@ def test_a_field_set_later_is_checked_when_the_model_is_built(case):
 
 
 @every_model
-def test_a_checkpoint_that_is_cut_off_damaged_or_of_another_size(case, tmp_path):
+def test_from_pretrained_damaged_checkpoint_raises(case, tmp_path):
     model = case.build()
     model.save_pretrained(tmp_path)
     path = tmp_path / "model.safetensors"
     whole = path.read_bytes()
-    state = {name: tensor.clone() for name, tensor in load_file(path).items()}  # the file is mapped, and changes
+    state = {
+        name: tensor.clone() for name, tensor in load_file(path).items()
+    }  # copies, because the mapped file changes
 
-    def refused(match, **options):
+    def check_load_error(match, **options):
         with pytest.raises(CheckpointError, match=match):
             case.model_class.from_pretrained(tmp_path, **options)
 
     path.write_bytes(whole[:-10])
-    refused(r"model\.safetensors: is truncated after \d+ of \d+ bytes, in \w+")
+    check_load_error(r"model\.safetensors: is truncated after \d+ of \d+ bytes, in \w+")
     path.write_bytes(whole[:9])
-    refused(r"model\.safetensors: is damaged")
+    check_load_error(r"model\.safetensors: is damaged")
     words = next(name for name in state if name.endswith("word_embeddings.weight"))
     save_file({**state, words: state[words][:30].clone()}, path)
-    refused(r"model\.safetensors: .*(word_embeddings\.weight: expected shape \(31|expected 30 as in .*word_emb)")
+    check_load_error(
+        r"model\.safetensors: .*(word_embeddings\.weight: expected shape \(31|expected 30 as in .*word_emb)"
+    )
     query = next(name for name in state if name.endswith("layer.1.attention.self.query.weight"))
     save_file({name: tensor for name, tensor in state.items() if name != query}, path)
-    refused(rf"model\.safetensors: expected \d+ \w+ tensors of {case.model}, .*without .*self\.query\.weight")
+    check_load_error(rf"model\.safetensors: expected \d+ \w+ tensors of {case.model}, .*without .*self\.query\.weight")
     save_file({**state, query: torch.full_like(state[query], float("nan"))}, path)
-    refused(r"model\.safetensors: .*self\.query\.weight: expected finite values")
+    check_load_error(r"model\.safetensors: .*self\.query\.weight: expected finite values")
     path.write_bytes(whole)
     wide = case.make_config(hidden_size=24)
-    refused(r"model\.safetensors: .*(word_embeddings\.weight: expected|expected 12 as in .*word_emb)", config=wide)
+    check_load_error(
+        r"model\.safetensors: .*(word_embeddings\.weight: expected|expected 12 as in .*word_emb)", config=wide
+    )

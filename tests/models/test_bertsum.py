@@ -36,7 +36,7 @@ def model(encoder=None, dtype=torch.float32, strong=True, **settings):
     ("family", "dtype"), [("bert", torch.float32), ("electra", torch.float32), ("bert", torch.float64)]
 )
 @pytest.mark.parametrize("layers", [0, 2])
-def test_outputs_and_every_gradient_match_the_formulas(family, dtype, layers):
+def test_bertsum_outputs_and_gradients_match_the_formulas(family, dtype, layers):
     m = model(FAMILIES[family](), dtype, inter_layers=layers)
     out = m(**BATCH, labels=LABELS, output_hidden_states=True)
     leaves = double_leaves(m)
@@ -46,16 +46,16 @@ def test_outputs_and_every_gradient_match_the_formulas(family, dtype, layers):
     vectors = torch.stack([h[[max(i, 0) for i in row]] for h, row in zip(hidden, BATCH["sentence_positions"].tolist())])
     exact = oracle.inter_encoder(oracle.below(leaves, "encoder."), vectors, SENTENCE, heads=2, layers=layers)
     outputs = {"loss": out.loss, "scores": out.scores, "logits": out.logits[SENTENCE]}
-    wanted = {
+    expected = {
         "loss": oracle.sentence_loss(exact["logits"], LABELS, SENTENCE),
         "scores": exact["scores"],
         "logits": exact["logits"][SENTENCE],
     }
-    check_outputs_and_gradients(m, outputs, leaves, wanted, unused=FIRST_NORM if layers else (), roundings=2000)
+    check_outputs_and_gradients(m, outputs, leaves, expected, unused=FIRST_NORM if layers else (), roundings=2000)
     assert not out.scores[~SENTENCE].any()
 
 
-def test_no_parameter_is_left_without_gradient(tmp_path):
+def test_bertsum_trains_all_parameters_but_the_first_norm(tmp_path):
     built = model()
     built.save_pretrained(tmp_path)
     for m in (built, BertSumForExtractiveSummarization.from_pretrained(tmp_path)):
@@ -65,7 +65,7 @@ def test_no_parameter_is_left_without_gradient(tmp_path):
             assert p.requires_grad == (name not in FIRST_NORM), name
 
 
-def test_padding_changes_nothing():
+def test_bertsum_padding_does_not_change_scores():
     m = model()
     padded = m(**BATCH, labels=LABELS)
     alone = m(**{k: v[1:, : 2 if k == "sentence_positions" else 7] for k, v in BATCH.items()}, labels=LABELS[1:, :2])
@@ -74,18 +74,18 @@ def test_padding_changes_nothing():
     torch.testing.assert_close((2 * alone.loss + 3 * first.loss) / 5, padded.loss)
 
 
-def test_the_loss_leaves_out_unlabelled_sentences():
+def test_bertsum_loss_ignores_unlabelled_sentences():
     m = model()
     some = LABELS.clone()
     some[0, 1:], some[1] = -100, -100
-    wanted = oracle.sentence_loss(m(**BATCH).logits, LABELS, some != -100)
-    torch.testing.assert_close(m(**BATCH, labels=some).loss, wanted)
-    torch.testing.assert_close(m(**BATCH, labels=some.float()).loss, wanted)
+    expected = oracle.sentence_loss(m(**BATCH).logits, LABELS, some != -100)
+    torch.testing.assert_close(m(**BATCH, labels=some).loss, expected)
+    torch.testing.assert_close(m(**BATCH, labels=some.float()).loss, expected)
     assert m(**BATCH, labels=torch.full((2, 3), -100)).loss.item() == 0.0
     assert m(**BATCH).loss is None
 
 
-def test_maps_of_both_transformers_on_request():
+def test_bertsum_returns_maps_of_both_transformers():
     m = model()
     with pytest.raises(
         ValueError, match="output_attentions: expected False with the encoder's attn_implementation 'sdpa', whic"
@@ -101,9 +101,9 @@ def test_maps_of_both_transformers_on_request():
     torch.testing.assert_close(out.scores, before)
 
 
-def test_choice_of_implementation():
+def test_bertsum_attn_implementation_is_set_per_encoder():
     m = model()
-    assert m.config._attn_implementation == m.bert.config._attn_implementation == "sdpa"
+    assert (m.config._attn_implementation, m.bert.config._attn_implementation) == ("sdpa", "sdpa")
     m.set_attn_implementation({"": "sdpa", "encoder": "eager"})
     assert (m.config._attn_implementation, m.bert.config._attn_implementation) == ("sdpa", "eager")
     with pytest.raises(
@@ -112,7 +112,7 @@ def test_choice_of_implementation():
         model(attn_implementation="flash_attention_9")
 
 
-def test_blind_queries_are_a_choice_that_is_saved(tmp_path):
+def test_bertsum_blind_queries_option_is_saved(tmp_path):
     batch = {**BATCH, "sentence_positions": torch.tensor([[0, 4, 7], [-1, -1, -1]])}
     model(blind_queries="average").save_pretrained(tmp_path)
     for choice, share in (({}, 1 / 3), ({"blind_queries": "zeros"}, 0.0)):
@@ -124,13 +124,13 @@ def test_blind_queries_are_a_choice_that_is_saved(tmp_path):
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision_is_close(dtype):
+def test_bertsum_half_precision_is_close(dtype):
     exact, narrow = model(dtype=torch.float64, strong=False)(**BATCH), model(dtype=dtype, strong=False)(**BATCH)
     assert narrow.scores.dtype == dtype
     assert (narrow.scores.double() - exact.scores).abs().max().item() < 30 * torch.finfo(dtype).eps
 
 
-def test_a_checkpoint_without_the_table_of_positions_gets_a_right_one(tmp_path):
+def test_bertsum_missing_position_table_is_computed(tmp_path):
     m = model()
     m.save_pretrained(tmp_path)
     weights = load_file(tmp_path / "model.safetensors")
@@ -142,7 +142,7 @@ def test_a_checkpoint_without_the_table_of_positions_gets_a_right_one(tmp_path):
     torch.testing.assert_close(loaded(**BATCH).scores, m(**BATCH).scores)
 
 
-def test_a_trained_encoder_is_taken_as_it_is(tmp_path):
+def test_bertsum_uses_a_trained_encoder_unchanged(tmp_path):
     encoder = build(transformers.BertModel, bert_config())
     weights = {name: p.clone() for name, p in encoder.named_parameters()}
     encoder.save_pretrained(tmp_path)
@@ -174,7 +174,7 @@ def test_a_trained_encoder_is_taken_as_it_is(tmp_path):
         ({"dropout": 1.5}, ValueError, r"dropout: expected a probability in \[0, 1\), got 1.5"),
     ],
 )
-def test_bad_configuration(fields, error, message):
+def test_bertsum_bad_config_raises(fields, error, message):
     with pytest.raises(error, match=message):
         config(**fields)
 
@@ -217,12 +217,12 @@ def test_bad_configuration(fields, error, message):
         ({"labels": [[1]]}, TypeError, r"labels: expected a torch\.Tensor or None, got list"),
     ],
 )
-def test_bad_input(changes, error, message):
+def test_bertsum_bad_input_raises(changes, error, message):
     with pytest.raises(error, match=message):
         model()(**{**BATCH, **changes})
 
 
-def test_token_types_for_an_encoder_that_has_none():
+def test_bertsum_token_types_without_support_raise():
     m = model(roberta_config())
     plain = {k: v for k, v in BATCH.items() if k != "token_type_ids"}
     assert m(**plain).scores.shape == (2, 3)

@@ -81,7 +81,7 @@ BAD_ROWS = [
 
 
 @pytest.mark.parametrize("rows,line,reason", BAD_ROWS)
-def test_bad_row_names_file_line_and_reason(write_split, rows, line, reason):
+def test_sentihood_tsv_bad_row_raises(write_split, rows, line, reason):
     path = write_split(rows)
     with pytest.raises(DataError, match=reason) as caught:
         read_sentihood(path)

@@ -35,8 +35,8 @@ def test_semeval_xml_and_pairs_give_the_same_examples(semeval):
     pairs, original = (load_data(semeval, options=DataOptions(format=f"semeval-{form}")) for form in ("csv", "xml"))
     assert {split: len(rows) for split, rows in pairs.splits.items()} == {"train": 13685, "dev": 1535, "test": 4000}
     for split in ("train", "dev", "test"):
-        got, want = ([replace_line(row) for row in data.splits[split]] for data in (original, pairs))
-        assert got == want
+        got, expected = ([replace_line(row) for row in data.splits[split]] for data in (original, pairs))
+        assert got == expected
     assert pairs.overlap["train", "dev"] == 0
     labels = Counter(SEMEVAL.labels[row.label] for row in pairs.splits["test"])
     assert labels == {"none": 2975, "positive": 657, "negative": 222, "neutral": 94, "conflict": 52}
@@ -77,7 +77,7 @@ def test_sentihood_json_reads_a_worked_example(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text,want",
+    "text,expected",
     [
         ('He said "go", twice', "he said `` go ' ' , twice"),
         ("It's 9:30... I cannot", "it ' s 9:30 ... i can not"),
@@ -85,8 +85,8 @@ def test_sentihood_json_reads_a_worked_example(tmp_path):
         ("LOCATION1/LOCATION2 cost 450,000.", "location1/location2 cost 450,000 ."),
     ],
 )
-def test_prepared_tokenises_like_the_pairs(text, want):
-    assert prepared(text) == want
+def test_sentihood_json_text_is_tokenised_like_the_pairs(text, expected):
+    assert prepared(text) == expected
 
 
 @pytest.mark.parametrize(

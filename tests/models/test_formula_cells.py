@@ -103,7 +103,7 @@ def test_escape_formula_hides_every_formula(cell):
     assert escape_formula(cell) == f"'{cell}"
 
 
-def test_suggest_sheet_runs_no_formula_and_trains_on_the_texts(tmp_path):
+def test_suggest_sheet_escapes_formulas_and_trains(tmp_path):
     texts = [*FORMULAS[:5], "'quoted' food", "'=1", "''-5 stars", "plain food"] * 2
     source, sheet = tmp_path / "texts.jsonl", tmp_path / "sheet.csv"
     more = [f"the food of day {number}" for number in range(20)]
@@ -125,7 +125,7 @@ def test_suggest_sheet_runs_no_formula_and_trains_on_the_texts(tmp_path):
     assert {row.aspect for part in splits.values() for row in part} == {"@food"}
 
 
-def test_reader_keeps_apostrophes_of_files_that_are_no_sheets(tmp_path):
+def test_records_keep_apostrophes_of_other_files(tmp_path):
     path = tmp_path / "own.csv"
     path.write_text("text,aspect,label,split\n'-5 stars',food,bad,dev\n")
     (record,) = (record for _, record in records(path, Columns()))

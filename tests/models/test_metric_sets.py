@@ -126,7 +126,7 @@ def test_intervals_contain_the_metric_reproducibly(name):
 
 
 def test_intervals_of_clustered_rows_are_wider():
-    # Every sentence is all right or all wrong: 40 sentences know as much as 40 rows, not as 160.
+    # All rows of a sentence are right or all are wrong: 160 rows have the information of 40.
     gold = np.zeros(160, int)
     probabilities = np.eye(2)[np.repeat(RNG.permutation([0, 1] * 20), 4)]
     judge_rows = ClassificationJudge(list(range(160)), gold, probabilities, has_absent=False)

@@ -1,4 +1,4 @@
-"""Text that is not valid: one line with file, line and the expected value, and exit status 2."""
+"""Invalid text: one line with file, line and the expected value, and exit status 2."""
 
 import csv
 import json
@@ -28,7 +28,7 @@ DEEP = "[" * 100_000
 LONG = "7" * 5000
 HALF = r"\ud83d"
 ROW = {"text": "good food", "aspect": "food", "label": "good"}
-# What stands in a record in the place of a value, and the part of the error that says what is wrong.
+# An invalid JSON value, and a part of the error.
 BAD_VALUES = {
     "a high surrogate": (f'"so {HALF}"', r"the escape \ud83d is half a character"),
     "a low surrogate": (r'"so \uDE00"', r"the escape \uDE00 is half a character"),
@@ -66,7 +66,7 @@ def test_json_nan_label_is_empty(tmp_path, capsys):
     fails(capsys, ["train", "--data", path, "--output", tmp_path / "m"], f"{path}:3: has an empty 'label'")
 
 
-def test_whole_characters_in_escapes_are_read(tmp_path):
+def test_json_escapes_of_characters_are_read(tmp_path):
     smile = r'"\ud83d\ude00 \\ud83d \u00e9"'
     path = jsonl(tmp_path / "rows.jsonl", smile, "7", '"' + "x" * 200_000 + '"')
     texts = [record["text"] for _, record in records(path, Columns())]
@@ -79,7 +79,7 @@ def test_whole_characters_in_escapes_are_read(tmp_path):
         parse_json('["a",\n  "\\ud83d\\n"]')
 
 
-def test_texts_on_the_command_line_and_of_callers(model, capsys):
+def test_text_not_in_utf8_raises(model, capsys):
     half = os.fsdecode(b"caf\xe9")
     fails(capsys, ["predict", model, "--text", half], "argument 4: expected text in UTF-8, got 'caf\\udce9'.")
     fails(capsys, ["train", "--data", half, "--output", "m"], "argument 3")
@@ -104,7 +104,7 @@ def test_csv_long_field_names_the_limit(model, tmp_path, capsys):
     path.write_text('text,label\n"open, ' + "word\n" * 40_000)
     with pytest.raises(DataError, match=r"rows\.csv:2: expected fields of at most 131,072 characters"):
         list(records(path, Columns(aspect=None, label=None)))
-    assert csv.field_size_limit() == 131_072  # not ours to change
+    assert csv.field_size_limit() == 131_072  # the global limit is unchanged
 
 
 def test_natural_key_sorts_thousands_of_digits(tmp_path):
@@ -116,14 +116,14 @@ def test_natural_key_sorts_thousands_of_digits(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["config.json", "training.json"])
-def test_files_of_a_model_that_are_nested_too_deep(name, tmp_path, capsys):
+def test_model_files_nested_too_deep_raise(name, tmp_path, capsys):
     folder = write_model(tmp_path / "model")
     for text, part in ((DEEP, "nested too deep"), (LONG, "more than 4300 digits"), (f'{{"a":\n"{HALF}"}}', "line 2")):
         (folder / name).write_text(text)
         fails(capsys, ["predict", folder, "--text", "good"], name, part)
 
 
-def test_indexes_and_headers(model, tmp_path, capsys):
+def test_convert_bad_index_or_header_raises(model, tmp_path, capsys):
     for name in ("config.json",):
         (tmp_path / name).write_bytes((model / name).read_bytes())
     index, new = tmp_path / "model.safetensors.index.json", tmp_path / "new"
@@ -143,7 +143,7 @@ def test_indexes_and_headers(model, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("dtype", ["float7", "load", "int64", "torch.float32", 7])
-def test_types_that_torch_does_not_have(dtype, model, tmp_path, capsys):
+def test_config_unknown_dtype_raises(dtype, model, tmp_path, capsys):
     expected = f"expected a floating-point dtype of torch, such as 'float32', got {dtype!r}"
     for config_class in (PlainBertConfig, QACGBertConfig):
         for field in ("dtype", "torch_dtype"):
@@ -158,7 +158,7 @@ def test_types_that_torch_does_not_have(dtype, model, tmp_path, capsys):
     fails(capsys, ["predict", folder, "--text", "good"], f"config.json: dtype: {expected}")
 
 
-def test_fields_that_choose_the_model(tmp_path, capsys):
+def test_convert_bad_model_type_raises(tmp_path, capsys):
     folder = write_model(tmp_path / "model")
     fields = json.loads((folder / "config.json").read_text())
     for changed, part in (
@@ -169,7 +169,7 @@ def test_fields_that_choose_the_model(tmp_path, capsys):
         fails(capsys, ["convert", folder, tmp_path / "new"], f"config.json: {part}")
 
 
-def test_run_files(tmp_path):
+def test_run_file_odd_values_raise(tmp_path):
     path = tmp_path / "run.yaml"
     for text, part in (
         (DEEP, "nested too deep"),
@@ -183,12 +183,12 @@ def test_run_files(tmp_path):
             read_run_file(path)
 
 
-def test_rows_of_results(tmp_path):
+def test_read_rows_nested_too_deep_raises(tmp_path):
     (tmp_path / "a.jsonl").write_text(DEEP + "\n")
     with pytest.raises(InputError, match=r"a\.jsonl:1: is not JSON \(.*nested too deep"):
         read_rows([tmp_path / "a.jsonl"])
 
 
-def test_dtypes_that_are_read():
+def test_config_accepts_dtype_names():
     assert str(QACGBertConfig(**SIZES, dtype="bfloat16").dtype) == "torch.bfloat16"
     assert main(["info"]) == 0

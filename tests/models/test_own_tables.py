@@ -72,7 +72,8 @@ def test_encoding_of_jsonl_and_json_is_used(tmp_path):
     lines, array = tmp_path / "train.jsonl", tmp_path / "rows.json"
     lines.write_bytes("\n".join(json.dumps(one, ensure_ascii=False) for one in records).encode("utf-16"))
     array.write_bytes(json.dumps(records, ensure_ascii=False, indent=1).encode("cp1252"))
-    assert rows_of(lines, encoding="utf-16") == rows_of(array, encoding="cp1252") == GERMAN[1:]
+    assert rows_of(lines, encoding="utf-16") == GERMAN[1:]
+    assert rows_of(array, encoding="cp1252") == GERMAN[1:]
 
 
 @pytest.mark.parametrize(
@@ -118,7 +119,7 @@ def test_encoding_wrong_one_raises(tmp_path, saved, given, reason):
         rows_of(path, encoding=given)
 
 
-def test_bad_byte_beyond_the_first_block_has_its_line(tmp_path):
+def test_bad_byte_beyond_the_first_block_names_its_line(tmp_path):
     lines = ["x" * 1000] * 200
     path = tmp_path / "in.txt"
     path.write_bytes("\n".join(lines).encode("cp1252") + b"\nfine \x81\n")
@@ -191,7 +192,8 @@ def test_skip_empty_without_any_whole_row_is_an_error(tmp_path):
 def test_wide_table_has_a_row_for_each_aspect(tmp_path):
     path = write_table(tmp_path / "train.csv", WIDE)
     long = [(row[0], aspect, label) for row in WIDE[1:] for aspect, label in zip(WIDE[0][1:], row[1:])]
-    assert rows_of(path, wide=True) == rows_of(path, aspect_columns=["food", "price"]) == long
+    assert rows_of(path, wide=True) == long
+    assert rows_of(path, aspect_columns=["food", "price"]) == long
     rows = load_file(path, OWN, DataOptions(wide=True))
     assert [row.id for row in rows][:2] == ["line 2", "line 2"]
     assert rows_of(path, aspect_columns=["price"]) == long[1::2]
@@ -264,7 +266,8 @@ def test_several_files_are_read_as_one_split(tmp_path):
     data = load_data([first, str(second)], ("train",), DataOptions(dev_fraction=0.4))
     alone = load_data(tmp_path / "all.csv", ("train",), DataOptions(dev_fraction=0.4))
     assert [row.sentence for row in data.splits["train"]] == [row.sentence for row in alone.splits["train"]]
-    assert data.sources == data.files["train"] == (first, second)
+    assert data.sources == (first, second)
+    assert data.files["train"] == (first, second)
     assert file_digest(first, second) != file_digest(second, first)
     assert len(load_file([first, second], data.task)) == len(whole)
 
@@ -332,7 +335,8 @@ def test_run_file_holds_several_data_files(tmp_path):
 
 def test_tsv_of_your_own_is_not_taken_for_sentihood(tmp_path):
     path = write_table(tmp_path / "train.tsv", GERMAN, "\t")
-    assert rows_of(path) == rows_of(tmp_path) == GERMAN[1:]
+    assert rows_of(path) == GERMAN[1:]
+    assert rows_of(tmp_path) == GERMAN[1:]
     assert describe(load_data(tmp_path, ("train",)))[0] == "read as columns: train.tsv"
 
 
@@ -343,7 +347,7 @@ def test_tsv_of_your_own_beside_csv_is_ambiguous(tmp_path):
         load_data(tmp_path, ("train",))
 
 
-def test_tsv_without_a_text_column_says_what_it_was_taken_for(tmp_path):
+def test_tsv_without_text_column_names_its_format(tmp_path):
     path = write_table(tmp_path / "own.tsv", [("review", "aspect", "label")], "\t")
     with pytest.raises(DataError, match="read as a table of your own, because its header is not SentiHood's"):
         rows_of(path)
@@ -403,7 +407,7 @@ def test_excel_without_openpyxl_names_the_package(tmp_path, monkeypatch):
         ("rows.xls", r"cannot be read; save it as \.xlsx or \.csv"),
     ],
 )
-def test_damaged_tables_are_named(tmp_path, name, reason):
+def test_damaged_table_raises(tmp_path, name, reason):
     if name.endswith("xlsx"):
         pytest.importorskip("openpyxl", reason="openpyxl, which reads .xlsx, is not installed")
     (tmp_path / name).write_text("nothing of the kind")

@@ -101,7 +101,7 @@ def test_predict_file_equals_single_texts(model, ask, tmp_path, form):
         for mine, expected in zip((price, food), ask(text, aspects=["price", "food"])):
             assert (mine["text"].strip(), mine["label"]) == (text.strip(), expected.label)
             assert mine["probabilities"] == pytest.approx(expected.probabilities, abs=2e-6)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.jsonl", source.name], "nothing is left behind"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.jsonl", source.name], "no temporary file remains"
 
 
 def test_predict_csv_keeps_texts_unchanged(ask):
@@ -139,7 +139,9 @@ def test_predict_text_prints_a_table(model, tmp_path, capsys):
     assert run(model, "--text", TEXTS[0], TEXTS[1], "--aspects", "food") == 0
     header, _, first, second = capsys.readouterr().out.splitlines()
     assert header.split() == ["text", "aspect", "label", "p(none)", "p(good)", "p(bad)"]
-    assert first.startswith(TEXTS[0]) and second.startswith(TEXTS[1]) and " food " in first
+    assert first.startswith(TEXTS[0])
+    assert second.startswith(TEXTS[1])
+    assert " food " in first
     given = tmp_path / "given"
     given.write_text(f"{TEXTS[1]}\n{TEXTS[0]}\n")
     kept = os.dup(0)
@@ -185,7 +187,7 @@ def test_predict_resume_remakes_changed_parts(ask, tmp_path, monkeypatch):
         bulk(ask).write(requests(), output, model_digest="m", resume=True)
     (parts / "plan.json").write_text(plan)
     (parts / ".00000003.999").write_text("half a part")
-    # The second window changed meanwhile: it is made again, and the two others are taken.
+    # The second window changed meanwhile: it is computed again, and the two others are kept.
     changed = requests([*MANY[:5], TEXTS[1], *MANY[6:]])
     assert bulk(ask).write(changed, output, model_digest="m", resume=True) == 2
     assert len(calls) == 4 + 4
@@ -199,7 +201,7 @@ def test_predict_resume_remakes_changed_parts(ask, tmp_path, monkeypatch):
 
 
 class Died(BaseException):
-    """Nothing in between can take this for an error of its own."""
+    """No code catches this exception by mistake."""
 
 
 def dying(*_):
@@ -255,7 +257,7 @@ def test_predict_part_damaged_before_joining_raises(ask, tmp_path):
 def test_predict_resume_after_publishing_tidies_up(ask, tmp_path, monkeypatch):
     output, expected = tmp_path / "out.jsonl", "".join(bulk(ask).stream(requests()))
     with monkeypatch.context() as patch, pytest.raises(Died):
-        patch.setattr(os, "rename", dying)  # of the parts, by which they go at once
+        patch.setattr(os, "rename", dying)  # of the folder of parts, which deletes it atomically
         bulk(ask).write(requests(), output, model_digest="m")
     assert output.read_text(encoding="utf-8") == expected and (tmp_path / "out.jsonl.parts").is_dir()
     assert bulk(ask).write(requests(), output, model_digest="m", resume=True) == 6
@@ -290,7 +292,9 @@ def test_predict_second_run_raises(ask, tmp_path, choice):
     part.write_bytes(b"begun")
     with lock_output(output, print), pytest.raises(InputError, match=r"out\.jsonl: another run is writing to it"):
         bulk(ask).write(requests(), output, model_digest="m", **choice)
-    assert part.read_bytes() == b"begun" and len([*part.parent.iterdir()]) == 1 and not output.exists()
+    assert part.read_bytes() == b"begun"
+    assert len([*part.parent.iterdir()]) == 1
+    assert not output.exists()
 
 
 def test_predict_resume_of_overwrite_replaces(ask, tmp_path, monkeypatch):
@@ -361,15 +365,15 @@ def test_predict_killed_resumes_with_other_processes(model, ask, tmp_path):
         env=os.environ | {"OMP_NUM_THREADS": "1"},
     )
     assert two.returncode == 0, two.stderr[-3000:]
-    assert two.stdout.count("predictions in") == 1, "one process speaks"
+    assert two.stdout.count("predictions in") == 1, "only one process prints"
     texts = [Request(number, text) for number, text in enumerate(source.read_text().splitlines(), 1)]
     assert output.read_text() == "".join(bulk(ask, form="csv").stream(texts))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.txt", "out.csv"]
 
 
 @pytest.mark.full
-def test_memory_does_not_grow_with_the_file(ask, tmp_path, monkeypatch):
-    """The model is left out: what is read, windowed, digested, written and joined is bounded by the window."""
+def test_predict_memory_is_constant(ask, tmp_path, monkeypatch):
+    """Without the model: reading, hashing, writing and joining need memory for one window only."""
 
     class Answer:
         text, target, aspect, label = TEXTS[0], "", "food", "good"
@@ -390,7 +394,7 @@ def test_memory_does_not_grow_with_the_file(ask, tmp_path, monkeypatch):
     assert peaks[6_000] < 1.2 * peaks[1_000], peaks
 
 
-def test_bad_input_is_named(model, ask, tmp_path, capsys):
+def test_predict_bad_input_prints_one_line(model, ask, tmp_path, capsys):
     text, empty, broken = tmp_path / "in.txt", tmp_path / "empty.txt", tmp_path / "in.jsonl"
     text.write_text("fine\n")
     empty.write_text("\n\n")
@@ -507,7 +511,7 @@ def test_progress_moves_within_a_window(ask, tmp_path):
     small = dataclasses.replace(bulk(ask, window=20), batch_size=6)
     small.write(requests(), tmp_path / "out.jsonl", model_digest="m", progress=steps)
     assert steps.calls[0] == ("begin", 0) and {name for name, _ in steps.calls[1:]} == {"advance"}
-    # Three aspects: a batch of six rows holds those of two texts.
+    # Three aspects: a batch of six rows has two texts.
     assert [texts for _, texts in steps.calls[1:]] == pytest.approx([2] * 10 + [2, 1])
     assert steps.done == len(MANY)
 

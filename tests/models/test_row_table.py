@@ -110,7 +110,7 @@ def test_table_per_data_set_notes_selection_on_test():
         "QACG-BERT",
         "TF-IDF + logistic regression",
         "majority",
-    ], "the protocol says the rest"
+    ], "both rows have their protocol in another column"
     assert "selected on dev, test. Metrics on test are optimistic if the checkpoint was selected on test." in text
     second = replace(second, data={"test": SplitFile(4, "z")})
     assert markdown([row_of(record()), row_of(second)]).count("own, test, in %:") == 2

@@ -50,7 +50,7 @@ def summarizer(tokenizer, encoder=None, **settings):
         ("  \n ", []),
     ],
 )
-def test_sentences(text, expected):
+def test_split_sentences_finds_the_boundaries(text, expected):
     assert split_sentences(text) == expected
 
 
@@ -120,7 +120,7 @@ def test_summary_counts_unread_sentences(tokenizer):
     assert max(summary.indices) < len(summary.scores)
 
 
-def test_an_encoder_without_token_types(tokenizer):
+def test_summarizer_of_an_encoder_without_token_types(tokenizer):
     encoder = roberta_config(vocab_size=len(tokenizer), max_position_embeddings=40)
     s = summarizer(tokenizer, encoder)
     assert s.max_length == 38
@@ -148,7 +148,7 @@ def test_an_encoder_without_token_types(tokenizer):
         ),
     ],
 )
-def test_bad_input(tokenizer, call, error, message):
+def test_summarizer_bad_input_raises(tokenizer, call, error, message):
     with pytest.raises(error, match=message):
         call(summarizer(tokenizer))
 
@@ -161,7 +161,8 @@ def test_summarizer_other_tokenizer_raises(tokenizer):
 
 def test_invented_minutes_are_reproducible_and_mixed():
     documents = invented_minutes(30, seed=4)
-    assert documents == invented_minutes(30, seed=4) != invented_minutes(30, seed=5)
+    assert documents == invented_minutes(30, seed=4)
+    assert documents != invented_minutes(30, seed=5)
     assert all(sum(d.decisions) == 2 and 6 <= len(d.sentences) <= 9 for d in documents)
 
 
@@ -175,7 +176,7 @@ def test_summary_demo_learns_decisions(trained):
     found, first = found_share(trained, invented_minutes(40, seed=2))
     assert found > 0.9 and first < 0.4, (found, first)
     summary = trained.summarize(text_of_the_example(), count=2)
-    assert torch.tensor(summary.scores).topk(3).indices.tolist()[0] in (2, 5), "a decision of the text by hand"
+    assert torch.tensor(summary.scores).topk(3).indices.tolist()[0] in (2, 5), "a decision of the written example"
 
 
 @pytest.mark.full

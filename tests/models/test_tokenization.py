@@ -98,7 +98,7 @@ def test_load_tokenizer_bad_path_raises(tmp_path):
         load_tokenizer(tmp_path)
 
 
-def test_bad_arguments(tokenizer):
+def test_encode_examples_bad_arguments_raise(tokenizer):
     with pytest.raises(InputError, match="max_length: expected at least 5"):
         encode_examples([row("is")], tokenizer, CONTEXTS, 4)
     with pytest.raises(InputError, match=r"context: expected .*, got 'location - 1 - price'"):
@@ -113,14 +113,14 @@ def test_collator_pads_to_the_longest():
         {"input_ids": [2, 3], "token_type_ids": [0, 1], "context_ids": 0, "labels": 0},
     ]
     batch = PaddingCollator(pad_token_id=9)(features)
-    want = {
+    expected = {
         "input_ids": [[2, 7, 3], [2, 3, 9]],
         "token_type_ids": [[0, 0, 1], [0, 1, 0]],
         "attention_mask": [[1, 1, 1], [1, 1, 0]],
         "context_ids": [4, 0],
         "labels": [1, 0],
     }
-    assert {name: tensor.tolist() for name, tensor in batch.items()} == want
+    assert {name: tensor.tolist() for name, tensor in batch.items()} == expected
     assert all(tensor.dtype == torch.int64 for tensor in batch.values())
 
 
