@@ -8,11 +8,11 @@ import re
 import numpy as np
 import pytest
 import torch
+from errors import raises
 from matplotlib.image import imread
 from qacg_models import layerwise_relevance, token_sensitivity
 from qacg_models.cli import main
 from qacg_models.data import Example
-from qacg_models.errors import InputError
 from qacg_models.inference.trained_model import load_trained
 from qacg_models.reporting.analysis_page import write_analysis
 from qacg_models.reporting.attention_maps import example_maps, padded_inputs
@@ -151,12 +151,12 @@ def test_analyze_reads_files_and_reports_bad_input(trained, tmp_path, capsys):
     ):
         assert main(["analyze", model, *arguments, "--output", str(tmp_path / "none")]) == 2
         assert expected in capsys.readouterr().err
-    with pytest.raises(InputError, match="rows: expected at least one"):
+    with raises("InputError: rows: expected at least one"):
         write_analysis(trained, [], tmp_path / "none", title="")
-    with pytest.raises(InputError, match=r"got 'food' of 'service is slow' twice"):
+    with raises("InputError: got 'food' of 'service is slow' twice"):
         write_analysis(trained, [row(TEXTS[1], "food")] * 2, tmp_path / "none", title="")
     bert = load_trained(write_model(tmp_path / "bert", kind="bert", layers=1))
-    with pytest.raises(InputError, match="model: expected a QACG-BERT, got a BERT, which has no gated map"):
+    with raises("InputError: model: expected a QACG-BERT, got a BERT, which has no gated map"):
         write_analysis(bert, [row(TEXTS[1], "food")], tmp_path / "none", title="")
     assert not (tmp_path / "none").exists()
 

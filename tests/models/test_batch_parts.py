@@ -5,11 +5,11 @@ from functools import wraps
 
 import pytest
 import torch
+from errors import raises
 from full_members import members
 from kill_and_resume import OPTIONS
 from qacg_models.data import load_data
 from qacg_models.data.collators import PackingCollator, PaddingCollator, slice_batch
-from qacg_models.errors import InputError
 from qacg_models.models.qacg_bert import QACGBertForSequenceClassification as Model
 from qacg_models.runs.record import read_record
 from qacg_models.training import train
@@ -145,7 +145,7 @@ def test_resumed_run_keeps_its_micro_batches(dataset, tmp_path, memory, monkeypa
 
 def test_out_of_memory_with_one_row_raises(dataset, tmp_path, memory):
     memory["rows"] = 0
-    with pytest.raises(InputError, match="batch_size: a single row of 16 does not fit into memory"):
+    with raises("InputError: batch_size: a single row of 16 does not fit into memory"):
         trained(dataset, tmp_path / "model")
 
 
@@ -154,7 +154,7 @@ def test_training_step_other_errors_propagate(dataset, tmp_path, monkeypatch):
         raise RuntimeError("shapes differ")
 
     monkeypatch.setattr(Trainer, "training_step", raising)
-    with pytest.raises(RuntimeError, match="shapes differ"):
+    with raises("RuntimeError: shapes differ"):
         trained(dataset, tmp_path / "model")
 
 

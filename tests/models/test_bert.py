@@ -3,6 +3,7 @@
 import pytest
 import torch
 import transformers
+from errors import raises
 from model_cases import checkpoint_activations
 from model_judging import SDPA_GRADIENT_BAND, check_against_formulas, strengthen, weighted_sum
 from model_sizes import TINY
@@ -115,9 +116,9 @@ def test_bert_answer_pooler_is_kept_and_not_used():
         for name, p in model.named_parameters():
             assert (p.grad is None) == (name in names), name
             assert p.requires_grad == (name not in names), name
-    with pytest.raises(TypeError, match="answer_pooler: expected True or False, got 1"):
+    with raises("TypeError: answer_pooler: expected True or False, got 1"):
         PlainBertConfig(answer_pooler=1)
-    with pytest.raises(ValueError, match="pooled_only: expected False without a pooler or with tokens_only, got True"):
+    with raises("ValueError: pooled_only: expected False without a pooler or with tokens_only, got True"):
         build()(**TOKENS, pooled_only=True, tokens_only=True)
 
 
@@ -126,7 +127,7 @@ def test_bert_clamped_positions_without_answer_give_nan():
     assert bool(build(BertForQuestionAnswering, outside_positions="clamp")(**TOKENS, **outside).loss.isnan())
     assert bool(build(BertForQuestionAnswering)(**TOKENS, **outside).loss.isfinite())
     assert (outside["start_positions"].tolist(), outside["end_positions"].tolist()) == ([5, 99], [3, -2])
-    with pytest.raises(ValueError, match="outside_positions: expected one of 'ignore', 'clamp', got 'cut'"):
+    with raises("ValueError: outside_positions: expected one of 'ignore', 'clamp', got 'cut'"):
         PlainBertConfig(outside_positions="cut")
 
 

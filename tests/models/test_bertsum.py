@@ -6,6 +6,7 @@ import pytest
 import torch
 import transformers
 from encoders import FAMILIES, bert_config, build, roberta_config
+from errors import error_cases, raises
 from oracle import bertsum as oracle
 from parity import check_outputs_and_gradients, double_leaves, strengthen
 from qacg_models import BertSumConfig, BertSumForExtractiveSummarization
@@ -87,9 +88,7 @@ def test_bertsum_loss_ignores_unlabelled_sentences():
 
 def test_bertsum_returns_maps_of_both_transformers():
     m = model()
-    with pytest.raises(
-        ValueError, match="output_attentions: expected False with the encoder's attn_implementation 'sdpa', whic"
-    ):
+    with raises("ValueError: output_attentions: expected False with the encoder's attn_implementation 'sdpa', whic"):
         m(**BATCH, output_attentions=True)
     before = m(**BATCH).scores
     m.set_attn_implementation("eager")
@@ -106,9 +105,7 @@ def test_bertsum_attn_implementation_is_set_per_encoder():
     assert (m.config._attn_implementation, m.bert.config._attn_implementation) == ("sdpa", "sdpa")
     m.set_attn_implementation({"": "sdpa", "encoder": "eager"})
     assert (m.config._attn_implementation, m.bert.config._attn_implementation) == ("sdpa", "eager")
-    with pytest.raises(
-        ValueError, match="attn_implementation: expected one of 'sdpa', 'eager', got 'flash_attention_9'"
-    ):
+    with raises("ValueError: attn_implementation: expected one of 'sdpa', 'eager', got 'flash_attention_9'"):
         model(attn_implementation="flash_attention_9")
 
 
@@ -159,74 +156,56 @@ def test_bertsum_uses_a_trained_encoder_unchanged(tmp_path):
     assert loaded(**BATCH).scores[0].unique().numel() == 3
 
 
-@pytest.mark.parametrize(
-    ("fields", "error", "message"),
-    [
-        (
-            {"inter_layer": 1},
-            TypeError,
-            r"inter_layer: expected a field of BertSumConfig, got an unknown name\. Did you mean ",
-        ),
-        ({"heads": 5}, ValueError, "heads: expected a divisor of the encoder's hidden_size = 12, got 5"),
-        ({"inter_layers": -1}, ValueError, "inter_layers: expected at least 0, got -1"),
-        ({"blind_queries": "mean"}, ValueError, "blind_queries: expected one of 'zeros', 'average', got 'mean'"),
-        ({"ff_size": 0}, ValueError, "ff_size: expected at least 1, got 0"),
-        ({"dropout": 1.5}, ValueError, r"dropout: expected a probability in \[0, 1\), got 1.5"),
-    ],
+@error_cases(
+    {
+        "TypeError: inter_layer: expected a field of BertSumConfig, got an unknown name. Did you mean 'inter_layers'": {
+            "inter_layer": 1
+        },
+        "ValueError: heads: expected a divisor of the encoder's hidden_size = 12, got 5": {"heads": 5},
+        "ValueError: inter_layers: expected at least 0, got -1": {"inter_layers": -1},
+        "ValueError: blind_queries: expected one of 'zeros', 'average', got 'mean'": {"blind_queries": "mean"},
+        "ValueError: ff_size: expected at least 1, got 0": {"ff_size": 0},
+        "ValueError: dropout: expected a probability in [0, 1), got 1.5": {"dropout": 1.5},
+    },
 )
-def test_bertsum_bad_config_raises(fields, error, message):
-    with pytest.raises(error, match=message):
-        config(**fields)
+def test_bertsum_bad_config_raises(error, given):
+    with raises(error):
+        config(**given)
 
 
-@pytest.mark.parametrize(
-    ("changes", "error", "message"),
-    [
-        (
-            {"sentence_positions": None},
-            TypeError,
-            r"sentence_positions: expected a torch\.Tensor \(B, S\), got NoneType",
-        ),
-        (
-            {"sentence_positions": torch.zeros(2, 3)},
-            TypeError,
-            r"sentence_positions: expected dtype torch\.int64 or to",
-        ),
-        (
-            {"sentence_positions": torch.tensor([[0, 10], [0, 1]])},
-            ValueError,
-            "sentence_positions: expected 0 to 9, or -1 for padding, got values from 0 to 10",
-        ),
-        (
-            {"sentence_positions": torch.tensor([[0], [-2]])},
-            ValueError,
-            "sentence_positions: expected 0 to 9, or -1 for paddin",
-        ),
-        (
-            {"sentence_positions": torch.tensor([0, 1])},
-            ValueError,
-            r"sentence_positions: expected shape \(2, S\), got shape \(2,\)",
-        ),
-        (
-            {"input_ids": torch.full((2, 10), 31)},
-            ValueError,
-            r"input_ids: expected 0 to 30 \(vocab_size is 31\), got values from 31 to 31",
-        ),
-        ({"labels": torch.ones(2, 4)}, ValueError, r"labels: expected shape \(B, S\) = \(2, 3\), got shape \(2, 4\)"),
-        ({"labels": torch.full((2, 3), 2)}, ValueError, "labels: expected 0, 1 or -100, got other values"),
-        ({"labels": [[1]]}, TypeError, r"labels: expected a torch\.Tensor or None, got list"),
-    ],
+@error_cases(
+    {
+        "TypeError: sentence_positions: expected a torch.Tensor (B, S), got NoneType": {"sentence_positions": None},
+        "TypeError: sentence_positions: expected dtype torch.int64 or torch.int32": {
+            "sentence_positions": torch.zeros(2, 3)
+        },
+        "ValueError: sentence_positions: expected 0 to 9, or -1 for padding, got values from 0 to 10": {
+            "sentence_positions": torch.tensor([[0, 10], [0, 1]])
+        },
+        "ValueError: sentence_positions: expected 0 to 9, or -1 for padding, got values from -2 to 0": {
+            "sentence_positions": torch.tensor([[0], [-2]])
+        },
+        "ValueError: sentence_positions: expected shape (2, S), got shape (2,)": {
+            "sentence_positions": torch.tensor([0, 1])
+        },
+        "ValueError: input_ids: expected 0 to 30 (vocab_size is 31), got values from 31 to 31": {
+            "input_ids": torch.full((2, 10), 31)
+        },
+        "ValueError: labels: expected shape (B, S) = (2, 3), got shape (2, 4)": {"labels": torch.ones(2, 4)},
+        "ValueError: labels: expected 0, 1 or -100, got other values": {"labels": torch.full((2, 3), 2)},
+        "TypeError: labels: expected a torch.Tensor or None, got list": {"labels": [[1]]},
+    },
 )
-def test_bertsum_bad_input_raises(changes, error, message):
-    with pytest.raises(error, match=message):
-        model()(**{**BATCH, **changes})
+def test_bertsum_bad_input_raises(error, given):
+    with raises(error):
+        model()(**{**BATCH, **given})
 
 
 def test_bertsum_token_types_without_support_raise():
     m = model(roberta_config())
     plain = {k: v for k, v in BATCH.items() if k != "token_type_ids"}
     assert m(**plain).scores.shape == (2, 3)
-    with pytest.raises(
-        ValueError, match="token_type_ids: expected None, since RobertaModel has at most one token type, got a tensor"
+    with raises(
+        "ValueError: token_type_ids: expected None, since RobertaModel has at most one token type, got a tensor"
     ):
         m(**BATCH)

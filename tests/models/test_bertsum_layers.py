@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from errors import error_cases, raises
 from oracle import bertsum as oracle
 from parity import check_outputs_and_gradients, double_leaves, random, strengthen
 from qacg_models import PositionalEncoding, PositionwiseFeedForward, TransformerEncoderLayer, TransformerInterEncoder
@@ -159,32 +160,25 @@ def test_inter_encoder_compiles_without_graph_breaks():
     torch.testing.assert_close(compiled(x, MASK), module(x, MASK))
 
 
-@pytest.mark.parametrize(
-    ("call", "error", "message"),
-    [
-        (lambda m, x: m([1], MASK), TypeError, "top_vecs: expected a torch.Tensor, got list"),
-        (lambda m, x: m(x, None), TypeError, "mask: expected a torch.Tensor, got NoneType"),
-        (lambda m, x: m(x[..., :-1], MASK), ValueError, r"top_vecs: expected shape \(B, S, 8\), got shape \(3, 6, 7\)"),
-        (lambda m, x: m(x, MASK[:, :-1]), ValueError, r"mask: expected shape \(B, S\) = \(3, 6\), got shape \(3, 5\)"),
-        (lambda m, x: m(x, MASK * 2), ValueError, "mask: expected 1 for sentences and 0 for padd"),
-        (
-            lambda m, x: m(x, MASK, output_attentions=True),
-            ValueError,
-            "output_attentions: expected False without return_dict=True, got True",
+@error_cases(
+    {
+        "TypeError: top_vecs: expected a torch.Tensor, got list": lambda m, x: m([1], MASK),
+        "TypeError: mask: expected a torch.Tensor, got NoneType": lambda m, x: m(x, None),
+        "ValueError: top_vecs: expected shape (B, S, 8), got shape (3, 6, 7)": lambda m, x: m(x[..., :-1], MASK),
+        "ValueError: mask: expected shape (B, S) = (3, 6), got shape (3, 5)": lambda m, x: m(x, MASK[:, :-1]),
+        "ValueError: mask: expected 1 for sentences and 0 for padding": lambda m, x: m(x, MASK * 2),
+        "ValueError: output_attentions: expected False without return_dict=True, got True": lambda m, x: m(
+            x, MASK, output_attentions=True
         ),
-        (
-            lambda m, x: m(x[:, :1].expand(-1, 5001, -1), torch.ones(3, 5001)),
-            ValueError,
-            "length: expected at most max_len = 5000 ",
+        "ValueError: length: expected at most max_len = 5000 ..., got 5001": lambda m, x: m(
+            x[:, :1].expand(-1, 5001, -1), torch.ones(3, 5001)
         ),
-        (
-            lambda m, x: m.transformer_inter[1](1, x + 1, x, MASK),
-            ValueError,
-            "query: expected None or the tensor `inputs`, go",
+        "ValueError: query: expected None or the tensor `inputs`, got": lambda m, x: m.transformer_inter[1](
+            1, x + 1, x, MASK
         ),
-        (lambda m, x: m.pos_emb(x, step=5000), ValueError, "length: expected at most max_len = 5000 "),
-    ],
+        "ValueError: length: expected at most max_len = 5000 ..., got": lambda m, x: m.pos_emb(x, step=5000),
+    },
 )
-def test_inter_encoder_bad_input_raises(call, error, message):
-    with pytest.raises(error, match=message):
-        call(inter_encoder(), random(B, S, MODEL))
+def test_inter_encoder_bad_input_raises(error, given):
+    with raises(error):
+        given(inter_encoder(), random(B, S, MODEL))

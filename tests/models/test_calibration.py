@@ -7,6 +7,7 @@ import textwrap
 
 import numpy as np
 import pytest
+from errors import raises
 from matplotlib.figure import Figure
 from qacg_models import AspectSentiment
 from qacg_models.cli import main
@@ -106,9 +107,9 @@ def test_temperatures_keep_predicted_labels():
 
 
 def test_fit_temperature_bad_logits_raise():
-    with pytest.raises(ValueError, match=r"logits: expected finite numbers, got \[nan, 0\.0\] in row 1"):
+    with raises("ValueError: logits: expected finite numbers, got [nan, 0.0] in row 1"):
         fit_temperature([0, 1], np.array([[0.0, 1.0], [math.nan, 0.0]]))
-    with pytest.raises(ValueError, match="rows: expected at least one"):
+    with raises("ValueError: rows: expected at least one"):
         fit_temperature([], np.zeros((0, 3)))
 
 
@@ -309,7 +310,7 @@ def test_read_calibration_damaged_file_raises(tmp_path, change, message):
         read_calibration(tmp_path)
     assert str(caught.value).startswith(f"{path}: ")
     path.write_text("{")
-    with pytest.raises(ModelFolderError, match="is not JSON"):
+    with raises("ModelFolderError: is not JSON"):
         read_calibration(tmp_path)
 
 
@@ -322,7 +323,7 @@ def test_read_calibration_of_other_labels_raises(folders, tmp_path):
         rows = AspectSentiment.from_pretrained(folders[0]).questions().rows(TEXTS[0])
         np.testing.assert_array_equal(trained.probabilities(rows), probabilities_of(trained.logits(rows), [1.75] * 3))
         write_calibration(folders[0], Calibration((1.75, 2.0), FITTED.fit))
-        with pytest.raises(ModelFolderError, match="expected one temperature, or 3, one for each label, got 2"):
+        with raises("ModelFolderError: expected one temperature, or 3, one for each label, got 2"):
             load_trained(folders[0])
     finally:
         path.unlink()

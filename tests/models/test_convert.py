@@ -8,6 +8,7 @@ import checkpoint_tables as tables
 import pytest
 import torch
 import transformers
+from errors import raises
 from model_judging import strengthen
 from model_sizes import TINY
 from qacg_models import (
@@ -144,12 +145,10 @@ def test_convert_shared_projections_become_full_matrices(tmp_path):
 
 def test_load_different_projections_as_shared_raises(tmp_path):
     qacg(tmp_path)
-    with pytest.raises(
-        CheckpointError, match=r"context_for_q\.weight: expected shape \(4, 4\), got \(12, 12\)\. The heads"
-    ):
+    with raises("CheckpointError: context_for_q.weight: expected shape (4, 4), got (12, 12). The heads"):
         QACGBertModel.from_pretrained(tmp_path, context_projection="head")
-    with pytest.raises(
-        CheckpointError, match=r"expected gates without biases, got .*lambda_k_key_layer\.bias.*Set lambda_bias=True"
+    with raises(
+        "CheckpointError: expected gates without biases, got ...lambda_k_key_layer.bias...Set lambda_bias=True"
     ):
         QACGBertModel.from_pretrained(tmp_path, lambda_bias=False)
 
@@ -165,7 +164,7 @@ def test_load_expands_gates_to_every_head(tmp_path):
     back = QACGBertForSequenceClassification.from_pretrained(tmp_path / "each", lambda_per_head=False)
     same(back, {name: tensor.float() for name, tensor in model.state_dict().items()})
     qacg(tmp_path / "differ", lambda_per_head=True)
-    with pytest.raises(CheckpointError, match="The heads have different gates"):
+    with raises("CheckpointError: The heads have different gates"):
         QACGBertModel.from_pretrained(tmp_path / "differ", lambda_per_head=False)
 
 
@@ -299,7 +298,7 @@ def test_from_pretrained_bad_tensor_raises(tmp_path):
         (state[name][:, :5].clone(), r"expected shape \(12, 20\), got \(12, 5\)"),
     ):
         save_file({**state, name: tensor}, tmp_path / "model.safetensors")
-        with pytest.raises(CheckpointError, match=rf"model\.safetensors: {name}: {match}"):
+        with raises(f"CheckpointError: model.safetensors: {name}: {match}"):
             BertForSequenceClassification.from_pretrained(tmp_path)
 
 
@@ -312,8 +311,8 @@ def test_convert_ambiguous_checkpoint_requires_model(tmp_path, capsys):
     assert run(tmp_path, tmp_path / "new", "--model", "CGBertForSequenceClassification") == 0
     same(CGBertForSequenceClassification.from_pretrained(tmp_path / "new"), model.state_dict())
     # Our folder names its model, and another model does not read its context tensors.
-    with pytest.raises(
-        CheckpointError, match="model_type: expected 'qacg_bert', got 'cg_bert', which uses context tensors differently"
+    with raises(
+        "CheckpointError: model_type: expected 'qacg_bert', got 'cg_bert', which uses context tensors differently"
     ):
         QACGBertModel.from_pretrained(tmp_path / "new")
     convert(tmp_path / "new", tmp_path / "released", to="released", model="CGBertForSequenceClassification")
@@ -365,7 +364,7 @@ def test_convert_failed_rename_keeps_the_old_model(tmp_path, monkeypatch):
         rename(source, destination)
 
     monkeypatch.setattr(os, "rename", failing)
-    with pytest.raises(OSError, match="no space left"):
+    with raises("OSError: no space left"):
         convert(tmp_path / "other", tmp_path / "own", overwrite=True)
     same(QACGBertForSequenceClassification.from_pretrained(tmp_path / "own"), model.state_dict())
     assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "own"]
@@ -380,13 +379,11 @@ def test_convert_bad_arguments_raise(tmp_path, capsys):
     with pytest.raises(SystemExit):
         run(own, tmp_path / "new", "--set", "pooler")
     assert "expected FIELD=JSON" in capsys.readouterr().err
-    with pytest.raises(
-        CheckpointError, match="to: expected one of own, huggingface, released, tensorflow-names, got 'onnx'"
-    ):
+    with raises("CheckpointError: to: expected one of own, huggingface, released, tensorflow-names, got 'onnx'"):
         convert(own, tmp_path / "new", to="onnx")
-    with pytest.raises(ValueError, match=r"weights_only: expected True, got False\. Pickled code never runs"):
+    with raises("ValueError: weights_only: expected True, got False. Pickled code never runs"):
         QACGBertModel.from_pretrained(own, weights_only=False)
-    with pytest.raises(ValueError, match=r"state_dict: expected one of them, got one beside .*"):
+    with raises("ValueError: state_dict: expected one of them, got one beside ..."):
         QACGBertModel.from_pretrained(own, state_dict={})
     assert not (tmp_path / "new").exists()
 
@@ -429,7 +426,7 @@ def test_from_pretrained_reads_the_hub_cache(tmp_path):
     loaded = BertForSequenceClassification.from_pretrained("someone/bert-tiny", **options)
     same(loaded, model.state_dict())
     assert loaded.name_or_path == "someone/bert-tiny"
-    with pytest.raises(OSError, match="someone/other: no such file or folder, and the download from the hub failed"):
+    with raises("OSError: someone/other: no such file or folder, and the download from the hub failed"):
         BertForSequenceClassification.from_pretrained("someone/other", **options)
 
 

@@ -9,6 +9,7 @@ from collections import defaultdict
 
 import pytest
 import torch
+from errors import raises
 from qacg_models.checkpoints.files import read_tensors, weights_file
 from qacg_models.checkpoints.source import open_source
 from qacg_models.errors import CheckpointError
@@ -174,18 +175,16 @@ def test_read_tensors_checks_shards(tmp_path):
     write_files(shards, a=names[:1], b=names[1:])
     assert all(torch.equal(read_tensors(index)[name], TENSORS[name]) for name in names)
     write_files(shards, a=names[:1])
-    with pytest.raises(CheckpointError, match=r"b\.safetensors: no such file"):
+    with raises("CheckpointError: b.safetensors: no such file"):
         read_tensors(index)
     write_files(shards, a=names[:1], b=names[1:2])
-    with pytest.raises(CheckpointError, match=r"b\.safetensors: expected classifier\.bias as in model\.safeten"):
+    with raises("CheckpointError: b.safetensors: expected classifier.bias as in model.safeten"):
         read_tensors(index)
     write_files(shards, a=names[:2], b=names[1:])
-    with pytest.raises(
-        CheckpointError, match=r"b\.safetensors: expected every tensor in one shard, got .*LayerNorm\.weight"
-    ):
+    with raises("CheckpointError: b.safetensors: expected every tensor in one shard, got ...LayerNorm.weight"):
         read_tensors(index)
     write_files({names[0]: "../a.safetensors"}, a=names)
-    with pytest.raises(CheckpointError, match=r"expected shards in the same folder, got '\.\./a\.safetensors'"):
+    with raises("CheckpointError: expected shards in the same folder, got '../a.safetensors'"):
         read_tensors(index)
     for content, message in (
         ("{", "expected JSON"),
@@ -205,36 +204,36 @@ def test_weights_file_selects_one_file(tmp_path):
             (tmp_path / name).write_bytes(b"")
 
     write_files()
-    with pytest.raises(CheckpointError, match=r"expected model\.safetensors or .*, got no file of weights"):
+    with raises("CheckpointError: expected model.safetensors or ..., got no file of weights"):
         weights_file(tmp_path)
     write_files("pytorch_model.bin", "model.safetensors", "training_args.bin")
     assert weights_file(tmp_path).name == "model.safetensors"
     assert weights_file(tmp_path, safetensors=False).name == "pytorch_model.bin"
     write_files("pytorch_model.bin", "model.safetensors", "model.fp16.safetensors")
     assert weights_file(tmp_path, variant="fp16").name == "model.fp16.safetensors"
-    with pytest.raises(CheckpointError, match=r"expected model\.bf16\.safetensors or"):
+    with raises("CheckpointError: expected model.bf16.safetensors or"):
         weights_file(tmp_path, variant="bf16")
     write_files("best_checkpoint.bin", "training_args.bin", "notes.txt")
     assert weights_file(tmp_path).name == "best_checkpoint.bin"
-    with pytest.raises(CheckpointError, match=r"expected model\.safetensors.*, got no file of weights"):
+    with raises("CheckpointError: expected model.safetensors..., got no file of weights"):
         weights_file(tmp_path, safetensors=True)
     write_files("checkpoint_1.bin", "checkpoint_2.bin")
-    with pytest.raises(CheckpointError, match=r"one other file of weights, got checkpoint_1\.bin, checkp"):
+    with raises("CheckpointError: one other file of weights, got checkpoint_1.bin, checkp"):
         weights_file(tmp_path)
 
 
 def test_open_source_errors_name_the_file(tmp_path):
-    with pytest.raises(CheckpointError, match="no: no such file or folder"):
+    with raises("CheckpointError: no: no such file or folder"):
         open_source(tmp_path / "no")
     save_file({"wte.weight": torch.ones(2)}, tmp_path / "model.safetensors")
-    with pytest.raises(CheckpointError, match=r"model\.safetensors: expected a BERT"):
+    with raises("CheckpointError: model.safetensors: expected a BERT"):
         open_source(tmp_path)
     (tmp_path / "config.json").write_text("{")
     save_file(TENSORS, tmp_path / "model.safetensors")
-    with pytest.raises(CheckpointError, match=r"config\.json: expected JSON"):
+    with raises("CheckpointError: config.json: expected JSON"):
         open_source(tmp_path)
     (tmp_path / "config.json").write_text("{}")
     kernel = "bert/encoder/layer_0/attention/output/dense/kernel"
     save_file({kernel: torch.ones(2)}, tmp_path / "pytorch_model.safetensors")
-    with pytest.raises(CheckpointError, match=rf"{kernel}: expected two dimensions, got shape \(2,\)"):
+    with raises(f"CheckpointError: {kernel}: expected two dimensions, got shape (2,)"):
         open_source(tmp_path / "pytorch_model.safetensors")

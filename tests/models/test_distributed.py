@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from errors import raises
 from qacg_models.data import load_data
-from qacg_models.errors import InputError
 from qacg_models.inference.trained_model import load_trained
 from qacg_models.training import train
 from qacg_models.training.arguments import training_arguments
@@ -98,5 +98,5 @@ def test_local_device_is_one_gpu_per_process(monkeypatch):
 def test_fsdp_of_one_process_raises(tmp_path, one):
     from dataclasses import replace
 
-    with pytest.raises(InputError, match=r"fsdp: expected several processes, got 1\. Start them with torchrun"):
+    with raises("InputError: fsdp: expected several processes, got 1. Start them with torchrun"):
         training_arguments(tmp_path, replace(OPTIONS.resolved(), fsdp=True), 100, one.model, "strict_accuracy")

@@ -5,9 +5,9 @@ import json
 
 import numpy as np
 import pytest
+from errors import raises
 from qacg_models import AspectSentiment
 from qacg_models.cli import main
-from qacg_models.errors import InputError
 from qacg_models.inference.pieces import combine, pieces
 from untrained import TEXTS, write_model
 
@@ -115,5 +115,5 @@ def test_predict_files_by_sentence_and_document(model, ask, tmp_path, capsys):
 
 
 def test_predict_unknown_unit_raises(ask):
-    with pytest.raises(InputError, match="by: expected one of text, sentence, document, got 'paragraph'"):
+    with raises("InputError: by: expected one of text, sentence, document, got 'paragraph'"):
         ask(TEXT, by="paragraph")

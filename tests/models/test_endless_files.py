@@ -3,12 +3,12 @@
 import resource
 
 import pytest
+from errors import raises
 from qacg_models.cli import main
 from qacg_models.data import lines, load_data
 from qacg_models.data.columns import Columns
 from qacg_models.data.example import DataError
 from qacg_models.data.requests import BINARY, FORMATS, read_requests
-from qacg_models.errors import InputError
 from qacg_models.runs.run_config import read_run_file
 from qacg_models.utils import plain_text
 from qacg_models.utils.json_fields import read_json_as
@@ -66,18 +66,18 @@ def test_numbered_lines_limit_is_inclusive(tmp_path, monkeypatch):
     (tmp_path / "a.txt").write_text("1234\n12345\n")
     found = lines.numbered_lines(tmp_path / "a.txt")
     assert next(found) == (1, "1234")
-    with pytest.raises(DataError, match=r"a\.txt:2: "):
+    with raises("DataError: a.txt:2: "):
         next(found)
 
 
 def test_read_json_too_large_file_raises(endless, monkeypatch):
     monkeypatch.setattr(plain_text, "MOST_FILE_BYTES", 1 << 20)
     path = endless("run.json")
-    with pytest.raises(InputError, match=r"run\.json: cannot be read \(expected at most 1 MiB, got a larger file\)"):
+    with raises("InputError: run.json: cannot be read (expected at most 1 MiB, got a larger file)"):
         read_json_as(object, path)
 
 
 def test_run_file_too_large_raises(endless, monkeypatch):
     monkeypatch.setattr(plain_text, "MOST_FILE_BYTES", 1 << 20)
-    with pytest.raises(InputError, match=r"run\.yaml: cannot be read as YAML or JSON .*expected at most 1 MiB"):
+    with raises("InputError: run.yaml: cannot be read as YAML or JSON ...expected at most 1 MiB"):
         read_run_file(endless("run.yaml"))

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 import torch
 from docs_pages import commands, snippets
+from errors import raises
 from full_members import member
 from qacg_models import AspectSentiment
 from qacg_models.cli import main
 from qacg_models.data import file_digest, load_data
 from qacg_models.data.options import DataOptions
 from qacg_models.data.task import SENTIHOOD
-from qacg_models.errors import InputError
 from qacg_models.export import onnx_file
 from qacg_models.export.check import Check, compare
 from qacg_models.export.check_rows import rows_at_hand, rows_of_file, spread, with_longest
@@ -271,5 +271,5 @@ def test_export_bad_arguments_print_one_line(folder, tmp_path, monkeypatch, caps
 
 def test_onnx_file_of_too_large_weights_raises(traced, tmp_path, monkeypatch):
     monkeypatch.setattr(onnx_file, "MOST_BYTES", 1000)
-    with pytest.raises(InputError, match=r"Use --to torch-export"):
+    with raises("InputError: Use --to torch-export"):
         onnx_file.write(traced, tmp_path / "model.onnx")

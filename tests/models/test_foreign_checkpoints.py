@@ -7,6 +7,7 @@ import checkpoint_tables as tables
 import pytest
 import torch
 import transformers
+from errors import raises
 from full_members import members
 from model_judging import strengthen
 from model_sizes import TINY
@@ -267,7 +268,7 @@ def test_load_without_a_backbone_tensor_raises(lost, tmp_path):
     state = {name: tensor for name, tensor in model.state_dict().items() if name != lost}
     folder = write(tmp_path / "m", tables.as_tensorflow(state))
     part = "pooler" if "pooler" in lost else "backbone"
-    with pytest.raises(CheckpointError, match=rf"expected \d+ {part} tensors .*, without {lost}\. Set"):
+    with raises(f"CheckpointError: expected ... {part} tensors ..., without {lost}. Set"):
         BertForSequenceClassification.from_pretrained(folder)
     loaded, info = BertForSequenceClassification.from_pretrained(
         folder, initialize_missing=True, output_loading_info=True
@@ -282,19 +283,18 @@ def test_load_without_a_context_tensor_raises(tmp_path):
     state = tables.as_released(qacg().state_dict())
     del state["bert.encoder.context_layer.1.bias"]
     folder = write(tmp_path / "m", state)
-    with pytest.raises(CheckpointError, match=r"expected 29 context tensors of .*, got 28"):
+    with raises("CheckpointError: expected 29 context tensors of ..., got 28"):
         QACGBertForSequenceClassification.from_pretrained(folder)
 
 
 def test_load_more_layers_than_the_model_raises(tmp_path):
     folder = write(tmp_path / "m", plain().state_dict(), fields={**SIZES, "num_hidden_layers": 1})
-    with pytest.raises(CheckpointError, match=r"num_hidden_layers: expected 2 as in encoder\.layer, got 1"):
+    with raises("CheckpointError: num_hidden_layers: expected 2 as in encoder.layer, got 1"):
         BertForSequenceClassification.from_pretrained(folder)
     state = plain().state_dict()
     state["bert.encoder.layer.0.crossattention.self.query.weight"] = torch.zeros(12, 12)
-    with pytest.raises(
-        CheckpointError,
-        match=r"expected only backbone tensors that the model has, got .*crossattention\.self\.query\.weight",
+    with raises(
+        "CheckpointError: expected only backbone tensors that the model has, got ...crossattention.self.query.weight"
     ):
         BertForSequenceClassification.from_pretrained(write(tmp_path / "n", state))
 

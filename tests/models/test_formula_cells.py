@@ -4,12 +4,12 @@ import csv
 import json
 
 import pytest
+from errors import raises
 from qacg_models.cli import main
 from qacg_models.data import DataOptions, load_data
 from qacg_models.data.columns import Columns, records
 from qacg_models.data.requests import Request
 from qacg_models.data.task import Task
-from qacg_models.errors import InputError
 from qacg_models.inference import bulk_prediction
 from qacg_models.inference.aspect_sentiment import AspectPrediction
 from qacg_models.inference.prediction_format import PredictionLines
@@ -65,7 +65,7 @@ def test_escape_formulas_covers_all_cells():
     lines = PredictionLines("csv", task, False, escape_formulas=True)
     assert lines.line(Request(1, "good"), prediction) == "1,good,'@bar,'-1,1.000000,0.000000\n"
     assert lines.header() == "line,text,aspect,label,p(-1),p(+1)\n"
-    with pytest.raises(InputError, match=r"escape_formulas: expected the format csv, got jsonl"):
+    with raises("InputError: escape_formulas: expected the format csv, got jsonl"):
         PredictionLines("jsonl", task, False, escape_formulas=True)
 
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 import transformers
 from encoders import FAMILIES, bert_config, build, roberta_config
+from errors import raises
 from model_cases import CASES
 from qacg_models import (
     BertSumConfig,
@@ -164,13 +165,9 @@ def test_convert_bertsum_to_own_folder_and_back(tmp_path, capsys):
 def test_convert_head_to_unsupported_format_raises(tmp_path, capsys):
     QUERY.build().save_pretrained(tmp_path / "own")
     for to in ("released", "huggingface"):
-        with pytest.raises(
-            CheckpointError, match=f"to: expected 'own', .*, got '{to}' for QueryAttention.* of type 'bert'"
-        ):
+        with raises(f"CheckpointError: to: expected 'own', ..., got '{to}' for QueryAttention... of type 'bert'"):
             convert(tmp_path / "own", tmp_path / "new", to=to)
-    with pytest.raises(
-        CheckpointError, match=r"truncate_positions \(qacg convert --truncate-positions\): expected Fal"
-    ):
+    with raises("CheckpointError: truncate_positions (qacg convert --truncate-positions): expected Fal"):
         convert(tmp_path / "own", tmp_path / "new", permissions=Permissions(truncate_positions=True))
     assert not (tmp_path / "new").exists()
     convert(tmp_path / "own", tmp_path / "new", overrides={"no_answer_threshold": 2.0})
@@ -202,7 +199,7 @@ def test_load_encoder_of_any_family_under_any_prefix(family, tmp_path):
 def test_load_encoder_ignores_another_head(tmp_path):
     theirs = build(transformers.RobertaForMaskedLM, roberta_config())
     theirs.save_pretrained(tmp_path)
-    with pytest.raises(CheckpointError, match=r"config\.json: model_type: expected 'query_attention', got 'roberta'"):
+    with raises("CheckpointError: config.json: model_type: expected 'query_attention', got 'roberta'"):
         QueryAttentionForQuestionAnswering.from_pretrained(tmp_path)
     loaded, info = QueryAttentionForQuestionAnswering.from_pretrained(
         tmp_path, config=head_config(theirs.config), output_loading_info=True
@@ -220,7 +217,7 @@ def test_load_head_errors_name_file_and_tensor(tmp_path):
     def refuse(changes, match, **options):
         changed = {name: t.clone() for name, t in {**state, **changes}.items() if t is not None}
         save_file(changed, tmp_path / "model.safetensors")
-        with pytest.raises(CheckpointError, match=rf"model\.safetensors: {match}"):
+        with raises(f"CheckpointError: model.safetensors: {match}"):
             QueryAttentionForQuestionAnswering.from_pretrained(tmp_path, **options)
         return changed
 
@@ -256,9 +253,7 @@ def test_load_head_errors_name_file_and_tensor(tmp_path):
 
 def test_load_encoder_with_more_layers_raises(tmp_path):
     build(transformers.BertModel, bert_config(num_hidden_layers=3)).save_pretrained(tmp_path)
-    with pytest.raises(
-        CheckpointError, match=r"expected only tensors that the encoder has, got .*encoder\.layer\.2\.attention"
-    ):
+    with raises("CheckpointError: expected only tensors that the encoder has, got ...encoder.layer.2.attention"):
         QueryAttentionForQuestionAnswering.from_pretrained(tmp_path, config=head_config(bert_config()))
 
 
@@ -279,14 +274,14 @@ def test_load_head_missing_or_bad_config_raises(tmp_path):
     for given in (other, other / "config.json"):
         assert BertSumForExtractiveSummarization.from_pretrained(tmp_path, config=given).config.heads == 3
     path.unlink()
-    with pytest.raises(CheckpointError, match=r"model\.safetensors: expected config\.json beside it, got none"):
+    with raises("CheckpointError: model.safetensors: expected config.json beside it, got none"):
         BertSumForExtractiveSummarization.from_pretrained(tmp_path)
-    with pytest.raises(CheckpointError, match=r"published: expected config\.json or bert_config\.json, got neither"):
+    with raises("CheckpointError: published: expected config.json or bert_config.json, got neither"):
         (tmp_path / "published").mkdir()
         BertSumForExtractiveSummarization.from_pretrained(tmp_path, config=tmp_path / "published")
-    with pytest.raises(ValueError, match=r"weights_only: expected True, got False\. Pickled code never runs"):
+    with raises("ValueError: weights_only: expected True, got False. Pickled code never runs"):
         BertSumForExtractiveSummarization.from_pretrained(tmp_path, weights_only=False)
-    with pytest.raises(ValueError, match="state_dict: expected one of them, got one beside"):
+    with raises("ValueError: state_dict: expected one of them, got one beside"):
         BertSumForExtractiveSummarization.from_pretrained(tmp_path, state_dict={})
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from errors import raises
 from qacg_models import AspectSentiment
 from qacg_models.cli import main
 from qacg_models.data.requests import Request
@@ -120,7 +121,7 @@ def test_int8_does_not_resume_a_float32_run(model, tmp_path, monkeypatch):
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(BulkPrediction, "answers", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         bulk(AspectSentiment.from_pretrained(model)).write(texts, tmp_path / "out.jsonl", model_digest="m")
-    with pytest.raises(InputError, match="has a run with another int8"):
+    with raises("InputError: has a run with another int8"):
         ask = AspectSentiment.from_pretrained(model, int8=True)
         bulk(ask).write(texts, tmp_path / "out.jsonl", model_digest="m", resume=True)
 
@@ -145,7 +146,7 @@ def test_int8_without_torchao_names_the_package(model, monkeypatch):
 
 
 def test_int8_on_a_gpu_raises(model):
-    with pytest.raises(InputError, match="int8: expected a model on the device cpu, got one on meta"):
+    with raises("InputError: int8: expected a model on the device cpu, got one on meta"):
         trained = load_trained(model)
         trained.model.to("meta")
         int8.in_int8(trained)
@@ -239,6 +240,6 @@ def test_int8_with_unsupported_format_raises(model, tmp_path, capsys):
     flags = ["export", str(model), "--output", str(tmp_path / "model.pt2"), "--to", "torch-export", "--int8"]
     assert main(flags) == 2
     assert "int8: expected False for .pt2 files, got True. Use --to onnx." in capsys.readouterr().err
-    with pytest.raises(InputError, match="Use --to onnx"):
+    with raises("InputError: Use --to onnx"):
         write.export(load_trained(model), tmp_path / "model.pt2", [1], to="torch-export", int8=True)
     assert not list(tmp_path.iterdir())

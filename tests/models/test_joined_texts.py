@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 import torch
+from errors import raises
 from qacg_models.data import Example, load_data
 from qacg_models.data.feature_table import Encoding, read_features, write_features
 from qacg_models.data.tokenization import train_tokenizer
-from qacg_models.errors import InputError
 from qacg_models.runs.options import TrainingOptions
 from qacg_models.training.augmentation import JoinedTexts
 from qacg_models.training.resolve_options import resolve_options
@@ -93,9 +93,9 @@ def test_joined_texts_default_from_scratch(small_data):
     assert resolve_options(TrainingOptions(model="bert"), data).join_texts == 0
     always = replace(data, task=replace(data.task, has_absent=False))
     assert resolve_options(TrainingOptions(), always).join_texts == 0
-    with pytest.raises(InputError, match=r"join_texts: expected 0 for labels without one that means no opinion"):
+    with raises("InputError: join_texts: expected 0 for labels without one that means no opinion"):
         resolve_options(TrainingOptions(join_texts=0.2), always)
-    with pytest.raises(InputError, match="expected no join_texts for 'bert'"):
+    with raises("InputError: expected no join_texts for 'bert'"):
         TrainingOptions(model="bert", join_texts=0.2)
-    with pytest.raises(InputError, match=r"join_texts: expected a number in \[0, 1\), got 1"):
+    with raises("InputError: join_texts: expected a number in [0, 1), got 1"):
         TrainingOptions(join_texts=1.0)

@@ -2,6 +2,7 @@
 
 import pytest
 import yaml
+from errors import raises
 from model_cases import SIZES
 from qacg_models import (
     BertSumConfig,
@@ -40,14 +41,14 @@ FLAGS = {
 @pytest.mark.parametrize("config_class", ENCODERS)
 def test_encoder_config_too_large_size_raises(config_class, field):
     for make in (lambda fields: config_class(**fields), config_class.from_dict):
-        with pytest.raises(ValueError, match=rf"{field}: expected at most [\d,]+ \(.+\), got {HUGE}"):
+        with raises(f"ValueError: {field}: expected at most ... (...), got {HUGE}"):
             make({**SIZES, field: HUGE})
 
 
 @pytest.mark.parametrize("config_class", [CGBertConfig, QACGBertConfig])
 def test_config_too_many_contexts_raises(config_class):
     limit = MOST["contexts"][0]
-    with pytest.raises(ValueError, match=rf"contexts: expected at most {limit:,} \(.+\), got {HUGE}"):
+    with raises(f"ValueError: contexts: expected at most {limit:,} (...), got {HUGE}"):
         config_class(**SIZES, contexts=HUGE)
     assert config_class(**SIZES, contexts=limit).num_contexts == limit
 
@@ -63,20 +64,20 @@ def test_config_too_many_contexts_raises(config_class):
     ],
 )
 def test_head_config_too_large_size_raises(config_class, field):
-    with pytest.raises(ValueError, match=rf"{field}: expected at most [\d,]+ \(.+\), got {HUGE}"):
+    with raises(f"ValueError: {field}: expected at most ... (...), got {HUGE}"):
         config_class(**{field: HUGE})
 
 
 @pytest.mark.parametrize("config_class", [BertSumConfig, QueryAttentionConfig])
 def test_head_config_too_large_encoder_raises(config_class):
     encoder = {"model_type": "bert", **SIZES, "num_hidden_layers": HUGE}
-    with pytest.raises(ValueError, match=rf"encoder\.num_hidden_layers: expected at most 1,000 \(.+\), got {HUGE}"):
+    with raises(f"ValueError: encoder.num_hidden_layers: expected at most 1,000 (...), got {HUGE}"):
         config_class(encoder=encoder)
 
 
 @pytest.mark.parametrize("field", [*FLAGS, "epochs", "batch_size", "gradient_accumulation", "threads", "seed"])
 def test_training_option_too_large_raises(field, tmp_path):
-    with pytest.raises(InputError, match=rf"{field}: expected at most [\d,]+.*, got {HUGE**3}"):
+    with raises(f"InputError: {field}: expected at most ......, got {HUGE**3}"):
         TrainingOptions(**{field: HUGE**3})
     if field in FLAGS:  # the configuration accepts every valid option
         limit = MOST[FLAGS[field]][0]

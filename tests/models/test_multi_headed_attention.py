@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from errors import error_cases, raises
 from oracle import bertsum as oracle
 from parity import check_outputs_and_gradients, double_leaves, random, strengthen
 from qacg_models import MultiHeadedAttention, empty_layer_cache
@@ -340,91 +341,70 @@ def _cache(**entries):
 GOOD = torch.zeros(B, H, 4, D)
 
 
-@pytest.mark.parametrize(
-    ("changes", "error", "message"),
-    [
-        ({"query": None}, TypeError, "query: expected a torch.Tensor, got NoneType"),
-        (
-            {"query": torch.zeros(B, L, MODEL + 1)},
-            ValueError,
-            r"query: expected shape \(B, length, 12\), got shape \(2, 5, 13\)",
-        ),
-        (
-            {"key": torch.zeros(3, S, MODEL)},
-            ValueError,
-            r"key: expected shape \(2, length, 12\), got shape \(3, 7, 12\)",
-        ),
-        ({"value": torch.zeros(B, S + 1, MODEL)}, ValueError, "value: expected 7 positions as in `key`, got 8"),
-        (
-            {"mask": torch.zeros(B, S)},
-            ValueError,
-            r"mask: expected shape \(B, L, T\) = \(2, 5, 7\), or 1 in any dimension, got shape \(2, 7\)",
-        ),
-        ({"mask": torch.zeros(B, L, 3)}, ValueError, r"mask: expected shape \(B, L, T\) = \(2, "),
-        (
-            {"predefined_graph_1": torch.zeros(B, L, 4)},
-            ValueError,
-            r"predefined_graph_1: expected shape \(B, L, T\) = \(",
-        ),
-        ({"type": "memory"}, ValueError, "type: expected 'self', 'context' or None, got 'memory'"),
-        (
-            {"layer_cache": _cache()},
-            ValueError,
-            r"key: expected shape \(2, 3, T, 4\), got shape \(2, 7, 12\)\. A layer_cache with type None",
-        ),
-        (
-            {"layer_cache": _cache(), "key": GOOD, "value": GOOD[:, :, :3]},
-            ValueError,
-            r"value: expected shape \(2, 3, 4, 4\), got shape \(2, 3, 3, 4\)",
-        ),
-        ({"layer_cache": _cache(), "key": None}, TypeError, "key: expected a torch.Tensor, got NoneType"),
-        (
-            {"attn_implementation": "flash"},
-            ValueError,
-            "attn_implementation: expected one of 'sdpa', 'eager', got 'flash'",
-        ),
-        (
-            {"layer_cache": {"self_keys": None}, "type": "self"},
-            ValueError,
-            "layer_cache: expected the keys 'self_values",
-        ),
-        (
-            {"layer_cache": _cache(self_keys=GOOD), "type": "self"},
-            TypeError,
-            r"layer_cache\['self_values'\]: expected a torch\.Tens",
-        ),
-        (
-            {"layer_cache": _cache(self_keys=GOOD[:1], self_values=GOOD[:1]), "type": "self"},
-            ValueError,
-            r"layer_cache\['self_keys'\]: expected shape \(2, 3, T, 4\), got shape \(1, 3, 4, 4\)",
-        ),
-        (
-            {"layer_cache": _cache(self_keys=GOOD, self_values=GOOD[:, :, :3]), "type": "self"},
-            ValueError,
-            r"layer_cache\['self_values'\]: expected shape \(2, 3, 4, 4\), got shape \(2, 3, 3, 4\)",
-        ),
-        (
-            {"layer_cache": _cache(memory_keys=GOOD.half(), memory_values=GOOD.half()), "type": "context"},
-            TypeError,
-            r"layer_cache\['memory_keys'\]: expected dtype torch.float32, got dtype torch.float16",
-        ),
-        (
-            {"layer_cache": _cache(memory_keys=GOOD, memory_values=GOOD), "type": "context"},
-            ValueError,
-            r"layer_cache\['memory_keys'\]: expected 7 keys as in `key`, got 4\. Create a",
-        ),
-    ],
+@error_cases(
+    {
+        "TypeError: query: expected a torch.Tensor, got NoneType": {"query": None},
+        "ValueError: query: expected shape (B, length, 12), got shape (2, 5, 13)": {
+            "query": torch.zeros(B, L, MODEL + 1)
+        },
+        "ValueError: key: expected shape (2, length, 12), got shape (3, 7, 12)": {"key": torch.zeros(3, S, MODEL)},
+        "ValueError: value: expected 7 positions as in `key`, got 8": {"value": torch.zeros(B, S + 1, MODEL)},
+        "ValueError: mask: expected shape (B, L, T) = (2, 5, 7), or 1 in any dimension, got shape (2, 7)": {
+            "mask": torch.zeros(B, S)
+        },
+        "ValueError: mask: expected shape (B, L, T) = (2, 5, 7)": {"mask": torch.zeros(B, L, 3)},
+        "ValueError: predefined_graph_1: expected shape (B, L, T) = (2, 5, 7)": {
+            "predefined_graph_1": torch.zeros(B, L, 4)
+        },
+        "ValueError: type: expected 'self', 'context' or None, got 'memory'": {"type": "memory"},
+        "ValueError: key: expected shape (2, 3, T, 4), got shape (2, 7, 12). A layer_cache with type None": {
+            "layer_cache": _cache()
+        },
+        "ValueError: value: expected shape (2, 3, 4, 4), got shape (2, 3, 3, 4)": {
+            "layer_cache": _cache(),
+            "key": GOOD,
+            "value": GOOD[:, :, :3],
+        },
+        "TypeError: key: expected a torch.Tensor, got NoneType": {"layer_cache": _cache(), "key": None},
+        "ValueError: attn_implementation: expected one of 'sdpa', 'eager', got 'flash'": {
+            "attn_implementation": "flash"
+        },
+        "ValueError: layer_cache: expected the keys 'self_values'": {
+            "layer_cache": {"self_keys": None},
+            "type": "self",
+        },
+        "TypeError: layer_cache['self_values']: expected a torch.Tensor": {
+            "layer_cache": _cache(self_keys=GOOD),
+            "type": "self",
+        },
+        "ValueError: layer_cache['self_keys']: expected shape (2, 3, T, 4), got shape (1, 3, 4, 4)": {
+            "layer_cache": _cache(self_keys=GOOD[:1], self_values=GOOD[:1]),
+            "type": "self",
+        },
+        "ValueError: layer_cache['self_values']: expected shape (2, 3, 4, 4), got shape (2, 3, 3, 4)": {
+            "layer_cache": _cache(self_keys=GOOD, self_values=GOOD[:, :, :3]),
+            "type": "self",
+        },
+        "TypeError: layer_cache['memory_keys']: expected dtype torch.float32, got dtype torch.float16": {
+            "layer_cache": _cache(memory_keys=GOOD.half(), memory_values=GOOD.half()),
+            "type": "context",
+        },
+        "ValueError: layer_cache['memory_keys']: expected 7 keys as in `key`, got 4. Create a new cache": {
+            "layer_cache": _cache(memory_keys=GOOD, memory_values=GOOD),
+            "type": "context",
+        },
+    },
 )
-def test_attention_bad_input_raises(changes, error, message):
-    with pytest.raises(error, match=message):
-        attention()(**{**tensors(), **changes})
+def test_attention_bad_input_raises(error, given):
+    with raises(error):
+        attention()(**{**tensors(), **given})
 
 
 def test_attention_unknown_blind_queries_raise():
-    with pytest.raises(ValueError, match="blind_queries: expected one of 'zeros', 'average', got 'mean'"):
+    with raises("ValueError: blind_queries: expected one of 'zeros', 'average', got 'mean'"):
         attention(blind_queries="mean")
 
 
 def test_attention_indivisible_width_raises():
-    with pytest.raises(ValueError, match="model_dim: expected a multiple of head_count = 3, got 10"):
+    with raises("ValueError: model_dim: expected a multiple of head_count = 3, got 10"):
         MultiHeadedAttention(3, 10)

@@ -7,9 +7,9 @@ import sys
 
 import filelock
 import pytest
+from errors import raises
 from kill_and_resume import OPTIONS
 from qacg_models.data import load_data
-from qacg_models.errors import InputError
 from qacg_models.training import train, train_seeds
 from qacg_models.utils.output_lock import lock_output, lock_path
 
@@ -53,7 +53,7 @@ def test_lock_output_of_a_running_process_raises(holder, tmp_path):
     process = holder(output)
     for same in (output, output.parent / ".." / "new" / "model"):
         with (
-            pytest.raises(InputError, match=r"model: another run is writing to it. Wait until it ends"),
+            raises("InputError: model: another run is writing to it. Wait until it ends"),
             lock_output(same, quiet),
         ):
             pass
@@ -91,21 +91,21 @@ def test_train_beside_a_running_one_changes_nothing(holder, small_data, tmp_path
     process, before = holder(output), contents(tmp_path)
     for choice in ({"resume": True}, {"overwrite": True}, {}):
         for begin in (train, lambda *rest, **choice: train_seeds(*rest, [0], **choice)):
-            with pytest.raises(InputError, match="another run is writing to it"):
+            with raises("InputError: another run is writing to it"):
                 begin(dataset, output, OPTIONS, **choice)
-    with pytest.raises(InputError, match="another run is writing to it"):
+    with raises("InputError: another run is writing to it"):
         train_seeds(dataset, output, OPTIONS, [0, 1], resume=True)
     process.kill()
     process.wait()
     assert contents(tmp_path) == before
-    with pytest.raises(InputError, match=r"is an unfinished run\. Continue it with --resume"):
+    with raises("InputError: is an unfinished run. Continue it with --resume"):
         train(dataset, output, OPTIONS)
 
 
 def test_train_seeds_beside_a_running_seed_raises(holder, small_data, tmp_path):
     (tmp_path / "runs").mkdir()
     holder(tmp_path / "runs" / "seed-0")
-    with pytest.raises(InputError, match=r"seed-0: another run is writing to it"):
+    with raises("InputError: seed-0: another run is writing to it"):
         train_seeds(load_data(small_data), tmp_path / "runs", OPTIONS, [0, 1], resume=True)
 
 
@@ -126,7 +126,7 @@ def test_lock_output_without_file_locks_warns(tmp_path, monkeypatch):
 def test_lock_output_in_unwritable_folder_raises(tmp_path):
     (tmp_path / "file").touch()
     with (
-        pytest.raises(InputError, match=r"\.model\.lock: cannot be written \("),
+        raises("InputError: .model.lock: cannot be written ("),
         lock_output(tmp_path / "file/model", quiet),
     ):
         pass

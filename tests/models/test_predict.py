@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
+from errors import raises
 from qacg_models import AspectSentiment
 from qacg_models.cli import main
-from qacg_models.data import DataError
 from qacg_models.data.columns import Columns
 from qacg_models.data.requests import Request, check_requests, read_requests
 from qacg_models.data.task import SENTIHOOD
@@ -174,16 +174,16 @@ def test_predict_resume_remakes_changed_parts(ask, tmp_path, monkeypatch):
     parts = tmp_path / "out.jsonl.parts"
     assert not output.exists()
     assert sorted(path.name for path in parts.iterdir()) == [*(f"{n:08}" for n in range(3)), "plan.json"]
-    with pytest.raises(InputError, match=r"has an unfinished run; pass --resume to continue it"):
+    with raises("InputError: has an unfinished run; pass --resume to continue it"):
         bulk(ask).write(requests(), output, model_digest="m")
     for other, name in (({"window": 5}, "window"), ({"form": "csv"}, "written as"), ({"aspects": ["food"]}, "aspects")):
-        with pytest.raises(InputError, match=f"has a run with another {name}; pass --overwrite"):
+        with raises(f"InputError: has a run with another {name}; pass --overwrite"):
             bulk(ask, **other).write(requests(), output, model_digest="m", resume=True)
-    with pytest.raises(InputError, match="has a run with another model"):
+    with raises("InputError: has a run with another model"):
         bulk(ask).write(requests(), output, model_digest="n", resume=True)
     plan = (parts / "plan.json").read_text()
     (parts / "plan.json").write_text("{")
-    with pytest.raises(InputError, match=r"plan\.json: is not JSON .*; pass --overwrite"):
+    with raises("InputError: plan.json: is not JSON ...; pass --overwrite"):
         bulk(ask).write(requests(), output, model_digest="m", resume=True)
     (parts / "plan.json").write_text(plan)
     (parts / ".00000003.999").write_text("half a part")
@@ -194,7 +194,7 @@ def test_predict_resume_remakes_changed_parts(ask, tmp_path, monkeypatch):
     lines, before = output.read_text().splitlines(), expected.splitlines()
     assert [n for n, pair in enumerate(zip(lines, before, strict=True)) if pair[0] != pair[1]] == [15, 16, 17]
     assert not parts.exists()
-    with pytest.raises(InputError, match="already exists; pass --overwrite to replace it"):
+    with raises("InputError: already exists; pass --overwrite to replace it"):
         bulk(ask).write(requests(), output, model_digest="m")
     assert bulk(ask).write(requests(), output, model_digest="m", overwrite=True) == 0
     assert output.read_text() == expected
@@ -247,7 +247,7 @@ def test_predict_part_damaged_before_joining_raises(ask, tmp_path):
             if self.done == len(MANY):
                 part.write_bytes(part.read_bytes()[:-1])
 
-    with pytest.raises(InputError, match=r"00000000: is damaged.*; pass --resume"):
+    with raises("InputError: 00000000: is damaged...; pass --resume"):
         bulk(ask).write(requests(), output, model_digest="m", progress=Damaging())
     assert not output.exists()
     bulk(ask).write(requests(), output, model_digest="m", resume=True)
@@ -276,12 +276,12 @@ def test_predict_half_deleted_parts_are_ignored(ask, tmp_path, monkeypatch):
         with pytest.raises(Died):
             bulk(ask).write(requests(), output, model_digest="n", overwrite=True)
     assert not parts.exists()
-    with pytest.raises(InputError, match="already exists; pass --overwrite to replace it"):
+    with raises("InputError: already exists; pass --overwrite to replace it"):
         bulk(ask).write(requests(), output, model_digest="n", resume=True)
     assert [path.name for path in tmp_path.iterdir()] == ["out.jsonl"]
     parts.mkdir()
     (parts / "00000000").write_text("0 0\n")
-    with pytest.raises(InputError, match=r"plan\.json: cannot be read \(No such file or directory\); pass --overwrite"):
+    with raises("InputError: plan.json: cannot be read (No such file or directory); pass --overwrite"):
         bulk(ask).write(requests(), output, model_digest="n", resume=True)
 
 
@@ -290,7 +290,7 @@ def test_predict_second_run_raises(ask, tmp_path, choice):
     output, part = tmp_path / "out.jsonl", tmp_path / "out.jsonl.parts" / "00000000"
     part.parent.mkdir()
     part.write_bytes(b"begun")
-    with lock_output(output, print), pytest.raises(InputError, match=r"out\.jsonl: another run is writing to it"):
+    with lock_output(output, print), raises("InputError: out.jsonl: another run is writing to it"):
         bulk(ask).write(requests(), output, model_digest="m", **choice)
     assert part.read_bytes() == b"begun"
     assert len([*part.parent.iterdir()]) == 1
@@ -311,7 +311,7 @@ def test_predict_resume_of_overwrite_replaces(ask, tmp_path, monkeypatch):
         patch.setattr(bulk_prediction, "_join", dying)
         bulk(ask).write(requests(), output, model_digest="m")
     output.write_text("somebody else's")
-    with pytest.raises(InputError, match="already exists; pass --overwrite to replace it"):
+    with raises("InputError: already exists; pass --overwrite to replace it"):
         bulk(ask).write(requests(), output, model_digest="m", resume=True)
 
 
@@ -332,7 +332,7 @@ def test_predict_damaged_plan_raises(ask, tmp_path, plan, message):
     parts = tmp_path / "out.jsonl.parts"
     parts.mkdir()
     (parts / "plan.json").write_bytes(plan)
-    with pytest.raises(InputError, match=rf"out\.jsonl\.parts.*{message}.*; pass --overwrite"):
+    with raises(f"InputError: out.jsonl.parts...{message}...; pass --overwrite"):
         bulk(ask).write(requests(), tmp_path / "out.jsonl", model_digest="m", resume=True)
 
 
@@ -425,7 +425,7 @@ def test_predict_bad_input_prints_one_line(model, ask, tmp_path, capsys):
         assert expected in captured.err and captured.err.count("\n") == 1, captured.err
     with pytest.raises(SystemExit):
         run(model, "--text", "a", "--input", text)
-    with pytest.raises(DataError, match=r"texts:2: text: expected a sentence, got an empty"):
+    with raises("DataError: texts:2: text: expected a sentence, got an empty"):
         list(bulk(ask).stream([Request(1, "fine"), Request(2, " ")]))
 
 
@@ -486,7 +486,7 @@ def test_predict_min_confidence_marks_uncertain_rows(model, ask, tmp_path, capsy
     marking = BulkPrediction(ask, ask.questions(), lines, Path("texts"), 4)
     with pytest.raises(KeyboardInterrupt):
         marking.write(requests(), tmp_path / "half.jsonl", model_digest="m", progress=Interrupting())
-    with pytest.raises(InputError, match="has a run with another written as"):
+    with raises("InputError: has a run with another written as"):
         bulk(ask).write(requests(), tmp_path / "half.jsonl", model_digest="m", resume=True)
 
 
@@ -584,5 +584,5 @@ def test_check_requests_counts_texts_and_lists_bad_ones(tmp_path):
         assert check_requests(read_requests(path, path.suffix[1:], columns), path, check) == 2
     path.write_text('{"text": "a"}\n' + '{"text": "bad"}\n' * 30)
     listed = ", ".join(str(line) for line in range(3, 22))
-    with pytest.raises(DataError, match=rf":2: text: got 'bad' \(also lines {listed}\); and 10 more; correct"):
+    with raises(f"DataError: :2: text: got 'bad' (also lines {listed}); and 10 more; correct"):
         check_requests(read_requests(path, "jsonl", columns), path, check)

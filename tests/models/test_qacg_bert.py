@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from errors import raises
 from model_judging import check_against_formulas, flat, strengthen
 from model_sizes import TINY
 from oracle import qacg_bert as oracle
@@ -210,7 +211,7 @@ def test_qacg_bert_missing_gates_raise_or_are_initialised(tmp_path):
     model = build()
     state = {k: v for k, v in model.state_dict().items() if "lambda_q_query" not in k}
     model.save_pretrained(tmp_path, state_dict=state)
-    with pytest.raises(ValueError, match=r"expected 29 context tensors .*, got 25, without .*lambda_q_query_layer"):
+    with raises("ValueError: expected 29 context tensors ..., got 25, without ...lambda_q_query_layer"):
         QACGBertForSequenceClassification.from_pretrained(tmp_path)
     loaded, report = QACGBertForSequenceClassification.from_pretrained(
         tmp_path, initialize_missing=True, output_loading_info=True
@@ -231,10 +232,10 @@ def test_qacg_bert_attn_implementation_selects_the_code(tmp_path):
     assert build().config._attn_implementation == "fused"
     assert QACGBertModel(QACGBertConfig(**SIZES)).config._attn_implementation == "fused"
     assert QACGBertModel(QACGBertConfig(**SIZES, output_attentions=True)).config._attn_implementation == "eager"
-    with pytest.raises(ValueError, match="attn_implementation: expected one of 'fused', 'eager', got 'sdpa'"):
+    with raises("ValueError: attn_implementation: expected one of 'fused', 'eager', got 'sdpa'"):
         build("sdpa")
     build().save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match="attn_implementation: expected one of 'fused', 'eager', got 'flash'"):
+    with raises("ValueError: attn_implementation: expected one of 'fused', 'eager', got 'flash'"):
         QACGBertModel.from_pretrained(tmp_path, attn_implementation="flash")
     model = build()
     calls = []
@@ -248,7 +249,7 @@ def test_qacg_bert_attn_implementation_selects_the_code(tmp_path):
         model.set_attn_implementation("eager")
         model(**BATCH)
         assert calls == [1, 1]
-        with pytest.raises(ValueError, match="attn_implementation: expected one of 'fused', 'eager', got 'sdpa'"):
+        with raises("ValueError: attn_implementation: expected one of 'fused', 'eager', got 'sdpa'"):
             model.set_attn_implementation("sdpa")
 
 
@@ -416,7 +417,7 @@ def test_qacg_bert_config_maps_context_names():
     assert config.num_contexts == 3
     assert [config.context_id(name) for name in SIZES["contexts"]] == [0, 1, 2]
     assert config.context2id == {"price": 0, "safety": 1, "general": 2}
-    with pytest.raises(ValueError, match="context: expected one of 'price', 'safety', 'general', got 'food'"):
+    with raises("ValueError: context: expected one of 'price', 'safety', 'general', got 'food'"):
         config.context_id("food")
     assert QACGBertConfig(contexts=2).contexts == ["CONTEXT_0", "CONTEXT_1"]
 

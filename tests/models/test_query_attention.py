@@ -6,6 +6,7 @@ import pytest
 import torch
 import transformers
 from encoders import FAMILIES, SIZES, bert_config, build, roberta_config
+from errors import error_cases, raises
 from full_members import member
 from oracle import query_attention as oracle
 from oracle.pieces import span_loss_as_published
@@ -111,9 +112,7 @@ def test_published_variant_is_saved(tmp_path):
     assert {name: getattr(loaded.config, name) for name in PUBLISHED} == PUBLISHED
     assert torch.equal(loaded(**BATCH).start_logits, m(**BATCH).start_logits)
     loaded.config.encoder._attn_implementation_internal = "flash_attention_2"  # the implementation on a GPU
-    with pytest.raises(
-        ValueError, match="attend_padding: expected False with the encoder's attn_implementation 'flash_attention_2"
-    ):
+    with raises("ValueError: attend_padding: expected False with the encoder's attn_implementation 'flash_attention_2"):
         loaded(**BATCH)
 
 
@@ -217,9 +216,9 @@ def test_token_types_are_derived_from_the_separator():
     assert not torch.allclose(
         m(**BATCH).start_logits, given.start_logits
     )  # in BATCH the separator belongs to the question
-    with pytest.raises(ValueError, match="token_type_ids: expected a tensor, since confi"):
+    with raises("ValueError: token_type_ids: expected a tensor, since confi"):
         build(QueryAttentionForQuestionAnswering, QueryAttentionConfig(encoder=roberta_config()))(**plain)
-    with pytest.raises(ValueError, match=r"input_ids: expected a separator \(3\) in every row, got none in row 0"):
+    with raises("ValueError: input_ids: expected a separator (3) in every row, got none in row 0"):
         m(torch.tensor([[1, 2, 4]]))
 
 
@@ -287,18 +286,16 @@ def test_query_attention_uses_a_trained_encoder_unchanged(tmp_path):
     assert all("layer." in n and not n.startswith("backbone.") for n in report["missing_keys"])
     assert len(report["missing_keys"]) == 10
     torch.testing.assert_close(loaded(**BATCH, output_hidden_states=True).hidden_states[-1], expected)
-    with pytest.raises(TypeError, match="encoder: expected a transformers PreTrainedModel, got Linear"):
+    with raises("TypeError: encoder: expected a transformers PreTrainedModel, got Linear"):
         QueryAttentionForQuestionAnswering.from_encoder(torch.nn.Linear(2, 2))
-    with pytest.raises(TypeError, match="config: expected QueryAttentionConfig, got BertConfig"):
+    with raises("TypeError: config: expected QueryAttentionConfig, got BertConfig"):
         QueryAttentionForQuestionAnswering.from_encoder(encoder, bert_config())
 
 
 def test_attn_implementation_reaches_the_encoder(tmp_path):
     m = model()
     assert m.backbone.config._attn_implementation == "sdpa"
-    with pytest.raises(
-        ValueError, match="output_attentions: expected False with the encoder's attn_implementation 'sdpa', whic"
-    ):
+    with raises("ValueError: output_attentions: expected False with the encoder's attn_implementation 'sdpa', whic"):
         m(**BATCH, output_attentions=True)
     before = m(**BATCH).start_logits
     m.set_attn_implementation("eager")
@@ -312,7 +309,7 @@ def test_attn_implementation_reaches_the_encoder(tmp_path):
     encoder = transformers.BertModel(bert_config(attn_implementation="eager"))
     taken = QueryAttentionForQuestionAnswering.from_encoder(encoder)
     assert taken.backbone.config._attn_implementation == "eager"
-    with pytest.raises(ValueError, match="nonsense"):
+    with raises("ValueError: nonsense"):
         m.set_attn_implementation("nonsense")
 
 
@@ -341,152 +338,119 @@ def test_query_attention_config_contains_the_encoder_config(tmp_path):
     assert QueryAttentionConfig(encoder=mine).encoder is not mine
 
 
-@pytest.mark.parametrize(
-    ("fields", "error", "message"),
-    [
-        (
-            {"heads": "linear"},
-            TypeError,
-            r"heads: expected a field of QueryAttentionConfig, got an unknown name\. Did y",
-        ),
-        ({"question_mean": "all"}, ValueError, "question_mean: expected one of 'tokens', 'length', got 'all'"),
-        ({"outside_positions": "cut"}, ValueError, "outside_positions: expected one of 'ignore', 'clamp', got 'cut'"),
-        ({"attend_padding": 1}, TypeError, "attend_padding: expected True or False, got 1"),
-        ({"head": "deep"}, ValueError, "head: expected one of 'linear', 'convolutional', got 'deep'"),
-        ({"conv_channels": 0}, ValueError, "conv_channels: expected at least 1, got 0"),
-        ({"num_question_types": 2.5}, TypeError, "num_question_types: expected an integer, got 2.5"),
-        ({"head_dropout": 1.0}, ValueError, r"head_dropout: expected a probability in \[0, 1\), got 1.0"),
-        ({"question_type_loss_weight": -1}, ValueError, "question_type_loss_weight: expected at least 0, got -1"),
-        ({"sep_token_id": 31}, ValueError, "sep_token_id: expected less than 31, got 31"),
-        ({"sep_token_id": 2.5}, TypeError, "sep_token_id: expected an integer, got 2.5"),
-        ({"no_answer_threshold": float("inf")}, ValueError, "no_answer_threshold: expected a finite number, got inf"),
-        ({"allow_no_answer": "yes"}, TypeError, "allow_no_answer: expected True or False, got 'yes'"),
-        ({"encoder": 3}, TypeError, "encoder: expected a configuration or a dict of its fields, got int"),
-        ({"encoder": {"hidden_size": 3}}, ValueError, "encoder: expected the name of an encoder, such a"),
-        (
-            {"encoder": {"model_type": "bort2"}},
-            ValueError,
-            r"encoder\.model_type: expected a type that transformers' AutoC",
-        ),
-        ({"encoder": transformers.ViTConfig()}, ValueError, "encoder: expected the configuration of a text "),
-        (
-            {"encoder": transformers.BartConfig()},
-            ValueError,
-            "encoder: expected the configuration of a text encoder, got Bar",
-        ),
-        ({"model_type": "bert"}, ValueError, "model_type: expected 'query_attention', got 'bert'"),
-    ],
+@error_cases(
+    {
+        "TypeError: heads: expected a field of QueryAttentionConfig, got an unknown name. Did you mean 'head'": {
+            "heads": "linear"
+        },
+        "ValueError: question_mean: expected one of 'tokens', 'length', got 'all'": {"question_mean": "all"},
+        "ValueError: outside_positions: expected one of 'ignore', 'clamp', got 'cut'": {"outside_positions": "cut"},
+        "TypeError: attend_padding: expected True or False, got 1": {"attend_padding": 1},
+        "ValueError: head: expected one of 'linear', 'convolutional', got 'deep'": {"head": "deep"},
+        "ValueError: conv_channels: expected at least 1, got 0": {"conv_channels": 0},
+        "TypeError: num_question_types: expected an integer, got 2.5": {"num_question_types": 2.5},
+        "ValueError: head_dropout: expected a probability in [0, 1), got 1.0": {"head_dropout": 1.0},
+        "ValueError: question_type_loss_weight: expected at least 0, got -1": {"question_type_loss_weight": -1},
+        "ValueError: sep_token_id: expected less than 31, got 31": {"sep_token_id": 31},
+        "TypeError: sep_token_id: expected an integer, got 2.5": {"sep_token_id": 2.5},
+        "ValueError: no_answer_threshold: expected a finite number, got inf": {"no_answer_threshold": float("inf")},
+        "TypeError: allow_no_answer: expected True or False, got 'yes'": {"allow_no_answer": "yes"},
+        "TypeError: encoder: expected a configuration or a dict of its fields, got int": {"encoder": 3},
+        "ValueError: encoder: expected the name of an encoder, such as": {"encoder": {"hidden_size": 3}},
+        "ValueError: encoder.model_type: expected a type that transformers' AutoConfig": {
+            "encoder": {"model_type": "bort2"}
+        },
+        "ValueError: encoder: expected the configuration of a text encoder": {"encoder": transformers.ViTConfig()},
+        "ValueError: encoder: expected the configuration of a text encoder, got BartConfig": {
+            "encoder": transformers.BartConfig()
+        },
+        "ValueError: model_type: expected 'query_attention', got 'bert'": {"model_type": "bert"},
+    },
 )
-def test_query_attention_bad_config_raises(fields, error, message):
-    with pytest.raises(error, match=message):
-        QueryAttentionConfig(**{"encoder": bert_config(), **fields})
+def test_query_attention_bad_config_raises(error, given):
+    with raises(error):
+        QueryAttentionConfig(**{"encoder": bert_config(), **given})
 
 
 def test_query_attention_config_made_invalid_later_raises():
     bad = config()
     bad.head = "deep"
-    with pytest.raises(ValueError, match="head: expected one of 'linear', 'convolu"):
+    with raises("ValueError: head: expected one of 'linear', 'convolu"):
         QueryAttentionForQuestionAnswering(bad)
 
 
-@pytest.mark.parametrize(
-    ("changes", "error", "message"),
-    [
-        ({"input_ids": [[1]]}, TypeError, "input_ids: expected a torch.Tensor, got list"),
-        (
-            {"input_ids": torch.full((2, 8), 31)},
-            ValueError,
-            r"input_ids: expected 0 to 30 \(vocab_size is 31\), got values from 31 to 31",
-        ),
-        (
-            {"input_ids": torch.zeros(8, dtype=torch.long)},
-            ValueError,
-            r"input_ids: expected two dimensions \(B, L\), got shape \(8,\)",
-        ),
-        (
-            {"input_ids": torch.ones(2, 17, dtype=torch.long), "attention_mask": None, "token_type_ids": None},
-            ValueError,
-            r"input_ids: expected at most 16 tokens, the positions of the encoder .*got sequences of 17",
-        ),
-        (
-            {"position_ids": torch.full((1, 8), 16)},
-            ValueError,
-            r"position_ids: expected 0 to 15 \(max_position_embeddings is 16\), ",
-        ),
-        (
-            {"attention_mask": torch.ones(2, 7)},
-            ValueError,
-            r"attention_mask: expected shape \(B, L\) = \(2, 8\), got shape \(2, 7\)",
-        ),
-        (
-            {"token_type_ids": torch.full((2, 8), 2)},
-            ValueError,
-            r"token_type_ids: expected 0 to 1 \(type_vocab_size is 2\), got values from 2 to 2",
-        ),
-        (
-            {"token_type_ids": torch.ones(2, 8).long()},
-            ValueError,
-            "token_type_ids: expected a token of type 0 in every ro",
-        ),
-        (
-            {"start_positions": torch.tensor([1, 2])},
-            ValueError,
-            "end_positions: expected both or neither, got None beside",
-        ),
-        (
-            {"end_positions": torch.tensor([1, 2])},
-            ValueError,
-            "start_positions: expected both or neither, got None besi",
-        ),
-        (
-            {"start_positions": torch.tensor([1]), "end_positions": torch.tensor([2])},
-            ValueError,
-            r"start_positions: expected shape \(2,\), got shape \(1,\)",
-        ),
-        (
-            {"start_positions": torch.tensor([1.0, 2.0]), "end_positions": torch.tensor([2, 2])},
-            TypeError,
-            r"start_positions: expected an integer torch\.Tensor, got torch\.float32",
-        ),
-        (
-            {"question_type": torch.tensor([0, 6])},
-            ValueError,
-            r"question_type: expected 0 to 5 \(num_question_types is 6\), got ",
-        ),
-        (
-            {"inputs_embeds": torch.zeros(2, 8, 12)},
-            ValueError,
-            "input_ids, inputs_embeds: expected exactly one, got both",
-        ),
-        ({"input_ids": None}, TypeError, "input_ids: expected a torch.Tensor, got NoneType"),
-        (
-            {"input_ids": None, "inputs_embeds": torch.zeros(2, 8, 11)},
-            ValueError,
-            r"inputs_embeds: expected shape \(B, L, hidden_size = 12\), got shape \(2, 8, 11\)",
-        ),
-        (
-            {"input_ids": None, "inputs_embeds": torch.zeros(2, 8, 12), "token_type_ids": None},
-            ValueError,
-            "token_type_ids: expected 0 for the question and 1 for t",
-        ),
-        (
-            {"head_mask": torch.ones(3)},
-            ValueError,
-            r"head_mask: expected None for BertModel of type 'bert', .*An encoder of type 'plain_bert'",
-        ),
-        ({"question_type": [0, 1]}, TypeError, "question_type: expected a torch.Tensor, got list"),
-    ],
+@error_cases(
+    {
+        "TypeError: input_ids: expected a torch.Tensor, got list": {"input_ids": [[1]]},
+        "ValueError: input_ids: expected 0 to 30 (vocab_size is 31), got values from 31 to 31": {
+            "input_ids": torch.full((2, 8), 31)
+        },
+        "ValueError: input_ids: expected two dimensions (B, L), got shape (8,)": {
+            "input_ids": torch.zeros(8, dtype=torch.long)
+        },
+        "ValueError: input_ids: expected at most 16 tokens, the positions of the encoder ...got sequences of 17": {
+            "input_ids": torch.ones(2, 17, dtype=torch.long),
+            "attention_mask": None,
+            "token_type_ids": None,
+        },
+        "ValueError: position_ids: expected 0 to 15 (max_position_embeddings is 16), got values from 16 to 16": {
+            "position_ids": torch.full((1, 8), 16)
+        },
+        "ValueError: attention_mask: expected shape (B, L) = (2, 8), got shape (2, 7)": {
+            "attention_mask": torch.ones(2, 7)
+        },
+        "ValueError: token_type_ids: expected 0 to 1 (type_vocab_size is 2), got values from 2 to 2": {
+            "token_type_ids": torch.full((2, 8), 2)
+        },
+        "ValueError: token_type_ids: expected a token of type 0 in every row": {
+            "token_type_ids": torch.ones(2, 8).long()
+        },
+        "ValueError: end_positions: expected both or neither, got None beside start_positions": {
+            "start_positions": torch.tensor([1, 2])
+        },
+        "ValueError: start_positions: expected both or neither, got None beside end_positions": {
+            "end_positions": torch.tensor([1, 2])
+        },
+        "ValueError: start_positions: expected shape (2,), got shape (1,)": {
+            "start_positions": torch.tensor([1]),
+            "end_positions": torch.tensor([2]),
+        },
+        "TypeError: start_positions: expected an integer torch.Tensor, got torch.float32": {
+            "start_positions": torch.tensor([1.0, 2.0]),
+            "end_positions": torch.tensor([2, 2]),
+        },
+        "ValueError: question_type: expected 0 to 5 (num_question_types is 6), got values from 0 to 6": {
+            "question_type": torch.tensor([0, 6])
+        },
+        "ValueError: input_ids, inputs_embeds: expected exactly one, got both": {
+            "inputs_embeds": torch.zeros(2, 8, 12)
+        },
+        "TypeError: input_ids: expected a torch.Tensor, got NoneType": {"input_ids": None},
+        "ValueError: inputs_embeds: expected shape (B, L, hidden_size = 12), got shape (2, 8, 11)": {
+            "input_ids": None,
+            "inputs_embeds": torch.zeros(2, 8, 11),
+        },
+        "ValueError: token_type_ids: expected 0 for the question and 1 for the text": {
+            "input_ids": None,
+            "inputs_embeds": torch.zeros(2, 8, 12),
+            "token_type_ids": None,
+        },
+        "ValueError: head_mask: expected None for BertModel of type 'bert', ...An encoder of type 'plain_bert'": {
+            "head_mask": torch.ones(3)
+        },
+        "TypeError: question_type: expected a torch.Tensor, got list": {"question_type": [0, 1]},
+    },
 )
-def test_query_attention_bad_input_raises(changes, error, message):
-    with pytest.raises(error, match=message):
-        model()(**{**BATCH, **changes})
+def test_query_attention_bad_input_raises(error, given):
+    with raises(error):
+        model()(**{**BATCH, **given})
 
 
 def test_head_mask_bad_shape_raises():
     m = model(PlainBertConfig(**SIZES))
-    with pytest.raises(ValueError, match=r"head_mask: expected shape \(3,\) or \(2, 3\), got shape \(2,\)"):
+    with raises("ValueError: head_mask: expected shape (3,) or (2, 3), got shape (2,)"):
         m(**BATCH, head_mask=torch.ones(2))
-    with pytest.raises(TypeError, match=r"head_mask: expected a torch\.Tensor or None, got list"):
+    with raises("TypeError: head_mask: expected a torch.Tensor or None, got list"):
         m(**BATCH, head_mask=[1, 1, 0])
 
 
@@ -499,9 +463,7 @@ def test_query_attention_limits_depend_on_the_encoder():
     assert deberta(long).start_logits.shape == (1, 40)
     distil = model(FAMILIES["distilbert"]())
     assert distil.max_length == 16
-    with pytest.raises(
-        ValueError, match=r"token_type_ids: expected 0 to 1 \(type_vocab_size is 2\), got values from 0 to 2"
-    ):
+    with raises("ValueError: token_type_ids: expected 0 to 1 (type_vocab_size is 2), got values from 0 to 2"):
         distil(**{**BATCH, "token_type_ids": BATCH["token_type_ids"] * 2})
 
 

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from encoders import bert_config, roberta_config
+from errors import raises
 from parity import random
 from qacg_models import QueryAttentionConfig, QueryAttentionForQuestionAnswering, QuestionAnswerer
 from qacg_models.data.tokenization import train_tokenizer
@@ -70,7 +71,7 @@ def test_label_span_finds_the_tokens():
     assert label_span(offsets, 7, 12) is None
     assert label_span(offsets[3:], 2, 6) is None
     assert label_span(offsets, 20, 22) is None
-    with pytest.raises(ValueError, match="start, end: expected at least one character, got 3 and 3"):
+    with raises("ValueError: start, end: expected at least one character, got 3 and 3"):
         label_span(offsets, 3, 3)
 
 
@@ -224,7 +225,7 @@ def test_answers_of_models_without_token_types(tokenizer, untyped):
         found = chosen.answer("Where does Frida live?", LONG)
         assert found.text and LONG[found.start : found.end] == found.text
     bare = QueryAttentionForQuestionAnswering(QueryAttentionConfig(encoder=roberta_config(vocab_size=len(tokenizer))))
-    with pytest.raises(ValueError, match="token_type_ids: expected a tensor, since confi"):
+    with raises("ValueError: token_type_ids: expected a tensor, since confi"):
         QuestionAnswerer(bare, untyped, max_length=14, stride=1).answer("?", "It rains.")
 
 
@@ -301,17 +302,17 @@ def test_answerer_bad_setting_raises(tokenizer, settings, message):
 
 
 def test_answerer_bad_tokenizer_raises(tokenizer):
-    with pytest.raises(InputError, match="stride: expected at least 0, got -1"):
+    with raises("InputError: stride: expected at least 0, got -1"):
         QuestionAnswerer(Pointer({}, {}), tokenizer, stride=-1).answer("?", "Text.")
     small = Pointer({}, {})
     small.words = nn.Embedding(10, 1)
-    with pytest.raises(InputError, match=f"expected at most 10 tokens as in the model, got {len(tokenizer)}"):
+    with raises(f"InputError: expected at most 10 tokens as in the model, got {len(tokenizer)}"):
         QuestionAnswerer(small, tokenizer)
     slow = SimpleNamespace(is_fast=False)
-    with pytest.raises(InputError, match="tokenizer: expected a fast tokenizer, got SimpleNamespace"):
+    with raises("InputError: tokenizer: expected a fast tokenizer, got SimpleNamespace"):
         windows("?", "Text.", slow, 40, 8)
     padless = PreTrainedTokenizerFast(tokenizer_object=tokenizer.backend_tokenizer)
-    with pytest.raises(InputError, match="tokenizer: expected a pad_token, got none"):
+    with raises("InputError: tokenizer: expected a pad_token, got none"):
         QuestionAnswerer(Pointer({}, {}), padless)
 
 

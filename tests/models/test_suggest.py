@@ -7,11 +7,11 @@ import shlex
 
 import pytest
 from docs_pages import commands
+from errors import raises
 from qacg_models import AspectSentiment
 from qacg_models.cli import main
 from qacg_models.data import DataOptions, load_data
 from qacg_models.data.task import SENTIHOOD
-from qacg_models.errors import InputError
 from qacg_models.suggestion.proposals import propose
 from qacg_models.suggestion.sheet import distinct, noun_rows
 from qacg_models.suggestion.uncertainty import most_uncertain
@@ -114,7 +114,7 @@ def test_suggest_sheet_with_labels_is_training_data(tmp_path, capsys):
     (command,) = re.findall(r"^  qacg (train .*)$", printed, re.MULTILINE)
     assert command == f"train --data {sheet} --text-column review --output MODEL"
     options = DataOptions(text_column="review")
-    with pytest.raises(InputError, match="empty 'label'"):
+    with raises("InputError: empty 'label'"):
         load_data(sheet, ("train",), options)
     for row in rows:
         row["label"] = "good" if row["hint"] else "none"
@@ -158,7 +158,7 @@ def test_most_uncertain_excludes_pairs(tmp_path):
     assert rows[0].hint == f"{least.label}? {least.probabilities[least.label]:.2f}"
     assert most_uncertain(asked, TEXTS, 4, exclude={rows[0].pair}) == rows[1:]
     with_targets = AspectSentiment.from_pretrained(write_model(tmp_path / "targets", SENTIHOOD, layers=1))
-    with pytest.raises(InputError, match="with targets"):
+    with raises("InputError: with targets"):
         most_uncertain(with_targets, TEXTS, 5)
 
 
@@ -200,9 +200,9 @@ def test_suggest_bad_arguments_print_one_line(tmp_path, capsys):
     sheet.write_text("labels that took a day")
     assert "--overwrite" in fails(capsys, *asked)
     assert sheet.read_text() == "labels that took a day"
-    with pytest.raises(InputError, match="at least 20"):
+    with raises("InputError: at least 20"):
         propose(["the soup was good"] * 5)
-    with pytest.raises(InputError, match="with a noun in at least 3 sentences, got none"):
+    with raises("InputError: with a noun in at least 3 sentences, got none"):
         propose(["so gut wie nie"] * 30)
 
 

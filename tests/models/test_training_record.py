@@ -6,6 +6,7 @@ import math
 from dataclasses import fields, replace
 
 import pytest
+from errors import raises
 from qacg_models.cli import main
 from qacg_models.data.options import DataOptions
 from qacg_models.data.task import SENTIHOOD
@@ -153,5 +154,5 @@ def test_record_truncated_file_raises(tmp_path):
 def test_record_errors_are_input_errors():
     assert issubclass(ModelFolderError, InputError) and issubclass(InputError, ValueError)
     sentihood = record_of(SENTIHOOD, ["location - 1 - price"], TrainingOptions().resolved())
-    with pytest.raises(InputError, match=r"contexts: context: expected .*, got 'price'"):
+    with raises("InputError: contexts: context: expected ..., got 'price'"):
         replace(sentihood, contexts=("price",))
