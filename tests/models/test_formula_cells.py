@@ -5,6 +5,7 @@ import json
 
 import pytest
 from errors import raises
+from interrupted_runs import interrupt_at
 from qacg_models.cli import main
 from qacg_models.data import DataOptions, load_data
 from qacg_models.data.columns import Columns, records
@@ -75,17 +76,13 @@ def test_resume_with_other_escaping_raises(model, texts, tmp_path, capsys, monke
     fails(capsys, [*command, "--escape-formulas", "--output", tmp_path / "o.jsonl"], "escape-formulas", ".csv")
     choices = ["--output", tmp_path / "o.csv", "--window", 4]
     with monkeypatch.context() as patch:
-        patch.setattr(bulk_prediction, "_join", stop)
+        interrupt_at(patch, bulk_prediction, "_join", error=KeyboardInterrupt)
         assert main([str(argument) for argument in [*command, *choices]]) == 130
     assert (tmp_path / "o.csv.parts").is_dir()
     capsys.readouterr()
     error = fails(capsys, [*command, *choices, "--resume", "--escape-formulas"], "has a run with another written as;")
     assert "pass --overwrite" in error
     assert main([str(argument) for argument in [*command, *choices, "--resume"]]) == 0
-
-
-def stop(*_):
-    raise KeyboardInterrupt
 
 
 CELLS = [*FORMULAS, *OTHERS, "'=1", "''-5", "'", "", "\tx", "\rx", "＝1", "\0@x", "'plain"]

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from qacg_models.data import load_data
 from qacg_models.runs.options import TrainingOptions
 from qacg_models.training import resolve_options as resolving, train
 from qacg_models.training.resolve_options import choose_start, resolve_options
@@ -13,11 +12,6 @@ from qacg_models.training.run import plan
 from qacg_models.training.trainer import AspectTrainer, label_offsets
 
 GERMAN = ("Das Zimmer war großartig, aber die Bedienung langsam.", "Leider war das Frühstück kalt und das Bett hart.")
-
-
-@pytest.fixture(scope="module")
-def dataset(small_data):
-    return load_data(small_data)
 
 
 @pytest.fixture
