@@ -4,6 +4,7 @@ import csv
 import json
 
 import pytest
+from commands import fails
 from errors import raises
 from interrupted_runs import interrupt_at
 from qacg_models.cli import main
@@ -15,7 +16,6 @@ from qacg_models.inference import bulk_prediction
 from qacg_models.inference.aspect_sentiment import AspectPrediction
 from qacg_models.inference.prediction_format import PredictionLines
 from qacg_models.utils.plain_text import escape_formula, unescape_formula
-from test_cli import fails
 from untrained import write_model
 
 FORMULAS = ["=1+1", "+49 30 1234 never answers", "-5 stars", "@home service", '=HYPERLINK("http://x","y")', "\t=1"]

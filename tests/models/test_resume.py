@@ -100,11 +100,11 @@ def test_unfinished_run_requires_equal_options_and_data(dataset, small_data, tmp
         train(load_data(changed), output, options, resume=True)
     kept = (work / "choices.json").read_bytes()
     for content, wrong in (
-        (b"{", r"is not JSON .*"),
-        (b"[" * 100_000, r"is not JSON .*nested too deep.*"),
-        (b"[]", r"expected an object, got \[\]"),
-        (kept.replace(b'"data": {', b'"data": 3, "x": {'), r"choices\.data: expected an object, got 3"),
-        (kept.replace(b'"processes": 1', b'"processes": "1"'), r"processes: expected an integer, got '1'"),
+        (b"{", "is not JSON ..."),
+        (b"[" * 100_000, "is not JSON ...nested too deep..."),
+        (b"[]", "expected an object, got []"),
+        (kept.replace(b'"data": {', b'"data": 3, "x": {'), "choices.data: expected an object, got 3"),
+        (kept.replace(b'"processes": 1', b'"processes": "1"'), "processes: expected an integer, got '1'"),
     ):
         (work / "choices.json").write_bytes(content)
         with raises(f"InputError: choices.json: {wrong}. Start over with --overwrite"):
