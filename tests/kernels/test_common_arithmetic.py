@@ -65,7 +65,8 @@ def test_every_16_bit_number_widens_and_comes_back(dtype, common):
     getattr(common, f"widen_{name}")(pointer(bits), pointer(wide), ctypes.c_int64(bits.size))
     expected = torch.from_numpy(bits.view(np.int16)).view(dtype).float().numpy()
     number = ~np.isnan(expected)
-    assert (wide[number].view(np.uint32) == expected[number].view(np.uint32)).all() and np.isnan(wide[~number]).all()
+    assert (wide[number].view(np.uint32) == expected[number].view(np.uint32)).all()
+    assert np.isnan(wide[~number]).all()
     getattr(common, f"narrow_{name}")(pointer(wide), pointer(back), ctypes.c_int64(bits.size))
     assert (back[number] == bits[number]).all()
     infinity = 0x7C00 if dtype == torch.float16 else 0x7F80

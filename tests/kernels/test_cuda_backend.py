@@ -49,7 +49,8 @@ def test_gpu_with_code_is_supported(capability, reasons):
 
 def test_gpu_without_code_names_the_build_command(reasons):
     (reason,) = reasons((8, 6), "9.0a", "10.0+PTX")
-    assert "compute capability 8.6" in reason and "code for 9.0a, 10.0+PTX" in reason
+    assert "compute capability 8.6" in reason
+    assert "code for 9.0a, 10.0+PTX" in reason
     assert "TORCH_CUDA_ARCH_LIST=8.6 QACG_BUILD_CUDA=1 pip install" in reason
 
 
@@ -92,7 +93,8 @@ def test_fake_tensors_are_judged_by_where_they_begin():
         other = torch.empty(2, 3, 5, 16, dtype=torch.bfloat16)
     problem = SimpleNamespace(query=aligned, key=other, value=off, context_query=other, context_key=other, head_dim=16)
     (why,) = cuda.why_plain(problem)
-    assert why.startswith("value: expected rows with unit stride") and ".clone(" in why
+    assert why.startswith("value: expected rows with unit stride")
+    assert ".clone(" in why
 
 
 def test_library_of_other_version_is_not_used(monkeypatch, tmp_path):
@@ -104,4 +106,6 @@ def test_library_of_other_version_is_not_used(monkeypatch, tmp_path):
     monkeypatch.setattr(ctypes, "CDLL", lambda path: ctypes.pythonapi)  # a library without our functions
     cuda._load()
     (reason,) = cuda.missing()
-    assert "of another version" in reason and "QACG_BUILD_CUDA=1 pip install" in reason and "qacg_cuda_gpus" in reason
+    assert "of another version" in reason
+    assert "QACG_BUILD_CUDA=1 pip install" in reason
+    assert "qacg_cuda_gpus" in reason

@@ -95,7 +95,8 @@ def test_the_self_check_finds_its_first_calls_right(monkeypatch):
         for case, dtype in product(SMALL[1::6], DTYPES):
             evaluate(make_inputs(case, dtype), through_backend("cuda"))
         told = self_check.summary(torch.device("cpu"))
-        assert told.endswith("0 wrong") and int(told.split()[0]) > 20
+        assert told.endswith("0 wrong")
+        assert int(told.split()[0]) > 20
     finally:
         schema.python_kernels.pop("cuda", None)
         registry._destroy()
@@ -266,18 +267,8 @@ def run_raw(name, arguments, **options):
 @pytest.mark.parametrize(
     ("case", "name", "wrong", "message"),
     [
-        (
-            Case("a", queries=5, keys=9),
-            "value",
-            lambda t: t[:, :, :8],
-            "expected shape (2, 3, 9, 16), got",
-        ),
-        (
-            Case("b", queries=5, keys=9),
-            "context_query",
-            lambda t: t[:1],
-            "expected shape (2, 3, 5, 16), got",
-        ),
+        (Case("a", queries=5, keys=9), "value", lambda t: t[:, :, :8], "expected shape (2, 3, 9, 16), got"),
+        (Case("b", queries=5, keys=9), "context_query", lambda t: t[:1], "expected shape (2, 3, 5, 16), got"),
         (Case("c", queries=5, key_lengths=(3, 5)), "key_lengths", lambda t: t[:1], "expected shape (2), got shape (1)"),
     ],
     ids=["rows", "batch", "lengths"],

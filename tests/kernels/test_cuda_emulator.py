@@ -42,7 +42,9 @@ def test_two_that_want_the_same_library_build_it_once(tmp_path, monkeypatch):
     monkeypatch.setattr(build, "_run", lambda command: Path(command[-1]).write_bytes(b"built"))
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         paths = list(pool.map(build.single, [HERE / "trials.cu"] * 2))
-    assert paths[0] == paths[1] and paths[0].read_bytes() == b"built" and len(compiled) == 1
+    assert paths[0] == paths[1]
+    assert paths[0].read_bytes() == b"built"
+    assert len(compiled) == 1
 
 
 def runner(path):
@@ -108,7 +110,8 @@ def test_four_matrices_at_a_time(name, trial):
 
 def test_shared_memory_starts_as_nan(trial):
     said, out = trial("unwritten")
-    assert said is None and np.isnan(out[:32].view(np.float32)).all()
+    assert said is None
+    assert np.isnan(out[:32].view(np.float32)).all()
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -210,7 +213,8 @@ def test_a_race_is_found_in_any_order(name, seed, watched_trial, monkeypatch):
     """Both accesses are told, in the order in which this run made them, with their lines."""
     monkeypatch.setenv("QACG_EMULATOR_SEED", str(seed))
     said, _ = watched_trial(name, [1, 2, 3, 4])
-    assert said and said.startswith("a race in ")
+    assert said
+    assert said.startswith("a race in ")
     assert all(side in said for side in RACES[name]), said
     assert said.count("(trials.cu:") == 2, said
 

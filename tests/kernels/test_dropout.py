@@ -77,7 +77,8 @@ def test_gradients_of_the_scores_use_the_same_mask(backend, device):
     tensors = [t.requires_grad_() for t in (query, key, torch.randn_like(key), context_query, context_key, gate)]
     out = qk.quasi_attention(*tensors, dropout_p=0.6, dropout_seed=seed, backend=backend)
     _, d_key, d_value, _, d_context_key, _ = torch.autograd.grad(out.square().sum(), tensors)
-    assert d_value[0, 0, gone].eq(0).all() and d_context_key[0, 0, gone].eq(0).all()
+    assert d_value[0, 0, gone].eq(0).all()
+    assert d_context_key[0, 0, gone].eq(0).all()
     # The softmax still normalises over dropped keys, so their scores keep a gradient: -P delta.
     assert d_key[0, 0, gone].ne(0).all()
     assert d_value[0, 0, ~gone].ne(0).all()
@@ -143,7 +144,8 @@ def test_mean_over_seeds_is_the_output_without_dropout(backend, device):
         ]
     )
     error = (drawn.mean(0) - whole) / (drawn.std(0) / 20)
-    assert error.abs().max() < 6 and error.std() < 1.5
+    assert error.abs().max() < 6
+    assert error.std() < 1.5
 
 
 def test_seed_is_drawn_from_torchs_generator(backend, device):
@@ -157,6 +159,7 @@ def test_seed_is_drawn_from_torchs_generator(backend, device):
     torch.manual_seed(1)
     first, second = call(), call()
     torch.manual_seed(1)
-    assert torch.equal(call(), first) and not torch.equal(first, second)
+    assert torch.equal(call(), first)
+    assert not torch.equal(first, second)
     torch.manual_seed(1)
     assert torch.equal(call(dropout_seed=qk.draw_dropout_seed(device)), first)

@@ -38,7 +38,9 @@ def test_output_beyond_the_largest_number_is_infinite_as_eager_has_it():
     out, exact = (f(inputs)["out"] for f in (lambda i: evaluate(i, through_backend("cpu")), evaluate_exactly))
     eager = evaluate(inputs, through_eager)["out"]
     beyond = exact.abs() > LARGEST + 16
-    assert beyond.any() and (exact[..., ::3].abs() < LARGEST).any() and not out.isnan().any()
+    assert beyond.any()
+    assert (exact[..., ::3].abs() < LARGEST).any()
+    assert not out.isnan().any()
     clear = beyond | (exact.abs() < 0.99 * LARGEST)
     assert torch.equal(out.isinf()[clear], beyond[clear])
     assert torch.equal(out[beyond], eager[beyond])  # the signs
@@ -50,7 +52,8 @@ def test_gradient_beyond_the_largest_number_is_infinite_and_others_stay_finite()
     inputs.grad_out.copy_((inputs.grad_out.float().abs() * 20000).clamp(max=60000))
     got, exact = evaluate(inputs, through_backend("cpu")), evaluate_exactly(inputs)
     beyond = exact["grad value"].abs() > LARGEST + 16
-    assert beyond.any() and not beyond.all()
+    assert beyond.any()
+    assert not beyond.all()
     for name, t in got.items():
         clear = (exact[name].abs() > 1.01 * LARGEST) | (exact[name].abs() < 0.99 * LARGEST)
         assert torch.equal(t.isinf()[clear], (exact[name].abs() > LARGEST)[clear]), name
@@ -61,13 +64,15 @@ def test_output_below_the_smallest_normal_number_is_rounded_and_not_flushed():
     inputs = inputs_with(2.0**-18, "value")
     out, exact = evaluate(inputs, through_backend("cpu"))["out"], evaluate_exactly(inputs)["out"]
     subnormal = exact.abs() < 2.0**-14
-    assert subnormal.any() and out[subnormal].any()
+    assert subnormal.any()
+    assert out[subnormal].any()
     assert (out - exact)[subnormal].abs().max() <= 0.51 * SMALLEST + 1e-3 * 2.0**-14
 
 
 def test_auto_takes_the_kernels_and_explain_says_so():
     inputs = make_inputs(ROWS, torch.float16)
     explained = qk.explain(*inputs.arguments(), **inputs.options)
-    assert explained.selected == "cpu" and explained.reasons["cpu"] == []
+    assert explained.selected == "cpu"
+    assert explained.reasons["cpu"] == []
     automatic, named = (evaluate(inputs, through_backend(name))["out"] for name in ("auto", "cpu"))
     assert torch.equal(automatic, named)

@@ -39,7 +39,10 @@ def test_products_stay_in_flight(head_dim, call):
     """ptxas waits after each product where it cannot tell which registers belong to which."""
     kernel = compiled(head_dim, call, (torch.bfloat16, torch.float16)[head_dim // 128])
     used = resources(kernel)
-    assert used.wgmma and not used.spills and used.stack <= 80 and used.shared <= 227 * 1024
+    assert used.wgmma
+    assert not used.spills
+    assert used.stack <= 80
+    assert used.shared <= 227 * 1024
     program = disassembled(kernel.asm["cubin"], NVDISASM)
     loop = main_loop(program)
     body = program[loop.start : loop.stop + 1]

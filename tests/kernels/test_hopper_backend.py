@@ -44,7 +44,8 @@ def test_hopper_is_missing_without_the_cuda_library(monkeypatch):
 def test_library_without_code_names_the_build_command(library):
     library((9, 0), "8.0", "9.0", "10.0+PTX")
     (reason,) = hopper.missing()
-    assert "no code for 9.0a" in reason and "TORCH_CUDA_ARCH_LIST=9.0a QACG_BUILD_CUDA=1 pip install" in reason
+    assert "no code for 9.0a" in reason
+    assert "TORCH_CUDA_ARCH_LIST=9.0a QACG_BUILD_CUDA=1 pip install" in reason
 
 
 def test_16_bits_on_a_hopper_gpu_are_supported(library):
@@ -66,4 +67,5 @@ def test_auto_selects_hopper_only_if_measured_fastest(training, monkeypatch):
     assert qk.explain(*faked_gpu.call(length=512, training=training)).selected == "triton"
     faked_gpu.install(monkeypatch, ("triton", "hopper"), (Choice(16, 64, training, 512, "hopper"),))
     told = qk.explain(*faked_gpu.call(length=512, training=training))
-    assert told.selected == "hopper" and told.passed_by["triton"].startswith("hopper is preferred")
+    assert told.selected == "hopper"
+    assert told.passed_by["triton"].startswith("hopper is preferred")

@@ -128,7 +128,8 @@ def test_call_runs_the_path_that_explain_names(case, dtype, said, emulated):
     inputs = make_inputs(case, dtype)
     before = emulated()
     explanation = qk.explain(*inputs.arguments(), **inputs.options, backend="hopper")
-    assert explanation.selected == "hopper" and said in explanation.notes["hopper"]
+    assert explanation.selected == "hopper"
+    assert said in explanation.notes["hopper"]
     check(case, "hopper", dtype, "cpu")
     assert (emulated() > before) == ("forward with wgmma" in said)
 

@@ -134,7 +134,8 @@ def test_a_tensor_of_a_type_of_its_own_meets_the_operator():
     with torch.no_grad():
         got = qk.quasi_attention(Wrapped(query), *others, backend="reference")
         expected = qk.quasi_attention(query, *others, backend="reference")
-    assert "qacg::reference_attention" in Wrapped.seen and torch.equal(got, expected)
+    assert "qacg::reference_attention" in Wrapped.seen
+    assert torch.equal(got, expected)
 
 
 def test_a_backward_is_watched_though_its_forward_was_not(call):
@@ -144,7 +145,8 @@ def test_a_backward_is_watched_though_its_forward_was_not(call):
     out = qk.quasi_attention(*leaves[:5], gate, backend="reference")
     with watched(seen):
         got = torch.autograd.grad(out, leaves, torch.ones_like(out))
-    assert "qacg::reference_attention_backward" in seen and all(map(torch.equal, got, expected))
+    assert "qacg::reference_attention_backward" in seen
+    assert all(map(torch.equal, got, expected))
 
 
 def test_gradients_for_many_at_once(call):
@@ -165,4 +167,5 @@ def test_checkpoint_with_a_watched_second_forward_saves_as_many(call):
     out = checkpoint(attend, *leaves[:5], use_reentrant=False)
     with watched(seen):
         got = torch.autograd.grad(out, leaves, torch.ones_like(out))
-    assert "qacg::reference_attention" in seen and all(map(torch.equal, got, expected))
+    assert "qacg::reference_attention" in seen
+    assert all(map(torch.equal, got, expected))

@@ -58,8 +58,7 @@ SIZES = {64: torch.float32, 16: torch.float32, 96: torch.bfloat16, 17: torch.flo
 
 @pytest.mark.parametrize("form", ["row", "column"])
 @pytest.mark.parametrize(
-    ("dtype", "head_dim"),
-    [member(dtype, d, id=f"{dtype}-{d}", fast=d == 17) for d, dtype in SIZES.items()],
+    ("dtype", "head_dim"), [member(dtype, d, id=f"{dtype}-{d}", fast=d == 17) for d, dtype in SIZES.items()]
 )
 def test_many_heads(dtype, head_dim, form, capability):
     """Rows of whole cache lines and, of head size 17, others."""

@@ -267,12 +267,7 @@ def test_loading_the_other_naming_is_strict():
 def test_initial_gate_is_that_of_the_published_code():
     torch.manual_seed(0)
     module = FusedQuasiAttention(4096, 4)
-    for name in (
-        "lambda_q_query_layer",
-        "lambda_q_context_layer",
-        "lambda_k_key_layer",
-        "lambda_k_context_layer",
-    ):
+    for name in ("lambda_q_query_layer", "lambda_q_context_layer", "lambda_k_key_layer", "lambda_k_context_layer"):
         layer = getattr(module, name)
         assert 0.0095 < float(layer.weight.detach().std()) < 0.0105, name
         assert not layer.bias.any(), name
@@ -308,7 +303,7 @@ def test_maps_come_only_when_asked_for():
             assert out.shape == (BATCH, LENGTH, HIDDEN)
             assert lam.shape == (BATCH, HEADS, LENGTH, 1)
             if default if asked is None else asked:
-                assert a.shape == p.shape == g.shape == (BATCH, HEADS, LENGTH, LENGTH)
+                assert [t.shape for t in (a, p, g)] == [(BATCH, HEADS, LENGTH, LENGTH)] * 3
             else:
                 assert a is p is g is None
 
@@ -410,7 +405,7 @@ def test_autocast_computes_in_the_lower_precision():
     exact = module(x, additive(), None, c)
     with torch.autocast("cpu", torch.bfloat16):
         rough = module(x, additive(), None, c)
-    assert rough[0].dtype == rough[4].dtype == torch.bfloat16
+    assert [rough[0].dtype, rough[4].dtype] == [torch.bfloat16] * 2
     torch.testing.assert_close(rough[0].float(), exact[0], atol=0.15, rtol=0.05)
     rough[0].float().sum().backward()
     assert module.lambda_q_query_layer.weight.grad.dtype == torch.float32
@@ -488,11 +483,7 @@ BAD_CALLS = {
         "attention_mask: expected boolean or floating",
         lambda m: m(X, additive().long(), None, C),
     ),
-    "mask that does not broadcast": (
-        ValueError,
-        "attn_mask: expected",
-        lambda m: m(X, additive()[..., :4], None, C),
-    ),
+    "mask that does not broadcast": (ValueError, "attn_mask: expected", lambda m: m(X, additive()[..., :4], None, C)),
     "dtypes": (RuntimeError, "dtype", lambda m: m(X.double(), None, None, C.double())),
     "max_seqlen alone": (
         ValueError,
@@ -530,11 +521,7 @@ def test_bad_calls_name_expected_and_actual_value(error, message, call):
 
 
 BAD_SETTINGS = {
-    "not a multiple": (
-        ValueError,
-        "hidden_size: expected a multiple of num_heads = 5, got 12",
-        {"num_heads": 5},
-    ),
+    "not a multiple": (ValueError, "hidden_size: expected a multiple of num_heads = 5, got 12", {"num_heads": 5}),
     "no heads": (ValueError, "num_heads: expected at least 1, got 0", {"num_heads": 0}),
     "heads not integer": (TypeError, "num_heads: expected an integer, got 3.0", {"num_heads": 3.0}),
     "negative size": (ValueError, "hidden_size: expected at least 1, got -12", {"hidden_size": -12}),

@@ -58,10 +58,14 @@ def test_placeholder_map_is_passed_on_like_a_tensor():
     apply_fused_attention(model)
     x, c = inputs()
     absent = model(x, additive(), c)[1][0][0]
-    assert absent is not None and torch.is_tensor(absent) and not absent.requires_grad
+    assert absent is not None
+    assert torch.is_tensor(absent)
+    assert not absent.requires_grad
     for passed in (absent.to("cpu").double(), absent.data, absent.detach().clone(), copy.deepcopy([absent])[0]):
-        assert isinstance(passed, PlaceholderMap) and tuple(passed.shape) == (BATCH, HEADS, 0, 0)
-    assert "PlaceholderMap" in repr([absent]) and "PlaceholderMap" in f"{absent}"
+        assert isinstance(passed, PlaceholderMap)
+        assert tuple(passed.shape) == (BATCH, HEADS, 0, 0)
+    assert "PlaceholderMap" in repr([absent])
+    assert "PlaceholderMap" in f"{absent}"
 
 
 @pytest.mark.full
@@ -143,7 +147,8 @@ def test_cg_bert_drops_cells_of_the_map_alone():
     attention.train()
     with torch.no_grad():
         sums = torch.stack([attention(x, additive(), None, c)[..., ::HEAD_DIM] for _ in range(400)])
-    assert 0.85 < float(sums.mean()) < 1.15 and float(sums.std()) > 0.2
+    assert 0.85 < float(sums.mean()) < 1.15
+    assert float(sums.std()) > 0.2
 
 
 @pytest.mark.parametrize("lowest", [-torch.inf, torch.finfo(torch.float32).min, -1e38 * 2])
@@ -154,7 +159,9 @@ def test_cg_bert_follows_the_rule_of_masks(lowest):
     mask = torch.zeros(BATCH, 1, LENGTH, LENGTH)
     mask[0, :, 1] = lowest
     out = attention(x, mask, None, context=c)
-    assert out[0, 1].eq(0).all() and out[0, 0].ne(0).any() and out.isfinite().all()
+    assert out[0, 1].eq(0).all()
+    assert out[0, 0].ne(0).any()
+    assert out.isfinite().all()
 
 
 @pytest.mark.parametrize(

@@ -67,11 +67,7 @@ BAD_FORWARD = [
     ("lambda", dict(context_query=of(B, H, L - 1, D)), "context_query"),
     ("lambda", dict(context_key=of(B, H, S - 2, D)), "context_key"),
     ("lambda", dict(context_key=of(B, 1, S, D)), "context_key"),
-    (
-        "lambda",
-        dict(gate_lambda=of(1, H, L)),
-        r"gate.*: expected shape \(3, 2, 6\).* got .*\(1, 2, 6\)",
-    ),
+    ("lambda", dict(gate_lambda=of(1, H, L)), r"gate.*: expected shape \(3, 2, 6\).* got .*\(1, 2, 6\)"),
     ("lambda", dict(gate_lambda=of(B, H, L - 1)), "gate"),
     ("lambda", dict(gate_lambda=of(L)), "gate"),
     ("lambda", dict(gate_lambda=of(B, H, L, dtype=torch.float64)), "gate"),
@@ -104,11 +100,7 @@ BAD_FORWARD = [
 # Their values are looked at where that costs nothing; CUDA's kernels clamp them.
 BAD_OFFSETS = [whole(0, 5, 5, T + 100), whole(1, 5, 5, T), whole(0, 7, 5, T), whole(-4, 5, 5, T), whole(0, 50, 50, T)]
 BAD_BACKWARD = [
-    (
-        "lambda",
-        dict(grad_out=of(B, H, L - 1, D)),
-        r"grad_out: expected shape \(3, 2, 6, 8\).* got .*\(3, 2, 5, 8\)",
-    ),
+    ("lambda", dict(grad_out=of(B, H, L - 1, D)), r"grad_out: expected shape \(3, 2, 6, 8\).* got .*\(3, 2, 5, 8\)"),
     ("lambda", dict(grad_out=of(1, H, L, D)), "grad_out"),
     ("lambda", dict(grad_out=of(B, H, L, D, dtype=torch.float64)), "grad_out"),
     ("lambda", dict(softmax_out=of(B, H, 1, D)), "softmax_out"),
@@ -196,10 +188,7 @@ def test_tangents_are_refused_with_advice(run, needs_grad, checking):
     tensors = {name: t if t is None else t.detach() for name, t in tensors.items()}
     tensors["key"].requires_grad_(needs_grad)
     out, *saved = schema.forward_op("reference")(*tensors.values(), **options)
-    with (
-        forward_ad.dual_level(),
-        pytest.raises(NotImplementedError, match=r"reverse-mode.*attention_maps"),
-    ):
+    with forward_ad.dual_level(), pytest.raises(NotImplementedError, match=r"reverse-mode.*attention_maps"):
         if run == "forward":
             tensors["gate_key"] = forward_ad.make_dual(tensors["gate_key"], torch.ones_like(tensors["gate_key"]))
             schema.forward_op(checking)(*tensors.values(), **options)

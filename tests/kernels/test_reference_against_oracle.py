@@ -116,14 +116,7 @@ def test_output_lambda_and_every_gradient(case, attend):
     [
         Case("maps, shared gate", gate="shared", bias="shared", mask="boolean_empty_rows"),
         Case("maps, lambda, dropout", dropout_p=0.3, mask="additive", quasi_scale=0.5),
-        Case(
-            "maps, column gate, dropout",
-            keys=23,
-            gate="per_head",
-            form="column",
-            dropout_p=0.2,
-            is_causal=True,
-        ),
+        Case("maps, column gate, dropout", keys=23, gate="per_head", form="column", dropout_p=0.2, is_causal=True),
         Case("maps, lengths", key_lengths=(0, 11), gate="shared"),
     ],
     ids=lambda case: case.name,

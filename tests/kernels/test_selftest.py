@@ -84,9 +84,11 @@ def test_the_command_prints_a_table_and_writes_json(monkeypatch, tmp_path, capsy
     scripted(monkeypatch, [*answers("a"), wrong, *answers("c")])
     assert selftest.main(["--device", "cpu", "--json", str(tmp_path / "a.json")]) == 1
     printed = capsys.readouterr().out
-    assert "out[0]: expected 1, got 2" in printed and "2 of 3 calls are right" in printed
+    assert "out[0]: expected 1, got 2" in printed
+    assert "2 of 3 calls are right" in printed
     record = json.loads((tmp_path / "a.json").read_text())
-    assert record["machine"]["torch"] == torch.__version__ and record["results"][1] == wrong
+    assert record["machine"]["torch"] == torch.__version__
+    assert record["results"][1] == wrong
 
 
 @pytest.mark.full

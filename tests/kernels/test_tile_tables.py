@@ -63,7 +63,8 @@ def a_gpu(monkeypatch, tmp_path):
 @pytest.mark.parametrize("architecture", tile_tables.shipped_architectures())
 def test_shipped_tables_have_one_entry_per_key(architecture):
     table = tile_tables.shipped(architecture)
-    assert table.architecture == architecture and table.measured is None
+    assert table.architecture == architecture
+    assert table.measured is None
     assert [row.key for row in table.entries] == list(KEYS)
 
 
@@ -76,15 +77,9 @@ def test_shipped_tables_have_one_entry_per_key(architecture):
         (lambda r: r.update(measured="yes"), "measured: expected null or an object, got 'yes'"),
         (lambda r: r.update(shared_bytes=True), "shared_bytes: expected a positive number of bytes, got True"),
         (lambda r: r.update(entries={}), "entries: expected a list, got dict"),
-        (
-            lambda r: r["entries"][3].update(block_m=48),
-            r"entries\[3\]: block_m: expected one of 16, .*, got 48",
-        ),
+        (lambda r: r["entries"][3].update(block_m=48), r"entries\[3\]: block_m: expected one of 16, .*, got 48"),
         (lambda r: r["entries"][3].update(num_warps=True), r"entries\[3\]: num_warps: expected one of .*, got True"),
-        (
-            lambda r: r["entries"][3].update(registers=100),
-            r"entries\[3\]: registers: expected one of 0, .*, got 100",
-        ),
+        (lambda r: r["entries"][3].update(registers=100), r"entries\[3\]: registers: expected one of 0, .*, got 100"),
         (lambda r: r["entries"][3].pop("num_stages"), r"entries\[3\]: TileEntry: missing fields \['num_stages'\]"),
         (lambda r: r["entries"].__setitem__(3, 7), r"entries\[3\]: TileEntry: expected an object, got int"),
         (lambda r: r["entries"].pop(3), r"entries: expected one for \('whole_row_forward', 16, 128, True\).*, got 0"),
@@ -127,7 +122,8 @@ def test_failed_save_keeps_the_old_table(tmp_path, monkeypatch):
     monkeypatch.setattr(tile_tables.os, "replace", fail)
     with pytest.raises(OSError, match="disk full"):
         tile_tables.save(tile_tables.shipped("sm_90"), path)
-    assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_saved_tables_are_in_the_users_cache(monkeypatch, tmp_path):
@@ -179,7 +175,8 @@ def test_damaged_tuned_table_warns_once_and_is_ignored(a_gpu, tmp_path, damage, 
             told_again = tile_tables.source_of(torch.device("cuda", index))
     (warning,) = told
     assert re.search(f"shipped tiles are used: {re.escape(str(path))}: {said}", str(warning.message))
-    assert told_again.startswith("shipped tiles of sm_90") and re.search(said, told_again)
+    assert told_again.startswith("shipped tiles of sm_90")
+    assert re.search(said, told_again)
 
 
 def test_tuned_table_takes_precedence(a_gpu, tmp_path):
@@ -203,7 +200,8 @@ def test_unknown_gpu_uses_nearest_older_table_that_fits(a_gpu, gpu, nearest):
     device = torch.device("cuda", 0)
     assert tile_tables.table_for(device).architecture == nearest
     told = tile_tables.source_of(device)
-    assert nearest in told and ("nearest older" in told) == (nearest != "sm_90")
+    assert nearest in told
+    assert ("nearest older" in told) == (nearest != "sm_90")
 
 
 def test_gpu_older_than_every_table_raises(a_gpu):
@@ -249,7 +247,8 @@ def test_trial_replaces_the_table_temporarily():
 @pytest.mark.parametrize("key", KEYS, ids=str)
 def test_candidates_have_their_key_without_repeats(key):
     rows = candidates(key)
-    assert len(rows) >= 3 and len(set(rows)) == len(rows)
+    assert len(rows) >= 3
+    assert len(set(rows)) == len(rows)
     assert {row.key for row in rows} == {key}
     shipped = [tile_tables.shipped(name) for name in tile_tables.shipped_architectures()]
     assert {row for table in shipped for row in table.entries if row.key == key} <= set(rows)
@@ -267,7 +266,8 @@ def test_tuning_keeps_the_fastest_candidate_that_runs():
     spent = iter([False, True])
 
     def measure(table, row):
-        assert row in table.entries and row in compiled
+        assert row in table.entries
+        assert row in compiled
         if row.num_warps == 4:
             raise PTXASError("ptxas died")
         return 1.0 if row == expected else 2.0
@@ -276,8 +276,11 @@ def test_tuning_keeps_the_fastest_candidate_that_runs():
         base, [key, other], measure, lambda: next(spent), told.append, kept.append,
         lambda pairs: compiled.extend(row for _, row in pairs),
     )  # fmt: skip
-    assert table.entries[0] == expected and table.entries[1:] == base.entries[1:] and kept == [table]
-    assert len(told) == 2 and "unchanged, the time is over" in told[1]
+    assert table.entries[0] == expected
+    assert table.entries[1:] == base.entries[1:]
+    assert kept == [table]
+    assert len(told) == 2
+    assert "unchanged, the time is over" in told[1]
 
 
 def test_tuning_ignores_small_gains():
@@ -297,7 +300,8 @@ def test_tuning_continues_if_no_candidate_runs():
         return 1.0
 
     assert tune.tuned(base, KEYS[:2], measure, lambda: False, told.append) == base
-    assert told[0].startswith("whole_row_forward, 16 bits, D = 64: unchanged, none of") and len(told) == 2
+    assert told[0].startswith("whole_row_forward, 16 bits, D = 64: unchanged, none of")
+    assert len(told) == 2
 
 
 KINDS = [Choice(16, 64, training, longest, "triton") for training in (False, True) for longest in (128, 512)]
@@ -319,7 +323,8 @@ def fastest(times, kinds=KINDS, base=None):
 
 def test_backends_are_chosen_by_measured_time():
     table, told, kept = fastest({"triton": 2.0, "cuda": 1.0})
-    assert [c.backend for c in table.choices] == ["cuda"] * 4 and len(kept) == 4
+    assert [c.backend for c in table.choices] == ["cuda"] * 4
+    assert len(kept) == 4
     assert any("hopper does not run: it does not compile" in line for line in told)
 
 
@@ -352,7 +357,8 @@ def test_invalid_choice_error_names_its_number():
 def test_tuning_without_gpu_exits_with_2():
     command = [sys.executable, "-m", "qacg_kernels.tune"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
-    assert done.returncode == 2 and "no NVIDIA GPU" in done.stderr
+    assert done.returncode == 2
+    assert "no NVIDIA GPU" in done.stderr
 
 
 def test_tuning_without_home_folder_fails_before_measuring(a_gpu, monkeypatch, capsys):
@@ -389,15 +395,19 @@ def test_strides_of_dense_packed_and_broadcast_tensors():
     assert arguments.strided(packed, True)[1:] == (0, 8, 24)
     assert arguments.strided(None, True) is None
     mask = arguments.mask_of(torch.zeros(2, 1, 5, 1, dtype=torch.bool))
-    assert mask.data.dtype == torch.uint8 and mask[1:] == (5, 0, 1, 0)
+    assert mask.data.dtype == torch.uint8
+    assert mask[1:] == (5, 0, 1, 0)
     assert arguments.mask_of(None) is None
-    assert arguments.per_head(torch.zeros(8), 1).head == 0 and arguments.per_head(torch.zeros(3, 8), 1).head == 8
-    assert arguments.per_head(torch.zeros(()), 0).head == 0 and arguments.per_head(torch.zeros(3), 0).head == 1
+    assert arguments.per_head(torch.zeros(8), 1).head == 0
+    assert arguments.per_head(torch.zeros(3, 8), 1).head == 8
+    assert arguments.per_head(torch.zeros(()), 0).head == 0
+    assert arguments.per_head(torch.zeros(3), 0).head == 1
 
 
 def test_dense_rows_have_unit_stride():
     t = torch.randn(2, 3, 5, 8)
-    assert arguments.has_dense_rows(t.transpose(1, 2)) and not arguments.has_dense_rows(t[..., ::2])
+    assert arguments.has_dense_rows(t.transpose(1, 2))
+    assert not arguments.has_dense_rows(t[..., ::2])
     assert arguments.has_dense_rows(t[..., :1])
 
 
@@ -415,5 +425,6 @@ TILED = [row for row in tile_tables.shipped("sm_90").entries if not row.kernel.s
 def test_tiled_entries_of_hopper_use_wgmma_and_three_stages(row):
     rows = row.block_n if row.kernel == "key_gradients" else row.block_m  # of the product that makes the scores
     assert rows >= 16 * row.num_warps, "warps beyond that compute what others do"
-    assert rows % 64 == 0 and row.num_warps >= 4, "mma.sync instead of wgmma"
+    assert rows % 64 == 0, "mma.sync instead of wgmma"
+    assert row.num_warps >= 4, "mma.sync instead of wgmma"
     assert row.num_stages >= 3, "two stages wait for what was asked for an iteration ago, with nothing else under way"

@@ -46,7 +46,8 @@ def test_recorder_writes_outcomes_with_reasons(tmp_path):
     report("setup", "skipped", ("file", 3, f"Skipped: {outcomes.LEFT_OUT}"))
     report("teardown", "failed", "leak")
     origin, *rows = lines(tmp_path / "new" / "rows.jsonl")
-    assert origin["kind"] == "origin" and origin["versions"]["torch"] == torch.__version__
+    assert origin["kind"] == "origin"
+    assert origin["versions"]["torch"] == torch.__version__
     assert [(row["outcome"], row["message"]) for row in rows] == [
         ("passed", ""),
         ("failed", "AssertionError: off by 3"),
@@ -62,7 +63,8 @@ def test_suite_runs_in_processes_and_writes_rows(tmp_path, capsys):
         [*CPU, str(tmp_path), "--jobs", "2", "--files", "test_dispatch.py", "--select", "explain or several"]
     )
     origin, *rows = lines(tmp_path / "outcomes.jsonl")
-    assert status == 0 and origin["kind"] == "origin"
+    assert status == 0
+    assert origin["kind"] == "origin"
     assert {row["test"].split("::")[1] for row in rows} >= {"test_explain_takes_packed_calls"}
     assert {row["outcome"] for row in rows} <= {"passed", "skipped"}
     assert f"{sum(row['outcome'] == 'passed' for row in rows)} passed" in capsys.readouterr().out
