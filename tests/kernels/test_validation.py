@@ -1,4 +1,4 @@
-"""Every bad input is refused by name, with what came and what was wanted."""
+"""Every invalid argument raises an error with its name, the expected and the actual value."""
 
 import re
 from dataclasses import replace
@@ -31,7 +31,7 @@ def packed_arguments():
     return rows | {"gate": normal(T, H), "cu_seqlens": torch.tensor([0, 4, 9]), "max_seqlen": 5}
 
 
-# Each row: what is changed in a good call, the error, and what its message must hold, in this order.
+# Changes of a valid call, the error, and parts of its message.
 BAD_IN_BOTH = [
     ({"query": None}, TypeError, ["query", "got NoneType", "expected a torch.Tensor"]),
     ({"key": [[1.0]]}, TypeError, ["key", "got list", "expected a torch.Tensor"]),
@@ -146,7 +146,7 @@ def label(row):
     return ", ".join(changes) + ": " + parts[1]
 
 
-def refused(call, arguments, error, parts):
+def check_error(call, arguments, error, parts):
     with pytest.raises(error) as raised:
         call(**arguments)
     message = str(raised.value)
@@ -154,23 +154,23 @@ def refused(call, arguments, error, parts):
 
 
 @pytest.mark.parametrize("row", BAD_IN_BOTH + BAD_IN_DENSE, ids=label)
-def test_dense(row):
+def test_dense_call_with_invalid_argument_raises(row):
     changes, error, parts = row
-    refused(qk.quasi_attention, dense_arguments() | changes, error, parts)
+    check_error(qk.quasi_attention, dense_arguments() | changes, error, parts)
 
 
 @pytest.mark.parametrize("row", BAD_IN_PACKED, ids=label)
-def test_packed(row):
+def test_packed_call_with_invalid_argument_raises(row):
     changes, error, parts = row
-    refused(qk.quasi_attention_varlen, packed_arguments() | changes, error, parts)
+    check_error(qk.quasi_attention_varlen, packed_arguments() | changes, error, parts)
 
 
 @pytest.mark.parametrize("row", [row for row in BAD_IN_BOTH if "return_lambda" not in row[0]], ids=label)
-def test_packed_refuses_what_dense_refuses(row):
-    """Same checks, same words; only the shapes that are named differ."""
+def test_packed_call_has_the_errors_of_a_dense_call(row):
+    """Only the shapes in the messages differ."""
     changes, error, parts = row
     shapes = re.compile(r"[()]")
-    refused(
+    check_error(
         qk.quasi_attention_varlen,
         packed_arguments() | changes,
         error,
@@ -179,7 +179,7 @@ def test_packed_refuses_what_dense_refuses(row):
 
 
 @pytest.mark.parametrize("row", [BAD_IN_BOTH[3], BAD_IN_BOTH[13], BAD_IN_DENSE[3]], ids=label)
-def test_explain_and_maps_check_too(row):
+def test_explain_and_attention_maps_validate_arguments(row):
     changes, error, parts = row
     for call in (qk.explain, qk.attention_maps):
         arguments = dense_arguments() | changes
@@ -187,16 +187,16 @@ def test_explain_and_maps_check_too(row):
             call(*arguments.values())
 
 
-def test_maps_check_rows_and_seed():
+def test_attention_maps_validate_rows_and_seed():
     arguments = dense_arguments()
-    refused(qk.attention_maps, arguments | {"rows": [0, L]}, ValueError, ["rows", "got 0 to 4", "positions 0 to 3"])
-    refused(qk.attention_maps, arguments | {"rows": [-1]}, ValueError, ["rows", "-1", "positions 0 to 3"])
-    refused(qk.attention_maps, arguments | {"rows": torch.zeros(1, 1)}, ValueError, ["rows", "(1, 1)", "expected"])
-    refused(qk.attention_maps, arguments | {"dropout_p": 0.1}, ValueError, ["dropout_seed", "None", "expected"])
+    check_error(qk.attention_maps, arguments | {"rows": [0, L]}, ValueError, ["rows", "got 0 to 4", "positions 0 to 3"])
+    check_error(qk.attention_maps, arguments | {"rows": [-1]}, ValueError, ["rows", "-1", "positions 0 to 3"])
+    check_error(qk.attention_maps, arguments | {"rows": torch.zeros(1, 1)}, ValueError, ["rows", "(1, 1)", "expected"])
+    check_error(qk.attention_maps, arguments | {"dropout_p": 0.1}, ValueError, ["dropout_seed", "None", "expected"])
 
 
-def test_good_calls_are_good():
-    """The calls that the tables above spoil are themselves taken."""
+def test_valid_calls_run():
+    """The calls that the tables above change are valid."""
     for gate in (normal(B, H, L), vectors(), vectors(form="column")):
         assert qk.quasi_attention(**dense_arguments() | {"gate": gate}).isfinite().all()
     for gate in (normal(T, H), vectors(), vectors(form="column")):
