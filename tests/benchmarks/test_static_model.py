@@ -30,9 +30,12 @@ def independent(opcode, count):
 def test_parse_reads_registers_targets_and_guards():
     code = program(".L_x_0:", "@P1 LDG.E.128 R4, desc[UR2][R8.64]", "STS.64 [R4], R6", "@!P0 BRA `(.L_x_0)")
     load, store, branch = code
-    assert load.writes == ("R4", "R5", "R6", "R7") and set(load.reads) >= {"P1", "R8", "UR2"}
-    assert store.writes == () and set(store.reads) >= {"R4", "R6"}
-    assert branch.target == 0 and branch.guard == "@!P0"
+    assert load.writes == ("R4", "R5", "R6", "R7")
+    assert set(load.reads) >= {"P1", "R8", "UR2"}
+    assert store.writes == ()
+    assert set(store.reads) >= {"R4", "R6"}
+    assert branch.target == 0
+    assert branch.guard == "@!P0"
     assert hardware.counts(code) == {
         "all": 3, "tensor": 0, "mufu": 0, "fma": 0, "integer": 1, "shared": 1, "global": 1, "barrier": 0,
     }  # fmt: skip
@@ -40,7 +43,8 @@ def test_parse_reads_registers_targets_and_guards():
 
 def test_parse_reads_the_result_of_a_shuffle():
     (to_none, to_one) = program("SHFL.BFLY PT, R5, R4, 0x1, 0x1f", "SHFL.UP P0, R6, R4, 0x1, RZ")
-    assert to_none.writes == ("R5",) and to_none.reads == ("R4",)
+    assert to_none.writes == ("R5",)
+    assert to_none.reads == ("R4",)
     assert to_one.writes == ("P0", "R6")
 
 
@@ -237,7 +241,8 @@ def test_row_record_has_the_documented_fields():
         "backend kernel pass bits head_dim busy tile warps stages registers stack shared_bytes resident instructions "
         "wgmma loads_in_flight duplicated bound predicted_tflops"
     )
-    assert record["pass"] == "forward" and record["predicted_tflops"] == 312.0
+    assert record["pass"] == "forward"
+    assert record["predicted_tflops"] == 312.0
     assert "128 x 64, 8 warps, 3 stages" in report.sentence(record)
 
 
@@ -252,10 +257,12 @@ def test_clocks_include_warps_that_only_copy():
     code = program(*dispatch, *copying, "BRA `(.L_x_1)", *computing)
     main = sass.main_loop(code)
     copies = sass.copying_loop(code, main)
-    assert code[copies.start].stem == "LDGSTS" and copies.stop - copies.start == 10
+    assert code[copies.start].stem == "LDGSTS"
+    assert copies.stop - copies.start == 10
     of_copies = list(sass.indices(code, copies, lambda loop: 3))
     # Back to where they wait for other work they go no further.
-    assert [code[i].stem for i in of_copies].count("LDGSTS") == 3 and code[of_copies[-1]].opcode == "BRA"
+    assert [code[i].stem for i in of_copies].count("LDGSTS") == 3
+    assert code[of_copies[-1]].opcode == "BRA"
     assert not set(of_copies) & set(range(main.start, main.stop + 1))
     path = list(range(main.start, main.stop)) * 10
     alone = scheduler.clocks(code, [path], 4, 1, HOPPER)
