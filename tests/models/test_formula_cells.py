@@ -13,7 +13,7 @@ from qacg_models.data.columns import Columns, records
 from qacg_models.data.requests import Request
 from qacg_models.data.task import Task
 from qacg_models.inference import bulk_prediction
-from qacg_models.inference.aspect_sentiment import AspectPrediction
+from qacg_models.inference.aspect_predictor import AspectPrediction
 from qacg_models.inference.prediction_format import PredictionLines
 from qacg_models.utils.plain_text import escape_formula, unescape_formula
 from untrained import write_model

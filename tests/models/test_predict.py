@@ -17,13 +17,13 @@ from typing import ClassVar
 import pytest
 from errors import raises
 from interrupted_runs import interrupted
-from qacg_models import AspectSentiment
 from qacg_models.cli import main
 from qacg_models.data.columns import Columns
 from qacg_models.data.requests import Request, check_requests, read_requests
 from qacg_models.data.task import SENTIHOOD
 from qacg_models.errors import InputError
 from qacg_models.inference import bulk_prediction
+from qacg_models.inference.aspect_predictor import AspectPredictor
 from qacg_models.inference.bulk_prediction import BulkPrediction
 from qacg_models.inference.prediction_format import PredictionLines
 from qacg_models.utils import progress
@@ -41,7 +41,7 @@ def model(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def ask(model):
-    return AspectSentiment.from_pretrained(model)
+    return AspectPredictor.from_pretrained(model)
 
 
 def bulk(ask, window=4, form="jsonl", **asked):
@@ -161,7 +161,7 @@ def test_predict_resume_remakes_changed_parts(ask, tmp_path, monkeypatch):
     output = tmp_path / "out.jsonl"
     expected = "".join(bulk(ask).stream(requests()))
     calls = []
-    predict = AspectSentiment.predict
+    predict = AspectPredictor.predict_rows
 
     def failing(self, rows, *more):
         calls.append(len(rows))
@@ -169,7 +169,7 @@ def test_predict_resume_remakes_changed_parts(ask, tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return predict(self, rows, *more)
 
-    monkeypatch.setattr(AspectSentiment, "predict", failing)
+    monkeypatch.setattr(AspectPredictor, "predict_rows", failing)
     with pytest.raises(KeyboardInterrupt):
         bulk(ask).write(requests(), output, model_digest="m")
     parts = tmp_path / "out.jsonl.parts"
@@ -328,7 +328,7 @@ def test_predict_killed_resumes_with_other_processes(model, ask, tmp_path):
     flags = [str(model), "--input", str(source), "--output", str(output), "--window", "4"]
     child = os.fork()
     if not child:
-        predict, calls = AspectSentiment.predict, []
+        predict, calls = AspectPredictor.predict_rows, []
 
         def dying(self, rows, *more):
             calls.append(1)
@@ -336,7 +336,7 @@ def test_predict_killed_resumes_with_other_processes(model, ask, tmp_path):
                 os.kill(os.getpid(), signal.SIGKILL)
             return predict(self, rows, *more)
 
-        AspectSentiment.predict = dying
+        AspectPredictor.predict_rows = dying
         main(["predict", *flags])
         os._exit(0)
     assert os.waitpid(child, 0)[1] == signal.SIGKILL
@@ -364,7 +364,7 @@ def test_predict_memory_is_constant(ask, tmp_path, monkeypatch):
         text, target, aspect, label = TEXTS[0], "", "food", "good"
         probabilities: ClassVar = {"none": 0.1, "good": 0.8, "bad": 0.1}
 
-    monkeypatch.setattr(AspectSentiment, "predict", lambda self, rows, *_: [Answer] * len(rows))
+    monkeypatch.setattr(AspectPredictor, "predict_rows", lambda self, rows, *_: [Answer] * len(rows))
     peaks = {}
     for count in (1_000, 6_000):
         source, output = tmp_path / f"{count}.txt", tmp_path / f"{count}.jsonl"
