@@ -9,7 +9,7 @@ from qacg_models.training import resolve_options
 
 
 def _published(name: str) -> Path:
-    """Folder of real files, which are not part of the repository; skips where there is none."""
+    """Folder of published data, which is not part of the repository; skips the test without it."""
     named = os.environ.get("QACG_DATA")
     base = Path(named) if named else Path(__file__).resolve().parents[2].parent / "shared" / "data"
     if not (base / name).is_dir():
@@ -59,7 +59,7 @@ def write_split(tmp_path):
 
 @pytest.fixture(scope="session")
 def browser(tmp_path_factory):
-    """A headless Chromium; skips where there is none."""
+    """A headless Chromium; skips the test without one."""
     path = browsers.find()
     if path is None:
         pytest.skip(browsers.MISSING)

@@ -5,10 +5,10 @@ import threading
 import pytest
 import torch
 from errors import raises
-from model_judging import strengthen
 from model_sizes import CONTEXTS, TINY, TOKENS
 from oracle import relevance as oracle
 from oracle.pieces import gelu
+from parity import strengthen
 from qacg_models import (
     BertForQuestionAnswering,
     BertForSequenceClassification,

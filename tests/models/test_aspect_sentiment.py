@@ -37,7 +37,7 @@ def ask(folders):
 
 
 def alone(trained, text, context):
-    """Probabilities by the model itself, of one row as it is encoded, unpacked and unfolded."""
+    """Probabilities of one row from the model, without packing and without the folded context."""
     pair = () if getattr(trained.model.config, "context_standalone", False) else (context,)
     batch = trained.tokenizer(text, *pair, return_tensors="pt", return_token_type_ids=True)
     if hasattr(trained.model.config, "contexts"):
@@ -143,7 +143,7 @@ def test_ask_bad_input_raises(ask, folders, tmp_path):
 
 
 def exhausted(most, of_cuda, seen):
-    """A forward for which more than `most` rows are too many, in the words of a GPU or of the CPU."""
+    """A forward that raises the out-of-memory error of a GPU or a CPU for more than `most` rows."""
 
     def forward(plain, **batch):
         rows = len(batch["context_ids"])

@@ -65,7 +65,7 @@ BAD_INPUTS = {
 
 
 def check_error(case, error, given):
-    """Checks the error of a model for its inputs with those of `given` that it has."""
+    """Checks the error of a model for its inputs, changed as `given` where it has them."""
     names = {*TOKENS, "position_ids", *case.extra, *case.labels}
     with raises(error):
         built(case)(**case.inputs | {name: t for name, t in given.items() if name in names})

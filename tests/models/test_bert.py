@@ -7,10 +7,11 @@ import torch
 import transformers
 from errors import raises
 from model_cases import checkpoint_activations
-from model_judging import SDPA_GRADIENT_BAND, check_against_formulas, strengthen, weighted_sum
+from model_judging import SDPA_GRADIENT_BAND, check_against_formulas
 from model_sizes import TINY, TOKENS
 from oracle import bert as oracle, classifiers
 from oracle.pieces import cross_entropy, linear, span_loss_as_published
+from parity import strengthen, weighted_sum
 from qacg_models import BertForQuestionAnswering, BertForSequenceClassification, BertModel, PlainBertConfig
 
 SIZES = {**TINY, "type_vocab_size": 2}

@@ -2,9 +2,10 @@
 
 import pytest
 import torch
-from model_judging import SDPA_GRADIENT_BAND, check_against_formulas, flat, strengthen
+from model_judging import SDPA_GRADIENT_BAND, check_against_formulas, flat
 from model_sizes import CONTEXTS, LABELS, TINY, TOKENS
 from oracle import classifiers as oracle
+from parity import strengthen
 from qacg_models import CGBertConfig, CGBertForSequenceClassification
 from torch import nn
 

@@ -1,3 +1,5 @@
+"""The commands of qacg: output, exit status, errors, and the run file."""
+
 import dataclasses
 import json
 import subprocess

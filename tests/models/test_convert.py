@@ -12,8 +12,8 @@ import torch
 import transformers
 from commands import error_of
 from errors import raises
-from model_judging import strengthen
 from model_sizes import CONTEXTS, TINY, TOKENS as INPUTS
+from parity import strengthen
 from qacg_models import (
     BertForQuestionAnswering,
     BertForSequenceClassification,
@@ -232,7 +232,8 @@ def test_convert_resizes_tables_only_on_request(tmp_path, capsys):
     new = BertForSequenceClassification.from_pretrained(tmp_path / "new")
     assert torch.equal(new.bert.embeddings.position_embeddings.weight, positions[:6])
     table = new.bert.embeddings.word_embeddings.weight.detach()
-    assert torch.equal(table[:31], words) and 0 < float(table[31:].abs().max()) < 0.2
+    assert torch.equal(table[:31], words)
+    assert 0 < float(table[31:].abs().max()) < 0.2
     assert torch.equal(logits(new), logits(model))
     smaller = BertModel.from_pretrained(tmp_path / "own", vocab_size=20, resize_vocabulary=True)
     assert torch.equal(smaller.embeddings.word_embeddings.weight, words[:20])

@@ -30,7 +30,7 @@ def read_sentihood(path):
 
 
 def group(row_id="7", sentence="location - 1 is cheap", target="location - 1", **labels):
-    """The four rows of a group; labels by aspect with _ for a space, None where not given."""
+    """The four rows of a group; labels by aspect (_ for a space), the label None by default."""
     return [
         [row_id, sentence, f"{target} - {aspect}", labels.get(aspect.replace(" ", "_"), "None")]
         for aspect in SENTIHOOD.aspects
@@ -203,7 +203,7 @@ def test_sentihood_has_its_published_sizes(sentihood):
 
 
 def content(rows):
-    """What an example is, whatever its place in the file; spaces in a row have no meaning."""
+    """Counts examples without their lines; runs of spaces are equal to one."""
     return Counter((row.id, " ".join(row.sentence.split()), row.context, row.label) for row in rows)
 
 
@@ -391,7 +391,7 @@ def test_own_tables_give_their_rows(tmp_path, form, lines):
     whole = [*find_format(tmp_path / f"train.{form}").examples(tmp_path / f"train.{form}", dataset.task, Columns())]
     assert [row.line for row in whole] == lines
     assert [(row.sentence, row.aspect, dataset.task.labels[row.label]) for row in whole] == ROWS
-    # The same text is one sentence until an aspect comes again.
+    # Rows with the same text are one sentence until an aspect repeats.
     assert [row.id for row in whole].count(whole[0].id) == 2
     assert len({row.id for row in whole}) == 4
 
@@ -500,7 +500,7 @@ def test_split_dev_divides_by_sentence_reproducibly(small_data):
     place = {row: n for n, row in enumerate(rows)}
     assert sorted([*train, *dev], key=place.get) == rows
     assert len({row.sentence for row in dev}) == round(0.25 * len({row.sentence for row in rows}))
-    # The same whatever the order of the rows, and other sentences with another seed.
+    # Independent of the order of the rows, and different for another seed.
     assert content(split_dev(rows[::-1], 0.25, seed=3)[1]) == content(dev)
     assert content(split_dev(rows, 0.25, seed=4)[1]) != content(dev)
     with raises("InputError: leaves a dev split, got 0.01"):

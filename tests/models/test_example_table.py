@@ -175,7 +175,8 @@ def test_large_dev_is_sampled_by_groups():
     rows = examples(4000)
     assert encoded_splits.evaluation_sample(rows, 4000, 0) is rows
     chosen = encoded_splits.evaluation_sample(rows, 1000, 0)
-    assert 900 < len(chosen) < 1100 and chosen == sorted(chosen, key=lambda row: row.line)
+    assert 900 < len(chosen) < 1100
+    assert chosen == sorted(chosen, key=lambda row: row.line)
     ids = {row.id for row in chosen}
     assert chosen == [row for row in rows if row.id in ids]
     assert chosen == encoded_splits.evaluation_sample(rows, 1000, 0)

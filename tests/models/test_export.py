@@ -103,7 +103,7 @@ def test_onnx_file_has_inputs_outputs_and_metadata(folder, trained):
         "pad_token_id": 0,
         "temperatures": [1.7, 0.6, 2.5],
     }
-    assert [path.name for path in folder.iterdir()] == ["mine", "model.onnx"], "nothing is left beside it"
+    assert [path.name for path in folder.iterdir()] == ["mine", "model.onnx"], "no temporary file remains"
 
 
 def test_traced_graph_has_torch_operators_only(traced):
@@ -167,7 +167,7 @@ def test_export_every_classifier_in_every_format(name, to, classifiers, tmp_path
     rows = rows_for(trained, tmp_path)
     output = tmp_path / f"out{FORMATS[to].suffix}"
     found = export(trained, output, rows, to=to)
-    assert trained.model.config._attn_implementation == "fused", "the model is as it was"
+    assert trained.model.config._attn_implementation == "fused", "the model is unchanged"
     assert found.passed and output.is_file(), str(found)
     assert found.equal == len(rows) + 1 and found.lengths[1] == trained.record.max_length
 

@@ -9,8 +9,8 @@ import torch
 import transformers
 from errors import raises
 from full_members import members
-from model_judging import strengthen
 from model_sizes import CONTEXTS, TINY, TOKENS as INPUTS
+from parity import strengthen
 from qacg_models import (
     BertForQuestionAnswering,
     BertForSequenceClassification,

@@ -20,7 +20,7 @@ SENTIHOOD_ASPECTS = ("general", "price", "safety", "transit location")
 
 
 def rows_of(*gold):
-    """Group names, aspects and gold classes of groups given as four classes each."""
+    """Group names, aspects and gold classes, from four classes per group."""
     groups = [name for name, _ in enumerate(gold) for _ in SENTIHOOD_ASPECTS]
     return groups, list(SENTIHOOD_ASPECTS) * len(gold), [label for labels in gold for label in labels]
 

@@ -1,4 +1,4 @@
-"""A batch for which there is no memory is taken in parts: the same steps and gradients, said, kept and gone on with."""
+"""Micro-batches of a batch that does not fit into memory: equal gradients and steps, a warning, and resuming."""
 
 from dataclasses import replace
 from functools import wraps
@@ -25,7 +25,7 @@ def memory(monkeypatch):
     """Limits the rows of a batch: more fail in the backward pass of training, and in any forward pass elsewhere."""
     plain, room = Model.forward, {"rows": 10**9, "failures": 0}
 
-    @wraps(plain)  # transformers looks at the names of the arguments
+    @wraps(plain)  # transformers inspects the argument names
     def forward(self, *args, **kwargs):
         found = plain(self, *args, **kwargs)
         rows = len(found.logits)
@@ -54,7 +54,7 @@ def trained(dataset, folder, **changed):
 
 @pytest.fixture
 def gradients(monkeypatch):
-    """A list of the gradients of each step, by name, as the optimizer gets them."""
+    """The gradients of each step by name, as passed to the optimizer."""
     plain, found = AspectTrainer.training_step, []
 
     def training_step(self, model, *args, **kwargs):

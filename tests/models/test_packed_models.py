@@ -7,9 +7,10 @@ import torch
 from errors import error_cases, raises
 from full_members import member
 from model_cases import checkpoint_activations
-from model_judging import SDPA_GRADIENT_BAND, check_against_formulas, flat, strengthen
+from model_judging import SDPA_GRADIENT_BAND, check_against_formulas, flat
 from model_sizes import TINY
 from oracle import classifiers as oracle
+from parity import strengthen
 from qacg_models import (
     BertForQuestionAnswering,
     BertForSequenceClassification,
@@ -81,7 +82,7 @@ def build(kind, implementation=None, dtype=torch.float32, **settings):
 
 
 def results(model, batch, visible=None):
-    """Every output of a packed batch by name; of a padded one at its tokens."""
+    """Every output of a packed batch by name, or of a padded one at its tokens."""
     extra = {"QACG": {"output_lambda": True}, "CGBe": {"output_gates": True}}.get(type(model).__name__[:4], {})
     out = model(**batch, output_hidden_states=True, **extra)
     maps = model(**batch, output_attentions=True)  # a separate call: maps use other code
@@ -127,7 +128,7 @@ def truth(batch):
 
 
 @pytest.mark.parametrize(
-    ("lengths", "dtype"),  # (5, 9, 1, 7, 4) has more than 2 x 12 tokens, from which on the context is folded
+    ("lengths", "dtype"),  # (5, 9, 1, 7, 4) has more than 2 x 12 tokens, so the context is folded
     [
         member((5, 1, 3), torch.float32, id="few tokens-float32", fast=True),
         member((5, 9, 1, 7, 4), torch.float32, id="many tokens-float32", fast=False),

@@ -57,7 +57,7 @@ def read_jsonl(text):
 
 
 class Steps:
-    """Keeps what a `TextProgress` is called with."""
+    """Records the calls of a `TextProgress`."""
 
     def __init__(self):
         self.calls = []
@@ -202,7 +202,7 @@ def test_predict_resume_remakes_changed_parts(ask, tmp_path, monkeypatch):
 
 
 def _damages(content):
-    """A part cut, emptied, no longer UTF-8, and with one bit changed in its head or in a probability."""
+    """A part that is truncated, empty, not UTF-8, or has one changed bit in its head or in a probability."""
     yield content[: len(content) // 2]
     yield b""
     yield content.replace(b"0.", b"\xff.", 1)
@@ -456,7 +456,7 @@ def test_predict_min_confidence_marks_uncertain_rows(model, ask, tmp_path, capsy
     with (tmp_path / "out.csv").open(encoding="utf-8", newline="") as handle:
         found = list(csv.DictReader(handle))
     assert [one["certainty"] for one in found] == marks
-    assert [one["label"] for one in found] == [one.label for one in answers], "the label stays"
+    assert [one["label"] for one in found] == [one.label for one in answers], "labels are unchanged"
     assert [one["certainty"] for one in read_jsonl((tmp_path / "out.jsonl").read_text())] == marks
     assert run(model, "--input", source, *flags) == 0
     captured = capsys.readouterr()

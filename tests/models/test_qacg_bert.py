@@ -5,9 +5,10 @@ from functools import partial
 import pytest
 import torch
 from errors import raises
-from model_judging import check_against_formulas, flat, strengthen
+from model_judging import check_against_formulas, flat
 from model_sizes import CONTEXTS, LABELS, TINY, TOKENS
 from oracle import classifiers as oracle
+from parity import strengthen
 from qacg_models import QACGBertConfig, QACGBertForSequenceClassification, QACGBertModel
 from safetensors.torch import load_file
 from torch import nn

@@ -84,7 +84,7 @@ def test_unfinished_run_requires_equal_options_and_data(dataset, small_data, tmp
     best = {name for name in names if name.startswith("best-")}
     kept = {"choices.json", "features-train", "features-dev"}
     assert names - best == kept | {"checkpoint-14", "checkpoint-21", "checkpoint-28"}, "the newest are kept"
-    # The last evaluation had an equal metric and a lower loss; the run died before a checkpoint named it.
+    # The last evaluation had an equal metric and a lower loss; the run was killed before a checkpoint named it.
     assert best == {"best-20", "best-30"}
 
     with raises("InputError: is an unfinished run. Continue it with --resume"):

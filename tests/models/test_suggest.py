@@ -52,7 +52,7 @@ GERMAN = {
 
 
 def two_clause_reviews(aspects, was, but, count=400):
-    """Sentences of two clauses about two aspects, with these aspects."""
+    """Sentences about two aspects, with these aspects."""
     chance, found = random.Random(3), []
     for _ in range(count):
         pair = chance.sample(sorted(aspects), 2)
@@ -268,7 +268,7 @@ def reviews(tmp_path_factory):
 
 
 def labelled_sheet(reviews, folder, *flags):
-    """The sheet that `qacg suggest` writes, with every label filled in as it is."""
+    """The sheet of `qacg suggest` with all true labels."""
     path, known, _, proposals = reviews
     sheet = folder / "sheet.csv"
     keep = ["--keep", *(one.name for one in proposals)]
@@ -288,7 +288,7 @@ def triples(rows, labels):
 
 
 class Baseline:
-    """TF-IDF with a logistic regression for each aspect. The package's own changes; this one stays."""
+    """TF-IDF with a logistic regression for each aspect. Independent of the baseline of the package."""
 
     def __init__(self, rows):
         self.models = {}
@@ -382,7 +382,7 @@ def test_train_on_a_sheet_reports_what_dev_estimates(reviews, tmp_path, capsys):
 
 
 def second_round(tmp_path, old, *flags):
-    """The rows of the sheet that a model over the aspects of OWN adds to labelled ones, and the sheet."""
+    """The sheet that `qacg suggest --with MODEL` makes from labelled rows, and its unlabelled rows."""
     model = tmp_path / "model"
     if not model.exists():
         write_model(model, layers=1)
@@ -396,7 +396,7 @@ def second_round(tmp_path, old, *flags):
 
 
 def old_rows(marks):
-    """Rows of the first days of `second_round`, all three aspects of each, marked as given."""
+    """Labelled rows of the first texts of `second_round`, with one mark per text."""
     return [
         {"text": f"The soup of  day {n} was fine", "aspect": aspect, "label": label, "hint": "", "split": mark}
         for n, mark in enumerate(marks)
@@ -408,7 +408,7 @@ def test_suggest_with_a_model_merges_the_labelled_rows(tmp_path, capsys):
     old = old_rows(["dev", "dev", "train", "train"])
     rows, new = second_round(tmp_path, old, "--rows", "40")
     assert f"  qacg train --data {tmp_path / 'next.csv'} --output MODEL" in capsys.readouterr().out
-    assert rows[40:] == old, "labelled rows come last, as they are"
+    assert rows[40:] == old, "labelled rows come last, unchanged"
     assert len(new) == 40 and {row["split"] for row in new} == {"train"}
     assert not {normalized(row["text"]) for row in new} & {normalized(row["text"]) for row in old}
     for row in new:

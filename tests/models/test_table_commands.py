@@ -27,7 +27,7 @@ def model(tmp_path_factory):
 
 @pytest.fixture
 def trained_on(model, tmp_path):
-    """Makes the model one that was trained with some choices of reading."""
+    """Makes copies of the model with other data options in its record."""
 
     def changed(**options):
         folder = tmp_path / "trained"

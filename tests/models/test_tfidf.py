@@ -47,7 +47,7 @@ def untuned_baseline():
 
 @pytest.fixture
 def one_setting(monkeypatch):
-    """Cross-validation has nothing to choose, and is skipped."""
+    """One setting only, so that cross-validation is skipped."""
     monkeypatch.setattr(tfidf, "SETTINGS", (ALONE,))
 
 
@@ -152,9 +152,8 @@ def test_tfidf_of_degenerate_rows_gives_probabilities(known):
 
 def test_tfidf_of_many_rows_is_fitted_to_a_subset(dataset, one_setting, monkeypatch):
     half = TfidfBaseline(dataset.splits["train"], dataset.task, fitted=(120, 10**9))
-    assert 100 <= half.used <= 120 and half.regressions.numbers.keys() == {
-        row.context for row in dataset.splits["train"]
-    }
+    assert 100 <= half.used <= 120
+    assert half.regressions.numbers.keys() == {row.context for row in dataset.splits["train"]}
     characters = sum(len(row.sentence) for row in dataset.splits["train"])
     quarter = TfidfBaseline(dataset.splits["train"], dataset.task, fitted=(10**9, characters // 4))
     assert 50 <= quarter.used <= 60

@@ -1,4 +1,4 @@
-"""BertSum's layers from their formulas alone: one document, one head, one query at a time.
+"""BertSum's layers by their formulas: one document, one head, one query at a time.
 
 Weights come as a dict from checkpoint name to tensor, in float64 for a reference. Differentiable by autograd.
 """
@@ -22,7 +22,7 @@ def heads_of(x, heads):
 
 
 def row_without_hidden_keys(t, seen):
-    """softmax over the seen of the scores t (T); 0 elsewhere, and everywhere where none is."""
+    """softmax over the visible scores of t (T); 0 elsewhere, and everywhere if none is visible."""
     row = torch.zeros_like(t)
     if seen.any():
         e = torch.exp(t[seen] - t[seen].detach().max())
@@ -31,7 +31,7 @@ def row_without_hidden_keys(t, seen):
 
 
 def row_as_published(t, seen):
-    """softmax over all of the scores t (T), those of keys that are not seen being -1e18."""
+    """softmax over all scores of t (T), with -1e18 for keys that are not visible."""
     t = torch.where(seen, t, torch.full_like(t, -1e18))
     e = torch.exp(t - t.detach().max())
     return e / e.sum()
@@ -74,7 +74,7 @@ def multi_headed_attention(
 
     past: keys and values (B, H, T, D) of earlier steps; keys and values are then projected from the query.
     memory: keys and values (B, H, T, D) to use instead of projections.
-    project_query: whether the query goes through its linear layer, which it does not with a cache of no type.
+    project_query: whether the linear layer of the query is applied (not with an untyped cache).
     Returns output (B, L, model), unmerged heads (B, H, L, D), maps, and keys and values (B, H, T, D).
     """
     found = {name: [] for name in ("out", "heads", "maps", "keys", "values")}

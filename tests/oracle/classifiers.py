@@ -1,4 +1,4 @@
-"""Outputs of the sequence classifiers BERT, CG-BERT and QACG-BERT from their formulas alone."""
+"""Outputs of the sequence classifiers BERT, CG-BERT and QACG-BERT by their formulas."""
 
 from oracle import bert, cg_bert, qacg_bert
 from oracle.pieces import classification_loss, linear

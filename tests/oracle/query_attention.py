@@ -1,4 +1,4 @@
-"""The head of Query Attention from its formulas alone: one question with its text, one token at a time.
+"""The head of Query Attention by its formulas: one question with its text, one token at a time.
 
 Weights come as a dict from parameter name to tensor, hidden states from any encoder, in float64 for a reference.
 Differentiable by autograd.
@@ -29,7 +29,7 @@ def mean_of_the_question(w, hidden, question):
 
 
 def mean_as_published(w, hidden, question):
-    """Over the whole length: what is no question goes through the layer as zeros."""
+    """The mean over the whole length; tokens outside the question enter the layer as zeros."""
     asked = [
         linear(w, "query_layer", h if is_question else torch.zeros_like(h)) for h, is_question in zip(hidden, question)
     ]

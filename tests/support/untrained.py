@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import torch
-from model_judging import strengthen
+from parity import strengthen
 from qacg_models.data.data_warnings import DataWarning
 from qacg_models.data.options import DataOptions
 from qacg_models.data.task import SENTIHOOD, Task
