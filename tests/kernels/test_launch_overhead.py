@@ -183,8 +183,6 @@ NAMES = (
     "_below_autograd",
     "_dispatch_keys",
     "_functorch_active",
-    "_get_dispatch_mode",
-    "_mode_key",
     "_is_batched",
     "_FakeTensor",
 )
