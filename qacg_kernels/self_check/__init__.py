@@ -84,25 +84,25 @@ class Kernel:
     run: Callable[[Problem, Others], Outputs]
     row_max_of_empty: float = 0.0
 
-    def first_call(self, problem: Problem, others: Others, settle: Callable[[], None]) -> Outputs:
+    def first_call(self, problem: Problem, others: Others, mark_checked: Callable[[], None]) -> Outputs:
         """Runs a call of a variant that may not have been checked yet.
 
         Args:
-            settle: called when calls like this one need not come here again.
+            mark_checked: called if later calls with the same signature need no check.
 
         Raises:
             RuntimeError: the GPU reports an error, or the result is wrong and QACG_SELF_CHECK is "strict".
         """
         mode = requested_mode()
         if mode == OFF:
-            settle()
+            mark_checked()
             return self.run(problem, others)
         variant = variant_of(self.backend, problem, others)
         for known in (variant, self._forward_of(problem, others) if self.is_backward else variant):
             if known in _wrong:
                 return self._fall_back(known, mode, problem, others)
         if variant in _right and mode != ALWAYS:
-            settle()
+            mark_checked()
             return self.run(problem, others)
         if not problem.query.numel() or not _can_check_now(problem.query):
             return self.run(problem, others)
@@ -113,7 +113,7 @@ class Kernel:
         if fault is None:
             if compared and mode != ALWAYS:
                 _right.add(variant)
-                settle()
+                mark_checked()
             return results
         if variant not in _wrong:
             _wrong[variant] = fault
@@ -231,7 +231,7 @@ class _Front:
     """The operator in front of a compiled kernel: it checks the first call of each variant and passes others on."""
 
     def __init__(self, kernel: Kernel) -> None:
-        self._kernel, self._run, self._settled = kernel, kernel.run, set()
+        self._kernel, self._run, self._checked = kernel, kernel.run, set()
 
     def __call__(self, problem: Problem, others: Others) -> Outputs:
         p = problem
@@ -243,11 +243,11 @@ class _Front:
         saves = None if self._kernel.is_backward else others
         switch = torch.are_deterministic_algorithms_enabled()
         signature = (p.query.device, switch, saves, *options, *sizes, *facts)
-        if signature in self._settled or p.query.is_meta:
+        if signature in self._checked or p.query.is_meta:
             return self._run(problem, others)
-        if len(self._settled) >= _MOST_SIGNATURES:
-            self._settled.clear()
-        return self._kernel.first_call(problem, others, lambda: self._settled.add(signature))
+        if len(self._checked) >= _MOST_SIGNATURES:
+            self._checked.clear()
+        return self._kernel.first_call(problem, others, lambda: self._checked.add(signature))
 
 
 def variant_of(backend: str, p: Problem, others: Others) -> tuple:

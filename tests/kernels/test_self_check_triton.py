@@ -1,4 +1,4 @@
-"""Edits of the Triton kernels' source, in Triton's interpreter: each is noticed at the first call that meets it."""
+"""Mistakes in the source of the Triton kernels, in the interpreter, are detected by the first call that they affect."""
 
 import json
 import os
@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
-def told():
+def results():
     command = [sys.executable, str(ROOT / "tests/support/edited_triton.py")]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=ROOT)
@@ -22,11 +22,11 @@ def told():
     return json.loads(done.stdout)
 
 
-def test_kernels_as_they_are_raise_no_alarm(told):
-    assert told["unchanged"] is True
+def test_unchanged_kernels_print_no_warning(results):
+    assert results["unchanged"] is True
 
 
-def test_every_edit_is_detected_and_the_reference_used(told):
-    edits = {name: found for name, found in told.items() if name != "unchanged"}
+def test_every_edit_is_detected_and_falls_back(results):
+    edits = {name: found for name, found in results.items() if name != "unchanged"}
     assert len(edits) >= 12
     assert [f"{name}: {what}" for name, found in edits.items() for what, holds in found.items() if not holds] == []
