@@ -108,7 +108,7 @@ print(info.render(info.collect()))
 
 @pytest.mark.parametrize("fault", members(["half", "zeros", "capability"], fast=["half"]))
 def test_reference_runs_without_the_library(fault, tmp_path):
-    """Half of the library, the other half missing or zero, would crash the loader; "sse9" is not a capability."""
+    """A library whose second half is missing or zero would crash the loader; "sse9" is not a capability."""
     real = native_libraries.library("_cpu")
     if real is None:
         pytest.skip(native_libraries.why_not_built("_cpu"))
@@ -116,8 +116,8 @@ def test_reference_runs_without_the_library(fault, tmp_path):
     package = shutil.copytree(ROOT / "qacg_kernels", tmp_path / "qacg_kernels", ignore=ignored)
     data = real.read_bytes()
     half = data[: len(data) // 2]
-    there = {"half": half, "zeros": half + bytes(len(data) - len(half)), "capability": data}
-    (package / "_cpu.so").write_bytes(there[fault])
+    contents = {"half": half, "zeros": half + bytes(len(data) - len(half)), "capability": data}
+    (package / "_cpu.so").write_bytes(contents[fault])
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}
     if fault == "capability":
         environment["QACG_CPU_CAPABILITY"] = "sse9"

@@ -1,4 +1,4 @@
-"""The program `qacg` and these tests where packages are not installed."""
+"""The program `qacg`, and these tests, without packages that they require."""
 
 import importlib.util
 import os
@@ -54,7 +54,7 @@ def test_info_without_dependencies_runs(monkeypatch):
 
 
 def test_load_libraries_hides_torchao_alone(monkeypatch):
-    """scikit-learn, which transformers 5.12 to 5.20 import, requires scipy; accelerate and PIL are others' too."""
+    """transformers 5.12 to 5.20 requires scipy by way of scikit-learn; other packages require accelerate and PIL."""
     found = {}
 
     def import_module(name):
