@@ -1,12 +1,7 @@
 """The commands of `benchmarks` print their help without importing transformers."""
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
-
-ROOT = Path(__file__).resolve().parents[2]
+from processes import ROOT, run_python
 
 # Its exit status is the number of programs whose --help failed or imported transformers.
 ASK_FOR_HELP = """
@@ -39,7 +34,6 @@ def test_help_of_all_commands_prints_only_help():
     ]
     programs.remove("benchmarks.precisions")  # imports torchao
     assert {"benchmarks.learning_curves", "benchmarks.end_to_end", "benchmarks.evidence.__main__"} <= set(programs)
-    command = [sys.executable, "-c", ASK_FOR_HELP, *programs]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    done = run_python("-c", ASK_FOR_HELP, *programs)
+    assert done.stderr == ""
     assert done.stdout.count("usage: ") == len(programs)

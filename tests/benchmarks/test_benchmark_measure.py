@@ -1,13 +1,11 @@
 """Measurement of time and memory, and the inputs of the measured calls."""
 
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
 from benchmark_records import SMALL
+from processes import run_python
 
 from benchmarks import records
 from benchmarks.cases import FORWARD, FORWARD_BACKWARD, TRAINING_FORWARD, Case, Shape, draw, draw_sets, grid
@@ -15,13 +13,6 @@ from benchmarks.implementations.registry import COMPILED, EAGER, IMPLEMENTATIONS
 from benchmarks.measure import memory, timing
 
 needs_peak = pytest.mark.skipif(not memory._CLEAR_REFS.exists(), reason="this system cannot reset the peak")
-
-
-def output_of(script):
-    """The output of a script in a new process."""
-    root = Path(__file__).resolve().parents[2]
-    command = [sys.executable, "-c", script]
-    return subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout
 
 
 @needs_peak
@@ -33,7 +24,7 @@ def test_peak_meter_includes_freed_memory():
         "meter.run(lambda: torch.ones(40 * 2**18).sum());"  # starts threads, whose stacks would count
         "print(meter.run(lambda: torch.ones(40 * 2**18).sum())[1], meter.run(lambda: None)[1], control())"
     )
-    peak, quiet, control = map(float, output_of(script).split())
+    peak, quiet, control = map(float, run_python("-c", script).stdout.split())
     # An empty run gives up to 4 MiB, because the kernel counts some pages late.
     assert quiet < 4 * 2**20
     assert peak - quiet == pytest.approx(40 * 2**20, abs=2 * 2**20)
@@ -51,7 +42,7 @@ def test_memory_of_inference_and_of_packed_sentences():
         "packed = Case(Shape(8, 2, 64, 16), mode='forward+backward', lengths='packed');"
         "print(records.to_line(measure_here(packed, 'reference')))"
     )
-    inference, packed = map(records.from_line, output_of(script).splitlines())
+    inference, packed = map(records.from_line, run_python("-c", script).stdout.splitlines())
     one_map = 4 * 1024 * 1024 * 4 / 1e6
     assert (inference.saved_mb, inference.gradient_mb, inference.backward_extra_mb) == (0, 0, 0)
     assert inference.output_mb == pytest.approx(4 * 1024 * 16 * 4 / 1e6, rel=0.01)

@@ -1,25 +1,17 @@
 """Mistakes in the source of the Triton kernels, in the interpreter, are detected by the first call that they affect."""
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
+from processes import SUPPORT, run_python
 
 pytest.importorskip("triton")
 pytestmark = pytest.mark.full
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
 def results():
-    command = [sys.executable, str(ROOT / "tests/support/edited_triton.py")]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=ROOT)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return json.loads(run_python(SUPPORT / "edited_triton.py").stdout)
 
 
 def test_unchanged_kernels_print_no_warning(results):

@@ -3,15 +3,12 @@
 import ast
 import functools
 import json
-import os
 import re
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from processes import ROOT, run_python
 
-ROOT = Path(__file__).resolve().parents[2]
 SOURCES = {"qacg_kernels": ROOT, "qacg_models": ROOT / "python", "benchmarks": ROOT}
 
 COMMANDS = "benchmarks"  # the group of its modules that are in no other group: users run them, and nothing imports them
@@ -240,11 +237,8 @@ def loaded_by(statement, *before):
         f"{hidden}import json{''.join(f', {name}' for name in before)}; before = set(sys.modules); {statement}; "
         "print(json.dumps(sorted({name.split('.')[0] for name in set(sys.modules) - before})))"
     )
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "python")])}
-    ignored = ["-W", "ignore:Failed to initialize NumPy:UserWarning"]  # from torch without numpy
-    done = subprocess.run(
-        [sys.executable, *ignored, "-c", script], capture_output=True, text=True, check=True, env=environment, cwd=ROOT
-    )
+    ignored = ("-W", "ignore:Failed to initialize NumPy:UserWarning")  # from torch without numpy
+    done = run_python(*ignored, "-c", script, paths=(ROOT, ROOT / "python"))
     assert done.stderr == "", "importing prints nothing, warnings included"
     return set(json.loads(done.stdout))
 

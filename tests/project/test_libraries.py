@@ -1,19 +1,15 @@
 """Compiled libraries that cannot be loaded: one line gives the reason, and the reference runs."""
 
-import os
 import shutil
 import struct
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
 from full_members import members
+from processes import ROOT, run_python
 
 from qacg_kernels.utils import native_libraries
 
-ROOT = Path(__file__).resolve().parents[2]
 X86, ARM = 62, 183
 SECTIONS = 1000  # offset of the table of two sections
 
@@ -118,14 +114,10 @@ def test_reference_runs_without_the_library(fault, tmp_path):
     half = data[: len(data) // 2]
     contents = {"half": half, "zeros": half + bytes(len(data) - len(half)), "capability": data}
     (package / "_cpu.so").write_bytes(contents[fault])
-    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
-    if fault == "capability":
-        environment["QACG_CPU_CAPABILITY"] = "sse9"
-    command = [sys.executable, "-c", CALL]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert float(done.stdout.split()[0]) == 16.0
-    (line,) = [line for line in done.stdout.splitlines() if line.startswith("cpu library")]
+    variables = {"QACG_CPU_CAPABILITY": "sse9"} if fault == "capability" else {}
+    output = run_python("-c", CALL, cwd=tmp_path, paths=(tmp_path,), **variables).stdout
+    assert float(output.split()[0]) == 16.0
+    (line,) = [line for line in output.splitlines() if line.startswith("cpu library")]
     expected = {
         "half": f"expected {len(data):,} bytes",
         "zeros": "got zeros at the end",
