@@ -239,11 +239,52 @@ def test_row_record_has_the_documented_fields():
     record = report.row_record(JudgedRow(row, judged, 312.4))
     assert " ".join(record) == (
         "backend kernel pass bits head_dim busy tile warps stages registers stack shared_bytes resident instructions "
-        "wgmma loads_in_flight duplicated bound predicted_tflops"
+        "wgmma loads_in_flight duplicated bound counted_tflops executed_tflops"
     )
     assert record["pass"] == "forward"
-    assert record["predicted_tflops"] == 312.0
+    assert (record["counted_tflops"], record["executed_tflops"]) == (234.0, 312.0)
+    assert report.sentence(record).endswith("234.0 TFLOP/s counted, 312.0 TFLOP/s executed")
     assert "128 x 64, 8 warps, 3 stages" in report.sentence(record)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
+def test_row_record_of_part_of_a_pass_has_no_counted_rate():
+    from benchmarks.static import report
+    from benchmarks.static.kernel import Judged
+    from benchmarks.static.operator import JudgedRow
+    from qacg_kernels.backends.triton.tile_tables import TileEntry
+
+    row = TileEntry("key_gradients", 16, 64, False, 64, 128, 8, 3)
+    counted = hardware.counts(program("MUFU.EX2 R1, R0"))
+    judged = Judged(8, 200, 0, 98304, 1, 0, counted, True, 3, 1.0, "mufu", 900.0, 2000.0)
+    record = report.row_record(JudgedRow(row, judged, 312.4))
+    assert (record["counted_tflops"], record["executed_tflops"]) == (None, 312.0)
+    assert report.sentence(record).endswith("mufu; 312.0 TFLOP/s executed")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
+@pytest.mark.parametrize(
+    ("pass_", "products", "counted", "executed"), [("forward", 4, 6.0, 8.0), ("backward", 11, 16.0, 22.0)]
+)
+def test_call_rates_count_flops_and_products(pass_, products, counted, executed):
+    from benchmarks.cases import Shape
+    from benchmarks.static.operator import Predicted, call_rates
+
+    rates = call_rates(Predicted(1e-3, "tensor", products), Shape(10, 10, 1000, 10), pass_)
+    assert rates == pytest.approx((counted, executed))
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
+@pytest.mark.parametrize("kernel_name", ["whole_row_forward", "whole_row_backward", "key_gradients", "query_gradients"])
+def test_work_of_every_tile_table_kernel(kernel_name):
+    from benchmarks.static import kernel
+    from benchmarks.static.launches import launch_of_row
+    from qacg_kernels.backends.triton.tile_tables import shipped
+
+    table = shipped("sm_90")
+    row = table.by_key[kernel_name, 16, 64, False]
+    work = kernel.work_of(launch_of_row(table, row))
+    assert work.flops == 2 * row.block_m * row.block_n * 64 * kernel.PRODUCTS[kernel_name]
 
 
 def test_clocks_include_warps_that_only_copy():
