@@ -1,22 +1,18 @@
 """The files of a release: sdists that build, and wheels with correct contents and tags."""
 
 import io
-import os
-import subprocess
 import sys
 import tarfile
 import zipfile
-from pathlib import Path
 
 import checks
 import pytest
 import torch
 import wheels
 from native import compilers, cpu, platforms, stable_abi
+from processes import ROOT, run_python
 
 import qacg_kernels
-
-ROOT = Path(__file__).resolve().parents[2]
 
 CALL = """
 import torch, qacg_kernels
@@ -107,11 +103,7 @@ def test_wheel_with_the_library_builds_from_the_sdist(sdist, tmp_path):
     assert not wheel.name.endswith("any.whl")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "installed")
-    environment = os.environ | {"PYTHONPATH": str(tmp_path / "installed")}
-    command = [sys.executable, "-c", CALL]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert float(done.stdout) == 16.0
+    assert float(run_python("-c", CALL, cwd=tmp_path, paths=(tmp_path / "installed",)).stdout) == 16.0
 
 
 def test_unknown_platform_raises(monkeypatch):
