@@ -6,9 +6,13 @@ import numpy as np
 import pytest
 from qacg_models.data import label_shares, load_data
 from qacg_models.metrics import majority_probabilities
-from qacg_models.metrics.sentihood import SentiHoodMetrics, sentihood_metrics
+from qacg_models.metrics.sentihood import SentiHoodJudge, SentiHoodMetrics
 
 ASPECTS = ("general", "price", "safety", "transit location")
+
+
+def sentihood_metrics(*rows):
+    return SentiHoodJudge(*rows)()
 
 
 def rows_of(*gold):
