@@ -115,7 +115,7 @@ def test_imported_by_finds_every_kind_of_import(line):
 
 def test_goes_up_and_cycle_find_wrong_imports():
     assert goes_up("benchmarks.cases", "benchmarks.records")
-    assert goes_up("benchmarks.plans", "benchmarks.model_steps.names")
+    assert goes_up("benchmarks.plans", "benchmarks.model_steps.times")
     assert not goes_up("benchmarks.records", "benchmarks.cases")
     assert not goes_up("benchmarks.measure.session", "benchmarks.measure.timing")
     assert cycle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c", "b"]
