@@ -394,13 +394,13 @@ def require_one_origin(records: Sequence[Record]) -> None:
         raise ValueError("the records come from different machines, versions or commits; show each of them alone")
 
 
-def chosen(records: Iterable[Record], **wanted: Sequence[object] | None) -> list[Record]:
-    """The records without times whose fields have other values than the wanted ones; None: any value."""
+def chosen(records: Iterable[Record], **kept: Sequence[object] | None) -> list[Record]:
+    """The records without times whose fields have other values than these; None: any value."""
     return [
         record
         for record in records
         if not isinstance(record, TimeRecord)
-        or all(values is None or getattr(record, name) in values for name, values in wanted.items())
+        or all(values is None or getattr(record, name) in values for name, values in kept.items())
     ]
 
 

@@ -163,8 +163,8 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
 
     def print_table() -> int:
-        wanted = {"dtype": options.dtypes, "mode": options.modes, "dropout": options.dropouts}
-        found = records.chosen(records.at_most_threads(records.load(options.files)), **wanted)
+        kept = {"dtype": options.dtypes, "mode": options.modes, "dropout": options.dropouts}
+        found = records.chosen(records.at_most_threads(records.load(options.files)), **kept)
         print(of_machines(found) if options.machines else markdown(found))
         return 0
 

@@ -1,6 +1,7 @@
 """The documentation site: its examples and snippets run, and it builds without warnings."""
 
 import importlib.util
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -49,6 +50,13 @@ def test_aspect_sentiment_answers_every_aspect(tmp_path):
     pytest.importorskip("transformers")
     answers = load("aspect_sentiment").main(tmp_path / "reviews", "--epochs=1")
     assert set(answers) == {"food", "price", "service"}
+
+
+def test_pictures_are_those_that_their_script_draws(tmp_path):
+    shutil.copy(DOCS / "explanation" / "pictures.py", tmp_path)
+    subprocess.run([sys.executable, str(tmp_path / "pictures.py")], check=True)
+    drawn = {path.name: path.read_text(encoding="utf-8") for path in tmp_path.glob("*.svg")}
+    assert drawn == {path.name: path.read_text(encoding="utf-8") for path in (DOCS / "explanation").glob("*.svg")}
 
 
 @pytest.mark.parametrize("name", ["tutorials/operator", "how-to/masks-and-packing"])
