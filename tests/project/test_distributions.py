@@ -11,7 +11,7 @@ import checks
 import pytest
 import torch
 import wheels
-from native import compilers, cpu, platforms, stable_abi
+from native import compilers, cpu, platforms, torch_headers
 from processes import ROOT, run_python
 
 import qacg_kernels
@@ -166,7 +166,7 @@ def test_oldest_torch_is_the_same_everywhere():
     from qacg_kernels.utils import native_libraries
 
     oldest = native_libraries.OLDEST_TORCH
-    assert oldest == stable_abi.OLDEST_TORCH
-    assert f"0x{oldest[0]:02x}{oldest[1]:02x}" in stable_abi.CPU_FLAG
+    assert oldest == torch_headers.OLDEST_TORCH
+    assert f"0x{oldest[0]:02x}{oldest[1]:02x}" in torch_headers.CPU_FLAG
     assert f'"torch>={oldest[0]}.{oldest[1]}"' in (ROOT / "pyproject.toml").read_text()
     assert tuple(map(int, torch.__version__.split(".")[:2])) >= oldest
