@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -41,12 +42,11 @@ def scripted(monkeypatch, *processes):
 
 def answers(*names):
     for name in names:
-        yield {"begun": name}
         yield {"call": name, "result": "right"}
 
 
 def test_a_process_that_ends_costs_one_call(monkeypatch):
-    asked = scripted(monkeypatch, [*answers("a"), {"begun": "b"}], answers("c"))
+    asked = scripted(monkeypatch, answers("a"), answers("c"))
     results = {r["call"]: r["result"] for r in selftest.results_of(CPU, 1)}
     assert asked == [["a", "b", "c"], ["c"]]
     assert results == {"a": "right", "b": "crashed, or hung: the process that ran it ended", "c": "right"}
@@ -54,7 +54,7 @@ def test_a_process_that_ends_costs_one_call(monkeypatch):
 
 def test_an_error_of_the_device_begins_another_process(monkeypatch):
     broken = {"call": "a", "result": "RuntimeError: CUDA error: an illegal memory access was encountered"}
-    asked = scripted(monkeypatch, [{"begun": "a"}, broken], answers("b", "c"))
+    asked = scripted(monkeypatch, [broken], answers("b", "c"))
     assert [r["result"] for r in selftest.results_of(CPU, 1)] == [broken["result"], "right", "right"]
     assert asked == [["a", "b", "c"], ["b", "c"]]
 
@@ -64,10 +64,16 @@ def test_what_the_time_does_not_reach_is_named(monkeypatch):
     assert {r["result"] for r in selftest.results_of(CPU, 0)} == {"not run: the time is over"}
 
 
-def test_a_hung_process_is_ended(monkeypatch):
-    monkeypatch.setattr(selftest, "_CHILD", "import time; time.sleep(60)")
-    monkeypatch.setattr(selftest, "_SECONDS_OF_A_CALL", 0.2)
-    assert list(selftest._lines("cpu", ["a"], float("inf"))) == []
+@pytest.mark.parametrize("hangs", ["start", "call"])
+def test_a_hung_process_is_ended(hangs, monkeypatch, capfd):
+    """Its stack is printed; a call that takes longer than its time counts as hung."""
+    last = "importlib.import_module(name).run(device, seconds, *others)"
+    assert last in selftest._CHILD
+    if hangs == "start":
+        monkeypatch.setattr(selftest, "_CHILD", selftest._CHILD.replace(last, "__import__('time').sleep(600)"))
+    monkeypatch.setattr(selftest, "_SECONDS_OF_A_CALL", 0.5 if hangs == "start" else 600)
+    assert list(selftest._lines("cpu", ["cpu|float32|plain"], time.time() if hangs == "call" else float("inf"))) == []
+    assert "Timeout" in capfd.readouterr().err
 
 
 @pytest.mark.full
@@ -76,7 +82,7 @@ def test_a_process_imports_nothing_from_the_current_folder(monkeypatch, tmp_path
         (tmp_path / f"{name}.py").write_text("raise SystemExit('imported from the current folder')")
     monkeypatch.chdir(tmp_path)
     call = "cpu|float32|plain"
-    assert list(selftest._lines("cpu", [call], float("inf"))) == [{"begun": call}, {"call": call, "result": "right"}]
+    assert list(selftest._lines("cpu", [call], float("inf"))) == [{"call": call, "result": "right"}]
 
 
 def test_the_command_prints_a_table_and_writes_json(monkeypatch, tmp_path, capsys):
