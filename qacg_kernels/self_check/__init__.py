@@ -86,25 +86,25 @@ class Kernel:
     run: Callable[[Problem, Others], Outputs]
     row_max_of_empty: float = 0.0
 
-    def first_call(self, problem: Problem, others: Others, settle: Callable[[], None]) -> Outputs:
+    def first_call(self, problem: Problem, others: Others, mark_checked: Callable[[], None]) -> Outputs:
         """Runs a call of a variant that may not have been checked yet.
 
         Args:
-            settle: called when calls like this one need not come here again.
+            mark_checked: called if later calls with the same signature need no check.
 
         Raises:
             RuntimeError: the GPU reports an error, or the result is wrong and QACG_SELF_CHECK is "strict".
         """
         mode = requested_mode()
         if mode == OFF:
-            settle()
+            mark_checked()
             return self.run(problem, others)
         variant = variant_of(self.backend, problem, others)
         known = variant if variant in _wrong else self._wrong_forward_of(problem, others)
         if known is not None:
             return self._fall_back(known, mode, problem, others)
         if variant in _right and mode != ALWAYS:
-            settle()
+            mark_checked()
             return self.run(problem, others)
         if not problem.query.numel() or not _can_check_now(problem.query):
             return self.run(problem, others)
@@ -115,7 +115,7 @@ class Kernel:
         if fault is None:
             if compared and mode != ALWAYS:
                 _right.add(variant)
-                settle()
+                mark_checked()
             return results
         if variant not in _wrong:
             _wrong[variant] = fault

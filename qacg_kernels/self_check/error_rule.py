@@ -98,7 +98,7 @@ class Tally:
         return tuple(int(n) for n in torch.unravel_index(errors.argmax(), errors.shape))
 
     def verdict(self) -> Verdict:
-        """The verdict on all parts; where the worst element is, the caller knows."""
+        """The result over all parts, without the position of the worst element."""
         count = max(self.count, 1)
         return Verdict(
             error=self.largest,

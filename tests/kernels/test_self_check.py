@@ -70,14 +70,14 @@ def test_wrong_variant_warns_once_and_gives_reference(inputs):
         with unchecked_cpu(wrong_output) as launched:
             with pytest.warns(
                 UserWarning, match=r"backend 'cpu' is wrong .*: out\[0, 0, 0, 0\]: expected .*, got"
-            ) as told:
+            ) as caught:
                 first = attend(inputs)
             with warnings.catch_warnings():
                 warnings.simplefilter("error")
                 second = attend(inputs)
             assert launched == FORWARD
     assert torch.equal(first, expected) and torch.equal(second, expected)
-    text = str(told[0].message)
+    text = str(caught[0].message)
     assert "float32" in text and f"torch {torch.__version__}" in text and "B*H<=8" in text
 
 
@@ -406,5 +406,5 @@ def test_the_first_call_on_a_gpu_is_right(kernel, device):
     inputs = make_inputs(Case("gpu self-check", head_dim=64, gate="shared", dropout_p=0.1), torch.bfloat16, device)
     self_check.forget()
     evaluate(inputs, through_backend(kernel))
-    told = self_check.summary(inputs.grad_out.device)
-    assert told is None or told.endswith("0 wrong")
+    summary = self_check.summary(inputs.grad_out.device)
+    assert summary is None or summary.endswith("0 wrong")

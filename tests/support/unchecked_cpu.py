@@ -1,4 +1,4 @@
-"""The CPU's compiled kernels marked as unchecked, with a fault behind them that `self_check` has to detect."""
+"""Makes the compiled CPU kernels check themselves, with a fault that `self_check` has to detect."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -9,7 +9,7 @@ from qacg_kernels import self_check
 from qacg_kernels.backends import cpu
 from qacg_kernels.call.problem import ForwardOutputs, Gradients, Saved
 
-# Takes the results of a launch, by name, and the call's tensors and options; changes the results in place.
+# Changes the results of a launch, by name, in place; receives the call's tensors and options too.
 Fault = Callable[[dict[str, torch.Tensor], dict[str, object]], None]
 
 GRADIENTS = tuple(f"grad {name}" for name in Gradients._fields)
@@ -17,11 +17,11 @@ GRADIENTS = tuple(f"grad {name}" for name in Gradients._fields)
 
 @contextlib.contextmanager
 def unchecked_cpu(fault: Fault | None = None, backward: bool = False) -> Iterator[list[str]]:
-    """Within it the "cpu" operators check themselves.
+    """The "cpu" operators check themselves within this context.
 
     Args:
-        fault: happens after every launch of one direction.
-        backward: which direction that is.
+        fault: called after every launch of one direction.
+        backward: whether this direction is the backward.
 
     Yields:
         The directions that checks launched, in order; a call that has passed is launched by C++ alone.
