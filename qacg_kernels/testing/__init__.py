@@ -249,13 +249,14 @@ def _squared_scales(inputs: Inputs, x: dict[str, Tensor]) -> dict[str, Tensor]:
     case, options = inputs.case, dict(attn_mask=None, key_lengths=None, dropout_seed=None) | inputs.options
     kept = options.pop("keep", None)
     maps = _eager_maps(x["query"], x["key"], x["context_query"], x["context_key"], inputs.gate(x), **options)
-    through = 0.0 if inputs.grad_lambda is None else inputs.grad_lambda.square()
+    through = inputs.grad_lambda
     found = squared_scales(
         maps,
         dense_problem(*inputs.arguments(x), **options),
-        keep=1.0 if kept is None else (kept.double() * keep_scale(case.dropout_p)).square(),
+        keep=None if kept is None else kept.double() * keep_scale(case.dropout_p),
         grad_out=inputs.grad_out,
-        grad_gates=(case.beta**2 * through, case.gamma**2 * through),
+        grad_query_gate=None if through is None else case.beta * through,
+        grad_key_gate=None if through is None else case.gamma * through,
     )
     names = ["out", *(f"grad {name}" for name in x), *(["lambda"] if case.returns_lambda else [])]
     return {name: found[name] for name in names if name in found}
