@@ -9,8 +9,8 @@ from benchmark_records import ORIGIN
 from model_sizes import TINY
 from qacg_models import QACGBertConfig, QACGBertForSequenceClassification
 
-from benchmarks import end_to_end, records
-from benchmarks.model_steps import implementations, names as step_names
+from benchmarks import end_to_end, model_steps as step_names, records
+from benchmarks.model_steps import implementations
 from benchmarks.model_steps.released import ReleasedQACGBert
 from benchmarks.model_steps.sentences import load_sentences
 from benchmarks.model_steps.times import Workload, step_records

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from native import choices, commands, compilers, cpu, cuda, environment, stable_abi, torch_headers
+from native import choices, commands, compilers, cpu, cuda, environment, torch_headers
 from setuptools import Distribution, Extension
 from torch.utils.cpp_extension import include_paths
 
@@ -354,8 +354,8 @@ def test_host_code_requires_c_functions_of_torch_only(name, tmp_path):
     if choices.why_no_library():
         pytest.skip(choices.why_no_library())
     source, abi, headers = {
-        "_cpu": (cpu.HOST_SOURCE, stable_abi.CPU_FLAG, [torch_headers.include_folder()]),
-        "_cuda": (cuda.HOST_SOURCE, stable_abi.CUDA_FLAG, include_paths()),
+        "_cpu": (cpu.HOST_SOURCE, torch_headers.CPU_FLAG, [torch_headers.include_folder()]),
+        "_cuda": (cuda.HOST_SOURCE, torch_headers.CUDA_FLAG, include_paths()),
     }[name]
     made = tmp_path / "attention.o"
     flags = [*compilers.COMMON, "-O0", *(f"-isystem{path}" for path in headers), abi]

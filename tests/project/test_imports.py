@@ -167,7 +167,7 @@ def test_upward_import_is_found(line):
     [
         ("qacg_models.models.bert", "qacg_models.metrics.base"),
         ("benchmarks.cases", "benchmarks.records"),
-        ("benchmarks.plans", "benchmarks.model_steps.names"),
+        ("benchmarks.plans", "benchmarks.model_steps.times"),
         ("benchmarks.run", "benchmarks.suite"),
     ],
 )

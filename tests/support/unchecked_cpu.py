@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 import torch
 
 from qacg_kernels import self_check
+from qacg_kernels.backends import cpu
 from qacg_kernels.call.problem import ForwardOutputs, Gradients
-from qacg_kernels.operators import schema
 
 # Changes the results of a launch, by name, in place; receives the call's tensors and options too.
 Fault = Callable[[dict[str, torch.Tensor], dict[str, object]], None]
@@ -24,31 +24,26 @@ def unchecked_cpu(fault: Fault | None = None, backward: bool = False) -> Iterato
         backward: whether this direction is the backward.
 
     Yields:
-        The directions that were launched, in order.
+        The directions that checks launched, in order; a call that has passed is launched by C++ alone.
     """
     launched: list[str] = []
 
-    def compiled(backend, is_backward):
-        run = before(backend, is_backward)
+    def with_fault(backend, is_backward, problem, others):
+        launched.append("backward" if is_backward else "forward")
+        results = before(backend, is_backward, problem, others)
+        if fault is not None and is_backward == backward:
+            call = vars(problem) | others._asdict() | {"column_gate": problem.column_gate}
+            fault(dict(zip(GRADIENTS if is_backward else ForwardOutputs._fields, results)), call)
+        return results
 
-        def with_fault(problem, others):
-            launched.append("backward" if is_backward else "forward")
-            results = run(problem, others)
-            if fault is not None and is_backward == backward:
-                call = vars(problem) | others._asdict() | {"column_gate": problem.column_gate}
-                fault(dict(zip(GRADIENTS if is_backward else ForwardOutputs._fields, results)), call)
-            return results
-
-        return with_fault
-
-    before, self_check._compiled = self_check._compiled, compiled
-    library = torch.library.Library(schema.NAMESPACE, "IMPL")
+    before, self_check._launch_compiled = self_check._launch_compiled, with_fault
+    if "cpu" not in self_check._switches:
+        cpu.check_first_calls()
     self_check.forget()
     try:
-        self_check.guard_compiled("cpu", row_max_of_empty=float("-inf"), library=library)
         yield launched
     finally:
-        self_check._compiled = before
-        schema.python_kernels.pop("cpu", None)
-        library._destroy()
+        self_check._launch_compiled = before
         self_check.forget()
+        if not cpu.NEEDS_SELF_CHECK:
+            self_check._switches["cpu"](None)
