@@ -9,7 +9,7 @@ import qacg_models  # imports transformers when a model is first used
 import torch
 from torch import Tensor, nn
 
-from benchmarks.model_steps.names import BERT, COMPILED, EAGER, FOLDED, FUSED, INFERENCE, PACKED, RELEASED
+from benchmarks.model_steps import BERT, COMPILED, EAGER, FOLDED, FUSED, INFERENCE, PACKED, RELEASED
 from benchmarks.model_steps.released import ReleasedQACGBert
 from benchmarks.model_steps.sentences import VOCABULARY, Batch
 

@@ -3,9 +3,10 @@
 import checkpoint_tables as tables
 import pytest
 from errors import raises
-from qacg_models.checkpoints.tensor_names import CONVERTED, HUGGING_FACE, RELEASED, TENSORFLOW, Layout, part_of
+from qacg_models.checkpoints.tensor_names import HUGGING_FACE, RELEASED, TENSORFLOW, Layout, part_of
 from qacg_models.errors import CheckpointError
 
+CONVERTED = Layout(base="", gamma_beta=True)
 ROWS = tables.rows(layers=2)
 OURS = [ours for ours, *_ in ROWS]
 CONTEXT = [

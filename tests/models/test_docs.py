@@ -2,15 +2,17 @@
 
 import ast
 import csv
+import importlib.util
 import json
 import re
 import shlex
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import qacg_models
 import torch
-from docs_pages import DOCS, commands, page, snippets, text_blocks
+from docs_pages import DOCS, all_pages, commands, page, snippets, text_blocks
 from encoders import bert_config, build
 from qacg_models import BertSumConfig, CGBertConfig, PlainBertConfig, QACGBertConfig, QueryAttentionConfig
 from qacg_models.cli import main
@@ -20,11 +22,34 @@ from qacg_models.inference.trained_model import load_trained
 from qacg_models.runs.recipes import RECIPES
 from qacg_models.training import resolve_options
 from transformers import BertModel
+from untrained import write_model
+
+from qacg_kernels import FusedQuasiAttention
 
 PAGES = sorted(str(path.relative_to(DOCS).with_suffix("")) for path in DOCS.rglob("*.md"))
-ALL = [(name, command) for name in PAGES for command in commands(name, "qacg", "torchrun")]
+ALL = [(name, command) for name in all_pages() for command in commands(name, "qacg", "torchrun")]
 TUTORIAL = commands("tutorials/csv-to-model", "qacg")
 SEVERAL = commands("how-to/several-processes", "qacg")
+GUIDES = [command for name in ("calibration", "predict", "export") for command in commands(f"how-to/{name}", "qacg")]
+# Pages whose snippets a test runs: here, in test_export.py and test_docs_site.py.
+SNIPPETS = {
+    "../README", "../python/README", "how-to/export", "how-to/masks-and-packing", "how-to/replace-attention",
+    "reference/models", "tutorials/csv-to-model", "tutorials/operator",
+}  # fmt: skip
+
+
+def code(text):
+    """The code spans and blocks of a page."""
+    blocks = re.findall(r"```bash\n.*?```|(?:^    .*\n)+|`[^`\n]+`", text, re.DOTALL | re.MULTILINE)
+    return "\n".join(blocks)
+
+
+def example(name):
+    """A program of docs/examples as a module."""
+    spec = importlib.util.spec_from_file_location(name, DOCS / "examples" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.fixture(scope="module")
@@ -43,9 +68,9 @@ def typed(tmp_path_factory):
         patch.setattr(resolve_options, "is_installed", lambda name: False)
         patch.setitem(RECIPES["scratch"], "patience", 1)
         patch.setitem(RECIPES["scratch"], "batch_size", 16)
-        for command in [*TUTORIAL, *SEVERAL]:
+        for command in [*TUTORIAL, *GUIDES, *SEVERAL]:
             assert main(shlex.split(command)[1:]) == 0, command
-        exec(snippets("tutorials/csv-to-model")[0], found := {})
+        exec(snippets("tutorials/csv-to-model")[1], found := {})
     return folder, found["answers"]
 
 
@@ -80,7 +105,18 @@ def test_tutorial_predicts_every_aspect_of_every_text(typed):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("path", ["page/index.html", "model.onnx", "mine/calibration.json"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "page/index.html",
+        "mine.onnx",
+        "mine/calibration.json",
+        "report/index.html",
+        "marked.csv",
+        "all.csv",
+        "model.pt2",
+    ],
+)
 def test_tutorial_writes_file(typed, path):
     assert (typed[0] / path).is_file()
 
@@ -113,6 +149,67 @@ def test_german_example_trains_from_scratch(tmp_path, monkeypatch):
     assert set(trained.task.aspects) == {"Frühstück", "Zimmer", "Service"}
     text = "das frühstück war großartig"
     assert trained.tokenizer.decode(trained.tokenizer(text, add_special_tokens=False)["input_ids"]) == text
+
+
+def test_tutorials_script_writes_reviews_of_the_shown_form(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    exec(snippets("tutorials/csv-to-model")[0], {})
+    header, *rows = csv.reader((tmp_path / "reviews.csv").read_text(encoding="utf-8").splitlines())
+    assert header == text_blocks("tutorials/csv-to-model")[0].splitlines()[0].split(",")
+    assert len({tuple(row) for row in rows}) == len(rows) == 3 * 216
+    assert {(aspect, label) for _, aspect, label in rows} == {
+        (aspect, label) for aspect in ("food", "price", "service") for label in ("good", "bad", "none")
+    }
+
+
+def test_snippets_of_every_page_are_run():
+    assert {name for name in all_pages() if snippets(name)} == SNIPPETS
+
+
+def test_readme_snippets_call_the_operator_and_patch_a_model():
+    patched = example("patch_released").Model(layers=2)
+    found = {"model": patched}
+    for snippet in snippets("../README"):
+        exec(snippet, found)
+    assert found["out"].shape == (2, 12, 128, 64)
+    assert found["replaced"] == 2
+
+
+def test_replace_guide_loads_the_released_weights():
+    released = example("patch_released")
+    state = FusedQuasiAttention(hidden_size=768, num_heads=12, naming="compact").state_dict()
+    found = {"model": released.Model(layers=3), "old": SimpleNamespace(state_dict=lambda: state)}
+    for snippet in snippets("how-to/replace-attention"):
+        exec(snippet, found)
+    assert found["replaced"] == 3
+    assert torch.equal(found["attention"].state_dict()["query.weight"], state["Wq.weight"])
+
+
+def test_models_readme_snippet_predicts_and_starts_from_bert(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_model(tmp_path / "mine", layers=1)
+    BertModel(bert_config()).save_pretrained(tmp_path / "bert-folder")
+    exec(snippets("../python/README")[0], found := {})
+    assert [answer.aspect for answer in found["answers"]] == ["food", "price"]
+    assert found["model"].config.contexts == ["price", "safety"]
+
+
+@pytest.mark.parametrize("name", all_pages())
+def test_every_make_target_of_a_page_exists(name):
+    targets = set(re.findall(r"^([a-z0-9-]+):", (DOCS.parent / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    used = set(re.findall(r"(?:^|`| )make (?:-k )?([a-z][a-z0-9-]+)(?=[` \n])", code(page(name)), re.MULTILINE))
+    assert used <= targets
+
+
+@pytest.mark.parametrize("name", all_pages())
+def test_every_module_command_of_a_page_has_its_flags(name):
+    for module, arguments in re.findall(r"python -m ((?:qacg_kernels|benchmarks)[.\w]*)([^`\n]*)", page(name)):
+        place = DOCS.parent.joinpath(*module.split("."))
+        files = [*place.glob("*.py")] if place.is_dir() else [place.with_suffix(".py")]
+        files.append(DOCS.parent / "benchmarks" / "command.py")  # options that benchmarks share
+        source = "".join(path.read_text(encoding="utf-8") for path in files)
+        flags = re.findall(r"(--[a-z-]+)", arguments.partition(" #")[0])
+        assert [flag for flag in flags if f'"{flag}"' not in source] == [], module
 
 
 def test_docs_pages_are_in_the_table_of_contents():

@@ -16,23 +16,13 @@ from benchmarks.cases import Case, Shape
 from benchmarks.measure.memory import measure_in_process
 
 ROOT = Path(__file__).resolve().parents[2]
-PLANTED = (
-    "torch",
-    "queue",
-    "random",
-    "json",
-    "runpy",
-    "numpy",
-    "qacg_models",
-    "qacg_kernels",
-    "benchmarks",
-    "setuptools",
-)
+PLANTED = ("torch", "queue", "random", "json", "runpy", "numpy", "setuptools")
+PLANTED += ("qacg_models", "qacg_kernels", "benchmarks")
 
 
 @pytest.fixture(autouse=True)
 def planted(tmp_path, monkeypatch):
-    """Changes to a folder of hostile modules; returns the file that they write when they run."""
+    """Changes to a folder of planted modules; returns the file that they write when they run."""
     folder, shown = tmp_path / "downloads", tmp_path / "shown"
     folder.mkdir()
     for name in PLANTED:

@@ -127,3 +127,8 @@ def checked(rows: Iterable[Example], path: Path | str, task: Task) -> Iterator[E
 def text_digest(text: str) -> bytes:
     """A 16-byte digest, for comparing millions of texts in little memory."""
     return hashlib.blake2b(text.encode(), digest_size=16).digest()
+
+
+def text_fraction(text: str) -> float:
+    """A hash of a text, in [0, 1), for drawing texts independently of their order."""
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") / 2**64

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
 from qacg_models.inference.trained_model import TrainedModel
 from qacg_models.models.model_card import CARD_NAME
 from qacg_models.runs.calibration import VALIDITY
 from qacg_models.utils.atomic_files import atomic_write
+from qacg_models.utils.cells import markdown_table, percent
 
 
 def write_card(folder: Path, trained: TrainedModel) -> None:
@@ -38,12 +38,8 @@ def _facts(trained: TrainedModel) -> str:
     ]
     for split, metrics in record.metrics.items():
         results = {"model": metrics, "majority": record.majority[split]}
-        titles = list(metrics.TITLES.values())
-        lines = [f"| {split}, in % | {' | '.join(titles)} |", "|---|" + "---:|" * len(titles)]
-        for name, result in results.items():
-            cells = (_percent(getattr(result, key)) for key in metrics.TITLES)
-            lines.append(f"| {name} | {' | '.join(cells)} |")
-        parts.append("\n".join(lines))
+        lines = [[name, *(percent(getattr(one, key)) for key in metrics.TITLES)] for name, one in results.items()]
+        parts.append(markdown_table([f"{split}, in %", *metrics.TITLES.values()], lines, texts=1))
     calibration = trained.calibration.describe()
     parts.append(f"{calibration[0].upper()}{calibration[1:]}. {VALIDITY}")
     if record.warnings:
@@ -51,7 +47,3 @@ def _facts(trained: TrainedModel) -> str:
         parts.append(f"Warnings about the data:\n\n{warnings}")
     parts.append("Before you publish the model, add the source of the data and the licence.")
     return "\n\n".join(parts)
-
-
-def _percent(value: float) -> str:
-    return "n/a" if math.isnan(value) else f"{100 * value:.1f}"

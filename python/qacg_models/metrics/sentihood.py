@@ -144,10 +144,3 @@ class SentiHoodJudge:
         # fsum: the result does not depend on the order of groups.
         precision, recall = (math.fsum(share * weight) / judged for share in (self.precision, self.recall))
         return float(2 * precision * recall / (precision + recall)) if precision + recall else 0.0
-
-
-def sentihood_metrics(
-    groups: Sequence[Hashable], aspects: Sequence[str], gold: Sequence[int], probabilities: np.ndarray
-) -> SentiHoodMetrics:
-    """The five metrics with every group counted once; arguments and errors as for `SentiHoodJudge`."""
-    return SentiHoodJudge(groups, aspects, gold, probabilities)()
